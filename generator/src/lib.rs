@@ -1,0 +1,1 @@
+//! Plans and renders CUDA code for convolutional networks.

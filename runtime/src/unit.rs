@@ -1,0 +1,112 @@
+//! A unit: what carries out one op, or several fused ones.
+
+use crate::{Arch, WeightLayout};
+use std::borrow::Cow;
+
+/// What a kernel parameter is bound to when a unit is launched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
+pub enum Arg {
+    /// `const float*`: the input.
+    X,
+    /// `const float*`: the second operand: residual of a convolution, right-hand side of an addition.
+    Residual,
+    /// `const float*`: the block that [`WeightLayout::pack`] writes.
+    Packed,
+    /// `const float*`: one value an output channel.
+    Bias,
+    /// `float*`: the output.
+    Y,
+    /// `float*`: the workspace, `offset` bytes in.
+    Workspace {
+        /// Byte offset, a multiple of 256.
+        offset: u64,
+    },
+    /// `long long`: elements between the images of a batch of the input.
+    XBatchStride,
+    /// `long long`: elements between the images of a batch of the residual.
+    ResidualBatchStride,
+    /// `long long`: elements between the images of a batch of the output.
+    YBatchStride,
+}
+
+/// One kernel launch.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Launch {
+    /// The kernel's symbol in the image.
+    pub kernel: Cow<'static, str>,
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Dynamic shared memory, bytes.
+    pub shared_bytes: u32,
+    /// Parameters, in the kernel's order.
+    pub args: Cow<'static, [Arg]>,
+}
+
+/// One piece of work on the stream.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
+pub enum Step {
+    /// Launches a kernel.
+    Launch(Launch),
+    /// Sets bytes of the workspace to zero.
+    Memset {
+        /// Byte offset in the workspace.
+        offset: u64,
+        /// Bytes to zero.
+        bytes: u64,
+    },
+}
+
+/// One way to carry a unit out, made for one GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Variant {
+    /// The GPU it was planned for, as the GPU table names it.
+    pub gpu: Cow<'static, str>,
+    /// The oldest architecture it runs on.
+    pub min_arch: Arch,
+    /// What is put on the stream, in order.
+    pub steps: Cow<'static, [Step]>,
+    /// Bytes of workspace a launch needs; it belongs to a stream's session, not to the kernel.
+    pub workspace_bytes: u64,
+    /// How the parameters are packed.
+    pub weights: WeightLayout,
+    /// Values of bias, one an output channel; 0 when the unit adds none.
+    pub bias_len: u32,
+}
+
+/// A named, complete way to compute something: one, two or more launches, chosen by GPU when it is loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Unit {
+    /// Unique name, by the naming grammar; also the stem of its file.
+    pub name: Cow<'static, str>,
+    /// Ways to carry it out; never empty, the portable one last.
+    pub variants: Cow<'static, [Variant]>,
+}
+
+impl Unit {
+    /// The variant for a device: the first that was planned for `gpu`, else the first that runs on `arch`.
+    pub fn variant_for(&self, gpu: &str, arch: Arch) -> Option<&Variant> {
+        self.variants
+            .iter()
+            .find(|variant| variant.gpu == gpu && variant.min_arch <= arch)
+            .or_else(|| {
+                self.variants
+                    .iter()
+                    .find(|variant| variant.min_arch <= arch)
+            })
+    }
+}

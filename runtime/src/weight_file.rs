@@ -1,0 +1,198 @@
+//! The packed weights of a network as one file.
+//!
+//! ```text
+//! offset  0  magic    8 bytes  "TDCWGHT\0"
+//! offset  8  version  u32      1
+//! offset 12  zero     u32
+//! offset 16  layouts  u64      checksum of the list of slots: name, layout, bias length
+//! offset 24  bytes    u64      length of the payload
+//! offset 32  payload  u64      checksum of the payload
+//! offset 40  zeros up to 256
+//! offset 256 payload: for each slot its packed block, then its bias, each starting at a multiple of 256 bytes
+//! ```
+//!
+//! All numbers are little-endian, all values fp32. The file fits a driver when the layouts' checksum is the same, whatever
+//! version of the generator made either.
+
+use crate::WeightLayout;
+
+/// FNV-1a with 64 bits over little-endian 64-bit words; a last partial word is padded with zeros.
+///
+/// Not cryptographic: it finds damaged and mismatched files. A generated driver computes the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Checksum(u64);
+
+impl Checksum {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+
+    /// The checksum of `bytes`.
+    pub fn of(bytes: &[u8]) -> u64 {
+        let mut sum = Self(Self::OFFSET);
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            sum.0 = (sum.0 ^ u64::from_le_bytes(word)).wrapping_mul(Self::PRIME);
+        }
+        sum.0
+    }
+}
+
+/// The parameters of one op in a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WeightSlot {
+    /// The op's name.
+    pub name: String,
+    /// How its block is packed.
+    pub layout: WeightLayout,
+    /// Values of bias behind the block.
+    pub bias_len: u32,
+}
+
+/// Where a slot's values lie in the payload, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WeightRegion {
+    /// First byte of the packed block.
+    pub packed: u64,
+    /// First byte of the bias.
+    pub bias: u64,
+}
+
+/// The map of a weight file: slots in order and where each lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WeightFile {
+    slots: Vec<WeightSlot>,
+    regions: Vec<WeightRegion>,
+    payload_bytes: u64,
+}
+
+impl WeightFile {
+    /// First bytes of every file.
+    pub const MAGIC: [u8; 8] = *b"TDCWGHT\0";
+    /// Version of the format.
+    pub const VERSION: u32 = 1;
+    /// Bytes before the payload.
+    pub const HEADER_BYTES: u64 = 256;
+    /// Alignment of every block in the payload, bytes.
+    pub const ALIGNMENT: u64 = 256;
+
+    /// Lays the slots out one behind the other.
+    pub fn new(slots: Vec<WeightSlot>) -> Self {
+        let mut end = 0;
+        let mut place = |elements: usize| {
+            let start = end;
+            end = (start + 4 * elements as u64).next_multiple_of(Self::ALIGNMENT);
+            start
+        };
+        let regions = slots
+            .iter()
+            .map(|slot| WeightRegion {
+                packed: place(slot.layout.len()),
+                bias: place(slot.bias_len as usize),
+            })
+            .collect();
+        Self {
+            slots,
+            regions,
+            payload_bytes: end,
+        }
+    }
+
+    /// Slots with their regions, in file order.
+    pub fn iter(&self) -> impl Iterator<Item = (&WeightSlot, WeightRegion)> {
+        self.slots.iter().zip(self.regions.iter().copied())
+    }
+
+    /// Bytes of the payload.
+    pub fn payload_bytes(&self) -> u64 {
+        self.payload_bytes
+    }
+
+    /// The checksum of the list of layouts that a file must carry to fit.
+    pub fn layouts_checksum(&self) -> u64 {
+        let mut text = String::new();
+        for slot in &self.slots {
+            text += &format!("{} {} b{}\n", slot.name, slot.layout, slot.bias_len);
+        }
+        Checksum::of(text.as_bytes())
+    }
+
+    /// The header for a payload.
+    pub fn header(&self, payload: &[u8]) -> [u8; Self::HEADER_BYTES as usize] {
+        let mut header = [0; Self::HEADER_BYTES as usize];
+        header[0..8].copy_from_slice(&Self::MAGIC);
+        header[8..12].copy_from_slice(&Self::VERSION.to_le_bytes());
+        header[16..24].copy_from_slice(&self.layouts_checksum().to_le_bytes());
+        header[24..32].copy_from_slice(&(payload.len() as u64).to_le_bytes());
+        header[32..40].copy_from_slice(&Checksum::of(payload).to_le_bytes());
+        header
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(name: &str, source: [u32; 4], bias_len: u32) -> WeightSlot {
+        WeightSlot {
+            name: name.to_owned(),
+            layout: WeightLayout::oihw(source),
+            bias_len,
+        }
+    }
+
+    #[test]
+    fn checksum_of_known_bytes() {
+        // One word: (offset ^ word) * prime.
+        let word = u64::from_le_bytes(*b"abcdefgh");
+        let expected = (Checksum::OFFSET ^ word).wrapping_mul(Checksum::PRIME);
+        assert_eq!(Checksum::of(b"abcdefgh"), expected);
+        assert_eq!(Checksum::of(b""), Checksum::OFFSET);
+        assert_ne!(Checksum::of(b"abcdefg"), Checksum::of(b"abcdefgh"));
+    }
+
+    #[test]
+    fn regions_are_aligned_and_disjoint() {
+        let file = WeightFile::new(vec![
+            slot("a", [3, 5, 3, 3], 3),
+            slot("b", [0; 4], 0),
+            slot("c", [64, 1, 1, 1], 65),
+        ]);
+        let regions: Vec<_> = file.iter().map(|(_, region)| region).collect();
+        assert_eq!(
+            regions[0],
+            WeightRegion {
+                packed: 0,
+                bias: 768
+            }
+        );
+        assert_eq!(
+            regions[1],
+            WeightRegion {
+                packed: 1024,
+                bias: 1024
+            }
+        );
+        assert_eq!(
+            regions[2],
+            WeightRegion {
+                packed: 1024,
+                bias: 1280
+            }
+        );
+        assert_eq!(file.payload_bytes(), 1280 + 512);
+    }
+
+    #[test]
+    fn a_changed_name_order_or_layout_changes_the_layouts_checksum() {
+        let (a, b) = (slot("a", [1, 2, 1, 1], 1), slot("b", [2, 1, 1, 1], 1));
+        let sum = |slots: &[&WeightSlot]| {
+            WeightFile::new(slots.iter().map(|&s| s.clone()).collect()).layouts_checksum()
+        };
+        let first = sum(&[&a, &b]);
+        assert_ne!(first, sum(&[&b, &a]));
+        assert_ne!(first, sum(&[&a, &slot("b", [2, 1, 1, 1], 2)]));
+        assert_ne!(first, sum(&[&a, &slot("b", [1, 2, 1, 1], 1)]));
+        assert_eq!(first, sum(&[&a, &b]));
+    }
+}
