@@ -1,0 +1,44 @@
+//! What is wrong with a request, and where.
+
+use std::fmt;
+
+/// The part of a request that an error is about. Whoever read the request knows where that part stands in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// The network or layer set as a whole, or one of its own keys (`name`, `input`).
+    Top(&'static str),
+    /// The op at an index in the order it was asked for.
+    Op(usize),
+    /// A key of that op.
+    Key(usize, &'static str),
+}
+
+/// One mistake in a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpecError {
+    /// What it is about.
+    pub place: Place,
+    /// What is wrong, with the value that is.
+    pub message: String,
+    /// What to do about it.
+    pub help: String,
+}
+
+impl SpecError {
+    /// An error at `place`.
+    pub fn new(place: Place, message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self {
+            place,
+            message: message.into(),
+            help: help.into(),
+        }
+    }
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.message, self.help)
+    }
+}
+
+impl std::error::Error for SpecError {}

@@ -1,0 +1,225 @@
+//! What one unit computes: a typed problem with every size known. Equal problems share a unit.
+
+use super::TensorShape;
+use serde::Serialize;
+use tdc_runtime::{ConvShape, Padding};
+
+/// What happens to the input of a convolution before it is padded: a per-channel `scale * x + shift`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct Prologue {
+    /// ReLU behind the affine map.
+    pub relu: bool,
+}
+
+/// What happens to the sum of a convolution or linear layer, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Default)]
+pub struct Epilogue {
+    /// Adds one value an output channel.
+    pub bias: bool,
+    /// Adds a tensor of the output's shape.
+    pub residual: bool,
+    /// max(0, x).
+    pub relu: bool,
+}
+
+/// A convolution with what is fused to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct ConvProblem {
+    /// Sizes.
+    pub shape: ConvShape,
+    /// On the input.
+    pub prologue: Option<Prologue>,
+    /// On the output.
+    pub epilogue: Epilogue,
+}
+
+/// `y = W x + bias` for every row of a batch: x is `batch x c`, y `batch x n`, W `n x c`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct LinearProblem {
+    /// Rows.
+    pub batch: u32,
+    /// Input features.
+    pub c: u32,
+    /// Output features.
+    pub n: u32,
+    /// On the output; a linear layer takes no residual.
+    pub epilogue: Epilogue,
+}
+
+/// What a window is reduced to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub enum PoolKind {
+    /// The largest element; padding never wins.
+    Max,
+    /// The mean.
+    Avg {
+        /// Padded zeros count as elements.
+        count_include_pad: bool,
+    },
+}
+
+/// Pooling over windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct PoolProblem {
+    /// Maximum or average.
+    pub kind: PoolKind,
+    /// Input sizes.
+    pub x: TensorShape,
+    /// Window height and width.
+    pub kernel: [u32; 2],
+    /// Step between windows.
+    pub stride: [u32; 2],
+    /// Padding.
+    pub padding: Padding,
+    /// Step between the window's elements.
+    pub dilation: [u32; 2],
+    /// Output height and width (they depend on the rounding asked for).
+    pub out: [u32; 2],
+}
+
+/// Pooling over the whole image, to `batch x c x 1 x 1`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct GlobalPoolProblem {
+    /// Maximum instead of average.
+    pub max: bool,
+    /// Input sizes.
+    pub x: TensorShape,
+}
+
+/// What is computed for each element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub enum Elementwise {
+    /// x + residual, then ReLU if asked for.
+    Add {
+        /// ReLU behind the sum.
+        relu: bool,
+    },
+    /// max(0, x).
+    Relu,
+    /// `scale[c] * x + shift[c]`, then ReLU if asked for.
+    ScaleShift {
+        /// ReLU behind the affine map.
+        relu: bool,
+    },
+    /// x, into a part of a concatenated tensor.
+    Copy,
+}
+
+/// A map of each element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct ElementwiseProblem {
+    /// What is computed.
+    pub function: Elementwise,
+    /// Sizes of input and output.
+    pub x: TensorShape,
+}
+
+/// What one unit computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub enum Problem {
+    /// Convolution.
+    Conv(ConvProblem),
+    /// Fully connected layer.
+    Linear(LinearProblem),
+    /// Pooling over windows.
+    Pool(PoolProblem),
+    /// Pooling over the whole image.
+    GlobalPool(GlobalPoolProblem),
+    /// A map of each element.
+    Elementwise(ElementwiseProblem),
+}
+
+impl Problem {
+    /// Shape of the input.
+    pub fn x(&self) -> TensorShape {
+        match self {
+            Problem::Conv(p) => TensorShape::new(p.shape.batch, p.shape.c, p.shape.h, p.shape.w),
+            Problem::Linear(p) => TensorShape::new(p.batch, p.c, 1, 1),
+            Problem::Pool(p) => p.x,
+            Problem::GlobalPool(p) => p.x,
+            Problem::Elementwise(p) => p.x,
+        }
+    }
+
+    /// Shape of the output.
+    pub fn y(&self) -> TensorShape {
+        match self {
+            Problem::Conv(p) => {
+                let shape = &p.shape;
+                TensorShape::new(shape.batch, shape.n, shape.out_h(), shape.out_w())
+            }
+            Problem::Linear(p) => TensorShape::new(p.batch, p.n, 1, 1),
+            Problem::Pool(p) => TensorShape::new(p.x.batch, p.x.c, p.out[0], p.out[1]),
+            Problem::GlobalPool(p) => TensorShape::new(p.x.batch, p.x.c, 1, 1),
+            Problem::Elementwise(p) => p.x,
+        }
+    }
+
+    /// Whether a second operand of the output's shape is read.
+    pub fn reads_residual(&self) -> bool {
+        match self {
+            Problem::Conv(p) => p.epilogue.residual,
+            Problem::Elementwise(p) => matches!(p.function, Elementwise::Add { .. }),
+            Problem::Linear(_) | Problem::Pool(_) | Problem::GlobalPool(_) => false,
+        }
+    }
+
+    /// Whether a bias is added.
+    pub fn reads_bias(&self) -> bool {
+        match self {
+            Problem::Conv(p) => p.epilogue.bias,
+            Problem::Linear(p) => p.epilogue.bias,
+            _ => false,
+        }
+    }
+
+    /// Channels of an affine map of the input; 0 when there is none.
+    pub fn affine_channels(&self) -> u32 {
+        match self {
+            Problem::Conv(p) if p.prologue.is_some() => p.shape.c,
+            Problem::Elementwise(p) if matches!(p.function, Elementwise::ScaleShift { .. }) => {
+                p.x.c
+            }
+            _ => 0,
+        }
+    }
+
+    /// Sizes of the weights in OIHW order; all zero when there are none.
+    pub fn weight(&self) -> [u32; 4] {
+        match self {
+            Problem::Conv(p) => {
+                let shape = &p.shape;
+                [shape.n, shape.c / shape.groups, shape.r, shape.s]
+            }
+            Problem::Linear(p) => [p.n, p.c, 1, 1],
+            _ => [0; 4],
+        }
+    }
+
+    /// Floating-point operations: of the convolution or product, a multiply-add counted as two, else one an input element.
+    pub fn flops(&self) -> u64 {
+        match self {
+            Problem::Conv(p) => p.shape.flops(),
+            Problem::Linear(p) => 2 * u64::from(p.batch) * u64::from(p.c) * u64::from(p.n),
+            Problem::Pool(p) => self.y().len() * u64::from(p.kernel[0]) * u64::from(p.kernel[1]),
+            Problem::GlobalPool(_) | Problem::Elementwise(_) => self.x().len(),
+        }
+    }
+
+    /// Bytes when every tensor is moved once.
+    pub fn bytes(&self) -> u64 {
+        let weight: u64 = self.weight().iter().map(|&size| u64::from(size)).product();
+        let residual = if self.reads_residual() {
+            self.y().len()
+        } else {
+            0
+        };
+        let bias = if self.reads_bias() { self.y().c } else { 0 };
+        4 * (self.x().len()
+            + self.y().len()
+            + weight
+            + residual
+            + u64::from(bias)
+            + 2 * u64::from(self.affine_channels()))
+    }
+}
