@@ -1,4 +1,18 @@
 //! The templates of generated code, embedded.
 
-/// Name and text of every template.
-pub const FILES: &[(&str, &str)] = &[];
+macro_rules! templates {
+    ($($name:literal),* $(,)?) => {
+        /// Name and text of every template.
+        pub const FILES: &[(&str, &str)] = &[$(($name, include_str!(concat!($name, ".tera")))),*];
+    };
+}
+
+templates![
+    "kernel/direct.cu",
+    "kernel/elementwise.cu",
+    "kernel/global_pool.cu",
+    "kernel/linear.cu",
+    "kernel/pointwise.cu",
+    "kernel/pool.cu",
+    "kernel/reduce.cu",
+];

@@ -2,4 +2,9 @@
 //!
 //! Data goes one way: [`spec`] (what is asked) -> plan -> render -> emit or compile.
 
+pub mod gpu;
+pub mod plan;
+#[cfg(feature = "render")]
+pub mod render;
+pub mod scheme;
 pub mod spec;

@@ -7,6 +7,7 @@ mod problem;
 mod tensor;
 
 pub use error::{Place, SpecError};
+pub(crate) use network::nearest;
 pub use network::{
     Conv, INPUT_NAME, Linear, Network, NetworkBuilder, Op, OpId, OpKind, Pool, ScaleShift,
 };

@@ -1,0 +1,7 @@
+//! The GPUs that code is planned for: figures, occupancy and a first estimate of time.
+
+mod estimate;
+mod table;
+
+pub use estimate::{KernelWork, Occupancy, floor_us, kernel_us, occupancy};
+pub use table::{DEFAULT_GPU, GPUS, Gpu, UnknownGpu, gpu};

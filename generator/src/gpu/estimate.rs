@@ -1,0 +1,160 @@
+//! Occupancy, the floor of a launch, and a first estimate of a kernel's time.
+
+use super::Gpu;
+use serde::Serialize;
+
+/// What one launch does, as far as time depends on it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct KernelWork {
+    /// Blocks of the grid.
+    pub blocks: u64,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Registers of a thread, estimated.
+    pub registers: u32,
+    /// Static and dynamic shared memory of a block, bytes.
+    pub shared_bytes: u32,
+    /// Floating-point operations of the whole launch, idle lanes counted as working.
+    pub flops: f64,
+    /// Share of the issued instructions that are multiply-adds, 0 to 1.
+    pub fma_share: f64,
+    /// Bytes read and written through the level-2 cache by the whole launch.
+    pub l2_bytes: f64,
+    /// Bytes moved to and from memory when every tensor is touched once.
+    pub dram_bytes: f64,
+    /// Dependent trips to the level-2 cache in one thread, one behind the other.
+    pub trips: f64,
+}
+
+/// How many blocks a multiprocessor holds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Occupancy {
+    /// Resident blocks of a multiprocessor; 0 when a block does not fit at all.
+    pub blocks_per_sm: u32,
+    /// Resident threads over the most possible, 0 to 1.
+    pub share: f64,
+    /// Rounds in which the grid is worked off.
+    pub waves: u64,
+}
+
+/// Resident blocks by threads, registers, shared memory and the block limit.
+pub fn occupancy(work: &KernelWork, gpu: &Gpu) -> Occupancy {
+    // Registers are handed out to warps in units of 256.
+    let warps = work.threads.div_ceil(32);
+    let registers = (work.registers * 32).next_multiple_of(256) * warps;
+    let by_shared = if work.shared_bytes > gpu.shared_per_block {
+        0
+    } else {
+        // One KiB of shared memory of each block is the system's.
+        gpu.shared_per_sm / (work.shared_bytes + 1024)
+    };
+    let blocks_per_sm = gpu
+        .blocks_per_sm
+        .min(gpu.threads_per_sm / (warps * 32))
+        .min(gpu.registers_per_sm / registers.max(1))
+        .min(by_shared);
+    let resident = u64::from(blocks_per_sm * gpu.sms);
+    Occupancy {
+        blocks_per_sm,
+        share: f64::from(blocks_per_sm * warps * 32) / f64::from(gpu.threads_per_sm),
+        waves: if resident == 0 {
+            0
+        } else {
+            work.blocks.div_ceil(resident)
+        },
+    }
+}
+
+/// The physical limit of one launch, microseconds: the empty launch, then arithmetic at the peak rate or memory at full bandwidth.
+pub fn floor_us(flops: u64, bytes: u64, gpu: &Gpu) -> f64 {
+    let compute = flops as f64 / (gpu.sm_flops_per_us() * f64::from(gpu.sms));
+    let memory = bytes as f64 / (f64::from(gpu.dram_gbs) * 1e3);
+    gpu.launch_us + compute.max(memory)
+}
+
+/// Estimated time of one launch in a CUDA graph, microseconds; infinite when a block does not fit.
+///
+/// The busiest multiprocessor's arithmetic (slower with too few warps to hide latency), the traffic through the level-2 cache
+/// and memory, whichever is longest, behind the launch and the dependent trips to memory of each wave.
+pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
+    /// Warps a multiprocessor needs to keep its lanes busy.
+    const BUSY_WARPS: f64 = 12.0;
+    /// Bytes a multiprocessor gets from the level-2 cache in a clock.
+    const L2_BYTES_PER_CLOCK: f64 = 32.0;
+    /// Clocks of one trip to the level-2 cache.
+    const TRIP_CLOCKS: f64 = 280.0;
+
+    let occupancy = occupancy(work, gpu);
+    if occupancy.blocks_per_sm == 0 {
+        return f64::INFINITY;
+    }
+    let clock = f64::from(gpu.clock_mhz);
+    let busiest = work.blocks.div_ceil(u64::from(gpu.sms)) as f64;
+    let resident = busiest.min(f64::from(occupancy.blocks_per_sm));
+    let warps = resident * f64::from(work.threads.div_ceil(32));
+    let rate = gpu.sm_flops_per_us() * work.fma_share * (warps / BUSY_WARPS).min(1.0);
+    let compute = work.flops / work.blocks as f64 * busiest / rate;
+    let busy_sms = f64::from(gpu.sms).min(work.blocks as f64);
+    let l2 = work.l2_bytes / (busy_sms * L2_BYTES_PER_CLOCK * clock);
+    let dram = work.dram_bytes / (f64::from(gpu.dram_gbs) * 1e3);
+    let trips = work.trips * TRIP_CLOCKS / clock * occupancy.waves as f64;
+    gpu.launch_us + trips + compute.max(l2).max(dram)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::gpu;
+
+    fn work() -> KernelWork {
+        KernelWork {
+            blocks: 1000,
+            threads: 256,
+            registers: 64,
+            shared_bytes: 0,
+            flops: 1e6,
+            fma_share: 0.5,
+            l2_bytes: 1e6,
+            dram_bytes: 1e6,
+            trips: 1.0,
+        }
+    }
+
+    #[test]
+    fn occupancy_by_each_limit() {
+        let h200 = gpu("h200").unwrap();
+        // 64 registers x 256 threads = 16384 registers: four blocks.
+        assert_eq!(occupancy(&work(), h200).blocks_per_sm, 4);
+        assert_eq!(occupancy(&work(), h200).waves, 2);
+        let by_threads = KernelWork {
+            registers: 16,
+            ..work()
+        };
+        assert_eq!(occupancy(&by_threads, h200).blocks_per_sm, 8);
+        let by_blocks = KernelWork {
+            registers: 16,
+            threads: 32,
+            ..work()
+        };
+        assert_eq!(occupancy(&by_blocks, h200).blocks_per_sm, 32);
+        let by_shared = KernelWork {
+            shared_bytes: 75 * 1024,
+            ..work()
+        };
+        assert_eq!(occupancy(&by_shared, h200).blocks_per_sm, 3);
+        let too_much = KernelWork {
+            shared_bytes: 300 * 1024,
+            ..work()
+        };
+        assert_eq!(occupancy(&too_much, h200).blocks_per_sm, 0);
+        assert!(kernel_us(&too_much, h200).is_infinite());
+    }
+
+    #[test]
+    fn the_floor_is_the_longer_of_arithmetic_and_memory() {
+        let h200 = gpu("h200").unwrap();
+        let peak = 2.0 * 128.0 * 1980.0 * 132.0;
+        assert!((floor_us(peak as u64 * 3, 0, h200) - 3.55).abs() < 1e-6);
+        assert!((floor_us(0, 4_800_000, h200) - 1.55).abs() < 1e-6);
+    }
+}

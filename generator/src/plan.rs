@@ -1,0 +1,17 @@
+//! From a network or a layer set to units, launches and memory.
+
+mod arena;
+mod choose;
+mod error;
+mod fuse;
+mod name;
+mod network;
+
+pub use arena::{Arena, Lifetime};
+pub use choose::{Choice, ChosenBy, Planner};
+pub use error::PlanError;
+pub use fuse::{Parameters, Task, TaskGraph, TaskPart, Value, ValueId};
+pub use name::{problem_label, unit_name};
+pub use network::{
+    Layer, Location, Memory, NetworkPlan, PlannedKernel, PlannedUnit, plan_network, plan_problem,
+};

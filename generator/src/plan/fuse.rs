@@ -1,0 +1,572 @@
+//! From a graph of ops to a list of tasks, each carried out by one unit.
+//!
+//! - BatchNorm and ReLU behind a convolution become its weights and epilogue, an addition its residual, when nobody else reads
+//!   what lies between.
+//! - An affine map (and its ReLU) that only convolutions read becomes their prologue.
+//! - A convolution with ranks becomes three: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (seed 000, eqs. 2-4).
+//! - A concatenation is no task: its inputs are written where they belong; only what cannot be is copied.
+//! - A flatten is no task: it is another view of the same memory.
+
+use crate::spec::{
+    Conv, ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,
+    Network, OpId, OpKind, Problem, Prologue, TensorShape,
+};
+use tdc_runtime::ConvShape;
+
+/// Index of a value in [`TaskGraph::values`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId(pub usize);
+
+/// An activation, and where it lives when that is inside another one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Value {
+    /// Name: the op's, or the layer's with `.first` or `.core`.
+    pub name: String,
+    /// Sizes.
+    pub shape: TensorShape,
+    /// The value that holds it, and how many elements into each image it starts.
+    pub parent: Option<(ValueId, u64)>,
+}
+
+/// Which factor of a Tucker layer a task computes with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskPart {
+    /// 1x1 from C to D1 channels.
+    First,
+    /// R x S from D1 to D2.
+    Core,
+    /// 1x1 from D2 to N.
+    Last,
+}
+
+/// Where a task's parameters come from, as ops of the network.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Parameters {
+    /// The convolution or linear layer whose weights it takes.
+    pub layer: Option<OpId>,
+    /// The factor of it.
+    pub part: Option<TaskPart>,
+    /// Affine maps behind the layer, folded into weights and bias, in order: the layer itself stands for its own BatchNorm.
+    pub fold: Vec<OpId>,
+    /// The affine map before the layer, or the task's own for an affine task.
+    pub affine: Option<OpId>,
+}
+
+/// One unit's work.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Task {
+    /// The layer's name, with `.first`, `.core`, `.last` for the parts of a Tucker layer.
+    pub name: String,
+    /// What is computed.
+    pub problem: Problem,
+    /// Input.
+    pub x: ValueId,
+    /// Second operand.
+    pub residual: Option<ValueId>,
+    /// Output.
+    pub y: ValueId,
+    /// Where its parameters come from.
+    pub parameters: Parameters,
+    /// Scheme asked for.
+    pub scheme: Option<String>,
+    /// Tile asked for.
+    pub tile: Option<Vec<u32>>,
+}
+
+/// Tasks in the order they run, and the values between them. The first values are the ops' own, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskGraph {
+    /// Activations.
+    pub values: Vec<Value>,
+    /// Work, in order.
+    pub tasks: Vec<Task>,
+    /// The network's input.
+    pub input: ValueId,
+    /// The network's output.
+    pub output: ValueId,
+}
+
+impl TaskGraph {
+    /// Finds the tasks of a network.
+    pub fn new(network: &Network) -> Self {
+        let mut builder = Builder::new(network);
+        builder.place_views();
+        for index in 0..network.ops.len() {
+            builder.visit(OpId(index));
+        }
+        builder.graph
+    }
+
+    /// The value that owns the memory of `id`, and the offset of `id` in each of its images, in elements.
+    pub fn root(&self, id: ValueId) -> (ValueId, u64) {
+        let (mut id, mut offset) = (id, 0);
+        while let Some((parent, at)) = self.values[id.0].parent {
+            id = parent;
+            offset += at;
+        }
+        (id, offset)
+    }
+}
+
+struct Builder<'a> {
+    network: &'a Network,
+    consumers: Vec<Vec<OpId>>,
+    /// Ops that another op's task carries out.
+    absorbed: Vec<bool>,
+    /// Affine maps that became prologues, under the op that convolutions read.
+    prologues: Vec<Option<AffineInput>>,
+    /// Concatenation inputs that must be copied into place: (input, concatenation, elements into each image).
+    copies: Vec<(OpId, OpId, u64)>,
+    graph: TaskGraph,
+}
+
+/// An affine map that convolutions carry out as they read.
+#[derive(Clone, Copy)]
+struct AffineInput {
+    /// What it reads.
+    source: OpId,
+    /// The op that has its parameters.
+    affine: OpId,
+    prologue: Prologue,
+}
+
+/// What was found to follow a layer.
+struct Tail {
+    fold: Vec<OpId>,
+    residual: Option<OpId>,
+    relu: bool,
+    end: OpId,
+}
+
+impl<'a> Builder<'a> {
+    fn new(network: &'a Network) -> Self {
+        let ops = network.ops.len();
+        Self {
+            network,
+            consumers: network.consumers(),
+            absorbed: vec![false; ops],
+            prologues: vec![None; ops],
+            copies: Vec::new(),
+            graph: TaskGraph {
+                values: network
+                    .ops
+                    .iter()
+                    .map(|op| Value {
+                        name: op.name.clone(),
+                        shape: op.y,
+                        parent: None,
+                    })
+                    .collect(),
+                tasks: Vec::new(),
+                input: ValueId(0),
+                output: ValueId(network.output().0),
+            },
+        }
+    }
+
+    /// Decides which values live inside others: flattened ones in what they flatten, concatenated ones in the whole.
+    fn place_views(&mut self) {
+        for (index, op) in self.network.ops.iter().enumerate() {
+            match op.kind {
+                OpKind::Flatten if !self.flatten_is_copied(OpId(index)) => {
+                    self.graph.values[index].parent = Some((ValueId(op.inputs[0].0), 0));
+                }
+                OpKind::Concat => {
+                    let mut offset = 0;
+                    for &input in &op.inputs {
+                        let value = &self.graph.values[input.0];
+                        let len = value.shape.image_len();
+                        if self.can_live_inside(input) {
+                            self.graph.values[input.0].parent = Some((ValueId(index), offset));
+                        } else {
+                            self.copies.push((input, OpId(index), offset));
+                        }
+                        offset += len;
+                    }
+                }
+                _ => {}
+            }
+        }
+        // A flattened output is written by whoever computes what it flattens: that value is the output's memory.
+        let output = self.graph.output;
+        if let Some((whole, _)) = self.graph.values[output.0].parent {
+            self.graph.values[output.0].parent = None;
+            self.graph.values[whole.0].parent = Some((output, 0));
+        }
+    }
+
+    /// Whether a concatenation's input can be written straight into its place.
+    fn can_live_inside(&self, id: OpId) -> bool {
+        let op = self.network.op(id);
+        let placed = self.graph.values[id.0].parent.is_some();
+        // A flattened view of several images needs them one behind the other.
+        let flattened = op.y.batch > 1
+            && self.consumers[id.0]
+                .iter()
+                .any(|&reader| self.network.op(reader).kind == OpKind::Flatten);
+        !placed && !flattened && !matches!(op.kind, OpKind::Input | OpKind::Flatten)
+    }
+
+    /// Flattening the network's input into its output moves data; every other flatten is a view.
+    fn flatten_is_copied(&self, id: OpId) -> bool {
+        let mut source = self.network.op(id).inputs[0];
+        while self.network.op(source).kind == OpKind::Flatten {
+            source = self.network.op(source).inputs[0];
+        }
+        let is_output = id == self.network.output();
+        let shared = self.consumers[self.network.op(id).inputs[0].0].len() > 1;
+        is_output && (shared || source == OpId(0) || source != self.network.op(id).inputs[0])
+    }
+
+    fn visit(&mut self, id: OpId) {
+        let op = self.network.op(id);
+        if !self.absorbed[id.0] {
+            match &op.kind {
+                OpKind::Input => {}
+                OpKind::Conv(conv) => self.conv(id, conv),
+                OpKind::Linear(linear) => {
+                    let problem = |tail: &Tail| {
+                        Problem::Linear(LinearProblem {
+                            batch: op.y.batch,
+                            c: linear.c,
+                            n: linear.options.n,
+                            epilogue: Epilogue {
+                                bias: linear.options.bias || !tail.fold.is_empty(),
+                                residual: false,
+                                relu: tail.relu,
+                            },
+                        })
+                    };
+                    let tail = self.tail(id, linear.options.relu, false);
+                    let parameters = Parameters {
+                        layer: Some(id),
+                        fold: tail.fold.clone(),
+                        ..Parameters::default()
+                    };
+                    self.task(
+                        &op.name,
+                        problem(&tail),
+                        op.inputs[0],
+                        None,
+                        tail.end,
+                        parameters,
+                    );
+                }
+                OpKind::Pool(pool) => self.plain(id, Problem::Pool(*pool)),
+                OpKind::GlobalPool { max } => {
+                    let x = self.network.op(op.inputs[0]).y;
+                    let max = *max;
+                    self.plain(id, Problem::GlobalPool(GlobalPoolProblem { max, x }));
+                }
+                OpKind::Add { relu } => {
+                    let (end, relu) = self.relu_behind(id, *relu);
+                    let function = Elementwise::Add { relu };
+                    self.task(
+                        &op.name,
+                        Problem::Elementwise(ElementwiseProblem { function, x: op.y }),
+                        op.inputs[0],
+                        Some(op.inputs[1]),
+                        end,
+                        Parameters::default(),
+                    );
+                }
+                OpKind::Relu => {
+                    let function = Elementwise::Relu;
+                    self.plain(
+                        id,
+                        Problem::Elementwise(ElementwiseProblem { function, x: op.y }),
+                    );
+                }
+                OpKind::ScaleShift(options) => self.scale_shift(id, options.relu),
+                OpKind::Flatten => {
+                    if self.flatten_is_copied(id) {
+                        self.copy(op.inputs[0], ValueId(id.0));
+                    }
+                }
+                OpKind::Concat => {
+                    let copies: Vec<_> = self
+                        .copies
+                        .iter()
+                        .filter(|(_, concat, _)| *concat == id)
+                        .copied()
+                        .collect();
+                    for (input, concat, offset) in copies {
+                        let place = self.new_value(
+                            format!("{}.{}", op.name, self.network.op(input).name),
+                            self.network.op(input).y,
+                            Some((ValueId(concat.0), offset)),
+                        );
+                        self.copy(input, place);
+                    }
+                }
+            }
+        }
+    }
+
+    fn conv(&mut self, id: OpId, conv: &Conv) {
+        let op = self.network.op(id);
+        let options = &conv.options;
+        let input = self.prologues[op.inputs[0].0];
+        let x = input.map_or(op.inputs[0], |input| input.source);
+        let affine = input.map(|input| input.affine);
+        let prologue = input.map(|input| input.prologue);
+        let tail = self.tail(id, options.relu, options.bn.is_some());
+        let epilogue = Epilogue {
+            bias: options.bias || !tail.fold.is_empty(),
+            residual: tail.residual.is_some(),
+            relu: tail.relu,
+        };
+        let parameters = |part, fold: &[OpId], affine| Parameters {
+            layer: Some(id),
+            part,
+            fold: fold.to_vec(),
+            affine,
+        };
+        let Some([d1, d2]) = options.ranks else {
+            let problem = Problem::Conv(ConvProblem {
+                shape: conv.shape,
+                prologue,
+                epilogue,
+            });
+            self.task(
+                &op.name,
+                problem,
+                x,
+                tail.residual,
+                tail.end,
+                parameters(None, &tail.fold, affine),
+            );
+            self.wish(options.scheme.clone(), options.tile.clone());
+            return;
+        };
+        let shape = &conv.shape;
+        let pointwise = |c, n, h, w| ConvShape {
+            batch: shape.batch,
+            ..ConvShape::new(c, n, h, w, 1, 1)
+        };
+        let first = pointwise(shape.c, d1, shape.h, shape.w);
+        let core = ConvShape {
+            c: d1,
+            n: d2,
+            ..*shape
+        };
+        let last = pointwise(d2, shape.n, shape.out_h(), shape.out_w());
+        let part = |shape, prologue, epilogue| {
+            Problem::Conv(ConvProblem {
+                shape,
+                prologue,
+                epilogue,
+            })
+        };
+        let reduced_x = self.new_value(
+            format!("{}.first", op.name),
+            TensorShape::new(shape.batch, d1, shape.h, shape.w),
+            None,
+        );
+        let reduced_y = self.new_value(
+            format!("{}.core", op.name),
+            TensorShape::new(shape.batch, d2, shape.out_h(), shape.out_w()),
+            None,
+        );
+        self.push(Task {
+            name: format!("{}.first", op.name),
+            problem: part(first, prologue, Epilogue::default()),
+            x: ValueId(x.0),
+            residual: None,
+            y: reduced_x,
+            parameters: parameters(Some(TaskPart::First), &[], affine),
+            scheme: None,
+            tile: None,
+        });
+        self.push(Task {
+            name: format!("{}.core", op.name),
+            problem: part(core, None, Epilogue::default()),
+            x: reduced_x,
+            residual: None,
+            y: reduced_y,
+            parameters: parameters(Some(TaskPart::Core), &[], None),
+            scheme: options.scheme.clone(),
+            tile: options.tile.clone(),
+        });
+        self.push(Task {
+            name: format!("{}.last", op.name),
+            problem: part(last, None, epilogue),
+            x: reduced_y,
+            residual: tail.residual.map(|op| ValueId(op.0)),
+            y: ValueId(tail.end.0),
+            parameters: parameters(Some(TaskPart::Last), &tail.fold, None),
+            scheme: None,
+            tile: None,
+        });
+    }
+
+    /// An affine map of its own, or the prologue of the convolutions that read it.
+    fn scale_shift(&mut self, id: OpId, relu: bool) {
+        let op = self.network.op(id);
+        let (end, relu) = self.relu_behind(id, relu);
+        if self.read_by_convs_only(end) {
+            self.prologues[end.0] = Some(AffineInput {
+                source: op.inputs[0],
+                affine: id,
+                prologue: Prologue { relu },
+            });
+            return;
+        }
+        let function = Elementwise::ScaleShift { relu };
+        let parameters = Parameters {
+            affine: Some(id),
+            ..Parameters::default()
+        };
+        self.task(
+            &op.name,
+            Problem::Elementwise(ElementwiseProblem { function, x: op.y }),
+            op.inputs[0],
+            None,
+            end,
+            parameters,
+        );
+    }
+
+    /// Whether the op has readers and all are convolutions.
+    fn read_by_convs_only(&self, id: OpId) -> bool {
+        let readers = &self.consumers[id.0];
+        let all = readers
+            .iter()
+            .all(|&reader| matches!(self.network.op(reader).kind, OpKind::Conv(_)));
+        !readers.is_empty() && all
+    }
+
+    /// The only reader of an op, when there is just one and the op is not the network's output.
+    fn only_reader(&self, id: OpId) -> Option<OpId> {
+        match self.consumers[id.0][..] {
+            [reader] => Some(reader),
+            _ => None,
+        }
+    }
+
+    /// Takes over a ReLU behind `id` when nobody else reads what lies between.
+    fn relu_behind(&mut self, id: OpId, relu: bool) -> (OpId, bool) {
+        match self.only_reader(id) {
+            Some(reader) if self.network.op(reader).kind == OpKind::Relu => {
+                self.absorbed[reader.0] = true;
+                (reader, true)
+            }
+            _ => (id, relu),
+        }
+    }
+
+    /// Follows affine maps, one addition and ReLUs behind a layer, and marks them as carried out.
+    fn tail(&mut self, id: OpId, relu: bool, own_bn: bool) -> Tail {
+        let is_conv = matches!(self.network.op(id).kind, OpKind::Conv(_));
+        let mut tail = Tail {
+            fold: if own_bn { vec![id] } else { Vec::new() },
+            residual: None,
+            relu,
+            end: id,
+        };
+        while let Some(reader) = self.only_reader(tail.end) {
+            let op = self.network.op(reader);
+            match &op.kind {
+                OpKind::Relu => tail.relu = true,
+                OpKind::ScaleShift(options) if !tail.relu && tail.residual.is_none() => {
+                    tail.fold.push(reader);
+                    tail.relu = options.relu;
+                }
+                OpKind::Add { relu } if is_conv && !tail.relu && tail.residual.is_none() => {
+                    // The other operand must be there when this layer runs.
+                    let other = op.inputs.iter().find(|&&input| input != tail.end);
+                    match other {
+                        Some(&other) if other < id => {
+                            tail.residual = Some(other);
+                            tail.relu = *relu;
+                        }
+                        _ => break,
+                    }
+                }
+                _ => break,
+            }
+            self.absorbed[reader.0] = true;
+            tail.end = reader;
+        }
+        tail
+    }
+
+    /// A task without parameters or second operand that nothing is fused to.
+    fn plain(&mut self, id: OpId, problem: Problem) {
+        let op = self.network.op(id);
+        self.task(
+            &op.name,
+            problem,
+            op.inputs[0],
+            None,
+            id,
+            Parameters::default(),
+        );
+    }
+
+    fn copy(&mut self, from: OpId, to: ValueId) {
+        let value = &self.graph.values[to.0];
+        let problem = Problem::Elementwise(ElementwiseProblem {
+            function: Elementwise::Copy,
+            x: value.shape,
+        });
+        let task = Task {
+            name: value.name.clone(),
+            problem,
+            x: ValueId(from.0),
+            residual: None,
+            y: to,
+            parameters: Parameters::default(),
+            scheme: None,
+            tile: None,
+        };
+        self.push(task);
+    }
+
+    fn task(
+        &mut self,
+        name: &str,
+        problem: Problem,
+        x: OpId,
+        residual: Option<OpId>,
+        y: OpId,
+        parameters: Parameters,
+    ) {
+        self.push(Task {
+            name: name.to_owned(),
+            problem,
+            x: ValueId(x.0),
+            residual: residual.map(|op| ValueId(op.0)),
+            y: ValueId(y.0),
+            parameters,
+            scheme: None,
+            tile: None,
+        });
+    }
+
+    fn push(&mut self, task: Task) {
+        self.graph.tasks.push(task);
+    }
+
+    /// Notes the config's wishes for the task just made.
+    fn wish(&mut self, scheme: Option<String>, tile: Option<Vec<u32>>) {
+        if let Some(task) = self.graph.tasks.last_mut() {
+            task.scheme = scheme;
+            task.tile = tile;
+        }
+    }
+
+    fn new_value(
+        &mut self,
+        name: String,
+        shape: TensorShape,
+        parent: Option<(ValueId, u64)>,
+    ) -> ValueId {
+        self.graph.values.push(Value {
+            name,
+            shape,
+            parent,
+        });
+        ValueId(self.graph.values.len() - 1)
+    }
+}

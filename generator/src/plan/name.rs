@@ -1,0 +1,137 @@
+//! The naming grammar of units.
+//!
+//! ```text
+//! unit    = problem "_" scheme "_" tile                  conv_c64_n32_h56_w56_k3x3_p1_relu_direct_p64n8g4k1
+//! problem = "conv" sizes "_k" RxS [options] [epilogue]   sizes: [_bB] _cC _nN _hH _wW
+//! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_affine|_affinerelu]   what is not said is 1, 0 or absent
+//! epilogue = [_bias] [_add] [_relu]
+//! tile    = (letters number)+                            the letters are the scheme's
+//! ```
+//! A pair is written once when both are equal, else `VxH`; padding `TxLxBxR`.
+
+use crate::scheme::{Scheme, Tile};
+use crate::spec::{Elementwise, Epilogue, PoolKind, Problem, TensorShape};
+use tdc_runtime::Padding;
+
+/// The unit's name: also the stem of its file and, behind the network's name, of its symbols.
+pub fn unit_name(problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> String {
+    let label = problem_label(problem);
+    // `linear_..._linear_w4` would say the same twice.
+    let scheme_name = scheme.name();
+    let tile = tile.label(scheme.tile_names());
+    if label.starts_with(scheme_name) {
+        format!("{label}_{tile}")
+    } else {
+        format!("{label}_{scheme_name}_{tile}")
+    }
+}
+
+/// The problem's part of the name; equal labels mean equal problems.
+pub fn problem_label(problem: &Problem) -> String {
+    match problem {
+        Problem::Conv(p) => {
+            let s = &p.shape;
+            let x = problem.x();
+            let mut name = format!("conv{}_c{}_n{}_h{}_w{}", batch(x), s.c, s.n, s.h, s.w);
+            name += &format!("_k{}x{}", s.r, s.s);
+            name += &pair("s", s.stride, 1);
+            name += &padding(s.padding);
+            name += &pair("d", s.dilation, 1);
+            if s.groups > 1 {
+                name += &format!("_g{}", s.groups);
+            }
+            match p.prologue {
+                None => {}
+                Some(prologue) if prologue.relu => name += "_affinerelu",
+                Some(_) => name += "_affine",
+            }
+            name + &epilogue(p.epilogue)
+        }
+        Problem::Linear(p) => format!(
+            "linear{}_c{}_n{}{}",
+            batch(problem.x()),
+            p.c,
+            p.n,
+            epilogue(p.epilogue)
+        ),
+        Problem::Pool(p) => {
+            let kind = match p.kind {
+                PoolKind::Max => "maxpool",
+                PoolKind::Avg {
+                    count_include_pad: true,
+                } => "avgpool",
+                PoolKind::Avg {
+                    count_include_pad: false,
+                } => "avgpoolvalid",
+            };
+            format!(
+                "{kind}{}_k{}x{}{}{}{}_o{}x{}",
+                sizes(p.x),
+                p.kernel[0],
+                p.kernel[1],
+                pair("s", p.stride, 1),
+                padding(p.padding),
+                pair("d", p.dilation, 1),
+                p.out[0],
+                p.out[1]
+            )
+        }
+        Problem::GlobalPool(p) => {
+            let kind = if p.max {
+                "globalmaxpool"
+            } else {
+                "globalavgpool"
+            };
+            format!("{kind}{}", sizes(p.x))
+        }
+        Problem::Elementwise(p) => {
+            let kind = match p.function {
+                Elementwise::Add { relu: false } => "add",
+                Elementwise::Add { relu: true } => "addrelu",
+                Elementwise::Relu => "relu",
+                Elementwise::ScaleShift { relu: false } => "affine",
+                Elementwise::ScaleShift { relu: true } => "affinerelu",
+                Elementwise::Copy => "copy",
+            };
+            format!("{kind}{}", sizes(p.x))
+        }
+    }
+}
+
+fn batch(x: TensorShape) -> String {
+    match x.batch {
+        1 => String::new(),
+        batch => format!("_b{batch}"),
+    }
+}
+
+fn sizes(x: TensorShape) -> String {
+    format!("{}_c{}_h{}_w{}", batch(x), x.c, x.h, x.w)
+}
+
+fn pair(letter: &str, [v, h]: [u32; 2], default: u32) -> String {
+    if v != h {
+        format!("_{letter}{v}x{h}")
+    } else if v != default {
+        format!("_{letter}{v}")
+    } else {
+        String::new()
+    }
+}
+
+fn padding(p: Padding) -> String {
+    if p == Padding::all(p.top) {
+        pair("p", [p.top, p.top], 0)
+    } else {
+        format!("_p{}x{}x{}x{}", p.top, p.left, p.bottom, p.right)
+    }
+}
+
+fn epilogue(e: Epilogue) -> String {
+    let parts = [(e.bias, "_bias"), (e.residual, "_add"), (e.relu, "_relu")];
+    parts
+        .into_iter()
+        .filter(|(there, _)| *there)
+        .map(|(_, part)| part)
+        .collect()
+}

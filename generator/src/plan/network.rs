@@ -1,0 +1,351 @@
+//! The plan of a network: its units, the layers that use them, and where everything lies in memory.
+
+use super::fuse::{Parameters, TaskGraph, ValueId};
+use super::name::unit_name;
+use super::{Arena, Choice, ChosenBy, Lifetime, PlanError, Planner};
+use crate::gpu::{Gpu, floor_us};
+use crate::scheme::{KernelBlueprint, Tile};
+use crate::spec::{Network, Problem, TensorShape};
+use serde::Serialize;
+use std::collections::HashMap;
+use tdc_runtime::{Arch, Launch, Step, Unit, Variant, WeightFile, WeightSlot};
+
+/// The oldest architecture that portable kernels are written for.
+pub const PORTABLE_ARCH: Arch = Arch::new(70);
+
+/// A launch with its symbol, ready to be rendered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedKernel {
+    /// The kernel's symbol.
+    pub symbol: String,
+    /// Template, context, launch.
+    pub blueprint: KernelBlueprint,
+}
+
+/// A unit with what it computes, how it was chosen and how it is rendered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedUnit {
+    /// What will run.
+    pub unit: Unit,
+    /// Prefix of its symbols: the name of the network or layer set.
+    pub prefix: String,
+    /// What it computes.
+    pub problem: Problem,
+    /// The scheme's name.
+    pub scheme: &'static str,
+    /// The tile.
+    pub tile: Tile,
+    /// Who chose it.
+    pub chosen_by: ChosenBy,
+    /// Estimated time, microseconds.
+    pub estimate_us: f64,
+    /// Physical limit of a single launch, microseconds.
+    pub floor_us: f64,
+    /// The kernels in order of their launches.
+    pub kernels: Vec<PlannedKernel>,
+}
+
+impl PlannedUnit {
+    /// The variant that the unit was planned with.
+    pub fn variant(&self) -> &Variant {
+        &self.unit.variants[0]
+    }
+}
+
+/// Whose memory a value lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Memory {
+    /// The caller's input.
+    Input,
+    /// The caller's output.
+    Output,
+    /// The arena, so many bytes in.
+    Arena {
+        /// Byte offset.
+        offset: u64,
+    },
+}
+
+/// Where a value lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Location {
+    /// The block of memory.
+    pub memory: Memory,
+    /// Elements from there to the value's first: the channel offset of a view in a concatenation.
+    pub offset: u64,
+    /// Elements between the images of a batch.
+    pub batch_stride: u64,
+    /// Sizes.
+    pub shape: TensorShape,
+}
+
+/// One step of a network: a unit on certain memory with certain parameters.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layer {
+    /// Name: of the op, or of the factor of a Tucker layer.
+    pub name: String,
+    /// Name of the op whose output this layer writes; the last of those fused.
+    pub produces: String,
+    /// Index of its unit.
+    pub unit: usize,
+    /// Input.
+    pub x: Location,
+    /// Second operand.
+    pub residual: Option<Location>,
+    /// Output.
+    pub y: Location,
+    /// Byte offset of its workspace in the arena.
+    pub workspace: Option<u64>,
+    /// Index of its parameters in the weight file.
+    pub slot: Option<usize>,
+    /// Where the parameters come from.
+    pub parameters: Parameters,
+}
+
+/// A whole network, planned.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NetworkPlan {
+    /// The network's name.
+    pub name: String,
+    /// The GPU planned for.
+    pub gpu: &'static Gpu,
+    /// Sizes of the input.
+    pub input: TensorShape,
+    /// Sizes of the output.
+    pub output: TensorShape,
+    /// Distinct units, in the order of first use.
+    pub units: Vec<PlannedUnit>,
+    /// Layers in the order they run.
+    pub layers: Vec<Layer>,
+    /// Bytes of the arena.
+    pub arena_bytes: u64,
+    /// Bytes that all its tensors and workspaces would take side by side.
+    pub arena_sum_bytes: u64,
+    /// The file of packed weights.
+    pub weights: WeightFile,
+}
+
+/// Plans a single problem as a unit of its own, named by the grammar.
+///
+/// # Errors
+/// [`PlanError`] when the wishes do not fit or nothing does; `layer` is named in it.
+pub fn plan_problem(
+    planner: &mut Planner,
+    prefix: &str,
+    layer: &str,
+    problem: &Problem,
+    scheme: Option<&str>,
+    tile: Option<&[u32]>,
+) -> Result<PlannedUnit, PlanError> {
+    let choice = planner.choose(layer, problem, scheme, tile)?;
+    Ok(planned_unit(prefix, problem, &choice, planner.gpu()))
+}
+
+fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> PlannedUnit {
+    let name = unit_name(problem, choice.scheme, &choice.tile);
+    let blueprint = choice.scheme.blueprint(problem, &choice.tile);
+    let kernels: Vec<PlannedKernel> = blueprint
+        .kernels
+        .into_iter()
+        .map(|blueprint| PlannedKernel {
+            symbol: format!("{prefix}_{name}_{}", blueprint.role),
+            blueprint,
+        })
+        .collect();
+    let steps: Vec<Step> = kernels
+        .iter()
+        .map(|kernel| {
+            Step::Launch(Launch {
+                kernel: kernel.symbol.clone().into(),
+                grid: kernel.blueprint.grid,
+                block: kernel.blueprint.block,
+                shared_bytes: 0,
+                args: kernel.blueprint.args.clone().into(),
+            })
+        })
+        .collect();
+    let variant = Variant {
+        gpu: gpu.name.into(),
+        min_arch: PORTABLE_ARCH,
+        steps: steps.into(),
+        workspace_bytes: blueprint.workspace_bytes,
+        weights: blueprint.weights,
+        bias_len: if problem.reads_bias() {
+            problem.y().c
+        } else {
+            0
+        },
+    };
+    PlannedUnit {
+        unit: Unit {
+            name: name.into(),
+            variants: vec![variant].into(),
+        },
+        prefix: prefix.to_owned(),
+        problem: *problem,
+        scheme: choice.scheme.name(),
+        tile: choice.tile.clone(),
+        chosen_by: choice.chosen_by,
+        estimate_us: choice.estimate_us,
+        floor_us: floor_us(problem.flops(), problem.bytes(), gpu),
+        kernels,
+    }
+}
+
+/// Plans a network for one GPU.
+///
+/// # Errors
+/// Every layer that cannot be planned.
+pub fn plan_network(network: &Network, gpu: &'static Gpu) -> Result<NetworkPlan, Vec<PlanError>> {
+    let graph = TaskGraph::new(network);
+    let mut planner = Planner::new(gpu);
+    let mut units: Vec<PlannedUnit> = Vec::new();
+    let mut unit_of_name: HashMap<String, usize> = HashMap::new();
+    let mut unit_of_task = Vec::new();
+    let mut errors = Vec::new();
+    for task in &graph.tasks {
+        let planned = plan_problem(
+            &mut planner,
+            &network.name,
+            &task.name,
+            &task.problem,
+            task.scheme.as_deref(),
+            task.tile.as_deref(),
+        );
+        match planned {
+            Ok(unit) => {
+                let index = *unit_of_name
+                    .entry(unit.unit.name.to_string())
+                    .or_insert(units.len());
+                if index == units.len() {
+                    units.push(unit);
+                }
+                unit_of_task.push(index);
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+
+    let memory = MemoryPlan::new(&graph, &units, &unit_of_task);
+    let mut slots = Vec::new();
+    let layers = graph
+        .tasks
+        .iter()
+        .zip(&unit_of_task)
+        .enumerate()
+        .map(|(index, (task, &unit))| {
+            let variant = units[unit].variant();
+            let has_parameters = !variant.weights.is_empty() || variant.bias_len > 0;
+            let slot = has_parameters.then(|| {
+                slots.push(WeightSlot {
+                    name: task.name.clone(),
+                    layout: variant.weights.clone(),
+                    bias_len: variant.bias_len,
+                });
+                slots.len() - 1
+            });
+            Layer {
+                name: task.name.clone(),
+                produces: graph.values[task.y.0].name.clone(),
+                unit,
+                x: memory.location(&graph, task.x),
+                residual: task.residual.map(|value| memory.location(&graph, value)),
+                y: memory.location(&graph, task.y),
+                workspace: memory.workspaces[index],
+                slot,
+                parameters: task.parameters.clone(),
+            }
+        })
+        .collect();
+    Ok(NetworkPlan {
+        name: network.name.clone(),
+        gpu,
+        input: network.input(),
+        output: network.op(network.output()).y,
+        layers,
+        units,
+        arena_bytes: memory.arena.bytes,
+        arena_sum_bytes: memory.arena.sum_bytes,
+        weights: WeightFile::new(slots),
+    })
+}
+
+struct MemoryPlan {
+    /// For each value that owns memory, where it lies.
+    memory: Vec<Option<Memory>>,
+    /// For each task, the byte offset of its workspace.
+    workspaces: Vec<Option<u64>>,
+    arena: Arena,
+}
+
+impl MemoryPlan {
+    fn new(graph: &TaskGraph, units: &[PlannedUnit], unit_of_task: &[usize]) -> Self {
+        let mut memory: Vec<Option<Memory>> = vec![None; graph.values.len()];
+        memory[graph.input.0] = Some(Memory::Input);
+        memory[graph.output.0] = Some(Memory::Output);
+
+        let mut lifetimes: Vec<Lifetime> = Vec::new();
+        let mut buffer_of_value: Vec<Option<usize>> = vec![None; graph.values.len()];
+        let mut workspace_buffers = Vec::new();
+        for (index, task) in graph.tasks.iter().enumerate() {
+            for value in [Some(task.x), task.residual, Some(task.y)]
+                .into_iter()
+                .flatten()
+            {
+                let (root, _) = graph.root(value);
+                if memory[root.0].is_some() {
+                    continue;
+                }
+                let buffer = *buffer_of_value[root.0].get_or_insert_with(|| {
+                    lifetimes.push(Lifetime {
+                        bytes: 4 * graph.values[root.0].shape.len(),
+                        first: index,
+                        last: index,
+                    });
+                    lifetimes.len() - 1
+                });
+                lifetimes[buffer].last = index;
+            }
+            let bytes = units[unit_of_task[index]].variant().workspace_bytes;
+            workspace_buffers.push((bytes > 0).then(|| {
+                lifetimes.push(Lifetime {
+                    bytes,
+                    first: index,
+                    last: index,
+                });
+                lifetimes.len() - 1
+            }));
+        }
+        let arena = Arena::plan(&lifetimes);
+        for (value, buffer) in buffer_of_value.iter().enumerate() {
+            if let Some(buffer) = buffer {
+                memory[value] = Some(Memory::Arena {
+                    offset: arena.offsets[*buffer],
+                });
+            }
+        }
+        let workspaces = workspace_buffers
+            .iter()
+            .map(|buffer| buffer.map(|buffer| arena.offsets[buffer]))
+            .collect();
+        Self {
+            memory,
+            workspaces,
+            arena,
+        }
+    }
+
+    fn location(&self, graph: &TaskGraph, value: ValueId) -> Location {
+        let (root, offset) = graph.root(value);
+        Location {
+            memory: self.memory[root.0].expect("every value that a task touches was given memory"),
+            offset,
+            batch_stride: graph.values[root.0].shape.image_len(),
+            shape: graph.values[value.0].shape,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Schemes: algorithms with their template, tile space, estimate and weight layout.
+//!
+//! Adding one = a file here, a template, and a line in [`SCHEMES`].
+
+mod direct;
+mod elementwise;
+mod global_pool;
+mod linear;
+mod pointwise;
+mod pool;
+mod reduction;
+
+use crate::gpu::KernelWork;
+use crate::spec::Problem;
+use serde::Serialize;
+use std::fmt;
+use tdc_runtime::{Arg, WeightLayout};
+
+/// Every scheme, in the order in which ties are broken.
+pub const SCHEMES: &[&dyn Scheme] = &[
+    &pointwise::Pointwise,
+    &direct::Direct,
+    &linear::Linear,
+    &pool::Pool,
+    &global_pool::GlobalPool,
+    &elementwise::ElementwiseScheme,
+];
+
+/// An algorithm for some kinds of problems.
+pub trait Scheme: Sync {
+    /// Its name in configs and file names.
+    fn name(&self) -> &'static str;
+
+    /// Letters of the tile's numbers, in order; they make up file names.
+    fn tile_names(&self) -> &'static [&'static str];
+
+    /// Every tile that fits the problem; none when the scheme cannot solve it.
+    fn tiles(&self, problem: &Problem) -> Vec<Tile>;
+
+    /// How a problem is carried out with a tile out of [`tiles`](Self::tiles).
+    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint;
+}
+
+/// The scheme of a name.
+pub fn scheme(name: &str) -> Option<&'static dyn Scheme> {
+    SCHEMES.iter().copied().find(|scheme| scheme.name() == name)
+}
+
+/// The numbers that a scheme's template is specialised with, in the order of [`Scheme::tile_names`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Tile(pub Vec<u32>);
+
+impl Tile {
+    /// The tile with its letters, such as `p64n8g4k1`.
+    pub fn label<'a>(&'a self, names: &'a [&'a str]) -> impl fmt::Display + 'a {
+        struct Label<'a>(&'a [u32], &'a [&'a str]);
+        impl fmt::Display for Label<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                for (value, name) in self.0.iter().zip(self.1) {
+                    write!(f, "{name}{value}")?;
+                }
+                Ok(())
+            }
+        }
+        Label(&self.0, names)
+    }
+}
+
+/// One launch before it has a symbol: a template with its context.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KernelBlueprint {
+    /// What the step does, one word: the end of the kernel's symbol.
+    pub role: &'static str,
+    /// Name of the template.
+    pub template: &'static str,
+    /// Finished numbers and choices for the template.
+    pub context: serde_json::Value,
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads.
+    pub block: [u32; 3],
+    /// Parameters in order.
+    pub args: Vec<Arg>,
+    /// For the estimate.
+    pub work: KernelWork,
+}
+
+/// How a problem is carried out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Blueprint {
+    /// Launches in order.
+    pub kernels: Vec<KernelBlueprint>,
+    /// Bytes of workspace.
+    pub workspace_bytes: u64,
+    /// How the parameters are packed.
+    pub weights: WeightLayout,
+}
+
+/// The context of a template as JSON.
+fn context(value: &impl Serialize) -> serde_json::Value {
+    serde_json::to_value(value)
+        .expect("contexts are plain structs of numbers, strings and booleans")
+}
+
+/// The strides that kernels take for batches of more than one image: of the input, the residual if there is one, the output.
+fn stride_args(batch: u32, residual: bool) -> Vec<Arg> {
+    if batch == 1 {
+        return Vec::new();
+    }
+    let mut args = vec![Arg::XBatchStride];
+    if residual {
+        args.push(Arg::ResidualBatchStride);
+    }
+    args.push(Arg::YBatchStride);
+    args
+}
+
+/// Divisors-free choice of a size: `candidates` up to the first that is at least `size`.
+fn up_to(size: u32, candidates: &[u32]) -> Vec<u32> {
+    let end = candidates
+        .iter()
+        .position(|&candidate| candidate >= size)
+        .map_or(candidates.len(), |last| last + 1);
+    candidates[..end].to_vec()
+}

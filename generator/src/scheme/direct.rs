@@ -1,0 +1,279 @@
+//! `direct`: one thread computes one output pixel of several output channels, straight from the definition.
+//!
+//! The fallback for every convolution: any filter, stride, dilation, padding, groups and batch. Neighbouring threads read
+//! neighbouring pixels; the weights of a tile of output channels are read by all threads of a warp at once. Where the output is
+//! too small to fill a GPU the input channels are split over blocks, and a second launch adds the partial sums in a fixed order.
+
+use super::reduction::{self, MAX_SPLITS};
+use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, stride_args, up_to};
+use crate::gpu::KernelWork;
+use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
+use serde::Serialize;
+use tdc_runtime::{Arg, Axis, LayoutDim, Padding, WeightLayout};
+
+/// See the [module](self).
+pub struct Direct;
+
+/// Largest number of multiply-adds that the two filter loops are unrolled to.
+const MAX_UNROLLED: u32 = 1024;
+
+#[derive(Serialize)]
+struct Context {
+    c: u32,
+    h: u32,
+    w: u32,
+    n: u32,
+    out_w: u32,
+    pixels: u32,
+    r: u32,
+    s: u32,
+    stride_h: u32,
+    stride_w: u32,
+    pad_top: u32,
+    pad_left: u32,
+    dilation_h: u32,
+    dilation_w: u32,
+    /// Output channels of a group; 0 when there is one group.
+    n_per_group: u32,
+    tile_p: u32,
+    tile_n: u32,
+    tiles_per_block: u32,
+    tiles: u32,
+    pixel_tiles: u32,
+    batched: bool,
+    checks_pixel: bool,
+    checks_tile: bool,
+    checks_n: bool,
+    checks_border: bool,
+    unrolls: bool,
+    /// Input channels of a split; 0 when they are not split.
+    split_c: u32,
+    checks_split: bool,
+    /// Elements of one split's partial sums, and of one image in it.
+    partial_len: u64,
+    partial_image_len: u64,
+    prologue: bool,
+    prologue_relu: bool,
+    scale_at: usize,
+    shift_at: usize,
+    bias: bool,
+    residual: bool,
+    relu: bool,
+}
+
+/// Output pixels a block, output channels a thread, channel tiles a block, splits of the input channels.
+struct Sizes {
+    tile_p: u32,
+    tile_n: u32,
+    tiles_per_block: u32,
+    splits: u32,
+}
+
+impl Sizes {
+    fn of(tile: &Tile) -> Self {
+        let [tile_p, tile_n, tiles_per_block, splits] = tile.0[..] else {
+            unreachable!("a direct tile has four numbers");
+        };
+        Self {
+            tile_p,
+            tile_n,
+            tiles_per_block,
+            splits,
+        }
+    }
+}
+
+impl Scheme for Direct {
+    fn name(&self) -> &'static str {
+        "direct"
+    }
+
+    fn tile_names(&self) -> &'static [&'static str] {
+        &["p", "n", "g", "k"]
+    }
+
+    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+        let Problem::Conv(problem) = problem else {
+            return Vec::new();
+        };
+        let shape = &problem.shape;
+        let c = shape.c / shape.groups;
+        let n_per_group = shape.n / shape.groups;
+        let pixels = shape.out_h() * shape.out_w();
+        let mut tiles = Vec::new();
+        for tile_p in up_to(pixels, &[32, 64, 128]) {
+            for tile_n in up_to(n_per_group, &[1, 2, 4, 8, 16]) {
+                // A thread's channels stay within one group.
+                if shape.groups > 1 && !n_per_group.is_multiple_of(tile_n) {
+                    continue;
+                }
+                let channel_tiles = shape.n.div_ceil(tile_n);
+                for tiles_per_block in up_to(channel_tiles, &[1, 2, 4, 8]) {
+                    if tile_p * tiles_per_block > 256
+                        || channel_tiles.div_ceil(tiles_per_block) > 65535
+                    {
+                        continue;
+                    }
+                    for splits in up_to(c, &MAX_SPLITS) {
+                        let splits = splits.min(c);
+                        // The last split must not be empty.
+                        if c.div_ceil(splits) * (splits - 1) >= c {
+                            continue;
+                        }
+                        let partials = u64::from(splits) * shape.output_len();
+                        let packed = layout(problem, tile_n).len() as u64;
+                        if partials <= MAX_ELEMENTS && packed <= MAX_ELEMENTS {
+                            tiles.push(Tile(vec![tile_p, tile_n, tiles_per_block, splits]));
+                        }
+                    }
+                }
+            }
+        }
+        tiles.dedup();
+        tiles
+    }
+
+    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+        let Problem::Conv(problem) = problem else {
+            unreachable!("direct has tiles for convolutions only");
+        };
+        let sizes = Sizes::of(tile);
+        let layout = layout(problem, sizes.tile_n);
+        let splits = sizes.splits;
+        let mut kernels = vec![main_kernel(problem, &sizes, &layout)];
+        let mut workspace_bytes = 0;
+        if splits > 1 {
+            workspace_bytes = 4 * u64::from(splits) * problem.shape.output_len();
+            kernels.push(reduction::kernel(problem, splits));
+        }
+        Blueprint {
+            kernels,
+            workspace_bytes,
+            weights: layout,
+        }
+    }
+}
+
+/// `[O/TN][I][R][S][O%TN]`: what one thread reads for one tap lies side by side.
+fn layout(problem: &ConvProblem, tile_n: u32) -> WeightLayout {
+    let shape = &problem.shape;
+    let c = shape.c / shape.groups;
+    let dim = |axis, count, step| LayoutDim { axis, count, step };
+    WeightLayout {
+        source: Problem::Conv(*problem).weight(),
+        dims: vec![
+            dim(Axis::O, shape.n.div_ceil(tile_n), tile_n),
+            dim(Axis::I, c, 1),
+            dim(Axis::R, shape.r, 1),
+            dim(Axis::S, shape.s, 1),
+            dim(Axis::O, tile_n, 1),
+        ]
+        .into(),
+        prologue_channels: Problem::Conv(*problem).affine_channels(),
+    }
+}
+
+fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
+    let shape = &problem.shape;
+    let c = shape.c / shape.groups;
+    let (out_h, out_w) = (shape.out_h(), shape.out_w());
+    let pixels = out_h * out_w;
+    let tiles = shape.n.div_ceil(sizes.tile_n);
+    let splits = sizes.splits;
+    let split_c = c.div_ceil(splits);
+    let pixel_tiles = pixels.div_ceil(sizes.tile_p);
+    let split = splits > 1;
+    let epilogue = problem.epilogue;
+    let taps = shape.r.saturating_mul(shape.s);
+    let padding = shape.padding;
+    let context = context(&Context {
+        c,
+        h: shape.h,
+        w: shape.w,
+        n: shape.n,
+        out_w,
+        pixels,
+        r: shape.r,
+        s: shape.s,
+        stride_h: shape.stride[0],
+        stride_w: shape.stride[1],
+        pad_top: padding.top,
+        pad_left: padding.left,
+        dilation_h: shape.dilation[0],
+        dilation_w: shape.dilation[1],
+        n_per_group: if shape.groups > 1 {
+            shape.n / shape.groups
+        } else {
+            0
+        },
+        tile_p: sizes.tile_p,
+        tile_n: sizes.tile_n,
+        tiles_per_block: sizes.tiles_per_block,
+        tiles,
+        pixel_tiles,
+        batched: shape.batch > 1,
+        checks_pixel: !pixels.is_multiple_of(sizes.tile_p),
+        checks_tile: !tiles.is_multiple_of(sizes.tiles_per_block),
+        checks_n: !shape.n.is_multiple_of(sizes.tile_n),
+        checks_border: padding != Padding::default(),
+        unrolls: taps.saturating_mul(sizes.tile_n) <= MAX_UNROLLED,
+        split_c: if split { split_c } else { 0 },
+        checks_split: !c.is_multiple_of(split_c),
+        partial_len: shape.output_len(),
+        partial_image_len: u64::from(shape.n) * u64::from(pixels),
+        prologue: problem.prologue.is_some(),
+        prologue_relu: problem.prologue.is_some_and(|prologue| prologue.relu),
+        scale_at: layout.weight_len(),
+        shift_at: layout.weight_len() + shape.c as usize,
+        bias: epilogue.bias && !split,
+        residual: epilogue.residual && !split,
+        relu: epilogue.relu && !split,
+    });
+    let mut args = vec![Arg::X, Arg::Packed];
+    if split {
+        args.push(Arg::Workspace { offset: 0 });
+        args.extend((shape.batch > 1).then_some(Arg::XBatchStride));
+    } else {
+        args.extend(epilogue.bias.then_some(Arg::Bias));
+        args.extend(epilogue.residual.then_some(Arg::Residual));
+        args.push(Arg::Y);
+        args.extend(stride_args(shape.batch, epilogue.residual));
+    }
+    let grid = [
+        pixel_tiles * shape.batch,
+        tiles.div_ceil(sizes.tiles_per_block),
+        splits,
+    ];
+    let blocks = grid.iter().map(|&size| u64::from(size)).product::<u64>();
+    let threads = sizes.tile_p * sizes.tiles_per_block;
+    let macs_per_thread = f64::from(split_c) * f64::from(taps) * f64::from(sizes.tile_n);
+    let loads_per_tap = 1.0 + (f64::from(sizes.tile_n) / 4.0).ceil();
+    let tap_steps = f64::from(split_c) * f64::from(taps);
+    let weight_bytes = macs_per_thread * f64::from(sizes.tiles_per_block) * 4.0;
+    let input_bytes = f64::from(sizes.tile_p)
+        * f64::from(shape.stride[0] * shape.stride[1]).min(f64::from(taps))
+        * f64::from(split_c)
+        * 4.0;
+    KernelBlueprint {
+        role: if split { "partial" } else { "kernel" },
+        template: "kernel/direct.cu",
+        context,
+        grid,
+        block: [sizes.tile_p, sizes.tiles_per_block, 1],
+        args,
+        work: KernelWork {
+            blocks,
+            threads,
+            registers: 28 + 2 * sizes.tile_n,
+            shared_bytes: 0,
+            flops: 2.0 * macs_per_thread * f64::from(threads) * blocks as f64,
+            // Loads and border checks are issued beside the multiply-adds; a load costs about two of them.
+            fma_share: f64::from(sizes.tile_n)
+                / (f64::from(sizes.tile_n) + 2.0 * loads_per_tap + 3.0),
+            l2_bytes: (weight_bytes + input_bytes) * blocks as f64,
+            dram_bytes: Problem::Conv(*problem).bytes() as f64,
+            // Unrolled taps overlap their loads; about eight are in flight.
+            trips: 2.0 + tap_steps / 24.0,
+        },
+    }
+}

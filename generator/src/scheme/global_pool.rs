@@ -1,0 +1,81 @@
+//! `global_pool`: maximum or average of each channel, one warp a channel, reduced by a butterfly of shuffles.
+
+use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, stride_args};
+use crate::gpu::KernelWork;
+use crate::spec::Problem;
+use serde::Serialize;
+use tdc_runtime::{Arg, WeightLayout};
+
+/// See the [module](self).
+pub struct GlobalPool;
+
+#[derive(Serialize)]
+struct Context {
+    c: u32,
+    pixels: u64,
+    warps: u32,
+    /// Channels of the whole batch.
+    channels: u64,
+    batched: bool,
+    checks_channel: bool,
+    max: bool,
+}
+
+impl Scheme for GlobalPool {
+    fn name(&self) -> &'static str {
+        "global_pool"
+    }
+
+    fn tile_names(&self) -> &'static [&'static str] {
+        &["w"]
+    }
+
+    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+        match problem {
+            Problem::GlobalPool(_) => [1, 2, 4, 8].map(|warps| Tile(vec![warps])).to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+        let Problem::GlobalPool(p) = problem else {
+            unreachable!("global_pool has tiles for global pooling only");
+        };
+        let warps = tile.0[0];
+        let channels = u64::from(p.x.batch) * u64::from(p.x.c);
+        let blocks = channels.div_ceil(u64::from(warps));
+        let mut args = vec![Arg::X, Arg::Y];
+        args.extend(stride_args(p.x.batch, false));
+        Blueprint {
+            kernels: vec![KernelBlueprint {
+                role: "kernel",
+                template: "kernel/global_pool.cu",
+                context: context(&Context {
+                    c: p.x.c,
+                    pixels: p.x.pixels(),
+                    warps,
+                    channels,
+                    batched: p.x.batch > 1,
+                    checks_channel: !channels.is_multiple_of(u64::from(warps)),
+                    max: p.max,
+                }),
+                grid: [blocks as u32, 1, 1],
+                block: [32, warps, 1],
+                args,
+                work: KernelWork {
+                    blocks,
+                    threads: 32 * warps,
+                    registers: 24,
+                    shared_bytes: 0,
+                    flops: problem.flops() as f64,
+                    fma_share: 0.1,
+                    l2_bytes: problem.bytes() as f64,
+                    dram_bytes: problem.bytes() as f64,
+                    trips: 2.0 + p.x.pixels() as f64 / 32.0 / 4.0,
+                },
+            }],
+            workspace_bytes: 0,
+            weights: WeightLayout::NONE,
+        }
+    }
+}

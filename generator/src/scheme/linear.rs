@@ -1,0 +1,88 @@
+//! `linear`: a fully connected layer, one warp an output feature.
+//!
+//! Lanes read the row of weights side by side, and add their sums by a butterfly of shuffles in a fixed order.
+
+use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, stride_args};
+use crate::gpu::KernelWork;
+use crate::spec::{MAX_ELEMENTS, Problem};
+use serde::Serialize;
+use tdc_runtime::{Arg, WeightLayout};
+
+/// See the [module](self).
+pub struct Linear;
+
+#[derive(Serialize)]
+struct Context {
+    c: u32,
+    n: u32,
+    warps: u32,
+    row_blocks: u32,
+    batched: bool,
+    checks_n: bool,
+    bias: bool,
+    relu: bool,
+}
+
+impl Scheme for Linear {
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    fn tile_names(&self) -> &'static [&'static str] {
+        &["w"]
+    }
+
+    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+        match problem {
+            Problem::Linear(p) if u64::from(p.batch) * u64::from(p.n) <= MAX_ELEMENTS => {
+                [1, 2, 4, 8].map(|warps| Tile(vec![warps])).to_vec()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+        let Problem::Linear(p) = problem else {
+            unreachable!("linear has tiles for linear layers only");
+        };
+        let warps = tile.0[0];
+        let row_blocks = p.n.div_ceil(warps);
+        let mut args = vec![Arg::X, Arg::Packed];
+        args.extend(p.epilogue.bias.then_some(Arg::Bias));
+        args.push(Arg::Y);
+        args.extend(stride_args(p.batch, false));
+        let blocks = u64::from(row_blocks) * u64::from(p.batch);
+        Blueprint {
+            kernels: vec![KernelBlueprint {
+                role: "kernel",
+                template: "kernel/linear.cu",
+                context: context(&Context {
+                    c: p.c,
+                    n: p.n,
+                    warps,
+                    row_blocks,
+                    batched: p.batch > 1,
+                    checks_n: !p.n.is_multiple_of(warps),
+                    bias: p.epilogue.bias,
+                    relu: p.epilogue.relu,
+                }),
+                grid: [row_blocks * p.batch, 1, 1],
+                block: [32, warps, 1],
+                args,
+                work: KernelWork {
+                    blocks,
+                    threads: 32 * warps,
+                    registers: 32,
+                    shared_bytes: 0,
+                    flops: problem.flops() as f64,
+                    fma_share: 0.2,
+                    l2_bytes: 8.0 * f64::from(p.c) * f64::from(p.n) * f64::from(p.batch),
+                    dram_bytes: problem.bytes() as f64,
+                    trips: 2.0 + f64::from(p.c.div_ceil(32)) / 8.0,
+                },
+            }],
+            workspace_bytes: 0,
+            weights: WeightLayout::oihw(problem.weight()),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! `pool`: maximum or average over windows, one thread an output element.
+
+use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, stride_args};
+use crate::gpu::KernelWork;
+use crate::spec::{PoolKind, Problem};
+use serde::Serialize;
+use tdc_runtime::{Arg, WeightLayout};
+
+/// See the [module](self).
+pub struct Pool;
+
+#[derive(Serialize)]
+struct Context {
+    c: u32,
+    h: u32,
+    w: u32,
+    out_h: u32,
+    out_w: u32,
+    kernel_h: u32,
+    kernel_w: u32,
+    stride_h: u32,
+    stride_w: u32,
+    pad_top: u32,
+    pad_left: u32,
+    /// Image size with its padding: where windows that count padding end.
+    padded_h: u64,
+    padded_w: u64,
+    dilation_h: u32,
+    dilation_w: u32,
+    threads: u32,
+    len: u64,
+    image_len: u64,
+    batched: bool,
+    checks_len: bool,
+    max: bool,
+    count_include_pad: bool,
+}
+
+impl Scheme for Pool {
+    fn name(&self) -> &'static str {
+        "pool"
+    }
+
+    fn tile_names(&self) -> &'static [&'static str] {
+        &["t"]
+    }
+
+    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+        match problem {
+            Problem::Pool(_) => [64, 128, 256].map(|threads| Tile(vec![threads])).to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+        let Problem::Pool(p) = problem else {
+            unreachable!("pool has tiles for pooling only");
+        };
+        let threads = tile.0[0];
+        let y = problem.y();
+        let blocks = y.len().div_ceil(u64::from(threads));
+        let pad = p.padding;
+        let mut args = vec![Arg::X, Arg::Y];
+        args.extend(stride_args(p.x.batch, false));
+        Blueprint {
+            kernels: vec![KernelBlueprint {
+                role: "kernel",
+                template: "kernel/pool.cu",
+                context: context(&Context {
+                    c: p.x.c,
+                    h: p.x.h,
+                    w: p.x.w,
+                    out_h: y.h,
+                    out_w: y.w,
+                    kernel_h: p.kernel[0],
+                    kernel_w: p.kernel[1],
+                    stride_h: p.stride[0],
+                    stride_w: p.stride[1],
+                    pad_top: pad.top,
+                    pad_left: pad.left,
+                    padded_h: u64::from(p.x.h) + u64::from(pad.bottom),
+                    padded_w: u64::from(p.x.w) + u64::from(pad.right),
+                    dilation_h: p.dilation[0],
+                    dilation_w: p.dilation[1],
+                    threads,
+                    len: y.len(),
+                    image_len: y.image_len(),
+                    batched: p.x.batch > 1,
+                    checks_len: !y.len().is_multiple_of(u64::from(threads)),
+                    max: p.kind == PoolKind::Max,
+                    count_include_pad: p.kind
+                        == PoolKind::Avg {
+                            count_include_pad: true,
+                        },
+                }),
+                grid: [blocks as u32, 1, 1],
+                block: [threads, 1, 1],
+                args,
+                work: KernelWork {
+                    blocks,
+                    threads,
+                    registers: 32,
+                    shared_bytes: 0,
+                    flops: problem.flops() as f64,
+                    fma_share: 0.1,
+                    l2_bytes: problem.bytes() as f64,
+                    dram_bytes: problem.bytes() as f64,
+                    trips: 2.0,
+                },
+            }],
+            workspace_bytes: 0,
+            weights: WeightLayout::NONE,
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The second launch of a unit that split the input channels: adds the partial sums in a fixed order and applies the epilogue.
+
+use super::{KernelBlueprint, context, stride_args};
+use crate::gpu::KernelWork;
+use crate::spec::ConvProblem;
+use serde::Serialize;
+use tdc_runtime::Arg;
+
+/// Numbers of splits that are tried.
+pub const MAX_SPLITS: [u32; 6] = [1, 2, 4, 8, 16, 32];
+
+const THREADS: u32 = 256;
+
+#[derive(Serialize)]
+struct Context {
+    threads: u32,
+    splits: u32,
+    n: u32,
+    pixels: u32,
+    /// Elements of the whole output and of one image.
+    len: u64,
+    image_len: u64,
+    batched: bool,
+    checks_len: bool,
+    bias: bool,
+    residual: bool,
+    relu: bool,
+}
+
+/// The launch that reduces `splits` partial outputs, laid out `[split][image][channel][pixel]` at the workspace's start.
+pub fn kernel(problem: &ConvProblem, splits: u32) -> KernelBlueprint {
+    let shape = &problem.shape;
+    let epilogue = problem.epilogue;
+    let pixels = shape.out_h() * shape.out_w();
+    let len = shape.output_len();
+    let blocks = len.div_ceil(u64::from(THREADS));
+    let mut args = vec![Arg::Workspace { offset: 0 }];
+    args.extend(epilogue.bias.then_some(Arg::Bias));
+    args.extend(epilogue.residual.then_some(Arg::Residual));
+    args.push(Arg::Y);
+    args.extend(
+        stride_args(shape.batch, epilogue.residual)
+            .into_iter()
+            .filter(|arg| *arg != Arg::XBatchStride),
+    );
+    let moved = 4.0 * len as f64 * f64::from(splits + 1 + u32::from(epilogue.residual));
+    KernelBlueprint {
+        role: "reduce",
+        template: "kernel/reduce.cu",
+        context: context(&Context {
+            threads: THREADS,
+            splits,
+            n: shape.n,
+            pixels,
+            len,
+            image_len: u64::from(shape.n) * u64::from(pixels),
+            batched: shape.batch > 1,
+            checks_len: !len.is_multiple_of(u64::from(THREADS)),
+            bias: epilogue.bias,
+            residual: epilogue.residual,
+            relu: epilogue.relu,
+        }),
+        grid: [blocks as u32, 1, 1],
+        block: [THREADS, 1, 1],
+        args,
+        work: KernelWork {
+            blocks,
+            threads: THREADS,
+            registers: 24,
+            shared_bytes: 0,
+            flops: len as f64 * f64::from(splits),
+            fma_share: 0.2,
+            l2_bytes: moved,
+            dram_bytes: 0.0,
+            // The launch waits for the one before it; the loads of a few splits overlap.
+            trips: 3.0 + f64::from(splits) / 8.0,
+        },
+    }
+}
