@@ -2,6 +2,7 @@
 //!
 //! Data goes one way: [`spec`] (what is asked) -> plan -> render -> emit or compile.
 
+pub mod check;
 pub mod gpu;
 pub mod plan;
 #[cfg(feature = "render")]

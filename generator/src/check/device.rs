@@ -1,0 +1,85 @@
+//! Something that runs launches: the CPU emulation or a GPU.
+
+use tdc_runtime::{Arg, Launch, Step, Variant};
+use thiserror::Error;
+
+/// A device refused an allocation, a copy or a launch.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct DeviceError(pub String);
+
+/// Memory, copies and launches. Addresses are the device's own.
+pub trait Device {
+    /// Name for reports.
+    fn name(&self) -> String;
+    /// Allocates so many floats, aligned to 256 bytes; the content is undefined. Freed with the device.
+    fn alloc(&mut self, floats: usize) -> Result<u64, DeviceError>;
+    /// Gives all memory back.
+    fn free_all(&mut self);
+    /// Copies floats to the device.
+    fn write(&mut self, address: u64, values: &[f32]) -> Result<(), DeviceError>;
+    /// Copies floats from the device, after all work before has ended.
+    fn read(&mut self, address: u64, values: &mut [f32]) -> Result<(), DeviceError>;
+    /// Sets bytes to zero.
+    fn zero(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError>;
+    /// Launches a kernel; each argument is the 8 bytes of a pointer or a `long long`.
+    fn launch(&mut self, launch: &Launch, args: &[u64]) -> Result<(), DeviceError>;
+}
+
+/// What a unit's arguments are bound to.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Bindings {
+    /// Address of the input.
+    pub x: u64,
+    /// Address of the second operand.
+    pub residual: u64,
+    /// Address of the packed parameters.
+    pub packed: u64,
+    /// Address of the bias.
+    pub bias: u64,
+    /// Address of the output.
+    pub y: u64,
+    /// Address of the workspace.
+    pub workspace: u64,
+    /// Elements between the input's images.
+    pub x_batch_stride: u64,
+    /// Elements between the second operand's images.
+    pub residual_batch_stride: u64,
+    /// Elements between the output's images.
+    pub y_batch_stride: u64,
+}
+
+/// Puts all steps of a variant on the device.
+///
+/// # Errors
+/// The first that the device reports.
+pub fn run_variant(
+    device: &mut dyn Device,
+    variant: &Variant,
+    bindings: &Bindings,
+) -> Result<(), DeviceError> {
+    for step in variant.steps.iter() {
+        match step {
+            Step::Launch(launch) => {
+                let args: Vec<u64> = launch
+                    .args
+                    .iter()
+                    .map(|arg| match arg {
+                        Arg::X => bindings.x,
+                        Arg::Residual => bindings.residual,
+                        Arg::Packed => bindings.packed,
+                        Arg::Bias => bindings.bias,
+                        Arg::Y => bindings.y,
+                        Arg::Workspace { offset } => bindings.workspace + offset,
+                        Arg::XBatchStride => bindings.x_batch_stride,
+                        Arg::ResidualBatchStride => bindings.residual_batch_stride,
+                        Arg::YBatchStride => bindings.y_batch_stride,
+                    })
+                    .collect();
+                device.launch(launch, &args)?;
+            }
+            Step::Memset { offset, bytes } => device.zero(bindings.workspace + offset, *bytes)?,
+        }
+    }
+    Ok(())
+}

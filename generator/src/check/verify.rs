@@ -1,0 +1,460 @@
+//! Each unit alone and the network whole, against the reference.
+
+use super::reference::{self, NetworkParameters, Operands};
+use super::{Bindings, Device, DeviceError, Random, run_variant};
+use crate::plan::{Location, Memory, NetworkPlan, PlannedUnit};
+use crate::spec::{Network, Problem};
+use std::collections::HashMap;
+use std::fmt;
+
+/// The relative error that a unit may have: DESIGN's contract for fp32, `max(1e-6, 2.5e-8 sqrt(terms of a sum))`.
+pub fn tolerance(problem: &Problem) -> f64 {
+    let [_, c, r, s] = problem.weight();
+    let terms = match problem {
+        Problem::GlobalPool(p) => p.x.pixels() as f64,
+        Problem::Pool(p) => f64::from(p.kernel[0]) * f64::from(p.kernel[1]),
+        _ => f64::from(c) * f64::from(r) * f64::from(s),
+    };
+    (2.5e-8 * terms.sqrt()).max(1e-6)
+}
+
+/// The relative error that a whole network's values may have, as an L2 norm.
+pub const NETWORK_TOLERANCE: f64 = 1e-5;
+
+/// How far a result is from the reference.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Deviation {
+    /// `|result - reference| / |reference|`, L2 norms.
+    pub relative: f64,
+    /// NCHW position of the worst element.
+    pub worst: [usize; 4],
+    /// The result there.
+    pub found: f64,
+    /// The reference there.
+    pub expected: f64,
+}
+
+impl Deviation {
+    /// Compares a result with its reference; not-a-number counts as infinitely far.
+    pub fn of(shape: crate::spec::TensorShape, found: &[f32], expected: &[f64]) -> Self {
+        let (mut error, mut norm) = (0.0, 0.0);
+        let mut worst = (0, -1.0);
+        for (index, (&found, &expected)) in found.iter().zip(expected).enumerate() {
+            let difference = (f64::from(found) - expected).abs();
+            let difference = if difference.is_nan() {
+                f64::INFINITY
+            } else {
+                difference
+            };
+            error += difference * difference;
+            norm += expected * expected;
+            if difference > worst.1 {
+                worst = (index, difference);
+            }
+        }
+        let index = worst.0;
+        let pixels = shape.pixels() as usize;
+        let (c, w) = (shape.c as usize, shape.w as usize);
+        Self {
+            relative: if error == 0.0 {
+                0.0
+            } else {
+                (error / norm).sqrt()
+            },
+            worst: [
+                index / (pixels * c),
+                index / pixels % c,
+                index % pixels / w,
+                index % w,
+            ],
+            found: found.get(index).copied().map_or(f64::NAN, f64::from),
+            expected: expected.get(index).copied().unwrap_or(f64::NAN),
+        }
+    }
+}
+
+impl fmt::Display for Deviation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "relative error {:.2e}, worst at {:?}: {} instead of {}",
+            self.relative, self.worst, self.found, self.expected
+        )
+    }
+}
+
+/// A unit or layer that does not compute what it should.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Failure {
+    /// Farther from the reference than it may be.
+    Inaccurate {
+        /// How far.
+        deviation: Deviation,
+        /// What is allowed.
+        tolerance: f64,
+    },
+    /// Wrote outside its buffers: so many elements of the margin were changed.
+    OutOfBounds(usize),
+    /// A second run gave other bits.
+    NotDeterministic,
+    /// The device refused.
+    Device(DeviceError),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Inaccurate {
+                deviation,
+                tolerance,
+            } => write!(f, "{deviation}; allowed is {tolerance:.1e}"),
+            Failure::OutOfBounds(count) => {
+                write!(f, "wrote {count} elements outside its output")
+            }
+            Failure::NotDeterministic => write!(f, "a second run gave other bits"),
+            Failure::Device(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Self {
+        Failure::Device(error)
+    }
+}
+
+/// What came of checking one unit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UnitCheck {
+    /// The deviation when it passed.
+    pub deviation: Deviation,
+    /// The tolerance it held.
+    pub tolerance: f64,
+}
+
+/// Elements around every tensor that nobody may touch.
+const MARGIN: usize = 64;
+/// What lies there and in unwritten outputs: a NaN that arithmetic does not make.
+const POISON: u32 = 0xffff_ffff;
+
+/// A tensor on the device between two margins, its images `batch_stride` apart.
+struct Guarded {
+    address: u64,
+    floats: usize,
+    /// The whole allocation as it was written.
+    image: Vec<f32>,
+}
+
+impl Guarded {
+    fn new(device: &mut dyn Device, floats: usize) -> Result<Self, DeviceError> {
+        let image = vec![f32::from_bits(POISON); floats + 2 * MARGIN];
+        let base = device.alloc(image.len())?;
+        device.write(base, &image)?;
+        Ok(Self {
+            address: base + 4 * MARGIN as u64,
+            floats,
+            image,
+        })
+    }
+
+    fn write(
+        &mut self,
+        device: &mut dyn Device,
+        at: usize,
+        values: &[f32],
+    ) -> Result<(), DeviceError> {
+        self.image[MARGIN + at..][..values.len()].copy_from_slice(values);
+        device.write(self.address + 4 * at as u64, values)
+    }
+
+    /// The whole allocation as it is now.
+    fn read(&self, device: &mut dyn Device) -> Result<Vec<f32>, DeviceError> {
+        let mut values = vec![0.0; self.floats + 2 * MARGIN];
+        device.read(self.address - 4 * MARGIN as u64, &mut values)?;
+        Ok(values)
+    }
+}
+
+/// Runs a unit on random data between guarded margins, twice, and compares with the reference.
+///
+/// With several images the tensors are given strides larger than an image, as inside a concatenation.
+///
+/// # Errors
+/// The first way in which it fails.
+pub fn check_unit(
+    device: &mut dyn Device,
+    unit: &PlannedUnit,
+    seed: u64,
+) -> Result<UnitCheck, Failure> {
+    let result = check_unit_alone(device, unit, seed);
+    device.free_all();
+    result
+}
+
+fn check_unit_alone(
+    device: &mut dyn Device,
+    unit: &PlannedUnit,
+    seed: u64,
+) -> Result<UnitCheck, Failure> {
+    /// Elements between the images of a batch that belong to nobody.
+    const GAP: usize = 5;
+    let problem = &unit.problem;
+    let variant = unit.variant();
+    let mut random = Random::new(seed);
+    let (x_shape, y_shape) = (problem.x(), problem.y());
+    let x = random.values(x_shape.len() as usize);
+    let residual_len = if problem.reads_residual() {
+        y_shape.len() as usize
+    } else {
+        0
+    };
+    let residual = random.values(residual_len);
+    let weight = random.values(variant.weights.source_len());
+    let bias = random.values(variant.bias_len as usize);
+    let scale = random.values(variant.weights.prologue_channels as usize);
+    let shift = random.values(scale.len());
+    let mut packed = vec![0.0; variant.weights.len()];
+    variant
+        .weights
+        .pack(&weight, &scale, &shift, &mut packed)
+        .expect("the values were made to the layout's lengths");
+
+    let gap = if x_shape.batch > 1 { GAP } else { 0 };
+    let x_stride = x_shape.image_len() as usize + gap;
+    let y_stride = y_shape.image_len() as usize + gap;
+    let batch = x_shape.batch as usize;
+    let upload = |device: &mut dyn Device, values: &[f32], stride: usize| {
+        let mut tensor = Guarded::new(device, batch * stride)?;
+        if !values.is_empty() {
+            for (image, values) in values.chunks(values.len() / batch).enumerate() {
+                tensor.write(device, image * stride, values)?;
+            }
+        }
+        Ok::<_, DeviceError>(tensor)
+    };
+    let device_x = upload(device, &x, x_stride)?;
+    let device_residual = upload(device, &residual, y_stride)?;
+    let mut device_packed = Guarded::new(device, packed.len())?;
+    device_packed.write(device, 0, &packed)?;
+    let mut device_bias = Guarded::new(device, bias.len())?;
+    device_bias.write(device, 0, &bias)?;
+    let workspace = Guarded::new(device, variant.workspace_bytes as usize / 4)?;
+    let y = Guarded::new(device, batch * y_stride)?;
+    let bindings = Bindings {
+        x: device_x.address,
+        residual: device_residual.address,
+        packed: device_packed.address,
+        bias: device_bias.address,
+        y: y.address,
+        workspace: workspace.address,
+        x_batch_stride: x_stride as u64,
+        residual_batch_stride: y_stride as u64,
+        y_batch_stride: y_stride as u64,
+    };
+    run_variant(device, variant, &bindings)?;
+    let first = y.read(device)?;
+    run_variant(device, variant, &bindings)?;
+    let second = y.read(device)?;
+
+    let image_len = y_shape.image_len() as usize;
+    let owned = |index: usize| {
+        index >= MARGIN
+            && index < MARGIN + batch * y_stride
+            && (index - MARGIN) % y_stride < image_len
+    };
+    let mut damaged = first
+        .iter()
+        .enumerate()
+        .filter(|(index, value)| !owned(*index) && value.to_bits() != POISON)
+        .count();
+    for (tensor, is_input) in [
+        (&device_x, true),
+        (&device_residual, true),
+        (&device_packed, true),
+        (&device_bias, true),
+        (&workspace, false),
+    ] {
+        let now = tensor.read(device)?;
+        let inside = MARGIN..MARGIN + tensor.floats;
+        damaged += now
+            .iter()
+            .zip(&tensor.image)
+            .enumerate()
+            .filter(|(index, (now, then))| {
+                (is_input || !inside.contains(index)) && now.to_bits() != then.to_bits()
+            })
+            .count();
+    }
+    if damaged > 0 {
+        return Err(Failure::OutOfBounds(damaged));
+    }
+    if first
+        .iter()
+        .zip(&second)
+        .any(|(a, b)| a.to_bits() != b.to_bits())
+    {
+        return Err(Failure::NotDeterministic);
+    }
+
+    let found: Vec<f32> = (0..first.len())
+        .filter(|&index| owned(index))
+        .map(|index| first[index])
+        .collect();
+    let double = |values: &[f32]| -> Vec<f64> { values.iter().map(|&v| f64::from(v)).collect() };
+    let expected = reference::solve(
+        problem,
+        &Operands {
+            x: &double(&x),
+            residual: &double(&residual),
+            weight: &double(&weight),
+            bias: &double(&bias),
+            scale: &double(&scale),
+            shift: &double(&shift),
+        },
+    );
+    let deviation = Deviation::of(y_shape, &found, &expected);
+    let tolerance = tolerance(problem);
+    if deviation.relative > tolerance {
+        return Err(Failure::Inaccurate {
+            deviation,
+            tolerance,
+        });
+    }
+    Ok(UnitCheck {
+        deviation,
+        tolerance,
+    })
+}
+
+/// What came of running a whole network.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NetworkCheck {
+    /// Deviation of each op's output that a layer wrote, in order: layer's name, op's name, deviation.
+    pub layers: Vec<(String, String, Deviation)>,
+    /// The layer that failed first, and how.
+    pub failure: Option<(String, Failure)>,
+    /// The output.
+    pub output: Vec<f32>,
+}
+
+/// Runs a planned network on one input and compares every value with the reference as soon as it is written.
+///
+/// `packed` is the payload of the weight file, in floats.
+///
+/// # Errors
+/// [`DeviceError`] when memory or copies fail; wrong numbers are in the result.
+pub fn check_network(
+    device: &mut dyn Device,
+    network: &Network,
+    plan: &NetworkPlan,
+    parameters: &dyn NetworkParameters,
+    packed: &[f32],
+    input: &[f32],
+) -> Result<NetworkCheck, DeviceError> {
+    let result = check_network_layers(device, network, plan, parameters, packed, input);
+    device.free_all();
+    result
+}
+
+fn check_network_layers(
+    device: &mut dyn Device,
+    network: &Network,
+    plan: &NetworkPlan,
+    parameters: &dyn NetworkParameters,
+    packed: &[f32],
+    input: &[f32],
+) -> Result<NetworkCheck, DeviceError> {
+    let double: Vec<f64> = input.iter().map(|&v| f64::from(v)).collect();
+    let expected = reference::evaluate(network, parameters, &double);
+    let op_index: HashMap<&str, usize> = network
+        .ops
+        .iter()
+        .enumerate()
+        .map(|(index, op)| (op.name.as_str(), index))
+        .collect();
+
+    let mut x = Guarded::new(device, input.len())?;
+    x.write(device, 0, input)?;
+    let y = Guarded::new(device, plan.output.len() as usize)?;
+    let arena = Guarded::new(device, plan.arena_bytes as usize / 4)?;
+    let weights = device.alloc(packed.len().max(1))?;
+    device.write(weights, packed)?;
+    let regions: Vec<_> = plan.weights.iter().map(|(_, region)| region).collect();
+    let address = |location: &Location| {
+        let base = match location.memory {
+            Memory::Input => x.address,
+            Memory::Output => y.address,
+            Memory::Arena { offset } => arena.address + offset,
+        };
+        base + 4 * location.offset
+    };
+
+    let mut check = NetworkCheck {
+        layers: Vec::new(),
+        failure: None,
+        output: Vec::new(),
+    };
+    for layer in &plan.layers {
+        let region = layer.slot.map(|slot| regions[slot]);
+        let bindings = Bindings {
+            x: address(&layer.x),
+            residual: layer.residual.as_ref().map_or(0, address),
+            packed: region.map_or(0, |region| weights + region.packed),
+            bias: region.map_or(0, |region| weights + region.bias),
+            y: address(&layer.y),
+            workspace: layer.workspace.map_or(0, |offset| arena.address + offset),
+            x_batch_stride: layer.x.batch_stride,
+            residual_batch_stride: layer.residual.map_or(0, |location| location.batch_stride),
+            y_batch_stride: layer.y.batch_stride,
+        };
+        run_variant(device, plan.units[layer.unit].variant(), &bindings)?;
+        let Some(&op) = op_index.get(layer.produces.as_str()) else {
+            continue;
+        };
+        let found = read_location(device, &layer.y, address(&layer.y))?;
+        let deviation = Deviation::of(layer.y.shape, &found, &expected[op]);
+        let accurate = deviation.relative <= NETWORK_TOLERANCE;
+        check.layers.push((
+            layer.name.clone(),
+            layer.produces.clone(),
+            deviation.clone(),
+        ));
+        if !accurate {
+            let failure = Failure::Inaccurate {
+                deviation,
+                tolerance: NETWORK_TOLERANCE,
+            };
+            check.failure = Some((layer.name.clone(), failure));
+            break;
+        }
+    }
+    for guarded in [&x, &y, &arena] {
+        let now = guarded.read(device)?;
+        let inside = MARGIN..MARGIN + guarded.floats;
+        let damaged = now
+            .iter()
+            .enumerate()
+            .filter(|(index, value)| !inside.contains(index) && value.to_bits() != POISON)
+            .count();
+        if damaged > 0 && check.failure.is_none() {
+            check.failure = Some((plan.name.clone(), Failure::OutOfBounds(damaged)));
+        }
+    }
+    let whole = y.read(device)?;
+    check.output = whole[MARGIN..MARGIN + y.floats].to_vec();
+    Ok(check)
+}
+
+/// The dense NCHW content of a location.
+fn read_location(
+    device: &mut dyn Device,
+    location: &Location,
+    address: u64,
+) -> Result<Vec<f32>, DeviceError> {
+    let image_len = location.shape.image_len() as usize;
+    let mut values = vec![0.0; location.shape.len() as usize];
+    for (image, values) in values.chunks_mut(image_len).enumerate() {
+        device.read(address + 4 * image as u64 * location.batch_stride, values)?;
+    }
+    Ok(values)
+}
