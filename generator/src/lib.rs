@@ -1,1 +1,3 @@
 //! Plans and renders CUDA code for convolutional networks.
+
+pub mod compile;

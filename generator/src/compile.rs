@@ -1,0 +1,22 @@
+//! Kernels to machine code, without a GPU.
+
+mod compiler;
+mod component;
+mod fake;
+mod nvrtc_files;
+mod parallel;
+mod ptxas_log;
+mod resources;
+
+#[cfg(feature = "nvrtc")]
+pub mod cache;
+#[cfg(feature = "nvrtc")]
+pub mod nvrtc;
+
+pub use compiler::{ByArch, CompileError, Compiler, CompilerVersion, Image};
+pub use component::{Component, ParseComponentError};
+pub use fake::FakeCompiler;
+pub use nvrtc_files::NvrtcFiles;
+pub use parallel::{Job, compile_all};
+pub use ptxas_log::{KernelResources, kernel_resources};
+pub use resources::{ResourceTable, ResourceTableError, Resources};
