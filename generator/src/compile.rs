@@ -11,7 +11,11 @@ mod resources;
 #[cfg(feature = "nvrtc")]
 pub mod cache;
 #[cfg(feature = "nvrtc")]
+pub mod install;
+#[cfg(feature = "nvrtc")]
 pub mod nvrtc;
+#[cfg(feature = "nvrtc")]
+pub mod toolkit;
 
 pub use compiler::{ByArch, CompileError, Compiler, CompilerVersion, Image};
 pub use component::{Component, ParseComponentError};

@@ -68,6 +68,12 @@ pub enum LoadError {
         /// The directory.
         dir: PathBuf,
     },
+    /// None was found anywhere.
+    #[error("no NVRTC was found; install one with `{}`{}", Component::Nvrtc13.install_command(), noted(notes))]
+    NotFound {
+        /// What was found and cannot be used, and why.
+        notes: Vec<String>,
+    },
     /// The loader finds none.
     #[error("no NVRTC on the loader's path; install one with `{}`", Component::Nvrtc13.install_command())]
     NotOnLoaderPath,
@@ -98,6 +104,10 @@ pub enum LoadError {
         /// What it returned.
         code: c_int,
     },
+}
+
+fn noted(notes: &[String]) -> String {
+    notes.iter().map(|note| format!("\nnote: {note}")).collect()
 }
 
 /// A loaded NVRTC. It stays loaded until the process ends.
