@@ -3,7 +3,6 @@
 mod compiler;
 mod component;
 mod fake;
-mod nvrtc_files;
 mod parallel;
 mod ptxas_log;
 mod resources;
@@ -15,11 +14,14 @@ pub mod install;
 #[cfg(feature = "nvrtc")]
 pub mod nvrtc;
 #[cfg(feature = "nvrtc")]
+mod nvrtc_files;
+#[cfg(feature = "nvrtc")]
 pub mod toolkit;
 
 pub use compiler::{ByArch, CompileError, Compiler, CompilerVersion, Image};
 pub use component::{Component, ParseComponentError};
 pub use fake::FakeCompiler;
+#[cfg(feature = "nvrtc")]
 pub use nvrtc_files::NvrtcFiles;
 pub use parallel::{Job, compile_all};
 pub use ptxas_log::{KernelResources, kernel_resources};

@@ -17,7 +17,7 @@ pub trait Compiler: Send + Sync {
     fn compile(&self, source: &str, name: &str, arch: Arch) -> Result<Image, CompileError>;
 }
 
-/// Version of a compiler.
+/// Version of a compiler, as far as it tells: NVRTC keeps the third number to itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CompilerVersion {
     /// 13 of 13.0.

@@ -72,3 +72,31 @@ impl fmt::Display for FakeCompiler {
         write!(f, "version {} knows {}", self.version, archs.join(", "))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_with_the_logs_laid_down() {
+        let version = CompilerVersion {
+            major: 13,
+            minor: 0,
+        };
+        let arch = Arch::new(90);
+        let compiler = FakeCompiler::new(version, &[arch])
+            .accepting(
+                "good",
+                "ptxas info    : Compiling entry function 'k' for 'sm_90'\n\
+                 ptxas info    : Used 10 registers, used 1 barriers, 4096 bytes smem\n",
+            )
+            .refusing("bad", "bad(1): error: no");
+        let image = compiler.compile("text", "good", arch).unwrap();
+        assert_eq!(image.cubin, b"text");
+        assert_eq!(image.kernel("k").unwrap().shared_bytes, 4096);
+        let error = compiler.compile("text", "bad", arch).unwrap_err();
+        assert!(error.to_string().ends_with("\n    bad(1): error: no\n"));
+        let error = compiler.compile("text", "good", Arch::new(80)).unwrap_err();
+        assert!(matches!(error, CompileError::Unsupported { .. }));
+    }
+}

@@ -6,7 +6,7 @@ use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{self, Command};
 
 /// Installs compiler packages below a cache directory, each by a virtual environment of its own and pip.
 ///
@@ -112,6 +112,9 @@ fn indented(output: &str) -> String {
     lines.join("\n")
 }
 
+/// How directories end that are not whole yet.
+const PARTIAL: &str = "partial-";
+
 /// Where a component lies in a cache, whether it is there or not.
 pub(super) fn place(cache_dir: &Path, component: Component) -> PathBuf {
     cache_dir.join(component.directory())
@@ -155,13 +158,13 @@ impl Installer {
         if place.is_dir() {
             return Ok(place);
         }
-        // The lock is held: what is there under this name was left by an installation that was interrupted.
-        let partial = self.beside(component, "partial");
-        remove_dir(&partial).map_err(|error| cache(&partial, error))?;
+        self.remove_partials(component)?;
+        // The process id keeps pip away from here if it outlives a killed installation.
+        let partial = self.beside(component, &format!("{PARTIAL}{}", process::id()));
         let built = self
             .build(component, &partial, &mut on_progress)
             .and_then(|root| fs::rename(&root, &place).map_err(|error| cache(&place, error)));
-        let removed = remove_dir(&partial).map_err(|error| cache(&partial, error));
+        let removed = self.remove_partials(component);
         built?;
         removed?;
         on_progress(Progress::Installed(component));
@@ -173,6 +176,25 @@ impl Installer {
             .join(format!("{}.{ending}", component.directory()))
     }
 
+    /// Removes what this or an interrupted installation has built up. The lock must be held.
+    fn remove_partials(&self, component: Component) -> Result<(), InstallError> {
+        let prefix = format!("{}.{PARTIAL}", component.directory());
+        let remove = || {
+            for entry in fs::read_dir(&self.cache_dir)? {
+                let entry = entry?;
+                if entry.file_name().to_string_lossy().starts_with(&prefix) {
+                    fs::remove_dir_all(entry.path())?;
+                }
+            }
+            Ok(())
+        };
+        remove().map_err(|source| InstallError::Cache {
+            component,
+            path: self.beside(component, PARTIAL),
+            source,
+        })
+    }
+
     /// Waits for other installations of the component. The lock ends with the file's handle, also when the process is killed.
     fn lock(
         &self,
@@ -180,7 +202,7 @@ impl Installer {
         on_progress: &mut impl FnMut(Progress),
     ) -> Result<File, InstallError> {
         let path = self.beside(component, "lock");
-        let locked = || {
+        let mut locked = || {
             let file = File::create(&path)?;
             match file.try_lock() {
                 Ok(()) => {}
@@ -192,7 +214,6 @@ impl Installer {
             }
             Ok(file)
         };
-        let mut locked = locked;
         locked().map_err(|source| InstallError::Cache {
             component,
             path,
@@ -279,11 +300,4 @@ fn link_lib64(root: &Path) -> io::Result<()> {
     #[cfg(not(unix))]
     let _ = root;
     Ok(())
-}
-
-fn remove_dir(dir: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
 }

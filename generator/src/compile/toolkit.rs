@@ -7,7 +7,7 @@ use super::{ByArch, CompilerVersion, Component, NvrtcFiles};
 use std::env;
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 use std::process::Command;
 
 /// The environment variable that names a directory with NVRTC.
@@ -140,6 +140,7 @@ impl Search {
             environments: dir("VIRTUAL_ENV")
                 .into_iter()
                 .chain([".cuda".into(), ".venv".into()])
+                .map(|dir| absolute(&dir).unwrap_or(dir))
                 .collect(),
             toolkits: [dir("CUDA_HOME"), dir("CUDA_PATH")]
                 .into_iter()
@@ -527,7 +528,7 @@ mod tests {
 
         put_nvrtc(&dir("cache/nvrtc-13.0.88/nvidia/cu13/lib"), "13.0");
         put_nvrtc(
-            &dir("cache/nvrtc-13.9.partial/root/nvidia/cu13/lib"),
+            &dir("cache/nvrtc-13.0.88.partial-1/root/nvidia/cu13/lib"),
             "13.9",
         );
         let cached = Some(("13.0".to_owned(), Origin::Cache));
