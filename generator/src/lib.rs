@@ -3,6 +3,7 @@
 //! Data goes one way: [`spec`] (what is asked) -> plan -> render -> emit or compile.
 
 pub mod check;
+pub mod compile;
 pub mod gpu;
 pub mod plan;
 #[cfg(feature = "render")]

@@ -1,0 +1,111 @@
+//! The compiler packages that can be installed, and the exact versions that are.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A compiler of CUDA's that is found on a machine or installed into the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Component {
+    /// NVRTC 13: CUDA text to machine code for sm_75 and later, inside the process.
+    Nvrtc13,
+    /// NVRTC 12.9: the same for sm_70, which NVRTC 13 has dropped.
+    Nvrtc12,
+    /// nvcc 13.0 with headers and the CUDA runtime: whole C++ programs.
+    Nvcc,
+}
+
+impl Component {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Nvrtc13, Self::Nvrtc12, Self::Nvcc];
+
+    /// The word that names it on the command line.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Nvrtc13 => "nvrtc",
+            Self::Nvrtc12 => "nvrtc12",
+            Self::Nvcc => "nvcc",
+        }
+    }
+
+    /// What a person calls it.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Nvrtc13 => "NVRTC 13",
+            Self::Nvrtc12 => "NVRTC 12.9",
+            Self::Nvcc => "nvcc 13.0",
+        }
+    }
+
+    /// What is handed to pip: one requirement with its exact version.
+    ///
+    /// nvcc's parts have to be named one by one: what the extras leave out, pip takes in its newest version, and the parts of
+    /// two CUDA versions refuse each other's output.
+    pub const fn requirement(self) -> &'static str {
+        match self {
+            Self::Nvrtc13 => "nvidia-cuda-nvrtc==13.0.88",
+            Self::Nvrtc12 => "nvidia-cuda-nvrtc-cu12==12.9.86",
+            Self::Nvcc => "cuda-toolkit[nvcc,crt,nvvm,cudart,nvrtc,cccl]==13.0.2",
+        }
+    }
+
+    /// About how much is downloaded, in megabytes.
+    pub const fn download_megabytes(self) -> u32 {
+        match self {
+            Self::Nvrtc13 | Self::Nvrtc12 => 90,
+            Self::Nvcc => 195,
+        }
+    }
+
+    /// Its directory in the cache; the version is part of it, so that an update never meets an older one.
+    pub const fn directory(self) -> &'static str {
+        match self {
+            Self::Nvrtc13 => "nvrtc-13.0.88",
+            Self::Nvrtc12 => "nvrtc-12.9.86",
+            Self::Nvcc => "nvcc-13.0.2",
+        }
+    }
+
+    /// The command that installs it, for error messages.
+    pub fn install_command(self) -> String {
+        format!("tdc-gen toolkit install {}", self.word())
+    }
+}
+
+impl fmt::Display for Component {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.title())
+    }
+}
+
+/// The word names no component.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no component; there are nvrtc, nvrtc12 and nvcc")]
+pub struct ParseComponentError(String);
+
+impl FromStr for Component {
+    type Err = ParseComponentError;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|component| component.word() == word)
+            .ok_or_else(|| ParseComponentError(word.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_understood() {
+        for component in Component::ALL {
+            assert_eq!(component.word().parse(), Ok(component));
+        }
+        let error = "cudnn".parse::<Component>().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`cudnn` is no component; there are nvrtc, nvrtc12 and nvcc"
+        );
+    }
+}

@@ -1,0 +1,102 @@
+//! A compiler that compiles nothing, for tests.
+
+use super::{CompileError, Compiler, CompilerVersion, Image};
+use std::collections::BTreeMap;
+use std::fmt;
+use tdc_runtime::Arch;
+
+/// Answers with logs that were laid down for it.
+///
+/// Its cubins are the source's own bytes; a source without a log of its own compiles to an image without kernels.
+#[derive(Debug, Clone)]
+pub struct FakeCompiler {
+    version: CompilerVersion,
+    archs: Vec<Arch>,
+    accepted: BTreeMap<String, String>,
+    refused: BTreeMap<String, String>,
+}
+
+impl FakeCompiler {
+    /// A compiler of the given version for the given architectures.
+    pub fn new(version: CompilerVersion, archs: &[Arch]) -> Self {
+        Self {
+            version,
+            archs: archs.to_vec(),
+            accepted: BTreeMap::new(),
+            refused: BTreeMap::new(),
+        }
+    }
+
+    /// The source `name` compiles and gives `log`.
+    pub fn accepting(mut self, name: &str, log: &str) -> Self {
+        self.accepted.insert(name.to_owned(), log.to_owned());
+        self
+    }
+
+    /// The source `name` does not compile and gives `log`.
+    pub fn refusing(mut self, name: &str, log: &str) -> Self {
+        self.refused.insert(name.to_owned(), log.to_owned());
+        self
+    }
+}
+
+impl Compiler for FakeCompiler {
+    fn version_for(&self, arch: Arch) -> Option<CompilerVersion> {
+        self.archs.contains(&arch).then_some(self.version)
+    }
+
+    fn compile(&self, source: &str, name: &str, arch: Arch) -> Result<Image, CompileError> {
+        if !self.archs.contains(&arch) {
+            return Err(CompileError::Unsupported {
+                name: name.to_owned(),
+                arch,
+                compilers: self.to_string(),
+            });
+        }
+        if let Some(log) = self.refused.get(name) {
+            return Err(CompileError::Refused {
+                name: name.to_owned(),
+                arch,
+                version: self.version,
+                log: log.clone(),
+            });
+        }
+        let log = self.accepted.get(name).map_or("", String::as_str);
+        Image::from_log(source.as_bytes().to_vec(), log, name, arch, self.version)
+    }
+}
+
+impl fmt::Display for FakeCompiler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let archs: Vec<_> = self.archs.iter().map(Arch::to_string).collect();
+        write!(f, "version {} knows {}", self.version, archs.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_with_the_logs_laid_down() {
+        let version = CompilerVersion {
+            major: 13,
+            minor: 0,
+        };
+        let arch = Arch::new(90);
+        let compiler = FakeCompiler::new(version, &[arch])
+            .accepting(
+                "good",
+                "ptxas info    : Compiling entry function 'k' for 'sm_90'\n\
+                 ptxas info    : Used 10 registers, used 1 barriers, 4096 bytes smem\n",
+            )
+            .refusing("bad", "bad(1): error: no");
+        let image = compiler.compile("text", "good", arch).unwrap();
+        assert_eq!(image.cubin, b"text");
+        assert_eq!(image.kernel("k").unwrap().shared_bytes, 4096);
+        let error = compiler.compile("text", "bad", arch).unwrap_err();
+        assert!(error.to_string().ends_with("\n    bad(1): error: no\n"));
+        let error = compiler.compile("text", "good", Arch::new(80)).unwrap_err();
+        assert!(matches!(error, CompileError::Unsupported { .. }));
+    }
+}

@@ -1,0 +1,303 @@
+//! Installing a compiler package into the cache: no root, no GPU, only python3.
+
+use super::{Component, NvrtcFiles};
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+
+/// Installs compiler packages below a cache directory, each by a virtual environment of its own and pip.
+///
+/// A package is built up in a directory beside its place and renamed when it is whole, so what is in its place is whole. A lock
+/// makes two installations of one package take turns; the second finds the first one's result.
+#[derive(Debug, Clone)]
+pub struct Installer {
+    cache_dir: PathBuf,
+    python: OsString,
+}
+
+/// What an installation is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Another process installs the same; waiting for it.
+    Waiting(Component),
+    /// Making the virtual environment.
+    Preparing(Component),
+    /// pip downloads and unpacks.
+    Downloading(Component),
+    /// It is in its place.
+    Installed(Component),
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waiting(component) => write!(f, "{component}: waiting for another installation"),
+            Self::Preparing(component) => write!(f, "{component}: preparing"),
+            Self::Downloading(component) => write!(
+                f,
+                "{component}: downloading {} (about {} MB)",
+                component.requirement(),
+                component.download_megabytes()
+            ),
+            Self::Installed(component) => write!(f, "{component}: installed"),
+        }
+    }
+}
+
+/// An installation that failed. Nothing of it is taken for a whole one later.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// There is no python3.
+    #[error("cannot install {component}: `{}` is not there ({source}); install Python 3 (Debian, Ubuntu: apt install python3 python3-venv)",
+        python.display())]
+    NoPython {
+        /// What was to be installed.
+        component: Component,
+        /// The program that was tried.
+        python: OsString,
+        /// Why it cannot be run.
+        source: io::Error,
+    },
+    /// python3 cannot make a virtual environment.
+    #[error(
+        "cannot install {component}: python3 cannot make a virtual environment with pip; on Debian and Ubuntu: apt install python3-venv\n{}",
+        indented(output)
+    )]
+    NoVenv {
+        /// What was to be installed.
+        component: Component,
+        /// What python3 said.
+        output: String,
+    },
+    /// pip failed.
+    #[error(
+        "cannot install {component}: pip failed; it needs the network, or a mirror by PIP_INDEX_URL or PIP_FIND_LINKS\n{}",
+        indented(output)
+    )]
+    Pip {
+        /// What was to be installed.
+        component: Component,
+        /// What pip said.
+        output: String,
+    },
+    /// The package does not hold what it should.
+    #[error("cannot install {component}: {} has no {missing}; this machine may not be one that NVIDIA makes packages for", component.requirement())]
+    Incomplete {
+        /// What was to be installed.
+        component: Component,
+        /// The file or directory that is missing.
+        missing: &'static str,
+    },
+    /// A file or directory of the cache cannot be worked with.
+    #[error("cannot install {component}: {}: {source}; set TDC_CACHE_DIR to a directory that may be written", path.display())]
+    Cache {
+        /// What was to be installed.
+        component: Component,
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+fn indented(output: &str) -> String {
+    let lines: Vec<_> = output
+        .trim_end()
+        .lines()
+        .map(|line| format!("    {line}"))
+        .collect();
+    lines.join("\n")
+}
+
+/// How directories end that are not whole yet.
+const PARTIAL: &str = "partial-";
+
+/// Where a component lies in a cache, whether it is there or not.
+pub(super) fn place(cache_dir: &Path, component: Component) -> PathBuf {
+    cache_dir.join(component.directory())
+}
+
+impl Installer {
+    /// Installs below `cache_dir`, which is made if need be, with `python3`.
+    pub fn new(cache_dir: &Path) -> Self {
+        Self {
+            cache_dir: cache_dir.to_owned(),
+            python: "python3".into(),
+        }
+    }
+
+    /// Installs with another Python.
+    pub fn with_python(mut self, python: impl Into<OsString>) -> Self {
+        self.python = python.into();
+        self
+    }
+
+    /// Installs a component unless it is there already, and returns its directory.
+    ///
+    /// # Errors
+    /// [`InstallError`]; nothing but the lock's file is left in the cache then.
+    pub fn install(
+        &self,
+        component: Component,
+        mut on_progress: impl FnMut(Progress),
+    ) -> Result<PathBuf, InstallError> {
+        let place = place(&self.cache_dir, component);
+        if place.is_dir() {
+            return Ok(place);
+        }
+        let cache = |path: &Path, source| InstallError::Cache {
+            component,
+            path: path.to_owned(),
+            source,
+        };
+        fs::create_dir_all(&self.cache_dir).map_err(|error| cache(&self.cache_dir, error))?;
+        let _lock = self.lock(component, &mut on_progress)?;
+        if place.is_dir() {
+            return Ok(place);
+        }
+        self.remove_partials(component)?;
+        // The process id keeps pip away from here if it outlives a killed installation.
+        let partial = self.beside(component, &format!("{PARTIAL}{}", process::id()));
+        let built = self
+            .build(component, &partial, &mut on_progress)
+            .and_then(|root| fs::rename(&root, &place).map_err(|error| cache(&place, error)));
+        let removed = self.remove_partials(component);
+        built?;
+        removed?;
+        on_progress(Progress::Installed(component));
+        Ok(place)
+    }
+
+    fn beside(&self, component: Component, ending: &str) -> PathBuf {
+        self.cache_dir
+            .join(format!("{}.{ending}", component.directory()))
+    }
+
+    /// Removes what this or an interrupted installation has built up. The lock must be held.
+    fn remove_partials(&self, component: Component) -> Result<(), InstallError> {
+        let prefix = format!("{}.{PARTIAL}", component.directory());
+        let remove = || {
+            for entry in fs::read_dir(&self.cache_dir)? {
+                let entry = entry?;
+                if entry.file_name().to_string_lossy().starts_with(&prefix) {
+                    fs::remove_dir_all(entry.path())?;
+                }
+            }
+            Ok(())
+        };
+        remove().map_err(|source| InstallError::Cache {
+            component,
+            path: self.beside(component, PARTIAL),
+            source,
+        })
+    }
+
+    /// Waits for other installations of the component. The lock ends with the file's handle, also when the process is killed.
+    fn lock(
+        &self,
+        component: Component,
+        on_progress: &mut impl FnMut(Progress),
+    ) -> Result<File, InstallError> {
+        let path = self.beside(component, "lock");
+        let mut locked = || {
+            let file = File::create(&path)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => {
+                    on_progress(Progress::Waiting(component));
+                    file.lock()?;
+                }
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+            Ok(file)
+        };
+        locked().map_err(|source| InstallError::Cache {
+            component,
+            path,
+            source,
+        })
+    }
+
+    /// Builds the component below `partial` and returns the directory to be renamed.
+    fn build(
+        &self,
+        component: Component,
+        partial: &Path,
+        on_progress: &mut impl FnMut(Progress),
+    ) -> Result<PathBuf, InstallError> {
+        let (venv, root) = (partial.join("venv"), partial.join("root"));
+        let no_python = |source| InstallError::NoPython {
+            component,
+            python: self.python.clone(),
+            source,
+        };
+
+        on_progress(Progress::Preparing(component));
+        let mut command = Command::new(&self.python);
+        command.args(["-m", "venv"]).arg(&venv);
+        if let Err(output) = succeed(&mut command).map_err(no_python)? {
+            return Err(InstallError::NoVenv { component, output });
+        }
+
+        on_progress(Progress::Downloading(component));
+        let mut command = Command::new(venv.join("bin").join("python"));
+        command
+            .args(["-m", "pip", "install", "--target"])
+            .arg(&root)
+            .args(["--only-binary", ":all:", "--no-compile", "--no-input"])
+            .args(["--disable-pip-version-check", "--progress-bar", "off"])
+            .arg(component.requirement())
+            // A user's own setting of it is in conflict with --target.
+            .env("PIP_USER", "0");
+        if let Err(output) = succeed(&mut command).map_err(no_python)? {
+            return Err(InstallError::Pip { component, output });
+        }
+
+        if let Some(missing) = missing(component, &root) {
+            return Err(InstallError::Incomplete { component, missing });
+        }
+        if component == Component::Nvcc {
+            link_lib64(&root).map_err(|source| InstallError::Cache {
+                component,
+                path: root.clone(),
+                source,
+            })?;
+        }
+        Ok(root)
+    }
+}
+
+/// Runs a command to its end; what it printed, when it does not succeed.
+fn succeed(command: &mut Command) -> io::Result<Result<(), String>> {
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(Ok(()));
+    }
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    Ok(Err(String::from_utf8_lossy(&text).into_owned()))
+}
+
+fn missing(component: Component, root: &Path) -> Option<&'static str> {
+    let nvrtc = |libraries: PathBuf, major| NvrtcFiles::in_dir(&libraries, Some(major)).is_some();
+    let (there, what) = match component {
+        Component::Nvrtc13 => (nvrtc(root.join("nvidia/cu13/lib"), 13), "libnvrtc.so.13"),
+        Component::Nvrtc12 => (
+            nvrtc(root.join("nvidia/cuda_nvrtc/lib"), 12),
+            "libnvrtc.so.12",
+        ),
+        Component::Nvcc => (root.join("nvidia/cu13/bin/nvcc").is_file(), "bin/nvcc"),
+    };
+    (!there).then_some(what)
+}
+
+/// nvcc 13.0 looks for its libraries in `lib64`, the packages have them in `lib`.
+fn link_lib64(root: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    std::os::unix::fs::symlink("lib", root.join("nvidia/cu13/lib64"))?;
+    #[cfg(not(unix))]
+    let _ = root;
+    Ok(())
+}

@@ -1,0 +1,432 @@
+//! NVRTC, NVIDIA's compiler as a library, loaded when it is needed.
+//!
+//! # How it is loaded
+//! The types and constants are cudarc's, and so is the search along the loader's path ([`Nvrtc::from_loader_path`]). A
+//! directory that was found or installed ([`Nvrtc::open`]) is loaded by absolute path into a function table of its own, because
+//! cudarc's functions are bound to one library for the whole process, found by name only, with a bare `libnvrtc.so` first:
+//!
+//! - sm_70 needs NVRTC 12.9 beside 13, in the same process;
+//! - a toolkit on the loader's path would win against the version that was pinned;
+//! - cudarc panics when the library or a symbol is missing.
+//!
+//! The builtins are loaded before the library: NVRTC 13.0 looks for them by bare name and without a search path of its own, and
+//! finds what is loaded already. Symbols stay local to each library, so that two versions do not see each other's.
+
+use super::{CompileError, Compiler, CompilerVersion, Component, Image, NvrtcFiles};
+use cudarc::nvrtc::sys::{self, nvrtcProgram, nvrtcResult};
+use libloading::Library;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::ptr;
+use tdc_runtime::Arch;
+
+/// How hard the compiler tries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Effort {
+    /// The best code.
+    #[default]
+    Full,
+    /// Code of middling speed in a tenth of the time (`--Ofast-compile=mid`): enough to check that a text compiles. Resources
+    /// differ from those of full effort.
+    Fast,
+}
+
+/// What can be asked of the compiler.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Options {
+    /// How hard it tries.
+    pub effort: Effort,
+    /// The most registers a thread may use; the compiler's own choice when `None`.
+    pub max_registers: Option<u32>,
+}
+
+impl Options {
+    fn arguments(&self, arch: Arch) -> Vec<String> {
+        let mut arguments = vec![
+            format!("--gpu-architecture={arch}"),
+            "--std=c++17".to_owned(),
+            "--ptxas-options=-v".to_owned(),
+        ];
+        if self.effort == Effort::Fast {
+            arguments.push("--Ofast-compile=mid".to_owned());
+        }
+        if let Some(registers) = self.max_registers {
+            arguments.push(format!("--maxrregcount={registers}"));
+        }
+        arguments
+    }
+}
+
+/// NVRTC cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The directory holds none.
+    #[error("{}: no NVRTC there (libnvrtc.so.13 with libnvrtc-builtins.so.13.x); install one with `{}`",
+        dir.display(), Component::Nvrtc13.install_command())]
+    NotInDir {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// None was found anywhere.
+    #[error("no NVRTC was found; install one with `{}`{}", Component::Nvrtc13.install_command(), noted(notes))]
+    NotFound {
+        /// What was found and cannot be used, and why.
+        notes: Vec<String>,
+    },
+    /// The loader finds none.
+    #[error("no NVRTC on the loader's path; install one with `{}`", Component::Nvrtc13.install_command())]
+    NotOnLoaderPath,
+    /// A file is not a library this machine can load.
+    #[error("{}: cannot be loaded: {source}; remove it and run `{}`", file.display(), Component::Nvrtc13.install_command())]
+    Library {
+        /// The file.
+        file: PathBuf,
+        /// The loader's message.
+        source: libloading::Error,
+    },
+    /// The library lacks a function.
+    #[error("{origin}: not an NVRTC of CUDA 11.2 or later: {source}; install one with `{}`",
+        Component::Nvrtc13.install_command())]
+    Symbol {
+        /// The file, or the loader's path.
+        origin: String,
+        /// The loader's message.
+        source: libloading::Error,
+    },
+    /// The library does not answer.
+    #[error("{origin}: {function} failed with code {code}; install NVRTC again with `{}`", Component::Nvrtc13.install_command())]
+    Silent {
+        /// The file, or the loader's path.
+        origin: String,
+        /// The function that failed.
+        function: &'static str,
+        /// What it returned.
+        code: c_int,
+    },
+}
+
+fn noted(notes: &[String]) -> String {
+    notes.iter().map(|note| format!("\nnote: {note}")).collect()
+}
+
+/// A loaded NVRTC. It stays loaded until the process ends.
+#[derive(Clone)]
+pub struct Nvrtc {
+    functions: Functions,
+    version: CompilerVersion,
+    archs: Vec<Arch>,
+    options: Options,
+}
+
+impl Nvrtc {
+    /// Loads the newest NVRTC in `dir`.
+    ///
+    /// # Errors
+    /// [`LoadError`] when there is none or it cannot be loaded.
+    pub fn in_dir(dir: &Path) -> Result<Self, LoadError> {
+        match NvrtcFiles::in_dir(dir, None) {
+            Some(files) => Self::open(&files),
+            None => Err(LoadError::NotInDir {
+                dir: dir.to_owned(),
+            }),
+        }
+    }
+
+    /// Loads the NVRTC of the given files.
+    ///
+    /// # Errors
+    /// [`LoadError`] when they cannot be loaded.
+    pub fn open(files: &NvrtcFiles) -> Result<Self, LoadError> {
+        load_for_good(&files.builtins)?;
+        let library = load_for_good(&files.library)?;
+        Self::new(library, &files.library.display().to_string())
+    }
+
+    /// Loads the NVRTC that the loader finds by name, as cudarc does.
+    ///
+    /// # Errors
+    /// [`LoadError::NotOnLoaderPath`] when there is none.
+    pub fn from_loader_path() -> Result<Self, LoadError> {
+        // SAFETY: the libraries tried have NVRTC's names, and NVRTC's initialisers ask nothing of their loader.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(LoadError::NotOnLoaderPath);
+        }
+        // SAFETY: as above; without the check before, this would panic when there is none.
+        let library = unsafe { sys::culib() };
+        Self::new(library, "NVRTC on the loader's path")
+    }
+
+    /// The same library with other options.
+    pub fn with_options(mut self, options: Options) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// The library's version.
+    pub fn version(&self) -> CompilerVersion {
+        self.version
+    }
+
+    /// The architectures it knows, oldest first.
+    pub fn archs(&self) -> &[Arch] {
+        &self.archs
+    }
+
+    fn new(library: &'static Library, origin: &str) -> Result<Self, LoadError> {
+        let functions = Functions::of(library).map_err(|source| LoadError::Symbol {
+            origin: origin.to_owned(),
+            source,
+        })?;
+        let ask = |function, code| match succeeded(code) {
+            true => Ok(()),
+            false => Err(LoadError::Silent {
+                origin: origin.to_owned(),
+                function,
+                code,
+            }),
+        };
+        let (mut major, mut minor, mut count) = (0, 0, 0);
+        // SAFETY: all three point to live integers of the type the functions write.
+        let codes = unsafe {
+            (
+                (functions.version)(&mut major, &mut minor),
+                (functions.arch_count)(&mut count),
+            )
+        };
+        ask("nvrtcVersion", codes.0)?;
+        ask("nvrtcGetNumSupportedArchs", codes.1)?;
+        let mut archs = vec![0; usize::try_from(count).unwrap_or(0)];
+        // SAFETY: the array has room for as many integers as the function said it writes.
+        ask("nvrtcGetSupportedArchs", unsafe {
+            (functions.archs)(archs.as_mut_ptr())
+        })?;
+        let mut archs: Vec<_> = archs
+            .into_iter()
+            .filter_map(|sm| Some(Arch::new(u16::try_from(sm).ok()?)))
+            .collect();
+        archs.sort_unstable();
+        Ok(Self {
+            functions,
+            version: CompilerVersion {
+                major: major.unsigned_abs(),
+                minor: minor.unsigned_abs(),
+            },
+            archs,
+            options: Options::default(),
+        })
+    }
+}
+
+impl Compiler for Nvrtc {
+    fn version_for(&self, arch: Arch) -> Option<CompilerVersion> {
+        self.archs.contains(&arch).then_some(self.version)
+    }
+
+    fn compile(&self, source: &str, name: &str, arch: Arch) -> Result<Image, CompileError> {
+        if !self.archs.contains(&arch) {
+            return Err(CompileError::Unsupported {
+                name: name.to_owned(),
+                arch,
+                compilers: self.to_string(),
+            });
+        }
+        let mut program = Program::new(self, source, name)?;
+        let compiled = program.compile(&self.options.arguments(arch));
+        let log = program.log()?;
+        match compiled {
+            Err(error) if log.trim().is_empty() => Err(error),
+            Err(_) => Err(CompileError::Refused {
+                name: name.to_owned(),
+                arch,
+                version: self.version,
+                log,
+            }),
+            Ok(()) => Image::from_log(program.cubin()?, &log, name, arch, self.version),
+        }
+    }
+}
+
+impl fmt::Display for Nvrtc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let archs: Vec<_> = self.archs.iter().map(Arch::to_string).collect();
+        write!(f, "NVRTC {} knows {}", self.version, archs.join(", "))
+    }
+}
+
+impl fmt::Debug for Nvrtc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nvrtc")
+            .field("version", &self.version)
+            .field("archs", &self.archs)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Loads a library and never unloads it: its threads and thread-local destructors may outlive every handle.
+fn load_for_good(file: &Path) -> Result<&'static Library, LoadError> {
+    // SAFETY: the file has the name of one of NVRTC's libraries, whose initialisers ask nothing of their loader.
+    match unsafe { Library::new(file) } {
+        Ok(library) => Ok(Box::leak(Box::new(library))),
+        Err(source) => Err(LoadError::Library {
+            file: file.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// NVRTC's C interface. Functions return an integer and not cudarc's `nvrtcResult`, because a newer library may return codes
+/// that the enum does not have.
+#[derive(Clone, Copy)]
+struct Functions {
+    version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
+    arch_count: unsafe extern "C" fn(*mut c_int) -> c_int,
+    archs: unsafe extern "C" fn(*mut c_int) -> c_int,
+    create: unsafe extern "C" fn(
+        *mut nvrtcProgram,
+        *const c_char,
+        *const c_char,
+        c_int,
+        *const *const c_char,
+        *const *const c_char,
+    ) -> c_int,
+    compile: unsafe extern "C" fn(nvrtcProgram, c_int, *const *const c_char) -> c_int,
+    log_size: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> c_int,
+    log: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> c_int,
+    cubin_size: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> c_int,
+    cubin: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> c_int,
+    destroy: unsafe extern "C" fn(*mut nvrtcProgram) -> c_int,
+    error_string: unsafe extern "C" fn(c_int) -> *const c_char,
+}
+
+impl Functions {
+    fn of(library: &'static Library) -> Result<Self, libloading::Error> {
+        // SAFETY: the fields' types are the functions' C signatures (nvrtc.h, the same from CUDA 11.2 to 13), and the library
+        // is never unloaded.
+        unsafe {
+            Ok(Self {
+                version: *library.get("nvrtcVersion")?,
+                arch_count: *library.get("nvrtcGetNumSupportedArchs")?,
+                archs: *library.get("nvrtcGetSupportedArchs")?,
+                create: *library.get("nvrtcCreateProgram")?,
+                compile: *library.get("nvrtcCompileProgram")?,
+                log_size: *library.get("nvrtcGetProgramLogSize")?,
+                log: *library.get("nvrtcGetProgramLog")?,
+                cubin_size: *library.get("nvrtcGetCUBINSize")?,
+                cubin: *library.get("nvrtcGetCUBIN")?,
+                destroy: *library.get("nvrtcDestroyProgram")?,
+                error_string: *library.get("nvrtcGetErrorString")?,
+            })
+        }
+    }
+}
+
+fn succeeded(code: c_int) -> bool {
+    code == nvrtcResult::NVRTC_SUCCESS as c_int
+}
+
+/// A program of NVRTC's, destroyed when dropped.
+struct Program<'a> {
+    nvrtc: &'a Nvrtc,
+    name: &'a str,
+    handle: nvrtcProgram,
+}
+
+impl<'a> Program<'a> {
+    fn new(nvrtc: &'a Nvrtc, source: &str, name: &'a str) -> Result<Self, CompileError> {
+        let without_nul = |text: &str, what| {
+            CString::new(text).map_err(|_| CompileError::Nul {
+                name: name.to_owned(),
+                what,
+            })
+        };
+        let source = without_nul(source, "source")?;
+        let c_name = without_nul(name, "name")?;
+        let mut program = Self {
+            nvrtc,
+            name,
+            handle: ptr::null_mut(),
+        };
+        // SAFETY: the handle is live, the strings end with NUL and are copied by NVRTC; without headers both arrays may be null.
+        let code = unsafe {
+            (nvrtc.functions.create)(
+                &mut program.handle,
+                source.as_ptr(),
+                c_name.as_ptr(),
+                0,
+                ptr::null(),
+                ptr::null(),
+            )
+        };
+        program.check("nvrtcCreateProgram", code)?;
+        Ok(program)
+    }
+
+    fn compile(&mut self, arguments: &[String]) -> Result<(), CompileError> {
+        let arguments: Vec<CString> = arguments
+            .iter()
+            .filter_map(|argument| CString::new(argument.as_str()).ok())
+            .collect();
+        let pointers: Vec<*const c_char> = arguments.iter().map(|text| text.as_ptr()).collect();
+        // SAFETY: the program is live, and the array holds as many strings as is said, which outlive the call.
+        let code = unsafe {
+            (self.nvrtc.functions.compile)(self.handle, pointers.len() as c_int, pointers.as_ptr())
+        };
+        self.check("nvrtcCompileProgram", code)
+    }
+
+    fn log(&self) -> Result<String, CompileError> {
+        let functions = &self.nvrtc.functions;
+        let mut bytes = self.bytes("nvrtcGetProgramLog", functions.log_size, functions.log)?;
+        while bytes.last() == Some(&0) {
+            bytes.pop();
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn cubin(&self) -> Result<Vec<u8>, CompileError> {
+        let functions = &self.nvrtc.functions;
+        self.bytes("nvrtcGetCUBIN", functions.cubin_size, functions.cubin)
+    }
+
+    fn bytes(
+        &self,
+        function: &'static str,
+        size_of: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> c_int,
+        write: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> c_int,
+    ) -> Result<Vec<u8>, CompileError> {
+        let mut size = 0;
+        // SAFETY: the program is live and `size` is what the function writes to.
+        self.check(function, unsafe { size_of(self.handle, &mut size) })?;
+        let mut bytes = vec![0_u8; size];
+        // SAFETY: the program is live and the buffer has the size that NVRTC just asked for.
+        self.check(function, unsafe {
+            write(self.handle, bytes.as_mut_ptr().cast())
+        })?;
+        Ok(bytes)
+    }
+
+    fn check(&self, function: &'static str, code: c_int) -> Result<(), CompileError> {
+        if succeeded(code) {
+            return Ok(());
+        }
+        // SAFETY: the function takes any code and returns a string of static life.
+        let message = unsafe { CStr::from_ptr((self.nvrtc.functions.error_string)(code)) };
+        Err(CompileError::Failed {
+            name: self.name.to_owned(),
+            version: self.nvrtc.version,
+            function,
+            message: message.to_string_lossy().into_owned(),
+        })
+    }
+}
+
+impl Drop for Program<'_> {
+    fn drop(&mut self) {
+        if !self.handle.is_null() {
+            // SAFETY: the handle came from this library, is destroyed once and not used after.
+            unsafe { (self.nvrtc.functions.destroy)(&mut self.handle) };
+        }
+    }
+}

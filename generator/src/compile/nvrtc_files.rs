@@ -1,0 +1,74 @@
+//! NVRTC's files in a directory.
+
+use super::CompilerVersion;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The two libraries that make up one NVRTC.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct NvrtcFiles {
+    /// The version by the name of the builtins.
+    pub version: CompilerVersion,
+    /// `libnvrtc.so.13`.
+    pub library: PathBuf,
+    /// `libnvrtc-builtins.so.13.0`, which the library opens when it compiles.
+    pub builtins: PathBuf,
+}
+
+impl NvrtcFiles {
+    /// The newest NVRTC in `dir` of the major version asked for, or of any.
+    pub fn in_dir(dir: &Path, major: Option<u32>) -> Option<Self> {
+        let entries = fs::read_dir(dir).ok()?;
+        entries
+            .filter_map(|entry| {
+                let version = builtins_version(entry.ok()?.file_name().to_str()?)?;
+                let files = Self {
+                    version,
+                    library: dir.join(format!("libnvrtc.so.{}", version.major)),
+                    builtins: dir.join(format!("libnvrtc-builtins.so.{version}")),
+                };
+                let wanted = major.is_none_or(|major| major == version.major);
+                (wanted && files.library.is_file()).then_some(files)
+            })
+            .max_by_key(|files| files.version)
+    }
+}
+
+/// `13.0` of `libnvrtc-builtins.so.13.0`. The twins with `.alt.` and the names with a third number are other files or links.
+fn builtins_version(file: &str) -> Option<CompilerVersion> {
+    let (major, minor) = file
+        .strip_prefix("libnvrtc-builtins.so.")?
+        .split_once('.')?;
+    Some(CompilerVersion {
+        major: major.parse().ok()?,
+        minor: minor.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_whole_pair_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let found =
+            |major| NvrtcFiles::in_dir(dir.path(), major).map(|files| files.version.to_string());
+        assert_eq!(found(None), None);
+        let touch = |file: &str| fs::write(dir.path().join(file), "").unwrap();
+        touch("libnvrtc-builtins.so.13.0");
+        touch("libnvrtc-builtins.alt.so.13.0");
+        touch("libnvrtc.alt.so.13");
+        assert_eq!(found(None), None, "the library itself is missing");
+        touch("libnvrtc.so.13");
+        touch("libnvrtc-builtins.so");
+        touch("libnvrtc-builtins.so.13.0.88");
+        assert_eq!(found(None).as_deref(), Some("13.0"));
+        touch("libnvrtc.so.12");
+        touch("libnvrtc-builtins.so.12.9");
+        touch("libnvrtc-builtins.so.13.10");
+        assert_eq!(found(Some(12)).as_deref(), Some("12.9"));
+        assert_eq!(found(None).as_deref(), Some("13.10"));
+        assert_eq!(found(Some(14)), None);
+    }
+}

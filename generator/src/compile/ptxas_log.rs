@@ -1,0 +1,239 @@
+//! What ptxas tells about kernels in a compile log (`--ptxas-options=-v`).
+
+/// What one kernel uses, as ptxas counted it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct KernelResources {
+    /// The kernel's symbol.
+    pub name: String,
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Static shared memory of a block, bytes.
+    pub shared_bytes: u32,
+    /// Local memory of a thread for its stack, bytes; the functions it calls included.
+    pub stack_bytes: u32,
+    /// Bytes of registers stored to local memory for want of registers.
+    pub spill_stores: u32,
+    /// Bytes of them loaded back.
+    pub spill_loads: u32,
+    /// Constant memory, parameters included, bytes. ptxas does not count it for sm_90 and later: 0 there.
+    pub constant_bytes: u32,
+    /// Named barriers.
+    pub barriers: u32,
+}
+
+/// The kernels of a log, in the log's order. Functions that are called and not launched have no entry of their own.
+pub fn kernel_resources(log: &str) -> Vec<KernelResources> {
+    let mut kernels = Vec::new();
+    let mut current: Option<KernelResources> = None;
+    let mut properties_of = "";
+    for line in log.lines() {
+        let Some(text) = ptxas_text(line) else {
+            continue;
+        };
+        if let Some(name) = text.strip_prefix("Compiling entry function '") {
+            current = name
+                .split_once('\'')
+                .map(|(name, _)| KernelResources::unknown(name));
+        } else if let Some(name) = text.strip_prefix("Function properties for ") {
+            properties_of = name;
+        } else if text.contains("bytes stack frame") {
+            if let Some(kernel) = current
+                .as_mut()
+                .filter(|kernel| kernel.name == properties_of)
+            {
+                for (amount, what) in amounts(text) {
+                    match what {
+                        "bytes stack frame" => kernel.stack_bytes = amount,
+                        "bytes spill stores" => kernel.spill_stores = amount,
+                        "bytes spill loads" => kernel.spill_loads = amount,
+                        _ => {}
+                    }
+                }
+            }
+        } else if let Some(used) = text.strip_prefix("Used ")
+            && let Some(mut kernel) = current.take()
+        {
+            for (amount, what) in amounts(used) {
+                match what {
+                    "registers" => kernel.registers = amount,
+                    "barriers" => kernel.barriers = amount,
+                    "bytes smem" => kernel.shared_bytes = amount,
+                    "bytes cumulative stack size" => kernel.stack_bytes = amount,
+                    what if what.starts_with("bytes cmem[") => kernel.constant_bytes += amount,
+                    _ => {}
+                }
+            }
+            kernels.push(kernel);
+        }
+    }
+    kernels
+}
+
+impl KernelResources {
+    fn unknown(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            registers: 0,
+            shared_bytes: 0,
+            stack_bytes: 0,
+            spill_stores: 0,
+            spill_loads: 0,
+            constant_bytes: 0,
+            barriers: 0,
+        }
+    }
+}
+
+/// What ptxas says on a line of information: behind `ptxas info    : ` or `ptxas         .     `.
+fn ptxas_text(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("ptxas")?.trim_start();
+    let rest = rest.strip_prefix("info").unwrap_or(rest).trim_start();
+    Some(rest.strip_prefix([':', '.'])?.trim())
+}
+
+/// The pairs of a list such as `8 registers, used 1 barriers, 4096 bytes smem`.
+fn amounts(list: &str) -> impl Iterator<Item = (u32, &str)> {
+    list.split(", ").filter_map(|item| {
+        let item = item.strip_prefix("used ").unwrap_or(item);
+        let (amount, what) = item.split_once(' ')?;
+        Some((amount.parse().ok()?, what))
+    })
+}
+
+/// The first warning of a log, if there is one.
+///
+/// NVRTC has no option that turns warnings into errors (13.0 refuses every spelling of `-Werror`), so the log has to be read.
+/// Quoted source is indented, and ptxas' lines of information may quote a kernel whose name is `warning`; neither counts, nor
+/// does NVRTC 12's remark on the age of sm_70, which is why that version is there.
+pub(super) fn first_warning(log: &str) -> Option<&str> {
+    log.lines().find(|line| {
+        let from_source = line.contains("): warning") && !line.starts_with([' ', '\t']);
+        let from_nvrtc = line.starts_with("nvrtc: warning")
+            && !line.contains("are deprecated and may be removed in a future release");
+        let from_ptxas = line.strip_prefix("ptxas").is_some_and(|rest| {
+            let before_colon = rest.split(':').next().unwrap_or(rest).trim_end();
+            before_colon.ends_with("warning")
+        });
+        from_source || from_nvrtc || from_ptxas
+    })
+}
+
+/// The log without the times that ptxas took, the only lines that differ between two compilations of one text.
+pub(super) fn without_times(log: &str) -> String {
+    log.lines()
+        .filter(|line| !line.starts_with("ptxas info    : Compile time"))
+        .flat_map(|line| [line, "\n"])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// NVRTC 13.0.88 on a module with a function that is called, a template and two plain kernels.
+    const SM_90: &str = "\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_Z2tkILi3EEvPf' for 'sm_90'
+ptxas info    : Function properties for _Z2tkILi3EEvPf
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 8 registers, used 0 barriers
+ptxas info    : Compile time = 36.469 ms
+ptxas info    : Compiling entry function 'conv_b' for 'sm_90'
+ptxas info    : Function properties for conv_b
+ptxas         .     128 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 20 registers, used 0 barriers, 128 bytes cumulative stack size
+ptxas info    : Compile time = 5.273 ms
+ptxas info    : Function properties for _Z6helperfi
+ptxas         .     48 bytes stack frame, 12 bytes spill stores, 16 bytes spill loads
+ptxas info    : Compiling entry function 'conv_a' for 'sm_90'
+ptxas info    : Function properties for conv_a
+ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 10 registers, used 1 barriers, 4096 bytes smem
+ptxas info    : Compile time = 1.710 ms
+";
+
+    /// NVRTC 12.9.86 and a kernel that spills.
+    const SM_70: &str = "\
+nvrtc: warning: Architectures prior to '<compute/sm>_75' are deprecated and may be removed in a future release
+ptxas info    : 0 bytes gmem, 64 bytes cmem[3]
+ptxas info    : Compiling entry function 'spilly' for 'sm_70'
+ptxas info    : Function properties for spilly
+ptxas         .     648 bytes stack frame, 892 bytes spill stores, 900 bytes spill loads
+ptxas info    : Used 64 registers, used 0 barriers, 648 bytes cumulative stack size, 372 bytes cmem[0], 8 bytes cmem[2]
+ptxas info    : Compile time = 39.492 ms
+";
+
+    #[test]
+    fn several_kernels_of_one_module_are_kept_apart() {
+        let kernels = kernel_resources(SM_90);
+        let names: Vec<_> = kernels.iter().map(|kernel| &kernel.name[..]).collect();
+        assert_eq!(names, ["_Z2tkILi3EEvPf", "conv_b", "conv_a"]);
+        assert_eq!(kernels[1].stack_bytes, 128);
+        assert_eq!(kernels[1].spill_stores, 0, "the called function's own");
+        assert_eq!((kernels[2].registers, kernels[2].barriers), (10, 1));
+        assert_eq!(kernels[2].shared_bytes, 4096);
+        assert_eq!(kernels[2].constant_bytes, 0);
+    }
+
+    #[test]
+    fn spills_and_all_constant_banks_are_counted() {
+        assert_eq!(
+            kernel_resources(SM_70),
+            [KernelResources {
+                name: "spilly".to_owned(),
+                registers: 64,
+                shared_bytes: 0,
+                stack_bytes: 648,
+                spill_stores: 892,
+                spill_loads: 900,
+                constant_bytes: 380,
+                barriers: 0,
+            }]
+        );
+    }
+
+    #[test]
+    fn anything_else_is_no_kernel() {
+        for log in [
+            "",
+            "ptxas",
+            "ptxas info    : Used 8 registers",
+            "ptxas info    : Compiling entry function 'cut",
+        ] {
+            assert_eq!(kernel_resources(log), [], "{log}");
+        }
+    }
+
+    #[test]
+    fn warnings_are_found_and_nothing_else_is() {
+        for (log, expected) in [
+            (SM_90, false),
+            (SM_70, false),
+            (
+                "w.cu(1): warning #177-D: variable \"unused\" was declared but never referenced",
+                true,
+            ),
+            ("ptxas warning : Unresolved extern", true),
+            (
+                "ptxas application ptx input, line 23; warning : Instruction is deprecated",
+                true,
+            ),
+            ("nvrtc: warning: something else", true),
+            (
+                "ptxas info    : Compiling entry function 'warning' for 'sm_90'",
+                false,
+            ),
+            ("  // f(x): warning in quoted source", false),
+            ("Remark: The warnings can be suppressed", false),
+        ] {
+            assert_eq!(first_warning(log).is_some(), expected, "{log}");
+        }
+    }
+
+    #[test]
+    fn times_are_dropped_and_no_other_line() {
+        let log = without_times(SM_90);
+        assert_eq!(log.lines().count(), SM_90.lines().count() - 3);
+        assert_eq!(kernel_resources(&log), kernel_resources(SM_90));
+    }
+}
