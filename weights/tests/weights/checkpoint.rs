@@ -272,6 +272,18 @@ fn headers_with_enormous_numbers_are_refused() {
 }
 
 #[test]
+fn metadata_in_the_header_is_no_tensor() {
+    let header = r#"{"__metadata__":{"format":"pt"},"c.weight":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]}}"#;
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend(2.5f32.to_le_bytes());
+    let checkpoint = Checkpoint::from_bytes(bytes).unwrap();
+    assert_eq!(checkpoint.names().collect::<Vec<_>>(), ["c.weight"]);
+    let resolved = resolve(&[conv("c", [1; 4])], &checkpoint).unwrap();
+    assert_eq!(resolved.values[0].weight, [2.5]);
+}
+
+#[test]
 fn other_formats_are_recognised() {
     let message = |bytes: &[u8]| {
         Checkpoint::from_bytes(bytes.to_vec())
