@@ -12,7 +12,7 @@ pub struct SlotRecipe {
     pub slot: WeightSlot,
     /// Where the weight comes from; none for an op without weights, which may still have a prologue.
     pub weight: Option<WeightSource>,
-    /// Tensor of the layer's own bias, shape [O].
+    /// Tensor of the layer's own bias, shape `[O]`.
     pub bias: Option<String>,
     /// Affines over the output channels behind the layer, folded in this order into weight and bias.
     pub fold: Vec<Affine>,
@@ -36,7 +36,7 @@ pub enum WeightSource {
     },
 }
 
-/// One of the three convolutions of a layer in Tucker form (seed paper, eqs. 2-4), with its weight's shape in OIHW.
+/// One of the three convolutions of a layer in Tucker form (TDC paper, eqs. 2-4), with its weight's shape in OIHW.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FactorPart {
     /// [D1, I, 1, 1]: U1 transposed, eq. 2.

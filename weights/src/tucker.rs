@@ -10,7 +10,7 @@ use faer::{Accum, Mat, MatMut, MatRef, Par};
 /// One thread, so that the order of additions and with it every bit is the same in every run.
 const SEQUENTIAL: Par = Par::Seq;
 
-/// A weight W [O, I, R, S] as three weights of consecutive convolutions (seed paper, eqs. 1-4).
+/// A weight W [O, I, R, S] as three weights of consecutive convolutions (TDC paper, eqs. 1-4).
 ///
 /// `W[o, i, r, s]` is the sum over d1 and d2 of `last[o, d2] * core[d2, d1, r, s] * first[d1, i]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +33,7 @@ pub struct Factors {
 pub struct NoConvergence;
 
 impl Factors {
-    /// Truncated HOSVD of `weight` (OIHW) on its two channel dimensions (seed paper, section 4.1, projection of eq. 12).
+    /// Truncated HOSVD of `weight` (OIHW) on its two channel dimensions (TDC paper, section 4.1, projection of eq. 12).
     ///
     /// U1 holds the D1 leading left singular vectors of the unfolding along dimension 1, U2 the D2 leading ones of the
     /// unfolding along dimension 0; the core is the weight multiplied by both transposed. Each singular vector is signed so
@@ -83,7 +83,7 @@ impl Factors {
         })
     }
 
-    /// The dense weight in OIHW that the factors stand for (seed paper, eq. 1).
+    /// The dense weight in OIHW that the factors stand for (TDC paper, eq. 1).
     pub fn reconstruct(&self) -> Vec<f64> {
         let [o, i, r, s] = self.shape;
         let [d1, d2] = self.ranks;
