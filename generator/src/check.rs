@@ -5,10 +5,14 @@
 mod device;
 mod random;
 pub mod reference;
+#[cfg(feature = "weights")]
+mod trained;
 mod verify;
 
 pub use device::{Bindings, Device, DeviceError, run_variant};
 pub use random::Random;
+#[cfg(feature = "weights")]
+pub use trained::TrainedParameters;
 pub use verify::{
     Deviation, Failure, NetworkCheck, UnitCheck, check_network, check_unit, tolerance,
 };

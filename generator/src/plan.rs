@@ -6,6 +6,8 @@ mod error;
 mod fuse;
 mod name;
 mod network;
+#[cfg(feature = "weights")]
+mod recipe;
 
 pub use arena::{Arena, Lifetime};
 pub use choose::{Choice, ChosenBy, Planner};
@@ -15,3 +17,5 @@ pub use name::{problem_label, unit_name};
 pub use network::{
     Layer, Location, Memory, NetworkPlan, PlannedKernel, PlannedUnit, plan_network, plan_problem,
 };
+#[cfg(feature = "weights")]
+pub use recipe::{affine, recipes, tucker_layer};

@@ -1,1 +1,52 @@
 //! From a checkpoint to a packed weight file.
+//!
+//! ```text
+//! recipes (what each slot is made from) + Checkpoint --resolve--> SlotValues (fp32, OIHW) --pack--> bytes of the weight file
+//! ```
+//!
+//! [`resolve`] reads each tensor when a recipe needs it, folds batch normalisation into weights and biases and factorises
+//! layers into Tucker form. It works in f64 and rounds to fp32 once, at the end. [`pack`] brings the values into the order in
+//! which the kernels read them.
+//!
+//! ```
+//! use tdc_runtime::{WeightFile, WeightLayout, WeightSlot};
+//! use tdc_weights::{Affine, Checkpoint, SlotRecipe, WeightSource, pack, resolve};
+//!
+//! let recipes = [SlotRecipe {
+//!     slot: WeightSlot {
+//!         name: "conv1".to_owned(),
+//!         layout: WeightLayout::oihw([64, 3, 7, 7]),
+//!         bias_len: 64,
+//!     },
+//!     weight: Some(WeightSource::Tensor("conv1.weight".to_owned())),
+//!     bias: None,
+//!     fold: vec![Affine::BatchNorm {
+//!         name: "bn1".to_owned(),
+//!         eps: 1e-5,
+//!         channels: 64,
+//!     }],
+//!     prologue: None,
+//! }];
+//! // Or Checkpoint::open("resnet50.safetensors").
+//! let checkpoint = Checkpoint::random(&recipes, 0);
+//! let resolved = resolve(&recipes, &checkpoint)?;
+//! let file = WeightFile::new(recipes.map(|recipe| recipe.slot).to_vec());
+//! let packed = pack(&file, &resolved.values)?;
+//! assert_eq!(packed.bytes.len() as u64, WeightFile::HEADER_BYTES + file.payload_bytes());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod checkpoint;
+mod error;
+mod file;
+mod random;
+mod recipe;
+mod resolve;
+mod tucker;
+
+pub use checkpoint::Checkpoint;
+pub use error::{CheckpointError, FileError, WeightError, WeightErrors};
+pub use file::{PackedFile, pack};
+pub use recipe::{Affine, FactorPart, SlotRecipe, TuckerLayer, WeightSource};
+pub use resolve::{Factorisation, Resolved, SlotValues, resolve};
+pub use tucker::{Factors, NoConvergence};

@@ -1,0 +1,157 @@
+//! The parameters of a checkpoint for the reference, in float64, as they were trained: nothing folded.
+
+use super::reference::NetworkParameters;
+use crate::plan::{NetworkPlan, affine, tucker_layer};
+use crate::spec::{Network, OpId};
+use std::collections::HashMap;
+use tdc_weights::{Affine, Checkpoint, Resolved, WeightError};
+
+/// Reads a checkpoint for one network.
+pub struct TrainedParameters {
+    weights: HashMap<OpId, Vec<f64>>,
+    biases: HashMap<OpId, Vec<f64>>,
+    affines: HashMap<OpId, (Vec<f64>, Vec<f64>)>,
+}
+
+impl TrainedParameters {
+    /// Dense weights come from the checkpoint; those of Tucker layers are multiplied out from the factors that the plan's
+    /// slots were given, so that the factorisation's own error does not count.
+    ///
+    /// # Errors
+    /// [`WeightError`] for a tensor that cannot be read.
+    pub fn new(
+        network: &Network,
+        plan: &NetworkPlan,
+        checkpoint: &Checkpoint,
+        resolved: &Resolved,
+    ) -> Result<Self, WeightError> {
+        let mut parameters = Self {
+            weights: HashMap::new(),
+            biases: HashMap::new(),
+            affines: HashMap::new(),
+        };
+        let read = |name: &str| checkpoint.tensor(name).transpose();
+        for (index, op) in network.ops.iter().enumerate() {
+            let id = OpId(index);
+            if tucker_layer(network, id).is_none()
+                && let Some(weight) = read(&format!("{}.weight", op.name))?
+            {
+                parameters.weights.insert(id, weight);
+            }
+            if let Some(bias) = read(&format!("{}.bias", op.name))? {
+                parameters.biases.insert(id, bias);
+            }
+            let map = match affine(network, id) {
+                None => continue,
+                Some(Affine::ScaleShift { scale, shift, .. }) => read(&scale)?.zip(read(&shift)?),
+                Some(Affine::BatchNorm {
+                    name,
+                    eps,
+                    channels,
+                }) => {
+                    let part = |part: &str| read(&format!("{name}.{part}"));
+                    let gamma = part("weight")?.unwrap_or_else(|| vec![1.0; channels as usize]);
+                    let beta = part("bias")?.unwrap_or_else(|| vec![0.0; channels as usize]);
+                    part("running_mean")?
+                        .zip(part("running_var")?)
+                        .map(|(mean, var)| {
+                            let scale: Vec<f64> = gamma
+                                .iter()
+                                .zip(&var)
+                                .map(|(gamma, var)| gamma / (var + eps).sqrt())
+                                .collect();
+                            let shift = beta
+                                .iter()
+                                .zip(&mean)
+                                .zip(&scale)
+                                .map(|((beta, mean), scale)| beta - mean * scale)
+                                .collect();
+                            (scale, shift)
+                        })
+                }
+            };
+            if let Some(map) = map {
+                parameters.affines.insert(id, map);
+            }
+        }
+        parameters.multiply_out(network, plan, resolved);
+        Ok(parameters)
+    }
+
+    /// `W[o,i,r,s] = sum over d1, d2 of last[o,d2] core[d2,d1,r,s] first[d1,i]` (seed 000, eq. 1). The last factor alone had
+    /// the BatchNorm folded into its rows; that is taken out again.
+    fn multiply_out(&mut self, network: &Network, plan: &NetworkPlan, resolved: &Resolved) {
+        let mut factors: HashMap<OpId, Vec<&[f32]>> = HashMap::new();
+        for layer in &plan.layers {
+            if let (Some(op), Some(_), Some(slot)) =
+                (layer.parameters.layer, layer.parameters.part, layer.slot)
+            {
+                factors
+                    .entry(op)
+                    .or_default()
+                    .push(&resolved.values[slot].weight);
+            }
+        }
+        for (id, parts) in factors {
+            let (Some(layer), [first, core, last]) = (tucker_layer(network, id), &parts[..]) else {
+                continue;
+            };
+            let [o, i, r, s] = layer.shape.map(|size| size as usize);
+            let [d1, d2] = layer.ranks.map(|size| size as usize);
+            let taps = r * s;
+            // core x first: [d2][i][taps]
+            let mut half = vec![0.0; d2 * i * taps];
+            for a in 0..d2 {
+                for b in 0..d1 {
+                    for c in 0..i {
+                        let factor = f64::from(first[b * i + c]);
+                        for t in 0..taps {
+                            half[(a * i + c) * taps + t] +=
+                                factor * f64::from(core[(a * d1 + b) * taps + t]);
+                        }
+                    }
+                }
+            }
+            let mut weight = vec![0.0; o * i * taps];
+            for n in 0..o {
+                let row = &mut weight[n * i * taps..][..i * taps];
+                for a in 0..d2 {
+                    let factor = f64::from(last[n * d2 + a]);
+                    for (value, half) in row.iter_mut().zip(&half[a * i * taps..]) {
+                        *value += factor * half;
+                    }
+                }
+            }
+            let folded = plan
+                .layers
+                .iter()
+                .filter(|layer| layer.parameters.layer == Some(id))
+                .flat_map(|layer| &layer.parameters.fold);
+            for op in folded {
+                if let Some((scale, _)) = self.affines.get(op) {
+                    for (row, scale) in weight.chunks_mut(i * taps).zip(scale) {
+                        for value in row {
+                            // A channel scaled by zero is zero whatever its weights.
+                            *value = if *scale == 0.0 { 0.0 } else { *value / scale };
+                        }
+                    }
+                }
+            }
+            self.weights.insert(id, weight);
+        }
+    }
+}
+
+impl NetworkParameters for TrainedParameters {
+    fn weight(&self, op: OpId) -> Vec<f64> {
+        self.weights.get(&op).cloned().unwrap_or_default()
+    }
+
+    fn bias(&self, op: OpId) -> Vec<f64> {
+        self.biases.get(&op).cloned().unwrap_or_default()
+    }
+
+    fn affine(&self, op: OpId) -> Option<(Vec<f64>, Vec<f64>)> {
+        self.affines.get(&op).cloned()
+    }
+}

@@ -1,0 +1,97 @@
+//! What each slot of a network's weight file is made from.
+
+use super::fuse::{Parameters, TaskPart};
+use super::network::NetworkPlan;
+use crate::spec::{BatchNorm, Network, OpId, OpKind};
+use tdc_weights::{Affine, FactorPart, SlotRecipe, TuckerLayer, WeightSource};
+
+/// One recipe for each slot of `plan.weights`, in order, with the checkpoint's names as PyTorch writes them: `<layer>.weight`,
+/// `<layer>.bias`, `<bn>.running_mean` and so on, factors as `<layer>.first.weight` unless the config names them.
+pub fn recipes(network: &Network, plan: &NetworkPlan) -> Vec<SlotRecipe> {
+    let slots: Vec<_> = plan.weights.iter().map(|(slot, _)| slot.clone()).collect();
+    plan.layers
+        .iter()
+        .filter_map(|layer| layer.slot.map(|slot| (slot, &layer.parameters)))
+        .map(|(slot, parameters)| SlotRecipe {
+            slot: slots[slot].clone(),
+            weight: weight(network, parameters),
+            bias: bias(network, parameters),
+            fold: parameters
+                .fold
+                .iter()
+                .filter_map(|&op| affine(network, op))
+                .collect(),
+            prologue: parameters.affine.and_then(|op| affine(network, op)),
+        })
+        .collect()
+}
+
+fn weight(network: &Network, parameters: &Parameters) -> Option<WeightSource> {
+    let op = network.op(parameters.layer?);
+    let name = format!("{}.weight", op.name);
+    match (&op.kind, parameters.part) {
+        (OpKind::Linear(_), _) => Some(WeightSource::Linear(name)),
+        (OpKind::Conv(_), None) => Some(WeightSource::Tensor(name)),
+        (OpKind::Conv(_), Some(part)) => Some(WeightSource::Factor {
+            layer: tucker_layer(network, parameters.layer?)?,
+            part: match part {
+                TaskPart::First => FactorPart::First,
+                TaskPart::Core => FactorPart::Core,
+                TaskPart::Last => FactorPart::Last,
+            },
+        }),
+        _ => None,
+    }
+}
+
+/// The layer's own bias; of a Tucker layer the last part has it.
+fn bias(network: &Network, parameters: &Parameters) -> Option<String> {
+    let op = network.op(parameters.layer?);
+    let carries = matches!(parameters.part, None | Some(TaskPart::Last));
+    let has_bias = match &op.kind {
+        OpKind::Conv(conv) => conv.options.bias,
+        OpKind::Linear(linear) => linear.options.bias,
+        _ => false,
+    };
+    (carries && has_bias).then(|| format!("{}.bias", op.name))
+}
+
+/// A convolution with ranks as the checkpoint knows it; `None` for any other op.
+pub fn tucker_layer(network: &Network, id: OpId) -> Option<TuckerLayer> {
+    let op = network.op(id);
+    let OpKind::Conv(conv) = &op.kind else {
+        return None;
+    };
+    let shape = &conv.shape;
+    Some(TuckerLayer {
+        weight: format!("{}.weight", op.name),
+        shape: [shape.n, shape.c, shape.r, shape.s],
+        ranks: conv.options.ranks?,
+        factors: conv.options.factors.clone().unwrap_or_else(|| {
+            ["first", "core", "last"].map(|part| format!("{}.{part}.weight", op.name))
+        }),
+    })
+}
+
+/// The BatchNorm of a convolution, or the map of an affine op; `None` when the op has neither.
+pub fn affine(network: &Network, id: OpId) -> Option<Affine> {
+    let op = network.op(id);
+    let channels = op.y.c;
+    let batch_norm = |bn: &BatchNorm| Affine::BatchNorm {
+        name: bn.name.clone(),
+        eps: bn.eps,
+        channels,
+    };
+    match &op.kind {
+        OpKind::Conv(conv) => conv.options.bn.as_ref().map(batch_norm),
+        OpKind::ScaleShift(options) => Some(match &options.bn {
+            Some(bn) => batch_norm(bn),
+            None => Affine::ScaleShift {
+                scale: format!("{}.scale", op.name),
+                shift: format!("{}.shift", op.name),
+                channels,
+            },
+        }),
+        _ => None,
+    }
+}

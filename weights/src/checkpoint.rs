@@ -1,0 +1,360 @@
+//! Reading safetensors, one tensor at a time.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use half::{bf16, f16};
+use safetensors::tensor::{Metadata, TensorInfo, TensorView};
+use safetensors::{Dtype, SafeTensorError};
+
+use crate::{CheckpointError, WeightError};
+
+/// Named tensors, from a safetensors file, from its bytes or made up at random.
+///
+/// Of a file only the header is kept in memory; a tensor is read when it is asked for.
+#[derive(Debug)]
+pub struct Checkpoint {
+    origin: String,
+    tensors: BTreeMap<String, TensorInfo>,
+    payload: Payload,
+}
+
+/// Where the tensors' bytes are; offsets of [`TensorInfo`] count from its start.
+#[derive(Debug)]
+enum Payload {
+    File { file: Mutex<File>, start: u64 },
+    Bytes { bytes: Vec<u8>, start: usize },
+}
+
+/// A tensor of finite floating-point numbers.
+pub(crate) struct FloatTensor<'a> {
+    kind: Float,
+    bytes: Cow<'a, [u8]>,
+}
+
+#[derive(Clone, Copy)]
+enum Float {
+    F16,
+    Bf16,
+    F32,
+    F64,
+}
+
+const LENGTH_BYTES: u64 = 8;
+/// The limit of the format's own reader.
+const MAX_HEADER_BYTES: u64 = 100_000_000;
+
+impl Checkpoint {
+    /// Opens a safetensors file and reads its header.
+    ///
+    /// # Errors
+    /// [`CheckpointError`] when the file cannot be read, is not safetensors or is cut short.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
+        let origin = path.as_ref().display().to_string();
+        let refused = |problem| CheckpointError::Read {
+            origin: origin.clone(),
+            problem,
+        };
+        let file = File::open(&path).map_err(refused)?;
+        let status = file.metadata().map_err(refused)?;
+        if status.is_dir() {
+            return Err(refused(io::ErrorKind::IsADirectory.into()));
+        }
+        let (tensors, start) = read_header(&file, status.len(), &origin)?;
+        let payload = Payload::File {
+            file: Mutex::new(file),
+            start,
+        };
+        Ok(Self {
+            origin,
+            tensors,
+            payload,
+        })
+    }
+
+    /// Takes the content of a safetensors file.
+    ///
+    /// # Errors
+    /// [`CheckpointError`] when the bytes are not safetensors or are cut short.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, CheckpointError> {
+        let origin = "in memory".to_owned();
+        let (tensors, start) = read_header(bytes.as_slice(), bytes.len() as u64, &origin)?;
+        let payload = Payload::Bytes {
+            // The header was found inside the bytes, so its end is a usize.
+            start: start as usize,
+            bytes,
+        };
+        Ok(Self {
+            origin,
+            tensors,
+            payload,
+        })
+    }
+
+    /// Tensors of fp32 with the given names, shapes and values in row-major order.
+    pub(crate) fn from_values(
+        origin: String,
+        values: impl IntoIterator<Item = (String, Vec<usize>, Vec<f32>)>,
+    ) -> Self {
+        let mut tensors = BTreeMap::new();
+        let mut bytes = Vec::new();
+        for (name, shape, values) in values {
+            let start = bytes.len();
+            bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+            let info = TensorInfo {
+                dtype: Dtype::F32,
+                shape,
+                data_offsets: (start, bytes.len()),
+            };
+            tensors.insert(name, info);
+        }
+        Self {
+            origin,
+            tensors,
+            payload: Payload::Bytes { bytes, start: 0 },
+        }
+    }
+
+    /// The content of a safetensors file with the same tensors, for PyTorch or [`Checkpoint::from_bytes`].
+    ///
+    /// # Errors
+    /// [`CheckpointError`] when the file behind this checkpoint can no longer be read, or when the header would be larger
+    /// than the format allows.
+    pub fn to_safetensors(&self) -> Result<Vec<u8>, CheckpointError> {
+        let mut contents = Vec::with_capacity(self.tensors.len());
+        for (name, info) in &self.tensors {
+            contents.push((name, info, self.read_bytes(info)?));
+        }
+        let views = contents
+            .iter()
+            .map(|(name, info, bytes)| {
+                Ok((
+                    name,
+                    TensorView::new(info.dtype, info.shape.clone(), bytes)?,
+                ))
+            })
+            .collect::<Result<Vec<_>, SafeTensorError>>();
+        views
+            .and_then(|views| safetensors::serialize(views, None))
+            .map_err(|error| CheckpointError::Format {
+                origin: self.origin.clone(),
+                problem: error.to_string(),
+                remedy: "split it into smaller checkpoints",
+            })
+    }
+
+    /// Names of all tensors, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// Shape of a tensor, if the checkpoint has it.
+    pub fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.tensors.get(name).map(|info| info.shape.as_slice())
+    }
+
+    /// The values of a tensor in row-major order; `None` when there is no such tensor.
+    ///
+    /// # Errors
+    /// [`WeightError`] when the tensor cannot be read, is not of floats, or holds a value that is not finite.
+    pub fn tensor(&self, name: &str) -> Option<Result<Vec<f64>, WeightError>> {
+        let tensor = self.float(name)?;
+        Some(tensor.map(|tensor| tensor.values().collect()))
+    }
+
+    /// Reads a tensor and checks that all its values are finite.
+    ///
+    /// # Errors
+    /// `None` when there is no such tensor; [`WeightError`] when it cannot be read or its values cannot be used.
+    pub(crate) fn float(&self, name: &str) -> Option<Result<FloatTensor<'_>, WeightError>> {
+        let info = self.tensors.get(name)?;
+        Some(self.checked_float(name, info))
+    }
+
+    fn checked_float<'a>(
+        &'a self,
+        name: &str,
+        info: &'a TensorInfo,
+    ) -> Result<FloatTensor<'a>, WeightError> {
+        let kind = match info.dtype {
+            Dtype::F16 => Float::F16,
+            Dtype::BF16 => Float::Bf16,
+            Dtype::F32 => Float::F32,
+            Dtype::F64 => Float::F64,
+            found => {
+                return Err(WeightError::Dtype {
+                    tensor: name.to_owned(),
+                    found,
+                });
+            }
+        };
+        let tensor = FloatTensor {
+            kind,
+            bytes: self.read_bytes(info)?,
+        };
+        let odd = tensor.values().enumerate().find(|(_, v)| !v.is_finite());
+        match odd {
+            None => Ok(tensor),
+            Some((index, value)) => Err(WeightError::NonFinite {
+                tensor: name.to_owned(),
+                index: coordinates(index, &info.shape),
+                value,
+            }),
+        }
+    }
+
+    fn read_bytes(&self, info: &TensorInfo) -> Result<Cow<'_, [u8]>, CheckpointError> {
+        // The header was checked: offsets lie inside the payload, in order.
+        let (from, to) = info.data_offsets;
+        match &self.payload {
+            Payload::Bytes { bytes, start } => Ok(bytes[start + from..start + to].into()),
+            Payload::File { file, start } => {
+                let mut bytes = vec![0; to - from];
+                // Every read seeks first, so a position left by a panicking thread does no harm.
+                let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+                file.seek(SeekFrom::Start(start + from as u64))
+                    .and_then(|_| file.read_exact(&mut bytes))
+                    .map_err(|problem| CheckpointError::Read {
+                        origin: self.origin.clone(),
+                        problem,
+                    })?;
+                Ok(bytes.into())
+            }
+        }
+    }
+}
+
+impl FloatTensor<'_> {
+    /// The values in row-major order.
+    pub(crate) fn values(&self) -> impl Iterator<Item = f64> {
+        let kind = self.kind;
+        self.bytes
+            .chunks_exact(kind.bytes())
+            .map(move |bytes| kind.value(bytes))
+    }
+}
+
+impl Float {
+    const fn bytes(self) -> usize {
+        match self {
+            Self::F16 | Self::Bf16 => 2,
+            Self::F32 => 4,
+            Self::F64 => 8,
+        }
+    }
+
+    /// The value of little-endian `bytes`, as many as the kind has.
+    fn value(self, bytes: &[u8]) -> f64 {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        let word = u64::from_le_bytes(word);
+        match self {
+            Self::F16 => f16::from_bits(word as u16).to_f64(),
+            Self::Bf16 => bf16::from_bits(word as u16).to_f64(),
+            Self::F32 => f64::from(f32::from_bits(word as u32)),
+            Self::F64 => f64::from_bits(word),
+        }
+    }
+}
+
+/// Reads the header of a source of `len` bytes: the tensors and where the payload starts.
+///
+/// The crate's own reader wants the whole file in memory and adds up offsets without looking for overflow.
+fn read_header(
+    mut source: impl Read,
+    len: u64,
+    origin: &str,
+) -> Result<(BTreeMap<String, TensorInfo>, u64), CheckpointError> {
+    let refused = |problem| CheckpointError::Read {
+        origin: origin.to_owned(),
+        problem,
+    };
+    let expect = |expected: Option<u64>, enough: fn(u64, u64) -> bool| {
+        let expected = expected.unwrap_or(u64::MAX);
+        if enough(len, expected) {
+            Ok(expected)
+        } else {
+            Err(CheckpointError::Length {
+                origin: origin.to_owned(),
+                expected,
+                found: len,
+            })
+        }
+    };
+    let not_safetensors = |problem: String, remedy| CheckpointError::Format {
+        origin: origin.to_owned(),
+        problem,
+        remedy,
+    };
+    let mut length = [0; LENGTH_BYTES as usize];
+    expect(Some(LENGTH_BYTES), |len, expected| len >= expected)?;
+    source.read_exact(&mut length).map_err(refused)?;
+    if let Some((problem, remedy)) = other_format(length) {
+        return Err(not_safetensors(problem.to_owned(), remedy));
+    }
+    let header_bytes = u64::from_le_bytes(length);
+    if header_bytes > MAX_HEADER_BYTES {
+        return Err(not_safetensors(
+            format!("it announces a header of {header_bytes} bytes, more than {MAX_HEADER_BYTES}"),
+            SAVE_AS_SAFETENSORS,
+        ));
+    }
+    let start = expect(Some(LENGTH_BYTES + header_bytes), |len, expected| {
+        len >= expected
+    })?;
+    let mut header = vec![0; header_bytes as usize];
+    source.read_exact(&mut header).map_err(refused)?;
+    let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| {
+        not_safetensors(
+            format!("its header is invalid: {error}"),
+            SAVE_AS_SAFETENSORS,
+        )
+    })?;
+    let end = start.checked_add(metadata.data_len() as u64);
+    expect(end, |len, expected| len == expected)?;
+    let tensors = metadata
+        .tensors()
+        .into_iter()
+        .map(|(name, info)| (name, info.clone()))
+        .collect();
+    Ok((tensors, start))
+}
+
+const SAVE_AS_SAFETENSORS: &str =
+    "save it with safetensors.torch.save_file(model.state_dict(), path)";
+
+/// Formats that are taken for safetensors by mistake, by their first bytes.
+fn other_format(first: [u8; 8]) -> Option<(&'static str, &'static str)> {
+    if first.starts_with(b"PK\x03\x04") || first.starts_with(&[0x80, 0x02]) && first[7] != 0 {
+        Some((
+            "it looks like one written by torch.save",
+            "load it in Python and save it with safetensors.torch.save_file(state_dict, path)",
+        ))
+    } else if first == tdc_runtime::WeightFile::MAGIC {
+        Some((
+            "it is a packed weight file already",
+            "give the checkpoint it was made from",
+        ))
+    } else {
+        None
+    }
+}
+
+/// The position of the element with the given row-major index.
+fn coordinates(mut index: usize, shape: &[usize]) -> Vec<usize> {
+    let mut position: Vec<_> = shape
+        .iter()
+        .rev()
+        .map(|&size| {
+            let at = index % size;
+            index /= size;
+            at
+        })
+        .collect();
+    position.reverse();
+    position
+}

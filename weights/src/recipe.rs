@@ -1,0 +1,197 @@
+//! What the values of each slot are made from.
+
+use tdc_runtime::WeightSlot;
+
+/// What one slot of the weight file is made from. Plain data, made by the planner.
+///
+/// For a convolution followed by affines, `y = a (W x + b) + c` for each output channel, the slot holds `a W` and `a b + c`.
+/// Of the three slots of a Tucker layer only the last one carries `bias` and `fold`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SlotRecipe {
+    /// Name, layout and bias length of the slot; `layout.source` is the weight's shape [O, I/groups, R, S].
+    pub slot: WeightSlot,
+    /// Where the weight comes from; none for an op without weights, which may still have a prologue.
+    pub weight: Option<WeightSource>,
+    /// Tensor of the layer's own bias, shape `[O]`.
+    pub bias: Option<String>,
+    /// Affines over the output channels behind the layer, folded in this order into weight and bias.
+    pub fold: Vec<Affine>,
+    /// Affine over the input channels before the layer; its scale and shift are stored behind the weights.
+    pub prologue: Option<Affine>,
+}
+
+/// Where a weight comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WeightSource {
+    /// A tensor of the checkpoint with the slot's source shape [O, I/groups, R, S].
+    Tensor(String),
+    /// A linear layer's matrix [O, I * R * S]: with R = S = 1 the common one, else one that reads a flattened I x R x S image.
+    Linear(String),
+    /// One of the three factors of a layer in Tucker form.
+    Factor {
+        /// The whole layer, the same in the recipes of its three parts.
+        layer: TuckerLayer,
+        /// Which of the three.
+        part: FactorPart,
+    },
+}
+
+/// One of the three convolutions of a layer in Tucker form (TDC paper, eqs. 2-4), with its weight's shape in OIHW.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FactorPart {
+    /// [D1, I, 1, 1]: U1 transposed, eq. 2.
+    First,
+    /// [D2, D1, R, S]: the core, eq. 3.
+    Core,
+    /// [O, D2, 1, 1]: U2, eq. 4.
+    Last,
+}
+
+/// A convolution in Tucker form.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TuckerLayer {
+    /// Tensor of the dense weight.
+    pub weight: String,
+    /// Shape of the dense weight: O, I, R, S.
+    pub shape: [u32; 4],
+    /// Tucker ranks [D1, D2]: D1 of the input channels (weight dimension 1), D2 of the output channels (dimension 0).
+    pub ranks: [u32; 2],
+    /// Tensors of the trained first, core and last factor, such as `layer1.0.conv1.first.weight`. They are taken when the
+    /// checkpoint holds all three; when it holds none, the dense weight is factorised.
+    pub factors: [String; 3],
+}
+
+/// A scale and a shift for each channel.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Affine {
+    /// Batch normalisation in inference: `weight * (x - running_mean) / sqrt(running_var + eps) + bias`.
+    BatchNorm {
+        /// Tensors are `{name}.running_mean`, `{name}.running_var` and, where present, `{name}.weight` (else 1) and
+        /// `{name}.bias` (else 0).
+        name: String,
+        /// Added to the variance.
+        eps: f64,
+        /// Length of each tensor.
+        channels: u32,
+    },
+    /// `scale * x + shift`.
+    ScaleShift {
+        /// Tensor of the scales.
+        scale: String,
+        /// Tensor of the shifts.
+        shift: String,
+        /// Length of each tensor.
+        channels: u32,
+    },
+}
+
+impl TuckerLayer {
+    /// The name of the layer: its dense weight's without `.weight`.
+    pub fn name(&self) -> &str {
+        self.weight.strip_suffix(".weight").unwrap_or(&self.weight)
+    }
+
+    /// Shape of a part's weight, OIHW.
+    pub fn part_shape(&self, part: FactorPart) -> [u32; 4] {
+        let [o, i, r, s] = self.shape;
+        let [d1, d2] = self.ranks;
+        match part {
+            FactorPart::First => [d1, i, 1, 1],
+            FactorPart::Core => [d2, d1, r, s],
+            FactorPart::Last => [o, d2, 1, 1],
+        }
+    }
+}
+
+impl Affine {
+    /// Number of channels.
+    pub fn channels(&self) -> u32 {
+        match self {
+            Self::BatchNorm { channels, .. } | Self::ScaleShift { channels, .. } => *channels,
+        }
+    }
+
+    /// How a message calls it.
+    fn label(&self) -> &str {
+        match self {
+            Self::BatchNorm { name, .. } => name,
+            Self::ScaleShift { scale, .. } => scale,
+        }
+    }
+}
+
+impl SlotRecipe {
+    /// Every way in which the parts of the recipe contradict one another.
+    pub(crate) fn contradictions(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        let layout = &self.slot.layout;
+        let (outputs, bias_len) = (layout.source[0], self.slot.bias_len);
+        match &self.weight {
+            None => {
+                if layout.source != [0; 4] {
+                    found.push(format!(
+                        "it has no weight, but its layout wants one of shape {:?}",
+                        layout.source
+                    ));
+                }
+                if self.bias.is_some() || !self.fold.is_empty() || bias_len != 0 {
+                    found.push("it has a bias or a fold, but no weight".to_owned());
+                }
+            }
+            Some(source) => {
+                if layout.source.contains(&0) {
+                    found.push(format!(
+                        "it has a weight, but its layout's source {:?} is empty",
+                        layout.source
+                    ));
+                }
+                if let WeightSource::Factor { layer, part } = source {
+                    found.extend(factor_contradictions(layer, *part, layout.source));
+                }
+                let needs_bias = self.bias.is_some() || !self.fold.is_empty();
+                if bias_len != outputs && (bias_len != 0 || needs_bias) {
+                    found.push(format!(
+                        "its bias_len is {bias_len}, but it has {outputs} output channels"
+                    ));
+                }
+            }
+        }
+        for affine in &self.fold {
+            if self.weight.is_some() && affine.channels() != outputs {
+                found.push(format!(
+                    "`{}` has {} channels and is folded into {outputs} output channels",
+                    affine.label(),
+                    affine.channels()
+                ));
+            }
+        }
+        let prologue = self.prologue.as_ref().map_or(0, Affine::channels);
+        if prologue != layout.prologue_channels {
+            found.push(format!(
+                "its prologue has {prologue} channels, its layout {}",
+                layout.prologue_channels
+            ));
+        }
+        found
+    }
+}
+
+fn factor_contradictions(layer: &TuckerLayer, part: FactorPart, source: [u32; 4]) -> Vec<String> {
+    let mut found = Vec::new();
+    let [o, i, ..] = layer.shape;
+    let [d1, d2] = layer.ranks;
+    if d1 == 0 || d1 > i || d2 == 0 || d2 > o {
+        found.push(format!(
+            "the ranks [{d1}, {d2}] of `{}` are not in 1..={i} and 1..={o}",
+            layer.name()
+        ));
+    }
+    let expected = layer.part_shape(part);
+    if expected != source {
+        found.push(format!(
+            "its layout's source is {source:?}, but the {part:?} factor of `{}` has shape {expected:?}",
+            layer.name()
+        ));
+    }
+    found
+}

@@ -1,0 +1,488 @@
+//! From recipes and a checkpoint to the values of each slot.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::mem;
+use std::rc::Rc;
+
+use crate::checkpoint::FloatTensor;
+use crate::{
+    Affine, Checkpoint, FactorPart, Factors, SlotRecipe, TuckerLayer, WeightError, WeightErrors,
+    WeightSource,
+};
+
+/// Values of one slot in fp32, before packing.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SlotValues {
+    /// OIHW, of the layout's source length.
+    pub weight: Vec<f32>,
+    /// One for each output channel, or none.
+    pub bias: Vec<f32>,
+    /// The prologue's scales, one for each of its channels.
+    pub scale: Vec<f32>,
+    /// The prologue's shifts, one for each of its channels.
+    pub shift: Vec<f32>,
+}
+
+/// How a layer was brought into Tucker form.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Factorisation {
+    /// Name of the layer: its dense weight's without `.weight`.
+    pub layer: String,
+    /// [D1, D2].
+    pub ranks: [u32; 2],
+    /// Relative error of the factors' product against the dense weight in the Frobenius norm, before rounding to fp32; none
+    /// when the checkpoint has trained factors and no dense weight.
+    pub relative_error: Option<f64>,
+    /// Whether the factors were taken from the checkpoint.
+    pub trained: bool,
+}
+
+/// The values of all slots, and what was done to get them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resolved {
+    /// In the order of the recipes.
+    pub values: Vec<SlotValues>,
+    /// One for each layer in Tucker form, in the order of the recipes.
+    pub factorisations: Vec<Factorisation>,
+    /// Tensors of the checkpoint that nothing asked for, sorted; `num_batches_tracked` is left out.
+    pub unused: Vec<String>,
+}
+
+/// Makes the values of every slot.
+///
+/// All arithmetic is in f64; values are rounded to fp32 once, at the end. A layer in Tucker form is factorised once, however
+/// many slots ask for its parts.
+///
+/// # Errors
+/// [`WeightErrors`] with all problems found: tensors that are missing, have another shape or an unsuitable element type, hold
+/// values that are not finite, variances that are not positive, incomplete trained factors, results beyond fp32, recipes that
+/// contradict themselves. A problem that several slots share is listed once.
+pub fn resolve(recipes: &[SlotRecipe], checkpoint: &Checkpoint) -> Result<Resolved, WeightErrors> {
+    let mut resolver = Resolver {
+        checkpoint,
+        asked: BTreeSet::new(),
+        factors: HashMap::new(),
+        factorisations: Vec::new(),
+        errors: Vec::new(),
+        reported: HashSet::new(),
+    };
+    let values: Vec<_> = recipes
+        .iter()
+        .filter_map(|recipe| resolver.slot(recipe))
+        .collect();
+    if !resolver.errors.is_empty() {
+        return Err(WeightErrors(resolver.errors));
+    }
+    let unused = checkpoint
+        .names()
+        .filter(|&name| !resolver.asked.contains(name) && !name.ends_with("num_batches_tracked"))
+        .map(str::to_owned)
+        .collect();
+    Ok(Resolved {
+        values,
+        factorisations: resolver.factorisations,
+        unused,
+    })
+}
+
+/// The state of [`resolve`]. Its methods note errors and answer `None` where there is one.
+struct Resolver<'a> {
+    checkpoint: &'a Checkpoint,
+    asked: BTreeSet<String>,
+    factors: HashMap<TuckerLayer, Option<Rc<Factors>>>,
+    factorisations: Vec<Factorisation>,
+    errors: Vec<WeightError>,
+    reported: HashSet<(String, mem::Discriminant<WeightError>)>,
+}
+
+/// `scale * x + shift` for each channel.
+struct Coefficients {
+    scale: Vec<f64>,
+    shift: Vec<f64>,
+}
+
+/// Shapes a tensor may have.
+enum Expected {
+    /// OIHW, or the same flattened to [O, I * R * S].
+    Weight([u32; 4]),
+    /// One value for each channel; further dimensions of size 1 are allowed.
+    Channels(u32),
+}
+
+impl<'a> Resolver<'a> {
+    fn slot(&mut self, recipe: &SlotRecipe) -> Option<SlotValues> {
+        let slot = recipe.slot.name.as_str();
+        let contradictions = recipe.contradictions();
+        if !contradictions.is_empty() {
+            for problem in contradictions {
+                self.report(WeightError::Recipe {
+                    slot: slot.to_owned(),
+                    problem,
+                });
+            }
+            return None;
+        }
+        // Everything is asked for before the first `?`, so that all problems are found.
+        let fold: Vec<_> = recipe
+            .fold
+            .iter()
+            .map(|affine| self.affine(affine, slot))
+            .collect();
+        let bias = recipe.bias.as_ref().map(|name| {
+            let expected = Expected::Channels(recipe.slot.bias_len);
+            Some(self.tensor(name, expected, slot)?.values().collect())
+        });
+        let prologue = recipe
+            .prologue
+            .as_ref()
+            .map(|affine| self.affine(affine, slot));
+        let output = Coefficients::fold(recipe.slot.layout.source[0] as usize, bias, fold);
+        let weight = match &recipe.weight {
+            None => Some(Vec::new()),
+            Some(source) => self.weight(source, recipe, output.as_ref()),
+        };
+        let output = output?;
+        let bias = match recipe.slot.bias_len {
+            0 => Some(Vec::new()),
+            _ => self.round(slot, "bias", output.shift.iter().copied()),
+        };
+        let (scale, shift) = match prologue {
+            None => (Some(Vec::new()), Some(Vec::new())),
+            Some(affine) => {
+                let affine = affine?;
+                (
+                    self.round(slot, "scale", affine.scale.iter().copied()),
+                    self.round(slot, "shift", affine.shift.iter().copied()),
+                )
+            }
+        };
+        Some(SlotValues {
+            weight: weight?,
+            bias: bias?,
+            scale: scale?,
+            shift: shift?,
+        })
+    }
+
+    /// The weight of a slot, scaled by its folded affines. Without those the source is only checked.
+    fn weight(
+        &mut self,
+        source: &WeightSource,
+        recipe: &SlotRecipe,
+        output: Option<&Coefficients>,
+    ) -> Option<Vec<f32>> {
+        let slot = recipe.slot.name.as_str();
+        let shape = recipe.slot.layout.source;
+        match source {
+            WeightSource::Tensor(name) | WeightSource::Linear(name) => {
+                let tensor = self.tensor(name, Expected::Weight(shape), slot)?;
+                let scaled = scale_rows(tensor.values(), shape, &output?.scale);
+                self.round(slot, "weight", scaled)
+            }
+            WeightSource::Factor { layer, part } => {
+                let factors = self.factors(layer, slot)?;
+                let values = match part {
+                    FactorPart::First => &factors.first,
+                    FactorPart::Core => &factors.core,
+                    FactorPart::Last => &factors.last,
+                };
+                let scaled = scale_rows(values.iter().copied(), shape, &output?.scale);
+                self.round(slot, "weight", scaled)
+            }
+        }
+    }
+
+    /// The factors of a layer, made when it is met first.
+    fn factors(&mut self, layer: &TuckerLayer, slot: &str) -> Option<Rc<Factors>> {
+        if let Some(known) = self.factors.get(layer) {
+            return known.clone();
+        }
+        let factors = self.new_factors(layer, slot).map(Rc::new);
+        self.factors.insert(layer.clone(), factors.clone());
+        factors
+    }
+
+    fn new_factors(&mut self, layer: &TuckerLayer, slot: &str) -> Option<Factors> {
+        let (found, missing): (Vec<_>, Vec<_>) = layer
+            .factors
+            .iter()
+            .cloned()
+            .partition(|name| self.checkpoint.shape(name).is_some());
+        self.asked.extend(found.iter().cloned());
+        let trained = missing.is_empty();
+        let has_dense = self.checkpoint.shape(&layer.weight).is_some();
+        let dense = if has_dense || found.is_empty() {
+            let tensor = self.tensor(&layer.weight, Expected::Weight(layer.shape), slot);
+            tensor.map(|tensor| tensor.values().collect::<Vec<_>>())
+        } else {
+            None
+        };
+        if !trained && !found.is_empty() {
+            self.report(WeightError::PartialFactors {
+                layer: layer.name().to_owned(),
+                found,
+                missing,
+            });
+            return None;
+        }
+        let factors = if trained {
+            self.trained_factors(layer, slot)?
+        } else {
+            let shape = layer.shape.map(|size| size as usize);
+            let ranks = layer.ranks.map(|rank| rank as usize);
+            match Factors::hosvd(dense.as_ref()?, shape, ranks) {
+                Ok(factors) => factors,
+                Err(_) => {
+                    self.report(WeightError::NoConvergence {
+                        layer: layer.name().to_owned(),
+                    });
+                    return None;
+                }
+            }
+        };
+        self.factorisations.push(Factorisation {
+            layer: layer.name().to_owned(),
+            ranks: layer.ranks,
+            relative_error: dense.map(|dense| factors.relative_error(&dense)),
+            trained,
+        });
+        Some(factors)
+    }
+
+    fn trained_factors(&mut self, layer: &TuckerLayer, slot: &str) -> Option<Factors> {
+        let parts = [FactorPart::First, FactorPart::Core, FactorPart::Last];
+        let mut values = Vec::with_capacity(parts.len());
+        for (part, name) in parts.into_iter().zip(&layer.factors) {
+            let expected = Expected::Weight(layer.part_shape(part));
+            let tensor = self.tensor(name, expected, slot);
+            values.push(tensor.map(|tensor| tensor.values().collect()));
+        }
+        let [first, core, last] = values.try_into().ok()?;
+        Some(Factors {
+            shape: layer.shape.map(|size| size as usize),
+            ranks: layer.ranks.map(|rank| rank as usize),
+            first: first?,
+            core: core?,
+            last: last?,
+        })
+    }
+
+    fn affine(&mut self, affine: &Affine, slot: &str) -> Option<Coefficients> {
+        match affine {
+            Affine::ScaleShift {
+                scale,
+                shift,
+                channels,
+            } => {
+                let scale = self.channels(scale, *channels, slot);
+                let shift = self.channels(shift, *channels, slot);
+                Some(Coefficients {
+                    scale: scale?,
+                    shift: shift?,
+                })
+            }
+            Affine::BatchNorm {
+                name,
+                eps,
+                channels,
+            } => self.batch_norm(name, *eps, *channels, slot),
+        }
+    }
+
+    /// `weight * (x - mean) / sqrt(variance + eps) + bias` as scale and shift.
+    fn batch_norm(
+        &mut self,
+        name: &str,
+        eps: f64,
+        channels: u32,
+        slot: &str,
+    ) -> Option<Coefficients> {
+        let mean = self.channels(&format!("{name}.running_mean"), channels, slot);
+        let variance_name = format!("{name}.running_var");
+        let variance = self.channels(&variance_name, channels, slot);
+        let mut optional = |suffix: &str, default: f64| {
+            let name = format!("{name}.{suffix}");
+            match self.checkpoint.shape(&name) {
+                Some(_) => self.channels(&name, channels, slot),
+                None => Some(vec![default; channels as usize]),
+            }
+        };
+        let weight = optional("weight", 1.0);
+        let bias = optional("bias", 0.0);
+        let variance = variance?;
+        // A NaN is not positive either.
+        let positive = |v: &f64| v + eps > 0.0;
+        if let Some(channel) = variance.iter().position(|v| !positive(v)) {
+            self.report(WeightError::Variance {
+                tensor: variance_name,
+                channel,
+                value: variance[channel],
+                eps,
+            });
+            return None;
+        }
+        let scale: Vec<_> = weight?
+            .iter()
+            .zip(&variance)
+            .map(|(weight, variance)| weight / (variance + eps).sqrt())
+            .collect();
+        let shift = bias?
+            .iter()
+            .zip(&mean?)
+            .zip(&scale)
+            .map(|((bias, mean), scale)| bias - mean * scale)
+            .collect();
+        Some(Coefficients { scale, shift })
+    }
+
+    fn channels(&mut self, name: &str, channels: u32, slot: &str) -> Option<Vec<f64>> {
+        let tensor = self.tensor(name, Expected::Channels(channels), slot)?;
+        Some(tensor.values().collect())
+    }
+
+    fn tensor(&mut self, name: &str, expected: Expected, slot: &str) -> Option<FloatTensor<'a>> {
+        self.asked.insert(name.to_owned());
+        let checkpoint = self.checkpoint;
+        let error = match checkpoint.shape(name) {
+            None => WeightError::Missing {
+                tensor: name.to_owned(),
+                slot: slot.to_owned(),
+                suggestion: most_similar(name, checkpoint),
+            },
+            Some(found) if !expected.accepts(found) => WeightError::Shape {
+                tensor: name.to_owned(),
+                slot: slot.to_owned(),
+                expected: expected.preferred(),
+                found: found.to_owned(),
+            },
+            Some(_) => match checkpoint.float(name)? {
+                Ok(tensor) => return Some(tensor),
+                Err(error) => error,
+            },
+        };
+        self.report(error);
+        None
+    }
+
+    /// Rounds to fp32 and checks that nothing became infinite.
+    fn round(
+        &mut self,
+        slot: &str,
+        part: &'static str,
+        values: impl Iterator<Item = f64>,
+    ) -> Option<Vec<f32>> {
+        let mut overflow = None;
+        let rounded = values
+            .enumerate()
+            .map(|(index, value)| {
+                let rounded = value as f32;
+                if !rounded.is_finite() && overflow.is_none() {
+                    overflow = Some((index, value));
+                }
+                rounded
+            })
+            .collect();
+        match overflow {
+            None => Some(rounded),
+            Some((index, value)) => {
+                self.report(WeightError::Overflow {
+                    slot: slot.to_owned(),
+                    part,
+                    index,
+                    value,
+                });
+                None
+            }
+        }
+    }
+
+    /// Notes an error, unless one of the same kind about the same thing was noted before.
+    fn report(&mut self, error: WeightError) {
+        let key = (error.subject(), mem::discriminant(&error));
+        if self.reported.insert(key) {
+            self.errors.push(error);
+        }
+    }
+}
+
+impl Coefficients {
+    /// A layer's bias and the affines behind it as one affine.
+    fn fold(
+        channels: usize,
+        bias: Option<Option<Vec<f64>>>,
+        affines: Vec<Option<Coefficients>>,
+    ) -> Option<Self> {
+        let mut folded = Self {
+            scale: vec![1.0; channels],
+            shift: match bias {
+                None => vec![0.0; channels],
+                Some(bias) => bias?,
+            },
+        };
+        for affine in affines {
+            let affine = affine?;
+            for channel in 0..channels {
+                folded.scale[channel] *= affine.scale[channel];
+                folded.shift[channel] =
+                    affine.scale[channel] * folded.shift[channel] + affine.shift[channel];
+            }
+        }
+        Some(folded)
+    }
+}
+
+/// Multiplies each output channel of an OIHW weight by its scale.
+fn scale_rows(
+    weight: impl Iterator<Item = f64>,
+    [_, i, r, s]: [u32; 4],
+    scale: &[f64],
+) -> impl Iterator<Item = f64> {
+    let row = i as usize * r as usize * s as usize;
+    weight
+        .enumerate()
+        .map(move |(index, value)| value * scale[index / row])
+}
+
+impl Expected {
+    fn accepts(&self, found: &[usize]) -> bool {
+        match self {
+            Self::Weight([o, i, r, s]) => {
+                let inner = u128::from(*i) * u128::from(*r) * u128::from(*s);
+                found == self.preferred()
+                    || matches!(found, [rows, columns] if *rows == *o as usize && *columns as u128 == inner)
+            }
+            Self::Channels(channels) => {
+                let mut long = found.iter().filter(|&&size| size != 1);
+                let size = *long.next().unwrap_or(&1);
+                !found.is_empty() && size == *channels as usize && long.next().is_none()
+            }
+        }
+    }
+
+    fn preferred(&self) -> Vec<usize> {
+        match self {
+            Self::Weight(shape) => shape.iter().map(|&size| size as usize).collect(),
+            Self::Channels(channels) => vec![*channels as usize],
+        }
+    }
+}
+
+/// The name most similar to a missing one: with another prefix, or else with few edits.
+fn most_similar(missing: &str, checkpoint: &Checkpoint) -> Option<String> {
+    let with_prefix = |long: &str, short: &str| {
+        long.strip_suffix(short)
+            .is_some_and(|prefix| prefix.ends_with('.'))
+    };
+    let prefixed = checkpoint
+        .names()
+        .find(|name| with_prefix(name, missing) || with_prefix(missing, name));
+    let edited = || {
+        checkpoint
+            .names()
+            .map(|name| (strsim::osa_distance(missing, name), name))
+            .min()
+            .filter(|(edits, _)| 3 * edits <= missing.chars().count())
+            .map(|(_, name)| name)
+    };
+    prefixed.or_else(edited).map(str::to_owned)
+}

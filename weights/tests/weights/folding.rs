@@ -1,0 +1,172 @@
+//! A folded convolution computes what the convolution and the layers behind it compute.
+
+use tdc_weights::{Affine, SlotRecipe, resolve};
+
+use crate::fixtures::{Tensors, batch_norm, conv, noise};
+use crate::reference::{self, Image, Window, relative_error, widen};
+
+/// Half a unit in the last place of fp32, with room for the sum of a few dozen products.
+const FP32: f64 = 2e-7;
+
+fn image(size: [usize; 3]) -> Image {
+    let values = noise("image", size.iter().product());
+    Image { size, values }
+}
+
+/// What a kernel does with the values of one slot.
+fn run(recipe: &SlotRecipe, tensors: &Tensors, image: &Image, window: &Window) -> Image {
+    let resolved = resolve(std::slice::from_ref(recipe), &tensors.checkpoint()).unwrap();
+    assert_eq!(resolved.unused, Vec::<String>::new());
+    let [values] = resolved.values.try_into().unwrap();
+    let shape = recipe.slot.layout.source.map(|size| size as usize);
+    let image = if values.scale.is_empty() {
+        image.clone()
+    } else {
+        image.map_channels(|c, x| f64::from(values.scale[c]) * x + f64::from(values.shift[c]))
+    };
+    reference::conv(&image, &widen(&values.weight), shape, window)
+        .map_channels(|n, y| y + f64::from(values.bias[n]))
+}
+
+fn apply_batch_norm(tensors: &Tensors, name: &str, image: &Image) -> Image {
+    let [weight, bias, mean, variance] = ["weight", "bias", "running_mean", "running_var"]
+        .map(|suffix| tensors.values(&format!("{name}.{suffix}")));
+    image.map_channels(|c, x| (x - mean[c]) / (variance[c] + 1e-5).sqrt() * weight[c] + bias[c])
+}
+
+#[test]
+fn batch_norm_and_bias_behind_an_odd_convolution() {
+    let window = Window {
+        stride: 2,
+        padding: 1,
+        groups: 1,
+    };
+    let tensors = Tensors::default()
+        .noise("c.weight", &[5, 3, 3, 1])
+        .noise("c.bias", &[5])
+        .batch_norm("bn", 5);
+    let mut recipe = conv("c", [5, 3, 3, 1]);
+    recipe.bias = Some("c.bias".to_owned());
+    recipe.fold = vec![batch_norm("bn", 5)];
+    let image = image([3, 7, 9]);
+
+    let bias = tensors.values("c.bias");
+    let plain = reference::conv(&image, &tensors.values("c.weight"), [5, 3, 3, 1], &window)
+        .map_channels(|n, y| y + bias[n]);
+    let expected = apply_batch_norm(&tensors, "bn", &plain);
+
+    let found = run(&recipe, &tensors, &image, &window);
+    assert!(relative_error(&found.values, &expected.values) < FP32);
+}
+
+#[test]
+fn grouped_convolution_and_two_affines_in_order() {
+    let window = Window {
+        stride: 1,
+        padding: 1,
+        groups: 3,
+    };
+    let tensors = Tensors::default()
+        .noise("c.weight", &[6, 2, 3, 3])
+        .batch_norm("bn", 6)
+        .noise("layer_scale", &[6, 1, 1])
+        .noise("layer_shift", &[1, 6, 1, 1]);
+    let mut recipe = conv("c", [6, 2, 3, 3]);
+    let scale_shift = Affine::ScaleShift {
+        scale: "layer_scale".to_owned(),
+        shift: "layer_shift".to_owned(),
+        channels: 6,
+    };
+    recipe.fold = vec![batch_norm("bn", 6), scale_shift];
+    let image = image([6, 5, 5]);
+
+    let plain = reference::conv(&image, &tensors.values("c.weight"), [6, 2, 3, 3], &window);
+    let (scale, shift) = (tensors.values("layer_scale"), tensors.values("layer_shift"));
+    let expected =
+        apply_batch_norm(&tensors, "bn", &plain).map_channels(|n, y| scale[n] * y + shift[n]);
+
+    let found = run(&recipe, &tensors, &image, &window);
+    assert!(relative_error(&found.values, &expected.values) < FP32);
+}
+
+#[test]
+fn batch_norm_before_a_convolution_becomes_scale_and_shift() {
+    let tensors = Tensors::default()
+        .noise("c.weight", &[4, 3, 1, 1])
+        .batch_norm("bn", 3);
+    let mut recipe = conv("c", [4, 3, 1, 1]);
+    recipe.prologue = Some(batch_norm("bn", 3));
+    recipe.slot.layout = recipe.slot.layout.with_prologue(3);
+    let image = image([3, 3, 5]);
+
+    let normalised = apply_batch_norm(&tensors, "bn", &image);
+    let weight = tensors.values("c.weight");
+    let expected = reference::conv(&normalised, &weight, [4, 3, 1, 1], &reference::POINTWISE);
+
+    let found = run(&recipe, &tensors, &image, &reference::POINTWISE);
+    assert!(relative_error(&found.values, &expected.values) < FP32);
+}
+
+#[test]
+fn batch_norm_without_weight_and_bias() {
+    let tensors = Tensors::default()
+        .f64("c.weight", &[2, 1], &[3.0, 5.0])
+        .f64("bn.running_mean", &[2], &[1.0, -2.0])
+        .f64("bn.running_var", &[2], &[3.0, 0.0]);
+    let mut recipe = conv("c", [2, 1, 1, 1]);
+    recipe.fold = vec![Affine::BatchNorm {
+        name: "bn".to_owned(),
+        eps: 1.0,
+        channels: 2,
+    }];
+    let values = resolve(&[recipe], &tensors.checkpoint()).unwrap().values;
+    assert_eq!(values[0].weight, [1.5, 5.0]);
+    assert_eq!(values[0].bias, [-0.5, 2.0]);
+}
+
+#[test]
+fn values_are_rounded_once() {
+    // In fp32, 1 + 2^-24 would round to 1 before the multiplication and the product to 3.
+    let nearly_one = 1.0 + 2f64.powi(-24);
+    let tensors = Tensors::default()
+        .f64("c.weight", &[1, 1, 1, 1], &[nearly_one])
+        .f64("scale", &[1], &[3.0])
+        .f64("shift", &[1], &[0.0]);
+    let mut recipe = conv("c", [1; 4]);
+    recipe.fold = vec![Affine::ScaleShift {
+        scale: "scale".to_owned(),
+        shift: "shift".to_owned(),
+        channels: 1,
+    }];
+    let values = resolve(&[recipe], &tensors.checkpoint()).unwrap().values;
+    assert_eq!(values[0].weight, [(3.0 * nearly_one) as f32]);
+    assert_ne!(values[0].weight, [3.0]);
+}
+
+#[test]
+fn slots_without_weights() {
+    use tdc_runtime::{WeightLayout, WeightSlot};
+    let empty = SlotRecipe {
+        slot: WeightSlot {
+            name: "pool".to_owned(),
+            layout: WeightLayout::NONE,
+            bias_len: 0,
+        },
+        weight: None,
+        bias: None,
+        fold: Vec::new(),
+        prologue: None,
+    };
+    let mut affine = empty.clone();
+    affine.slot.layout = WeightLayout::NONE.with_prologue(2);
+    affine.prologue = Some(batch_norm("bn", 2));
+    let checkpoint = Tensors::default()
+        .batch_norm("bn", 2)
+        .noise("spare", &[3])
+        .checkpoint();
+    let resolved = resolve(&[empty, affine], &checkpoint).unwrap();
+    assert_eq!(resolved.values[0], tdc_weights::SlotValues::default());
+    assert_eq!(resolved.values[1].scale.len(), 2);
+    assert_eq!(resolved.values[1].shift.len(), 2);
+    assert_eq!(resolved.unused, ["spare"]);
+}

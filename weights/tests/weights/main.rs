@@ -1,0 +1,9 @@
+//! Checkpoint to weight file, seen from outside.
+
+mod checkpoint;
+mod errors;
+mod fixtures;
+mod folding;
+mod packing;
+mod reference;
+mod tucker;
