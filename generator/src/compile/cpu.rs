@@ -247,9 +247,10 @@ struct Compiler {
 }
 
 impl Compiler {
-    fn find() -> Result<Self, CpuError> {
-        let candidates = match std::env::var("CXX") {
-            Ok(text) if !text.trim().is_empty() => vec![text],
+    /// `cxx` is the environment's choice.
+    fn find(cxx: Option<String>) -> Result<Self, CpuError> {
+        let candidates = match cxx {
+            Some(text) if !text.trim().is_empty() => vec![text],
             _ => vec!["c++".to_owned(), "g++".to_owned()],
         };
         for candidate in &candidates {
@@ -311,7 +312,7 @@ impl Compiler {
 
 /// Builds the shared library in `folder`; returns its path.
 fn build_library(folder: &Path, units: &[TranslationUnit]) -> Result<PathBuf, CpuError> {
-    let compiler = Compiler::find()?;
+    let compiler = Compiler::find(std::env::var("CXX").ok())?;
     write_headers(folder).map_err(|source| io_error(folder, source))?;
 
     // Job 0 is the engine, then come the units.
@@ -455,6 +456,15 @@ mod tests {
         assert_eq!(
             unroll_for_gcc(source),
             "a\n#pragma GCC unroll 16\nb\n#pragma GCC unroll 4\n#pragma GCC unroll 1\n#pragma unroll N\nc"
+        );
+    }
+
+    #[test]
+    fn a_missing_compiler_is_told_with_the_remedy() {
+        let error = Compiler::find(Some("/nowhere/c++ -m64".to_owned())).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "no C++ compiler found (tried /nowhere/c++ -m64); install g++ or set CXX to a compiler for C++17"
         );
     }
 
