@@ -66,6 +66,7 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
                 "shuffle_from_absent_lane",
                 "last_writer",
                 "good",
+                "big_frame",
             ],
         ),
     ])
@@ -343,6 +344,17 @@ fn a_wrong_mask_is_found() {
     let mut out = vec![0f32; 32];
     launch_on("shuffle_from_absent_lane", [1; 3], [32, 1, 1], 0, &mut out).unwrap();
     assert!(out[..16].iter().all(|value| value.is_nan()), "{out:?}");
+}
+
+#[test]
+fn a_thread_that_outgrows_its_stack_is_found() {
+    for _ in 0..2 {
+        let message = failure("big_frame", [1; 3], 32);
+        assert!(
+            message.contains("needs more than 64 KiB of stack"),
+            "{message}"
+        );
+    }
 }
 
 #[test]

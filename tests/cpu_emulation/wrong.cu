@@ -74,3 +74,12 @@ extern "C" __global__ void good(float* out) {
     __syncthreads();
     out[threadIdx.x] = 1.0f;
 }
+
+// More than a thread's stack holds.
+extern "C" __global__ void big_frame(float* out) {
+    volatile char frame[80 << 10];
+    for (int i = 0; i < (80 << 10); ++i) {
+        frame[i] = static_cast<char>(i);
+    }
+    out[threadIdx.x] = frame[threadIdx.x];
+}

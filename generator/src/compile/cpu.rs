@@ -3,6 +3,9 @@
 //! A small set of headers stands in for the CUDA runtime (`cpu/cuda_runtime.h` says what it emulates and where it is harsher
 //! than a GPU). [`CpuModule`] compiles kernels against it with the host's C++ compiler and launches them; [`write_headers`]
 //! gives the headers to whoever builds a whole emitted folder, drivers and all.
+//!
+//! The order of threads and blocks is shuffled, the same in every run; the environment variable `TDC_CPU_SEED` (a number)
+//! picks another order, `TDC_CPU_THREADS` the number of OS threads of a launch.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_void};
