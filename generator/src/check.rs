@@ -2,16 +2,20 @@
 //!
 //! Nothing here shares code with schemes or templates but the plain data that says what to launch.
 
+mod cpu_device;
 mod device;
+#[cfg(feature = "nvrtc")]
+mod gpu_device;
 mod random;
 pub mod reference;
-#[cfg(feature = "weights")]
 mod trained;
 mod verify;
 
+pub use cpu_device::CpuDevice;
 pub use device::{Bindings, Device, DeviceError, run_variant};
+#[cfg(feature = "nvrtc")]
+pub use gpu_device::GpuDevice;
 pub use random::Random;
-#[cfg(feature = "weights")]
 pub use trained::TrainedParameters;
 pub use verify::{
     Deviation, Failure, NetworkCheck, UnitCheck, check_network, check_unit, tolerance,

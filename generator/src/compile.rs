@@ -9,6 +9,8 @@ mod resources;
 
 #[cfg(feature = "nvrtc")]
 pub mod cache;
+#[cfg(feature = "check")]
+pub mod cpu;
 #[cfg(feature = "nvrtc")]
 pub mod install;
 #[cfg(feature = "nvrtc")]

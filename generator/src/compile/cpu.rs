@@ -1,0 +1,489 @@
+//! Runs generated CUDA text on the CPU, to check its numbers on machines without a GPU.
+//!
+//! A small set of headers stands in for the CUDA runtime (`cpu/cuda_runtime.h` says what it emulates and where it is harsher
+//! than a GPU). [`CpuModule`] compiles kernels against it with the host's C++ compiler and launches them; [`write_headers`]
+//! gives the headers to whoever builds a whole emitted folder, drivers and all.
+//!
+//! The order of threads and blocks is shuffled, the same in every run; the environment variable `TDC_CPU_SEED` (a number)
+//! picks another order, `TDC_CPU_THREADS` the number of OS threads of a launch.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_void};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use thiserror::Error;
+
+/// The headers by their path below the include folder.
+const HEADERS: [(&str, &str); 8] = [
+    ("cuda_runtime.h", include_str!("cpu/cuda_runtime.h")),
+    ("tdc_cpu/language.h", include_str!("cpu/tdc_cpu/language.h")),
+    (
+        "tdc_cpu/execution.h",
+        include_str!("cpu/tdc_cpu/execution.h"),
+    ),
+    ("tdc_cpu/device.h", include_str!("cpu/tdc_cpu/device.h")),
+    (
+        "tdc_cpu/runtime_api.h",
+        include_str!("cpu/tdc_cpu/runtime_api.h"),
+    ),
+    ("tdc_cpu/fibers.h", include_str!("cpu/tdc_cpu/fibers.h")),
+    (
+        "tdc_cpu/scheduler.h",
+        include_str!("cpu/tdc_cpu/scheduler.h"),
+    ),
+    ("tdc_cpu/runtime.h", include_str!("cpu/tdc_cpu/runtime.h")),
+];
+
+/// Compilers that run side by side. A translation unit takes a few hundred MB at worst.
+const PARALLEL_COMPILERS: usize = 2;
+
+/// With the loops unrolled that the text asks to unroll, -O1 runs as fast as -O2 and compiles faster. `-march=native`
+/// makes `fmaf` one instruction instead of a call, ten times as fast.
+const COMPILER_FLAGS: &[&str] = &[
+    "-std=c++17",
+    "-O1",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-pthread",
+    "-Wno-unknown-pragmas",
+    #[cfg(target_arch = "x86_64")]
+    "-march=native",
+    "-x",
+    "c++",
+];
+
+/// What can go wrong between text and result.
+#[derive(Debug, Error)]
+pub enum CpuError {
+    /// No compiler could be started.
+    #[error(
+        "no C++ compiler found (tried {}); install g++ or set CXX to a compiler for C++17",
+        tried.join(", ")
+    )]
+    NoCompiler {
+        /// Commands tried, in order.
+        tried: Vec<String>,
+    },
+    /// The compiler refused the text, or the linker the objects.
+    #[error("`{command}` failed on {what}; its output:\n{output}")]
+    Compile {
+        /// The compiler's command.
+        command: String,
+        /// What was being built.
+        what: String,
+        /// All that the compiler printed.
+        output: String,
+    },
+    /// A file could not be written or read.
+    #[error("cannot access {}: {source}; is the disk full, or TMPDIR not writable?", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The shared library could not be loaded, or lacks a launcher.
+    #[error("cannot load the compiled kernels: {0}")]
+    Load(#[from] libloading::Error),
+    /// The module holds no such kernel.
+    #[error("the module has no kernel `{kernel}`; it was built with: {}", known.join(", "))]
+    UnknownKernel {
+        /// The name asked for.
+        kernel: String,
+        /// The kernels it was built with.
+        known: Vec<String>,
+    },
+    /// The launch was refused or broke a rule while it ran.
+    #[error("launch of `{kernel}` failed with CUDA error {code}: {message}")]
+    Launch {
+        /// The kernel.
+        kernel: String,
+        /// The `cudaError_t`: 9 for an impossible launch, 719 for a rule broken by the kernel.
+        code: i32,
+        /// What happened, with the block and the line of the text.
+        message: String,
+    },
+}
+
+/// Text that is compiled on its own, and the kernels in it that can be launched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TranslationUnit {
+    /// CUDA C++; `cuda_runtime.h` need not be included.
+    pub source: String,
+    /// Symbols of `extern "C"` kernels defined in `source`.
+    pub kernels: Vec<String>,
+}
+
+/// The launcher that the macro `TDC_CPU_EXPORT` defines for each kernel.
+type Launcher =
+    unsafe extern "C" fn(*const c_uint, *const c_uint, c_uint, *mut *mut c_void) -> c_int;
+type LastError = unsafe extern "C" fn() -> *const c_char;
+
+/// Kernels compiled for the CPU and loaded into this process.
+///
+/// Launches from several threads at once are fine; each uses its own OS threads.
+#[derive(Debug)]
+pub struct CpuModule {
+    launchers: HashMap<String, Launcher>,
+    last_error: LastError,
+    /// Keeps the code that the pointers above lead to.
+    _library: libloading::Library,
+}
+
+impl CpuModule {
+    /// Compiles `source` and loads it. `kernels` are the symbols of its `extern "C"` kernels that will be launched.
+    ///
+    /// The compiler is the one in the environment variable `CXX`, else `c++` or `g++`.
+    ///
+    /// # Errors
+    /// [`CpuError`] when there is no compiler, it refuses the text, or a kernel is not in it.
+    pub fn build(source: &str, kernels: &[&str]) -> Result<Self, CpuError> {
+        Self::build_units(&[TranslationUnit {
+            source: source.to_owned(),
+            kernels: kernels.iter().map(|&kernel| kernel.to_owned()).collect(),
+        }])
+    }
+
+    /// Compiles several texts, two at a time, and links them into one module.
+    ///
+    /// # Errors
+    /// As [`CpuModule::build`]; the first unit that fails is told.
+    pub fn build_units(units: &[TranslationUnit]) -> Result<Self, CpuError> {
+        let folder = tempfile::Builder::new()
+            .prefix("tdc-cpu-")
+            .tempdir()
+            .map_err(|source| io_error(&std::env::temp_dir(), source))?;
+        let library_path = build_library(folder.path(), units)?;
+
+        // SAFETY: the library was built just now from our own headers; loading it runs only the constructors of their
+        // global objects, which do nothing but initialise themselves.
+        let library = unsafe { libloading::Library::new(&library_path) }?;
+        let mut launchers = HashMap::new();
+        for kernel in units.iter().flat_map(|unit| &unit.kernels) {
+            // SAFETY: `TDC_CPU_EXPORT` gives a function of this name exactly this signature.
+            let launcher = unsafe {
+                library.get::<Launcher>(format!("tdc_cpu_launch_{kernel}\0").as_bytes())
+            }?;
+            launchers.insert(kernel.clone(), *launcher);
+        }
+        // SAFETY: runtime_api.h declares the function with exactly this signature.
+        let last_error = *unsafe { library.get::<LastError>(b"tdc_cpu_last_error\0") }?;
+        Ok(Self {
+            launchers,
+            last_error,
+            _library: library,
+        })
+    }
+
+    /// Launches `grid` blocks of `block` threads and waits for them. `args` holds a pointer to each parameter's value, as
+    /// `cudaLaunchKernel` takes them.
+    ///
+    /// # Errors
+    /// [`CpuError::Launch`] when the launch is impossible on a GPU or the kernel breaks a rule, such as a barrier that some
+    /// thread never reaches.
+    ///
+    /// # Safety
+    /// `args` must hold as many pointers as the kernel has parameters, each to a valid value of the parameter's type, and
+    /// the kernel must stay inside the memory that it is given: it runs as native code, unchecked.
+    pub unsafe fn launch(
+        &self,
+        kernel: &str,
+        grid: [u32; 3],
+        block: [u32; 3],
+        shared_bytes: u32,
+        args: &mut [*mut c_void],
+    ) -> Result<(), CpuError> {
+        let Some(launcher) = self.launchers.get(kernel) else {
+            let mut known: Vec<_> = self.launchers.keys().cloned().collect();
+            known.sort();
+            return Err(CpuError::UnknownKernel {
+                kernel: kernel.to_owned(),
+                known,
+            });
+        };
+        // SAFETY: the launcher reads three numbers behind each of the first two pointers, and one pointer for each of the
+        // kernel's parameters, which the caller vouches for.
+        let code = unsafe {
+            launcher(
+                grid.as_ptr(),
+                block.as_ptr(),
+                shared_bytes,
+                args.as_mut_ptr(),
+            )
+        };
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: the function gives a C string that belongs to this thread and stays unchanged until its next launch.
+        let message = unsafe { CStr::from_ptr((self.last_error)()) };
+        Err(CpuError::Launch {
+            kernel: kernel.to_owned(),
+            code,
+            message: message.to_string_lossy().into_owned(),
+        })
+    }
+}
+
+/// Writes the emulator's headers into a folder, for building emitted folders with a host compiler:
+/// `g++ -std=c++17 -x c++ -I<dir> -pthread *.cu`.
+///
+/// # Errors
+/// The system's, when a file cannot be written.
+pub fn write_headers(dir: &Path) -> std::io::Result<()> {
+    for (name, text) in HEADERS {
+        let path = dir.join(name);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        std::fs::write(path, text)?;
+    }
+    Ok(())
+}
+
+/// The host's C++ compiler: a program and the arguments that come first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Compiler {
+    words: Vec<String>,
+}
+
+impl Compiler {
+    /// `cxx` is the environment's choice.
+    fn find(cxx: Option<String>) -> Result<Self, CpuError> {
+        let candidates = match cxx {
+            Some(text) if !text.trim().is_empty() => vec![text],
+            _ => vec!["c++".to_owned(), "g++".to_owned()],
+        };
+        for candidate in &candidates {
+            let compiler = Self {
+                words: candidate.split_whitespace().map(str::to_owned).collect(),
+            };
+            // Whether it starts is all that is asked here.
+            if compiler.command().arg("--version").output().is_ok() {
+                return Ok(compiler);
+            }
+        }
+        Err(CpuError::NoCompiler { tried: candidates })
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]);
+        command
+    }
+
+    fn run(
+        &self,
+        what: &str,
+        args: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Result<(), CpuError> {
+        let mut command = self.command();
+        command.args(args.into_iter().map(Into::into));
+        let output = command
+            .output()
+            .map_err(|source| io_error(Path::new(&self.words[0]), source))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(CpuError::Compile {
+            command: self.words.join(" "),
+            what: what.to_owned(),
+            output: String::from_utf8_lossy(&output.stdout).into_owned()
+                + &String::from_utf8_lossy(&output.stderr),
+        })
+    }
+
+    /// Compiles the file `source` to an object, with the headers in `include` in front.
+    fn compile(
+        &self,
+        what: &str,
+        include: &Path,
+        source: &Path,
+        object: &Path,
+        define: Option<&str>,
+    ) -> Result<(), CpuError> {
+        let mut args: Vec<OsString> = COMPILER_FLAGS.iter().map(Into::into).collect();
+        args.extend(define.map(|name| format!("-D{name}").into()));
+        args.extend(["-I".into(), include.into()]);
+        args.extend(["-include".into(), "cuda_runtime.h".into()]);
+        args.extend(["-c".into(), source.into(), "-o".into(), object.into()]);
+        self.run(what, args)
+    }
+}
+
+/// Builds the shared library in `folder`; returns its path.
+fn build_library(folder: &Path, units: &[TranslationUnit]) -> Result<PathBuf, CpuError> {
+    let compiler = Compiler::find(std::env::var("CXX").ok())?;
+    write_headers(folder).map_err(|source| io_error(folder, source))?;
+
+    // Job 0 is the engine, then come the units.
+    let next_job = AtomicUsize::new(0);
+    let failures = Mutex::new(Vec::new());
+    let work = || {
+        loop {
+            let job = next_job.fetch_add(1, Ordering::Relaxed);
+            let result = match job.checked_sub(1) {
+                None => engine_object(&compiler, folder),
+                Some(index) if index < units.len() => {
+                    compile_unit(&compiler, folder, index, &units[index])
+                }
+                Some(_) => return,
+            };
+            if let Err(error) = result {
+                lock(&failures).push((job, error));
+                // No new jobs; the order of jobs decides which failure is told.
+                next_job.store(units.len() + 1, Ordering::Relaxed);
+                return;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..PARALLEL_COMPILERS {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut failures = failures
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    failures.sort_by_key(|(job, _)| *job);
+    if let Some((_, error)) = failures.into_iter().next() {
+        return Err(error);
+    }
+
+    let library = folder.join("kernels.so");
+    let mut args: Vec<OsString> = vec!["-shared".into(), "-pthread".into(), "-o".into()];
+    args.push(library.clone().into());
+    args.push(folder.join("engine.o").into());
+    args.extend((0..units.len()).map(|index| object_path(folder, index).into()));
+    compiler.run("linking", args)?;
+    Ok(library)
+}
+
+fn object_path(folder: &Path, index: usize) -> PathBuf {
+    folder.join(format!("unit{index}.o"))
+}
+
+fn compile_unit(
+    compiler: &Compiler,
+    folder: &Path,
+    index: usize,
+    unit: &TranslationUnit,
+) -> Result<(), CpuError> {
+    let mut text = unroll_for_gcc(&unit.source);
+    text.push('\n');
+    for kernel in &unit.kernels {
+        text += &format!("TDC_CPU_EXPORT({kernel})\n");
+    }
+    let path = folder.join(format!("unit{index}.cu"));
+    std::fs::write(&path, text).map_err(|source| io_error(&path, source))?;
+    let what = match unit.kernels.as_slice() {
+        [] => format!("text {index}"),
+        kernels => format!("text {index} ({})", kernels.join(", ")),
+    };
+    let object = object_path(folder, index);
+    let define = Some("TDC_CPU_ENGINE_ELSEWHERE");
+    compiler.compile(&what, folder, &path, &object, define)
+}
+
+/// Puts the emulator's own object into `folder`. It is the same for every module and takes longer to compile than a kernel,
+/// so that it is compiled once a process.
+fn engine_object(compiler: &Compiler, folder: &Path) -> Result<(), CpuError> {
+    static LATEST: Mutex<Option<(Compiler, Arc<[u8]>)>> = Mutex::new(None);
+
+    let path = folder.join("engine.o");
+    let mut latest = lock(&LATEST);
+    if let Some((made_by, object)) = &*latest
+        && made_by == compiler
+    {
+        let object = Arc::clone(object);
+        drop(latest);
+        return std::fs::write(&path, object).map_err(|source| io_error(&path, source));
+    }
+    let source = folder.join("engine.cu");
+    std::fs::write(&source, "").map_err(|error| io_error(&source, error))?;
+    compiler.compile("the CPU emulation", folder, &source, &path, None)?;
+    let object = std::fs::read(&path).map_err(|source| io_error(&path, source))?;
+    *latest = Some((compiler.clone(), object.into()));
+    Ok(())
+}
+
+/// Says CUDA's `#pragma unroll` in GCC's words, line by line. Without it register tiles stay in memory.
+fn unroll_for_gcc(source: &str) -> String {
+    // Tiles are smaller; unrolling long loops completely would only cost compile time.
+    const DEFAULT_FACTOR: u32 = 16;
+
+    let mut text = String::with_capacity(source.len() + source.len() / 16);
+    for line in source.split_inclusive('\n') {
+        let factor =
+            line.trim()
+                .strip_prefix("#pragma unroll")
+                .and_then(|rest| match rest.trim() {
+                    "" => Some(DEFAULT_FACTOR),
+                    number => number
+                        .trim_matches(['(', ')'])
+                        .trim()
+                        .parse()
+                        .ok()
+                        .filter(|factor| (1..65535).contains(factor)),
+                });
+        match factor {
+            Some(factor) => text += &format!("#pragma GCC unroll {factor}\n"),
+            None => text += line,
+        }
+    }
+    text
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn io_error(path: &Path, source: std::io::Error) -> CpuError {
+    CpuError::Io {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unroll_pragmas_are_translated_and_lines_stay_where_they_are() {
+        let source =
+            "a\n  #pragma unroll\nb\n#pragma unroll 4\n#pragma unroll (1)\n#pragma unroll N\nc";
+        assert_eq!(
+            unroll_for_gcc(source),
+            "a\n#pragma GCC unroll 16\nb\n#pragma GCC unroll 4\n#pragma GCC unroll 1\n#pragma unroll N\nc"
+        );
+    }
+
+    #[test]
+    fn a_missing_compiler_is_told_with_the_remedy() {
+        let error = Compiler::find(Some("/nowhere/c++ -m64".to_owned())).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "no C++ compiler found (tried /nowhere/c++ -m64); install g++ or set CXX to a compiler for C++17"
+        );
+    }
+
+    #[test]
+    fn every_header_is_written_where_it_is_included() {
+        let dir = tempfile::tempdir().unwrap();
+        write_headers(dir.path()).unwrap();
+        for (name, text) in HEADERS {
+            for line in text.lines() {
+                let Some(included) = line.strip_prefix("#include \"") else {
+                    continue;
+                };
+                let base = dir.path().join(name);
+                let path = base.parent().unwrap().join(included.trim_end_matches('"'));
+                assert!(path.is_file(), "{name} includes {included}");
+            }
+        }
+    }
+}

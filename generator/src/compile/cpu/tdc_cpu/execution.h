@@ -1,0 +1,73 @@
+// What kernels and host code ask of the engine. The engine itself is in scheduler.h and runtime.h.
+#pragma once
+
+#include "language.h"
+
+#include <tuple>
+#include <utility>
+
+// CUDA's built-in variables. The scheduler sets them whenever it resumes a thread.
+inline thread_local uint3 threadIdx{};
+inline thread_local uint3 blockIdx{};
+inline thread_local dim3 blockDim{};
+inline thread_local dim3 gridDim{};
+inline constexpr int warpSize = 32;
+
+namespace tdc_cpu {
+
+enum class BarrierKind : unsigned char { plain, any, all, count };
+enum class WarpCallKind : unsigned char { sync, shuffle, vote };
+
+// Waits until every thread of the block has come to this barrier. `line` tells barriers apart in checks and messages.
+int block_barrier(BarrierKind kind, bool predicate, int line);
+
+// Waits until every live lane of `mask` has come to this call. A shuffle returns the value of lane `source`, a vote the mask
+// of the lanes that gave a value other than zero.
+uint64_t warp_call(WarpCallKind kind, unsigned mask, uint64_t value, int source, int line);
+
+// Lanes of the calling thread's warp that have not returned.
+unsigned live_lanes();
+
+// The block's dynamic shared memory.
+void* dynamic_shared();
+
+// A kernel with its arguments.
+class KernelCall {
+public:
+    virtual ~KernelCall() = default;
+    // Runs one thread.
+    virtual void run() const = 0;
+};
+
+template <class... Params>
+class TypedKernelCall final : public KernelCall {
+public:
+    template <class... Args>
+    explicit TypedKernelCall(void (*kernel)(Params...), Args&&... args)
+        : kernel_(kernel), args_(static_cast<Params>(std::forward<Args>(args))...) {}
+
+    void run() const override { std::apply(kernel_, args_); }
+
+private:
+    void (*kernel_)(Params...);
+    std::tuple<Params...> args_;
+};
+
+// Unpacks `args` as cudaLaunchKernel takes them: one pointer to each parameter's value.
+template <class... Params, size_t... Index>
+KernelCall* unpack_arguments(void (*kernel)(Params...), void** args, std::index_sequence<Index...>) {
+    (void)args;
+    return new TypedKernelCall<Params...>(kernel, *static_cast<std::remove_reference_t<Params>*>(args[Index])...);
+}
+
+template <class... Params>
+KernelCall* unpack_arguments(void (*kernel)(Params...), void** args) {
+    return unpack_arguments(kernel, args, std::index_sequence_for<Params...>{});
+}
+
+template <class... Params>
+const void* entry_of(void (*kernel)(Params...)) {
+    return reinterpret_cast<const void*>(kernel);
+}
+
+}  // namespace tdc_cpu

@@ -1,0 +1,243 @@
+//! Tier 5: the generated text of every scheme, run on the CPU against float64, on shapes that break naive code.
+
+use tdc_generator::check::{CpuDevice, Random, check_unit};
+use tdc_generator::gpu::gpu;
+use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
+use tdc_generator::scheme::SCHEMES;
+use tdc_generator::spec::{
+    ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,
+    PoolKind, PoolProblem, Problem, Prologue, TensorShape,
+};
+use tdc_runtime::{ConvShape, Padding};
+
+/// Plans problems with the tiles given, one unit each, all with symbols of their own.
+fn units(requests: &[(Problem, &str, Option<Vec<u32>>)]) -> Vec<PlannedUnit> {
+    let mut planner = Planner::new(gpu("h200").unwrap());
+    let mut units: Vec<PlannedUnit> = Vec::new();
+    for (problem, scheme, tile) in requests {
+        let unit = plan_problem(
+            &mut planner,
+            "test",
+            "layer",
+            problem,
+            Some(scheme),
+            tile.as_deref(),
+        )
+        .unwrap();
+        if units.iter().all(|known| known.unit.name != unit.unit.name) {
+            units.push(unit);
+        }
+    }
+    units
+}
+
+/// Runs every unit and lists all that fail.
+fn assert_right(units: &[PlannedUnit]) {
+    let mut device = CpuDevice::new(units).unwrap();
+    let failures: Vec<String> = units
+        .iter()
+        .enumerate()
+        .filter_map(|(index, unit)| {
+            let result = check_unit(&mut device, unit, 17 + index as u64);
+            let failure = result.err()?;
+            Some(format!("{}: {failure}", unit.unit.name))
+        })
+        .collect();
+    assert!(
+        failures.is_empty(),
+        "{} of {} units failed:\n{}",
+        failures.len(),
+        units.len(),
+        failures.join("\n")
+    );
+}
+
+/// A random convolution: odd sizes, prime channels, strides, dilations, uneven padding, groups, batches, all epilogues.
+fn random_conv(random: &mut Random) -> ConvProblem {
+    loop {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let groups = pick(&[1, 1, 1, 1, 2, 3, 7]);
+        let depthwise = groups == 7;
+        let (c, n) = if depthwise {
+            (7, 7 * pick(&[1, 2]))
+        } else {
+            (groups * pick(&[1, 2, 3, 5, 13, 17, 32]), groups * pick(&[1, 2, 5, 8, 11, 19]))
+        };
+        let kernel = [pick(&[1, 1, 2, 3, 3, 5, 7]), pick(&[1, 1, 2, 3, 3, 5])];
+        let shape = ConvShape {
+            batch: pick(&[1, 1, 2, 3]),
+            c,
+            n,
+            h: pick(&[1, 2, 5, 7, 9, 14, 15]),
+            w: pick(&[1, 3, 5, 7, 8, 13, 16]),
+            r: kernel[0],
+            s: kernel[1],
+            stride: [pick(&[1, 1, 2, 3]), pick(&[1, 1, 2])],
+            padding: Padding {
+                top: pick(&[0, 1, 2]),
+                left: pick(&[0, 0, 1, 3]),
+                bottom: pick(&[0, 1]),
+                right: pick(&[0, 0, 1, 2]),
+            },
+            dilation: [pick(&[1, 1, 2]), pick(&[1, 1, 1, 3])],
+            groups,
+        };
+        let prologue = match pick(&[0, 0, 1, 2]) {
+            0 => None,
+            relu => Some(Prologue { relu: relu == 2 }),
+        };
+        let epilogue = Epilogue {
+            bias: pick(&[0, 1]) == 1,
+            residual: pick(&[0, 1]) == 1,
+            relu: pick(&[0, 1]) == 1,
+        };
+        if shape.out_h() > 0 && shape.out_w() > 0 {
+            return ConvProblem {
+                shape,
+                prologue,
+                epilogue,
+            };
+        }
+    }
+}
+
+#[test]
+fn direct_is_right_on_random_convolutions_and_tiles() {
+    let mut random = Random::new(1);
+    let direct = SCHEMES.iter().find(|s| s.name() == "direct").unwrap();
+    let requests: Vec<_> = (0..60)
+        .map(|_| {
+            let problem = Problem::Conv(random_conv(&mut random));
+            let tiles = direct.tiles(&problem);
+            assert!(!tiles.is_empty(), "{problem:?}");
+            let tile = tiles[random.below(tiles.len() as u64) as usize].clone();
+            (problem, "direct", Some(tile.0))
+        })
+        .collect();
+    assert_right(&units(&requests));
+}
+
+#[test]
+fn pointwise_is_right_on_random_convolutions_and_tiles() {
+    let mut random = Random::new(2);
+    let pointwise = SCHEMES.iter().find(|s| s.name() == "pointwise").unwrap();
+    let mut requests = Vec::new();
+    while requests.len() < 40 {
+        let mut conv = random_conv(&mut random);
+        (conv.shape.r, conv.shape.s, conv.shape.groups) = (1, 1, 1);
+        conv.shape.padding = Padding::default();
+        let problem = Problem::Conv(conv);
+        let tiles = pointwise.tiles(&problem);
+        if tiles.is_empty() {
+            // Outputs too small for a warp are left to `direct`.
+            continue;
+        }
+        let tile = tiles[random.below(tiles.len() as u64) as usize].clone();
+        requests.push((problem, "pointwise", Some(tile.0)));
+    }
+    assert_right(&units(&requests));
+}
+
+#[test]
+fn the_other_ops_are_right() {
+    let x = TensorShape::new(3, 5, 7, 9);
+    let mut requests = Vec::new();
+    for batch in [1, 3] {
+        let x = TensorShape { batch, ..x };
+        for function in [
+            Elementwise::Add { relu: false },
+            Elementwise::Add { relu: true },
+            Elementwise::Relu,
+            Elementwise::ScaleShift { relu: false },
+            Elementwise::ScaleShift { relu: true },
+            Elementwise::Copy,
+        ] {
+            let problem = Problem::Elementwise(ElementwiseProblem { function, x });
+            requests.push((problem, "elementwise", None));
+        }
+        for max in [false, true] {
+            let problem = Problem::GlobalPool(GlobalPoolProblem { max, x });
+            requests.push((problem, "global_pool", Some(vec![4])));
+        }
+        for (c, n, bias, relu) in [(1, 1, false, false), (37, 13, true, true), (64, 8, true, false)] {
+            let problem = Problem::Linear(LinearProblem {
+                batch,
+                c,
+                n,
+                epilogue: Epilogue {
+                    bias,
+                    residual: false,
+                    relu,
+                },
+            });
+            requests.push((problem, "linear", Some(vec![4])));
+        }
+        for kind in [
+            PoolKind::Max,
+            PoolKind::Avg {
+                count_include_pad: true,
+            },
+            PoolKind::Avg {
+                count_include_pad: false,
+            },
+        ] {
+            // 3x2 windows, stride 2, padding: the last row of windows starts inside the image (ceil mode).
+            let problem = Problem::Pool(PoolProblem {
+                kind,
+                x,
+                kernel: [3, 2],
+                stride: [2, 2],
+                padding: Padding {
+                    top: 1,
+                    left: 0,
+                    bottom: 1,
+                    right: 1,
+                },
+                dilation: [1, 1],
+                out: [4, 5],
+            });
+            requests.push((problem, "pool", None));
+        }
+        requests.push((
+            Problem::Pool(PoolProblem {
+                kind: PoolKind::Max,
+                x,
+                kernel: [2, 3],
+                stride: [1, 3],
+                padding: Padding::all(1),
+                dilation: [3, 2],
+                out: [6, 3],
+            }),
+            "pool",
+            None,
+        ));
+    }
+    assert_right(&units(&requests));
+}
+
+/// The check itself must be able to fail: a unit with its bias forgotten, one that writes past its end.
+#[test]
+fn planted_mistakes_are_found() {
+    let problem = Problem::Conv(ConvProblem {
+        shape: ConvShape {
+            padding: Padding::all(1),
+            ..ConvShape::new(3, 5, 7, 9, 3, 3)
+        },
+        prologue: None,
+        epilogue: Epilogue {
+            bias: true,
+            ..Epilogue::default()
+        },
+    });
+    let tile = Some(vec![64, 4, 1, 1]);
+    let plant = |key: &str, value: serde_json::Value| {
+        let mut unit = units(&[(problem, "direct", tile.clone())]).remove(0);
+        unit.kernels[0].blueprint.context[key] = value;
+        let mut device = CpuDevice::new(std::slice::from_ref(&unit)).unwrap();
+        check_unit(&mut device, &unit, 5).unwrap_err().to_string()
+    };
+    assert!(plant("bias", false.into()).contains("relative error"));
+    assert!(plant("checks_border", false.into()).contains("relative error"));
+    assert!(plant("checks_n", false.into()).contains("outside"));
+    assert!(plant("stride_w", 2.into()).contains("relative error"));
+}
