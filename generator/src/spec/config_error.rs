@@ -32,12 +32,39 @@ struct Excerpt {
     caret: usize,
 }
 
-/// Every mistake found in a config file, in the order of the text. Never empty.
+/// The mistakes found in a config file, in the order of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigErrors(pub Vec<ConfigError>);
+pub struct ConfigErrors {
+    /// The first ones, at least one.
+    pub first: Vec<ConfigError>,
+    /// How many more there are: a file with very many is wrong as a whole.
+    pub more: usize,
+}
 
-/// Mistakes printed at most; a file with more is wrong as a whole.
-const MOST_PRINTED: usize = 50;
+/// Mistakes kept at most.
+const MOST: usize = 50;
+
+impl ConfigErrors {
+    /// The mistakes of a text, by their places.
+    pub(super) fn in_text(file: &str, text: &str, mistakes: &[(Position, String)]) -> Self {
+        let first = mistakes.iter().take(MOST);
+        Self {
+            first: first
+                .map(|(at, message)| ConfigError::at(file, text, *at, message))
+                .collect(),
+            more: mistakes.len().saturating_sub(MOST),
+        }
+    }
+}
+
+impl From<ConfigError> for ConfigErrors {
+    fn from(error: ConfigError) -> Self {
+        Self {
+            first: vec![error],
+            more: 0,
+        }
+    }
+}
 
 /// Characters of a long line shown on either side of the caret.
 const REACH: usize = 60;
@@ -125,13 +152,13 @@ impl fmt::Display for ConfigError {
 
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, error) in self.0.iter().take(MOST_PRINTED).enumerate() {
+        for (index, error) in self.first.iter().enumerate() {
             if index > 0 {
                 f.write_str("\n")?;
             }
             write!(f, "{error}")?;
         }
-        match self.0.len().saturating_sub(MOST_PRINTED) {
+        match self.more {
             0 => Ok(()),
             more => write!(f, "\nand {more} more mistakes"),
         }

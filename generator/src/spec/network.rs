@@ -167,6 +167,8 @@ impl NetworkBuilder {
             builder
                 .errors
                 .push(SpecError::new(Place::Top("input"), message, help));
+            builder.ids.insert(INPUT_NAME.to_owned(), None);
+            builder.previous = None;
         }
         builder
     }

@@ -59,7 +59,7 @@ const NETWORK: Words = Words {
 pub fn load(path: &Path, overrides: &Overrides) -> Result<Config, ConfigErrors> {
     let file = path.display().to_string();
     let text = read_text(path)
-        .map_err(|message| ConfigErrors(vec![ConfigError::unreadable(&file, message)]))?;
+        .map_err(|message| ConfigErrors::from(ConfigError::unreadable(&file, message)))?;
     parse(&text, &file, overrides)
 }
 

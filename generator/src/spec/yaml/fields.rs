@@ -31,16 +31,13 @@ impl<'n> Fields<'n> {
             );
             return None;
         };
-        let mut entries = Vec::new();
-        for (key, value) in map {
-            match &key.value {
-                Value::Text(word) => entries.push((word.as_str(), value)),
-                _ => {
-                    let found = report.quote(key);
-                    report.error(key.at, format!("a key must be a word, not {found}; the keys are those of this kind of mapping"));
-                }
-            }
-        }
+        let entries = map
+            .iter()
+            .filter_map(|(key, value)| match &key.value {
+                Value::Text(word) => Some((word.as_str(), value)),
+                _ => None,
+            })
+            .collect();
         Some(Self {
             at: node.at,
             entries,
@@ -48,13 +45,17 @@ impl<'n> Fields<'n> {
         })
     }
 
-    /// The same with values for the keys that are not there.
-    pub(super) fn with_defaults(mut self, defaults: &Fields<'n>) -> Self {
-        self.defaults.clone_from(&defaults.entries);
+    /// The same with values for those of `keys` that are not there.
+    pub(super) fn with_defaults(mut self, defaults: &Fields<'n>, keys: &[&str]) -> Self {
+        let wanted = defaults
+            .entries
+            .iter()
+            .filter(|(key, _)| keys.contains(key));
+        self.defaults = wanted.copied().collect();
         self
     }
 
-    /// Reports every key that is not in `words`; `others` are the mappings that it may have been meant for.
+    /// Reports every key of the mapping `node` that is not in `words`; `others` are the mappings that it may have been meant for.
     pub(super) fn check_keys(
         &self,
         node: &Node,
@@ -64,14 +65,19 @@ impl<'n> Fields<'n> {
     ) {
         let Value::Map(map) = &node.value else { return };
         for (key, _) in map {
-            let Value::Text(word) = &key.value else {
-                continue;
-            };
-            if words.keys.contains(&word.as_str()) {
-                continue;
-            }
             let Words { what, keys } = words;
             let takes = format!("{what} takes {}", keys.join(", "));
+            let Value::Text(word) = &key.value else {
+                let found = report.quote(key);
+                report.error(
+                    key.at,
+                    format!("a key must be a word, not {found}; {takes}"),
+                );
+                continue;
+            };
+            if keys.contains(&word.as_str()) {
+                continue;
+            }
             let owners: Vec<&str> = others
                 .iter()
                 .filter(|other| other.keys.contains(&word.as_str()))
@@ -171,11 +177,15 @@ pub(super) fn whole(key: &str, node: &Node, report: &mut Report<'_>) -> Option<u
             format!("`{key}` is negative: {found}; it must be a whole number from 0")
         }
         Value::Whole(_) => format!("`{key}` is too large: {found}; at most {MAX_ELEMENTS}"),
+        // YAML reads a whole number beyond 64 bits as a real one.
+        Value::Real(number) if *number > u64::MAX as f64 => {
+            format!("`{key}` is too large: {found}; at most {MAX_ELEMENTS}")
+        }
         Value::Text(text) if text.parse::<u32>().is_ok() => {
             format!("`{key}` must be a whole number, not the text {found}; leave out the quotes")
         }
         Value::Null => format!("`{key}` has no value; write a whole number"),
-        _ => format!("`{key}` must be a whole number, not {found}; write it as 3"),
+        _ => format!("`{key}` must be a whole number, not {found}; use digits only"),
     };
     report.error(node.at, message);
     None
@@ -243,7 +253,7 @@ pub(super) fn wholes<const COUNT: usize>(
         report.error(
             node.at,
             format!(
-                "`{key}` has {} numbers instead of {COUNT}; write {form}",
+                "`{key}` needs {COUNT} numbers, not {}; write {form}",
                 items.len()
             ),
         );

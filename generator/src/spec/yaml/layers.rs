@@ -73,7 +73,7 @@ pub(super) fn read(
         };
         own.check_keys(item, LAYER, &ops::words(), report);
         let all = match &defaults {
-            Some(defaults) => own.with_defaults(defaults),
+            Some(defaults) => own.with_defaults(defaults, DEFAULTS.keys),
             None => own,
         };
         layers.extend(layer(&all, overrides, &mut names, report));
@@ -160,7 +160,7 @@ fn layer(
 /// Where the first op of the network that a layer is checked as stands in the layer.
 fn position(place: &Place, fields: &Fields<'_>) -> Position {
     match place {
-        Place::Key(_, "n") => fields.position("conv", Some(1)),
+        Place::Key(_, "n") | Place::Item(_, "n", _) => fields.position("conv", Some(1)),
         Place::Key(_, key) => fields.position(key, None),
         Place::Item(_, key, item) => fields.position(key, Some(*item)),
         Place::Top(_) => fields.position("conv", None),

@@ -94,7 +94,12 @@ fn explain(error: &Error) -> String {
         }
         other => {
             let message = UserMessageFormatter.format_message(other).into_owned();
-            format!("not valid YAML: {message}")
+            let help = if message.contains("tab") {
+                "indent with spaces"
+            } else {
+                "look for a bracket, quote, colon or indentation that is wrong here or just before"
+            };
+            format!("not valid YAML: {message}; {help}")
         }
     }
 }

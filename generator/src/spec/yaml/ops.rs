@@ -353,10 +353,7 @@ fn factors(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<[String; 3]> 
     if items.len() != 3 {
         report.error(
             node.at,
-            format!(
-                "`factors` has {} names instead of 3; write {form}",
-                items.len()
-            ),
+            format!("`factors` needs 3 names, not {}; write {form}", items.len()),
         );
         return None;
     }

@@ -1,7 +1,7 @@
 //! Collects the mistakes of one text.
 
 use super::node::{Node, Value};
-use crate::spec::{ConfigError, ConfigErrors, Position};
+use crate::spec::{ConfigErrors, Position};
 
 /// Characters of a wrong value that a message repeats.
 const MOST_QUOTED: usize = 60;
@@ -54,11 +54,7 @@ impl<'t> Report<'t> {
             _ => {
                 self.errors.sort();
                 self.errors.dedup();
-                let errors = self
-                    .errors
-                    .iter()
-                    .map(|(at, message)| ConfigError::at(file, self.text, *at, message));
-                Err(ConfigErrors(errors.collect()))
+                Err(ConfigErrors::in_text(file, self.text, &self.errors))
             }
         }
     }
