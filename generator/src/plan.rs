@@ -8,6 +8,7 @@ mod name;
 mod network;
 #[cfg(feature = "weights")]
 mod recipe;
+mod resources;
 
 pub use arena::{Arena, Lifetime};
 pub use choose::{Choice, ChosenBy, Planner};
@@ -19,3 +20,4 @@ pub use network::{
 };
 #[cfg(feature = "weights")]
 pub use recipe::{affine, recipes, tucker_layer};
+pub use resources::{known_resources, resource_key};

@@ -42,7 +42,8 @@ pub struct Overrides {
     pub input: Option<TensorShape>,
     /// Another batch size, also of `input` and of the layers of a set.
     pub batch: Option<u32>,
-    /// Leave out all Tucker ranks, and the factors with them.
+    /// Leave out all Tucker ranks, and the factors with them. A network that had some gets `_dense` behind its name, so that
+    /// both live in one program.
     pub dense: bool,
 }
 
@@ -167,8 +168,17 @@ fn network(
             (name, _) => builder.refuse(name),
         }
     }
+    let was_factorised = raw.iter().flatten().any(|op| {
+        let options = op.request.as_ref().map(|request| &request.options);
+        matches!(options, Some(OpOptions::Conv(conv)) if conv.ranks.is_some())
+    });
     match builder.finish() {
-        Ok(network) => Some(network),
+        Ok(mut network) => {
+            if overrides.dense && was_factorised {
+                network.name.push_str("_dense");
+            }
+            Some(network)
+        }
         Err(mistakes) => {
             for mistake in mistakes {
                 let at = position(&mistake.place, fields, items, &raw);
