@@ -1,12 +1,14 @@
 //! Plans and renders CUDA code for convolutional networks.
 //!
-//! Data goes one way: [`spec`] (what is asked) -> [`plan`] (units, launches, memory) -> render (text) -> emit (files) or
+//! Data goes one way: [`spec`] (what is asked) -> [`plan`] (units, launches, memory) -> render (text) -> [`emit`] (files) or
 //! [`compile`] (machine code). [`scheme`] holds the algorithms, [`gpu`] the figures they are chosen by; `check` runs what was
 //! rendered against float64.
 
 #[cfg(feature = "check")]
 pub mod check;
 pub mod compile;
+#[cfg(feature = "render")]
+pub mod emit;
 pub mod gpu;
 pub mod plan;
 #[cfg(feature = "render")]

@@ -4,6 +4,7 @@ mod arena;
 mod choose;
 mod error;
 mod fuse;
+mod layer_set;
 mod name;
 mod network;
 #[cfg(feature = "weights")]
@@ -14,6 +15,7 @@ pub use arena::{Arena, Lifetime};
 pub use choose::{Choice, ChosenBy, Planner};
 pub use error::PlanError;
 pub use fuse::{Parameters, Task, TaskGraph, TaskPart, Value, ValueId};
+pub use layer_set::{LayerSetPlan, PlannedLayer};
 pub use name::{problem_label, unit_name};
 pub use network::{
     Layer, Location, Memory, NetworkPlan, PlannedKernel, PlannedUnit, plan_network, plan_problem,

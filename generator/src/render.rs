@@ -1,7 +1,18 @@
 //! From plans to text. All arithmetic is done before: the templates only place finished numbers.
 
+mod banner;
 mod engine;
 mod kernel;
+mod layer_set;
+mod network;
+mod plan_json;
+mod text;
+mod unit;
+mod wrap;
 
 pub use engine::RenderError;
 pub use kernel::{kernel_text, unit_text};
+pub use layer_set::{LayerSetFile, layer_set_text};
+pub use network::{NetworkFile, network_text};
+pub use plan_json::{layer_set_json, network_json};
+pub use unit::{unit_header, unit_source};

@@ -12,6 +12,15 @@ pub struct RenderError {
     reason: String,
 }
 
+impl RenderError {
+    pub(super) fn new(template: &str, reason: impl ToString) -> Self {
+        Self {
+            template: template.to_owned(),
+            reason: reason.to_string(),
+        }
+    }
+}
+
 /// Fills the template `name` with `context`, which must be a struct or map.
 pub fn render(name: &str, context: &impl Serialize) -> Result<String, RenderError> {
     static ENGINE: OnceLock<Result<Tera, String>> = OnceLock::new();
@@ -23,13 +32,12 @@ pub fn render(name: &str, context: &impl Serialize) -> Result<String, RenderErro
             .map_err(|error| error.to_string())?;
         Ok(tera)
     });
-    let fail = |reason: String| RenderError {
-        template: name.to_owned(),
-        reason,
-    };
-    let engine = engine.as_ref().map_err(|reason| fail(reason.clone()))?;
-    let context = Context::from_serialize(context).map_err(|error| fail(error.to_string()))?;
+    let engine = engine
+        .as_ref()
+        .map_err(|reason| RenderError::new(name, reason))?;
+    let context =
+        Context::from_serialize(context).map_err(|error| RenderError::new(name, error))?;
     engine
         .render(name, &context)
-        .map_err(|error| fail(error.to_string()))
+        .map_err(|error| RenderError::new(name, error))
 }

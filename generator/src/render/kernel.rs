@@ -1,6 +1,7 @@
 //! Text of kernels and units.
 
 use super::engine::{RenderError, render};
+use super::wrap::wrapped;
 use crate::plan::{PlannedKernel, PlannedUnit};
 use tdc_runtime::Arg;
 
@@ -13,7 +14,7 @@ pub fn kernel_text(kernel: &PlannedKernel) -> Result<String, RenderError> {
     let mut context = blueprint.context.clone();
     if let Some(map) = context.as_object_mut() {
         let parameters: Vec<_> = blueprint.args.iter().map(|&arg| parameter(arg)).collect();
-        let parameters = wrapped(&parameters, kernel.symbol.len() + 1);
+        let parameters = wrapped(&parameters, kernel.symbol.len() + 1, 4);
         map.insert("symbol".to_owned(), kernel.symbol.clone().into());
         map.insert("parameters".to_owned(), parameters.into());
         let threads: u32 = blueprint.block.iter().product();
@@ -29,27 +30,6 @@ pub fn kernel_text(kernel: &PlannedKernel) -> Result<String, RenderError> {
 pub fn unit_text(unit: &PlannedUnit) -> Result<String, RenderError> {
     let kernels: Result<Vec<_>, _> = unit.kernels.iter().map(kernel_text).collect();
     Ok(kernels?.join("\n"))
-}
-
-/// A list with commas, broken into indented lines of at most 120 columns; the first starts at `column`.
-pub(super) fn wrapped(items: &[&str], mut column: usize) -> String {
-    let mut text = String::new();
-    for (index, item) in items.iter().enumerate() {
-        if index > 0 {
-            text.push(',');
-            column += 1;
-        }
-        if column + item.len() + 2 > 120 {
-            text.push_str("\n    ");
-            column = 4;
-        } else if index > 0 {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(item);
-        column += item.len();
-    }
-    text
 }
 
 /// A kernel's parameter, declared.

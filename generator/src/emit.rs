@@ -1,0 +1,15 @@
+//! From plans to folders: ordered files, a manifest of what the generator wrote, and writing that never loses a person's work.
+
+mod check;
+mod error;
+mod file_system;
+mod files;
+mod lock;
+mod manifest;
+mod write;
+
+pub use check::{Difference, DifferenceKind, check};
+pub use error::EmitError;
+pub use files::{Files, layer_set_files, network_files};
+pub use manifest::MANIFEST;
+pub use write::{Written, write};

@@ -1,0 +1,105 @@
+//! Comparing a folder with what would be written to it.
+
+use super::manifest::{MANIFEST, Manifest, Origin, unix_lines};
+use super::write::{check_folder, read_if_there};
+use super::{EmitError, Files};
+use similar::TextDiff;
+use std::fmt;
+use std::path::Path;
+
+/// Lines of a diff that are shown.
+const SHOWN_LINES: usize = 24;
+
+/// A file that is not as it would be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    /// Its path in the folder.
+    pub path: String,
+    /// What is different.
+    pub kind: DifferenceKind,
+}
+
+/// How a file differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DifferenceKind {
+    /// It is not there.
+    Missing,
+    /// It is of an earlier run and would be removed.
+    Stale,
+    /// Only its line ends differ.
+    LineEnds,
+    /// Its content differs: the first lines of a unified diff from the folder to what would be written.
+    Content(String),
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = &self.path;
+        match &self.kind {
+            DifferenceKind::Missing => write!(f, "{path}: missing"),
+            DifferenceKind::Stale => write!(f, "{path}: not generated any more"),
+            DifferenceKind::LineEnds => write!(
+                f,
+                "{path}: only the line ends differ (CR LF); tell your version control to keep LF"
+            ),
+            DifferenceKind::Content(diff) => write!(f, "{path}: differs\n{diff}"),
+        }
+    }
+}
+
+/// Every file of `folder` that [`write`](super::write) would change; none when the folder is up to date.
+///
+/// # Errors
+/// [`EmitError`] when the folder cannot be read.
+pub fn check(files: &Files, folder: &Path) -> Result<Vec<Difference>, EmitError> {
+    check_folder(folder)?;
+    let old_manifest = Manifest::read(folder)?;
+    let mut differences = Vec::new();
+    let manifest = Manifest::of(files).text().into_bytes();
+    let entries = files
+        .iter()
+        .map(|(path, content)| (path.as_str(), content.as_slice()));
+    for (path, wanted) in entries.chain([(MANIFEST, manifest.as_slice())]) {
+        let kind = match read_if_there(&folder.join(path))? {
+            None => DifferenceKind::Missing,
+            Some(found) if found == wanted => continue,
+            Some(found) if unix_lines(&found) == unix_lines(wanted) => DifferenceKind::LineEnds,
+            Some(found) => DifferenceKind::Content(diff(path, &found, wanted)),
+        };
+        differences.push(Difference {
+            path: path.to_owned(),
+            kind,
+        });
+    }
+    for path in old_manifest.paths().filter(|path| !files.contains_key(*path)) {
+        if let Some(content) = read_if_there(&folder.join(path))?
+            && old_manifest.origin(path, &content) == Origin::Generated
+        {
+            differences.push(Difference {
+                path: path.to_owned(),
+                kind: DifferenceKind::Stale,
+            });
+        }
+    }
+    Ok(differences)
+}
+
+/// The first lines of a unified diff.
+fn diff(path: &str, found: &[u8], wanted: &[u8]) -> String {
+    let (found, wanted) = (
+        String::from_utf8_lossy(found),
+        String::from_utf8_lossy(wanted),
+    );
+    let diff = TextDiff::from_lines(&found, &wanted);
+    let text = diff
+        .unified_diff()
+        .context_radius(2)
+        .header(path, &format!("{path} (generated)"))
+        .to_string();
+    let lines: Vec<_> = text.lines().collect();
+    let mut shown = lines[..lines.len().min(SHOWN_LINES)].join("\n");
+    if lines.len() > SHOWN_LINES {
+        shown += &format!("\n... {} more lines", lines.len() - SHOWN_LINES);
+    }
+    shown
+}

@@ -1,0 +1,37 @@
+//! The operations that change a folder, so that tests can let each of them fail.
+
+use std::io;
+use std::path::Path;
+
+/// What writing a folder does to a disk.
+pub(super) trait FileSystem {
+    /// Creates a folder and those above it.
+    fn create_folder(&mut self, path: &Path) -> io::Result<()>;
+    /// Writes a new file whole.
+    fn write(&mut self, path: &Path, content: &[u8]) -> io::Result<()>;
+    /// Moves a file over another.
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove_file(&mut self, path: &Path) -> io::Result<()>;
+}
+
+/// The disk.
+pub(super) struct Disk;
+
+impl FileSystem for Disk {
+    fn create_folder(&mut self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir_all(path)
+    }
+
+    fn write(&mut self, path: &Path, content: &[u8]) -> io::Result<()> {
+        std::fs::write(path, content)
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove_file(&mut self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+}

@@ -1,0 +1,62 @@
+//! The files of a folder, in memory.
+
+use crate::plan::{LayerSetPlan, NetworkPlan};
+use crate::render::{
+    LayerSetFile, NetworkFile, RenderError, layer_set_json, layer_set_text, network_json,
+    network_text, unit_header, unit_source,
+};
+use std::collections::BTreeMap;
+
+/// Content by path; paths are relative to the folder and use `/`.
+pub type Files = BTreeMap<String, Vec<u8>>;
+
+/// Every file of a network's folder, its manifest aside.
+///
+/// # Errors
+/// [`RenderError`] for a template that does not fit its context.
+pub fn network_files(plan: &NetworkPlan) -> Result<Files, RenderError> {
+    let name = &plan.name;
+    let mut files = Files::new();
+    let mut add = |path: String, text: String| files.insert(path, text.into_bytes());
+    for (path, file) in [
+        (format!("include/{name}.h"), NetworkFile::Header),
+        (format!("src/{name}.cu"), NetworkFile::Driver),
+        ("main.cu".to_owned(), NetworkFile::Main),
+        ("CMakeLists.txt".to_owned(), NetworkFile::CMake),
+        ("README.md".to_owned(), NetworkFile::Readme),
+    ] {
+        add(path, network_text(plan, file)?);
+    }
+    for unit in &plan.units {
+        let unit_name = &unit.unit.name;
+        add(format!("src/units/{unit_name}.h"), unit_header(unit)?);
+        let source = unit_source(unit, &format!("{unit_name}.h"))?;
+        add(format!("src/units/{unit_name}.cu"), source);
+    }
+    add("plan.json".to_owned(), network_json(plan)?);
+    Ok(files)
+}
+
+/// Every file of a layer set's folder, its manifest aside.
+///
+/// # Errors
+/// [`RenderError`] for a template that does not fit its context.
+pub fn layer_set_files(plan: &LayerSetPlan) -> Result<Files, RenderError> {
+    let prefix = plan.prefix();
+    let mut files = Files::new();
+    let mut add = |path: String, text: String| files.insert(path, text.into_bytes());
+    for (path, file) in [
+        ("main.cu", LayerSetFile::Main),
+        ("CMakeLists.txt", LayerSetFile::CMake),
+        ("README.md", LayerSetFile::Readme),
+    ] {
+        add(path.to_owned(), layer_set_text(plan, file)?);
+    }
+    for unit in plan.units() {
+        let header = format!("{prefix}/{}.h", unit.unit.name);
+        add(format!("src/{}.cu", unit.unit.name), unit_source(unit, &header)?);
+        add(format!("include/{header}"), unit_header(unit)?);
+    }
+    add("plan.json".to_owned(), layer_set_json(plan)?);
+    Ok(files)
+}

@@ -1,0 +1,128 @@
+//! The files of a layer set beside its units: the program that checks and times them, build file, introduction.
+
+use super::banner::{Comment, banner};
+use super::engine::{RenderError, render};
+use super::text::literal;
+use super::unit::takes_strides;
+use super::wrap::wrapped;
+use crate::plan::{LayerSetPlan, PlannedUnit};
+use crate::spec::ConvProblem;
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct LayerSetContext {
+    banner: String,
+    name: String,
+    prefix: String,
+    arch: u16,
+    layer_count: usize,
+    units: Vec<String>,
+    layers: Vec<LayerContext>,
+}
+
+/// A layer's line of the table.
+#[derive(Serialize)]
+struct LayerContext {
+    row: String,
+}
+
+/// A file of a layer set that is made from one template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayerSetFile {
+    /// The program.
+    Main,
+    /// The build file.
+    CMake,
+    /// The introduction.
+    Readme,
+}
+
+/// The text of one of a layer set's files.
+///
+/// # Errors
+/// [`RenderError`] for a template that does not fit its context.
+pub fn layer_set_text(plan: &LayerSetPlan, file: LayerSetFile) -> Result<String, RenderError> {
+    let (template, comment) = match file {
+        LayerSetFile::Main => ("layers/main.cu", Comment::Cpp),
+        LayerSetFile::CMake => ("layers/CMakeLists.txt", Comment::CMake),
+        LayerSetFile::Readme => ("layers/README.md", Comment::Prose),
+    };
+    let title = match comment {
+        Comment::Prose => Vec::new(),
+        _ => vec![format!("Layer set {}.", plan.name())],
+    };
+    let context = LayerSetContext {
+        banner: banner(comment, &title, plan.gpu()),
+        name: plan.name().to_owned(),
+        prefix: plan.prefix().to_owned(),
+        arch: plan.gpu().arch.sm,
+        layer_count: plan.layers().len(),
+        units: plan
+            .units()
+            .iter()
+            .map(|unit| unit.unit.name.to_string())
+            .collect(),
+        layers: plan
+            .layers()
+            .iter()
+            .map(|layer| LayerContext {
+                row: row(
+                    &layer.name,
+                    &layer.problem,
+                    &plan.units()[layer.unit],
+                    plan.prefix(),
+                ),
+            })
+            .collect(),
+    };
+    render(template, &context)
+}
+
+fn row(name: &str, conv: &ConvProblem, unit: &PlannedUnit, namespace: &str) -> String {
+    let shape = &conv.shape;
+    let unit_name = format!("{namespace}::{}", unit.unit.name);
+    let mut values = vec![format!("{{\"{}\"", literal(name))];
+    let sizes = [
+        shape.batch,
+        shape.c,
+        shape.h,
+        shape.w,
+        shape.n,
+        shape.out_h(),
+        shape.out_w(),
+        shape.r,
+        shape.s,
+        shape.stride[0],
+        shape.stride[1],
+        shape.padding.top,
+        shape.padding.left,
+        shape.dilation[0],
+        shape.dilation[1],
+        shape.groups,
+    ];
+    values.extend(sizes.map(|size| size.to_string()));
+    let flags = [
+        conv.prologue.is_some(),
+        conv.prologue.is_some_and(|prologue| prologue.relu),
+        conv.epilogue.bias,
+        conv.epilogue.residual,
+        conv.epilogue.relu,
+    ];
+    values.extend(flags.map(|flag| flag.to_string()));
+    values.push(format!("{unit_name}_packed_floats()"));
+    values.push(format!("{unit_name}_workspace_bytes()"));
+    values.push(format!("{unit_name}_pack"));
+    // A pointer to the launcher knows no default strides.
+    values.push(if takes_strides(&unit.problem) {
+        let indent = " ".repeat(9);
+        format!(
+            "[](const float* x, const float* packed, const float* bias, const float* residual, float* y,\n\
+             {indent}void* workspace, cudaStream_t stream) {{\n\
+             {indent}return {unit_name}_launch(\n\
+             {indent}    x, packed, bias, residual, y, workspace, stream);\n     }}}}"
+        )
+    } else {
+        format!("{unit_name}_launch}}")
+    });
+    wrapped(&values, 4, 5)
+}

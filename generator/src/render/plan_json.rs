@@ -1,0 +1,238 @@
+//! `plan.json`: what was decided for each layer, by whom, and what it should cost.
+
+use super::engine::RenderError;
+use crate::plan::{ChosenBy, Layer, LayerSetPlan, Location, NetworkPlan, PlannedUnit};
+use crate::scheme::scheme;
+use crate::spec::TensorShape;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tdc_runtime::{Step, WeightFile, WeightRegion, WeightSlot};
+
+#[derive(Serialize)]
+struct NetworkJson<'a> {
+    generator: &'static str,
+    name: &'a str,
+    gpu: &'static str,
+    min_arch: String,
+    input: TensorShape,
+    output: TensorShape,
+    arena_bytes: u64,
+    /// What the arena's content would take side by side.
+    arena_sum_bytes: u64,
+    estimate_us: f64,
+    floor_us: f64,
+    flops: u64,
+    weights: WeightsJson<'a>,
+    layers: Vec<LayerJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct LayerSetJson<'a> {
+    generator: &'static str,
+    name: &'a str,
+    gpu: &'static str,
+    layers: Vec<LayerJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct WeightsJson<'a> {
+    version: u32,
+    layouts_checksum: String,
+    header_bytes: u64,
+    payload_bytes: u64,
+    slots: Vec<SlotJson<'a>>,
+}
+
+/// Offsets are bytes of the payload.
+#[derive(Serialize)]
+struct SlotJson<'a> {
+    name: &'a str,
+    layout: String,
+    packed_offset: u64,
+    packed_floats: usize,
+    bias_offset: u64,
+    bias_floats: u32,
+}
+
+#[derive(Serialize)]
+struct LayerJson<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    produces: Option<&'a str>,
+    unit: &'a str,
+    scheme: &'static str,
+    tile: Map<String, Value>,
+    chosen_by: ChosenBy,
+    estimate_us: f64,
+    floor_us: f64,
+    flops: u64,
+    bytes: u64,
+    workspace_bytes: u64,
+    steps: Vec<StepJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<MemoryJson<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum StepJson<'a> {
+    Launch {
+        kernel: &'a str,
+        grid: [u32; 3],
+        block: [u32; 3],
+        shared_bytes: u32,
+    },
+    Memset {
+        offset: u64,
+        bytes: u64,
+    },
+}
+
+#[derive(Serialize)]
+struct MemoryJson<'a> {
+    x: &'a Location,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    residual: Option<&'a Location>,
+    y: &'a Location,
+    /// Byte offset in the arena.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    workspace: Option<u64>,
+    /// Index among the slots of the weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    weights: Option<usize>,
+}
+
+/// The plan of a network as JSON text.
+///
+/// # Errors
+/// [`RenderError`] when the plan cannot be written as JSON.
+pub fn network_json(plan: &NetworkPlan) -> Result<String, RenderError> {
+    let units = || plan.layers.iter().map(|layer| &plan.units[layer.unit]);
+    let oldest = plan
+        .units
+        .iter()
+        .map(|unit| unit.variant().min_arch)
+        .max();
+    text(&NetworkJson {
+        generator: env!("CARGO_PKG_VERSION"),
+        name: &plan.name,
+        gpu: plan.gpu.name,
+        min_arch: oldest.map(|arch| arch.to_string()).unwrap_or_default(),
+        input: plan.input,
+        output: plan.output,
+        arena_bytes: plan.arena_bytes,
+        arena_sum_bytes: plan.arena_sum_bytes,
+        estimate_us: rounded(units().map(|unit| unit.estimate_us).sum()),
+        floor_us: rounded(units().map(|unit| unit.floor_us).sum()),
+        flops: units().map(|unit| unit.problem.flops()).sum(),
+        weights: weights(&plan.weights),
+        layers: plan
+            .layers
+            .iter()
+            .map(|layer| LayerJson {
+                produces: Some(&layer.produces),
+                memory: Some(memory(layer)),
+                ..layer_json(&layer.name, &plan.units[layer.unit])
+            })
+            .collect(),
+    })
+}
+
+/// The plan of a layer set as JSON text.
+///
+/// # Errors
+/// [`RenderError`] when the plan cannot be written as JSON.
+pub fn layer_set_json(plan: &LayerSetPlan) -> Result<String, RenderError> {
+    text(&LayerSetJson {
+        generator: env!("CARGO_PKG_VERSION"),
+        name: plan.name(),
+        gpu: plan.gpu().name,
+        layers: plan
+            .layers()
+            .iter()
+            .map(|layer| layer_json(&layer.name, &plan.units()[layer.unit]))
+            .collect(),
+    })
+}
+
+fn text(value: &impl Serialize) -> Result<String, RenderError> {
+    let mut text = serde_json::to_string_pretty(value)
+        .map_err(|error| RenderError::new("plan.json", error))?;
+    text.push('\n');
+    Ok(text)
+}
+
+fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit) -> LayerJson<'a> {
+    let variant = unit.variant();
+    let letters = scheme(unit.scheme).map_or(&[][..], |scheme| scheme.tile_names());
+    LayerJson {
+        name,
+        produces: None,
+        unit: &unit.unit.name,
+        scheme: unit.scheme,
+        tile: letters
+            .iter()
+            .zip(&unit.tile.0)
+            .map(|(&letter, &value)| (letter.to_owned(), value.into()))
+            .collect(),
+        chosen_by: unit.chosen_by,
+        estimate_us: rounded(unit.estimate_us),
+        floor_us: rounded(unit.floor_us),
+        flops: unit.problem.flops(),
+        bytes: unit.problem.bytes(),
+        workspace_bytes: variant.workspace_bytes,
+        steps: variant.steps.iter().map(step).collect(),
+        memory: None,
+    }
+}
+
+fn step(step: &Step) -> StepJson<'_> {
+    match step {
+        Step::Launch(launch) => StepJson::Launch {
+            kernel: &launch.kernel,
+            grid: launch.grid,
+            block: launch.block,
+            shared_bytes: launch.shared_bytes,
+        },
+        Step::Memset { offset, bytes } => StepJson::Memset {
+            offset: *offset,
+            bytes: *bytes,
+        },
+    }
+}
+
+fn memory(layer: &Layer) -> MemoryJson<'_> {
+    MemoryJson {
+        x: &layer.x,
+        residual: layer.residual.as_ref(),
+        y: &layer.y,
+        workspace: layer.workspace,
+        weights: layer.slot,
+    }
+}
+
+fn weights(file: &WeightFile) -> WeightsJson<'_> {
+    WeightsJson {
+        version: WeightFile::VERSION,
+        layouts_checksum: format!("{:016x}", file.layouts_checksum()),
+        header_bytes: WeightFile::HEADER_BYTES,
+        payload_bytes: file.payload_bytes(),
+        slots: file.iter().map(slot_json).collect(),
+    }
+}
+
+fn slot_json((slot, region): (&WeightSlot, WeightRegion)) -> SlotJson<'_> {
+    SlotJson {
+        name: &slot.name,
+        layout: slot.layout.to_string(),
+        packed_offset: region.packed,
+        packed_floats: slot.layout.len(),
+        bias_offset: region.bias,
+        bias_floats: slot.bias_len,
+    }
+}
+
+/// Three decimals: nanoseconds.
+fn rounded(us: f64) -> f64 {
+    (us * 1e3).round() / 1e3
+}

@@ -1,0 +1,488 @@
+//! A unit's header and source: the kernels, their packer and their launcher.
+
+use super::banner::{Comment, banner, unit_title};
+use super::engine::{RenderError, render};
+use super::kernel::unit_text;
+use super::wrap::call;
+use crate::gpu::{Gpu, gpu};
+use crate::plan::PlannedUnit;
+use crate::spec::{Problem, TensorShape};
+use serde::Serialize;
+use tdc_runtime::{Arg, Axis, Launch, Step, WeightLayout};
+
+/// Shared memory that a launch gets without asking.
+const SHARED_FOR_ALL: u32 = 48 * 1024;
+
+#[derive(Serialize)]
+struct HeaderContext {
+    banner: String,
+    namespace: String,
+    name: String,
+    packed_floats: usize,
+    workspace_bytes: u64,
+    pack: String,
+    pack_parameters: Vec<Parameter>,
+    launch: String,
+    launch_parameters: Vec<Parameter>,
+}
+
+/// A line of documentation.
+#[derive(Serialize)]
+struct Parameter {
+    /// Padded to the longest name.
+    name: String,
+    text: String,
+}
+
+#[derive(Serialize)]
+struct SourceContext {
+    banner: String,
+    namespace: String,
+    header: String,
+    kernels: String,
+    pack: String,
+    loops: Vec<Loop>,
+    /// Inside the loops, indented.
+    body: Vec<String>,
+    /// Names of the arrays copied behind the weights.
+    prologue: Vec<&'static str>,
+    prologue_channels: u32,
+    launch: String,
+    /// Whether any step is a launch.
+    launches: bool,
+    steps: Vec<StepContext>,
+}
+
+/// One loop of the packer.
+#[derive(Serialize)]
+struct Loop {
+    indent: String,
+    variable: String,
+    end: u64,
+    /// How the variable is advanced.
+    step: String,
+}
+
+#[derive(Serialize, Default)]
+struct StepContext {
+    memset: Option<MemsetContext>,
+    launch: Option<LaunchContext>,
+    last: bool,
+}
+
+#[derive(Serialize)]
+struct MemsetContext {
+    memory: String,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct LaunchContext {
+    grid: String,
+    block: String,
+    shared_bytes: u32,
+    /// Whether the launch before it had another size of shared memory, and this one none.
+    resets_shared: bool,
+    large_shared: bool,
+    /// The call that allows much shared memory.
+    allow: String,
+    call: String,
+}
+
+/// The header of a unit: sizes, packer and launcher, documented.
+///
+/// # Errors
+/// [`RenderError`] for a template that does not fit its context.
+pub fn unit_header(unit: &PlannedUnit) -> Result<String, RenderError> {
+    let name = &unit.unit.name;
+    let variant = unit.variant();
+    render(
+        "unit/unit.h",
+        &HeaderContext {
+            banner: unit_banner(unit)?,
+            namespace: unit.prefix.clone(),
+            name: name.to_string(),
+            packed_floats: variant.weights.len(),
+            workspace_bytes: variant.workspace_bytes,
+            pack: pack_signature(unit, true),
+            pack_parameters: pack_parameters(&unit.problem, variant.weights.len()),
+            launch: launch_signature(unit, true),
+            launch_parameters: launch_parameters(unit),
+        },
+    )
+}
+
+/// The source of a unit, which includes `header`.
+///
+/// # Errors
+/// [`RenderError`] for a template that does not fit its context.
+pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderError> {
+    let variant = unit.variant();
+    let (loops, body) = packer(&variant.weights);
+    let channels = variant.weights.prologue_channels;
+    render(
+        "unit/unit.cu",
+        &SourceContext {
+            banner: unit_banner(unit)?,
+            namespace: unit.prefix.clone(),
+            header: header.to_owned(),
+            kernels: unit_text(unit)?,
+            pack: pack_signature(unit, false),
+            loops,
+            body,
+            prologue: if channels > 0 {
+                vec!["scale", "shift"]
+            } else {
+                Vec::new()
+            },
+            prologue_channels: channels,
+            launch: launch_signature(unit, false),
+            launches: variant
+                .steps
+                .iter()
+                .any(|step| matches!(step, Step::Launch(_))),
+            steps: steps(&variant.steps),
+        },
+    )
+}
+
+fn unit_banner(unit: &PlannedUnit) -> Result<String, RenderError> {
+    Ok(banner(Comment::Cpp, &unit_title(unit), planned_for(unit)?))
+}
+
+fn planned_for(unit: &PlannedUnit) -> Result<&'static Gpu, RenderError> {
+    gpu(&unit.variant().gpu).map_err(|error| RenderError::new("unit/unit.h", error))
+}
+
+/// Whether a unit's launcher takes batch strides.
+pub fn takes_strides(problem: &Problem) -> bool {
+    problem.x().batch > 1
+}
+
+/// The packer's signature; a definition leaves out the names of parameters that it does not read.
+fn pack_signature(unit: &PlannedUnit, declaration: bool) -> String {
+    let layout = &unit.variant().weights;
+    let named = |name: &str, read: bool| match declaration || read {
+        true => name.to_owned(),
+        false => format!("/*{name}*/"),
+    };
+    let affine = layout.prologue_channels > 0;
+    let parameters = [
+        format!("const float* {}", named("weight", layout.weight_len() > 0)),
+        format!("const float* {}", named("scale", affine)),
+        format!("const float* {}", named("shift", affine)),
+        format!("float* {}", named("packed", !layout.is_empty())),
+    ];
+    call(
+        &format!("void {}_pack", unit.unit.name),
+        &parameters,
+        0,
+        4,
+    )
+}
+
+/// The launcher's signature, likewise.
+fn launch_signature(unit: &PlannedUnit, declaration: bool) -> String {
+    let variant = unit.variant();
+    let problem = &unit.problem;
+    let mut args = Vec::new();
+    let mut uses_workspace = false;
+    for step in variant.steps.iter() {
+        match step {
+            Step::Launch(launch) => args.extend(launch.args.iter().copied()),
+            Step::Memset { .. } => uses_workspace = true,
+        }
+    }
+    uses_workspace |= args
+        .iter()
+        .any(|arg| matches!(arg, Arg::Workspace { .. }));
+    let named = |name: &str, read: bool| match declaration || read {
+        true => name.to_owned(),
+        false => format!("/*{name}*/"),
+    };
+    let pointer = |kind: &str, name: &str, arg: Arg| {
+        format!("{kind}* {}", named(name, args.contains(&arg)))
+    };
+    let mut parameters = vec![
+        pointer("const float", "x", Arg::X),
+        pointer("const float", "packed", Arg::Packed),
+        pointer("const float", "bias", Arg::Bias),
+        pointer("const float", "residual", Arg::Residual),
+        pointer("float", "y", Arg::Y),
+        format!("void* {}", named("workspace", uses_workspace)),
+        "cudaStream_t stream".to_owned(),
+    ];
+    if takes_strides(problem) {
+        let strides = [
+            ("x_batch_stride", Arg::XBatchStride, problem.x()),
+            ("residual_batch_stride", Arg::ResidualBatchStride, problem.y()),
+            ("y_batch_stride", Arg::YBatchStride, problem.y()),
+        ];
+        for (name, arg, shape) in strides {
+            let name = named(name, args.contains(&arg));
+            parameters.push(if declaration {
+                format!("long long {name} = {}", shape.image_len())
+            } else {
+                format!("long long {name}")
+            });
+        }
+    }
+    call(
+        &format!("cudaError_t {}_launch", unit.unit.name),
+        &parameters,
+        0,
+        4,
+    )
+}
+
+fn documented(rows: Vec<(&str, String)>) -> Vec<Parameter> {
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let padded = |(name, text)| Parameter {
+        name: format!("{name:width$}"),
+        text,
+    };
+    rows.into_iter().map(padded).collect()
+}
+
+fn pack_parameters(problem: &Problem, packed: usize) -> Vec<Parameter> {
+    let [o, i, r, s] = problem.weight();
+    let weight = match o {
+        0 => "not read".to_owned(),
+        _ => format!("{o} x {i} x {r} x {s}, PyTorch's order (OIHW)"),
+    };
+    let affine = match problem.affine_channels() {
+        0 => "not read".to_owned(),
+        channels => format!("{channels} values each, applied to the input: scale * x + shift"),
+    };
+    documented(vec![
+        ("weight", weight),
+        ("scale, shift", affine),
+        ("packed", format!("{packed} values, written")),
+    ])
+}
+
+fn launch_parameters(unit: &PlannedUnit) -> Vec<Parameter> {
+    let problem = &unit.problem;
+    let variant = unit.variant();
+    let tensor = |shape: TensorShape| format!("{shape}, NCHW");
+    let unless_zero = |count: u64, text: String| match count {
+        0 => "not read".to_owned(),
+        _ => text,
+    };
+    let packed = variant.weights.len() as u64;
+    let bias = u64::from(variant.bias_len);
+    let mut rows = vec![
+        ("x", tensor(problem.x())),
+        (
+            "packed",
+            unless_zero(
+                packed,
+                format!("{packed} values as the packer wrote them, aligned to 16 bytes"),
+            ),
+        ),
+        ("bias", unless_zero(bias, format!("{bias} values"))),
+        (
+            "residual",
+            unless_zero(
+                u64::from(problem.reads_residual()),
+                format!("{}, added", tensor(problem.y())),
+            ),
+        ),
+        (
+            "y",
+            format!("{}, written; overlaps nothing that is read", tensor(problem.y())),
+        ),
+        (
+            "workspace",
+            unless_zero(
+                variant.workspace_bytes,
+                format!("{} bytes", variant.workspace_bytes),
+            ),
+        ),
+    ];
+    if takes_strides(problem) {
+        rows.push((
+            "strides",
+            "elements from one image of the batch to the next".to_owned(),
+        ));
+    }
+    documented(rows)
+}
+
+/// The nested loops that walk a layout's dimensions, and the statements inside.
+fn packer(layout: &WeightLayout) -> (Vec<Loop>, Vec<String>) {
+    if layout.weight_len() == 0 {
+        return (Vec::new(), Vec::new());
+    }
+    let mut loops: Vec<Loop> = Vec::new();
+    // For each axis of the source the variables that add up to its index, and the largest index they reach.
+    let mut variables: [Vec<String>; 4] = Default::default();
+    let mut last = [0u64; 4];
+    for dim in layout.dims.iter().filter(|dim| dim.count > 1) {
+        let axis = dim.axis.index();
+        let letter = axis_letter(dim.axis);
+        let splits = layout
+            .dims
+            .iter()
+            .filter(|other| other.axis == dim.axis && other.count > 1)
+            .count();
+        let variable = match splits {
+            1 => letter.to_owned(),
+            _ => format!("{letter}{}", variables[axis].len()),
+        };
+        loops.push(Loop {
+            indent: " ".repeat(4 + 4 * loops.len()),
+            end: u64::from(dim.count) * u64::from(dim.step),
+            step: match dim.step {
+                1 => format!("++{variable}"),
+                step => format!("{variable} += {step}"),
+            },
+            variable: variable.clone(),
+        });
+        variables[axis].push(variable);
+        last[axis] += u64::from(dim.count - 1) * u64::from(dim.step);
+    }
+    let indent = " ".repeat(4 + 4 * loops.len());
+    let mut body = Vec::new();
+    let mut indices: [Option<String>; 4] = Default::default();
+    let mut inside = Vec::new();
+    for axis in [Axis::O, Axis::I, Axis::R, Axis::S] {
+        let parts = &variables[axis.index()];
+        let index = match &parts[..] {
+            [] => continue,
+            [only] => only.clone(),
+            several => {
+                let name = axis_letter(axis).to_owned();
+                body.push(format!(
+                    "{indent}const std::size_t {name} = {};",
+                    several.join(" + ")
+                ));
+                name
+            }
+        };
+        let size = layout.source[axis.index()];
+        if last[axis.index()] >= u64::from(size) {
+            inside.push(format!("{index} < {size}"));
+        }
+        indices[axis.index()] = Some(index);
+    }
+    let element = format!("weight[{}]", source_index(&indices, layout.source));
+    let value = if inside.is_empty() {
+        element
+    } else {
+        format!("{} ? {element} : 0.0f", inside.join(" && "))
+    };
+    body.push(format!("{indent}*packed++ = {value};"));
+    (loops, body)
+}
+
+fn axis_letter(axis: Axis) -> &'static str {
+    ["o", "i", "r", "s"][axis.index()]
+}
+
+/// `((o * I + i) * R + r) * S + s` without the axes that have one element.
+fn source_index(indices: &[Option<String>; 4], source: [u32; 4]) -> String {
+    let mut text = String::new();
+    for (index, size) in indices.iter().zip(source) {
+        if !text.is_empty() && size > 1 {
+            // A sum needs brackets before it is multiplied.
+            text = match text.contains('+') {
+                true => format!("({text}) * {size}"),
+                false => format!("{text} * {size}"),
+            };
+        }
+        if let Some(index) = index {
+            if text.is_empty() {
+                text.clone_from(index);
+            } else {
+                text += &format!(" + {index}");
+            }
+        }
+    }
+    if text.is_empty() {
+        text.push('0');
+    }
+    text
+}
+
+fn steps(steps: &[Step]) -> Vec<StepContext> {
+    let mut contexts = Vec::new();
+    let mut shared_before = 0;
+    for (index, step) in steps.iter().enumerate() {
+        let last = index + 1 == steps.len();
+        contexts.push(match step {
+            Step::Memset { offset, bytes } => StepContext {
+                memset: Some(MemsetContext {
+                    memory: workspace("void", *offset),
+                    bytes: *bytes,
+                }),
+                last,
+                ..StepContext::default()
+            },
+            Step::Launch(launch) => {
+                let context = launch_context(launch, shared_before);
+                shared_before = launch.shared_bytes;
+                StepContext {
+                    launch: Some(context),
+                    last,
+                    ..StepContext::default()
+                }
+            }
+        });
+    }
+    contexts
+}
+
+fn launch_context(launch: &Launch, shared_before: u32) -> LaunchContext {
+    let mut arguments = vec!["&config".to_owned(), launch.kernel.to_string()];
+    arguments.extend(launch.args.iter().map(|&arg| argument(arg)));
+    let allow = [
+        launch.kernel.to_string(),
+        "cudaFuncAttributeMaxDynamicSharedMemorySize".to_owned(),
+        launch.shared_bytes.to_string(),
+    ];
+    let column = "    error = ".len();
+    LaunchContext {
+        grid: dim3(launch.grid),
+        block: dim3(launch.block),
+        shared_bytes: launch.shared_bytes,
+        resets_shared: shared_before > 0 && launch.shared_bytes == 0,
+        large_shared: launch.shared_bytes > SHARED_FOR_ALL,
+        allow: call("cudaFuncSetAttribute", &allow, column, 8),
+        call: call("cudaLaunchKernelEx", &arguments, column, 8),
+    }
+}
+
+fn dim3([x, y, z]: [u32; 3]) -> String {
+    match (y, z) {
+        (1, 1) => format!("dim3({x})"),
+        (_, 1) => format!("dim3({x}, {y})"),
+        _ => format!("dim3({x}, {y}, {z})"),
+    }
+}
+
+/// What a kernel's parameter is given.
+fn argument(arg: Arg) -> String {
+    match arg {
+        Arg::X => "x".to_owned(),
+        Arg::Residual => "residual".to_owned(),
+        Arg::Packed => "packed".to_owned(),
+        Arg::Bias => "bias".to_owned(),
+        Arg::Y => "y".to_owned(),
+        Arg::Workspace { offset } => workspace("float", offset),
+        Arg::XBatchStride => "x_batch_stride".to_owned(),
+        Arg::ResidualBatchStride => "residual_batch_stride".to_owned(),
+        Arg::YBatchStride => "y_batch_stride".to_owned(),
+    }
+}
+
+/// A pointer into the workspace, `offset` bytes in.
+fn workspace(element: &str, offset: u64) -> String {
+    match (element, offset) {
+        ("void", 0) => "workspace".to_owned(),
+        ("void", _) => format!("static_cast<char*>(workspace) + {offset}"),
+        // Offsets are multiples of 256.
+        (_, 0) => format!("static_cast<{element}*>(workspace)"),
+        _ => format!("static_cast<{element}*>(workspace) + {}", offset / 4),
+    }
+}
