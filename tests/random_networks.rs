@@ -204,7 +204,12 @@ impl Writer {
 fn random_network(index: usize) -> Network {
     let mut random = Random::new(1000 + index as u64);
     let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
-    let input = TensorShape::new(pick(&[1, 1, 2, 3]), pick(&[1, 3, 7]), pick(&[5, 9, 14]), pick(&[4, 7, 13]));
+    let input = TensorShape::new(
+        pick(&[1, 1, 2, 3]),
+        pick(&[1, 3, 7]),
+        pick(&[5, 9, 14]),
+        pick(&[4, 7, 13]),
+    );
     let steps = pick(&[1, 3, 6, 10, 14]);
     let mut writer = Writer {
         random,
@@ -243,9 +248,8 @@ fn check(device: &mut CpuDevice, network: &Network, plan: &NetworkPlan) -> Resul
 
 #[test]
 fn random_networks_compute_what_they_say() {
-    let count = std::env::var("TDC_NETWORKS").map_or(20, |count| {
-        count.parse().expect("TDC_NETWORKS is a number")
-    });
+    let count = std::env::var("TDC_NETWORKS")
+        .map_or(20, |count| count.parse().expect("TDC_NETWORKS is a number"));
     let gpu = gpu("h200").unwrap();
     let indices: Vec<usize> = (0..count).collect();
     let mut failures = Vec::new();

@@ -44,7 +44,10 @@ fn units() -> Vec<PlannedUnit> {
 
 #[test]
 fn every_kernel_compiles_for_every_architecture() {
-    assert!(Path::new("configs").is_dir(), "runs in the root of the tree");
+    assert!(
+        Path::new("configs").is_dir(),
+        "runs in the root of the tree"
+    );
     let installer = Installer::new(&cache_dir().unwrap());
     let found = Toolkit::find();
     for (missing, component) in [

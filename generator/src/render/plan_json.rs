@@ -108,11 +108,7 @@ struct MemoryJson<'a> {
 /// [`RenderError`] when the plan cannot be written as JSON.
 pub fn network_json(plan: &NetworkPlan) -> Result<String, RenderError> {
     let units = || plan.layers.iter().map(|layer| &plan.units[layer.unit]);
-    let oldest = plan
-        .units
-        .iter()
-        .map(|unit| unit.variant().min_arch)
-        .max();
+    let oldest = plan.units.iter().map(|unit| unit.variant().min_arch).max();
     text(&NetworkJson {
         generator: env!("CARGO_PKG_VERSION"),
         name: &plan.name,
@@ -145,12 +141,12 @@ pub fn network_json(plan: &NetworkPlan) -> Result<String, RenderError> {
 pub fn layer_set_json(plan: &LayerSetPlan) -> Result<String, RenderError> {
     text(&LayerSetJson {
         generator: env!("CARGO_PKG_VERSION"),
-        name: plan.name(),
-        gpu: plan.gpu().name,
+        name: &plan.name,
+        gpu: plan.gpu.name,
         layers: plan
-            .layers()
+            .layers
             .iter()
-            .map(|layer| layer_json(&layer.name, &plan.units()[layer.unit]))
+            .map(|layer| layer_json(&layer.name, &plan.units[layer.unit]))
             .collect(),
     })
 }

@@ -173,12 +173,7 @@ fn pack_signature(unit: &PlannedUnit, declaration: bool) -> String {
         format!("const float* {}", named("shift", affine)),
         format!("float* {}", named("packed", !layout.is_empty())),
     ];
-    call(
-        &format!("void {}_pack", unit.unit.name),
-        &parameters,
-        0,
-        4,
-    )
+    call(&format!("void {}_pack", unit.unit.name), &parameters, 0, 4)
 }
 
 /// The launcher's signature, likewise.
@@ -193,16 +188,13 @@ fn launch_signature(unit: &PlannedUnit, declaration: bool) -> String {
             Step::Memset { .. } => uses_workspace = true,
         }
     }
-    uses_workspace |= args
-        .iter()
-        .any(|arg| matches!(arg, Arg::Workspace { .. }));
+    uses_workspace |= args.iter().any(|arg| matches!(arg, Arg::Workspace { .. }));
     let named = |name: &str, read: bool| match declaration || read {
         true => name.to_owned(),
         false => format!("/*{name}*/"),
     };
-    let pointer = |kind: &str, name: &str, arg: Arg| {
-        format!("{kind}* {}", named(name, args.contains(&arg)))
-    };
+    let pointer =
+        |kind: &str, name: &str, arg: Arg| format!("{kind}* {}", named(name, args.contains(&arg)));
     let mut parameters = vec![
         pointer("const float", "x", Arg::X),
         pointer("const float", "packed", Arg::Packed),
@@ -215,7 +207,11 @@ fn launch_signature(unit: &PlannedUnit, declaration: bool) -> String {
     if takes_strides(problem) {
         let strides = [
             ("x_batch_stride", Arg::XBatchStride, problem.x()),
-            ("residual_batch_stride", Arg::ResidualBatchStride, problem.y()),
+            (
+                "residual_batch_stride",
+                Arg::ResidualBatchStride,
+                problem.y(),
+            ),
             ("y_batch_stride", Arg::YBatchStride, problem.y()),
         ];
         for (name, arg, shape) in strides {
@@ -290,7 +286,10 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<Parameter> {
         ),
         (
             "y",
-            format!("{}, written; overlaps nothing that is read", tensor(problem.y())),
+            format!(
+                "{}, written; overlaps nothing that is read",
+                tensor(problem.y())
+            ),
         ),
         (
             "workspace",

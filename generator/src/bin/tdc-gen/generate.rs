@@ -49,13 +49,11 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
             }
         }
         if args.json {
-            print!(
-                "{}",
-                match planned {
-                    Planned::Network(_, plan) => network_json(plan),
-                    Planned::LayerSet(plan) => layer_set_json(plan),
-                }
-            );
+            let json = match planned {
+                Planned::Network(_, plan) => network_json(plan),
+                Planned::LayerSet(plan) => layer_set_json(plan),
+            };
+            print!("{}", json.map_err(Failure::input)?);
         }
     }
     if stale.is_empty() {
