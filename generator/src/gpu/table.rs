@@ -4,8 +4,8 @@
 //! "Tesla V100 GPU Architecture" 2017; RTX 2080 Ti "Turing GPU Architecture" 2018; A100 "A100 Tensor Core GPU Architecture"
 //! 2020; RTX 3090 "GA102 GPU Architecture" 2020; RTX 4090 "Ada GPU Architecture" 2022; H100 "H100 Tensor Core GPU
 //! Architecture" 2022; H200 datasheet 2023). Threads, blocks, registers and shared memory of a multiprocessor: CUDA C++
-//! Programming Guide, "Technical Specifications per Compute Capability". H200: clock, L2 and launch times were measured
-//! (docs/design.md names the runs); the launch times of the others are estimates scaled from it.
+//! Programming Guide, "Technical Specifications per Compute Capability". H200: clock, L2 and launch time were measured
+//! (docs/design.md); the launch times of the others are estimates scaled from it.
 
 use crate::spec::nearest;
 use serde::Serialize;

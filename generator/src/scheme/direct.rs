@@ -264,7 +264,7 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
         work: KernelWork {
             blocks,
             threads,
-            registers: 28 + 2 * sizes.tile_n,
+            registers: 48 + 2 * sizes.tile_n,
             shared_bytes: 0,
             flops: 2.0 * macs_per_thread * f64::from(threads) * blocks as f64,
             // Loads and border checks are issued beside the multiply-adds; a load costs about two of them.

@@ -259,7 +259,7 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
         work: KernelWork {
             blocks,
             threads,
-            registers: 32 + 2 * sizes.reg_n * sizes.reg_p,
+            registers: 56 + sizes.reg_n * sizes.reg_p,
             shared_bytes: 4 * sizes.tile_k * (sizes.tile_n + sizes.tile_p),
             flops: tile_flops * blocks as f64,
             // Shared loads beside the multiply-adds: vectors of weights, single pixels.
