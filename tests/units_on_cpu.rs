@@ -61,7 +61,10 @@ fn random_conv(random: &mut Random) -> ConvProblem {
         let (c, n) = if depthwise {
             (7, 7 * pick(&[1, 2]))
         } else {
-            (groups * pick(&[1, 2, 3, 5, 13, 17, 32]), groups * pick(&[1, 2, 5, 8, 11, 19]))
+            (
+                groups * pick(&[1, 2, 3, 5, 13, 17, 32]),
+                groups * pick(&[1, 2, 5, 8, 11, 19]),
+            )
         };
         let kernel = [pick(&[1, 1, 2, 3, 3, 5, 7]), pick(&[1, 1, 2, 3, 3, 5])];
         let shape = ConvShape {
@@ -159,7 +162,11 @@ fn the_other_ops_are_right() {
             let problem = Problem::GlobalPool(GlobalPoolProblem { max, x });
             requests.push((problem, "global_pool", Some(vec![4])));
         }
-        for (c, n, bias, relu) in [(1, 1, false, false), (37, 13, true, true), (64, 8, true, false)] {
+        for (c, n, bias, relu) in [
+            (1, 1, false, false),
+            (37, 13, true, true),
+            (64, 8, true, false),
+        ] {
             let problem = Problem::Linear(LinearProblem {
                 batch,
                 c,

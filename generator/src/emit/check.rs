@@ -71,7 +71,10 @@ pub fn check(files: &Files, folder: &Path) -> Result<Vec<Difference>, EmitError>
             kind,
         });
     }
-    for path in old_manifest.paths().filter(|path| !files.contains_key(*path)) {
+    for path in old_manifest
+        .paths()
+        .filter(|path| !files.contains_key(*path))
+    {
         if let Some(content) = read_if_there(&folder.join(path))?
             && old_manifest.origin(path, &content) == Origin::Generated
         {

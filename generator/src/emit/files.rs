@@ -54,7 +54,10 @@ pub fn layer_set_files(plan: &LayerSetPlan) -> Result<Files, RenderError> {
     }
     for unit in plan.units() {
         let header = format!("{prefix}/{}.h", unit.unit.name);
-        add(format!("src/{}.cu", unit.unit.name), unit_source(unit, &header)?);
+        add(
+            format!("src/{}.cu", unit.unit.name),
+            unit_source(unit, &header)?,
+        );
         add(format!("include/{header}"), unit_header(unit)?);
     }
     add("plan.json".to_owned(), layer_set_json(plan)?);

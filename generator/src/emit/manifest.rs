@@ -54,9 +54,9 @@ impl Manifest {
         }
         let sums = lines.map(|line| {
             let (sum, path) = line.split_once("  ")?;
-            let inside = path
-                .split('/')
-                .all(|part| !part.is_empty() && part != "." && part != ".." && !part.contains(['\\', ':']));
+            let inside = path.split('/').all(|part| {
+                !part.is_empty() && part != "." && part != ".." && !part.contains(['\\', ':'])
+            });
             let sum = u64::from_str_radix(sum, 16).ok()?;
             inside.then(|| (path.to_owned(), sum))
         });
@@ -110,7 +110,10 @@ mod tests {
             ("src/c.cu".to_owned(), b"".to_vec()),
         ]);
         let manifest = Manifest::of(&files);
-        assert_eq!(Manifest::parse(manifest.text().as_bytes()), Some(manifest.clone()));
+        assert_eq!(
+            Manifest::parse(manifest.text().as_bytes()),
+            Some(manifest.clone())
+        );
         assert_eq!(manifest.origin("a b.txt", b"x\n"), Origin::Generated);
         assert_eq!(manifest.origin("a b.txt", b"x\r\n"), Origin::Generated);
         assert_eq!(manifest.origin("a b.txt", b"y\n"), Origin::Edited);

@@ -89,7 +89,10 @@ fn write_locked(
         });
     }
     let mut stale = Vec::new();
-    for path in old_manifest.paths().filter(|path| !files.contains_key(*path)) {
+    for path in old_manifest
+        .paths()
+        .filter(|path| !files.contains_key(*path))
+    {
         match read_if_there(&folder.join(path))? {
             None => {}
             Some(content) if old_manifest.origin(path, &content) == Origin::Generated => {

@@ -33,11 +33,19 @@ fn content(folder: &Path) -> Files {
 }
 
 fn first() -> Files {
-    files(&[("a.txt", "one\n"), ("src/b.cu", "two\n"), ("src/old/c.cu", "three\n")])
+    files(&[
+        ("a.txt", "one\n"),
+        ("src/b.cu", "two\n"),
+        ("src/old/c.cu", "three\n"),
+    ])
 }
 
 fn second() -> Files {
-    files(&[("a.txt", "one\n"), ("src/b.cu", "changed\n"), ("src/d.cu", "four\n")])
+    files(&[
+        ("a.txt", "one\n"),
+        ("src/b.cu", "changed\n"),
+        ("src/d.cu", "four\n"),
+    ])
 }
 
 /// A disk on which the operation number `fails_at` fails.
@@ -91,7 +99,10 @@ fn writes_updates_and_removes_what_is_stale() {
     let folder = TempDir::new().unwrap();
     let folder = folder.path().join("new/out");
     let written = write(&first(), &folder, false).unwrap();
-    assert_eq!(written.written, ["a.txt", "src/b.cu", "src/old/c.cu", MANIFEST]);
+    assert_eq!(
+        written.written,
+        ["a.txt", "src/b.cu", "src/old/c.cu", MANIFEST]
+    );
     assert_eq!(check(&first(), &folder).unwrap(), []);
 
     let written = write(&second(), &folder, false).unwrap();
@@ -184,7 +195,11 @@ fn a_writer_that_fails_leaves_the_folder_whole() {
         let parent = TempDir::new().unwrap();
         let mut disk = Failing::on(fails_on, 0);
         write_with(&mut disk, &first(), &parent.path().join("x/y"), false).unwrap_err();
-        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0, "{fails_on}");
+        assert_eq!(
+            fs::read_dir(parent.path()).unwrap().count(),
+            0,
+            "{fails_on}"
+        );
     }
 }
 
@@ -235,16 +250,19 @@ fn check_tells_each_kind_of_difference() {
         .iter()
         .map(|Difference { path, kind }| (path.as_str(), kind))
         .collect();
-    assert!(matches!(
-        kinds[..],
-        [
-            ("a.txt", DifferenceKind::LineEnds),
-            ("src/b.cu", DifferenceKind::Content(_)),
-            ("src/d.cu", DifferenceKind::Missing),
-            (MANIFEST, DifferenceKind::Content(_)),
-            ("src/old/c.cu", DifferenceKind::Stale),
-        ]
-    ), "{kinds:?}");
+    assert!(
+        matches!(
+            kinds[..],
+            [
+                ("a.txt", DifferenceKind::LineEnds),
+                ("src/b.cu", DifferenceKind::Content(_)),
+                ("src/d.cu", DifferenceKind::Missing),
+                (MANIFEST, DifferenceKind::Content(_)),
+                ("src/old/c.cu", DifferenceKind::Stale),
+            ]
+        ),
+        "{kinds:?}"
+    );
     let shown = found[1].to_string();
     assert!(shown.contains("-two\n+changed"), "{shown}");
 

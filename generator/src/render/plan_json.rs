@@ -108,11 +108,7 @@ struct MemoryJson<'a> {
 /// [`RenderError`] when the plan cannot be written as JSON.
 pub fn network_json(plan: &NetworkPlan) -> Result<String, RenderError> {
     let units = || plan.layers.iter().map(|layer| &plan.units[layer.unit]);
-    let oldest = plan
-        .units
-        .iter()
-        .map(|unit| unit.variant().min_arch)
-        .max();
+    let oldest = plan.units.iter().map(|unit| unit.variant().min_arch).max();
     text(&NetworkJson {
         generator: env!("CARGO_PKG_VERSION"),
         name: &plan.name,
