@@ -9,15 +9,17 @@ mod name;
 mod network;
 #[cfg(feature = "weights")]
 mod recipe;
+mod resources;
 
 pub use arena::{Arena, Lifetime};
 pub use choose::{Choice, ChosenBy, Planner};
 pub use error::PlanError;
 pub use fuse::{Parameters, Task, TaskGraph, TaskPart, Value, ValueId};
-pub use layer_set::{LayerSetPlan, PlannedLayer};
+pub use layer_set::{LayerSetPlan, PlannedLayer, plan_layer_set};
 pub use name::{problem_label, unit_name};
 pub use network::{
     Layer, Location, Memory, NetworkPlan, PlannedKernel, PlannedUnit, plan_network, plan_problem,
 };
 #[cfg(feature = "weights")]
 pub use recipe::{affine, recipes, tucker_layer};
+pub use resources::{known_resources, resource_key};

@@ -1,12 +1,17 @@
 //! What is asked: networks of typed ops, layer sets, and the problems that single units solve.
 
+mod config_error;
 mod error;
+pub mod layer_set;
 mod network;
 mod options;
 mod problem;
 mod tensor;
+pub mod yaml;
 
+pub use config_error::{ConfigError, ConfigErrors, Position};
 pub use error::{Place, SpecError};
+pub use layer_set::{Layer, LayerSet};
 pub(crate) use network::nearest;
 pub use network::{
     Conv, INPUT_NAME, Linear, Network, NetworkBuilder, Op, OpId, OpKind, Pool, ScaleShift,
@@ -18,4 +23,5 @@ pub use problem::{
     ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,
     PoolKind, PoolProblem, Problem, Prologue,
 };
-pub use tensor::{MAX_ELEMENTS, TensorShape};
+pub use tensor::{MAX_ELEMENTS, ParseShapeError, TensorShape};
+pub use yaml::{Config, Overrides};

@@ -133,9 +133,11 @@ pub struct UnitCheck {
 }
 
 /// Elements around every tensor that nobody may touch.
-const MARGIN: usize = 64;
-/// What lies there and in unwritten outputs: a NaN that arithmetic does not make.
-const POISON: u32 = 0xffff_ffff;
+const MARGIN: usize = 1024;
+/// What lies around inputs: a signalling NaN, which arithmetic turns into a quiet one.
+const INPUT_POISON: u32 = 0x7fa1_b2c3;
+/// What lies in and around unwritten outputs: another one, so that a value read outside and written outside is seen.
+const OUTPUT_POISON: u32 = 0x7fa4_d5e6;
 
 /// A tensor on the device between two margins, its images `batch_stride` apart.
 struct Guarded {
@@ -146,8 +148,8 @@ struct Guarded {
 }
 
 impl Guarded {
-    fn new(device: &mut dyn Device, floats: usize) -> Result<Self, DeviceError> {
-        let image = vec![f32::from_bits(POISON); floats + 2 * MARGIN];
+    fn new(device: &mut dyn Device, floats: usize, poison: u32) -> Result<Self, DeviceError> {
+        let image = vec![f32::from_bits(poison); floats + 2 * MARGIN];
         let base = device.alloc(image.len())?;
         device.write(base, &image)?;
         Ok(Self {
@@ -224,7 +226,7 @@ fn check_unit_alone(
     let y_stride = y_shape.image_len() as usize + gap;
     let batch = x_shape.batch as usize;
     let upload = |device: &mut dyn Device, values: &[f32], stride: usize| {
-        let mut tensor = Guarded::new(device, batch * stride)?;
+        let mut tensor = Guarded::new(device, batch * stride, INPUT_POISON)?;
         if !values.is_empty() {
             for (image, values) in values.chunks(values.len() / batch).enumerate() {
                 tensor.write(device, image * stride, values)?;
@@ -234,12 +236,12 @@ fn check_unit_alone(
     };
     let device_x = upload(device, &x, x_stride)?;
     let device_residual = upload(device, &residual, y_stride)?;
-    let mut device_packed = Guarded::new(device, packed.len())?;
+    let mut device_packed = Guarded::new(device, packed.len(), INPUT_POISON)?;
     device_packed.write(device, 0, &packed)?;
-    let mut device_bias = Guarded::new(device, bias.len())?;
+    let mut device_bias = Guarded::new(device, bias.len(), INPUT_POISON)?;
     device_bias.write(device, 0, &bias)?;
-    let workspace = Guarded::new(device, variant.workspace_bytes as usize / 4)?;
-    let y = Guarded::new(device, batch * y_stride)?;
+    let workspace = Guarded::new(device, variant.workspace_bytes as usize / 4, OUTPUT_POISON)?;
+    let y = Guarded::new(device, batch * y_stride, OUTPUT_POISON)?;
     let bindings = Bindings {
         x: device_x.address,
         residual: device_residual.address,
@@ -265,7 +267,7 @@ fn check_unit_alone(
     let mut damaged = first
         .iter()
         .enumerate()
-        .filter(|(index, value)| !owned(*index) && value.to_bits() != POISON)
+        .filter(|(index, value)| !owned(*index) && value.to_bits() != OUTPUT_POISON)
         .count();
     for (tensor, is_input) in [
         (&device_x, true),
@@ -373,10 +375,10 @@ fn check_network_layers(
         .map(|(index, op)| (op.name.as_str(), index))
         .collect();
 
-    let mut x = Guarded::new(device, input.len())?;
+    let mut x = Guarded::new(device, input.len(), INPUT_POISON)?;
     x.write(device, 0, input)?;
-    let y = Guarded::new(device, plan.output.len() as usize)?;
-    let arena = Guarded::new(device, plan.arena_bytes as usize / 4)?;
+    let y = Guarded::new(device, plan.output.len() as usize, OUTPUT_POISON)?;
+    let arena = Guarded::new(device, plan.arena_bytes as usize / 4, OUTPUT_POISON)?;
     let weights = device.alloc(packed.len().max(1))?;
     device.write(weights, packed)?;
     let regions: Vec<_> = plan.weights.iter().map(|(_, region)| region).collect();
@@ -433,8 +435,11 @@ fn check_network_layers(
         let inside = MARGIN..MARGIN + guarded.floats;
         let damaged = now
             .iter()
+            .zip(&guarded.image)
             .enumerate()
-            .filter(|(index, value)| !inside.contains(index) && value.to_bits() != POISON)
+            .filter(|(index, (now, then))| {
+                !inside.contains(index) && now.to_bits() != then.to_bits()
+            })
             .count();
         if damaged > 0 && check.failure.is_none() {
             check.failure = Some((plan.name.clone(), Failure::OutOfBounds(damaged)));

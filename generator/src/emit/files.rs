@@ -42,7 +42,7 @@ pub fn network_files(plan: &NetworkPlan) -> Result<Files, RenderError> {
 /// # Errors
 /// [`RenderError`] for a template that does not fit its context.
 pub fn layer_set_files(plan: &LayerSetPlan) -> Result<Files, RenderError> {
-    let prefix = plan.prefix();
+    let prefix = &plan.prefix;
     let mut files = Files::new();
     let mut add = |path: String, text: String| files.insert(path, text.into_bytes());
     for (path, file) in [
@@ -52,7 +52,7 @@ pub fn layer_set_files(plan: &LayerSetPlan) -> Result<Files, RenderError> {
     ] {
         add(path.to_owned(), layer_set_text(plan, file)?);
     }
-    for unit in plan.units() {
+    for unit in &plan.units {
         let header = format!("{prefix}/{}.h", unit.unit.name);
         add(
             format!("src/{}.cu", unit.unit.name),

@@ -4,7 +4,8 @@ use super::file_system::{Disk, FileSystem};
 use super::lock::Lock;
 use super::manifest::{MANIFEST, Manifest, Origin};
 use super::{EmitError, Files};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// What writing did; paths are relative to the folder.
@@ -125,6 +126,29 @@ fn write_locked(
         outcome.removed.push(path);
     }
     Ok(outcome)
+}
+
+/// Writes one file whole or not at all: to a file beside it, then moved into place. Its folder is created if need be.
+///
+/// # Errors
+/// [`EmitError::Io`] with the file.
+pub fn write_whole(path: &Path, content: &[u8]) -> Result<(), EmitError> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    check_folder(folder)?;
+    let fail = |error| EmitError::io("write", path, error);
+    std::fs::create_dir_all(folder).map_err(fail)?;
+    let mut staged = tempfile::NamedTempFile::new_in(folder).map_err(fail)?;
+    staged.write_all(content).map_err(fail)?;
+    let permissions = std::fs::Permissions::from_mode(0o644);
+    staged
+        .as_file()
+        .set_permissions(permissions)
+        .map_err(fail)?;
+    staged.persist(path).map_err(|error| fail(error.error))?;
+    Ok(())
 }
 
 /// Whether the generator wrote a file's content. A manifest is the generator's when it reads as one.

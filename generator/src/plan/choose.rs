@@ -1,9 +1,10 @@
 //! The choice of scheme and tile for one problem.
 
 use super::PlanError;
-use super::name::problem_label;
-use crate::gpu::{Gpu, kernel_us};
-use crate::scheme::{Blueprint, SCHEMES, Scheme, Tile, scheme};
+use super::name::{problem_label, unit_name};
+use super::resources::known_resources;
+use crate::gpu::{Gpu, KernelWork, kernel_us};
+use crate::scheme::{SCHEMES, Scheme, Tile, scheme};
 use crate::spec::{Problem, nearest};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -78,6 +79,24 @@ impl Planner {
         Ok(choice)
     }
 
+    /// Estimated time of all launches, microseconds, with the registers that the compiler needed where that is known.
+    fn estimate_us(&self, problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> f64 {
+        let unit = unit_name(problem, scheme, tile);
+        scheme
+            .blueprint(problem, tile)
+            .kernels
+            .iter()
+            .map(|kernel| {
+                let known = known_resources(&unit, kernel.role, self.gpu.arch);
+                let work = KernelWork {
+                    registers: known.map_or(kernel.work.registers, |known| known.registers),
+                    ..kernel.work
+                };
+                kernel_us(&work, self.gpu)
+            })
+            .sum()
+    }
+
     fn choose_anew(
         &self,
         layer: &str,
@@ -118,14 +137,14 @@ impl Planner {
                     ));
                 }
                 return Ok(Choice {
-                    estimate_us: estimate_us(&scheme.blueprint(problem, &tile), self.gpu),
+                    estimate_us: self.estimate_us(problem, scheme, &tile),
                     scheme,
                     tile,
                     chosen_by: ChosenBy::User,
                 });
             }
             for tile in tiles {
-                let estimate_us = estimate_us(&scheme.blueprint(problem, &tile), self.gpu);
+                let estimate_us = self.estimate_us(problem, scheme, &tile);
                 let better = match &best {
                     Some(best) => estimate_us < best.estimate_us,
                     None => estimate_us.is_finite(),
@@ -160,15 +179,6 @@ impl Planner {
             ),
         })
     }
-}
-
-/// Estimated time of all launches of a blueprint, microseconds.
-fn estimate_us(blueprint: &Blueprint, gpu: &Gpu) -> f64 {
-    blueprint
-        .kernels
-        .iter()
-        .map(|kernel| kernel_us(&kernel.work, gpu))
-        .sum()
 }
 
 fn unknown_scheme(layer: &str, name: &str) -> PlanError {

@@ -1,7 +1,8 @@
 //! The plan of a layer set: separate convolutions that share a folder.
 
-use super::{PlanError, PlannedUnit};
+use super::{PlanError, PlannedUnit, Planner, plan_problem};
 use crate::gpu::Gpu;
+use crate::spec::layer_set::{LayerSet, symbol};
 use crate::spec::{ConvProblem, Problem};
 
 /// One convolution of a set.
@@ -18,100 +19,65 @@ pub struct PlannedLayer {
 /// A layer set, planned.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LayerSetPlan {
-    name: String,
-    prefix: String,
-    gpu: &'static Gpu,
-    units: Vec<PlannedUnit>,
-    layers: Vec<PlannedLayer>,
+    /// The set's name.
+    pub name: String,
+    /// The name as a C++ identifier: what its symbols begin with, and its namespace.
+    pub prefix: String,
+    /// The GPU planned for.
+    pub gpu: &'static Gpu,
+    /// Distinct units, in the order of first use.
+    pub units: Vec<PlannedUnit>,
+    /// The layers, in the order given.
+    pub layers: Vec<PlannedLayer>,
 }
 
-impl LayerSetPlan {
-    /// A set of named layers; equal units are kept once. The units must have been planned with [`Self::symbol_prefix`].
-    ///
-    /// # Errors
-    /// [`PlanError`] for a layer that is no convolution or carries another prefix, and for a set without layers.
-    pub fn new(
-        name: &str,
-        gpu: &'static Gpu,
-        layers: Vec<(String, PlannedUnit)>,
-    ) -> Result<Self, PlanError> {
-        let prefix = Self::symbol_prefix(name);
-        if layers.is_empty() {
-            return Err(PlanError::new(
-                name,
-                "the layer set has no layers",
-                "list at least one",
-            ));
-        }
-        let mut units: Vec<PlannedUnit> = Vec::new();
-        let mut planned = Vec::new();
-        for (layer, unit) in layers {
-            let Problem::Conv(problem) = unit.problem else {
-                return Err(PlanError::new(
-                    &layer,
-                    "only convolutions can be in a layer set",
-                    "put it into a network",
-                ));
-            };
-            if unit.prefix != prefix {
-                return Err(PlanError::new(
-                    &layer,
-                    format!("its symbols begin with `{}`, not `{prefix}`", unit.prefix),
-                    "plan the layer for this set",
-                ));
+/// Plans a layer set for one GPU.
+///
+/// # Errors
+/// Every layer that cannot be planned.
+pub fn plan_layer_set(set: &LayerSet, gpu: &'static Gpu) -> Result<LayerSetPlan, Vec<PlanError>> {
+    let prefix = symbol(&set.name);
+    let mut planner = Planner::new(gpu);
+    let mut units: Vec<PlannedUnit> = Vec::new();
+    let mut layers = Vec::new();
+    let mut errors = Vec::new();
+    for layer in &set.layers {
+        let planned = plan_problem(
+            &mut planner,
+            &prefix,
+            &layer.name,
+            &Problem::Conv(layer.problem),
+            layer.scheme.as_deref(),
+            layer.tile.as_deref(),
+        );
+        let unit = match planned {
+            Ok(unit) => unit,
+            Err(error) => {
+                errors.push(error);
+                continue;
             }
-            let known = units
-                .iter()
-                .position(|other| other.unit.name == unit.unit.name);
-            planned.push(PlannedLayer {
-                name: layer,
-                problem,
-                unit: known.unwrap_or(units.len()),
-            });
-            if known.is_none() {
-                units.push(unit);
-            }
+        };
+        let known = units
+            .iter()
+            .position(|other| other.unit.name == unit.unit.name);
+        layers.push(PlannedLayer {
+            name: layer.name.clone(),
+            problem: layer.problem,
+            unit: known.unwrap_or(units.len()),
+        });
+        if known.is_none() {
+            units.push(unit);
         }
-        Ok(Self {
-            name: name.to_owned(),
+    }
+    if errors.is_empty() {
+        Ok(LayerSetPlan {
+            name: set.name.clone(),
             prefix,
             gpu,
             units,
-            layers: planned,
+            layers,
         })
-    }
-
-    /// The C++ identifier of a set's name: what its symbols begin with, and its namespace.
-    pub fn symbol_prefix(name: &str) -> String {
-        let mut prefix = name.replace(['-', '.'], "_");
-        if prefix.starts_with(|c: char| c.is_ascii_digit()) {
-            prefix.insert(0, '_');
-        }
-        prefix
-    }
-
-    /// The set's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What its symbols begin with, and its namespace.
-    pub fn prefix(&self) -> &str {
-        &self.prefix
-    }
-
-    /// The GPU planned for.
-    pub fn gpu(&self) -> &'static Gpu {
-        self.gpu
-    }
-
-    /// Distinct units, in the order of first use.
-    pub fn units(&self) -> &[PlannedUnit] {
-        &self.units
-    }
-
-    /// The layers, in the order given.
-    pub fn layers(&self) -> &[PlannedLayer] {
-        &self.layers
+    } else {
+        Err(errors)
     }
 }

@@ -49,28 +49,28 @@ pub fn layer_set_text(plan: &LayerSetPlan, file: LayerSetFile) -> Result<String,
     };
     let title = match comment {
         Comment::Prose => Vec::new(),
-        _ => vec![format!("Layer set {}.", plan.name())],
+        _ => vec![format!("Layer set {}.", plan.name)],
     };
     let context = LayerSetContext {
-        banner: banner(comment, &title, plan.gpu()),
-        name: plan.name().to_owned(),
-        prefix: plan.prefix().to_owned(),
-        arch: plan.gpu().arch.sm,
-        layer_count: plan.layers().len(),
+        banner: banner(comment, &title, plan.gpu),
+        name: plan.name.clone(),
+        prefix: plan.prefix.clone(),
+        arch: plan.gpu.arch.sm,
+        layer_count: plan.layers.len(),
         units: plan
-            .units()
+            .units
             .iter()
             .map(|unit| unit.unit.name.to_string())
             .collect(),
         layers: plan
-            .layers()
+            .layers
             .iter()
             .map(|layer| LayerContext {
                 row: row(
                     &layer.name,
                     &layer.problem,
-                    &plan.units()[layer.unit],
-                    plan.prefix(),
+                    &plan.units[layer.unit],
+                    &plan.prefix,
                 ),
             })
             .collect(),

@@ -141,12 +141,12 @@ pub fn network_json(plan: &NetworkPlan) -> Result<String, RenderError> {
 pub fn layer_set_json(plan: &LayerSetPlan) -> Result<String, RenderError> {
     text(&LayerSetJson {
         generator: env!("CARGO_PKG_VERSION"),
-        name: plan.name(),
-        gpu: plan.gpu().name,
+        name: &plan.name,
+        gpu: plan.gpu.name,
         layers: plan
-            .layers()
+            .layers
             .iter()
-            .map(|layer| layer_json(&layer.name, &plan.units()[layer.unit]))
+            .map(|layer| layer_json(&layer.name, &plan.units[layer.unit]))
             .collect(),
     })
 }

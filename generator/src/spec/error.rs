@@ -11,6 +11,8 @@ pub enum Place {
     Op(usize),
     /// A key of that op.
     Key(usize, &'static str),
+    /// An item of that key's list, where it was asked for as a list.
+    Item(usize, &'static str, usize),
 }
 
 /// One mistake in a request.

@@ -128,8 +128,13 @@ pub struct NetworkBuilder {
     requested: usize,
     /// The op before, `None` when it was refused.
     previous: Option<OpId>,
+    /// Whether an op was refused by the caller, who has reported why.
+    incomplete: bool,
     errors: Vec<SpecError>,
 }
+
+/// Unknown names for which a known one is looked for.
+const MOST_SUGGESTIONS: usize = 20;
 
 /// Name of the network's input.
 pub const INPUT_NAME: &str = "input";
@@ -148,6 +153,7 @@ impl NetworkBuilder {
             ids: HashMap::from([(INPUT_NAME.to_owned(), Some(OpId(0)))]),
             requested: 0,
             previous: Some(OpId(0)),
+            incomplete: false,
             errors: Vec::new(),
         };
         if !is_identifier(name) {
@@ -161,6 +167,8 @@ impl NetworkBuilder {
             builder
                 .errors
                 .push(SpecError::new(Place::Top("input"), message, help));
+            builder.ids.insert(INPUT_NAME.to_owned(), None);
+            builder.previous = None;
         }
         builder
     }
@@ -205,10 +213,21 @@ impl NetworkBuilder {
         self.previous = id;
     }
 
+    /// Counts an op that could not even be asked for, so that its readers cause no second error.
+    pub fn refuse(&mut self, name: Option<&str>) {
+        self.requested += 1;
+        self.incomplete = true;
+        self.previous = None;
+        if let Some(name) = name {
+            self.ids.entry(name.to_owned()).or_insert(None);
+        }
+    }
+
     /// The network, or every mistake found.
     ///
     /// # Errors
-    /// All of them at once, in the order of the ops.
+    /// All of them at once, in the order of the ops; none beside the caller's own when an op was
+    /// [refused](Self::refuse) and the others are right.
     pub fn finish(mut self) -> Result<Network, Vec<SpecError>> {
         if self.requested == 0 {
             self.error(
@@ -217,7 +236,7 @@ impl NetworkBuilder {
                 "list at least one",
             );
         }
-        if self.errors.is_empty() {
+        if self.errors.is_empty() && !self.incomplete {
             let mut read = vec![false; self.ops.len()];
             for op in &self.ops {
                 for input in &op.inputs {
@@ -239,7 +258,7 @@ impl NetworkBuilder {
                 );
             }
         }
-        if self.errors.is_empty() {
+        if self.errors.is_empty() && !self.incomplete {
             Ok(Network {
                 name: self.name,
                 ops: self.ops,
@@ -265,10 +284,14 @@ impl NetworkBuilder {
             Some(names) => {
                 let ids: Vec<_> = names
                     .iter()
-                    .map(|name| match self.ids.get(name) {
+                    .enumerate()
+                    .map(|(item, name)| match self.ids.get(name) {
                         Some(id) => *id,
                         None => {
-                            let nearest = nearest(name, self.ids.keys().map(String::as_str));
+                            let known = self.ids.keys().map(String::as_str);
+                            // A file full of unknown names is wrong in another way.
+                            let few = self.errors.len() < MOST_SUGGESTIONS;
+                            let nearest = nearest(name, known.filter(|_| few));
                             let help = match nearest {
                                 Some(known) => format!("did you mean `{known}`?"),
                                 None => {
@@ -276,7 +299,7 @@ impl NetworkBuilder {
                                 }
                             };
                             self.error(
-                                Place::Key(index, "inputs"),
+                                Place::Item(index, "inputs", item),
                                 format!("`{name}` is not the name of an earlier op"),
                                 help,
                             );
@@ -419,13 +442,15 @@ impl NetworkBuilder {
             );
         }
         if let Some(ranks) = options.ranks {
-            for (rank, limit, what) in [
-                (ranks[0], x.c, "D1 is at most the input channels"),
-                (ranks[1], options.n, "D2 is at most the output channels"),
-            ] {
+            let limits = [
+                (x.c, "D1 is at most the input channels"),
+                (options.n, "D2 is at most the output channels"),
+            ];
+            for (item, (limit, what)) in limits.into_iter().enumerate() {
+                let rank = ranks[item];
                 if rank == 0 || rank > limit {
                     self.error(
-                        Place::Key(index, "ranks"),
+                        Place::Item(index, "ranks", item),
                         format!("rank {rank} is not between 1 and {limit}"),
                         format!("{what}; ranks are written [D1, D2]"),
                     );
@@ -535,9 +560,9 @@ impl NetworkBuilder {
     }
 
     fn positive(&mut self, index: usize, key: &'static str, values: &[u32]) -> Option<()> {
-        if values.contains(&0) {
+        if let Some(item) = values.iter().position(|&value| value == 0) {
             self.error(
-                Place::Key(index, key),
+                Place::Item(index, key, item),
                 format!("`{key}` is 0"),
                 "it must be at least 1",
             );
@@ -640,10 +665,16 @@ fn is_identifier(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
+/// Longest word that is looked at for a likeness.
+const LONGEST_WORD: usize = 100;
+
 /// The known word nearest to a mistyped one, when it is near enough to be meant.
 pub(crate) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = word.chars().count() / 3 + 1;
+    let length = word.chars().count();
+    let limit = length / 3 + 1;
     known
+        // The distance takes time in the product of the lengths, and no name is that long.
+        .filter(|candidate| length <= LONGEST_WORD && candidate.len() <= LONGEST_WORD)
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
         .filter(|(distance, _)| *distance <= limit)
         .min()

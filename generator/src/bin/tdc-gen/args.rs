@@ -1,0 +1,200 @@
+//! The arguments of every command.
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+use tdc_generator::compile::Component;
+use tdc_generator::gpu::DEFAULT_GPU;
+use tdc_generator::spec::TensorShape;
+use tdc_runtime::Arch;
+
+const EXAMPLES: &str = "\
+Examples:
+  tdc-gen configs/resnet18.yaml                      C++ project in generated/resnet18
+  tdc-gen configs/resnet18.yaml --dense --out dense  the same network without Tucker ranks
+  tdc-gen configs/resnet18.yaml --check              is generated/resnet18 up to date?
+  tdc-gen pack configs/resnet18.yaml resnet18.safetensors -o weights.bin
+  tdc-gen verify configs/resnet18.yaml --input 1x3x64x64
+  tdc-gen compile configs/resnet18.yaml --arch sm_80,sm_90
+
+Exit codes:
+  0  done
+  1  a check failed: the folder is stale, a result is wrong
+  2  wrong input or arguments, or a file that cannot be read or written
+  3  this machine lacks a compiler or a GPU";
+
+/// Generates specialised CUDA code for convolutional networks, on a machine with or without a GPU.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tdc-gen",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    arg_required_else_help = true,
+    after_help = EXAMPLES
+)]
+pub struct Cli {
+    /// What to do; without a command the configs are generated.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Arguments of the default command.
+    #[command(flatten)]
+    pub generate: GenerateArgs,
+}
+
+/// The commands beside generating.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Packs trained or random weights into the file that a generated network loads
+    Pack(PackArgs),
+    /// Runs the generated text against a float64 reference, on the CPU or on a GPU
+    Verify(VerifyArgs),
+    /// Compiles the kernels to cubins with NVRTC and prints registers, shared memory and spills
+    Compile(CompileArgs),
+    /// Shows which compilers were found, or installs the pinned ones without root
+    Toolkit(ToolkitArgs),
+    /// Prints completions for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// How a config is read and planned; the same for every command.
+#[derive(Debug, Args)]
+pub struct ConfigArgs {
+    /// Another input shape, such as 1x3x480x640; every size is inferred from it
+    #[arg(long, value_name = "BxCxHxW")]
+    pub input: Option<TensorShape>,
+    /// Another batch size
+    #[arg(long, value_name = "N")]
+    pub batch: Option<u32>,
+    /// Ignore the Tucker ranks; the network's name gets `_dense` behind it
+    #[arg(long)]
+    pub dense: bool,
+    /// The GPU to plan for
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_GPU)]
+    pub gpu: String,
+}
+
+/// Arguments of the default command.
+#[derive(Debug, Args)]
+pub struct GenerateArgs {
+    /// Networks and layer sets
+    #[arg(required = true, value_name = "CONFIG")]
+    pub configs: Vec<PathBuf>,
+    /// Where to write [default: generated/<name>]; one config only
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write nothing; exit with 1 and a diff when the folder is not up to date
+    #[arg(long, conflicts_with_all = ["force", "stdout"])]
+    pub check: bool,
+    /// Overwrite files that the generator did not write or that were edited since
+    #[arg(long)]
+    pub force: bool,
+    /// Write nothing; print all files to standard output
+    #[arg(long)]
+    pub stdout: bool,
+    /// Print the plan of each config as JSON instead of a summary
+    #[arg(long, conflicts_with = "stdout")]
+    pub json: bool,
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+/// Arguments of `pack`.
+#[derive(Debug, Args)]
+pub struct PackArgs {
+    /// The network
+    pub config: PathBuf,
+    /// A safetensors file with PyTorch's state-dict names
+    #[arg(required_unless_present = "random", conflicts_with = "random")]
+    pub weights: Option<PathBuf>,
+    /// Random weights and BatchNorm statistics instead of a file
+    #[arg(long, value_name = "SEED")]
+    pub random: Option<u64>,
+    /// The packed file to write
+    #[arg(short, long, value_name = "FILE", default_value = "weights.bin")]
+    pub output: PathBuf,
+    /// Also write the unpacked weights as safetensors, for another framework
+    #[arg(long, value_name = "FILE", requires = "random")]
+    pub safetensors: Option<PathBuf>,
+    /// Print what was done as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub options: ConfigArgs,
+}
+
+/// Arguments of `verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Networks and layer sets
+    #[arg(required = true, value_name = "CONFIG")]
+    pub configs: Vec<PathBuf>,
+    /// Run on the GPU that is there instead of the CPU
+    #[arg(long = "on-gpu", alias = "gpu-device")]
+    pub on_gpu: bool,
+    /// Weights of a network, as safetensors; random ones without it
+    #[arg(long, value_name = "FILE")]
+    pub weights: Option<PathBuf>,
+    /// Seed of random weights and inputs
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub seed: u64,
+    /// Print the results as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub options: ConfigArgs,
+}
+
+/// Arguments of `compile`.
+#[derive(Debug, Args)]
+pub struct CompileArgs {
+    /// Networks and layer sets
+    #[arg(required = true, value_name = "CONFIG")]
+    pub configs: Vec<PathBuf>,
+    /// Architectures
+    #[arg(
+        long,
+        value_name = "SM,...",
+        value_delimiter = ',',
+        default_value = "sm_90"
+    )]
+    pub arch: Vec<Arch>,
+    /// Where to write cubins, as DIR/<arch>/<unit>.cubin; none are written without it
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// A resource table to add the results to; `plan` reads generated/resources.txt of the generator's source
+    #[arg(long, value_name = "FILE", conflicts_with = "fast")]
+    pub resources: Option<PathBuf>,
+    /// Only check that it compiles: ten times as quick, figures mean nothing
+    #[arg(long)]
+    pub fast: bool,
+    /// Print the results as JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub options: ConfigArgs,
+}
+
+/// Arguments of `toolkit`.
+#[derive(Debug, Args)]
+pub struct ToolkitArgs {
+    /// What to do; shows what was found without it
+    #[command(subcommand)]
+    pub action: Option<ToolkitAction>,
+    /// Print what was found as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `toolkit` can do.
+#[derive(Debug, Subcommand)]
+pub enum ToolkitAction {
+    /// Installs pinned compiler packages into the cache: nvrtc (13.0), nvrtc12 (12.9, for sm_70), nvcc (13.0)
+    Install {
+        /// What to install
+        #[arg(required = true, value_name = "COMPONENT")]
+        components: Vec<Component>,
+    },
+}

@@ -1,0 +1,130 @@
+//! `tdc-gen compile`.
+
+use crate::args::CompileArgs;
+use crate::config::Planned;
+use crate::failure::Failure;
+use serde_json::json;
+use std::num::NonZeroUsize;
+use tdc_generator::compile::nvrtc::{Effort, Options};
+use tdc_generator::compile::toolkit::Toolkit;
+use tdc_generator::compile::{Job, ResourceTable, Resources, compile_all};
+use tdc_generator::emit::write_whole;
+use tdc_generator::plan::{PlannedUnit, resource_key};
+use tdc_generator::render::unit_text;
+use tdc_runtime::Arch;
+
+/// Compiles the units of all configs for all architectures, prints a table, writes cubins and resources.
+pub fn run(args: &CompileArgs) -> Result<(), Failure> {
+    let mut units: Vec<PlannedUnit> = Vec::new();
+    for path in &args.configs {
+        units.extend(match args.options.plan(path)? {
+            Planned::Network(_, plan) => plan.units,
+            Planned::LayerSet(plan) => plan.units,
+        });
+    }
+    let compiler = Toolkit::find()
+        .compiler(Options {
+            effort: if args.fast {
+                Effort::Fast
+            } else {
+                Effort::Full
+            },
+            ..Options::default()
+        })
+        .map_err(Failure::machine)?;
+    let texts = units
+        .iter()
+        .map(unit_text)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(Failure::input)?;
+    let (jobs, owners): (Vec<Job>, Vec<(&PlannedUnit, Arch)>) = units
+        .iter()
+        .zip(&texts)
+        .flat_map(|(unit, source)| {
+            args.arch.iter().map(move |&arch| {
+                let name: &str = &unit.unit.name;
+                (Job { source, name, arch }, (unit, arch))
+            })
+        })
+        .unzip();
+    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let mut done = 0;
+    let images = compile_all(&compiler, &jobs, threads, |index, _| {
+        done += 1;
+        eprintln!(
+            "[{done}/{}] {} {}",
+            jobs.len(),
+            jobs[index].name,
+            jobs[index].arch
+        );
+    });
+
+    let mut table = ResourceTable::default();
+    let mut rows = Vec::new();
+    let mut failures = Vec::new();
+    for ((unit, arch), image) in owners.into_iter().zip(images) {
+        let image = match image {
+            Ok(image) => image,
+            Err(error) => {
+                failures.push(error);
+                continue;
+            }
+        };
+        if let Some(dir) = &args.out {
+            let path = dir
+                .join(arch.to_string())
+                .join(format!("{}.cubin", unit.unit.name));
+            write_whole(&path, &image.cubin).map_err(Failure::input)?;
+        }
+        for kernel in &unit.kernels {
+            let Some(resources) = image.kernel(&kernel.symbol).map(Resources::from) else {
+                return Err(Failure::Check(format!(
+                    "the compiler's log tells nothing of kernel {}",
+                    kernel.symbol
+                )));
+            };
+            let key = resource_key(&unit.unit.name, kernel.blueprint.role);
+            table
+                .insert(&key, arch, resources)
+                .map_err(Failure::input)?;
+            rows.push((key, arch, resources));
+        }
+    }
+    if !failures.is_empty() {
+        return Err(Failure::all(&failures));
+    }
+    if let Some(path) = &args.resources {
+        let mut known = match std::fs::read_to_string(path) {
+            Ok(text) => text
+                .parse::<ResourceTable>()
+                .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => ResourceTable::default(),
+            Err(error) => return Err(Failure::Input(format!("{}: {error}", path.display()))),
+        };
+        known.merge(table);
+        write_whole(path, known.to_string().as_bytes()).map_err(Failure::input)?;
+    }
+    print(args, &rows);
+    Ok(())
+}
+
+fn print(args: &CompileArgs, rows: &[(String, Arch, Resources)]) {
+    if args.json {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|(kernel, arch, resources)| json!({ "kernel": kernel, "arch": arch, "resources": resources }))
+            .collect();
+        println!("{:#}", serde_json::Value::from(rows));
+        return;
+    }
+    println!("arch    registers  shared  spilled  kernel");
+    for (kernel, arch, r) in rows {
+        println!(
+            "{:<7} {:>9} {:>7} {:>8}  {kernel}",
+            arch.to_string(),
+            r.registers,
+            r.shared_bytes,
+            r.spill_stores + r.spill_loads
+        );
+    }
+}

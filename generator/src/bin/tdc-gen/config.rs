@@ -1,0 +1,57 @@
+//! Reads and plans configs by the common arguments.
+
+use crate::args::ConfigArgs;
+use crate::failure::Failure;
+use std::path::Path;
+use tdc_generator::gpu::{Gpu, gpu};
+use tdc_generator::plan::{LayerSetPlan, NetworkPlan, plan_layer_set, plan_network};
+use tdc_generator::spec::{Config, Network, Overrides, yaml};
+
+/// A config that was read and planned.
+pub enum Planned {
+    /// A network.
+    Network(Network, NetworkPlan),
+    /// Separate convolutions.
+    LayerSet(LayerSetPlan),
+}
+
+impl ConfigArgs {
+    /// The GPU named.
+    pub fn gpu(&self) -> Result<&'static Gpu, Failure> {
+        gpu(&self.gpu).map_err(Failure::input)
+    }
+
+    fn overrides(&self) -> Overrides {
+        Overrides {
+            input: self.input,
+            batch: self.batch,
+            dense: self.dense,
+        }
+    }
+
+    /// Reads and plans one config.
+    pub fn plan(&self, path: &Path) -> Result<Planned, Failure> {
+        let gpu = self.gpu()?;
+        match yaml::load(path, &self.overrides()).map_err(Failure::input)? {
+            Config::Network(network) => {
+                let plan = plan_network(&network, gpu).map_err(|errors| Failure::all(&errors))?;
+                Ok(Planned::Network(network, plan))
+            }
+            Config::LayerSet(set) => {
+                let plan = plan_layer_set(&set, gpu).map_err(|errors| Failure::all(&errors))?;
+                Ok(Planned::LayerSet(plan))
+            }
+        }
+    }
+
+    /// Reads and plans a config that must be a network.
+    pub fn plan_network(&self, path: &Path) -> Result<(Network, NetworkPlan), Failure> {
+        match self.plan(path)? {
+            Planned::Network(network, plan) => Ok((network, plan)),
+            Planned::LayerSet(_) => Err(Failure::Input(format!(
+                "{}: a layer set has no weights to pack; name a network",
+                path.display()
+            ))),
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! `tdc-gen`: the command line. Parses, calls the library, prints.
+
+mod args;
+mod compile;
+mod config;
+mod failure;
+mod generate;
+mod pack;
+mod toolkit;
+mod verify;
+
+use args::{Cli, Command};
+use clap::{CommandFactory, Parser};
+use failure::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
+        None => generate::run(&cli.generate),
+        Some(Command::Pack(args)) => pack::run(&args),
+        Some(Command::Verify(args)) => verify::run(&args),
+        Some(Command::Compile(args)) => compile::run(&args),
+        Some(Command::Toolkit(args)) => toolkit::run(&args),
+        Some(Command::Completions { shell }) => {
+            let mut command = Cli::command();
+            clap_complete::generate(shell, &mut command, "tdc-gen", &mut std::io::stdout());
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,27 @@
+//! `tdc-gen toolkit`.
+
+use crate::args::{ToolkitAction, ToolkitArgs};
+use crate::failure::Failure;
+use tdc_generator::compile::cache::cache_dir;
+use tdc_generator::compile::install::Installer;
+use tdc_generator::compile::toolkit::Toolkit;
+
+/// Shows what was found, after installing what was asked for.
+pub fn run(args: &ToolkitArgs) -> Result<(), Failure> {
+    if let Some(ToolkitAction::Install { components }) = &args.action {
+        let installer = Installer::new(&cache_dir().map_err(Failure::machine)?);
+        for &component in components {
+            installer
+                .install(component, |progress| eprintln!("{progress}"))
+                .map_err(Failure::machine)?;
+        }
+    }
+    let toolkit = Toolkit::find();
+    if args.json {
+        let json = serde_json::to_string_pretty(&toolkit).map_err(Failure::machine)?;
+        println!("{json}");
+    } else {
+        print!("{toolkit}");
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! `tdc-gen verify`.
+
+use crate::args::VerifyArgs;
+use crate::config::Planned;
+use crate::failure::Failure;
+use serde_json::json;
+use tdc_generator::check::{
+    CpuDevice, Device, GpuDevice, Random, TrainedParameters, check_network, check_unit,
+};
+use tdc_generator::compile::nvrtc::Options;
+use tdc_generator::compile::toolkit::Toolkit;
+use tdc_generator::plan::{NetworkPlan, PlannedUnit, recipes};
+use tdc_generator::spec::Network;
+use tdc_runtime::WeightFile;
+use tdc_weights::{Checkpoint, pack, resolve};
+
+/// Checks every config: each unit alone, then networks whole.
+pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
+    let mut failures = Vec::new();
+    let mut reports = Vec::new();
+    for path in &args.configs {
+        let planned = args.options.plan(path)?;
+        let units = match &planned {
+            Planned::Network(_, plan) => &plan.units,
+            Planned::LayerSet(plan) => &plan.units,
+        };
+        eprintln!("{}: building {} units", path.display(), units.len());
+        let mut device = open(args.on_gpu, units)?;
+        let device = device.as_mut();
+        let mut report = json!({ "config": path, "device": device.name(), "units": [] });
+        check_units(args, units, device, &mut report, &mut failures);
+        if let Planned::Network(network, plan) = &planned {
+            check_whole(args, network, plan, device, &mut report, &mut failures)?;
+        }
+        reports.push(report);
+    }
+    if args.json {
+        println!("{:#}", serde_json::Value::from(reports));
+    }
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Check(failures.join("\nfailed: ")))
+    }
+}
+
+fn open(on_gpu: bool, units: &[PlannedUnit]) -> Result<Box<dyn Device>, Failure> {
+    if !on_gpu {
+        return Ok(Box::new(CpuDevice::new(units).map_err(Failure::machine)?));
+    }
+    let mut device = GpuDevice::open().map_err(Failure::machine)?;
+    let compiler = Toolkit::find()
+        .compiler(Options::default())
+        .map_err(Failure::machine)?;
+    device.load(units, &compiler).map_err(Failure::machine)?;
+    Ok(Box::new(device))
+}
+
+fn check_units(
+    args: &VerifyArgs,
+    units: &[PlannedUnit],
+    device: &mut dyn Device,
+    report: &mut serde_json::Value,
+    failures: &mut Vec<String>,
+) {
+    let mut results = Vec::new();
+    for (index, unit) in units.iter().enumerate() {
+        let name = &unit.unit.name;
+        match check_unit(device, unit, args.seed + index as u64) {
+            Ok(check) => {
+                if !args.json {
+                    println!(
+                        "ok    {name}: relative error {:.1e}, allowed {:.1e}",
+                        check.deviation.relative, check.tolerance
+                    );
+                }
+                results.push(json!({ "unit": name, "relative_error": check.deviation.relative, "allowed": check.tolerance }));
+            }
+            Err(failure) => {
+                results.push(json!({ "unit": name, "failure": failure.to_string() }));
+                failures.push(format!("unit {name}: {failure}"));
+            }
+        }
+    }
+    report["units"] = results.into();
+}
+
+fn check_whole(
+    args: &VerifyArgs,
+    network: &Network,
+    plan: &NetworkPlan,
+    device: &mut dyn Device,
+    report: &mut serde_json::Value,
+    failures: &mut Vec<String>,
+) -> Result<(), Failure> {
+    let recipes = recipes(network, plan);
+    let checkpoint = match &args.weights {
+        Some(path) => Checkpoint::open(path).map_err(Failure::input)?,
+        None => Checkpoint::random(&recipes, args.seed),
+    };
+    let resolved = resolve(&recipes, &checkpoint).map_err(Failure::input)?;
+    let file = pack(&plan.weights, &resolved.values).map_err(Failure::input)?;
+    let payload: Vec<f32> = file.bytes[WeightFile::HEADER_BYTES as usize..]
+        .chunks_exact(4)
+        .map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+        .collect();
+    let parameters =
+        TrainedParameters::new(network, plan, &checkpoint, &resolved).map_err(Failure::input)?;
+    let input = Random::new(args.seed).values(plan.input.len() as usize);
+    let check = check_network(device, network, plan, &parameters, &payload, &input)
+        .map_err(Failure::machine)?;
+    let worst = check
+        .layers
+        .iter()
+        .max_by(|a, b| a.2.relative.total_cmp(&b.2.relative));
+    if let Some((layer, _, deviation)) = worst {
+        report["network"] = json!({
+            "layers": check.layers.len(),
+            "worst_layer": layer,
+            "worst_relative_error": deviation.relative,
+            "output_relative_error": check.layers.last().map(|(_, _, last)| last.relative),
+        });
+        if !args.json {
+            println!(
+                "{}    {} whole, {}: {} layers, worst `{layer}` with relative error {:.1e}",
+                if check.failure.is_none() { "ok" } else { "--" },
+                network.name,
+                plan.input,
+                check.layers.len(),
+                deviation.relative
+            );
+        }
+    }
+    if let Some((layer, failure)) = check.failure {
+        failures.push(format!("{}, layer `{layer}`: {failure}", network.name));
+    }
+    Ok(())
+}

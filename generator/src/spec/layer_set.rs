@@ -1,0 +1,80 @@
+//! A set of separate convolutions: what is tuned, tested and benchmarked outside any network.
+
+use super::{ConvOptions, ConvProblem, Epilogue, NetworkBuilder, OpKind, OpOptions, Prologue};
+use super::{SpecError, TensorShape};
+use serde::Serialize;
+
+/// Convolutions that have nothing to do with each other.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LayerSet {
+    /// Name: letters, digits, `_`, `-` and `.`, as in a file name.
+    pub name: String,
+    /// The convolutions.
+    pub layers: Vec<Layer>,
+}
+
+/// One convolution of a set.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Layer {
+    /// Name, of the same characters as a set's; no other layer's [`symbol`] is the same.
+    pub name: String,
+    /// What it computes.
+    pub problem: ConvProblem,
+    /// A scheme asked for by name instead of the planner's choice.
+    pub scheme: Option<String>,
+    /// A tile asked for, in the order of the scheme's tile names.
+    pub tile: Option<Vec<u32>>,
+}
+
+impl Layer {
+    /// A convolution of an input, with the checks and the size inference of a conv in a network.
+    ///
+    /// # Errors
+    /// Every mistake, as of the first op of a network.
+    pub fn new(
+        name: &str,
+        x: TensorShape,
+        options: ConvOptions,
+        prologue: Option<Prologue>,
+        residual: bool,
+    ) -> Result<Self, Vec<SpecError>> {
+        let epilogue = Epilogue {
+            bias: options.bias,
+            residual,
+            relu: options.relu,
+        };
+        let mut builder = NetworkBuilder::new("layer", x);
+        builder.op("conv", None, OpOptions::Conv(options));
+        let network = builder.finish()?;
+        let OpKind::Conv(conv) = network.op(network.output()).kind.clone() else {
+            return Err(Vec::new());
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            problem: ConvProblem {
+                shape: conv.shape,
+                prologue,
+                epilogue,
+            },
+            scheme: conv.options.scheme,
+            tile: conv.options.tile,
+        })
+    }
+}
+
+/// Whether a name fits a set or a layer.
+pub(crate) fn is_file_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
+}
+
+/// The C++ identifier of a set's or layer's name: `-` and `.` become `_`, a digit in front gets one.
+pub fn symbol(name: &str) -> String {
+    let mut symbol = name.replace(['-', '.'], "_");
+    if symbol.starts_with(|c: char| c.is_ascii_digit()) {
+        symbol.insert(0, '_');
+    }
+    symbol
+}

@@ -1,0 +1,186 @@
+//! The keys of a layer set.
+
+use super::fields::{Fields, Words, list};
+use super::node::{Node, Value};
+use super::ops;
+use super::report::Report;
+use super::{NETWORK, Overrides};
+use crate::spec::layer_set::{is_file_name, symbol};
+use crate::spec::{Layer, LayerSet, Place, Position, Prologue, TensorShape};
+use std::collections::HashSet;
+
+/// The keys of a layer set.
+pub(super) const LAYER_SET: Words = Words {
+    what: "a layer set",
+    keys: &["name", "defaults", "layers"],
+};
+
+const LAYER: Words = Words {
+    what: "a layer",
+    keys: &[
+        "name", "conv", "batch", "kernel", "stride", "pad", "dilation", "groups", "bias", "relu",
+        "residual", "prologue", "scheme", "tile",
+    ],
+};
+
+const DEFAULTS: Words = Words {
+    what: "`defaults`",
+    keys: &[
+        "batch", "kernel", "stride", "pad", "dilation", "groups", "bias", "relu", "residual",
+        "prologue", "scheme", "tile",
+    ],
+};
+
+/// Reads a whole layer set.
+pub(super) fn read(
+    node: &Node,
+    fields: &Fields<'_>,
+    overrides: &Overrides,
+    report: &mut Report<'_>,
+) -> Option<LayerSet> {
+    fields.check_keys(node, LAYER_SET, &[NETWORK, LAYER], report);
+    fields.require("name", "generated files carry it", report);
+    let name = fields.word("name", report);
+    if let (Some(name), Some(node)) = (name, fields.get("name")) {
+        check_name(name, node, report);
+    }
+    if overrides.input.is_some() {
+        report.error(
+            node.at,
+            "an input shape was given for a layer set; only a network has an input",
+        );
+    }
+    let defaults = fields.get("defaults").and_then(|node| {
+        let defaults = Fields::of(node, "`defaults`", report)?;
+        defaults.check_keys(node, DEFAULTS, &[LAYER], report);
+        Some(defaults)
+    });
+    let node = fields.get("layers")?;
+    let items = list(
+        "layers",
+        node,
+        "one `- {conv: [C, N, H, W]}` a line",
+        report,
+    )?;
+    if items.is_empty() {
+        report.error(node.at, "the layer set has no layers; list at least one");
+    }
+    let mut names = Names::default();
+    let mut layers = Vec::new();
+    for item in items {
+        let Some(own) = Fields::of(item, "a layer", report) else {
+            continue;
+        };
+        own.check_keys(item, LAYER, &ops::words(), report);
+        let all = match &defaults {
+            Some(defaults) => own.with_defaults(defaults, DEFAULTS.keys),
+            None => own,
+        };
+        layers.extend(layer(&all, overrides, &mut names, report));
+    }
+    Some(LayerSet {
+        name: name?.to_owned(),
+        layers,
+    })
+}
+
+/// The symbols of the layers so far.
+#[derive(Default)]
+struct Names(HashSet<String>);
+
+impl Names {
+    /// `base` or, where that is taken, `base_2` and so on.
+    fn unused(&mut self, base: &str) -> String {
+        let numbered = (2u32..).map(|number| format!("{base}_{number}"));
+        std::iter::once(base.to_owned())
+            .chain(numbered)
+            .find(|name| self.0.insert(symbol(name)))
+            .unwrap_or_default()
+    }
+}
+
+fn check_name(name: &str, node: &Node, report: &mut Report<'_>) {
+    if !is_file_name(name) {
+        let found = report.quote(node);
+        report.error(
+            node.at,
+            format!(
+                "{found} cannot be a name here; use letters, digits, _, - and ., a letter or digit first"
+            ),
+        );
+    }
+}
+
+fn layer(
+    fields: &Fields<'_>,
+    overrides: &Overrides,
+    names: &mut Names,
+    report: &mut Report<'_>,
+) -> Option<Layer> {
+    let before = report.count();
+    fields.require("conv", "write `conv: [C, N, H, W]`", report);
+    let sizes = fields.wholes("conv", "[C, N, H, W]", report);
+    let batch = fields.whole("batch", report);
+    let batch = overrides.batch.or(batch).unwrap_or(1);
+    let options = ops::conv_options(sizes.map_or(1, |[_, n, _, _]| n), fields, report);
+    let prologue = prologue(fields, report);
+    let residual = fields.flag("residual", false, report);
+    let given = fields.word("name", report);
+    if let (Some(name), Some(node)) = (given, fields.get("name")) {
+        check_name(name, node, report);
+        if !names.0.insert(symbol(name)) {
+            report.error(
+                node.at,
+                format!(
+                    "there are two layers named `{name}`, - and . read as _; give each its own name"
+                ),
+            );
+        }
+    }
+    let [c, n, h, w] = sizes?;
+    if report.count() > before {
+        return None;
+    }
+    let name = match given {
+        Some(name) => name.to_owned(),
+        None => names.unused(&format!("c{c}_n{n}_h{h}_w{w}")),
+    };
+    let x = TensorShape::new(batch, c, h, w);
+    match Layer::new(&name, x, options, prologue, residual) {
+        Ok(layer) => Some(layer),
+        Err(mistakes) => {
+            for mistake in mistakes {
+                report.error(position(&mistake.place, fields), mistake.to_string());
+            }
+            None
+        }
+    }
+}
+
+/// Where the first op of the network that a layer is checked as stands in the layer.
+fn position(place: &Place, fields: &Fields<'_>) -> Position {
+    match place {
+        Place::Key(_, "n") | Place::Item(_, "n", _) => fields.position("conv", Some(1)),
+        Place::Key(_, key) => fields.position(key, None),
+        Place::Item(_, key, item) => fields.position(key, Some(*item)),
+        Place::Top(_) => fields.position("conv", None),
+        Place::Op(_) => fields.at,
+    }
+}
+
+/// `true`, or a mapping with `relu`.
+fn prologue(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Prologue> {
+    let node = fields.get("prologue")?;
+    if !matches!(node.value, Value::Map(_)) {
+        let wanted = fields.flag("prologue", false, report);
+        return wanted.then_some(Prologue { relu: false });
+    }
+    let inner = Fields::of(node, "`prologue`", report)?;
+    let words = Words {
+        what: "`prologue`",
+        keys: &["relu"],
+    };
+    inner.check_keys(node, words, &[], report);
+    let relu = inner.flag("relu", false, report);
+    Some(Prologue { relu })
+}

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Makes the folder of the GPU tier: everything that a machine with a GPU needs, and no Rust.
+#   tests/gpu/make.sh [DIR]     default: target/gpu-tier
+# Copy the folder there and run:
+#   ./run.sh
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+out=${1:-target/gpu-tier}
+
+cargo build --release -p tdc-generator
+rm -rf "$out"
+mkdir -p "$out"
+cp target/release/tdc-gen "$out/"
+cp -r configs "$out/configs"
+cp -r tests/gpu/run.sh tests/gpu/compare_with_pytorch.py tests/gpu/two_networks "$out/"
+echo "$out: copy it to a machine with a GPU, nvcc and PyTorch, and run ./run.sh there"

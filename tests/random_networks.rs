@@ -1,0 +1,283 @@
+//! Random networks through planning, rendering and the CPU: chains, residuals, concatenations, prologues, Tucker layers,
+//! strides, odd sizes, batches. Finds what fusion, views and the arena get wrong.
+//!
+//! `TDC_NETWORKS=300 cargo test --release --test random_networks` runs more of them.
+
+use tdc_generator::check::{CpuDevice, Random, TrainedParameters, check_network};
+use tdc_generator::gpu::gpu;
+use tdc_generator::plan::{NetworkPlan, plan_network, recipes};
+use tdc_generator::spec::{
+    BatchNorm, ConvOptions, LinearOptions, Network, NetworkBuilder, OpOptions, Pad, PoolOptions,
+    ScaleShiftOptions, TensorShape,
+};
+use tdc_runtime::{Padding, WeightFile};
+use tdc_weights::{Checkpoint, pack, resolve};
+
+/// Networks whose kernels are built together.
+const BUILT_TOGETHER: usize = 10;
+
+struct Writer {
+    random: Random,
+    builder: NetworkBuilder,
+    /// Names and shapes of all ops, the input first.
+    values: Vec<(String, TensorShape)>,
+    /// Which of them something reads.
+    read: Vec<bool>,
+}
+
+impl Writer {
+    fn pick(&mut self, choices: &[u32]) -> u32 {
+        choices[self.random.below(choices.len() as u64) as usize]
+    }
+
+    fn flag(&mut self) -> bool {
+        self.random.below(2) == 0
+    }
+
+    /// Mostly the last value, sometimes any.
+    fn any(&mut self) -> usize {
+        if self.random.below(3) > 0 {
+            self.values.len() - 1
+        } else {
+            self.random.below(self.values.len() as u64) as usize
+        }
+    }
+
+    fn push(&mut self, inputs: &[usize], options: OpOptions, y: TensorShape) {
+        let name = format!("op{}", self.values.len());
+        let names: Vec<_> = inputs.iter().map(|&i| self.values[i].0.clone()).collect();
+        self.builder.op(&name, Some(&names), options);
+        for &input in inputs {
+            self.read[input] = true;
+        }
+        self.values.push((name, y));
+        self.read.push(false);
+    }
+
+    fn bn(&mut self) -> Option<BatchNorm> {
+        self.flag().then(|| BatchNorm {
+            name: format!("bn{}", self.values.len()),
+            eps: 1e-5,
+        })
+    }
+
+    fn conv(&mut self, input: usize) {
+        let x = self.values[input].1;
+        let kernel = [self.pick(&[1, 1, 2, 3, 3, 5]), self.pick(&[1, 1, 2, 3, 3])];
+        let mut options = ConvOptions::new(self.pick(&[1, 2, 5, 8, 12, 19]));
+        options.kernel = kernel;
+        options.stride = [self.pick(&[1, 1, 1, 2]), self.pick(&[1, 1, 1, 2])];
+        options.bias = self.flag();
+        options.bn = self.bn();
+        options.relu = self.flag();
+        match self.random.below(4) {
+            0 if x.c > 1 => {
+                // Depthwise, with one or two outputs a channel.
+                options.groups = x.c;
+                options.n = x.c * self.pick(&[1, 2]);
+            }
+            1 => options.ranks = Some([1 + x.c / 2, options.n.div_ceil(2)]),
+            _ => {}
+        }
+        let pad = |size: u32| size / 2;
+        let padding = Padding {
+            top: pad(kernel[0]),
+            bottom: kernel[0] - 1 - pad(kernel[0]),
+            left: pad(kernel[1]),
+            right: kernel[1] - 1 - pad(kernel[1]),
+        };
+        options.pad = Pad::Pixels(padding);
+        let y = TensorShape::new(
+            x.batch,
+            options.n,
+            (x.h - 1) / options.stride[0] + 1,
+            (x.w - 1) / options.stride[1] + 1,
+        );
+        self.push(&[input], OpOptions::Conv(options), y);
+    }
+
+    fn step(&mut self) {
+        let input = self.any();
+        let x = self.values[input].1;
+        let same: Vec<usize> = (0..self.values.len())
+            .filter(|&i| self.values[i].1 == x)
+            .collect();
+        let same_image: Vec<usize> = (0..self.values.len())
+            .filter(|&i| (self.values[i].1.h, self.values[i].1.w) == (x.h, x.w))
+            .collect();
+        match self.random.below(10) {
+            0 | 1 => {
+                let other = same[self.random.below(same.len() as u64) as usize];
+                let relu = self.flag();
+                self.push(&[input, other], OpOptions::Add { relu }, x);
+            }
+            2 | 3 => {
+                let mut inputs = vec![input];
+                for _ in 0..1 + self.random.below(2) {
+                    inputs.push(same_image[self.random.below(same_image.len() as u64) as usize]);
+                }
+                let c = inputs.iter().map(|&i| self.values[i].1.c).sum();
+                if c <= 64 {
+                    self.push(&inputs, OpOptions::Concat, TensorShape { c, ..x });
+                }
+            }
+            4 => self.push(&[input], OpOptions::Relu, x),
+            5 => {
+                let options = ScaleShiftOptions {
+                    bn: self.bn(),
+                    relu: self.flag(),
+                };
+                self.push(&[input], OpOptions::ScaleShift(options), x);
+            }
+            6 if x.h > 2 && x.w > 2 => {
+                let options = PoolOptions {
+                    kernel: [3, 2],
+                    stride: [2, 1],
+                    pad: Padding {
+                        top: 1,
+                        bottom: 1,
+                        left: 0,
+                        right: 1,
+                    },
+                    dilation: [1, 1],
+                    ceil_mode: false,
+                    count_include_pad: self.flag(),
+                };
+                let y = TensorShape {
+                    h: (x.h - 1) / 2 + 1,
+                    ..x
+                };
+                let op = if self.flag() {
+                    OpOptions::MaxPool(options)
+                } else {
+                    OpOptions::AvgPool(options)
+                };
+                self.push(&[input], op, y);
+            }
+            _ => self.conv(input),
+        }
+    }
+
+    /// Joins what nothing reads and ends in one of several ways.
+    fn finish(mut self) -> Network {
+        let mut loose: Vec<usize> = (0..self.values.len()).filter(|&i| !self.read[i]).collect();
+        if loose.len() > 1 {
+            let pooled: Vec<usize> = loose
+                .drain(..)
+                .map(|i| {
+                    let x = self.values[i].1;
+                    let op = if self.flag() {
+                        OpOptions::GlobalAvgPool
+                    } else {
+                        OpOptions::GlobalMaxPool
+                    };
+                    self.push(&[i], op, TensorShape::new(x.batch, x.c, 1, 1));
+                    self.values.len() - 1
+                })
+                .collect();
+            let shape = self.values[pooled[0]].1;
+            let c = pooled.iter().map(|&i| self.values[i].1.c).sum();
+            self.push(&pooled, OpOptions::Concat, TensorShape { c, ..shape });
+        }
+        let last = self.values.len() - 1;
+        let x = self.values[last].1;
+        if self.flag() {
+            let c = x.image_len() as u32;
+            let flat = TensorShape::new(x.batch, c, 1, 1);
+            self.push(&[last], OpOptions::Flatten, flat);
+            if self.flag() {
+                let options = LinearOptions {
+                    n: 7,
+                    bias: self.flag(),
+                    relu: self.flag(),
+                };
+                let y = TensorShape::new(x.batch, 7, 1, 1);
+                self.push(&[last + 1], OpOptions::Linear(options), y);
+            }
+        }
+        self.builder
+            .finish()
+            .unwrap_or_else(|errors| panic!("{errors:?}"))
+    }
+}
+
+fn random_network(index: usize) -> Network {
+    let mut random = Random::new(1000 + index as u64);
+    let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+    let input = TensorShape::new(
+        pick(&[1, 1, 2, 3]),
+        pick(&[1, 3, 7]),
+        pick(&[5, 9, 14]),
+        pick(&[4, 7, 13]),
+    );
+    let steps = pick(&[1, 3, 6, 10, 14]);
+    let mut writer = Writer {
+        random,
+        builder: NetworkBuilder::new(&format!("net{index}"), input),
+        values: vec![("input".to_owned(), input)],
+        read: vec![false],
+    };
+    for _ in 0..steps {
+        writer.step();
+    }
+    if writer.values.len() == 1 {
+        writer.conv(0);
+    }
+    writer.finish()
+}
+
+fn check(device: &mut CpuDevice, network: &Network, plan: &NetworkPlan) -> Result<(), String> {
+    let recipes = recipes(network, plan);
+    let checkpoint = Checkpoint::random(&recipes, 5);
+    let resolved = resolve(&recipes, &checkpoint).map_err(|error| error.to_string())?;
+    let file = pack(&plan.weights, &resolved.values).map_err(|error| error.to_string())?;
+    let payload: Vec<f32> = file.bytes[WeightFile::HEADER_BYTES as usize..]
+        .chunks_exact(4)
+        .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
+        .collect();
+    let parameters = TrainedParameters::new(network, plan, &checkpoint, &resolved)
+        .map_err(|error| error.to_string())?;
+    let input = Random::new(9).values(plan.input.len() as usize);
+    let check = check_network(device, network, plan, &parameters, &payload, &input)
+        .map_err(|error| error.to_string())?;
+    match check.failure {
+        None => Ok(()),
+        Some((layer, failure)) => Err(format!("layer {layer}: {failure}")),
+    }
+}
+
+#[test]
+fn random_networks_compute_what_they_say() {
+    let count = std::env::var("TDC_NETWORKS")
+        .map_or(20, |count| count.parse().expect("TDC_NETWORKS is a number"));
+    let gpu = gpu("h200").unwrap();
+    let indices: Vec<usize> = (0..count).collect();
+    let mut failures = Vec::new();
+    for indices in indices.chunks(BUILT_TOGETHER) {
+        let networks: Vec<_> = indices
+            .iter()
+            .map(|&index| {
+                let network = random_network(index);
+                let plan = plan_network(&network, gpu)
+                    .unwrap_or_else(|errors| panic!("{network:#?}: {errors:?}"));
+                (network, plan)
+            })
+            .collect();
+        let units: Vec<_> = networks
+            .iter()
+            .flat_map(|(_, plan)| plan.units.iter().cloned())
+            .collect();
+        let mut device = CpuDevice::new(&units).unwrap();
+        for (network, plan) in &networks {
+            if let Err(failure) = check(&mut device, network, plan) {
+                failures.push(format!("{}: {failure}\n{network:#?}", network.name));
+            }
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "{} of {count} networks failed; the first:\n{}",
+        failures.len(),
+        failures[0]
+    );
+}

@@ -1,0 +1,95 @@
+//! Tier 2: every kernel of the committed configs, compiled by the vendor's compiler for every architecture.
+//!
+//! Installs the pinned NVRTC packages into the cache when they are not there. Compiles with the compiler's quick mode; the
+//! whole matrix at full effort is `tdc-gen compile configs/*.yaml --arch sm_75,sm_80,sm_86,sm_89,sm_90,sm_100,sm_120`.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use tdc_generator::compile::cache::cache_dir;
+use tdc_generator::compile::install::Installer;
+use tdc_generator::compile::nvrtc::{Effort, Options};
+use tdc_generator::compile::toolkit::Toolkit;
+use tdc_generator::compile::{Component, Job, compile_all};
+use tdc_generator::gpu::gpu;
+use tdc_generator::plan::{PlannedUnit, plan_layer_set, plan_network};
+use tdc_generator::render::unit_text;
+use tdc_generator::spec::{Config, Overrides, yaml};
+use tdc_runtime::Arch;
+
+const ARCHS: [u16; 8] = [70, 75, 80, 86, 89, 90, 100, 120];
+
+/// All distinct units of the committed configs, dense and with ranks.
+fn units() -> Vec<PlannedUnit> {
+    let mut units = BTreeMap::new();
+    let gpu = gpu("h200").unwrap();
+    for file in std::fs::read_dir("configs").unwrap() {
+        let path = file.unwrap().path();
+        for dense in [false, true] {
+            let overrides = Overrides {
+                dense,
+                ..Overrides::default()
+            };
+            let planned = match yaml::load(&path, &overrides).unwrap() {
+                Config::Network(network) => plan_network(&network, gpu).unwrap().units,
+                Config::LayerSet(set) => plan_layer_set(&set, gpu).unwrap().units,
+            };
+            for unit in planned {
+                units.insert(unit.unit.name.to_string(), unit);
+            }
+        }
+    }
+    units.into_values().collect()
+}
+
+#[test]
+fn every_kernel_compiles_for_every_architecture() {
+    assert!(
+        Path::new("configs").is_dir(),
+        "runs in the root of the tree"
+    );
+    let installer = Installer::new(&cache_dir().unwrap());
+    let found = Toolkit::find();
+    for (missing, component) in [
+        (found.nvrtc13.is_none(), Component::Nvrtc13),
+        (found.nvrtc12.is_none(), Component::Nvrtc12),
+    ] {
+        if missing {
+            installer
+                .install(component, |progress| eprintln!("{progress}"))
+                .unwrap();
+        }
+    }
+    let compiler = Toolkit::find()
+        .compiler(Options {
+            effort: Effort::Fast,
+            ..Options::default()
+        })
+        .unwrap();
+    let units = units();
+    assert!(units.len() > 40, "{} units", units.len());
+    let texts: Vec<_> = units.iter().map(|unit| unit_text(unit).unwrap()).collect();
+    let jobs: Vec<_> = units
+        .iter()
+        .zip(&texts)
+        .flat_map(|(unit, source)| {
+            ARCHS.map(|sm| Job {
+                source,
+                name: &unit.unit.name,
+                arch: Arch::new(sm),
+            })
+        })
+        .collect();
+    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let images = compile_all(&compiler, &jobs, threads, |_, _| ());
+    let mut failures = Vec::new();
+    for (job, image) in jobs.iter().zip(&images) {
+        match image {
+            // ELF: machine code, not text.
+            Ok(image) if image.cubin.starts_with(b"\x7fELF") => {}
+            Ok(_) => failures.push(format!("{} {}: not machine code", job.name, job.arch)),
+            Err(error) => failures.push(error.to_string()),
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
