@@ -2,16 +2,16 @@
 
 use tdc_generator::emit::{Files, layer_set_files, network_files};
 use tdc_generator::gpu::gpu;
-use tdc_generator::plan::{LayerSetPlan, NetworkPlan, Planner, plan_network, plan_problem};
+use tdc_generator::plan::{NetworkPlan, plan_layer_set, plan_network};
 use tdc_generator::spec::{
-    ConvOptions, ConvProblem, Epilogue, LinearOptions, NetworkBuilder, OpOptions, PoolOptions,
-    Problem, Prologue, ScaleShiftOptions, TensorShape,
+    ConvOptions, Layer, LayerSet, LinearOptions, Network, NetworkBuilder, OpOptions, Pad,
+    PoolOptions, Prologue, ScaleShiftOptions, TensorShape,
 };
-use tdc_runtime::{ConvShape, Padding};
+use tdc_runtime::Padding;
 
 /// Two images; every kind of op: stem, pooling, depthwise, residual, Tucker with channels split over blocks, prologue on a
 /// shared buffer, concatenation, a linear layer.
-pub fn mixed() -> NetworkPlan {
+pub fn mixed() -> Network {
     let mut net = NetworkBuilder::new("mixed", TensorShape::new(2, 3, 13, 11));
     let named = |names: &[&str]| {
         names
@@ -101,91 +101,73 @@ pub fn mixed() -> NetworkPlan {
             relu: false,
         }),
     );
-    plan(net)
+    net.finish().unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
 /// One image, one layer without parameters, names that C++ and JSON must escape.
-pub fn tiny() -> NetworkPlan {
+pub fn tiny() -> Network {
     let mut net = NetworkBuilder::new("tiny", TensorShape::new(1, 2, 4, 4));
     net.op("a\"quoted\\name\\", None, OpOptions::Relu);
-    plan(net)
+    net.finish().unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
-/// Convolutions of a set, one of them twice, one with all that can be fused, one with a batch.
-pub fn layers() -> LayerSetPlan {
-    let gpu = gpu("h200").unwrap();
-    let mut planner = Planner::new(gpu);
-    let name = "some-layers";
-    let plain = ConvProblem {
-        shape: ConvShape {
-            padding: Padding::all(1),
-            ..ConvShape::new(6, 5, 9, 8, 3, 3)
-        },
-        prologue: None,
-        epilogue: Epilogue::default(),
+/// Convolutions of a set, one of them twice, one with all that can be fused, one with its channels split.
+pub fn layers() -> LayerSet {
+    let layer = |name: &str, x, options, prologue, residual| {
+        Layer::new(name, x, options, prologue, residual)
+            .unwrap_or_else(|errors| panic!("{errors:?}"))
     };
-    let everything = ConvProblem {
-        shape: ConvShape {
-            batch: 2,
-            groups: 2,
-            stride: [2, 1],
-            dilation: [1, 2],
-            padding: Padding {
-                top: 1,
-                left: 2,
-                bottom: 0,
-                right: 3,
-            },
-            ..plain.shape
-        },
-        prologue: Some(Prologue { relu: true }),
-        epilogue: Epilogue {
-            bias: true,
-            residual: true,
-            relu: true,
-        },
+    let x = TensorShape::new(1, 6, 9, 8);
+    let plain = |name: &str| layer(name, x, ConvOptions::new(5), None, false);
+    let everything = ConvOptions {
+        stride: [2, 1],
+        pad: Pad::Pixels(Padding {
+            top: 1,
+            left: 2,
+            bottom: 0,
+            right: 3,
+        }),
+        dilation: [1, 2],
+        groups: 2,
+        bias: true,
+        relu: true,
+        ..ConvOptions::new(4)
     };
-    let everything = ConvProblem {
-        shape: ConvShape {
-            n: 4,
-            ..everything.shape
-        },
-        ..everything
+    let split = ConvOptions {
+        kernel: [1, 1],
+        scheme: Some("pointwise".to_owned()),
+        tile: Some(vec![16, 16, 8, 4, 1, 4]),
+        ..ConvOptions::new(20)
     };
-    let split = ConvProblem {
-        shape: ConvShape::new(64, 20, 5, 5, 1, 1),
-        ..plain
-    };
-    let layers = [
-        ("plain", plain, None),
-        ("everything", everything, None),
-        ("plain.again", plain, None),
-        ("split", split, Some(("pointwise", [16, 16, 8, 4, 1, 4]))),
-    ];
-    let planned = layers.map(|(layer, problem, wish)| {
-        let unit = plan_problem(
-            &mut planner,
-            &LayerSetPlan::symbol_prefix(name),
-            layer,
-            &Problem::Conv(problem),
-            wish.map(|(scheme, _)| scheme),
-            wish.as_ref().map(|(_, tile)| tile.as_slice()),
-        );
-        (layer.to_owned(), unit.unwrap())
-    });
-    LayerSetPlan::new(name, gpu, planned.into()).unwrap()
+    LayerSet {
+        name: "some-layers".to_owned(),
+        layers: vec![
+            plain("plain"),
+            layer(
+                "everything",
+                TensorShape { batch: 2, ..x },
+                everything,
+                Some(Prologue { relu: true }),
+                true,
+            ),
+            plain("plain.again"),
+            layer("split", TensorShape::new(1, 64, 5, 5), split, None, false),
+        ],
+    }
+}
+
+/// The plan of a network.
+pub fn plan(network: &Network) -> NetworkPlan {
+    plan_network(network, gpu("h200").unwrap()).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
 /// Every folder by name.
 pub fn folders() -> [(&'static str, Files); 3] {
+    let layers = plan_layer_set(&layers(), gpu("h200").unwrap());
+    let layers = layers.unwrap_or_else(|errors| panic!("{errors:?}"));
     [
-        ("mixed", network_files(&mixed()).unwrap()),
-        ("tiny", network_files(&tiny()).unwrap()),
-        ("some-layers", layer_set_files(&layers()).unwrap()),
+        ("mixed", network_files(&plan(&mixed())).unwrap()),
+        ("tiny", network_files(&plan(&tiny())).unwrap()),
+        ("some-layers", layer_set_files(&layers).unwrap()),
     ]
-}
-
-fn plan(net: NetworkBuilder) -> NetworkPlan {
-    let network = net.finish().unwrap_or_else(|errors| panic!("{errors:?}"));
-    plan_network(&network, gpu("h200").unwrap()).unwrap_or_else(|errors| panic!("{errors:?}"))
 }

@@ -1,6 +1,6 @@
 //! The text, byte for byte. `TDC_BLESS=1 cargo test -p tdc-generator --test golden` accepts what is generated now.
 
-use crate::networks::{folders, mixed, tiny};
+use crate::networks::{folders, mixed, plan, tiny};
 use std::path::{Path, PathBuf};
 use tdc_generator::emit::{MANIFEST, check, write};
 use tdc_generator::render::unit_text;
@@ -62,7 +62,7 @@ fn the_same_request_gives_the_same_bytes() {
 #[test]
 fn kernels_stand_unchanged_in_their_unit() {
     let [(_, files), _, _] = folders();
-    for unit in &mixed().units {
+    for unit in &plan(&mixed()).units {
         let source = &files[&format!("src/units/{}.cu", unit.unit.name)];
         let source = std::str::from_utf8(source).unwrap();
         assert!(source.contains(&unit_text(unit).unwrap()));
@@ -105,6 +105,6 @@ fn plans_are_json_and_name_each_layer() {
         assert_eq!(plan["name"], name);
         assert!(!plan["layers"].as_array().unwrap().is_empty());
     }
-    let tiny = tiny();
+    let tiny = plan(&tiny());
     assert_eq!(tiny.layers[0].name, "a\"quoted\\name\\");
 }
