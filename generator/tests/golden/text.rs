@@ -3,7 +3,8 @@
 use crate::networks::{folders, mixed, plan, tiny};
 use std::path::{Path, PathBuf};
 use tdc_generator::emit::{MANIFEST, check, write};
-use tdc_generator::render::unit_text;
+use tdc_generator::render::{unit_source, unit_text};
+use tdc_runtime::{Launch, Step};
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -66,6 +67,47 @@ fn kernels_stand_unchanged_in_their_unit() {
         let source = &files[&format!("src/units/{}.cu", unit.unit.name)];
         let source = std::str::from_utf8(source).unwrap();
         assert!(source.contains(&unit_text(unit).unwrap()));
+    }
+}
+
+#[test]
+fn memsets_and_large_shared_memory_are_asked_for() {
+    let mut unit = plan(&mixed()).units.swap_remove(0);
+    let mut variant = unit.variant().clone();
+    let [Step::Launch(launch)] = &variant.steps[..] else {
+        panic!("one launch");
+    };
+    let large = Launch {
+        shared_bytes: 100_000,
+        ..launch.clone()
+    };
+    let memset = |offset| Step::Memset { offset, bytes: 64 };
+    variant.steps = vec![
+        memset(0),
+        memset(256),
+        Step::Launch(large),
+        Step::Launch(launch.clone()),
+    ]
+    .into();
+    unit.unit.variants = vec![variant].into();
+    let source = unit_source(&unit, "unit.h").unwrap();
+    let launcher = &source[source.find("_launch(").unwrap()..];
+    let mut rest = launcher;
+    for part in [
+        "void* workspace",
+        "cudaError_t error = cudaMemsetAsync(workspace, 0, 64, stream);",
+        "error = cudaMemsetAsync(static_cast<char*>(workspace) + 256, 0, 64, stream);",
+        "error = cudaFuncSetAttribute(",
+        "cudaFuncAttributeMaxDynamicSharedMemorySize, 100000);",
+        "config.dynamicSmemBytes = 100000;",
+        "error = cudaLaunchKernelEx(",
+        "config.dynamicSmemBytes = 0;",
+        "return cudaLaunchKernelEx(",
+    ] {
+        let at = rest
+            .find(part)
+            .unwrap_or_else(|| panic!("{part} in\n{launcher}"));
+        rest = &rest[at + part.len()..];
     }
 }
 
