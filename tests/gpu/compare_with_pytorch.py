@@ -63,12 +63,9 @@ def compare(args):
     run = lambda *command: subprocess.run([str(part) for part in command], check=True)
     run("./tdc-gen", *config, "--out", folder / "code")
     run("./tdc-gen", "pack", *config, folder / "model.safetensors", "-o", folder / "weights.bin")
-    code = folder / "code"
-    sources = [code / "main.cu", *(code / "src").glob("*.cu"), *(code / "src/units").glob("*.cu")]
-    includes = [f"-I{code}/include", f"-I{code}/src"]
-    run("nvcc", "-std=c++17", "-O3", "-arch=native", *includes, *sources, "-o", folder / "app")
+    run("./build.sh", folder / "code")
     files = ["--weights", folder / "weights.bin", "--input", folder / "input.bin"]
-    run(folder / "app", *files, "--output", folder / "output.bin")
+    run(folder / "code/app", *files, "--output", folder / "output.bin")
 
     if not args.dense:
         for name, (d1, d2) in ranks_of("configs/resnet18.yaml").items():

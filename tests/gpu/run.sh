@@ -21,21 +21,16 @@ check() {  # check NAME COMMAND...: runs a command, counts and names a failure
     fi
 }
 
-build() {  # build FOLDER: compiles a generated folder with warnings as errors; the program is FOLDER/app
-    nvcc -std=c++17 -O3 -arch=native -Werror all-warnings -Xcompiler -Wall,-Wextra \
-        -I"$1/include" -I"$1/src" "$1/main.cu" "$1"/src/*.cu "$1"/src/units/*.cu -o "$1/app"
-}
-
 for step in $steps; do
     case $step in
     verify)
         # Every unit alone and the network whole, through NVRTC and the driver API.
         for dense in "" --dense; do
             for input in 1x3x224x224 3x3x224x224 1x3x160x200 3x3x160x200; do
-                check "verify $dense $input" ./tdc-gen verify configs/resnet18.yaml $dense --on-gpu --input $input
+                check "verify $dense $input" ./tdc-gen verify configs/resnet18.yaml $dense --gpu --input $input
             done
         done
-        check "verify core shapes" ./tdc-gen verify configs/core-shapes.yaml --on-gpu
+        check "verify core shapes" ./tdc-gen verify configs/core-shapes.yaml --gpu
         ;;
     drivers)
         # The emitted C++: builds without a warning, two runs give the same bits, with a graph and without.
@@ -43,13 +38,13 @@ for step in $steps; do
             dir=$work/resnet18${dense:+_dense}
             check "generate $dense" ./tdc-gen configs/resnet18.yaml $dense --out "$dir"
             check "pack $dense" ./tdc-gen pack configs/resnet18.yaml $dense --random 1 -o "$dir/weights.bin"
-            check "nvcc $dense" build "$dir"
+            check "nvcc $dense" ./build.sh "$dir"
             check "run $dense" "$dir/app" --weights "$dir/weights.bin" --output "$dir/first.bin"
             check "run again $dense" "$dir/app" --weights "$dir/weights.bin" --output "$dir/second.bin" --no-graph
             check "same bits $dense" cmp "$dir/first.bin" "$dir/second.bin"
         done
         check "generate core shapes" ./tdc-gen configs/core-shapes.yaml --out $work/core-shapes
-        check "nvcc core shapes" build $work/core-shapes
+        check "nvcc core shapes" ./build.sh $work/core-shapes
         check "core shapes right" $work/core-shapes/app
         cat $work/log
         ;;
@@ -67,7 +62,7 @@ for step in $steps; do
             check "generate $dense" ./tdc-gen configs/resnet18.yaml $dense --out "two_networks/resnet18${dense:+_dense}"
         done
         check "cmake" cmake -S two_networks -B $work/two -DCMAKE_CUDA_ARCHITECTURES=native -DCMAKE_BUILD_TYPE=Release
-        check "build" cmake --build $work/two -j 8
+        check "build" cmake --build $work/two -j
         check "two networks in one program" $work/two/two_networks
         ;;
     sanitizer)
@@ -75,7 +70,7 @@ for step in $steps; do
         for dense in "" --dense; do
             dir=$work/small${dense:+_dense}
             check "generate small $dense" ./tdc-gen configs/resnet18.yaml $dense --input 1x3x64x64 --out "$dir"
-            check "nvcc small $dense" build "$dir"
+            check "nvcc small $dense" ./build.sh "$dir"
             for tool in memcheck initcheck racecheck; do
                 check "$tool $dense" compute-sanitizer --tool $tool --error-exitcode 9 \
                     "$dir/app" --random 1 --runs 1 --no-graph

@@ -59,7 +59,7 @@ pub enum Command {
     },
 }
 
-/// How a config is read and planned; the same for every command.
+/// What to read instead of what the config says; the same for every command.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
     /// Another input shape, such as 1x3x480x640; every size is inferred from it
@@ -71,6 +71,11 @@ pub struct ConfigArgs {
     /// Ignore the Tucker ranks; the network's name gets `_dense` behind it
     #[arg(long)]
     pub dense: bool,
+}
+
+/// The GPU to plan for.
+#[derive(Debug, Args)]
+pub struct TargetArgs {
     /// The GPU to plan for
     #[arg(long, value_name = "NAME", default_value = DEFAULT_GPU)]
     pub gpu: String,
@@ -99,6 +104,8 @@ pub struct GenerateArgs {
     pub json: bool,
     #[command(flatten)]
     pub config: ConfigArgs,
+    #[command(flatten)]
+    pub target: TargetArgs,
 }
 
 /// Arguments of `pack`.
@@ -123,6 +130,8 @@ pub struct PackArgs {
     pub json: bool,
     #[command(flatten)]
     pub options: ConfigArgs,
+    #[command(flatten)]
+    pub target: TargetArgs,
 }
 
 /// Arguments of `verify`.
@@ -132,8 +141,11 @@ pub struct VerifyArgs {
     #[arg(required = true, value_name = "CONFIG")]
     pub configs: Vec<PathBuf>,
     /// Run on the GPU that is there instead of the CPU
-    #[arg(long = "on-gpu", alias = "gpu-device")]
-    pub on_gpu: bool,
+    #[arg(long)]
+    pub gpu: bool,
+    /// The GPU that the code is planned for
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_GPU)]
+    pub planned_for: String,
     /// Weights of a network, as safetensors; random ones without it
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
@@ -175,6 +187,8 @@ pub struct CompileArgs {
     pub json: bool,
     #[command(flatten)]
     pub options: ConfigArgs,
+    #[command(flatten)]
+    pub target: TargetArgs,
 }
 
 /// Arguments of `toolkit`.

@@ -17,7 +17,7 @@ use tdc_runtime::Arch;
 pub fn run(args: &CompileArgs) -> Result<(), Failure> {
     let mut units: Vec<PlannedUnit> = Vec::new();
     for path in &args.configs {
-        units.extend(match args.options.plan(path)? {
+        units.extend(match args.options.plan(path, &args.target.gpu)? {
             Planned::Network(_, plan) => plan.units,
             Planned::LayerSet(plan) => plan.units,
         });

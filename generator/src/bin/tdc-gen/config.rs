@@ -3,7 +3,7 @@
 use crate::args::ConfigArgs;
 use crate::failure::Failure;
 use std::path::Path;
-use tdc_generator::gpu::{Gpu, gpu};
+use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{LayerSetPlan, NetworkPlan, plan_layer_set, plan_network};
 use tdc_generator::spec::{Config, Network, Overrides, yaml};
 
@@ -16,11 +16,6 @@ pub enum Planned {
 }
 
 impl ConfigArgs {
-    /// The GPU named.
-    pub fn gpu(&self) -> Result<&'static Gpu, Failure> {
-        gpu(&self.gpu).map_err(Failure::input)
-    }
-
     fn overrides(&self) -> Overrides {
         Overrides {
             input: self.input,
@@ -29,9 +24,9 @@ impl ConfigArgs {
         }
     }
 
-    /// Reads and plans one config.
-    pub fn plan(&self, path: &Path) -> Result<Planned, Failure> {
-        let gpu = self.gpu()?;
+    /// Reads and plans one config for the GPU of a name.
+    pub fn plan(&self, path: &Path, gpu_name: &str) -> Result<Planned, Failure> {
+        let gpu = gpu(gpu_name).map_err(Failure::input)?;
         match yaml::load(path, &self.overrides()).map_err(Failure::input)? {
             Config::Network(network) => {
                 let plan = plan_network(&network, gpu).map_err(|errors| Failure::all(&errors))?;
@@ -45,8 +40,12 @@ impl ConfigArgs {
     }
 
     /// Reads and plans a config that must be a network.
-    pub fn plan_network(&self, path: &Path) -> Result<(Network, NetworkPlan), Failure> {
-        match self.plan(path)? {
+    pub fn plan_network(
+        &self,
+        path: &Path,
+        gpu_name: &str,
+    ) -> Result<(Network, NetworkPlan), Failure> {
+        match self.plan(path, gpu_name)? {
             Planned::Network(network, plan) => Ok((network, plan)),
             Planned::LayerSet(_) => Err(Failure::Input(format!(
                 "{}: a layer set has no weights to pack; name a network",

@@ -16,7 +16,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     }
     let mut folders: Vec<(PathBuf, Files, Planned)> = Vec::new();
     for path in &args.configs {
-        let planned = args.config.plan(path)?;
+        let planned = args.config.plan(path, &args.target.gpu)?;
         let (name, files) = match &planned {
             Planned::Network(_, plan) => (&plan.name, emit::network_files(plan)),
             Planned::LayerSet(plan) => (&plan.name, emit::layer_set_files(plan)),

@@ -10,7 +10,7 @@ use tdc_weights::{Checkpoint, Resolved, pack, resolve};
 
 /// Reads or makes weights, packs them and says what was factorised.
 pub fn run(args: &PackArgs) -> Result<(), Failure> {
-    let (network, plan) = args.options.plan_network(&args.config)?;
+    let (network, plan) = args.options.plan_network(&args.config, &args.target.gpu)?;
     let recipes = recipes(&network, &plan);
     let checkpoint = match (&args.weights, args.random) {
         (Some(path), _) => Checkpoint::open(path).map_err(Failure::input)?,

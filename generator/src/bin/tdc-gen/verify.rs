@@ -19,13 +19,13 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let mut failures = Vec::new();
     let mut reports = Vec::new();
     for path in &args.configs {
-        let planned = args.options.plan(path)?;
+        let planned = args.options.plan(path, &args.planned_for)?;
         let units = match &planned {
             Planned::Network(_, plan) => &plan.units,
             Planned::LayerSet(plan) => &plan.units,
         };
         eprintln!("{}: building {} units", path.display(), units.len());
-        let mut device = open(args.on_gpu, units)?;
+        let mut device = open(args.gpu, units)?;
         let device = device.as_mut();
         let mut report = json!({ "config": path, "device": device.name(), "units": [] });
         check_units(args, units, device, &mut report, &mut failures);
