@@ -17,8 +17,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 
 /// The headers by their path below the include folder.
-const HEADERS: [(&str, &str); 8] = [
+const HEADERS: [(&str, &str); 9] = [
     ("cuda_runtime.h", include_str!("cpu/cuda_runtime.h")),
+    ("cuda_runtime_api.h", include_str!("cpu/cuda_runtime_api.h")),
     ("tdc_cpu/language.h", include_str!("cpu/tdc_cpu/language.h")),
     (
         "tdc_cpu/execution.h",

@@ -3,7 +3,7 @@
 use super::banner::{Comment, banner, unit_title};
 use super::engine::{RenderError, render};
 use super::kernel::unit_text;
-use super::wrap::call;
+use super::wrap::{MARGIN, call};
 use crate::gpu::{Gpu, gpu};
 use crate::plan::PlannedUnit;
 use crate::spec::{Problem, TensorShape};
@@ -17,9 +17,8 @@ const SHARED_FOR_ALL: u32 = 48 * 1024;
 struct HeaderContext {
     banner: String,
     namespace: String,
-    name: String,
-    packed_floats: usize,
-    workspace_bytes: u64,
+    packed_floats: String,
+    workspace_bytes: String,
     pack: String,
     pack_parameters: Vec<Parameter>,
     launch: String,
@@ -50,7 +49,7 @@ struct SourceContext {
     launch: String,
     /// Whether any step is a launch.
     launches: bool,
-    steps: Vec<StepContext>,
+    statements: Vec<Statement>,
 }
 
 /// One loop of the packer.
@@ -63,30 +62,14 @@ struct Loop {
     step: String,
 }
 
-#[derive(Serialize, Default)]
-struct StepContext {
-    memset: Option<MemsetContext>,
-    launch: Option<LaunchContext>,
-    last: bool,
-}
-
+/// A call of the launcher that can fail, and what is set before it.
 #[derive(Serialize)]
-struct MemsetContext {
-    memory: String,
-    bytes: u64,
-}
-
-#[derive(Serialize)]
-struct LaunchContext {
-    grid: String,
-    block: String,
-    shared_bytes: u32,
-    /// Whether the launch before it had another size of shared memory, and this one none.
-    resets_shared: bool,
-    large_shared: bool,
-    /// The call that allows much shared memory.
-    allow: String,
+struct Statement {
+    setup: Vec<String>,
+    /// What becomes of the result: `return`, or an assignment that is checked.
+    lead: &'static str,
     call: String,
+    last: bool,
 }
 
 /// The header of a unit: sizes, packer and launcher, documented.
@@ -101,9 +84,8 @@ pub fn unit_header(unit: &PlannedUnit) -> Result<String, RenderError> {
         &HeaderContext {
             banner: unit_banner(unit)?,
             namespace: unit.prefix.clone(),
-            name: name.to_string(),
-            packed_floats: variant.weights.len(),
-            workspace_bytes: variant.workspace_bytes,
+            packed_floats: constant(name, "packed_floats", variant.weights.len() as u64),
+            workspace_bytes: constant(name, "workspace_bytes", variant.workspace_bytes),
             pack: pack_signature(unit, true),
             pack_parameters: pack_parameters(&unit.problem, variant.weights.len()),
             launch: launch_signature(unit, true),
@@ -141,7 +123,7 @@ pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderErr
                 .steps
                 .iter()
                 .any(|step| matches!(step, Step::Launch(_))),
-            steps: steps(&variant.steps),
+            statements: statements(&variant.steps),
         },
     )
 }
@@ -152,6 +134,17 @@ fn unit_banner(unit: &PlannedUnit) -> Result<String, RenderError> {
 
 fn planned_for(unit: &PlannedUnit) -> Result<&'static Gpu, RenderError> {
     gpu(&unit.variant().gpu).map_err(|error| RenderError::new("unit/unit.h", error))
+}
+
+/// A function that returns a number.
+fn constant(unit: &str, what: &str, value: u64) -> String {
+    let function = format!("{unit}_{what}() {{ return {value}; }}");
+    let kind = "constexpr std::size_t";
+    if kind.len() + 1 + function.len() <= MARGIN {
+        format!("{kind} {function}")
+    } else {
+        format!("{kind}\n{function}")
+    }
 }
 
 /// Whether a unit's launcher takes batch strides.
@@ -262,7 +255,7 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<Parameter> {
     let variant = unit.variant();
     let tensor = |shape: TensorShape| format!("{shape}, NCHW");
     let unless_zero = |count: u64, text: String| match count {
-        0 => "not read".to_owned(),
+        0 => "not used".to_owned(),
         _ => text,
     };
     let packed = variant.weights.len() as u64;
@@ -404,52 +397,65 @@ fn source_index(indices: &[Option<String>; 4], source: [u32; 4]) -> String {
     text
 }
 
-fn steps(steps: &[Step]) -> Vec<StepContext> {
-    let mut contexts = Vec::new();
-    let mut shared_before = 0;
-    for (index, step) in steps.iter().enumerate() {
-        let last = index + 1 == steps.len();
-        contexts.push(match step {
-            Step::Memset { offset, bytes } => StepContext {
-                memset: Some(MemsetContext {
-                    memory: workspace("void", *offset),
-                    bytes: *bytes,
-                }),
-                last,
-                ..StepContext::default()
-            },
-            Step::Launch(launch) => {
-                let context = launch_context(launch, shared_before);
-                shared_before = launch.shared_bytes;
-                StepContext {
-                    launch: Some(context),
-                    last,
-                    ..StepContext::default()
-                }
+fn statements(steps: &[Step]) -> Vec<Statement> {
+    let mut calls: Vec<(Vec<String>, &str, Vec<String>)> = Vec::new();
+    let mut shared = 0;
+    for step in steps {
+        match step {
+            Step::Memset { offset, bytes } => {
+                let memory = workspace("void", *offset);
+                let arguments = vec![
+                    memory,
+                    "0".to_owned(),
+                    bytes.to_string(),
+                    "stream".to_owned(),
+                ];
+                calls.push((Vec::new(), "cudaMemsetAsync", arguments));
             }
-        });
+            Step::Launch(launch) => {
+                if launch.shared_bytes > SHARED_FOR_ALL {
+                    calls.push((Vec::new(), "cudaFuncSetAttribute", allow_shared(launch)));
+                }
+                let mut setup = vec![
+                    format!("config.gridDim = {};", dim3(launch.grid)),
+                    format!("config.blockDim = {};", dim3(launch.block)),
+                ];
+                if launch.shared_bytes != shared {
+                    shared = launch.shared_bytes;
+                    setup.push(format!("config.dynamicSmemBytes = {shared};"));
+                }
+                let mut arguments = vec!["&config".to_owned(), launch.kernel.to_string()];
+                arguments.extend(launch.args.iter().map(|&arg| argument(arg)));
+                calls.push((setup, "cudaLaunchKernelEx", arguments));
+            }
+        }
     }
-    contexts
+    let count = calls.len();
+    let statement =
+        |(index, (setup, function, arguments)): (usize, (Vec<String>, &str, Vec<String>))| {
+            let last = index + 1 == count;
+            let lead = match (last, index) {
+                (true, _) => "return ",
+                (false, 0) => "cudaError_t error = ",
+                _ => "error = ",
+            };
+            Statement {
+                setup,
+                lead,
+                call: call(function, &arguments, 4 + lead.len(), 8),
+                last,
+            }
+        };
+    calls.into_iter().enumerate().map(statement).collect()
 }
 
-fn launch_context(launch: &Launch, shared_before: u32) -> LaunchContext {
-    let mut arguments = vec!["&config".to_owned(), launch.kernel.to_string()];
-    arguments.extend(launch.args.iter().map(|&arg| argument(arg)));
-    let allow = [
+/// Arguments of the call that lets a kernel have more shared memory than all may.
+fn allow_shared(launch: &Launch) -> Vec<String> {
+    vec![
         launch.kernel.to_string(),
         "cudaFuncAttributeMaxDynamicSharedMemorySize".to_owned(),
         launch.shared_bytes.to_string(),
-    ];
-    let column = "    error = ".len();
-    LaunchContext {
-        grid: dim3(launch.grid),
-        block: dim3(launch.block),
-        shared_bytes: launch.shared_bytes,
-        resets_shared: shared_before > 0 && launch.shared_bytes == 0,
-        large_shared: launch.shared_bytes > SHARED_FOR_ALL,
-        allow: call("cudaFuncSetAttribute", &allow, column, 8),
-        call: call("cudaLaunchKernelEx", &arguments, column, 8),
-    }
+    ]
 }
 
 fn dim3([x, y, z]: [u32; 3]) -> String {

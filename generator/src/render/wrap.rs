@@ -25,10 +25,36 @@ pub fn wrapped<T: AsRef<str>>(items: &[T], mut column: usize, indent: usize) -> 
     text
 }
 
-/// `head(items)` with further lines indented by `indent`; `head` starts at `column`.
+/// `head(items)` at `column`; when it does not fit, the items go to lines of their own, indented by `indent`.
 pub fn call<T: AsRef<str>>(head: &str, items: &[T], column: usize, indent: usize) -> String {
-    let arguments = wrapped(items, column + head.len() + 1, indent);
-    format!("{head}({arguments})")
+    let line = items
+        .iter()
+        .map(AsRef::as_ref)
+        .collect::<Vec<_>>()
+        .join(", ");
+    // Behind it come a bracket and a semicolon or a brace.
+    if column + head.len() + line.len() + 4 <= MARGIN {
+        return format!("{head}({line})");
+    }
+    let space = " ".repeat(indent);
+    format!("{head}(\n{space}{})", wrapped(items, indent, indent))
+}
+
+/// A sentence in lines of at most `width`, broken at spaces.
+pub fn paragraph(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is always a line");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.len() + 1 + word.len() <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -40,8 +66,14 @@ mod tests {
         assert_eq!(call("f", &["a", "b"], 0, 4), "f(a, b)");
         let long = "x".repeat(60);
         assert_eq!(
-            call("f", &[&long, &long, &long], 4, 8),
-            format!("f({long},\n        {long},\n        {long})")
+            call("f", &[&long, &long], 4, 8),
+            format!("f(\n        {long},\n        {long})")
         );
+    }
+
+    #[test]
+    fn paragraphs_break_at_spaces() {
+        assert_eq!(paragraph("one two three", 7), ["one two", "three"]);
+        assert_eq!(paragraph("unbreakable", 3), ["unbreakable"]);
     }
 }

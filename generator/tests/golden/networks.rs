@@ -1,0 +1,173 @@
+//! Small requests that together use every kind of op and every shape of generated text.
+
+use tdc_generator::emit::{Files, layer_set_files, network_files};
+use tdc_generator::gpu::gpu;
+use tdc_generator::plan::{NetworkPlan, plan_layer_set, plan_network};
+use tdc_generator::spec::{
+    ConvOptions, Layer, LayerSet, LinearOptions, Network, NetworkBuilder, OpOptions, Pad,
+    PoolOptions, Prologue, ScaleShiftOptions, TensorShape,
+};
+use tdc_runtime::Padding;
+
+/// Two images; every kind of op: stem, pooling, depthwise, residual, Tucker with channels split over blocks, prologue on a
+/// shared buffer, concatenation, a linear layer.
+pub fn mixed() -> Network {
+    let mut net = NetworkBuilder::new("mixed", TensorShape::new(2, 3, 13, 11));
+    let named = |names: &[&str]| {
+        names
+            .iter()
+            .map(|&name| name.to_owned())
+            .collect::<Vec<_>>()
+    };
+    net.op(
+        "stem",
+        None,
+        OpOptions::Conv(ConvOptions {
+            stride: [2, 2],
+            bias: true,
+            relu: true,
+            ..ConvOptions::new(8)
+        }),
+    );
+    net.op(
+        "pool",
+        None,
+        OpOptions::MaxPool(PoolOptions {
+            kernel: [3, 3],
+            stride: [1, 1],
+            pad: Padding::all(1),
+            dilation: [1, 1],
+            ceil_mode: false,
+            count_include_pad: true,
+        }),
+    );
+    net.op(
+        "depthwise",
+        None,
+        OpOptions::Conv(ConvOptions {
+            groups: 8,
+            bias: true,
+            ..ConvOptions::new(8)
+        }),
+    );
+    net.op(
+        "join",
+        Some(&named(&["depthwise", "pool"])),
+        OpOptions::Add { relu: true },
+    );
+    net.op(
+        "norm",
+        None,
+        OpOptions::ScaleShift(ScaleShiftOptions {
+            bn: None,
+            relu: true,
+        }),
+    );
+    net.op("grow", None, OpOptions::Conv(ConvOptions::new(5)));
+    net.op("dense", Some(&named(&["join", "grow"])), OpOptions::Concat);
+    net.op(
+        "tucker",
+        None,
+        OpOptions::Conv(ConvOptions {
+            ranks: Some([6, 4]),
+            bias: true,
+            relu: true,
+            scheme: Some("direct".to_owned()),
+            tile: Some(vec![32, 4, 1, 2]),
+            ..ConvOptions::new(9)
+        }),
+    );
+    net.op(
+        "squeeze",
+        None,
+        OpOptions::Conv(ConvOptions {
+            kernel: [1, 1],
+            ..ConvOptions::new(9)
+        }),
+    );
+    net.op(
+        "sum",
+        Some(&named(&["squeeze", "tucker"])),
+        OpOptions::Add { relu: false },
+    );
+    net.op("average", None, OpOptions::GlobalAvgPool);
+    net.op("flat", None, OpOptions::Flatten);
+    net.op(
+        "head",
+        None,
+        OpOptions::Linear(LinearOptions {
+            n: 7,
+            bias: true,
+            relu: false,
+        }),
+    );
+    net.finish().unwrap_or_else(|errors| panic!("{errors:?}"))
+}
+
+/// One image, one layer without parameters, names that C++ and JSON must escape.
+pub fn tiny() -> Network {
+    let mut net = NetworkBuilder::new("tiny", TensorShape::new(1, 2, 4, 4));
+    net.op("a\"quoted\\name\\", None, OpOptions::Relu);
+    net.finish().unwrap_or_else(|errors| panic!("{errors:?}"))
+}
+
+/// Convolutions of a set, one of them twice, one with all that can be fused, one with its channels split.
+pub fn layers() -> LayerSet {
+    let layer = |name: &str, x, options, prologue, residual| {
+        Layer::new(name, x, options, prologue, residual)
+            .unwrap_or_else(|errors| panic!("{errors:?}"))
+    };
+    let x = TensorShape::new(1, 6, 9, 8);
+    let plain = |name: &str| layer(name, x, ConvOptions::new(5), None, false);
+    let everything = ConvOptions {
+        stride: [2, 1],
+        pad: Pad::Pixels(Padding {
+            top: 1,
+            left: 2,
+            bottom: 0,
+            right: 3,
+        }),
+        dilation: [1, 2],
+        groups: 2,
+        bias: true,
+        relu: true,
+        ..ConvOptions::new(4)
+    };
+    let split = ConvOptions {
+        kernel: [1, 1],
+        scheme: Some("pointwise".to_owned()),
+        tile: Some(vec![16, 16, 8, 4, 1, 4]),
+        ..ConvOptions::new(20)
+    };
+    LayerSet {
+        name: "some-layers".to_owned(),
+        layers: vec![
+            plain("plain"),
+            layer(
+                "everything",
+                TensorShape { batch: 2, ..x },
+                everything,
+                Some(Prologue { relu: true }),
+                true,
+            ),
+            plain("plain.again"),
+            layer("split", TensorShape::new(1, 64, 5, 5), split, None, false),
+        ],
+    }
+}
+
+/// The plan of a network.
+pub fn plan(network: &Network) -> NetworkPlan {
+    plan_network(network, gpu("h200").unwrap()).unwrap_or_else(|errors| panic!("{errors:?}"))
+}
+
+/// Every folder by name.
+pub fn folders() -> [(&'static str, Files); 3] {
+    let layers = plan_layer_set(&layers(), gpu("h200").unwrap());
+    let layers = layers.unwrap_or_else(|errors| panic!("{errors:?}"));
+    [
+        ("mixed", network_files(&plan(&mixed())).unwrap()),
+        ("tiny", network_files(&plan(&tiny())).unwrap()),
+        ("some-layers", layer_set_files(&layers).unwrap()),
+    ]
+}

@@ -1,0 +1,296 @@
+//! What the generated folders do: built with the host's compiler against the CPU emulation, without a warning.
+
+use crate::networks::{folders, mixed, plan};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Mutex;
+use tdc_generator::check::reference::evaluate;
+use tdc_generator::check::{Deviation, Random, TrainedParameters};
+use tdc_generator::compile::cpu::write_headers;
+use tdc_generator::emit::write;
+use tdc_generator::plan::recipes;
+use tdc_weights::{Checkpoint, pack, resolve};
+
+const FLAGS: &[&str] = &[
+    "-std=c++17",
+    "-O1",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    // Of the host's compiler only: CUDA knows `#pragma unroll`.
+    "-Wno-unknown-pragmas",
+    "-pthread",
+];
+
+/// Programs that were built, by name, and the folder that holds everything.
+struct Built {
+    folder: tempfile::TempDir,
+}
+
+impl Built {
+    /// Writes and compiles all folders; two compilers at a time.
+    fn new() -> Self {
+        let built = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        write_headers(&built.path("cuda")).unwrap();
+        let mut objects: Vec<(PathBuf, PathBuf, Option<PathBuf>)> = Vec::new();
+        let mut links: HashMap<&str, Vec<PathBuf>> = HashMap::new();
+        for (name, files) in folders() {
+            let folder = built.path(name);
+            write(&files, &folder, false).unwrap();
+            for path in files.keys().filter(|path| path.ends_with(".cu")) {
+                let object = built.path(&format!("{name}-{}.o", path.replace('/', "-")));
+                objects.push((
+                    folder.join(path),
+                    object.clone(),
+                    Some(folder.join("include")),
+                ));
+                links.entry(name).or_default().push(object.clone());
+                if path != "main.cu" && name != "some-layers" {
+                    links.entry("two_networks").or_default().push(object);
+                }
+            }
+        }
+        let host = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/two_networks.cpp");
+        let object = built.path("two_networks.o");
+        links
+            .entry("two_networks")
+            .or_default()
+            .push(object.clone());
+        objects.push((host, object, None));
+
+        let pending = Mutex::new(objects);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    loop {
+                        let next = pending.lock().unwrap().pop();
+                        let Some((source, object, include)) = next else {
+                            break;
+                        };
+                        built.compile(&source, &object, include);
+                    }
+                });
+            }
+        });
+        for (name, objects) in links {
+            let mut command = compiler();
+            command.arg("-pthread").args(objects).arg("-o");
+            succeed(command.arg(built.path(&format!("run-{name}"))));
+        }
+        built
+    }
+
+    fn compile(&self, source: &Path, object: &Path, include: Option<PathBuf>) {
+        let mut command = compiler();
+        command.args(FLAGS).arg("-I").arg(self.path("cuda"));
+        let includes = match include {
+            Some(folder) => vec![folder],
+            None => vec![self.path("mixed/include"), self.path("tiny/include")],
+        };
+        for folder in includes {
+            command.arg("-I").arg(folder);
+        }
+        // The emulator's engine is needed once in a program: in the file with its `main`.
+        let has_main = source.ends_with("main.cu") || source.ends_with("two_networks.cpp");
+        if !has_main {
+            command.arg("-DTDC_CPU_ENGINE_ELSEWHERE");
+        }
+        command
+            .args(["-x", "c++", "-c"])
+            .arg(source)
+            .arg("-o")
+            .arg(object);
+        succeed(&mut command);
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn program(&self, name: &str) -> Command {
+        Command::new(self.path(&format!("run-{name}")))
+    }
+}
+
+fn compiler() -> Command {
+    Command::new(std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned()))
+}
+
+/// The output of a command that must succeed.
+fn succeed(command: &mut Command) -> String {
+    let (code, text) = outcome(command);
+    assert_eq!(code, Some(0), "{command:?}\n{text}");
+    text
+}
+
+fn outcome(command: &mut Command) -> (Option<i32>, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = [stdout, stderr].concat();
+    (status.code(), String::from_utf8(text).unwrap())
+}
+
+fn floats(path: &Path) -> Vec<f32> {
+    let bytes = std::fs::read(path).unwrap();
+    let values = bytes.chunks_exact(4);
+    values
+        .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
+        .collect()
+}
+
+#[test]
+fn folders_compile_run_and_compute_what_they_say() {
+    let built = Built::new();
+    random_weights_give_the_same_bits_twice(&built);
+    bad_command_lines_are_told(&built);
+    layer_sets_check_themselves(&built);
+    let (weights, input) = numbers_are_right(&built);
+    two_networks_live_in_one_program(&built, &weights, &input);
+}
+
+fn random_weights_give_the_same_bits_twice(built: &Built) {
+    let outputs = ["a", "b"].map(|name| {
+        let output = built.path(name);
+        let text = succeed(
+            built
+                .program("mixed")
+                .args(["--random", "1", "--runs", "2", "--profile", "--output"])
+                .arg(&output),
+        );
+        assert!(text.contains("us a run (CUDA graph, median)"), "{text}");
+        assert!(text.contains("tucker.core"), "{text}");
+        std::fs::read(output).unwrap()
+    });
+    assert_eq!(outputs[0].len(), 4 * 2 * 7);
+    assert_eq!(outputs[0], outputs[1]);
+    let finite = |bytes: &[u8]| f32::from_le_bytes(bytes.try_into().unwrap()).is_finite();
+    assert!(outputs[0].chunks_exact(4).all(finite));
+    succeed(
+        built
+            .program("tiny")
+            .args(["--runs", "1", "--no-graph", "--top", "99"]),
+    );
+}
+
+fn bad_command_lines_are_told(built: &Built) {
+    for (args, code, part) in [
+        (&["--runs"][..], 2, "needs a value"),
+        (&["--runs", "x"], 2, "whole number"),
+        (&["--random", "18446744073709551616"], 2, "whole number"),
+        (&["--bogus"], 2, "unknown argument `--bogus`"),
+        (
+            &["--dump", "nothing"],
+            2,
+            "no layer and no output `nothing`",
+        ),
+        (&["--dump-file", "x"], 2, "--dump LAYER"),
+        (&["--random", "1", "--weights", "x"], 2, "exclude"),
+        (
+            &["--weights", "no/such"],
+            1,
+            "load_file: cannot read no/such",
+        ),
+        (&["--weights", "/"], 1, "load_file: cannot read /"),
+        (&["--input", "no/such"], 1, "cannot read no/such"),
+        (&["--input", "/dev/null"], 1, "must have exactly 3432 bytes"),
+        (&["--output", "/no/such"], 1, "cannot write /no/such"),
+        (&["--help"], 0, "exit codes"),
+    ] {
+        let (found, text) = outcome(built.program("mixed").args(args));
+        assert_eq!(found, Some(code), "{args:?}: {text}");
+        assert!(text.contains(part), "{args:?}: {text}");
+    }
+}
+
+fn layer_sets_check_themselves(built: &Built) {
+    let text = succeed(built.program("some-layers").args(["--runs", "1"]));
+    assert_eq!(text.matches("ok  ").count(), 4, "{text}");
+    let (code, _) = outcome(built.program("some-layers").arg("--bogus"));
+    assert_eq!(code, Some(2));
+}
+
+/// Every layer's output, through views and reused memory, against float64. Gives the files of weights and input.
+fn numbers_are_right(built: &Built) -> (PathBuf, PathBuf) {
+    let network = mixed();
+    let plan = plan(&network);
+    let recipes = recipes(&network, &plan);
+    let checkpoint = Checkpoint::random(&recipes, 5);
+    let resolved = resolve(&recipes, &checkpoint).unwrap();
+    let file = pack(&plan.weights, &resolved.values).unwrap();
+    let parameters = TrainedParameters::new(&network, &plan, &checkpoint, &resolved).unwrap();
+    let x = Random::new(9).values(plan.input.len() as usize);
+    let x64: Vec<_> = x.iter().map(|&value| f64::from(value)).collect();
+    let expected = evaluate(&network, &parameters, &x64);
+
+    let (weights, input) = (built.path("weights.bin"), built.path("input.bin"));
+    std::fs::write(&weights, file.bytes).unwrap();
+    let bytes: Vec<u8> = x.iter().flat_map(|value| value.to_le_bytes()).collect();
+    std::fs::write(&input, bytes).unwrap();
+    let (output, dumped) = (built.path("output.bin"), built.path("dump.bin"));
+    let mut compared = 0;
+    for (op, expected) in network.ops.iter().zip(&expected) {
+        if !plan.layers.iter().any(|layer| layer.produces == op.name) {
+            continue;
+        }
+        let mut command = built.program("mixed");
+        command
+            .arg("--weights")
+            .arg(&weights)
+            .arg("--input")
+            .arg(&input);
+        command
+            .arg("--output")
+            .arg(&output)
+            .args(["--runs", "0", "--dump", &op.name]);
+        succeed(command.arg("--dump-file").arg(&dumped));
+        let deviation = Deviation::of(op.y, &floats(&dumped), expected);
+        assert!(deviation.relative < 1e-6, "{}: {deviation}", op.name);
+        compared += 1;
+    }
+    assert!(compared >= 8, "{compared}");
+    let deviation = Deviation::of(plan.output, &floats(&output), expected.last().unwrap());
+    assert!(deviation.relative < 1e-6, "{deviation}");
+    (weights, input)
+}
+
+fn two_networks_live_in_one_program(built: &Built, weights: &Path, input: &Path) {
+    let output = built.path("two.bin");
+    let mut program = built.program("two_networks");
+    let text = succeed(program.arg(weights).arg(input).arg(&output));
+    assert_eq!(floats(&output), floats(&built.path("output.bin")));
+    let lines: Vec<_> = text.lines().collect();
+    let expected = [
+        "mixed: run: the network has no weights yet",
+        "mixed: replay: no graph was captured",
+        "mixed: load_file: cannot read no/such/file",
+        "mixed: load_memory: the block is not a file of weights: it has 100 bytes",
+        "mixed: load_memory: the block is not a file of packed weights",
+        "mixed: load_memory: the block has version 0 of the format, this driver reads 1",
+        "mixed: load_memory: the block was packed for another network or other kernels",
+        "mixed: load_memory: the block is cut off or too long",
+        "mixed: load_memory: the block is damaged",
+        "mixed: load_memory: the block is damaged",
+        "mixed: load_memory: the block is cut off or too long",
+        "mixed: run_layer: there is no layer 10, there are 10",
+        "mixed: copy_layer_output: layer `stem` writes 672 elements, 1 were asked for",
+        "mixed: use: there are no weights",
+        "tiny: run: the network has no weights yet",
+        "tiny: the network is a null pointer",
+        "a\"quoted\\name\\",
+    ];
+    assert_eq!(lines.len(), expected.len(), "{text}");
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(
+            line.starts_with(expected),
+            "{line}\nshould begin with\n{expected}"
+        );
+    }
+}

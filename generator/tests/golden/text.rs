@@ -1,0 +1,152 @@
+//! The text, byte for byte. `TDC_BLESS=1 cargo test -p tdc-generator --test golden` accepts what is generated now.
+
+use crate::networks::{folders, mixed, plan, tiny};
+use std::path::{Path, PathBuf};
+use tdc_generator::emit::{MANIFEST, check, write};
+use tdc_generator::render::{unit_source, unit_text};
+use tdc_runtime::{Launch, Step};
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../tests/golden")
+        .join(name)
+}
+
+/// Paths of all files below a folder.
+fn paths(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut pending = vec![folder.to_owned()];
+    while let Some(current) = pending.pop() {
+        for entry in std::fs::read_dir(&current).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => pending.push(path),
+                false => found.push(
+                    path.strip_prefix(folder)
+                        .unwrap()
+                        .to_str()
+                        .unwrap()
+                        .replace('\\', "/"),
+                ),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn generated_folders_are_the_committed_ones() {
+    let bless = std::env::var_os("TDC_BLESS").is_some();
+    for (name, files) in folders() {
+        let folder = golden(name);
+        if bless {
+            write(&files, &folder, true).unwrap();
+        }
+        let differences = check(&files, &folder).unwrap();
+        let shown: String = differences.iter().map(|d| format!("{d}\n")).collect();
+        assert!(
+            shown.is_empty(),
+            "{name} (TDC_BLESS=1 accepts this):\n{shown}"
+        );
+        let mut expected: Vec<_> = files.keys().cloned().chain([MANIFEST.to_owned()]).collect();
+        expected.sort();
+        assert_eq!(paths(&folder), expected, "{name}");
+    }
+}
+
+#[test]
+fn the_same_request_gives_the_same_bytes() {
+    assert!(folders() == folders());
+}
+
+#[test]
+fn kernels_stand_unchanged_in_their_unit() {
+    let [(_, files), _, _] = folders();
+    for unit in &plan(&mixed()).units {
+        let source = &files[&format!("src/units/{}.cu", unit.unit.name)];
+        let source = std::str::from_utf8(source).unwrap();
+        assert!(source.contains(&unit_text(unit).unwrap()));
+    }
+}
+
+#[test]
+fn memsets_and_large_shared_memory_are_asked_for() {
+    let mut unit = plan(&mixed()).units.swap_remove(0);
+    let mut variant = unit.variant().clone();
+    let [Step::Launch(launch)] = &variant.steps[..] else {
+        panic!("one launch");
+    };
+    let large = Launch {
+        shared_bytes: 100_000,
+        ..launch.clone()
+    };
+    let memset = |offset| Step::Memset { offset, bytes: 64 };
+    variant.steps = vec![
+        memset(0),
+        memset(256),
+        Step::Launch(large),
+        Step::Launch(launch.clone()),
+    ]
+    .into();
+    unit.unit.variants = vec![variant].into();
+    let source = unit_source(&unit, "unit.h").unwrap();
+    let launcher = &source[source.find("_launch(").unwrap()..];
+    let mut rest = launcher;
+    for part in [
+        "void* workspace",
+        "cudaError_t error = cudaMemsetAsync(workspace, 0, 64, stream);",
+        "error = cudaMemsetAsync(static_cast<char*>(workspace) + 256, 0, 64, stream);",
+        "error = cudaFuncSetAttribute(",
+        "cudaFuncAttributeMaxDynamicSharedMemorySize, 100000);",
+        "config.dynamicSmemBytes = 100000;",
+        "error = cudaLaunchKernelEx(",
+        "config.dynamicSmemBytes = 0;",
+        "return cudaLaunchKernelEx(",
+    ] {
+        let at = rest
+            .find(part)
+            .unwrap_or_else(|| panic!("{part} in\n{launcher}"));
+        rest = &rest[at + part.len()..];
+    }
+}
+
+#[test]
+fn text_keeps_to_the_house_rules() {
+    for (name, files) in folders() {
+        for (path, content) in files {
+            let text = String::from_utf8(content).unwrap();
+            let place = format!("{name}/{path}");
+            assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{place}");
+            assert!(!text.contains("\n\n\n") && !text.contains('\t'), "{place}");
+            assert!(
+                !text.contains("<<<") && !text.contains("cooperative_groups"),
+                "{place}"
+            );
+            for line in text.lines() {
+                assert_eq!(line.trim_end(), line, "{place}");
+                // Names of units may be longer than any margin, and so may sentences.
+                let breakable = line.contains(", ") && path.ends_with(".cu");
+                assert!(line.len() <= 130 || !breakable, "{place}: {line}");
+            }
+            if !path.ends_with(".json") {
+                assert!(text.contains("SPDX-License-Identifier: 0BSD"), "{place}");
+                assert!(
+                    text.contains(concat!("tdc ", env!("CARGO_PKG_VERSION"))),
+                    "{place}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn plans_are_json_and_name_each_layer() {
+    for (name, files) in folders() {
+        let plan: serde_json::Value = serde_json::from_slice(&files["plan.json"]).unwrap();
+        assert_eq!(plan["name"], name);
+        assert!(!plan["layers"].as_array().unwrap().is_empty());
+    }
+    let tiny = plan(&tiny());
+    assert_eq!(tiny.layers[0].name, "a\"quoted\\name\\");
+}

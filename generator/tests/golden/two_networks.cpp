@@ -1,0 +1,137 @@
+// A host program that vendors two networks: `two_networks WEIGHTS INPUT OUTPUT`. Prints the messages of calls that must
+// fail, one a line; exits with 1 where something differs from what it should be.
+#include "mixed.h"
+#include "tiny.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <thread>
+#include <vector>
+
+namespace {
+
+void require(bool condition, const char* what) {
+    if (condition) return;
+    std::printf("FAILED: %s\n", what);
+    std::exit(1);
+}
+
+std::vector<char> read(const char* path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+struct Block {
+    explicit Block(std::size_t size) {
+        void* memory = nullptr;
+        require(cudaMalloc(&memory, size * sizeof(float)) == cudaSuccess, "cudaMalloc");
+        data = static_cast<float*>(memory);
+    }
+    ~Block() { static_cast<void>(cudaFree(data)); }
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+
+    float* data;
+};
+
+// Runs in a thread of its own: plain launches, then a graph, must give the same bits.
+void work(mixed::Network& network, const std::vector<float>& input, std::vector<float>& output) {
+    Block x(mixed::Network::input_size), y(mixed::Network::output_size);
+    cudaStream_t stream = nullptr;
+    require(cudaStreamCreate(&stream) == cudaSuccess, "cudaStreamCreate");
+    const std::size_t bytes = output.size() * sizeof(float);
+    require(cudaMemcpy(x.data, input.data(), input.size() * sizeof(float), cudaMemcpyHostToDevice) == cudaSuccess, "copy");
+    require(network.run(x.data, y.data, stream).ok(), "run");
+    require(cudaStreamSynchronize(stream) == cudaSuccess, "synchronize");
+    require(cudaMemcpy(output.data(), y.data, bytes, cudaMemcpyDeviceToHost) == cudaSuccess, "copy");
+
+    require(cudaMemset(y.data, 0xff, bytes) == cudaSuccess, "cudaMemset");
+    require(network.capture(x.data, y.data, stream).ok(), "capture");
+    require(network.replay(stream).ok() && network.replay(stream).ok(), "replay");
+    require(cudaStreamSynchronize(stream) == cudaSuccess, "synchronize");
+    std::vector<float> again(output.size());
+    require(cudaMemcpy(again.data(), y.data, bytes, cudaMemcpyDeviceToHost) == cudaSuccess, "copy");
+    require(std::memcmp(again.data(), output.data(), bytes) == 0, "the graph gives the bits of the launches");
+    require(cudaStreamDestroy(stream) == cudaSuccess, "cudaStreamDestroy");
+}
+
+void expect_failure(const mixed::Status& status) {
+    require(!status.ok(), "a call that must fail");
+    std::printf("%s\n", status.message());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    require(argc == 4, "arguments");
+    const std::vector<char> input_bytes = read(argv[2]);
+    std::vector<float> input(mixed::Network::input_size);
+    require(input_bytes.size() == input.size() * sizeof(float), "size of the input");
+    std::memcpy(input.data(), input_bytes.data(), input_bytes.size());
+
+    // Two instances with the same weights, in two threads.
+    mixed::Network first, second;
+    expect_failure(first.run(nullptr, nullptr, nullptr));
+    require(first.load_file(argv[1]).ok(), "load_file");
+    require(second.use(first.weights()).ok(), "use");
+    expect_failure(first.replay(nullptr));
+    std::vector<float> first_output(mixed::Network::output_size), second_output(mixed::Network::output_size);
+    std::thread thread(work, std::ref(first), std::cref(input), std::ref(first_output));
+    work(second, input, second_output);
+    thread.join();
+    require(first_output == second_output, "instances agree");
+    std::ofstream(argv[3], std::ios::binary)
+        .write(reinterpret_cast<const char*>(first_output.data()),
+               static_cast<std::streamsize>(first_output.size() * sizeof(float)));
+
+    // Files that must be refused, each without a trace.
+    const std::vector<char> good = read(argv[1]);
+    const auto changed = [&good](std::size_t at) {
+        std::vector<char> bytes = good;
+        bytes[at] = static_cast<char>(bytes[at] ^ 1);
+        return bytes;
+    };
+    expect_failure(first.load_file("no/such/file"));
+    expect_failure(first.load_memory(good.data(), 100));
+    for (const std::size_t at : {std::size_t{0}, std::size_t{8}, std::size_t{16}, std::size_t{24}, std::size_t{32},
+                                 good.size() - 1}) {
+        expect_failure(first.load_memory(changed(at).data(), good.size()));
+    }
+    expect_failure(first.load_memory(good.data(), good.size() - 1));
+    std::vector<float> output(mixed::Network::output_size);
+    work(first, input, output);
+    require(output == first_output, "refused weights change nothing");
+
+    // Layers out of range and wrong sizes.
+    expect_failure(first.run_layer(mixed::Network::layer_count(), nullptr, nullptr, nullptr));
+    expect_failure(first.copy_layer_output(0, nullptr, output.data(), 1, nullptr));
+    expect_failure(first.use(nullptr));
+    require(mixed::Network::layer_name(-1) == nullptr && mixed::Network::layer_output_size(-1) == 0, "out of range");
+
+    // The other network, through C.
+    tiny_network* network = tiny_create();
+    require(network != nullptr, "tiny_create");
+    require(std::strcmp(tiny_last_error(network), "") == 0, "no error yet");
+    require(tiny_run(network, nullptr, nullptr, nullptr) != 0, "a network without weights cannot run");
+    std::printf("%s\n%s\n", tiny_last_error(network), tiny_last_error(nullptr));
+    require(tiny_load_random(network, 1) == 0, "tiny_load_random");
+    Block x(tiny_input_size()), y(tiny_output_size());
+    std::vector<float> values(tiny_input_size(), -1.0f);
+    values[3] = 2.0f;
+    const std::size_t bytes = values.size() * sizeof(float);
+    require(cudaMemcpy(x.data, values.data(), bytes, cudaMemcpyHostToDevice) == cudaSuccess, "copy");
+    require(tiny_run(network, x.data, y.data, nullptr) == 0, "tiny_run");
+    require(tiny_copy_layer_output(network, 0, y.data, values.data(), values.size(), nullptr) == 0, "copy_layer_output");
+    require(values[0] == 0.0f && values[3] == 2.0f, "max(0, x)");
+    std::printf("%s\n", tiny_layer_name(0));
+    tiny_destroy(network);
+    tiny_destroy(nullptr);
+    return 0;
+}
