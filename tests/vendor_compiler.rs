@@ -1,6 +1,6 @@
-//! Tier 2: every kernel of the committed configs, compiled by the vendor's compiler for every architecture.
+//! Tier 2: every kernel of the committed configs by NVRTC for every architecture, and an emitted folder by nvcc.
 //!
-//! Installs the pinned NVRTC packages into the cache when they are not there. Compiles with the compiler's quick mode; the
+//! Installs the pinned packages into the cache when they are not there. Compiles with the compiler's quick mode; the
 //! whole matrix at full effort is `tdc-gen compile configs/*.yaml --arch sm_75,sm_80,sm_86,sm_89,sm_90,sm_100,sm_120`.
 
 use std::collections::BTreeMap;
@@ -42,25 +42,64 @@ fn units() -> Vec<PlannedUnit> {
     units.into_values().collect()
 }
 
+/// The compilers of this machine, the pinned ones where it has none.
+fn toolkit() -> Toolkit {
+    let installer = Installer::new(&cache_dir().unwrap());
+    let found = Toolkit::find();
+    for (missing, component) in [
+        (found.nvrtc13.is_none(), Component::Nvrtc13),
+        (found.nvrtc12.is_none(), Component::Nvrtc12),
+        (found.nvcc.is_none(), Component::Nvcc),
+    ] {
+        if missing {
+            installer
+                .install(component, |progress| eprintln!("{progress}"))
+                .unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+    Toolkit::find()
+}
+
+#[test]
+fn an_emitted_folder_compiles_with_nvcc_without_a_warning() {
+    let toolkit = toolkit();
+    let nvcc = toolkit.nvcc.as_ref().unwrap_or_else(|| panic!("{toolkit}"));
+    let folder = Path::new("tests/golden/mixed");
+    let objects = tempfile::tempdir().unwrap();
+    let mut sources = vec![folder.join("main.cu"), folder.join("src/mixed.cu")];
+    for file in std::fs::read_dir(folder.join("src/units")).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "cu") {
+            sources.push(path);
+        }
+    }
+    assert!(sources.len() > 5);
+    let output = std::process::Command::new(&nvcc.program)
+        .args(["-std=c++17", "-O1", "-arch=sm_80", "-t2", "-c"])
+        .args(["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra"])
+        .arg("-I")
+        .arg(folder.join("include"))
+        .arg("-odir")
+        .arg(objects.path())
+        .args(&sources)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let made = std::fs::read_dir(objects.path()).unwrap().count();
+    assert_eq!(made, sources.len());
+}
+
 #[test]
 fn every_kernel_compiles_for_every_architecture() {
     assert!(
         Path::new("configs").is_dir(),
         "runs in the root of the tree"
     );
-    let installer = Installer::new(&cache_dir().unwrap());
-    let found = Toolkit::find();
-    for (missing, component) in [
-        (found.nvrtc13.is_none(), Component::Nvrtc13),
-        (found.nvrtc12.is_none(), Component::Nvrtc12),
-    ] {
-        if missing {
-            installer
-                .install(component, |progress| eprintln!("{progress}"))
-                .unwrap();
-        }
-    }
-    let compiler = Toolkit::find()
+    let compiler = toolkit()
         .compiler(Options {
             effort: Effort::Fast,
             ..Options::default()

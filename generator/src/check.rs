@@ -11,10 +11,10 @@ pub mod reference;
 mod trained;
 mod verify;
 
-pub use cpu_device::CpuDevice;
+pub use cpu_device::{CpuDevice, CpuDeviceError};
 pub use device::{Bindings, Device, DeviceError, run_variant};
 #[cfg(feature = "nvrtc")]
-pub use gpu_device::GpuDevice;
+pub use gpu_device::{GpuDevice, GpuDeviceError};
 pub use random::Random;
 pub use trained::TrainedParameters;
 pub use verify::{

@@ -236,7 +236,6 @@ fn a_missing_or_broken_library_is_an_error() {
 }
 
 #[test]
-#[ignore = "downloads about 195 MB; run with --ignored"]
 fn nvcc_compiles_and_links_a_program_without_flags() {
     let installer = Installer::new(&cache_dir().unwrap());
     let installed = installer.install(Component::Nvcc, |progress| eprintln!("{progress}"));

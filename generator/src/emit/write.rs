@@ -5,6 +5,7 @@ use super::lock::Lock;
 use super::manifest::{MANIFEST, Manifest, Origin};
 use super::{EmitError, Files};
 use std::io::{ErrorKind, Write};
+#[cfg(unix)]
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -142,10 +143,11 @@ pub fn write_whole(path: &Path, content: &[u8]) -> Result<(), EmitError> {
     std::fs::create_dir_all(folder).map_err(fail)?;
     let mut staged = tempfile::NamedTempFile::new_in(folder).map_err(fail)?;
     staged.write_all(content).map_err(fail)?;
-    let permissions = std::fs::Permissions::from_mode(0o644);
+    // Temporary files are their owner's alone; this one is to be an ordinary file.
+    #[cfg(unix)]
     staged
         .as_file()
-        .set_permissions(permissions)
+        .set_permissions(PermissionsExt::from_mode(0o644))
         .map_err(fail)?;
     staged.persist(path).map_err(|error| fail(error.error))?;
     Ok(())

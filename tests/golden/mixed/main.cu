@@ -301,6 +301,7 @@ bool dump(Session* session, int layer, const char* path) {
 
 bool profile(Session* session) {
     double sum = 0.0;
+    std::printf("Each layer alone, over and over: what it reads lies in the cache, as it may not in the whole network.\n");
     std::printf("      us  layer\n");
     for (int layer = 0; layer < Network::layer_count(); ++layer) {
         double us = 0.0;
