@@ -3,9 +3,12 @@
 //!
 //! `TDC_NETWORKS=300 cargo test --release --test random_networks` runs more of them.
 
-use tdc_generator::check::{CpuDevice, Random, TrainedParameters, check_network};
+mod device;
+
+use device::{cpu, gpu_here};
+use tdc_generator::check::{Device, Random, TrainedParameters, check_network};
 use tdc_generator::gpu::gpu;
-use tdc_generator::plan::{NetworkPlan, plan_network, recipes};
+use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
 use tdc_generator::spec::{
     BatchNorm, ConvOptions, LinearOptions, Network, NetworkBuilder, OpOptions, Pad, PoolOptions,
     ScaleShiftOptions, TensorShape,
@@ -226,7 +229,7 @@ fn random_network(index: usize) -> Network {
     writer.finish()
 }
 
-fn check(device: &mut CpuDevice, network: &Network, plan: &NetworkPlan) -> Result<(), String> {
+fn check(device: &mut dyn Device, network: &Network, plan: &NetworkPlan) -> Result<(), String> {
     let recipes = recipes(network, plan);
     let checkpoint = Checkpoint::random(&recipes, 5);
     let resolved = resolve(&recipes, &checkpoint).map_err(|error| error.to_string())?;
@@ -246,10 +249,7 @@ fn check(device: &mut CpuDevice, network: &Network, plan: &NetworkPlan) -> Resul
     }
 }
 
-#[test]
-fn random_networks_compute_what_they_say() {
-    let count = std::env::var("TDC_NETWORKS")
-        .map_or(20, |count| count.parse().expect("TDC_NETWORKS is a number"));
+fn assert_right(count: usize, open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
     let gpu = gpu("h200").unwrap();
     let indices: Vec<usize> = (0..count).collect();
     let mut failures = Vec::new();
@@ -267,9 +267,9 @@ fn random_networks_compute_what_they_say() {
             .iter()
             .flat_map(|(_, plan)| plan.units.iter().cloned())
             .collect();
-        let mut device = CpuDevice::new(&units).unwrap();
+        let mut device = open(&units);
         for (network, plan) in &networks {
-            if let Err(failure) = check(&mut device, network, plan) {
+            if let Err(failure) = check(device.as_mut(), network, plan) {
                 failures.push(format!("{}: {failure}\n{network:#?}", network.name));
             }
         }
@@ -280,4 +280,17 @@ fn random_networks_compute_what_they_say() {
         failures.len(),
         failures[0]
     );
+}
+
+#[test]
+fn random_networks_compute_what_they_say() {
+    let count = std::env::var("TDC_NETWORKS")
+        .map_or(20, |count| count.parse().expect("TDC_NETWORKS is a number"));
+    assert_right(count, cpu);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn random_networks_compute_what_they_say_on_a_gpu() {
+    assert_right(50, gpu_here);
 }

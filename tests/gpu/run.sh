@@ -30,6 +30,8 @@ for step in $steps; do
                 check "verify $dense $input" ./tdc-gen verify configs/resnet18.yaml $dense --gpu --input $input
             done
         done
+        check "random shapes" ./units --ignored
+        check "random networks" ./random_networks --ignored
         check "verify core shapes" ./tdc-gen verify configs/core-shapes.yaml --gpu
         ;;
     drivers)

@@ -1,6 +1,10 @@
-//! Tier 5: the generated text of every scheme, run on the CPU against float64, on shapes that break naive code.
+//! Tiers 5 and 6: the generated text of every scheme against float64, on shapes that break naive code; on the CPU, and on a GPU
+//! where there is one (`tests/gpu/run.sh` runs those tests).
 
-use tdc_generator::check::{CpuDevice, Random, check_unit};
+mod device;
+
+use device::{cpu, gpu_here};
+use tdc_generator::check::{CpuDevice, Device, Random, check_unit};
 use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::scheme::SCHEMES;
@@ -32,13 +36,13 @@ fn units(requests: &[(Problem, &str, Option<Vec<u32>>)]) -> Vec<PlannedUnit> {
 }
 
 /// Runs every unit and lists all that fail.
-fn assert_right(units: &[PlannedUnit]) {
-    let mut device = CpuDevice::new(units).unwrap();
+fn assert_right(units: &[PlannedUnit], open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
+    let mut device = open(units);
     let failures: Vec<String> = units
         .iter()
         .enumerate()
         .filter_map(|(index, unit)| {
-            let result = check_unit(&mut device, unit, 17 + index as u64);
+            let result = check_unit(device.as_mut(), unit, 17 + index as u64);
             let failure = result.err()?;
             Some(format!("{}: {failure}", unit.unit.name))
         })
@@ -104,11 +108,11 @@ fn random_conv(random: &mut Random) -> ConvProblem {
     }
 }
 
-#[test]
-fn direct_is_right_on_random_convolutions_and_tiles() {
+/// Random convolutions with random tiles of `direct`.
+fn direct_units(count: usize) -> Vec<PlannedUnit> {
     let mut random = Random::new(1);
     let direct = SCHEMES.iter().find(|s| s.name() == "direct").unwrap();
-    let requests: Vec<_> = (0..60)
+    let requests: Vec<_> = (0..count)
         .map(|_| {
             let problem = Problem::Conv(random_conv(&mut random));
             let tiles = direct.tiles(&problem);
@@ -117,15 +121,15 @@ fn direct_is_right_on_random_convolutions_and_tiles() {
             (problem, "direct", Some(tile.0))
         })
         .collect();
-    assert_right(&units(&requests));
+    units(&requests)
 }
 
-#[test]
-fn pointwise_is_right_on_random_convolutions_and_tiles() {
+/// Random 1x1 convolutions with random tiles of `pointwise`.
+fn pointwise_units(count: usize) -> Vec<PlannedUnit> {
     let mut random = Random::new(2);
     let pointwise = SCHEMES.iter().find(|s| s.name() == "pointwise").unwrap();
     let mut requests = Vec::new();
-    while requests.len() < 40 {
+    while requests.len() < count {
         let mut conv = random_conv(&mut random);
         (conv.shape.r, conv.shape.s, conv.shape.groups) = (1, 1, 1);
         conv.shape.padding = Padding::default();
@@ -138,11 +142,11 @@ fn pointwise_is_right_on_random_convolutions_and_tiles() {
         let tile = tiles[random.below(tiles.len() as u64) as usize].clone();
         requests.push((problem, "pointwise", Some(tile.0)));
     }
-    assert_right(&units(&requests));
+    units(&requests)
 }
 
-#[test]
-fn the_other_ops_are_right() {
+/// Every op but the convolutions, with one image and with three.
+fn other_units() -> Vec<PlannedUnit> {
     let x = TensorShape::new(3, 5, 7, 9);
     let mut requests = Vec::new();
     for batch in [1, 3] {
@@ -219,7 +223,30 @@ fn the_other_ops_are_right() {
             None,
         ));
     }
-    assert_right(&units(&requests));
+    units(&requests)
+}
+
+#[test]
+fn direct_is_right_on_random_convolutions_and_tiles() {
+    assert_right(&direct_units(60), cpu);
+}
+
+#[test]
+fn pointwise_is_right_on_random_convolutions_and_tiles() {
+    assert_right(&pointwise_units(40), cpu);
+}
+
+#[test]
+fn the_other_ops_are_right() {
+    assert_right(&other_units(), cpu);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn every_scheme_is_right_on_a_gpu() {
+    for units in [direct_units(300), pointwise_units(200), other_units()] {
+        assert_right(&units, gpu_here);
+    }
 }
 
 /// The check itself must be able to fail: a unit with its bias forgotten, one that writes past its end.

@@ -1,0 +1,23 @@
+//! Where the numeric tests run.
+
+use tdc_generator::check::{CpuDevice, Device, GpuDevice};
+use tdc_generator::compile::nvrtc::Options;
+use tdc_generator::compile::toolkit::Toolkit;
+use tdc_generator::plan::PlannedUnit;
+
+/// The CPU emulation with the kernels of all units.
+pub fn cpu(units: &[PlannedUnit]) -> Box<dyn Device> {
+    Box::new(CpuDevice::new(units).unwrap_or_else(|error| panic!("{error}")))
+}
+
+/// The GPU of this machine with the kernels of all units.
+pub fn gpu_here(units: &[PlannedUnit]) -> Box<dyn Device> {
+    let mut device = GpuDevice::open().unwrap_or_else(|error| panic!("{error}"));
+    let compiler = Toolkit::find()
+        .compiler(Options::default())
+        .unwrap_or_else(|error| panic!("{error}"));
+    device
+        .load(units, &compiler)
+        .unwrap_or_else(|error| panic!("{error}"));
+    Box::new(device)
+}
