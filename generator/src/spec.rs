@@ -2,6 +2,7 @@
 
 mod config_error;
 mod error;
+mod identifier;
 pub mod layer_set;
 mod network;
 mod options;

@@ -10,6 +10,7 @@ pub(super) const STAGING: &str = ".tdc-new";
 const LOCK: &str = "lock";
 
 /// The right to change a folder. Dropping it removes what was staged.
+#[derive(Debug)]
 pub(super) struct Lock {
     staging: PathBuf,
     _file: File,

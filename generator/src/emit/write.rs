@@ -22,44 +22,81 @@ pub struct Written {
     pub kept: Vec<String>,
 }
 
-/// Writes `files` and their manifest to `folder`, which is created if need be.
-///
-/// A file that the generator did not write, or that was edited since, is overwritten only with `force`. Files of an earlier
-/// run that are not generated any more are removed unless they were edited. New content is written beside the old and moved
-/// into place when all of it is there.
+/// Writes `files` and their manifest to `folder`, which is created if need be: [`prepare`] and [`Prepared::commit`] at once.
 ///
 /// # Errors
 /// [`EmitError`]; the folder is then as it was, unless the system refuses to move a finished file into its place.
 pub fn write(files: &Files, folder: &Path, force: bool) -> Result<Written, EmitError> {
-    write_with(&mut Disk, files, folder, force)
+    prepare(files, folder, force)?.commit()
 }
 
-fn write_with(
+/// Writes the new content of a folder beside the old. Nothing of the old is touched before [`Prepared::commit`].
+///
+/// A file that the generator did not write, or that was edited since, is overwritten only with `force`. Files of an earlier
+/// run that are not generated any more are removed unless they were edited.
+///
+/// # Errors
+/// [`EmitError`]; the folder is then as it was.
+pub fn prepare(files: &Files, folder: &Path, force: bool) -> Result<Prepared, EmitError> {
+    prepare_with(&mut Disk, files, folder, force)
+}
+
+/// A folder whose new content lies beside the old. Dropped without a [`commit`](Self::commit) it leaves the folder as it was.
+#[derive(Debug)]
+pub struct Prepared {
+    folder: PathBuf,
+    /// Paths of new content, each staged under its index.
+    changed: Vec<String>,
+    /// Files to remove.
+    stale: Vec<String>,
+    outcome: Written,
+    // Dropped in this order: the lock takes its folder with it, and an empty folder can be removed.
+    lock: Lock,
+    made: MadeFolders,
+}
+
+impl Prepared {
+    /// Moves the new files into place and removes the stale ones.
+    ///
+    /// # Errors
+    /// [`EmitError::Io`] when the system refuses to move or remove a file; running again repairs the folder.
+    pub fn commit(self) -> Result<Written, EmitError> {
+        self.commit_with(&mut Disk)
+    }
+
+    fn commit_with(mut self, disk: &mut impl FileSystem) -> Result<Written, EmitError> {
+        for (index, path) in self.changed.iter().enumerate() {
+            let target = self.folder.join(path);
+            if let Some(parent) = target.parent() {
+                disk.create_folder(parent)
+                    .map_err(|error| EmitError::io("create", parent, error))?;
+            }
+            disk.rename(&self.lock.staged(index), &target)
+                .map_err(|error| EmitError::io("write", &target, error))?;
+            self.outcome.written.push(path.clone());
+        }
+        for path in &self.stale {
+            let target = self.folder.join(path);
+            disk.remove_file(&target)
+                .map_err(|error| EmitError::io("remove", &target, error))?;
+            remove_empty_parents(&target, &self.folder);
+            self.outcome.removed.push(path.clone());
+        }
+        self.made.keep();
+        Ok(std::mem::take(&mut self.outcome))
+    }
+}
+
+fn prepare_with(
     disk: &mut impl FileSystem,
     files: &Files,
     folder: &Path,
     force: bool,
-) -> Result<Written, EmitError> {
+) -> Result<Prepared, EmitError> {
     check_folder(folder)?;
-    let made = missing_folders(folder);
+    let made = MadeFolders::of(folder);
     disk.create_folder(folder)
         .map_err(|error| EmitError::io("create", folder, error))?;
-    let result = write_locked(disk, files, folder, force);
-    if result.is_err() {
-        // Leaves no empty folders behind; one that got content by someone else stays.
-        for folder in made {
-            drop(std::fs::remove_dir(folder));
-        }
-    }
-    result
-}
-
-fn write_locked(
-    disk: &mut impl FileSystem,
-    files: &Files,
-    folder: &Path,
-    force: bool,
-) -> Result<Written, EmitError> {
     let lock = Lock::take(folder)?;
     let new_manifest = Manifest::of(files).text().into_bytes();
     let old_manifest = Manifest::read(folder)?;
@@ -103,53 +140,69 @@ fn write_locked(
             Some(_) => outcome.kept.push(path.to_owned()),
         }
     }
-
     for (index, (_, content)) in changed.iter().enumerate() {
         let staged = lock.staged(index);
         disk.write(&staged, content)
             .map_err(|error| EmitError::io("write", &staged, error))?;
     }
-    for (index, (path, _)) in changed.iter().enumerate() {
-        let target = folder.join(path);
-        if let Some(parent) = target.parent() {
-            disk.create_folder(parent)
-                .map_err(|error| EmitError::io("create", parent, error))?;
-        }
-        disk.rename(&lock.staged(index), &target)
-            .map_err(|error| EmitError::io("write", &target, error))?;
-        outcome.written.push((*path).to_owned());
-    }
-    for path in stale {
-        let target = folder.join(&path);
-        disk.remove_file(&target)
-            .map_err(|error| EmitError::io("remove", &target, error))?;
-        remove_empty_parents(&target, folder);
-        outcome.removed.push(path);
-    }
-    Ok(outcome)
+    Ok(Prepared {
+        folder: folder.to_owned(),
+        changed: changed
+            .into_iter()
+            .map(|(path, _)| path.to_owned())
+            .collect(),
+        stale,
+        outcome,
+        lock,
+        made,
+    })
 }
 
 /// Writes one file whole or not at all: to a file beside it, then moved into place. Its folder is created if need be.
 ///
 /// # Errors
-/// [`EmitError::Io`] with the file.
+/// [`EmitError`] with the file.
 pub fn write_whole(path: &Path, content: &[u8]) -> Result<(), EmitError> {
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    check_folder(folder)?;
-    let fail = |error| EmitError::io("write", path, error);
-    std::fs::create_dir_all(folder).map_err(fail)?;
-    let mut staged = tempfile::NamedTempFile::new_in(folder).map_err(fail)?;
-    staged.write_all(content).map_err(fail)?;
-    // Temporary files are their owner's alone; this one is to be an ordinary file.
-    #[cfg(unix)]
-    staged
-        .as_file()
-        .set_permissions(PermissionsExt::from_mode(0o644))
-        .map_err(fail)?;
-    staged.persist(path).map_err(|error| fail(error.error))?;
+    write_together(&[(path, content)])
+}
+
+/// Writes several files as [`write_whole`] does; none is moved into place before the last is written.
+///
+/// # Errors
+/// [`EmitError`] with the first file that cannot be written.
+pub fn write_together(files: &[(&Path, &[u8])]) -> Result<(), EmitError> {
+    let mut made = Vec::new();
+    let mut ready = Vec::new();
+    for &(path, content) in files {
+        let folder = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        check_folder(folder)?;
+        let fail = |error| EmitError::io("write", path, error);
+        if path.is_dir() {
+            return Err(fail(ErrorKind::IsADirectory.into()));
+        }
+        made.push(MadeFolders::of(folder));
+        std::fs::create_dir_all(folder).map_err(fail)?;
+        let mut staged = tempfile::NamedTempFile::new_in(folder).map_err(fail)?;
+        staged.write_all(content).map_err(fail)?;
+        // Temporary files are their owner's alone; this one is to be an ordinary file.
+        #[cfg(unix)]
+        staged
+            .as_file()
+            .set_permissions(PermissionsExt::from_mode(0o644))
+            .map_err(fail)?;
+        ready.push((path, staged));
+    }
+    for (path, staged) in ready {
+        staged
+            .persist(path)
+            .map_err(|error| EmitError::io("write", path, error.error))?;
+    }
+    for made in &mut made {
+        made.keep();
+    }
     Ok(())
 }
 
@@ -186,13 +239,32 @@ pub(super) fn check_folder(folder: &Path) -> Result<(), EmitError> {
     }
 }
 
-/// The folders that creating `folder` will make, the innermost first.
-fn missing_folders(folder: &Path) -> Vec<PathBuf> {
-    folder
-        .ancestors()
-        .take_while(|path| !path.as_os_str().is_empty() && !path.exists())
-        .map(Path::to_owned)
-        .collect()
+/// Folders that were not there before. Dropping this removes those that are empty, so that a failure leaves none behind.
+#[derive(Debug)]
+struct MadeFolders(Vec<PathBuf>);
+
+impl MadeFolders {
+    /// The folders that creating `folder` will make, the innermost first.
+    fn of(folder: &Path) -> Self {
+        let missing = folder
+            .ancestors()
+            .take_while(|path| !path.as_os_str().is_empty() && !path.exists());
+        Self(missing.map(Path::to_owned).collect())
+    }
+
+    /// Lets them stay.
+    fn keep(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for MadeFolders {
+    fn drop(&mut self) {
+        for folder in &self.0 {
+            // One that got content by someone else stays.
+            drop(std::fs::remove_dir(folder));
+        }
+    }
 }
 
 /// Removes the folders that the removal of a file left empty, up to `folder`.

@@ -94,6 +94,15 @@ impl FileSystem for Failing {
     }
 }
 
+fn write_with(
+    disk: &mut Failing,
+    files: &Files,
+    folder: &Path,
+    force: bool,
+) -> Result<Written, EmitError> {
+    prepare_with(disk, files, folder, force)?.commit_with(disk)
+}
+
 #[test]
 fn writes_updates_and_removes_what_is_stale() {
     let folder = TempDir::new().unwrap();
@@ -214,6 +223,33 @@ fn a_run_after_one_that_stopped_between_two_files_repairs_the_folder() {
         assert_eq!(check(&second(), folder.path()).unwrap(), []);
         assert!(!folder.path().join("src/old/c.cu").exists());
     }
+}
+
+#[test]
+fn what_was_prepared_and_not_committed_vanishes() {
+    let parent = TempDir::new().unwrap();
+    let folder = parent.path().join("new/out");
+    drop(prepare(&first(), &folder, false).unwrap());
+    assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+    write(&first(), &folder, false).unwrap();
+    let before = content(&folder);
+    let prepared = prepare(&second(), &folder, false).unwrap();
+    drop(prepared);
+    assert_eq!(content(&folder), before);
+}
+
+#[test]
+fn files_written_together_are_written_all_or_none() {
+    let folder = TempDir::new().unwrap();
+    let (first, second) = (folder.path().join("a/b"), folder.path().join("c/d"));
+    fs::create_dir_all(&second).unwrap();
+    let error = write_together(&[(&first, b"1"), (&second, b"2")]).unwrap_err();
+    assert!(error.to_string().contains("c/d"), "{error}");
+    assert!(!folder.path().join("a").exists());
+    fs::remove_dir(&second).unwrap();
+    write_together(&[(&first, b"1"), (&second, b"2")]).unwrap();
+    assert_eq!(fs::read(&first).unwrap(), b"1");
+    assert_eq!(fs::read(&second).unwrap(), b"2");
 }
 
 #[test]

@@ -70,11 +70,11 @@ pub(crate) fn is_file_name(name: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
 }
 
-/// The C++ identifier of a set's or layer's name: `-` and `.` become `_`, a digit in front gets one.
+/// The C++ identifier of a set's or layer's name: `-` and `.` become `_`, a digit in front gets `set_`.
 pub fn symbol(name: &str) -> String {
     let mut symbol = name.replace(['-', '.'], "_");
     if symbol.starts_with(|c: char| c.is_ascii_digit()) {
-        symbol.insert(0, '_');
+        symbol.insert_str(0, "set_");
     }
     symbol
 }

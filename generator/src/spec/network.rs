@@ -1,5 +1,6 @@
 //! A network: a graph of typed ops with every size inferred, and the builder that checks it.
 
+use super::identifier::refusal;
 use super::options::BatchNorm;
 use super::{
     ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions, Pad, Place, PoolKind, PoolOptions,
@@ -156,11 +157,19 @@ impl NetworkBuilder {
             incomplete: false,
             errors: Vec::new(),
         };
-        if !is_identifier(name) {
+        let refusal = match is_identifier(name) {
+            true => refusal(name).map(|(reason, help)| (format!(": {reason}"), help)),
+            false => Some((
+                String::new(),
+                "use letters, digits and _, not a digit first: it becomes a C++ namespace"
+                    .to_owned(),
+            )),
+        };
+        if let Some((reason, help)) = refusal {
             builder.errors.push(SpecError::new(
                 Place::Top("name"),
-                format!("`{name}` cannot be the name of a network"),
-                "use letters, digits and _, not a digit first: it becomes a C++ namespace",
+                format!("`{name}` cannot be the name of a network{reason}"),
+                help,
             ));
         }
         if let Err((message, help)) = check_shape("the input", input) {

@@ -3,12 +3,14 @@
 use crate::args::CompileArgs;
 use crate::config::Planned;
 use crate::failure::Failure;
+use crate::output::{note, print};
 use serde_json::json;
 use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
 use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::compile::toolkit::Toolkit;
 use tdc_generator::compile::{Job, ResourceTable, Resources, compile_all};
-use tdc_generator::emit::write_whole;
+use tdc_generator::emit::write_together;
 use tdc_generator::plan::{PlannedUnit, resource_key};
 use tdc_generator::render::unit_text;
 use tdc_runtime::Arch;
@@ -51,22 +53,23 @@ pub fn run(args: &CompileArgs) -> Result<(), Failure> {
     let mut done = 0;
     let images = compile_all(&compiler, &jobs, threads, |index, _| {
         done += 1;
-        eprintln!(
+        note(format_args!(
             "[{done}/{}] {} {}",
             jobs.len(),
             jobs[index].name,
             jobs[index].arch
-        );
+        ));
     });
 
     let mut table = ResourceTable::default();
     let mut rows = Vec::new();
-    let mut failures = Vec::new();
+    let mut files: Vec<(PathBuf, Vec<u8>)> = Vec::new();
+    let mut failures: Vec<String> = Vec::new();
     for ((unit, arch), image) in owners.into_iter().zip(images) {
         let image = match image {
             Ok(image) => image,
             Err(error) => {
-                failures.push(error);
+                failures.push(error.to_string());
                 continue;
             }
         };
@@ -74,7 +77,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Failure> {
             let path = dir
                 .join(arch.to_string())
                 .join(format!("{}.cubin", unit.unit.name));
-            write_whole(&path, &image.cubin).map_err(Failure::input)?;
+            files.push((path, image.cubin.clone()));
         }
         for kernel in &unit.kernels {
             let Some(resources) = image.kernel(&kernel.symbol).map(Resources::from) else {
@@ -91,7 +94,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Failure> {
         }
     }
     if !failures.is_empty() {
-        return Err(Failure::all(&failures));
+        return Err(Failure::Input(failures.join("\nerror: ")));
     }
     if let Some(path) = &args.resources {
         let mut known = match std::fs::read_to_string(path) {
@@ -102,29 +105,33 @@ pub fn run(args: &CompileArgs) -> Result<(), Failure> {
             Err(error) => return Err(Failure::Input(format!("{}: {error}", path.display()))),
         };
         known.merge(table);
-        write_whole(path, known.to_string().as_bytes()).map_err(Failure::input)?;
+        files.push((path.clone(), known.to_string().into_bytes()));
     }
-    print(args, &rows);
-    Ok(())
+    let files: Vec<(&Path, &[u8])> = files
+        .iter()
+        .map(|(path, content)| (path.as_path(), content.as_slice()))
+        .collect();
+    write_together(&files).map_err(Failure::input)?;
+    print_resources(args, &rows)
 }
 
-fn print(args: &CompileArgs, rows: &[(String, Arch, Resources)]) {
+fn print_resources(args: &CompileArgs, rows: &[(String, Arch, Resources)]) -> Result<(), Failure> {
     if args.json {
         let rows: Vec<_> = rows
             .iter()
             .map(|(kernel, arch, resources)| json!({ "kernel": kernel, "arch": arch, "resources": resources }))
             .collect();
-        println!("{:#}", serde_json::Value::from(rows));
-        return;
+        return print(format_args!("{:#}\n", serde_json::Value::from(rows)));
     }
-    println!("arch    registers  shared  spilled  kernel");
+    print("arch    registers  shared  spilled  kernel\n")?;
     for (kernel, arch, r) in rows {
-        println!(
-            "{:<7} {:>9} {:>7} {:>8}  {kernel}",
+        print(format_args!(
+            "{:<7} {:>9} {:>7} {:>8}  {kernel}\n",
             arch.to_string(),
             r.registers,
             r.shared_bytes,
             r.spill_stores + r.spill_loads
-        );
+        ))?;
     }
+    Ok(())
 }

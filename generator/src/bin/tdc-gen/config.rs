@@ -29,17 +29,19 @@ impl ConfigArgs {
         let gpu = gpu(gpu_name).map_err(Failure::input)?;
         match yaml::load(path, &self.overrides()).map_err(Failure::input)? {
             Config::Network(network) => {
-                let plan = plan_network(&network, gpu).map_err(|errors| Failure::all(&errors))?;
+                let plan =
+                    plan_network(&network, gpu).map_err(|errors| Failure::all(path, &errors))?;
                 Ok(Planned::Network(network, plan))
             }
             Config::LayerSet(set) => {
-                let plan = plan_layer_set(&set, gpu).map_err(|errors| Failure::all(&errors))?;
+                let plan =
+                    plan_layer_set(&set, gpu).map_err(|errors| Failure::all(path, &errors))?;
                 Ok(Planned::LayerSet(plan))
             }
         }
     }
 
-    /// Reads and plans a config that must be a network.
+    /// Reads and plans the config of a network, whose weights are to be packed.
     pub fn plan_network(
         &self,
         path: &Path,

@@ -1,6 +1,7 @@
 //! How a command ends when it does not succeed.
 
 use std::fmt;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Why a command failed; decides the exit code.
@@ -25,9 +26,12 @@ impl Failure {
         Self::Machine(error.to_string())
     }
 
-    /// Several mistakes, one a line.
-    pub fn all<E: fmt::Display>(errors: &[E]) -> Self {
-        let lines: Vec<_> = errors.iter().map(E::to_string).collect();
+    /// Several mistakes in what a file asks for, one a line.
+    pub fn all<E: fmt::Display>(path: &Path, errors: &[E]) -> Self {
+        let lines: Vec<_> = errors
+            .iter()
+            .map(|error| format!("{}: {error}", path.display()))
+            .collect();
         Self::Input(lines.join("\nerror: "))
     }
 

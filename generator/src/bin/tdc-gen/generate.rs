@@ -3,6 +3,7 @@
 use crate::args::GenerateArgs;
 use crate::config::Planned;
 use crate::failure::Failure;
+use crate::output::{note, print};
 use std::path::{Path, PathBuf};
 use tdc_generator::emit::{self, Files};
 use tdc_generator::render::{layer_set_json, network_json};
@@ -14,7 +15,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
             "--out names one folder, but there are several configs; run them one by one".to_owned(),
         ));
     }
-    let mut folders: Vec<(PathBuf, Files, Planned)> = Vec::new();
+    let mut folders: Vec<Folder> = Vec::new();
     for path in &args.configs {
         let planned = args.config.plan(path, &args.target.gpu)?;
         let (name, files) = match &planned {
@@ -25,7 +26,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
             Some(folder) => folder.clone(),
             None => Path::new("generated").join(name),
         };
-        if let Some((_, _, _)) = folders.iter().find(|(known, _, _)| *known == folder) {
+        if folders.iter().any(|(known, _, _)| *known == folder) {
             return Err(Failure::Input(format!(
                 "two configs would be written to {}; give each its own name",
                 folder.display()
@@ -33,58 +34,99 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
         }
         folders.push((folder, files.map_err(Failure::input)?, planned));
     }
-    let mut stale = Vec::new();
-    for (folder, files, planned) in &folders {
-        if args.stdout {
-            print_files(files);
-            continue;
-        }
-        if args.check {
-            let differences = emit::check(files, folder).map_err(Failure::input)?;
-            stale.extend(differences.iter().map(ToString::to_string));
+    if args.stdout {
+        folders
+            .iter()
+            .try_for_each(|(_, files, _)| print_files(files))
+    } else if args.check {
+        check(args, &folders)
+    } else {
+        write(args, &folders)
+    }
+}
+
+/// A folder, its files and the plan that they are of.
+type Folder = (PathBuf, Files, Planned);
+
+/// Puts all folders into place when the files of all are on the disk.
+fn write(args: &GenerateArgs, folders: &[Folder]) -> Result<(), Failure> {
+    let prepared = folders
+        .iter()
+        .map(|(folder, files, _)| emit::prepare(files, folder, args.force))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(Failure::input)?;
+    for ((folder, files, planned), prepared) in folders.iter().zip(prepared) {
+        let written = prepared.commit().map_err(Failure::input)?;
+        if args.json {
+            print_json(planned)?;
         } else {
-            let written = emit::write(files, folder, args.force).map_err(Failure::input)?;
-            if !args.json {
-                print_summary(folder, files, &written, planned);
-            }
+            print_summary(folder, files, &written, planned)?;
+        }
+    }
+    Ok(())
+}
+
+fn check(args: &GenerateArgs, folders: &[Folder]) -> Result<(), Failure> {
+    let mut stale = Vec::new();
+    for (folder, files, planned) in folders {
+        let differences = emit::check(files, folder).map_err(Failure::input)?;
+        if !differences.is_empty() {
+            let lines: Vec<_> = differences.iter().map(ToString::to_string).collect();
+            stale.push(format!(
+                "{} is not up to date; run the same without --check\n{}",
+                folder.display(),
+                lines.join("\n")
+            ));
         }
         if args.json {
-            let json = match planned {
-                Planned::Network(_, plan) => network_json(plan),
-                Planned::LayerSet(plan) => layer_set_json(plan),
-            };
-            print!("{}", json.map_err(Failure::input)?);
+            print_json(planned)?;
         }
     }
     if stale.is_empty() {
         Ok(())
     } else {
-        Err(Failure::Check(format!(
-            "not up to date\n{}",
-            stale.join("\n")
-        )))
+        Err(Failure::Check(stale.join("\nfailed: ")))
     }
 }
 
-fn print_files(files: &Files) {
+fn print_json(planned: &Planned) -> Result<(), Failure> {
+    let json = match planned {
+        Planned::Network(_, plan) => network_json(plan),
+        Planned::LayerSet(plan) => layer_set_json(plan),
+    };
+    print(json.map_err(Failure::input)?)
+}
+
+fn print_files(files: &Files) -> Result<(), Failure> {
     for (path, bytes) in files {
-        println!("==> {path} <==");
-        println!("{}", String::from_utf8_lossy(bytes));
+        let text = String::from_utf8_lossy(bytes);
+        print(format_args!("==> {path} <==\n{text}\n"))?;
     }
+    Ok(())
 }
 
-fn print_summary(folder: &Path, files: &Files, written: &emit::Written, planned: &Planned) {
-    println!(
-        "{}: {} files, {} written, {} removed",
+fn print_summary(
+    folder: &Path,
+    files: &Files,
+    written: &emit::Written,
+    planned: &Planned,
+) -> Result<(), Failure> {
+    print(format_args!(
+        "{}: {} files, {} written, {} removed\n",
         folder.display(),
         files.len(),
         written.written.len(),
         written.removed.len()
-    );
+    ))?;
+    for path in &written.kept {
+        note(format_args!(
+            "note: {path} is not generated any more but was edited; it stays"
+        ));
+    }
     match planned {
         Planned::Network(_, plan) => {
-            println!(
-                "  {} -> {}: {} layers, {} kernels to compile, planned for {}",
+            print(format_args!(
+                "  {} -> {}: {} layers, {} kernels to compile, planned for {}\n",
                 plan.input,
                 plan.output,
                 plan.layers.len(),
@@ -93,19 +135,19 @@ fn print_summary(folder: &Path, files: &Files, written: &emit::Written, planned:
                     .map(|unit| unit.kernels.len())
                     .sum::<usize>(),
                 plan.gpu.title
-            );
-            println!(
-                "  arena {:.2} MB (all tensors {:.2} MB), weights {:.2} MB",
+            ))?;
+            print(format_args!(
+                "  arena {:.2} MB (all tensors {:.2} MB), weights {:.2} MB\n",
                 plan.arena_bytes as f64 / 1e6,
                 plan.arena_sum_bytes as f64 / 1e6,
                 plan.weights.payload_bytes() as f64 / 1e6
-            );
+            ))
         }
-        Planned::LayerSet(plan) => println!(
-            "  {} layers, {} units, planned for {}",
+        Planned::LayerSet(plan) => print(format_args!(
+            "  {} layers, {} units, planned for {}\n",
             plan.layers.len(),
             plan.units.len(),
             plan.gpu.title
-        ),
+        )),
     }
 }

@@ -5,6 +5,7 @@ mod compile;
 mod config;
 mod failure;
 mod generate;
+mod output;
 mod pack;
 mod toolkit;
 mod verify;
@@ -19,7 +20,7 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
+            output::note(&failure);
             failure.exit_code()
         }
     }
@@ -34,8 +35,9 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Toolkit(args)) => toolkit::run(&args),
         Some(Command::Completions { shell }) => {
             let mut command = Cli::command();
-            clap_complete::generate(shell, &mut command, "tdc-gen", &mut std::io::stdout());
-            Ok(())
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut command, "tdc-gen", &mut script);
+            output::print(String::from_utf8_lossy(&script))
         }
     }
 }

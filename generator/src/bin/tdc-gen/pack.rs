@@ -2,14 +2,16 @@
 
 use crate::args::PackArgs;
 use crate::failure::Failure;
+use crate::output::{note, print};
 use serde_json::json;
 use std::path::Path;
-use tdc_generator::emit::write_whole;
+use tdc_generator::emit::write_together;
 use tdc_generator::plan::recipes;
 use tdc_weights::{Checkpoint, Resolved, pack, resolve};
 
 /// Reads or makes weights, packs them and says what was factorised.
 pub fn run(args: &PackArgs) -> Result<(), Failure> {
+    keep_inputs(args)?;
     let (network, plan) = args.options.plan_network(&args.config, &args.target.gpu)?;
     let recipes = recipes(&network, &plan);
     let checkpoint = match (&args.weights, args.random) {
@@ -18,20 +20,50 @@ pub fn run(args: &PackArgs) -> Result<(), Failure> {
     };
     let resolved = resolve(&recipes, &checkpoint).map_err(Failure::input)?;
     let file = pack(&plan.weights, &resolved.values).map_err(Failure::input)?;
-    write_whole(&args.output, &file.bytes).map_err(Failure::input)?;
+    let mut files: Vec<(&Path, &[u8])> = vec![(&args.output, &file.bytes)];
+    let unpacked;
     if let Some(path) = &args.safetensors {
-        let bytes = checkpoint.to_safetensors().map_err(Failure::input)?;
-        write_whole(path, &bytes).map_err(Failure::input)?;
+        unpacked = checkpoint.to_safetensors().map_err(Failure::input)?;
+        files.push((path, &unpacked));
     }
+    write_together(&files).map_err(Failure::input)?;
     if args.json {
-        print_json(&args.output, file.bytes.len(), &resolved);
+        print_json(&args.output, file.bytes.len(), &resolved)
     } else {
-        print(&args.output, file.bytes.len(), &resolved);
+        print_text(&args.output, file.bytes.len(), &resolved)
     }
-    Ok(())
 }
 
-fn print(output: &Path, bytes: usize, resolved: &Resolved) {
+/// Refuses to write over what is read, and to write two things to one file.
+fn keep_inputs(args: &PackArgs) -> Result<(), Failure> {
+    let same = |a: &Path, b: &Path| match (a.canonicalize(), b.canonicalize()) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    };
+    let outputs = [Some(&args.output), args.safetensors.as_ref()];
+    for output in outputs.into_iter().flatten() {
+        let inputs = [Some(&args.config), args.weights.as_ref()];
+        if inputs
+            .into_iter()
+            .flatten()
+            .any(|input| same(input, output))
+        {
+            return Err(Failure::Input(format!(
+                "{} is read and would be overwritten; name another output",
+                output.display()
+            )));
+        }
+    }
+    match &args.safetensors {
+        Some(path) if same(path, &args.output) => Err(Failure::Input(format!(
+            "--output and --safetensors both name {}; give each its own file",
+            path.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn print_text(output: &Path, bytes: usize, resolved: &Resolved) -> Result<(), Failure> {
     for factorisation in &resolved.factorisations {
         let [d1, d2] = factorisation.ranks;
         let error = match factorisation.relative_error {
@@ -43,18 +75,18 @@ fn print(output: &Path, bytes: usize, resolved: &Resolved) {
         } else {
             "truncated HOSVD"
         };
-        println!(
-            "{:<24} ranks [{d1}, {d2}]  {origin}, {error}",
+        print(format_args!(
+            "{:<24} ranks [{d1}, {d2}]  {origin}, {error}\n",
             factorisation.layer
-        );
+        ))?;
     }
     for name in &resolved.unused {
-        eprintln!("note: nothing reads the tensor `{name}`");
+        note(format_args!("note: nothing reads the tensor `{name}`"));
     }
-    println!("{}: {bytes} bytes", output.display());
+    print(format_args!("{}: {bytes} bytes\n", output.display()))
 }
 
-fn print_json(output: &Path, bytes: usize, resolved: &Resolved) {
+fn print_json(output: &Path, bytes: usize, resolved: &Resolved) -> Result<(), Failure> {
     let factorisations: Vec<_> = resolved
         .factorisations
         .iter()
@@ -73,5 +105,5 @@ fn print_json(output: &Path, bytes: usize, resolved: &Resolved) {
         "factorisations": factorisations,
         "unused": resolved.unused,
     });
-    println!("{report:#}");
+    print(format_args!("{report:#}\n"))
 }

@@ -2,6 +2,7 @@
 
 use crate::args::{ToolkitAction, ToolkitArgs};
 use crate::failure::Failure;
+use crate::output::{note, print};
 use tdc_generator::compile::cache::cache_dir;
 use tdc_generator::compile::install::Installer;
 use tdc_generator::compile::toolkit::Toolkit;
@@ -12,16 +13,15 @@ pub fn run(args: &ToolkitArgs) -> Result<(), Failure> {
         let installer = Installer::new(&cache_dir().map_err(Failure::machine)?);
         for &component in components {
             installer
-                .install(component, |progress| eprintln!("{progress}"))
+                .install(component, |progress| note(progress))
                 .map_err(Failure::machine)?;
         }
     }
     let toolkit = Toolkit::find();
     if args.json {
         let json = serde_json::to_string_pretty(&toolkit).map_err(Failure::machine)?;
-        println!("{json}");
+        print(format_args!("{json}\n"))
     } else {
-        print!("{toolkit}");
+        print(toolkit)
     }
-    Ok(())
 }

@@ -3,6 +3,7 @@
 use crate::args::VerifyArgs;
 use crate::config::Planned;
 use crate::failure::Failure;
+use crate::output::{note, print};
 use serde_json::json;
 use tdc_generator::check::{
     CpuDevice, Device, GpuDevice, Random, TrainedParameters, check_network, check_unit,
@@ -22,20 +23,30 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
         let planned = args.options.plan(path, &args.planned_for)?;
         let units = match &planned {
             Planned::Network(_, plan) => &plan.units,
+            Planned::LayerSet(_) if args.weights.is_some() => {
+                return Err(Failure::Input(format!(
+                    "{}: a layer set has no weights; leave out --weights, or name a network",
+                    path.display()
+                )));
+            }
             Planned::LayerSet(plan) => &plan.units,
         };
-        eprintln!("{}: building {} units", path.display(), units.len());
+        note(format_args!(
+            "{}: building {} units",
+            path.display(),
+            units.len()
+        ));
         let mut device = open(args.gpu, units)?;
         let device = device.as_mut();
         let mut report = json!({ "config": path, "device": device.name(), "units": [] });
-        check_units(args, units, device, &mut report, &mut failures);
+        check_units(args, units, device, &mut report, &mut failures)?;
         if let Planned::Network(network, plan) = &planned {
             check_whole(args, network, plan, device, &mut report, &mut failures)?;
         }
         reports.push(report);
     }
     if args.json {
-        println!("{:#}", serde_json::Value::from(reports));
+        print(format_args!("{:#}\n", serde_json::Value::from(reports)))?;
     }
     if failures.is_empty() {
         Ok(())
@@ -62,17 +73,17 @@ fn check_units(
     device: &mut dyn Device,
     report: &mut serde_json::Value,
     failures: &mut Vec<String>,
-) {
+) -> Result<(), Failure> {
     let mut results = Vec::new();
     for (index, unit) in units.iter().enumerate() {
         let name = &unit.unit.name;
         match check_unit(device, unit, args.seed + index as u64) {
             Ok(check) => {
                 if !args.json {
-                    println!(
-                        "ok    {name}: relative error {:.1e}, allowed {:.1e}",
+                    print(format_args!(
+                        "ok    {name}: relative error {:.1e}, allowed {:.1e}\n",
                         check.deviation.relative, check.tolerance
-                    );
+                    ))?;
                 }
                 results.push(json!({ "unit": name, "relative_error": check.deviation.relative, "allowed": check.tolerance }));
             }
@@ -83,6 +94,7 @@ fn check_units(
         }
     }
     report["units"] = results.into();
+    Ok(())
 }
 
 fn check_whole(
@@ -121,14 +133,14 @@ fn check_whole(
             "output_relative_error": check.layers.last().map(|(_, _, last)| last.relative),
         });
         if !args.json {
-            println!(
-                "{}    {} whole, {}: {} layers, worst `{layer}` with relative error {:.1e}",
+            print(format_args!(
+                "{}    {} whole, {}: {} layers, worst `{layer}` with relative error {:.1e}\n",
                 if check.failure.is_none() { "ok" } else { "--" },
                 network.name,
                 plan.input,
                 check.layers.len(),
                 deviation.relative
-            );
+            ))?;
         }
     }
     if let Some((layer, failure)) = check.failure {

@@ -5,6 +5,7 @@ use super::node::{Node, Value};
 use super::ops;
 use super::report::Report;
 use super::{NETWORK, Overrides};
+use crate::spec::identifier::refusal;
 use crate::spec::layer_set::{is_file_name, symbol};
 use crate::spec::{Layer, LayerSet, Place, Position, Prologue, TensorShape};
 use std::collections::HashSet;
@@ -43,6 +44,7 @@ pub(super) fn read(
     let name = fields.word("name", report);
     if let (Some(name), Some(node)) = (name, fields.get("name")) {
         check_name(name, node, report);
+        check_symbol(name, node, report);
     }
     if overrides.input.is_some() {
         report.error(
@@ -105,8 +107,23 @@ fn check_name(name: &str, node: &Node, report: &mut Report<'_>) {
         report.error(
             node.at,
             format!(
-                "{found} cannot be a name here; use letters, digits, _, - and ., a letter or digit first"
+                "{found} cannot be a name here; use letters, digits, _, - and ., not - or . first"
             ),
+        );
+    }
+}
+
+/// Refuses the name of a set that C++ or CMake cannot have.
+fn check_symbol(name: &str, node: &Node, report: &mut Report<'_>) {
+    let symbol = symbol(name);
+    if let Some((reason, help)) = refusal(&symbol).filter(|_| is_file_name(name)) {
+        let read_as = match symbol == name {
+            true => String::new(),
+            false => format!(", read as `{symbol}`,"),
+        };
+        report.error(
+            node.at,
+            format!("`{name}`{read_as} cannot be the name of a layer set: {reason}; {help}"),
         );
     }
 }

@@ -1,15 +1,9 @@
-//! Mutated configs: whatever the text, reading it ends with a config or with mistakes that have a line.
-//!
-//! Deterministic for a given number of rounds. Runs for `TDC_FUZZ_SECONDS` (default 20). For ten minutes:
-//!
-//! ```text
-//! TDC_FUZZ_SECONDS=600 cargo test --release -p tdc-generator --test fuzz_config
-//! ```
+//! Mutated configs: reading one ends with a config or with mistakes that have a line.
 
+use crate::fuzz;
+use crate::random::Random;
 use std::fs;
-use std::panic::catch_unwind;
 use std::path::Path;
-use std::time::{Duration, Instant};
 use tdc_generator::spec::Overrides;
 use tdc_generator::spec::yaml::parse;
 
@@ -54,28 +48,6 @@ const AWKWARD: [&str; 38] = [
     "---\n",
     "same",
 ];
-
-/// Splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `end`; 0 when that is 0.
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end.max(1) as u64) as usize
-    }
-
-    fn pick<'a, T: ?Sized>(&mut self, items: &[&'a T]) -> &'a T {
-        items[self.below(items.len())]
-    }
-}
 
 /// A start and end of a run of characters for which `wanted` holds, at a random place.
 fn run(random: &mut Random, text: &[u8], wanted: fn(&u8) -> bool) -> Option<(usize, usize)> {
@@ -146,71 +118,56 @@ fn mutate(random: &mut Random, text: &mut Vec<u8>, seeds: &[String]) {
     text.truncate(1 << 16);
 }
 
-/// What is wrong with the way a text was read, if anything is.
-fn problem(text: &str, overrides: Overrides) -> Option<String> {
-    let read = catch_unwind(|| parse(text, "x.yaml", &overrides));
-    match read {
-        Err(_) => Some("it panicked".to_owned()),
-        Ok(Ok(_)) => None,
-        Ok(Err(errors)) => {
-            let placed = errors.first.iter().any(|error| error.position.is_some());
-            let printed = errors.to_string();
-            (!placed || printed.is_empty()).then(|| format!("no mistake has a line: {errors:?}"))
+/// Whether a text is a config, or what is wrong with the way it was read.
+fn read(text: &[u8]) -> Result<bool, String> {
+    let text = String::from_utf8_lossy(text);
+    let mut is_valid = false;
+    for dense in [false, true] {
+        let overrides = Overrides {
+            dense,
+            ..Overrides::default()
+        };
+        match parse(&text, "x.yaml", &overrides) {
+            Ok(_) => is_valid = true,
+            Err(errors) => {
+                let placed = errors.first.iter().any(|error| error.position.is_some());
+                if !placed || errors.to_string().is_empty() {
+                    return Err(format!("no mistake has a line: {errors:?}"));
+                }
+            }
         }
     }
+    Ok(is_valid)
 }
 
-#[test]
-fn no_text_is_too_strange() {
-    let seconds = std::env::var("TDC_FUZZ_SECONDS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(20);
+/// The committed configs, and some that use every key.
+fn seeds() -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
     let mut paths: Vec<_> = fs::read_dir(folder)
         .expect("the folder of configs")
         .map(|entry| entry.expect("an entry of it").path())
         .collect();
     paths.sort();
-    let mut seeds: Vec<String> = paths
+    let every_key = include_str!("../fixtures/every-key.txt").split("-----\n");
+    paths
         .iter()
         .map(|path| fs::read_to_string(path).expect("a config"))
-        .collect();
-    seeds.extend(
-        include_str!("fixtures/every-key.txt")
-            .split("-----\n")
-            .map(str::to_owned),
-    );
+        .chain(every_key.map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn no_config_is_too_strange() {
+    let seeds = seeds();
     for seed in &seeds {
-        let read = parse(seed, "seed", &Overrides::default());
-        assert!(
-            read.is_ok(),
-            "{}",
-            read.err().map_or(String::new(), |e| e.to_string())
-        );
+        assert_eq!(read(seed.as_bytes()), Ok(true), "{seed}");
     }
-    let deadline = Instant::now() + Duration::from_secs(seconds);
-    let mut random = Random(1);
-    let (mut rounds, mut good) = (0u64, 0u64);
-    while Instant::now() < deadline {
+    let make = |random: &mut Random| {
         let mut text = seeds[random.below(seeds.len())].clone().into_bytes();
         for _ in 0..=random.below(6) {
-            mutate(&mut random, &mut text, &seeds);
+            mutate(random, &mut text, &seeds);
         }
-        let text = String::from_utf8_lossy(&text);
-        let overrides = Overrides {
-            dense: random.below(4) == 0,
-            ..Overrides::default()
-        };
-        if let Some(problem) = problem(&text, overrides) {
-            let path = std::env::temp_dir().join(format!("tdc-config-{rounds}.yaml"));
-            fs::write(&path, text.as_bytes()).expect("the failing input kept");
-            panic!("{problem}; the text is in {}", path.display());
-        }
-        good += u64::from(parse(&text, "x.yaml", &overrides).is_ok());
-        rounds += 1;
-    }
-    println!("{rounds} texts, {good} of them valid");
-    // A mutator that only makes rubbish would test the YAML parser and nothing behind it.
-    assert!(rounds < 1000 || good > rounds / 100, "{good} of {rounds}");
+        text
+    };
+    fuzz("yaml", make, read);
 }

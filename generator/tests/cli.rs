@@ -1,0 +1,826 @@
+//! The program itself: exit codes, what it prints, and what it leaves on the disk.
+
+#![cfg(feature = "cli")]
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// A network with a BatchNorm, Tucker ranks and a linear layer.
+const TINY: &str = "\
+name: tiny
+input: 1x3x8x8
+ops:
+  - {op: conv, name: a, n: 8, bn: a_bn, relu: true}
+  - {op: conv, name: b, n: 8, ranks: [4, 4]}
+  - {op: global_avg_pool, name: p}
+  - {op: linear, name: fc, n: 4}
+";
+
+const SET: &str = "\
+name: set
+layers:
+  - {conv: [4, 8, 6, 6]}
+";
+
+/// An empty folder that the program runs in.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(TempDir::new().expect("a temporary folder"))
+    }
+
+    /// With the network of the name in `tiny.yaml`.
+    fn with_tiny() -> Self {
+        let folder = Self::new();
+        folder.write("tiny.yaml", TINY);
+        folder
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        fs::write(self.path(name), content).expect("a written file");
+    }
+
+    fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).expect("a file")
+    }
+
+    /// Every file with its content, and every folder.
+    fn content(&self) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+        let mut found = BTreeMap::new();
+        let mut pending = vec![self.0.path().to_owned()];
+        while let Some(folder) = pending.pop() {
+            for entry in fs::read_dir(folder).expect("a folder") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    pending.push(path.clone());
+                    found.insert(path, None);
+                } else {
+                    let content = fs::read(&path).expect("a file");
+                    found.insert(path, Some(content));
+                }
+            }
+        }
+        found
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tdc-gen"));
+        command
+            .args(arguments)
+            .current_dir(self.0.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Outcome {
+        Outcome::of(self.command(arguments).output().expect("tdc-gen runs"))
+    }
+
+    /// Runs what must succeed; gives what it printed.
+    fn succeeds(&self, arguments: &[&str]) -> String {
+        let outcome = self.run(arguments);
+        assert_eq!(outcome.code, Some(0), "{arguments:?}: {}", outcome.stderr);
+        outcome.stdout
+    }
+
+    /// Runs what must fail with this first line on standard error, nothing on the other and nothing written; gives all of
+    /// standard error.
+    fn fails(&self, arguments: &[&str], code: i32, first_line: &str) -> String {
+        let before = self.content();
+        let outcome = self.run(arguments);
+        let found = outcome.stderr.lines().next().unwrap_or_default();
+        assert_eq!(found, first_line, "{arguments:?}: {}", outcome.stderr);
+        assert_eq!(outcome.code, Some(code), "{arguments:?}: {first_line}");
+        assert_eq!(outcome.stdout, "", "{arguments:?}");
+        assert!(
+            self.content() == before,
+            "{arguments:?} has written something"
+        );
+        outcome.stderr
+    }
+}
+
+struct Outcome {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Outcome {
+    fn of(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).expect("UTF-8"),
+            stderr: String::from_utf8(output.stderr).expect("UTF-8"),
+        }
+    }
+}
+
+fn resnet18() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/resnet18.yaml");
+    path.display().to_string()
+}
+
+#[test]
+fn configs_that_cannot_be_read() {
+    let folder = Folder::new();
+    folder.write("prose.yaml", "name: [tiny\n");
+    for (arguments, message) in [
+        (["none.yaml"], "none.yaml: no such file; check the path"),
+        (["."], ".: this is a directory; name a YAML file"),
+        (
+            ["prose.yaml"],
+            "prose.yaml:1:8: not valid YAML: unclosed bracket '['; look for a bracket, quote, colon or indentation that is \
+             wrong here or just before",
+        ),
+    ] {
+        folder.fails(&arguments, 2, &format!("error: {message}"));
+    }
+}
+
+#[test]
+fn mistakes_in_a_config() {
+    let folder = Folder::new();
+    for (right, wrong, message) in [
+        (
+            "relu: true",
+            "rleu: true",
+            "4:43: unknown key `rleu`; did you mean `relu`? conv takes op, name, inputs, n, kernel, stride, pad, dilation, \
+             groups, bias, bn, relu, ranks, factors, scheme, tile",
+        ),
+        (
+            "n: 8, bn",
+            "n: eight, bn",
+            "4:28: `n` must be a whole number, not `eight`; use digits only",
+        ),
+        (
+            "n: 8, bn",
+            "n: 0, bn",
+            "4:28: `n` is 0; it must be at least 1",
+        ),
+        (
+            "n: 8, bn",
+            "n: -8, bn",
+            "4:28: `n` is negative: `-8`; it must be a whole number from 0",
+        ),
+        (
+            "n: 8, bn",
+            "n: 99999999999, bn",
+            "4:28: `n` is too large: `99999999999`; at most 2147483647",
+        ),
+        (
+            "1x3x8x8",
+            "1x3x65536x65536",
+            "2:8: the input 1x3x65536x65536 has more than 2147483647 elements; use a smaller image or batch",
+        ),
+        (
+            "n: 8, bn",
+            "n: 8, kernel: 11, pad: 1, bn",
+            "4:39: the window spans 11 pixels, the padded height is 10; use a smaller kernel or more padding",
+        ),
+        (
+            "name: p}",
+            "name: p, inputs: [aa]}",
+            "6:43: `aa` is not the name of an earlier op; did you mean `a`?",
+        ),
+        (
+            "name: p}",
+            "name: b}",
+            "6:32: there are two ops named `b`; give each op its own name",
+        ),
+        (
+            "[4, 4]",
+            "[0, 4]",
+            "5:39: rank 0 is not between 1 and 8; D1 is at most the input channels; ranks are written [D1, D2]",
+        ),
+        (
+            "[4, 4]",
+            "[4, 9]",
+            "5:42: rank 9 is not between 1 and 8; D2 is at most the output channels; ranks are written [D1, D2]",
+        ),
+        (
+            "ranks: [4, 4]",
+            "groups: 3",
+            "5:39: 3 groups do not divide 8 input and 8 output channels; groups must divide both",
+        ),
+        (
+            "name: tiny",
+            "name: class",
+            "1:7: `class` cannot be the name of a network: it is a keyword of C++; choose another, such as `class_net`",
+        ),
+    ] {
+        let text = TINY.replacen(right, wrong, 1);
+        assert_ne!(text, TINY);
+        folder.write("bad.yaml", text);
+        folder.fails(&["bad.yaml"], 2, &format!("error: bad.yaml:{message}"));
+    }
+}
+
+#[test]
+fn schemes_and_tiles_that_do_not_exist() {
+    let folder = Folder::new();
+    for (keys, message) in [
+        (
+            "scheme: dircet",
+            "there is no scheme named `dircet`; did you mean `direct`?",
+        ),
+        (
+            "scheme: direct, tile: [7, 7, 7, 7]",
+            "tile [7, 7, 7, 7] is not one of scheme `direct` for conv_c3_n8_h8_w8_k3x3_p1_bias_relu; its numbers are",
+        ),
+        (
+            "scheme: pointwise",
+            "scheme `pointwise` cannot compute conv_c3_n8_h8_w8_k3x3_p1_bias_relu; leave `scheme` out and the planner takes \
+             one that can",
+        ),
+        (
+            "tile: [7, 7]",
+            "`tile` is given without `scheme`; name the scheme that the tile belongs to",
+        ),
+    ] {
+        folder.write(
+            "bad.yaml",
+            TINY.replacen("n: 8", &format!("n: 8, {keys}"), 1),
+        );
+        let before = folder.content();
+        let outcome = folder.run(&["bad.yaml"]);
+        let expected = format!("error: bad.yaml: layer `a`: {message}");
+        assert!(outcome.stderr.starts_with(&expected), "{}", outcome.stderr);
+        assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+        assert_eq!(outcome.code, Some(2));
+        assert!(folder.content() == before);
+    }
+}
+
+#[test]
+fn all_mistakes_are_printed_at_once() {
+    let folder = Folder::new();
+    let text = TINY
+        .replace("ranks: [4, 4]", "ranks: [80, 4], sceme: direct")
+        .replace("n: 4}", "n: 0}");
+    folder.write("bad.yaml", text);
+    let first = "error: bad.yaml:5:39: rank 80 is not between 1 and 8; D1 is at most the input channels; ranks are written \
+                 [D1, D2]";
+    let printed = folder.run(&["bad.yaml"]).stderr;
+    assert_eq!(printed.matches("bad.yaml:").count(), 3, "{printed}");
+    assert!(
+        printed.contains("`sceme`; did you mean `scheme`?"),
+        "{printed}"
+    );
+    assert!(printed.contains("bad.yaml:7:34: `n` is 0"), "{printed}");
+    // What the planner finds is listed in the same way.
+    let text = TINY
+        .replace("n: 8, bn", "n: 8, scheme: x, bn")
+        .replace("n: 8, ranks: [4, 4]", "n: 8, tile: [1]");
+    folder.write("bad.yaml", text);
+    let printed = folder.run(&["bad.yaml"]).stderr;
+    assert_eq!(
+        printed.matches("error: bad.yaml: layer").count(),
+        2,
+        "{printed}"
+    );
+    let _ = first;
+}
+
+#[test]
+fn wrong_arguments() {
+    let folder = Folder::with_tiny();
+    folder.write("again.yaml", TINY);
+    folder.write("set.yaml", SET);
+    folder.write("file", "");
+    for (arguments, message) in [
+        (
+            &["tiny.yaml", "--gpu", "h20"][..],
+            "there is no GPU named `h20`; did you mean `h200`? known are h200, h100, a100, v100, rtx2080ti, rtx3090, rtx4090",
+        ),
+        (
+            &["tiny.yaml", "set.yaml", "--out", "out"],
+            "--out names one folder, but there are several configs; run them one by one",
+        ),
+        (
+            &["tiny.yaml", "again.yaml"],
+            "two configs would be written to generated/tiny; give each its own name",
+        ),
+        (
+            &["tiny.yaml", "--out", "file"],
+            "cannot write to file: file is not a folder; name another folder",
+        ),
+        (
+            &["tiny.yaml", "--out", "file/a/b"],
+            "cannot write to file/a/b: file is not a folder; name another folder",
+        ),
+        (
+            &["tiny.yaml", "--input", "3x64x64"],
+            "invalid value '3x64x64' for '--input <BxCxHxW>': `3x64x64` is not a shape; write batch, channels, height and \
+             width as 1x3x224x224",
+        ),
+        (
+            &["set.yaml", "--input", "1x3x64x64"],
+            "set.yaml:1:1: an input shape was given for a layer set; only a network has an input",
+        ),
+        (
+            &["tiny.yaml", "--batch", "0"],
+            "tiny.yaml:2:8: the input 0x3x8x8 is empty; every size must be at least 1",
+        ),
+        (
+            &["compile", "tiny.yaml", "--arch", "sm_90,turing"],
+            "invalid value 'turing' for '--arch <SM,...>': `turing` is not an architecture; write it as sm_90 or 90",
+        ),
+        (
+            &["pack", "set.yaml", "--random", "1"],
+            "set.yaml: a layer set has no weights to pack; name a network",
+        ),
+        (
+            &["pack", "tiny.yaml", "--random", "1", "-o", "tiny.yaml"],
+            "tiny.yaml is read and would be overwritten; name another output",
+        ),
+        (
+            &[
+                "pack",
+                "tiny.yaml",
+                "--random",
+                "1",
+                "--safetensors",
+                "weights.bin",
+            ],
+            "--output and --safetensors both name weights.bin; give each its own file",
+        ),
+        (
+            &[
+                "pack",
+                "tiny.yaml",
+                "--random",
+                "1",
+                "--safetensors",
+                "file/x",
+            ],
+            "cannot write to file: file is not a folder; name another folder",
+        ),
+        (
+            &["verify", "set.yaml", "--weights", "file"],
+            "set.yaml: a layer set has no weights; leave out --weights, or name a network",
+        ),
+        (
+            &["tiny.yaml", "--check", "--force"],
+            "the argument '--check' cannot be used with '--force'",
+        ),
+        (
+            &["--dense"],
+            "the following required arguments were not provided:",
+        ),
+    ] {
+        folder.fails(arguments, 2, &format!("error: {message}"));
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_created() {
+    let folder = Folder::with_tiny();
+    // Nobody may create a folder there, not even root.
+    let stderr = folder.run(&["tiny.yaml", "--out", "/proc/tdc/out"]);
+    assert!(
+        stderr
+            .stderr
+            .starts_with("error: cannot create /proc/tdc/out: "),
+        "{}",
+        stderr.stderr
+    );
+    assert_eq!(stderr.code, Some(2));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_folder_that_may_not_be_written() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::with_tiny();
+    fs::create_dir(folder.path("locked")).expect("a folder");
+    fs::set_permissions(folder.path("locked"), fs::Permissions::from_mode(0o555))
+        .expect("permissions");
+    if fs::write(folder.path("locked/probe"), "").is_ok() {
+        println!("skipped: this user may write everywhere");
+        return;
+    }
+    folder.fails(
+        &["tiny.yaml", "--out", "locked/out"],
+        2,
+        "error: cannot create locked/out: Permission denied (os error 13)",
+    );
+    folder.fails(
+        &["pack", "tiny.yaml", "--random", "1", "-o", "locked/w"],
+        2,
+        "error: cannot write locked/w: Permission denied (os error 13)",
+    );
+}
+
+/// Changes the header and the payload of a safetensors file.
+fn edit(file: &[u8], change: impl FnOnce(&mut Value, &mut [u8])) -> Vec<u8> {
+    let length = u64::from_le_bytes(file[..8].try_into().expect("eight bytes")) as usize;
+    let mut header: Value = serde_json::from_slice(&file[8..8 + length]).expect("JSON");
+    let mut payload = file[8 + length..].to_vec();
+    change(&mut header, &mut payload);
+    let header = serde_json::to_vec(&header).expect("JSON");
+    let length = (header.len() as u64).to_le_bytes();
+    [&length[..], &header, &payload].concat()
+}
+
+/// Writes a number in place of the first one of a tensor.
+fn put(tensor: &str, number: f32) -> impl FnOnce(&mut Value, &mut [u8]) {
+    move |header, payload| {
+        let start = header[tensor]["data_offsets"][0]
+            .as_u64()
+            .expect("an offset") as usize;
+        payload[start..start + 4].copy_from_slice(&number.to_le_bytes());
+    }
+}
+
+#[test]
+fn checkpoints_that_do_not_fit() {
+    let folder = Folder::with_tiny();
+    folder.succeeds(&[
+        "pack",
+        "tiny.yaml",
+        "--random",
+        "1",
+        "--safetensors",
+        "good",
+    ]);
+    fs::remove_file(folder.path("weights.bin")).expect("the packed file");
+    let good = folder.read("good");
+    let cut = &good[..good.len() - 4];
+    let (whole, left) = (good.len(), cut.len());
+    let cases: [(Vec<u8>, String); 9] = [
+        (
+            cut.to_vec(),
+            format!(
+                "the checkpoint w has {left} bytes where {whole} are announced; it is damaged or incomplete: copy, download \
+                 or save it again"
+            ),
+        ),
+        (
+            b"name: tiny\n".to_vec(),
+            "the checkpoint w is not a safetensors file: it announces a header of 7598734671103979886 bytes, more than \
+             100000000; save it with safetensors.torch.save_file(model.state_dict(), path)"
+                .to_owned(),
+        ),
+        (
+            b"PK\x03\x04....data.pkl".to_vec(),
+            "the checkpoint w is not a safetensors file: it looks like one written by torch.save; load it in Python and save \
+             it with safetensors.torch.save_file(state_dict, path)"
+                .to_owned(),
+        ),
+        (
+            edit(&good, |header, _| {
+                header["a.wieght"] = header["a.weight"].take();
+                header.as_object_mut().expect("tensors").remove("a.weight");
+            }),
+            "the checkpoint has no tensor `a.weight`, which `a` needs; did you mean `a.wieght`?".to_owned(),
+        ),
+        (
+            edit(&good, |header, _| {
+                header["a.weight"]["shape"] = [3, 8, 3, 3].to_vec().into();
+            }),
+            "tensor `a.weight` has shape [3, 8, 3, 3], `a` needs [8, 3, 3, 3]; the config and the checkpoint describe \
+             different networks"
+                .to_owned(),
+        ),
+        (
+            edit(&good, |header, _| header["a.weight"]["dtype"] = "I32".into()),
+            "tensor `a.weight` has elements of type I32, expected F16, BF16, F32 or F64; convert it before saving the \
+             checkpoint"
+                .to_owned(),
+        ),
+        (
+            edit(&good, put("b.weight", f32::NAN)),
+            "tensor `b.weight` holds NaN at [0, 0, 0, 0], expected finite numbers; the training diverged or the file is \
+             damaged"
+                .to_owned(),
+        ),
+        (
+            edit(&good, put("fc.bias", f32::INFINITY)),
+            "tensor `fc.bias` holds inf at [0], expected finite numbers; the training diverged or the file is damaged"
+                .to_owned(),
+        ),
+        (
+            edit(&good, put("a_bn.running_var", -1.0)),
+            "tensor `a_bn.running_var` holds the variance -1 at [0], which with eps = 0.00001 is not above zero; correct eps \
+             in the config or the checkpoint's statistics"
+                .to_owned(),
+        ),
+    ];
+    for (content, message) in cases {
+        folder.write("w", content);
+        folder.fails(&["pack", "tiny.yaml", "w"], 2, &format!("error: {message}"));
+    }
+    folder.fails(
+        &["pack", "tiny.yaml", "none"],
+        2,
+        "error: cannot read the checkpoint none: No such file or directory (os error 2); check the path and its permissions",
+    );
+    folder.fails(
+        &["pack", "tiny.yaml", "good", "-o", "good"],
+        2,
+        "error: good is read and would be overwritten; name another output",
+    );
+    // Several at once.
+    let two = edit(&good, put("a.weight", f32::NAN));
+    folder.write("w", edit(&two, put("fc.bias", f32::NAN)));
+    let outcome = folder.run(&["pack", "tiny.yaml", "w"]);
+    assert_eq!(
+        outcome.stderr.matches("holds NaN").count(),
+        2,
+        "{}",
+        outcome.stderr
+    );
+}
+
+#[test]
+fn verify_on_a_gpu_that_is_not_there() {
+    if Path::new("/proc/driver/nvidia/version").exists() || Path::new("/dev/nvidiactl").exists() {
+        println!("skipped: this machine has a GPU");
+        return;
+    }
+    let folder = Folder::with_tiny();
+    let before = folder.content();
+    let outcome = folder.run(&["verify", "tiny.yaml", "--gpu"]);
+    assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
+    let message = outcome.stderr.lines().last().unwrap_or_default();
+    assert!(message.starts_with("error: "), "{}", outcome.stderr);
+    assert!(folder.content() == before);
+}
+
+#[test]
+fn generating_twice_writes_once() {
+    let folder = Folder::new();
+    let config = resnet18();
+    let first = folder.succeeds(&[&config]);
+    assert!(first.starts_with("generated/resnet18: "), "{first}");
+    let content = folder.content();
+    let second = folder.succeeds(&[&config]);
+    assert!(
+        second.contains(" files, 0 written, 0 removed\n"),
+        "{second}"
+    );
+    assert!(folder.content() == content);
+    folder.succeeds(&[&config, "--check"]);
+    folder.succeeds(&[&config, "--out", "elsewhere/net"]);
+    for (path, bytes) in &content {
+        let Ok(inside) = path.strip_prefix(folder.path("generated/resnet18")) else {
+            continue;
+        };
+        if let Some(bytes) = bytes {
+            let other = folder.path("elsewhere/net").join(inside);
+            assert!(
+                fs::read(&other).expect("a file") == *bytes,
+                "{}",
+                other.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn an_edited_file_is_found_and_kept() {
+    let folder = Folder::with_tiny();
+    folder.succeeds(&["tiny.yaml"]);
+    let original = folder.read("generated/tiny/main.cu");
+    let mut text = String::from_utf8(original.clone()).expect("UTF-8");
+    text.insert_str(
+        text.find("\n#include").expect("an include") + 1,
+        "// mine\n",
+    );
+    let line = text
+        .lines()
+        .position(|line| line == "// mine")
+        .expect("the line");
+    folder.write("generated/tiny/main.cu", text);
+
+    let told = folder.fails(
+        &["tiny.yaml", "--check"],
+        1,
+        "failed: generated/tiny is not up to date; run the same without --check",
+    );
+    assert!(told.contains("main.cu: differs\n--- main.cu\n"), "{told}");
+    assert!(told.contains(&format!("\n@@ -{},", line + 1 - 2)), "{told}");
+    assert!(told.contains("\n-// mine\n"), "{told}");
+
+    folder.fails(
+        &["tiny.yaml"],
+        2,
+        "error: 1 file of generated/tiny would be overwritten but is not what the generator wrote: main.cu; move them away, \
+         or pass --force to lose them",
+    );
+    folder.succeeds(&["tiny.yaml", "--force"]);
+    assert_eq!(folder.read("generated/tiny/main.cu"), original);
+    folder.succeeds(&["tiny.yaml", "--check"]);
+
+    fs::remove_file(folder.path("generated/tiny/plan.json")).expect("a file");
+    let told = folder.fails(
+        &["tiny.yaml", "--check"],
+        1,
+        "failed: generated/tiny is not up to date; run the same without --check",
+    );
+    assert!(told.contains("\nplan.json: missing\n"), "{told}");
+}
+
+#[test]
+fn a_foreign_file_is_kept_and_no_config_of_the_run_is_written() {
+    let folder = Folder::with_tiny();
+    folder.write("set.yaml", SET);
+    fs::create_dir_all(folder.path("generated/tiny")).expect("a folder");
+    folder.write("generated/tiny/README.md", "mine\n");
+    folder.write("generated/tiny/notes.txt", "mine too\n");
+    folder.fails(
+        &["set.yaml", "tiny.yaml"],
+        2,
+        "error: 1 file of generated/tiny would be overwritten but is not what the generator wrote: README.md; move them away, \
+         or pass --force to lose them",
+    );
+    folder.succeeds(&["set.yaml", "tiny.yaml", "--force"]);
+    assert_eq!(folder.read("generated/tiny/notes.txt"), b"mine too\n");
+    assert!(folder.path("generated/set/plan.json").exists());
+}
+
+#[test]
+fn what_is_not_generated_any_more_goes_unless_it_was_edited() {
+    let folder = Folder::with_tiny();
+    folder.succeeds(&["tiny.yaml"]);
+    folder.write("tiny.yaml", TINY.replace("n: 4}", "n: 5}"));
+    let printed = folder.succeeds(&["tiny.yaml"]);
+    assert!(printed.contains(" 2 removed\n"), "{printed}");
+    let units = folder.content();
+    let old = units
+        .keys()
+        .find(|path| path.to_string_lossy().contains("linear_c8_n5"));
+    fs::write(old.expect("the unit of the linear layer"), "edited\n").expect("a written file");
+    folder.write("tiny.yaml", TINY);
+    let outcome = folder.run(&["tiny.yaml"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.starts_with("note: src/units/linear_c8_n5"),
+        "{}",
+        outcome.stderr
+    );
+    assert!(old.expect("the unit").exists());
+}
+
+#[test]
+fn stdout_prints_every_file_and_writes_none() {
+    let folder = Folder::with_tiny();
+    let before = folder.content();
+    let printed = folder.succeeds(&["tiny.yaml", "--stdout"]);
+    assert!(folder.content() == before);
+    folder.succeeds(&["tiny.yaml"]);
+    let root = folder.path("generated/tiny");
+    for (path, bytes) in folder.content() {
+        let (Some(bytes), Ok(name)) = (bytes, path.strip_prefix(&root)) else {
+            continue;
+        };
+        if name == Path::new("manifest.txt") {
+            continue;
+        }
+        let text = String::from_utf8(bytes).expect("UTF-8");
+        let entry = format!("==> {} <==\n{text}\n", name.display());
+        assert!(printed.contains(&entry), "{}", name.display());
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_reader_who_goes_away_is_no_failure() {
+    let folder = Folder::with_tiny();
+    let mut child = folder
+        .command(&["tiny.yaml", "--stdout"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("tdc-gen runs");
+    drop(child.stdout.take());
+    let outcome = Outcome::of(child.wait_with_output().expect("tdc-gen ends"));
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn json_holds_the_layers() {
+    let folder = Folder::with_tiny();
+    folder.write("set.yaml", SET);
+    for (config, layers) in [("tiny.yaml", 6), ("set.yaml", 1)] {
+        let printed = folder.succeeds(&[config, "--json"]);
+        let plan: Value = serde_json::from_str(&printed).expect("JSON");
+        let listed = plan["layers"].as_array().expect("a list of layers");
+        assert_eq!(listed.len(), layers, "{printed}");
+    }
+    let plan = folder.read("generated/tiny/plan.json");
+    assert_eq!(folder.succeeds(&["tiny.yaml", "--json"]).as_bytes(), plan);
+}
+
+#[test]
+fn dense_leaves_out_the_ranks_and_renames() {
+    let folder = Folder::new();
+    let printed = folder.succeeds(&[&resnet18(), "--dense"]);
+    assert!(
+        printed.starts_with("generated/resnet18_dense: "),
+        "{printed}"
+    );
+    let plan: Value =
+        serde_json::from_slice(&folder.read("generated/resnet18_dense/plan.json")).expect("JSON");
+    assert_eq!(plan["name"], "resnet18_dense");
+    let text = plan.to_string();
+    assert!(!text.contains("first") && !text.contains("ranks"), "{text}");
+}
+
+#[test]
+fn another_input_shape() {
+    let folder = Folder::new();
+    let printed = folder.succeeds(&[&resnet18(), "--input", "1x3x64x64"]);
+    assert!(
+        printed.contains("\n  1x3x64x64 -> 1x1000x1x1: "),
+        "{printed}"
+    );
+    let printed = folder.succeeds(&[&resnet18(), "--input", "1x3x64x64", "--batch", "2"]);
+    assert!(
+        printed.contains("\n  2x3x64x64 -> 2x1000x1x1: "),
+        "{printed}"
+    );
+    folder.fails(
+        &[&resnet18(), "--input", "1x3x0x64"],
+        2,
+        &format!(
+            "error: {}:7:8: the input 1x3x0x64 is empty; every size must be at least 1",
+            resnet18()
+        ),
+    );
+}
+
+#[test]
+fn random_weights_are_the_same_twice_and_through_safetensors() {
+    let folder = Folder::with_tiny();
+    let seeded = ["pack", "tiny.yaml", "--random", "1"];
+    let printed = folder.succeeds(&[&seeded[..], &["-o", "a", "--safetensors", "st"]].concat());
+    let first = printed.lines().next().unwrap_or_default();
+    assert!(
+        first.starts_with(
+            "b                        ranks [4, 4]  truncated HOSVD, relative error 0."
+        ),
+        "{printed}"
+    );
+    assert_eq!(
+        printed.lines().last(),
+        Some(&*format!("a: {} bytes", folder.read("a").len()))
+    );
+    folder.succeeds(&[&seeded[..], &["-o", "b"]].concat());
+    folder.succeeds(&["pack", "tiny.yaml", "st", "-o", "new/c"]);
+    folder.succeeds(&["pack", "tiny.yaml", "--random", "2", "-o", "d"]);
+    assert_eq!(folder.read("a"), folder.read("b"));
+    assert_eq!(folder.read("a"), folder.read("new/c"));
+    assert_ne!(folder.read("a"), folder.read("d"));
+    let report = folder.succeeds(&[&seeded[..], &["-o", "a", "--json"]].concat());
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["factorisations"][0]["layer"], "b");
+    assert!(report["factorisations"][0]["relative_error"].as_f64() < Some(1.0));
+}
+
+#[test]
+fn toolkit_completions_and_help_print() {
+    let folder = Folder::new();
+    let printed = folder.succeeds(&["toolkit"]);
+    assert!(
+        printed.contains("NVRTC 13") && printed.contains("nvcc"),
+        "{printed}"
+    );
+    let json: Value = serde_json::from_str(&folder.succeeds(&["toolkit", "--json"])).expect("JSON");
+    assert!(json.is_object(), "{json}");
+    let script = folder.succeeds(&["completions", "bash"]);
+    let help = folder.succeeds(&["--help"]);
+    for command in ["pack", "verify", "compile", "toolkit", "completions"] {
+        assert!(
+            script.contains(&format!("tdc__gen__subcmd__{command}")),
+            "{command}"
+        );
+        assert!(
+            help.contains(&format!("\n  {command} ")),
+            "{command}: {help}"
+        );
+    }
+    assert!(
+        help.contains("\nExamples:\n  tdc-gen configs/resnet18.yaml "),
+        "{help}"
+    );
+    for code in [
+        "0  done",
+        "1  a check failed",
+        "2  wrong input",
+        "3  this machine lacks",
+    ] {
+        assert!(help.contains(&format!("\n  {code}")), "{help}");
+    }
+    assert_eq!(folder.content().len(), 0);
+}

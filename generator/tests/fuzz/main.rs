@@ -1,0 +1,53 @@
+//! Mutated inputs: whatever a file holds, reading it ends with a value or with a mistake that is told.
+//!
+//! The two fuzzers run side by side, each for `TDC_FUZZ_SECONDS` (default 10), and are deterministic for a given number of
+//! rounds. A failing input is kept in a file that the message names. For ten minutes each:
+//!
+//! ```text
+//! TDC_FUZZ_SECONDS=600 cargo test --release -p tdc-generator --test fuzz -- --nocapture
+//! ```
+
+#![cfg(feature = "weights")]
+
+mod config;
+mod random;
+mod safetensors;
+
+use random::Random;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+/// Makes inputs until the time is over and reads each of them. `read` says whether an input is valid, or what is wrong with
+/// the way it was read; `extension` is that of the file which keeps a failing input.
+fn fuzz(
+    extension: &str,
+    make: impl Fn(&mut Random) -> Vec<u8>,
+    read: impl Fn(&[u8]) -> Result<bool, String>,
+) {
+    let seconds = match std::env::var("TDC_FUZZ_SECONDS") {
+        Ok(text) => text.parse().expect("TDC_FUZZ_SECONDS is a whole number"),
+        Err(_) => 10,
+    };
+    let deadline = Instant::now() + Duration::from_secs(seconds);
+    let mut random = Random::new(1);
+    let (mut rounds, mut valid) = (0u64, 0u64);
+    while Instant::now() < deadline {
+        let input = make(&mut random);
+        let result = catch_unwind(AssertUnwindSafe(|| read(&input)));
+        match result.unwrap_or_else(|_| Err("it panicked".to_owned())) {
+            Ok(is_valid) => valid += u64::from(is_valid),
+            Err(problem) => {
+                let path = std::env::temp_dir().join(format!("tdc-fuzz-{rounds}.{extension}"));
+                std::fs::write(&path, &input).expect("the failing input kept");
+                panic!("{problem}; the input is in {}", path.display());
+            }
+        }
+        rounds += 1;
+    }
+    println!("{extension}: {rounds} inputs in {seconds} s, {valid} of them valid");
+    // A mutator that only makes rubbish would test the parser and nothing behind it.
+    assert!(
+        rounds < 1000 || valid > rounds / 100,
+        "{valid} of {rounds} inputs are valid"
+    );
+}
