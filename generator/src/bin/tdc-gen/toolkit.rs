@@ -13,7 +13,7 @@ pub fn run(args: &ToolkitArgs) -> Result<(), Failure> {
         let installer = Installer::new(&cache_dir().map_err(Failure::machine)?);
         for &component in components {
             installer
-                .install(component, |progress| note(progress))
+                .install(component, note)
                 .map_err(Failure::machine)?;
         }
     }
