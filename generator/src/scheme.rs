@@ -2,6 +2,7 @@
 //!
 //! Adding one = a file here, a template, and a line in [`SCHEMES`].
 
+mod convolution;
 mod direct;
 mod elementwise;
 mod global_pool;
@@ -115,7 +116,7 @@ fn stride_args(batch: u32, residual: bool) -> Vec<Arg> {
     args
 }
 
-/// Divisors-free choice of a size: `candidates` up to the first that is at least `size`.
+/// The ascending `candidates` up to the first that is at least `size`: a larger one would only idle.
 fn up_to(size: u32, candidates: &[u32]) -> Vec<u32> {
     let end = candidates
         .iter()

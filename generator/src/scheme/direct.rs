@@ -4,12 +4,13 @@
 //! neighbouring pixels; the weights of a tile of output channels are read by all threads of a warp at once. Where the output is
 //! too small to fill a GPU the input channels are split over blocks, and a second launch adds the partial sums in a fixed order.
 
-use super::reduction::{self, MAX_SPLITS};
-use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, stride_args, up_to};
+use super::convolution::{self, ConvEnds};
+use super::reduction::MAX_SPLITS;
+use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, up_to};
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
-use tdc_runtime::{Arg, Axis, LayoutDim, Padding, WeightLayout};
+use tdc_runtime::{Axis, LayoutDim, Padding, WeightLayout};
 
 /// See the [module](self).
 pub struct Direct;
@@ -40,7 +41,6 @@ struct Context {
     tiles_per_block: u32,
     tiles: u32,
     pixel_tiles: u32,
-    batched: bool,
     checks_pixel: bool,
     checks_tile: bool,
     checks_n: bool,
@@ -49,16 +49,8 @@ struct Context {
     /// Input channels of a split; 0 when they are not split.
     split_c: u32,
     checks_split: bool,
-    /// Elements of one split's partial sums, and of one image in it.
-    partial_len: u64,
-    partial_image_len: u64,
-    prologue: bool,
-    prologue_relu: bool,
-    scale_at: usize,
-    shift_at: usize,
-    bias: bool,
-    residual: bool,
-    relu: bool,
+    #[serde(flatten)]
+    ends: ConvEnds,
 }
 
 /// Output pixels a block, output channels a thread, channel tiles a block, splits of the input channels.
@@ -134,23 +126,11 @@ impl Scheme for Direct {
     }
 
     fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
-        let Problem::Conv(problem) = problem else {
-            unreachable!("direct has tiles for convolutions only");
-        };
+        let problem = convolution::of(problem);
         let sizes = Sizes::of(tile);
         let layout = layout(problem, sizes.tile_n);
-        let splits = sizes.splits;
-        let mut kernels = vec![main_kernel(problem, &sizes, &layout)];
-        let mut workspace_bytes = 0;
-        if splits > 1 {
-            workspace_bytes = 4 * u64::from(splits) * problem.shape.output_len();
-            kernels.push(reduction::kernel(problem, splits));
-        }
-        Blueprint {
-            kernels,
-            workspace_bytes,
-            weights: layout,
-        }
+        let kernel = main_kernel(problem, &sizes, &layout);
+        convolution::blueprint(problem, sizes.splits, kernel, layout)
     }
 }
 
@@ -183,7 +163,6 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
     let split_c = c.div_ceil(splits);
     let pixel_tiles = pixels.div_ceil(sizes.tile_p);
     let split = splits > 1;
-    let epilogue = problem.epilogue;
     let taps = shape.r.saturating_mul(shape.s);
     let padding = shape.padding;
     let context = context(&Context {
@@ -211,7 +190,6 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
         tiles_per_block: sizes.tiles_per_block,
         tiles,
         pixel_tiles,
-        batched: shape.batch > 1,
         checks_pixel: !pixels.is_multiple_of(sizes.tile_p),
         checks_tile: !tiles.is_multiple_of(sizes.tiles_per_block),
         checks_n: !shape.n.is_multiple_of(sizes.tile_n),
@@ -219,26 +197,8 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
         unrolls: taps.saturating_mul(sizes.tile_n) <= MAX_UNROLLED,
         split_c: if split { split_c } else { 0 },
         checks_split: !c.is_multiple_of(split_c),
-        partial_len: shape.output_len(),
-        partial_image_len: u64::from(shape.n) * u64::from(pixels),
-        prologue: problem.prologue.is_some(),
-        prologue_relu: problem.prologue.is_some_and(|prologue| prologue.relu),
-        scale_at: layout.weight_len(),
-        shift_at: layout.weight_len() + shape.c as usize,
-        bias: epilogue.bias && !split,
-        residual: epilogue.residual && !split,
-        relu: epilogue.relu && !split,
+        ends: ConvEnds::new(problem, layout, split),
     });
-    let mut args = vec![Arg::X, Arg::Packed];
-    if split {
-        args.push(Arg::Workspace { offset: 0 });
-        args.extend((shape.batch > 1).then_some(Arg::XBatchStride));
-    } else {
-        args.extend(epilogue.bias.then_some(Arg::Bias));
-        args.extend(epilogue.residual.then_some(Arg::Residual));
-        args.push(Arg::Y);
-        args.extend(stride_args(shape.batch, epilogue.residual));
-    }
     let grid = [
         pixel_tiles * shape.batch,
         tiles.div_ceil(sizes.tiles_per_block),
@@ -255,12 +215,12 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
         * f64::from(split_c)
         * 4.0;
     KernelBlueprint {
-        role: if split { "partial" } else { "kernel" },
+        role: convolution::role(split),
         template: "kernel/direct.cu",
         context,
         grid,
         block: [sizes.tile_p, sizes.tiles_per_block, 1],
-        args,
+        args: convolution::args(problem, split),
         work: KernelWork {
             blocks,
             threads,

@@ -3,12 +3,13 @@
 //! Serves one group, no padding, any stride and batch. A block computes TN output channels x TP pixels in steps of TK input
 //! channels, a thread RN x RP of them in registers. Long sums on small outputs are split over blocks as in `direct`.
 
-use super::reduction::{self, MAX_SPLITS};
-use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, stride_args, up_to};
+use super::convolution::{self, ConvEnds};
+use super::reduction::MAX_SPLITS;
+use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, up_to};
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
-use tdc_runtime::{Arg, Axis, LayoutDim, Padding, WeightLayout};
+use tdc_runtime::{Axis, LayoutDim, Padding, WeightLayout};
 
 /// See the [module](self).
 pub struct Pointwise;
@@ -39,20 +40,12 @@ struct Context {
     padded_c: u32,
     /// Input channels of a split, a multiple of TK; 0 when they are not split.
     split_c: u32,
-    batched: bool,
     checks_pixel: bool,
     checks_n: bool,
     checks_c: bool,
     checks_split: bool,
-    partial_len: u64,
-    partial_image_len: u64,
-    prologue: bool,
-    prologue_relu: bool,
-    scale_at: usize,
-    shift_at: usize,
-    bias: bool,
-    residual: bool,
-    relu: bool,
+    #[serde(flatten)]
+    ends: ConvEnds,
 }
 
 struct Sizes {
@@ -134,23 +127,11 @@ impl Scheme for Pointwise {
     }
 
     fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
-        let Problem::Conv(problem) = problem else {
-            unreachable!("pointwise has tiles for convolutions only");
-        };
+        let problem = convolution::of(problem);
         let sizes = Sizes::of(tile);
         let layout = layout(problem, &sizes);
-        let splits = sizes.splits;
-        let mut kernels = vec![main_kernel(problem, &sizes, &layout)];
-        let mut workspace_bytes = 0;
-        if splits > 1 {
-            workspace_bytes = 4 * u64::from(splits) * problem.shape.output_len();
-            kernels.push(reduction::kernel(problem, splits));
-        }
-        Blueprint {
-            kernels,
-            workspace_bytes,
-            weights: layout,
-        }
+        let kernel = main_kernel(problem, &sizes, &layout);
+        convolution::blueprint(problem, sizes.splits, kernel, layout)
     }
 }
 
@@ -191,7 +172,6 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
     let split_c = sizes.split_c(shape.c);
     let padded_c = shape.c.next_multiple_of(sizes.tile_k);
     let pixel_tiles = pixels.div_ceil(sizes.tile_p);
-    let epilogue = problem.epilogue;
     let context = context(&Context {
         c: shape.c,
         h: shape.h,
@@ -214,31 +194,12 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
         input_elements: sizes.tile_k * sizes.tile_p,
         padded_c,
         split_c: if split { split_c } else { 0 },
-        batched: shape.batch > 1,
         checks_pixel: !pixels.is_multiple_of(sizes.tile_p),
         checks_n: !shape.n.is_multiple_of(sizes.tile_n),
         checks_c: !shape.c.is_multiple_of(sizes.tile_k),
         checks_split: !padded_c.is_multiple_of(split_c),
-        partial_len: shape.output_len(),
-        partial_image_len: u64::from(shape.n) * u64::from(pixels),
-        prologue: problem.prologue.is_some(),
-        prologue_relu: problem.prologue.is_some_and(|prologue| prologue.relu),
-        scale_at: layout.weight_len(),
-        shift_at: layout.weight_len() + shape.c as usize,
-        bias: epilogue.bias && !split,
-        residual: epilogue.residual && !split,
-        relu: epilogue.relu && !split,
+        ends: ConvEnds::new(problem, layout, split),
     });
-    let mut args = vec![Arg::X, Arg::Packed];
-    if split {
-        args.push(Arg::Workspace { offset: 0 });
-        args.extend((shape.batch > 1).then_some(Arg::XBatchStride));
-    } else {
-        args.extend(epilogue.bias.then_some(Arg::Bias));
-        args.extend(epilogue.residual.then_some(Arg::Residual));
-        args.push(Arg::Y);
-        args.extend(stride_args(shape.batch, epilogue.residual));
-    }
     let grid = [
         pixel_tiles * shape.batch,
         shape.n.div_ceil(sizes.tile_n),
@@ -250,12 +211,12 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
     let steps = f64::from(split_c.min(padded_c) / sizes.tile_k);
     let fmas = f64::from(sizes.reg_n * sizes.reg_p);
     KernelBlueprint {
-        role: if split { "partial" } else { "kernel" },
+        role: convolution::role(split),
         template: "kernel/pointwise.cu",
         context,
         grid,
         block: [threads, 1, 1],
-        args,
+        args: convolution::args(problem, split),
         work: KernelWork {
             blocks,
             threads,

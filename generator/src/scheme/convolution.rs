@@ -1,0 +1,93 @@
+//! What the schemes for convolutions share: both ends of the kernel, its parameters, and the second launch of a split sum.
+
+use super::{Blueprint, KernelBlueprint, reduction, stride_args};
+use crate::spec::{ConvProblem, Problem};
+use serde::Serialize;
+use tdc_runtime::{Arg, WeightLayout};
+
+/// Prologue, epilogue, batch and partial sums as templates see them; part of a scheme's context.
+#[derive(Serialize)]
+pub(super) struct ConvEnds {
+    batched: bool,
+    /// Elements of one split's partial sums, and of one image in it.
+    partial_len: u64,
+    partial_image_len: u64,
+    prologue: bool,
+    prologue_relu: bool,
+    /// Where the scales and shifts begin in the packed block.
+    scale_at: usize,
+    shift_at: usize,
+    bias: bool,
+    residual: bool,
+    relu: bool,
+}
+
+impl ConvEnds {
+    /// For a kernel that finishes its sums, or leaves that to the reduction.
+    pub(super) fn new(problem: &ConvProblem, layout: &WeightLayout, split: bool) -> Self {
+        let shape = &problem.shape;
+        let epilogue = problem.epilogue;
+        Self {
+            batched: shape.batch > 1,
+            partial_len: shape.output_len(),
+            partial_image_len: shape.output_len() / u64::from(shape.batch),
+            prologue: problem.prologue.is_some(),
+            prologue_relu: problem.prologue.is_some_and(|prologue| prologue.relu),
+            scale_at: layout.weight_len(),
+            shift_at: layout.weight_len() + shape.c as usize,
+            bias: epilogue.bias && !split,
+            residual: epilogue.residual && !split,
+            relu: epilogue.relu && !split,
+        }
+    }
+}
+
+/// Parameters of the convolution's kernel.
+pub(super) fn args(problem: &ConvProblem, split: bool) -> Vec<Arg> {
+    let batch = problem.shape.batch;
+    let epilogue = problem.epilogue;
+    let mut args = vec![Arg::X, Arg::Packed];
+    if split {
+        args.push(Arg::Workspace { offset: 0 });
+        args.extend((batch > 1).then_some(Arg::XBatchStride));
+    } else {
+        args.extend(epilogue.bias.then_some(Arg::Bias));
+        args.extend(epilogue.residual.then_some(Arg::Residual));
+        args.push(Arg::Y);
+        args.extend(stride_args(batch, epilogue.residual));
+    }
+    args
+}
+
+/// The word for what the convolution's kernel does.
+pub(super) fn role(split: bool) -> &'static str {
+    if split { "partial" } else { "kernel" }
+}
+
+/// The kernel alone, or with the reduction of its `splits` partial sums behind it.
+pub(super) fn blueprint(
+    problem: &ConvProblem,
+    splits: u32,
+    kernel: KernelBlueprint,
+    weights: WeightLayout,
+) -> Blueprint {
+    let mut kernels = vec![kernel];
+    let mut workspace_bytes = 0;
+    if splits > 1 {
+        workspace_bytes = 4 * u64::from(splits) * problem.shape.output_len();
+        kernels.push(reduction::kernel(problem, splits));
+    }
+    Blueprint {
+        kernels,
+        workspace_bytes,
+        weights,
+    }
+}
+
+/// The convolution in a problem that a scheme for convolutions was given.
+pub(super) fn of(problem: &Problem) -> &ConvProblem {
+    match problem {
+        Problem::Conv(problem) => problem,
+        _ => unreachable!("a scheme for convolutions has tiles for nothing else"),
+    }
+}
