@@ -97,7 +97,9 @@ fn expressions_are_understood() {
     ] {
         assert_eq!(is_accepted(bad), Ok(false), "{bad}");
     }
-    for wrong in ["", "MIT OR", "(MIT", "MIT)", "MIT ISC", "AND MIT", "MIT WITH"] {
+    for wrong in [
+        "", "MIT OR", "(MIT", "MIT)", "MIT ISC", "AND MIT", "MIT WITH",
+    ] {
         assert!(is_accepted(wrong).is_err(), "{wrong}");
     }
 }
@@ -138,7 +140,10 @@ fn every_dependency_has_an_accepted_licence() {
                 Err(error) => format!("`{expression}`: {error}"),
             },
         };
-        refused.push(format!("{} {}: {problem}", package["name"], package["version"]));
+        refused.push(format!(
+            "{} {}: {problem}",
+            package["name"], package["version"]
+        ));
     }
     println!("{} packages", packages.len());
     assert!(packages.len() > 50, "the dependencies are not listed");

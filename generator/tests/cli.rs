@@ -139,7 +139,7 @@ fn configs_that_cannot_be_read() {
         (["."], ".: this is a directory; name a YAML file"),
         (
             ["prose.yaml"],
-            "prose.yaml:1:8: not valid YAML: unclosed bracket '['; look for a bracket, quote, colon or indentation that is \
+            "prose.yaml:1:7: not valid YAML: unclosed bracket '['; look for a bracket, quote, colon or indentation that is \
              wrong here or just before",
         ),
     ] {
@@ -154,7 +154,7 @@ fn mistakes_in_a_config() {
         (
             "relu: true",
             "rleu: true",
-            "4:43: unknown key `rleu`; did you mean `relu`? conv takes op, name, inputs, n, kernel, stride, pad, dilation, \
+            "4:41: unknown key `rleu`; did you mean `relu`? conv takes op, name, inputs, n, kernel, stride, pad, dilation, \
              groups, bias, bn, relu, ranks, factors, scheme, tile",
         ),
         (
@@ -162,7 +162,11 @@ fn mistakes_in_a_config() {
             "n: eight, bn",
             "4:28: `n` must be a whole number, not `eight`; use digits only",
         ),
-        ("n: 8, bn", "n: 0, bn", "4:28: `n` is 0; it must be at least 1"),
+        (
+            "n: 8, bn",
+            "n: 0, bn",
+            "4:28: `n` is 0; it must be at least 1",
+        ),
         (
             "n: 8, bn",
             "n: -8, bn",
@@ -186,12 +190,12 @@ fn mistakes_in_a_config() {
         (
             "name: p}",
             "name: p, inputs: [aa]}",
-            "6:43: `aa` is not the name of an earlier op; did you mean `a`?",
+            "6:45: `aa` is not the name of an earlier op; did you mean `a`?",
         ),
         (
             "name: p}",
             "name: b}",
-            "6:32: there are two ops named `b`; give each op its own name",
+            "6:33: there are two ops named `b`; give each op its own name",
         ),
         (
             "[4, 4]",
@@ -243,7 +247,10 @@ fn schemes_and_tiles_that_do_not_exist() {
             "`tile` is given without `scheme`; name the scheme that the tile belongs to",
         ),
     ] {
-        folder.write("bad.yaml", TINY.replacen("n: 8", &format!("n: 8, {keys}"), 1));
+        folder.write(
+            "bad.yaml",
+            TINY.replacen("n: 8", &format!("n: 8, {keys}"), 1),
+        );
         let before = folder.content();
         let outcome = folder.run(&["bad.yaml"]);
         let expected = format!("error: bad.yaml: layer `a`: {message}");
@@ -258,23 +265,36 @@ fn schemes_and_tiles_that_do_not_exist() {
 fn all_mistakes_are_printed_at_once() {
     let folder = Folder::new();
     let text = TINY
-        .replace("ranks: [4, 4]", "ranks: [80, 4], sceme: direct")
-        .replace("n: 4}", "n: 0}");
+        .replace("name: tiny", "name: class")
+        .replace("n: 8, bn", "n: eight, bn")
+        .replace("ranks", "rnaks")
+        .replace("n: 4}", "n: }");
     folder.write("bad.yaml", text);
-    let first = "error: bad.yaml:5:39: rank 80 is not between 1 and 8; D1 is at most the input channels; ranks are written \
-                 [D1, D2]";
-    let printed = folder.run(&["bad.yaml"]).stderr;
-    assert_eq!(printed.matches("bad.yaml:").count(), 3, "{printed}");
-    assert!(printed.contains("`sceme`; did you mean `scheme`?"), "{printed}");
-    assert!(printed.contains("bad.yaml:7:34: `n` is 0"), "{printed}");
+    let printed = folder.fails(
+        &["bad.yaml"],
+        2,
+        "error: bad.yaml:1:7: `class` cannot be the name of a network: it is a keyword of C++; choose another, such as \
+         `class_net`",
+    );
+    assert_eq!(printed.matches("bad.yaml:").count(), 4, "{printed}");
+    for part in [
+        "\nbad.yaml:4:28: `n` must be a whole number, not `eight`",
+        "\nbad.yaml:5:31: unknown key `rnaks`; did you mean `ranks`?",
+        "\nbad.yaml:7:29: `n` has no value",
+    ] {
+        assert!(printed.contains(part), "{part}: {printed}");
+    }
     // What the planner finds is listed in the same way.
     let text = TINY
         .replace("n: 8, bn", "n: 8, scheme: x, bn")
         .replace("n: 8, ranks: [4, 4]", "n: 8, tile: [1]");
     folder.write("bad.yaml", text);
     let printed = folder.run(&["bad.yaml"]).stderr;
-    assert_eq!(printed.matches("error: bad.yaml: layer").count(), 2, "{printed}");
-    let _ = first;
+    assert_eq!(
+        printed.matches("error: bad.yaml: layer").count(),
+        2,
+        "{printed}"
+    );
 }
 
 #[test]
@@ -330,11 +350,25 @@ fn wrong_arguments() {
             "tiny.yaml is read and would be overwritten; name another output",
         ),
         (
-            &["pack", "tiny.yaml", "--random", "1", "--safetensors", "weights.bin"],
+            &[
+                "pack",
+                "tiny.yaml",
+                "--random",
+                "1",
+                "--safetensors",
+                "weights.bin",
+            ],
             "--output and --safetensors both name weights.bin; give each its own file",
         ),
         (
-            &["pack", "tiny.yaml", "--random", "1", "--safetensors", "file/x"],
+            &[
+                "pack",
+                "tiny.yaml",
+                "--random",
+                "1",
+                "--safetensors",
+                "file/x",
+            ],
             "cannot write to file: file is not a folder; name another folder",
         ),
         (
@@ -345,7 +379,10 @@ fn wrong_arguments() {
             &["tiny.yaml", "--check", "--force"],
             "the argument '--check' cannot be used with '--force'",
         ),
-        (&["--dense"], "the following required arguments were not provided:"),
+        (
+            &["--dense"],
+            "the following required arguments were not provided:",
+        ),
     ] {
         folder.fails(arguments, 2, &format!("error: {message}"));
     }
@@ -357,7 +394,9 @@ fn a_folder_that_cannot_be_created() {
     // Nobody may create a folder there, not even root.
     let stderr = folder.run(&["tiny.yaml", "--out", "/proc/tdc/out"]);
     assert!(
-        stderr.stderr.starts_with("error: cannot create /proc/tdc/out: "),
+        stderr
+            .stderr
+            .starts_with("error: cannot create /proc/tdc/out: "),
         "{}",
         stderr.stderr
     );
@@ -402,7 +441,9 @@ fn edit(file: &[u8], change: impl FnOnce(&mut Value, &mut [u8])) -> Vec<u8> {
 /// Writes a number in place of the first one of a tensor.
 fn put(tensor: &str, number: f32) -> impl FnOnce(&mut Value, &mut [u8]) {
     move |header, payload| {
-        let start = header[tensor]["data_offsets"][0].as_u64().expect("an offset") as usize;
+        let start = header[tensor]["data_offsets"][0]
+            .as_u64()
+            .expect("an offset") as usize;
         payload[start..start + 4].copy_from_slice(&number.to_le_bytes());
     }
 }
@@ -410,7 +451,14 @@ fn put(tensor: &str, number: f32) -> impl FnOnce(&mut Value, &mut [u8]) {
 #[test]
 fn checkpoints_that_do_not_fit() {
     let folder = Folder::with_tiny();
-    folder.succeeds(&["pack", "tiny.yaml", "--random", "1", "--safetensors", "good"]);
+    folder.succeeds(&[
+        "pack",
+        "tiny.yaml",
+        "--random",
+        "1",
+        "--safetensors",
+        "good",
+    ]);
     fs::remove_file(folder.path("weights.bin")).expect("the packed file");
     let good = folder.read("good");
     let cut = &good[..good.len() - 4];
@@ -425,7 +473,7 @@ fn checkpoints_that_do_not_fit() {
         ),
         (
             b"name: tiny\n".to_vec(),
-            "the checkpoint w is not a safetensors file: it announces a header of 7598734671103979886 bytes, more than \
+            "the checkpoint w is not a safetensors file: it announces a header of 7598733906462728558 bytes, more than \
              100000000; save it with safetensors.torch.save_file(model.state_dict(), path)"
                 .to_owned(),
         ),
@@ -492,7 +540,12 @@ fn checkpoints_that_do_not_fit() {
     let two = edit(&good, put("a.weight", f32::NAN));
     folder.write("w", edit(&two, put("fc.bias", f32::NAN)));
     let outcome = folder.run(&["pack", "tiny.yaml", "w"]);
-    assert_eq!(outcome.stderr.matches("holds NaN").count(), 2, "{}", outcome.stderr);
+    assert_eq!(
+        outcome.stderr.matches("holds NaN").count(),
+        2,
+        "{}",
+        outcome.stderr
+    );
 }
 
 #[test]
@@ -518,7 +571,10 @@ fn generating_twice_writes_once() {
     assert!(first.starts_with("generated/resnet18: "), "{first}");
     let content = folder.content();
     let second = folder.succeeds(&[&config]);
-    assert!(second.contains(" files, 0 written, 0 removed\n"), "{second}");
+    assert!(
+        second.contains(" files, 0 written, 0 removed\n"),
+        "{second}"
+    );
     assert!(folder.content() == content);
     folder.succeeds(&[&config, "--check"]);
     folder.succeeds(&[&config, "--out", "elsewhere/net"]);
@@ -528,7 +584,11 @@ fn generating_twice_writes_once() {
         };
         if let Some(bytes) = bytes {
             let other = folder.path("elsewhere/net").join(inside);
-            assert!(fs::read(&other).expect("a file") == *bytes, "{}", other.display());
+            assert!(
+                fs::read(&other).expect("a file") == *bytes,
+                "{}",
+                other.display()
+            );
         }
     }
 }
@@ -539,8 +599,14 @@ fn an_edited_file_is_found_and_kept() {
     folder.succeeds(&["tiny.yaml"]);
     let original = folder.read("generated/tiny/main.cu");
     let mut text = String::from_utf8(original.clone()).expect("UTF-8");
-    text.insert_str(text.find("\n#include").expect("an include") + 1, "// mine\n");
-    let line = text.lines().position(|line| line == "// mine").expect("the line");
+    text.insert_str(
+        text.find("\n#include").expect("an include") + 1,
+        "// mine\n",
+    );
+    let line = text
+        .lines()
+        .position(|line| line == "// mine")
+        .expect("the line");
     folder.write("generated/tiny/main.cu", text);
 
     let told = folder.fails(
@@ -597,12 +663,18 @@ fn what_is_not_generated_any_more_goes_unless_it_was_edited() {
     let printed = folder.succeeds(&["tiny.yaml"]);
     assert!(printed.contains(" 2 removed\n"), "{printed}");
     let units = folder.content();
-    let old = units.keys().find(|path| path.to_string_lossy().contains("linear_c8_n5"));
+    let old = units
+        .keys()
+        .find(|path| path.to_string_lossy().contains("linear_c8_n5"));
     fs::write(old.expect("the unit of the linear layer"), "edited\n").expect("a written file");
     folder.write("tiny.yaml", TINY);
     let outcome = folder.run(&["tiny.yaml"]);
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
-    assert!(outcome.stderr.starts_with("note: src/units/linear_c8_n5"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.starts_with("note: src/units/linear_c8_n5"),
+        "{}",
+        outcome.stderr
+    );
     assert!(old.expect("the unit").exists());
 }
 
@@ -643,6 +715,24 @@ fn a_reader_who_goes_away_is_no_failure() {
 }
 
 #[test]
+fn an_output_that_is_full_is_told() {
+    let Ok(full) = fs::File::options().write(true).open("/dev/full") else {
+        println!("skipped: this system has no /dev/full");
+        return;
+    };
+    let folder = Folder::with_tiny();
+    let mut command = folder.command(&["tiny.yaml", "--stdout"]);
+    let outcome = Outcome::of(command.stdout(full).output().expect("tdc-gen runs"));
+    assert_eq!(
+        (outcome.code, outcome.stderr.as_str()),
+        (
+            Some(2),
+            "error: cannot write to standard output: No space left on device (os error 28)\n"
+        )
+    );
+}
+
+#[test]
 fn json_holds_the_layers() {
     let folder = Folder::with_tiny();
     folder.write("set.yaml", SET);
@@ -660,7 +750,10 @@ fn json_holds_the_layers() {
 fn dense_leaves_out_the_ranks_and_renames() {
     let folder = Folder::new();
     let printed = folder.succeeds(&[&resnet18(), "--dense"]);
-    assert!(printed.starts_with("generated/resnet18_dense: "), "{printed}");
+    assert!(
+        printed.starts_with("generated/resnet18_dense: "),
+        "{printed}"
+    );
     let plan: Value =
         serde_json::from_slice(&folder.read("generated/resnet18_dense/plan.json")).expect("JSON");
     assert_eq!(plan["name"], "resnet18_dense");
@@ -672,9 +765,15 @@ fn dense_leaves_out_the_ranks_and_renames() {
 fn another_input_shape() {
     let folder = Folder::new();
     let printed = folder.succeeds(&[&resnet18(), "--input", "1x3x64x64"]);
-    assert!(printed.contains("\n  1x3x64x64 -> 1x1000x1x1: "), "{printed}");
+    assert!(
+        printed.contains("\n  1x3x64x64 -> 1x1000x1x1: "),
+        "{printed}"
+    );
     let printed = folder.succeeds(&[&resnet18(), "--input", "1x3x64x64", "--batch", "2"]);
-    assert!(printed.contains("\n  2x3x64x64 -> 2x1000x1x1: "), "{printed}");
+    assert!(
+        printed.contains("\n  2x3x64x64 -> 2x1000x1x1: "),
+        "{printed}"
+    );
     folder.fails(
         &[&resnet18(), "--input", "1x3x0x64"],
         2,
@@ -692,10 +791,15 @@ fn random_weights_are_the_same_twice_and_through_safetensors() {
     let printed = folder.succeeds(&[&seeded[..], &["-o", "a", "--safetensors", "st"]].concat());
     let first = printed.lines().next().unwrap_or_default();
     assert!(
-        first.starts_with("b                        ranks [4, 4]  truncated HOSVD, relative error 0."),
+        first.starts_with(
+            "b                        ranks [4, 4]  truncated HOSVD, relative error 0."
+        ),
         "{printed}"
     );
-    assert_eq!(printed.lines().last(), Some(&*format!("a: {} bytes", folder.read("a").len())));
+    assert_eq!(
+        printed.lines().last(),
+        Some(&*format!("a: {} bytes", folder.read("a").len()))
+    );
     folder.succeeds(&[&seeded[..], &["-o", "b"]].concat());
     folder.succeeds(&["pack", "tiny.yaml", "st", "-o", "new/c"]);
     folder.succeeds(&["pack", "tiny.yaml", "--random", "2", "-o", "d"]);
@@ -712,17 +816,34 @@ fn random_weights_are_the_same_twice_and_through_safetensors() {
 fn toolkit_completions_and_help_print() {
     let folder = Folder::new();
     let printed = folder.succeeds(&["toolkit"]);
-    assert!(printed.contains("NVRTC 13") && printed.contains("nvcc"), "{printed}");
+    assert!(
+        printed.contains("NVRTC 13") && printed.contains("nvcc"),
+        "{printed}"
+    );
     let json: Value = serde_json::from_str(&folder.succeeds(&["toolkit", "--json"])).expect("JSON");
     assert!(json.is_object(), "{json}");
     let script = folder.succeeds(&["completions", "bash"]);
     let help = folder.succeeds(&["--help"]);
     for command in ["pack", "verify", "compile", "toolkit", "completions"] {
-        assert!(script.contains(&format!("tdc__gen__subcmd__{command}")), "{command}");
-        assert!(help.contains(&format!("\n  {command} ")), "{command}: {help}");
+        assert!(
+            script.contains(&format!("tdc__gen__subcmd__{command}")),
+            "{command}"
+        );
+        assert!(
+            help.contains(&format!("\n  {command} ")),
+            "{command}: {help}"
+        );
     }
-    assert!(help.contains("\nExamples:\n  tdc-gen configs/resnet18.yaml "), "{help}");
-    for code in ["0  done", "1  a check failed", "2  wrong input", "3  this machine lacks"] {
+    assert!(
+        help.contains("\nExamples:\n  tdc-gen configs/resnet18.yaml "),
+        "{help}"
+    );
+    for code in [
+        "0  done",
+        "1  a check failed",
+        "2  wrong input",
+        "3  this machine lacks",
+    ] {
         assert!(help.contains(&format!("\n  {code}")), "{help}");
     }
     assert_eq!(folder.content().len(), 0);

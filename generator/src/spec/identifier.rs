@@ -18,8 +18,7 @@ const HEADERS: &str = "assert complex crt ctype cuda_runtime cuda_runtime_api er
     stdlib stdnoreturn string strings tgmath threads time uchar unistd wchar wctype";
 
 /// Targets that CMake's generators make themselves.
-const TARGETS: &str =
-    "ALL_BUILD INSTALL PACKAGE RUN_TESTS ZERO_CHECK all clean depend edit_cache help install list_install_components package \
+const TARGETS: &str = "ALL_BUILD INSTALL PACKAGE RUN_TESTS ZERO_CHECK all clean depend edit_cache help install list_install_components package \
      package_source preinstall rebuild_cache test";
 
 /// Why a network or layer set cannot carry a name, of which the characters are right, and what to do; `None` when it can.
@@ -50,7 +49,17 @@ mod tests {
     #[test]
     fn names_that_mean_something_else_are_refused() {
         for name in [
-            "int", "class", "namespace", "co_await", "xor", "std", "main", "linux", "math", "test", "all",
+            "int",
+            "class",
+            "namespace",
+            "co_await",
+            "xor",
+            "std",
+            "main",
+            "linux",
+            "math",
+            "test",
+            "all",
         ] {
             let (_, help) = refusal(name).unwrap_or_default();
             assert_eq!(help, format!("choose another, such as `{name}_net`"));
@@ -68,7 +77,15 @@ mod tests {
     #[test]
     fn common_names_are_not() {
         for name in [
-            "resnet18", "ResNet_50", "n", "integer", "vgg16_bn", "Int", "standard", "net_2", "x_y_z",
+            "resnet18",
+            "ResNet_50",
+            "n",
+            "integer",
+            "vgg16_bn",
+            "Int",
+            "standard",
+            "net_2",
+            "x_y_z",
         ] {
             assert_eq!(refusal(name), None, "{name}");
         }

@@ -161,7 +161,8 @@ impl NetworkBuilder {
             true => refusal(name).map(|(reason, help)| (format!(": {reason}"), help)),
             false => Some((
                 String::new(),
-                "use letters, digits and _, not a digit first: it becomes a C++ namespace".to_owned(),
+                "use letters, digits and _, not a digit first: it becomes a C++ namespace"
+                    .to_owned(),
             )),
         };
         if let Some((reason, help)) = refusal {

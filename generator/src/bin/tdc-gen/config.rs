@@ -29,11 +29,13 @@ impl ConfigArgs {
         let gpu = gpu(gpu_name).map_err(Failure::input)?;
         match yaml::load(path, &self.overrides()).map_err(Failure::input)? {
             Config::Network(network) => {
-                let plan = plan_network(&network, gpu).map_err(|errors| Failure::all(path, &errors))?;
+                let plan =
+                    plan_network(&network, gpu).map_err(|errors| Failure::all(path, &errors))?;
                 Ok(Planned::Network(network, plan))
             }
             Config::LayerSet(set) => {
-                let plan = plan_layer_set(&set, gpu).map_err(|errors| Failure::all(path, &errors))?;
+                let plan =
+                    plan_layer_set(&set, gpu).map_err(|errors| Failure::all(path, &errors))?;
                 Ok(Planned::LayerSet(plan))
             }
         }

@@ -35,7 +35,9 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
         folders.push((folder, files.map_err(Failure::input)?, planned));
     }
     if args.stdout {
-        folders.iter().try_for_each(|(_, files, _)| print_files(files))
+        folders
+            .iter()
+            .try_for_each(|(_, files, _)| print_files(files))
     } else if args.check {
         check(args, &folders)
     } else {
@@ -103,7 +105,12 @@ fn print_files(files: &Files) -> Result<(), Failure> {
     Ok(())
 }
 
-fn print_summary(folder: &Path, files: &Files, written: &emit::Written, planned: &Planned) -> Result<(), Failure> {
+fn print_summary(
+    folder: &Path,
+    files: &Files,
+    written: &emit::Written,
+    planned: &Planned,
+) -> Result<(), Failure> {
     print(format_args!(
         "{}: {} files, {} written, {} removed\n",
         folder.display(),

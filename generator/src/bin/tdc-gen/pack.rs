@@ -43,7 +43,11 @@ fn keep_inputs(args: &PackArgs) -> Result<(), Failure> {
     let outputs = [Some(&args.output), args.safetensors.as_ref()];
     for output in outputs.into_iter().flatten() {
         let inputs = [Some(&args.config), args.weights.as_ref()];
-        if inputs.into_iter().flatten().any(|input| same(input, output)) {
+        if inputs
+            .into_iter()
+            .flatten()
+            .any(|input| same(input, output))
+        {
             return Err(Failure::Input(format!(
                 "{} is read and would be overwritten; name another output",
                 output.display()
