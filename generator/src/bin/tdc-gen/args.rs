@@ -99,7 +99,7 @@ pub struct GenerateArgs {
     /// Write nothing; print all files to standard output
     #[arg(long)]
     pub stdout: bool,
-    /// Print the plan of each config as JSON instead of a summary
+    /// Print the plan of each config as a JSON document instead of a summary
     #[arg(long, conflicts_with = "stdout")]
     pub json: bool,
     #[command(flatten)]
