@@ -7,6 +7,7 @@ mod network;
 mod options;
 mod problem;
 mod tensor;
+pub mod text;
 pub mod yaml;
 
 pub use config_error::{ConfigError, ConfigErrors, Position};
@@ -24,4 +25,5 @@ pub use problem::{
     PoolKind, PoolProblem, Problem, Prologue,
 };
 pub use tensor::{MAX_ELEMENTS, ParseShapeError, TensorShape};
+pub use text::KernelRequest;
 pub use yaml::{Config, Overrides};
