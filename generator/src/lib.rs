@@ -7,7 +7,7 @@
 #[cfg(feature = "check")]
 pub mod check;
 pub mod compile;
-#[cfg(feature = "render")]
+#[cfg(feature = "emit")]
 pub mod emit;
 pub mod gpu;
 pub mod plan;

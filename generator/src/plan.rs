@@ -4,6 +4,7 @@ mod arena;
 mod choose;
 mod error;
 mod fuse;
+mod kernel;
 mod layer_set;
 mod name;
 mod network;
@@ -15,6 +16,7 @@ pub use arena::{Arena, Lifetime};
 pub use choose::{Choice, ChosenBy, Planner};
 pub use error::PlanError;
 pub use fuse::{Parameters, Task, TaskGraph, TaskPart, Value, ValueId};
+pub use kernel::plan_kernel;
 pub use layer_set::{LayerSetPlan, PlannedLayer, plan_layer_set};
 pub use name::{problem_label, unit_name};
 pub use network::{

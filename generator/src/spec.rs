@@ -8,6 +8,7 @@ mod network;
 mod options;
 mod problem;
 mod tensor;
+pub mod text;
 pub mod yaml;
 
 pub use config_error::{ConfigError, ConfigErrors, Position};
@@ -25,4 +26,5 @@ pub use problem::{
     PoolKind, PoolProblem, Problem, Prologue,
 };
 pub use tensor::{MAX_ELEMENTS, ParseShapeError, TensorShape};
+pub use text::KernelRequest;
 pub use yaml::{Config, Overrides};

@@ -2,18 +2,21 @@
 //!
 //! - [`ConvShape`]: what one convolution computes;
 //! - [`Unit`], [`Variant`], [`Step`]: how an op is carried out, as launches and memsets;
+//! - [`Kernel`]: one unit with its source text, as `kernel!` embeds it;
 //! - [`WeightLayout`]: how PyTorch's weights are reordered for a kernel, and the one packer;
 //! - [`WeightFile`]: the packed file that a generated driver maps.
 //!
 //! All of it can be built in a `const`, so that a macro can embed it in a program.
 
 mod arch;
+mod kernel;
 mod layout;
 mod shape;
 mod unit;
 mod weight_file;
 
 pub use arch::{Arch, ParseArchError};
+pub use kernel::Kernel;
 pub use layout::{Axis, LayoutDim, PackError, WeightLayout};
 pub use shape::{ConvShape, Padding};
 pub use unit::{Arg, Launch, Step, Unit, Variant};

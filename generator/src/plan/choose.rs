@@ -111,6 +111,7 @@ impl Planner {
         if wanted_tile.is_some() && wanted_scheme.is_none() {
             return Err(PlanError::new(
                 layer,
+                Some("tile"),
                 "`tile` is given without `scheme`",
                 "name the scheme that the tile belongs to",
             ));
@@ -123,6 +124,7 @@ impl Planner {
                 if !tiles.contains(&tile) {
                     return Err(PlanError::new(
                         layer,
+                        Some("tile"),
                         format!(
                             "tile {:?} is not one of scheme `{}` for {}",
                             tile.0,
@@ -162,6 +164,7 @@ impl Planner {
         best.ok_or_else(|| match wanted_scheme {
             Some(scheme) => PlanError::new(
                 layer,
+                Some("scheme"),
                 format!(
                     "scheme `{scheme}` cannot compute {}",
                     problem_label(problem)
@@ -170,6 +173,7 @@ impl Planner {
             ),
             None => PlanError::new(
                 layer,
+                None,
                 format!(
                     "no scheme can compute {} on {}",
                     problem_label(problem),
@@ -187,5 +191,10 @@ fn unknown_scheme(layer: &str, name: &str) -> PlanError {
         Some(known) => format!("did you mean `{known}`?"),
         None => format!("known are {}", names.collect::<Vec<_>>().join(", ")),
     };
-    PlanError::new(layer, format!("there is no scheme named `{name}`"), help)
+    PlanError::new(
+        layer,
+        Some("scheme"),
+        format!("there is no scheme named `{name}`"),
+        help,
+    )
 }

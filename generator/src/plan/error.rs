@@ -8,6 +8,8 @@ use thiserror::Error;
 pub struct PlanError {
     /// The layer.
     pub layer: String,
+    /// The key of the layer that asks for too much, `scheme` or `tile`; `None` when its sizes do.
+    pub key: Option<&'static str>,
     /// What is wrong.
     pub message: String,
     /// What to do about it.
@@ -15,10 +17,16 @@ pub struct PlanError {
 }
 
 impl PlanError {
-    /// An error about one layer.
-    pub fn new(layer: &str, message: impl Into<String>, help: impl Into<String>) -> Self {
+    /// An error about one layer, or a key of it.
+    pub fn new(
+        layer: &str,
+        key: Option<&'static str>,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
         Self {
             layer: layer.to_owned(),
+            key,
             message: message.into(),
             help: help.into(),
         }

@@ -3,11 +3,11 @@
 //! A network has `name`, `input` and `ops`; a layer set `name`, `layers` and perhaps `defaults`. The keys of an op are
 //! the fields of its options. Whatever is wrong is reported with its line and column, all of it at once.
 
-mod fields;
-mod layers;
-mod node;
+pub(super) mod fields;
+pub(super) mod layers;
+pub(super) mod node;
 mod ops;
-mod report;
+pub(super) mod report;
 
 use super::{
     ConfigError, ConfigErrors, LayerSet, Network, NetworkBuilder, OpOptions, Place, Position,

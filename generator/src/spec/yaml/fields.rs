@@ -7,22 +7,22 @@ use crate::spec::{MAX_ELEMENTS, Position};
 
 /// A kind of mapping: what messages call it, and its keys.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Words {
-    pub(super) what: &'static str,
-    pub(super) keys: &'static [&'static str],
+pub(in crate::spec) struct Words {
+    pub(in crate::spec) what: &'static str,
+    pub(in crate::spec) keys: &'static [&'static str],
 }
 
 /// A mapping's entries, behind them those of a mapping with defaults.
 #[derive(Debug, Clone)]
-pub(super) struct Fields<'n> {
-    pub(super) at: Position,
+pub(in crate::spec) struct Fields<'n> {
+    pub(in crate::spec) at: Position,
     entries: Vec<(&'n str, &'n Node)>,
     defaults: Vec<(&'n str, &'n Node)>,
 }
 
 impl<'n> Fields<'n> {
     /// The entries of a mapping; `what` is for the message when it is none.
-    pub(super) fn of(node: &'n Node, what: &str, report: &mut Report<'_>) -> Option<Self> {
+    pub(in crate::spec) fn of(node: &'n Node, what: &str, report: &mut Report<'_>) -> Option<Self> {
         let Value::Map(map) = &node.value else {
             let found = report.quote(node);
             report.error(
@@ -46,7 +46,7 @@ impl<'n> Fields<'n> {
     }
 
     /// The same with values for those of `keys` that are not there.
-    pub(super) fn with_defaults(mut self, defaults: &Fields<'n>, keys: &[&str]) -> Self {
+    pub(in crate::spec) fn with_defaults(mut self, defaults: &Fields<'n>, keys: &[&str]) -> Self {
         let wanted = defaults
             .entries
             .iter()
@@ -56,7 +56,7 @@ impl<'n> Fields<'n> {
     }
 
     /// Reports every key of the mapping `node` that is not in `words`; `others` are the mappings that it may have been meant for.
-    pub(super) fn check_keys(
+    pub(in crate::spec) fn check_keys(
         &self,
         node: &Node,
         words: Words,
@@ -98,13 +98,13 @@ impl<'n> Fields<'n> {
     }
 
     /// The value of a key.
-    pub(super) fn get(&self, key: &str) -> Option<&'n Node> {
+    pub(in crate::spec) fn get(&self, key: &str) -> Option<&'n Node> {
         let mut all = self.entries.iter().chain(&self.defaults);
         all.find(|(word, _)| *word == key).map(|(_, node)| *node)
     }
 
     /// Where a key's value or an item of it stands; the mapping itself where the key is not there.
-    pub(super) fn position(&self, key: &str, item: Option<usize>) -> Position {
+    pub(in crate::spec) fn position(&self, key: &str, item: Option<usize>) -> Position {
         let Some(node) = self.get(key) else {
             return self.at;
         };
@@ -114,8 +114,13 @@ impl<'n> Fields<'n> {
         }
     }
 
+    /// Whether a key has this number.
+    pub(in crate::spec) fn whole_is(&self, key: &str, number: i128) -> bool {
+        matches!(self.get(key), Some(Node { value: Value::Whole(found), .. }) if *found == number)
+    }
+
     /// The value of a key that must be there.
-    pub(super) fn require(
+    pub(in crate::spec) fn require(
         &self,
         key: &str,
         help: &str,
@@ -129,24 +134,24 @@ impl<'n> Fields<'n> {
     }
 
     /// A whole number; `None` when it is not there or was reported.
-    pub(super) fn whole(&self, key: &str, report: &mut Report<'_>) -> Option<u32> {
+    pub(in crate::spec) fn whole(&self, key: &str, report: &mut Report<'_>) -> Option<u32> {
         self.get(key).and_then(|node| whole(key, node, report))
     }
 
     /// `true` or `false`.
-    pub(super) fn flag(&self, key: &str, default: bool, report: &mut Report<'_>) -> bool {
+    pub(in crate::spec) fn flag(&self, key: &str, default: bool, report: &mut Report<'_>) -> bool {
         self.get(key)
             .and_then(|node| flag(key, node, report))
             .unwrap_or(default)
     }
 
     /// A word.
-    pub(super) fn word(&self, key: &str, report: &mut Report<'_>) -> Option<&'n str> {
+    pub(in crate::spec) fn word(&self, key: &str, report: &mut Report<'_>) -> Option<&'n str> {
         self.get(key).and_then(|node| word(key, node, report))
     }
 
     /// One number for both axes, or `[vertical, horizontal]`.
-    pub(super) fn pair(&self, key: &str, report: &mut Report<'_>) -> Option<[u32; 2]> {
+    pub(in crate::spec) fn pair(&self, key: &str, report: &mut Report<'_>) -> Option<[u32; 2]> {
         let node = self.get(key)?;
         match &node.value {
             Value::List(_) => wholes(key, node, "[vertical, horizontal]", report),
@@ -155,7 +160,7 @@ impl<'n> Fields<'n> {
     }
 
     /// A list of so many whole numbers, written as `form`.
-    pub(super) fn wholes<const COUNT: usize>(
+    pub(in crate::spec) fn wholes<const COUNT: usize>(
         &self,
         key: &str,
         form: &str,
@@ -167,7 +172,7 @@ impl<'n> Fields<'n> {
 }
 
 /// A whole number from 0 to the largest size of anything.
-pub(super) fn whole(key: &str, node: &Node, report: &mut Report<'_>) -> Option<u32> {
+pub(in crate::spec) fn whole(key: &str, node: &Node, report: &mut Report<'_>) -> Option<u32> {
     let found = report.quote(node);
     let message = match &node.value {
         Value::Whole(number) if (0..=i128::from(MAX_ELEMENTS)).contains(number) => {
@@ -192,7 +197,7 @@ pub(super) fn whole(key: &str, node: &Node, report: &mut Report<'_>) -> Option<u
 }
 
 /// `true` or `false`.
-pub(super) fn flag(key: &str, node: &Node, report: &mut Report<'_>) -> Option<bool> {
+pub(in crate::spec) fn flag(key: &str, node: &Node, report: &mut Report<'_>) -> Option<bool> {
     let message = match &node.value {
         Value::Flag(flag) => return Some(*flag),
         Value::Null => format!("`{key}` has no value; write true or false"),
@@ -206,13 +211,17 @@ pub(super) fn flag(key: &str, node: &Node, report: &mut Report<'_>) -> Option<bo
 }
 
 /// A word: YAML reads some of them as numbers, so the message says how to prevent it.
-pub(super) fn word<'n>(key: &str, node: &'n Node, report: &mut Report<'_>) -> Option<&'n str> {
+pub(in crate::spec) fn word<'n>(
+    key: &str,
+    node: &'n Node,
+    report: &mut Report<'_>,
+) -> Option<&'n str> {
     let found = report.quote(node);
     let message = match &node.value {
         Value::Text(text) => return Some(text),
         Value::Null => format!("`{key}` has no value; write a name"),
         Value::List(_) | Value::Map(_) => {
-            format!("`{key}` must be one name, not {found}; write `{key}: some_name`")
+            format!("`{key}` must be one name, not {found}; write a single word")
         }
         Value::Flag(_) | Value::Whole(_) | Value::Real(_) => {
             format!("`{key}` must be a name, not {found}; put it in quotes if it is one")
@@ -223,7 +232,7 @@ pub(super) fn word<'n>(key: &str, node: &'n Node, report: &mut Report<'_>) -> Op
 }
 
 /// The items of a list.
-pub(super) fn list<'n>(
+pub(in crate::spec) fn list<'n>(
     key: &str,
     node: &'n Node,
     form: &str,
@@ -242,7 +251,7 @@ pub(super) fn list<'n>(
 }
 
 /// A list of so many whole numbers, written as `form`.
-pub(super) fn wholes<const COUNT: usize>(
+pub(in crate::spec) fn wholes<const COUNT: usize>(
     key: &str,
     node: &Node,
     form: &str,

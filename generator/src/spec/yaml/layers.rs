@@ -18,19 +18,37 @@ pub(super) const LAYER_SET: Words = Words {
 
 const LAYER: Words = Words {
     what: "a layer",
-    keys: &[
-        "name", "conv", "batch", "kernel", "stride", "pad", "dilation", "groups", "bias", "relu",
-        "residual", "prologue", "scheme", "tile",
-    ],
+    keys: &with_options::<2, 14>(["name", "conv"]),
 };
 
 const DEFAULTS: Words = Words {
     what: "`defaults`",
-    keys: &[
-        "batch", "kernel", "stride", "pad", "dilation", "groups", "bias", "relu", "residual",
-        "prologue", "scheme", "tile",
-    ],
+    keys: &OPTIONS,
 };
+
+/// The keys of a convolution alone, beside its sizes.
+const OPTIONS: [&str; 12] = [
+    "batch", "kernel", "stride", "pad", "dilation", "groups", "bias", "relu", "residual",
+    "prologue", "scheme", "tile",
+];
+
+/// Some keys and behind them the options of a convolution alone.
+pub(in crate::spec) const fn with_options<const FIRST: usize, const ALL: usize>(
+    first: [&'static str; FIRST],
+) -> [&'static str; ALL] {
+    assert!(FIRST + OPTIONS.len() == ALL);
+    let mut all = [""; ALL];
+    let mut index = 0;
+    while index < ALL {
+        all[index] = if index < FIRST {
+            first[index]
+        } else {
+            OPTIONS[index - FIRST]
+        };
+        index += 1;
+    }
+    all
+}
 
 /// Reads a whole layer set.
 pub(super) fn read(
@@ -78,7 +96,9 @@ pub(super) fn read(
             Some(defaults) => own.with_defaults(defaults, DEFAULTS.keys),
             None => own,
         };
-        layers.extend(layer(&all, overrides, &mut names, report));
+        all.require("conv", "write `conv: [C, N, H, W]`", report);
+        let sizes = all.wholes("conv", "[C, N, H, W]", report);
+        layers.extend(layer(sizes, &all, overrides, &mut names, report));
     }
     Some(LayerSet {
         name: name?.to_owned(),
@@ -88,7 +108,7 @@ pub(super) fn read(
 
 /// The symbols of the layers so far.
 #[derive(Default)]
-struct Names(HashSet<String>);
+pub(in crate::spec) struct Names(HashSet<String>);
 
 impl Names {
     /// `base` or, where that is taken, `base_2` and so on.
@@ -128,15 +148,15 @@ fn check_symbol(name: &str, node: &Node, report: &mut Report<'_>) {
     }
 }
 
-fn layer(
+/// A convolution of these sizes, which stand in `conv`, with the options of `fields`.
+pub(in crate::spec) fn layer(
+    sizes: Option<[u32; 4]>,
     fields: &Fields<'_>,
     overrides: &Overrides,
     names: &mut Names,
     report: &mut Report<'_>,
 ) -> Option<Layer> {
     let before = report.count();
-    fields.require("conv", "write `conv: [C, N, H, W]`", report);
-    let sizes = fields.wholes("conv", "[C, N, H, W]", report);
     let batch = fields.whole("batch", report);
     let batch = overrides.batch.or(batch).unwrap_or(1);
     let options = ops::conv_options(sizes.map_or(1, |[_, n, _, _]| n), fields, report);
@@ -167,7 +187,8 @@ fn layer(
         Ok(layer) => Some(layer),
         Err(mistakes) => {
             for mistake in mistakes {
-                report.error(position(&mistake.place, fields), mistake.to_string());
+                let at = position(&mistake.place, [c, n, h, w], fields);
+                report.error(at, mistake.to_string());
             }
             None
         }
@@ -175,12 +196,16 @@ fn layer(
 }
 
 /// Where the first op of the network that a layer is checked as stands in the layer.
-fn position(place: &Place, fields: &Fields<'_>) -> Position {
+fn position(place: &Place, sizes: [u32; 4], fields: &Fields<'_>) -> Position {
     match place {
         Place::Key(_, "n") | Place::Item(_, "n", _) => fields.position("conv", Some(1)),
         Place::Key(_, key) => fields.position(key, None),
         Place::Item(_, key, item) => fields.position(key, Some(*item)),
-        Place::Top(_) => fields.position("conv", None),
+        // The input's shape: a zero in it stands somewhere.
+        Place::Top(_) => match sizes.iter().position(|&size| size == 0) {
+            None if fields.whole_is("batch", 0) => fields.position("batch", None),
+            zero => fields.position("conv", zero),
+        },
         Place::Op(_) => fields.at,
     }
 }

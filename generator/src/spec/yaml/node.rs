@@ -19,17 +19,17 @@ const MAX_ALIASED: usize = 100_000;
 
 /// A value and its place.
 #[derive(Debug)]
-pub(super) struct Node {
-    pub(super) value: Value,
+pub(in crate::spec) struct Node {
+    pub(in crate::spec) value: Value,
     /// Where it is used: for an alias, where the alias stands.
-    pub(super) at: Position,
+    pub(in crate::spec) at: Position,
     /// The bytes in which it is written: for an alias, those of the anchored value.
-    pub(super) written: Range<usize>,
+    pub(in crate::spec) written: Range<usize>,
 }
 
 /// What YAML can say, as far as a config needs it.
 #[derive(Debug)]
-pub(super) enum Value {
+pub(in crate::spec) enum Value {
     Null,
     Flag(bool),
     Whole(i128),

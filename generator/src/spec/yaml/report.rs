@@ -8,30 +8,30 @@ const MOST_QUOTED: usize = 60;
 
 /// The mistakes found so far in a text.
 #[derive(Debug)]
-pub(super) struct Report<'t> {
+pub(in crate::spec) struct Report<'t> {
     text: &'t str,
     errors: Vec<(Position, String)>,
 }
 
 impl<'t> Report<'t> {
-    pub(super) fn new(text: &'t str) -> Self {
+    pub(in crate::spec) fn new(text: &'t str) -> Self {
         Self {
             text,
             errors: Vec::new(),
         }
     }
 
-    pub(super) fn error(&mut self, at: Position, message: impl Into<String>) {
+    pub(in crate::spec) fn error(&mut self, at: Position, message: impl Into<String>) {
         self.errors.push((at, message.into()));
     }
 
     /// Mistakes so far: who compares two counts knows whether a part was read well.
-    pub(super) fn count(&self) -> usize {
+    pub(in crate::spec) fn count(&self) -> usize {
         self.errors.len()
     }
 
     /// A value in the words of the user, to put behind "not".
-    pub(super) fn quote(&self, node: &Node) -> String {
+    pub(in crate::spec) fn quote(&self, node: &Node) -> String {
         match &node.value {
             Value::Null => "nothing".to_owned(),
             Value::List(_) => "a list".to_owned(),
@@ -48,7 +48,11 @@ impl<'t> Report<'t> {
     }
 
     /// The result, or the mistakes in the order of the text; a part that several ops share is reported once.
-    pub(super) fn finish<T>(mut self, file: &str, result: Option<T>) -> Result<T, ConfigErrors> {
+    pub(in crate::spec) fn finish<T>(
+        mut self,
+        file: &str,
+        result: Option<T>,
+    ) -> Result<T, ConfigErrors> {
         match result {
             Some(result) if self.errors.is_empty() => Ok(result),
             _ => {

@@ -1,0 +1,7 @@
+//! The same key twice.
+
+static CONV: tdc::Kernel = tdc::kernel!(conv 64,32,56,56, stride = 2, relu = true, stride = 1);
+
+fn main() {
+    println!("{}", CONV.flops());
+}

@@ -1,0 +1,7 @@
+//! Three sizes.
+
+static CONV: tdc::Kernel = tdc::kernel!(conv 64,32,56, relu = true);
+
+fn main() {
+    println!("{}", CONV.flops());
+}

@@ -1,0 +1,134 @@
+//! What `kernel!` embeds: the same text and launches that the generator makes for the same convolution.
+
+use tdc::{Arch, ConvShape, Kernel, Padding, kernel};
+use tdc_generator::check::{CpuDevice, check_unit};
+use tdc_generator::gpu::gpu;
+use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
+use tdc_generator::render::unit_text;
+use tdc_generator::spec::{ConvProblem, Epilogue, Problem, Prologue};
+
+static PLAIN: Kernel = kernel!(conv 64,32,56,56);
+const RELU: Kernel = tdc::kernel!(conv 8, 12, 14, 10, kernel = 1, relu = true,);
+
+/// The plan of a convolution, without the macro's grammar.
+fn planned(
+    problem: ConvProblem,
+    gpu_name: &str,
+    scheme: Option<&str>,
+    tile: Option<&[u32]>,
+) -> PlannedUnit {
+    let mut planner = Planner::new(gpu(gpu_name).unwrap());
+    let problem = Problem::Conv(problem);
+    plan_problem(&mut planner, "tdc", "layer", &problem, scheme, tile).unwrap()
+}
+
+fn plain(shape: ConvShape) -> ConvProblem {
+    ConvProblem {
+        shape,
+        prologue: None,
+        epilogue: Epilogue::default(),
+    }
+}
+
+fn assert_embeds(kernel: &Kernel, planned: &PlannedUnit) {
+    let Problem::Conv(problem) = planned.problem else {
+        panic!("{} is no convolution", planned.unit.name);
+    };
+    assert_eq!(kernel.source(), unit_text(planned).unwrap());
+    assert_eq!(kernel.unit(), &planned.unit);
+    assert_eq!(kernel.shape, problem.shape);
+    assert_eq!(kernel.flops(), problem.shape.flops());
+    assert_eq!(kernel.scheme, planned.scheme);
+    assert_eq!(kernel.estimate_us, planned.estimate_us);
+}
+
+#[test]
+fn a_static_and_a_constant_embed_what_the_generator_makes() {
+    let shape = ConvShape {
+        padding: Padding::all(1),
+        ..ConvShape::new(64, 32, 56, 56, 3, 3)
+    };
+    assert_embeds(&PLAIN, &planned(plain(shape), "h200", None, None));
+    let mut relu = plain(ConvShape::new(8, 12, 14, 10, 1, 1));
+    relu.epilogue.relu = true;
+    assert_embeds(&RELU, &planned(relu, "h200", None, None));
+    let variant = PLAIN.unit().variant_for("h200", Arch::new(90)).unwrap();
+    assert_eq!(
+        variant.weights.source_len() as u64,
+        PLAIN.shape.weight_len()
+    );
+}
+
+/// A convolution with every option away from its default, and the call for it.
+fn odd() -> (Kernel, PlannedUnit) {
+    let call = kernel!(conv 12,18,15,13, kernel = [5, 3], stride = [2, 1], pad = [1, 0, 2, 3], dilation = [1, 2],
+        groups = 3, batch = 3, bias = true, relu = true, residual = true, prologue = {relu: true}, gpu = "a100",
+        scheme = direct, tile = [64, 2, 1, 1]);
+    let problem = ConvProblem {
+        shape: ConvShape {
+            batch: 3,
+            stride: [2, 1],
+            padding: Padding {
+                top: 1,
+                left: 0,
+                bottom: 2,
+                right: 3,
+            },
+            dilation: [1, 2],
+            groups: 3,
+            ..ConvShape::new(12, 18, 15, 13, 5, 3)
+        },
+        prologue: Some(Prologue { relu: true }),
+        epilogue: Epilogue {
+            bias: true,
+            residual: true,
+            relu: true,
+        },
+    };
+    let tile = [64, 2, 1, 1];
+    (call, planned(problem, "a100", Some("direct"), Some(&tile)))
+}
+
+#[test]
+fn every_option_reaches_the_kernel() {
+    let (kernel, planned) = odd();
+    assert_embeds(&kernel, &planned);
+    assert_eq!(kernel.unit().variants[0].gpu, "a100");
+}
+
+/// Sizes that another macro passes on.
+macro_rules! square {
+    ($channels:literal, $size:literal) => {
+        kernel!(conv $channels, $channels, $size, $size, stride = 2)
+    };
+}
+
+#[test]
+fn calls_may_come_from_other_macros() {
+    let kernel = square!(16, 20);
+    let shape = ConvShape {
+        padding: Padding::all(1),
+        stride: [2, 2],
+        ..ConvShape::new(16, 16, 20, 20, 3, 3)
+    };
+    assert_embeds(&kernel, &planned(plain(shape), "h200", None, None));
+}
+
+/// The text is the planned one, word for word; here it runs with the launches that were embedded.
+#[test]
+fn what_is_embedded_computes_the_convolution() {
+    let (odd, mut odd_unit) = odd();
+    assert_embeds(&odd, &odd_unit);
+    odd_unit.unit = odd.unit().clone();
+    let mut relu = plain(ConvShape::new(8, 12, 14, 10, 1, 1));
+    relu.epilogue.relu = true;
+    let mut relu_unit = planned(relu, "h200", None, None);
+    assert_embeds(&RELU, &relu_unit);
+    relu_unit.unit = RELU.unit().clone();
+    let units = [odd_unit, relu_unit];
+    let mut device = CpuDevice::new(&units).unwrap();
+    for unit in &units {
+        check_unit(&mut device, unit, 11)
+            .unwrap_or_else(|failure| panic!("{}: {failure}", unit.unit.name));
+    }
+}
