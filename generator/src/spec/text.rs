@@ -269,8 +269,10 @@ impl<'t> Parser<'t> {
                     format!("the key {found} stands here twice; keep one of them"),
                 );
             }
-            let at = self.at();
+            let (at, start) = (self.at(), self.next);
             let Some(value) = self.value(0, report) else {
+                // From the start, so that a comma inside its brackets does not end it.
+                self.next = start;
                 self.skip_item();
                 continue;
             };
@@ -286,13 +288,18 @@ impl<'t> Parser<'t> {
                 ),
             }
             match self.kind(0) {
-                None | Some(Kind::Symbol(',')) => {}
-                Some(_) => {
+                None => {}
+                Some(Kind::Symbol(',')) => self.next += 1,
+                Some(kind) => {
                     let found = self.shown();
-                    report.error(self.at(), format!("`{found}` was not expected; write a comma between sizes and between keys"));
+                    let help = "write a comma between sizes and between keys";
+                    report.error(self.at(), format!("`{found}` was not expected; {help}"));
+                    // A value or key is read as if the comma were there.
+                    if matches!(kind, Kind::Symbol(_)) {
+                        self.skip_item();
+                    }
                 }
             }
-            self.skip_item();
         }
         let written = op.written.clone();
         let at = op.at;
@@ -546,6 +553,12 @@ mod tests {
         assert_eq!(
             mistakes("covn 1,2"),
             "1: unknown op `covn`; did you mean `conv`? the ops are conv\n"
+        );
+        assert_eq!(
+            mistakes("conv 4 4,4,4, pad = [1 * 2, 3], bias = 2"),
+            "8: `4` was not expected; write a comma between sizes and between keys\n\
+             24: a comma or `]` was expected; write one\n\
+             40: `bias` is a yes-or-no question, not `2`; write true or false\n"
         );
         assert_eq!(
             mistakes("conv 1u32,2,3*3,4, pad ="),

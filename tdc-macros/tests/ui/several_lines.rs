@@ -4,8 +4,8 @@ extern crate tdc as convolutions;
 
 fn main() {
     let kernel = convolutions::kernel!(conv 64,32,56,56,
-        kernel = 90,
+        kernel = wide,
         gpu = h300,
-        batch = 0);
+        relu = 3);
     println!("{}", kernel.flops());
 }
