@@ -228,7 +228,7 @@ impl Installer {
         partial: &Path,
         on_progress: &mut impl FnMut(Progress),
     ) -> Result<PathBuf, InstallError> {
-        let (venv, root) = (partial.join("venv"), partial.join("root"));
+        let (venv, root) = (partial.join("venv"), partial.join("package"));
         let no_python = |source| InstallError::NoPython {
             component,
             python: self.python.clone(),

@@ -528,7 +528,7 @@ mod tests {
 
         put_nvrtc(&dir("cache/nvrtc-13.0.88/nvidia/cu13/lib"), "13.0");
         put_nvrtc(
-            &dir("cache/nvrtc-13.0.88.partial-1/root/nvidia/cu13/lib"),
+            &dir("cache/nvrtc-13.0.88.partial-1/package/nvidia/cu13/lib"),
             "13.9",
         );
         let cached = Some(("13.0".to_owned(), Origin::Cache));
