@@ -17,6 +17,9 @@ pub use device::{Bindings, Device, DeviceError, run_variant};
 pub use gpu_device::{GpuDevice, GpuDeviceError};
 pub use random::Random;
 pub use trained::TrainedParameters;
+#[cfg(feature = "nvrtc")]
+pub use verify::time_unit_with;
 pub use verify::{
-    Deviation, Failure, NetworkCheck, UnitCheck, check_network, check_unit, tolerance,
+    Deviation, Failure, NETWORK_TOLERANCE, NetworkCheck, ProblemData, UnitCheck, check_network,
+    check_unit, check_unit_with, tolerance,
 };

@@ -1,5 +1,7 @@
 //! Each unit alone and the network whole, against the reference.
 
+#[cfg(feature = "nvrtc")]
+use super::GpuDevice;
 use super::reference::{self, NetworkParameters, Operands};
 use super::{Bindings, Device, DeviceError, Random, run_variant};
 use crate::plan::{Location, Memory, NetworkPlan, PlannedUnit};
@@ -177,12 +179,133 @@ impl Guarded {
     }
 }
 
+/// Random operands of a problem and what it makes of them, in float64.
+pub struct ProblemData {
+    x: Vec<f32>,
+    residual: Vec<f32>,
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+    scale: Vec<f32>,
+    shift: Vec<f32>,
+    expected: Vec<f64>,
+}
+
+impl ProblemData {
+    /// Operands by a seed.
+    pub fn new(problem: &Problem, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let count = |there: bool, count: u64| if there { count as usize } else { 0 };
+        let y = problem.y();
+        let x = random.values(problem.x().len() as usize);
+        let residual = random.values(count(problem.reads_residual(), y.len()));
+        let weight = problem.weight().iter().map(|&size| size as usize).product();
+        let weight = random.values(weight);
+        let bias = random.values(count(problem.reads_bias(), u64::from(y.c)));
+        let scale = random.values(problem.affine_channels() as usize);
+        let shift = random.values(scale.len());
+        let double =
+            |values: &[f32]| -> Vec<f64> { values.iter().map(|&v| f64::from(v)).collect() };
+        let expected = reference::solve(
+            problem,
+            &Operands {
+                x: &double(&x),
+                residual: &double(&residual),
+                weight: &double(&weight),
+                bias: &double(&bias),
+                scale: &double(&scale),
+                shift: &double(&shift),
+            },
+        );
+        Self {
+            x,
+            residual,
+            weight,
+            bias,
+            scale,
+            shift,
+            expected,
+        }
+    }
+}
+
+/// The operands of a unit on a device, between guarded margins.
+struct Placed {
+    x: Guarded,
+    residual: Guarded,
+    packed: Guarded,
+    bias: Guarded,
+    workspace: Guarded,
+    y: Guarded,
+    /// Elements from an image of the output to the next.
+    y_stride: usize,
+    bindings: Bindings,
+}
+
+impl Placed {
+    /// With several images the tensors are given strides larger than an image, as inside a concatenation.
+    fn new(
+        device: &mut dyn Device,
+        unit: &PlannedUnit,
+        data: &ProblemData,
+    ) -> Result<Self, DeviceError> {
+        /// Elements between the images of a batch that belong to nobody.
+        const GAP: usize = 5;
+        let variant = unit.variant();
+        let (x_shape, y_shape) = (unit.problem.x(), unit.problem.y());
+        let mut values = vec![0.0; variant.weights.len()];
+        variant
+            .weights
+            .pack(&data.weight, &data.scale, &data.shift, &mut values)
+            .expect("the values were made to the problem's sizes, which are the layout's");
+        let gap = if x_shape.batch > 1 { GAP } else { 0 };
+        let x_stride = x_shape.image_len() as usize + gap;
+        let y_stride = y_shape.image_len() as usize + gap;
+        let batch = x_shape.batch as usize;
+        let upload = |device: &mut dyn Device, values: &[f32], stride: usize| {
+            let mut tensor = Guarded::new(device, batch * stride, INPUT_POISON)?;
+            if !values.is_empty() {
+                for (image, values) in values.chunks(values.len() / batch).enumerate() {
+                    tensor.write(device, image * stride, values)?;
+                }
+            }
+            Ok::<_, DeviceError>(tensor)
+        };
+        let x = upload(device, &data.x, x_stride)?;
+        let residual = upload(device, &data.residual, y_stride)?;
+        let mut packed = Guarded::new(device, values.len(), INPUT_POISON)?;
+        packed.write(device, 0, &values)?;
+        let mut bias = Guarded::new(device, data.bias.len(), INPUT_POISON)?;
+        bias.write(device, 0, &data.bias)?;
+        let workspace = Guarded::new(device, variant.workspace_bytes as usize / 4, OUTPUT_POISON)?;
+        let y = Guarded::new(device, batch * y_stride, OUTPUT_POISON)?;
+        let bindings = Bindings {
+            x: x.address,
+            residual: residual.address,
+            packed: packed.address,
+            bias: bias.address,
+            y: y.address,
+            workspace: workspace.address,
+            x_batch_stride: x_stride as u64,
+            residual_batch_stride: y_stride as u64,
+            y_batch_stride: y_stride as u64,
+        };
+        Ok(Self {
+            x,
+            residual,
+            packed,
+            bias,
+            workspace,
+            y,
+            y_stride,
+            bindings,
+        })
+    }
+}
+
 /// Runs a unit on random data between guarded margins, twice, and compares with the reference.
 ///
 /// The second run must give the same bits where the problem [is deterministic](Problem::is_deterministic), and be as near to the
 /// reference where it is not.
-///
-/// With several images the tensors are given strides larger than an image, as inside a concatenation.
 ///
 /// # Errors
 /// The first way in which it fails.
@@ -191,75 +314,61 @@ pub fn check_unit(
     unit: &PlannedUnit,
     seed: u64,
 ) -> Result<UnitCheck, Failure> {
-    let result = check_unit_alone(device, unit, seed);
+    check_unit_with(device, unit, &ProblemData::new(&unit.problem, seed))
+}
+
+/// As [`check_unit`], on data that several units of the same problem share.
+///
+/// # Errors
+/// The first way in which it fails.
+pub fn check_unit_with(
+    device: &mut dyn Device,
+    unit: &PlannedUnit,
+    data: &ProblemData,
+) -> Result<UnitCheck, Failure> {
+    let placed = Placed::new(device, unit, data).map_err(Failure::from);
+    let result = placed.and_then(|placed| check_placed(device, unit, data, &placed));
     device.free_all();
     result
 }
 
-fn check_unit_alone(
+/// Time of a unit that was found right, microseconds: the median of many replays of a CUDA graph of many runs, on buffers that stay
+/// in the level-2 cache where they fit.
+///
+/// # Errors
+/// As [`check_unit`]: a wrong result is not timed.
+#[cfg(feature = "nvrtc")]
+pub fn time_unit_with(
+    device: &mut GpuDevice,
+    unit: &PlannedUnit,
+    data: &ProblemData,
+) -> Result<f64, Failure> {
+    check_unit_with(device, unit, data)?;
+    let placed = Placed::new(device, unit, data).map_err(Failure::from);
+    let time = placed.and_then(|placed| {
+        let variant = unit.variant();
+        let mut run = |device: &mut GpuDevice| run_variant(device, variant, &placed.bindings);
+        Ok(device.graph_us(&mut run)?)
+    });
+    device.free_all();
+    time
+}
+
+fn check_placed(
     device: &mut dyn Device,
     unit: &PlannedUnit,
-    seed: u64,
+    data: &ProblemData,
+    placed: &Placed,
 ) -> Result<UnitCheck, Failure> {
-    /// Elements between the images of a batch that belong to nobody.
-    const GAP: usize = 5;
     let problem = &unit.problem;
     let variant = unit.variant();
-    let mut random = Random::new(seed);
-    let (x_shape, y_shape) = (problem.x(), problem.y());
-    let x = random.values(x_shape.len() as usize);
-    let residual_len = if problem.reads_residual() {
-        y_shape.len() as usize
-    } else {
-        0
-    };
-    let residual = random.values(residual_len);
-    let weight = random.values(variant.weights.source_len());
-    let bias = random.values(variant.bias_len as usize);
-    let scale = random.values(variant.weights.prologue_channels as usize);
-    let shift = random.values(scale.len());
-    let mut packed = vec![0.0; variant.weights.len()];
-    variant
-        .weights
-        .pack(&weight, &scale, &shift, &mut packed)
-        .expect("the values were made to the layout's lengths");
-
-    let gap = if x_shape.batch > 1 { GAP } else { 0 };
-    let x_stride = x_shape.image_len() as usize + gap;
-    let y_stride = y_shape.image_len() as usize + gap;
-    let batch = x_shape.batch as usize;
-    let upload = |device: &mut dyn Device, values: &[f32], stride: usize| {
-        let mut tensor = Guarded::new(device, batch * stride, INPUT_POISON)?;
-        if !values.is_empty() {
-            for (image, values) in values.chunks(values.len() / batch).enumerate() {
-                tensor.write(device, image * stride, values)?;
-            }
-        }
-        Ok::<_, DeviceError>(tensor)
-    };
-    let device_x = upload(device, &x, x_stride)?;
-    let device_residual = upload(device, &residual, y_stride)?;
-    let mut device_packed = Guarded::new(device, packed.len(), INPUT_POISON)?;
-    device_packed.write(device, 0, &packed)?;
-    let mut device_bias = Guarded::new(device, bias.len(), INPUT_POISON)?;
-    device_bias.write(device, 0, &bias)?;
-    let workspace = Guarded::new(device, variant.workspace_bytes as usize / 4, OUTPUT_POISON)?;
-    let y = Guarded::new(device, batch * y_stride, OUTPUT_POISON)?;
-    let bindings = Bindings {
-        x: device_x.address,
-        residual: device_residual.address,
-        packed: device_packed.address,
-        bias: device_bias.address,
-        y: y.address,
-        workspace: workspace.address,
-        x_batch_stride: x_stride as u64,
-        residual_batch_stride: y_stride as u64,
-        y_batch_stride: y_stride as u64,
-    };
-    run_variant(device, variant, &bindings)?;
-    let first = y.read(device)?;
-    run_variant(device, variant, &bindings)?;
-    let second = y.read(device)?;
+    let y_shape = problem.y();
+    let batch = y_shape.batch as usize;
+    let y_stride = placed.y_stride;
+    run_variant(device, variant, &placed.bindings)?;
+    let first = placed.y.read(device)?;
+    run_variant(device, variant, &placed.bindings)?;
+    let second = placed.y.read(device)?;
 
     let image_len = y_shape.image_len() as usize;
     let owned = |index: usize| {
@@ -273,11 +382,11 @@ fn check_unit_alone(
         .filter(|(index, value)| !owned(*index) && value.to_bits() != OUTPUT_POISON)
         .count();
     for (tensor, is_input) in [
-        (&device_x, true),
-        (&device_residual, true),
-        (&device_packed, true),
-        (&device_bias, true),
-        (&workspace, false),
+        (&placed.x, true),
+        (&placed.residual, true),
+        (&placed.packed, true),
+        (&placed.bias, true),
+        (&placed.workspace, false),
     ] {
         let now = tensor.read(device)?;
         let inside = MARGIN..MARGIN + tensor.floats;
@@ -302,19 +411,7 @@ fn check_unit_alone(
         .filter(|&index| owned(index))
         .map(|index| second[index])
         .collect();
-    let double = |values: &[f32]| -> Vec<f64> { values.iter().map(|&v| f64::from(v)).collect() };
-    let expected = reference::solve(
-        problem,
-        &Operands {
-            x: &double(&x),
-            residual: &double(&residual),
-            weight: &double(&weight),
-            bias: &double(&bias),
-            scale: &double(&scale),
-            shift: &double(&shift),
-        },
-    );
-    let deviation = Deviation::of(y_shape, &found, &expected);
+    let deviation = Deviation::of(y_shape, &found, &data.expected);
     let tolerance = tolerance(problem);
     if deviation.relative > tolerance {
         return Err(Failure::Inaccurate {
