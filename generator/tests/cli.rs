@@ -306,7 +306,7 @@ fn wrong_arguments() {
     for (arguments, message) in [
         (
             &["tiny.yaml", "--gpu", "h20"][..],
-            "there is no GPU named `h20`; did you mean `h200`? known are h200, h100, a100, v100, rtx2080ti, rtx3090, rtx4090",
+            "there is no GPU named `h20`; did you mean `h200`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, rtx2080ti, gtx1080ti",
         ),
         (
             &["tiny.yaml", "set.yaml", "--out", "out"],
