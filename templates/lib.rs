@@ -15,6 +15,7 @@ templates![
     "kernel/pointwise.cu",
     "kernel/pool.cu",
     "kernel/reduce.cu",
+    "kernel/tdc.cu",
     "layers/CMakeLists.txt",
     "layers/README.md",
     "layers/main.cu",

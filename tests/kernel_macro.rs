@@ -5,7 +5,7 @@ use tdc_generator::check::{CpuDevice, check_unit};
 use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::render::unit_text;
-use tdc_generator::spec::{ConvProblem, Epilogue, Problem, Prologue};
+use tdc_generator::spec::{ConvProblem, Epilogue, Problem, Prologue, Reduce};
 
 static PLAIN: Kernel = kernel!(conv 64,32,56,56);
 const RELU: Kernel = tdc::kernel!(conv 8, 12, 14, 10, kernel = 1, relu = true,);
@@ -27,6 +27,7 @@ fn plain(shape: ConvShape) -> ConvProblem {
         shape,
         prologue: None,
         epilogue: Epilogue::default(),
+        reduce: Reduce::default(),
     }
 }
 

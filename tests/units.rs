@@ -7,10 +7,9 @@ use device::{cpu, gpu_here};
 use tdc_generator::check::{CpuDevice, Device, Random, check_unit};
 use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
-use tdc_generator::scheme::SCHEMES;
 use tdc_generator::spec::{
     ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,
-    PoolKind, PoolProblem, Problem, Prologue, TensorShape,
+    PoolKind, PoolProblem, Problem, Prologue, Reduce, TensorShape,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -103,46 +102,62 @@ fn random_conv(random: &mut Random) -> ConvProblem {
                 shape,
                 prologue,
                 epilogue,
+                reduce: Reduce::default(),
             };
         }
     }
 }
 
-/// Random convolutions with random tiles of `direct`.
-fn direct_units(count: usize) -> Vec<PlannedUnit> {
-    let mut random = Random::new(1);
-    let direct = SCHEMES.iter().find(|s| s.name() == "direct").unwrap();
-    let requests: Vec<_> = (0..count)
-        .map(|_| {
-            let problem = Problem::Conv(random_conv(&mut random));
-            let tiles = direct.tiles(&problem);
-            assert!(!tiles.is_empty(), "{problem:?}");
+/// Random convolutions, changed by `adapt` to what a scheme can compute, with random tiles of it.
+fn conv_units(
+    scheme: &'static str,
+    seed: u64,
+    count: usize,
+    adapt: fn(&mut Random, &mut ConvProblem),
+) -> Vec<PlannedUnit> {
+    let mut random = Random::new(seed);
+    let found = tdc_generator::scheme::scheme(scheme).unwrap();
+    let mut requests = Vec::new();
+    // Some problems are left to other schemes: outputs too small for a warp, tiles too large for a block.
+    for _ in 0..10 * count {
+        let mut conv = random_conv(&mut random);
+        adapt(&mut random, &mut conv);
+        let problem = Problem::Conv(conv);
+        let tiles = found.tiles(&problem);
+        if !tiles.is_empty() && requests.len() < count {
             let tile = tiles[random.below(tiles.len() as u64) as usize].clone();
-            (problem, "direct", Some(tile.0))
-        })
-        .collect();
+            requests.push((problem, scheme, Some(tile.0)));
+        }
+    }
+    assert_eq!(requests.len(), count, "{scheme} takes too few problems");
     units(&requests)
 }
 
-/// Random 1x1 convolutions with random tiles of `pointwise`.
+fn direct_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("direct", 1, count, |_, _| ())
+}
+
 fn pointwise_units(count: usize) -> Vec<PlannedUnit> {
-    let mut random = Random::new(2);
-    let pointwise = SCHEMES.iter().find(|s| s.name() == "pointwise").unwrap();
-    let mut requests = Vec::new();
-    while requests.len() < count {
-        let mut conv = random_conv(&mut random);
+    conv_units("pointwise", 2, count, |_, conv| {
         (conv.shape.r, conv.shape.s, conv.shape.groups) = (1, 1, 1);
         conv.shape.padding = Padding::default();
-        let problem = Problem::Conv(conv);
-        let tiles = pointwise.tiles(&problem);
-        if tiles.is_empty() {
-            // Outputs too small for a warp are left to `direct`.
-            continue;
+    })
+}
+
+/// Both kernels of TDC, half of them with atomics, some with more channels than a block has threads.
+fn tdc_units(count: usize) -> Vec<PlannedUnit> {
+    let adapt = |random: &mut Random, conv: &mut ConvProblem| {
+        conv.shape.groups = 1;
+        if random.below(8) == 0 {
+            conv.shape.n = 1031;
         }
-        let tile = tiles[random.below(tiles.len() as u64) as usize].clone();
-        requests.push((problem, "pointwise", Some(tile.0)));
-    }
-    units(&requests)
+        if random.below(2) == 0 {
+            conv.reduce = Reduce::Atomic;
+        }
+    };
+    let mut units = conv_units("tdc", 3, count, adapt);
+    units.extend(conv_units("tdc_rows", 4, count, adapt));
+    units
 }
 
 /// Every op but the convolutions, with one image and with three.
@@ -237,6 +252,11 @@ fn pointwise_is_right_on_random_convolutions_and_tiles() {
 }
 
 #[test]
+fn the_schemes_of_tdc_are_right_on_random_convolutions_and_tiles() {
+    assert_right(&tdc_units(40), cpu);
+}
+
+#[test]
 fn the_other_ops_are_right() {
     assert_right(&other_units(), cpu);
 }
@@ -244,7 +264,12 @@ fn the_other_ops_are_right() {
 #[test]
 #[ignore = "needs a GPU"]
 fn every_scheme_is_right_on_a_gpu() {
-    for units in [direct_units(300), pointwise_units(200), other_units()] {
+    for units in [
+        direct_units(300),
+        pointwise_units(200),
+        tdc_units(200),
+        other_units(),
+    ] {
         assert_right(&units, gpu_here);
     }
 }
@@ -262,6 +287,7 @@ fn planted_mistakes_are_found() {
             bias: true,
             ..Epilogue::default()
         },
+        reduce: Reduce::default(),
     });
     let tile = Some(vec![64, 4, 1, 1]);
     let plant = |key: &str, value: serde_json::Value| {

@@ -10,6 +10,7 @@ mod linear;
 mod pointwise;
 mod pool;
 mod reduction;
+mod tdc;
 
 use crate::gpu::KernelWork;
 use crate::spec::Problem;
@@ -21,6 +22,8 @@ use tdc_runtime::{Arg, WeightLayout};
 pub const SCHEMES: &[&dyn Scheme] = &[
     &pointwise::Pointwise,
     &direct::Direct,
+    &tdc::Tdc,
+    &tdc::TdcRows,
     &linear::Linear,
     &pool::Pool,
     &global_pool::GlobalPool,
@@ -86,11 +89,22 @@ pub struct KernelBlueprint {
     pub work: KernelWork,
 }
 
+/// Memory that a unit's first launch must find zeroed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Zeroed {
+    /// Where it begins: the output or a place in the workspace.
+    pub target: Arg,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
 /// How a problem is carried out.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Blueprint {
     /// Launches in order.
     pub kernels: Vec<KernelBlueprint>,
+    /// What is set to zero before the first launch.
+    pub zeroed: Option<Zeroed>,
     /// Bytes of workspace.
     pub workspace_bytes: u64,
     /// How the parameters are packed.

@@ -60,10 +60,10 @@ pub struct Launch {
 pub enum Step {
     /// Launches a kernel.
     Launch(Launch),
-    /// Sets bytes of the workspace to zero.
+    /// Sets memory to zero.
     Memset {
-        /// Byte offset in the workspace.
-        offset: u64,
+        /// Where it begins: the output, which then is one image, or a place in the workspace.
+        target: Arg,
         /// Bytes to zero.
         bytes: u64,
     },

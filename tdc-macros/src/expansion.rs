@@ -123,8 +123,9 @@ fn step(tdc: &TokenTree, step: &Step) -> TokenStream {
                 })
             }
         }
-        Step::Memset { offset, bytes } => {
-            quote!(#tdc::Step::Memset { offset: #offset, bytes: #bytes })
+        Step::Memset { target, bytes } => {
+            let target = arg(tdc, target);
+            quote!(#tdc::Step::Memset { target: #target, bytes: #bytes })
         }
     }
 }

@@ -49,6 +49,23 @@ pub struct Bindings {
     pub y_batch_stride: u64,
 }
 
+impl Bindings {
+    /// What an argument is bound to.
+    fn of(&self, arg: Arg) -> u64 {
+        match arg {
+            Arg::X => self.x,
+            Arg::Residual => self.residual,
+            Arg::Packed => self.packed,
+            Arg::Bias => self.bias,
+            Arg::Y => self.y,
+            Arg::Workspace { offset } => self.workspace + offset,
+            Arg::XBatchStride => self.x_batch_stride,
+            Arg::ResidualBatchStride => self.residual_batch_stride,
+            Arg::YBatchStride => self.y_batch_stride,
+        }
+    }
+}
+
 /// Puts all steps of a variant on the device.
 ///
 /// # Errors
@@ -61,24 +78,10 @@ pub fn run_variant(
     for step in variant.steps.iter() {
         match step {
             Step::Launch(launch) => {
-                let args: Vec<u64> = launch
-                    .args
-                    .iter()
-                    .map(|arg| match arg {
-                        Arg::X => bindings.x,
-                        Arg::Residual => bindings.residual,
-                        Arg::Packed => bindings.packed,
-                        Arg::Bias => bindings.bias,
-                        Arg::Y => bindings.y,
-                        Arg::Workspace { offset } => bindings.workspace + offset,
-                        Arg::XBatchStride => bindings.x_batch_stride,
-                        Arg::ResidualBatchStride => bindings.residual_batch_stride,
-                        Arg::YBatchStride => bindings.y_batch_stride,
-                    })
-                    .collect();
+                let args: Vec<u64> = launch.args.iter().map(|&arg| bindings.of(arg)).collect();
                 device.launch(launch, &args)?;
             }
-            Step::Memset { offset, bytes } => device.zero(bindings.workspace + offset, *bytes)?,
+            Step::Memset { target, bytes } => device.zero(bindings.of(*target), *bytes)?,
         }
     }
     Ok(())

@@ -179,6 +179,9 @@ impl Guarded {
 
 /// Runs a unit on random data between guarded margins, twice, and compares with the reference.
 ///
+/// The second run must give the same bits where the problem [is deterministic](Problem::is_deterministic), and be as near to the
+/// reference where it is not.
+///
 /// With several images the tensors are given strides larger than an image, as inside a concatenation.
 ///
 /// # Errors
@@ -290,17 +293,14 @@ fn check_unit_alone(
     if damaged > 0 {
         return Err(Failure::OutOfBounds(damaged));
     }
-    if first
-        .iter()
-        .zip(&second)
-        .any(|(a, b)| a.to_bits() != b.to_bits())
-    {
+    let mut pairs = first.iter().zip(&second);
+    if problem.is_deterministic() && pairs.any(|(a, b)| a.to_bits() != b.to_bits()) {
         return Err(Failure::NotDeterministic);
     }
 
-    let found: Vec<f32> = (0..first.len())
+    let found: Vec<f32> = (0..second.len())
         .filter(|&index| owned(index))
-        .map(|index| first[index])
+        .map(|index| second[index])
         .collect();
     let double = |values: &[f32]| -> Vec<f64> { values.iter().map(|&v| f64::from(v)).collect() };
     let expected = reference::solve(

@@ -9,7 +9,7 @@
 
 use crate::spec::{
     Conv, ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,
-    Network, OpId, OpKind, Problem, Prologue, TensorShape,
+    Network, OpId, OpKind, Problem, Prologue, Reduce, TensorShape,
 };
 use tdc_runtime::ConvShape;
 
@@ -327,6 +327,7 @@ impl<'a> Builder<'a> {
                 shape: conv.shape,
                 prologue,
                 epilogue,
+                reduce: options.reduce,
             });
             self.task(
                 &op.name,
@@ -351,11 +352,12 @@ impl<'a> Builder<'a> {
             ..*shape
         };
         let last = pointwise(d2, shape.n, shape.out_h(), shape.out_w());
-        let part = |shape, prologue, epilogue| {
+        let part = |shape, prologue, epilogue, reduce| {
             Problem::Conv(ConvProblem {
                 shape,
                 prologue,
                 epilogue,
+                reduce,
             })
         };
         let reduced_x = self.new_value(
@@ -370,7 +372,7 @@ impl<'a> Builder<'a> {
         );
         self.push(Task {
             name: format!("{}.first", op.name),
-            problem: part(first, prologue, Epilogue::default()),
+            problem: part(first, prologue, Epilogue::default(), Reduce::default()),
             x: ValueId(x.0),
             residual: None,
             y: reduced_x,
@@ -380,7 +382,7 @@ impl<'a> Builder<'a> {
         });
         self.push(Task {
             name: format!("{}.core", op.name),
-            problem: part(core, None, Epilogue::default()),
+            problem: part(core, None, Epilogue::default(), options.reduce),
             x: reduced_x,
             residual: None,
             y: reduced_y,
@@ -390,7 +392,7 @@ impl<'a> Builder<'a> {
         });
         self.push(Task {
             name: format!("{}.last", op.name),
-            problem: part(last, None, epilogue),
+            problem: part(last, None, epilogue, Reduce::default()),
             x: reduced_y,
             residual: tail.residual.map(|op| ValueId(op.0)),
             y: ValueId(tail.end.0),

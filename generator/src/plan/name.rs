@@ -4,13 +4,13 @@
 //! unit    = problem "_" scheme "_" tile                  conv_c64_n32_h56_w56_k3x3_p1_relu_direct_p64n8g4k1
 //! problem = "conv" sizes "_k" RxS [options] [epilogue]   sizes: [_bB] _cC _nN _hH _wW
 //! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_affine|_affinerelu]   what is not said is 1, 0 or absent
-//! epilogue = [_bias] [_add] [_relu]
+//! epilogue = [_bias] [_add] [_relu] [_atomic]
 //! tile    = (letters number)+                            the letters are the scheme's
 //! ```
 //! A pair is written once when both are equal, else `VxH`; padding `TxLxBxR`.
 
 use crate::scheme::{Scheme, Tile};
-use crate::spec::{Elementwise, Epilogue, PoolKind, Problem, TensorShape};
+use crate::spec::{Elementwise, Epilogue, PoolKind, Problem, Reduce, TensorShape};
 use tdc_runtime::Padding;
 
 /// The unit's name: also the stem of its file and, behind the network's name, of its symbols.
@@ -45,7 +45,11 @@ pub fn problem_label(problem: &Problem) -> String {
                 Some(prologue) if prologue.relu => name += "_affinerelu",
                 Some(_) => name += "_affine",
             }
-            name + &epilogue(p.epilogue)
+            name += &epilogue(p.epilogue);
+            match p.reduce {
+                Reduce::Ordered => name,
+                Reduce::Atomic => name + "_atomic",
+            }
         }
         Problem::Linear(p) => format!(
             "linear{}_c{}_n{}{}",

@@ -150,18 +150,20 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
             blueprint,
         })
         .collect();
-    let steps: Vec<Step> = kernels
-        .iter()
-        .map(|kernel| {
-            Step::Launch(Launch {
-                kernel: kernel.symbol.clone().into(),
-                grid: kernel.blueprint.grid,
-                block: kernel.blueprint.block,
-                shared_bytes: 0,
-                args: kernel.blueprint.args.clone().into(),
-            })
+    let memset = blueprint.zeroed.map(|zeroed| Step::Memset {
+        target: zeroed.target,
+        bytes: zeroed.bytes,
+    });
+    let launches = kernels.iter().map(|kernel| {
+        Step::Launch(Launch {
+            kernel: kernel.symbol.clone().into(),
+            grid: kernel.blueprint.grid,
+            block: kernel.blueprint.block,
+            shared_bytes: 0,
+            args: kernel.blueprint.args.clone().into(),
         })
-        .collect();
+    });
+    let steps: Vec<Step> = memset.into_iter().chain(launches).collect();
     let variant = Variant {
         gpu: gpu.name.into(),
         min_arch: OLDEST_ARCH,

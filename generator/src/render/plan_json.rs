@@ -6,7 +6,7 @@ use crate::scheme::scheme;
 use crate::spec::TensorShape;
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tdc_runtime::{Step, WeightFile, WeightRegion, WeightSlot};
+use tdc_runtime::{Arg, Step, WeightFile, WeightRegion, WeightSlot};
 
 #[derive(Serialize)]
 struct NetworkJson<'a> {
@@ -83,7 +83,7 @@ enum StepJson<'a> {
         shared_bytes: u32,
     },
     Memset {
-        offset: u64,
+        target: Arg,
         bytes: u64,
     },
 }
@@ -190,8 +190,8 @@ fn step(step: &Step) -> StepJson<'_> {
             block: launch.block,
             shared_bytes: launch.shared_bytes,
         },
-        Step::Memset { offset, bytes } => StepJson::Memset {
-            offset: *offset,
+        Step::Memset { target, bytes } => StepJson::Memset {
+            target: *target,
             bytes: *bytes,
         },
     }

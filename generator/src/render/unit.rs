@@ -174,14 +174,13 @@ fn launch_signature(unit: &PlannedUnit, declaration: bool) -> String {
     let variant = unit.variant();
     let problem = &unit.problem;
     let mut args = Vec::new();
-    let mut uses_workspace = false;
     for step in variant.steps.iter() {
         match step {
             Step::Launch(launch) => args.extend(launch.args.iter().copied()),
-            Step::Memset { .. } => uses_workspace = true,
+            Step::Memset { target, .. } => args.push(*target),
         }
     }
-    uses_workspace |= args.iter().any(|arg| matches!(arg, Arg::Workspace { .. }));
+    let uses_workspace = args.iter().any(|arg| matches!(arg, Arg::Workspace { .. }));
     let named = |name: &str, read: bool| match declaration || read {
         true => name.to_owned(),
         false => format!("/*{name}*/"),
@@ -402,8 +401,11 @@ fn statements(steps: &[Step]) -> Vec<Statement> {
     let mut shared = 0;
     for step in steps {
         match step {
-            Step::Memset { offset, bytes } => {
-                let memory = workspace("void", *offset);
+            Step::Memset { target, bytes } => {
+                let memory = match *target {
+                    Arg::Workspace { offset } => workspace("void", offset),
+                    target => argument(target),
+                };
                 let arguments = vec![
                     memory,
                     "0".to_owned(),

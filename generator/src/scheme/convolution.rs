@@ -79,6 +79,7 @@ pub(super) fn blueprint(
     }
     Blueprint {
         kernels,
+        zeroed: None,
         workspace_bytes,
         weights,
     }

@@ -8,7 +8,7 @@ use super::convolution::{self, ConvEnds};
 use super::reduction::MAX_SPLITS;
 use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, up_to};
 use crate::gpu::KernelWork;
-use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
+use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
 use tdc_runtime::{Axis, LayoutDim, Padding, WeightLayout};
 
@@ -88,6 +88,9 @@ impl Scheme for Direct {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
+        if problem.reduce != Reduce::Ordered {
+            return Vec::new();
+        }
         let shape = &problem.shape;
         let c = shape.c / shape.groups;
         let n_per_group = shape.n / shape.groups;

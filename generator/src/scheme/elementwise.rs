@@ -91,6 +91,7 @@ impl Scheme for ElementwiseScheme {
                     trips: 1.5,
                 },
             }],
+            zeroed: None,
             workspace_bytes: 0,
             weights: WeightLayout::NONE.with_prologue(problem.affine_channels()),
         }

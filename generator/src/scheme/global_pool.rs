@@ -74,6 +74,7 @@ impl Scheme for GlobalPool {
                     trips: 2.0 + p.x.pixels() as f64 / 32.0 / 4.0,
                 },
             }],
+            zeroed: None,
             workspace_bytes: 0,
             weights: WeightLayout::NONE,
         }

@@ -81,6 +81,7 @@ impl Scheme for Linear {
                     trips: 2.0 + f64::from(p.c.div_ceil(32)) / 8.0,
                 },
             }],
+            zeroed: None,
             workspace_bytes: 0,
             weights: WeightLayout::oihw(problem.weight()),
         }

@@ -7,7 +7,7 @@ use super::convolution::{self, ConvEnds};
 use super::reduction::MAX_SPLITS;
 use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, up_to};
 use crate::gpu::KernelWork;
-use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
+use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
 use tdc_runtime::{Axis, LayoutDim, Padding, WeightLayout};
 
@@ -96,7 +96,10 @@ impl Scheme for Pointwise {
             return Vec::new();
         };
         let shape = &problem.shape;
-        if (shape.r, shape.s, shape.groups) != (1, 1, 1) || shape.padding != Padding::default() {
+        if (shape.r, shape.s, shape.groups) != (1, 1, 1)
+            || shape.padding != Padding::default()
+            || problem.reduce != Reduce::Ordered
+        {
             return Vec::new();
         }
         let pixels = shape.out_h() * shape.out_w();

@@ -108,6 +108,7 @@ impl Scheme for Pool {
                     trips: 2.0,
                 },
             }],
+            zeroed: None,
             workspace_bytes: 0,
             weights: WeightLayout::NONE,
         }

@@ -55,6 +55,7 @@ impl Layer {
                 shape: conv.shape,
                 prologue,
                 epilogue,
+                reduce: conv.options.reduce,
             },
             scheme: conv.options.scheme,
             tile: conv.options.tile,

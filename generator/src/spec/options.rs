@@ -1,5 +1,6 @@
 //! The options of each op: the same words in YAML, on the command line and in `kernel!`.
 
+use super::Reduce;
 use serde::Serialize;
 use tdc_runtime::Padding;
 
@@ -51,6 +52,8 @@ pub struct ConvOptions {
     pub scheme: Option<String>,
     /// A tile asked for, in the order of the scheme's tile names.
     pub tile: Option<Vec<u32>>,
+    /// How partial sums may be added; of a layer with ranks, those of its core.
+    pub reduce: Reduce,
 }
 
 impl ConvOptions {
@@ -70,6 +73,7 @@ impl ConvOptions {
             factors: None,
             scheme: None,
             tile: None,
+            reduce: Reduce::default(),
         }
     }
 }

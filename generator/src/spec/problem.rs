@@ -22,6 +22,23 @@ pub struct Epilogue {
     pub relu: bool,
 }
 
+/// How the partial sums of a convolution, split over blocks by input channels, become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Reduce {
+    /// In a fixed order by a second launch: the same bits in every run.
+    #[default]
+    Ordered,
+    /// By float atomics on a zeroed output, as TDC publishes it (Listing 2): the bits depend on which block comes first.
+    Atomic,
+}
+
+impl Reduce {
+    /// Every way with its word in configs.
+    pub const WORDS: [(&'static str, Self); 2] =
+        [("ordered", Self::Ordered), ("atomic", Self::Atomic)];
+}
+
 /// A convolution with what is fused to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct ConvProblem {
@@ -31,6 +48,8 @@ pub struct ConvProblem {
     pub prologue: Option<Prologue>,
     /// On the output.
     pub epilogue: Epilogue,
+    /// How partial sums may be added.
+    pub reduce: Reduce,
 }
 
 /// `y = W x + bias` for every row of a batch: x is `batch x c`, y `batch x n`, W `n x c`.
@@ -194,6 +213,11 @@ impl Problem {
             Problem::Linear(p) => [p.n, p.c, 1, 1],
             _ => [0; 4],
         }
+    }
+
+    /// Whether every run must give the same bits: unless float atomics were asked for.
+    pub fn is_deterministic(&self) -> bool {
+        !matches!(self, Problem::Conv(p) if p.reduce == Reduce::Atomic)
     }
 
     /// Floating-point operations: of the convolution or product, a multiply-add counted as two, else one an input element.

@@ -40,7 +40,7 @@ impl KernelRequest {
 /// The op and its keys.
 const CONV: Words = Words {
     what: "conv",
-    keys: &layers::with_options::<1, 13>(["gpu"]),
+    keys: &layers::with_options::<1, 14>(["gpu"]),
 };
 
 /// Nesting allowed; the values of keys need two levels.

@@ -81,10 +81,12 @@ fn memsets_and_large_shared_memory_are_asked_for() {
         shared_bytes: 100_000,
         ..launch.clone()
     };
-    let memset = |offset| Step::Memset { offset, bytes: 64 };
+    let memset = |target| Step::Memset { target, bytes: 64 };
+    let workspace = |offset| Arg::Workspace { offset };
     variant.steps = vec![
-        memset(0),
-        memset(256),
+        memset(workspace(0)),
+        memset(workspace(256)),
+        memset(Arg::Y),
         Step::Launch(large),
         Step::Launch(launch.clone()),
     ]
@@ -97,6 +99,7 @@ fn memsets_and_large_shared_memory_are_asked_for() {
         "void* workspace",
         "cudaError_t error = cudaMemsetAsync(workspace, 0, 64, stream);",
         "error = cudaMemsetAsync(static_cast<char*>(workspace) + 256, 0, 64, stream);",
+        "error = cudaMemsetAsync(y, 0, 64, stream);",
         "error = cudaFuncSetAttribute(",
         "cudaFuncAttributeMaxDynamicSharedMemorySize, 100000);",
         "config.dynamicSmemBytes = 100000;",

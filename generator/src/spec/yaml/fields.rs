@@ -145,6 +145,34 @@ impl<'n> Fields<'n> {
             .unwrap_or(default)
     }
 
+    /// One of some words, and what it stands for.
+    pub(in crate::spec) fn choice<T: Copy>(
+        &self,
+        key: &str,
+        words: &[(&'static str, T)],
+        report: &mut Report<'_>,
+    ) -> Option<T> {
+        let node = self.get(key)?;
+        let written = word(key, node, report)?;
+        let found = words.iter().find(|(word, _)| *word == written);
+        if found.is_none() {
+            let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            let hint = match nearest(written, all.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`? "),
+                None => String::new(),
+            };
+            let quoted = report.quote(node);
+            report.error(
+                node.at,
+                format!(
+                    "`{key}` cannot be {quoted}; {hint}it is one of {}",
+                    all.join(", ")
+                ),
+            );
+        }
+        found.map(|(_, value)| *value)
+    }
+
     /// A word.
     pub(in crate::spec) fn word(&self, key: &str, report: &mut Report<'_>) -> Option<&'n str> {
         self.get(key).and_then(|node| word(key, node, report))

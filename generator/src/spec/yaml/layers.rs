@@ -18,7 +18,7 @@ pub(super) const LAYER_SET: Words = Words {
 
 const LAYER: Words = Words {
     what: "a layer",
-    keys: &with_options::<2, 14>(["name", "conv"]),
+    keys: &with_options::<2, 15>(["name", "conv"]),
 };
 
 const DEFAULTS: Words = Words {
@@ -27,9 +27,9 @@ const DEFAULTS: Words = Words {
 };
 
 /// The keys of a convolution alone, beside its sizes.
-const OPTIONS: [&str; 12] = [
+const OPTIONS: [&str; 13] = [
     "batch", "kernel", "stride", "pad", "dilation", "groups", "bias", "relu", "residual",
-    "prologue", "scheme", "tile",
+    "prologue", "scheme", "tile", "reduce",
 ];
 
 /// Some keys and behind them the options of a convolution alone.

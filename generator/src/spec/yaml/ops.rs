@@ -5,7 +5,7 @@ use super::node::{Node, Value};
 use super::report::Report;
 use crate::spec::network::nearest;
 use crate::spec::{
-    BatchNorm, ConvOptions, LinearOptions, OpOptions, Pad, PoolOptions, ScaleShiftOptions,
+    BatchNorm, ConvOptions, LinearOptions, OpOptions, Pad, PoolOptions, Reduce, ScaleShiftOptions,
 };
 use tdc_runtime::Padding;
 
@@ -121,7 +121,7 @@ const CONV: Words = Words {
     what: "conv",
     keys: &[
         "op", "name", "inputs", "n", "kernel", "stride", "pad", "dilation", "groups", "bias", "bn",
-        "relu", "ranks", "factors", "scheme", "tile",
+        "relu", "ranks", "factors", "scheme", "tile", "reduce",
     ],
 };
 
@@ -212,6 +212,9 @@ pub(super) fn conv_options(n: u32, fields: &Fields<'_>, report: &mut Report<'_>)
         relu: fields.flag("relu", default.relu, report),
         scheme: fields.word("scheme", report).map(str::to_owned),
         tile: tile(fields, report),
+        reduce: fields
+            .choice("reduce", &Reduce::WORDS, report)
+            .unwrap_or(default.reduce),
         ..default
     }
 }

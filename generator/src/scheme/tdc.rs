@@ -1,0 +1,400 @@
+//! `tdc` and `tdc_rows`: TDC's kernels for the core convolution (seed 000, section 5.2, Listing 2, and its published code).
+//!
+//! A block stages a tile of the input, TC channels deep, in shared memory at once, behind a single barrier. A thread computes TH x
+//! TW outputs of one output channel in registers: it reads each staged value once, the same for all threads of a warp, and uses it
+//! for every tap of the filter. The filter is laid out CRSN, so that neighbouring threads read neighbouring weights.
+//!
+//! - `tdc`, the printed kernel: a block covers one TH x TW tile, with a thread for each of the N output channels.
+//! - `tdc_rows`, the kernel of the published code's later versions: a block covers TH rows over the whole width, with
+//!   N * ceil(W / TW) threads.
+//!
+//! The channel sum is split over ceil(C / TC) blocks. Their sums are added in a fixed order by a second launch or, with `reduce:
+//! atomic` as published, by float atomics on a zeroed output.
+//!
+//! What Listing 2 prints and what is meant: `y_out > TH` lets one row and column too many through (`>=` here); the index of the
+//! output has a stray `H*W*N`, and writes HWN (NCHW here, as everywhere); one thread a channel ends at N = 1024 (here several
+//! blocks share the channels); blocks are counted by `H/TH`, which loses the tail of a size that TH does not divide. Beyond it:
+//! any filter, stride, dilation, padding and batch, prologue and epilogue. H and W of the tile are those of the output.
+
+use super::convolution::{self, ConvEnds};
+use super::{Blueprint, KernelBlueprint, Scheme, Tile, Zeroed, context, reduction, up_to};
+use crate::gpu::KernelWork;
+use crate::spec::{ConvProblem, Epilogue, MAX_ELEMENTS, Problem, Reduce};
+use serde::Serialize;
+use tdc_runtime::{Arg, Axis, ConvShape, LayoutDim, Padding, WeightLayout};
+
+/// See the [module](self).
+pub struct Tdc;
+
+/// See the [module](self).
+pub struct TdcRows;
+
+/// The tile space of the published scripts: TH and TW up to this, ...
+const MAX_TILE: u32 = 12;
+/// ... and these TC.
+const TILE_C: [u32; 5] = [1, 2, 4, 8, 16];
+
+/// Static shared memory that every GPU gives a block, bytes.
+const MAX_SHARED: u32 = 48 * 1024;
+
+/// Threads of a block at most.
+const MAX_THREADS: u32 = 1024;
+
+/// Multiply-adds that the loops over a tile and the filter are unrolled to at most.
+const MAX_UNROLLED: u32 = 4096;
+
+/// Registers of a thread beside its sums and weights.
+const OTHER_REGISTERS: u32 = 24;
+
+impl Scheme for Tdc {
+    fn name(&self) -> &'static str {
+        "tdc"
+    }
+
+    fn tile_names(&self) -> &'static [&'static str] {
+        TILE_NAMES
+    }
+
+    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+        tiles(problem, false)
+    }
+
+    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+        blueprint(problem, tile, false)
+    }
+}
+
+impl Scheme for TdcRows {
+    fn name(&self) -> &'static str {
+        "tdc_rows"
+    }
+
+    fn tile_names(&self) -> &'static [&'static str] {
+        TILE_NAMES
+    }
+
+    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+        tiles(problem, true)
+    }
+
+    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+        blueprint(problem, tile, true)
+    }
+}
+
+const TILE_NAMES: &[&str] = &["h", "w", "c"];
+
+/// A tile with everything that follows from it.
+struct Sizes {
+    tile_h: u32,
+    tile_w: u32,
+    tile_c: u32,
+    /// Tiles of the output, vertically and horizontally.
+    tiles_h: u32,
+    tiles_w: u32,
+    /// Tiles side by side in a block.
+    block_tiles_w: u32,
+    /// Output channels of a block.
+    block_n: u32,
+    threads: u32,
+    /// Input rows and columns under a block, and columns under a thread.
+    rows: u32,
+    columns: u32,
+    thread_columns: u32,
+    splits: u32,
+}
+
+impl Sizes {
+    fn new(shape: &ConvShape, [tile_h, tile_w, tile_c]: [u32; 3], whole_rows: bool) -> Self {
+        let tiles_h = shape.out_h().div_ceil(tile_h);
+        let tiles_w = shape.out_w().div_ceil(tile_w);
+        let block_tiles_w = if whole_rows { tiles_w } else { 1 };
+        let blocks_n = shape.n.div_ceil((MAX_THREADS / block_tiles_w).max(1));
+        let block_n = shape.n.div_ceil(blocks_n);
+        let under = |outputs: u32, stride: u32, taps: u32, dilation: u32| {
+            (outputs - 1)
+                .saturating_mul(stride)
+                .saturating_add((taps - 1).saturating_mul(dilation))
+                .saturating_add(1)
+        };
+        let [stride_h, stride_w] = shape.stride;
+        let [dilation_h, dilation_w] = shape.dilation;
+        Self {
+            tile_h,
+            tile_w,
+            tile_c,
+            tiles_h,
+            tiles_w,
+            block_tiles_w,
+            block_n,
+            threads: (block_n * block_tiles_w).next_multiple_of(32),
+            rows: under(tile_h, stride_h, shape.r, dilation_h),
+            columns: under(tile_w * block_tiles_w, stride_w, shape.s, dilation_w),
+            thread_columns: under(tile_w, stride_w, shape.s, dilation_w),
+            splits: shape.c.div_ceil(tile_c),
+        }
+    }
+
+    fn of(shape: &ConvShape, tile: &Tile, whole_rows: bool) -> Self {
+        let [tile_h, tile_w, tile_c] = tile.0[..] else {
+            unreachable!("a tile of tdc has three numbers");
+        };
+        Self::new(shape, [tile_h, tile_w, tile_c], whole_rows)
+    }
+
+    /// Bytes of the staged input.
+    fn shared_bytes(&self) -> u64 {
+        4 * u64::from(self.tile_c) * u64::from(self.rows) * u64::from(self.columns)
+    }
+
+    /// Channels whose weights are read together: as many as registers and the length of the code allow.
+    fn unrolled_channels(&self, shape: &ConvShape) -> u32 {
+        let taps = shape.r * shape.s;
+        let sums = self.tile_h * self.tile_w;
+        let registers = registers_of(self.threads).saturating_sub(sums + OTHER_REGISTERS);
+        let channels = (registers / taps).min(64 / taps).min(1024 / (sums * taps));
+        channels.clamp(1, self.tile_c)
+    }
+
+    fn fits(&self, shape: &ConvShape) -> bool {
+        let sums = u64::from(self.tile_h * self.tile_w);
+        let taps = u64::from(shape.r) * u64::from(shape.s);
+        self.block_tiles_w <= MAX_THREADS
+            && self.shared_bytes() <= u64::from(MAX_SHARED)
+            && sums * taps <= u64::from(MAX_UNROLLED)
+            && sums + taps + u64::from(OTHER_REGISTERS) <= u64::from(registers_of(self.threads))
+            && self.splits <= 65535
+            && u64::from(self.splits) * shape.output_len() <= MAX_ELEMENTS
+    }
+}
+
+/// Registers that a thread can have in a block of so many threads.
+fn registers_of(threads: u32) -> u32 {
+    (65536 / threads).min(255)
+}
+
+fn tiles(problem: &Problem, whole_rows: bool) -> Vec<Tile> {
+    let Problem::Conv(problem) = problem else {
+        return Vec::new();
+    };
+    let shape = &problem.shape;
+    if shape.groups > 1 {
+        return Vec::new();
+    }
+    let mut tiles = Vec::new();
+    for tile_h in 1..=shape.out_h().min(MAX_TILE) {
+        for tile_w in 1..=shape.out_w().min(MAX_TILE) {
+            for tile_c in up_to(shape.c, &TILE_C) {
+                let tile_c = tile_c.min(shape.c);
+                if Sizes::new(shape, [tile_h, tile_w, tile_c], whole_rows).fits(shape) {
+                    tiles.push(Tile(vec![tile_h, tile_w, tile_c]));
+                }
+            }
+        }
+    }
+    tiles.dedup();
+    tiles
+}
+
+/// `[I][R][S][O]`, the paper's CRSN.
+fn layout(problem: &ConvProblem) -> WeightLayout {
+    let shape = &problem.shape;
+    let dim = |axis, count| LayoutDim {
+        axis,
+        count,
+        step: 1,
+    };
+    WeightLayout {
+        source: Problem::Conv(*problem).weight(),
+        dims: vec![
+            dim(Axis::I, shape.c),
+            dim(Axis::R, shape.r),
+            dim(Axis::S, shape.s),
+            dim(Axis::O, shape.n),
+        ]
+        .into(),
+        prologue_channels: Problem::Conv(*problem).affine_channels(),
+    }
+}
+
+fn blueprint(problem: &Problem, tile: &Tile, whole_rows: bool) -> Blueprint {
+    let problem = convolution::of(problem);
+    let shape = &problem.shape;
+    let sizes = Sizes::of(shape, tile, whole_rows);
+    let layout = layout(problem);
+    let split = sizes.splits > 1;
+    if !split || problem.reduce == Reduce::Ordered {
+        let args = convolution::args(problem, split);
+        let kernel = main_kernel(problem, &sizes, &layout, args, false);
+        return convolution::blueprint(problem, sizes.splits, kernel, layout);
+    }
+    // The sums meet in the output itself, or in the workspace when something is left to be done with them.
+    let bytes = 4 * shape.output_len();
+    let in_place = problem.epilogue == Epilogue::default() && shape.batch == 1;
+    let mut args = convolution::args(problem, true);
+    let (target, workspace_bytes) = if in_place {
+        args = vec![Arg::X, Arg::Packed, Arg::Y];
+        (Arg::Y, 0)
+    } else {
+        (Arg::Workspace { offset: 0 }, bytes)
+    };
+    let mut kernels = vec![main_kernel(problem, &sizes, &layout, args, true)];
+    if !in_place {
+        kernels.push(reduction::kernel(problem, 1));
+    }
+    Blueprint {
+        kernels,
+        zeroed: Some(Zeroed { target, bytes }),
+        workspace_bytes,
+        weights: layout,
+    }
+}
+
+#[derive(Serialize)]
+struct Context {
+    c: u32,
+    h: u32,
+    w: u32,
+    n: u32,
+    out_h: u32,
+    out_w: u32,
+    r: u32,
+    s: u32,
+    stride_h: u32,
+    stride_w: u32,
+    pad_top: u32,
+    pad_left: u32,
+    dilation_h: u32,
+    dilation_w: u32,
+    tile_h: u32,
+    tile_w: u32,
+    tile_c: u32,
+    rows: u32,
+    columns: u32,
+    thread_columns: u32,
+    /// Tiles of an image that blocks are counted by, all of them and those of a row.
+    block_tiles: u32,
+    block_tiles_of_row: u32,
+    block_tiles_w: u32,
+    block_n: u32,
+    blocks_n: u32,
+    /// Threads with work.
+    workers: u32,
+    staged: u32,
+    unrolled_channels: u32,
+    splits: u32,
+    atomic: bool,
+    in_place: bool,
+    checks_border: bool,
+    checks_c: bool,
+    checks_n: bool,
+    checks_worker: bool,
+    checks_row: bool,
+    checks_column: bool,
+    #[serde(flatten)]
+    ends: ConvEnds,
+}
+
+fn main_kernel(
+    problem: &ConvProblem,
+    sizes: &Sizes,
+    layout: &WeightLayout,
+    args: Vec<Arg>,
+    atomic: bool,
+) -> KernelBlueprint {
+    let shape = &problem.shape;
+    let split = sizes.splits > 1;
+    let (out_h, out_w) = (shape.out_h(), shape.out_w());
+    let blocks_of_row = sizes.tiles_w / sizes.block_tiles_w;
+    let blocks_n = shape.n.div_ceil(sizes.block_n);
+    let workers = sizes.block_n * sizes.block_tiles_w;
+    let context = context(&Context {
+        c: shape.c,
+        h: shape.h,
+        w: shape.w,
+        n: shape.n,
+        out_h,
+        out_w,
+        r: shape.r,
+        s: shape.s,
+        stride_h: shape.stride[0],
+        stride_w: shape.stride[1],
+        pad_top: shape.padding.top,
+        pad_left: shape.padding.left,
+        dilation_h: shape.dilation[0],
+        dilation_w: shape.dilation[1],
+        tile_h: sizes.tile_h,
+        tile_w: sizes.tile_w,
+        tile_c: sizes.tile_c,
+        rows: sizes.rows,
+        columns: sizes.columns,
+        thread_columns: sizes.thread_columns,
+        block_tiles: sizes.tiles_h * blocks_of_row,
+        block_tiles_of_row: blocks_of_row,
+        block_tiles_w: sizes.block_tiles_w,
+        block_n: sizes.block_n,
+        blocks_n,
+        workers,
+        staged: sizes.tile_c * sizes.rows * sizes.columns,
+        unrolled_channels: sizes.unrolled_channels(shape),
+        splits: sizes.splits,
+        atomic,
+        in_place: args.contains(&Arg::Y),
+        checks_border: shape.padding != Padding::default()
+            || !out_h.is_multiple_of(sizes.tile_h)
+            || !out_w.is_multiple_of(sizes.tile_w),
+        checks_c: !shape.c.is_multiple_of(sizes.tile_c),
+        checks_n: !shape.n.is_multiple_of(sizes.block_n),
+        checks_worker: workers != sizes.threads,
+        checks_row: !out_h.is_multiple_of(sizes.tile_h),
+        checks_column: !out_w.is_multiple_of(sizes.tile_w),
+        ends: ConvEnds::new(problem, layout, split),
+    });
+    let grid = [
+        sizes.tiles_h * blocks_of_row * shape.batch,
+        blocks_n,
+        sizes.splits,
+    ];
+    KernelBlueprint {
+        role: convolution::role(split),
+        template: "kernel/tdc.cu",
+        context,
+        grid,
+        block: [sizes.threads, 1, 1],
+        args,
+        work: work(problem, sizes, grid),
+    }
+}
+
+fn work(problem: &ConvProblem, sizes: &Sizes, grid: [u32; 3]) -> KernelWork {
+    /// Bytes that a store of 4 bytes moves when its neighbours lie elsewhere.
+    const SECTOR: f64 = 32.0;
+    let shape = &problem.shape;
+    let blocks = grid.iter().map(|&size| u64::from(size)).product::<u64>();
+    let taps = f64::from(shape.r * shape.s);
+    let sums = f64::from(sizes.tile_h * sizes.tile_w);
+    let channels = f64::from(sizes.tile_c);
+    let values = f64::from(sizes.rows * sizes.thread_columns);
+    let fmas = sums * taps;
+    let threads = f64::from(sizes.threads);
+    let staged = channels * f64::from(sizes.rows) * f64::from(sizes.columns);
+    let stored_runs = sums / f64::from(sizes.tile_w) * (f64::from(sizes.tile_w) / 8.0).ceil();
+    KernelWork {
+        blocks,
+        threads: sizes.threads,
+        registers: OTHER_REGISTERS
+            + sizes.tile_h * sizes.tile_w
+            + shape.r * shape.s * sizes.unrolled_channels(shape),
+        shared_bytes: sizes.shared_bytes() as u32,
+        flops: 2.0 * fmas * channels * threads * blocks as f64,
+        // A staged value and a weight are read once for all that is done with them.
+        fma_share: fmas / (fmas + 2.0 * values + 2.0 * taps),
+        l2_bytes: (4.0 * staged
+            + 4.0 * channels * taps * f64::from(sizes.block_n)
+            + SECTOR * stored_runs * threads)
+            * blocks as f64,
+        dram_bytes: Problem::Conv(*problem).bytes() as f64,
+        // The tile, then the weights of so many channels at a time.
+        trips: 2.0 + (channels / f64::from(sizes.unrolled_channels(shape))).ceil(),
+    }
+}
