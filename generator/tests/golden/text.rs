@@ -4,7 +4,7 @@ use crate::networks::{folders, mixed, plan, tiny};
 use std::path::{Path, PathBuf};
 use tdc_generator::emit::{MANIFEST, check, write};
 use tdc_generator::render::{unit_source, unit_text};
-use tdc_runtime::{Launch, Step};
+use tdc_runtime::{Arg, Launch, Step};
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -101,7 +101,8 @@ fn memsets_and_large_shared_memory_are_asked_for() {
         "error = cudaMemsetAsync(static_cast<char*>(workspace) + 256, 0, 64, stream);",
         "error = cudaMemsetAsync(y, 0, 64, stream);",
         "error = cudaFuncSetAttribute(",
-        "cudaFuncAttributeMaxDynamicSharedMemorySize, 100000);",
+        "cudaFuncAttributeMaxDynamicSharedMemorySize,",
+        "100000);",
         "config.dynamicSmemBytes = 100000;",
         "error = cudaLaunchKernelEx(",
         "config.dynamicSmemBytes = 0;",
