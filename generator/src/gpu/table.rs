@@ -198,9 +198,9 @@ pub const GPUS: &[Gpu] = &[
         launch_us: 0.55,
         ..CC_90
     },
-    // Driver: 148 multiprocessors, L2 of 129536 KiB (Blackwell Tuning Guide: 126 MB), clock at most 1965 MHz. Bandwidth derived
-    // from the driver's 7680 bits at 3996 MHz, two transfers a clock; the HGX B200 datasheet rounds up to 8 TB/s. The datasheet's
-    // 600 TFLOP/s for eight GPUs are 75 each; the technical brief of 2024 announced 80.
+    // Driver: 148 multiprocessors, L2 129536 KiB (Blackwell Tuning Guide: 126 MB), clock at most 1965 MHz. Bandwidth: derived
+    // from the driver's 7680 bits at 3996 MHz, two transfers a clock; the HGX B200 datasheet has up to 8 TB/s, and 600 TFLOP/s
+    // for eight GPUs, 75 each (the technical brief of 2024: 80).
     Gpu {
         name: "b200",
         title: "NVIDIA B200 SXM",
@@ -212,7 +212,7 @@ pub const GPUS: &[Gpu] = &[
         launch_us: 0.55,
         ..CC_100
     },
-    // NVIDIA A100 Tensor Core GPU Architecture, 2020: multiprocessors, clock, L2, 19.5 TFLOP/s. Bandwidth: A100 80 GB datasheet.
+    // NVIDIA A100 Tensor Core GPU Architecture, 2020: multiprocessors, clock, L2, 19.5 TFLOP/s. Bandwidth: 80 GB datasheet.
     Gpu {
         name: "a100",
         title: "NVIDIA A100 SXM 80 GB",
@@ -309,7 +309,7 @@ pub const GPUS: &[Gpu] = &[
         paper_share: 0.15,
         ..CC_75
     },
-    // NVIDIA GeForce GTX 1080 Ti specifications, 2017: 3584 lanes, clock, 484 GB/s, 11.3 TFLOP/s. Multiprocessors and L2: driver.
+    // NVIDIA GeForce GTX 1080 Ti specifications, 2017: 3584 lanes, clock, 484 GB/s, 11.3 TFLOP/s. Multiprocessors, L2: driver.
     Gpu {
         name: "gtx1080ti",
         title: "NVIDIA GeForce GTX 1080 Ti",
