@@ -4,4 +4,4 @@ mod estimate;
 mod table;
 
 pub use estimate::{KernelWork, Occupancy, floor_us, kernel_us, occupancy};
-pub use table::{DEFAULT_GPU, GPUS, Gpu, UnknownGpu, gpu};
+pub use table::{DEFAULT_GPU, GPUS, Gpu, OLDEST_ARCH, PlanningOnly, UnknownGpu, gpu};

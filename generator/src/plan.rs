@@ -5,6 +5,7 @@ mod choose;
 mod error;
 mod fuse;
 mod kernel;
+mod launch;
 mod layer_set;
 mod name;
 mod network;
@@ -17,6 +18,7 @@ pub use choose::{Choice, ChosenBy, Planner};
 pub use error::PlanError;
 pub use fuse::{Parameters, Task, TaskGraph, TaskPart, Value, ValueId};
 pub use kernel::plan_kernel;
+pub use launch::LaunchEstimate;
 pub use layer_set::{LayerSetPlan, PlannedLayer, plan_layer_set};
 pub use name::{problem_label, unit_name};
 pub use network::{

@@ -155,7 +155,7 @@ fn mistakes_in_a_config() {
             "relu: true",
             "rleu: true",
             "4:41: unknown key `rleu`; did you mean `relu`? conv takes op, name, inputs, n, kernel, stride, pad, dilation, \
-             groups, bias, bn, relu, ranks, factors, scheme, tile",
+             groups, bias, bn, relu, ranks, factors, scheme, tile, reduce",
         ),
         (
             "n: 8, bn",
@@ -306,7 +306,15 @@ fn wrong_arguments() {
     for (arguments, message) in [
         (
             &["tiny.yaml", "--gpu", "h20"][..],
-            "there is no GPU named `h20`; did you mean `h200`? known are h200, h100, a100, v100, rtx2080ti, rtx3090, rtx4090",
+            "there is no GPU named `h20`; did you mean `h200`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, rtx2080ti, gtx1080ti",
+        ),
+        (
+            &["plan", "tiny.yaml", "--gpu", "rtx4080"],
+            "there is no GPU named `rtx4080`; did you mean `rtx4090`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, rtx2080ti, gtx1080ti",
+        ),
+        (
+            &["plan", "tiny.yaml", "none.yaml"],
+            "none.yaml: no such file; check the path",
         ),
         (
             &["tiny.yaml", "set.yaml", "--out", "out"],
@@ -747,6 +755,114 @@ fn json_holds_the_layers() {
 }
 
 #[test]
+fn plan_prints_a_row_for_each_launch_and_writes_nothing() {
+    let folder = Folder::with_tiny();
+    folder.write("set.yaml", SET);
+    let before = folder.content();
+    let printed = folder.succeeds(&["plan", "tiny.yaml", "--batch", "2", "--gpu", "a100"]);
+    let lines: Vec<_> = printed.lines().collect();
+    assert_eq!(
+        lines[0],
+        "tiny: 2x3x8x8 -> 2x4x1x1, planned for NVIDIA A100 SXM 80 GB (sm_80)"
+    );
+    let titles: Vec<_> = lines[3].split("  ").filter(|s| !s.is_empty()).collect();
+    let titles: Vec<_> = titles.iter().map(|title| title.trim()).collect();
+    assert_eq!(
+        titles,
+        [
+            "op",
+            "scheme",
+            "tile",
+            "blocks",
+            "threads",
+            "occupancy",
+            "waves",
+            "MFLOP",
+            "KB",
+            "predicted us",
+            "floor us",
+            "unit"
+        ]
+    );
+    let rows = &lines[4..];
+    for op in [
+        "a ", "b.first ", "b.core ", "b.last ", "p ", "fc ", "total ",
+    ] {
+        let count = rows.iter().filter(|row| row.starts_with(op)).count();
+        assert_eq!(count, 1, "{op}: {printed}");
+    }
+    let launches = rows.len() - 1;
+    assert!(
+        lines[1].starts_with(&format!("6 layers, {launches} launches; arena ")),
+        "{printed}"
+    );
+
+    let dense = folder.succeeds(&["plan", "tiny.yaml", "--dense", "--input", "1x3x9x9"]);
+    assert!(dense.starts_with("tiny_dense: 1x3x9x9 -> "), "{dense}");
+    assert!(!dense.contains("b.core"), "{dense}");
+
+    let set = folder.succeeds(&["plan", "set.yaml"]);
+    assert!(
+        set.starts_with("set: planned for NVIDIA H200 SXM (sm_90)\n1 layer, "),
+        "{set}"
+    );
+    let both = folder.succeeds(&["plan", "set.yaml", "set.yaml"]);
+    assert_eq!(both, format!("{set}\n{set}"));
+    assert!(folder.content() == before);
+}
+
+#[test]
+fn plan_as_json_is_the_plan_of_the_folder() {
+    let folder = Folder::with_tiny();
+    folder.write("set.yaml", SET);
+    folder.succeeds(&["tiny.yaml", "set.yaml"]);
+    for config in ["tiny", "set"] {
+        let printed = folder.succeeds(&["plan", &format!("{config}.yaml"), "--json"]);
+        let written = folder.read(&format!("generated/{config}/plan.json"));
+        assert_eq!(printed.as_bytes(), written);
+        let plan: Value = serde_json::from_str(&printed).expect("JSON");
+        for layer in plan["layers"].as_array().expect("layers") {
+            let steps = layer["steps"].as_array().expect("steps");
+            let mut us = 0.0;
+            for launch in steps.iter().filter_map(|step| step.get("launch")) {
+                let share = launch["occupancy"].as_f64().expect("a share");
+                assert!(share > 0.0 && share <= 1.0, "{launch}");
+                assert!(launch["blocks_per_sm"].as_u64() > Some(0), "{launch}");
+                assert!(launch["waves"].as_u64() > Some(0), "{launch}");
+                us += launch["estimate_us"].as_f64().expect("a time");
+            }
+            // Each of them is rounded to nanoseconds.
+            let whole = layer["estimate_us"].as_f64().expect("a time");
+            assert!((us - whole).abs() < 2e-3, "{layer}");
+        }
+    }
+}
+
+#[test]
+fn an_old_gpu_is_planned_for_but_gets_no_code() {
+    let folder = Folder::with_tiny();
+    let printed = folder.succeeds(&["plan", "tiny.yaml", "--gpu", "gtx1080ti"]);
+    assert!(
+        printed.contains(", planned for NVIDIA GeForce GTX 1080 Ti (sm_61)\n"),
+        "{printed}"
+    );
+    for arguments in [
+        &["tiny.yaml", "--gpu", "gtx1080ti"][..],
+        &["tiny.yaml", "--gpu", "gtx1080ti", "--check"],
+        &["pack", "tiny.yaml", "--random", "1", "--gpu", "gtx1080ti"],
+        &["verify", "tiny.yaml", "--planned-for", "gtx1080ti"],
+        &["compile", "tiny.yaml", "--gpu", "gtx1080ti"],
+    ] {
+        folder.fails(
+            arguments,
+            2,
+            "error: no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at its \
+             plan with `tdc-gen plan`, or name a newer GPU",
+        );
+    }
+}
+
+#[test]
 fn dense_leaves_out_the_ranks_and_renames() {
     let folder = Folder::new();
     let printed = folder.succeeds(&[&resnet18(), "--dense"]);
@@ -824,7 +940,14 @@ fn toolkit_completions_and_help_print() {
     assert!(json.is_object(), "{json}");
     let script = folder.succeeds(&["completions", "bash"]);
     let help = folder.succeeds(&["--help"]);
-    for command in ["pack", "verify", "compile", "toolkit", "completions"] {
+    for command in [
+        "plan",
+        "pack",
+        "verify",
+        "compile",
+        "toolkit",
+        "completions",
+    ] {
         assert!(
             script.contains(&format!("tdc__gen__subcmd__{command}")),
             "{command}"

@@ -45,8 +45,8 @@ pub fn occupancy(work: &KernelWork, gpu: &Gpu) -> Occupancy {
     let by_shared = if work.shared_bytes > gpu.shared_per_block {
         0
     } else {
-        // One KiB of shared memory of each block is the system's.
-        gpu.shared_per_sm / (work.shared_bytes + 1024)
+        let taken = work.shared_bytes + gpu.shared_reserved;
+        gpu.shared_per_sm.checked_div(taken).unwrap_or(u32::MAX)
     };
     let blocks_per_sm = gpu
         .blocks_per_sm
@@ -148,6 +148,24 @@ mod tests {
         };
         assert_eq!(occupancy(&too_much, h200).blocks_per_sm, 0);
         assert!(kernel_us(&too_much, h200).is_infinite());
+    }
+
+    #[test]
+    fn old_gpus_reserve_no_shared_memory() {
+        let whole = KernelWork {
+            shared_bytes: 64 * 1024,
+            ..work()
+        };
+        assert_eq!(
+            occupancy(&whole, gpu("rtx2080ti").unwrap()).blocks_per_sm,
+            1
+        );
+        let half = KernelWork {
+            shared_bytes: 48 * 1024,
+            ..work()
+        };
+        assert_eq!(occupancy(&half, gpu("gtx1080ti").unwrap()).blocks_per_sm, 2);
+        assert_eq!(occupancy(&work(), gpu("v100").unwrap()).blocks_per_sm, 4);
     }
 
     #[test]

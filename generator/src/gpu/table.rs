@@ -1,11 +1,8 @@
 //! Figures of GPUs.
 //!
-//! Sources. Streaming multiprocessors, clocks, bandwidth and L2: the vendor's whitepapers and datasheets of each product (V100
-//! "Tesla V100 GPU Architecture" 2017; RTX 2080 Ti "Turing GPU Architecture" 2018; A100 "A100 Tensor Core GPU Architecture"
-//! 2020; RTX 3090 "GA102 GPU Architecture" 2020; RTX 4090 "Ada GPU Architecture" 2022; H100 "H100 Tensor Core GPU
-//! Architecture" 2022; H200 datasheet 2023). Threads, blocks, registers and shared memory of a multiprocessor: CUDA C++
-//! Programming Guide, "Technical Specifications per Compute Capability". H200: clock, L2 and launch time were measured
-//! (docs/design.md); the launch times of the others are estimates scaled from it.
+//! Each GPU names its sources. Where a document rounds, the figure that the CUDA driver reports for the device is taken
+//! (`deviceQuery`). What a compute capability fixes is written once for it. The launch time and the clock of the H200 were
+//! measured (docs/design.md); the launch times of all others are estimates, scaled from it by generation and clock.
 
 use crate::spec::nearest;
 use serde::Serialize;
@@ -18,6 +15,11 @@ pub struct Gpu {
     pub name: &'static str,
     /// Product name.
     pub title: &'static str,
+    /// The words by which the CUDA driver's name of a device (`cudaDeviceProp::name`) tells this GPU: `H200` of `NVIDIA H200`,
+    /// `A100` of `NVIDIA A100-SXM4-80GB`. To be matched whole, with no letter or digit on either side: `L4` is not in
+    /// `NVIDIA L40S`, `H200` is not in `NVIDIA GH200 480GB`. They tell the product line, not the board: an `H100 PCIe` has them
+    /// too, with fewer multiprocessors.
+    pub device_name: &'static str,
     /// Architecture.
     pub arch: Arch,
     /// Streaming multiprocessors.
@@ -36,12 +38,18 @@ pub struct Gpu {
     pub shared_per_sm: u32,
     /// Largest shared memory of a block, bytes (more than 48 KiB only as dynamic memory).
     pub shared_per_block: u32,
+    /// Shared memory that the system takes for itself in each block, bytes.
+    pub shared_reserved: u32,
     /// Level-2 cache, bytes.
     pub l2_bytes: u64,
-    /// Memory bandwidth, GB/s.
+    /// Memory bandwidth, GB/s (1e9 bytes).
     pub dram_gbs: u32,
     /// Time of an empty kernel in a CUDA graph, microseconds.
     pub launch_us: f64,
+    /// Share of the candidate tiles, sorted by their compute latency, that the planner of the TDC paper keeps before it takes
+    /// the one that moves the least memory, 0 to 1. The paper has 5 % on the A100 and 15 % on the RTX 2080 Ti (section 5.5);
+    /// 5 % elsewhere is our choice.
+    pub paper_share: f64,
 }
 
 impl Gpu {
@@ -49,7 +57,27 @@ impl Gpu {
     pub fn sm_flops_per_us(&self) -> f64 {
         2.0 * f64::from(self.lanes) * f64::from(self.clock_mhz)
     }
+
+    /// Whether it is older than every architecture that kernels are compiled for. Such a GPU can be planned for, to compare
+    /// with what others have published, but no code is made for it.
+    pub fn planning_only(&self) -> bool {
+        self.arch < OLDEST_ARCH
+    }
+
+    /// This GPU, for making, packing, checking or compiling code: everything but planning asks here.
+    ///
+    /// # Errors
+    /// [`PlanningOnly`] when no code is made for it.
+    pub fn code_target(&'static self) -> Result<&'static Self, PlanningOnly> {
+        match self.planning_only() {
+            true => Err(PlanningOnly { gpu: self }),
+            false => Ok(self),
+        }
+    }
 }
+
+/// The oldest architecture that kernels are written and compiled for.
+pub const OLDEST_ARCH: Arch = Arch::new(70);
 
 /// The GPU that is planned for when none is named.
 pub const DEFAULT_GPU: &str = "h200";
@@ -57,119 +85,241 @@ pub const DEFAULT_GPU: &str = "h200";
 const KIB: u32 = 1024;
 const MIB: u64 = 1024 * 1024;
 
+/// What most compute capabilities have in common; no product has figures yet.
+const CC: Gpu = Gpu {
+    name: "",
+    title: "",
+    device_name: "",
+    arch: Arch::new(0),
+    sms: 0,
+    lanes: 128,
+    clock_mhz: 0,
+    threads_per_sm: 2048,
+    blocks_per_sm: 32,
+    registers_per_sm: 64 * 1024,
+    shared_per_sm: 0,
+    shared_per_block: 0,
+    shared_reserved: KIB,
+    l2_bytes: 0,
+    dram_gbs: 0,
+    launch_us: 0.0,
+    paper_share: 0.05,
+};
+
+// What each compute capability fixes. Threads, blocks, registers and shared memory: CUDA C++ Programming Guide, "Technical
+// Specifications per Compute Capability" (12.9 for 6.1 and 7.0, 13.0 for the others); the same figures are in
+// `cuda::arch_traits` of CCCL, which also has the reserved KiB since 8.0. Lanes: the guide, "Arithmetic Instructions", fp32
+// multiply-adds per clock and multiprocessor.
+const CC_61: Gpu = Gpu {
+    arch: Arch::new(61),
+    shared_per_sm: 96 * KIB,
+    shared_per_block: 48 * KIB,
+    shared_reserved: 0,
+    ..CC
+};
+const CC_70: Gpu = Gpu {
+    arch: Arch::new(70),
+    lanes: 64,
+    shared_per_sm: 96 * KIB,
+    shared_per_block: 96 * KIB,
+    shared_reserved: 0,
+    ..CC
+};
+const CC_75: Gpu = Gpu {
+    arch: Arch::new(75),
+    lanes: 64,
+    threads_per_sm: 1024,
+    blocks_per_sm: 16,
+    shared_per_sm: 64 * KIB,
+    shared_per_block: 64 * KIB,
+    shared_reserved: 0,
+    ..CC
+};
+const CC_80: Gpu = Gpu {
+    arch: Arch::new(80),
+    lanes: 64,
+    shared_per_sm: 164 * KIB,
+    shared_per_block: 163 * KIB,
+    ..CC
+};
+const CC_86: Gpu = Gpu {
+    arch: Arch::new(86),
+    threads_per_sm: 1536,
+    blocks_per_sm: 16,
+    shared_per_sm: 100 * KIB,
+    shared_per_block: 99 * KIB,
+    ..CC
+};
+const CC_89: Gpu = Gpu {
+    arch: Arch::new(89),
+    blocks_per_sm: 24,
+    ..CC_86
+};
+const CC_90: Gpu = Gpu {
+    arch: Arch::new(90),
+    shared_per_sm: 228 * KIB,
+    shared_per_block: 227 * KIB,
+    ..CC
+};
+const CC_100: Gpu = Gpu {
+    arch: Arch::new(100),
+    ..CC_90
+};
+const CC_120: Gpu = Gpu {
+    arch: Arch::new(120),
+    ..CC_89
+};
+
 /// Every GPU that code can be planned for.
 pub const GPUS: &[Gpu] = &[
+    // NVIDIA H200 datasheet, 2023: 4.8 TB/s, 67 TFLOP/s. Multiprocessors: driver. L2, clock and launch: measured
+    // (docs/design.md).
     Gpu {
         name: "h200",
         title: "NVIDIA H200 SXM",
-        arch: Arch::new(90),
+        device_name: "H200",
         sms: 132,
-        lanes: 128,
         clock_mhz: 1980,
-        threads_per_sm: 2048,
-        blocks_per_sm: 32,
-        registers_per_sm: 65536,
-        shared_per_sm: 228 * KIB,
-        shared_per_block: 227 * KIB,
         l2_bytes: 60 * MIB,
         dram_gbs: 4800,
         launch_us: 0.55,
+        ..CC_90
     },
+    // NVIDIA H100 Tensor Core GPU Architecture, 2022, SXM5: multiprocessors, L2, 66.9 TFLOP/s. Clock: driver. Bandwidth: H100
+    // datasheet, 3.35 TB/s.
     Gpu {
         name: "h100",
         title: "NVIDIA H100 SXM",
-        arch: Arch::new(90),
+        device_name: "H100",
         sms: 132,
-        lanes: 128,
         clock_mhz: 1980,
-        threads_per_sm: 2048,
-        blocks_per_sm: 32,
-        registers_per_sm: 65536,
-        shared_per_sm: 228 * KIB,
-        shared_per_block: 227 * KIB,
         l2_bytes: 50 * MIB,
         dram_gbs: 3350,
         launch_us: 0.55,
+        ..CC_90
     },
+    // Driver: 148 multiprocessors, L2 129536 KiB (Blackwell Tuning Guide: 126 MB), clock at most 1965 MHz. Bandwidth: derived
+    // from the driver's 7680 bits at 3996 MHz, two transfers a clock; the HGX B200 datasheet has up to 8 TB/s, and 600 TFLOP/s
+    // for eight GPUs, 75 each (the technical brief of 2024: 80).
+    Gpu {
+        name: "b200",
+        title: "NVIDIA B200 SXM",
+        device_name: "B200",
+        sms: 148,
+        clock_mhz: 1965,
+        l2_bytes: 129_536 * 1024,
+        dram_gbs: 7672,
+        launch_us: 0.55,
+        ..CC_100
+    },
+    // NVIDIA A100 Tensor Core GPU Architecture, 2020: multiprocessors, clock, L2, 19.5 TFLOP/s. Bandwidth: 80 GB datasheet.
     Gpu {
         name: "a100",
         title: "NVIDIA A100 SXM 80 GB",
-        arch: Arch::new(80),
+        device_name: "A100",
         sms: 108,
-        lanes: 64,
         clock_mhz: 1410,
-        threads_per_sm: 2048,
-        blocks_per_sm: 32,
-        registers_per_sm: 65536,
-        shared_per_sm: 164 * KIB,
-        shared_per_block: 163 * KIB,
         l2_bytes: 40 * MIB,
         dram_gbs: 2039,
         launch_us: 0.8,
+        ..CC_80
     },
+    // NVIDIA Tesla V100 GPU Architecture, 2017, SXM2: all figures, 15.7 TFLOP/s.
     Gpu {
         name: "v100",
         title: "NVIDIA V100 SXM2",
-        arch: Arch::new(70),
+        device_name: "V100",
         sms: 80,
-        lanes: 64,
         clock_mhz: 1530,
-        threads_per_sm: 2048,
-        blocks_per_sm: 32,
-        registers_per_sm: 65536,
-        shared_per_sm: 96 * KIB,
-        shared_per_block: 96 * KIB,
         l2_bytes: 6 * MIB,
         dram_gbs: 900,
         launch_us: 1.0,
+        ..CC_70
     },
+    // NVIDIA L40S datasheet, 2023: 18176 lanes, 864 GB/s, 91.6 TFLOP/s. Clock and L2: driver.
     Gpu {
-        name: "rtx2080ti",
-        title: "NVIDIA GeForce RTX 2080 Ti",
-        arch: Arch::new(75),
-        sms: 68,
-        lanes: 64,
-        clock_mhz: 1545,
-        threads_per_sm: 1024,
-        blocks_per_sm: 16,
-        registers_per_sm: 65536,
-        shared_per_sm: 64 * KIB,
-        shared_per_block: 64 * KIB,
-        l2_bytes: 11 * MIB / 2,
-        dram_gbs: 616,
-        launch_us: 1.0,
+        name: "l40s",
+        title: "NVIDIA L40S",
+        device_name: "L40S",
+        sms: 142,
+        clock_mhz: 2520,
+        l2_bytes: 96 * MIB,
+        dram_gbs: 864,
+        launch_us: 0.6,
+        ..CC_89
     },
+    // NVIDIA L4 datasheet, 2023: 300 GB/s, 30.3 TFLOP/s. Multiprocessors, clock and L2: driver.
     Gpu {
-        name: "rtx3090",
-        title: "NVIDIA GeForce RTX 3090",
-        arch: Arch::new(86),
-        sms: 82,
-        lanes: 128,
-        clock_mhz: 1695,
-        threads_per_sm: 1536,
-        blocks_per_sm: 16,
-        registers_per_sm: 65536,
-        shared_per_sm: 100 * KIB,
-        shared_per_block: 99 * KIB,
-        l2_bytes: 6 * MIB,
-        dram_gbs: 936,
-        launch_us: 0.8,
+        name: "l4",
+        title: "NVIDIA L4",
+        device_name: "L4",
+        sms: 58,
+        clock_mhz: 2040,
+        l2_bytes: 48 * MIB,
+        dram_gbs: 300,
+        launch_us: 0.7,
+        ..CC_89
     },
+    // NVIDIA RTX Blackwell GPU Architecture, 2025: all figures, 104.8 TFLOP/s. L2: driver, 96 MiB of the chip's 128.
+    Gpu {
+        name: "rtx5090",
+        title: "NVIDIA GeForce RTX 5090",
+        device_name: "RTX 5090",
+        sms: 170,
+        clock_mhz: 2407,
+        l2_bytes: 96 * MIB,
+        dram_gbs: 1792,
+        launch_us: 0.6,
+        ..CC_120
+    },
+    // NVIDIA Ada GPU Architecture, 2022: all figures, 82.6 TFLOP/s. L2: driver, 72 MiB of the chip's 96.
     Gpu {
         name: "rtx4090",
         title: "NVIDIA GeForce RTX 4090",
-        arch: Arch::new(89),
+        device_name: "RTX 4090",
         sms: 128,
-        lanes: 128,
         clock_mhz: 2520,
-        threads_per_sm: 1536,
-        blocks_per_sm: 24,
-        registers_per_sm: 65536,
-        shared_per_sm: 100 * KIB,
-        shared_per_block: 99 * KIB,
         l2_bytes: 72 * MIB,
         dram_gbs: 1008,
         launch_us: 0.6,
+        ..CC_89
+    },
+    // NVIDIA Ampere GA102 GPU Architecture, 2020: all figures, 35.6 TFLOP/s.
+    Gpu {
+        name: "rtx3090",
+        title: "NVIDIA GeForce RTX 3090",
+        device_name: "RTX 3090",
+        sms: 82,
+        clock_mhz: 1695,
+        l2_bytes: 6 * MIB,
+        dram_gbs: 936,
+        launch_us: 0.8,
+        ..CC_86
+    },
+    // NVIDIA Turing GPU Architecture, 2018, reference board (the Founders Edition has 1635 MHz): all figures, 13.4 TFLOP/s.
+    Gpu {
+        name: "rtx2080ti",
+        title: "NVIDIA GeForce RTX 2080 Ti",
+        device_name: "RTX 2080 Ti",
+        sms: 68,
+        clock_mhz: 1545,
+        l2_bytes: 5632 * 1024,
+        dram_gbs: 616,
+        launch_us: 1.0,
+        paper_share: 0.15,
+        ..CC_75
+    },
+    // NVIDIA GeForce GTX 1080 Ti specifications, 2017: 3584 lanes, clock, 484 GB/s, 11.3 TFLOP/s. Multiprocessors, L2: driver.
+    Gpu {
+        name: "gtx1080ti",
+        title: "NVIDIA GeForce GTX 1080 Ti",
+        device_name: "GTX 1080 Ti",
+        sms: 28,
+        clock_mhz: 1582,
+        l2_bytes: 2816 * 1024,
+        dram_gbs: 484,
+        launch_us: 1.5,
+        ..CC_61
     },
 ];
 
@@ -186,7 +336,14 @@ fn names() -> String {
     names.join(", ")
 }
 
-/// The GPU of a name.
+/// A GPU that is too old for code.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("no code is made for `{}`: it is {}, and kernels are compiled for {OLDEST_ARCH} and newer; look at its plan with `tdc-gen plan`, or name a newer GPU", .gpu.name, .gpu.arch)]
+pub struct PlanningOnly {
+    gpu: &'static Gpu,
+}
+
+/// The GPU of a name. Code is made for what [`Gpu::code_target`] lets through.
 ///
 /// # Errors
 /// [`UnknownGpu`] names the nearest and all known ones.
@@ -202,14 +359,102 @@ pub fn gpu(name: &str) -> Result<&'static Gpu, UnknownGpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
+
+    /// Peak fp32 rates that the vendor publishes, TFLOP/s; the sources are those of the table.
+    const PUBLISHED_TFLOPS: [(&str, f64); 12] = [
+        ("h200", 67.0),
+        ("h100", 66.9),
+        ("b200", 75.0),
+        ("a100", 19.5),
+        ("v100", 15.7),
+        ("l40s", 91.6),
+        ("l4", 30.3),
+        ("rtx5090", 104.8),
+        ("rtx4090", 82.6),
+        ("rtx3090", 35.6),
+        ("rtx2080ti", 13.4),
+        ("gtx1080ti", 11.3),
+    ];
 
     #[test]
     fn a_mistyped_gpu_is_guessed() {
         let error = gpu("h20").unwrap_err().to_string();
         assert_eq!(
             error,
-            "there is no GPU named `h20`; did you mean `h200`? known are h200, h100, a100, v100, rtx2080ti, rtx3090, rtx4090"
+            "there is no GPU named `h20`; did you mean `h200`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, \
+             rtx4090, rtx3090, rtx2080ti, gtx1080ti"
         );
         assert_eq!(gpu(DEFAULT_GPU).unwrap().sms, 132);
+    }
+
+    #[test]
+    fn peak_rates_are_the_published_ones() {
+        assert_eq!(GPUS.len(), PUBLISHED_TFLOPS.len());
+        for (name, published) in PUBLISHED_TFLOPS {
+            let gpu = gpu(name).unwrap();
+            let tflops = gpu.sm_flops_per_us() * f64::from(gpu.sms) / 1e6;
+            assert!(
+                (tflops / published - 1.0).abs() < 0.02,
+                "{name}: {tflops} TFLOP/s, published are {published}"
+            );
+        }
+    }
+
+    #[test]
+    fn figures_fit_together() {
+        for gpu in GPUS {
+            let name = gpu.name;
+            let is_lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+            assert!(!name.is_empty() && name.chars().all(is_lower), "{name}");
+            assert!(gpu.title.contains(gpu.device_name), "{name}");
+            assert!(!gpu.device_name.is_empty(), "{name}");
+            assert!((25..=200).contains(&gpu.sms), "{name}");
+            assert!((1000..=3000).contains(&gpu.clock_mhz), "{name}");
+            assert!((256..=10_000).contains(&gpu.dram_gbs), "{name}");
+            assert!((2 * MIB..=256 * MIB).contains(&gpu.l2_bytes), "{name}");
+            assert!((0.3..=3.0).contains(&gpu.launch_us), "{name}");
+            assert!(gpu.paper_share > 0.0 && gpu.paper_share <= 1.0, "{name}");
+            assert!([64, 128].contains(&gpu.lanes), "{name}");
+            assert_eq!(gpu.threads_per_sm % 512, 0, "{name}");
+            assert!(gpu.blocks_per_sm * 32 <= gpu.threads_per_sm, "{name}");
+            let reserved = gpu.shared_reserved;
+            assert_eq!(reserved > 0, gpu.arch >= Arch::new(80), "{name}");
+            assert!(gpu.shared_per_block >= 48 * KIB, "{name}");
+            assert!(
+                gpu.shared_per_block + reserved <= gpu.shared_per_sm,
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_two_gpus_are_taken_for_each_other() {
+        let names: HashSet<_> = GPUS.iter().map(|gpu| gpu.name).collect();
+        let titles: HashSet<_> = GPUS.iter().map(|gpu| gpu.title).collect();
+        let devices: HashSet<_> = GPUS.iter().map(|gpu| gpu.device_name).collect();
+        assert_eq!(names.len(), GPUS.len());
+        assert_eq!(titles.len(), GPUS.len());
+        assert_eq!(devices.len(), GPUS.len());
+        // Whole words of one are never whole words of another.
+        for a in GPUS {
+            for b in GPUS.iter().filter(|b| b.name != a.name) {
+                let padded = format!(" {} ", b.device_name);
+                assert!(!padded.contains(&format!(" {} ", a.device_name)));
+            }
+        }
+    }
+
+    #[test]
+    fn no_code_is_made_for_old_gpus() {
+        let old: Vec<_> = GPUS.iter().filter(|gpu| gpu.planning_only()).collect();
+        assert_eq!(old.len(), 1);
+        assert_eq!(
+            old[0].code_target().unwrap_err().to_string(),
+            "no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at its plan with \
+             `tdc-gen plan`, or name a newer GPU"
+        );
+        let v100 = gpu("v100").unwrap();
+        assert_eq!(v100.code_target(), Ok(v100));
     }
 }

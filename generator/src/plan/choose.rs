@@ -1,9 +1,8 @@
 //! The choice of scheme and tile for one problem.
 
-use super::PlanError;
 use super::name::{problem_label, unit_name};
-use super::resources::known_resources;
-use crate::gpu::{Gpu, KernelWork, kernel_us};
+use super::{LaunchEstimate, PlanError};
+use crate::gpu::Gpu;
 use crate::scheme::{SCHEMES, Scheme, Tile, scheme};
 use crate::spec::{Problem, nearest};
 use serde::Serialize;
@@ -79,21 +78,14 @@ impl Planner {
         Ok(choice)
     }
 
-    /// Estimated time of all launches, microseconds, with the registers that the compiler needed where that is known.
+    /// Estimated time of all launches, microseconds.
     fn estimate_us(&self, problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> f64 {
         let unit = unit_name(problem, scheme, tile);
         scheme
             .blueprint(problem, tile)
             .kernels
             .iter()
-            .map(|kernel| {
-                let known = known_resources(&unit, kernel.role, self.gpu.arch);
-                let work = KernelWork {
-                    registers: known.map_or(kernel.work.registers, |known| known.registers),
-                    ..kernel.work
-                };
-                kernel_us(&work, self.gpu)
-            })
+            .map(|kernel| LaunchEstimate::new(&unit, kernel, self.gpu).us)
             .sum()
     }
 

@@ -3,15 +3,12 @@
 use super::fuse::{Parameters, TaskGraph, ValueId};
 use super::name::unit_name;
 use super::{Arena, Choice, ChosenBy, Lifetime, PlanError, Planner};
-use crate::gpu::{Gpu, floor_us};
+use crate::gpu::{Gpu, OLDEST_ARCH, floor_us};
 use crate::scheme::{KernelBlueprint, Tile};
 use crate::spec::{Network, Problem, TensorShape};
 use serde::Serialize;
 use std::collections::HashMap;
-use tdc_runtime::{Arch, Launch, Step, Unit, Variant, WeightFile, WeightSlot};
-
-/// The oldest architecture that portable kernels are written for.
-pub const PORTABLE_ARCH: Arch = Arch::new(70);
+use tdc_runtime::{Launch, Step, Unit, Variant, WeightFile, WeightSlot};
 
 /// A launch with its symbol, ready to be rendered.
 #[derive(Debug, Clone, PartialEq)]
@@ -169,7 +166,7 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
     let steps: Vec<Step> = memset.into_iter().chain(launches).collect();
     let variant = Variant {
         gpu: gpu.name.into(),
-        min_arch: PORTABLE_ARCH,
+        min_arch: OLDEST_ARCH,
         steps: steps.into(),
         workspace_bytes: blueprint.workspace_bytes,
         weights: blueprint.weights,

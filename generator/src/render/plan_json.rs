@@ -1,7 +1,10 @@
 //! `plan.json`: what was decided for each layer, by whom, and what it should cost.
 
 use super::engine::RenderError;
-use crate::plan::{ChosenBy, Layer, LayerSetPlan, Location, NetworkPlan, PlannedUnit};
+use crate::gpu::Gpu;
+use crate::plan::{
+    ChosenBy, LaunchEstimate, Layer, LayerSetPlan, Location, NetworkPlan, PlannedUnit,
+};
 use crate::scheme::scheme;
 use crate::spec::TensorShape;
 use serde::Serialize;
@@ -81,6 +84,12 @@ enum StepJson<'a> {
         grid: [u32; 3],
         block: [u32; 3],
         shared_bytes: u32,
+        /// Resident threads of a multiprocessor over the most possible, 0 to 1.
+        occupancy: f64,
+        blocks_per_sm: u32,
+        /// Rounds in which the grid is worked off; 0 when no block fits.
+        waves: u64,
+        estimate_us: f64,
     },
     Memset {
         target: Arg,
@@ -128,7 +137,7 @@ pub fn network_json(plan: &NetworkPlan) -> Result<String, RenderError> {
             .map(|layer| LayerJson {
                 produces: Some(&layer.produces),
                 memory: Some(memory(layer)),
-                ..layer_json(&layer.name, &plan.units[layer.unit])
+                ..layer_json(&layer.name, &plan.units[layer.unit], plan.gpu)
             })
             .collect(),
     })
@@ -146,7 +155,7 @@ pub fn layer_set_json(plan: &LayerSetPlan) -> Result<String, RenderError> {
         layers: plan
             .layers
             .iter()
-            .map(|layer| layer_json(&layer.name, &plan.units[layer.unit]))
+            .map(|layer| layer_json(&layer.name, &plan.units[layer.unit], plan.gpu))
             .collect(),
     })
 }
@@ -158,15 +167,14 @@ fn text(value: &impl Serialize) -> Result<String, RenderError> {
     Ok(text)
 }
 
-fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit) -> LayerJson<'a> {
+fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> LayerJson<'a> {
     let variant = unit.variant();
-    let letters = scheme(unit.scheme).map_or(&[][..], |scheme| scheme.tile_names());
     LayerJson {
         name,
         produces: None,
         unit: &unit.unit.name,
         scheme: unit.scheme,
-        tile: letters
+        tile: tile_letters(unit)
             .iter()
             .zip(&unit.tile.0)
             .map(|(&letter, &value)| (letter.to_owned(), value.into()))
@@ -177,24 +185,42 @@ fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit) -> LayerJson<'a> {
         flops: unit.problem.flops(),
         bytes: unit.problem.bytes(),
         workspace_bytes: variant.workspace_bytes,
-        steps: variant.steps.iter().map(step).collect(),
+        steps: steps(unit, gpu),
         memory: None,
     }
 }
 
-fn step(step: &Step) -> StepJson<'_> {
-    match step {
-        Step::Launch(launch) => StepJson::Launch {
-            kernel: &launch.kernel,
-            grid: launch.grid,
-            block: launch.block,
-            shared_bytes: launch.shared_bytes,
-        },
-        Step::Memset { target, bytes } => StepJson::Memset {
-            target: *target,
-            bytes: *bytes,
-        },
-    }
+/// The letters of a unit's tile.
+pub(super) fn tile_letters(unit: &PlannedUnit) -> &'static [&'static str] {
+    scheme(unit.scheme).map_or(&[], |scheme| scheme.tile_names())
+}
+
+fn steps<'a>(unit: &'a PlannedUnit, gpu: &Gpu) -> Vec<StepJson<'a>> {
+    let mut estimates = LaunchEstimate::of_unit(unit, gpu).into_iter();
+    let steps = unit.variant().steps.iter();
+    steps
+        .filter_map(|step| {
+            Some(match step {
+                Step::Launch(launch) => {
+                    let LaunchEstimate { occupancy, us } = estimates.next()?;
+                    StepJson::Launch {
+                        kernel: &launch.kernel,
+                        grid: launch.grid,
+                        block: launch.block,
+                        shared_bytes: launch.shared_bytes,
+                        occupancy: rounded(occupancy.share),
+                        blocks_per_sm: occupancy.blocks_per_sm,
+                        waves: occupancy.waves,
+                        estimate_us: rounded(us),
+                    }
+                }
+                Step::Memset { target, bytes } => StepJson::Memset {
+                    target: *target,
+                    bytes: *bytes,
+                },
+            })
+        })
+        .collect()
 }
 
 fn memory(layer: &Layer) -> MemoryJson<'_> {
@@ -228,7 +254,7 @@ fn slot_json((slot, region): (&WeightSlot, WeightRegion)) -> SlotJson<'_> {
     }
 }
 
-/// Three decimals: nanoseconds.
-fn rounded(us: f64) -> f64 {
-    (us * 1e3).round() / 1e3
+/// Three decimals: of microseconds, nanoseconds.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
 }

@@ -106,9 +106,10 @@ fn request(call: Call, report: &mut Report<'_>) -> Option<KernelRequest> {
     let gpu = match fields.get("gpu") {
         None => gpu(DEFAULT_GPU).ok(),
         Some(node) => fields.word("gpu", report).and_then(|name| {
-            let found = gpu(name);
+            let found = gpu(name).map_err(|unknown| unknown.to_string());
             found
-                .map_err(|unknown| report.error(node.at, unknown.to_string()))
+                .and_then(|gpu| gpu.code_target().map_err(|old| old.to_string()))
+                .map_err(|error| report.error(node.at, error))
                 .ok()
         }),
     };
@@ -530,10 +531,15 @@ mod tests {
             mistakes("conv 64,-3,56,\"56\", strid = 2, kernel = x, gpu = h20, pad = 1, pad = 2"),
             "9: `N` is negative: `-3`; it must be a whole number from 0\n\
              15: `W` must be a whole number, not the text `\"56\"`; leave out the quotes\n\
-             21: unknown key `strid`; did you mean `stride`? conv takes gpu, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, scheme, tile\n\
+             21: unknown key `strid`; did you mean `stride`? conv takes gpu, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, scheme, tile, reduce\n\
              41: `kernel` must be a whole number, not `x`; use digits only\n\
-             50: there is no GPU named `h20`; did you mean `h200`? known are h200, h100, a100, v100, rtx2080ti, rtx3090, rtx4090\n\
+             50: there is no GPU named `h20`; did you mean `h200`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, rtx2080ti, gtx1080ti\n\
              64: the key `pad` stands here twice; keep one of them\n"
+        );
+        assert_eq!(
+            mistakes("conv 64,32,56,56, gpu = gtx1080ti"),
+            "25: no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at its plan \
+             with `tdc-gen plan`, or name a newer GPU\n"
         );
         assert_eq!(
             mistakes("conv 64,32,56,56,7, stride = [2, 0], 3, relu"),

@@ -2,7 +2,7 @@
 
 use tdc_generator::emit::{Files, layer_set_files, network_files};
 use tdc_generator::gpu::gpu;
-use tdc_generator::plan::{NetworkPlan, plan_layer_set, plan_network};
+use tdc_generator::plan::{LayerSetPlan, NetworkPlan, plan_layer_set, plan_network};
 use tdc_generator::spec::{
     ConvOptions, Layer, LayerSet, LinearOptions, Network, NetworkBuilder, OpOptions, Pad,
     PoolOptions, Prologue, ScaleShiftOptions, TensorShape,
@@ -161,13 +161,19 @@ pub fn plan(network: &Network) -> NetworkPlan {
     plan_network(network, gpu("h200").unwrap()).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
+/// The plan of a layer set.
+pub fn plan_set(set: &LayerSet) -> LayerSetPlan {
+    plan_layer_set(set, gpu("h200").unwrap()).unwrap_or_else(|errors| panic!("{errors:?}"))
+}
+
 /// Every folder by name.
 pub fn folders() -> [(&'static str, Files); 3] {
-    let layers = plan_layer_set(&layers(), gpu("h200").unwrap());
-    let layers = layers.unwrap_or_else(|errors| panic!("{errors:?}"));
     [
         ("mixed", network_files(&plan(&mixed())).unwrap()),
         ("tiny", network_files(&plan(&tiny())).unwrap()),
-        ("some-layers", layer_set_files(&layers).unwrap()),
+        (
+            "some-layers",
+            layer_set_files(&plan_set(&layers())).unwrap(),
+        ),
     ]
 }

@@ -1,10 +1,10 @@
 //! The text, byte for byte. `TDC_BLESS=1 cargo test -p tdc-generator --test golden` accepts what is generated now.
 
-use crate::networks::{folders, mixed, plan, tiny};
+use crate::networks::{folders, layers, mixed, plan, plan_set, tiny};
 use std::path::{Path, PathBuf};
 use tdc_generator::emit::{MANIFEST, check, write};
-use tdc_generator::render::{unit_source, unit_text};
-use tdc_runtime::{Launch, Step};
+use tdc_generator::render::{layer_set_table, network_table, unit_source, unit_text};
+use tdc_runtime::{Arg, Launch, Step};
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -56,6 +56,22 @@ fn generated_folders_are_the_committed_ones() {
 }
 
 #[test]
+fn tables_of_plans_are_the_committed_ones() {
+    let tables = [
+        network_table(&plan(&mixed())),
+        network_table(&plan(&tiny())),
+        layer_set_table(&plan_set(&layers())),
+    ]
+    .join("\n");
+    let path = golden("plans.txt");
+    if std::env::var_os("TDC_BLESS").is_some() {
+        std::fs::write(&path, &tables).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(tables, committed, "TDC_BLESS=1 accepts what is there now");
+}
+
+#[test]
 fn the_same_request_gives_the_same_bytes() {
     assert!(folders() == folders());
 }
@@ -101,7 +117,8 @@ fn memsets_and_large_shared_memory_are_asked_for() {
         "error = cudaMemsetAsync(static_cast<char*>(workspace) + 256, 0, 64, stream);",
         "error = cudaMemsetAsync(y, 0, 64, stream);",
         "error = cudaFuncSetAttribute(",
-        "cudaFuncAttributeMaxDynamicSharedMemorySize, 100000);",
+        "cudaFuncAttributeMaxDynamicSharedMemorySize,",
+        "100000);",
         "config.dynamicSmemBytes = 100000;",
         "error = cudaLaunchKernelEx(",
         "config.dynamicSmemBytes = 0;",

@@ -12,6 +12,7 @@ Examples:
   tdc-gen configs/resnet18.yaml                      C++ project in generated/resnet18
   tdc-gen configs/resnet18.yaml --dense --out dense  the same network without Tucker ranks
   tdc-gen configs/resnet18.yaml --check              is generated/resnet18 up to date?
+  tdc-gen plan configs/resnet18.yaml --gpu a100      what would run on another GPU, and how long it should take
   tdc-gen pack configs/resnet18.yaml resnet18.safetensors -o weights.bin
   tdc-gen verify configs/resnet18.yaml --input 1x3x64x64
   tdc-gen compile configs/resnet18.yaml --arch sm_80,sm_90
@@ -44,6 +45,8 @@ pub struct Cli {
 /// The commands beside generating.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Prints what would run: a row for each launch with scheme, tile, occupancy and predicted time
+    Plan(PlanArgs),
     /// Packs trained or random weights into the file that a generated network loads
     Pack(PackArgs),
     /// Runs the generated text against a float64 reference, on the CPU or on a GPU
@@ -104,6 +107,21 @@ pub struct GenerateArgs {
     pub json: bool,
     #[command(flatten)]
     pub config: ConfigArgs,
+    #[command(flatten)]
+    pub target: TargetArgs,
+}
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// Networks and layer sets
+    #[arg(required = true, value_name = "CONFIG")]
+    pub configs: Vec<PathBuf>,
+    /// Print the plan of each config as a JSON document, the plan.json of its folder
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub options: ConfigArgs,
     #[command(flatten)]
     pub target: TargetArgs,
 }

@@ -6,7 +6,6 @@ use crate::failure::Failure;
 use crate::output::{note, print};
 use std::path::{Path, PathBuf};
 use tdc_generator::emit::{self, Files};
-use tdc_generator::render::{layer_set_json, network_json};
 
 /// Plans and renders every config before anything is written.
 pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
@@ -58,7 +57,7 @@ fn write(args: &GenerateArgs, folders: &[Folder]) -> Result<(), Failure> {
     for ((folder, files, planned), prepared) in folders.iter().zip(prepared) {
         let written = prepared.commit().map_err(Failure::input)?;
         if args.json {
-            print_json(planned)?;
+            print(planned.json()?)?;
         } else {
             print_summary(folder, files, &written, planned)?;
         }
@@ -79,7 +78,7 @@ fn check(args: &GenerateArgs, folders: &[Folder]) -> Result<(), Failure> {
             ));
         }
         if args.json {
-            print_json(planned)?;
+            print(planned.json()?)?;
         }
     }
     if stale.is_empty() {
@@ -87,14 +86,6 @@ fn check(args: &GenerateArgs, folders: &[Folder]) -> Result<(), Failure> {
     } else {
         Err(Failure::Check(stale.join("\nfailed: ")))
     }
-}
-
-fn print_json(planned: &Planned) -> Result<(), Failure> {
-    let json = match planned {
-        Planned::Network(_, plan) => network_json(plan),
-        Planned::LayerSet(plan) => layer_set_json(plan),
-    };
-    print(json.map_err(Failure::input)?)
 }
 
 fn print_files(files: &Files) -> Result<(), Failure> {

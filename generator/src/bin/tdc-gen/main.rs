@@ -7,6 +7,7 @@ mod failure;
 mod generate;
 mod output;
 mod pack;
+mod plan;
 mod toolkit;
 mod verify;
 
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         None => generate::run(&cli.generate),
+        Some(Command::Plan(args)) => plan::run(&args),
         Some(Command::Pack(args)) => pack::run(&args),
         Some(Command::Verify(args)) => verify::run(&args),
         Some(Command::Compile(args)) => compile::run(&args),

@@ -1,0 +1,30 @@
+//! `tdc-gen plan`.
+
+use crate::args::PlanArgs;
+use crate::config::Planned;
+use crate::failure::Failure;
+use crate::output::print;
+use tdc_generator::render::{layer_set_table, network_table};
+
+/// Plans every config, then prints all plans: as tables with an empty line between, or as JSON.
+pub fn run(args: &PlanArgs) -> Result<(), Failure> {
+    let plans = args
+        .configs
+        .iter()
+        .map(|path| args.options.plan_only(path, &args.target.gpu))
+        .collect::<Result<Vec<_>, _>>()?;
+    for (index, planned) in plans.iter().enumerate() {
+        if args.json {
+            print(planned.json()?)?;
+            continue;
+        }
+        if index > 0 {
+            print("\n")?;
+        }
+        print(match planned {
+            Planned::Network(_, plan) => network_table(plan),
+            Planned::LayerSet(plan) => layer_set_table(plan),
+        })?;
+    }
+    Ok(())
+}

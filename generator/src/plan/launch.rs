@@ -1,0 +1,38 @@
+//! What single launches are expected to cost.
+
+use super::PlannedUnit;
+use super::resources::known_resources;
+use crate::gpu::{Gpu, KernelWork, Occupancy, kernel_us, occupancy};
+use crate::scheme::KernelBlueprint;
+
+/// What one launch is expected to cost on one GPU.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LaunchEstimate {
+    /// How it fills the multiprocessors.
+    pub occupancy: Occupancy,
+    /// Time in a CUDA graph, microseconds; infinite when a block does not fit.
+    pub us: f64,
+}
+
+impl LaunchEstimate {
+    /// A launch of the unit of a name, with the registers that the compiler needed where that is known.
+    pub fn new(unit: &str, kernel: &KernelBlueprint, gpu: &Gpu) -> Self {
+        let known = known_resources(unit, kernel.role, gpu.arch);
+        let work = KernelWork {
+            registers: known.map_or(kernel.work.registers, |known| known.registers),
+            ..kernel.work
+        };
+        Self {
+            occupancy: occupancy(&work, gpu),
+            us: kernel_us(&work, gpu),
+        }
+    }
+
+    /// Every launch of a unit, in order.
+    pub fn of_unit(unit: &PlannedUnit, gpu: &Gpu) -> Vec<Self> {
+        unit.kernels
+            .iter()
+            .map(|kernel| Self::new(&unit.unit.name, &kernel.blueprint, gpu))
+            .collect()
+    }
+}

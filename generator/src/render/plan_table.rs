@@ -1,0 +1,159 @@
+//! The plan as a table for people.
+
+use super::plan_json::tile_letters;
+use crate::gpu::Gpu;
+use crate::plan::{LaunchEstimate, LayerSetPlan, NetworkPlan, PlannedUnit};
+
+const TITLES: [&str; 12] = [
+    "op",
+    "scheme",
+    "tile",
+    "blocks",
+    "threads",
+    "occupancy",
+    "waves",
+    "MFLOP",
+    "KB",
+    "predicted us",
+    "floor us",
+    "unit",
+];
+
+/// The first columns that hold numbers, and the first behind them.
+const NUMBERS: std::ops::Range<usize> = 3..11;
+
+type Row = [String; TITLES.len()];
+
+/// A network's plan: a row for each launch, times in microseconds, KB of 1000 bytes.
+pub fn network_table(plan: &NetworkPlan) -> String {
+    let ops = plan
+        .layers
+        .iter()
+        .map(|layer| (layer.name.as_str(), &plan.units[layer.unit]));
+    let ops: Vec<_> = ops.collect();
+    format!(
+        "{}: {} -> {}, {}\n{}; arena {:.2} MB (all tensors {:.2} MB), weights {:.2} MB\n\n{}",
+        plan.name,
+        plan.input,
+        plan.output,
+        planned_for(plan.gpu),
+        counts(&ops),
+        plan.arena_bytes as f64 / 1e6,
+        plan.arena_sum_bytes as f64 / 1e6,
+        plan.weights.payload_bytes() as f64 / 1e6,
+        table(&ops, plan.gpu)
+    )
+}
+
+/// A layer set's plan, in the same columns.
+pub fn layer_set_table(plan: &LayerSetPlan) -> String {
+    let ops = plan
+        .layers
+        .iter()
+        .map(|layer| (layer.name.as_str(), &plan.units[layer.unit]));
+    let ops: Vec<_> = ops.collect();
+    format!(
+        "{}: {}\n{}\n\n{}",
+        plan.name,
+        planned_for(plan.gpu),
+        counts(&ops),
+        table(&ops, plan.gpu)
+    )
+}
+
+fn planned_for(gpu: &Gpu) -> String {
+    format!("planned for {} ({})", gpu.title, gpu.arch)
+}
+
+fn counts(ops: &[(&str, &PlannedUnit)]) -> String {
+    let layers = ops.len();
+    let launches: usize = ops.iter().map(|(_, unit)| unit.kernels.len()).sum();
+    format!(
+        "{layers} layer{}, {launches} launch{}",
+        if layers == 1 { "" } else { "s" },
+        if launches == 1 { "" } else { "es" }
+    )
+}
+
+fn table(ops: &[(&str, &PlannedUnit)], gpu: &Gpu) -> String {
+    let mut rows = vec![TITLES.map(str::to_owned)];
+    for (name, unit) in ops {
+        rows.extend(launch_rows(name, unit, gpu));
+    }
+    rows.push(total(ops));
+    aligned(&rows)
+}
+
+/// One row for each launch; memsets have none. What belongs to the op as a whole is in the first.
+fn launch_rows<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> impl Iterator<Item = Row> {
+    let launches = unit.kernels.iter().zip(LaunchEstimate::of_unit(unit, gpu));
+    launches
+        .enumerate()
+        .map(move |(index, (kernel, estimate))| {
+            let of_op = |text: String| match index {
+                0 => text,
+                _ => String::new(),
+            };
+            [
+                match index {
+                    0 => name.to_owned(),
+                    _ => format!("  {}", kernel.blueprint.role),
+                },
+                of_op(unit.scheme.to_owned()),
+                of_op(unit.tile.label(tile_letters(unit)).to_string()),
+                size(kernel.blueprint.grid).to_string(),
+                size(kernel.blueprint.block).to_string(),
+                format!("{:.0} %", 100.0 * estimate.occupancy.share),
+                estimate.occupancy.waves.to_string(),
+                of_op(mflop(unit.problem.flops())),
+                of_op(format!("{:.1}", unit.problem.bytes() as f64 / 1e3)),
+                us(estimate.us),
+                of_op(us(unit.floor_us)),
+                of_op(unit.unit.name.to_string()),
+            ]
+        })
+}
+
+fn total(ops: &[(&str, &PlannedUnit)]) -> Row {
+    let units = || ops.iter().map(|(_, unit)| unit);
+    let mut row = Row::default();
+    row[0] = "total".to_owned();
+    row[7] = mflop(units().map(|unit| unit.problem.flops()).sum());
+    row[9] = us(units().map(|unit| unit.estimate_us).sum());
+    row[10] = us(units().map(|unit| unit.floor_us).sum());
+    row
+}
+
+fn size([x, y, z]: [u32; 3]) -> u64 {
+    u64::from(x) * u64::from(y) * u64::from(z)
+}
+
+fn mflop(flops: u64) -> String {
+    format!("{:.2}", flops as f64 / 1e6)
+}
+
+fn us(us: f64) -> String {
+    format!("{us:.2}")
+}
+
+/// Columns as wide as their widest cell: words to the left, numbers to the right.
+fn aligned(rows: &[Row]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.max().unwrap_or_default()
+    };
+    let widths: [usize; TITLES.len()] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(widths).enumerate();
+        let cells: Vec<_> = cells
+            .map(|(column, (cell, width))| match NUMBERS.contains(&column) {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:<width$}"),
+            })
+            .collect();
+        text += cells.join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
