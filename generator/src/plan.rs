@@ -9,6 +9,7 @@ mod launch;
 mod layer_set;
 mod name;
 mod network;
+mod paper;
 #[cfg(feature = "weights")]
 mod recipe;
 mod resources;
@@ -24,6 +25,7 @@ pub use name::{problem_label, unit_name};
 pub use network::{
     Layer, Location, Memory, NetworkPlan, PlannedKernel, PlannedUnit, plan_network, plan_problem,
 };
+pub use paper::PaperEstimate;
 #[cfg(feature = "weights")]
 pub use recipe::{affine, recipes, tucker_layer};
 pub use resources::{known_resources, resource_key};

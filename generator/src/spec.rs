@@ -19,7 +19,7 @@ pub use network::{
     Conv, INPUT_NAME, Linear, Network, NetworkBuilder, Op, OpId, OpKind, Pool, ScaleShift,
 };
 pub use options::{
-    BatchNorm, ConvOptions, LinearOptions, OpOptions, Pad, PoolOptions, ScaleShiftOptions,
+    BatchNorm, ConvOptions, LinearOptions, OpOptions, Pad, PoolOptions, ScaleShiftOptions, Tiles,
 };
 pub use problem::{
     ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,

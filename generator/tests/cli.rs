@@ -2,7 +2,7 @@
 
 #![cfg(feature = "cli")]
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -236,6 +236,11 @@ fn schemes_and_tiles_that_do_not_exist() {
         (
             "scheme: direct, tile: [7, 7, 7, 7]",
             "tile [7, 7, 7, 7] is not one of scheme `direct` for conv_c3_n8_h8_w8_k3x3_p1_bias_relu; its numbers are",
+        ),
+        (
+            "scheme: direct, reduce: atomic",
+            "scheme `direct` cannot compute conv_c3_n8_h8_w8_k3x3_p1_bias_relu_atomic; leave `scheme` out and the planner takes \
+             one that can",
         ),
         (
             "scheme: pointwise",
@@ -809,6 +814,50 @@ fn plan_prints_a_row_for_each_launch_and_writes_nothing() {
     let both = folder.succeeds(&["plan", "set.yaml", "set.yaml"]);
     assert_eq!(both, format!("{set}\n{set}"));
     assert!(folder.content() == before);
+}
+
+#[test]
+fn tiles_as_in_the_paper() {
+    let folder = Folder::new();
+    let text = folder.succeeds(&["plan", &resnet18(), "--json", "--tiles", "paper"]);
+    let plan: Value = serde_json::from_str(&text).unwrap();
+    let layers = plan["layers"].as_array().unwrap();
+    let (mut by_paper, mut pointwise) = (0, 0);
+    for layer in layers {
+        let unit = layer["unit"].as_str().unwrap();
+        if unit.contains("_k3x3") && unit.starts_with("conv") || unit.contains("_k7x7") {
+            assert_eq!(
+                (&layer["chosen_by"], &layer["scheme"]),
+                (&json!("paper"), &json!("tdc"))
+            );
+            by_paper += 1;
+        } else {
+            assert_eq!(layer["chosen_by"], "model");
+            pointwise += usize::from(unit.contains("_k1x1"));
+        }
+    }
+    // 16 cores and the stem; two factors each and the three shortcuts.
+    assert_eq!((by_paper, pointwise), (17, 35));
+
+    // A scheme of the paper that is named gets its tile from the paper, another one does not; a config may ask for it.
+    let config = "name: set\ntiles: paper\nlayers:\n  - {conv: [8, 6, 9, 9], scheme: tdc_rows}\n  - {conv: [8, 6, 9, 9], scheme: direct}\n";
+    folder.write("set.yaml", config);
+    let chosen = |arguments: &[&str]| {
+        let plan: Value = serde_json::from_str(&folder.succeeds(arguments)).unwrap();
+        let layers = plan["layers"].as_array().unwrap().clone();
+        layers
+            .iter()
+            .map(|layer| layer["chosen_by"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(chosen(&["plan", "set.yaml", "--json"]), ["paper", "model"]);
+    let model = ["plan", "set.yaml", "--json", "--tiles", "model"];
+    assert_eq!(chosen(&model), ["model", "model"]);
+    folder.fails(
+        &["plan", "set.yaml", "--tiles", "papers"],
+        2,
+        "error: invalid value 'papers' for '--tiles <WAY>': it is model or paper",
+    );
 }
 
 #[test]

@@ -141,6 +141,14 @@ const INPUT_POISON: u32 = 0x7fa1_b2c3;
 /// What lies in and around unwritten outputs: another one, so that a value read outside and written outside is seen.
 const OUTPUT_POISON: u32 = 0x7fa4_d5e6;
 
+/// How many elements have other bits than before.
+fn changed(now: &[f32], then: &[f32]) -> usize {
+    let pairs = now.iter().zip(then);
+    pairs
+        .filter(|(now, then)| now.to_bits() != then.to_bits())
+        .count()
+}
+
 /// A tensor on the device between two margins, its images `batch_stride` apart.
 struct Guarded {
     address: u64,
@@ -169,6 +177,20 @@ impl Guarded {
     ) -> Result<(), DeviceError> {
         self.image[MARGIN + at..][..values.len()].copy_from_slice(values);
         device.write(self.address + 4 * at as u64, values)
+    }
+
+    /// How many elements of the margins were changed.
+    fn damaged(&self, device: &mut dyn Device) -> Result<usize, DeviceError> {
+        let mut damaged = 0;
+        for start in [0, MARGIN + self.floats] {
+            let mut now = [0.0; MARGIN];
+            device.read(
+                self.address - 4 * MARGIN as u64 + 4 * start as u64,
+                &mut now,
+            )?;
+            damaged += changed(&now, &self.image[start..]);
+        }
+        Ok(damaged)
     }
 
     /// The whole allocation as it is now.
@@ -381,24 +403,10 @@ fn check_placed(
         .enumerate()
         .filter(|(index, value)| !owned(*index) && value.to_bits() != OUTPUT_POISON)
         .count();
-    for (tensor, is_input) in [
-        (&placed.x, true),
-        (&placed.residual, true),
-        (&placed.packed, true),
-        (&placed.bias, true),
-        (&placed.workspace, false),
-    ] {
-        let now = tensor.read(device)?;
-        let inside = MARGIN..MARGIN + tensor.floats;
-        damaged += now
-            .iter()
-            .zip(&tensor.image)
-            .enumerate()
-            .filter(|(index, (now, then))| {
-                (is_input || !inside.contains(index)) && now.to_bits() != then.to_bits()
-            })
-            .count();
+    for input in [&placed.x, &placed.residual, &placed.packed, &placed.bias] {
+        damaged += changed(&input.read(device)?, &input.image);
     }
+    damaged += placed.workspace.damaged(device)?;
     if damaged > 0 {
         return Err(Failure::OutOfBounds(damaged));
     }

@@ -1,10 +1,11 @@
 //! The choice of scheme and tile for one problem.
 
 use super::name::{problem_label, unit_name};
+use super::paper::{self, PaperEstimate};
 use super::{LaunchEstimate, PlanError};
 use crate::gpu::Gpu;
 use crate::scheme::{SCHEMES, Scheme, Tile, scheme};
-use crate::spec::{Problem, nearest};
+use crate::spec::{Problem, Tiles, nearest};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -14,6 +15,8 @@ use std::collections::HashMap;
 pub enum ChosenBy {
     /// The estimate of this crate.
     Model,
+    /// The analytical choice of the TDC paper.
+    Paper,
     /// The config named scheme and tile.
     User,
 }
@@ -34,19 +37,26 @@ pub struct Choice {
 /// A request for one problem: the layer that makes it (for messages), and what the config fixes.
 type Key = (Problem, Option<String>, Option<Vec<u32>>);
 
-/// Chooses by the estimate; equal requests are answered from memory.
+/// Chooses scheme and tile; equal requests are answered from memory.
 pub struct Planner {
     gpu: &'static Gpu,
+    tiles: Tiles,
     known: HashMap<Key, Choice>,
 }
 
 impl Planner {
-    /// A planner for one GPU.
+    /// A planner for one GPU that chooses by the estimate.
     pub fn new(gpu: &'static Gpu) -> Self {
         Self {
             gpu,
+            tiles: Tiles::Model,
             known: HashMap::new(),
         }
+    }
+
+    /// The same, choosing tiles in another way.
+    pub fn with_tiles(self, tiles: Tiles) -> Self {
+        Self { tiles, ..self }
     }
 
     /// The GPU planned for.
@@ -89,55 +99,88 @@ impl Planner {
             .sum()
     }
 
-    fn choose_anew(
+    /// The tile that the config names; `None` when the scheme has no tile for the problem.
+    fn by_user(
         &self,
         layer: &str,
         problem: &Problem,
-        wanted_scheme: Option<&str>,
-        wanted_tile: Option<&[u32]>,
-    ) -> Result<Choice, PlanError> {
-        let schemes: Vec<&'static dyn Scheme> = match wanted_scheme {
-            Some(name) => vec![scheme(name).ok_or_else(|| unknown_scheme(layer, name))?],
-            None => SCHEMES.to_vec(),
+        scheme: &'static dyn Scheme,
+        wanted: &[u32],
+    ) -> Result<Option<Choice>, PlanError> {
+        let tiles = scheme.tiles(problem);
+        let Some(example) = tiles.first() else {
+            return Ok(None);
         };
-        if wanted_tile.is_some() && wanted_scheme.is_none() {
+        let tile = Tile(wanted.to_vec());
+        if !tiles.contains(&tile) {
             return Err(PlanError::new(
                 layer,
                 Some("tile"),
-                "`tile` is given without `scheme`",
-                "name the scheme that the tile belongs to",
+                format!(
+                    "tile {:?} is not one of scheme `{}` for {}",
+                    tile.0,
+                    scheme.name(),
+                    problem_label(problem)
+                ),
+                format!(
+                    "its numbers are [{}], for example {:?}",
+                    scheme.tile_names().join(", "),
+                    example.0
+                ),
             ));
         }
-        let mut best: Option<Choice> = None;
-        for scheme in schemes {
-            let tiles = scheme.tiles(problem);
-            if let (Some(wanted), Some(example)) = (wanted_tile, tiles.first()) {
-                let tile = Tile(wanted.to_vec());
-                if !tiles.contains(&tile) {
-                    return Err(PlanError::new(
-                        layer,
-                        Some("tile"),
-                        format!(
-                            "tile {:?} is not one of scheme `{}` for {}",
-                            tile.0,
-                            scheme.name(),
-                            problem_label(problem)
-                        ),
-                        format!(
-                            "its numbers are [{}], for example {:?}",
-                            scheme.tile_names().join(", "),
-                            example.0
-                        ),
-                    ));
-                }
-                return Ok(Choice {
-                    estimate_us: self.estimate_us(problem, scheme, &tile),
-                    scheme,
-                    tile,
-                    chosen_by: ChosenBy::User,
-                });
+        Ok(Some(Choice {
+            estimate_us: self.estimate_us(problem, scheme, &tile),
+            scheme,
+            tile,
+            chosen_by: ChosenBy::User,
+        }))
+    }
+
+    /// The paper's choice, where it was asked for and is about the problem: a convolution by a scheme of the paper. 1x1
+    /// convolutions are other libraries' there; a scheme of the paper must be named for them.
+    fn by_paper(&self, problem: &Problem, wanted: Option<&'static dyn Scheme>) -> Option<Choice> {
+        let Problem::Conv(conv) = problem else {
+            return None;
+        };
+        let shape = &conv.shape;
+        let scheme = match wanted {
+            Some(scheme) => scheme,
+            None if (shape.r, shape.s) == (1, 1) => return None,
+            None => scheme(paper::SCHEMES[0])?,
+        };
+        if self.tiles != Tiles::Paper || !paper::SCHEMES.contains(&scheme.name()) {
+            return None;
+        }
+        let (mut tiles, mut estimates) = (Vec::new(), Vec::new());
+        for tile in scheme.tiles(problem) {
+            let unit = unit_name(problem, scheme, &tile);
+            let kernels = scheme.blueprint(problem, &tile).kernels;
+            let launch = LaunchEstimate::new(&unit, kernels.first()?, self.gpu);
+            let &[h, w, c] = &tile.0[..] else {
+                return None;
+            };
+            if launch.us.is_finite() {
+                let occupancy = launch.occupancy.share;
+                estimates.push(PaperEstimate::new(shape, [h, w, c], occupancy, self.gpu));
+                tiles.push(tile);
             }
-            for tile in tiles {
+        }
+        let chosen = paper::choose(&estimates, self.gpu.paper_share)?;
+        let tile = tiles.swap_remove(chosen);
+        Some(Choice {
+            estimate_us: self.estimate_us(problem, scheme, &tile),
+            scheme,
+            tile,
+            chosen_by: ChosenBy::Paper,
+        })
+    }
+
+    /// The tile with the smallest estimate.
+    fn by_model(&self, problem: &Problem, schemes: &[&'static dyn Scheme]) -> Option<Choice> {
+        let mut best: Option<Choice> = None;
+        for &scheme in schemes {
+            for tile in scheme.tiles(problem) {
                 let estimate_us = self.estimate_us(problem, scheme, &tile);
                 let better = match &best {
                     Some(best) => estimate_us < best.estimate_us,
@@ -153,7 +196,42 @@ impl Planner {
                 }
             }
         }
-        best.ok_or_else(|| match wanted_scheme {
+        best
+    }
+
+    fn choose_anew(
+        &self,
+        layer: &str,
+        problem: &Problem,
+        wanted_scheme: Option<&str>,
+        wanted_tile: Option<&[u32]>,
+    ) -> Result<Choice, PlanError> {
+        let wanted = match wanted_scheme {
+            Some(name) => Some(scheme(name).ok_or_else(|| unknown_scheme(layer, name))?),
+            None => None,
+        };
+        let choice = match (wanted, wanted_tile) {
+            (None, Some(_)) => {
+                return Err(PlanError::new(
+                    layer,
+                    Some("tile"),
+                    "`tile` is given without `scheme`",
+                    "name the scheme that the tile belongs to",
+                ));
+            }
+            (Some(scheme), Some(tile)) => self.by_user(layer, problem, scheme, tile)?,
+            (Some(scheme), None) => self
+                .by_paper(problem, Some(scheme))
+                .or_else(|| self.by_model(problem, &[scheme])),
+            (None, None) => {
+                let (default, others): (Vec<_>, Vec<_>) =
+                    SCHEMES.iter().partition(|scheme| scheme.is_default());
+                self.by_paper(problem, None)
+                    .or_else(|| self.by_model(problem, &default))
+                    .or_else(|| self.by_model(problem, &others))
+            }
+        };
+        choice.ok_or_else(|| match wanted_scheme {
             Some(scheme) => PlanError::new(
                 layer,
                 Some("scheme"),

@@ -13,7 +13,7 @@ const PREFIX: &str = "tdc";
 pub fn plan_kernel(request: &KernelRequest) -> Result<PlannedUnit, PlanError> {
     let layer = &request.layer;
     plan_problem(
-        &mut Planner::new(request.gpu),
+        &mut Planner::new(request.gpu).with_tiles(request.tiles),
         PREFIX,
         &layer.name,
         &Problem::Conv(layer.problem),

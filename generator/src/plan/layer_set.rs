@@ -37,7 +37,7 @@ pub struct LayerSetPlan {
 /// Every layer that cannot be planned.
 pub fn plan_layer_set(set: &LayerSet, gpu: &'static Gpu) -> Result<LayerSetPlan, Vec<PlanError>> {
     let prefix = symbol(&set.name);
-    let mut planner = Planner::new(gpu);
+    let mut planner = Planner::new(gpu).with_tiles(set.tiles);
     let mut units: Vec<PlannedUnit> = Vec::new();
     let mut layers = Vec::new();
     let mut errors = Vec::new();

@@ -198,7 +198,7 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
 /// Every layer that cannot be planned.
 pub fn plan_network(network: &Network, gpu: &'static Gpu) -> Result<NetworkPlan, Vec<PlanError>> {
     let graph = TaskGraph::new(network);
-    let mut planner = Planner::new(gpu);
+    let mut planner = Planner::new(gpu).with_tiles(network.tiles);
     let mut units: Vec<PlannedUnit> = Vec::new();
     let mut unit_of_name: HashMap<String, usize> = HashMap::new();
     let mut unit_of_task = Vec::new();

@@ -1,7 +1,7 @@
 //! A set of separate convolutions: what is tuned, tested and benchmarked outside any network.
 
 use super::{ConvOptions, ConvProblem, Epilogue, NetworkBuilder, OpKind, OpOptions, Prologue};
-use super::{SpecError, TensorShape};
+use super::{SpecError, TensorShape, Tiles};
 use serde::Serialize;
 
 /// Convolutions that have nothing to do with each other.
@@ -9,6 +9,8 @@ use serde::Serialize;
 pub struct LayerSet {
     /// Name: letters, digits, `_`, `-` and `.`, as in a file name.
     pub name: String,
+    /// How tiles are chosen.
+    pub tiles: Tiles,
     /// The convolutions.
     pub layers: Vec<Layer>,
 }

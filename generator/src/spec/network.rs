@@ -4,7 +4,7 @@ use super::identifier::refusal;
 use super::options::BatchNorm;
 use super::{
     ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions, Pad, Place, PoolKind, PoolOptions,
-    PoolProblem, ScaleShiftOptions, SpecError, TensorShape,
+    PoolProblem, ScaleShiftOptions, SpecError, TensorShape, Tiles,
 };
 use serde::Serialize;
 use std::collections::HashMap;
@@ -87,6 +87,8 @@ pub struct Op {
 pub struct Network {
     /// Name: a C identifier, as it prefixes every generated symbol.
     pub name: String,
+    /// How tiles are chosen.
+    pub tiles: Tiles,
     /// Ops in an order in which they can run.
     pub ops: Vec<Op>,
 }
@@ -270,6 +272,7 @@ impl NetworkBuilder {
         if self.errors.is_empty() && !self.incomplete {
             Ok(Network {
                 name: self.name,
+                tiles: Tiles::default(),
                 ops: self.ops,
             })
         } else {

@@ -4,6 +4,22 @@ use super::Reduce;
 use serde::Serialize;
 use tdc_runtime::Padding;
 
+/// How tiles are chosen where the config names none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Tiles {
+    /// By our estimate of time, among all schemes.
+    #[default]
+    Model,
+    /// As the TDC paper does, for what it is about: filters larger than 1x1 then take scheme `tdc`.
+    Paper,
+}
+
+impl Tiles {
+    /// Every way with its word.
+    pub const WORDS: [(&'static str, Self); 2] = [("model", Self::Model), ("paper", Self::Paper)];
+}
+
 /// Zero padding as asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
 pub enum Pad {

@@ -10,7 +10,7 @@ use super::yaml::fields::{Fields, Words, whole};
 use super::yaml::layers::{self, Names};
 use super::yaml::node::{Node, Value};
 use super::yaml::report::Report;
-use super::{ConfigErrors, Layer, Overrides, Position, nearest};
+use super::{ConfigErrors, Layer, Overrides, Position, Tiles, nearest, yaml};
 use crate::gpu::{DEFAULT_GPU, Gpu, gpu};
 use std::ops::Range;
 
@@ -21,6 +21,8 @@ pub struct KernelRequest {
     pub layer: Layer,
     /// The GPU to plan for.
     pub gpu: &'static Gpu,
+    /// How tiles are chosen.
+    pub tiles: Tiles,
     op: Position,
     scheme: Position,
     tile: Position,
@@ -40,7 +42,7 @@ impl KernelRequest {
 /// The op and its keys.
 const CONV: Words = Words {
     what: "conv",
-    keys: &layers::with_options::<1, 14>(["gpu"]),
+    keys: &layers::with_options::<2, 15>(["gpu", "tiles"]),
 };
 
 /// Nesting allowed; the values of keys need two levels.
@@ -113,16 +115,13 @@ fn request(call: Call, report: &mut Report<'_>) -> Option<KernelRequest> {
                 .ok()
         }),
     };
-    let layer = layers::layer(
-        numbers,
-        &fields,
-        &Overrides::default(),
-        &mut Names::default(),
-        report,
-    );
+    let overrides = Overrides::default();
+    let tiles = yaml::tiles(&fields, &overrides, report);
+    let layer = layers::layer(numbers, &fields, &overrides, &mut Names::default(), report);
     Some(KernelRequest {
         layer: layer?,
         gpu: gpu?,
+        tiles,
         op: at,
         scheme: fields.position("scheme", None),
         tile: fields.position("tile", None),
@@ -531,7 +530,7 @@ mod tests {
             mistakes("conv 64,-3,56,\"56\", strid = 2, kernel = x, gpu = h20, pad = 1, pad = 2"),
             "9: `N` is negative: `-3`; it must be a whole number from 0\n\
              15: `W` must be a whole number, not the text `\"56\"`; leave out the quotes\n\
-             21: unknown key `strid`; did you mean `stride`? conv takes gpu, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, scheme, tile, reduce\n\
+             21: unknown key `strid`; did you mean `stride`? conv takes gpu, tiles, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, scheme, tile, reduce, reduce\n\
              41: `kernel` must be a whole number, not `x`; use digits only\n\
              50: there is no GPU named `h20`; did you mean `h200`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, rtx2080ti, gtx1080ti\n\
              64: the key `pad` stands here twice; keep one of them\n"

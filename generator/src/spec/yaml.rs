@@ -11,7 +11,7 @@ pub(super) mod report;
 
 use super::{
     ConfigError, ConfigErrors, LayerSet, Network, NetworkBuilder, OpOptions, Place, Position,
-    TensorShape,
+    TensorShape, Tiles,
 };
 use fields::{Fields, Words, list, wholes};
 use node::{Node, Value};
@@ -45,12 +45,14 @@ pub struct Overrides {
     /// Leave out all Tucker ranks, and the factors with them. A network that had some gets `_dense` behind its name, so that
     /// both live in one program.
     pub dense: bool,
+    /// Another way to choose tiles.
+    pub tiles: Option<Tiles>,
 }
 
 /// The keys of a network.
 const NETWORK: Words = Words {
     what: "a network",
-    keys: &["name", "input", "ops"],
+    keys: &["name", "tiles", "input", "ops"],
 };
 
 /// Reads the config in a file.
@@ -128,6 +130,12 @@ fn config(root: &Node, overrides: &Overrides, report: &mut Report<'_>) -> Option
     }
 }
 
+/// The way to choose tiles: the caller's, else the config's, else the default.
+pub(super) fn tiles(fields: &Fields<'_>, overrides: &Overrides, report: &mut Report<'_>) -> Tiles {
+    let written = fields.choice("tiles", &Tiles::WORDS, report);
+    overrides.tiles.or(written).unwrap_or_default()
+}
+
 fn network(
     root: &Node,
     fields: &Fields<'_>,
@@ -137,6 +145,7 @@ fn network(
     fields.check_keys(root, NETWORK, &[layers::LAYER_SET], report);
     fields.require("name", "every generated symbol carries it", report);
     let name = fields.word("name", report);
+    let tiles = tiles(fields, overrides, report);
     let input = input(fields, overrides, report);
     let node = fields.get("ops")?;
     let items = list("ops", node, "one `- {op: ..., name: ...}` a line", report)?;
@@ -174,6 +183,7 @@ fn network(
     });
     match builder.finish() {
         Ok(mut network) => {
+            network.tiles = tiles;
             if overrides.dense && was_factorised {
                 network.name.push_str("_dense");
             }

@@ -5,7 +5,7 @@ use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{LayerSetPlan, NetworkPlan, plan_layer_set, plan_network};
 use tdc_generator::spec::{
     ConvOptions, Layer, LayerSet, LinearOptions, Network, NetworkBuilder, OpOptions, Pad,
-    PoolOptions, Prologue, ScaleShiftOptions, TensorShape,
+    PoolOptions, Prologue, Reduce, ScaleShiftOptions, TensorShape, Tiles,
 };
 use tdc_runtime::Padding;
 
@@ -139,8 +139,20 @@ pub fn layers() -> LayerSet {
         tile: Some(vec![16, 16, 8, 4, 1, 4]),
         ..ConvOptions::new(20)
     };
+    let tdc = ConvOptions {
+        scheme: Some("tdc".to_owned()),
+        tile: Some(vec![2, 3, 4]),
+        ..ConvOptions::new(5)
+    };
+    let tdc_rows = ConvOptions {
+        scheme: Some("tdc_rows".to_owned()),
+        tile: Some(vec![2, 3, 4]),
+        reduce: Reduce::Atomic,
+        ..ConvOptions::new(5)
+    };
     LayerSet {
         name: "some-layers".to_owned(),
+        tiles: Tiles::default(),
         layers: vec![
             plain("plain"),
             layer(
@@ -152,6 +164,8 @@ pub fn layers() -> LayerSet {
             ),
             plain("plain.again"),
             layer("split", TensorShape::new(1, 64, 5, 5), split, None, false),
+            layer("tdc", x, tdc, None, false),
+            layer("tdc_rows", x, tdc_rows, None, false),
         ],
     }
 }

@@ -4,7 +4,7 @@ use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use tdc_generator::compile::Component;
 use tdc_generator::gpu::DEFAULT_GPU;
-use tdc_generator::spec::TensorShape;
+use tdc_generator::spec::{TensorShape, Tiles};
 use tdc_runtime::Arch;
 
 const EXAMPLES: &str = "\
@@ -74,6 +74,17 @@ pub struct ConfigArgs {
     /// Ignore the Tucker ranks; the network's name gets `_dense` behind it
     #[arg(long)]
     pub dense: bool,
+    /// How tiles are chosen: `model`, our estimate of time among all schemes, or `paper`, the TDC paper's equations for its kernel
+    #[arg(long, value_name = "WAY", value_parser = tiles)]
+    pub tiles: Option<Tiles>,
+}
+
+/// A word for a way to choose tiles.
+fn tiles(word: &str) -> Result<Tiles, String> {
+    let found = Tiles::WORDS.iter().find(|(known, _)| *known == word);
+    found
+        .map(|(_, tiles)| *tiles)
+        .ok_or_else(|| "it is model or paper".to_owned())
 }
 
 /// The GPU to plan for.

@@ -33,6 +33,7 @@ impl ConfigArgs {
             input: self.input,
             batch: self.batch,
             dense: self.dense,
+            tiles: self.tiles,
         }
     }
 

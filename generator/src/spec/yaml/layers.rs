@@ -4,7 +4,7 @@ use super::fields::{Fields, Words, list};
 use super::node::{Node, Value};
 use super::ops;
 use super::report::Report;
-use super::{NETWORK, Overrides};
+use super::{NETWORK, Overrides, tiles};
 use crate::spec::identifier::refusal;
 use crate::spec::layer_set::{is_file_name, symbol};
 use crate::spec::{Layer, LayerSet, Place, Position, Prologue, TensorShape};
@@ -13,7 +13,7 @@ use std::collections::HashSet;
 /// The keys of a layer set.
 pub(super) const LAYER_SET: Words = Words {
     what: "a layer set",
-    keys: &["name", "defaults", "layers"],
+    keys: &["name", "tiles", "defaults", "layers"],
 };
 
 const LAYER: Words = Words {
@@ -70,6 +70,7 @@ pub(super) fn read(
             "an input shape was given for a layer set; only a network has an input",
         );
     }
+    let tiles = tiles(fields, overrides, report);
     let defaults = fields.get("defaults").and_then(|node| {
         let defaults = Fields::of(node, "`defaults`", report)?;
         defaults.check_keys(node, DEFAULTS, &[LAYER], report);
@@ -102,6 +103,7 @@ pub(super) fn read(
     }
     Some(LayerSet {
         name: name?.to_owned(),
+        tiles,
         layers,
     })
 }
