@@ -1,17 +1,23 @@
-//! Random networks through planning, rendering and the CPU: chains, residuals, concatenations, prologues, Tucker layers,
-//! strides, odd sizes, batches. Finds what fusion, views and the arena get wrong.
+//! Random networks through planning, rendering, the vendor's compiler and the CPU: chains, residuals, concatenations, prologues,
+//! Tucker layers, strides, odd sizes, batches, every scheme, every planner and GPU. Finds what fusion, views and the arena get wrong.
 //!
 //! `TDC_NETWORKS=300 cargo test --release --test random_networks` runs more of them.
 
 mod device;
+mod toolkit;
 
 use device::{cpu, gpu_here};
+use std::num::NonZeroUsize;
 use tdc_generator::check::{Device, Random, TrainedParameters, check_network};
-use tdc_generator::gpu::gpu;
+use tdc_generator::compile::nvrtc::{Effort, Options};
+use tdc_generator::compile::{Job, compile_all};
+use tdc_generator::emit::network_files;
+use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
+use tdc_generator::render::unit_text;
 use tdc_generator::spec::{
     BatchNorm, ConvOptions, LinearOptions, Network, NetworkBuilder, OpOptions, Pad, PoolOptions,
-    ScaleShiftOptions, TensorShape,
+    Reduce, ScaleShiftOptions, TensorShape, Tiles,
 };
 use tdc_runtime::{Padding, WeightFile};
 use tdc_weights::{Checkpoint, pack, resolve};
@@ -80,6 +86,14 @@ impl Writer {
                 options.n = x.c * self.pick(&[1, 2]);
             }
             1 => options.ranks = Some([1 + x.c / 2, options.n.div_ceil(2)]),
+            2 => {
+                let schemes = [None, Some("direct"), Some("tdc"), Some("tdc_rows")];
+                let scheme = schemes[self.random.below(4) as usize];
+                options.scheme = scheme.map(str::to_owned);
+                if scheme != Some("direct") && self.flag() {
+                    options.reduce = Reduce::Atomic;
+                }
+            }
             _ => {}
         }
         let pad = |size: u32| size / 2;
@@ -226,7 +240,44 @@ fn random_network(index: usize) -> Network {
     if writer.values.len() == 1 {
         writer.conv(0);
     }
-    writer.finish()
+    let paper = writer.random.below(3) == 0;
+    let mut network = writer.finish();
+    if paper {
+        network.tiles = Tiles::Paper;
+    }
+    network
+}
+
+/// The GPU that a network is planned for.
+fn target(index: usize) -> &'static Gpu {
+    let targets: Vec<_> = GPUS.iter().filter(|gpu| !gpu.planning_only()).collect();
+    targets[index % targets.len()]
+}
+
+/// The CPU, after the vendor's compiler took every kernel without a warning.
+fn cpu_after_compiling(units: &[PlannedUnit]) -> Box<dyn Device> {
+    let options = Options {
+        effort: Effort::Fast,
+        ..Options::default()
+    };
+    let compiler = toolkit::toolkit()
+        .compiler(options)
+        .unwrap_or_else(|error| panic!("{error}"));
+    let texts: Vec<_> = units.iter().map(|unit| unit_text(unit).unwrap()).collect();
+    let jobs: Vec<_> = units
+        .iter()
+        .zip(&texts)
+        .map(|(unit, source)| Job {
+            source,
+            name: &unit.unit.name,
+            arch: gpu(&unit.variant().gpu).unwrap().arch,
+        })
+        .collect();
+    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    for image in compile_all(&compiler, &jobs, threads, |_, _| ()) {
+        image.unwrap_or_else(|error| panic!("{error}"));
+    }
+    cpu(units)
 }
 
 fn check(device: &mut dyn Device, network: &Network, plan: &NetworkPlan) -> Result<(), String> {
@@ -250,7 +301,6 @@ fn check(device: &mut dyn Device, network: &Network, plan: &NetworkPlan) -> Resu
 }
 
 fn assert_right(count: usize, open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
-    let gpu = gpu("h200").unwrap();
     let indices: Vec<usize> = (0..count).collect();
     let mut failures = Vec::new();
     for indices in indices.chunks(BUILT_TOGETHER) {
@@ -258,8 +308,9 @@ fn assert_right(count: usize, open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
             .iter()
             .map(|&index| {
                 let network = random_network(index);
-                let plan = plan_network(&network, gpu)
+                let plan = plan_network(&network, target(index))
                     .unwrap_or_else(|errors| panic!("{network:#?}: {errors:?}"));
+                network_files(&plan).unwrap_or_else(|error| panic!("{network:#?}: {error}"));
                 (network, plan)
             })
             .collect();
@@ -286,7 +337,7 @@ fn assert_right(count: usize, open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
 fn random_networks_compute_what_they_say() {
     let count = std::env::var("TDC_NETWORKS")
         .map_or(20, |count| count.parse().expect("TDC_NETWORKS is a number"));
-    assert_right(count, cpu);
+    assert_right(count, cpu_after_compiling);
 }
 
 #[test]

@@ -3,19 +3,19 @@
 //! Installs the pinned packages into the cache when they are not there. Compiles with the compiler's quick mode; the
 //! whole matrix at full effort is `tdc-gen compile configs/*.yaml --arch sm_75,sm_80,sm_86,sm_89,sm_90,sm_100,sm_120`.
 
+mod toolkit;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use tdc_generator::compile::cache::cache_dir;
-use tdc_generator::compile::install::Installer;
 use tdc_generator::compile::nvrtc::{Effort, Options};
-use tdc_generator::compile::toolkit::Toolkit;
-use tdc_generator::compile::{Component, Job, compile_all};
+use tdc_generator::compile::{Job, compile_all};
 use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, plan_layer_set, plan_network};
 use tdc_generator::render::unit_text;
 use tdc_generator::spec::{Config, Overrides, yaml};
 use tdc_runtime::Arch;
+use toolkit::toolkit;
 
 const ARCHS: [u16; 8] = [70, 75, 80, 86, 89, 90, 100, 120];
 
@@ -40,24 +40,6 @@ fn units() -> Vec<PlannedUnit> {
         }
     }
     units.into_values().collect()
-}
-
-/// The compilers of this machine, the pinned ones where it has none.
-fn toolkit() -> Toolkit {
-    let installer = Installer::new(&cache_dir().unwrap());
-    let found = Toolkit::find();
-    for (missing, component) in [
-        (found.nvrtc13.is_none(), Component::Nvrtc13),
-        (found.nvrtc12.is_none(), Component::Nvrtc12),
-        (found.nvcc.is_none(), Component::Nvcc),
-    ] {
-        if missing {
-            installer
-                .install(component, |progress| eprintln!("{progress}"))
-                .unwrap_or_else(|error| panic!("{error}"));
-        }
-    }
-    Toolkit::find()
 }
 
 #[test]
