@@ -1,8 +1,12 @@
 //! The configs that come with the project say what they should.
 
 use std::path::{Path, PathBuf};
+use tdc_generator::gpu::{DEFAULT_GPU, gpu};
+use tdc_generator::plan::{Task, TaskGraph, plan_network};
 use tdc_generator::spec::yaml::load;
-use tdc_generator::spec::{Config, LayerSet, Network, OpKind, Overrides, TensorShape};
+use tdc_generator::spec::{
+    Config, Elementwise, LayerSet, Network, OpKind, Overrides, Problem, TensorShape,
+};
 use tdc_runtime::{ConvShape, Padding};
 
 fn path(name: &str) -> PathBuf {
@@ -27,55 +31,273 @@ fn layer_set(name: &str, overrides: &Overrides) -> LayerSet {
     }
 }
 
-#[test]
-fn resnet18_has_torchvisions_shapes_and_the_published_ranks() {
-    let network = network("resnet18.yaml", &Overrides::default());
-    let found: Vec<String> = network
-        .ops
-        .iter()
-        .filter_map(|op| match &op.kind {
-            OpKind::Conv(conv) => {
-                let s = &conv.shape;
-                assert_eq!(s.stride[0], s.stride[1]);
-                assert_eq!(s.padding, Padding::all(s.padding.top));
-                assert_eq!((s.batch, s.dilation, s.groups), (1, [1, 1], 1));
-                let ranks = match conv.options.ranks {
-                    Some([d1, d2]) => format!("{d1} {d2}"),
-                    None => "- -".to_owned(),
-                };
-                Some(format!(
-                    "{} {} {} {} {} {} {} {} {} {ranks}",
-                    op.name, s.c, s.n, s.h, s.w, s.r, s.s, s.stride[0], s.padding.top
-                ))
-            }
-            _ => None,
-        })
-        .collect();
-    let mut expected: Vec<&str> = include_str!("fixtures/resnet18-layers.txt")
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .collect();
-    let mut found: Vec<&str> = found.iter().map(String::as_str).collect();
-    found.sort_unstable();
-    expected.sort_unstable();
-    assert_eq!(found, expected);
-    assert_eq!(
-        network.op(network.output()).y,
-        TensorShape::new(1, 1000, 1, 1)
-    );
+/// A network of `configs/`, with the billions of operations of its convolutions, dense and with ranks. They were counted from the
+/// published list of layers by another program, a multiply-add as two.
+struct Published {
+    name: &'static str,
+    dense_gflops: &'static str,
+    tucker_gflops: &'static str,
+}
+
+const NETWORKS: [Published; 5] = [
+    published("resnet18", "3.627", "1.572"),
+    published("resnet50", "8.174", "5.162"),
+    published("vgg16", "30.693", "6.643"),
+    published("densenet121", "5.666", "4.147"),
+    published("densenet201", "8.579", "7.856"),
+];
+
+const fn published(
+    name: &'static str,
+    dense_gflops: &'static str,
+    tucker_gflops: &'static str,
+) -> Published {
+    Published {
+        name,
+        dense_gflops,
+        tucker_gflops,
+    }
+}
+
+impl Published {
+    fn network(&self, overrides: &Overrides) -> Network {
+        network(&format!("{}.yaml", self.name), overrides)
+    }
+
+    fn tasks(&self, overrides: &Overrides) -> Vec<Task> {
+        TaskGraph::new(&self.network(overrides)).tasks
+    }
+
+    /// The lines of its list of layers.
+    fn layers(&self) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join(format!("tests/fixtures/{}-layers.txt", self.name));
+        std::fs::read_to_string(path).unwrap()
+    }
+}
+
+fn dense(dense: bool) -> Overrides {
+    Overrides {
+        dense,
+        ..Overrides::default()
+    }
 }
 
 #[test]
-fn every_conv_of_resnet18_has_its_batch_norm() {
-    for op in &network("resnet18.yaml", &Overrides::default()).ops {
-        if let OpKind::Conv(conv) = &op.kind {
-            let expected = match op.name.strip_suffix("downsample.0") {
-                Some(block) => format!("{block}downsample.1"),
-                None => op.name.replace("conv", "bn"),
+fn networks_have_torchvisions_shapes_and_the_published_ranks() {
+    for published in &NETWORKS {
+        let network = published.network(&Overrides::default());
+        assert_eq!(network.name, published.name);
+        let found: Vec<String> = network
+            .ops
+            .iter()
+            .filter_map(|op| match &op.kind {
+                OpKind::Conv(conv) => {
+                    let s = &conv.shape;
+                    assert_eq!(s.stride[0], s.stride[1]);
+                    assert_eq!(s.padding, Padding::all(s.padding.top));
+                    assert_eq!((s.batch, s.dilation, s.groups), (1, [1, 1], 1));
+                    let ranks = match conv.options.ranks {
+                        Some([d1, d2]) => format!("{d1} {d2}"),
+                        None => "- -".to_owned(),
+                    };
+                    Some(format!(
+                        "{} {} {} {} {} {} {} {} {} {ranks}",
+                        op.name, s.c, s.n, s.h, s.w, s.r, s.s, s.stride[0], s.padding.top
+                    ))
+                }
+                _ => None,
+            })
+            .collect();
+        let layers = published.layers();
+        let mut expected: Vec<&str> = layers
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .collect();
+        let mut found: Vec<&str> = found.iter().map(String::as_str).collect();
+        found.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{}", published.name);
+        assert_eq!(
+            network.op(network.output()).y,
+            TensorShape::new(1, 1000, 1, 1)
+        );
+    }
+}
+
+#[test]
+fn the_convolutions_cost_what_was_published() {
+    for published in &NETWORKS {
+        for (is_dense, expected) in [
+            (true, published.dense_gflops),
+            (false, published.tucker_gflops),
+        ] {
+            let tasks = published.tasks(&dense(is_dense));
+            let flops: u64 = tasks
+                .iter()
+                .filter(|task| matches!(task.problem, Problem::Conv(_)))
+                .map(|task| task.problem.flops())
+                .sum();
+            let gflops = format!("{:.3}", flops as f64 / 1e9);
+            assert_eq!(gflops, expected, "{}", published.name);
+        }
+    }
+}
+
+/// The BatchNorm that torchvision has behind a convolution.
+fn norm_behind(network: &str, conv: &str) -> Option<String> {
+    match network {
+        "vgg16" => None,
+        "resnet18" | "resnet50" => Some(match conv.strip_suffix("downsample.0") {
+            Some(block) => format!("{block}downsample.1"),
+            None => conv.replace("conv", "bn"),
+        }),
+        // The norms of a DenseNet stand before what they are for: behind conv1 is the one of conv2. The stem is an exception.
+        _ => match conv.strip_suffix(".conv1") {
+            Some(layer) => Some(format!("{layer}.norm2")),
+            None => (conv == "features.conv0").then(|| "features.norm0".to_owned()),
+        },
+    }
+}
+
+/// Whether torchvision has a ReLU behind a convolution and its BatchNorm, with no addition between.
+fn relu_behind(network: &str, conv: &str) -> bool {
+    match network {
+        "vgg16" => true,
+        "resnet18" => conv.ends_with("conv1"),
+        "resnet50" => conv.ends_with("conv1") || conv.ends_with("conv2"),
+        _ => norm_behind(network, conv).is_some(),
+    }
+}
+
+#[test]
+fn layers_have_the_norms_biases_and_relus_of_torchvision() {
+    for published in &NETWORKS {
+        let mut linear = Vec::new();
+        for op in &published.network(&Overrides::default()).ops {
+            match &op.kind {
+                OpKind::Conv(conv) => {
+                    let bn = conv.options.bn.as_ref().map(|bn| bn.name.clone());
+                    assert_eq!(bn, norm_behind(published.name, &op.name));
+                    assert_eq!(conv.options.bias, published.name == "vgg16", "{}", op.name);
+                    let relu = relu_behind(published.name, &op.name);
+                    assert_eq!(conv.options.relu, relu, "{}", op.name);
+                }
+                OpKind::ScaleShift(options) => {
+                    let bn = options.bn.as_ref().map(|bn| bn.name.as_str());
+                    assert_eq!(bn, Some(op.name.as_str()));
+                    assert!(options.relu, "{}", op.name);
+                }
+                OpKind::Linear(layer) => {
+                    assert!(layer.options.bias, "{}", op.name);
+                    let relu = if layer.options.relu { " relu" } else { "" };
+                    linear.push(format!("{} {} {}{relu}", op.name, layer.c, layer.options.n));
+                }
+                _ => {}
+            }
+        }
+        let expected: &[&str] = match published.name {
+            "resnet18" => &["fc 512 1000"],
+            "resnet50" => &["fc 2048 1000"],
+            "vgg16" => &[
+                "classifier.0 25088 4096 relu",
+                "classifier.3 4096 4096 relu",
+                "classifier.6 4096 1000",
+            ],
+            "densenet121" => &["classifier 1024 1000"],
+            _ => &["classifier 1920 1000"],
+        };
+        assert_eq!(linear, expected, "{}", published.name);
+    }
+}
+
+#[test]
+fn nothing_is_copied_and_only_the_last_norm_of_a_densenet_stands_alone() {
+    for published in &NETWORKS {
+        for overrides in [
+            dense(true),
+            dense(false),
+            Overrides {
+                batch: Some(3),
+                ..Overrides::default()
+            },
+        ] {
+            let tasks = published.tasks(&overrides);
+            let alone: Vec<_> = tasks
+                .iter()
+                .filter_map(|task| match task.problem {
+                    Problem::Elementwise(p) => Some((task.name.as_str(), p.function)),
+                    _ => None,
+                })
+                .collect();
+            // The global pool reads norm5: with its ReLU it can be no part of a convolution, before or behind.
+            let expected: &[_] = if published.name.starts_with("densenet") {
+                &[("features.norm5", Elementwise::ScaleShift { relu: true })]
+            } else {
+                &[]
             };
-            let bn = conv.options.bn.as_ref().map(|bn| bn.name.clone());
-            assert_eq!(bn, Some(expected));
-            assert!(!conv.options.bias);
+            assert_eq!(alone, expected, "{}", published.name);
+        }
+    }
+}
+
+#[test]
+fn every_norm_before_a_convolution_of_a_densenet_is_its_prologue() {
+    for published in &NETWORKS[3..] {
+        for is_dense in [true, false] {
+            let network = published.network(&dense(is_dense));
+            let norms = network
+                .ops
+                .iter()
+                .filter(|op| {
+                    matches!(op.kind, OpKind::ScaleShift(_)) && op.name != "features.norm5"
+                })
+                .map(|op| op.name.replace("norm1", "conv1").replace("norm", "conv"));
+            let tasks = published.tasks(&dense(is_dense));
+            let prologues = tasks.iter().filter_map(|task| match task.problem {
+                Problem::Conv(p) => p.prologue.map(|prologue| {
+                    assert!(prologue.relu, "{}", task.name);
+                    task.name.clone()
+                }),
+                _ => None,
+            });
+            assert!(prologues.eq(norms), "{}", published.name);
+        }
+    }
+}
+
+#[test]
+fn a_block_of_a_densenet_is_one_buffer() {
+    for (published, blocks) in NETWORKS[3..].iter().zip([[6, 12, 24, 16], [6, 12, 48, 32]]) {
+        for is_dense in [true, false] {
+            let network = published.network(&dense(is_dense));
+            let plan = plan_network(&network, gpu(DEFAULT_GPU).unwrap()).unwrap();
+            for (block, len) in (1..).zip(blocks) {
+                let prefix = format!("features.denseblock{block}.");
+                // What a block starts from and what each of its layers adds.
+                let start = match block {
+                    1 => "features.pool0".to_owned(),
+                    _ => format!("features.transition{}.pool", block - 1),
+                };
+                let parts: Vec<_> = plan
+                    .layers
+                    .iter()
+                    .filter(|layer| {
+                        let added = layer.produces.starts_with(&prefix)
+                            && layer.produces.ends_with(".conv2");
+                        added || layer.produces == start
+                    })
+                    .map(|layer| layer.y)
+                    .collect();
+                assert_eq!(parts.len(), 1 + len);
+                let mut offset = 0;
+                for part in &parts {
+                    assert_eq!(part.memory, parts[0].memory);
+                    assert_eq!(part.offset, offset);
+                    offset += part.shape.image_len();
+                }
+                assert!(parts.iter().all(|part| part.batch_stride == offset));
+            }
         }
     }
 }
