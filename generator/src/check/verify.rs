@@ -365,9 +365,9 @@ pub fn time_unit_with(
     unit: &PlannedUnit,
     data: &ProblemData,
 ) -> Result<f64, Failure> {
-    check_unit_with(device, unit, data)?;
     let placed = Placed::new(device, unit, data).map_err(Failure::from);
     let time = placed.and_then(|placed| {
+        check_placed(device, unit, data, &placed)?;
         let variant = unit.variant();
         let mut run = |device: &mut GpuDevice| run_variant(device, variant, &placed.bindings);
         Ok(device.graph_us(&mut run)?)
