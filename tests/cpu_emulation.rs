@@ -494,6 +494,17 @@ fn an_emitted_file_with_host_code_builds_and_runs() {
         &["results", "graph", "events", "device", "memory", "launches"],
     );
     assert_eq!(run(&program, "unknown").status.code(), Some(2));
+    let disguised = Command::new(&program)
+        .arg("disguise")
+        .env("TDC_CPU_DEVICE", "NVIDIA Something")
+        .env("TDC_CPU_ARCH", "121")
+        .output()
+        .unwrap();
+    assert!(
+        disguised.status.success(),
+        "{}",
+        String::from_utf8_lossy(&disguised.stdout)
+    );
 }
 
 #[test]

@@ -85,6 +85,7 @@ fn odd() -> (Kernel, PlannedUnit) {
             residual: true,
             relu: true,
         },
+        reduce: Reduce::default(),
     };
     let tile = [64, 2, 1, 1];
     (call, planned(problem, "a100", Some("direct"), Some(&tile)))

@@ -310,7 +310,8 @@ fn assert_right(count: usize, open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
                 let network = random_network(index);
                 let plan = plan_network(&network, target(index))
                     .unwrap_or_else(|errors| panic!("{network:#?}: {errors:?}"));
-                network_files(&plan).unwrap_or_else(|error| panic!("{network:#?}: {error}"));
+                network_files(std::slice::from_ref(&plan))
+                    .unwrap_or_else(|error| panic!("{network:#?}: {error}"));
                 (network, plan)
             })
             .collect();

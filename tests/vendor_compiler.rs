@@ -43,36 +43,45 @@ fn units() -> Vec<PlannedUnit> {
 }
 
 #[test]
-fn an_emitted_folder_compiles_with_nvcc_without_a_warning() {
+fn emitted_folders_compile_with_nvcc_without_a_warning() {
     let toolkit = toolkit();
     let nvcc = toolkit.nvcc.as_ref().unwrap_or_else(|| panic!("{toolkit}"));
-    let folder = Path::new("tests/golden/mixed");
-    let objects = tempfile::tempdir().unwrap();
-    let mut sources = vec![folder.join("main.cu"), folder.join("src/mixed.cu")];
-    for file in std::fs::read_dir(folder.join("src/units")).unwrap() {
-        let path = file.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "cu") {
-            sources.push(path);
+    // The flags of the second are those of its README.
+    let several = "-gencode arch=compute_75,code=compute_75 -gencode arch=compute_75,code=sm_75 \
+                   -gencode arch=compute_90,code=sm_90";
+    for (name, archs) in [("mixed", "-arch=sm_80"), ("pair", several)] {
+        let folder = Path::new("tests/golden").join(name);
+        let objects = tempfile::tempdir().unwrap();
+        let mut sources = vec![
+            folder.join("main.cu"),
+            folder.join(format!("src/{name}.cu")),
+        ];
+        for file in std::fs::read_dir(folder.join("src/units")).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "cu") {
+                sources.push(path);
+            }
         }
+        assert!(sources.len() > 5);
+        let output = std::process::Command::new(&nvcc.program)
+            .args(["-std=c++17", "-O1", "-t2", "-c"])
+            .args(archs.split(' '))
+            .args(["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra"])
+            .arg("-I")
+            .arg(folder.join("include"))
+            .arg("-odir")
+            .arg(objects.path())
+            .args(&sources)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{name}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let made = std::fs::read_dir(objects.path()).unwrap().count();
+        assert_eq!(made, sources.len(), "{name}");
     }
-    assert!(sources.len() > 5);
-    let output = std::process::Command::new(&nvcc.program)
-        .args(["-std=c++17", "-O1", "-arch=sm_80", "-t2", "-c"])
-        .args(["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra"])
-        .arg("-I")
-        .arg(folder.join("include"))
-        .arg("-odir")
-        .arg(objects.path())
-        .args(&sources)
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let made = std::fs::read_dir(objects.path()).unwrap().count();
-    assert_eq!(made, sources.len());
 }
 
 #[test]

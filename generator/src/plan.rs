@@ -24,6 +24,7 @@ pub use layer_set::{LayerSetPlan, PlannedLayer, plan_layer_set};
 pub use name::{problem_label, unit_name};
 pub use network::{
     Layer, Location, Memory, NetworkPlan, PlannedKernel, PlannedUnit, plan_network, plan_problem,
+    plan_variants, shared_units,
 };
 pub use paper::PaperEstimate;
 #[cfg(feature = "weights")]

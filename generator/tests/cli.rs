@@ -314,6 +314,18 @@ fn wrong_arguments() {
             "there is no GPU named `h20`; did you mean `h200`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, rtx2080ti, gtx1080ti",
         ),
         (
+            &["tiny.yaml", "--gpu", "h200,a100,h200"],
+            "`h200` is named twice; keep one of them",
+        ),
+        (
+            &["set.yaml", "--gpu", "h200,a100"],
+            "set.yaml:1:1: a layer set is planned for one GPU, 2 are named; name one and run again for another",
+        ),
+        (
+            &["verify", "set.yaml", "--planned-for", "h200,a100"],
+            "set.yaml:1:1: a layer set is planned for one GPU, 2 are named; name one and run again for another",
+        ),
+        (
             &["plan", "tiny.yaml", "--gpu", "rtx4080"],
             "there is no GPU named `rtx4080`; did you mean `rtx4090`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, rtx2080ti, gtx1080ti",
         ),
@@ -745,6 +757,12 @@ fn an_output_that_is_full_is_told() {
     );
 }
 
+/// The layers of a plan as JSON: of a layer set, or of a network's first variant.
+fn layers_of(plan: &Value) -> &[Value] {
+    let plan = plan["variants"].get(0).unwrap_or(plan);
+    plan["layers"].as_array().expect("a list of layers")
+}
+
 #[test]
 fn json_holds_the_layers() {
     let folder = Folder::with_tiny();
@@ -752,11 +770,122 @@ fn json_holds_the_layers() {
     for (config, layers) in [("tiny.yaml", 6), ("set.yaml", 1)] {
         let printed = folder.succeeds(&[config, "--json"]);
         let plan: Value = serde_json::from_str(&printed).expect("JSON");
-        let listed = plan["layers"].as_array().expect("a list of layers");
-        assert_eq!(listed.len(), layers, "{printed}");
+        assert_eq!(layers_of(&plan).len(), layers, "{printed}");
     }
     let plan = folder.read("generated/tiny/plan.json");
     assert_eq!(folder.succeeds(&["tiny.yaml", "--json"]).as_bytes(), plan);
+}
+
+/// A network whose plans for two GPUs differ.
+const TWO_GPUS: &str = "\
+name: two
+gpu: [h200, rtx2080ti]
+input: 1x3x20x20
+ops:
+  - {op: conv, name: stem, n: 32, scheme: direct, tile: [32, 4, 1, 1]}
+  - {op: conv, name: core, n: 64, scheme: direct, ranks: [16, 16]}
+  - {op: conv, name: more, n: 64, scheme: direct}
+  - {op: global_avg_pool, name: pool}
+  - {op: linear, name: head, n: 10}
+";
+
+#[test]
+fn several_gpus_share_a_folder_and_a_file() {
+    let folder = Folder::new();
+    folder.write("two.yaml", TWO_GPUS);
+    let printed = folder.succeeds(&["two.yaml"]);
+    for gpu in ["NVIDIA H200 SXM", "NVIDIA GeForce RTX 2080 Ti"] {
+        assert!(
+            printed.contains(&format!("planned for {gpu}\n")),
+            "{printed}"
+        );
+    }
+    assert!(
+        printed.contains(" kernels to compile in all\n"),
+        "{printed}"
+    );
+    let plan: Value =
+        serde_json::from_slice(&folder.read("generated/two/plan.json")).expect("JSON");
+    let gpus = |plan: &Value| -> Vec<String> {
+        let variants = plan["variants"].as_array().expect("variants");
+        let name = |variant: &Value| variant["gpu"].as_str().expect("a name").to_owned();
+        variants.iter().map(name).collect()
+    };
+    assert_eq!(gpus(&plan), ["h200", "rtx2080ti"]);
+    let layouts: Vec<_> = (0..2)
+        .map(|index| &plan["variants"][index]["weights"]["layouts_checksum"])
+        .collect();
+    assert_ne!(layouts[0], layouts[1]);
+    // The command line counts more than the config, and the order is the user's.
+    let other = folder.succeeds(&["two.yaml", "--gpu", "a100,h200", "--json", "--out", "other"]);
+    let other: Value = serde_json::from_str(&other).expect("JSON");
+    assert_eq!(gpus(&other), ["a100", "h200"]);
+
+    // One file for both, the sections of the files for each one behind the other.
+    let pack = |arguments: &[&str]| {
+        folder.succeeds(&[&["pack", "two.yaml", "--random", "1"], arguments].concat())
+    };
+    let printed = pack(&["-o", "both"]);
+    let bytes = folder.read("both").len();
+    assert_eq!(
+        printed.matches("truncated HOSVD").count(),
+        1,
+        "factorised once: {printed}"
+    );
+    assert!(
+        printed.ends_with(&format!(
+            "both: {bytes} bytes, sections for h200; rtx2080ti\n"
+        )),
+        "{printed}"
+    );
+    pack(&["-o", "first", "--gpu", "h200"]);
+    pack(&["-o", "second", "--gpu", "rtx2080ti"]);
+    let joined = [folder.read("first"), folder.read("second")].concat();
+    assert!(folder.read("both") == joined);
+    // GPUs with the same layouts share a section.
+    let report = pack(&["-o", "same", "--gpu", "h200,h100", "--json"]);
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    let sections = report["sections"].as_array().expect("sections");
+    let listed: usize = sections
+        .iter()
+        .map(|section| section["gpus"].as_array().expect("GPUs").len())
+        .sum();
+    assert_eq!(listed, 2, "{report}");
+    assert_eq!(sections[0]["layouts_checksum"], *layouts[0]);
+    let sum: u64 = sections
+        .iter()
+        .filter_map(|section| section["bytes"].as_u64())
+        .sum();
+    assert_eq!(sum, folder.read("same").len() as u64);
+
+    // `plan` shows each.
+    let printed = folder.succeeds(&["plan", "two.yaml"]);
+    assert_eq!(
+        printed.matches("two: 1x3x20x20 -> ").count(),
+        2,
+        "{printed}"
+    );
+    let printed = folder.succeeds(&["plan", "two.yaml", "--json"]);
+    assert!(printed.as_bytes() == folder.read("generated/two/plan.json"));
+
+    let printed = folder.succeeds(&["verify", "two.yaml", "--json"]);
+    let report: Value = serde_json::from_str(&printed).expect("JSON");
+    assert_eq!(gpus(&report[0]), ["h200", "rtx2080ti"]);
+    let units = report[0]["units"].as_array().expect("units");
+    let stems = units
+        .iter()
+        .filter(|unit| unit["unit"].as_str().expect("a name").contains("_c3_n32_"));
+    assert_eq!(
+        stems.count(),
+        1,
+        "a shared unit is checked once: {report:#}"
+    );
+    let printed = folder.succeeds(&["verify", "two.yaml", "--planned-for", "rtx2080ti"]);
+    assert_eq!(printed.matches(" whole for ").count(), 1, "{printed}");
+    assert!(
+        printed.contains("two whole for rtx2080ti, 1x3x20x20: "),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -821,7 +950,7 @@ fn tiles_as_in_the_paper() {
     let folder = Folder::new();
     let text = folder.succeeds(&["plan", &resnet18(), "--json", "--tiles", "paper"]);
     let plan: Value = serde_json::from_str(&text).unwrap();
-    let layers = plan["layers"].as_array().unwrap();
+    let layers = layers_of(&plan);
     let (mut by_paper, mut pointwise) = (0, 0);
     for layer in layers {
         let unit = layer["unit"].as_str().unwrap();
@@ -870,7 +999,7 @@ fn plan_as_json_is_the_plan_of_the_folder() {
         let written = folder.read(&format!("generated/{config}/plan.json"));
         assert_eq!(printed.as_bytes(), written);
         let plan: Value = serde_json::from_str(&printed).expect("JSON");
-        for layer in plan["layers"].as_array().expect("layers") {
+        for layer in layers_of(&plan) {
             let steps = layer["steps"].as_array().expect("steps");
             let mut us = 0.0;
             for launch in steps.iter().filter_map(|step| step.get("launch")) {
@@ -909,6 +1038,19 @@ fn an_old_gpu_is_planned_for_but_gets_no_code() {
              plan with `tdc-gen plan`, or name a newer GPU",
         );
     }
+    // Where the config asks for it, its name is in front; the other GPU of the list changes nothing.
+    folder.write(
+        "old.yaml",
+        TINY.replace("input:", "gpu: [h200, gtx1080ti]\ninput:"),
+    );
+    folder.succeeds(&["plan", "old.yaml"]);
+    folder.fails(
+        &["old.yaml"],
+        2,
+        "error: old.yaml: no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at \
+         its plan with `tdc-gen plan`, or name a newer GPU",
+    );
+    folder.succeeds(&["old.yaml", "--gpu", "h200"]);
 }
 
 #[test]

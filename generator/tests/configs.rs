@@ -308,6 +308,7 @@ fn overrides_change_a_network() {
         input: "1x3x480x640".parse().ok(),
         batch: Some(2),
         dense: true,
+        ..Overrides::default()
     };
     let network = network("resnet18.yaml", &overrides);
     assert_eq!(network.input(), TensorShape::new(2, 3, 480, 640));

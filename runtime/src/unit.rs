@@ -93,7 +93,8 @@ pub struct Variant {
 pub struct Unit {
     /// Unique name, by the naming grammar; also the stem of its file.
     pub name: Cow<'static, str>,
-    /// Ways to carry it out; never empty, the portable one last.
+    /// Ways to carry it out; never empty. As planned there is one; a unit that plans for several GPUs share has one for each,
+    /// equal but for the GPU.
     pub variants: Cow<'static, [Variant]>,
 }
 

@@ -1,5 +1,8 @@
 //! The packed weights of a network as one file.
 //!
+//! A file is one or more sections, one behind the other to its end. A section has the weights in the layouts of one plan; plans
+//! for several GPUs whose layouts are the same read the same section. All sections of a file hold the same weights.
+//!
 //! ```text
 //! offset  0  magic    8 bytes  "TDCWGHT\0"
 //! offset  8  version  u32      1
@@ -11,8 +14,10 @@
 //! offset 256 payload: for each slot its packed block, then its bias, each starting at a multiple of 256 bytes
 //! ```
 //!
-//! All numbers are little-endian, all values fp32. The file fits a driver when the layouts' checksum is the same, whatever
-//! version of the generator made either.
+//! Offsets are from the section's first byte. The payload's length is a multiple of 256, so every section begins at one. All
+//! numbers are little-endian, all values fp32. A section fits a driver when the layouts' checksum is that of one of its
+//! variants, whatever version of the generator made either. A reader walks the headers, refuses a file that does not end with a
+//! section, and takes the first section that fits.
 
 use crate::WeightLayout;
 
@@ -58,7 +63,7 @@ pub struct WeightRegion {
     pub bias: u64,
 }
 
-/// The map of a weight file: slots in order and where each lies.
+/// The map of one section of a weight file: slots in order and where each lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WeightFile {
     slots: Vec<WeightSlot>,
@@ -67,7 +72,7 @@ pub struct WeightFile {
 }
 
 impl WeightFile {
-    /// First bytes of every file.
+    /// First bytes of every section.
     pub const MAGIC: [u8; 8] = *b"TDCWGHT\0";
     /// Version of the format.
     pub const VERSION: u32 = 1;
@@ -108,7 +113,7 @@ impl WeightFile {
         self.payload_bytes
     }
 
-    /// The checksum of the list of layouts that a file must carry to fit.
+    /// The checksum of the list of layouts that a section must carry to fit.
     pub fn layouts_checksum(&self) -> u64 {
         let mut text = String::new();
         for slot in &self.slots {

@@ -220,6 +220,19 @@ static int device() {
     return 0;
 }
 
+// As whom it poses is for the environment to say.
+static int disguise() {
+    int major = 0, minor = 0;
+    cudaDeviceProp properties;
+    CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
+    CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0));
+    CHECK(cudaGetDeviceProperties(&properties, 0));
+    EXPECT(major == 12 && properties.major == 12);
+    EXPECT(minor == 1 && properties.minor == 1);
+    EXPECT(std::strcmp(properties.name, "NVIDIA Something") == 0);
+    return 0;
+}
+
 static int memory() {
     float* y;
     CHECK(cudaMalloc(&y, 250 * sizeof(float)));
@@ -303,7 +316,7 @@ int main(int, char** arguments) {
         const char* name;
         int (*run)();
     } parts[] = {{"results", results}, {"graph", graph},   {"events", events},
-                 {"device", device},   {"memory", memory}, {"launches", launches}};
+                 {"device", device},   {"memory", memory}, {"launches", launches}, {"disguise", disguise}};
     for (const auto& part : parts) {
         if (std::strcmp(part.name, arguments[1]) == 0) {
             return part.run();

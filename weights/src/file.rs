@@ -1,10 +1,10 @@
-//! From values to the bytes of a weight file.
+//! From values to the bytes of a section of a weight file.
 
 use tdc_runtime::{PackError, WeightFile};
 
 use crate::{FileError, SlotValues};
 
-/// The whole content of a weight file: header and payload.
+/// One section of a weight file, header and payload: a whole file where there is only one, else to be put one behind the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackedFile {
     /// The bytes to write.

@@ -5,7 +5,8 @@
 //! gives the headers to whoever builds a whole emitted folder, drivers and all.
 //!
 //! The order of threads and blocks is shuffled, the same in every run; the environment variable `TDC_CPU_SEED` (a number)
-//! picks another order, `TDC_CPU_THREADS` the number of OS threads of a launch.
+//! picks another order, `TDC_CPU_THREADS` the number of OS threads of a launch. `TDC_CPU_DEVICE` (a name) and `TDC_CPU_ARCH` (a
+//! compute capability times ten) let the device pose as another one.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_void};

@@ -1,6 +1,6 @@
 //! The files of a folder, in memory.
 
-use crate::plan::{LayerSetPlan, NetworkPlan};
+use crate::plan::{LayerSetPlan, NetworkPlan, shared_units};
 use crate::render::{
     LayerSetFile, NetworkFile, RenderError, layer_set_json, layer_set_text, network_json,
     network_text, unit_header, unit_source,
@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 /// Content by path; paths are relative to the folder and use `/`.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// Every file of a network's folder, its manifest aside.
+/// Every file of a network's folder, its manifest aside; `plans` are those of its variants, at least one. What they share
+/// is there once.
 ///
 /// # Errors
-/// [`RenderError`] for a template that does not fit its context.
-pub fn network_files(plan: &NetworkPlan) -> Result<Files, RenderError> {
-    let name = &plan.name;
+/// [`RenderError`] for a template that does not fit its context, and when there is no plan.
+pub fn network_files(plans: &[NetworkPlan]) -> Result<Files, RenderError> {
+    let name = plans.first().map_or("", |plan| plan.name.as_str());
     let mut files = Files::new();
     let mut add = |path: String, text: String| files.insert(path, text.into_bytes());
     for (path, file) in [
@@ -25,15 +26,15 @@ pub fn network_files(plan: &NetworkPlan) -> Result<Files, RenderError> {
         ("CMakeLists.txt".to_owned(), NetworkFile::CMake),
         ("README.md".to_owned(), NetworkFile::Readme),
     ] {
-        add(path, network_text(plan, file)?);
+        add(path, network_text(plans, file)?);
     }
-    for unit in &plan.units {
+    for unit in &shared_units(plans) {
         let unit_name = &unit.unit.name;
         add(format!("src/units/{unit_name}.h"), unit_header(unit)?);
         let source = unit_source(unit, &format!("{unit_name}.h"))?;
         add(format!("src/units/{unit_name}.cu"), source);
     }
-    add("plan.json".to_owned(), network_json(plan)?);
+    add("plan.json".to_owned(), network_json(plans)?);
     Ok(files)
 }
 

@@ -43,7 +43,7 @@ pub struct PlannedUnit {
 }
 
 impl PlannedUnit {
-    /// The variant that the unit was planned with.
+    /// The variant that the unit was planned with; of a unit that several plans share, the first.
     pub fn variant(&self) -> &Variant {
         &self.unit.variants[0]
     }
@@ -190,6 +190,49 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
         floor_us: floor_us(problem.flops(), problem.bytes(), gpu),
         kernels,
     }
+}
+
+/// Plans a network for each of its GPUs, in their order.
+///
+/// # Errors
+/// Every layer that cannot be planned; once, where it is wrong for several GPUs in the same way.
+pub fn plan_variants(network: &Network) -> Result<Vec<NetworkPlan>, Vec<PlanError>> {
+    let mut plans = Vec::new();
+    let mut errors: Vec<PlanError> = Vec::new();
+    for gpu in network.gpus.gpus() {
+        match plan_network(network, gpu) {
+            Ok(plan) => plans.push(plan),
+            Err(found) => {
+                for error in found {
+                    if !errors.contains(&error) {
+                        errors.push(error);
+                    }
+                }
+            }
+        }
+    }
+    match errors.is_empty() {
+        true => Ok(plans),
+        false => Err(errors),
+    }
+}
+
+/// The distinct units of several plans of one network, in the order of first use. A unit that several plans have carries
+/// the variants of all of them.
+pub fn shared_units(plans: &[NetworkPlan]) -> Vec<PlannedUnit> {
+    let mut units: Vec<PlannedUnit> = Vec::new();
+    let mut index_of_name: HashMap<String, usize> = HashMap::new();
+    for unit in plans.iter().flat_map(|plan| &plan.units) {
+        let index = *index_of_name
+            .entry(unit.unit.name.to_string())
+            .or_insert(units.len());
+        match units.get_mut(index) {
+            // By its name it computes the same with the same scheme and tile.
+            Some(known) => known.unit.variants.to_mut().push(unit.variant().clone()),
+            None => units.push(unit.clone()),
+        }
+    }
+    units
 }
 
 /// Plans a network for one GPU.

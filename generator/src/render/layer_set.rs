@@ -52,7 +52,7 @@ pub fn layer_set_text(plan: &LayerSetPlan, file: LayerSetFile) -> Result<String,
         _ => vec![format!("Layer set {}.", plan.name)],
     };
     let context = LayerSetContext {
-        banner: banner(comment, &title, plan.gpu),
+        banner: banner(comment, &title, &[plan.gpu]),
         name: plan.name.clone(),
         prefix: plan.prefix.clone(),
         arch: plan.gpu.arch.sm,

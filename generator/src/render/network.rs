@@ -1,13 +1,15 @@
 //! The files of a network beside its units: driver, interface, program, build file, introduction.
 
-use super::banner::{Comment, banner};
+use super::banner::{Comment, banner, gpu_titles};
 use super::engine::{RenderError, render};
 use super::text::literal;
 use super::unit::takes_strides;
 use super::wrap::{call, wrapped};
-use crate::plan::{Layer, Location, Memory, NetworkPlan};
+use crate::gpu::Gpu;
+use crate::plan::{Layer, Location, Memory, NetworkPlan, shared_units};
 use crate::spec::{Problem, TensorShape};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use tdc_runtime::{WeightFile, WeightRegion, WeightSlot};
 
 /// Everything that the templates of a network ask for.
@@ -19,9 +21,10 @@ struct NetworkContext {
     guard: String,
     #[serde(rename = "macro")]
     macro_prefix: String,
-    /// Compute capability of the GPU planned for, times ten.
-    arch: u16,
-    min_arch: u16,
+    /// What nvcc is told of the architectures.
+    nvcc_arch: String,
+    /// The same for CMake.
+    cmake_arch: String,
     input: TensorShape,
     output: TensorShape,
     input_text: String,
@@ -29,15 +32,34 @@ struct NetworkContext {
     input_size: u64,
     output_size: u64,
     input_bytes: u64,
+    /// Of all variants.
+    units: Vec<String>,
+    variants: Vec<VariantContext>,
+    /// Whether the driver has to choose.
+    several: bool,
+    /// The variants' names in a list.
+    variant_names: String,
+    /// Whether any variant has parameters.
+    has_slots: bool,
+    file: FileContext,
+}
+
+/// The tables of one variant.
+#[derive(Serialize)]
+struct VariantContext {
+    /// The GPU's name: that of the variant and of its namespace.
+    gpu: &'static str,
+    /// The GPU in words.
+    title: String,
+    min_arch: u16,
     arena_bytes: u64,
     arena_sum_bytes: u64,
-    weight_bytes: u64,
-    layer_count: usize,
-    unit_count: usize,
-    units: Vec<String>,
+    payload_bytes: u64,
+    layouts_checksum: String,
     layers: Vec<LayerContext>,
     slots: Vec<SlotContext>,
-    file: FileContext,
+    /// Its line of the table of variants.
+    row: String,
 }
 
 /// A layer's line of the table and its case of the switch.
@@ -61,8 +83,7 @@ struct FileContext {
     magic: String,
     version: u32,
     header_bytes: u64,
-    payload_bytes: u64,
-    layouts_checksum: String,
+    alignment: u64,
 }
 
 /// A file of a network that is made from one template.
@@ -100,59 +121,128 @@ impl NetworkFile {
     }
 }
 
-/// The text of one of a network's files.
+/// The text of one of a network's files; `plans` are those of its variants, at least one.
 ///
 /// # Errors
-/// [`RenderError`] for a template that does not fit its context.
-pub fn network_text(plan: &NetworkPlan, file: NetworkFile) -> Result<String, RenderError> {
-    render(file.template(), &context(plan, file.comment()))
+/// [`RenderError`] for a template that does not fit its context, and when there is no plan.
+pub fn network_text(plans: &[NetworkPlan], file: NetworkFile) -> Result<String, RenderError> {
+    let Some(first) = plans.first() else {
+        return Err(RenderError::new(file.template(), "there is no plan"));
+    };
+    render(file.template(), &context(first, plans, file.comment()))
 }
 
-fn context(plan: &NetworkPlan, comment: Comment) -> NetworkContext {
+fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: Comment) -> NetworkContext {
     let title = match comment {
         Comment::Prose => Vec::new(),
         _ => vec![format!(
             "Network {}: {} -> {}, fp32 NCHW.",
-            plan.name, plan.input, plan.output
+            first.name, first.input, first.output
         )],
     };
-    let upper = plan.name.to_ascii_uppercase();
+    let upper = first.name.to_ascii_uppercase();
+    let gpus: Vec<&Gpu> = plans.iter().map(|plan| plan.gpu).collect();
+    let names: Vec<_> = gpus.iter().map(|gpu| gpu.name).collect();
+    let has_slots = plans
+        .iter()
+        .any(|plan| plan.weights.iter().next().is_some());
     NetworkContext {
-        banner: banner(comment, &title, plan.gpu),
-        name: plan.name.clone(),
+        banner: banner(comment, &title, &gpus),
+        name: first.name.clone(),
         guard: format!("{upper}_H"),
         macro_prefix: upper,
-        arch: plan.gpu.arch.sm,
-        min_arch: plan
-            .units
-            .iter()
-            .map(|unit| unit.variant().min_arch.sm)
-            .max()
-            .unwrap_or(0),
-        input: plan.input,
-        output: plan.output,
-        input_text: plan.input.to_string(),
-        output_text: plan.output.to_string(),
-        input_size: plan.input.len(),
-        output_size: plan.output.len(),
-        input_bytes: 4 * plan.input.len(),
-        arena_bytes: plan.arena_bytes,
-        arena_sum_bytes: plan.arena_sum_bytes,
-        weight_bytes: plan.weights.payload_bytes(),
-        layer_count: plan.layers.len(),
-        unit_count: plan.units.len(),
-        units: plan
-            .units
+        nvcc_arch: nvcc_arch(&gpus),
+        cmake_arch: cmake_arch(&gpus),
+        input: first.input,
+        output: first.output,
+        input_text: first.input.to_string(),
+        output_text: first.output.to_string(),
+        input_size: first.input.len(),
+        output_size: first.output.len(),
+        input_bytes: 4 * first.input.len(),
+        units: shared_units(plans)
             .iter()
             .map(|unit| unit.unit.name.to_string())
             .collect(),
+        variants: plans
+            .iter()
+            .map(|plan| variant_context(plan, has_slots))
+            .collect(),
+        several: plans.len() > 1,
+        variant_names: names.join(", "),
+        has_slots,
+        file: file_context(),
+    }
+}
+
+/// Architectures of the GPUs, oldest first.
+fn archs(gpus: &[&Gpu]) -> BTreeSet<u16> {
+    gpus.iter().map(|gpu| gpu.arch.sm).collect()
+}
+
+/// Machine code for every architecture; of several the oldest also as PTX, which any newer device can take.
+fn nvcc_arch(gpus: &[&Gpu]) -> String {
+    let archs: Vec<_> = archs(gpus).into_iter().collect();
+    match archs[..] {
+        [arch] => format!("-arch=sm_{arch}"),
+        _ => {
+            let oldest = archs.iter().take(1);
+            let ptx =
+                oldest.map(|arch| format!("-gencode arch=compute_{arch},code=compute_{arch}"));
+            let machine = archs
+                .iter()
+                .map(|arch| format!("-gencode arch=compute_{arch},code=sm_{arch}"));
+            ptx.chain(machine).collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
+/// CMake makes machine code and PTX for each.
+fn cmake_arch(gpus: &[&Gpu]) -> String {
+    let archs: Vec<_> = archs(gpus).iter().map(ToString::to_string).collect();
+    archs.join(" ")
+}
+
+fn variant_context(plan: &NetworkPlan, has_slots: bool) -> VariantContext {
+    let gpu = plan.gpu;
+    let units = plan.units.iter();
+    let min_arch = units.map(|unit| unit.variant().min_arch.sm).max();
+    let min_arch = min_arch.unwrap_or(0);
+    let slots = slots(plan);
+    let own = |name: &str| format!("{}::{name}", gpu.name);
+    let mut row = vec![
+        format!("{{\"{}\"", gpu.name),
+        format!("\"{}\"", literal(gpu.device_name)),
+        gpu.arch.sm.to_string(),
+        min_arch.to_string(),
+        own("arena_bytes"),
+        own("payload_bytes"),
+        own("layouts_checksum"),
+        own("layers"),
+        own("layers_size"),
+    ];
+    if has_slots {
+        row.extend(match slots.is_empty() {
+            true => ["nullptr".to_owned(), "0".to_owned()],
+            false => [own("slots"), own("slots_size")],
+        });
+    }
+    row.push(format!("{}}}", own("launch")));
+    VariantContext {
+        gpu: gpu.name,
+        title: gpu_titles(&[gpu]),
+        min_arch,
+        arena_bytes: plan.arena_bytes,
+        arena_sum_bytes: plan.arena_sum_bytes,
+        payload_bytes: plan.weights.payload_bytes(),
+        layouts_checksum: format!("{:#018x}u", plan.weights.layouts_checksum()),
         layers: plan
             .layers
             .iter()
             .map(|layer| layer_context(plan, layer))
             .collect(),
-        slots: slots(plan),
-        file: file_context(&plan.weights),
+        slots,
+        row: wrapped(&row, 4, 5),
     }
 }
 
@@ -257,7 +347,7 @@ fn slot_row(unit: &str, problem: &Problem, slot: &WeightSlot, region: WeightRegi
     wrapped(&values, 4, 5)
 }
 
-fn file_context(weights: &WeightFile) -> FileContext {
+fn file_context() -> FileContext {
     let magic: Vec<_> = WeightFile::MAGIC
         .iter()
         .map(|byte| format!("'{}'", byte.escape_ascii()))
@@ -266,7 +356,6 @@ fn file_context(weights: &WeightFile) -> FileContext {
         magic: magic.join(", ").replace("'\\x00'", "'\\0'"),
         version: WeightFile::VERSION,
         header_bytes: WeightFile::HEADER_BYTES,
-        payload_bytes: weights.payload_bytes(),
-        layouts_checksum: format!("{:#018x}u", weights.layouts_checksum()),
+        alignment: WeightFile::ALIGNMENT,
     }
 }

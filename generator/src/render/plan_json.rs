@@ -15,10 +15,16 @@ use tdc_runtime::{Arg, Step, WeightFile, WeightRegion, WeightSlot};
 struct NetworkJson<'a> {
     generator: &'static str,
     name: &'a str,
-    gpu: &'static str,
-    min_arch: String,
     input: TensorShape,
     output: TensorShape,
+    /// One for each GPU, in the order of the driver's table.
+    variants: Vec<VariantJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct VariantJson<'a> {
+    gpu: &'static str,
+    min_arch: String,
     arena_bytes: u64,
     /// What the arena's content would take side by side.
     arena_sum_bytes: u64,
@@ -111,20 +117,29 @@ struct MemoryJson<'a> {
     weights: Option<usize>,
 }
 
-/// The plan of a network as JSON text.
+/// The plans of a network's variants, at least one, as JSON text.
 ///
 /// # Errors
-/// [`RenderError`] when the plan cannot be written as JSON.
-pub fn network_json(plan: &NetworkPlan) -> Result<String, RenderError> {
-    let units = || plan.layers.iter().map(|layer| &plan.units[layer.unit]);
-    let oldest = plan.units.iter().map(|unit| unit.variant().min_arch).max();
+/// [`RenderError`] when the plans cannot be written as JSON, and when there is none.
+pub fn network_json(plans: &[NetworkPlan]) -> Result<String, RenderError> {
+    let Some(first) = plans.first() else {
+        return Err(RenderError::new("plan.json", "there is no plan"));
+    };
     text(&NetworkJson {
         generator: env!("CARGO_PKG_VERSION"),
-        name: &plan.name,
+        name: &first.name,
+        input: first.input,
+        output: first.output,
+        variants: plans.iter().map(variant).collect(),
+    })
+}
+
+fn variant(plan: &NetworkPlan) -> VariantJson<'_> {
+    let units = || plan.layers.iter().map(|layer| &plan.units[layer.unit]);
+    let oldest = plan.units.iter().map(|unit| unit.variant().min_arch).max();
+    VariantJson {
         gpu: plan.gpu.name,
         min_arch: oldest.map(|arch| arch.to_string()).unwrap_or_default(),
-        input: plan.input,
-        output: plan.output,
         arena_bytes: plan.arena_bytes,
         arena_sum_bytes: plan.arena_sum_bytes,
         estimate_us: rounded(units().map(|unit| unit.estimate_us).sum()),
@@ -140,7 +155,7 @@ pub fn network_json(plan: &NetworkPlan) -> Result<String, RenderError> {
                 ..layer_json(&layer.name, &plan.units[layer.unit], plan.gpu)
             })
             .collect(),
-    })
+    }
 }
 
 /// The plan of a layer set as JSON text.

@@ -129,11 +129,14 @@ pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderErr
 }
 
 fn unit_banner(unit: &PlannedUnit) -> Result<String, RenderError> {
-    Ok(banner(Comment::Cpp, &unit_title(unit), planned_for(unit)?))
-}
-
-fn planned_for(unit: &PlannedUnit) -> Result<&'static Gpu, RenderError> {
-    gpu(&unit.variant().gpu).map_err(|error| RenderError::new("unit/unit.h", error))
+    let gpus: Result<Vec<&Gpu>, _> = unit
+        .unit
+        .variants
+        .iter()
+        .map(|variant| gpu(&variant.gpu))
+        .collect();
+    let gpus = gpus.map_err(|error| RenderError::new("unit/unit.h", error))?;
+    Ok(banner(Comment::Cpp, &unit_title(unit), &gpus))
 }
 
 /// A function that returns a number.

@@ -2,6 +2,7 @@
 
 use super::{ConvOptions, ConvProblem, Epilogue, NetworkBuilder, OpKind, OpOptions, Prologue};
 use super::{SpecError, TensorShape, Tiles};
+use crate::gpu::Gpu;
 use serde::Serialize;
 
 /// Convolutions that have nothing to do with each other.
@@ -9,6 +10,8 @@ use serde::Serialize;
 pub struct LayerSet {
     /// Name: letters, digits, `_`, `-` and `.`, as in a file name.
     pub name: String,
+    /// The GPU to plan for.
+    pub gpu: &'static Gpu,
     /// How tiles are chosen.
     pub tiles: Tiles,
     /// The convolutions.

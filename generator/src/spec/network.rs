@@ -6,6 +6,7 @@ use super::{
     ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions, Pad, Place, PoolKind, PoolOptions,
     PoolProblem, ScaleShiftOptions, SpecError, TensorShape, Tiles,
 };
+use crate::gpu::Targets;
 use serde::Serialize;
 use std::collections::HashMap;
 use tdc_runtime::{ConvShape, Padding};
@@ -87,6 +88,8 @@ pub struct Op {
 pub struct Network {
     /// Name: a C identifier, as it prefixes every generated symbol.
     pub name: String,
+    /// The GPUs to plan for.
+    pub gpus: Targets,
     /// How tiles are chosen.
     pub tiles: Tiles,
     /// Ops in an order in which they can run.
@@ -272,6 +275,7 @@ impl NetworkBuilder {
         if self.errors.is_empty() && !self.incomplete {
             Ok(Network {
                 name: self.name,
+                gpus: Targets::default(),
                 tiles: Tiles::default(),
                 ops: self.ops,
             })

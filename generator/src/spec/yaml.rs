@@ -1,18 +1,20 @@
 //! Configs in YAML: networks and layer sets.
 //!
-//! A network has `name`, `input` and `ops`; a layer set `name`, `layers` and perhaps `defaults`. The keys of an op are
-//! the fields of its options. Whatever is wrong is reported with its line and column, all of it at once.
+//! A network has `name`, `input` and `ops`; a layer set `name`, `layers` and perhaps `defaults`; both may have `gpu`. The
+//! keys of an op are the fields of its options. Whatever is wrong is reported with its line and column, all of it at once.
 
 pub(super) mod fields;
 pub(super) mod layers;
 pub(super) mod node;
 mod ops;
 pub(super) mod report;
+mod targets;
 
 use super::{
     ConfigError, ConfigErrors, LayerSet, Network, NetworkBuilder, OpOptions, Place, Position,
     TensorShape, Tiles,
 };
+use crate::gpu::Targets;
 use fields::{Fields, Words, list, wholes};
 use node::{Node, Value};
 use ops::RawOp;
@@ -36,7 +38,7 @@ pub enum Config {
 }
 
 /// What the caller wants instead of what the config says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Overrides {
     /// Another input shape of a network; every size is inferred from it.
     pub input: Option<TensorShape>,
@@ -47,12 +49,14 @@ pub struct Overrides {
     pub dense: bool,
     /// Another way to choose tiles.
     pub tiles: Option<Tiles>,
+    /// Other GPUs to plan for.
+    pub gpus: Option<Targets>,
 }
 
 /// The keys of a network.
 const NETWORK: Words = Words {
     what: "a network",
-    keys: &["name", "tiles", "input", "ops"],
+    keys: &["name", "gpu", "tiles", "input", "ops"],
 };
 
 /// Reads the config in a file.
@@ -145,6 +149,7 @@ fn network(
     fields.check_keys(root, NETWORK, &[layers::LAYER_SET], report);
     fields.require("name", "every generated symbol carries it", report);
     let name = fields.word("name", report);
+    let gpus = targets::targets(fields, overrides, report);
     let tiles = tiles(fields, overrides, report);
     let input = input(fields, overrides, report);
     let node = fields.get("ops")?;
@@ -183,6 +188,7 @@ fn network(
     });
     match builder.finish() {
         Ok(mut network) => {
+            network.gpus = gpus?;
             network.tiles = tiles;
             if overrides.dense && was_factorised {
                 network.name.push_str("_dense");

@@ -1,8 +1,8 @@
 //! Small requests that together use every kind of op and every shape of generated text.
 
 use tdc_generator::emit::{Files, layer_set_files, network_files};
-use tdc_generator::gpu::gpu;
-use tdc_generator::plan::{LayerSetPlan, NetworkPlan, plan_layer_set, plan_network};
+use tdc_generator::gpu::{Targets, gpu};
+use tdc_generator::plan::{LayerSetPlan, NetworkPlan, plan_layer_set, plan_variants};
 use tdc_generator::spec::{
     ConvOptions, Layer, LayerSet, LinearOptions, Network, NetworkBuilder, OpOptions, Pad,
     PoolOptions, Prologue, Reduce, ScaleShiftOptions, TensorShape, Tiles,
@@ -111,6 +111,35 @@ pub fn tiny() -> Network {
     net.finish().unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
+/// A network for two GPUs whose plans differ: in kernels, layouts and memory. They share the stem.
+pub fn pair() -> Network {
+    let mut net = NetworkBuilder::new("pair", TensorShape::new(1, 3, 20, 20));
+    let direct = |n, tile: Option<&[u32]>| {
+        OpOptions::Conv(ConvOptions {
+            bias: true,
+            relu: true,
+            scheme: Some("direct".to_owned()),
+            tile: tile.map(<[u32]>::to_vec),
+            ..ConvOptions::new(n)
+        })
+    };
+    net.op("stem", None, direct(32, Some(&[32, 4, 1, 1])));
+    net.op("core", None, direct(64, None));
+    net.op("pool", None, OpOptions::GlobalAvgPool);
+    net.op(
+        "head",
+        None,
+        OpOptions::Linear(LinearOptions {
+            n: 10,
+            bias: true,
+            relu: false,
+        }),
+    );
+    let mut network = net.finish().unwrap_or_else(|errors| panic!("{errors:?}"));
+    network.gpus = Targets::named(&["h200", "rtx2080ti"]).unwrap();
+    network
+}
+
 /// Convolutions of a set, one of them twice, one with all that can be fused, one with its channels split.
 pub fn layers() -> LayerSet {
     let layer = |name: &str, x, options, prologue, residual| {
@@ -152,6 +181,7 @@ pub fn layers() -> LayerSet {
     };
     LayerSet {
         name: "some-layers".to_owned(),
+        gpu: gpu("h200").unwrap(),
         tiles: Tiles::default(),
         layers: vec![
             plain("plain"),
@@ -170,21 +200,27 @@ pub fn layers() -> LayerSet {
     }
 }
 
-/// The plan of a network.
+/// The plan of a network for the first of its GPUs.
 pub fn plan(network: &Network) -> NetworkPlan {
-    plan_network(network, gpu("h200").unwrap()).unwrap_or_else(|errors| panic!("{errors:?}"))
+    plans(network).swap_remove(0)
+}
+
+/// The plans of a network for its GPUs.
+pub fn plans(network: &Network) -> Vec<NetworkPlan> {
+    plan_variants(network).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
 /// The plan of a layer set.
 pub fn plan_set(set: &LayerSet) -> LayerSetPlan {
-    plan_layer_set(set, gpu("h200").unwrap()).unwrap_or_else(|errors| panic!("{errors:?}"))
+    plan_layer_set(set, set.gpu).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
 /// Every folder by name.
-pub fn folders() -> [(&'static str, Files); 3] {
+pub fn folders() -> [(&'static str, Files); 4] {
     [
-        ("mixed", network_files(&plan(&mixed())).unwrap()),
-        ("tiny", network_files(&plan(&tiny())).unwrap()),
+        ("mixed", network_files(&plans(&mixed())).unwrap()),
+        ("tiny", network_files(&plans(&tiny())).unwrap()),
+        ("pair", network_files(&plans(&pair())).unwrap()),
         (
             "some-layers",
             layer_set_files(&plan_set(&layers())).unwrap(),

@@ -1,6 +1,6 @@
 //! What the generated folders do: built with the host's compiler against the CPU emulation, without a warning.
 
-use crate::networks::{folders, mixed, plan};
+use crate::networks::{folders, mixed, pair, plan, plans};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -48,18 +48,23 @@ impl Built {
                     Some(folder.join("include")),
                 ));
                 links.entry(name).or_default().push(object.clone());
-                if path != "main.cu" && name != "some-layers" {
-                    links.entry("two_networks").or_default().push(object);
+                let host = match name {
+                    "mixed" | "tiny" => "two_networks",
+                    "pair" => "variants",
+                    _ => continue,
+                };
+                if path != "main.cu" {
+                    links.entry(host).or_default().push(object);
                 }
             }
         }
-        let host = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/two_networks.cpp");
-        let object = built.path("two_networks.o");
-        links
-            .entry("two_networks")
-            .or_default()
-            .push(object.clone());
-        objects.push((host, object, None));
+        for host in ["two_networks", "variants"] {
+            let source = format!("tests/golden/{host}.cpp");
+            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+            let object = built.path(&format!("{host}.o"));
+            links.entry(host).or_default().push(object.clone());
+            objects.push((source, object, None));
+        }
 
         let pending = Mutex::new(objects);
         std::thread::scope(|scope| {
@@ -88,13 +93,15 @@ impl Built {
         command.args(FLAGS).arg("-I").arg(self.path("cuda"));
         let includes = match include {
             Some(folder) => vec![folder],
-            None => vec![self.path("mixed/include"), self.path("tiny/include")],
+            None => ["mixed", "tiny", "pair"]
+                .map(|name| self.path(&format!("{name}/include")))
+                .to_vec(),
         };
         for folder in includes {
             command.arg("-I").arg(folder);
         }
         // The emulator's engine is needed once in a program: in the file with its `main`.
-        let has_main = source.ends_with("main.cu") || source.ends_with("two_networks.cpp");
+        let has_main = source.ends_with("main.cu") || source.extension() == Some("cpp".as_ref());
         if !has_main {
             command.arg("-DTDC_CPU_ENGINE_ELSEWHERE");
         }
@@ -154,6 +161,7 @@ fn folders_compile_run_and_compute_what_they_say() {
     layer_sets_check_themselves(&built);
     let (weights, input) = numbers_are_right(&built);
     two_networks_live_in_one_program(&built, &weights, &input);
+    variants_are_chosen_at_load(&built);
 }
 
 fn random_weights_give_the_same_bits_twice(built: &Built) {
@@ -271,14 +279,19 @@ fn two_networks_live_in_one_program(built: &Built, weights: &Path, input: &Path)
         "mixed: run: the network has no weights yet",
         "mixed: replay: no graph was captured",
         "mixed: load_file: cannot read no/such/file",
-        "mixed: load_memory: the block is not a file of weights: it has 100 bytes",
-        "mixed: load_memory: the block is not a file of packed weights",
+        "mixed: load_memory: the block is not a whole file of weights: a header has 256 bytes, 100 of 100 are left",
+        "mixed: load_memory: the block is not a file of packed weights: no header begins at byte 0",
         "mixed: load_memory: the block has version 0 of the format, this driver reads 1",
         "mixed: load_memory: the block was packed for another network or other kernels",
-        "mixed: load_memory: the block is cut off or too long",
-        "mixed: load_memory: the block is damaged",
-        "mixed: load_memory: the block is damaged",
-        "mixed: load_memory: the block is cut off or too long",
+        "mixed: load_memory: the block is cut off or damaged: behind the header at byte 0 come",
+        "mixed: load_memory: the block is cut off or damaged: behind the header at byte 0 come",
+        "mixed: load_memory: the block is damaged: its checksum does not fit its content",
+        "mixed: load_memory: the block is damaged: its checksum does not fit its content",
+        "mixed: load_memory: the block is cut off or damaged: behind the header at byte 0 come",
+        "mixed: load_memory: the block is not a whole file of weights: a header has 256 bytes, 255 of",
+        "mixed: load_memory: the block is not a file of packed weights: no header begins at byte",
+        "mixed: load_memory: the block is not a whole file of weights: a header has 256 bytes, 0 of 0 are left",
+        "mixed: load_file: there is no variant `a100`; there is only h200",
         "mixed: run_layer: there is no layer 10, there are 10",
         "mixed: copy_layer_output: layer `stem` writes 672 elements, 1 were asked for",
         "mixed: use: there are no weights",
@@ -293,4 +306,180 @@ fn two_networks_live_in_one_program(built: &Built, weights: &Path, input: &Path)
             "{line}\nshould begin with\n{expected}"
         );
     }
+}
+
+/// The devices to pose as, and which of the two variants suits each.
+const DEVICES: [(&str, &str, &str); 9] = [
+    ("NVIDIA H200", "90", "h200"),
+    ("NVIDIA GeForce RTX 2080 Ti", "75", "rtx2080ti"),
+    // The name counts more than the capability.
+    ("NVIDIA GeForce RTX 2080 Ti", "90", "rtx2080ti"),
+    ("NVIDIA H200 NVL", "75", "h200"),
+    // A part of a word is no word, so the capability decides.
+    ("NVIDIA GH200 480GB", "90", "h200"),
+    ("NVIDIA H2000", "75", "rtx2080ti"),
+    ("NVIDIA RTX 2080 Titan", "90", "h200"),
+    ("Tesla T4", "75", "rtx2080ti"),
+    // Neither: the first.
+    ("NVIDIA A100-SXM4-80GB", "80", "h200"),
+];
+
+fn variants_are_chosen_at_load(built: &Built) {
+    let network = pair();
+    let plans = plans(&network);
+    let x = Random::new(11).values(plans[0].input.len() as usize);
+    let x64: Vec<_> = x.iter().map(|&value| f64::from(value)).collect();
+    let bytes: Vec<u8> = x.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let input = built.path("pair-input.bin");
+    std::fs::write(&input, bytes).unwrap();
+
+    let mut expected = Vec::new();
+    let sections: Vec<Vec<u8>> = plans
+        .iter()
+        .map(|plan| {
+            let recipes = recipes(&network, plan);
+            let checkpoint = Checkpoint::random(&recipes, 5);
+            let resolved = resolve(&recipes, &checkpoint).unwrap();
+            let parameters =
+                TrainedParameters::new(&network, plan, &checkpoint, &resolved).unwrap();
+            expected = evaluate(&network, &parameters, &x64).pop().unwrap();
+            pack(&plan.weights, &resolved.values).unwrap().bytes
+        })
+        .collect();
+    let [first, second] = &sections[..] else {
+        panic!("two sections");
+    };
+    let file = |name: &str, content: &[u8]| {
+        let path = built.path(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    };
+    let both = file("both.bin", &[&first[..], second].concat());
+    let output = built.path("pair-output.bin");
+    let run = |weights: &Path, device: &str, arch: &str, args: &[&str]| {
+        let mut program = built.program("pair");
+        program
+            .env("TDC_CPU_DEVICE", device)
+            .env("TDC_CPU_ARCH", arch);
+        program.arg("--weights").arg(weights);
+        program.arg("--input").arg(&input);
+        program.arg("--output").arg(&output);
+        outcome(program.args(["--runs", "0"]).args(args))
+    };
+    let succeeds = |weights: &Path, device: &str, arch: &str, args: &[&str], variant: &str| {
+        let (code, text) = run(weights, device, arch, args);
+        assert_eq!(code, Some(0), "{device}, {args:?}: {text}");
+        let head = format!("variant {variant}\n");
+        assert!(text.starts_with(&head), "{device}, {args:?}: {text}");
+        let deviation = Deviation::of(plans[0].output, &floats(&output), &expected);
+        assert!(deviation.relative < 1e-6, "{device}: {deviation}");
+    };
+    let fails = |weights: &Path, arch: &str, args: &[&str], message: &str| {
+        let (code, text) = run(weights, "NVIDIA H200", arch, args);
+        assert_eq!(code, Some(1), "{args:?}: {text}");
+        assert!(text.contains(message), "{args:?}: {text}\n{message}");
+    };
+
+    let swapped = file("swapped.bin", &[&second[..], first].concat());
+    for (device, arch, variant) in DEVICES {
+        succeeds(&both, device, arch, &[], variant);
+        // Weights that are made up do not depend on a file.
+        let mut program = built.program("pair");
+        program
+            .env("TDC_CPU_DEVICE", device)
+            .env("TDC_CPU_ARCH", arch);
+        let text = succeed(program.args(["--runs", "0"]));
+        assert!(text.starts_with(&format!("variant {variant}\n")), "{text}");
+    }
+    succeeds(&swapped, "NVIDIA H200", "90", &[], "h200");
+    for variant in ["h200", "rtx2080ti"] {
+        succeeds(&both, "NVIDIA H200", "90", &["--gpu", variant], variant);
+    }
+    fails(
+        &both,
+        "90",
+        &["--gpu", "h20"],
+        "load_file: there is no variant `h20`; there are h200, rtx2080ti",
+    );
+    fails(
+        &both,
+        "61",
+        &[],
+        "load_file: device 0 has compute capability 6.1, the kernels need 7.0",
+    );
+
+    // A file with the weights of one variant.
+    let one = file("one.bin", second);
+    succeeds(&one, "NVIDIA H200", "90", &[], "rtx2080ti");
+    succeeds(&one, "Tesla T4", "75", &[], "rtx2080ti");
+    let layouts = |index: usize| format!("{:016x}", plans[index].weights.layouts_checksum());
+    fails(
+        &one,
+        "90",
+        &["--gpu", "h200"],
+        &format!(
+            "was packed for another network or other kernels: its layouts are {}; needed are {} (h200)",
+            layouts(1),
+            layouts(0)
+        ),
+    );
+    let mut foreign = second.clone();
+    foreign[16] ^= 1;
+    fails(
+        &file("foreign.bin", &foreign),
+        "90",
+        &[],
+        &format!(
+            "needed are {} (h200), {} (rtx2080ti)",
+            layouts(0),
+            layouts(1)
+        ),
+    );
+
+    // Files that are not whole, whichever section is wanted.
+    let whole = [&first[..], second].concat();
+    for (cut, message) in [
+        (1, "is cut off or damaged: behind the header at byte"),
+        (256, "is cut off or damaged: behind the header at byte"),
+        (
+            second.len() - 255,
+            "is not a whole file of weights: a header has 256 bytes, 255 of",
+        ),
+        (
+            second.len() - 1,
+            "is not a whole file of weights: a header has 256 bytes, 1 of",
+        ),
+    ] {
+        let file = file("cut.bin", &whole[..whole.len() - cut]);
+        fails(&file, "90", &[], message);
+        fails(&file, "90", &["--gpu", "rtx2080ti"], message);
+    }
+    let start = first.len();
+    for (at, message) in [
+        (start, &*format!("no header begins at byte {start}")),
+        (start + 8, "has version 0 of the format"),
+        (start + 24, "is cut off or damaged"),
+        (start + 31, "is cut off or damaged"),
+    ] {
+        let mut changed = whole.clone();
+        changed[at] ^= 1;
+        fails(&file("changed.bin", &changed), "90", &[], message);
+    }
+    // Of the sections only the one that is taken is summed up.
+    let mut damaged = whole.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    let damaged = file("damaged.bin", &damaged);
+    succeeds(&damaged, "NVIDIA H200", "90", &[], "h200");
+    fails(
+        &damaged,
+        "90",
+        &["--gpu", "rtx2080ti"],
+        "is damaged: its checksum does not fit its content",
+    );
+
+    let text = succeed(built.program("variants").arg(&both));
+    assert_eq!(
+        text,
+        "pair: load_memory: there is no variant `h2000`; there are h200, rtx2080ti\n"
+    );
 }

@@ -1,6 +1,6 @@
 //! The text, byte for byte. `TDC_BLESS=1 cargo test -p tdc-generator --test golden` accepts what is generated now.
 
-use crate::networks::{folders, layers, mixed, plan, plan_set, tiny};
+use crate::networks::{folders, layers, mixed, pair, plan, plan_set, plans, tiny};
 use std::path::{Path, PathBuf};
 use tdc_generator::emit::{MANIFEST, check, write};
 use tdc_generator::render::{layer_set_table, network_table, unit_source, unit_text};
@@ -78,7 +78,7 @@ fn the_same_request_gives_the_same_bytes() {
 
 #[test]
 fn kernels_stand_unchanged_in_their_unit() {
-    let [(_, files), _, _] = folders();
+    let [(_, files), ..] = folders();
     for unit in &plan(&mixed()).units {
         let source = &files[&format!("src/units/{}.cu", unit.unit.name)];
         let source = std::str::from_utf8(source).unwrap();
@@ -165,8 +165,37 @@ fn plans_are_json_and_name_each_layer() {
     for (name, files) in folders() {
         let plan: serde_json::Value = serde_json::from_slice(&files["plan.json"]).unwrap();
         assert_eq!(plan["name"], name);
-        assert!(!plan["layers"].as_array().unwrap().is_empty());
+        let layers = match name {
+            "some-layers" => &plan["layers"],
+            _ => &plan["variants"][0]["layers"],
+        };
+        assert!(!layers.as_array().unwrap().is_empty());
     }
     let tiny = plan(&tiny());
     assert_eq!(tiny.layers[0].name, "a\"quoted\\name\\");
+}
+
+/// What the tests of two variants rest on.
+#[test]
+fn plans_for_two_gpus_differ_and_share_what_is_the_same() {
+    let plans = plans(&pair());
+    let [a, b] = &plans[..] else {
+        panic!("two plans");
+    };
+    assert_ne!(a.weights.layouts_checksum(), b.weights.layouts_checksum());
+    assert_ne!(a.arena_bytes, b.arena_bytes);
+    let [_, _, (_, files), _] = folders();
+    let sources = files.keys().filter(|path| path.starts_with("src/units/"));
+    let distinct = sources.count() / 2;
+    assert!(distinct < a.units.len() + b.units.len());
+    let shared = &a.units[0].unit.name;
+    assert_eq!(*shared, b.units[0].unit.name);
+    let text = String::from_utf8(files[&format!("src/units/{shared}.cu")].clone()).unwrap();
+    assert!(text.contains("for NVIDIA H200 SXM (sm_90) and NVIDIA GeForce RTX 2080 Ti (sm_75)."));
+}
+
+#[test]
+fn a_network_is_emitted_for_at_least_one_gpu() {
+    let error = tdc_generator::emit::network_files(&[]).unwrap_err();
+    assert!(error.to_string().contains("there is no plan"), "{error}");
 }

@@ -100,20 +100,30 @@ int main(int argc, char** argv) {
     };
     expect_failure(first.load_file("no/such/file"));
     expect_failure(first.load_memory(good.data(), 100));
-    for (const std::size_t at : {std::size_t{0}, std::size_t{8}, std::size_t{16}, std::size_t{24}, std::size_t{32},
-                                 good.size() - 1}) {
+    for (const std::size_t at : {std::size_t{0}, std::size_t{8}, std::size_t{16}, std::size_t{24}, std::size_t{31},
+                                 std::size_t{32}, good.size() - 1}) {
         expect_failure(first.load_memory(changed(at).data(), good.size()));
     }
     expect_failure(first.load_memory(good.data(), good.size() - 1));
+    std::vector<char> longer = good;
+    longer.resize(good.size() + 255);
+    expect_failure(first.load_memory(longer.data(), longer.size()));
+    longer.resize(good.size() + 256);
+    expect_failure(first.load_memory(longer.data(), longer.size()));
+    expect_failure(first.load_memory(nullptr, 0));
+    expect_failure(first.load_file(argv[1], "a100"));
     std::vector<float> output(mixed::Network::output_size);
     work(first, input, output);
     require(output == first_output, "refused weights change nothing");
 
     // Layers out of range and wrong sizes.
-    expect_failure(first.run_layer(mixed::Network::layer_count(), nullptr, nullptr, nullptr));
+    expect_failure(first.run_layer(first.layer_count(), nullptr, nullptr, nullptr));
     expect_failure(first.copy_layer_output(0, nullptr, output.data(), 1, nullptr));
     expect_failure(first.use(nullptr));
-    require(mixed::Network::layer_name(-1) == nullptr && mixed::Network::layer_output_size(-1) == 0, "out of range");
+    require(first.layer_name(-1) == nullptr && first.layer_output_size(-1) == 0, "out of range");
+    const mixed::Network empty;
+    require(empty.layer_count() == 0 && empty.layer_name(0) == nullptr && empty.variant() == nullptr, "no variant yet");
+    require(first.load_file(argv[1], "h200").ok() && std::strcmp(first.variant(), "h200") == 0, "the variant by its name");
 
     // The other network, through C.
     tiny_network* network = tiny_create();
@@ -121,7 +131,7 @@ int main(int argc, char** argv) {
     require(std::strcmp(tiny_last_error(network), "") == 0, "no error yet");
     require(tiny_run(network, nullptr, nullptr, nullptr) != 0, "a network without weights cannot run");
     std::printf("%s\n%s\n", tiny_last_error(network), tiny_last_error(nullptr));
-    require(tiny_load_random(network, 1) == 0, "tiny_load_random");
+    require(tiny_load_random(network, 1, nullptr) == 0, "tiny_load_random");
     Block x(tiny_input_size()), y(tiny_output_size());
     std::vector<float> values(tiny_input_size(), -1.0f);
     values[3] = 2.0f;
@@ -130,7 +140,8 @@ int main(int argc, char** argv) {
     require(tiny_run(network, x.data, y.data, nullptr) == 0, "tiny_run");
     require(tiny_copy_layer_output(network, 0, y.data, values.data(), values.size(), nullptr) == 0, "copy_layer_output");
     require(values[0] == 0.0f && values[3] == 2.0f, "max(0, x)");
-    std::printf("%s\n", tiny_layer_name(0));
+    require(tiny_layer_count(network) == 1 && std::strcmp(tiny_variant(network), "h200") == 0, "layers and variant");
+    std::printf("%s\n", tiny_layer_name(network, 0));
     tiny_destroy(network);
     tiny_destroy(nullptr);
     return 0;

@@ -28,6 +28,7 @@ constexpr const char* help =
     "usage: mixed [options]\n"
     "  --weights FILE    packed weights\n"
     "  --random SEED     random weights (default: seed 1)\n"
+    "  --gpu NAME        the variant to use: h200\n"
     "  --input FILE      raw fp32 NCHW, 3432 bytes (default: random values in [-1, 1))\n"
     "  --output FILE     writes the output, raw fp32\n"
     "  --runs N          times N runs (default 1000, 0 for none)\n"
@@ -45,6 +46,7 @@ enum ExitCode { exit_success = 0, exit_failure = 1, exit_usage = 2 };
 struct Options {
     const char* weights = nullptr;
     std::uint64_t seed = 1;
+    const char* gpu = nullptr;
     const char* input = nullptr;
     const char* output = nullptr;
     int runs = 1000;
@@ -85,8 +87,8 @@ bool parse(int argc, char** argv, Options* options) {
         else if (name == "--graph") options->graph = true;
         else if (name == "--no-graph") options->graph = false;
         else if (name == "--profile") options->profile = true;
-        else if (name == "--weights" || name == "--random" || name == "--input" || name == "--output" || name == "--runs" ||
-                 name == "--dump" || name == "--dump-file" || name == "--top") {
+        else if (name == "--weights" || name == "--random" || name == "--gpu" || name == "--input" || name == "--output" ||
+                 name == "--runs" || name == "--dump" || name == "--dump-file" || name == "--top") {
             if (++i == argc) {
                 std::fprintf(stderr, "%s needs a value; see --help\n", name.c_str());
                 return false;
@@ -98,6 +100,7 @@ bool parse(int argc, char** argv, Options* options) {
                 random = true;
                 valid = parse_number(value, UINT64_MAX, &options->seed);
             }
+            else if (name == "--gpu") options->gpu = value;
             else if (name == "--input") options->input = value;
             else if (name == "--output") options->output = value;
             else if (name == "--runs") valid = parse_count(value, &options->runs);
@@ -177,9 +180,11 @@ public:
         x_ = static_cast<float*>(x);
         y_ = static_cast<float*>(y);
         if (!allocated) return false;
-        return succeeded(options.weights != nullptr ? network_.load_file(options.weights)
-                                                    : network_.load_random(options.seed));
+        return succeeded(options.weights != nullptr ? network_.load_file(options.weights, options.gpu)
+                                                    : network_.load_random(options.seed, options.gpu));
     }
+
+    const Network& network() const { return network_; }
 
     bool set_input(const std::vector<float>& input) {
         return succeeded(cudaMemcpyAsync(x_, input.data(), input.size() * sizeof(float), cudaMemcpyHostToDevice, stream_),
@@ -200,7 +205,7 @@ public:
     bool wait() { return succeeded(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
     bool get_layer_output(int layer, std::vector<float>* values) {
-        values->resize(Network::layer_output_size(layer));
+        values->resize(network_.layer_output_size(layer));
         return succeeded(network_.copy_layer_output(layer, y_, values->data(), values->size(), stream_));
     }
 
@@ -274,12 +279,12 @@ void print_top(const std::vector<float>& output, int top) {
 }
 
 // The layer of that name, else the one that writes the output of that name, else -1.
-int find_layer(const char* name) {
-    for (int layer = 0; layer < Network::layer_count(); ++layer) {
-        if (std::strcmp(Network::layer_name(layer), name) == 0) return layer;
+int find_layer(const Network& network, const char* name) {
+    for (int layer = 0; layer < network.layer_count(); ++layer) {
+        if (std::strcmp(network.layer_name(layer), name) == 0) return layer;
     }
-    for (int layer = 0; layer < Network::layer_count(); ++layer) {
-        if (std::strcmp(Network::layer_output_name(layer), name) == 0) return layer;
+    for (int layer = 0; layer < network.layer_count(); ++layer) {
+        if (std::strcmp(network.layer_output_name(layer), name) == 0) return layer;
     }
     return -1;
 }
@@ -293,8 +298,8 @@ bool dump(Session* session, int layer, const char* path) {
     double sum = 0.0;
     for (const float value : values) sum += value;
     const auto range = std::minmax_element(values.begin(), values.end());
-    std::printf("%s -> %s: %zu values, min %.7g, max %.7g, mean %.7g\n", Network::layer_name(layer),
-                Network::layer_output_name(layer), values.size(), static_cast<double>(*range.first),
+    std::printf("%s -> %s: %zu values, min %.7g, max %.7g, mean %.7g\n", session->network().layer_name(layer),
+                session->network().layer_output_name(layer), values.size(), static_cast<double>(*range.first),
                 static_cast<double>(*range.second), sum / static_cast<double>(values.size()));
     return path == nullptr || write_floats(path, values);
 }
@@ -303,39 +308,50 @@ bool profile(Session* session) {
     double sum = 0.0;
     std::printf("Each layer alone, over and over: what it reads lies in the cache, as it may not in the whole network.\n");
     std::printf("      us  layer\n");
-    for (int layer = 0; layer < Network::layer_count(); ++layer) {
+    for (int layer = 0; layer < session->network().layer_count(); ++layer) {
         double us = 0.0;
         if (!session->time_layer(layer, &us)) return false;
         sum += us;
-        std::printf("%8.2f  %s\n", us, Network::layer_name(layer));
+        std::printf("%8.2f  %s\n", us, session->network().layer_name(layer));
     }
     std::printf("%8.2f  sum\n", sum);
     return true;
 }
 
-bool run(const Options& options, int dumped_layer) {
+ExitCode run(const Options& options) {
     std::vector<float> input(Network::input_size), output(Network::output_size);
     if (options.input != nullptr) {
-        if (!read_floats(options.input, &input)) return false;
+        if (!read_floats(options.input, &input)) return exit_failure;
     } else {
         std::mt19937_64 generator(options.seed);
         // 24 bits fit a float exactly.
         for (float& value : input) value = static_cast<float>(generator() >> 40) / 8388608.0f - 1.0f;
     }
     Session session;
-    if (!session.open(options) || !session.set_input(input) || !session.run() || !session.get_output(&output)) return false;
+    if (!session.open(options)) return exit_failure;
+    const Network& network = session.network();
+    const int dumped_layer = options.dump != nullptr ? find_layer(network, options.dump) : -1;
+    if (options.dump != nullptr && dumped_layer < 0) {
+        std::fprintf(stderr, "there is no layer and no output `%s`; the layers are:\n", options.dump);
+        for (int layer = 0; layer < network.layer_count(); ++layer) {
+            std::fprintf(stderr, "  %s -> %s\n", network.layer_name(layer), network.layer_output_name(layer));
+        }
+        return exit_usage;
+    }
+    if (!session.set_input(input) || !session.run() || !session.get_output(&output)) return exit_failure;
     print_top(output, options.top);
-    if (options.output != nullptr && !write_floats(options.output, output)) return false;
+    if (options.output != nullptr && !write_floats(options.output, output)) return exit_failure;
     if (options.runs > 0) {
         double us = 0.0;
         const bool timed = options.graph
                                ? session.capture() && session.time(options.runs, [&] { return session.replay(); }, &us)
                                : session.time(options.runs, [&] { return session.run(); }, &us);
-        if (!timed) return false;
+        if (!timed) return exit_failure;
         std::printf("%.2f us a run (%s, median)\n", us, options.graph ? "CUDA graph" : "plain launches");
     }
-    if (options.profile && !profile(&session)) return false;
-    return dumped_layer < 0 || dump(&session, dumped_layer, options.dump_file);
+    if (options.profile && !profile(&session)) return exit_failure;
+    if (dumped_layer >= 0 && !dump(&session, dumped_layer, options.dump_file)) return exit_failure;
+    return exit_success;
 }
 
 }  // namespace
@@ -347,16 +363,5 @@ int main(int argc, char** argv) {
         std::fputs(help, stdout);
         return exit_success;
     }
-    int dumped_layer = -1;
-    if (options.dump != nullptr) {
-        dumped_layer = find_layer(options.dump);
-        if (dumped_layer < 0) {
-            std::fprintf(stderr, "there is no layer and no output `%s`; the layers are:\n", options.dump);
-            for (int layer = 0; layer < Network::layer_count(); ++layer) {
-                std::fprintf(stderr, "  %s -> %s\n", Network::layer_name(layer), Network::layer_output_name(layer));
-            }
-            return exit_usage;
-        }
-    }
-    return run(options, dumped_layer) ? exit_success : exit_failure;
+    return run(options);
 }

@@ -3,7 +3,6 @@
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use tdc_generator::compile::Component;
-use tdc_generator::gpu::DEFAULT_GPU;
 use tdc_generator::spec::{TensorShape, Tiles};
 use tdc_runtime::Arch;
 
@@ -12,6 +11,7 @@ Examples:
   tdc-gen configs/resnet18.yaml                      C++ project in generated/resnet18
   tdc-gen configs/resnet18.yaml --dense --out dense  the same network without Tucker ranks
   tdc-gen configs/resnet18.yaml --check              is generated/resnet18 up to date?
+  tdc-gen configs/resnet18.yaml --gpu h200,rtx4090   kernels for both in one folder, chosen when weights are loaded
   tdc-gen plan configs/resnet18.yaml --gpu a100      what would run on another GPU, and how long it should take
   tdc-gen pack configs/resnet18.yaml resnet18.safetensors -o weights.bin
   tdc-gen verify configs/resnet18.yaml --input 1x3x64x64
@@ -87,12 +87,12 @@ fn tiles(word: &str) -> Result<Tiles, String> {
         .ok_or_else(|| "it is model or paper".to_owned())
 }
 
-/// The GPU to plan for.
+/// The GPUs to plan for.
 #[derive(Debug, Args)]
 pub struct TargetArgs {
-    /// The GPU to plan for
-    #[arg(long, value_name = "NAME", default_value = DEFAULT_GPU)]
-    pub gpu: String,
+    /// The GPUs to plan for instead of those of the config; a network gets a variant for each [default: h200]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub gpu: Option<Vec<String>>,
 }
 
 /// Arguments of the default command.
@@ -172,9 +172,9 @@ pub struct VerifyArgs {
     /// Run on the GPU that is there instead of the CPU
     #[arg(long)]
     pub gpu: bool,
-    /// The GPU that the code is planned for
-    #[arg(long, value_name = "NAME", default_value = DEFAULT_GPU)]
-    pub planned_for: String,
+    /// The GPUs that the code is planned for, instead of those of the config [default: h200]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub planned_for: Option<Vec<String>>,
     /// Weights of a network, as safetensors; random ones without it
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,

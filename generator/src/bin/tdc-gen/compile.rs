@@ -1,7 +1,6 @@
 //! `tdc-gen compile`.
 
 use crate::args::CompileArgs;
-use crate::config::Planned;
 use crate::failure::Failure;
 use crate::output::{note, print};
 use serde_json::json;
@@ -19,10 +18,8 @@ use tdc_runtime::Arch;
 pub fn run(args: &CompileArgs) -> Result<(), Failure> {
     let mut units: Vec<PlannedUnit> = Vec::new();
     for path in &args.configs {
-        units.extend(match args.options.plan(path, &args.target.gpu)? {
-            Planned::Network(_, plan) => plan.units,
-            Planned::LayerSet(plan) => plan.units,
-        });
+        let planned = args.options.plan(path, args.target.gpu.as_deref())?;
+        units.extend(planned.units());
     }
     let compiler = Toolkit::find()
         .compiler(Options {

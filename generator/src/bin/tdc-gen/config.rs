@@ -3,24 +3,34 @@
 use crate::args::ConfigArgs;
 use crate::failure::Failure;
 use std::path::Path;
-use tdc_generator::gpu::{Gpu, gpu};
-use tdc_generator::plan::{LayerSetPlan, NetworkPlan, plan_layer_set, plan_network};
+use tdc_generator::gpu::{Gpu, Targets};
+use tdc_generator::plan::{
+    LayerSetPlan, NetworkPlan, PlannedUnit, plan_layer_set, plan_variants, shared_units,
+};
 use tdc_generator::render::{layer_set_json, network_json};
 use tdc_generator::spec::{Config, Network, Overrides, yaml};
 
 /// A config that was read and planned.
 pub enum Planned {
-    /// A network.
-    Network(Network, NetworkPlan),
+    /// A network, with a plan for each GPU.
+    Network(Network, Vec<NetworkPlan>),
     /// Separate convolutions.
     LayerSet(LayerSetPlan),
 }
 
 impl Planned {
-    /// The plan as JSON, as in `plan.json`.
+    /// Every distinct unit.
+    pub fn units(&self) -> Vec<PlannedUnit> {
+        match self {
+            Self::Network(_, plans) => shared_units(plans),
+            Self::LayerSet(plan) => plan.units.clone(),
+        }
+    }
+
+    /// The plans as JSON, as in `plan.json`.
     pub fn json(&self) -> Result<String, Failure> {
         match self {
-            Self::Network(_, plan) => network_json(plan),
+            Self::Network(_, plans) => network_json(plans),
             Self::LayerSet(plan) => layer_set_json(plan),
         }
         .map_err(Failure::input)
@@ -28,36 +38,45 @@ impl Planned {
 }
 
 impl ConfigArgs {
-    fn overrides(&self) -> Overrides {
-        Overrides {
+    fn overrides(&self, gpus: Option<&[String]>) -> Result<Overrides, Failure> {
+        let gpus = gpus.map(Targets::named).transpose();
+        let gpus = gpus.map_err(|errors| Failure::list(&errors))?;
+        Ok(Overrides {
             input: self.input,
             batch: self.batch,
             dense: self.dense,
             tiles: self.tiles,
+            gpus,
+        })
+    }
+
+    /// Reads and plans one config for the GPUs of these names, else for those that it names; code is to be made for them.
+    pub fn plan(&self, path: &Path, gpus: Option<&[String]>) -> Result<Planned, Failure> {
+        let planned = self.plan_only(path, gpus)?;
+        let targets: Vec<&'static Gpu> = match &planned {
+            Planned::Network(_, plans) => plans.iter().map(|plan| plan.gpu).collect(),
+            Planned::LayerSet(plan) => vec![plan.gpu],
+        };
+        let refused = targets.iter().filter_map(|gpu| gpu.code_target().err());
+        let refused: Vec<_> = refused.collect();
+        match (refused.is_empty(), gpus) {
+            (true, _) => Ok(planned),
+            (false, None) => Err(Failure::all(path, &refused)),
+            (false, Some(_)) => Err(Failure::list(&refused)),
         }
     }
 
-    /// Reads and plans one config for the GPU of a name, for which code is to be made.
-    pub fn plan(&self, path: &Path, gpu_name: &str) -> Result<Planned, Failure> {
-        let gpu = gpu(gpu_name).map_err(Failure::input)?;
-        self.plan_for(path, gpu.code_target().map_err(Failure::input)?)
-    }
-
-    /// Reads and plans one config for any GPU, to look at the plan alone.
-    pub fn plan_only(&self, path: &Path, gpu_name: &str) -> Result<Planned, Failure> {
-        self.plan_for(path, gpu(gpu_name).map_err(Failure::input)?)
-    }
-
-    fn plan_for(&self, path: &Path, gpu: &'static Gpu) -> Result<Planned, Failure> {
-        match yaml::load(path, &self.overrides()).map_err(Failure::input)? {
+    /// Reads and plans one config for any GPUs, to look at the plans alone.
+    pub fn plan_only(&self, path: &Path, gpus: Option<&[String]>) -> Result<Planned, Failure> {
+        match yaml::load(path, &self.overrides(gpus)?).map_err(Failure::input)? {
             Config::Network(network) => {
-                let plan =
-                    plan_network(&network, gpu).map_err(|errors| Failure::all(path, &errors))?;
-                Ok(Planned::Network(network, plan))
+                let plans =
+                    plan_variants(&network).map_err(|errors| Failure::all(path, &errors))?;
+                Ok(Planned::Network(network, plans))
             }
             Config::LayerSet(set) => {
                 let plan =
-                    plan_layer_set(&set, gpu).map_err(|errors| Failure::all(path, &errors))?;
+                    plan_layer_set(&set, set.gpu).map_err(|errors| Failure::all(path, &errors))?;
                 Ok(Planned::LayerSet(plan))
             }
         }
@@ -67,10 +86,10 @@ impl ConfigArgs {
     pub fn plan_network(
         &self,
         path: &Path,
-        gpu_name: &str,
-    ) -> Result<(Network, NetworkPlan), Failure> {
-        match self.plan(path, gpu_name)? {
-            Planned::Network(network, plan) => Ok((network, plan)),
+        gpus: Option<&[String]>,
+    ) -> Result<(Network, Vec<NetworkPlan>), Failure> {
+        match self.plan(path, gpus)? {
+            Planned::Network(network, plans) => Ok((network, plans)),
             Planned::LayerSet(_) => Err(Failure::Input(format!(
                 "{}: a layer set has no weights to pack; name a network",
                 path.display()

@@ -28,10 +28,14 @@ impl Failure {
 
     /// Several mistakes in what a file asks for, one a line.
     pub fn all<E: fmt::Display>(path: &Path, errors: &[E]) -> Self {
-        let lines: Vec<_> = errors
-            .iter()
-            .map(|error| format!("{}: {error}", path.display()))
-            .collect();
+        let errors = errors.iter();
+        let lines: Vec<_> = errors.map(|e| format!("{}: {e}", path.display())).collect();
+        Self::list(&lines)
+    }
+
+    /// Several mistakes in the arguments, one a line.
+    pub fn list<E: fmt::Display>(errors: &[E]) -> Self {
+        let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
         Self::Input(lines.join("\nerror: "))
     }
 

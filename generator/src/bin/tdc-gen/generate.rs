@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::output::{note, print};
 use std::path::{Path, PathBuf};
 use tdc_generator::emit::{self, Files};
+use tdc_generator::plan::{NetworkPlan, PlannedUnit};
 
 /// Plans and renders every config before anything is written.
 pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
@@ -16,9 +17,9 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     }
     let mut folders: Vec<Folder> = Vec::new();
     for path in &args.configs {
-        let planned = args.config.plan(path, &args.target.gpu)?;
+        let planned = args.config.plan(path, args.target.gpu.as_deref())?;
         let (name, files) = match &planned {
-            Planned::Network(_, plan) => (&plan.name, emit::network_files(plan)),
+            Planned::Network(network, plans) => (&network.name, emit::network_files(plans)),
             Planned::LayerSet(plan) => (&plan.name, emit::layer_set_files(plan)),
         };
         let folder = match &args.out {
@@ -115,24 +116,15 @@ fn print_summary(
         ));
     }
     match planned {
-        Planned::Network(_, plan) => {
-            print(format_args!(
-                "  {} -> {}: {} layers, {} kernels to compile, planned for {}\n",
-                plan.input,
-                plan.output,
-                plan.layers.len(),
-                plan.units
-                    .iter()
-                    .map(|unit| unit.kernels.len())
-                    .sum::<usize>(),
-                plan.gpu.title
-            ))?;
-            print(format_args!(
-                "  arena {:.2} MB (all tensors {:.2} MB), weights {:.2} MB\n",
-                plan.arena_bytes as f64 / 1e6,
-                plan.arena_sum_bytes as f64 / 1e6,
-                plan.weights.payload_bytes() as f64 / 1e6
-            ))
+        Planned::Network(_, plans) => {
+            plans.iter().try_for_each(print_variant)?;
+            match plans.len() {
+                1 => Ok(()),
+                _ => print(format_args!(
+                    "  {} kernels to compile in all\n",
+                    kernel_count(&planned.units())
+                )),
+            }
         }
         Planned::LayerSet(plan) => print(format_args!(
             "  {} layers, {} units, planned for {}\n",
@@ -141,4 +133,25 @@ fn print_summary(
             plan.gpu.title
         )),
     }
+}
+
+fn kernel_count(units: &[PlannedUnit]) -> usize {
+    units.iter().map(|unit| unit.kernels.len()).sum()
+}
+
+fn print_variant(plan: &NetworkPlan) -> Result<(), Failure> {
+    print(format_args!(
+        "  {} -> {}: {} layers, {} kernels to compile, planned for {}\n",
+        plan.input,
+        plan.output,
+        plan.layers.len(),
+        kernel_count(&plan.units),
+        plan.gpu.title
+    ))?;
+    print(format_args!(
+        "  arena {:.2} MB (all tensors {:.2} MB), weights {:.2} MB\n",
+        plan.arena_bytes as f64 / 1e6,
+        plan.arena_sum_bytes as f64 / 1e6,
+        plan.weights.payload_bytes() as f64 / 1e6
+    ))
 }

@@ -6,21 +6,35 @@ use crate::output::{note, print};
 use serde_json::json;
 use std::path::Path;
 use tdc_generator::emit::write_together;
-use tdc_generator::plan::recipes;
-use tdc_weights::{Checkpoint, Resolved, pack, resolve};
+use tdc_generator::plan::{NetworkPlan, recipes};
+use tdc_runtime::WeightFile;
+use tdc_weights::{Checkpoint, Resolved, SlotRecipe, pack, resolve};
 
 /// Reads or makes weights, packs them and says what was factorised.
 pub fn run(args: &PackArgs) -> Result<(), Failure> {
     keep_inputs(args)?;
-    let (network, plan) = args.options.plan_network(&args.config, &args.target.gpu)?;
-    let recipes = recipes(&network, &plan);
+    let gpus = args.target.gpu.as_deref();
+    let (network, plans) = args.options.plan_network(&args.config, gpus)?;
+    let sections = sections(&plans);
+    // Of all sections together: what they share is read and factorised once.
+    let recipes: Vec<SlotRecipe> = sections
+        .iter()
+        .flat_map(|section| recipes(&network, section.plans[0]))
+        .collect();
     let checkpoint = match (&args.weights, args.random) {
         (Some(path), _) => Checkpoint::open(path).map_err(Failure::input)?,
         (None, seed) => Checkpoint::random(&recipes, seed.unwrap_or_default()),
     };
     let resolved = resolve(&recipes, &checkpoint).map_err(Failure::input)?;
-    let file = pack(&plan.weights, &resolved.values).map_err(Failure::input)?;
-    let mut files: Vec<(&Path, &[u8])> = vec![(&args.output, &file.bytes)];
+    let mut bytes = Vec::new();
+    let mut values = &resolved.values[..];
+    for section in &sections {
+        let file = &section.plans[0].weights;
+        let (own, others) = values.split_at(file.iter().count().min(values.len()));
+        bytes.extend(pack(file, own).map_err(Failure::input)?.bytes);
+        values = others;
+    }
+    let mut files: Vec<(&Path, &[u8])> = vec![(&args.output, &bytes)];
     let unpacked;
     if let Some(path) = &args.safetensors {
         unpacked = checkpoint.to_safetensors().map_err(Failure::input)?;
@@ -28,10 +42,37 @@ pub fn run(args: &PackArgs) -> Result<(), Failure> {
     }
     write_together(&files).map_err(Failure::input)?;
     if args.json {
-        print_json(&args.output, file.bytes.len(), &resolved)
+        print_json(&args.output, bytes.len(), &sections, &resolved)
     } else {
-        print_text(&args.output, file.bytes.len(), &resolved)
+        print_text(&args.output, bytes.len(), &sections, &resolved)
     }
+}
+
+/// A part of the file, and the plans whose kernels read it; at least one.
+struct Section<'a> {
+    plans: Vec<&'a NetworkPlan>,
+}
+
+impl Section<'_> {
+    fn gpus(&self) -> Vec<&'static str> {
+        self.plans.iter().map(|plan| plan.gpu.name).collect()
+    }
+}
+
+/// One section for each distinct list of layouts.
+fn sections(plans: &[NetworkPlan]) -> Vec<Section<'_>> {
+    let mut sections: Vec<Section<'_>> = Vec::new();
+    for plan in plans {
+        let layouts = plan.weights.layouts_checksum();
+        let known = sections
+            .iter_mut()
+            .find(|section| section.plans[0].weights.layouts_checksum() == layouts);
+        match known {
+            Some(section) => section.plans.push(plan),
+            None => sections.push(Section { plans: vec![plan] }),
+        }
+    }
+    sections
 }
 
 /// Refuses to write over what is read, and to write two things to one file.
@@ -63,7 +104,12 @@ fn keep_inputs(args: &PackArgs) -> Result<(), Failure> {
     }
 }
 
-fn print_text(output: &Path, bytes: usize, resolved: &Resolved) -> Result<(), Failure> {
+fn print_text(
+    output: &Path,
+    bytes: usize,
+    sections: &[Section<'_>],
+    resolved: &Resolved,
+) -> Result<(), Failure> {
     for factorisation in &resolved.factorisations {
         let [d1, d2] = factorisation.ranks;
         let error = match factorisation.relative_error {
@@ -83,10 +129,23 @@ fn print_text(output: &Path, bytes: usize, resolved: &Resolved) -> Result<(), Fa
     for name in &resolved.unused {
         note(format_args!("note: nothing reads the tensor `{name}`"));
     }
-    print(format_args!("{}: {bytes} bytes\n", output.display()))
+    print(format_args!("{}: {bytes} bytes", output.display()))?;
+    if sections.len() > 1 || sections.iter().any(|section| section.plans.len() > 1) {
+        let gpus: Vec<_> = sections
+            .iter()
+            .map(|section| section.gpus().join(", "))
+            .collect();
+        print(format_args!(", sections for {}", gpus.join("; ")))?;
+    }
+    print("\n")
 }
 
-fn print_json(output: &Path, bytes: usize, resolved: &Resolved) -> Result<(), Failure> {
+fn print_json(
+    output: &Path,
+    bytes: usize,
+    sections: &[Section<'_>],
+    resolved: &Resolved,
+) -> Result<(), Failure> {
     let factorisations: Vec<_> = resolved
         .factorisations
         .iter()
@@ -99,9 +158,21 @@ fn print_json(output: &Path, bytes: usize, resolved: &Resolved) -> Result<(), Fa
             })
         })
         .collect();
+    let sections: Vec<_> = sections
+        .iter()
+        .map(|section| {
+            let file = &section.plans[0].weights;
+            json!({
+                "gpus": section.gpus(),
+                "layouts_checksum": format!("{:016x}", file.layouts_checksum()),
+                "bytes": WeightFile::HEADER_BYTES + file.payload_bytes(),
+            })
+        })
+        .collect();
     let report = json!({
         "file": output,
         "bytes": bytes,
+        "sections": sections,
         "factorisations": factorisations,
         "unused": resolved.unused,
     });

@@ -11,7 +11,7 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let plans = args
         .configs
         .iter()
-        .map(|path| args.options.plan_only(path, &args.target.gpu))
+        .map(|path| args.options.plan_only(path, args.target.gpu.as_deref()))
         .collect::<Result<Vec<_>, _>>()?;
     for (index, planned) in plans.iter().enumerate() {
         if args.json {
@@ -21,10 +21,11 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
         if index > 0 {
             print("\n")?;
         }
-        print(match planned {
-            Planned::Network(_, plan) => network_table(plan),
-            Planned::LayerSet(plan) => layer_set_table(plan),
-        })?;
+        let tables: Vec<_> = match planned {
+            Planned::Network(_, plans) => plans.iter().map(network_table).collect(),
+            Planned::LayerSet(plan) => vec![layer_set_table(plan)],
+        };
+        print(tables.join("\n"))?;
     }
     Ok(())
 }

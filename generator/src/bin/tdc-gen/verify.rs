@@ -15,33 +15,34 @@ use tdc_generator::spec::Network;
 use tdc_runtime::WeightFile;
 use tdc_weights::{Checkpoint, pack, resolve};
 
-/// Checks every config: each unit alone, then networks whole.
+/// Checks every config: each unit alone, then networks whole in each of their variants.
 pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let mut failures = Vec::new();
     let mut reports = Vec::new();
     for path in &args.configs {
-        let planned = args.options.plan(path, &args.planned_for)?;
-        let units = match &planned {
-            Planned::Network(_, plan) => &plan.units,
-            Planned::LayerSet(_) if args.weights.is_some() => {
-                return Err(Failure::Input(format!(
-                    "{}: a layer set has no weights; leave out --weights, or name a network",
-                    path.display()
-                )));
-            }
-            Planned::LayerSet(plan) => &plan.units,
-        };
+        let planned = args.options.plan(path, args.planned_for.as_deref())?;
+        if args.weights.is_some() && matches!(planned, Planned::LayerSet(_)) {
+            return Err(Failure::Input(format!(
+                "{}: a layer set has no weights; leave out --weights, or name a network",
+                path.display()
+            )));
+        }
+        let units = planned.units();
         note(format_args!(
             "{}: building {} units",
             path.display(),
             units.len()
         ));
-        let mut device = open(args.gpu, units)?;
+        let mut device = open(args.gpu, &units)?;
         let device = device.as_mut();
         let mut report = json!({ "config": path, "device": device.name(), "units": [] });
-        check_units(args, units, device, &mut report, &mut failures)?;
-        if let Planned::Network(network, plan) = &planned {
-            check_whole(args, network, plan, device, &mut report, &mut failures)?;
+        check_units(args, &units, device, &mut report, &mut failures)?;
+        if let Planned::Network(network, plans) = &planned {
+            let mut variants = Vec::new();
+            for plan in plans {
+                variants.push(check_whole(args, network, plan, device, &mut failures)?);
+            }
+            report["variants"] = variants.into();
         }
         reports.push(report);
     }
@@ -102,9 +103,10 @@ fn check_whole(
     network: &Network,
     plan: &NetworkPlan,
     device: &mut dyn Device,
-    report: &mut serde_json::Value,
     failures: &mut Vec<String>,
-) -> Result<(), Failure> {
+) -> Result<serde_json::Value, Failure> {
+    let gpu = plan.gpu.name;
+    let mut report = json!({ "gpu": gpu });
     let recipes = recipes(network, plan);
     let checkpoint = match &args.weights {
         Some(path) => Checkpoint::open(path).map_err(Failure::input)?,
@@ -126,7 +128,8 @@ fn check_whole(
         .iter()
         .max_by(|a, b| a.2.relative.total_cmp(&b.2.relative));
     if let Some((layer, _, deviation)) = worst {
-        report["network"] = json!({
+        report = json!({
+            "gpu": gpu,
             "layers": check.layers.len(),
             "worst_layer": layer,
             "worst_relative_error": deviation.relative,
@@ -134,7 +137,7 @@ fn check_whole(
         });
         if !args.json {
             print(format_args!(
-                "{}    {} whole, {}: {} layers, worst `{layer}` with relative error {:.1e}\n",
+                "{}    {} whole for {gpu}, {}: {} layers, worst `{layer}` with relative error {:.1e}\n",
                 if check.failure.is_none() { "ok" } else { "--" },
                 network.name,
                 plan.input,
@@ -144,7 +147,10 @@ fn check_whole(
         }
     }
     if let Some((layer, failure)) = check.failure {
-        failures.push(format!("{}, layer `{layer}`: {failure}", network.name));
+        failures.push(format!(
+            "{} for {gpu}, layer `{layer}`: {failure}",
+            network.name
+        ));
     }
-    Ok(())
+    Ok(report)
 }

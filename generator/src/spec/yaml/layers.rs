@@ -4,6 +4,7 @@ use super::fields::{Fields, Words, list};
 use super::node::{Node, Value};
 use super::ops;
 use super::report::Report;
+use super::targets::single_target;
 use super::{NETWORK, Overrides, tiles};
 use crate::spec::identifier::refusal;
 use crate::spec::layer_set::{is_file_name, symbol};
@@ -13,7 +14,7 @@ use std::collections::HashSet;
 /// The keys of a layer set.
 pub(super) const LAYER_SET: Words = Words {
     what: "a layer set",
-    keys: &["name", "tiles", "defaults", "layers"],
+    keys: &["name", "gpu", "tiles", "defaults", "layers"],
 };
 
 const LAYER: Words = Words {
@@ -70,6 +71,7 @@ pub(super) fn read(
             "an input shape was given for a layer set; only a network has an input",
         );
     }
+    let gpu = single_target(fields, overrides, report);
     let tiles = tiles(fields, overrides, report);
     let defaults = fields.get("defaults").and_then(|node| {
         let defaults = Fields::of(node, "`defaults`", report)?;
@@ -103,6 +105,7 @@ pub(super) fn read(
     }
     Some(LayerSet {
         name: name?.to_owned(),
+        gpu: gpu?,
         tiles,
         layers,
     })

@@ -37,19 +37,26 @@ private:
 class Weights {
 public:
     // A file of packed weights, made for this network. `*weights` is set only on success, as in the calls below.
-    static Status load_file(const char* path, std::shared_ptr<const Weights>* weights) noexcept;
+    // `gpu` is null or names the GPU that the kernels were made for: h200.
+    static Status load_file(const char* path, std::shared_ptr<const Weights>* weights, const char* gpu = nullptr) noexcept;
     // The same from a copy of the file in host memory.
-    static Status load_memory(const void* data, size_t size, std::shared_ptr<const Weights>* weights) noexcept;
+    static Status load_memory(const void* data, size_t size, std::shared_ptr<const Weights>* weights,
+                              const char* gpu = nullptr) noexcept;
     // Random values in a scale that keeps activations finite: enough to measure time.
-    static Status random(uint64_t seed, std::shared_ptr<const Weights>* weights) noexcept;
+    static Status random(uint64_t seed, std::shared_ptr<const Weights>* weights, const char* gpu = nullptr) noexcept;
 
     ~Weights();
     Weights(const Weights&) = delete;
     Weights& operator=(const Weights&) = delete;
 
+    // The GPU whose kernels they are packed for.
+    const char* variant() const noexcept;
+
 private:
     friend class Network;
     Weights(float* values, int device) noexcept : values_(values), device_(device) {}
+    static Status load(const char* call, const char* what, const unsigned char* file, size_t size, const char* gpu,
+                       std::shared_ptr<const Weights>* weights);
     static Status upload(const void* payload, const char* call, std::shared_ptr<const Weights>* weights);
 
     float* values_;
@@ -78,11 +85,13 @@ public:
     // A captured graph is dropped.
     Status use(std::shared_ptr<const Weights> weights) noexcept;
     // Loads weights for this instance alone.
-    Status load_file(const char* path) noexcept;
-    Status load_memory(const void* data, size_t size) noexcept;
-    Status load_random(uint64_t seed) noexcept;
+    Status load_file(const char* path, const char* gpu = nullptr) noexcept;
+    Status load_memory(const void* data, size_t size, const char* gpu = nullptr) noexcept;
+    Status load_random(uint64_t seed, const char* gpu = nullptr) noexcept;
     // What is in use; null before it was set.
     const std::shared_ptr<const Weights>& weights() const noexcept { return weights_; }
+    // The GPU whose variant that is; null likewise.
+    const char* variant() const noexcept;
 
     // Puts the whole network on the stream. `x` and `y` are on the device, NCHW fp32, and do not overlap.
     // May be called while the caller captures the stream into a graph of its own.
@@ -92,14 +101,14 @@ public:
     // Puts the captured graph on the stream: it reads and writes the `x` and `y` that it was captured with.
     Status replay(cudaStream_t stream) noexcept;
 
-    // For profiling and comparing: the layers in the order they run.
-    static int layer_count() noexcept;
+    // For profiling and comparing: the layers in the order they run; none before there are weights.
+    int layer_count() const noexcept;
     // Null for an index that is out of range, as below.
-    static const char* layer_name(int layer) noexcept;
+    const char* layer_name(int layer) const noexcept;
     // The name of the op whose output the layer writes: the last of those that it carries out.
-    static const char* layer_output_name(int layer) noexcept;
+    const char* layer_output_name(int layer) const noexcept;
     // Elements of that output; 0 for an index that is out of range.
-    static size_t layer_output_size(int layer) noexcept;
+    size_t layer_output_size(int layer) const noexcept;
     // Puts one layer on the stream. It reads what the layers before it have left.
     Status run_layer(int layer, const float* x, float* y, cudaStream_t stream) noexcept;
     // Copies a layer's output, dense NCHW, to `size` elements of host memory and waits for it. `y` is the network's output.
@@ -138,20 +147,23 @@ const char* mixed_last_error(const mixed_network* network);
 size_t mixed_input_size(void);
 size_t mixed_output_size(void);
 
-int mixed_load_file(mixed_network* network, const char* path);
-int mixed_load_memory(mixed_network* network, const void* data, size_t size);
-int mixed_load_random(mixed_network* network, uint64_t seed);
+// `gpu` names a variant or is null, as in C++.
+int mixed_load_file(mixed_network* network, const char* path, const char* gpu);
+int mixed_load_memory(mixed_network* network, const void* data, size_t size, const char* gpu);
+int mixed_load_random(mixed_network* network, uint64_t seed, const char* gpu);
 // Uses the weights of another instance, which may be destroyed before this one.
 int mixed_share_weights(mixed_network* network, const mixed_network* other);
+// The variant in use; null before there are weights.
+const char* mixed_variant(const mixed_network* network);
 
 int mixed_run(mixed_network* network, const float* x, float* y, cudaStream_t stream);
 int mixed_capture(mixed_network* network, const float* x, float* y, cudaStream_t stream);
 int mixed_replay(mixed_network* network, cudaStream_t stream);
 
-int mixed_layer_count(void);
-const char* mixed_layer_name(int layer);
-const char* mixed_layer_output_name(int layer);
-size_t mixed_layer_output_size(int layer);
+int mixed_layer_count(const mixed_network* network);
+const char* mixed_layer_name(const mixed_network* network, int layer);
+const char* mixed_layer_output_name(const mixed_network* network, int layer);
+size_t mixed_layer_output_size(const mixed_network* network, int layer);
 int mixed_run_layer(mixed_network* network, int layer, const float* x, float* y, cudaStream_t stream);
 int mixed_copy_layer_output(mixed_network* network, int layer, const float* y, float* host, size_t size,
                                  cudaStream_t stream);

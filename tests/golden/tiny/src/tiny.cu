@@ -14,6 +14,7 @@
 #include <cstring>
 #include <new>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -30,21 +31,11 @@
 namespace tiny {
 namespace {
 
-// Oldest compute capability that the kernels run on, times ten.
-constexpr int min_arch = 70;
-
-// Bytes of the activations, which share memory where their lives do not overlap.
-// Side by side they would take 0 bytes.
-constexpr std::size_t arena_bytes = 0;
-
-// The file of packed weights: a header, then blocks of floats.
+// A file of packed weights: sections one behind the other, each a header with blocks of floats behind it.
 constexpr unsigned char file_magic[8] = {'T', 'D', 'C', 'W', 'G', 'H', 'T', '\0'};
 constexpr std::uint32_t file_version = 1;
 constexpr std::size_t header_bytes = 256;
-constexpr std::size_t payload_bytes = 0;
-// Checksum of the list of layers with the layouts of their parameters: a file with another one is for another network,
-// or for another choice of kernels.
-constexpr std::uint64_t layouts_checksum = 0xcbf29ce484222325u;
+constexpr std::size_t alignment = 256;
 
 // Where a layer's output lies.
 enum class Memory { arena, output };
@@ -59,11 +50,6 @@ struct Layer {
     std::size_t image_size;    // floats of an image
 };
 
-constexpr Layer layers[] = {
-    {"a\"quoted\\name\\", "a\"quoted\\name\\", Memory::output, 0, 32, 1, 32},
-};
-constexpr int layers_size = static_cast<int>(sizeof layers / sizeof layers[0]);
-
 // What the kernels work on: the caller's input and output, and the instance's own memory.
 struct Pointers {
     const float* x;
@@ -71,6 +57,24 @@ struct Pointers {
     float* arena;
     const float* weights;
 };
+
+// The GPU that the kernels were made for, and the oldest compute capability that they run on, times ten.
+constexpr const char* variant_name = "h200";
+constexpr int min_arch = 70;
+
+// Bytes of the activations, which share memory where their lives do not overlap.
+// Side by side they would take 0 bytes.
+constexpr std::size_t arena_bytes = 0;
+
+// Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters: a section with
+// another one is for another network, or for another choice of kernels.
+constexpr std::size_t payload_bytes = 0;
+constexpr std::uint64_t layouts_checksum = 0xcbf29ce484222325u;
+
+constexpr Layer layers[] = {
+    {"a\"quoted\\name\\", "a\"quoted\\name\\", Memory::output, 0, 32, 1, 32},
+};
+constexpr int layers_size = static_cast<int>(sizeof layers / sizeof layers[0]);
 
 // Puts one layer on the stream. Offsets are in floats.
 cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
@@ -99,8 +103,8 @@ Status cuda_failure(cudaError_t error, const char* call, const char* what) {
     return failure(error, call, "%s: %s (%s)", what, cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
-Status layer_failure(cudaError_t error, const char* call, int layer) {
-    return failure(error, call, "layer `%.80s` cannot be launched: %s (%s)", layers[layer].name, cudaGetErrorName(error),
+Status layer_failure(cudaError_t error, const char* call, const char* layer) {
+    return failure(error, call, "layer `%.80s` cannot be launched: %s (%s)", layer, cudaGetErrorName(error),
                    cudaGetErrorString(error));
 }
 
@@ -130,6 +134,12 @@ private:
     float* memory_ = nullptr;
 };
 
+// A caller may ask for a variant by its name; there is one.
+Status check_variant(const char* call, const char* gpu) {
+    if (gpu == nullptr || std::strcmp(gpu, variant_name) == 0) return Status();
+    return failure(cudaErrorInvalidValue, call, "there is no variant `%.40s`; there is only %s", gpu, variant_name);
+}
+
 // The device that is current, if the kernels run on it.
 Status current_device(const char* call, int* device) {
     int major = 0, minor = 0;
@@ -157,32 +167,76 @@ std::uint64_t checksum(const unsigned char* bytes, std::size_t size) {
     return sum;
 }
 
-// Whether the file's content is whole and made for this network.
-Status check_file(const char* call, const char* what, const unsigned char* file, std::size_t size) {
-    if (size < header_bytes) {
-        return failure(cudaSuccess, call, "%.100s is not a file of weights: it has %zu bytes, the header alone has %zu", what,
-                       size, header_bytes);
+// A section of a file of weights: the parameters as the variants with these layouts read them.
+struct Section {
+    std::uint64_t layouts;
+    std::uint64_t checksum;  // of the payload
+    const unsigned char* payload;
+    std::size_t size;
+};
+
+// Finds the sections of a file, which must fill it. What a header says is checked before it is used.
+Status read_sections(const char* call, const char* what, const unsigned char* file, std::size_t size,
+                     std::vector<Section>* sections) {
+    std::size_t start = 0;
+    do {
+        const unsigned char* header = file + start;
+        const std::size_t left = size - start;
+        if (left < header_bytes) {
+            return failure(cudaSuccess, call,
+                           "%.100s is not a whole file of weights: a header has %zu bytes, %zu of %zu are left", what,
+                           header_bytes, left, size);
+        }
+        if (std::memcmp(header, file_magic, sizeof file_magic) != 0) {
+            return failure(cudaSuccess, call, "%.100s is not a file of packed weights: no header begins at byte %zu", what,
+                           start);
+        }
+        const auto version = static_cast<std::uint32_t>(little_endian(header + 8, 4));
+        if (version != file_version) {
+            return failure(cudaSuccess, call, "%.100s has version %u of the format, this driver reads %u", what,
+                           static_cast<unsigned>(version), static_cast<unsigned>(file_version));
+        }
+        const std::uint64_t bytes = little_endian(header + 24, 8);
+        if (bytes > left - header_bytes || bytes % alignment != 0) {
+            return failure(cudaSuccess, call,
+                           "%.100s is cut off or damaged: behind the header at byte %zu come %zu bytes, not %llu", what,
+                           start, left - header_bytes, static_cast<unsigned long long>(bytes));
+        }
+        const auto size_here = static_cast<std::size_t>(bytes);
+        sections->push_back({little_endian(header + 16, 8), little_endian(header + 32, 8), header + header_bytes, size_here});
+        start += header_bytes + size_here;
+    } while (start < size);
+    return Status();
+}
+
+// The section with these layouts, null when there is none.
+const Section* find_section(const std::vector<Section>& sections, std::uint64_t layouts) {
+    for (const Section& section : sections) {
+        if (section.layouts == layouts) return &section;
     }
-    if (std::memcmp(file, file_magic, sizeof file_magic) != 0) {
-        return failure(cudaSuccess, call, "%.100s is not a file of packed weights: it begins with other bytes", what);
-    }
-    const auto version = static_cast<std::uint32_t>(little_endian(file + 8, 4));
-    if (version != file_version) {
-        return failure(cudaSuccess, call, "%.100s has version %u of the format, this driver reads %u", what,
-                       static_cast<unsigned>(version), static_cast<unsigned>(file_version));
-    }
-    const std::uint64_t layouts = little_endian(file + 16, 8);
-    if (layouts != layouts_checksum) {
-        return failure(cudaSuccess, call,
-                       "%.100s was packed for another network or other kernels: its layouts are %016llx, needed are %016llx",
-                       what, static_cast<unsigned long long>(layouts), static_cast<unsigned long long>(layouts_checksum));
-    }
-    const std::uint64_t bytes = little_endian(file + 24, 8);
-    if (bytes != payload_bytes || size != header_bytes + payload_bytes) {
-        return failure(cudaSuccess, call, "%.100s is cut off or too long: it has %zu bytes, needed are %zu", what, size,
-                       header_bytes + payload_bytes);
-    }
-    if (little_endian(file + 32, 8) != checksum(file + header_bytes, payload_bytes)) {
+    return nullptr;
+}
+
+// Adds a checksum to a list in a message.
+void append(std::string* list, std::uint64_t layouts) {
+    char number[17];
+    std::snprintf(number, sizeof number, "%016llx", static_cast<unsigned long long>(layouts));
+    if (!list->empty()) *list += ", ";
+    *list += number;
+}
+
+Status missing_section(const char* call, const char* what, const std::vector<Section>& sections,
+                       const std::string& needed) {
+    std::string found;
+    for (const Section& section : sections) append(&found, section.layouts);
+    return failure(cudaSuccess, call,
+                   "%.100s was packed for another network or other kernels: its layouts are %.80s; needed are %s", what,
+                   found.c_str(), needed.c_str());
+}
+
+// Whether a section is as its header says and has the size that the kernels need.
+Status check_section(const char* call, const char* what, const Section& section, std::size_t size) {
+    if (section.size != size || section.checksum != checksum(section.payload, size)) {
         return failure(cudaSuccess, call, "%.100s is damaged: its checksum does not fit its content", what);
     }
     return Status();
@@ -227,14 +281,15 @@ private:
     ~FileContent() = default;
 
     bool open(const char* path) {
-        std::FILE* file = std::fopen(path, "rb");
+        const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path, "rb"), std::fclose);
         if (file == nullptr) return false;
-        // One byte more than a file that fits: a longer one is told by its size.
-        bytes_.resize(header_bytes + payload_bytes + 1);
-        bytes_.resize(std::fread(bytes_.data(), 1, bytes_.size(), file));
-        const bool read = std::ferror(file) == 0;
-        std::fclose(file);
-        return read;
+        std::size_t size = 0;
+        do {
+            bytes_.resize(std::max(2 * size, std::size_t{1} << 20));
+            size += std::fread(bytes_.data() + size, 1, bytes_.size() - size, file.get());
+        } while (size == bytes_.size());
+        bytes_.resize(size);
+        return std::ferror(file.get()) == 0;
     }
 
     const unsigned char* data() const { return bytes_.data(); }
@@ -253,32 +308,47 @@ Status::Status(const char* message, cudaError_t cuda_error) noexcept : cuda_erro
 
 Weights::~Weights() { static_cast<void>(cudaFree(values_)); }
 
-Status Weights::load_file(const char* path, std::shared_ptr<const Weights>* weights) noexcept {
+Status Weights::load_file(const char* path, std::shared_ptr<const Weights>* weights, const char* gpu) noexcept {
     const char* call = "load_file";
     try {
         FileContent file;
         if (!file.open(path)) return failure(cudaSuccess, call, "cannot read %.200s", path);
-        const Status status = check_file(call, path, file.data(), file.size());
-        return status.ok() ? upload(file.data() + header_bytes, call, weights) : status;
+        return load(call, path, file.data(), file.size(), gpu, weights);
     } catch (const std::bad_alloc&) {
         return out_of_host_memory(call);
     }
 }
 
-Status Weights::load_memory(const void* data, size_t size, std::shared_ptr<const Weights>* weights) noexcept {
+Status Weights::load_memory(const void* data, size_t size, std::shared_ptr<const Weights>* weights,
+                            const char* gpu) noexcept {
     const char* call = "load_memory";
     try {
-        const auto* file = static_cast<const unsigned char*>(data);
-        const Status status = check_file(call, "the block", file, size);
-        return status.ok() ? upload(file + header_bytes, call, weights) : status;
+        return load(call, "the block", static_cast<const unsigned char*>(data), size, gpu, weights);
     } catch (const std::bad_alloc&) {
         return out_of_host_memory(call);
     }
 }
 
-Status Weights::random(uint64_t /*seed*/, std::shared_ptr<const Weights>* weights) noexcept {
+Status Weights::load(const char* call, const char* what, const unsigned char* file, size_t size, const char* gpu,
+                     std::shared_ptr<const Weights>* weights) {
+    Status status = check_variant(call, gpu);
+    std::vector<Section> sections;
+    if (status.ok()) status = read_sections(call, what, file, size, &sections);
+    if (!status.ok()) return status;
+    if (const Section* section = find_section(sections, layouts_checksum)) {
+        status = check_section(call, what, *section, payload_bytes);
+        return status.ok() ? upload(section->payload, call, weights) : status;
+    }
+    std::string needed;
+    append(&needed, layouts_checksum);
+    return missing_section(call, what, sections, needed);
+}
+
+Status Weights::random(uint64_t /*seed*/, std::shared_ptr<const Weights>* weights, const char* gpu) noexcept {
     const char* call = "random";
     try {
+        const Status status = check_variant(call, gpu);
+        if (!status.ok()) return status;
         return upload(nullptr, call, weights);  // there are no parameters
     } catch (const std::bad_alloc&) {
         return out_of_host_memory(call);
@@ -300,6 +370,8 @@ Status Weights::upload(const void* payload, const char* call, std::shared_ptr<co
     return Status();
 }
 
+const char* Weights::variant() const noexcept { return variant_name; }
+
 void Network::FreeDevice::operator()(float* memory) const noexcept { static_cast<void>(cudaFree(memory)); }
 
 void Network::DestroyGraph::operator()(cudaGraphExec_t graph) const noexcept {
@@ -315,14 +387,14 @@ Status Network::use(std::shared_ptr<const Weights> weights) noexcept {
     }
     if (arena_ == nullptr) {
         int device = 0;
-        const Status usable = current_device(call, &device);
-        if (!usable.ok()) return usable;
+        cudaError_t error = cudaGetDevice(&device);
+        if (error != cudaSuccess) return cuda_failure(error, call, "cudaGetDevice");
         if (device != weights->device_) {
             return failure(cudaErrorInvalidDevice, call, "the weights are on device %d, the current device is %d",
                            weights->device_, device);
         }
         DeviceBlock block;
-        const cudaError_t error = block.allocate(arena_bytes);
+        error = block.allocate(arena_bytes);
         if (error != cudaSuccess) return cuda_failure(error, call, "cudaMalloc for the activations");
         arena_.reset(block.release());
     }
@@ -331,21 +403,21 @@ Status Network::use(std::shared_ptr<const Weights> weights) noexcept {
     return Status();
 }
 
-Status Network::load_file(const char* path) noexcept {
+Status Network::load_file(const char* path, const char* gpu) noexcept {
     std::shared_ptr<const Weights> weights;
-    const Status status = Weights::load_file(path, &weights);
+    const Status status = Weights::load_file(path, &weights, gpu);
     return status.ok() ? use(std::move(weights)) : status;
 }
 
-Status Network::load_memory(const void* data, size_t size) noexcept {
+Status Network::load_memory(const void* data, size_t size, const char* gpu) noexcept {
     std::shared_ptr<const Weights> weights;
-    const Status status = Weights::load_memory(data, size, &weights);
+    const Status status = Weights::load_memory(data, size, &weights, gpu);
     return status.ok() ? use(std::move(weights)) : status;
 }
 
-Status Network::load_random(uint64_t seed) noexcept {
+Status Network::load_random(uint64_t seed, const char* gpu) noexcept {
     std::shared_ptr<const Weights> weights;
-    const Status status = Weights::random(seed, &weights);
+    const Status status = Weights::random(seed, &weights, gpu);
     return status.ok() ? use(std::move(weights)) : status;
 }
 
@@ -365,7 +437,7 @@ Status Network::launch_all(const char* call, const float* x, float* y, cudaStrea
     const Pointers pointers = {x, y, arena_.get(), weights_->values_};
     for (int layer = 0; layer < layers_size; ++layer) {
         const cudaError_t error = launch(layer, pointers, stream);
-        if (error != cudaSuccess) return layer_failure(error, call, layer);
+        if (error != cudaSuccess) return layer_failure(error, call, layers[layer].name);
     }
     return Status();
 }
@@ -405,44 +477,47 @@ Status Network::replay(cudaStream_t stream) noexcept {
     return error == cudaSuccess ? Status() : cuda_failure(error, call, "cudaGraphLaunch");
 }
 
-int Network::layer_count() noexcept { return layers_size; }
+const char* Network::variant() const noexcept { return weights_ == nullptr ? nullptr : weights_->variant(); }
 
-const char* Network::layer_name(int layer) noexcept {
-    return layer >= 0 && layer < layers_size ? layers[layer].name : nullptr;
+int Network::layer_count() const noexcept { return weights_ == nullptr ? 0 : layers_size; }
+
+const char* Network::layer_name(int layer) const noexcept {
+    return layer >= 0 && layer < layer_count() ? layers[layer].name : nullptr;
 }
 
-const char* Network::layer_output_name(int layer) noexcept {
-    return layer >= 0 && layer < layers_size ? layers[layer].output_name : nullptr;
+const char* Network::layer_output_name(int layer) const noexcept {
+    return layer >= 0 && layer < layer_count() ? layers[layer].output_name : nullptr;
 }
 
-size_t Network::layer_output_size(int layer) noexcept {
-    if (layer < 0 || layer >= layers_size) return 0;
-    return static_cast<std::size_t>(layers[layer].images) * layers[layer].image_size;
+size_t Network::layer_output_size(int layer) const noexcept {
+    if (layer < 0 || layer >= layer_count()) return 0;
+    const Layer& written = layers[layer];
+    return static_cast<std::size_t>(written.images) * written.image_size;
 }
 
 Status Network::run_layer(int layer, const float* x, float* y, cudaStream_t stream) noexcept {
     const char* call = "run_layer";
     const Status status = ready(call);
     if (!status.ok()) return status;
-    if (layer < 0 || layer >= layers_size) {
-        return failure(cudaErrorInvalidValue, call, "there is no layer %d, there are %d", layer, layers_size);
+    if (layer < 0 || layer >= layer_count()) {
+        return failure(cudaErrorInvalidValue, call, "there is no layer %d, there are %d", layer, layer_count());
     }
     const cudaError_t error = launch(layer, {x, y, arena_.get(), weights_->values_}, stream);
-    return error == cudaSuccess ? Status() : layer_failure(error, call, layer);
+    return error == cudaSuccess ? Status() : layer_failure(error, call, layer_name(layer));
 }
 
 Status Network::copy_layer_output(int layer, const float* y, float* host, size_t size, cudaStream_t stream) noexcept {
     const char* call = "copy_layer_output";
     const Status status = ready(call);
     if (!status.ok()) return status;
-    if (layer < 0 || layer >= layers_size) {
-        return failure(cudaErrorInvalidValue, call, "there is no layer %d, there are %d", layer, layers_size);
-    }
-    if (size != layer_output_size(layer)) {
-        return failure(cudaErrorInvalidValue, call, "layer `%.80s` writes %zu elements, %zu were asked for",
-                       layers[layer].name, layer_output_size(layer), size);
+    if (layer < 0 || layer >= layer_count()) {
+        return failure(cudaErrorInvalidValue, call, "there is no layer %d, there are %d", layer, layer_count());
     }
     const Layer& from = layers[layer];
+    if (size != layer_output_size(layer)) {
+        return failure(cudaErrorInvalidValue, call, "layer `%.80s` writes %zu elements, %zu were asked for", from.name,
+                       layer_output_size(layer), size);
+    }
     const float* image = (from.memory == Memory::arena ? arena_.get() : y) + from.offset;
     for (int i = 0; i < from.images; ++i, image += from.batch_stride, host += from.image_size) {
         const cudaError_t error =
@@ -488,16 +563,16 @@ size_t tiny_input_size(void) { return Network::input_size; }
 
 size_t tiny_output_size(void) { return Network::output_size; }
 
-int tiny_load_file(tiny_network* network, const char* path) {
-    return network == nullptr ? 1 : outcome(network, network->network.load_file(path));
+int tiny_load_file(tiny_network* network, const char* path, const char* gpu) {
+    return network == nullptr ? 1 : outcome(network, network->network.load_file(path, gpu));
 }
 
-int tiny_load_memory(tiny_network* network, const void* data, size_t size) {
-    return network == nullptr ? 1 : outcome(network, network->network.load_memory(data, size));
+int tiny_load_memory(tiny_network* network, const void* data, size_t size, const char* gpu) {
+    return network == nullptr ? 1 : outcome(network, network->network.load_memory(data, size, gpu));
 }
 
-int tiny_load_random(tiny_network* network, uint64_t seed) {
-    return network == nullptr ? 1 : outcome(network, network->network.load_random(seed));
+int tiny_load_random(tiny_network* network, uint64_t seed, const char* gpu) {
+    return network == nullptr ? 1 : outcome(network, network->network.load_random(seed, gpu));
 }
 
 int tiny_share_weights(tiny_network* network, const tiny_network* other) {
@@ -517,13 +592,25 @@ int tiny_replay(tiny_network* network, cudaStream_t stream) {
     return network == nullptr ? 1 : outcome(network, network->network.replay(stream));
 }
 
-int tiny_layer_count(void) { return Network::layer_count(); }
+const char* tiny_variant(const tiny_network* network) {
+    return network == nullptr ? nullptr : network->network.variant();
+}
 
-const char* tiny_layer_name(int layer) { return Network::layer_name(layer); }
+int tiny_layer_count(const tiny_network* network) {
+    return network == nullptr ? 0 : network->network.layer_count();
+}
 
-const char* tiny_layer_output_name(int layer) { return Network::layer_output_name(layer); }
+const char* tiny_layer_name(const tiny_network* network, int layer) {
+    return network == nullptr ? nullptr : network->network.layer_name(layer);
+}
 
-size_t tiny_layer_output_size(int layer) { return Network::layer_output_size(layer); }
+const char* tiny_layer_output_name(const tiny_network* network, int layer) {
+    return network == nullptr ? nullptr : network->network.layer_output_name(layer);
+}
+
+size_t tiny_layer_output_size(const tiny_network* network, int layer) {
+    return network == nullptr ? 0 : network->network.layer_output_size(layer);
+}
 
 int tiny_run_layer(tiny_network* network, int layer, const float* x, float* y, cudaStream_t stream) {
     return network == nullptr ? 1 : outcome(network, network->network.run_layer(layer, x, y, stream));

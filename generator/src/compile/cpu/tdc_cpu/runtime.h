@@ -19,6 +19,18 @@ inline constexpr dim3 max_grid{2147483647u, 65535, 65535};
 inline constexpr size_t max_shared = 48 << 10;
 inline constexpr size_t max_shared_optin = 227 << 10;
 
+// What the device says it is. It can pose as another one, so that code which goes by name or capability is seen to choose.
+inline const char* device_name() {
+    const char* name = std::getenv("TDC_CPU_DEVICE");
+    return name != nullptr ? name : "CPU emulation";
+}
+
+// Compute capability, times ten.
+inline int device_arch() {
+    const char* arch = std::getenv("TDC_CPU_ARCH");
+    return arch != nullptr ? std::atoi(arch) : 90;
+}
+
 // ---- errors ------------------------------------------------------------------------------------------------------------------
 
 // Plain arrays: they lie in the segment that the scheduler overwrites in its own OS threads, and must not need a destructor.
@@ -460,8 +472,8 @@ TDC_CPU_ENGINE cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr att
         case cudaDevAttrClockRate: *value = 1000000; break;
         case cudaDevAttrMultiProcessorCount: *value = static_cast<int>(std::thread::hardware_concurrency()); break;
         case cudaDevAttrL2CacheSize: *value = 1 << 20; break;
-        case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
-        case cudaDevAttrComputeCapabilityMinor: *value = 0; break;
+        case cudaDevAttrComputeCapabilityMajor: *value = tdc_cpu::device_arch() / 10; break;
+        case cudaDevAttrComputeCapabilityMinor: *value = tdc_cpu::device_arch() % 10; break;
         case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = tdc_cpu::max_shared_optin + 1024; break;
         case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = tdc_cpu::max_shared_optin; break;
         default: return tdc_cpu::error(cudaErrorInvalidValue, "the device attribute is not emulated");
@@ -474,7 +486,7 @@ TDC_CPU_ENGINE cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, i
         return cudaSetDevice(device);
     }
     *properties = {};
-    std::snprintf(properties->name, sizeof properties->name, "CPU emulation");
+    std::snprintf(properties->name, sizeof properties->name, "%s", tdc_cpu::device_name());
     properties->totalGlobalMem = size_t{8} << 30;
     properties->sharedMemPerBlock = tdc_cpu::max_shared;
     properties->regsPerBlock = 65536;
@@ -487,8 +499,8 @@ TDC_CPU_ENGINE cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, i
     properties->maxGridSize[1] = tdc_cpu::max_grid.y;
     properties->maxGridSize[2] = tdc_cpu::max_grid.z;
     properties->totalConstMem = 65536;
-    properties->major = 9;
-    properties->minor = 0;
+    properties->major = tdc_cpu::device_arch() / 10;
+    properties->minor = tdc_cpu::device_arch() % 10;
     properties->multiProcessorCount = static_cast<int>(std::thread::hardware_concurrency());
     properties->concurrentKernels = 1;
     properties->memoryBusWidth = 64;

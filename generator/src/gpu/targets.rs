@@ -1,0 +1,136 @@
+//! The GPUs that a folder is planned for.
+
+use super::{DEFAULT_GPU, GPUS, Gpu, UnknownGpu, gpu};
+use serde::Serialize;
+
+/// Names that are looked at; a list of more is refused as a whole.
+const MOST: usize = 64;
+
+/// One GPU or several, none of them twice. Where several are as good, generated code takes the first.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Targets(Vec<&'static Gpu>);
+
+/// What is wrong with a list of names.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TargetsError {
+    /// No name.
+    #[error("the list of GPUs is empty; name at least one, such as {DEFAULT_GPU}")]
+    Empty,
+    /// More names than there can be GPUs.
+    #[error("{count} GPUs are named; at most {MOST} are supported")]
+    TooMany {
+        /// How many there are.
+        count: usize,
+    },
+    /// A name that the table does not have.
+    #[error("{error}")]
+    Unknown {
+        /// Index of the name.
+        index: usize,
+        /// The name, with the nearest one.
+        error: UnknownGpu,
+    },
+    /// A name that was there before.
+    #[error("`{name}` is named twice; keep one of them")]
+    Twice {
+        /// Index of the second.
+        index: usize,
+        /// The name.
+        name: &'static str,
+    },
+}
+
+impl TargetsError {
+    /// Index of the name that is wrong; `None` when the list is.
+    pub fn index(&self) -> Option<usize> {
+        match self {
+            Self::Empty | Self::TooMany { .. } => None,
+            Self::Unknown { index, .. } | Self::Twice { index, .. } => Some(*index),
+        }
+    }
+}
+
+impl Targets {
+    /// The GPUs of these names.
+    ///
+    /// # Errors
+    /// Every name that is unknown or there before, or what is wrong with the list; at least one.
+    pub fn named<S: AsRef<str>>(names: &[S]) -> Result<Self, Vec<TargetsError>> {
+        match names.len() {
+            0 => return Err(vec![TargetsError::Empty]),
+            count if count > MOST => return Err(vec![TargetsError::TooMany { count }]),
+            _ => {}
+        }
+        let mut gpus: Vec<&'static Gpu> = Vec::new();
+        let mut errors = Vec::new();
+        for (index, name) in names.iter().enumerate() {
+            match gpu(name.as_ref()) {
+                Ok(gpu) if gpus.contains(&gpu) => {
+                    let name = gpu.name;
+                    errors.push(TargetsError::Twice { index, name });
+                }
+                Ok(gpu) => gpus.push(gpu),
+                Err(error) => errors.push(TargetsError::Unknown { index, error }),
+            }
+        }
+        match errors.is_empty() {
+            true => Ok(Self(gpus)),
+            false => Err(errors),
+        }
+    }
+
+    /// The GPUs in order; never none.
+    pub fn gpus(&self) -> &[&'static Gpu] {
+        &self.0
+    }
+}
+
+impl Default for Targets {
+    /// [`DEFAULT_GPU`] alone.
+    fn default() -> Self {
+        Self(GPUS.iter().filter(|gpu| gpu.name == DEFAULT_GPU).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(names: &[&str]) -> Vec<(Option<usize>, String)> {
+        let errors = Targets::named(names).expect_err("a mistake");
+        let message = |error: &TargetsError| (error.index(), error.to_string());
+        errors.iter().map(message).collect()
+    }
+
+    #[test]
+    fn names_become_gpus_in_their_order() {
+        let targets = Targets::named(&["rtx2080ti", "h200"]).expect("known names");
+        let names: Vec<_> = targets.gpus().iter().map(|gpu| gpu.name).collect();
+        assert_eq!(names, ["rtx2080ti", "h200"]);
+        assert_eq!(Targets::default().gpus()[0].name, DEFAULT_GPU);
+        assert_eq!(Targets::default().gpus().len(), 1);
+    }
+
+    #[test]
+    fn every_wrong_name_is_told() {
+        let found = messages(&["h200", "h20", "a100", "h200", ""]);
+        let indices: Vec<_> = found.iter().map(|(index, _)| *index).collect();
+        assert_eq!(indices, [Some(1), Some(3), Some(4)]);
+        assert!(found[0].1.contains("did you mean `h200`?"), "{found:?}");
+        assert_eq!(found[1].1, "`h200` is named twice; keep one of them");
+        assert!(found[2].1.starts_with("there is no GPU named ``;"));
+    }
+
+    #[test]
+    fn empty_and_endless_lists_are_refused() {
+        assert_eq!(
+            messages(&[]),
+            [(
+                None,
+                "the list of GPUs is empty; name at least one, such as h200".to_owned()
+            )]
+        );
+        let many = vec!["h200"; MOST + 1];
+        assert_eq!(messages(&many).len(), 1);
+    }
+}
