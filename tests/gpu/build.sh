@@ -1,11 +1,30 @@
 #!/usr/bin/env bash
-# Compiles a generated folder with warnings as errors, all files at once; the program is FOLDER/app.
-#   ./build.sh FOLDER
+# Compiles generated folders with warnings as errors, all files of all folders at once; the program is FOLDER/app.
+# What has not changed since is not compiled again.
+#   ./build.sh FOLDER...
 set -euo pipefail
-folder=$1
-flags="-std=c++17 -O3 -arch=native -Werror all-warnings -Xcompiler -Wall,-Wextra -I$folder/include -I$folder/src"
-objects=$folder/objects
-mkdir -p "$objects"
-find "$folder" -name '*.cu' -print0 |
-    xargs -0 -P "$(nproc)" -I{} sh -c "nvcc $flags -c {} -o $objects/\$(basename {}).o"
-nvcc -arch=native "$objects"/*.o -o "$folder/app"
+
+compile() {  # compile FOLDER SOURCE
+    nvcc -std=c++17 -O3 -arch=native -Werror all-warnings -Xcompiler -Wall,-Wextra \
+        -I"$1/include" -I"$1/src" -c "$2" -o "$1/objects/$(basename "$2").o"
+}
+link() {  # link FOLDER
+    nvcc -arch=native "$1"/objects/*.o -o "$1/app"
+}
+export -f compile link
+
+# The largest first: a network's driver takes as long as several units, and nobody should wait for it alone.
+for folder in "$@"; do
+    mkdir -p "$folder/objects"
+    newer=()
+    if [ -e "$folder/app" ] && [ -z "$(find "$folder" -name '*.h' -newer "$folder/app")" ]; then
+        newer=(-newer "$folder/app")
+    fi
+    find "$folder" -name '*.cu' "${newer[@]}" -printf "%s $folder %p\n"
+done | sort -rn | cut -d ' ' -f 2- | xargs -r -P "$(nproc)" -n 2 bash -c 'compile "$@"' compile
+
+for folder in "$@"; do
+    if [ ! -e "$folder/app" ] || [ -n "$(find "$folder/objects" -name '*.o' -newer "$folder/app")" ]; then
+        echo "$folder"
+    fi
+done | xargs -r -P "$(nproc)" -n 1 bash -c 'link "$@"' link

@@ -7,6 +7,8 @@ cd "$(dirname "$0")"
 steps=${*:-verify drivers pytorch two sanitizer bench}
 failures=0
 work=work
+networks="resnet18 resnet50 vgg16 densenet121 densenet201"
+prepared=
 mkdir -p $work
 
 check() {  # check NAME COMMAND...: runs a command, counts and names a failure
@@ -21,13 +23,49 @@ check() {  # check NAME COMMAND...: runs a command, counts and names a failure
     fi
 }
 
+prepare() {  # every network and the core shapes generated, packed and compiled, once for all steps
+    if [ -n "$prepared" ]; then return; fi
+    prepared=yes
+    local network dense dir folders=($work/core-shapes)
+    for network in $networks; do
+        for dense in "" --dense; do
+            dir=$work/$network${dense:+_dense}
+            check "generate $network $dense" ./tdc-gen configs/$network.yaml $dense --out "$dir"
+            check "pack $network $dense" ./tdc-gen pack configs/$network.yaml $dense --random 1 -o "$dir/weights.bin"
+            folders+=("$dir")
+        done
+    done
+    check "generate core shapes" ./tdc-gen configs/core-shapes.yaml --out $work/core-shapes
+    local start=$SECONDS
+    check "nvcc" ./build.sh "${folders[@]}"
+    echo "        ${#folders[@]} folders compiled in $((SECONDS - start)) s"
+}
+
+summary() {  # summary NAME GENERATION_S FOLDER_BYTES: one line of the benchmark, with what the last profile says
+    python3 - "$@" $work/profile_$1.txt <<'END'
+import json, re, sys
+name, seconds, folder, profile = sys.argv[1:]
+plan = json.load(open(f"work/{name}/plan.json"))
+text = open(profile).read()
+print(f"{name}: {len(plan['layers'])} layers, {len({layer['unit'] for layer in plan['layers']})} units, "
+      f"generation {seconds} s, folder {int(folder) / 1e6:.2f} MB, "
+      f"arena {plan['arena_bytes']} bytes, weights {plan['weights']['payload_bytes']} bytes, "
+      f"end to end {re.search(r'([0-9.]+) us a run', text)[1]} us, "
+      f"layers alone {re.search(r'([0-9.]+)  sum', text)[1]} us, estimate {plan['estimate_us']:.1f} us")
+END
+}
+
 for step in $steps; do
+    echo "== $step (${SECONDS} s)"
     case $step in
     verify)
         # Every unit alone and the network whole, through NVRTC and the driver API.
         for dense in "" --dense; do
-            for input in 1x3x224x224 3x3x224x224 1x3x160x200 3x3x160x200; do
-                check "verify $dense $input" ./tdc-gen verify configs/resnet18.yaml $dense --gpu --input $input
+            for network in $networks; do
+                check "verify $network $dense" ./tdc-gen verify configs/$network.yaml $dense --gpu
+            done
+            for input in 3x3x224x224 1x3x160x200 3x3x160x200; do
+                check "verify resnet18 $dense $input" ./tdc-gen verify configs/resnet18.yaml $dense --gpu --input $input
             done
         done
         check "random shapes" ./units --ignored
@@ -36,25 +74,25 @@ for step in $steps; do
         ;;
     drivers)
         # The emitted C++: builds without a warning, two runs give the same bits, with a graph and without.
-        for dense in "" --dense; do
-            dir=$work/resnet18${dense:+_dense}
-            check "generate $dense" ./tdc-gen configs/resnet18.yaml $dense --out "$dir"
-            check "pack $dense" ./tdc-gen pack configs/resnet18.yaml $dense --random 1 -o "$dir/weights.bin"
-            check "nvcc $dense" ./build.sh "$dir"
-            check "run $dense" "$dir/app" --weights "$dir/weights.bin" --output "$dir/first.bin"
-            check "run again $dense" "$dir/app" --weights "$dir/weights.bin" --output "$dir/second.bin" --no-graph
-            check "same bits $dense" cmp "$dir/first.bin" "$dir/second.bin"
+        prepare
+        for network in $networks; do
+            for dense in "" --dense; do
+                dir=$work/$network${dense:+_dense}
+                run=("$dir/app" --weights "$dir/weights.bin" --runs 20)
+                check "run $network $dense" "${run[@]}" --output "$dir/first.bin"
+                check "run again $network $dense" "${run[@]}" --output "$dir/second.bin" --no-graph
+                check "same bits $network $dense" cmp "$dir/first.bin" "$dir/second.bin"
+            done
         done
-        check "generate core shapes" ./tdc-gen configs/core-shapes.yaml --out $work/core-shapes
-        check "nvcc core shapes" ./build.sh $work/core-shapes
         check "core shapes right" $work/core-shapes/app
         cat $work/log
         ;;
     pytorch)
         for dense in "" --dense; do
-            for batch in 1 3; do
-                check "pytorch $dense batch $batch" python3 compare_with_pytorch.py $dense --batch $batch --work $work
-                grep relative $work/log
+            for options in "resnet18" "resnet18 --batch 3" "resnet50" "densenet121"; do
+                check "pytorch $options $dense" \
+                    python3 compare_with_pytorch.py --model $options $dense --work $work
+                grep "relative error against" $work/log
             done
         done
         ;;
@@ -83,13 +121,24 @@ for step in $steps; do
     bench)
         nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
         nvcc --version | tail -n 1
-        for dense in "" --dense; do
-            dir=$work/resnet18${dense:+_dense}
-            check "time $dense" "$dir/app" --weights "$dir/weights.bin" --profile
+        prepare
+        # Figures for a benchmark page; the times of single layers are in work/profile_*.txt.
+        for network in $networks; do
+            for dense in "" --dense; do
+                name=$network${dense:+_dense}
+                rm -rf $work/timed
+                seconds=$(TIMEFORMAT=%R; { time ./tdc-gen configs/$network.yaml $dense --out $work/timed >/dev/null 2>&1; } 2>&1)
+                bytes=$(du -sb $work/timed | cut -f 1)
+                check "time $name" "$work/$name/app" --weights "$work/$name/weights.bin" --profile
+                cp $work/log $work/profile_$name.txt
+                check "figures of $name" summary "$name" "$seconds" "$bytes"
+                cat $work/log
+            done
+        done
+        for network in $networks; do
+            check "time PyTorch $network" python3 compare_with_pytorch.py --model $network --time
             cat $work/log
         done
-        check "time PyTorch" python3 compare_with_pytorch.py --time
-        cat $work/log
         ;;
     *)
         echo "unknown step $step"
