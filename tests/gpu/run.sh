@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The GPU tier. Needs a GPU, nvcc, cmake, and a python3 with torch, torchvision and safetensors; no Rust.
-#   ./run.sh [STEP...]     steps: verify drivers pytorch two sanitizer bench; all of them by default
+#   ./run.sh [STEP...]     steps: verify variants drivers pytorch two sanitizer schemes bench; all of them by default
 # Exits with 1 when a step failed; every failure is printed.
 set -uo pipefail
 cd "$(dirname "$0")"
-steps=${*:-verify drivers pytorch two sanitizer bench}
+steps=${*:-verify variants drivers pytorch two sanitizer schemes bench}
 failures=0
 work=work
 networks="resnet18 resnet50 vgg16 densenet121 densenet201"
@@ -45,7 +45,7 @@ summary() {  # summary NAME GENERATION_S FOLDER_BYTES: one line of the benchmark
     python3 - "$@" $work/profile_$1.txt <<'END'
 import json, re, sys
 name, seconds, folder, profile = sys.argv[1:]
-plan = json.load(open(f"work/{name}/plan.json"))
+plan = json.load(open(f"work/{name}/plan.json"))["variants"][0]
 text = open(profile).read()
 print(f"{name}: {len(plan['layers'])} layers, {len({layer['unit'] for layer in plan['layers']})} units, "
       f"generation {seconds} s, folder {int(folder) / 1e6:.2f} MB, "
@@ -71,6 +71,30 @@ for step in $steps; do
         check "random shapes" ./units --ignored
         check "random networks" ./random_networks --ignored
         check "verify core shapes" ./tdc-gen verify configs/core-shapes.yaml --gpu
+        ;;
+    variants)
+        # One folder for two GPUs: this one's variant is taken by itself, the other one when it is asked for.
+        dir=$work/variants
+        gpus="rtx4090,h200"
+        check "generate" ./tdc-gen configs/resnet18.yaml --gpu $gpus --out $dir
+        check "pack" ./tdc-gen pack configs/resnet18.yaml --gpu $gpus --random 1 -o $dir/weights.bin
+        check "nvcc" ./build.sh $dir
+        check "for this GPU" $dir/app --weights $dir/weights.bin --output $dir/this.bin
+        grep "variant\|us a run" $work/log | tee $dir/this.txt
+        check "h200 was taken" grep -q "variant h200" $dir/this.txt
+        check "for the other" $dir/app --weights $dir/weights.bin --output $dir/other.bin --gpu rtx4090
+        grep "variant\|us a run" $work/log
+        check "the same numbers" python3 -c "
+import numpy, sys
+this, other = (numpy.fromfile(f'$dir/{name}.bin', numpy.float32).astype(float) for name in ('this', 'other'))
+error = numpy.linalg.norm(this - other) / numpy.linalg.norm(this)
+print(error)
+sys.exit(not 0 < error < 1e-5)"
+        ;;
+    schemes)
+        # The published schemes and ours on the core shapes, beside cuDNN.
+        python3 cudnn_times.py || failures=$((failures + 1))
+        ./scheme_times --ignored --nocapture || failures=$((failures + 1))
         ;;
     drivers)
         # The emitted C++: builds without a warning, two runs give the same bits, with a graph and without.

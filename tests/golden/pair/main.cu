@@ -30,7 +30,7 @@ constexpr const char* help =
     "  --random SEED     random weights (default: seed 1)\n"
     "  --gpu NAME        the variant to use: h200, rtx2080ti (default: the best for this device)\n"
     "  --input FILE      raw fp32 NCHW, 4800 bytes (default: random values in [-1, 1))\n"
-    "  --output FILE     writes the output, raw fp32\n"
+    "  --output FILE     writes the output of the last run, raw fp32\n"
     "  --runs N          times N runs (default 1000, 0 for none)\n"
     "  --no-graph        times plain launches instead of a CUDA graph\n"
     "  --graph           times a CUDA graph (default)\n"
@@ -341,7 +341,6 @@ ExitCode run(const Options& options) {
     }
     if (!session.set_input(input) || !session.run() || !session.get_output(&output)) return exit_failure;
     print_top(output, options.top);
-    if (options.output != nullptr && !write_floats(options.output, output)) return exit_failure;
     if (options.runs > 0) {
         double us = 0.0;
         const bool timed = options.graph
@@ -349,7 +348,9 @@ ExitCode run(const Options& options) {
                                : session.time(options.runs, [&] { return session.run(); }, &us);
         if (!timed) return exit_failure;
         std::printf("%.2f us a run (%s, median)\n", us, options.graph ? "CUDA graph" : "plain launches");
+        if (!session.get_output(&output)) return exit_failure;
     }
+    if (options.output != nullptr && !write_floats(options.output, output)) return exit_failure;
     if (options.profile && !profile(&session)) return exit_failure;
     if (dumped_layer >= 0 && !dump(&session, dumped_layer, options.dump_file)) return exit_failure;
     return exit_success;
