@@ -4,6 +4,6 @@ mod estimate;
 mod table;
 mod targets;
 
-pub use estimate::{KernelWork, Occupancy, floor_us, kernel_us, occupancy};
+pub use estimate::{KernelWork, Occupancy, floor_us, kernel_us, memset_us, occupancy};
 pub use table::{DEFAULT_GPU, GPUS, Gpu, OLDEST_ARCH, PlanningOnly, UnknownGpu, gpu};
 pub use targets::{Targets, TargetsError};

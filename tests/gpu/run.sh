@@ -55,6 +55,15 @@ print(f"{name}: {len(plan['layers'])} layers, {len({layer['unit'] for layer in p
 END
 }
 
+sanitize() {  # sanitize NAME COMMAND...: the command under three checkers
+    local name=$1
+    shift
+    for tool in memcheck initcheck racecheck; do
+        check "$tool $name" compute-sanitizer --tool $tool --error-exitcode 9 "$@"
+        grep -h "ERROR SUMMARY\|not supported\|RACECHECK SUMMARY" $work/log
+    done
+}
+
 for step in $steps; do
     echo "== $step (${SECONDS} s)"
     case $step in
@@ -135,12 +144,11 @@ sys.exit(not 0 < error < 1e-5)"
             dir=$work/small${dense:+_dense}
             check "generate small $dense" ./tdc-gen configs/resnet18.yaml $dense --input 1x3x64x64 --out "$dir"
             check "nvcc small $dense" ./build.sh "$dir"
-            for tool in memcheck initcheck racecheck; do
-                check "$tool $dense" compute-sanitizer --tool $tool --error-exitcode 9 \
-                    "$dir/app" --random 1 --runs 1 --no-graph
-                grep -h "ERROR SUMMARY\|not supported\|RACECHECK SUMMARY" $work/log
-            done
+            sanitize "resnet18 $dense" "$dir/app" --random 1 --runs 1 --no-graph
         done
+        check "generate TDC's kernels" ./tdc-gen tdc-layers.yaml --out $work/tdc-layers
+        check "nvcc TDC's kernels" ./build.sh $work/tdc-layers
+        sanitize "TDC's kernels" $work/tdc-layers/app --runs 1
         ;;
     bench)
         nvidia-smi --query-gpu=name,driver_version --format=csv,noheader

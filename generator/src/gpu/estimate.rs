@@ -72,6 +72,11 @@ pub fn floor_us(flops: u64, bytes: u64, gpu: &Gpu) -> f64 {
     gpu.launch_us + compute.max(memory)
 }
 
+/// Estimated time of setting bytes to zero in a CUDA graph, microseconds: a launch that only writes.
+pub fn memset_us(bytes: u64, gpu: &Gpu) -> f64 {
+    gpu.launch_us + bytes as f64 / (f64::from(gpu.dram_gbs) * 1e3)
+}
+
 /// Estimated time of one launch in a CUDA graph, microseconds; infinite when a block does not fit.
 ///
 /// The busiest multiprocessor's arithmetic (slower with too few warps to hide latency), the traffic through the level-2 cache

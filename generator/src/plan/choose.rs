@@ -3,7 +3,7 @@
 use super::name::{problem_label, unit_name};
 use super::paper::{self, PaperEstimate};
 use super::{LaunchEstimate, PlanError};
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, memset_us};
 use crate::scheme::{SCHEMES, Scheme, Tile, scheme};
 use crate::spec::{Problem, Tiles, nearest};
 use serde::Serialize;
@@ -88,15 +88,15 @@ impl Planner {
         Ok(choice)
     }
 
-    /// Estimated time of all launches, microseconds.
+    /// Estimated time of all steps, microseconds.
     fn estimate_us(&self, problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> f64 {
         let unit = unit_name(problem, scheme, tile);
-        scheme
-            .blueprint(problem, tile)
-            .kernels
-            .iter()
-            .map(|kernel| LaunchEstimate::new(&unit, kernel, self.gpu).us)
-            .sum()
+        let blueprint = scheme.blueprint(problem, tile);
+        let zeroed = blueprint.zeroed;
+        let memset = zeroed.map_or(0.0, |zeroed| memset_us(zeroed.bytes, self.gpu));
+        let launches = blueprint.kernels.iter();
+        let launches = launches.map(|kernel| LaunchEstimate::new(&unit, kernel, self.gpu).us);
+        memset + launches.sum::<f64>()
     }
 
     /// The tile that the config names; `None` when the scheme has no tile for the problem.

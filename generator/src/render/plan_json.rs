@@ -1,7 +1,7 @@
 //! `plan.json`: what was decided for each layer, by whom, and what it should cost.
 
 use super::engine::RenderError;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, memset_us};
 use crate::plan::{
     ChosenBy, LaunchEstimate, Layer, LayerSetPlan, Location, NetworkPlan, PlannedUnit,
 };
@@ -100,6 +100,7 @@ enum StepJson<'a> {
     Memset {
         target: Arg,
         bytes: u64,
+        estimate_us: f64,
     },
 }
 
@@ -232,6 +233,7 @@ fn steps<'a>(unit: &'a PlannedUnit, gpu: &Gpu) -> Vec<StepJson<'a>> {
                 Step::Memset { target, bytes } => StepJson::Memset {
                     target: *target,
                     bytes: *bytes,
+                    estimate_us: rounded(memset_us(*bytes, gpu)),
                 },
             })
         })

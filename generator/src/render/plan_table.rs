@@ -1,8 +1,9 @@
 //! The plan as a table for people.
 
 use super::plan_json::tile_letters;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, memset_us};
 use crate::plan::{LaunchEstimate, LayerSetPlan, NetworkPlan, PlannedUnit};
+use tdc_runtime::Step;
 
 const TITLES: [&str; 12] = [
     "op",
@@ -79,12 +80,26 @@ fn table(ops: &[(&str, &PlannedUnit)], gpu: &Gpu) -> String {
     let mut rows = vec![TITLES.map(str::to_owned)];
     for (name, unit) in ops {
         rows.extend(launch_rows(name, unit, gpu));
+        rows.extend(memset_rows(unit, gpu));
     }
     rows.push(total(ops));
     aligned(&rows)
 }
 
-/// One row for each launch; memsets have none. What belongs to the op as a whole is in the first.
+/// One row for each memset of an op, behind its launches.
+fn memset_rows(unit: &PlannedUnit, gpu: &Gpu) -> impl Iterator<Item = Row> {
+    unit.variant().steps.iter().filter_map(|step| match step {
+        Step::Memset { bytes, .. } => {
+            let mut row = Row::default();
+            row[0] = "  memset".to_owned();
+            row[9] = us(memset_us(*bytes, gpu));
+            Some(row)
+        }
+        Step::Launch(_) => None,
+    })
+}
+
+/// One row for each launch. What belongs to the op as a whole is in the first.
 fn launch_rows<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> impl Iterator<Item = Row> {
     let launches = unit.kernels.iter().zip(LaunchEstimate::of_unit(unit, gpu));
     launches
