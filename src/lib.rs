@@ -23,6 +23,8 @@ pub use tdc_macros::kernel_impl;
 /// | `prologue` | `true` (scale and shift of the input), `{relu: true}` (ReLU behind them) | none |
 /// | `scheme` | name of an algorithm | the planner's choice |
 /// | `tile` | list of the scheme's numbers; needs `scheme` | the planner's choice |
+/// | `reduce` | `ordered`, or `atomic`: float atomics as TDC publishes them, for schemes `tdc` and `tdc_rows` | `ordered` |
+/// | `tiles` | `model`, or `paper`: by the TDC paper's equations | `model` |
 /// | `gpu` | name of the GPU to plan for | `h200` |
 ///
 /// The [`Kernel`] has the CUDA C++ text, the launches with their parameters and the layout of the packed weights. The text

@@ -270,3 +270,26 @@ fn shape(node: &Node, report: &mut Report<'_>) -> Option<TensorShape> {
     report.error(node.at, message);
     None
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_names_every_op_and_key() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configs.md");
+        let reference = std::fs::read_to_string(path).unwrap();
+        let mut all = vec![NETWORK, layers::LAYER_SET, layers::LAYER];
+        all.extend(ops::words());
+        for words in all {
+            // Kinds of mappings are no words of a config.
+            let kind = (!words.what.contains(' ')).then_some(words.what);
+            for word in words.keys.iter().copied().chain(kind) {
+                // In the example of a layer set, or in a table.
+                let named = reference.contains(&format!("`{word}`"))
+                    || reference.contains(&format!("`{word}:"));
+                assert!(named, "{word} of {}", words.what);
+            }
+        }
+    }
+}

@@ -17,7 +17,7 @@ pub(super) const LAYER_SET: Words = Words {
     keys: &["name", "gpu", "tiles", "defaults", "layers"],
 };
 
-const LAYER: Words = Words {
+pub(super) const LAYER: Words = Words {
     what: "a layer",
     keys: &with_options::<2, 15>(["name", "conv"]),
 };
