@@ -6,6 +6,8 @@ mod cpu_device;
 mod device;
 #[cfg(feature = "nvrtc")]
 mod gpu_device;
+#[cfg(feature = "nvrtc")]
+mod graph_time;
 mod random;
 pub mod reference;
 mod trained;

@@ -1,6 +1,7 @@
 //! From plans to text. All arithmetic is done before: the templates only place finished numbers.
 
 mod banner;
+mod cuda_version;
 mod engine;
 mod kernel;
 mod layer_set;

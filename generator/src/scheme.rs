@@ -38,8 +38,8 @@ pub trait Scheme: Sync {
     /// Letters of the tile's numbers, in order; they make up file names.
     fn tile_names(&self) -> &'static [&'static str];
 
-    /// Whether the planner takes it unasked. A scheme that is here because it was published, and is slower than ours wherever it
-    /// was measured, waits to be named, to be what `tiles: paper` means, or for a problem that no other scheme takes.
+    /// Whether the planner takes it unasked. A scheme that is here because it was published, and is slower than ours nearly
+    /// wherever it was measured, waits to be named, to be what `tiles: paper` means, or for a problem that no other scheme takes.
     fn is_default(&self) -> bool {
         true
     }

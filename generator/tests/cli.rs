@@ -239,8 +239,12 @@ fn schemes_and_tiles_that_do_not_exist() {
         ),
         (
             "scheme: direct, reduce: atomic",
-            "scheme `direct` cannot compute conv_c3_n8_h8_w8_k3x3_p1_bias_relu_atomic; leave `scheme` out and the planner takes \
-             one that can",
+            "`reduce: atomic` cannot be had for conv_c3_n8_h8_w8_k3x3_p1_bias_relu_atomic by scheme `direct`; it is for schemes \
+             `tdc` and `tdc_rows`",
+        ),
+        (
+            "pad: 0, kernel: 8, reduce: atomic, dilation: [1, 1], groups: 1, scheme: pointwise",
+            "`reduce: atomic` cannot be had for conv_c3_n8_h8_w8_k8x8_bias_relu_atomic by scheme `pointwise`; it is",
         ),
         (
             "scheme: pointwise",

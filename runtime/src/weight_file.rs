@@ -17,7 +17,7 @@
 //! Offsets are from the section's first byte. The payload's length is a multiple of 256, so every section begins at one. All
 //! numbers are little-endian, all values fp32. A section fits a driver when the layouts' checksum is that of one of its
 //! variants, whatever version of the generator made either. A reader walks the headers, refuses a file that does not end with a
-//! section, and takes the first section that fits.
+//! section, and takes the section of the variant that it prefers; of equal ones the first.
 
 use crate::WeightLayout;
 

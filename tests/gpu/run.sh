@@ -90,7 +90,9 @@ for step in $steps; do
         check "nvcc" ./build.sh $dir
         check "for this GPU" $dir/app --weights $dir/weights.bin --output $dir/this.bin
         grep "variant\|us a run" $work/log | tee $dir/this.txt
-        check "h200 was taken" grep -q "variant h200" $dir/this.txt
+        if nvidia-smi --query-gpu=name --format=csv,noheader | grep -qw H200; then
+            check "h200 was taken" grep -q "variant h200" $dir/this.txt
+        fi
         check "for the other" $dir/app --weights $dir/weights.bin --output $dir/other.bin --gpu rtx4090
         grep "variant\|us a run" $work/log
         check "the same numbers" python3 -c "

@@ -33,7 +33,7 @@ pub struct GpuDevice {
     device: sys::CUdevice,
     title: String,
     /// All work is put here; it takes turns with the default stream.
-    stream: sys::CUstream,
+    pub(super) stream: sys::CUstream,
     modules: Vec<sys::CUmodule>,
     kernels: HashMap<String, sys::CUfunction>,
     memory: Vec<sys::CUdeviceptr>,
@@ -85,61 +85,6 @@ impl GpuDevice {
         let [major, minor] = [MAJOR, MINOR]
             .map(|attribute| unsafe { result::device::get_attribute(self.device, attribute) });
         Ok(Arch::new((10 * major? + minor?) as u16))
-    }
-
-    /// Time of one `run`, microseconds: the median of replays of a CUDA graph that holds many of them, one behind the other.
-    ///
-    /// # Errors
-    /// The driver's, and those of `run`.
-    pub fn graph_us(
-        &mut self,
-        run: &mut dyn FnMut(&mut Self) -> Result<(), DeviceError>,
-    ) -> Result<f64, DeviceError> {
-        const RUNS: u32 = 50;
-        const REPLAYS: usize = 25;
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: the stream is this device's own and is not being captured.
-        unsafe { result::stream::begin_capture(self.stream, mode) }.map_err(driver)?;
-        let recorded = (0..RUNS).try_for_each(|_| run(self));
-        // SAFETY: the capture was begun above.
-        let graph = unsafe { result::stream::end_capture(self.stream) }.map_err(driver)?;
-        let times = recorded.and_then(|()| self.replay_us(graph, REPLAYS));
-        // SAFETY: the graph was made above; what was instantiated from it does not need it.
-        unsafe { result::graph::destroy(graph) }.map_err(driver)?;
-        let mut times = times?;
-        times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2] / f64::from(RUNS))
-    }
-
-    /// Times of so many replays of a graph, microseconds.
-    fn replay_us(&self, graph: sys::CUgraph, replays: usize) -> Result<Vec<f64>, DeviceError> {
-        /// Replays before the clock and the caches have settled.
-        const WARM_UP: usize = 3;
-        let flags = sys::CUevent_flags::CU_EVENT_DEFAULT;
-        let instantiate =
-            sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-        let (start, end) = (
-            result::event::create(flags).map_err(driver)?,
-            result::event::create(flags).map_err(driver)?,
-        );
-        // SAFETY: graph, stream and events are alive, and all of them are of this context.
-        unsafe {
-            let exec = result::graph::instantiate(graph, instantiate).map_err(driver)?;
-            let once = || {
-                result::event::record(start, self.stream)?;
-                result::graph::launch(exec, self.stream)?;
-                result::event::record(end, self.stream)?;
-                result::event::synchronize(end)?;
-                Ok(f64::from(result::event::elapsed(start, end)?) * 1e3)
-            };
-            let times: Result<Vec<f64>, DriverError> =
-                (0..WARM_UP + replays).map(|_| once()).collect();
-            result::graph::exec_destroy(exec).map_err(driver)?;
-            result::event::destroy(start).map_err(driver)?;
-            result::event::destroy(end).map_err(driver)?;
-            let mut times = times.map_err(driver)?;
-            Ok(times.split_off(WARM_UP))
-        }
     }
 
     /// Compiles the kernels of all units for this GPU and loads them.
@@ -200,7 +145,7 @@ impl Drop for GpuDevice {
     }
 }
 
-fn driver(error: DriverError) -> DeviceError {
+pub(super) fn driver(error: DriverError) -> DeviceError {
     DeviceError(format!("the CUDA driver failed: {error}"))
 }
 

@@ -326,8 +326,7 @@ impl Placed {
 
 /// Runs a unit on random data between guarded margins, twice, and compares with the reference.
 ///
-/// The second run must give the same bits where the problem [is deterministic](Problem::is_deterministic), and be as near to the
-/// reference where it is not.
+/// Both must be near the reference and, where the problem [is deterministic](Problem::is_deterministic), give the same bits.
 ///
 /// # Errors
 /// The first way in which it fails.
@@ -398,11 +397,13 @@ fn check_placed(
             && index < MARGIN + batch * y_stride
             && (index - MARGIN) % y_stride < image_len
     };
-    let mut damaged = first
-        .iter()
-        .enumerate()
-        .filter(|(index, value)| !owned(*index) && value.to_bits() != OUTPUT_POISON)
-        .count();
+    let outside = |run: &[f32]| {
+        run.iter()
+            .enumerate()
+            .filter(|(index, value)| !owned(*index) && value.to_bits() != OUTPUT_POISON)
+            .count()
+    };
+    let mut damaged = outside(&first).max(outside(&second));
     for input in [&placed.x, &placed.residual, &placed.packed, &placed.bias] {
         damaged += changed(&input.read(device)?, &input.image);
     }
@@ -415,11 +416,19 @@ fn check_placed(
         return Err(Failure::NotDeterministic);
     }
 
-    let found: Vec<f32> = (0..second.len())
-        .filter(|&index| owned(index))
-        .map(|index| second[index])
-        .collect();
-    let deviation = Deviation::of(y_shape, &found, &data.expected);
+    let deviation = |run: &[f32]| {
+        let found: Vec<f32> = (0..run.len())
+            .filter(|&index| owned(index))
+            .map(|index| run[index])
+            .collect();
+        Deviation::of(y_shape, &found, &data.expected)
+    };
+    let (first, second) = (deviation(&first), deviation(&second));
+    let deviation = if second.relative > first.relative {
+        second
+    } else {
+        first
+    };
     let tolerance = tolerance(problem);
     if deviation.relative > tolerance {
         return Err(Failure::Inaccurate {

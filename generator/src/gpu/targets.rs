@@ -22,6 +22,12 @@ pub enum TargetsError {
         /// How many there are.
         count: usize,
     },
+    /// A name without letters: a comma too many.
+    #[error("a name of a GPU is empty; leave out the comma")]
+    Nameless {
+        /// Index of the name.
+        index: usize,
+    },
     /// A name that the table does not have.
     #[error("{error}")]
     Unknown {
@@ -45,7 +51,9 @@ impl TargetsError {
     pub fn index(&self) -> Option<usize> {
         match self {
             Self::Empty | Self::TooMany { .. } => None,
-            Self::Unknown { index, .. } | Self::Twice { index, .. } => Some(*index),
+            Self::Nameless { index } | Self::Unknown { index, .. } | Self::Twice { index, .. } => {
+                Some(*index)
+            }
         }
     }
 }
@@ -65,6 +73,9 @@ impl Targets {
         let mut errors = Vec::new();
         for (index, name) in names.iter().enumerate() {
             match gpu(name.as_ref()) {
+                Err(_) if name.as_ref().is_empty() => {
+                    errors.push(TargetsError::Nameless { index });
+                }
                 Ok(gpu) if gpus.contains(&gpu) => {
                     let name = gpu.name;
                     errors.push(TargetsError::Twice { index, name });
@@ -118,7 +129,7 @@ mod tests {
         assert_eq!(indices, [Some(1), Some(3), Some(4)]);
         assert!(found[0].1.contains("did you mean `h200`?"), "{found:?}");
         assert_eq!(found[1].1, "`h200` is named twice; keep one of them");
-        assert!(found[2].1.starts_with("there is no GPU named ``;"));
+        assert!(found[2].1 == "a name of a GPU is empty; leave out the comma");
     }
 
     #[test]

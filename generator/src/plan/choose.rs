@@ -231,6 +231,18 @@ impl Planner {
                     .or_else(|| self.by_model(problem, &others))
             }
         };
+        if choice.is_none() && !problem.is_deterministic() {
+            return Err(PlanError::new(
+                layer,
+                Some("reduce"),
+                format!(
+                    "`reduce: atomic` cannot be had for {}{}",
+                    problem_label(problem),
+                    wanted_scheme.map_or(String::new(), |name| format!(" by scheme `{name}`"))
+                ),
+                "it is for schemes `tdc` and `tdc_rows`, which take convolutions of one group with filters of moderate size",
+            ));
+        }
         choice.ok_or_else(|| match wanted_scheme {
             Some(scheme) => PlanError::new(
                 layer,

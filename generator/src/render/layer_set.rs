@@ -1,6 +1,7 @@
 //! The files of a layer set beside its units: the program that checks and times them, build file, introduction.
 
 use super::banner::{Comment, banner};
+use super::cuda_version::cuda_versions;
 use super::engine::{RenderError, render};
 use super::text::literal;
 use super::unit::takes_strides;
@@ -15,6 +16,8 @@ struct LayerSetContext {
     name: String,
     prefix: String,
     arch: u16,
+    /// The toolkits that build it.
+    cuda_versions: &'static str,
     layer_count: usize,
     units: Vec<String>,
     layers: Vec<LayerContext>,
@@ -56,6 +59,7 @@ pub fn layer_set_text(plan: &LayerSetPlan, file: LayerSetFile) -> Result<String,
         name: plan.name.clone(),
         prefix: plan.prefix.clone(),
         arch: plan.gpu.arch.sm,
+        cuda_versions: cuda_versions([plan.gpu.arch.sm]),
         layer_count: plan.layers.len(),
         units: plan
             .units

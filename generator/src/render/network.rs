@@ -1,6 +1,7 @@
 //! The files of a network beside its units: driver, interface, program, build file, introduction.
 
 use super::banner::{Comment, banner, gpu_titles};
+use super::cuda_version::cuda_versions;
 use super::engine::{RenderError, render};
 use super::text::literal;
 use super::unit::takes_strides;
@@ -21,6 +22,8 @@ struct NetworkContext {
     guard: String,
     #[serde(rename = "macro")]
     macro_prefix: String,
+    /// The toolkits that build it.
+    cuda_versions: &'static str,
     /// What nvcc is told of the architectures.
     nvcc_arch: String,
     /// The same for CMake.
@@ -151,6 +154,7 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: Comment) -> Netw
         name: first.name.clone(),
         guard: format!("{upper}_H"),
         macro_prefix: upper,
+        cuda_versions: cuda_versions(archs(&gpus)),
         nvcc_arch: nvcc_arch(&gpus),
         cmake_arch: cmake_arch(&gpus),
         input: first.input,

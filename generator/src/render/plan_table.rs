@@ -69,11 +69,19 @@ fn planned_for(gpu: &Gpu) -> String {
 fn counts(ops: &[(&str, &PlannedUnit)]) -> String {
     let layers = ops.len();
     let launches: usize = ops.iter().map(|(_, unit)| unit.kernels.len()).sum();
-    format!(
+    let steps = ops.iter().flat_map(|(_, unit)| unit.variant().steps.iter());
+    let memsets = steps
+        .filter(|step| matches!(step, Step::Memset { .. }))
+        .count();
+    let mut text = format!(
         "{layers} layer{}, {launches} launch{}",
         if layers == 1 { "" } else { "s" },
         if launches == 1 { "" } else { "es" }
-    )
+    );
+    if memsets > 0 {
+        text += &format!(", {memsets} memset{}", if memsets == 1 { "" } else { "s" });
+    }
+    text
 }
 
 fn table(ops: &[(&str, &PlannedUnit)], gpu: &Gpu) -> String {

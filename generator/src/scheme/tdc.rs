@@ -45,6 +45,9 @@ const MAX_THREADS: u32 = 1024;
 /// Multiply-adds that the loops over a tile and the filter are unrolled to at most.
 const MAX_UNROLLED: u32 = 4096;
 
+/// Blocks of a grid in its second and third dimension at most.
+const MAX_GRID: u32 = 65535;
+
 /// Registers of a thread beside its sums and weights.
 const OTHER_REGISTERS: u32 = 24;
 
@@ -104,8 +107,9 @@ struct Sizes {
     tiles_w: u32,
     /// Tiles side by side in a block.
     block_tiles_w: u32,
-    /// Output channels of a block.
+    /// Output channels of a block, and blocks that share the channels.
     block_n: u32,
+    blocks_n: u32,
     threads: u32,
     /// Input rows and columns under a block, and columns under a thread.
     rows: u32,
@@ -119,8 +123,8 @@ impl Sizes {
         let tiles_h = shape.out_h().div_ceil(tile_h);
         let tiles_w = shape.out_w().div_ceil(tile_w);
         let block_tiles_w = if whole_rows { tiles_w } else { 1 };
-        let blocks_n = shape.n.div_ceil((MAX_THREADS / block_tiles_w).max(1));
-        let block_n = shape.n.div_ceil(blocks_n);
+        let fewest = shape.n.div_ceil((MAX_THREADS / block_tiles_w).max(1));
+        let block_n = shape.n.div_ceil(fewest);
         let under = |outputs: u32, stride: u32, taps: u32, dilation: u32| {
             (outputs - 1)
                 .saturating_mul(stride)
@@ -137,6 +141,7 @@ impl Sizes {
             tiles_w,
             block_tiles_w,
             block_n,
+            blocks_n: shape.n.div_ceil(block_n),
             threads: (block_n * block_tiles_w).next_multiple_of(32),
             rows: under(tile_h, stride_h, shape.r, dilation_h),
             columns: under(tile_w * block_tiles_w, stride_w, shape.s, dilation_w),
@@ -154,7 +159,8 @@ impl Sizes {
 
     /// Bytes of the staged input.
     fn shared_bytes(&self) -> u64 {
-        4 * u64::from(self.tile_c) * u64::from(self.rows) * u64::from(self.columns)
+        let staged = u64::from(self.rows) * u64::from(self.columns);
+        staged.saturating_mul(4 * u64::from(self.tile_c))
     }
 
     /// Channels whose weights are read together: as many as registers and the length of the code allow.
@@ -173,7 +179,8 @@ impl Sizes {
             && self.shared_bytes() <= u64::from(MAX_SHARED)
             && sums * taps <= u64::from(MAX_UNROLLED)
             && sums + taps + u64::from(OTHER_REGISTERS) <= u64::from(registers_of(self.threads))
-            && self.splits <= 65535
+            && self.splits <= MAX_GRID
+            && self.blocks_n <= MAX_GRID
             && u64::from(self.splits) * shape.output_len() <= MAX_ELEMENTS
     }
 }
@@ -282,6 +289,9 @@ struct Context {
     rows: u32,
     columns: u32,
     thread_columns: u32,
+    /// Whether each staged value goes to every output that it is part of; with strides and dilations few values are part of several,
+    /// and each output gathers its own.
+    scatters: bool,
     /// Tiles of an image that blocks are counted by, all of them and those of a row.
     block_tiles: u32,
     block_tiles_of_row: u32,
@@ -316,7 +326,6 @@ fn main_kernel(
     let split = sizes.splits > 1;
     let (out_h, out_w) = (shape.out_h(), shape.out_w());
     let blocks_of_row = sizes.tiles_w / sizes.block_tiles_w;
-    let blocks_n = shape.n.div_ceil(sizes.block_n);
     let workers = sizes.block_n * sizes.block_tiles_w;
     let context = context(&Context {
         c: shape.c,
@@ -339,11 +348,12 @@ fn main_kernel(
         rows: sizes.rows,
         columns: sizes.columns,
         thread_columns: sizes.thread_columns,
+        scatters: shape.stride == [1, 1] && shape.dilation == [1, 1],
         block_tiles: sizes.tiles_h * blocks_of_row,
         block_tiles_of_row: blocks_of_row,
         block_tiles_w: sizes.block_tiles_w,
         block_n: sizes.block_n,
-        blocks_n,
+        blocks_n: sizes.blocks_n,
         workers,
         staged: sizes.tile_c * sizes.rows * sizes.columns,
         unrolled_channels: sizes.unrolled_channels(shape),
@@ -362,7 +372,7 @@ fn main_kernel(
     });
     let grid = [
         sizes.tiles_h * blocks_of_row * shape.batch,
-        blocks_n,
+        sizes.blocks_n,
         sizes.splits,
     ];
     KernelBlueprint {
@@ -412,5 +422,45 @@ fn work(problem: &ConvProblem, sizes: &Sizes, grid: [u32; 3], atomic: bool) -> K
         dram_bytes: Problem::Conv(*problem).bytes() as f64,
         // The tile, then the weights of so many channels at a time.
         trips: 2.0 + (channels / f64::from(sizes.unrolled_channels(shape))).ceil(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conv(shape: ConvShape) -> Problem {
+        Problem::Conv(ConvProblem {
+            shape,
+            prologue: None,
+            epilogue: Epilogue::default(),
+            reduce: Reduce::Ordered,
+        })
+    }
+
+    /// 1024 threads are not enough for one output channel beside the next in a grid of 65535.
+    #[test]
+    fn a_grid_has_its_limits() {
+        let problem = conv(ConvShape::new(1, 66000, 1, 8000, 1, 1));
+        for scheme in [&Tdc as &dyn Scheme, &TdcRows] {
+            for tile in scheme.tiles(&problem) {
+                for kernel in scheme.blueprint(&problem, &tile).kernels {
+                    let [_, y, z] = kernel.grid;
+                    assert!(y <= 65535 && z <= 65535, "{} {tile:?}", scheme.name());
+                }
+            }
+        }
+    }
+
+    /// 2^30 rows and columns under one output: their bytes are no u64.
+    #[test]
+    fn a_tile_of_exabytes_does_not_fit() {
+        let problem = conv(ConvShape {
+            padding: Padding::all(1 << 29),
+            dilation: [(1 << 30) - 1; 2],
+            ..ConvShape::new(4, 8, 1, 1, 2, 2)
+        });
+        assert_eq!(Tdc.tiles(&problem), []);
+        assert_eq!(TdcRows.tiles(&problem), []);
     }
 }

@@ -8,7 +8,7 @@ use tdc_runtime::Padding;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Tiles {
-    /// By our estimate of time, among all schemes.
+    /// By our estimate of time, among our own schemes.
     #[default]
     Model,
     /// As the TDC paper does, for what it is about: filters larger than 1x1 then take scheme `tdc`.

@@ -26,6 +26,7 @@ pub struct KernelRequest {
     op: Position,
     scheme: Position,
     tile: Position,
+    reduce: Position,
 }
 
 impl KernelRequest {
@@ -34,6 +35,7 @@ impl KernelRequest {
         match key {
             Some("scheme") => self.scheme,
             Some("tile") => self.tile,
+            Some("reduce") => self.reduce,
             _ => self.op,
         }
     }
@@ -125,6 +127,7 @@ fn request(call: Call, report: &mut Report<'_>) -> Option<KernelRequest> {
         op: at,
         scheme: fields.position("scheme", None),
         tile: fields.position("tile", None),
+        reduce: fields.position("reduce", None),
     })
 }
 

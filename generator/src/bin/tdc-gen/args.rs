@@ -74,7 +74,7 @@ pub struct ConfigArgs {
     /// Ignore the Tucker ranks; the network's name gets `_dense` behind it
     #[arg(long)]
     pub dense: bool,
-    /// How tiles are chosen: `model`, our estimate of time among all schemes, or `paper`, the TDC paper's equations for its kernel
+    /// How tiles are chosen: `model`, our estimate of time among our own schemes, or `paper`, the TDC paper's equations for its kernel
     #[arg(long, value_name = "WAY", value_parser = tiles)]
     pub tiles: Option<Tiles>,
 }

@@ -153,14 +153,15 @@ impl<'n> Fields<'n> {
         report: &mut Report<'_>,
     ) -> Option<T> {
         let node = self.get(key)?;
-        let written = word(key, node, report)?;
-        let found = words.iter().find(|(word, _)| *word == written);
+        let written = match &node.value {
+            Value::Text(written) => Some(written.as_str()),
+            _ => None,
+        };
+        let found = words.iter().find(|(word, _)| Some(*word) == written);
         if found.is_none() {
             let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-            let hint = match nearest(written, all.iter().copied()) {
-                Some(near) => format!("did you mean `{near}`? "),
-                None => String::new(),
-            };
+            let near = written.and_then(|written| nearest(written, all.iter().copied()));
+            let hint = near.map_or(String::new(), |near| format!("did you mean `{near}`? "));
             let quoted = report.quote(node);
             report.error(
                 node.at,
