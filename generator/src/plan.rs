@@ -13,6 +13,7 @@ mod paper;
 #[cfg(feature = "weights")]
 mod recipe;
 mod resources;
+mod sections;
 
 pub use arena::{Arena, Lifetime};
 pub use choose::{Choice, ChosenBy, Planner};
@@ -30,3 +31,4 @@ pub use paper::PaperEstimate;
 #[cfg(feature = "weights")]
 pub use recipe::{affine, recipes, tucker_layer};
 pub use resources::{known_resources, resource_key};
+pub use sections::{WeightSection, weight_sections};

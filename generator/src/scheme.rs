@@ -18,6 +18,9 @@ use serde::Serialize;
 use std::fmt;
 use tdc_runtime::{Arg, WeightLayout};
 
+/// Blocks of a grid in its second and in its third dimension at most.
+const MAX_GRID: u32 = 65535;
+
 /// Every scheme, in the order in which ties are broken.
 pub const SCHEMES: &[&dyn Scheme] = &[
     &pointwise::Pointwise,

@@ -97,6 +97,17 @@ impl ConvShape {
         )
     }
 
+    /// Input rows and columns, padding counted, that so many rows and columns of the output see.
+    pub fn inputs_under(&self, outputs: [u32; 2]) -> [u32; 2] {
+        let taps = [self.r, self.s];
+        std::array::from_fn(|axis| {
+            let outputs = outputs[axis].saturating_sub(1);
+            let reach = (taps[axis].saturating_sub(1)).saturating_mul(self.dilation[axis]);
+            let steps = outputs.saturating_mul(self.stride[axis]);
+            steps.saturating_add(reach).saturating_add(1)
+        })
+    }
+
     /// Floating-point operations of direct convolution, a multiply-add counted as two.
     pub const fn flops(&self) -> u64 {
         2 * self.batch as u64
@@ -153,5 +164,20 @@ mod tests {
         assert_eq!((dilated.out_h(), dilated.out_w()), (5, 6));
 
         assert_eq!(ConvShape::new(1, 1, 2, 2, 3, 3).out_h(), 0);
+    }
+
+    #[test]
+    fn outputs_see_the_taps_and_what_lies_between() {
+        let mut shape = ConvShape::new(1, 1, 64, 64, 3, 2);
+        assert_eq!(shape.inputs_under([1, 1]), [3, 2]);
+        assert_eq!(shape.inputs_under([4, 5]), [6, 6]);
+        shape.stride = [2, 3];
+        shape.dilation = [4, 5];
+        assert_eq!(
+            shape.inputs_under([4, 5]),
+            [3 * 2 + 2 * 4 + 1, 4 * 3 + 5 + 1]
+        );
+        shape.dilation = [u32::MAX, 1];
+        assert_eq!(shape.inputs_under([4, 1]), [u32::MAX, 2]);
     }
 }

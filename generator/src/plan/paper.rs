@@ -40,11 +40,7 @@ impl PaperEstimate {
         let [c, n] = [shape.c, shape.n].map(f64::from);
         let [h, w] = [shape.out_h(), shape.out_w()].map(f64::from);
         let [r, s] = [shape.r, shape.s].map(f64::from);
-        let under = |outputs: f64, stride: u32, taps: f64, dilation: u32| {
-            (outputs - 1.0) * f64::from(stride) + (taps - 1.0) * f64::from(dilation) + 1.0
-        };
-        let rows = under(th, shape.stride[0], r, shape.dilation[0]);
-        let columns = under(tw, shape.stride[1], s, shape.dilation[1]);
+        let [rows, columns] = shape.inputs_under([tile[0], tile[1]]).map(f64::from);
         let gpu_threads = f64::from(gpu.sms) * f64::from(gpu.threads_per_sm);
         let gpu_peak = gpu.sm_flops_per_us() * f64::from(gpu.sms);
 

@@ -6,7 +6,7 @@
 
 use super::convolution::{self, ConvEnds};
 use super::reduction::MAX_SPLITS;
-use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, up_to};
+use super::{Blueprint, KernelBlueprint, MAX_GRID, Scheme, Tile, context, up_to};
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
@@ -105,7 +105,7 @@ impl Scheme for Direct {
                 let channel_tiles = shape.n.div_ceil(tile_n);
                 for tiles_per_block in up_to(channel_tiles, &[1, 2, 4, 8]) {
                     if tile_p * tiles_per_block > 256
-                        || channel_tiles.div_ceil(tiles_per_block) > 65535
+                        || channel_tiles.div_ceil(tiles_per_block) > MAX_GRID
                     {
                         continue;
                     }

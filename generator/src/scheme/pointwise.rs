@@ -5,7 +5,7 @@
 
 use super::convolution::{self, ConvEnds};
 use super::reduction::MAX_SPLITS;
-use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, up_to};
+use super::{Blueprint, KernelBlueprint, MAX_GRID, Scheme, Tile, context, up_to};
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
@@ -148,7 +148,7 @@ fn fits(problem: &ConvProblem, sizes: &Sizes) -> bool {
         && last_split_has_work
         && u64::from(sizes.splits) * shape.output_len() <= MAX_ELEMENTS
         && layout(problem, sizes).len() as u64 <= MAX_ELEMENTS
-        && shape.n.div_ceil(sizes.tile_n) <= 65535
+        && shape.n.div_ceil(sizes.tile_n) <= MAX_GRID
 }
 
 /// `[O/TN][I padded to TK][O%TN]`: the weight tile of one step is one run of memory.

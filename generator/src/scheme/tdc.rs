@@ -19,7 +19,9 @@
 //! any filter, stride, dilation, padding and batch, prologue and epilogue. H and W of the tile are those of the output.
 
 use super::convolution::{self, ConvEnds};
-use super::{Blueprint, KernelBlueprint, Scheme, Tile, Zeroed, context, reduction, up_to};
+use super::{
+    Blueprint, KernelBlueprint, MAX_GRID, Scheme, Tile, Zeroed, context, reduction, up_to,
+};
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, Epilogue, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
@@ -44,9 +46,6 @@ const MAX_THREADS: u32 = 1024;
 
 /// Multiply-adds that the loops over a tile and the filter are unrolled to at most.
 const MAX_UNROLLED: u32 = 4096;
-
-/// Blocks of a grid in its second and third dimension at most.
-const MAX_GRID: u32 = 65535;
 
 /// Registers of a thread beside its sums and weights.
 const OTHER_REGISTERS: u32 = 24;
@@ -125,14 +124,8 @@ impl Sizes {
         let block_tiles_w = if whole_rows { tiles_w } else { 1 };
         let fewest = shape.n.div_ceil((MAX_THREADS / block_tiles_w).max(1));
         let block_n = shape.n.div_ceil(fewest);
-        let under = |outputs: u32, stride: u32, taps: u32, dilation: u32| {
-            (outputs - 1)
-                .saturating_mul(stride)
-                .saturating_add((taps - 1).saturating_mul(dilation))
-                .saturating_add(1)
-        };
-        let [stride_h, stride_w] = shape.stride;
-        let [dilation_h, dilation_w] = shape.dilation;
+        let [rows, columns] = shape.inputs_under([tile_h, tile_w * block_tiles_w]);
+        let [_, thread_columns] = shape.inputs_under([tile_h, tile_w]);
         Self {
             tile_h,
             tile_w,
@@ -143,9 +136,9 @@ impl Sizes {
             block_n,
             blocks_n: shape.n.div_ceil(block_n),
             threads: (block_n * block_tiles_w).next_multiple_of(32),
-            rows: under(tile_h, stride_h, shape.r, dilation_h),
-            columns: under(tile_w * block_tiles_w, stride_w, shape.s, dilation_w),
-            thread_columns: under(tile_w, stride_w, shape.s, dilation_w),
+            rows,
+            columns,
+            thread_columns,
             splits: shape.c.div_ceil(tile_c),
         }
     }

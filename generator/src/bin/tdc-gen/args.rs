@@ -1,5 +1,6 @@
 //! The arguments of every command.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use tdc_generator::compile::Component;
@@ -75,16 +76,17 @@ pub struct ConfigArgs {
     #[arg(long)]
     pub dense: bool,
     /// How tiles are chosen: `model`, our estimate of time among our own schemes, or `paper`, the TDC paper's equations for its kernel
-    #[arg(long, value_name = "WAY", value_parser = tiles)]
+    #[arg(long, value_name = "WAY", value_parser = tiles())]
     pub tiles: Option<Tiles>,
 }
 
-/// A word for a way to choose tiles.
-fn tiles(word: &str) -> Result<Tiles, String> {
-    let found = Tiles::WORDS.iter().find(|(known, _)| *known == word);
-    found
-        .map(|(_, tiles)| *tiles)
-        .ok_or_else(|| "it is model or paper".to_owned())
+/// The words for ways to choose tiles.
+fn tiles() -> impl TypedValueParser<Value = Tiles> {
+    let words = PossibleValuesParser::new(Tiles::WORDS.map(|(word, _)| word));
+    words.map(|word| {
+        let found = Tiles::WORDS.iter().find(|(known, _)| *known == word);
+        found.map_or_else(Tiles::default, |(_, tiles)| *tiles)
+    })
 }
 
 /// The GPUs to plan for.

@@ -6,7 +6,7 @@ use crate::output::{note, print};
 use serde_json::json;
 use std::path::Path;
 use tdc_generator::emit::write_together;
-use tdc_generator::plan::{NetworkPlan, recipes};
+use tdc_generator::plan::{WeightSection, recipes, weight_sections};
 use tdc_runtime::WeightFile;
 use tdc_weights::{Checkpoint, Resolved, SlotRecipe, pack, resolve};
 
@@ -15,7 +15,7 @@ pub fn run(args: &PackArgs) -> Result<(), Failure> {
     keep_inputs(args)?;
     let gpus = args.target.gpu.as_deref();
     let (network, plans) = args.options.plan_network(&args.config, gpus)?;
-    let sections = sections(&plans);
+    let sections = weight_sections(&plans);
     // Of all sections together: what they share is read and factorised once.
     let recipes: Vec<SlotRecipe> = sections
         .iter()
@@ -29,7 +29,7 @@ pub fn run(args: &PackArgs) -> Result<(), Failure> {
     let mut bytes = Vec::new();
     let mut values = &resolved.values[..];
     for section in &sections {
-        let file = &section.plans[0].weights;
+        let file = section.file();
         let (own, others) = values.split_at(file.iter().count().min(values.len()));
         bytes.extend(pack(file, own).map_err(Failure::input)?.bytes);
         values = others;
@@ -46,33 +46,6 @@ pub fn run(args: &PackArgs) -> Result<(), Failure> {
     } else {
         print_text(&args.output, bytes.len(), &sections, &resolved)
     }
-}
-
-/// A part of the file, and the plans whose kernels read it; at least one.
-struct Section<'a> {
-    plans: Vec<&'a NetworkPlan>,
-}
-
-impl Section<'_> {
-    fn gpus(&self) -> Vec<&'static str> {
-        self.plans.iter().map(|plan| plan.gpu.name).collect()
-    }
-}
-
-/// One section for each distinct list of layouts.
-fn sections(plans: &[NetworkPlan]) -> Vec<Section<'_>> {
-    let mut sections: Vec<Section<'_>> = Vec::new();
-    for plan in plans {
-        let layouts = plan.weights.layouts_checksum();
-        let known = sections
-            .iter_mut()
-            .find(|section| section.plans[0].weights.layouts_checksum() == layouts);
-        match known {
-            Some(section) => section.plans.push(plan),
-            None => sections.push(Section { plans: vec![plan] }),
-        }
-    }
-    sections
 }
 
 /// Refuses to write over what is read, and to write two things to one file.
@@ -107,7 +80,7 @@ fn keep_inputs(args: &PackArgs) -> Result<(), Failure> {
 fn print_text(
     output: &Path,
     bytes: usize,
-    sections: &[Section<'_>],
+    sections: &[WeightSection<'_>],
     resolved: &Resolved,
 ) -> Result<(), Failure> {
     for factorisation in &resolved.factorisations {
@@ -143,7 +116,7 @@ fn print_text(
 fn print_json(
     output: &Path,
     bytes: usize,
-    sections: &[Section<'_>],
+    sections: &[WeightSection<'_>],
     resolved: &Resolved,
 ) -> Result<(), Failure> {
     let factorisations: Vec<_> = resolved
@@ -161,7 +134,7 @@ fn print_json(
     let sections: Vec<_> = sections
         .iter()
         .map(|section| {
-            let file = &section.plans[0].weights;
+            let file = section.file();
             json!({
                 "gpus": section.gpus(),
                 "layouts_checksum": format!("{:016x}", file.layouts_checksum()),

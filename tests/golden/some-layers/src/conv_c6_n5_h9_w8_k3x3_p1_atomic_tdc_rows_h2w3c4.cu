@@ -17,6 +17,7 @@ some_layers_conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_partial(const float*
     constexpr int TH = 2, TW = 3, TC = 4;  // outputs of a thread, input channels of a block
     constexpr int ROWS = 4, COLUMNS = 11;  // of the input under a block
     __shared__ float tile[TC][ROWS][COLUMNS];
+
     const int block_tile = blockIdx.x;
     const int row0 = block_tile * TH;  // of the block's outputs
     constexpr int block_column0 = 0;

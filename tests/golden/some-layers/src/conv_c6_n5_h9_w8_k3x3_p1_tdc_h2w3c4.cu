@@ -17,6 +17,7 @@ some_layers_conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_partial(const float* __restrict_
     constexpr int TH = 2, TW = 3, TC = 4;  // outputs of a thread, input channels of a block
     constexpr int ROWS = 4, COLUMNS = 5;  // of the input under a block
     __shared__ float tile[TC][ROWS][COLUMNS];
+
     const int block_tile = blockIdx.x;
     const int row0 = block_tile / 3 * TH;  // of the block's outputs
     const int block_column0 = block_tile % 3 * TW;

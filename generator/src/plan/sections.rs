@@ -1,0 +1,39 @@
+//! The sections of a weight file that serves several variants.
+
+use super::NetworkPlan;
+use tdc_runtime::WeightFile;
+
+/// A part of a weight file, and the plans whose kernels read it.
+#[derive(Debug, Clone)]
+pub struct WeightSection<'a> {
+    /// At least one; their layouts are the same.
+    pub plans: Vec<&'a NetworkPlan>,
+}
+
+impl WeightSection<'_> {
+    /// The map of the section.
+    pub fn file(&self) -> &WeightFile {
+        &self.plans[0].weights
+    }
+
+    /// Names of the GPUs that it serves.
+    pub fn gpus(&self) -> Vec<&'static str> {
+        self.plans.iter().map(|plan| plan.gpu.name).collect()
+    }
+}
+
+/// One section for each distinct list of layouts, in the order of the plans.
+pub fn weight_sections(plans: &[NetworkPlan]) -> Vec<WeightSection<'_>> {
+    let mut sections: Vec<WeightSection<'_>> = Vec::new();
+    for plan in plans {
+        let layouts = plan.weights.layouts_checksum();
+        let known = sections
+            .iter_mut()
+            .find(|section| section.file().layouts_checksum() == layouts);
+        match known {
+            Some(section) => section.plans.push(plan),
+            None => sections.push(WeightSection { plans: vec![plan] }),
+        }
+    }
+    sections
+}
