@@ -27,3 +27,17 @@ templates![
     "unit/unit.cu",
     "unit/unit.h",
 ];
+
+/// The parts of the device prelude. Their braces would look like an engine's own: they are placed as they are.
+pub mod device {
+    /// Asynchronous copies to shared memory.
+    pub const ASYNC_COPY: &str = include_str!("device/async_copy.cuh");
+    /// Clusters of blocks.
+    pub const CLUSTER: &str = include_str!("device/cluster.cuh");
+    /// Dynamic shared memory.
+    pub const DYNAMIC_SHARED: &str = include_str!("device/dynamic_shared.cuh");
+    /// Matrix products of a warp.
+    pub const MMA: &str = include_str!("device/mma.cuh");
+    /// Launches that overlap.
+    pub const OVERLAP: &str = include_str!("device/overlap.cuh");
+}

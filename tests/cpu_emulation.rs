@@ -98,7 +98,16 @@ fn launch_on<T>(
 ) -> Result<(), CpuError> {
     let mut out = out.as_mut_ptr();
     // SAFETY: the kernels take one pointer and write no more than the tests give them.
-    unsafe { MODULE.launch(kernel, grid, block, shared_bytes, &mut [pointer(&mut out)]) }
+    unsafe {
+        MODULE.launch(
+            kernel,
+            grid,
+            block,
+            [1; 3],
+            shared_bytes,
+            &mut [pointer(&mut out)],
+        )
+    }
 }
 
 /// The message of a launch that must fail while it runs.
@@ -143,6 +152,7 @@ fn multiply_error(kernel: &str, [m, n, k]: [usize; 3]) -> f64 {
             kernel,
             grid,
             [16, 16, 1],
+            [1; 3],
             16 * 16 * 4,
             &mut [
                 pointer(&mut a_pointer),
@@ -268,7 +278,7 @@ fn atomics_lose_nothing() {
     ];
     let mut args = pointers.each_mut().map(pointer);
     // SAFETY: five pointers to the five numbers that the kernel updates.
-    unsafe { MODULE.launch("atomics", [40, 1, 1], [250, 1, 1], 0, &mut args) }.unwrap();
+    unsafe { MODULE.launch("atomics", [40, 1, 1], [250, 1, 1], [1; 3], 0, &mut args) }.unwrap();
     assert_eq!(sum, 5000.0);
     assert_eq!(count, 10_000 * 9_999 / 2);
     assert_eq!(limit, 10_000 % 7);

@@ -3,6 +3,7 @@
 //! Adding one = a file here, a template, and a line in [`SCHEMES`].
 
 mod convolution;
+mod device;
 mod direct;
 mod elementwise;
 mod global_pool;
@@ -11,6 +12,8 @@ mod pointwise;
 mod pool;
 mod reduction;
 mod tdc;
+
+pub use device::DevicePart;
 
 use crate::gpu::KernelWork;
 use crate::spec::Problem;
@@ -92,6 +95,15 @@ pub struct KernelBlueprint {
     pub grid: [u32; 3],
     /// Threads.
     pub block: [u32; 3],
+    /// As [`Launch::cluster`](tdc_runtime::Launch::cluster). A kernel with clusters keeps all its shared memory in the dynamic one,
+    /// and without them (`tdc_has_clusters()`) the first block of what would be one does all the work.
+    pub cluster: [u32; 3],
+    /// Dynamic shared memory, bytes.
+    pub shared_bytes: u32,
+    /// As [`Launch::overlaps`](tdc_runtime::Launch::overlaps); the text then has `tdc_wait_for_inputs()`.
+    pub overlaps: bool,
+    /// Parts of the device prelude that the text uses, in any order.
+    pub device: &'static [DevicePart],
     /// Parameters in order.
     pub args: Vec<Arg>,
     /// For the estimate.

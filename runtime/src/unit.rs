@@ -44,8 +44,14 @@ pub struct Launch {
     pub grid: [u32; 3],
     /// Threads of a block.
     pub block: [u32; 3],
+    /// Blocks of a cluster, which can read each other's shared memory: divisors of the grid's sizes, 16 blocks at most. `[1, 1, 1]`
+    /// means none. A kernel that was compiled for less than sm_90 is launched without and copes.
+    pub cluster: [u32; 3],
     /// Dynamic shared memory, bytes.
     pub shared_bytes: u32,
+    /// Whether the kernel may begin before the launch ahead of it has ended (programmatic dependent launch). Such a kernel waits
+    /// by itself before it touches anything but its packed weights and its bias.
+    pub overlaps: bool,
     /// Parameters, in the kernel's order.
     pub args: Cow<'static, [Arg]>,
 }

@@ -108,7 +108,9 @@ fn step(tdc: &TokenTree, step: &Step) -> TokenStream {
             kernel,
             grid,
             block,
+            cluster,
             shared_bytes,
+            overlaps,
             args,
         }) => {
             let kernel = text(kernel);
@@ -118,7 +120,9 @@ fn step(tdc: &TokenTree, step: &Step) -> TokenStream {
                     kernel: #kernel,
                     grid: [#(#grid),*],
                     block: [#(#block),*],
+                    cluster: [#(#cluster),*],
                     shared_bytes: #shared_bytes,
+                    overlaps: #overlaps,
                     args: #args,
                 })
             }

@@ -306,7 +306,8 @@ static int launches() {
     attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
     config.attrs = &attribute;
     config.numAttrs = 1;
-    EXPECT(launch(2, 32, 0) == cudaErrorNotSupported);
+    EXPECT(launch(3, 32, 0) == cudaErrorInvalidConfiguration);
+    CHECK(launch(2, 32, 0));
     CHECK(cudaFree(y));
     return 0;
 }

@@ -8,6 +8,7 @@ use cudarc::driver::{DriverError, result, sys};
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::num::NonZeroUsize;
+use sys::CUfunction_attribute as Allowance;
 use tdc_runtime::{Arch, Launch};
 use thiserror::Error;
 
@@ -28,9 +29,20 @@ pub enum GpuDeviceError {
     Driver(#[from] DriverError),
 }
 
+/// Dynamic shared memory that a launch gets without asking, bytes.
+const SHARED_FOR_ALL: u32 = 48 * 1024;
+
+/// The oldest architecture whose launches can overlap and form clusters.
+const FIRST_WITH_ATTRIBUTES: Arch = Arch::new(90);
+
+/// Blocks of the largest cluster that a launch gets without asking.
+const PORTABLE_CLUSTER: u32 = 8;
+
 /// The first GPU of this machine with the kernels of several units.
 pub struct GpuDevice {
     device: sys::CUdevice,
+    /// What kernels are compiled for.
+    arch: Arch,
     title: String,
     /// All work is put here; it takes turns with the default stream.
     pub(super) stream: sys::CUstream,
@@ -55,10 +67,12 @@ impl GpuDevice {
         result::init().map_err(no_gpu)?;
         let device = result::device::get(0).map_err(no_gpu)?;
         let title = result::device::get_name(device)?;
+        let arch = arch_of(device)?;
         // SAFETY: the device was just given by the driver; the context is released when this is dropped.
         let context = unsafe { result::primary_ctx::retain(device) }?;
         let mut opened = Self {
             device,
+            arch,
             title,
             stream: result::stream::null(),
             modules: Vec::new(),
@@ -73,18 +87,8 @@ impl GpuDevice {
     }
 
     /// The GPU's architecture.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn arch(&self) -> Result<Arch, GpuDeviceError> {
-        use sys::CUdevice_attribute::{
-            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
-            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
-        };
-        // SAFETY: the device was given by the driver.
-        let [major, minor] = [MAJOR, MINOR]
-            .map(|attribute| unsafe { result::device::get_attribute(self.device, attribute) });
-        Ok(Arch::new((10 * major? + minor?) as u16))
+    pub fn arch(&self) -> Arch {
+        self.arch
     }
 
     /// Compiles the kernels of all units for this GPU and loads them.
@@ -96,7 +100,7 @@ impl GpuDevice {
         units: &[PlannedUnit],
         compiler: &impl Compiler,
     ) -> Result<(), GpuDeviceError> {
-        let arch = self.arch()?;
+        let arch = self.arch;
         let texts = units
             .iter()
             .map(unit_text)
@@ -118,15 +122,83 @@ impl GpuDevice {
             let module = unsafe { result::module::load_data(image.cubin.as_ptr().cast()) }?;
             self.modules.push(module);
             for kernel in &unit.kernels {
+                let blueprint = &kernel.blueprint;
                 let symbol = CString::new(kernel.symbol.as_str())
                     .map_err(|error| GpuDeviceError::NoGpu(error.to_string()))?;
                 // SAFETY: the module was just loaded and is unloaded only when this is dropped.
                 let function = unsafe { result::module::get_function(module, symbol) }?;
+                if blueprint.shared_bytes > SHARED_FOR_ALL {
+                    let bytes = blueprint.shared_bytes as i32;
+                    allow(
+                        function,
+                        Allowance::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                        bytes,
+                    )?;
+                }
+                if arch >= FIRST_WITH_ATTRIBUTES
+                    && blueprint.cluster.iter().product::<u32>() > PORTABLE_CLUSTER
+                {
+                    allow(
+                        function,
+                        Allowance::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+                        1,
+                    )?;
+                }
                 self.kernels.insert(kernel.symbol.clone(), function);
             }
         }
         Ok(())
     }
+}
+
+/// The architecture of a device.
+fn arch_of(device: sys::CUdevice) -> Result<Arch, DriverError> {
+    use sys::CUdevice_attribute::{
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+    };
+    // SAFETY: the device was given by the driver.
+    let [major, minor] =
+        [MAJOR, MINOR].map(|attribute| unsafe { result::device::get_attribute(device, attribute) });
+    Ok(Arch::new((10 * major? + minor?) as u16))
+}
+
+/// Lets launches of a kernel have more than they get without asking.
+fn allow(function: sys::CUfunction, what: Allowance, value: i32) -> Result<(), DriverError> {
+    // SAFETY: the function was given by the driver, and its module is loaded.
+    unsafe { sys::cuFuncSetAttribute(function, what, value) }.result()
+}
+
+/// The attributes of a launch on a device of that architecture. Kernels are compiled for exactly the device they run on, so that
+/// its architecture tells what their text saw.
+fn attributes(launch: &Launch, arch: Arch) -> Vec<sys::CUlaunchAttribute> {
+    let attribute = |id, value| sys::CUlaunchAttribute {
+        id,
+        pad: [0; 4],
+        value,
+    };
+    let mut attributes = Vec::new();
+    if arch < FIRST_WITH_ATTRIBUTES {
+        return attributes;
+    }
+    if launch.overlaps {
+        attributes.push(attribute(
+            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            sys::CUlaunchAttributeValue {
+                programmaticStreamSerializationAllowed: 1,
+            },
+        ));
+    }
+    if launch.cluster != [1; 3] {
+        let [x, y, z] = launch.cluster;
+        attributes.push(attribute(
+            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            sys::CUlaunchAttributeValue {
+                clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z },
+            },
+        ));
+    }
+    attributes
 }
 
 impl Drop for GpuDevice {
@@ -204,19 +276,33 @@ impl Device for GpuDevice {
             .iter_mut()
             .map(|value| std::ptr::from_mut(value).cast())
             .collect();
-        let tuple = |[x, y, z]: [u32; 3]| (x, y, z);
+        let [grid_x, grid_y, grid_z] = launch.grid;
+        let [block_x, block_y, block_z] = launch.block;
+        let mut attributes = attributes(launch, self.arch);
+        let config = sys::CUlaunchConfig {
+            gridDimX: grid_x,
+            gridDimY: grid_y,
+            gridDimZ: grid_z,
+            blockDimX: block_x,
+            blockDimY: block_y,
+            blockDimZ: block_z,
+            sharedMemBytes: launch.shared_bytes,
+            hStream: self.stream,
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as u32,
+        };
         // SAFETY: the planner gives a kernel exactly the parameters that its text was rendered with, each of 8 bytes: a
-        // pointer or a long long. That the kernel stays inside its memory is what is being checked.
+        // pointer or a long long. The driver copies them and the attributes before it returns. That the kernel stays inside
+        // its memory is what is being checked.
         unsafe {
-            result::launch_kernel(
+            sys::cuLaunchKernelEx(
+                &raw const config,
                 function,
-                tuple(launch.grid),
-                tuple(launch.block),
-                launch.shared_bytes,
-                self.stream,
-                &mut pointers,
+                pointers.as_mut_ptr(),
+                std::ptr::null_mut(),
             )
         }
+        .result()
         .map_err(driver)
     }
 }

@@ -159,7 +159,9 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
             kernel: kernel.symbol.clone().into(),
             grid: kernel.blueprint.grid,
             block: kernel.blueprint.block,
-            shared_bytes: 0,
+            cluster: kernel.blueprint.cluster,
+            shared_bytes: kernel.blueprint.shared_bytes,
+            overlaps: kernel.blueprint.overlaps,
             args: kernel.blueprint.args.clone().into(),
         })
     });

@@ -3,9 +3,12 @@
 use super::engine::{RenderError, render};
 use super::wrap::wrapped;
 use crate::plan::{PlannedKernel, PlannedUnit};
+use crate::scheme::DevicePart;
+use std::collections::BTreeSet;
 use tdc_runtime::Arg;
+use tdc_templates::device;
 
-/// The text of one kernel: a self-contained `extern "C" __global__` function.
+/// The text of one kernel: an `extern "C" __global__` function, complete but for the parts of the device prelude that it uses.
 ///
 /// # Errors
 /// [`RenderError`] for a template that does not fit its context.
@@ -23,13 +26,35 @@ pub fn kernel_text(kernel: &PlannedKernel) -> Result<String, RenderError> {
     render(blueprint.template, &context)
 }
 
-/// The text of all kernels of a unit.
+/// The text of all kernels of a unit, behind the parts of the device prelude that they use: a self-contained text.
 ///
 /// # Errors
 /// As [`kernel_text`].
 pub fn unit_text(unit: &PlannedUnit) -> Result<String, RenderError> {
-    let kernels: Result<Vec<_>, _> = unit.kernels.iter().map(kernel_text).collect();
-    Ok(kernels?.join("\n"))
+    let parts: BTreeSet<DevicePart> = unit
+        .kernels
+        .iter()
+        .flat_map(|kernel| kernel.blueprint.device.iter().copied())
+        .collect();
+    let mut texts: Vec<String> = parts
+        .into_iter()
+        .map(|part| device_text(part).to_owned())
+        .collect();
+    for kernel in &unit.kernels {
+        texts.push(kernel_text(kernel)?);
+    }
+    Ok(texts.join("\n"))
+}
+
+/// The text of a part of the device prelude.
+fn device_text(part: DevicePart) -> &'static str {
+    match part {
+        DevicePart::DynamicShared => device::DYNAMIC_SHARED,
+        DevicePart::AsyncCopy => device::ASYNC_COPY,
+        DevicePart::Cluster => device::CLUSTER,
+        DevicePart::Overlap => device::OVERLAP,
+        DevicePart::Mma => device::MMA,
+    }
 }
 
 /// A kernel's parameter, declared.

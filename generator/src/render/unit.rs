@@ -13,6 +13,12 @@ use tdc_runtime::{Arg, Axis, Launch, Step, WeightLayout};
 /// Shared memory that a launch gets without asking.
 const SHARED_FOR_ALL: u32 = 48 * 1024;
 
+/// Blocks of the largest cluster that every GPU with clusters can form.
+const PORTABLE_CLUSTER: u32 = 8;
+
+/// The function of a unit's source that sets the attributes of a launch.
+const SET_ATTRIBUTES: &str = "set_attributes";
+
 #[derive(Serialize)]
 struct HeaderContext {
     banner: String,
@@ -49,6 +55,13 @@ struct SourceContext {
     launch: String,
     /// Whether any step is a launch.
     launches: bool,
+    /// Most attributes of a launch; 0 when none has any.
+    attributes: usize,
+    /// Whether any launch has clusters.
+    clusters: bool,
+    /// Whether any cluster is larger than every GPU with clusters can form.
+    large_clusters: bool,
+    portable_cluster: u32,
     statements: Vec<Statement>,
 }
 
@@ -102,6 +115,9 @@ pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderErr
     let variant = unit.variant();
     let (loops, body) = packer(&variant.weights);
     let channels = variant.weights.prologue_channels;
+    let launches: Vec<&Launch> = variant.steps.iter().filter_map(launch_of).collect();
+    let clusters = launches.iter().map(|launch| cluster_blocks(launch));
+    let largest_cluster = clusters.max().unwrap_or(1);
     render(
         "unit/unit.cu",
         &SourceContext {
@@ -119,11 +135,12 @@ pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderErr
             },
             prologue_channels: channels,
             launch: launch_signature(unit, false),
-            launches: variant
-                .steps
-                .iter()
-                .any(|step| matches!(step, Step::Launch(_))),
-            statements: statements(&variant.steps),
+            launches: !launches.is_empty(),
+            attributes: launches.iter().map(|&l| attributes(l)).max().unwrap_or(0),
+            clusters: largest_cluster > 1,
+            large_clusters: largest_cluster > PORTABLE_CLUSTER,
+            portable_cluster: PORTABLE_CLUSTER,
+            statements: statements(&variant.steps, largest_cluster > 1),
         },
     )
 }
@@ -399,9 +416,27 @@ fn source_index(indices: &[Option<String>; 4], source: [u32; 4]) -> String {
     text
 }
 
-fn statements(steps: &[Step]) -> Vec<Statement> {
+fn launch_of(step: &Step) -> Option<&Launch> {
+    match step {
+        Step::Launch(launch) => Some(launch),
+        Step::Memset { .. } => None,
+    }
+}
+
+fn cluster_blocks(launch: &Launch) -> u32 {
+    launch.cluster.iter().product()
+}
+
+/// How many attributes a launch has.
+fn attributes(launch: &Launch) -> usize {
+    usize::from(launch.overlaps) + usize::from(cluster_blocks(launch) > 1)
+}
+
+/// The calls of the launcher. `clusters` says whether the function that sets attributes takes a cluster.
+fn statements(steps: &[Step], clusters: bool) -> Vec<Statement> {
     let mut calls: Vec<(Vec<String>, &str, Vec<String>)> = Vec::new();
     let mut shared = 0;
+    let mut attributes_set = false;
     for step in steps {
         match step {
             Step::Memset { target, bytes } => {
@@ -421,10 +456,19 @@ fn statements(steps: &[Step]) -> Vec<Statement> {
                 if launch.shared_bytes > SHARED_FOR_ALL {
                     calls.push((Vec::new(), "cudaFuncSetAttribute", allow_shared(launch)));
                 }
-                let mut setup = vec![
+                let mut setup = Vec::new();
+                if attributes(launch) > 0 {
+                    let arguments = attribute_arguments(launch, clusters);
+                    calls.push((Vec::new(), SET_ATTRIBUTES, arguments));
+                    attributes_set = true;
+                } else if attributes_set {
+                    setup.push("config.numAttrs = 0;".to_owned());
+                    attributes_set = false;
+                }
+                setup.extend([
                     format!("config.gridDim = {};", dim3(launch.grid)),
                     format!("config.blockDim = {};", dim3(launch.block)),
-                ];
+                ]);
                 if launch.shared_bytes != shared {
                     shared = launch.shared_bytes;
                     setup.push(format!("config.dynamicSmemBytes = {shared};"));
@@ -461,6 +505,16 @@ fn allow_shared(launch: &Launch) -> Vec<String> {
         "cudaFuncAttributeMaxDynamicSharedMemorySize".to_owned(),
         launch.shared_bytes.to_string(),
     ]
+}
+
+/// Arguments of the call that sets the attributes of a launch.
+fn attribute_arguments(launch: &Launch, clusters: bool) -> Vec<String> {
+    let mut arguments = vec!["&config".to_owned(), launch.kernel.to_string()];
+    if clusters {
+        arguments.push(launch.overlaps.to_string());
+        arguments.push(dim3(launch.cluster));
+    }
+    arguments
 }
 
 fn dim3([x, y, z]: [u32; 3]) -> String {

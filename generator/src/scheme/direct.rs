@@ -223,6 +223,10 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
         context,
         grid,
         block: [sizes.tile_p, sizes.tiles_per_block, 1],
+        cluster: [1; 3],
+        shared_bytes: 0,
+        overlaps: false,
+        device: &[],
         args: convolution::args(problem, split),
         work: KernelWork {
             blocks,

@@ -78,6 +78,10 @@ impl Scheme for ElementwiseScheme {
                 }),
                 grid: [blocks as u32, 1, 1],
                 block: [threads, 1, 1],
+                cluster: [1; 3],
+                shared_bytes: 0,
+                overlaps: false,
+                device: &[],
                 args,
                 work: KernelWork {
                     blocks,

@@ -61,6 +61,10 @@ impl Scheme for GlobalPool {
                 }),
                 grid: [blocks as u32, 1, 1],
                 block: [32, warps, 1],
+                cluster: [1; 3],
+                shared_bytes: 0,
+                overlaps: false,
+                device: &[],
                 args,
                 work: KernelWork {
                     blocks,

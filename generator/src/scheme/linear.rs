@@ -68,6 +68,10 @@ impl Scheme for Linear {
                 }),
                 grid: [row_blocks * p.batch, 1, 1],
                 block: [32, warps, 1],
+                cluster: [1; 3],
+                shared_bytes: 0,
+                overlaps: false,
+                device: &[],
                 args,
                 work: KernelWork {
                     blocks,

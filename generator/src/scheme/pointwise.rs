@@ -219,6 +219,10 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
         context,
         grid,
         block: [threads, 1, 1],
+        cluster: [1; 3],
+        shared_bytes: 0,
+        overlaps: false,
+        device: &[],
         args: convolution::args(problem, split),
         work: KernelWork {
             blocks,

@@ -62,6 +62,10 @@ pub fn kernel(problem: &ConvProblem, splits: u32) -> KernelBlueprint {
         }),
         grid: [blocks as u32, 1, 1],
         block: [THREADS, 1, 1],
+        cluster: [1; 3],
+        shared_bytes: 0,
+        overlaps: false,
+        device: &[],
         args,
         work: KernelWork {
             blocks,

@@ -374,6 +374,10 @@ fn main_kernel(
         context,
         grid,
         block: [sizes.threads, 1, 1],
+        cluster: [1; 3],
+        shared_bytes: 0,
+        overlaps: false,
+        device: &[],
         args,
         work: work(problem, sizes, grid, atomic),
     }
