@@ -11,6 +11,7 @@ templates![
     "kernel/direct.cu",
     "kernel/elementwise.cu",
     "kernel/global_pool.cu",
+    "kernel/implicit_gemm.cu",
     "kernel/linear.cu",
     "kernel/pointwise.cu",
     "kernel/pool.cu",
@@ -36,6 +37,8 @@ pub mod device {
     pub const CLUSTER: &str = include_str!("device/cluster.cuh");
     /// Dynamic shared memory.
     pub const DYNAMIC_SHARED: &str = include_str!("device/dynamic_shared.cuh");
+    /// Pairs of fp16 numbers.
+    pub const HALF: &str = include_str!("device/half.cuh");
     /// Matrix products of a warp.
     pub const MMA: &str = include_str!("device/mma.cuh");
     /// Launches that overlap.

@@ -7,6 +7,7 @@ mod device;
 mod direct;
 mod elementwise;
 mod global_pool;
+mod implicit_gemm;
 mod linear;
 mod pointwise;
 mod pool;
@@ -26,6 +27,7 @@ const MAX_GRID: u32 = 65535;
 
 /// Every scheme, in the order in which ties are broken.
 pub const SCHEMES: &[&dyn Scheme] = &[
+    &implicit_gemm::ImplicitGemm,
     &pointwise::Pointwise,
     &direct::Direct,
     &tdc::Tdc,
@@ -50,8 +52,28 @@ pub trait Scheme: Sync {
         true
     }
 
-    /// Every tile that fits the problem; none when the scheme cannot solve it.
+    /// The tiles to choose from; none when the scheme cannot solve the problem.
     fn tiles(&self, problem: &Problem) -> Vec<Tile>;
+
+    /// Whether a tile fits the problem: one of [`tiles`](Self::tiles), or one that was left out there only because others promise
+    /// more.
+    fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
+        self.tiles(problem).contains(tile)
+    }
+
+    /// What is done with a tile out of [`tiles`](Self::tiles), for the estimate: as the [`blueprint`](Self::blueprint) says it,
+    /// which a scheme with many tiles need not make for each of them.
+    fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
+        let blueprint = self.blueprint(problem, tile);
+        let launch = |kernel: KernelBlueprint| LaunchWork {
+            role: kernel.role,
+            work: kernel.work,
+        };
+        UnitWork {
+            launches: blueprint.kernels.into_iter().map(launch).collect(),
+            zeroed_bytes: blueprint.zeroed.map(|zeroed| zeroed.bytes),
+        }
+    }
 
     /// How a problem is carried out with a tile out of [`tiles`](Self::tiles).
     fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint;
@@ -80,6 +102,24 @@ impl Tile {
         }
         Label(&self.0, names)
     }
+}
+
+/// What a unit does, for the estimate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UnitWork {
+    /// Launches in order.
+    pub launches: Vec<LaunchWork>,
+    /// Bytes zeroed before them.
+    pub zeroed_bytes: Option<u64>,
+}
+
+/// What one launch does, for the estimate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LaunchWork {
+    /// As [`KernelBlueprint::role`].
+    pub role: &'static str,
+    /// What it does.
+    pub work: KernelWork,
 }
 
 /// One launch before it has a symbol: a template with its context.

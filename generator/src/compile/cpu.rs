@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 
 /// The headers by their path below the include folder.
-const HEADERS: [(&str, &str); 11] = [
+const HEADERS: [(&str, &str); 12] = [
     ("cuda_runtime.h", include_str!("cpu/cuda_runtime.h")),
     ("cuda_runtime_api.h", include_str!("cpu/cuda_runtime_api.h")),
     ("tdc_cpu/language.h", include_str!("cpu/tdc_cpu/language.h")),
@@ -33,6 +33,7 @@ const HEADERS: [(&str, &str); 11] = [
         include_str!("cpu/tdc_cpu/runtime_api.h"),
     ),
     ("tdc_cpu/fibers.h", include_str!("cpu/tdc_cpu/fibers.h")),
+    ("tdc_cpu/half.h", include_str!("cpu/tdc_cpu/half.h")),
     ("tdc_cpu/multiply.h", include_str!("cpu/tdc_cpu/multiply.h")),
     (
         "tdc_cpu/scheduler.h",

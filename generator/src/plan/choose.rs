@@ -91,11 +91,12 @@ impl Planner {
     /// Estimated time of all steps, microseconds.
     fn estimate_us(&self, problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> f64 {
         let unit = unit_name(problem, scheme, tile);
-        let blueprint = scheme.blueprint(problem, tile);
-        let zeroed = blueprint.zeroed;
-        let memset = zeroed.map_or(0.0, |zeroed| memset_us(zeroed.bytes, self.gpu));
-        let launches = blueprint.kernels.iter();
-        let launches = launches.map(|kernel| LaunchEstimate::new(&unit, kernel, self.gpu).us);
+        let work = scheme.work(problem, tile);
+        let memset = work
+            .zeroed_bytes
+            .map_or(0.0, |bytes| memset_us(bytes, self.gpu));
+        let launches = work.launches.iter();
+        let launches = launches.map(|launch| LaunchEstimate::new(&unit, launch, self.gpu).us);
         memset + launches.sum::<f64>()
     }
 
@@ -107,12 +108,12 @@ impl Planner {
         scheme: &'static dyn Scheme,
         wanted: &[u32],
     ) -> Result<Option<Choice>, PlanError> {
-        let tiles = scheme.tiles(problem);
-        let Some(example) = tiles.first() else {
-            return Ok(None);
-        };
         let tile = Tile(wanted.to_vec());
-        if !tiles.contains(&tile) {
+        if !scheme.takes(problem, &tile) {
+            let tiles = scheme.tiles(problem);
+            let Some(example) = tiles.first() else {
+                return Ok(None);
+            };
             return Err(PlanError::new(
                 layer,
                 Some("tile"),
@@ -155,8 +156,8 @@ impl Planner {
         let (mut tiles, mut estimates) = (Vec::new(), Vec::new());
         for tile in scheme.tiles(problem) {
             let unit = unit_name(problem, scheme, &tile);
-            let kernels = scheme.blueprint(problem, &tile).kernels;
-            let launch = LaunchEstimate::new(&unit, kernels.first()?, self.gpu);
+            let work = scheme.work(problem, &tile);
+            let launch = LaunchEstimate::new(&unit, work.launches.first()?, self.gpu);
             let &[h, w, c] = &tile.0[..] else {
                 return None;
             };

@@ -16,7 +16,8 @@ pub fn kernel_text(kernel: &PlannedKernel) -> Result<String, RenderError> {
     let blueprint = &kernel.blueprint;
     let mut context = blueprint.context.clone();
     if let Some(map) = context.as_object_mut() {
-        let parameters: Vec<_> = blueprint.args.iter().map(|&arg| parameter(arg)).collect();
+        let parameter = |&arg| parameter(arg, blueprint.overlaps);
+        let parameters: Vec<_> = blueprint.args.iter().map(parameter).collect();
         let parameters = wrapped(&parameters, kernel.symbol.len() + 1, 4);
         map.insert("symbol".to_owned(), kernel.symbol.clone().into());
         map.insert("parameters".to_owned(), parameters.into());
@@ -53,13 +54,19 @@ fn device_text(part: DevicePart) -> &'static str {
         DevicePart::AsyncCopy => device::ASYNC_COPY,
         DevicePart::Cluster => device::CLUSTER,
         DevicePart::Overlap => device::OVERLAP,
+        DevicePart::Half => device::HALF,
         DevicePart::Mma => device::MMA,
     }
 }
 
-/// A kernel's parameter, declared.
-fn parameter(arg: Arg) -> &'static str {
+/// A kernel's parameter, declared. A launch that overlaps the one ahead may find its inputs being written: that nobody else writes
+/// to them must not be promised then, or the compiler reads them past the coherent caches, or before the wait.
+fn parameter(arg: Arg, overlaps: bool) -> &'static str {
     match arg {
+        Arg::X if overlaps => "const float* x",
+        Arg::Residual if overlaps => "const float* residual",
+        Arg::Y if overlaps => "float* y",
+        Arg::Workspace { .. } if overlaps => "float* workspace",
         Arg::X => "const float* __restrict__ x",
         Arg::Residual => "const float* __restrict__ residual",
         Arg::Packed => "const float* __restrict__ packed",

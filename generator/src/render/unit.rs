@@ -8,7 +8,7 @@ use crate::gpu::{Gpu, gpu};
 use crate::plan::PlannedUnit;
 use crate::spec::{Problem, TensorShape};
 use serde::Serialize;
-use tdc_runtime::{Arg, Axis, Launch, Step, WeightLayout};
+use tdc_runtime::{Arg, Axis, Launch, Step, Transform, WeightLayout};
 
 /// Shared memory that a launch gets without asking.
 const SHARED_FOR_ALL: u32 = 48 * 1024;
@@ -49,6 +49,7 @@ struct SourceContext {
     loops: Vec<Loop>,
     /// Inside the loops, indented.
     body: Vec<String>,
+    halves: Option<HalvesContext>,
     /// Names of the arrays copied behind the weights.
     prologue: Vec<&'static str>,
     prologue_channels: u32,
@@ -63,6 +64,36 @@ struct SourceContext {
     large_clusters: bool,
     portable_cluster: u32,
     statements: Vec<Statement>,
+}
+
+/// What the packer of fp16 halves is made of.
+#[derive(Serialize)]
+struct HalvesContext {
+    run: u32,
+    parts: u32,
+    /// Words before the factors.
+    words: usize,
+    /// Output channels, those covered with padding, weights of one.
+    n: u32,
+    padded_n: usize,
+    row: usize,
+}
+
+impl HalvesContext {
+    fn new(layout: &WeightLayout) -> Option<Self> {
+        let Transform::Halves { run, parts } = layout.transform else {
+            return None;
+        };
+        let n = layout.source[0];
+        Some(Self {
+            run,
+            parts,
+            words: layout.weight_len() - layout.unscale_len(),
+            n,
+            padded_n: layout.unscale_len(),
+            row: layout.source_len() / n as usize,
+        })
+    }
 }
 
 /// One loop of the packer.
@@ -128,6 +159,7 @@ pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderErr
             pack: pack_signature(unit, false),
             loops,
             body,
+            halves: HalvesContext::new(&variant.weights),
             prologue: if channels > 0 {
                 vec!["scale", "shift"]
             } else {
@@ -377,13 +409,28 @@ fn packer(layout: &WeightLayout) -> (Vec<Loop>, Vec<String>) {
         }
         indices[axis.index()] = Some(index);
     }
-    let element = format!("weight[{}]", source_index(&indices, layout.source));
+    let mut element = format!("weight[{}]", source_index(&indices, layout.source));
+    if layout.transform != Transform::None {
+        element += &match &indices[Axis::O.index()] {
+            Some(o) => format!(" / unscale[{o}]"),
+            None => " / unscale[0]".to_owned(),
+        };
+    }
     let value = if inside.is_empty() {
         element
     } else {
         format!("{} ? {element} : 0.0f", inside.join(" && "))
     };
-    body.push(format!("{indent}*packed++ = {value};"));
+    match layout.transform {
+        Transform::None => body.push(format!("{indent}*packed++ = {value};")),
+        Transform::Halves { run, .. } => {
+            body.push(format!("{indent}run[filled++] = {value};"));
+            body.push(format!("{indent}if (filled == {run}) {{"));
+            body.push(format!("{indent}    packed = store_halves(run, packed);"));
+            body.push(format!("{indent}    filled = 0;"));
+            body.push(format!("{indent}}}"));
+        }
+    }
     (loops, body)
 }
 

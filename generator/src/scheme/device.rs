@@ -12,6 +12,8 @@ pub enum DevicePart {
     Cluster,
     /// `tdc_allow_next`, `tdc_wait_for_inputs`: launches that overlap.
     Overlap,
+    /// `tdc_to_halves`, `tdc_lower_half`, `tdc_upper_half`, `tdc_warp_largest`: pairs of fp16 numbers and what scales them.
+    Half,
     /// `tdc_mma_tf32`, `tdc_mma_f16`, `tdc_mma_bf16`: products of small matrices by a warp.
     Mma,
 }

@@ -93,6 +93,7 @@ impl Scheme for ElementwiseScheme {
                     l2_bytes: problem.bytes() as f64,
                     dram_bytes: problem.bytes() as f64,
                     trips: 1.5,
+                    ..KernelWork::default()
                 },
             }],
             zeroed: None,

@@ -76,6 +76,7 @@ impl Scheme for GlobalPool {
                     l2_bytes: problem.bytes() as f64,
                     dram_bytes: problem.bytes() as f64,
                     trips: 2.0 + p.x.pixels() as f64 / 32.0 / 4.0,
+                    ..KernelWork::default()
                 },
             }],
             zeroed: None,

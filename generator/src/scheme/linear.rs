@@ -83,6 +83,7 @@ impl Scheme for Linear {
                     l2_bytes: 8.0 * f64::from(p.c) * f64::from(p.n) * f64::from(p.batch),
                     dram_bytes: problem.bytes() as f64,
                     trips: 2.0 + f64::from(p.c.div_ceil(32)) / 8.0,
+                    ..KernelWork::default()
                 },
             }],
             zeroed: None,

@@ -110,6 +110,7 @@ impl Scheme for Pool {
                     l2_bytes: problem.bytes() as f64,
                     dram_bytes: problem.bytes() as f64,
                     trips: 2.0,
+                    ..KernelWork::default()
                 },
             }],
             zeroed: None,

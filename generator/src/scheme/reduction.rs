@@ -78,6 +78,7 @@ pub fn kernel(problem: &ConvProblem, splits: u32) -> KernelBlueprint {
             dram_bytes: 0.0,
             // The launch waits for the one before it; the loads of a few splits overlap.
             trips: 3.0 + f64::from(splits) / 8.0,
+            ..KernelWork::default()
         },
     }
 }

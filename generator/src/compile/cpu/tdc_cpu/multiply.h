@@ -2,6 +2,7 @@
 #pragma once
 
 #include "execution.h"
+#include "half.h"
 
 #include <cmath>
 #include <cstring>
@@ -20,20 +21,6 @@ inline float float_of_bits(unsigned bits) {
     float value;
     std::memcpy(&value, &bits, sizeof value);
     return value;
-}
-
-inline float float_of_f16(unsigned bits) {
-    const int exponent = bits >> 10 & 31;
-    const int fraction = bits & 1023;
-    float value = 0.0f;
-    if (exponent == 31) {
-        value = fraction != 0 ? NAN : INFINITY;
-    } else if (exponent == 0) {
-        value = std::ldexp(static_cast<float>(fraction), -24);
-    } else {
-        value = std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
-    }
-    return (bits >> 15 & 1) != 0 ? -value : value;
 }
 
 // The values that a register holds: one tf32, or two of 16 bits, the lower half first.

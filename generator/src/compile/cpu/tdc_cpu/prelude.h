@@ -3,6 +3,7 @@
 #pragma once
 
 #include "execution.h"
+#include "half.h"
 
 // Until the wait that covers a copy, its destination holds NaNs.
 #define TDC_ASYNC_COPY
@@ -43,6 +44,20 @@ inline const float* tdc_cluster_shared(const float* shared, unsigned rank, int l
 #define TDC_OVERLAP
 inline void tdc_allow_next() {}
 inline void tdc_wait_for_inputs() {}
+
+#define TDC_HALF
+inline unsigned tdc_to_halves(float first, float second) {
+    return tdc_cpu::f16_of_float(second) << 16 | tdc_cpu::f16_of_float(first);
+}
+inline float tdc_lower_half(unsigned halves) { return tdc_cpu::float_of_f16(halves & 0xffffu); }
+inline float tdc_upper_half(unsigned halves) { return tdc_cpu::float_of_f16(halves >> 16); }
+
+inline float tdc_warp_largest(float value) {
+    for (int offset = 16; offset > 0; offset /= 2) {
+        value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, offset));
+    }
+    return value;
+}
 
 // A product that a lane of the warp does not take part in is an error.
 #define TDC_MMA
