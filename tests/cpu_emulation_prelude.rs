@@ -4,11 +4,11 @@ use std::ffi::c_void;
 use std::sync::LazyLock;
 
 use tdc_generator::compile::cpu::{CpuError, CpuModule, TranslationUnit};
+use tdc_templates::device::MMA;
 
 const COPIES: &str = include_str!("cpu_emulation/copies.cu");
 const CLUSTERS: &str = include_str!("cpu_emulation/clusters.cu");
 const PRODUCTS: &str = include_str!("cpu_emulation/products.cu");
-const MMA: &str = include_str!("../templates/device/mma.cuh");
 
 /// Variants of `staged_sums` and `cluster_sums` with one mistake each: name, what is replaced and by what.
 const PLANTED: [(&str, &str, &str, &str); 7] = [
