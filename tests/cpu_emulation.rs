@@ -501,27 +501,31 @@ fn an_emitted_file_with_host_code_builds_and_runs() {
     let program = build_driver(folder.path(), &["-O2"]);
     assert_passes(
         &program,
-        &["results", "graph", "events", "device", "memory", "launches"],
+        &[
+            "results", "graph", "events", "device", "memory", "launches", "clusters",
+        ],
     );
     assert_eq!(run(&program, "unknown").status.code(), Some(2));
-    let disguised = Command::new(&program)
-        .arg("disguise")
-        .env("TDC_CPU_DEVICE", "NVIDIA Something")
-        .env("TDC_CPU_ARCH", "121")
-        .output()
-        .unwrap();
-    assert!(
-        disguised.status.success(),
-        "{}",
-        String::from_utf8_lossy(&disguised.stdout)
-    );
+    for (part, arch) in [("disguise", "121"), ("older", "80")] {
+        let disguised = Command::new(&program)
+            .arg(part)
+            .env("TDC_CPU_DEVICE", "NVIDIA Something")
+            .env("TDC_CPU_ARCH", arch)
+            .output()
+            .unwrap();
+        assert!(
+            disguised.status.success(),
+            "{part}: {}",
+            String::from_utf8_lossy(&disguised.stdout)
+        );
+    }
 }
 
 #[test]
 fn the_portable_fibers_work_too() {
     let folder = tempfile::tempdir().unwrap();
     let program = build_driver(folder.path(), &["-O1", "-DTDC_CPU_UCONTEXT"]);
-    assert_passes(&program, &["results", "launches"]);
+    assert_passes(&program, &["results", "launches", "clusters"]);
 }
 
 /// The address sanitizer sees fibers and allocations: right programs pass, a write past an allocation is told.
@@ -537,7 +541,9 @@ fn sanitizers_understand_the_emulation() {
     let program = build_driver(folder.path(), &flags);
     assert_passes(
         &program,
-        &["results", "graph", "events", "device", "launches"],
+        &[
+            "results", "graph", "events", "device", "launches", "clusters",
+        ],
     );
     let output = run(&program, "memory");
     let message = String::from_utf8_lossy(&output.stderr);

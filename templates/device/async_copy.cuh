@@ -5,7 +5,7 @@
 // PENDING; other threads may read what was copied after a barrier behind that. Where `inside` is false zeros are written and
 // `global` is not read; it must be a valid address all the same. Both addresses are aligned to the 4 or 16 bytes of the copy.
 
-static __device__ __forceinline__ void tdc_copy_async4(float* shared, const float* global, bool inside) {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_copy_async4(float* shared, const float* global, bool inside) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
                  :
@@ -17,11 +17,11 @@ static __device__ __forceinline__ void tdc_copy_async4(float* shared, const floa
 #endif
 }
 
-static __device__ __forceinline__ void tdc_copy_async4(float* shared, const float* global) {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_copy_async4(float* shared, const float* global) {
     tdc_copy_async4(shared, global, true);
 }
 
-static __device__ __forceinline__ void tdc_copy_async16(float* shared, const float* global, bool inside) {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_copy_async16(float* shared, const float* global, bool inside) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
@@ -34,18 +34,18 @@ static __device__ __forceinline__ void tdc_copy_async16(float* shared, const flo
 #endif
 }
 
-static __device__ __forceinline__ void tdc_copy_async16(float* shared, const float* global) {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_copy_async16(float* shared, const float* global) {
     tdc_copy_async16(shared, global, true);
 }
 
-static __device__ __forceinline__ void tdc_commit_copies() {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_commit_copies() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" : : : "memory");
 #endif
 }
 
 template <int PENDING>
-static __device__ __forceinline__ void tdc_wait_copies() {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_wait_copies() {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" : : "n"(PENDING) : "memory");
 #endif

@@ -5,7 +5,7 @@
 // cluster then does all the work and the others return. All threads of all blocks of a cluster take part in its barriers, and
 // no block may return while another still reads its shared memory.
 
-static __device__ __forceinline__ bool tdc_has_clusters() {
+[[maybe_unused]] static __device__ __forceinline__ bool tdc_has_clusters() {
 #if __CUDA_ARCH__ >= 900
     return true;
 #else
@@ -14,28 +14,28 @@ static __device__ __forceinline__ bool tdc_has_clusters() {
 }
 
 // The first half of a barrier: what the thread has written before is seen by whoever is past the second half.
-static __device__ __forceinline__ void tdc_cluster_arrive() {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
 #endif
 }
 
 // The second half: waits until all threads of the cluster have arrived.
-static __device__ __forceinline__ void tdc_cluster_wait() {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_cluster_wait() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory");
 #endif
 }
 
 // A barrier of all threads of all blocks of the cluster.
-static __device__ __forceinline__ void tdc_cluster_sync() {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_cluster_sync() {
     tdc_cluster_arrive();
     tdc_cluster_wait();
 }
 
 // The place of `shared`, in the calling block's shared memory, in that of the cluster's block `rank`. Blocks are numbered as
 // they lie in the grid, x first.
-static __device__ __forceinline__ const float* tdc_cluster_shared(const float* shared, unsigned rank) {
+[[maybe_unused]] static __device__ __forceinline__ const float* tdc_cluster_shared(const float* shared, unsigned rank) {
 #if __CUDA_ARCH__ >= 900
     const float* there;
     asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(shared), "r"(rank));

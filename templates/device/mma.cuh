@@ -10,21 +10,24 @@
 // Before sm_80 the lanes exchange operands and multiply in fp32: the same result, slowly.
 
 #if __CUDA_ARCH__ >= 800
-static __device__ __forceinline__ void tdc_mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-static __device__ __forceinline__ void tdc_mma_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_mma_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-static __device__ __forceinline__ void tdc_mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
@@ -57,7 +60,8 @@ struct tdc_bf16_product {
 };
 
 template <class Product>
-static __device__ __forceinline__ void tdc_mma_by_shuffles(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_mma_by_shuffles(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     const int lane = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
 #pragma unroll
     for (int t = 0; t < 4; ++t) {
@@ -75,15 +79,18 @@ static __device__ __forceinline__ void tdc_mma_by_shuffles(float (&d)[4], const 
     }
 }
 
-static __device__ __forceinline__ void tdc_mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     tdc_mma_by_shuffles<tdc_tf32_product>(d, a, b);
 }
 
-static __device__ __forceinline__ void tdc_mma_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_mma_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     tdc_mma_by_shuffles<tdc_f16_product>(d, a, b);
 }
 
-static __device__ __forceinline__ void tdc_mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     tdc_mma_by_shuffles<tdc_bf16_product>(d, a, b);
 }
 #endif

@@ -4,7 +4,7 @@
 // sm_90, and where the launch does not ask for it, both functions do nothing.
 
 // Lets the next launch begin as soon as every block of this one has come here or ended.
-static __device__ __forceinline__ void tdc_allow_next() {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_allow_next() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
@@ -12,7 +12,7 @@ static __device__ __forceinline__ void tdc_allow_next() {
 
 // Waits until the launches ahead have ended and all that they wrote can be read. Before it a thread may read packed weights and
 // bias, which no launch writes, and write its own shared memory; nothing else.
-static __device__ __forceinline__ void tdc_wait_for_inputs() {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
 #endif

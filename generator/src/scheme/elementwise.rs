@@ -1,6 +1,6 @@
 //! `elementwise`: additions, ReLU, affine maps and copies that no convolution could take over, one thread an element.
 
-use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, stride_args};
+use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, stride_args};
 use crate::gpu::KernelWork;
 use crate::spec::{Elementwise, Problem};
 use serde::Serialize;
@@ -80,8 +80,8 @@ impl Scheme for ElementwiseScheme {
                 block: [threads, 1, 1],
                 cluster: [1; 3],
                 shared_bytes: 0,
-                overlaps: false,
-                device: &[],
+                overlaps: true,
+                device: &[DevicePart::Overlap],
                 args,
                 work: KernelWork {
                     blocks,

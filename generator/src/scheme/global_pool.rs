@@ -1,6 +1,6 @@
 //! `global_pool`: maximum or average of each channel, one warp a channel, reduced by a butterfly of shuffles.
 
-use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, stride_args};
+use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, stride_args};
 use crate::gpu::KernelWork;
 use crate::spec::Problem;
 use serde::Serialize;
@@ -63,8 +63,8 @@ impl Scheme for GlobalPool {
                 block: [32, warps, 1],
                 cluster: [1; 3],
                 shared_bytes: 0,
-                overlaps: false,
-                device: &[],
+                overlaps: true,
+                device: &[DevicePart::Overlap],
                 args,
                 work: KernelWork {
                     blocks,

@@ -2,7 +2,7 @@
 //!
 //! Lanes read the row of weights side by side, and add their sums by a butterfly of shuffles in a fixed order.
 
-use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, stride_args};
+use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, stride_args};
 use crate::gpu::KernelWork;
 use crate::spec::{MAX_ELEMENTS, Problem};
 use serde::Serialize;
@@ -70,8 +70,8 @@ impl Scheme for Linear {
                 block: [32, warps, 1],
                 cluster: [1; 3],
                 shared_bytes: 0,
-                overlaps: false,
-                device: &[],
+                overlaps: true,
+                device: &[DevicePart::Overlap],
                 args,
                 work: KernelWork {
                     blocks,

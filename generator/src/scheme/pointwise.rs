@@ -5,7 +5,7 @@
 
 use super::convolution::{self, ConvEnds};
 use super::reduction::MAX_SPLITS;
-use super::{Blueprint, KernelBlueprint, MAX_GRID, Scheme, Tile, context, up_to};
+use super::{Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, context, up_to};
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
@@ -222,8 +222,8 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
         block: [threads, 1, 1],
         cluster: [1; 3],
         shared_bytes: 0,
-        overlaps: false,
-        device: &[],
+        overlaps: true,
+        device: &[DevicePart::Overlap],
         args: convolution::args(problem, split),
         work: KernelWork {
             blocks,

@@ -1,6 +1,6 @@
 //! `pool`: maximum or average over windows, one thread an output element.
 
-use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, stride_args};
+use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, stride_args};
 use crate::gpu::KernelWork;
 use crate::spec::{PoolKind, Problem};
 use serde::Serialize;
@@ -97,8 +97,8 @@ impl Scheme for Pool {
                 block: [threads, 1, 1],
                 cluster: [1; 3],
                 shared_bytes: 0,
-                overlaps: false,
-                device: &[],
+                overlaps: true,
+                device: &[DevicePart::Overlap],
                 args,
                 work: KernelWork {
                     blocks,

@@ -1,6 +1,6 @@
 //! The second launch of a unit that split the input channels: adds the partial sums in a fixed order and applies the epilogue.
 
-use super::{KernelBlueprint, context, stride_args};
+use super::{DevicePart, KernelBlueprint, context, stride_args};
 use crate::gpu::KernelWork;
 use crate::spec::ConvProblem;
 use serde::Serialize;
@@ -64,8 +64,8 @@ pub fn kernel(problem: &ConvProblem, splits: u32) -> KernelBlueprint {
         block: [THREADS, 1, 1],
         cluster: [1; 3],
         shared_bytes: 0,
-        overlaps: false,
-        device: &[],
+        overlaps: true,
+        device: &[DevicePart::Overlap],
         args,
         work: KernelWork {
             blocks,

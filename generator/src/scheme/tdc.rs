@@ -20,7 +20,8 @@
 
 use super::convolution::{self, ConvEnds};
 use super::{
-    Blueprint, KernelBlueprint, MAX_GRID, Scheme, Tile, Zeroed, context, reduction, up_to,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, Zeroed, context, reduction,
+    up_to,
 };
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, Epilogue, MAX_ELEMENTS, Problem, Reduce};
@@ -377,8 +378,8 @@ fn main_kernel(
         block: [sizes.threads, 1, 1],
         cluster: [1; 3],
         shared_bytes: 0,
-        overlaps: false,
-        device: &[],
+        overlaps: true,
+        device: &[DevicePart::Overlap],
         args,
         work: work(problem, sizes, grid, atomic),
     }

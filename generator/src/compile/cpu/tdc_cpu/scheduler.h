@@ -597,13 +597,13 @@ private:
     // No block can run: lets all threads of the cluster go on, if none has returned. False when one has.
     bool release_cluster_barrier() {
         unsigned waiting = 0;
-        for (const Block& block : blocks_) {
+        Block* some = nullptr;
+        for (Block& block : blocks_) {
             waiting += block.at_cluster_barrier;
-            if (block.at_cluster_barrier > 0) {
-                block_ = const_cast<Block*>(&block);
-            }
+            some = block.at_cluster_barrier > 0 ? &block : some;
         }
         if (waiting < threads_.size()) {
+            block_ = some;
             report("the barrier of the cluster in line %d was reached by %u of %zu threads, the others have returned",
                    block_->cluster_line, waiting, threads_.size());
             return false;
