@@ -8,7 +8,9 @@ macro_rules! templates {
 }
 
 templates![
+    "kernel/block_place.cu",
     "kernel/direct.cu",
+    "kernel/direct_tiled.cu",
     "kernel/elementwise.cu",
     "kernel/global_pool.cu",
     "kernel/implicit_gemm.cu",
@@ -16,6 +18,7 @@ templates![
     "kernel/pointwise.cu",
     "kernel/pool.cu",
     "kernel/reduce.cu",
+    "kernel/store_sums.cu",
     "kernel/tdc.cu",
     "layers/CMakeLists.txt",
     "layers/README.md",

@@ -2,9 +2,11 @@
 //!
 //! Adding one = a file here, a template, and a line in [`SCHEMES`].
 
+mod block_sums;
 mod convolution;
 mod device;
 mod direct;
+mod direct_tiled;
 mod elementwise;
 mod global_pool;
 mod implicit_gemm;
@@ -28,6 +30,7 @@ const MAX_GRID: u32 = 65535;
 /// Every scheme, in the order in which ties are broken.
 pub const SCHEMES: &[&dyn Scheme] = &[
     &implicit_gemm::ImplicitGemm,
+    &direct_tiled::DirectTiled,
     &pointwise::Pointwise,
     &direct::Direct,
     &tdc::Tdc,

@@ -11,6 +11,7 @@
 //! are added through shared memory in a fixed order. Tensor cores cut sums off instead of rounding: after [`CHAIN`] steps a
 //! partial sum is added in fp32, which keeps the error below that of a plain fp32 sum.
 
+use super::block_sums::{BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, stages_vectors};
 use super::convolution::{self, ConvEnds};
 use super::{Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
 use crate::gpu::KernelWork;
@@ -36,16 +37,11 @@ const P_TILE: u32 = 8;
 /// Tiles that a problem has at most: those that promise most.
 const MAX_TILES: usize = 1500;
 
-/// Dynamic shared memory of a block at most: what sm_90 has.
-const MAX_SHARED: u32 = 227 * 1024;
-
 #[derive(Serialize)]
 struct Context {
     c: u32,
     h: u32,
     w: u32,
-    out_h: u32,
-    out_w: u32,
     r: u32,
     s: u32,
     taps: u32,
@@ -56,18 +52,12 @@ struct Context {
     pad_x: u32,
     dilation_h: u32,
     dilation_w: u32,
-    tile_h: u32,
-    tile_w: u32,
-    tile_n: u32,
-    tiles: u32,
-    tiles_w: u32,
     m_tiles: u32,
     p_tiles: u32,
     warps: u32,
     warps_m: u32,
     warps_p: u32,
     warps_k: u32,
-    cluster: u32,
     chunks: u32,
     /// Chunks of the whole sum.
     all_chunks: u32,
@@ -98,15 +88,11 @@ struct Context {
     split: bool,
     /// Operands of each product of halves, smallest first.
     products: &'static [[&'static str; 2]],
-    partial_row: u32,
-    y_vector: u32,
-    y_type: &'static str,
-    y_elements: &'static [&'static str],
-    outputs: u32,
-    pixel_vectors: u32,
-    /// The condition for a place outside the output; empty when there is none.
-    bounds: String,
+    /// Sums are scaled.
+    scaled: bool,
     unscale_at: usize,
+    #[serde(flatten)]
+    sums: SumsContext,
     #[serde(flatten)]
     ends: ConvEnds,
 }
@@ -130,7 +116,7 @@ struct Sizes {
     plane: u32,
     vector_x: bool,
     items: u32,
-    partial_row: u32,
+    sums: BlockSums,
     shared_floats: u32,
     blocks: u64,
     /// Parts that a value is split into.
@@ -173,23 +159,11 @@ impl Sizes {
         }
         let warps = warps_m * warps_p * warps_k;
         let (p_tiles, chunks) = (pixel_tiles / warps_p, all_groups / cluster / groups);
-        if warps > 16 || m_tiles * p_tiles > 16 || cluster > 8 || weight_buffers > chunks {
+        if warps > 16 || m_tiles * p_tiles > 16 || cluster > MAX_CLUSTER || weight_buffers > chunks {
             return None;
         }
-        let padding = shape.padding;
-        let reach_w = (shape.s - 1) * shape.dilation[1];
-        // Rows that begin and end on 16 bytes are loaded four columns at a time.
-        let vector_x = shape.batch == 1
-            && shape.w.is_multiple_of(4)
-            && tile_w.is_multiple_of(4)
-            && shape.stride[1] == 1
-            && padding.left <= 4;
-        let rows = (tile_h - 1) * shape.stride[0] + (shape.r - 1) * shape.dilation[0] + 1;
-        let row = if vector_x {
-            (4 + tile_w + reach_w.saturating_sub(padding.left)).next_multiple_of(4)
-        } else {
-            (tile_w - 1) * shape.stride[1] + reach_w + 1
-        };
+        let vector_x = stages_vectors(problem, tile_w);
+        let [rows, row] = input_tile(problem, tile_h, tile_w);
         if rows * row > 1 << 13 {
             return None;
         }
@@ -202,10 +176,15 @@ impl Sizes {
         let chunk_weights = m_tiles * warps_m * groups * shape.r * shape.s * step_weights;
         let staged = weight_buffers * chunk_weights + pairs * plane * PARTS + 2 * warps;
         let tile_n = M_TILE * m_tiles * warps_m;
-        let partial_row = (pixel_tiles * P_TILE + 23) / 32 * 32 + 8;
-        let shared_floats = staged.max(warps_k * tile_n * partial_row);
-        let grid_n = shape.n.div_ceil(tile_n);
-        let tiles = u64::from(shape.out_h().div_ceil(tile_h)) * u64::from(shape.out_w().div_ceil(tile_w));
+        let sums = BlockSums {
+            tile: [tile_h, tile_w, tile_n],
+            cluster,
+            shares: warps_k,
+            // Eight rows of channels, two pixels of each lane: in different banks.
+            partial_row: (pixel_tiles * P_TILE + 23) / 32 * 32 + 8,
+        };
+        let shared_floats = staged.max(sums.floats());
+        let grid = sums.grid(problem);
         // Registers: sums twice, operands, what is loaded ahead, addresses.
         let loaded = items * if vector_x { 8 } else { 2 };
         let registers = 8 * m_tiles * p_tiles + 8 * m_tiles + 5 * p_tiles + loaded + 36;
@@ -213,7 +192,7 @@ impl Sizes {
             && registers * threads <= 65536
             && registers <= 255
             && shared_floats * 4 <= MAX_SHARED
-            && grid_n <= MAX_GRID;
+            && grid[1] <= MAX_GRID;
         fits.then_some(Self {
             tile_h,
             tile_w,
@@ -231,9 +210,9 @@ impl Sizes {
             plane,
             vector_x,
             items,
-            partial_row,
+            sums,
             shared_floats,
-            blocks: tiles * u64::from(shape.batch) * u64::from(grid_n * cluster),
+            blocks: grid.iter().map(|&size| u64::from(size)).product(),
             parts: PARTS,
         })
     }
@@ -265,7 +244,7 @@ impl Sizes {
         let weights = f64::from(self.chunks * self.groups * shape.r * shape.s * self.m_tiles * self.warps_m)
             * f64::from(128 * self.parts);
         let values = f64::from(self.chunks * self.groups * STEP_CHANNELS) * f64::from(self.rows * self.row);
-        let sums = f64::from(self.tile_n() * self.partial_row);
+        let sums = f64::from(self.tile_n() * self.sums.partial_row);
         let staging = f64::from(self.chunks * self.items) * if self.vector_x { 44.0 } else { 22.0 };
         let step_issue = products + f64::from(2 * self.m_tiles + 2 * self.p_tiles + 8);
         let reduction = sums / f64::from(threads) * f64::from(self.warps_k + 3);
@@ -482,54 +461,23 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
 
 fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
     let shape = &problem.shape;
-    let (out_h, out_w) = (shape.out_h(), shape.out_w());
     let taps = shape.r * shape.s;
-    let (warps, tile_n) = (sizes.warps(), sizes.tile_n());
+    let warps = sizes.warps();
     let pairs = sizes.groups * STEP_CHANNELS / 2;
     let step_weights = 128 * sizes.parts;
     let m_chunk_weights = sizes.groups * taps * step_weights;
     let all_chunks = sizes.chunks * sizes.cluster;
     let chunk_weights = sizes.m_tiles * sizes.warps_m * m_chunk_weights;
     let pixels = sizes.tile_h * sizes.tile_w;
-    // Whole vectors lie in one row, or rows follow each other without a gap.
-    let aligned = |vector: u32| {
-        shape.batch == 1
-            && (out_w.is_multiple_of(vector) && sizes.tile_w.is_multiple_of(vector)
-                || sizes.tile_w == out_w
-                    && out_h.is_multiple_of(sizes.tile_h)
-                    && pixels.is_multiple_of(vector)
-                    && (out_h * out_w).is_multiple_of(vector))
-    };
-    let (y_vector, y_type, y_elements): (u32, _, &[&str]) = if aligned(4) {
-        (4, "float4", &[".x", ".y", ".z", ".w"])
-    } else if aligned(2) {
-        (2, "float2", &[".x", ".y"])
-    } else {
-        (1, "float", &[""])
-    };
-    let mut bounds = Vec::new();
-    if !out_h.is_multiple_of(sizes.tile_h) {
-        bounds.push("row >= OUT_H".to_owned());
-    }
-    if !out_w.is_multiple_of(sizes.tile_w) {
-        bounds.push("column >= OUT_W".to_owned());
-    }
-    if !shape.n.is_multiple_of(tile_n) {
-        bounds.push(format!("n >= {}", shape.n));
-    }
     let steps = sizes.steps(problem);
     let chain = (1..=CHAIN).rev().find(|&chain| steps.is_multiple_of(chain));
     let threads = 32 * warps;
     let x_vector = if sizes.vector_x { 4 } else { 1 };
-    let tiles_w = out_w.div_ceil(sizes.tile_w);
-    let tiles = out_h.div_ceil(sizes.tile_h) * tiles_w;
     let pad_left = shape.padding.left;
     let context = context(&Context {
         c: shape.c,
         h: shape.h,
         w: shape.w,
-        out_h,
-        out_w,
         r: shape.r,
         s: shape.s,
         taps,
@@ -539,18 +487,12 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         pad_x: if sizes.vector_x { 4 } else { pad_left },
         dilation_h: shape.dilation[0],
         dilation_w: shape.dilation[1],
-        tile_h: sizes.tile_h,
-        tile_w: sizes.tile_w,
-        tile_n,
-        tiles,
-        tiles_w,
         m_tiles: sizes.m_tiles,
         p_tiles: sizes.p_tiles,
         warps,
         warps_m: sizes.warps_m,
         warps_p: sizes.warps_p,
         warps_k: sizes.warps_k,
-        cluster: sizes.cluster,
         chunks: sizes.chunks,
         all_chunks,
         pairs,
@@ -576,21 +518,16 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         chain: chain.unwrap_or(1),
         split: sizes.parts == 2,
         products: &[["left", "rounded"], ["rounded", "left"], ["rounded", "rounded"]],
-        partial_row: sizes.partial_row,
-        y_vector,
-        y_type,
-        y_elements,
-        outputs: tile_n * pixels / y_vector,
-        pixel_vectors: pixels / y_vector,
-        bounds: bounds.join(" || "),
+        scaled: true,
         unscale_at: layout.weight_len() - layout.unscale_len(),
+        sums: sizes.sums.context(problem),
         ends: ConvEnds::new(problem, layout, false),
     });
     KernelBlueprint {
         role: convolution::role(false),
         template: "kernel/implicit_gemm.cu",
         context,
-        grid: [tiles * shape.batch, shape.n.div_ceil(tile_n), sizes.cluster],
+        grid: sizes.sums.grid(problem),
         block: [threads, 1, 1],
         cluster: [1, 1, sizes.cluster],
         shared_bytes: 4 * sizes.shared_floats,
