@@ -36,6 +36,8 @@ pub struct PlannedUnit {
     pub chosen_by: ChosenBy,
     /// Estimated time, microseconds.
     pub estimate_us: f64,
+    /// Measured time, microseconds, where a table has it.
+    pub measured_us: Option<f64>,
     /// Physical limit of a single launch, microseconds.
     pub floor_us: f64,
     /// The kernels in order of their launches.
@@ -187,6 +189,7 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
         tile: choice.tile.clone(),
         chosen_by: choice.chosen_by,
         estimate_us: choice.estimate_us,
+        measured_us: choice.measured_us,
         floor_us: floor_us(problem.flops(), problem.bytes(), gpu),
         kernels,
     }
@@ -240,8 +243,19 @@ pub fn shared_units(plans: &[NetworkPlan]) -> Vec<PlannedUnit> {
 /// # Errors
 /// Every layer that cannot be planned.
 pub fn plan_network(network: &Network, gpu: &'static Gpu) -> Result<NetworkPlan, Vec<PlanError>> {
+    plan_network_by(network, Planner::new(gpu).with_tiles(network.tiles))
+}
+
+/// Plans a network for the GPU of a planner, which chooses tiles in its own way.
+///
+/// # Errors
+/// Every layer that cannot be planned.
+pub fn plan_network_by(
+    network: &Network,
+    mut planner: Planner,
+) -> Result<NetworkPlan, Vec<PlanError>> {
+    let gpu = planner.gpu();
     let graph = TaskGraph::new(network);
-    let mut planner = Planner::new(gpu).with_tiles(network.tiles);
     let mut units: Vec<PlannedUnit> = Vec::new();
     let mut unit_of_name: HashMap<String, usize> = HashMap::new();
     let mut unit_of_task = Vec::new();
