@@ -22,11 +22,11 @@ pub use error::PlanError;
 pub use fuse::{Parameters, Task, TaskGraph, TaskPart, Value, ValueId};
 pub use kernel::plan_kernel;
 pub use launch::LaunchEstimate;
-pub use layer_set::{LayerSetPlan, PlannedLayer, plan_layer_set};
+pub use layer_set::{LayerSetPlan, PlannedLayer, plan_layer_set, plan_layer_set_by};
 pub use name::{problem_label, unit_name};
 pub use network::{
     Layer, Location, Memory, NetworkPlan, PlannedKernel, PlannedUnit, plan_network,
-    plan_network_by, plan_problem, plan_variants, shared_units,
+    plan_network_by, plan_problem, plan_variants, plan_variants_by, shared_units,
 };
 pub use paper::PaperEstimate;
 #[cfg(feature = "weights")]

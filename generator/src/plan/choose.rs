@@ -57,7 +57,7 @@ type Key = (Problem, Option<String>, Option<Vec<u32>>);
 pub struct Planner {
     gpu: &'static Gpu,
     tiles: Tiles,
-    /// Instead of the committed table of the GPU.
+    /// Comes before the committed tables.
     table: Option<TuningTable>,
     known: HashMap<Key, Choice>,
 }
@@ -78,7 +78,8 @@ impl Planner {
         Self { tiles, ..self }
     }
 
-    /// The same, choosing by a table of its own instead of the committed one where it is to choose by measured times.
+    /// The same, choosing by this table instead of the committed one where it is to choose by measured times and the table is
+    /// of its GPU.
     pub fn with_table(self, table: TuningTable) -> Self {
         Self {
             table: Some(table),
@@ -88,12 +89,12 @@ impl Planner {
 
     /// The times to choose by: of this GPU, and only where measured times were asked for.
     fn table(&self) -> Option<&TuningTable> {
-        let table = match (self.tiles, &self.table) {
-            (Tiles::Tuned, Some(table)) => Some(table),
-            (Tiles::Tuned, None) => committed_tuning(self.gpu),
-            (Tiles::Model | Tiles::Paper, _) => None,
-        };
-        table.filter(|table| table.environment().gpu == self.gpu.name)
+        if self.tiles != Tiles::Tuned {
+            return None;
+        }
+        let own = self.table.as_ref();
+        own.filter(|table| table.environment().gpu == self.gpu.name)
+            .or_else(|| committed_tuning(self.gpu))
     }
 
     /// The GPU planned for.

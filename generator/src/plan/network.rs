@@ -200,10 +200,21 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
 /// # Errors
 /// Every layer that cannot be planned; once, where it is wrong for several GPUs in the same way.
 pub fn plan_variants(network: &Network) -> Result<Vec<NetworkPlan>, Vec<PlanError>> {
+    plan_variants_by(network, Planner::new)
+}
+
+/// As [`plan_variants`], with a planner of the caller's for each GPU; tiles are chosen in the network's way.
+///
+/// # Errors
+/// As there.
+pub fn plan_variants_by(
+    network: &Network,
+    planner: impl Fn(&'static Gpu) -> Planner,
+) -> Result<Vec<NetworkPlan>, Vec<PlanError>> {
     let mut plans = Vec::new();
     let mut errors: Vec<PlanError> = Vec::new();
     for gpu in network.gpus.gpus() {
-        match plan_network(network, gpu) {
+        match plan_network_by(network, planner(gpu)) {
             Ok(plan) => plans.push(plan),
             Err(found) => {
                 for error in found {
@@ -243,17 +254,15 @@ pub fn shared_units(plans: &[NetworkPlan]) -> Vec<PlannedUnit> {
 /// # Errors
 /// Every layer that cannot be planned.
 pub fn plan_network(network: &Network, gpu: &'static Gpu) -> Result<NetworkPlan, Vec<PlanError>> {
-    plan_network_by(network, Planner::new(gpu).with_tiles(network.tiles))
+    plan_network_by(network, Planner::new(gpu))
 }
 
-/// Plans a network for the GPU of a planner, which chooses tiles in its own way.
+/// As [`plan_network`], for the GPU of a planner of the caller's; tiles are chosen in the network's way.
 ///
 /// # Errors
-/// Every layer that cannot be planned.
-pub fn plan_network_by(
-    network: &Network,
-    mut planner: Planner,
-) -> Result<NetworkPlan, Vec<PlanError>> {
+/// As there.
+pub fn plan_network_by(network: &Network, planner: Planner) -> Result<NetworkPlan, Vec<PlanError>> {
+    let mut planner = planner.with_tiles(network.tiles);
     let gpu = planner.gpu();
     let graph = TaskGraph::new(network);
     let mut units: Vec<PlannedUnit> = Vec::new();

@@ -88,6 +88,9 @@ pub struct ConfigArgs {
     /// `model`, our estimate of time among our own schemes; or `paper`, the TDC paper's equations for its kernel
     #[arg(long, value_name = "WAY", value_parser = tiles())]
     pub tiles: Option<Tiles>,
+    /// Measured times that `tune` wrote, for --tiles tuned on their GPU instead of the committed ones
+    #[arg(long, value_name = "FILE")]
+    pub table: Option<PathBuf>,
 }
 
 /// The words for ways to choose tiles.

@@ -1,9 +1,9 @@
 //! `tdc-gen merge`.
 
 use crate::args::MergeArgs;
+use crate::config::tuning_table;
 use crate::failure::Failure;
 use crate::output::{note, print};
-use std::path::Path;
 use tdc_generator::emit::write_whole;
 use tdc_generator::plan::TuningTable;
 
@@ -11,7 +11,7 @@ use tdc_generator::plan::TuningTable;
 pub fn run(args: &MergeArgs) -> Result<(), Failure> {
     let mut whole: Option<TuningTable> = None;
     for path in &args.tables {
-        let table = read(path)?;
+        let table = tuning_table(path)?;
         let Some(whole) = &mut whole else {
             whole = Some(table);
             continue;
@@ -32,9 +32,4 @@ pub fn run(args: &MergeArgs) -> Result<(), Failure> {
         args.out.display(),
         whole.len()
     ))
-}
-
-fn read(path: &Path) -> Result<TuningTable, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::all(path, &[error]))?;
-    text.parse().map_err(|error| Failure::all(path, &[error]))
 }
