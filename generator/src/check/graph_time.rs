@@ -24,7 +24,7 @@ impl Repeats {
     };
     /// To see whether it is worth more.
     pub const QUICK: Self = Self {
-        runs: 10,
+        runs: 20,
         warm_up: 1,
         replays: 5,
     };

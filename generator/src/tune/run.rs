@@ -136,7 +136,7 @@ enum Job<'a> {
 /// What comes of it.
 enum Product {
     Data(Box<ProblemData>),
-    Unit(Result<Compiled, TuneError>),
+    Unit(Result<Box<Compiled>, TuneError>),
 }
 
 struct Compiled {
@@ -353,14 +353,14 @@ fn compile(
     candidate: &Candidate,
     options: &Options,
     compiler: &dyn Compiler,
-) -> Result<Compiled, TuneError> {
+) -> Result<Box<Compiled>, TuneError> {
     let unit = planned(key, problem, candidate, options.gpu)?;
     let source = unit_text(&unit)?;
-    Ok(Compiled {
+    Ok(Box::new(Compiled {
         text: checksum(&unit, &source),
         image: compiler.compile(&source, &unit.unit.name, options.arch),
         unit,
-    })
+    }))
 }
 
 /// To nanoseconds, as it is written: a run that was resumed decides as one that was not.
@@ -415,7 +415,7 @@ impl Run<'_> {
         place: usize,
         key: &str,
         candidate: &Candidate,
-        compiled: Compiled,
+        compiled: Box<Compiled>,
         tell: &mut dyn FnMut(&Event<'_>),
     ) -> Result<ControlFlow<()>, TuneError> {
         let scheme = candidate.scheme.name();

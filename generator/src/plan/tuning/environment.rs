@@ -18,6 +18,9 @@ pub struct Environment {
     pub generator: String,
 }
 
+/// Lines with their numbers, from 1.
+type Rows<'a> = Vec<(usize, &'a str)>;
+
 impl Environment {
     const KEYS: [&'static str; 5] = ["gpu", "device", "driver", "nvrtc", "generator"];
 
@@ -37,7 +40,7 @@ impl Environment {
     ///
     /// # Errors
     /// A key that is missing, unknown or there twice.
-    pub fn read(text: &str) -> Result<(Self, Vec<(usize, &str)>), TuningError> {
+    pub(crate) fn read(text: &str) -> Result<(Self, Rows<'_>), TuningError> {
         let mut values: [Option<String>; 5] = Default::default();
         let mut rows = Vec::new();
         for (index, line) in text.lines().enumerate() {
