@@ -113,7 +113,7 @@ pub enum TuneError {
 const WORTH: f64 = 1.3;
 
 /// Jobs for each thread that may be begun and not used.
-const WINDOW: usize = 8;
+const WINDOW: NonZeroUsize = NonZeroUsize::new(8).expect("not 0");
 
 /// What the symbols of measured kernels begin with.
 const PREFIX: &str = "tune";
@@ -218,9 +218,7 @@ pub fn tune(
             .add(&row.outcome);
     }
     let mut failure = None;
-    let window = options
-        .threads
-        .saturating_mul(NonZeroUsize::MIN.saturating_add(WINDOW - 1));
+    let window = options.threads.saturating_mul(WINDOW);
     let work = |job: &Job<'_>| match job {
         Job::Data(_, problem) => Product::Data(Box::new(ProblemData::new(problem, 1))),
         Job::Candidate(_, pending, candidate) => Product::Unit(compile(
