@@ -94,7 +94,7 @@ fn times_on_the_core_shapes() {
         for (name, reduce) in COLUMNS {
             let problem = Problem::Conv(ConvProblem { reduce, ..conv });
             let units = candidates(&problem, name, count, &mut random);
-            let mut device = GpuDevice::open().unwrap_or_else(|error| panic!("{error}"));
+            let mut device = GpuDevice::open(0).unwrap_or_else(|error| panic!("{error}"));
             device
                 .load(&units, &compiler)
                 .unwrap_or_else(|error| panic!("{error}"));

@@ -17,11 +17,13 @@ pub use cpu_device::{CpuDevice, CpuDeviceError};
 pub use device::{Bindings, Device, DeviceError, run_variant};
 #[cfg(feature = "nvrtc")]
 pub use gpu_device::{GpuDevice, GpuDeviceError};
+#[cfg(feature = "nvrtc")]
+pub use graph_time::Repeats;
 pub use random::Random;
 pub use trained::TrainedParameters;
-#[cfg(feature = "nvrtc")]
-pub use verify::time_unit_with;
 pub use verify::{
     Deviation, Failure, NETWORK_TOLERANCE, NetworkCheck, ProblemData, UnitCheck, check_network,
     check_unit, check_unit_with, tolerance,
 };
+#[cfg(feature = "nvrtc")]
+pub use verify::{time_unit_if, time_unit_with};

@@ -105,6 +105,23 @@ impl Tile {
         }
         Label(&self.0, names)
     }
+
+    /// The tile of a [label](Self::label); `None` when the text is none with these letters.
+    pub fn of_label(label: &str, names: &[&str]) -> Option<Self> {
+        let mut rest = label;
+        let mut values = Vec::new();
+        for name in names {
+            let numbers = rest.strip_prefix(name)?;
+            let end = numbers.find(|c: char| !c.is_ascii_digit());
+            let (number, behind) = numbers.split_at(end.unwrap_or(numbers.len()));
+            values.push(number.parse().ok()?);
+            rest = behind;
+        }
+        let tile = Self(values);
+        // Neither a remainder nor leading zeros: one tile has one label.
+        let same = tile.label(names).to_string() == label;
+        same.then_some(tile)
+    }
 }
 
 /// What a unit does, for the estimate.
@@ -201,4 +218,30 @@ fn up_to(size: u32, candidates: &[u32]) -> Vec<u32> {
         .position(|&candidate| candidate >= size)
         .map_or(candidates.len(), |last| last + 1);
     candidates[..end].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_read_back() {
+        let letters = ["n", "p", "c", "rn", "rp", "k"];
+        let tile = Tile(vec![16, 64, 8, 4, 1, 16]);
+        let label = tile.label(&letters).to_string();
+        assert_eq!(label, "n16p64c8rn4rp1k16");
+        assert_eq!(Tile::of_label(&label, &letters), Some(tile));
+        for wrong in [
+            "",
+            "n16p64c8rn4rp1",
+            "n16p64c8rn4rp1k",
+            "n16p64c8rn4rp1k16x",
+            "n016p64c8rn4rp1k16",
+            "n16p64c8r4rp1k16",
+            "n16p64c8rn4rp1k99999999999",
+            "n16p64c8rn4rp1k-1",
+        ] {
+            assert_eq!(Tile::of_label(wrong, &letters), None, "{wrong}");
+        }
+    }
 }

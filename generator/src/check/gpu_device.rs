@@ -1,7 +1,7 @@
 //! A GPU as a device: kernels compiled by NVRTC, loaded and launched through the CUDA driver.
 
 use super::{Device, DeviceError};
-use crate::compile::{CompileError, Compiler, Job, compile_all};
+use crate::compile::{CompileError, Compiler, Image, Job, compile_all};
 use crate::plan::PlannedUnit;
 use crate::render::{RenderError, unit_text};
 use cudarc::driver::{DriverError, result, sys};
@@ -16,8 +16,20 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum GpuDeviceError {
     /// No driver, or no device behind it.
-    #[error("no NVIDIA GPU can be used here: {0}; leave `--gpu` out to check on the CPU")]
+    #[error(
+        "no NVIDIA GPU can be used here: {0}; go to a machine with one and its driver, or check on the CPU: `tdc-gen verify` without `--gpu`"
+    )]
     NoGpu(String),
+    /// The machine has fewer devices.
+    #[error(
+        "there is no GPU {ordinal}: the driver shows {count}, counted from 0; name another, or look at CUDA_VISIBLE_DEVICES"
+    )]
+    NoSuchDevice {
+        /// The device asked for.
+        ordinal: u32,
+        /// How many there are.
+        count: i32,
+    },
     /// A template does not fit its context.
     #[error(transparent)]
     Render(#[from] RenderError),
@@ -38,7 +50,7 @@ const FIRST_WITH_ATTRIBUTES: Arch = Arch::new(90);
 /// Blocks of the largest cluster that a launch gets without asking.
 const PORTABLE_CLUSTER: u32 = 8;
 
-/// The first GPU of this machine with the kernels of several units.
+/// A GPU of this machine with the kernels of several units.
 pub struct GpuDevice {
     device: sys::CUdevice,
     /// What kernels are compiled for.
@@ -52,11 +64,11 @@ pub struct GpuDevice {
 }
 
 impl GpuDevice {
-    /// Opens the GPU without kernels.
+    /// Opens a GPU without kernels. `ordinal` counts the devices that the driver shows to this process, from 0.
     ///
     /// # Errors
-    /// [`GpuDeviceError::NoGpu`] without driver or device.
-    pub fn open() -> Result<Self, GpuDeviceError> {
+    /// [`GpuDeviceError::NoGpu`] without driver or device, [`GpuDeviceError::NoSuchDevice`] when there are fewer.
+    pub fn open(ordinal: u32) -> Result<Self, GpuDeviceError> {
         // SAFETY: only tries to load the driver's library.
         if !unsafe { sys::is_culib_present() } {
             return Err(GpuDeviceError::NoGpu(
@@ -65,7 +77,12 @@ impl GpuDevice {
         }
         let no_gpu = |error: DriverError| GpuDeviceError::NoGpu(error.to_string());
         result::init().map_err(no_gpu)?;
-        let device = result::device::get(0).map_err(no_gpu)?;
+        let count = result::device::get_count().map_err(no_gpu)?;
+        let index = i32::try_from(ordinal).unwrap_or(i32::MAX);
+        if count > 0 && index >= count {
+            return Err(GpuDeviceError::NoSuchDevice { ordinal, count });
+        }
+        let device = result::device::get(index).map_err(no_gpu)?;
         let title = result::device::get_name(device)?;
         let arch = arch_of(device)?;
         // SAFETY: the device was just given by the driver; the context is released when this is dropped.
@@ -117,37 +134,60 @@ impl GpuDevice {
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let images = compile_all(compiler, &jobs, threads, |_, _| ());
         for (unit, image) in units.iter().zip(images) {
-            let image = image?;
-            // SAFETY: the image is a whole cubin made by NVRTC, and the driver copies it.
-            let module = unsafe { result::module::load_data(image.cubin.as_ptr().cast()) }?;
-            self.modules.push(module);
-            for kernel in &unit.kernels {
-                let blueprint = &kernel.blueprint;
-                let symbol = CString::new(kernel.symbol.as_str())
-                    .map_err(|error| GpuDeviceError::NoGpu(error.to_string()))?;
-                // SAFETY: the module was just loaded and is unloaded only when this is dropped.
-                let function = unsafe { result::module::get_function(module, symbol) }?;
-                if blueprint.shared_bytes > SHARED_FOR_ALL {
-                    let bytes = blueprint.shared_bytes as i32;
-                    allow(
-                        function,
-                        Allowance::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                        bytes,
-                    )?;
-                }
-                if arch >= FIRST_WITH_ATTRIBUTES
-                    && blueprint.cluster.iter().product::<u32>() > PORTABLE_CLUSTER
-                {
-                    allow(
-                        function,
-                        Allowance::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
-                        1,
-                    )?;
-                }
-                self.kernels.insert(kernel.symbol.clone(), function);
-            }
+            self.load_image(unit, &image?)?;
         }
         Ok(())
+    }
+
+    /// Loads the kernels of one unit, compiled before for this GPU.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn load_image(&mut self, unit: &PlannedUnit, image: &Image) -> Result<(), GpuDeviceError> {
+        // SAFETY: the image is a whole cubin made by NVRTC, and the driver copies it.
+        let module = unsafe { result::module::load_data(image.cubin.as_ptr().cast()) }?;
+        self.modules.push(module);
+        for kernel in &unit.kernels {
+            let blueprint = &kernel.blueprint;
+            let symbol = CString::new(kernel.symbol.as_str())
+                .map_err(|error| GpuDeviceError::NoGpu(error.to_string()))?;
+            // SAFETY: the module was just loaded; its functions are forgotten before it is unloaded.
+            let function = unsafe { result::module::get_function(module, symbol) }?;
+            if blueprint.shared_bytes > SHARED_FOR_ALL {
+                allow(
+                    function,
+                    Allowance::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                    blueprint.shared_bytes as i32,
+                )?;
+            }
+            if self.arch >= FIRST_WITH_ATTRIBUTES
+                && blueprint.cluster.iter().product::<u32>() > PORTABLE_CLUSTER
+            {
+                allow(
+                    function,
+                    Allowance::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
+                    1,
+                )?;
+            }
+            self.kernels.insert(kernel.symbol.clone(), function);
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing runs, then unloads all kernels.
+    pub fn unload(&mut self) {
+        // An error of a kernel still running was or will be told by the next copy; it runs no more.
+        let _ = result::ctx::synchronize();
+        self.kernels.clear();
+        for module in self.modules.drain(..) {
+            // SAFETY: loaded in `load_image`, its functions are forgotten, and nothing runs.
+            let _ = unsafe { result::module::unload(module) };
+        }
+    }
+
+    /// Whether a kernel has broken the context: every call fails from then on, and only another process can go on.
+    pub fn is_lost(&self) -> bool {
+        result::ctx::synchronize().is_err()
     }
 }
 
@@ -204,10 +244,7 @@ fn attributes(launch: &Launch, arch: Arch) -> Vec<sys::CUlaunchAttribute> {
 impl Drop for GpuDevice {
     fn drop(&mut self) {
         self.free_all();
-        for &module in &self.modules {
-            // SAFETY: loaded in `load`, and nothing runs any more: `free_all` waited.
-            let _ = unsafe { result::module::unload(module) };
-        }
+        self.unload();
         if self.stream != result::stream::null() {
             // SAFETY: created in `open`, and nothing runs any more.
             let _ = unsafe { result::stream::destroy(self.stream) };

@@ -4,14 +4,31 @@ use super::gpu_device::driver;
 use super::{DeviceError, GpuDevice};
 use cudarc::driver::{result, sys};
 
-/// Runs in a graph, one behind the other.
-const RUNS: u32 = 50;
+/// How much is run to know a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Repeats {
+    /// Runs in a graph, one behind the other.
+    pub runs: u32,
+    /// Replays before the clock and the caches have settled.
+    pub warm_up: usize,
+    /// Replays of which the median is taken.
+    pub replays: usize,
+}
 
-/// Replays of which the median is taken.
-const REPLAYS: usize = 25;
-
-/// Replays before the clock and the caches have settled.
-const WARM_UP: usize = 3;
+impl Repeats {
+    /// For times that are told.
+    pub const FULL: Self = Self {
+        runs: 50,
+        warm_up: 3,
+        replays: 25,
+    };
+    /// To see whether it is worth more.
+    pub const QUICK: Self = Self {
+        runs: 20,
+        warm_up: 1,
+        replays: 5,
+    };
+}
 
 impl GpuDevice {
     /// Time of one `run`, microseconds: the median of replays of a CUDA graph that holds many of them, one behind the other.
@@ -22,10 +39,22 @@ impl GpuDevice {
         &mut self,
         run: &mut dyn FnMut(&mut Self) -> Result<(), DeviceError>,
     ) -> Result<f64, DeviceError> {
+        self.graph_us_of(Repeats::FULL, run)
+    }
+
+    /// As [`graph_us`](Self::graph_us), of more or fewer runs.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn graph_us_of(
+        &mut self,
+        repeats: Repeats,
+        run: &mut dyn FnMut(&mut Self) -> Result<(), DeviceError>,
+    ) -> Result<f64, DeviceError> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is this device's own and is not being captured.
         unsafe { result::stream::begin_capture(self.stream, mode) }.map_err(driver)?;
-        let recorded = (0..RUNS).try_for_each(|_| run(self));
+        let recorded = (0..repeats.runs).try_for_each(|_| run(self));
         // SAFETY: the capture was begun above.
         let graph = unsafe { result::stream::end_capture(self.stream) };
         let graph = graph.map(Graph).map_err(driver);
@@ -34,7 +63,7 @@ impl GpuDevice {
         let executable = Executable::new(&graph?)?;
         let (start, end) = (Event::new()?, Event::new()?);
         let mut times = Vec::new();
-        for _ in 0..WARM_UP + REPLAYS {
+        for _ in 0..repeats.warm_up + repeats.replays {
             // SAFETY: executable, events and stream are alive and of this context.
             let ms = unsafe {
                 result::event::record(start.0, self.stream)
@@ -45,9 +74,9 @@ impl GpuDevice {
             };
             times.push(f64::from(ms.map_err(driver)?) * 1e3);
         }
-        let mut times = times.split_off(WARM_UP);
+        let mut times = times.split_off(repeats.warm_up);
         times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2] / f64::from(RUNS))
+        Ok(times[times.len() / 2] / f64::from(repeats.runs))
     }
 }
 

@@ -1,9 +1,9 @@
 //! Each unit alone and the network whole, against the reference.
 
-#[cfg(feature = "nvrtc")]
-use super::GpuDevice;
 use super::reference::{self, NetworkParameters, Operands};
 use super::{Bindings, Device, DeviceError, Random, run_variant};
+#[cfg(feature = "nvrtc")]
+use super::{GpuDevice, Repeats};
 use crate::plan::{Location, Memory, NetworkPlan, PlannedUnit};
 use crate::spec::{Network, Problem};
 use std::collections::HashMap;
@@ -364,15 +364,35 @@ pub fn time_unit_with(
     unit: &PlannedUnit,
     data: &ProblemData,
 ) -> Result<f64, Failure> {
+    let (quick, full) = time_unit_if(device, unit, data, &|_| true)?;
+    Ok(full.unwrap_or(quick))
+}
+
+/// As [`time_unit_with`], after a quick timing of few runs: there is a full one only if that time is `worth` it.
+///
+/// # Errors
+/// As [`time_unit_with`].
+#[cfg(feature = "nvrtc")]
+pub fn time_unit_if(
+    device: &mut GpuDevice,
+    unit: &PlannedUnit,
+    data: &ProblemData,
+    worth: &dyn Fn(f64) -> bool,
+) -> Result<(f64, Option<f64>), Failure> {
     let placed = Placed::new(device, unit, data).map_err(Failure::from);
-    let time = placed.and_then(|placed| {
+    let times = placed.and_then(|placed| {
         check_placed(device, unit, data, &placed)?;
         let variant = unit.variant();
         let mut run = |device: &mut GpuDevice| run_variant(device, variant, &placed.bindings);
-        Ok(device.graph_us(&mut run)?)
+        let quick = device.graph_us_of(Repeats::QUICK, &mut run)?;
+        let full = match worth(quick) {
+            true => Some(device.graph_us_of(Repeats::FULL, &mut run)?),
+            false => None,
+        };
+        Ok((quick, full))
     });
     device.free_all();
-    time
+    times
 }
 
 fn check_placed(

@@ -73,6 +73,8 @@ struct LayerJson<'a> {
     tile: Map<String, Value>,
     chosen_by: ChosenBy,
     estimate_us: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured_us: Option<f64>,
     floor_us: f64,
     flops: u64,
     bytes: u64,
@@ -203,6 +205,7 @@ fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> LayerJson<
             .collect(),
         chosen_by: unit.chosen_by,
         estimate_us: rounded(unit.estimate_us),
+        measured_us: unit.measured_us.map(rounded),
         floor_us: rounded(unit.floor_us),
         flops: unit.problem.flops(),
         bytes: unit.problem.bytes(),
