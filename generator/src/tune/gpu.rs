@@ -34,10 +34,7 @@ impl GpuMeasure {
     }
 
     /// The architecture to compile for.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn arch(&self) -> Result<Arch, GpuDeviceError> {
+    pub fn arch(&self) -> Arch {
         self.device.arch()
     }
 

@@ -26,7 +26,7 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
             device.name()
         ))
     })?;
-    let arch = device.arch().map_err(Failure::machine)?;
+    let arch = device.arch();
     let compiler = Toolkit::find()
         .compiler(nvrtc::Options::default())
         .map_err(Failure::machine)?;
