@@ -1,9 +1,11 @@
 //! Tier 5: what the CPU emulation makes of the device prelude: copies, clusters and matrix products are right, and mistakes show.
 
 use std::ffi::c_void;
+use std::path::Path;
+use std::process::Command;
 use std::sync::LazyLock;
 
-use tdc_generator::compile::cpu::{CpuError, CpuModule, TranslationUnit};
+use tdc_generator::compile::cpu::{CpuError, CpuModule, TranslationUnit, write_headers};
 use tdc_templates::device::MMA;
 
 const COPIES: &str = include_str!("cpu_emulation/copies.cu");
@@ -515,4 +517,41 @@ fn a_product_without_a_lane_is_found() {
         error.to_string().contains("without all 32 lanes"),
         "{error}"
     );
+}
+
+// ---- on a GPU -----------------------------------------------------------------------------------------------------------------
+
+/// The program that checks the prelude on a GPU is right itself.
+#[test]
+fn the_program_of_the_gpu_tier_passes() {
+    let folder = tempfile::tempdir().unwrap();
+    write_headers(folder.path()).unwrap();
+    let program = folder.path().join("prelude");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let compiled = Command::new(std::env::var("CXX").unwrap_or_else(|_| "g++".to_owned()))
+        .args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror"])
+        .args(["-pthread", "-x", "c++", "-I"])
+        .arg(folder.path())
+        .arg("-I")
+        .arg(root.join("templates"))
+        .arg("-I")
+        .arg(root.join("tests/cpu_emulation"))
+        .arg(root.join("tests/gpu/prelude/main.cu"))
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .unwrap();
+    assert!(
+        compiled.status.success(),
+        "{}",
+        String::from_utf8_lossy(&compiled.stderr)
+    );
+    for arch in ["90", "80"] {
+        let output = Command::new(&program).env("TDC_CPU_ARCH", arch).output();
+        let output = output.unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{arch}: {text}");
+        let overlapping = text.contains("overlapping launches");
+        assert_eq!(overlapping, arch == "90", "{text}");
+    }
 }

@@ -56,6 +56,20 @@ pub struct Launch {
     pub args: Cow<'static, [Arg]>,
 }
 
+impl Launch {
+    /// Dynamic shared memory that every launch gets; for more the kernel must be granted it, bytes.
+    pub const SHARED_FOR_ALL: u32 = 48 * 1024;
+    /// Blocks of the largest cluster that every GPU with clusters forms; for more the kernel must be granted it.
+    pub const PORTABLE_CLUSTER: u32 = 8;
+    /// What a kernel's text must have been compiled for, at least, for its launches to overlap or form clusters.
+    pub const MODERN: Arch = Arch::new(90);
+
+    /// Blocks of a cluster; 1 when there are none.
+    pub fn cluster_blocks(&self) -> u32 {
+        self.cluster.iter().product()
+    }
+}
+
 /// One piece of work on the stream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[cfg_attr(

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The GPU tier. Needs a GPU, nvcc, cmake, and a python3 with torch, torchvision and safetensors; no Rust.
-#   ./run.sh [STEP...]     steps: verify variants drivers pytorch two sanitizer schemes tune bench; all of them by default
+#   ./run.sh [STEP...]     steps: prelude verify variants drivers pytorch two sanitizer schemes tune bench; all of them by default
 # Exits with 1 when a step failed; every failure is printed.
 set -uo pipefail
 cd "$(dirname "$0")"
-steps=${*:-verify variants drivers pytorch two sanitizer schemes tune bench}
+steps=${*:-prelude verify variants drivers pytorch two sanitizer schemes tune bench}
 failures=0
 work=work
 networks="resnet18 resnet50 vgg16 densenet121 densenet201"
@@ -80,6 +80,14 @@ for step in $steps; do
         check "random shapes" ./units --ignored
         check "random networks" ./random_networks --ignored
         check "verify core shapes" ./tdc-gen verify configs/core-shapes.yaml --gpu
+        ;;
+    prelude)
+        # For this GPU, and for older ones, whose code the driver compiles for this one: the fallbacks.
+        for arch in native compute_80 compute_75; do
+            check "nvcc prelude $arch" nvcc -std=c++17 -O3 -arch=$arch -Werror all-warnings -Iprelude prelude/main.cu -o $work/prelude_$arch
+            check "prelude $arch" $work/prelude_$arch
+            cat $work/log
+        done
         ;;
     variants)
         # One folder for two GPUs: this one's variant is taken by itself, the other one when it is asked for.

@@ -8,8 +8,7 @@ use cudarc::driver::{DriverError, result, sys};
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::num::NonZeroUsize;
-use sys::CUfunction_attribute as Allowance;
-use tdc_runtime::{Arch, Launch};
+use tdc_runtime::{Arch, Launch, Step};
 use thiserror::Error;
 
 /// Why kernels cannot be run on a GPU.
@@ -40,15 +39,6 @@ pub enum GpuDeviceError {
     #[error("the CUDA driver failed: {0}")]
     Driver(#[from] DriverError),
 }
-
-/// Dynamic shared memory that a launch gets without asking, bytes.
-const SHARED_FOR_ALL: u32 = 48 * 1024;
-
-/// The oldest architecture whose launches can overlap and form clusters.
-const FIRST_WITH_ATTRIBUTES: Arch = Arch::new(90);
-
-/// Blocks of the largest cluster that a launch gets without asking.
-const PORTABLE_CLUSTER: u32 = 8;
 
 /// A GPU of this machine with the kernels of several units.
 pub struct GpuDevice {
@@ -148,28 +138,18 @@ impl GpuDevice {
         let module = unsafe { result::module::load_data(image.cubin.as_ptr().cast()) }?;
         self.modules.push(module);
         for kernel in &unit.kernels {
-            let blueprint = &kernel.blueprint;
             let symbol = CString::new(kernel.symbol.as_str())
                 .map_err(|error| GpuDeviceError::NoGpu(error.to_string()))?;
             // SAFETY: the module was just loaded; its functions are forgotten before it is unloaded.
             let function = unsafe { result::module::get_function(module, symbol) }?;
-            if blueprint.shared_bytes > SHARED_FOR_ALL {
-                allow(
-                    function,
-                    Allowance::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                    blueprint.shared_bytes as i32,
-                )?;
-            }
-            if self.arch >= FIRST_WITH_ATTRIBUTES
-                && blueprint.cluster.iter().product::<u32>() > PORTABLE_CLUSTER
-            {
-                allow(
-                    function,
-                    Allowance::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
-                    1,
-                )?;
-            }
             self.kernels.insert(kernel.symbol.clone(), function);
+        }
+        for step in unit.variant().steps.iter() {
+            if let Step::Launch(launch) = step
+                && let Some(&function) = self.kernels.get(launch.kernel.as_ref())
+            {
+                grant(function, launch, self.arch)?;
+            }
         }
         Ok(())
     }
@@ -203,10 +183,24 @@ fn arch_of(device: sys::CUdevice) -> Result<Arch, DriverError> {
     Ok(Arch::new((10 * major? + minor?) as u16))
 }
 
-/// Lets launches of a kernel have more than they get without asking.
-fn allow(function: sys::CUfunction, what: Allowance, value: i32) -> Result<(), DriverError> {
-    // SAFETY: the function was given by the driver, and its module is loaded.
-    unsafe { sys::cuFuncSetAttribute(function, what, value) }.result()
+/// Lets a kernel have what its launch asks for beyond what every launch gets.
+fn grant(function: sys::CUfunction, launch: &Launch, arch: Arch) -> Result<(), DriverError> {
+    use sys::CUfunction_attribute::{
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as SHARED_BYTES,
+        CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED as LARGE_CLUSTERS,
+    };
+    let mut grants = Vec::new();
+    if launch.shared_bytes > Launch::SHARED_FOR_ALL {
+        grants.push((SHARED_BYTES, launch.shared_bytes as i32));
+    }
+    if launch.cluster_blocks() > Launch::PORTABLE_CLUSTER && arch >= Launch::MODERN {
+        grants.push((LARGE_CLUSTERS, 1));
+    }
+    for (attribute, value) in grants {
+        // SAFETY: the function was given by the driver, and its module is loaded.
+        unsafe { sys::cuFuncSetAttribute(function, attribute, value) }.result()?;
+    }
+    Ok(())
 }
 
 /// The attributes of a launch on a device of that architecture. Kernels are compiled for exactly the device they run on, so that
@@ -218,7 +212,7 @@ fn attributes(launch: &Launch, arch: Arch) -> Vec<sys::CUlaunchAttribute> {
         value,
     };
     let mut attributes = Vec::new();
-    if arch < FIRST_WITH_ATTRIBUTES {
+    if arch < Launch::MODERN {
         return attributes;
     }
     if launch.overlaps {
@@ -229,7 +223,7 @@ fn attributes(launch: &Launch, arch: Arch) -> Vec<sys::CUlaunchAttribute> {
             },
         ));
     }
-    if launch.cluster != [1; 3] {
+    if launch.cluster_blocks() > 1 {
         let [x, y, z] = launch.cluster;
         attributes.push(attribute(
             sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,

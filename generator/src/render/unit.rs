@@ -10,12 +10,6 @@ use crate::spec::{Problem, TensorShape};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, Launch, Step, Transform, WeightLayout};
 
-/// Shared memory that a launch gets without asking.
-const SHARED_FOR_ALL: u32 = 48 * 1024;
-
-/// Blocks of the largest cluster that every GPU with clusters can form.
-const PORTABLE_CLUSTER: u32 = 8;
-
 /// The function of a unit's source that sets the attributes of a launch.
 const SET_ATTRIBUTES: &str = "set_attributes";
 
@@ -60,9 +54,11 @@ struct SourceContext {
     attributes: usize,
     /// Whether any launch has clusters.
     clusters: bool,
-    /// Whether any cluster is larger than every GPU with clusters can form.
+    /// Whether any cluster is larger than `portable_cluster`, what every GPU with clusters forms.
     large_clusters: bool,
     portable_cluster: u32,
+    /// The oldest architecture whose kernels have attributes, as `ptxVersion` says it.
+    modern: u16,
     statements: Vec<Statement>,
 }
 
@@ -147,7 +143,7 @@ pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderErr
     let (loops, body) = packer(&variant.weights);
     let channels = variant.weights.prologue_channels;
     let launches: Vec<&Launch> = variant.steps.iter().filter_map(launch_of).collect();
-    let clusters = launches.iter().map(|launch| cluster_blocks(launch));
+    let clusters = launches.iter().map(|launch| launch.cluster_blocks());
     let largest_cluster = clusters.max().unwrap_or(1);
     render(
         "unit/unit.cu",
@@ -170,8 +166,9 @@ pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderErr
             launches: !launches.is_empty(),
             attributes: launches.iter().map(|&l| attributes(l)).max().unwrap_or(0),
             clusters: largest_cluster > 1,
-            large_clusters: largest_cluster > PORTABLE_CLUSTER,
-            portable_cluster: PORTABLE_CLUSTER,
+            large_clusters: largest_cluster > Launch::PORTABLE_CLUSTER,
+            portable_cluster: Launch::PORTABLE_CLUSTER,
+            modern: Launch::MODERN.sm,
             statements: statements(&variant.steps, largest_cluster > 1),
         },
     )
@@ -470,13 +467,9 @@ fn launch_of(step: &Step) -> Option<&Launch> {
     }
 }
 
-fn cluster_blocks(launch: &Launch) -> u32 {
-    launch.cluster.iter().product()
-}
-
 /// How many attributes a launch has.
 fn attributes(launch: &Launch) -> usize {
-    usize::from(launch.overlaps) + usize::from(cluster_blocks(launch) > 1)
+    usize::from(launch.overlaps) + usize::from(launch.cluster_blocks() > 1)
 }
 
 /// The calls of the launcher. `clusters` says whether the function that sets attributes takes a cluster.
@@ -500,7 +493,7 @@ fn statements(steps: &[Step], clusters: bool) -> Vec<Statement> {
                 calls.push((Vec::new(), "cudaMemsetAsync", arguments));
             }
             Step::Launch(launch) => {
-                if launch.shared_bytes > SHARED_FOR_ALL {
+                if launch.shared_bytes > Launch::SHARED_FOR_ALL {
                     calls.push((Vec::new(), "cudaFuncSetAttribute", allow_shared(launch)));
                 }
                 let mut setup = Vec::new();
