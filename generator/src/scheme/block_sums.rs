@@ -1,7 +1,7 @@
 //! What the tiled schemes share: a block owns a rectangle of output pixels of some channels, its threads hold shares of the sums,
 //! and the shares meet in shared memory, or in that of a cluster, before they are stored.
 
-use crate::spec::ConvProblem;
+use crate::spec::{ConvProblem, Reduce};
 use serde::Serialize;
 
 /// Dynamic shared memory of a block at most: what sm_90 has, bytes.
@@ -51,6 +51,18 @@ pub(super) fn vector(len: u32) -> (&'static str, &'static [&'static str]) {
         2 => ("float2", &[".x", ".y"]),
         _ => ("float", &[""]),
     }
+}
+
+/// Whether a problem can be tiled: one group, sums in a fixed order. The bounds keep sizes of tiles far from overflow.
+pub(super) fn tiles_well(problem: &ConvProblem) -> bool {
+    let shape = &problem.shape;
+    let reach = |taps: u32, dilation: u32| u64::from(taps - 1) * u64::from(dilation);
+    problem.reduce == Reduce::Ordered
+        && shape.groups == 1
+        && u64::from(shape.r) * u64::from(shape.s) <= 128
+        && shape.c <= 1 << 16
+        && reach(shape.r, shape.dilation[0]).max(reach(shape.s, shape.dilation[1])) <= 1 << 10
+        && shape.stride[0].max(shape.stride[1]) <= 16
 }
 
 /// Whether rows of the input can be staged four columns at a time: they begin and end on 16 bytes, and so do tiles.

@@ -6,11 +6,13 @@
 //! the output is too small to fill a GPU the sum is split over groups of threads and over the blocks of a cluster, and the shares
 //! are added on chip in a fixed order.
 
-use super::block_sums::{BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, stages_vectors, vector};
+use super::block_sums::{
+    BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, stages_vectors, tiles_well, vector,
+};
 use super::convolution::{self, ConvEnds};
 use super::{Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
 use crate::gpu::KernelWork;
-use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
+use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, LayoutDim, Transform, WeightLayout};
 
@@ -237,18 +239,6 @@ impl Sizes {
     }
 }
 
-/// Whether the scheme can compute a problem at all; the bounds keep sizes of tiles far from overflow.
-fn solves(problem: &ConvProblem) -> bool {
-    let shape = &problem.shape;
-    let reach = |taps: u32, dilation: u32| u64::from(taps - 1) * u64::from(dilation);
-    problem.reduce == Reduce::Ordered
-        && shape.groups == 1
-        && u64::from(shape.r) * u64::from(shape.s) <= 128
-        && shape.c <= 1 << 16
-        && reach(shape.r, shape.dilation[0]).max(reach(shape.s, shape.dilation[1])) <= 1 << 10
-        && shape.stride[0].max(shape.stride[1]) <= 16
-}
-
 impl Scheme for DirectTiled {
     fn name(&self) -> &'static str {
         "direct_tiled"
@@ -262,7 +252,7 @@ impl Scheme for DirectTiled {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
-        if !solves(problem) {
+        if !tiles_well(problem) {
             return Vec::new();
         }
         let shape = &problem.shape;
@@ -314,7 +304,7 @@ impl Scheme for DirectTiled {
         let Problem::Conv(problem) = problem else {
             return false;
         };
-        solves(problem)
+        tiles_well(problem)
             && Sizes::new(problem, &tile.0)
                 .is_some_and(|sizes| layout(problem, &sizes).len() as u64 <= MAX_ELEMENTS)
     }

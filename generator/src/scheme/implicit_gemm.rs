@@ -11,11 +11,13 @@
 //! are added through shared memory in a fixed order. Tensor cores cut sums off instead of rounding: after [`CHAIN`] steps a
 //! partial sum is added in fp32, which keeps the error below that of a plain fp32 sum.
 
-use super::block_sums::{BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, stages_vectors};
+use super::block_sums::{
+    BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, stages_vectors, tiles_well,
+};
 use super::convolution::{self, ConvEnds};
 use super::{Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
 use crate::gpu::KernelWork;
-use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
+use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, LayoutDim, Transform, WeightLayout};
 
@@ -23,7 +25,7 @@ use tdc_runtime::{Axis, LayoutDim, Transform, WeightLayout};
 pub struct ImplicitGemm;
 
 /// Steps of the tensor cores that add to one partial sum at most.
-const CHAIN: u32 = 9;
+const CHAIN: u32 = 6;
 
 /// Channels of a step.
 const STEP_CHANNELS: u32 = 16;
@@ -378,16 +380,12 @@ impl Sizes {
     }
 }
 
-/// Whether the scheme can compute a problem at all; the bounds keep sizes of tiles far from overflow.
+/// Whether the scheme can compute a problem, and with the accuracy of fp32: the errors of single outputs are a few times those of a
+/// plain fp32 sum, and only over many outputs is the error of their norm sure to stay below the bound. With fewer channels
+/// than half a tile the tensor cores would mostly multiply padding besides.
 fn solves(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
-    let reach = |taps: u32, dilation: u32| u64::from(taps - 1) * u64::from(dilation);
-    problem.reduce == Reduce::Ordered
-        && shape.groups == 1
-        && u64::from(shape.r) * u64::from(shape.s) <= 128
-        && shape.c <= 1 << 16
-        && reach(shape.r, shape.dilation[0]).max(reach(shape.s, shape.dilation[1])) <= 1 << 10
-        && shape.stride[0].max(shape.stride[1]) <= 16
+    tiles_well(problem) && shape.n >= 8 && shape.c >= 8 && shape.output_len() >= 256
 }
 
 /// Heights and widths of output tiles that waste few pixels: whole rows, halves of them, and small rectangles.
