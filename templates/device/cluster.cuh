@@ -2,8 +2,8 @@
 #define TDC_CLUSTER
 // Clusters: blocks of one launch that run at the same time and read each other's shared memory, from sm_90 on. Where
 // tdc_has_clusters() is false the blocks stand alone and the other functions do nothing; the first block of what would be a
-// cluster then does all the work and the others return. All threads of all blocks of a cluster take part in its barriers, and
-// no block may return while another still reads its shared memory.
+// cluster then does all the work and the others return. All threads of all blocks of a cluster take part in its barriers. A block
+// must have begun before another touches its shared memory, and may not return before all others have done with it.
 
 [[maybe_unused]] static __device__ __forceinline__ bool tdc_has_clusters() {
 #if __CUDA_ARCH__ >= 900
@@ -17,6 +17,13 @@
 [[maybe_unused]] static __device__ __forceinline__ void tdc_cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
+#endif
+}
+
+// As the first half of a barrier that orders nothing: it tells that the thread has begun.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_cluster_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory");
 #endif
 }
 
@@ -44,5 +51,9 @@
     static_cast<void>(rank);
     return shared;
 #endif
+}
+
+[[maybe_unused]] static __device__ __forceinline__ float* tdc_cluster_shared(float* shared, unsigned rank) {
+    return const_cast<float*>(tdc_cluster_shared(const_cast<const float*>(shared), rank));
 }
 #endif

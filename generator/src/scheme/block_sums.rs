@@ -35,6 +35,13 @@ pub(super) struct SumsContext {
     cluster: u32,
     shares: u32,
     partial_row: u32,
+    /// Where factors and offsets, and what the other blocks of the cluster send, lie in shared memory, in floats.
+    factors_at: u32,
+    received_at: u32,
+    /// Outputs that a block of a cluster finishes.
+    part: u32,
+    n: u32,
+    checks_n: bool,
     y_vector: u32,
     y_type: &'static str,
     y_elements: &'static [&'static str],
@@ -90,9 +97,47 @@ pub(super) fn input_tile(problem: &ConvProblem, tile_h: u32, tile_w: u32) -> [u3
 }
 
 impl BlockSums {
-    /// Floats of shared memory for all shares.
-    pub(super) fn floats(&self) -> u32 {
-        self.shares * self.tile[2] * self.partial_row
+    /// Floats of shared memory of a block that stages so many: the shares of sums take the place of what was staged, then come a
+    /// factor and an offset for each channel, then what the other blocks of a cluster send.
+    pub(super) fn shared_floats(&self, problem: &ConvProblem, staged: u32) -> u32 {
+        let received = if self.cluster > 1 {
+            let y_vector = self.y_vector(problem);
+            self.cluster * self.part(y_vector) * y_vector
+        } else {
+            0
+        };
+        self.received_at(staged) + received
+    }
+
+    fn factors_at(&self, staged: u32) -> u32 {
+        let shares = self.shares * self.tile[2] * self.partial_row;
+        staged.max(shares).next_multiple_of(4)
+    }
+
+    fn received_at(&self, staged: u32) -> u32 {
+        (self.factors_at(staged) + 2 * self.tile[2]).next_multiple_of(4)
+    }
+
+    /// Vectors of outputs that a block of a cluster finishes.
+    fn part(&self, y_vector: u32) -> u32 {
+        let [tile_h, tile_w, tile_n] = self.tile;
+        (tile_n * tile_h * tile_w / y_vector).div_ceil(self.cluster)
+    }
+
+    /// Outputs that are stored at once: whole vectors lie in one row, or rows follow each other without a gap.
+    fn y_vector(&self, problem: &ConvProblem) -> u32 {
+        let shape = &problem.shape;
+        let [tile_h, tile_w, _] = self.tile;
+        let (out_h, out_w) = (shape.out_h(), shape.out_w());
+        let aligned = |vector: u32| {
+            shape.batch == 1
+                && (out_w.is_multiple_of(vector) && tile_w.is_multiple_of(vector)
+                    || tile_w == out_w
+                        && out_h.is_multiple_of(tile_h)
+                        && (tile_h * tile_w).is_multiple_of(vector)
+                        && (out_h * out_w).is_multiple_of(vector))
+        };
+        [4, 2].into_iter().find(|&len| aligned(len)).unwrap_or(1)
     }
 
     /// Tiles over an image, and in a row of it.
@@ -112,23 +157,14 @@ impl BlockSums {
         ]
     }
 
-    /// For the templates.
-    pub(super) fn context(&self, problem: &ConvProblem) -> SumsContext {
+    /// For the templates, of a block that stages so many floats.
+    pub(super) fn context(&self, problem: &ConvProblem, staged: u32) -> SumsContext {
         let shape = &problem.shape;
         let [tile_h, tile_w, tile_n] = self.tile;
         let (out_h, out_w) = (shape.out_h(), shape.out_w());
         let [tiles, tiles_w] = self.tiles(problem);
         let pixels = tile_h * tile_w;
-        // Whole vectors lie in one row, or rows follow each other without a gap.
-        let aligned = |vector: u32| {
-            shape.batch == 1
-                && (out_w.is_multiple_of(vector) && tile_w.is_multiple_of(vector)
-                    || tile_w == out_w
-                        && out_h.is_multiple_of(tile_h)
-                        && pixels.is_multiple_of(vector)
-                        && (out_h * out_w).is_multiple_of(vector))
-        };
-        let y_vector = [4, 2].into_iter().find(|&len| aligned(len)).unwrap_or(1);
+        let y_vector = self.y_vector(problem);
         let (y_type, y_elements) = vector(y_vector);
         let mut bounds = Vec::new();
         if !out_h.is_multiple_of(tile_h) {
@@ -138,7 +174,7 @@ impl BlockSums {
             bounds.push("column >= OUT_W".to_owned());
         }
         if !shape.n.is_multiple_of(tile_n) {
-            bounds.push(format!("n >= {}", shape.n));
+            bounds.push(format!("n0 + n >= {}", shape.n));
         }
         SumsContext {
             out_h,
@@ -151,6 +187,11 @@ impl BlockSums {
             cluster: self.cluster,
             shares: self.shares,
             partial_row: self.partial_row,
+            factors_at: self.factors_at(staged),
+            received_at: self.received_at(staged),
+            part: self.part(y_vector),
+            n: shape.n,
+            checks_n: !shape.n.is_multiple_of(tile_n),
             y_vector,
             y_type,
             y_elements,

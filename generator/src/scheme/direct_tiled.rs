@@ -102,6 +102,8 @@ struct Sizes {
     sums: BlockSums,
     threads: u32,
     registers: u32,
+    /// Floats of shared memory that are staged, and all.
+    staged: u32,
     shared_floats: u32,
     blocks: u64,
 }
@@ -154,7 +156,7 @@ impl Sizes {
             shares,
             partial_row: (tile_h * tile_w + 3) / 8 * 8 + 4,
         };
-        let shared_floats = staged.max(sums.floats());
+        let shared_floats = sums.shared_floats(problem, staged);
         let loaded = items * if vector_x { 4 } else { 1 };
         let registers = thread_n * thread_p + reach.min(thread_p * shape.s) + 2 * thread_n + loaded + 30;
         let grid = sums.grid(problem);
@@ -180,6 +182,7 @@ impl Sizes {
             chunk_weights,
             threads,
             registers,
+            staged,
             shared_floats,
             blocks: grid.iter().map(|&size| u64::from(size)).product(),
             sums,
@@ -428,7 +431,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         unroll: (UNROLLED / step_fmas).clamp(1, steps),
         reach: sizes.reach,
         scaled: false,
-        sums: sizes.sums.context(problem),
+        sums: sizes.sums.context(problem, sizes.staged),
         ends: ConvEnds::new(problem, layout, false),
     });
     KernelBlueprint {

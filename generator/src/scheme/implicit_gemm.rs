@@ -119,6 +119,8 @@ struct Sizes {
     vector_x: bool,
     items: u32,
     sums: BlockSums,
+    /// Floats of shared memory that are staged, and all.
+    staged: u32,
     shared_floats: u32,
     blocks: u64,
     /// Parts that a value is split into.
@@ -185,7 +187,7 @@ impl Sizes {
             // Eight rows of channels, two pixels of each lane: in different banks.
             partial_row: (pixel_tiles * P_TILE + 23) / 32 * 32 + 8,
         };
-        let shared_floats = staged.max(sums.floats());
+        let shared_floats = sums.shared_floats(problem, staged);
         let grid = sums.grid(problem);
         // Registers: sums twice, operands, what is loaded ahead, addresses.
         let loaded = items * if vector_x { 8 } else { 2 };
@@ -213,6 +215,7 @@ impl Sizes {
             vector_x,
             items,
             sums,
+            staged,
             shared_floats,
             blocks: grid.iter().map(|&size| u64::from(size)).product(),
             parts: PARTS,
@@ -518,7 +521,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         products: &[["left", "rounded"], ["rounded", "left"], ["rounded", "rounded"]],
         scaled: true,
         unscale_at: layout.weight_len() - layout.unscale_len(),
-        sums: sizes.sums.context(problem),
+        sums: sizes.sums.context(problem, sizes.staged),
         ends: ConvEnds::new(problem, layout, false),
     });
     KernelBlueprint {

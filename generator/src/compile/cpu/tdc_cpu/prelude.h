@@ -31,6 +31,7 @@ void tdc_wait_copies() {
 #define TDC_CLUSTER
 inline bool tdc_has_clusters() { return tdc_cpu::has_clusters(); }
 inline void tdc_cluster_arrive(int line = __builtin_LINE()) { tdc_cpu::cluster_arrive(line); }
+inline void tdc_cluster_begin(int line = __builtin_LINE()) { tdc_cpu::cluster_arrive(line); }
 inline void tdc_cluster_wait(int line = __builtin_LINE()) { tdc_cpu::cluster_wait(line); }
 inline void tdc_cluster_sync(int line = __builtin_LINE()) {
     tdc_cpu::cluster_arrive(line);
@@ -38,6 +39,9 @@ inline void tdc_cluster_sync(int line = __builtin_LINE()) {
 }
 inline const float* tdc_cluster_shared(const float* shared, unsigned rank, int line = __builtin_LINE()) {
     return static_cast<const float*>(tdc_cpu::cluster_shared(shared, rank, line));
+}
+inline float* tdc_cluster_shared(float* shared, unsigned rank, int line = __builtin_LINE()) {
+    return const_cast<float*>(static_cast<const float*>(tdc_cpu::cluster_shared(shared, rank, line)));
 }
 
 // Launches are carried out one after the other: there is nothing to wait for.
