@@ -38,6 +38,7 @@ pub(super) struct SumsContext {
     /// Where factors and offsets, and what the other blocks of the cluster send, lie in shared memory, in floats.
     factors_at: u32,
     received_at: u32,
+    arrivals_at: u32,
     /// Outputs that a block of a cluster finishes.
     part: u32,
     n: u32,
@@ -102,11 +103,12 @@ impl BlockSums {
     pub(super) fn shared_floats(&self, problem: &ConvProblem, staged: u32) -> u32 {
         let received = if self.cluster > 1 {
             let y_vector = self.y_vector(problem);
-            self.cluster * self.part(y_vector) * y_vector
+            (self.cluster * self.part(y_vector) * y_vector).next_multiple_of(4)
         } else {
             0
         };
-        self.received_at(staged) + received
+        // Behind it the barrier that counts what has arrived.
+        self.received_at(staged) + received + 4
     }
 
     fn factors_at(&self, staged: u32) -> u32 {
@@ -189,6 +191,7 @@ impl BlockSums {
             partial_row: self.partial_row,
             factors_at: self.factors_at(staged),
             received_at: self.received_at(staged),
+            arrivals_at: self.shared_floats(problem, staged) - 4,
             part: self.part(y_vector),
             n: shape.n,
             checks_n: !shape.n.is_multiple_of(tile_n),
