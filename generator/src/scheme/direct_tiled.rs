@@ -208,7 +208,8 @@ impl Sizes {
         let sums = f64::from(self.sums.tile[2] * self.sums.partial_row);
         let reduction = sums / f64::from(self.threads) * f64::from(self.sums.shares + 3)
             + f64::from(self.thread_n * self.thread_p);
-        let issue = steps * (fmas + 1.5 * reads + 4.0) + staging + reduction + 100.0;
+        // Reads of shared memory are what holds the multiply-adds up.
+        let issue = steps * (0.5 * fmas + 5.0 * reads + 4.0) + staging + reduction + 100.0;
         let blocks = self.blocks as f64;
         let values = f64::from(self.chunks * self.tile_c) * f64::from(self.rows * self.row);
         KernelWork {
@@ -224,7 +225,9 @@ impl Sizes {
             // The input comes from the level-2 cache once for each chunk; the later ones are loaded ahead.
             trips: 1.5 + 0.5 * f64::from(self.chunks),
             // Shared memory's latency in each step, and the barriers around staging and reduction.
-            clocks: steps * 30.0 + 120.0 * f64::from(self.chunks) + 300.0,
+            clocks: steps * 20.0
+                + 100.0 * f64::from(self.chunks * self.items)
+                + if self.sums.shares > 1 { 300.0 } else { 0.0 },
             cluster: self.sums.cluster,
             overlaps: true,
             mma: 0.0,

@@ -272,7 +272,9 @@ impl Sizes {
             // The input comes from the level-2 cache once for each chunk; the later ones are loaded ahead.
             trips: 1.5 + 0.5 * f64::from(self.chunks),
             // A product's latency, and the barriers around staging and reduction.
-            clocks: steps * f64::from(2 * self.parts - 1) * 18.0 + 250.0 * f64::from(self.chunks) + 300.0,
+            clocks: steps * f64::from(2 * self.parts - 1) * 13.0
+                + 130.0 * f64::from(self.chunks * self.items)
+                + if self.warps_k > 1 { 700.0 } else { 0.0 },
             cluster: self.cluster,
             overlaps: true,
         }
