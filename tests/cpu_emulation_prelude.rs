@@ -83,6 +83,9 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
                 "two_barriers",
                 "no_such_block",
                 "not_shared",
+                "exchange",
+                "sends_too_little",
+                "sends_between_vectors",
                 "static_shared",
             ],
         ),
@@ -335,6 +338,11 @@ fn misused_barriers_of_clusters_are_told() {
         ),
         ("no_such_block", "block 2 of a cluster of 2"),
         ("not_shared", "not in the block's dynamic shared memory"),
+        ("sends_too_little", "awaits bytes that nobody has sent"),
+        (
+            "sends_between_vectors",
+            "sends to an address that is not aligned",
+        ),
     ] {
         let message = failure(kernel);
         assert!(message.contains(expected), "{kernel}: {message}");
@@ -354,6 +362,23 @@ fn static_shared_memory_does_not_survive_in_a_cluster() {
     )
     .unwrap();
     assert!(y.iter().any(|value| value.is_nan()));
+}
+
+#[test]
+fn blocks_of_a_cluster_send_each_other_values() {
+    let x = noise(6 * 32, 9);
+    let mut y = vec![f32::NAN; x.len()];
+    launch("exchange", [6, 1, 1], 32, [2, 1, 1], &x, &mut y).unwrap();
+    for (block, values) in y.chunks(32).enumerate() {
+        for (i, &value) in values.iter().enumerate() {
+            let (own, other) = (x[block * 32 + i], x[(block ^ 1) * 32 + i]);
+            let expected = match block % 2 {
+                0 => 2.0 * own - other,
+                _ => other - 2.0 * own,
+            };
+            assert_eq!(value, expected, "block {block}, thread {i}");
+        }
+    }
 }
 
 #[test]

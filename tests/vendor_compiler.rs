@@ -87,8 +87,8 @@ fn emitted_folders_compile_with_nvcc_without_a_warning() {
 /// Each part alone and all together, with functions that nobody calls.
 #[test]
 fn the_device_prelude_compiles_for_every_architecture_without_a_warning() {
-    use tdc_templates::device::{ASYNC_COPY, CLUSTER, DYNAMIC_SHARED, MMA, OVERLAP};
-    let parts = [DYNAMIC_SHARED, ASYNC_COPY, CLUSTER, OVERLAP, MMA];
+    use tdc_templates::device::{ASYNC_COPY, CLUSTER, DYNAMIC_SHARED, HALF, MMA, OVERLAP};
+    let parts = [DYNAMIC_SHARED, ASYNC_COPY, CLUSTER, OVERLAP, HALF, MMA];
     let unused = "extern \"C\" __global__ void uses_none(int* y) { *y = 1; }\n";
     let mut texts: Vec<_> = parts.map(|part| format!("{part}{unused}")).to_vec();
     // Guards: the second time there is nothing.

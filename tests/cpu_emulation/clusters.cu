@@ -86,3 +86,35 @@ extern "C" __global__ void static_shared(const float* x, float* y) {
     tdc_cluster_sync();
     y[blockIdx.x * 32 + threadIdx.x] = tile[threadIdx.x];
 }
+
+// Clusters of two blocks of 32 threads: each gets the other's values, and its own, by counted stores.
+extern "C" __global__ void exchange(const float* x, float* y) {
+    TDC_DYNAMIC_SHARED(float, tile);
+    float* const arrivals = tile + 64;
+    const unsigned rank = blockIdx.x % 2;
+    if (threadIdx.x == 0) tdc_expect(arrivals, 256);
+    tdc_cluster_begin();
+    const float value = x[blockIdx.x * 32 + threadIdx.x];
+    tdc_cluster_wait();  // both have begun
+    tdc_send(tile + rank * 32 + threadIdx.x, arrivals, rank, 2.0f * value);
+    tdc_send(tile + rank * 32 + threadIdx.x, arrivals, 1 - rank, value);
+    tdc_await(arrivals);
+    y[blockIdx.x * 32 + threadIdx.x] = tile[threadIdx.x] - tile[32 + threadIdx.x];
+}
+
+// One lane sends nothing.
+extern "C" __global__ void sends_too_little(const float*, float*) {
+    TDC_DYNAMIC_SHARED(float, tile);
+    if (threadIdx.x == 0) tdc_expect(tile + 64, 128);
+    tdc_cluster_begin();
+    tdc_cluster_wait();
+    if (threadIdx.x < 31) tdc_send(tile + threadIdx.x, tile + 64, 0, 1.0f);
+    tdc_await(tile + 64);
+}
+
+extern "C" __global__ void sends_between_vectors(const float*, float*) {
+    TDC_DYNAMIC_SHARED(float, tile);
+    tdc_cluster_begin();
+    tdc_cluster_wait();
+    tdc_send(tile + 1, tile + 64, 0, make_float2(1.0f, 2.0f));
+}

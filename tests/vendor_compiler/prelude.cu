@@ -23,6 +23,14 @@ uses_all(const float* __restrict__ x, const float* __restrict__ packed, float* _
     tdc_mma_tf32(sums, a, b);
     tdc_mma_f16(sums, a, b);
     tdc_mma_bf16(sums, a, b);
+    sums[0] = tdc_warp_largest(fabsf(sums[0])) + tdc_lower_half(tdc_to_halves(sums[1], sums[2])) + tdc_upper_half(3u);
+    if (i == 0) tdc_expect(tile + 2000, 28);
+    tdc_cluster_begin();
+    tdc_cluster_wait();
+    tdc_send(tile + i, tile + 2000, 0, sums[0]);
+    tdc_send(tile + 2 * i, tile + 2000, 0, make_float2(sums[0], sums[1]));
+    tdc_send(tile + 4 * i, tile + 2000, 0, make_float4(sums[0], sums[1], sums[2], sums[3]));
+    tdc_await(tile + 2000);
     tdc_cluster_arrive();
     y[i] = sums[0] + sums[1] + sums[2] + sums[3];
     tdc_cluster_wait();

@@ -1,6 +1,7 @@
 //! What the tiled schemes share: a block owns a rectangle of output pixels of some channels, its threads hold shares of the sums,
 //! and the shares meet in shared memory, or in that of a cluster, before they are stored.
 
+use super::Tile;
 use crate::spec::{ConvProblem, Reduce};
 use serde::Serialize;
 
@@ -9,6 +10,25 @@ pub(super) const MAX_SHARED: u32 = 227 * 1024;
 
 /// Blocks of a cluster at most: what every GPU with clusters can form.
 pub(super) const MAX_CLUSTER: u32 = 8;
+
+/// Tiles that a problem has at most: those that promise most.
+const MAX_TILES: usize = 1000;
+
+/// The tiles with the least times, in the order of their numbers.
+pub(super) fn most_promising<const N: usize>(mut found: Vec<(f64, [u32; N])>) -> Vec<Tile> {
+    if found.len() > MAX_TILES {
+        found.select_nth_unstable_by(MAX_TILES, |a, b| {
+            a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1))
+        });
+        found.truncate(MAX_TILES);
+    }
+    let mut tiles: Vec<Tile> = found
+        .into_iter()
+        .map(|(_, tile)| Tile(tile.to_vec()))
+        .collect();
+    tiles.sort_unstable();
+    tiles
+}
 
 /// A block's part of the output.
 pub(super) struct BlockSums {

@@ -7,7 +7,8 @@
 //! are added on chip in a fixed order.
 
 use super::block_sums::{
-    BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, stages_vectors, tiles_well, vector,
+    BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, most_promising, stages_vectors,
+    tiles_well, vector,
 };
 use super::convolution::{self, ConvEnds};
 use super::{Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
@@ -19,8 +20,8 @@ use tdc_runtime::{Axis, LayoutDim, Transform, WeightLayout};
 /// See the [module](self).
 pub struct DirectTiled;
 
-/// Tiles that a problem has at most: those that promise most.
-const MAX_TILES: usize = 1500;
+/// Threads of a block at most.
+const MAX_THREADS: u32 = 512;
 
 /// Parts of the prelude that the kernel uses; the first only with clusters.
 const DEVICE_WITH_CLUSTERS: &[DevicePart] = &[
@@ -119,6 +120,7 @@ impl Sizes {
             || tile_h.max(tile_w) > 256
             || tile_h * tile_w > 1024
             || thread_n * thread_p > 128
+            || thread_n * threads_n > 256
             || threads_n.max(shares).max(cluster).max(tile_c) > 256
             || weight_buffers > 16
         {
@@ -132,7 +134,7 @@ impl Sizes {
         let chunks = shape.c.div_ceil(cluster * tile_c);
         if !tile_w.is_multiple_of(thread_p)
             || !(tile_c * shape.r).is_multiple_of(shares)
-            || !(32..=512).contains(&threads)
+            || !(32..=MAX_THREADS).contains(&threads)
             || !tile_n.is_multiple_of(4)
             || cluster > MAX_CLUSTER
             || chunks * tile_c * (cluster - 1) >= shape.c
@@ -258,22 +260,29 @@ impl Scheme for DirectTiled {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
-        if !tiles_well(problem) {
+        if !solves(problem) {
             return Vec::new();
         }
         let shape = &problem.shape;
-        let mut found: Vec<(f64, Tile)> = Vec::new();
+        let mut found = Vec::new();
         for ([tile_h, tile_w], thread_p) in rectangles(shape.out_h(), shape.out_w()) {
             for thread_n in [2, 4, 8] {
                 for threads_n in [1, 2, 3, 4, 8] {
                     let tile_n = thread_n * threads_n;
+                    let threads = threads_n * (tile_w / thread_p) * tile_h;
                     if shape.n.next_multiple_of(tile_n) * 5 > shape.n.next_multiple_of(4) * 6 {
                         continue;
                     }
                     for shares in [1, 2, 4, 8, 12, 16, 24, 32] {
+                        if !(32..=MAX_THREADS).contains(&(threads * shares)) {
+                            continue;
+                        }
                         for cluster in [1, 2, 3, 4, 6, 8] {
                             for tile_c in channels(shape.c.div_ceil(cluster)) {
                                 let chunks = shape.c.div_ceil(cluster * tile_c);
+                                if !(tile_c * shape.r).is_multiple_of(shares) {
+                                    continue;
+                                }
                                 for weight_buffers in if chunks == 1 { 1..=1 } else { 2..=3 } {
                                     let tile = [
                                         tile_h,
@@ -287,10 +296,7 @@ impl Scheme for DirectTiled {
                                         weight_buffers,
                                     ];
                                     if let Some(sizes) = Sizes::new(problem, &tile) {
-                                        let packed = layout(problem, &sizes).len() as u64;
-                                        if packed <= MAX_ELEMENTS {
-                                            found.push((sizes.promise(problem), Tile(tile.to_vec())));
-                                        }
+                                        found.push((sizes.promise(problem), tile));
                                     }
                                 }
                             }
@@ -299,20 +305,14 @@ impl Scheme for DirectTiled {
                 }
             }
         }
-        found.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
-        found.truncate(MAX_TILES);
-        let mut tiles: Vec<Tile> = found.into_iter().map(|(_, tile)| tile).collect();
-        tiles.sort();
-        tiles
+        most_promising(found)
     }
 
     fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
         let Problem::Conv(problem) = problem else {
             return false;
         };
-        tiles_well(problem)
-            && Sizes::new(problem, &tile.0)
-                .is_some_and(|sizes| layout(problem, &sizes).len() as u64 <= MAX_ELEMENTS)
+        solves(problem) && Sizes::new(problem, &tile.0).is_some()
     }
 
     fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
@@ -333,6 +333,16 @@ impl Scheme for DirectTiled {
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)
     }
+}
+
+/// Whether the scheme can compute a problem: padded to whole tiles, the weights must still be counted by an int.
+fn solves(problem: &ConvProblem) -> bool {
+    let shape = &problem.shape;
+    let weights = (u64::from(shape.n) + 256)
+        * (u64::from(shape.c) + 2048)
+        * u64::from(shape.r)
+        * u64::from(shape.s);
+    tiles_well(problem) && weights <= MAX_ELEMENTS
 }
 
 /// Output tiles that waste few pixels, each with the pixels of a thread.

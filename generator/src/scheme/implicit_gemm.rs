@@ -12,7 +12,8 @@
 //! partial sum is added in fp32, which keeps the error below that of a plain fp32 sum.
 
 use super::block_sums::{
-    BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, stages_vectors, tiles_well,
+    BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, most_promising, stages_vectors,
+    tiles_well,
 };
 use super::convolution::{self, ConvEnds};
 use super::{Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
@@ -36,8 +37,11 @@ const M_TILE: u32 = 16;
 /// Columns of a matrix product, of pixels.
 const P_TILE: u32 = 8;
 
-/// Tiles that a problem has at most: those that promise most.
-const MAX_TILES: usize = 1500;
+/// Warps of a block at most.
+const MAX_WARPS: u32 = 16;
+
+/// Tiles of sums that a warp holds at most: 16 channels of 8 pixels each, four registers.
+const MAX_SUMS: u32 = 16;
 
 #[derive(Serialize)]
 struct Context {
@@ -163,7 +167,11 @@ impl Sizes {
         }
         let warps = warps_m * warps_p * warps_k;
         let (p_tiles, chunks) = (pixel_tiles / warps_p, all_groups / cluster / groups);
-        if warps > 16 || m_tiles * p_tiles > 16 || cluster > MAX_CLUSTER || weight_buffers > chunks {
+        if warps > MAX_WARPS
+            || m_tiles * p_tiles > MAX_SUMS
+            || cluster > MAX_CLUSTER
+            || weight_buffers > chunks
+        {
             return None;
         }
         let vector_x = stages_vectors(problem, tile_w);
@@ -299,15 +307,20 @@ impl Scheme for ImplicitGemm {
         }
         let shape = &problem.shape;
         let (out_h, out_w) = (shape.out_h(), shape.out_w());
-        let all_groups = shape.c.div_ceil(STEP_CHANNELS);
-        let mut found: Vec<(f64, Tile)> = Vec::new();
+        let (all_groups, taps) = (shape.c.div_ceil(STEP_CHANNELS), shape.r * shape.s);
+        let mut found = Vec::new();
         for (tile_h, tile_w) in rectangles(out_h, out_w) {
+            let pixel_tiles = (tile_h * tile_w).div_ceil(P_TILE);
             for (m_tiles, warps_m) in channel_tiles(shape.n) {
-                for warps_p in [1, 2, 4, 7, 8] {
-                    for warps_k in [1, 2, 3, 4, 6, 8, 9, 12, 16] {
-                        for cluster in 1..=8 {
-                            for groups in [1, 2, 3, 4, 5, 6, 8] {
-                                for weight_buffers in [1, 2, 3, 4, 6] {
+                for warps_p in divisors(pixel_tiles, &[1, 2, 4, 7, 8]) {
+                    if warps_m * warps_p > MAX_WARPS || m_tiles * pixel_tiles / warps_p > MAX_SUMS {
+                        continue;
+                    }
+                    for cluster in divisors(all_groups, &[1, 2, 3, 4, 5, 6, 7, 8]) {
+                        for groups in divisors(all_groups / cluster, &[1, 2, 3, 4, 5, 6, 8]) {
+                            let chunks = all_groups / cluster / groups;
+                            for warps_k in divisors(groups * taps, &[1, 2, 3, 4, 6, 8, 9, 12, 16]) {
+                                for weight_buffers in weight_buffers(chunks) {
                                     let tile = [
                                         tile_h,
                                         tile_w,
@@ -319,16 +332,10 @@ impl Scheme for ImplicitGemm {
                                         groups,
                                         weight_buffers,
                                     ];
-                                    // One buffer for all chunks would make the copies wait; more than the chunks are not used.
-                                    let chunks = all_groups / cluster / groups;
-                                    if weight_buffers > chunks.max(1) || weight_buffers == 1 && chunks > 1 {
-                                        continue;
-                                    }
-                                    if let Some(sizes) = Sizes::new(problem, &tile) {
-                                        let packed = layout(problem, &sizes).len() as u64;
-                                        if packed <= MAX_ELEMENTS && sizes.warps() > 1 {
-                                            found.push((sizes.promise(problem), Tile(tile.to_vec())));
-                                        }
+                                    if let Some(sizes) = Sizes::new(problem, &tile)
+                                        && sizes.warps() > 1
+                                    {
+                                        found.push((sizes.promise(problem), tile));
                                     }
                                 }
                             }
@@ -337,20 +344,14 @@ impl Scheme for ImplicitGemm {
                 }
             }
         }
-        found.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1)));
-        found.truncate(MAX_TILES);
-        let mut tiles: Vec<Tile> = found.into_iter().map(|(_, tile)| tile).collect();
-        tiles.sort();
-        tiles
+        most_promising(found)
     }
 
     fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
         let Problem::Conv(problem) = problem else {
             return false;
         };
-        solves(problem)
-            && Sizes::new(problem, &tile.0)
-                .is_some_and(|sizes| layout(problem, &sizes).len() as u64 <= MAX_ELEMENTS)
+        solves(problem) && Sizes::new(problem, &tile.0).is_some()
     }
 
     fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
@@ -390,7 +391,31 @@ impl Sizes {
 /// than half a tile the tensor cores would mostly multiply padding besides.
 fn solves(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
-    tiles_well(problem) && shape.n >= 8 && shape.c >= 8 && shape.output_len() >= 256
+    // Padded to whole tiles, the weights must still be counted by an int.
+    let weights = (u64::from(shape.n) + 4096)
+        * (u64::from(shape.c) + u64::from(STEP_CHANNELS))
+        * u64::from(shape.r)
+        * u64::from(shape.s);
+    tiles_well(problem)
+        && shape.n >= 8
+        && shape.c >= 8
+        && shape.output_len() >= 256
+        && weights <= MAX_ELEMENTS
+}
+
+/// Those of some numbers that divide another one.
+fn divisors(whole: u32, candidates: &'static [u32]) -> impl Iterator<Item = u32> {
+    candidates
+        .iter()
+        .copied()
+        .filter(move |&part| whole.is_multiple_of(part))
+}
+
+/// Numbers of buffers for the weights of so many chunks: with one for several chunks each would wait for its copies.
+fn weight_buffers(chunks: u32) -> impl Iterator<Item = u32> {
+    [1, 2, 3, 4, 6]
+        .into_iter()
+        .filter(move |&buffers| buffers <= chunks && (buffers > 1 || chunks == 1))
 }
 
 /// Heights and widths of output tiles that waste few pixels: whole rows, halves of them, and small rectangles.
