@@ -17,6 +17,8 @@ pub use cpu_device::{CpuDevice, CpuDeviceError};
 pub use device::{Bindings, Device, DeviceError, run_variant};
 #[cfg(feature = "nvrtc")]
 pub use gpu_device::{GpuDevice, GpuDeviceError};
+#[cfg(feature = "nvrtc")]
+pub use graph_time::Replays;
 pub use random::Random;
 pub use trained::TrainedParameters;
 #[cfg(feature = "nvrtc")]

@@ -1,7 +1,7 @@
 //! A GPU as a device: kernels compiled by NVRTC, loaded and launched through the CUDA driver.
 
 use super::{Device, DeviceError};
-use crate::compile::{CompileError, Compiler, Job, compile_all};
+use crate::compile::{CompileError, Compiler, Image, Job, compile_all};
 use crate::plan::PlannedUnit;
 use crate::render::{RenderError, unit_text};
 use cudarc::driver::{DriverError, result, sys};
@@ -33,7 +33,7 @@ pub struct GpuDevice {
     device: sys::CUdevice,
     title: String,
     /// All work is put here; it takes turns with the default stream.
-    pub(super) stream: sys::CUstream,
+    pub(crate) stream: sys::CUstream,
     modules: Vec<sys::CUmodule>,
     kernels: HashMap<String, sys::CUfunction>,
     memory: Vec<sys::CUdeviceptr>,
@@ -87,6 +87,17 @@ impl GpuDevice {
         Ok(Arch::new((10 * major? + minor?) as u16))
     }
 
+    /// Bytes of the level-2 cache.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn l2_bytes(&self) -> Result<u64, GpuDeviceError> {
+        let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE;
+        // SAFETY: the device was given by the driver.
+        let bytes = unsafe { result::device::get_attribute(self.device, attribute) }?;
+        Ok(u64::from(bytes.unsigned_abs()))
+    }
+
     /// Compiles the kernels of all units for this GPU and loads them.
     ///
     /// # Errors
@@ -96,6 +107,18 @@ impl GpuDevice {
         units: &[PlannedUnit],
         compiler: &impl Compiler,
     ) -> Result<(), GpuDeviceError> {
+        self.load_each(units, compiler)?.into_iter().collect()
+    }
+
+    /// As [`load`](Self::load), with a result for each unit: one that the compiler refuses does not keep the others away.
+    ///
+    /// # Errors
+    /// What concerns all units: the driver's, or a template that does not fit its context.
+    pub fn load_each(
+        &mut self,
+        units: &[PlannedUnit],
+        compiler: &impl Compiler,
+    ) -> Result<Vec<Result<(), GpuDeviceError>>, GpuDeviceError> {
         let arch = self.arch()?;
         let texts = units
             .iter()
@@ -112,30 +135,91 @@ impl GpuDevice {
             .collect();
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let images = compile_all(compiler, &jobs, threads, |_, _| ());
-        for (unit, image) in units.iter().zip(images) {
-            let image = image?;
-            // SAFETY: the image is a whole cubin made by NVRTC, and the driver copies it.
-            let module = unsafe { result::module::load_data(image.cubin.as_ptr().cast()) }?;
-            self.modules.push(module);
-            for kernel in &unit.kernels {
-                let symbol = CString::new(kernel.symbol.as_str())
-                    .map_err(|error| GpuDeviceError::NoGpu(error.to_string()))?;
-                // SAFETY: the module was just loaded and is unloaded only when this is dropped.
-                let function = unsafe { result::module::get_function(module, symbol) }?;
-                self.kernels.insert(kernel.symbol.clone(), function);
-            }
+        let loaded = units.iter().zip(images);
+        Ok(loaded
+            .map(|(unit, image)| self.load_image(unit, &image?))
+            .collect())
+    }
+
+    fn load_image(&mut self, unit: &PlannedUnit, image: &Image) -> Result<(), GpuDeviceError> {
+        // SAFETY: the image is a whole cubin made by NVRTC, and the driver copies it.
+        let module = unsafe { result::module::load_data(image.cubin.as_ptr().cast()) }?;
+        self.modules.push(module);
+        for kernel in &unit.kernels {
+            let symbol = CString::new(kernel.symbol.as_str())
+                .map_err(|error| GpuDeviceError::NoGpu(error.to_string()))?;
+            // SAFETY: the module was just loaded and is unloaded only in `unload`.
+            let function = unsafe { result::module::get_function(module, symbol) }?;
+            self.kernels.insert(kernel.symbol.clone(), function);
         }
         Ok(())
+    }
+
+    /// Gives all memory back and forgets all kernels.
+    pub fn unload(&mut self) {
+        self.free_all();
+        self.kernels.clear();
+        for module in self.modules.drain(..) {
+            // SAFETY: loaded in `load_image`, and nothing runs any more: `free_all` waited.
+            let _ = unsafe { result::module::unload(module) };
+        }
+    }
+
+    /// Waits for all work.
+    ///
+    /// # Errors
+    /// The driver's. After an error of a kernel every later call fails too: the process can do nothing more on this GPU.
+    pub fn synchronize(&mut self) -> Result<(), DeviceError> {
+        result::ctx::synchronize().map_err(driver)
+    }
+
+    /// Copies bytes to the device.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn write_bytes(&mut self, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the driver checks that the bytes lie in an allocation.
+        unsafe { result::memcpy_htod_sync(address, bytes) }.map_err(driver)
+    }
+
+    /// Copies bytes from the device, after all work before has ended.
+    ///
+    /// # Errors
+    /// The driver's, and those of the work before.
+    pub fn read_bytes(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.synchronize()?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: as in `write_bytes`.
+        unsafe { result::memcpy_dtoh_sync(bytes, address) }.map_err(driver)
+    }
+
+    /// Copies bytes from one place on the device to another that does not overlap it.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn copy(&mut self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError> {
+        // SAFETY: as in `write_bytes`.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream) }.map_err(driver)
+    }
+
+    /// Sets every byte to 0xff: not-a-number as float and as half.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn poison(&mut self, address: u64, bytes: usize) -> Result<(), DeviceError> {
+        // SAFETY: as in `write_bytes`.
+        unsafe { result::memset_d8_async(address, 0xff, bytes, self.stream) }.map_err(driver)
     }
 }
 
 impl Drop for GpuDevice {
     fn drop(&mut self) {
-        self.free_all();
-        for &module in &self.modules {
-            // SAFETY: loaded in `load`, and nothing runs any more: `free_all` waited.
-            let _ = unsafe { result::module::unload(module) };
-        }
+        self.unload();
         if self.stream != result::stream::null() {
             // SAFETY: created in `open`, and nothing runs any more.
             let _ = unsafe { result::stream::destroy(self.stream) };

@@ -4,14 +4,32 @@ use super::gpu_device::driver;
 use super::{DeviceError, GpuDevice};
 use cudarc::driver::{result, sys};
 
-/// Runs in a graph, one behind the other.
-const RUNS: u32 = 50;
+/// How a time is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replays {
+    /// Runs in a graph, one behind the other.
+    pub runs: usize,
+    /// Replays of which the median is taken.
+    pub replays: usize,
+    /// Replays before them, until the clock and the caches have settled.
+    pub warm_up: usize,
+}
 
-/// Replays of which the median is taken.
-const REPLAYS: usize = 25;
+impl Replays {
+    /// For a figure that is told.
+    pub const FULL: Self = Self {
+        runs: 50,
+        replays: 25,
+        warm_up: 3,
+    };
 
-/// Replays before the clock and the caches have settled.
-const WARM_UP: usize = 3;
+    /// To rank many candidates, of which the best are then timed fully.
+    pub const QUICK: Self = Self {
+        runs: 10,
+        replays: 5,
+        warm_up: 1,
+    };
+}
 
 impl GpuDevice {
     /// Time of one `run`, microseconds: the median of replays of a CUDA graph that holds many of them, one behind the other.
@@ -22,10 +40,22 @@ impl GpuDevice {
         &mut self,
         run: &mut dyn FnMut(&mut Self) -> Result<(), DeviceError>,
     ) -> Result<f64, DeviceError> {
+        self.replayed_us(Replays::FULL, &mut |device, _| run(device))
+    }
+
+    /// As [`graph_us`](Self::graph_us) with other counts; `run` is told which run in the graph it is, from 0.
+    ///
+    /// # Errors
+    /// The driver's, and those of `run`.
+    pub fn replayed_us(
+        &mut self,
+        counts: Replays,
+        run: &mut dyn FnMut(&mut Self, usize) -> Result<(), DeviceError>,
+    ) -> Result<f64, DeviceError> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is this device's own and is not being captured.
         unsafe { result::stream::begin_capture(self.stream, mode) }.map_err(driver)?;
-        let recorded = (0..RUNS).try_for_each(|_| run(self));
+        let recorded = (0..counts.runs).try_for_each(|index| run(self, index));
         // SAFETY: the capture was begun above.
         let graph = unsafe { result::stream::end_capture(self.stream) };
         let graph = graph.map(Graph).map_err(driver);
@@ -34,7 +64,7 @@ impl GpuDevice {
         let executable = Executable::new(&graph?)?;
         let (start, end) = (Event::new()?, Event::new()?);
         let mut times = Vec::new();
-        for _ in 0..WARM_UP + REPLAYS {
+        for _ in 0..counts.warm_up + counts.replays {
             // SAFETY: executable, events and stream are alive and of this context.
             let ms = unsafe {
                 result::event::record(start.0, self.stream)
@@ -45,9 +75,9 @@ impl GpuDevice {
             };
             times.push(f64::from(ms.map_err(driver)?) * 1e3);
         }
-        let mut times = times.split_off(WARM_UP);
+        let mut times = times.split_off(counts.warm_up);
         times.sort_by(f64::total_cmp);
-        Ok(times[times.len() / 2] / f64::from(RUNS))
+        Ok(times[times.len() / 2] / counts.runs as f64)
     }
 }
 

@@ -213,6 +213,21 @@ pub struct ProblemData {
 }
 
 impl ProblemData {
+    /// The input, NCHW.
+    pub fn x(&self) -> &[f32] {
+        &self.x
+    }
+
+    /// The weights, OIHW.
+    pub fn weight(&self) -> &[f32] {
+        &self.weight
+    }
+
+    /// The exact result, NCHW.
+    pub fn expected(&self) -> &[f64] {
+        &self.expected
+    }
+
     /// Operands by a seed.
     pub fn new(problem: &Problem, seed: u64) -> Self {
         let mut random = Random::new(seed);

@@ -3,7 +3,9 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
+use tdc_generator::bench::Sweep;
 use tdc_generator::compile::Component;
+use tdc_generator::scheme::SCHEMES;
 use tdc_generator::spec::{TensorShape, Tiles};
 use tdc_runtime::Arch;
 
@@ -17,6 +19,7 @@ Examples:
   tdc-gen pack configs/resnet18.yaml resnet18.safetensors -o weights.bin
   tdc-gen verify configs/resnet18.yaml --input 1x3x64x64
   tdc-gen compile configs/resnet18.yaml --arch sm_80,sm_90
+  tdc-gen bench configs/core-shapes.yaml             our kernels and cuDNN's on the GPU of this machine
 
 Exit codes:
   0  done
@@ -54,6 +57,8 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Compiles the kernels to cubins with NVRTC and prints registers, shared memory and spills
     Compile(CompileArgs),
+    /// Times our kernels and cuDNN's on the GPU that is there, in one process and by one method
+    Bench(BenchArgs),
     /// Shows which compilers were found, or installs the pinned ones without root
     Toolkit(ToolkitArgs),
     /// Prints completions for a shell
@@ -220,6 +225,55 @@ pub struct CompileArgs {
     pub options: ConfigArgs,
     #[command(flatten)]
     pub target: TargetArgs,
+}
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// A network or layer set: each of its distinct convolutions is timed alone, without what is fused to it
+    #[arg(required_unless_present = "sweep_n", value_name = "CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Convolutions of one image size with N = 32, 64 and so on instead of a config; R is the filter's height and width, 3 without it
+    #[arg(
+        long,
+        value_name = "C,H,W[,R]",
+        conflicts_with_all = ["config", "input", "dense", "tiles"]
+    )]
+    pub sweep_n: Option<Sweep>,
+    /// The last N of a series
+    #[arg(long, value_name = "N", default_value_t = 512, requires = "sweep_n")]
+    pub sweep_to: u32,
+    /// The GPU to plan for instead of that of the config [default: h200]
+    #[arg(long, value_name = "NAME")]
+    pub gpu: Option<String>,
+    /// Only these of our schemes
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = schemes())]
+    pub scheme: Vec<String>,
+    /// Time so many tiles of each scheme beside the planners' picks: three quarters by their estimates, the others at random
+    #[arg(long, value_name = "TILES", default_value_t = 1)]
+    pub best_of: usize,
+    /// cuDNN's library, or the directory that it is in
+    #[arg(long, value_name = "PATH", conflicts_with = "no_cudnn")]
+    pub cudnn: Option<PathBuf>,
+    /// Time our kernels alone
+    #[arg(long)]
+    pub no_cudnn: bool,
+    /// A table of published times; they are scaled by cuDNN's times there and here
+    #[arg(long, value_name = "FILE", conflicts_with = "no_cudnn")]
+    pub reference: Option<PathBuf>,
+    /// Also write all results as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Also write charts
+    #[arg(long, value_name = "DIR")]
+    pub svg: Option<PathBuf>,
+    #[command(flatten)]
+    pub options: ConfigArgs,
+}
+
+/// The names of schemes.
+fn schemes() -> PossibleValuesParser {
+    PossibleValuesParser::new(SCHEMES.iter().map(|scheme| scheme.name()))
 }
 
 /// Arguments of `toolkit`.

@@ -1,0 +1,387 @@
+//! Times of cuDNN's algorithms, by the method of ours.
+
+use super::buffers::{Buffers, bytes_of};
+use super::cudnn::{Algorithm, Arithmetic, Cudnn, Layout, Place, Request};
+use super::{CudnnTimes, RivalCandidate, RivalTime, Timed};
+use crate::check::{Deviation, Device, DeviceError, GpuDevice, ProblemData, Replays, tolerance};
+use crate::spec::{Problem, TensorShape};
+use half::f16;
+use tdc_runtime::ConvShape;
+
+/// Bytes of workspace that cuDNN may use, if the GPU has as much.
+const MOST_WORKSPACE: usize = 1 << 30;
+
+/// Relative error within which a result counts as computed with floats throughout: far above what Winograd and FFT lose, far below
+/// what TF32 does.
+const TRANSFORMED_TOLERANCE: f64 = 2e-5;
+/// Relative error of TF32 at most.
+const TF32_TOLERANCE: f64 = 1e-3;
+/// Relative error of fp16 at most.
+const FP16_TOLERANCE: f64 = 5e-3;
+
+/// So many of the quickest are timed fully.
+const FINALISTS: usize = 3;
+
+/// The operands of all algorithms for one data type and layout.
+struct Operands {
+    arithmetic: Arithmetic,
+    layout: Layout,
+    x: Vec<u8>,
+    weight: Vec<u8>,
+    y_bytes: usize,
+    buffers: Buffers,
+}
+
+/// An algorithm that is right.
+struct Entry<'a> {
+    algorithm: Box<dyn Algorithm + 'a>,
+    /// Index of its operands.
+    operands: usize,
+    found: RivalCandidate,
+    /// Its full times, once they were taken.
+    us: Option<f64>,
+    cold_us: Option<Option<f64>>,
+}
+
+/// What every measurement of one problem needs.
+struct Bench<'a> {
+    device: &'a mut GpuDevice,
+    problem: &'a Problem,
+    data: &'a ProblemData,
+    workspace: u64,
+    l2_bytes: u64,
+    operands: Vec<Operands>,
+}
+
+/// Times every algorithm of cuDNN on a convolution quickly and the best ones fully.
+///
+/// # Errors
+/// [`DeviceError`] when the device can do nothing more; what single algorithms refuse is counted.
+pub fn measure(
+    device: &mut GpuDevice,
+    cudnn: &Cudnn,
+    shape: &ConvShape,
+    problem: &Problem,
+    data: &ProblemData,
+    l2_bytes: u64,
+) -> Result<CudnnTimes, DeviceError> {
+    let times = measure_all(device, cudnn, shape, problem, data, l2_bytes);
+    device.free_all();
+    times
+}
+
+fn measure_all(
+    device: &mut GpuDevice,
+    cudnn: &Cudnn,
+    shape: &ConvShape,
+    problem: &Problem,
+    data: &ProblemData,
+    l2_bytes: u64,
+) -> Result<CudnnTimes, DeviceError> {
+    let (workspace, workspace_limit) = workspace(device)?;
+    let mut bench = Bench {
+        device,
+        problem,
+        data,
+        workspace,
+        l2_bytes,
+        operands: Vec::new(),
+    };
+    let mut entries: Vec<Entry> = Vec::new();
+    let (mut failed, mut notes) = (0, Vec::new());
+    for arithmetic in Arithmetic::ALL {
+        for layout in Layout::ALL {
+            let operands = bench.place(arithmetic, layout)?;
+            let request = Request {
+                shape,
+                arithmetic,
+                layout,
+                workspace_limit,
+            };
+            let (algorithms, errors) = cudnn.algorithms(&request);
+            notes.extend(
+                errors
+                    .iter()
+                    .map(|error| format!("{arithmetic} {layout}: {error}")),
+            );
+            for algorithm in algorithms {
+                match bench.quick(algorithm.as_ref(), operands) {
+                    Ok(found) => entries.push(Entry {
+                        algorithm,
+                        operands,
+                        found,
+                        us: None,
+                        cold_us: None,
+                    }),
+                    Err(_) => {
+                        failed += 1;
+                        // One that only was refused leaves the device as it was.
+                        bench.device.synchronize()?;
+                    }
+                }
+            }
+        }
+    }
+    entries.sort_by(|a, b| a.found.quick_us.total_cmp(&b.found.quick_us));
+    let is_float = |entry: &Entry| bench.operands[entry.operands].arithmetic == Arithmetic::Float;
+    let (mut floats, mut halves): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_float);
+    Ok(CudnnTimes {
+        fp32: bench.best(&mut floats, tolerance(problem))?,
+        fp32_transformed: bench.best(&mut floats, TRANSFORMED_TOLERANCE)?,
+        fp32_any: bench.best(&mut floats, TF32_TOLERANCE)?,
+        fp16: bench.best(&mut halves, FP16_TOLERANCE)?,
+        candidates: floats
+            .into_iter()
+            .chain(halves)
+            .map(|entry| entry.found)
+            .collect(),
+        failed,
+        notes,
+    })
+}
+
+/// The largest workspace up to the limit that the device has room for, with its bytes.
+fn workspace(device: &mut GpuDevice) -> Result<(u64, usize), DeviceError> {
+    /// With less not even small algorithms run.
+    const LEAST: usize = 1 << 26;
+    let mut bytes = MOST_WORKSPACE;
+    loop {
+        match device.alloc(bytes / 4) {
+            Ok(address) => return Ok((address, bytes)),
+            Err(error) if bytes <= LEAST => return Err(error),
+            Err(_) => bytes /= 2,
+        }
+    }
+}
+
+impl Bench<'_> {
+    /// Puts the operands of a data type and a layout on the device; returns their index.
+    fn place(&mut self, arithmetic: Arithmetic, layout: Layout) -> Result<usize, DeviceError> {
+        let [n, c, r, s] = self.problem.weight();
+        let x = encoded(self.data.x(), self.problem.x(), arithmetic, layout);
+        let weight_shape = TensorShape::new(n, c, r, s);
+        let weight = encoded(self.data.weight(), weight_shape, arithmetic, layout);
+        let y_bytes = element_bytes(arithmetic) * self.problem.y().len() as usize;
+        let buffers = Buffers::new(self.device, &x, &weight, y_bytes, 1)?;
+        self.operands.push(Operands {
+            arithmetic,
+            layout,
+            x,
+            weight,
+            y_bytes,
+            buffers,
+        });
+        Ok(self.operands.len() - 1)
+    }
+
+    /// Checks an algorithm and times it quickly.
+    fn quick(
+        &mut self,
+        algorithm: &dyn Algorithm,
+        index: usize,
+    ) -> Result<RivalCandidate, DeviceError> {
+        let operands = &self.operands[index];
+        let (arithmetic, layout) = (operands.arithmetic, operands.layout);
+        let buffers = operands.buffers;
+        let y = buffers.of_run(0).y;
+        let mut bytes = vec![0; operands.y_bytes];
+        self.device.poison(y, bytes.len())?;
+        self.run(algorithm, &buffers, 0)?;
+        self.device.read_bytes(y, &mut bytes)?;
+        let shape = self.problem.y();
+        let found = decoded(&bytes, shape, arithmetic, layout);
+        let relative_error = Deviation::of(shape, &found, self.data.expected()).relative;
+        if relative_error.is_nan() || relative_error > FP16_TOLERANCE {
+            return Err(DeviceError(format!("relative error {relative_error:.1e}")));
+        }
+        Ok(RivalCandidate {
+            algorithm: format!("{arithmetic} {layout} {}", algorithm.name()),
+            quick_us: self.replayed_us(algorithm, &buffers, Replays::QUICK)?,
+            relative_error,
+        })
+    }
+
+    /// The quickest within a tolerance: of those that the quick times say are, by a full time; of entries that are sorted by their
+    /// quick times.
+    fn best(
+        &mut self,
+        entries: &mut [Entry],
+        tolerance: f64,
+    ) -> Result<Option<RivalTime>, DeviceError> {
+        let within = |entry: &&mut Entry| entry.found.relative_error <= tolerance;
+        for entry in entries.iter_mut().filter(within).take(FINALISTS) {
+            if entry.us.is_none() {
+                let buffers = self.operands[entry.operands].buffers;
+                let algorithm = entry.algorithm.as_ref();
+                match self.replayed_us(algorithm, &buffers, buffers.replays()) {
+                    Ok(us) => entry.us = Some(us),
+                    Err(_) => self.device.synchronize()?,
+                }
+            }
+        }
+        let timed = entries.iter_mut().filter(within);
+        let timed = timed.filter_map(|entry| Some((entry.us?, entry)));
+        let Some((us, entry)) = timed.min_by(|a, b| a.0.total_cmp(&b.0)) else {
+            return Ok(None);
+        };
+        let cold_us = match entry.cold_us {
+            Some(known) => known,
+            None => self.cold_us(entry)?,
+        };
+        entry.cold_us = Some(cold_us);
+        Ok(Some(RivalTime {
+            algorithm: entry.found.algorithm.clone(),
+            timed: Timed {
+                us,
+                cold_us,
+                relative_error: entry.found.relative_error,
+            },
+        }))
+    }
+
+    fn cold_us(&mut self, entry: &Entry) -> Result<Option<f64>, DeviceError> {
+        let Operands {
+            x, weight, y_bytes, ..
+        } = &self.operands[entry.operands];
+        let bytes = x.len() + weight.len() + y_bytes;
+        let Some(copies) = Buffers::beyond_cache(bytes, self.l2_bytes) else {
+            return Ok(None);
+        };
+        let buffers = Buffers::new(self.device, x, weight, *y_bytes, copies)?;
+        match self.replayed_us(entry.algorithm.as_ref(), &buffers, buffers.replays()) {
+            Ok(us) => Ok(Some(us)),
+            Err(_) => self.device.synchronize().map(|()| None),
+        }
+    }
+
+    fn replayed_us(
+        &mut self,
+        algorithm: &dyn Algorithm,
+        buffers: &Buffers,
+        replays: Replays,
+    ) -> Result<f64, DeviceError> {
+        let workspace = self.workspace;
+        self.device.replayed_us(replays, &mut |_, run| {
+            put(algorithm, buffers, run, workspace)
+        })
+    }
+
+    fn run(
+        &mut self,
+        algorithm: &dyn Algorithm,
+        buffers: &Buffers,
+        run: usize,
+    ) -> Result<(), DeviceError> {
+        put(algorithm, buffers, run, self.workspace)
+    }
+}
+
+/// Puts one run on the stream.
+fn put(
+    algorithm: &dyn Algorithm,
+    buffers: &Buffers,
+    run: usize,
+    workspace: u64,
+) -> Result<(), DeviceError> {
+    let operands = buffers.of_run(run);
+    let place = Place {
+        x: operands.x,
+        weight: operands.weight,
+        y: operands.y,
+        workspace,
+    };
+    algorithm
+        .run(&place)
+        .map_err(|error| DeviceError(error.to_string()))
+}
+
+fn element_bytes(arithmetic: Arithmetic) -> usize {
+    match arithmetic {
+        Arithmetic::Float => 4,
+        Arithmetic::Half | Arithmetic::HalfSums => 2,
+    }
+}
+
+/// Index in memory of each element of a dense NCHW tensor.
+fn order(shape: TensorShape, layout: Layout) -> Box<dyn Fn(usize) -> usize> {
+    let (c, pixels) = (shape.c as usize, shape.pixels() as usize);
+    match layout {
+        Layout::Nchw => Box::new(|index| index),
+        Layout::Nhwc => Box::new(move |index| {
+            let (plane, pixel) = (index / pixels, index % pixels);
+            (plane / c * pixels + pixel) * c + plane % c
+        }),
+    }
+}
+
+/// NCHW values as the device shall have them.
+fn encoded(values: &[f32], shape: TensorShape, arithmetic: Arithmetic, layout: Layout) -> Vec<u8> {
+    let place = order(shape, layout);
+    let mut ordered = vec![0.0; values.len()];
+    for (index, &value) in values.iter().enumerate() {
+        ordered[place(index)] = value;
+    }
+    match arithmetic {
+        Arithmetic::Float => bytes_of(&ordered),
+        Arithmetic::Half | Arithmetic::HalfSums => ordered
+            .iter()
+            .flat_map(|&value| f16::from_f32(value).to_le_bytes())
+            .collect(),
+    }
+}
+
+/// NCHW values of what the device has.
+fn decoded(bytes: &[u8], shape: TensorShape, arithmetic: Arithmetic, layout: Layout) -> Vec<f32> {
+    let values: Vec<f32> = match arithmetic {
+        Arithmetic::Float => bytes
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .collect(),
+        Arithmetic::Half | Arithmetic::HalfSums => bytes
+            .chunks_exact(2)
+            .map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32())
+            .collect(),
+    };
+    let place = order(shape, layout);
+    (0..values.len())
+        .map(|index| values[place(index)])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_are_those_of_cudnn() {
+        // Two images of three channels of 1x2 pixels.
+        let shape = TensorShape::new(2, 3, 1, 2);
+        let values: Vec<f32> = (0..12).map(|index| index as f32).collect();
+        let bytes = encoded(&values, shape, Arithmetic::Float, Layout::Nhwc);
+        let plain = decoded(&bytes, shape, Arithmetic::Float, Layout::Nchw);
+        let expected = [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11].map(|index| index as f32);
+        assert_eq!(plain, expected);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let shape = TensorShape::new(2, 5, 3, 7);
+        let values: Vec<f32> = (0..210).map(|index| index as f32 - 100.5).collect();
+        for arithmetic in Arithmetic::ALL {
+            for layout in Layout::ALL {
+                let bytes = encoded(&values, shape, arithmetic, layout);
+                assert_eq!(bytes.len(), 210 * element_bytes(arithmetic));
+                assert_eq!(decoded(&bytes, shape, arithmetic, layout), values);
+            }
+        }
+    }
+
+    #[test]
+    fn poison_is_not_a_number_in_both_types() {
+        let shape = TensorShape::new(1, 1, 1, 1);
+        for (arithmetic, bytes) in [(Arithmetic::Float, 4), (Arithmetic::Half, 2)] {
+            let values = decoded(&vec![0xff; bytes], shape, arithmetic, Layout::Nchw);
+            assert!(values[0].is_nan());
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The run itself: every problem, both sides.
+
+use super::cudnn::{Cudnn, LoadError};
+use super::environment::{Environment, driver_version, method};
+use super::{
+    BenchProblem, Candidate, CudnnTimes, OursTime, Outcome, ProblemReport, Report, candidates,
+    ours, rival,
+};
+use crate::check::{DeviceError, GpuDevice, GpuDeviceError, ProblemData, tolerance};
+use crate::compile::Compiler;
+use crate::compile::nvrtc::{LoadError as NvrtcError, Options as NvrtcOptions};
+use crate::compile::toolkit::Toolkit;
+use crate::gpu::{Gpu, floor_us};
+use crate::plan::PlannedUnit;
+use crate::spec::Reduce;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// Whether and where cuDNN is looked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Rival {
+    /// Where it usually is; without it only ours are measured.
+    #[default]
+    Search,
+    /// In a file or directory that must have it.
+    At(PathBuf),
+    /// Not at all.
+    None,
+}
+
+/// What is measured beside what planners pick.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// The schemes that count; all do when it is empty.
+    pub schemes: Vec<String>,
+    /// Tiles of each scheme, see [`candidates`].
+    pub tiles: usize,
+    /// The rival.
+    pub rival: Rival,
+}
+
+/// Why nothing can be measured.
+#[derive(Debug, Error)]
+pub enum BenchError {
+    /// No driver, or no device behind it.
+    #[error(
+        "no NVIDIA GPU can be used here: {0}; times need one (`tdc-gen plan` estimates them without)"
+    )]
+    NoGpu(String),
+    /// The device refused.
+    #[error(transparent)]
+    Device(GpuDeviceError),
+    /// No compiler for our kernels.
+    #[error(transparent)]
+    Nvrtc(#[from] NvrtcError),
+    /// The cuDNN that was named cannot be used.
+    #[error(transparent)]
+    Cudnn(LoadError),
+    /// There is nothing to measure.
+    #[error("{0}: no convolution is in it; name a network or layer set that has some")]
+    NoConvolution(String),
+}
+
+impl From<GpuDeviceError> for BenchError {
+    fn from(error: GpuDeviceError) -> Self {
+        match error {
+            GpuDeviceError::NoGpu(reason) => Self::NoGpu(reason),
+            error => Self::Device(error),
+        }
+    }
+}
+
+/// Measures every problem; `progress` is told what is being done.
+///
+/// What single candidates refuse is in their rows. After an error that leaves the GPU unusable the report ends early and
+/// [says so](Report::stopped).
+///
+/// # Errors
+/// [`BenchError`] before anything was measured.
+pub fn run(
+    name: &str,
+    gpu: &'static Gpu,
+    problems: &[BenchProblem],
+    options: &Options,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Report, BenchError> {
+    if problems.is_empty() {
+        return Err(BenchError::NoConvolution(name.to_owned()));
+    }
+    // Declared before cuDNN's handle, which must be dropped before the context.
+    let mut device = GpuDevice::open()?;
+    let compiler = Toolkit::find().compiler(NvrtcOptions::default())?;
+    let cudnn = open_cudnn(&device, &options.rival, progress)?;
+    let environment = environment(&device, gpu, &compiler, cudnn.as_ref())?;
+    if !environment.gpu.contains(gpu.device_name) {
+        progress(&format!(
+            "note: this is {}, and the kernels and the floor are for {}; name the GPU with `--gpu`",
+            environment.gpu, gpu.title
+        ));
+    }
+    let mut report = Report {
+        name: name.to_owned(),
+        environment,
+        problems: Vec::new(),
+        published: None,
+        stopped: None,
+    };
+    for (index, problem) in problems.iter().enumerate() {
+        progress(&format!(
+            "[{}/{}] {}",
+            index + 1,
+            problems.len(),
+            problem.label
+        ));
+        let mut bench = ProblemBench {
+            device: &mut device,
+            problem,
+            data: ProblemData::new(&problem.conv(Reduce::Ordered), 1),
+            l2_bytes: report.environment.l2_bytes,
+        };
+        match bench.measure(gpu, options, &compiler, cudnn.as_ref()) {
+            Ok(measured) => report.problems.push(measured),
+            Err(error) => {
+                report.stopped = Some(format!("{}: {error}", problem.label));
+                break;
+            }
+        }
+        device.unload();
+    }
+    Ok(report)
+}
+
+fn open_cudnn(
+    device: &GpuDevice,
+    rival: &Rival,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Option<Cudnn>, BenchError> {
+    let named = match rival {
+        Rival::None => return Ok(None),
+        Rival::Search => None,
+        Rival::At(path) => Some(path.as_path()),
+    };
+    // SAFETY: the device has made its context current, and it outlives the handle: `run` declares it first.
+    match unsafe { Cudnn::open(named, device.stream.cast()) } {
+        Ok(cudnn) => Ok(Some(cudnn)),
+        Err(error) if named.is_none() => {
+            progress(&format!("note: {error}; only our kernels are measured"));
+            Ok(None)
+        }
+        Err(error) => Err(BenchError::Cudnn(error)),
+    }
+}
+
+fn environment(
+    device: &GpuDevice,
+    gpu: &Gpu,
+    compiler: &impl Compiler,
+    cudnn: Option<&Cudnn>,
+) -> Result<Environment, BenchError> {
+    use crate::check::Device;
+    let nvrtc = compiler.version_for(device.arch()?);
+    Ok(Environment {
+        generator: env!("CARGO_PKG_VERSION").to_owned(),
+        gpu: device.name(),
+        planned_for: gpu.name.to_owned(),
+        l2_bytes: device.l2_bytes()?,
+        driver: driver_version(),
+        nvrtc: nvrtc.map_or_else(|| "unknown".to_owned(), |version| version.to_string()),
+        cudnn: cudnn.map(Cudnn::version),
+        method: method(),
+    })
+}
+
+/// The measuring of one problem.
+struct ProblemBench<'a> {
+    device: &'a mut GpuDevice,
+    problem: &'a BenchProblem,
+    data: ProblemData,
+    l2_bytes: u64,
+}
+
+impl ProblemBench<'_> {
+    fn measure(
+        &mut self,
+        gpu: &'static Gpu,
+        options: &Options,
+        compiler: &impl Compiler,
+        cudnn: Option<&Cudnn>,
+    ) -> Result<ProblemReport, DeviceError> {
+        let conv = self.problem.conv(Reduce::Ordered);
+        let mut report = ProblemReport {
+            label: self.problem.label.clone(),
+            shape: self.problem.shape,
+            flops: conv.flops(),
+            bytes: conv.bytes(),
+            floor_us: floor_us(conv.flops(), conv.bytes(), gpu),
+            tolerance: tolerance(&conv),
+            ours: Vec::new(),
+            cudnn: None,
+        };
+        let (candidates, refusals) = candidates(gpu, self.problem, &options.schemes, options.tiles);
+        report.ours = refusals.iter().map(ours::refused_row).collect();
+        let before = report.ours.len();
+        report.ours.extend(self.ours(&candidates, compiler)?);
+        let shown: Vec<usize> = {
+            let best = report.best();
+            let planned = report.planned();
+            let is_shown = |row: &OursTime| {
+                [best, planned]
+                    .into_iter()
+                    .flatten()
+                    .any(|shown| std::ptr::eq(shown, row))
+            };
+            (before..report.ours.len())
+                .filter(|&index| is_shown(&report.ours[index]))
+                .collect()
+        };
+        for index in shown {
+            let unit = &candidates[index - before].unit;
+            let cold = ours::cold_us(self.device, unit, &self.data, self.l2_bytes);
+            let cold = self.unless_unusable(cold)?;
+            if let Outcome::Timed(timed) = &mut report.ours[index].outcome {
+                timed.cold_us = cold.ok().flatten();
+            }
+        }
+        report.cudnn = cudnn.map(|cudnn| self.rival(cudnn)).transpose()?;
+        Ok(report)
+    }
+
+    /// Compiles, checks and times our candidates.
+    fn ours(
+        &mut self,
+        candidates: &[Candidate],
+        compiler: &impl Compiler,
+    ) -> Result<Vec<OursTime>, DeviceError> {
+        let units: Vec<PlannedUnit> = candidates
+            .iter()
+            .map(|candidate| candidate.unit.clone())
+            .collect();
+        let loaded = self.device.load_each(&units, compiler);
+        let loaded = loaded.map_err(|error| DeviceError(error.to_string()))?;
+        candidates
+            .iter()
+            .zip(loaded)
+            .map(|(candidate, loaded)| {
+                let timed = match loaded {
+                    Ok(()) => ours::timed(self.device, candidate, &self.data)
+                        .map_err(|failure| failure.to_string()),
+                    Err(error) => Err(error.to_string()),
+                };
+                Ok(ours::row(
+                    candidate,
+                    match self.unless_unusable(timed)? {
+                        Ok(timed) => Outcome::Timed(timed),
+                        Err(refused) => Outcome::Refused { refused },
+                    },
+                ))
+            })
+            .collect()
+    }
+
+    fn rival(&mut self, cudnn: &Cudnn) -> Result<CudnnTimes, DeviceError> {
+        let conv = self.problem.conv(Reduce::Ordered);
+        let shape = &self.problem.shape;
+        rival::measure(self.device, cudnn, shape, &conv, &self.data, self.l2_bytes)
+    }
+
+    /// After something failed: whether the device still works. When it does not, nothing after this can be measured.
+    fn unless_unusable<T, E: std::fmt::Display>(
+        &mut self,
+        result: Result<T, E>,
+    ) -> Result<Result<T, E>, DeviceError> {
+        if let Err(error) = &result {
+            self.device.synchronize().map_err(|unusable| {
+                DeviceError(format!(
+                    "{error}; the GPU can do nothing more in this process: {unusable}"
+                ))
+            })?;
+        }
+        Ok(result)
+    }
+}
