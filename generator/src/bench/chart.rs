@@ -6,8 +6,13 @@ use std::fmt::Write;
 /// Colours of the series, told apart by people who see no red or green too.
 const COLOURS: [&str; 5] = ["#0072b2", "#56b4e9", "#e69f00", "#cc79a7", "#009e73"];
 
-const MARGIN: [f64; 4] = [64.0, 20.0, 110.0, 64.0];
+/// Pixels to the left, to the right, below and above: labels of problems are long and stand aslant.
+const MARGIN: [f64; 4] = [100.0, 20.0, 120.0, 64.0];
+/// Pixels of the longest bar.
 const HEIGHT: f64 = 260.0;
+
+/// Pixels between the ends of the axis at least: the legend fits.
+const LEAST_WIDTH: f64 = 640.0;
 
 /// Charts of a report, each with its file name: a group of bars for each problem; for problems that differ in N alone, lines over N.
 pub fn charts(report: &Report) -> Vec<(String, String)> {
@@ -66,8 +71,13 @@ impl Axis {
             (least.min(us), most.max(us))
         });
         if most > 10.0 * least {
+            let decade = 10_f64.powf(least.log10().floor());
+            let steps = [5.0, 2.0, 1.0].map(|step| step * decade);
             Self {
-                least: 10_f64.powf(least.log10().floor()),
+                least: steps
+                    .into_iter()
+                    .find(|step| *step < least)
+                    .unwrap_or(decade),
                 most: most * 1.1,
                 logarithmic: true,
             }
@@ -92,9 +102,13 @@ impl Axis {
     /// Where lines with figures are.
     fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
-            let decades = (0..9).map(|decade| self.least * 10_f64.powi(decade));
+            let first = 10_f64.powf(self.least.log10().floor());
+            let decades = (0..9).map(|decade| first * 10_f64.powi(decade));
             let ticks = decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * decade));
-            return ticks.filter(|tick| *tick <= self.most).collect();
+            // As much below as rounding may be off.
+            let least = self.least * (1.0 - 1e-9);
+            let shown = ticks.filter(|tick| (least..=self.most).contains(tick));
+            return shown.collect();
         }
         let magnitude = 10_f64.powf(self.most.log10().floor());
         let step = [0.1, 0.2, 0.5, 1.0]
@@ -199,7 +213,7 @@ fn bars(report: &Report, series: &[Series]) -> String {
     const BAR: f64 = 10.0;
     let group = BAR * (series.len() as f64 + 1.5);
     let axis = Axis::new(times(report, series));
-    let width = (group * report.problems.len() as f64).max(360.0);
+    let width = (group * report.problems.len() as f64).max(LEAST_WIDTH);
     let mut drawing = Drawing::new(report, series, &axis, width);
     let foot = drawing.foot;
     for (index, problem) in report.problems.iter().enumerate() {
@@ -240,7 +254,7 @@ fn sweep_axis(report: &Report) -> Option<Vec<f64>> {
 }
 
 fn lines(report: &Report, series: &[Series], n: &[f64]) -> String {
-    const WIDTH: f64 = 560.0;
+    const WIDTH: f64 = LEAST_WIDTH;
     let axis = Axis::new(times(report, series));
     let mut drawing = Drawing::new(report, series, &axis, WIDTH);
     let foot = drawing.foot;
@@ -267,7 +281,11 @@ fn lines(report: &Report, series: &[Series], n: &[f64]) -> String {
             "text-anchor=\"middle\"",
         );
     }
-    let axis_title = format!("N of {}", report.problems[0].label);
+    let shape = report.problems[0].shape;
+    let axis_title = format!(
+        "N, of {}x{} on C {}, H {}, W {}, batch {}",
+        shape.r, shape.s, shape.c, shape.h, shape.w, shape.batch
+    );
     drawing.label(MARGIN[0], foot + 40.0, &axis_title, "");
     drawing.finished()
 }

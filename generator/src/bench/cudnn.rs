@@ -174,35 +174,41 @@ pub struct Request<'a> {
     pub workspace_limit: usize,
 }
 
-/// A loaded cuDNN with a handle on the current context. The library stays loaded until the process ends.
-pub struct Cudnn {
+/// A cuDNN that was loaded. It stays loaded until the process ends.
+#[derive(Clone)]
+pub struct CudnnLibrary {
+    file: PathBuf,
     functions: Functions,
-    handle: Opaque,
-    /// As `cudnnGetVersion` tells it: 91900 is 9.19.0.
-    version: usize,
 }
 
-impl Cudnn {
+impl CudnnLibrary {
     /// Loads the library that was named (a file or its directory), else the one on the loader's path, else one of Python's
-    /// packages. Its work goes to `stream`.
+    /// packages.
     ///
     /// # Errors
     /// [`LoadError`].
+    pub fn load(named: Option<&Path>) -> Result<Self, LoadError> {
+        let (file, library) = find(named)?;
+        match Functions::of(library) {
+            Ok(functions) => Ok(Self { file, functions }),
+            Err(source) => Err(LoadError::Symbol { file, source }),
+        }
+    }
+
+    /// Makes a handle on the current context, whose work goes to `stream`.
+    ///
+    /// # Errors
+    /// [`LoadError::Refused`].
     ///
     /// # Safety
     /// A CUDA context must be current, and it and the stream must outlive the result.
-    pub unsafe fn open(named: Option<&Path>, stream: *mut c_void) -> Result<Self, LoadError> {
-        let (file, library) = find(named)?;
-        let functions = match Functions::of(library) {
-            Ok(functions) => functions,
-            Err(source) => return Err(LoadError::Symbol { file, source }),
-        };
-        // SAFETY: takes nothing.
-        let version = unsafe { (functions.get_version)() };
-        let mut cudnn = Self {
+    pub unsafe fn open(self, stream: *mut c_void) -> Result<Cudnn, LoadError> {
+        let functions = self.functions;
+        let mut cudnn = Cudnn {
             functions,
             handle: ptr::null_mut(),
-            version,
+            // SAFETY: takes nothing.
+            version: unsafe { (functions.get_version)() },
         };
         // SAFETY: the handle is written to; the caller has made a context current.
         let code = unsafe { (functions.create)(&mut cudnn.handle) };
@@ -213,10 +219,23 @@ impl Cudnn {
         });
         match made {
             Ok(()) => Ok(cudnn),
-            Err(source) => Err(LoadError::Refused { file, source }),
+            Err(source) => Err(LoadError::Refused {
+                file: self.file,
+                source,
+            }),
         }
     }
+}
 
+/// cuDNN with a handle on the current context.
+pub struct Cudnn {
+    functions: Functions,
+    handle: Opaque,
+    /// As `cudnnGetVersion` tells it: 91900 is 9.19.0.
+    version: usize,
+}
+
+impl Cudnn {
     /// `9.19.0`.
     pub fn version(&self) -> String {
         let version = self.version;
@@ -322,6 +341,14 @@ mod tests {
             let error = find(Some(&path)).unwrap_err().to_string();
             assert!(error.contains(&path.display().to_string()), "{error}");
             assert!(error.contains("name the file or its directory"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_is_nowhere_can_be_had_or_left_out() {
+        let error = LoadError::NotFound.to_string();
+        for remedy in ["pip install", "--cudnn PATH", "--no-cudnn"] {
+            assert!(error.contains(remedy), "{error}");
         }
     }
 

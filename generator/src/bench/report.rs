@@ -143,13 +143,13 @@ pub struct RivalCandidate {
 }
 
 impl ProblemReport {
-    /// What the config's plan takes; without that (it was not asked for, or is not right) the quickest.
+    /// What the config's plan takes, when it is right. Where it was not asked for, the quickest.
     pub fn planned(&self) -> Option<&OursTime> {
-        let planned = self
-            .ours
-            .iter()
-            .find(|ours| ours.picks.iter().any(|pick| pick == "plan") && ours.timed().is_some());
-        planned.or_else(|| self.best())
+        let is_planned = |ours: &&OursTime| ours.picks.iter().any(|pick| pick == "plan");
+        match self.ours.iter().find(is_planned) {
+            Some(planned) => planned.timed().map(|_| planned),
+            None => self.best(),
+        }
     }
 
     /// The quickest of ours.

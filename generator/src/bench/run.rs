@@ -1,6 +1,6 @@
 //! The run itself: every problem, both sides.
 
-use super::cudnn::{Cudnn, LoadError};
+use super::cudnn::{Cudnn, CudnnLibrary, LoadError};
 use super::environment::{Environment, driver_version, method};
 use super::{
     BenchProblem, Candidate, CudnnTimes, OursTime, Outcome, ProblemReport, Report, candidates,
@@ -53,7 +53,7 @@ pub enum BenchError {
     /// No compiler for our kernels.
     #[error(transparent)]
     Nvrtc(#[from] NvrtcError),
-    /// The cuDNN that was named cannot be used.
+    /// The cuDNN that was named or found cannot be used.
     #[error(transparent)]
     Cudnn(LoadError),
     /// There is nothing to measure.
@@ -87,10 +87,15 @@ pub fn run(
     if problems.is_empty() {
         return Err(BenchError::NoConvolution(name.to_owned()));
     }
+    let library = load_cudnn(&options.rival, progress)?;
+    let compiler = Toolkit::find().compiler(NvrtcOptions::default())?;
     // Declared before cuDNN's handle, which must be dropped before the context.
     let mut device = GpuDevice::open()?;
-    let compiler = Toolkit::find().compiler(NvrtcOptions::default())?;
-    let cudnn = open_cudnn(&device, &options.rival, progress)?;
+    let cudnn = library.map(|library| {
+        // SAFETY: the device has made its context current, and it outlives the handle, as said above.
+        unsafe { library.open(device.stream.cast()) }
+    });
+    let cudnn = cudnn.transpose().map_err(BenchError::Cudnn)?;
     let environment = environment(&device, gpu, &compiler, cudnn.as_ref())?;
     if !environment.gpu.contains(gpu.device_name) {
         progress(&format!(
@@ -130,19 +135,18 @@ pub fn run(
     Ok(report)
 }
 
-fn open_cudnn(
-    device: &GpuDevice,
+/// The library of the rival, where there is one; `progress` is told why there is none.
+fn load_cudnn(
     rival: &Rival,
     progress: &mut dyn FnMut(&str),
-) -> Result<Option<Cudnn>, BenchError> {
+) -> Result<Option<CudnnLibrary>, BenchError> {
     let named = match rival {
         Rival::None => return Ok(None),
         Rival::Search => None,
         Rival::At(path) => Some(path.as_path()),
     };
-    // SAFETY: the device has made its context current, and it outlives the handle: `run` declares it first.
-    match unsafe { Cudnn::open(named, device.stream.cast()) } {
-        Ok(cudnn) => Ok(Some(cudnn)),
+    match CudnnLibrary::load(named) {
+        Ok(library) => Ok(Some(library)),
         Err(error) if named.is_none() => {
             progress(&format!("note: {error}; only our kernels are measured"));
             Ok(None)
