@@ -247,3 +247,127 @@ fn only_a_series_is_drawn_over_n() {
     report.problems[0].floor_us = 2.0;
     assert!(!charts(&report)[0].1.contains("logarithmic"));
 }
+
+/// The program itself, where there is no GPU.
+#[cfg(feature = "cli")]
+mod command_line {
+    use std::path::Path;
+    use std::process::{Command, Output};
+    use tempfile::TempDir;
+
+    const SET: &str = "name: set\nlayers:\n  - {conv: [4, 8, 6, 6]}\n";
+    const NO_CONVOLUTION: &str = "\
+name: flat
+input: 1x3x8x8
+ops:
+  - {op: global_avg_pool, name: p}
+";
+
+    fn run(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tdc-gen"));
+        // The CUDA driver then shows no device on any machine.
+        command.env("CUDA_VISIBLE_DEVICES", "");
+        command.arg("bench").args(arguments).current_dir(dir);
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = command.output().unwrap();
+        assert!(stdout.is_empty(), "{arguments:?} has printed something");
+        (status.code(), String::from_utf8(stderr).unwrap())
+    }
+
+    fn folder() -> TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            ("set.yaml", SET),
+            ("flat.yaml", NO_CONVOLUTION),
+            ("times.txt", "shape cuDNN A\n8,8,5,5 1\n"),
+            ("libcudnn.so.9", "no library"),
+        ] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn without_a_gpu_it_says_so_and_writes_nothing() {
+        let dir = folder();
+        for asked in [
+            &["set.yaml"][..],
+            &["--sweep-n", "4,6,6", "--sweep-to", "64"],
+        ] {
+            let files = ["--no-cudnn", "--json", "out.json", "--svg", "charts"];
+            let (code, told) = run(dir.path(), &[asked, &files[..]].concat());
+            assert_eq!(code, Some(3), "{told}");
+            assert!(
+                told.starts_with("error: no NVIDIA GPU can be used here: "),
+                "{told}"
+            );
+            assert!(told.contains("`tdc-gen plan` estimates them"), "{told}");
+        }
+        assert!(!dir.path().join("out.json").exists());
+        assert!(!dir.path().join("charts").exists());
+    }
+
+    #[test]
+    fn wrong_arguments_are_told_before_a_gpu_is_looked_for() {
+        let dir = folder();
+        for (arguments, message) in [
+            (
+                &["flat.yaml"][..],
+                "error: flat: no convolution is in it; name a network or layer set that has some",
+            ),
+            (
+                &["set.yaml", "--cudnn", "nowhere"],
+                "error: nowhere: no libcudnn.so.9 there; name the file or its directory, or leave `--cudnn` out to search for one",
+            ),
+            (
+                &["set.yaml", "--cudnn", "."],
+                "error: ./libcudnn.so.9: cannot be loaded: ",
+            ),
+            (
+                &["set.yaml", "--reference", "nowhere.txt"],
+                "error: nowhere.txt: ",
+            ),
+            (
+                &["set.yaml", "--reference", "times.txt"],
+                "error: times.txt: line 2: `8,8,5,5` has 0 times behind cuDNN's",
+            ),
+            (
+                &["--sweep-n", "4,6"],
+                "error: invalid value '4,6' for '--sweep-n <C,H,W[,R]>': `4,6` is not a series; write C,H,W",
+            ),
+            (
+                &["--sweep-n", "4,6,6", "--sweep-to", "31"],
+                "error: --sweep-n: a series to N = 31 is empty; it begins at 32",
+            ),
+            (&["--sweep-n", "4,2,2,0"], "error: --sweep-n: "),
+            (&["--sweep-n", "4,6,6", "--gpu", "gtx1080ti"], "error: "),
+            (
+                &["set.yaml", "--sweep-n", "4,6,6"],
+                "error: the argument '[CONFIG]' cannot be used with '--sweep-n <C,H,W[,R]>'",
+            ),
+            (
+                &["set.yaml", "--scheme", "indirect"],
+                "error: invalid value 'indirect' for '--scheme <NAME,...>'",
+            ),
+            (
+                &["set.yaml", "--best-of", "0"],
+                "error: invalid value '0' for '--best-of <TILES>'",
+            ),
+            (
+                &["set.yaml", "--no-cudnn", "--cudnn", "x"],
+                "error: the argument '--no-cudnn' cannot be used with",
+            ),
+            (
+                &[],
+                "error: the following required arguments were not provided",
+            ),
+        ] {
+            let (code, told) = run(dir.path(), arguments);
+            assert_eq!(code, Some(2), "{arguments:?}: {told}");
+            assert!(told.starts_with(message), "{arguments:?}: {told}");
+        }
+    }
+}

@@ -1141,6 +1141,7 @@ fn toolkit_completions_and_help_print() {
         "pack",
         "verify",
         "compile",
+        "bench",
         "toolkit",
         "completions",
     ] {

@@ -113,10 +113,11 @@ fn measure_all(
                         us: None,
                         cold_us: None,
                     }),
-                    Err(_) => {
+                    Err(error) => {
                         failed += 1;
-                        // One that only was refused leaves the device as it was.
-                        bench.device.synchronize()?;
+                        let name = algorithm.name();
+                        let failure = format!("cuDNN {arithmetic} {layout} {name}: {error}");
+                        bench.device.survives(failure)?;
                     }
                 }
             }
@@ -215,7 +216,7 @@ impl Bench<'_> {
                 let algorithm = entry.algorithm.as_ref();
                 match self.replayed_us(algorithm, &buffers, buffers.replays()) {
                     Ok(us) => entry.us = Some(us),
-                    Err(_) => self.device.synchronize()?,
+                    Err(error) => self.device.survives(named(entry, error))?,
                 }
             }
         }
@@ -250,7 +251,7 @@ impl Bench<'_> {
         let buffers = Buffers::new(self.device, x, weight, *y_bytes, copies)?;
         match self.replayed_us(entry.algorithm.as_ref(), &buffers, buffers.replays()) {
             Ok(us) => Ok(Some(us)),
-            Err(_) => self.device.synchronize().map(|()| None),
+            Err(error) => self.device.survives(named(entry, error)).map(|()| None),
         }
     }
 
@@ -274,6 +275,10 @@ impl Bench<'_> {
     ) -> Result<(), DeviceError> {
         put(algorithm, buffers, run, self.workspace)
     }
+}
+
+fn named(entry: &Entry, error: DeviceError) -> String {
+    format!("cuDNN {}: {error}", entry.found.algorithm)
 }
 
 /// Puts one run on the stream.

@@ -53,7 +53,10 @@ pub enum BenchError {
     /// No compiler for our kernels.
     #[error(transparent)]
     Nvrtc(#[from] NvrtcError),
-    /// The cuDNN that was named or found cannot be used.
+    /// The cuDNN that was named cannot be used.
+    #[error(transparent)]
+    NamedCudnn(LoadError),
+    /// The cuDNN that was found does not work with this GPU.
     #[error(transparent)]
     Cudnn(LoadError),
     /// There is nothing to measure.
@@ -88,9 +91,9 @@ pub fn run(
         return Err(BenchError::NoConvolution(name.to_owned()));
     }
     let library = load_cudnn(&options.rival, progress)?;
-    let compiler = Toolkit::find().compiler(NvrtcOptions::default())?;
     // Declared before cuDNN's handle, which must be dropped before the context.
     let mut device = GpuDevice::open()?;
+    let compiler = Toolkit::find().compiler(NvrtcOptions::default())?;
     let cudnn = library.map(|library| {
         // SAFETY: the device has made its context current, and it outlives the handle, as said above.
         unsafe { library.open(device.stream.cast()) }
@@ -151,7 +154,7 @@ fn load_cudnn(
             progress(&format!("note: {error}; only our kernels are measured"));
             Ok(None)
         }
-        Err(error) => Err(BenchError::Cudnn(error)),
+        Err(error) => Err(BenchError::NamedCudnn(error)),
     }
 }
 
@@ -269,17 +272,13 @@ impl ProblemBench<'_> {
         rival::measure(self.device, cudnn, shape, &conv, &self.data, self.l2_bytes)
     }
 
-    /// After something failed: whether the device still works. When it does not, nothing after this can be measured.
+    /// The same result, unless what failed has left the device unusable.
     fn unless_unusable<T, E: std::fmt::Display>(
         &mut self,
         result: Result<T, E>,
     ) -> Result<Result<T, E>, DeviceError> {
         if let Err(error) = &result {
-            self.device.synchronize().map_err(|unusable| {
-                DeviceError(format!(
-                    "{error}; the GPU can do nothing more in this process: {unusable}"
-                ))
-            })?;
+            self.device.survives(error)?;
         }
         Ok(result)
     }

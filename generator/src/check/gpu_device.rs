@@ -173,6 +173,18 @@ impl GpuDevice {
         result::ctx::synchronize().map_err(driver)
     }
 
+    /// Whether the device still works after `failure`: what was only refused leaves it as it was.
+    ///
+    /// # Errors
+    /// When it does not, with the failure; then nothing more can be done in this process.
+    pub fn survives(&mut self, failure: impl std::fmt::Display) -> Result<(), DeviceError> {
+        self.synchronize().map_err(|error| {
+            DeviceError(format!(
+                "{failure}; nothing more can be done on this GPU in this process: {error}"
+            ))
+        })
+    }
+
     /// Copies bytes to the device.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use tdc_generator::bench::Sweep;
 use tdc_generator::compile::Component;
@@ -250,8 +251,8 @@ pub struct BenchArgs {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = schemes())]
     pub scheme: Vec<String>,
     /// Time so many tiles of each scheme beside the planners' picks: three quarters by their estimates, the others at random
-    #[arg(long, value_name = "TILES", default_value_t = 1)]
-    pub best_of: usize,
+    #[arg(long, value_name = "TILES", default_value_t = NonZeroUsize::MIN)]
+    pub best_of: NonZeroUsize,
     /// cuDNN's library, or the directory that it is in
     #[arg(long, value_name = "PATH", conflicts_with = "no_cudnn")]
     pub cudnn: Option<PathBuf>,

@@ -6,8 +6,8 @@ use crate::failure::Failure;
 use crate::output::{note, print};
 use std::path::{Path, PathBuf};
 use tdc_generator::bench::{
-    self, BenchProblem, Options, Published, Report, Rival, charts, problems_of, report_table,
-    sweep_of,
+    self, BenchError, BenchProblem, Options, Published, Report, Rival, charts, problems_of,
+    report_table, sweep_of,
 };
 use tdc_generator::emit::write_together;
 use tdc_generator::gpu::{Gpu, gpu};
@@ -26,7 +26,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     let asked = asked(args)?;
     let options = Options {
         schemes: args.scheme.clone(),
-        tiles: args.best_of,
+        tiles: args.best_of.get(),
         rival: match (&args.cudnn, args.no_cudnn) {
             (_, true) => Rival::None,
             (Some(path), _) => Rival::At(path.clone()),
@@ -41,7 +41,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         &mut |line| note(line),
     );
     let mut report = measured.map_err(|error| match error {
-        bench::BenchError::NoConvolution(_) => Failure::input(error),
+        BenchError::NoConvolution(_) | BenchError::NamedCudnn(_) => Failure::input(error),
         error => Failure::machine(error),
     })?;
     report.published = published;
