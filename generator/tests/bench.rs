@@ -59,7 +59,7 @@ fn cudnn(us: f64) -> CudnnTimes {
         candidates: vec![RivalCandidate {
             algorithm: "fp32 NCHW implicit_gemm, FMA".to_owned(),
             quick_us: us + 0.5,
-            relative_error: 2.5e-7,
+            relative_error: Some(2.5e-7),
         }],
         failed: 3,
         notes: vec!["fp16 sums NCHW: cudnnBackendFinalize: not supported".to_owned()],

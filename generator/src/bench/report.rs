@@ -113,9 +113,9 @@ pub struct CudnnTimes {
     pub fp32_any: Option<RivalTime>,
     /// The best on halves: within 5e-3.
     pub fp16: Option<RivalTime>,
-    /// Every algorithm that was right: those on floats, then those on halves, each the quickest first.
+    /// Every algorithm that ran: those on floats, then those on halves, each the quickest first.
     pub candidates: Vec<RivalCandidate>,
-    /// How many algorithms failed when they ran.
+    /// How many algorithms were refused when they should run.
     pub failed: usize,
     /// Why an interface has no algorithm at all.
     pub notes: Vec<String>,
@@ -138,8 +138,8 @@ pub struct RivalCandidate {
     pub algorithm: String,
     /// Microseconds, by fewer launches than a figure that counts.
     pub quick_us: f64,
-    /// Relative error against float64.
-    pub relative_error: f64,
+    /// Relative error against float64; `None` where enough quicker ones were right, so that it was not checked and does not count.
+    pub relative_error: Option<f64>,
 }
 
 impl ProblemReport {

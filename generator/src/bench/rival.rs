@@ -32,7 +32,7 @@ struct Operands {
     buffers: Buffers,
 }
 
-/// An algorithm that is right.
+/// An algorithm that runs.
 struct Entry<'a> {
     algorithm: Box<dyn Algorithm + 'a>,
     /// Index of its operands.
@@ -87,11 +87,14 @@ fn measure_all(
         l2_bytes,
         operands: Vec::new(),
     };
-    let mut entries: Vec<Entry> = Vec::new();
+    let (mut floats, mut halves) = (Vec::new(), Vec::new());
     let (mut failed, mut notes) = (0, Vec::new());
     for arithmetic in Arithmetic::ALL {
+        let entries = match arithmetic {
+            Arithmetic::Float => &mut floats,
+            Arithmetic::Half | Arithmetic::HalfSums => &mut halves,
+        };
         for layout in Layout::ALL {
-            let operands = bench.place(arithmetic, layout)?;
             let request = Request {
                 shape,
                 arithmetic,
@@ -99,33 +102,18 @@ fn measure_all(
                 workspace_limit,
             };
             let (algorithms, errors) = cudnn.algorithms(&request);
-            notes.extend(
-                errors
-                    .iter()
-                    .map(|error| format!("{arithmetic} {layout}: {error}")),
-            );
+            let errors = errors.iter();
+            notes.extend(errors.map(|error| format!("{arithmetic} {layout}: {error}")));
+            let operands = bench.place(arithmetic, layout)?;
             for algorithm in algorithms {
-                match bench.quick(algorithm.as_ref(), operands) {
-                    Ok(found) => entries.push(Entry {
-                        algorithm,
-                        operands,
-                        found,
-                        us: None,
-                        cold_us: None,
-                    }),
-                    Err(error) => {
-                        failed += 1;
-                        let name = algorithm.name();
-                        let failure = format!("cuDNN {arithmetic} {layout} {name}: {error}");
-                        bench.device.survives(failure)?;
-                    }
+                match bench.ranked(algorithm, operands)? {
+                    Some(entry) => entries.push(entry),
+                    None => failed += 1,
                 }
             }
         }
+        entries.sort_by(|a, b| a.found.quick_us.total_cmp(&b.found.quick_us));
     }
-    entries.sort_by(|a, b| a.found.quick_us.total_cmp(&b.found.quick_us));
-    let is_float = |entry: &Entry| bench.operands[entry.operands].arithmetic == Arithmetic::Float;
-    let (mut floats, mut halves): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_float);
     Ok(CudnnTimes {
         fp32: bench.best(&mut floats, tolerance(problem))?,
         fp32_transformed: bench.best(&mut floats, TRANSFORMED_TOLERANCE)?,
@@ -175,31 +163,88 @@ impl Bench<'_> {
         Ok(self.operands.len() - 1)
     }
 
-    /// Checks an algorithm and times it quickly.
-    fn quick(
+    /// An algorithm with its quick time; `None` when it is refused.
+    fn ranked<'b>(
         &mut self,
-        algorithm: &dyn Algorithm,
-        index: usize,
-    ) -> Result<RivalCandidate, DeviceError> {
-        let operands = &self.operands[index];
-        let (arithmetic, layout) = (operands.arithmetic, operands.layout);
-        let buffers = operands.buffers;
-        let y = buffers.of_run(0).y;
-        let mut bytes = vec![0; operands.y_bytes];
-        self.device.poison(y, bytes.len())?;
-        self.run(algorithm, &buffers, 0)?;
-        self.device.read_bytes(y, &mut bytes)?;
-        let shape = self.problem.y();
-        let found = decoded(&bytes, shape, arithmetic, layout);
-        let relative_error = Deviation::of(shape, &found, self.data.expected()).relative;
-        if relative_error.is_nan() || relative_error > FP16_TOLERANCE {
-            return Err(DeviceError(format!("relative error {relative_error:.1e}")));
+        algorithm: Box<dyn Algorithm + 'b>,
+        operands: usize,
+    ) -> Result<Option<Entry<'b>>, DeviceError> {
+        let Operands {
+            arithmetic,
+            layout,
+            buffers,
+            ..
+        } = self.operands[operands];
+        let name = format!("{arithmetic} {layout} {}", algorithm.name());
+        // The first run is not captured: the library loads its kernels in it.
+        let first = self.run(algorithm.as_ref(), &buffers, 0);
+        let timed = first
+            .and_then(|()| self.device.synchronize())
+            .and_then(|()| self.replayed_us(algorithm.as_ref(), &buffers, self.quick()));
+        match timed {
+            Ok(quick_us) => Ok(Some(Entry {
+                algorithm,
+                operands,
+                found: RivalCandidate {
+                    algorithm: name,
+                    quick_us,
+                    relative_error: None,
+                },
+                us: None,
+                cold_us: None,
+            })),
+            Err(error) => {
+                self.device.survives(format!("cuDNN {name}: {error}"))?;
+                Ok(None)
+            }
         }
-        Ok(RivalCandidate {
-            algorithm: format!("{arithmetic} {layout} {}", algorithm.name()),
-            quick_us: self.replayed_us(algorithm, &buffers, Replays::QUICK)?,
-            relative_error,
-        })
+    }
+
+    /// How algorithms are ranked: a launch that takes milliseconds needs no ten of them.
+    fn quick(&self) -> Replays {
+        /// Half a millisecond of an H200 in fp32.
+        const LARGE_FLOPS: u64 = 25_000_000_000;
+        match self.problem.flops() < LARGE_FLOPS {
+            true => Replays::QUICK,
+            false => Replays {
+                runs: 2,
+                replays: 3,
+                warm_up: 1,
+            },
+        }
+    }
+
+    /// The relative error of an algorithm's result, checked once; infinite when it has none.
+    fn error_of(&mut self, entry: &mut Entry) -> Result<f64, DeviceError> {
+        if let Some(known) = entry.found.relative_error {
+            return Ok(known);
+        }
+        let error = match self.result_of(entry) {
+            Ok(found) => Deviation::of(self.problem.y(), &found, self.data.expected()).relative,
+            Err(error) => {
+                self.device.survives(named(entry, error))?;
+                f64::INFINITY
+            }
+        };
+        entry.found.relative_error = Some(error);
+        Ok(error)
+    }
+
+    /// What an algorithm writes, NCHW.
+    fn result_of(&mut self, entry: &Entry) -> Result<Vec<f32>, DeviceError> {
+        let Operands {
+            arithmetic,
+            layout,
+            y_bytes,
+            buffers,
+            ..
+        } = self.operands[entry.operands];
+        let y = buffers.of_run(0).y;
+        let mut bytes = vec![0; y_bytes];
+        self.device.poison(y, bytes.len())?;
+        self.run(entry.algorithm.as_ref(), &buffers, 0)?;
+        self.device.read_bytes(y, &mut bytes)?;
+        Ok(decoded(&bytes, self.problem.y(), arithmetic, layout))
     }
 
     /// The quickest within a tolerance: of those that the quick times say are, by a full time; of entries that are sorted by their
@@ -209,8 +254,17 @@ impl Bench<'_> {
         entries: &mut [Entry],
         tolerance: f64,
     ) -> Result<Option<RivalTime>, DeviceError> {
-        let within = |entry: &&mut Entry| entry.found.relative_error <= tolerance;
-        for entry in entries.iter_mut().filter(within).take(FINALISTS) {
+        let mut finalists = 0;
+        for entry in entries.iter_mut() {
+            if finalists == FINALISTS {
+                break;
+            }
+            // Not a number is not within either.
+            let within = self.error_of(entry)? <= tolerance;
+            if !within {
+                continue;
+            }
+            finalists += 1;
             if entry.us.is_none() {
                 let buffers = self.operands[entry.operands].buffers;
                 let algorithm = entry.algorithm.as_ref();
@@ -220,9 +274,11 @@ impl Bench<'_> {
                 }
             }
         }
-        let timed = entries.iter_mut().filter(within);
-        let timed = timed.filter_map(|entry| Some((entry.us?, entry)));
-        let Some((us, entry)) = timed.min_by(|a, b| a.0.total_cmp(&b.0)) else {
+        let timed = entries.iter_mut().filter_map(|entry| {
+            let error = entry.found.relative_error?;
+            (error <= tolerance).then_some((entry.us?, error, entry))
+        });
+        let Some((us, relative_error, entry)) = timed.min_by(|a, b| a.0.total_cmp(&b.0)) else {
             return Ok(None);
         };
         let cold_us = match entry.cold_us {
@@ -235,7 +291,7 @@ impl Bench<'_> {
             timed: Timed {
                 us,
                 cold_us,
-                relative_error: entry.found.relative_error,
+                relative_error,
             },
         }))
     }
