@@ -172,6 +172,8 @@ pub struct Request<'a> {
     pub layout: Layout,
     /// Bytes of workspace at most.
     pub workspace_limit: usize,
+    /// Whether engines that compile a kernel for each plan count even where no heuristic proposes them: seconds for each.
+    pub compiled_engines: bool,
 }
 
 /// A cuDNN that was loaded. It stays loaded until the process ends.

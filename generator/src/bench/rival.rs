@@ -2,11 +2,10 @@
 
 use super::buffers::{Buffers, bytes_of};
 use super::cudnn::{Algorithm, Arithmetic, Cudnn, Layout, Place, Request};
-use super::{CudnnTimes, RivalCandidate, RivalTime, Timed};
+use super::{BenchProblem, CudnnTimes, RivalCandidate, RivalTime, Timed};
 use crate::check::{Deviation, Device, DeviceError, GpuDevice, ProblemData, Replays, tolerance};
-use crate::spec::{Problem, TensorShape};
+use crate::spec::{Problem, Reduce, TensorShape};
 use half::f16;
-use tdc_runtime::ConvShape;
 
 /// Bytes of workspace that cuDNN may use, if the GPU has as much.
 const MOST_WORKSPACE: usize = 1 << 30;
@@ -53,80 +52,90 @@ struct Bench<'a> {
     operands: Vec<Operands>,
 }
 
-/// Times every algorithm of cuDNN on a convolution quickly and the best ones fully.
-///
-/// # Errors
-/// [`DeviceError`] when the device can do nothing more; what single algorithms refuse is counted.
-pub fn measure(
-    device: &mut GpuDevice,
-    cudnn: &Cudnn,
-    shape: &ConvShape,
-    problem: &Problem,
-    data: &ProblemData,
-    l2_bytes: u64,
-) -> Result<CudnnTimes, DeviceError> {
-    let times = measure_all(device, cudnn, shape, problem, data, l2_bytes);
-    device.free_all();
-    times
+/// cuDNN as it is measured.
+pub struct CudnnBench {
+    /// The library.
+    pub cudnn: Cudnn,
+    /// Bytes of the GPU's level-2 cache.
+    pub l2_bytes: u64,
+    /// See [`Request::compiled_engines`].
+    pub compiled_engines: bool,
 }
 
-fn measure_all(
-    device: &mut GpuDevice,
-    cudnn: &Cudnn,
-    shape: &ConvShape,
-    problem: &Problem,
-    data: &ProblemData,
-    l2_bytes: u64,
-) -> Result<CudnnTimes, DeviceError> {
-    let (workspace, workspace_limit) = workspace(device)?;
-    let mut bench = Bench {
-        device,
-        problem,
-        data,
-        workspace,
-        l2_bytes,
-        operands: Vec::new(),
-    };
-    let (mut floats, mut halves) = (Vec::new(), Vec::new());
-    let (mut failed, mut notes) = (0, Vec::new());
-    for arithmetic in Arithmetic::ALL {
-        let entries = match arithmetic {
-            Arithmetic::Float => &mut floats,
-            Arithmetic::Half | Arithmetic::HalfSums => &mut halves,
+impl CudnnBench {
+    /// Times every algorithm of cuDNN on a convolution quickly and the best ones fully.
+    ///
+    /// # Errors
+    /// [`DeviceError`] when the device can do nothing more; what single algorithms refuse is counted.
+    pub fn measure(
+        &self,
+        device: &mut GpuDevice,
+        problem: &BenchProblem,
+        data: &ProblemData,
+    ) -> Result<CudnnTimes, DeviceError> {
+        let times = self.measure_all(device, problem, data);
+        device.free_all();
+        times
+    }
+
+    fn measure_all(
+        &self,
+        device: &mut GpuDevice,
+        problem: &BenchProblem,
+        data: &ProblemData,
+    ) -> Result<CudnnTimes, DeviceError> {
+        let (workspace, workspace_limit) = workspace(device)?;
+        let conv = problem.conv(Reduce::Ordered);
+        let mut bench = Bench {
+            device,
+            problem: &conv,
+            data,
+            workspace,
+            l2_bytes: self.l2_bytes,
+            operands: Vec::new(),
         };
-        for layout in Layout::ALL {
-            let request = Request {
-                shape,
-                arithmetic,
-                layout,
-                workspace_limit,
+        let (mut floats, mut halves) = (Vec::new(), Vec::new());
+        let (mut failed, mut notes) = (0, Vec::new());
+        for arithmetic in Arithmetic::ALL {
+            let entries = match arithmetic {
+                Arithmetic::Float => &mut floats,
+                Arithmetic::Half | Arithmetic::HalfSums => &mut halves,
             };
-            let (algorithms, errors) = cudnn.algorithms(&request);
-            let errors = errors.iter();
-            notes.extend(errors.map(|error| format!("{arithmetic} {layout}: {error}")));
-            let operands = bench.place(arithmetic, layout)?;
-            for algorithm in algorithms {
-                match bench.ranked(algorithm, operands)? {
-                    Some(entry) => entries.push(entry),
-                    None => failed += 1,
+            for layout in Layout::ALL {
+                let request = Request {
+                    shape: &problem.shape,
+                    arithmetic,
+                    layout,
+                    workspace_limit,
+                    compiled_engines: self.compiled_engines,
+                };
+                let (algorithms, errors) = self.cudnn.algorithms(&request);
+                let errors = errors.iter();
+                notes.extend(errors.map(|error| format!("{arithmetic} {layout}: {error}")));
+                let operands = bench.place(arithmetic, layout)?;
+                for algorithm in algorithms {
+                    match bench.ranked(algorithm, operands)? {
+                        Some(entry) => entries.push(entry),
+                        None => failed += 1,
+                    }
                 }
             }
+            entries.sort_by(|a, b| a.found.quick_us.total_cmp(&b.found.quick_us));
         }
-        entries.sort_by(|a, b| a.found.quick_us.total_cmp(&b.found.quick_us));
+        Ok(CudnnTimes {
+            fp32: bench.best(&mut floats, tolerance(&conv))?,
+            fp32_transformed: bench.best(&mut floats, TRANSFORMED_TOLERANCE)?,
+            fp32_any: bench.best(&mut floats, TF32_TOLERANCE)?,
+            fp16: bench.best(&mut halves, FP16_TOLERANCE)?,
+            candidates: floats
+                .into_iter()
+                .chain(halves)
+                .map(|entry| entry.found)
+                .collect(),
+            failed,
+            notes,
+        })
     }
-    Ok(CudnnTimes {
-        fp32: bench.best(&mut floats, tolerance(problem))?,
-        fp32_transformed: bench.best(&mut floats, TRANSFORMED_TOLERANCE)?,
-        fp32_any: bench.best(&mut floats, TF32_TOLERANCE)?,
-        fp16: bench.best(&mut halves, FP16_TOLERANCE)?,
-        candidates: floats
-            .into_iter()
-            .chain(halves)
-            .map(|entry| entry.found)
-            .collect(),
-        failed,
-        notes,
-    })
 }
 
 /// The largest workspace up to the limit that the device has room for, with its bytes.

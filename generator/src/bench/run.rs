@@ -2,10 +2,8 @@
 
 use super::cudnn::{Cudnn, CudnnLibrary, LoadError};
 use super::environment::{Environment, driver_version, method};
-use super::{
-    BenchProblem, Candidate, CudnnTimes, OursTime, Outcome, ProblemReport, Report, candidates,
-    ours, rival,
-};
+use super::rival::CudnnBench;
+use super::{BenchProblem, Candidate, OursTime, Outcome, ProblemReport, Report, candidates, ours};
 use crate::check::{DeviceError, GpuDevice, GpuDeviceError, ProblemData, tolerance};
 use crate::compile::Compiler;
 use crate::compile::nvrtc::{LoadError as NvrtcError, Options as NvrtcOptions};
@@ -14,6 +12,7 @@ use crate::gpu::{Gpu, floor_us};
 use crate::plan::PlannedUnit;
 use crate::spec::Reduce;
 use std::path::PathBuf;
+use std::time::Instant;
 use thiserror::Error;
 
 /// Whether and where cuDNN is looked for.
@@ -37,6 +36,8 @@ pub struct Options {
     pub tiles: usize,
     /// The rival.
     pub rival: Rival,
+    /// Whether the rival's engines that compile a kernel for each shape count too: seconds for each.
+    pub compiled_engines: bool,
 }
 
 /// Why nothing can be measured.
@@ -54,9 +55,6 @@ pub enum BenchError {
     #[error(transparent)]
     Nvrtc(#[from] NvrtcError),
     /// The cuDNN that was named cannot be used.
-    #[error(transparent)]
-    NamedCudnn(LoadError),
-    /// The cuDNN that was found does not work with this GPU.
     #[error(transparent)]
     Cudnn(LoadError),
     /// There is nothing to measure.
@@ -90,16 +88,28 @@ pub fn run(
     if problems.is_empty() {
         return Err(BenchError::NoConvolution(name.to_owned()));
     }
-    let library = load_cudnn(&options.rival, progress)?;
+    let library = match &options.rival {
+        Rival::None => None,
+        Rival::Search => or_noted(CudnnLibrary::load(None), &options.rival, progress)?,
+        Rival::At(path) => or_noted(CudnnLibrary::load(Some(path)), &options.rival, progress)?,
+    };
     // Declared before cuDNN's handle, which must be dropped before the context.
     let mut device = GpuDevice::open()?;
     let compiler = Toolkit::find().compiler(NvrtcOptions::default())?;
-    let cudnn = library.map(|library| {
-        // SAFETY: the device has made its context current, and it outlives the handle, as said above.
-        unsafe { library.open(device.stream.cast()) }
-    });
-    let cudnn = cudnn.transpose().map_err(BenchError::Cudnn)?;
+    let cudnn = match library {
+        None => None,
+        Some(library) => {
+            // SAFETY: the device has made its context current, and it outlives the handle, as said above.
+            let opened = unsafe { library.open(device.stream.cast()) };
+            or_noted(opened, &options.rival, progress)?
+        }
+    };
     let environment = environment(&device, gpu, &compiler, cudnn.as_ref())?;
+    let rival = cudnn.map(|cudnn| CudnnBench {
+        cudnn,
+        l2_bytes: environment.l2_bytes,
+        compiled_engines: options.compiled_engines,
+    });
     if !environment.gpu.contains(gpu.device_name) {
         progress(&format!(
             "note: this is {}, and the kernels and the floor are for {}; name the GPU with `--gpu`",
@@ -114,20 +124,24 @@ pub fn run(
         stopped: None,
     };
     for (index, problem) in problems.iter().enumerate() {
-        progress(&format!(
-            "[{}/{}] {}",
-            index + 1,
-            problems.len(),
-            problem.label
-        ));
+        let begin = Instant::now();
         let mut bench = ProblemBench {
             device: &mut device,
             problem,
             data: ProblemData::new(&problem.conv(Reduce::Ordered), 1),
             l2_bytes: report.environment.l2_bytes,
         };
-        match bench.measure(gpu, options, &compiler, cudnn.as_ref()) {
-            Ok(measured) => report.problems.push(measured),
+        match bench.measure(gpu, options, &compiler, rival.as_ref()) {
+            Ok(measured) => {
+                let seconds = begin.elapsed().as_secs_f64();
+                let line = summary(&measured);
+                progress(&format!(
+                    "[{}/{}] {line} ({seconds:.1} s)",
+                    index + 1,
+                    problems.len()
+                ));
+                report.problems.push(measured);
+            }
             Err(error) => {
                 report.stopped = Some(format!("{}: {error}", problem.label));
                 break;
@@ -138,24 +152,34 @@ pub fn run(
     Ok(report)
 }
 
-/// The library of the rival, where there is one; `progress` is told why there is none.
-fn load_cudnn(
+/// What was loaded or made of a rival. Where one was only looked for, there may be none: `progress` is told why.
+fn or_noted<T>(
+    result: Result<T, LoadError>,
     rival: &Rival,
     progress: &mut dyn FnMut(&str),
-) -> Result<Option<CudnnLibrary>, BenchError> {
-    let named = match rival {
-        Rival::None => return Ok(None),
-        Rival::Search => None,
-        Rival::At(path) => Some(path.as_path()),
-    };
-    match CudnnLibrary::load(named) {
-        Ok(library) => Ok(Some(library)),
-        Err(error) if named.is_none() => {
+) -> Result<Option<T>, BenchError> {
+    match (result, rival) {
+        (Ok(made), _) => Ok(Some(made)),
+        (Err(error), Rival::At(_)) => Err(BenchError::Cudnn(error)),
+        (Err(error), _) => {
             progress(&format!("note: {error}; only our kernels are measured"));
             Ok(None)
         }
-        Err(error) => Err(BenchError::NamedCudnn(error)),
     }
+}
+
+/// A problem's times in a line.
+fn summary(problem: &ProblemReport) -> String {
+    let us = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{us:.2}"));
+    let mut line = format!("{}: {} us", problem.label, us(problem.planned_us()));
+    if let Some(cudnn) = &problem.cudnn {
+        line += &format!(
+            ", cuDNN {} us of {} algorithms",
+            us(problem.rival(|cudnn| &cudnn.fp32).map(|best| best.timed.us)),
+            cudnn.candidates.len()
+        );
+    }
+    line
 }
 
 fn environment(
@@ -192,7 +216,7 @@ impl ProblemBench<'_> {
         gpu: &'static Gpu,
         options: &Options,
         compiler: &impl Compiler,
-        cudnn: Option<&Cudnn>,
+        rival: Option<&CudnnBench>,
     ) -> Result<ProblemReport, DeviceError> {
         let conv = self.problem.conv(Reduce::Ordered);
         let mut report = ProblemReport {
@@ -230,7 +254,8 @@ impl ProblemBench<'_> {
                 timed.cold_us = cold.ok().flatten();
             }
         }
-        report.cudnn = cudnn.map(|cudnn| self.rival(cudnn)).transpose()?;
+        let rival = rival.map(|rival| rival.measure(self.device, self.problem, &self.data));
+        report.cudnn = rival.transpose()?;
         Ok(report)
     }
 
@@ -264,12 +289,6 @@ impl ProblemBench<'_> {
                 ))
             })
             .collect()
-    }
-
-    fn rival(&mut self, cudnn: &Cudnn) -> Result<CudnnTimes, DeviceError> {
-        let conv = self.problem.conv(Reduce::Ordered);
-        let shape = &self.problem.shape;
-        rival::measure(self.device, cudnn, shape, &conv, &self.data, self.l2_bytes)
     }
 
     /// The same result, unless what failed has left the device unusable.

@@ -249,9 +249,9 @@ impl<'a> Graph<'a> {
         heuristics.descriptors(results, descriptor_type::ENGINECFG, count)
     }
 
-    /// The engine of an index with the default of every knob. Engines that compile a kernel for each plan take up to seconds, so
-    /// that they are left to the heuristics.
-    fn engine(&self, index: i64) -> Result<Option<Descriptor<'a>>, CudnnError> {
+    /// The engine of an index with the default of every knob; `None` for one that compiles a kernel for each plan, unless
+    /// `compiled` says that these count too.
+    fn engine(&self, index: i64, compiled: bool) -> Result<Option<Descriptor<'a>>, CudnnError> {
         let cudnn = self.graph.cudnn;
         let engine = Descriptor::new(cudnn, descriptor_type::ENGINE)?
             .descriptor(attribute::ENGINE_OPERATION_GRAPH, &self.graph)?
@@ -266,7 +266,8 @@ impl<'a> Graph<'a> {
                 &mut notes,
             )
         }?;
-        if notes[..count.min(notes.len())].contains(&BEHAVIOR_NOTE_RUNTIME_COMPILATION) {
+        let notes = &notes[..count.min(notes.len())];
+        if !compiled && notes.contains(&BEHAVIOR_NOTE_RUNTIME_COMPILATION) {
             return Ok(None);
         }
         Descriptor::new(cudnn, descriptor_type::ENGINECFG)?
@@ -350,7 +351,7 @@ pub fn plans<'a>(cudnn: &'a Cudnn, request: &Request) -> Result<Vec<Plan<'a>>, C
         .graph
         .integer(attribute::OPERATIONGRAPH_ENGINE_GLOBAL_COUNT);
     for index in 0..engines.unwrap_or(0) {
-        if let Ok(Some(configuration)) = graph.engine(index) {
+        if let Ok(Some(configuration)) = graph.engine(index, request.compiled_engines) {
             add(configuration, "default knobs");
         }
     }

@@ -256,6 +256,9 @@ pub struct BenchArgs {
     /// cuDNN's library, or the directory that it is in
     #[arg(long, value_name = "PATH", conflicts_with = "no_cudnn")]
     pub cudnn: Option<PathBuf>,
+    /// Also time cuDNN's engines that compile a kernel for each shape; seconds for each engine and shape
+    #[arg(long, conflicts_with = "no_cudnn")]
+    pub compiled_engines: bool,
     /// Time our kernels alone
     #[arg(long)]
     pub no_cudnn: bool,

@@ -32,6 +32,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
             (Some(path), _) => Rival::At(path.clone()),
             (None, false) => Rival::Search,
         },
+        compiled_engines: args.compiled_engines,
     };
     let measured = bench::run(
         &asked.name,
@@ -41,7 +42,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         &mut |line| note(line),
     );
     let mut report = measured.map_err(|error| match error {
-        BenchError::NoConvolution(_) | BenchError::NamedCudnn(_) => Failure::input(error),
+        BenchError::NoConvolution(_) | BenchError::Cudnn(_) => Failure::input(error),
         error => Failure::machine(error),
     })?;
     report.published = published;
