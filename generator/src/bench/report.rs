@@ -302,6 +302,21 @@ impl Report {
             .collect()
     }
 
+    /// Why interfaces of cuDNN have no algorithm at all, each reason once with the first problem that it was given for.
+    pub fn cudnn_notes(&self) -> Vec<String> {
+        let mut known: Vec<&String> = Vec::new();
+        let mut lines = Vec::new();
+        for problem in &self.problems {
+            for note in problem.cudnn.iter().flat_map(|cudnn| &cudnn.notes) {
+                if !known.contains(&note) {
+                    known.push(note);
+                    lines.push(format!("{}, cuDNN {note}", problem.label));
+                }
+            }
+        }
+        lines
+    }
+
     /// The report and its means as JSON.
     ///
     /// # Errors

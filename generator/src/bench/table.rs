@@ -14,10 +14,11 @@ pub fn report_table(report: &Report) -> String {
         text += &aligned(&algorithms(report));
     }
     let refusals = report.refusals();
-    if !refusals.is_empty() {
+    let notes = report.cudnn_notes();
+    if !refusals.is_empty() || !notes.is_empty() {
         text += "\nNot measured\n";
-        for refusal in refusals {
-            text += &format!("{refusal}\n");
+        for line in refusals.iter().chain(&notes) {
+            text += &format!("{line}\n");
         }
     }
     text += "\nGeometric means\n";
