@@ -112,7 +112,16 @@ impl CudnnBench {
                 let (algorithms, errors) = self.cudnn.algorithms(&request);
                 let errors = errors.iter();
                 notes.extend(errors.map(|error| format!("{arithmetic} {layout}: {error}")));
-                let operands = bench.place(arithmetic, layout)?;
+                let operands = match bench.place(arithmetic, layout) {
+                    Ok(operands) => operands,
+                    // No room for them, most likely.
+                    Err(error) => {
+                        let note = format!("{arithmetic} {layout}: {error}");
+                        bench.device.survives(&note)?;
+                        notes.push(note);
+                        continue;
+                    }
+                };
                 for algorithm in algorithms {
                     match bench.ranked(algorithm, operands)? {
                         Some(entry) => entries.push(entry),
@@ -313,8 +322,11 @@ impl Bench<'_> {
         let Some(copies) = Buffers::beyond_cache(bytes, self.l2_bytes) else {
             return Ok(None);
         };
-        let buffers = Buffers::new(self.device, x, weight, *y_bytes, copies)?;
-        match self.replayed_us(entry.algorithm.as_ref(), &buffers, buffers.replays()) {
+        let buffers = Buffers::new(self.device, x, weight, *y_bytes, copies);
+        let timed = buffers.and_then(|buffers| {
+            self.replayed_us(entry.algorithm.as_ref(), &buffers, buffers.replays())
+        });
+        match timed {
             Ok(us) => Ok(Some(us)),
             Err(error) => self.device.survives(named(entry, error)).map(|()| None),
         }
