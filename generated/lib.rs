@@ -1,6 +1,11 @@
-//! Tables that were made by the compiler and are read by the planner, embedded.
+//! Tables that were made by the compiler or measured on a GPU and are read by the planner, embedded.
 
 /// What kernels need of a multiprocessor: lines of `key arch registers shared spill_stores spill_loads`.
 ///
 /// Made by `tdc-gen compile configs/*.yaml --arch ... --resources generated/resources.txt`.
 pub const RESOURCES: &str = include_str!("resources.txt");
+
+/// Measured times by name of the GPU: a heading of the environment they hold for, then lines of `problem scheme tile us`.
+///
+/// Made by `tdc-gen tune configs/*.yaml --out generated/tuning/<gpu>.txt` on a machine with that GPU.
+pub const TUNING: &[(&str, &str)] = &[("h200", include_str!("tuning/h200.txt"))];

@@ -24,7 +24,7 @@ pub use tdc_macros::kernel_impl;
 /// | `scheme` | name of an algorithm | the planner's choice |
 /// | `tile` | list of the scheme's numbers; needs `scheme` | the planner's choice |
 /// | `reduce` | `ordered`, or `atomic`: float atomics as TDC publishes them, for schemes `tdc` and `tdc_rows` | `ordered` |
-/// | `tiles` | `model`, or `paper`: by the TDC paper's equations | `model` |
+/// | `tiles` | `tuned`: as measured where the table of the GPU has the problem; `model`: by our estimate of time; `paper`: by the TDC paper's equations | `tuned` |
 /// | `gpu` | name of the GPU to plan for | `h200` |
 ///
 /// The [`Kernel`] has the CUDA C++ text, the launches with their parameters and the layout of the packed weights. The text

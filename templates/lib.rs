@@ -8,13 +8,17 @@ macro_rules! templates {
 }
 
 templates![
+    "kernel/block_place.cu",
     "kernel/direct.cu",
+    "kernel/direct_tiled.cu",
     "kernel/elementwise.cu",
     "kernel/global_pool.cu",
+    "kernel/implicit_gemm.cu",
     "kernel/linear.cu",
     "kernel/pointwise.cu",
     "kernel/pool.cu",
     "kernel/reduce.cu",
+    "kernel/store_sums.cu",
     "kernel/tdc.cu",
     "layers/CMakeLists.txt",
     "layers/README.md",
@@ -27,3 +31,19 @@ templates![
     "unit/unit.cu",
     "unit/unit.h",
 ];
+
+/// The parts of the device prelude. Their braces would look like an engine's own: they are placed as they are.
+pub mod device {
+    /// Asynchronous copies to shared memory.
+    pub const ASYNC_COPY: &str = include_str!("device/async_copy.cuh");
+    /// Clusters of blocks.
+    pub const CLUSTER: &str = include_str!("device/cluster.cuh");
+    /// Dynamic shared memory.
+    pub const DYNAMIC_SHARED: &str = include_str!("device/dynamic_shared.cuh");
+    /// Pairs of fp16 numbers.
+    pub const HALF: &str = include_str!("device/half.cuh");
+    /// Matrix products of a warp.
+    pub const MMA: &str = include_str!("device/mma.cuh");
+    /// Launches that overlap.
+    pub const OVERLAP: &str = include_str!("device/overlap.cuh");
+}

@@ -98,7 +98,16 @@ fn launch_on<T>(
 ) -> Result<(), CpuError> {
     let mut out = out.as_mut_ptr();
     // SAFETY: the kernels take one pointer and write no more than the tests give them.
-    unsafe { MODULE.launch(kernel, grid, block, shared_bytes, &mut [pointer(&mut out)]) }
+    unsafe {
+        MODULE.launch(
+            kernel,
+            grid,
+            block,
+            [1; 3],
+            shared_bytes,
+            &mut [pointer(&mut out)],
+        )
+    }
 }
 
 /// The message of a launch that must fail while it runs.
@@ -143,6 +152,7 @@ fn multiply_error(kernel: &str, [m, n, k]: [usize; 3]) -> f64 {
             kernel,
             grid,
             [16, 16, 1],
+            [1; 3],
             16 * 16 * 4,
             &mut [
                 pointer(&mut a_pointer),
@@ -268,7 +278,7 @@ fn atomics_lose_nothing() {
     ];
     let mut args = pointers.each_mut().map(pointer);
     // SAFETY: five pointers to the five numbers that the kernel updates.
-    unsafe { MODULE.launch("atomics", [40, 1, 1], [250, 1, 1], 0, &mut args) }.unwrap();
+    unsafe { MODULE.launch("atomics", [40, 1, 1], [250, 1, 1], [1; 3], 0, &mut args) }.unwrap();
     assert_eq!(sum, 5000.0);
     assert_eq!(count, 10_000 * 9_999 / 2);
     assert_eq!(limit, 10_000 % 7);
@@ -491,27 +501,31 @@ fn an_emitted_file_with_host_code_builds_and_runs() {
     let program = build_driver(folder.path(), &["-O2"]);
     assert_passes(
         &program,
-        &["results", "graph", "events", "device", "memory", "launches"],
+        &[
+            "results", "graph", "events", "device", "memory", "launches", "clusters",
+        ],
     );
     assert_eq!(run(&program, "unknown").status.code(), Some(2));
-    let disguised = Command::new(&program)
-        .arg("disguise")
-        .env("TDC_CPU_DEVICE", "NVIDIA Something")
-        .env("TDC_CPU_ARCH", "121")
-        .output()
-        .unwrap();
-    assert!(
-        disguised.status.success(),
-        "{}",
-        String::from_utf8_lossy(&disguised.stdout)
-    );
+    for (part, arch) in [("disguise", "121"), ("older", "80")] {
+        let disguised = Command::new(&program)
+            .arg(part)
+            .env("TDC_CPU_DEVICE", "NVIDIA Something")
+            .env("TDC_CPU_ARCH", arch)
+            .output()
+            .unwrap();
+        assert!(
+            disguised.status.success(),
+            "{part}: {}",
+            String::from_utf8_lossy(&disguised.stdout)
+        );
+    }
 }
 
 #[test]
 fn the_portable_fibers_work_too() {
     let folder = tempfile::tempdir().unwrap();
     let program = build_driver(folder.path(), &["-O1", "-DTDC_CPU_UCONTEXT"]);
-    assert_passes(&program, &["results", "launches"]);
+    assert_passes(&program, &["results", "launches", "clusters"]);
 }
 
 /// The address sanitizer sees fibers and allocations: right programs pass, a write past an allocation is told.
@@ -527,7 +541,9 @@ fn sanitizers_understand_the_emulation() {
     let program = build_driver(folder.path(), &flags);
     assert_passes(
         &program,
-        &["results", "graph", "events", "device", "launches"],
+        &[
+            "results", "graph", "events", "device", "launches", "clusters",
+        ],
     );
     let output = run(&program, "memory");
     let message = String::from_utf8_lossy(&output.stderr);

@@ -5,7 +5,7 @@ use tdc_generator::check::{CpuDevice, check_unit};
 use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::render::unit_text;
-use tdc_generator::spec::{ConvProblem, Epilogue, Problem, Prologue, Reduce};
+use tdc_generator::spec::{ConvProblem, Epilogue, Problem, Prologue, Reduce, Tiles};
 
 static PLAIN: Kernel = kernel!(conv 64,32,56,56);
 const RELU: Kernel = tdc::kernel!(conv 8, 12, 14, 10, kernel = 1, relu = true,);
@@ -17,7 +17,7 @@ fn planned(
     scheme: Option<&str>,
     tile: Option<&[u32]>,
 ) -> PlannedUnit {
-    let mut planner = Planner::new(gpu(gpu_name).unwrap());
+    let mut planner = Planner::new(gpu(gpu_name).unwrap()).with_tiles(Tiles::default());
     let problem = Problem::Conv(problem);
     plan_problem(&mut planner, "tdc", "layer", &problem, scheme, tile).unwrap()
 }

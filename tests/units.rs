@@ -122,6 +122,9 @@ fn conv_units(
     for _ in 0..10 * count {
         let mut conv = random_conv(&mut random);
         adapt(&mut random, &mut conv);
+        if conv.shape.out_h() == 0 || conv.shape.out_w() == 0 {
+            continue;
+        }
         let problem = Problem::Conv(conv);
         let tiles = found.tiles(&problem);
         if !tiles.is_empty() && requests.len() < count {
@@ -157,6 +160,24 @@ fn tdc_units(count: usize) -> Vec<PlannedUnit> {
     };
     let mut units = conv_units("tdc", 3, count, adapt);
     units.extend(conv_units("tdc_rows", 4, count, adapt));
+    units
+}
+
+/// The schemes whose blocks split sums over groups of threads and clusters, on channels that leave tails and on some that do not;
+/// half the images have rows that can be staged in vectors.
+fn tiled_units(count: usize) -> Vec<PlannedUnit> {
+    let adapt = |random: &mut Random, conv: &mut ConvProblem| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        conv.shape.groups = 1;
+        conv.shape.c = pick(&[1, 5, 16, 32, 33, 64, 96, 177]);
+        conv.shape.n = pick(&[1, 7, 16, 19, 32, 70]);
+        if pick(&[0, 1]) == 1 {
+            conv.shape.batch = 1;
+            conv.shape.w = pick(&[4, 8, 12, 28]);
+        }
+    };
+    let mut units = conv_units("implicit_gemm", 5, count, adapt);
+    units.extend(conv_units("direct_tiled", 6, count, adapt));
     units
 }
 
@@ -257,6 +278,11 @@ fn the_schemes_of_tdc_are_right_on_random_convolutions_and_tiles() {
 }
 
 #[test]
+fn the_tiled_schemes_are_right_on_random_convolutions_and_tiles() {
+    assert_right(&tiled_units(40), cpu);
+}
+
+#[test]
 fn the_other_ops_are_right() {
     assert_right(&other_units(), cpu);
 }
@@ -268,6 +294,7 @@ fn every_scheme_is_right_on_a_gpu() {
         direct_units(300),
         pointwise_units(200),
         tdc_units(200),
+        tiled_units(500),
         other_units(),
     ] {
         assert_right(&units, gpu_here);

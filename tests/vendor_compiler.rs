@@ -84,6 +84,60 @@ fn emitted_folders_compile_with_nvcc_without_a_warning() {
     }
 }
 
+/// Each part alone and all together, with functions that nobody calls.
+#[test]
+fn the_device_prelude_compiles_for_every_architecture_without_a_warning() {
+    use tdc_templates::device::{ASYNC_COPY, CLUSTER, DYNAMIC_SHARED, MMA, OVERLAP};
+    let parts = [DYNAMIC_SHARED, ASYNC_COPY, CLUSTER, OVERLAP, MMA];
+    let unused = "extern \"C\" __global__ void uses_none(int* y) { *y = 1; }\n";
+    let mut texts: Vec<_> = parts.map(|part| format!("{part}{unused}")).to_vec();
+    // Guards: the second time there is nothing.
+    let all = parts.concat().repeat(2);
+    texts.push(format!("{all}{unused}"));
+    texts.push(format!(
+        "{all}{}",
+        include_str!("vendor_compiler/prelude.cu")
+    ));
+    let toolkit = toolkit();
+    let compiler = toolkit.compiler(Options::default()).unwrap();
+    for source in &texts {
+        for arch in ARCHS.map(Arch::new) {
+            let job = Job {
+                source,
+                name: "prelude",
+                arch,
+            };
+            let images = compile_all(&compiler, &[job], NonZeroUsize::MIN, |_, _| ());
+            for image in images {
+                image.unwrap_or_else(|error| panic!("{arch}: {error}\n{source}"));
+            }
+        }
+    }
+
+    let nvcc = toolkit.nvcc.as_ref().unwrap_or_else(|| panic!("{toolkit}"));
+    let folder = tempfile::tempdir().unwrap();
+    for (index, source) in texts.iter().enumerate() {
+        let path = folder.path().join(format!("prelude{index}.cu"));
+        std::fs::write(&path, source).unwrap();
+        let output = std::process::Command::new(&nvcc.program)
+            .args(["-std=c++17", "-O1", "-c"])
+            .args(["-gencode", "arch=compute_75,code=sm_75"])
+            .args(["-gencode", "arch=compute_80,code=compute_80"])
+            .args(["-gencode", "arch=compute_90,code=sm_90"])
+            .args(["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra"])
+            .arg("-o")
+            .arg(path.with_extension("o"))
+            .arg(&path)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}\n{source}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
 #[test]
 fn every_kernel_compiles_for_every_architecture() {
     assert!(

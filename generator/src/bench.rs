@@ -15,6 +15,7 @@ mod published;
 mod report;
 mod rival;
 mod run;
+mod summary;
 mod table;
 
 pub use candidates::{Candidate, Refusal, candidates};
@@ -25,7 +26,8 @@ pub use problems::{
 };
 pub use published::{Published, PublishedError};
 pub use report::{
-    CudnnTimes, Mean, OursTime, Outcome, ProblemReport, Report, RivalCandidate, RivalTime, Timed,
+    CudnnTimes, OursTime, Outcome, ProblemReport, Report, RivalCandidate, RivalTime, Timed,
 };
 pub use run::{BenchError, Options, Rival, run};
+pub use summary::{Faster, Mean, NearFloor};
 pub use table::report_table;

@@ -18,11 +18,11 @@ pub use device::{Bindings, Device, DeviceError, run_variant};
 #[cfg(feature = "nvrtc")]
 pub use gpu_device::{GpuDevice, GpuDeviceError};
 #[cfg(feature = "nvrtc")]
-pub use graph_time::Replays;
+pub use graph_time::Repeats;
 pub use random::Random;
 pub use trained::TrainedParameters;
 #[cfg(feature = "nvrtc")]
-pub use verify::time_unit_with;
+pub use verify::time_unit;
 pub use verify::{
     Deviation, Failure, NETWORK_TOLERANCE, NetworkCheck, ProblemData, UnitCheck, check_network,
     check_unit, check_unit_with, tolerance,

@@ -5,5 +5,7 @@ mod table;
 mod targets;
 
 pub use estimate::{KernelWork, Occupancy, floor_us, kernel_us, memset_us, occupancy};
-pub use table::{DEFAULT_GPU, GPUS, Gpu, OLDEST_ARCH, PlanningOnly, UnknownGpu, gpu};
+pub use table::{
+    DEFAULT_GPU, GPUS, Gpu, OLDEST_ARCH, PlanningOnly, UnknownGpu, gpu, gpu_of_device,
+};
 pub use targets::{Targets, TargetsError};

@@ -2,7 +2,7 @@
 //!
 //! Data goes one way: [`spec`] (what is asked) -> [`plan`] (units, launches, memory) -> render (text) -> [`emit`] (files) or
 //! [`compile`] (machine code). [`scheme`] holds the algorithms, [`gpu`] the figures they are chosen by; `check` runs what was
-//! rendered against float64.
+//! rendered against float64, and `tune` measures it into tables that [`plan`] reads.
 
 #[cfg(feature = "bench")]
 pub mod bench;
@@ -17,3 +17,5 @@ pub mod plan;
 pub mod render;
 pub mod scheme;
 pub mod spec;
+#[cfg(feature = "tune")]
+pub mod tune;

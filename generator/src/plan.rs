@@ -14,6 +14,7 @@ mod paper;
 mod recipe;
 mod resources;
 mod sections;
+mod tuning;
 
 pub use arena::{Arena, Lifetime};
 pub use choose::{Choice, ChosenBy, Planner};
@@ -21,14 +22,20 @@ pub use error::PlanError;
 pub use fuse::{Parameters, Task, TaskGraph, TaskPart, Value, ValueId};
 pub use kernel::plan_kernel;
 pub use launch::LaunchEstimate;
-pub use layer_set::{LayerSetPlan, PlannedLayer, plan_layer_set};
+pub use layer_set::{LayerSetPlan, PlannedLayer, plan_layer_set, plan_layer_set_by};
 pub use name::{problem_label, unit_name};
 pub use network::{
-    Layer, Location, Memory, NetworkPlan, PlannedKernel, PlannedUnit, plan_network, plan_problem,
-    plan_variants, shared_units,
+    Layer, Location, Memory, NetworkPlan, PlannedKernel, PlannedUnit, plan_network,
+    plan_network_by, plan_problem, plan_variants, plan_variants_by, shared_units,
 };
 pub use paper::PaperEstimate;
 #[cfg(feature = "weights")]
 pub use recipe::{affine, recipes, tucker_layer};
 pub use resources::{known_resources, resource_key};
 pub use sections::{WeightSection, weight_sections};
+#[cfg(feature = "tune")]
+pub(crate) use tuning::microseconds;
+pub use tuning::{
+    Conflict, Environment, Measured, TuningError, TuningTable, committed_tuning, measured_problem,
+    tuning_key,
+};

@@ -2,15 +2,21 @@
 //!
 //! Adding one = a file here, a template, and a line in [`SCHEMES`].
 
+mod block_sums;
 mod convolution;
+mod device;
 mod direct;
+mod direct_tiled;
 mod elementwise;
 mod global_pool;
+mod implicit_gemm;
 mod linear;
 mod pointwise;
 mod pool;
 mod reduction;
 mod tdc;
+
+pub use device::DevicePart;
 
 use crate::gpu::KernelWork;
 use crate::spec::Problem;
@@ -23,6 +29,8 @@ const MAX_GRID: u32 = 65535;
 
 /// Every scheme, in the order in which ties are broken.
 pub const SCHEMES: &[&dyn Scheme] = &[
+    &implicit_gemm::ImplicitGemm,
+    &direct_tiled::DirectTiled,
     &pointwise::Pointwise,
     &direct::Direct,
     &tdc::Tdc,
@@ -47,8 +55,28 @@ pub trait Scheme: Sync {
         true
     }
 
-    /// Every tile that fits the problem; none when the scheme cannot solve it.
+    /// The tiles to choose from; none when the scheme cannot solve the problem.
     fn tiles(&self, problem: &Problem) -> Vec<Tile>;
+
+    /// Whether a tile fits the problem: one of [`tiles`](Self::tiles), or one that was left out there only because others promise
+    /// more.
+    fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
+        self.tiles(problem).contains(tile)
+    }
+
+    /// What is done with a tile out of [`tiles`](Self::tiles), for the estimate: as the [`blueprint`](Self::blueprint) says it,
+    /// which a scheme with many tiles need not make for each of them.
+    fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
+        let blueprint = self.blueprint(problem, tile);
+        let launch = |kernel: KernelBlueprint| LaunchWork {
+            role: kernel.role,
+            work: kernel.work,
+        };
+        UnitWork {
+            launches: blueprint.kernels.into_iter().map(launch).collect(),
+            zeroed_bytes: blueprint.zeroed.map(|zeroed| zeroed.bytes),
+        }
+    }
 
     /// How a problem is carried out with a tile out of [`tiles`](Self::tiles).
     fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint;
@@ -77,6 +105,41 @@ impl Tile {
         }
         Label(&self.0, names)
     }
+
+    /// The tile of a [label](Self::label); `None` when the text is none with these letters.
+    pub fn of_label(label: &str, names: &[&str]) -> Option<Self> {
+        let mut rest = label;
+        let mut values = Vec::new();
+        for name in names {
+            let numbers = rest.strip_prefix(name)?;
+            let end = numbers.find(|c: char| !c.is_ascii_digit());
+            let (number, behind) = numbers.split_at(end.unwrap_or(numbers.len()));
+            values.push(number.parse().ok()?);
+            rest = behind;
+        }
+        let tile = Self(values);
+        // Neither a remainder nor leading zeros: one tile has one label.
+        let same = tile.label(names).to_string() == label;
+        same.then_some(tile)
+    }
+}
+
+/// What a unit does, for the estimate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UnitWork {
+    /// Launches in order.
+    pub launches: Vec<LaunchWork>,
+    /// Bytes zeroed before them.
+    pub zeroed_bytes: Option<u64>,
+}
+
+/// What one launch does, for the estimate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LaunchWork {
+    /// As [`KernelBlueprint::role`].
+    pub role: &'static str,
+    /// What it does.
+    pub work: KernelWork,
 }
 
 /// One launch before it has a symbol: a template with its context.
@@ -92,6 +155,15 @@ pub struct KernelBlueprint {
     pub grid: [u32; 3],
     /// Threads.
     pub block: [u32; 3],
+    /// As [`Launch::cluster`](tdc_runtime::Launch::cluster). A kernel with clusters keeps all its shared memory in the dynamic one,
+    /// and without them (`tdc_has_clusters()`) the first block of what would be one does all the work.
+    pub cluster: [u32; 3],
+    /// Dynamic shared memory, bytes.
+    pub shared_bytes: u32,
+    /// As [`Launch::overlaps`](tdc_runtime::Launch::overlaps); the text then has `tdc_wait_for_inputs()`.
+    pub overlaps: bool,
+    /// Parts of the device prelude that the text uses, in any order.
+    pub device: &'static [DevicePart],
     /// Parameters in order.
     pub args: Vec<Arg>,
     /// For the estimate.
@@ -146,4 +218,30 @@ fn up_to(size: u32, candidates: &[u32]) -> Vec<u32> {
         .position(|&candidate| candidate >= size)
         .map_or(candidates.len(), |last| last + 1);
     candidates[..end].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_read_back() {
+        let letters = ["n", "p", "c", "rn", "rp", "k"];
+        let tile = Tile(vec![16, 64, 8, 4, 1, 16]);
+        let label = tile.label(&letters).to_string();
+        assert_eq!(label, "n16p64c8rn4rp1k16");
+        assert_eq!(Tile::of_label(&label, &letters), Some(tile));
+        for wrong in [
+            "",
+            "n16p64c8rn4rp1",
+            "n16p64c8rn4rp1k",
+            "n16p64c8rn4rp1k16x",
+            "n016p64c8rn4rp1k16",
+            "n16p64c8r4rp1k16",
+            "n16p64c8rn4rp1k99999999999",
+            "n16p64c8rn4rp1k-1",
+        ] {
+            assert_eq!(Tile::of_label(wrong, &letters), None, "{wrong}");
+        }
+    }
 }

@@ -6,6 +6,7 @@ use tdc_generator::bench::{
     CudnnTimes, Environment, OursTime, Outcome, ProblemReport, Report, RivalCandidate, RivalTime,
     Timed, charts, report_table, shape_label,
 };
+use tdc_generator::plan::ChosenBy;
 use tdc_generator::spec::Reduce;
 use tdc_runtime::{ConvShape, Padding};
 
@@ -45,6 +46,7 @@ fn problem(n: u32, ours: Vec<OursTime>, cudnn: Option<CudnnTimes>) -> ProblemRep
         bytes: 2000,
         floor_us: 0.7,
         tolerance: 1e-6,
+        planned_by: Some(ChosenBy::Oracle),
         ours,
         cudnn,
     }
@@ -71,7 +73,7 @@ fn report() -> Report {
         outcome: Outcome::Refused {
             refused: "wrote 3 elements outside its output".to_owned(),
         },
-        ..ours("tdc", Reduce::Atomic, &["model"], 0.0)
+        ..ours("tdc", Reduce::Atomic, &["scheme_model"], 0.0)
     };
     Report {
         name: "set".to_owned(),
@@ -89,9 +91,14 @@ fn report() -> Report {
             problem(
                 32,
                 vec![
-                    ours("direct", Reduce::Ordered, &["plan", "model"], 4.0),
-                    ours("direct", Reduce::Ordered, &[], 3.0),
-                    ours("tdc", Reduce::Ordered, &["model"], 5.0),
+                    ours(
+                        "direct",
+                        Reduce::Ordered,
+                        &["plan", "oracle", "scheme_oracle"],
+                        4.0,
+                    ),
+                    ours("direct", Reduce::Ordered, &["model", "scheme_model"], 3.0),
+                    ours("tdc", Reduce::Ordered, &["scheme_model"], 5.0),
                     refused.clone(),
                 ],
                 Some(cudnn(12.0)),
@@ -127,25 +134,33 @@ fn the_table_has_a_row_for_every_problem() {
 set: NVIDIA <H200> & Co, planned for h200; driver 580.1, NVRTC 13.0, cuDNN 9.19.0, tdc-gen 1.2.3
 By a clock.
 
-C,N,H,W      floor   plan   cold   error   best   cuDNN    cold   error  /plan  /best  +Winograd  any fp32  fp16   TDC   TVM  plan is        best is
-64,32,14,14   0.70   4.00   5.00  2.5e-7   3.00   12.00   24.00  2.5e-7   3.00   4.00       6.00      3.00     -  3.00     -  direct h2w2c4  direct h2w2c4
-64,64,14,14   0.70      -      -       -      -       -       -       -      -      -       4.00      2.00     -  1.00  0.50  -              -
-64,96,14,14   0.70  64.00  65.00  2.5e-7  64.00  192.00  384.00  2.5e-7   3.00   3.00      96.00     48.00     -     -     -  direct h2w2c4  direct h2w2c4
+C,N,H,W      floor   plan   cold   error   best  model   cuDNN    cold   error  /plan  /best  +Winograd  any fp32  fp16   TDC   TVM  plan is        best is        planned by
+64,32,14,14   0.70   4.00   5.00  2.5e-7   3.00   3.00   12.00   24.00  2.5e-7   3.00   4.00       6.00      3.00     -  3.00     -  direct h2w2c4  direct h2w2c4  oracle
+64,64,14,14   0.70      -      -       -      -      -       -       -       -      -      -       4.00      2.00     -  1.00  0.50  -              -              oracle
+64,96,14,14   0.70  64.00  65.00  2.5e-7  64.00      -  192.00  384.00  2.5e-7   3.00   3.00      96.00     48.00     -     -     -  direct h2w2c4  direct h2w2c4  oracle
 ";
     assert!(table.starts_with(expected), "{table}");
     for line in [
-        "64,32,14,14  direct  h2w2c4   3.00",
-        "64,32,14,14  tdc     h2w2c4   5.00",
+        "C,N,H,W      scheme  tile       us  estimate  model's  oracle's  paper's   error",
+        "64,32,14,14  direct  h2w2c4   3.00      1.50     3.00      4.00        -  2.5e-7",
+        "64,32,14,14  tdc     h2w2c4   5.00      1.50     5.00         -        -  2.5e-7",
         "64,64,14,14, tdc atomic h2w2c4: wrote 3 elements outside its output",
         "64,32,14,14, cuDNN fp16 sums NCHW: cudnnBackendFinalize: not supported\n\nGeometric means",
-        "cuDNN fp32 / plan                         3.00  over 2",
-        "cuDNN fp32 / best of ours                 3.46  over 2",
+        "cuDNN within our fp32 bound / plan                     3.00  over 2",
+        "cuDNN within our fp32 bound / best of ours             3.46  over 2",
         "fp32 NHWC engine 38 k2=1, A",
-        "TDC / plan                                0.75  over 1",
+        "TDC / plan                                             0.75  over 1\n\nPlan within",
+        "Plan within max(1.8 floor, floor + 2 us): 0 of 3; not 64,32,14,14; 64,64,14,14; 64,96,14,14\n",
+        "cuDNN within our fp32 bound is faster than plan: nowhere\n",
+        "cuDNN any fp32 data is faster than plan: 64,32,14,14; 64,96,14,14\nTDC is faster than plan: 64,32,14,14\n",
     ] {
         assert!(table.contains(line), "{line}\n{table}");
     }
     assert!(!table.contains("TVM / plan"), "it has no ratio\n{table}");
+    assert!(
+        !table.contains("TVM is faster"),
+        "it has no plan to compare with\n{table}"
+    );
 }
 
 #[test]
@@ -162,7 +177,7 @@ fn without_cudnn_there_are_no_columns_of_it() {
     assert!(!table.contains("/plan"), "{table}");
     assert!(!table.contains("algorithms"), "{table}");
     assert!(
-        table.contains("C,N,H,W      floor   plan   cold   error   best  plan is        best is\n"),
+        table.contains("C,N,H,W      floor   plan   cold   error   best  model  plan is        best is        planned by\n"),
         "{table}"
     );
     assert!(table.ends_with("Stopped early: 64,128,14,14: the CUDA driver failed\n"));
@@ -212,8 +227,48 @@ fn the_json_has_what_was_measured() {
     assert_eq!(first["cudnn"]["failed"], 3);
     assert!(json["problems"][1]["cudnn"]["fp32"].is_null());
     let mean = &json["geometric_means"][0];
-    assert_eq!(mean["title"], "cuDNN fp32 / plan");
+    assert_eq!(mean["title"], "cuDNN within our fp32 bound / plan");
     assert!((mean["mean"].as_f64().unwrap() - 3.0).abs() < 1e-12);
+    assert_eq!(json["near_floor"]["of"], 3);
+    assert_eq!(json["near_floor"]["beyond"][2], "64,96,14,14");
+    let faster = json["faster_than_plan"].as_array().unwrap();
+    assert_eq!(faster[0]["title"], "cuDNN within our fp32 bound");
+    assert_eq!(faster[0]["problems"], serde_json::json!([]));
+    assert_eq!(faster[3]["problems"][0], "64,32,14,14");
+    assert_eq!(first["planned_by"], "oracle");
+}
+
+#[test]
+fn near_the_floor_is_a_share_of_it_or_two_microseconds() {
+    let mut report = report();
+    let time = |us| vec![ours("direct", Reduce::Ordered, &["plan"], us)];
+    let mut cases = Vec::new();
+    // Below 2.5 us the two microseconds count, above it the share.
+    for (floor_us, us) in [(1.0, 3.0), (1.0, 3.01), (10.0, 18.0), (10.0, 18.01)] {
+        let n = 8 * (1 + cases.len() as u32);
+        cases.push(ProblemReport {
+            floor_us,
+            ..problem(n, time(us), None)
+        });
+    }
+    report.problems = cases;
+    let near = report.near_floor();
+    assert_eq!((near.within, near.of), (2, 4));
+    assert_eq!(near.beyond, ["64,16,14,14", "64,32,14,14"]);
+    assert!(
+        report.faster_than_plan().is_empty(),
+        "nobody else has times"
+    );
+}
+
+#[test]
+fn a_rival_as_fast_as_the_plan_is_not_faster() {
+    let mut report = report();
+    report.published = None;
+    report.problems[0].cudnn = Some(cudnn(4.0));
+    let faster = report.faster_than_plan();
+    assert_eq!(faster[0].problems, [""; 0]);
+    assert_eq!(faster[1].problems, ["64,32,14,14"]);
 }
 
 #[test]
@@ -318,6 +373,18 @@ ops:
             (
                 &["flat.yaml"][..],
                 "error: flat: no convolution is in it; name a network or layer set that has some",
+            ),
+            (
+                &["set.yaml", "--table", "nowhere.txt"],
+                "error: nowhere.txt: no such file; check the path",
+            ),
+            (
+                &["--sweep-n", "4,6,6", "--table", "set.yaml"],
+                "error: set.yaml: ",
+            ),
+            (
+                &["set.yaml", "--device", "-1"],
+                "error: unexpected argument '-1' found",
             ),
             (
                 &["set.yaml", "--cudnn", "nowhere"],

@@ -911,6 +911,7 @@ fn plan_prints_a_row_for_each_launch_and_writes_nothing() {
             "op",
             "scheme",
             "tile",
+            "chosen by",
             "blocks",
             "threads",
             "occupancy",
@@ -918,6 +919,7 @@ fn plan_prints_a_row_for_each_launch_and_writes_nothing() {
             "MFLOP",
             "KB",
             "predicted us",
+            "measured us",
             "floor us",
             "unit"
         ]
@@ -991,7 +993,154 @@ fn tiles_as_in_the_paper() {
         2,
         "error: invalid value 'papers' for '--tiles <WAY>'",
     );
-    assert!(told.contains("[possible values: model, paper]"), "{told}");
+    assert!(
+        told.contains("[possible values: tuned, model, paper]"),
+        "{told}"
+    );
+}
+
+/// Measured times for [`SET`] on the H200; the first row is of a tile that is not there any more.
+const TABLE: &str = "\
+gpu: h200
+device: NVIDIA H200
+driver: 580.1
+nvrtc: 13.0
+generator: 0.1.0
+conv_c4_n8_h6_w6_k3x3_p1_bias_relu direct p31n8g1k1 0.5
+conv_c4_n8_h6_w6_k3x3_p1_bias_relu tdc h2w2c4 1.25
+";
+
+#[test]
+fn measured_times_choose_tiles() {
+    let folder = Folder::new();
+    folder.write("set.yaml", SET);
+    folder.write("table.txt", TABLE);
+    let layer = |arguments: &[&str]| {
+        let arguments = [&["plan", "set.yaml", "--json"], arguments].concat();
+        let plan: Value = serde_json::from_str(&folder.succeeds(&arguments)).expect("JSON");
+        plan["layers"][0].clone()
+    };
+    let tuned = layer(&["--table", "table.txt"]);
+    assert_eq!(tuned["chosen_by"], "oracle");
+    assert_eq!(
+        (&tuned["scheme"], &tuned["measured_us"]),
+        (&json!("tdc"), &json!(1.25))
+    );
+    assert_eq!(tuned["tile"], json!({"h": 2, "w": 2, "c": 4}));
+    let table = folder.succeeds(&["plan", "set.yaml", "--table", "table.txt"]);
+    assert!(table.contains("tdc     h2w2c4  oracle  "), "{table}");
+    assert!(
+        table
+            .lines()
+            .last()
+            .is_some_and(|total| total.contains("  1.25  ")),
+        "{table}"
+    );
+    // Another way to choose, or another GPU: as if there were no table.
+    let model = layer(&["--tiles", "model"]);
+    assert_eq!(
+        (&model["chosen_by"], &model["measured_us"]),
+        (&json!("model"), &Value::Null)
+    );
+    assert_eq!(layer(&["--tiles", "model", "--table", "table.txt"]), model);
+    assert_eq!(
+        layer(&["--gpu", "a100", "--table", "table.txt"]),
+        layer(&["--gpu", "a100", "--tiles", "model"])
+    );
+    // The folder is made by it, and is only up to date with it.
+    folder.succeeds(&["set.yaml", "--table", "table.txt"]);
+    folder.succeeds(&["set.yaml", "--check", "--table", "table.txt"]);
+    assert_eq!(
+        folder
+            .run(&["set.yaml", "--check", "--tiles", "model"])
+            .code,
+        Some(1)
+    );
+
+    folder.write("bad.txt", TABLE.replace("1.25", "fast"));
+    folder.fails(
+        &["plan", "set.yaml", "--table", "bad.txt"],
+        2,
+        "error: bad.txt: line 7: us cannot be `fast`; it is a time in microseconds, greater than 0",
+    );
+    folder.fails(
+        &["plan", "set.yaml", "--table", "none.txt"],
+        2,
+        "error: none.txt: no such file; check the path",
+    );
+}
+
+#[test]
+fn tables_are_merged() {
+    let folder = Folder::new();
+    folder.write("a.txt", TABLE);
+    folder.write(
+        "b.txt",
+        TABLE.replace("h2w2c4 1.25", "h1w1c4 0.75") + "conv_x direct p32n1g1k1 2\n",
+    );
+    let told = folder.run(&["merge", "a.txt", "b.txt", "--out", "new/all.txt"]);
+    assert_eq!(told.code, Some(0));
+    assert_eq!(
+        told.stderr,
+        "b.txt: conv_c4_n8_h6_w6_k3x3_p1_bias_relu tdc: kept h1w1c4 with 0.750 us, not h2w2c4 with 1.250 us\n"
+    );
+    assert_eq!(told.stdout, "new/all.txt: 3 rows\n");
+    let merged = folder.read("new/all.txt");
+    // The other way round, and into one of those read.
+    folder.succeeds(&["merge", "b.txt", "a.txt", "new/all.txt", "--out", "a.txt"]);
+    assert_eq!(folder.read("a.txt"), merged);
+    folder.write("other.txt", TABLE.replace("gpu: h200", "gpu: h100"));
+    folder.fails(
+        &["merge", "a.txt", "other.txt", "--out", "a.txt"],
+        2,
+        "error: other.txt: gpu is `h200` here and `h100` there; times of different environments cannot be mixed: measure one of \
+         them again",
+    );
+    folder.fails(
+        &["merge", "a.txt"],
+        2,
+        "error: the following required arguments were not provided:",
+    );
+    folder.fails(
+        &["merge", "a.txt", "b.jpg", "--out", "a.txt"],
+        2,
+        "error: b.jpg: no such file; check the path",
+    );
+    assert_eq!(folder.read("a.txt"), merged);
+}
+
+#[test]
+fn tune_is_asked_for_sensibly() {
+    let folder = Folder::with_tiny();
+    let before = folder.content();
+    for (arguments, message) in [
+        (
+            &["--shard", "5/4"][..],
+            "`5/4` is no part of the work; write part and number of parts",
+        ),
+        (&["--shard", "2"], "`2` is no part of the work"),
+        (
+            &["--scheme", "winograd"],
+            "invalid value 'winograd' for '--scheme <SCHEME>'",
+        ),
+        (
+            &["--budget=-1"],
+            "write minutes as a number from 0, such as 90 or 0.5",
+        ),
+        (&["--budget", "inf"], "write minutes as a number from 0"),
+        (&["--top", "x"], "invalid value 'x' for '--top <K>'"),
+        (&["--threads", "0"], "invalid value '0' for '--threads <N>'"),
+        (&["none.yaml"], "none.yaml"),
+    ] {
+        let outcome = folder.run(&[&["tune", "tiny.yaml"], arguments].concat());
+        assert_eq!(outcome.code, Some(2), "{message}");
+        assert!(outcome.stderr.contains(message), "{}", outcome.stderr);
+    }
+    // A GPU that no machine has; without any the reason is another one.
+    let outcome = folder.run(&["tune", "tiny.yaml", "--device", "4000000000"]);
+    assert_eq!(outcome.code, Some(3));
+    assert!(outcome.stderr.contains("GPU"), "{}", outcome.stderr);
+    assert!(folder.content() == before);
 }
 
 #[test]
@@ -1141,6 +1290,8 @@ fn toolkit_completions_and_help_print() {
         "pack",
         "verify",
         "compile",
+        "tune",
+        "merge",
         "bench",
         "toolkit",
         "completions",

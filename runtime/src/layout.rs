@@ -1,5 +1,6 @@
 //! How a kernel wants its weights, as data, and the one packer that obeys it.
 
+use crate::half;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -43,6 +44,24 @@ pub struct LayoutDim {
     pub step: u32,
 }
 
+/// What becomes of the packed weights before they are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Transform {
+    /// Nothing: one float a weight.
+    None,
+    /// Each output channel is multiplied by the power of two that takes its largest weight into [2^14, 2^15) and rounded to fp16,
+    /// two weights to the 32 bits of a packed value, the first in the lower half. Of each `run` of weights come the rounded ones,
+    /// then, with `parts` = 2, what rounding left of them, rounded itself: together 22 bits of each weight.
+    ///
+    /// Behind the weights stand the factors that undo the scale, one float for each output channel that the dimensions cover.
+    Halves {
+        /// Weights whose parts lie side by side; it divides the number of packed weights and is even.
+        run: u32,
+        /// 1 or 2.
+        parts: u32,
+    },
+}
+
 /// The order in which a kernel reads its parameters.
 ///
 /// The packed block is a dense row-major tensor with the dimensions `dims`, outermost first. Each dimension walks one axis of
@@ -50,7 +69,7 @@ pub struct LayoutDim {
 /// axis' end reads as zero (padding). So `[O/8, I, R, S, O%8]` splits the output channels into tiles of eight:
 /// `O: ceil(N/8) x step 8, I, R, S, O: 8 x step 1`.
 ///
-/// After the weights come `prologue_channels` scales and as many shifts, for kernels that apply `max(0, scale * x + shift)`
+/// [`Transform`] says what is stored of the weights. After them come `prologue_channels` scales and as many shifts, for kernels that apply `max(0, scale * x + shift)`
 /// or `scale * x + shift` to their input.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WeightLayout {
@@ -58,6 +77,8 @@ pub struct WeightLayout {
     pub source: [u32; 4],
     /// Dimensions of the packed weights, outermost first.
     pub dims: Cow<'static, [LayoutDim]>,
+    /// What is stored of them.
+    pub transform: Transform,
     /// Channels of the input's affine prologue; 0 when there is none.
     pub prologue_channels: u32,
 }
@@ -94,6 +115,7 @@ impl WeightLayout {
     pub const NONE: Self = Self {
         source: [0; 4],
         dims: Cow::Borrowed(&[]),
+        transform: Transform::None,
         prologue_channels: 0,
     };
 
@@ -108,6 +130,7 @@ impl WeightLayout {
         Self {
             source,
             dims: dims.to_vec().into(),
+            transform: Transform::None,
             prologue_channels: 0,
         }
     }
@@ -123,12 +146,36 @@ impl WeightLayout {
         self.source.iter().map(|&size| size as usize).product()
     }
 
-    /// Elements of the packed weights, padding included, without the prologue.
-    pub fn weight_len(&self) -> usize {
+    /// Weights that the dimensions walk, padding included.
+    pub fn walked_len(&self) -> usize {
         if self.dims.is_empty() {
             0
         } else {
             self.dims.iter().map(|dim| dim.count as usize).product()
+        }
+    }
+
+    /// Factors behind the weights that undo the scales of [`Transform::Halves`]; 0 when weights are not scaled.
+    pub fn unscale_len(&self) -> usize {
+        match self.transform {
+            Transform::None => 0,
+            Transform::Halves { .. } => {
+                let dims = self.dims.iter().filter(|dim| dim.axis == Axis::O);
+                let last: u64 = dims
+                    .map(|dim| u64::from(dim.count - 1) * u64::from(dim.step))
+                    .sum();
+                last as usize + 1
+            }
+        }
+    }
+
+    /// Values of the packed weights with what belongs to them, without the prologue.
+    pub fn weight_len(&self) -> usize {
+        match self.transform {
+            Transform::None => self.walked_len(),
+            Transform::Halves { parts, .. } => {
+                self.walked_len() * parts as usize / 2 + self.unscale_len()
+            }
         }
     }
 
@@ -169,13 +216,25 @@ impl WeightLayout {
             }
         }
         let (packed_weight, prologue) = packed.split_at_mut(self.weight_len());
-        self.pack_weight(weight, packed_weight);
+        match self.transform {
+            Transform::None => self.walk(weight, &[], packed_weight),
+            Transform::Halves { run, parts } => {
+                let unscale_len = self.unscale_len();
+                let (halves, unscale) =
+                    packed_weight.split_at_mut(packed_weight.len() - unscale_len);
+                half::unscale(weight, self.source[0] as usize, unscale);
+                let mut scaled = vec![0.0; self.walked_len()];
+                self.walk(weight, unscale, &mut scaled);
+                half::split(&scaled, run as usize, parts as usize, halves);
+            }
+        }
         prologue[..channels].copy_from_slice(scale);
         prologue[channels..].copy_from_slice(shift);
         Ok(())
     }
 
-    fn pack_weight(&self, weight: &[f32], packed: &mut [f32]) {
+    /// The weights in the order of the dimensions, each divided by its output channel's `unscale` where there is one.
+    fn walk(&self, weight: &[f32], unscale: &[f32], packed: &mut [f32]) {
         let [_, i_size, r_size, s_size] = self.source.map(|size| size as usize);
         let mut position = vec![0u32; self.dims.len()];
         for value in packed {
@@ -189,7 +248,9 @@ impl WeightLayout {
                 .all(|(&index, size)| index < u64::from(size));
             *value = if inside {
                 let [o, i, r, s] = at.map(|index| index as usize);
-                weight[((o * i_size + i) * r_size + r) * s_size + s]
+                let value = weight[((o * i_size + i) * r_size + r) * s_size + s];
+                // A power of two: nothing is rounded.
+                unscale.get(o).map_or(value, |unscale| value / unscale)
             } else {
                 0.0
             };
@@ -211,6 +272,9 @@ impl fmt::Display for WeightLayout {
         write!(f, "[{o},{i},{r},{s}]")?;
         for dim in self.dims.iter() {
             write!(f, " {}{}x{}", dim.axis.letter(), dim.count, dim.step)?;
+        }
+        if let Transform::Halves { run, parts } = self.transform {
+            write!(f, " halves{run}x{parts}")?;
         }
         write!(f, " +{}", self.prologue_channels)
     }
@@ -253,6 +317,7 @@ mod tests {
                 dim(Axis::O, 2, 1),
             ]
             .into(),
+            transform: Transform::None,
             prologue_channels: 2,
         };
         let weight = [11., 12., 21., 22., 31., 32.];
@@ -267,6 +332,42 @@ mod tests {
             ]
         );
         assert_eq!(layout.to_string(), "[3,2,1,1] O2x2 I3x1 R1x1 S1x1 O2x1 +2");
+    }
+
+    #[test]
+    fn halves_keep_22_bits_whatever_the_size_of_a_channel() {
+        // N = 3 padded to 4, C = 2: runs of 4 are the two input channels of two output channels.
+        let layout = WeightLayout {
+            source: [3, 2, 1, 1],
+            dims: vec![dim(Axis::O, 2, 2), dim(Axis::O, 2, 1), dim(Axis::I, 2, 1)].into(),
+            transform: Transform::Halves { run: 4, parts: 2 },
+            prologue_channels: 1,
+        };
+        assert_eq!(layout.to_string(), "[3,2,1,1] O2x2 O2x1 I2x1 halves4x2 +1");
+        assert_eq!((layout.unscale_len(), layout.len()), (4, 8 + 4 + 2));
+        let weight = [0.1f32, -1e-9, 3e20, 1.2345678e20, 0.0, 0.0];
+        let mut packed = vec![f32::NAN; layout.len()];
+        layout.pack(&weight, &[7.0], &[-7.0], &mut packed).unwrap();
+        assert_eq!(&packed[12..], [7.0, -7.0]);
+        let part = |word: usize, upper: bool| {
+            let bits = packed[word].to_bits() >> if upper { 16 } else { 0 };
+            half::value(bits as u16)
+        };
+        for (index, &weight) in weight.iter().enumerate() {
+            let (word, upper) = (index / 4 * 4 + index % 4 / 2, index % 2 == 1);
+            let largest: f32 = if index < 2 { 0.1 } else { 3e20 };
+            let unpacked = (f64::from(part(word, upper)) + f64::from(part(word + 2, upper)))
+                * f64::from(packed[8 + index / 2]);
+            let error = (unpacked - f64::from(weight)).abs();
+            let allowed =
+                (f64::from(weight).abs() * 2f64.powi(-22)).max(f64::from(largest) * 2f64.powi(-38));
+            assert!(error <= allowed, "{weight}: {unpacked}");
+        }
+        // Padding and a channel of zeros.
+        assert_eq!(
+            (packed[5], packed[7], packed[10], packed[11]),
+            (0.0, 0.0, 1.0, 1.0)
+        );
     }
 
     #[test]

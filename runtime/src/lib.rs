@@ -9,6 +9,7 @@
 //! All of it can be built in a `const`, so that a macro can embed it in a program.
 
 mod arch;
+mod half;
 mod kernel;
 mod layout;
 mod shape;
@@ -17,7 +18,7 @@ mod weight_file;
 
 pub use arch::{Arch, ParseArchError};
 pub use kernel::Kernel;
-pub use layout::{Axis, LayoutDim, PackError, WeightLayout};
+pub use layout::{Axis, LayoutDim, PackError, Transform, WeightLayout};
 pub use shape::{ConvShape, Padding};
 pub use unit::{Arg, Launch, Step, Unit, Variant};
 pub use weight_file::{Checksum, WeightFile, WeightRegion, WeightSlot};

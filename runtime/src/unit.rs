@@ -44,10 +44,30 @@ pub struct Launch {
     pub grid: [u32; 3],
     /// Threads of a block.
     pub block: [u32; 3],
+    /// Blocks of a cluster, which can read each other's shared memory: divisors of the grid's sizes, 16 blocks at most. `[1, 1, 1]`
+    /// means none. A kernel that was compiled for less than sm_90 is launched without and copes.
+    pub cluster: [u32; 3],
     /// Dynamic shared memory, bytes.
     pub shared_bytes: u32,
+    /// Whether the kernel may begin before the launch ahead of it has ended (programmatic dependent launch). Such a kernel waits
+    /// by itself before it touches anything but its packed weights and its bias.
+    pub overlaps: bool,
     /// Parameters, in the kernel's order.
     pub args: Cow<'static, [Arg]>,
+}
+
+impl Launch {
+    /// Dynamic shared memory that every launch gets; for more the kernel must be granted it, bytes.
+    pub const SHARED_FOR_ALL: u32 = 48 * 1024;
+    /// Blocks of the largest cluster that every GPU with clusters forms; for more the kernel must be granted it.
+    pub const PORTABLE_CLUSTER: u32 = 8;
+    /// What a kernel's text must have been compiled for, at least, for its launches to overlap or form clusters.
+    pub const MODERN: Arch = Arch::new(90);
+
+    /// Blocks of a cluster; 1 when there are none.
+    pub fn cluster_blocks(&self) -> u32 {
+        self.cluster.iter().product()
+    }
 }
 
 /// One piece of work on the stream.

@@ -6,7 +6,7 @@ use quote::{format_ident, quote, quote_spanned};
 use tdc_generator::plan::PlannedUnit;
 use tdc_generator::spec::KernelRequest;
 use tdc_runtime::{
-    Arch, Arg, ConvShape, Launch, LayoutDim, Padding, Step, Unit, Variant, WeightLayout,
+    Arch, Arg, ConvShape, Launch, LayoutDim, Padding, Step, Transform, Unit, Variant, WeightLayout,
 };
 
 /// An expression of type `Kernel`.
@@ -108,7 +108,9 @@ fn step(tdc: &TokenTree, step: &Step) -> TokenStream {
             kernel,
             grid,
             block,
+            cluster,
             shared_bytes,
+            overlaps,
             args,
         }) => {
             let kernel = text(kernel);
@@ -118,7 +120,9 @@ fn step(tdc: &TokenTree, step: &Step) -> TokenStream {
                     kernel: #kernel,
                     grid: [#(#grid),*],
                     block: [#(#block),*],
+                    cluster: [#(#cluster),*],
                     shared_bytes: #shared_bytes,
+                    overlaps: #overlaps,
                     args: #args,
                 })
             }
@@ -143,8 +147,13 @@ fn layout(tdc: &TokenTree, layout: &WeightLayout) -> TokenStream {
     let WeightLayout {
         source,
         dims,
+        transform,
         prologue_channels,
     } = layout;
+    let transform = match transform {
+        Transform::None => quote!(None),
+        Transform::Halves { run, parts } => quote!(Halves { run: #run, parts: #parts }),
+    };
     let dims = slice(tdc, "LayoutDim", dims, |tdc, dim| {
         let LayoutDim { axis, count, step } = dim;
         let axis = format_ident!("{axis:?}");
@@ -154,6 +163,7 @@ fn layout(tdc: &TokenTree, layout: &WeightLayout) -> TokenStream {
         #tdc::WeightLayout {
             source: [#(#source),*],
             dims: #dims,
+            transform: #tdc::Transform::#transform,
             prologue_channels: #prologue_channels,
         }
     }

@@ -63,6 +63,32 @@ extern "C" __global__ void divergent_kernel(float* y) {
     }
 }
 
+// Adds up what pairs of blocks hold: one reads the other's shared memory or, where there are no clusters, does it all.
+extern "C" __global__ void pairs_kernel(const float* x, float* y) {
+    TDC_DYNAMIC_SHARED(float, tile);
+    const float* const values = x + blockIdx.x * 32;
+    float* const sums = y + blockIdx.x / 2 * 32;
+    const unsigned rank = blockIdx.x % 2;
+    tdc_allow_next();
+    if (!tdc_has_clusters()) {
+        if (rank == 0) {
+            tdc_wait_for_inputs();
+            sums[threadIdx.x] = values[threadIdx.x] + values[32 + threadIdx.x];
+        }
+        return;
+    }
+    tdc_wait_for_inputs();
+    tdc_copy_async4(tile + threadIdx.x, values + threadIdx.x);
+    tdc_commit_copies();
+    tdc_wait_copies<0>();
+    tdc_cluster_sync();
+    if (rank == 0) {
+        sums[threadIdx.x] = tile[threadIdx.x] + tdc_cluster_shared(tile, 1)[threadIdx.x];
+    }
+    tdc_cluster_sync();
+}
+TDC_CPU_EXPORT(pairs_kernel)
+
 static int results() {
     thread_local int mine = 77;
     std::vector<float> host(kSize);
@@ -300,23 +326,85 @@ static int launches() {
     CHECK(cudaGetLastError());
     CHECK(launch(1, 32, 0));
 
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = 2;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    EXPECT(launch(2, 32, 0) == cudaErrorNotSupported);
     CHECK(cudaFree(y));
     return 0;
 }
+
+// Launches of pairs_kernel on a device with clusters, and on one that poses as older.
+static int pairs(int arch) {
+    float *x, *y;
+    CHECK(cudaMalloc(&x, 8 * 32 * sizeof(float)));
+    CHECK(cudaMalloc(&y, 4 * 32 * sizeof(float)));
+    for (int i = 0; i < 8 * 32; ++i) {
+        x[i] = static_cast<float>(i);
+    }
+    const auto right = [&] {
+        for (int i = 0; i < 4 * 32; ++i) {
+            if (y[i] != static_cast<float>(i / 32 * 64 * 2 + i % 32 * 2 + 32)) {
+                return false;
+            }
+            y[i] = -1.0f;
+        }
+        return true;
+    };
+    cudaFuncAttributes function;
+    CHECK(cudaFuncGetAttributes(&function, pairs_kernel));
+    EXPECT(function.ptxVersion == arch && function.binaryVersion == arch);
+
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim.x = 2;
+    attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = 8;
+    config.blockDim = 32;
+    config.dynamicSmemBytes = 32 * sizeof(float);
+    config.attrs = attributes;
+    const bool clusters = arch >= 90;
+    for (config.numAttrs = 0; config.numAttrs <= 2; ++config.numAttrs) {
+        const bool fits = clusters == (config.numAttrs == 2);  // on an older device without attributes, else with both
+        const cudaError_t error = cudaLaunchKernelEx(&config, pairs_kernel, x, y);
+        if (clusters) {
+            EXPECT(error == (fits ? cudaSuccess : cudaErrorLaunchFailure));  // there is no other block to read from
+        } else {
+            EXPECT(error == (config.numAttrs == 0 ? cudaSuccess : cudaErrorNotSupported));
+        }
+        EXPECT(error != cudaSuccess || right());
+    }
+    const unsigned grid[] = {8, 1, 1}, block[] = {32, 1, 1}, cluster[] = {2, 1, 1};
+    void* args[] = {&x, &y};
+    EXPECT(tdc_cpu_launch_pairs_kernel(grid, block, cluster, 32 * sizeof(float), args) == cudaSuccess && right());
+
+    config.numAttrs = 2;
+    config.gridDim = 7;
+    EXPECT(cudaLaunchKernelEx(&config, pairs_kernel, x, y) == (clusters ? cudaErrorInvalidConfiguration : cudaErrorNotSupported));
+    config.gridDim = 16;
+    attributes[1].val.clusterDim.x = 16;
+    const auto large = cudaFuncAttributeNonPortableClusterSizeAllowed;
+    if (clusters) {
+        // The launcher that was exported has granted it.
+        CHECK(cudaFuncSetAttribute(pairs_kernel, large, 0));
+        EXPECT(cudaLaunchKernelEx(&config, pairs_kernel, x, y) == cudaErrorInvalidClusterSize);
+    } else {
+        EXPECT(cudaFuncSetAttribute(pairs_kernel, large, 1) == cudaErrorNotSupported);
+    }
+    CHECK(cudaFree(x));
+    CHECK(cudaFree(y));
+    return 0;
+}
+
+static int clusters() { return pairs(90); }
+static int older() { return pairs(80); }
 
 int main(int, char** arguments) {
     const struct {
         const char* name;
         int (*run)();
     } parts[] = {{"results", results}, {"graph", graph},   {"events", events},
-                 {"device", device},   {"memory", memory}, {"launches", launches}, {"disguise", disguise}};
+                 {"device", device},   {"memory", memory}, {"launches", launches}, {"disguise", disguise},
+                 {"clusters", clusters}, {"older", older}};
     for (const auto& part : parts) {
         if (std::strcmp(part.name, arguments[1]) == 0) {
             return part.run();

@@ -12,7 +12,7 @@ pub fn cpu(units: &[PlannedUnit]) -> Box<dyn Device> {
 
 /// The GPU of this machine with the kernels of all units.
 pub fn gpu_here(units: &[PlannedUnit]) -> Box<dyn Device> {
-    let mut device = GpuDevice::open().unwrap_or_else(|error| panic!("{error}"));
+    let mut device = GpuDevice::open(0).unwrap_or_else(|error| panic!("{error}"));
     let compiler = Toolkit::find()
         .compiler(Options::default())
         .unwrap_or_else(|error| panic!("{error}"));

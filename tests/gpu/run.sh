@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The GPU tier. Needs a GPU, nvcc, cmake, and a python3 with torch, torchvision and safetensors; no Rust.
-#   ./run.sh [STEP...]     steps: verify variants drivers pytorch two sanitizer bench networks; all of them by default
+#   ./run.sh [STEP...]     steps: prelude verify variants drivers pytorch two sanitizer tune bench networks; all of them by default
 # Exits with 1 when a step failed; every failure is printed.
 set -uo pipefail
 cd "$(dirname "$0")"
-steps=${*:-verify variants drivers pytorch two sanitizer bench networks}
+steps=${*:-prelude verify variants drivers pytorch two sanitizer tune bench networks}
 failures=0
 work=work
 networks="resnet18 resnet50 vgg16 densenet121 densenet201"
@@ -81,6 +81,14 @@ for step in $steps; do
         check "random networks" ./random_networks --ignored
         check "verify core shapes" ./tdc-gen verify configs/core-shapes.yaml --gpu
         ;;
+    prelude)
+        # For this GPU, and for older ones, whose code the driver compiles for this one: the fallbacks.
+        for arch in native compute_80 compute_75; do
+            check "nvcc prelude $arch" nvcc -std=c++17 -O3 -arch=$arch -Werror all-warnings -Iprelude prelude/main.cu -o $work/prelude_$arch
+            check "prelude $arch" $work/prelude_$arch
+            cat $work/log
+        done
+        ;;
     variants)
         # One folder for two GPUs: this one's variant is taken by itself, the other one when it is asked for.
         dir=$work/variants
@@ -108,6 +116,26 @@ sys.exit(not 0 < error < 1e-5)"
             --json $work/bench.json --svg $work/bench || failures=$((failures + 1))
         ./tdc-gen bench --sweep-n 64,28,28 --sweep-to 256 --json $work/sweep.json --svg $work/bench ||
             failures=$((failures + 1))
+        ;;
+    tune)
+        # A few tiles of every scheme, in a run that is stopped and one that goes on; then code by the measured times.
+        table=$work/tuning.txt
+        rm -f $table $table.journal
+        few="--scheme direct --scheme pointwise --scheme tdc --top 4 --random 2 --out $table"
+        check "tune, stopped" ./tdc-gen tune configs/core-shapes.yaml configs/resnet18.yaml $few --budget 0.1
+        check "tune, resumed" ./tdc-gen tune configs/core-shapes.yaml configs/resnet18.yaml $few
+        tail -n 3 $work/log
+        check "nothing wrong" bash -c "! grep -E ' (wrong|uncompiled|refused|crashed) ' $table.journal"
+        cp $table $work/first.txt
+        check "nothing is left" ./tdc-gen tune configs/core-shapes.yaml configs/resnet18.yaml $few
+        check "the same table" cmp $table $work/first.txt
+        check "merge" ./tdc-gen merge $table $work/first.txt --out $work/merged.txt
+        check "merged is the same" cmp $table $work/merged.txt
+        gpu=$(sed -n 's/^gpu: //p' $table)
+        check "verify by measured times" ./tdc-gen verify configs/resnet18.yaml --gpu --planned-for "$gpu" --table $table
+        check "plan by measured times" ./tdc-gen plan configs/resnet18.yaml --gpu "$gpu" --table $table
+        check "the oracle chose" grep -q " oracle " $work/log
+        tail -n 1 $work/log
         ;;
     drivers)
         # The emitted C++: builds without a warning, two runs give the same bits, with a graph and without.

@@ -1,6 +1,6 @@
 //! Input, weights and output of one convolution on the device, in one copy or in many.
 
-use crate::check::{Device, DeviceError, GpuDevice, Replays};
+use crate::check::{Device, DeviceError, GpuDevice, Repeats};
 
 /// What every tensor's address is a multiple of, bytes.
 const ALIGNMENT: usize = 256;
@@ -66,9 +66,9 @@ impl Buffers {
     }
 
     /// How runs on these copies are timed: all copies equally often, so that the next replay meets none of them in the cache.
-    pub fn replays(&self) -> Replays {
-        let full = Replays::FULL;
-        Replays {
+    pub fn repeats(&self) -> Repeats {
+        let full = Repeats::FULL;
+        Repeats {
             runs: full.runs.next_multiple_of(self.count),
             ..full
         }
@@ -122,14 +122,14 @@ mod tests {
         );
         assert_eq!(buffers.of_run(4).x, (1 << 20) + 1024);
         assert_eq!(buffers.of_run(6).x, first.x);
-        assert_eq!(buffers.replays().runs, 51);
+        assert_eq!(buffers.repeats().runs, 51);
         assert_eq!(
             Buffers {
                 count: 1,
                 ..buffers
             }
-            .replays(),
-            Replays::FULL
+            .repeats(),
+            Repeats::FULL
         );
     }
 }

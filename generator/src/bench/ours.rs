@@ -75,7 +75,7 @@ fn placed_us(
         copies,
     )?;
     let workspace = device.alloc(variant.workspace_bytes.div_ceil(4) as usize)?;
-    device.replayed_us(buffers.replays(), &mut |device, run| {
+    device.graph_us(buffers.repeats(), &mut |device, run| {
         let operands = buffers.of_run(run);
         let bindings = Bindings {
             x: operands.x,

@@ -1,6 +1,6 @@
 //! The convolutions that are measured.
 
-use crate::plan::{PlannedUnit, Planner};
+use crate::plan::{ChosenBy, PlannedUnit, Planner};
 use crate::spec::{ConvOptions, ConvProblem, Epilogue, Layer, Problem, Reduce, TensorShape};
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -29,6 +29,8 @@ pub struct BenchProblem {
     pub shape: ConvShape,
     /// Tiles to measure beside those of the estimate, the most important first.
     pub named: Vec<NamedTile>,
+    /// Who chose the first tile of the config's plan.
+    pub planned_by: Option<ChosenBy>,
 }
 
 impl BenchProblem {
@@ -100,6 +102,7 @@ pub fn problems_of(units: &[PlannedUnit]) -> Vec<BenchProblem> {
                 label: shape_label(&conv.shape),
                 shape: conv.shape,
                 named: Vec::new(),
+                planned_by: Some(unit.chosen_by),
             });
             found.len() - 1
         });
@@ -203,6 +206,7 @@ pub fn sweep_of(
                     tile: choice.tile.0,
                     reduce: Reduce::Ordered,
                 }],
+                planned_by: Some(choice.chosen_by),
             })
         })
         .collect()

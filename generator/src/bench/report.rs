@@ -1,7 +1,8 @@
 //! What was measured, as plain data.
 
-use super::Environment;
 use super::published::Published;
+use super::{Environment, Faster, Mean, NearFloor};
+use crate::plan::ChosenBy;
 use crate::spec::Reduce;
 use serde::Serialize;
 use tdc_runtime::ConvShape;
@@ -36,6 +37,8 @@ pub struct ProblemReport {
     pub floor_us: f64,
     /// The relative error that an fp32 result may have.
     pub tolerance: f64,
+    /// Who chose what the config's plan takes; `None` without a plan.
+    pub planned_by: Option<ChosenBy>,
     /// Our candidates, in the order of [`candidates`](super::candidates).
     pub ours: Vec<OursTime>,
     /// The rival's; `None` without cuDNN.
@@ -67,6 +70,11 @@ impl OursTime {
             Reduce::Ordered => self.scheme.clone(),
             Reduce::Atomic => format!("{} atomic", self.scheme),
         }
+    }
+
+    /// Whether a word is among its [`picks`](Self::picks).
+    pub fn is_picked(&self, pick: &str) -> bool {
+        self.picks.iter().any(|known| known == pick)
     }
 
     /// Its times, when it was right.
@@ -145,11 +153,15 @@ pub struct RivalCandidate {
 impl ProblemReport {
     /// What the config's plan takes, when it is right. Where it was not asked for, the quickest.
     pub fn planned(&self) -> Option<&OursTime> {
-        let is_planned = |ours: &&OursTime| ours.picks.iter().any(|pick| pick == "plan");
-        match self.ours.iter().find(is_planned) {
+        match self.picked("plan") {
             Some(planned) => planned.timed().map(|_| planned),
             None => self.best(),
         }
+    }
+
+    /// The first with a word among its [`picks`](OursTime::picks).
+    pub fn picked(&self, pick: &str) -> Option<&OursTime> {
+        self.ours.iter().find(|ours| ours.is_picked(pick))
     }
 
     /// The quickest of ours.
@@ -192,83 +204,7 @@ impl ProblemReport {
     }
 }
 
-/// A geometric mean over problems.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Mean {
-    /// The ratio that it is of.
-    pub title: String,
-    /// The mean.
-    pub mean: f64,
-    /// Over so many problems.
-    pub problems: usize,
-}
-
 impl Report {
-    /// The geometric means that sum a report up; of ratios that no problem has there is none.
-    pub fn means(&self) -> Vec<Mean> {
-        type Time = fn(&ProblemReport) -> Option<f64>;
-        const CUDNN_FP32: Time = |problem| Some(problem.rival(|c| &c.fp32)?.timed.us);
-        let ratios: [(&str, Time, Time); 8] = [
-            ("cuDNN fp32 / plan", CUDNN_FP32, ProblemReport::planned_us),
-            (
-                "cuDNN fp32 / best of ours",
-                CUDNN_FP32,
-                ProblemReport::best_us,
-            ),
-            (
-                "cuDNN fp32 / plan, beyond the cache",
-                |problem| problem.rival(|c| &c.fp32)?.timed.cold_us,
-                |problem| problem.planned()?.timed()?.cold_us,
-            ),
-            (
-                "cuDNN fp32 with Winograd and FFT / plan",
-                |problem| Some(problem.rival(|c| &c.fp32_transformed)?.timed.us),
-                ProblemReport::planned_us,
-            ),
-            (
-                "cuDNN any fp32 data / plan",
-                |problem| Some(problem.rival(|c| &c.fp32_any)?.timed.us),
-                ProblemReport::planned_us,
-            ),
-            (
-                "cuDNN fp16 / plan",
-                |problem| Some(problem.rival(|c| &c.fp16)?.timed.us),
-                ProblemReport::planned_us,
-            ),
-            (
-                "plan / best of ours",
-                ProblemReport::planned_us,
-                ProblemReport::best_us,
-            ),
-            ("plan / floor", ProblemReport::planned_us, |problem| {
-                Some(problem.floor_us)
-            }),
-        ];
-        let mut means: Vec<Mean> = ratios
-            .into_iter()
-            .filter_map(|(title, over, under)| {
-                self.mean(title, |problem| Some(over(problem)? / under(problem)?))
-            })
-            .collect();
-        for (index, title) in self.published_titles().iter().enumerate() {
-            let title = format!("{title} / plan");
-            means.extend(self.mean(&title, |problem| {
-                Some(self.published_us(problem)?[index]? / problem.planned_us()?)
-            }));
-        }
-        means
-    }
-
-    fn mean(&self, title: &str, ratio: impl Fn(&ProblemReport) -> Option<f64>) -> Option<Mean> {
-        let ratios: Vec<f64> = self.problems.iter().filter_map(ratio).collect();
-        let logarithms: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
-        (!ratios.is_empty()).then(|| Mean {
-            title: title.to_owned(),
-            mean: (logarithms / ratios.len() as f64).exp(),
-            problems: ratios.len(),
-        })
-    }
-
     /// Titles of the published columns.
     pub fn published_titles(&self) -> &[String] {
         self.published
@@ -317,20 +253,24 @@ impl Report {
         lines
     }
 
-    /// The report and its means as JSON.
+    /// The report and what sums it up as JSON.
     ///
     /// # Errors
     /// Serde's.
     pub fn json(&self) -> Result<String, serde_json::Error> {
         #[derive(Serialize)]
-        struct WithMeans<'a> {
+        struct WithSummary<'a> {
             #[serde(flatten)]
             report: &'a Report,
             geometric_means: Vec<Mean>,
+            near_floor: NearFloor,
+            faster_than_plan: Vec<Faster>,
         }
-        let document = WithMeans {
+        let document = WithSummary {
             report: self,
             geometric_means: self.means(),
+            near_floor: self.near_floor(),
+            faster_than_plan: self.faster_than_plan(),
         };
         Ok(serde_json::to_string_pretty(&document)? + "\n")
     }

@@ -3,7 +3,7 @@
 use super::buffers::{Buffers, bytes_of};
 use super::cudnn::{Algorithm, Arithmetic, Cudnn, Layout, Place, Request};
 use super::{BenchProblem, CudnnTimes, RivalCandidate, RivalTime, Timed};
-use crate::check::{Deviation, Device, DeviceError, GpuDevice, ProblemData, Replays, tolerance};
+use crate::check::{Deviation, Device, DeviceError, GpuDevice, ProblemData, Repeats, tolerance};
 use crate::spec::{Problem, Reduce, TensorShape};
 use half::f16;
 
@@ -198,7 +198,7 @@ impl Bench<'_> {
         let first = self.run(algorithm.as_ref(), &buffers, 0);
         let timed = first
             .and_then(|()| self.device.synchronize())
-            .and_then(|()| self.replayed_us(algorithm.as_ref(), &buffers, self.quick()));
+            .and_then(|()| self.graph_us(algorithm.as_ref(), &buffers, self.quick()));
         match timed {
             Ok(quick_us) => Ok(Some(Entry {
                 algorithm,
@@ -218,16 +218,16 @@ impl Bench<'_> {
         }
     }
 
-    /// How algorithms are ranked: a launch that takes milliseconds needs no ten of them.
-    fn quick(&self) -> Replays {
+    /// How algorithms are ranked: a launch that takes milliseconds need not be one of many.
+    fn quick(&self) -> Repeats {
         /// Half a millisecond of an H200 in fp32.
         const LARGE_FLOPS: u64 = 25_000_000_000;
         match self.problem.flops() < LARGE_FLOPS {
-            true => Replays::QUICK,
-            false => Replays {
-                runs: 2,
+            true => Repeats::QUICK,
+            false => Repeats {
+                runs: 1,
+                warm_up: 0,
                 replays: 3,
-                warm_up: 1,
             },
         }
     }
@@ -286,7 +286,7 @@ impl Bench<'_> {
             if entry.us.is_none() {
                 let buffers = self.operands[entry.operands].buffers;
                 let algorithm = entry.algorithm.as_ref();
-                match self.replayed_us(algorithm, &buffers, buffers.replays()) {
+                match self.graph_us(algorithm, &buffers, buffers.repeats()) {
                     Ok(us) => entry.us = Some(us),
                     Err(error) => self.device.survives(named(entry, error))?,
                 }
@@ -324,7 +324,7 @@ impl Bench<'_> {
         };
         let buffers = Buffers::new(self.device, x, weight, *y_bytes, copies);
         let timed = buffers.and_then(|buffers| {
-            self.replayed_us(entry.algorithm.as_ref(), &buffers, buffers.replays())
+            self.graph_us(entry.algorithm.as_ref(), &buffers, buffers.repeats())
         });
         match timed {
             Ok(us) => Ok(Some(us)),
@@ -332,14 +332,14 @@ impl Bench<'_> {
         }
     }
 
-    fn replayed_us(
+    fn graph_us(
         &mut self,
         algorithm: &dyn Algorithm,
         buffers: &Buffers,
-        replays: Replays,
+        repeats: Repeats,
     ) -> Result<f64, DeviceError> {
         let workspace = self.workspace;
-        self.device.replayed_us(replays, &mut |_, run| {
+        self.device.graph_us(repeats, &mut |_, run| {
             put(algorithm, buffers, run, workspace)
         })
     }

@@ -1,15 +1,15 @@
 //! The run itself: every problem, both sides.
 
 use super::cudnn::{Cudnn, CudnnLibrary, LoadError};
-use super::environment::{Environment, driver_version, method};
+use super::environment::{Environment, method};
 use super::rival::CudnnBench;
 use super::{BenchProblem, Candidate, OursTime, Outcome, ProblemReport, Report, candidates, ours};
 use crate::check::{DeviceError, GpuDevice, GpuDeviceError, ProblemData, tolerance};
 use crate::compile::Compiler;
 use crate::compile::nvrtc::{LoadError as NvrtcError, Options as NvrtcOptions};
 use crate::compile::toolkit::Toolkit;
-use crate::gpu::{Gpu, floor_us};
-use crate::plan::PlannedUnit;
+use crate::gpu::{Gpu, floor_us, gpu_of_device};
+use crate::plan::{PlannedUnit, TuningTable};
 use crate::spec::Reduce;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -28,12 +28,16 @@ pub enum Rival {
 }
 
 /// What is measured beside what planners pick.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Options {
+    /// The GPU to measure on, as CUDA counts them from 0.
+    pub device: u32,
     /// The schemes that count; all do when it is empty.
     pub schemes: Vec<String>,
     /// Tiles of each scheme, see [`candidates`].
     pub tiles: usize,
+    /// Measured times to choose by instead of the GPU's committed ones.
+    pub table: Option<TuningTable>,
     /// The rival.
     pub rival: Rival,
     /// Whether the rival's engines that compile a kernel for each shape count too: seconds for each.
@@ -94,7 +98,7 @@ pub fn run(
         Rival::At(path) => or_noted(CudnnLibrary::load(Some(path)), &options.rival, progress)?,
     };
     // Declared before cuDNN's handle, which must be dropped before the context.
-    let mut device = GpuDevice::open()?;
+    let mut device = GpuDevice::open(options.device)?;
     let compiler = Toolkit::find().compiler(NvrtcOptions::default())?;
     let cudnn = match library {
         None => None,
@@ -110,7 +114,7 @@ pub fn run(
         l2_bytes: environment.l2_bytes,
         compiled_engines: options.compiled_engines,
     });
-    if !environment.gpu.contains(gpu.device_name) {
+    if gpu_of_device(&environment.gpu) != Some(gpu) {
         progress(&format!(
             "note: this is {}, and the kernels and the floor are for {}; name the GPU with `--gpu`",
             environment.gpu, gpu.title
@@ -189,13 +193,13 @@ fn environment(
     cudnn: Option<&Cudnn>,
 ) -> Result<Environment, BenchError> {
     use crate::check::Device;
-    let nvrtc = compiler.version_for(device.arch()?);
+    let nvrtc = compiler.version_for(device.arch());
     Ok(Environment {
         generator: env!("CARGO_PKG_VERSION").to_owned(),
         gpu: device.name(),
         planned_for: gpu.name.to_owned(),
         l2_bytes: device.l2_bytes()?,
-        driver: driver_version(),
+        driver: device.driver_version(),
         nvrtc: nvrtc.map_or_else(|| "unknown".to_owned(), |version| version.to_string()),
         cudnn: cudnn.map(Cudnn::version),
         method: method(),
@@ -226,13 +230,21 @@ impl ProblemBench<'_> {
             bytes: conv.bytes(),
             floor_us: floor_us(conv.flops(), conv.bytes(), gpu),
             tolerance: tolerance(&conv),
+            planned_by: None,
             ours: Vec::new(),
             cudnn: None,
         };
-        let (candidates, refusals) = candidates(gpu, self.problem, &options.schemes, options.tiles);
+        let (candidates, refusals) = candidates(
+            gpu,
+            self.problem,
+            &options.schemes,
+            options.tiles,
+            options.table.as_ref(),
+        );
         report.ours = refusals.iter().map(ours::refused_row).collect();
         let before = report.ours.len();
         report.ours.extend(self.ours(&candidates, compiler)?);
+        report.planned_by = report.picked("plan").and(self.problem.planned_by);
         let shown: Vec<usize> = {
             let best = report.best();
             let planned = report.planned();

@@ -1,6 +1,7 @@
 //! A report as text.
 
-use super::{ProblemReport, Report, RivalTime, Timed};
+use super::{OursTime, ProblemReport, Report, RivalTime, Timed};
+use crate::plan::ChosenBy;
 
 /// The report: where and how, a row for each problem, our candidates, geometric means. Times are microseconds.
 pub fn report_table(report: &Report) -> String {
@@ -30,8 +31,31 @@ pub fn report_table(report: &Report) -> String {
         ]
     });
     text += &aligned(&means.collect::<Vec<_>>());
+    text += "\n";
+    text += &standing(report);
     if let Some(reason) = &report.stopped {
         text += &format!("\nStopped early: {reason}\n");
+    }
+    text
+}
+
+/// How near the floor the plan is, and where others are faster, a line each.
+fn standing(report: &Report) -> String {
+    let near = report.near_floor();
+    let mut text = format!(
+        "Plan within max(1.8 floor, floor + 2 us): {} of {}",
+        near.within, near.of
+    );
+    if !near.beyond.is_empty() {
+        text += &format!("; not {}", near.beyond.join("; "));
+    }
+    text += "\n";
+    for faster in report.faster_than_plan() {
+        let where_it_is = match &faster.problems[..] {
+            [] => "nowhere".to_owned(),
+            labels => labels.join("; "),
+        };
+        text += &format!("{} is faster than plan: {where_it_is}\n", faster.title);
     }
     text
 }
@@ -128,6 +152,8 @@ fn overview(report: &Report) -> Vec<Vec<Cell>> {
     let with_cudnn = report.environment.cudnn.is_some();
     let mut head = vec![Cell::left("C,N,H,W")];
     head.extend(titles(&["floor", "plan", "cold", "error", "best"]));
+    let choosers = other_choosers(report);
+    head.extend(titles(&choosers));
     if with_cudnn {
         head.extend(titles(&[
             "cuDNN",
@@ -143,14 +169,32 @@ fn overview(report: &Report) -> Vec<Vec<Cell>> {
     head.extend(report.published_titles().iter().map(Cell::right));
     head.push(Cell::left("plan is"));
     head.push(Cell::left("best is"));
+    head.push(Cell::left("planned by"));
     let mut rows = vec![head];
     for problem in &report.problems {
-        rows.push(overview_row(report, problem, with_cudnn));
+        rows.push(overview_row(report, problem, &choosers, with_cudnn));
     }
     rows
 }
 
-fn overview_row(report: &Report, problem: &ProblemReport, with_cudnn: bool) -> Vec<Cell> {
+/// The planners that choose something else than the plan for some problem.
+fn other_choosers(report: &Report) -> Vec<&'static str> {
+    let differs = |chooser: &&str| {
+        let mut problems = report.problems.iter();
+        problems.any(|problem| {
+            let picked = problem.picked(chooser);
+            picked.is_some_and(|ours| !ours.is_picked("plan"))
+        })
+    };
+    ["oracle", "model"].into_iter().filter(differs).collect()
+}
+
+fn overview_row(
+    report: &Report,
+    problem: &ProblemReport,
+    choosers: &[&str],
+    with_cudnn: bool,
+) -> Vec<Cell> {
     let planned = problem.planned().and_then(|ours| ours.timed());
     let (planned_us, best_us) = (problem.planned_us(), problem.best_us());
     let mut row = vec![
@@ -161,6 +205,10 @@ fn overview_row(report: &Report, problem: &ProblemReport, with_cudnn: bool) -> V
         Cell::error(planned),
         Cell::number(best_us),
     ];
+    row.extend(choosers.iter().map(|chooser| {
+        let picked = problem.picked(chooser).and_then(OursTime::timed);
+        Cell::number(picked.map(|timed| timed.us))
+    }));
     if with_cudnn {
         let fp32 = problem.rival(|cudnn| &cudnn.fp32).map(|rival| &rival.timed);
         let us = |rival: Option<&RivalTime>| rival.map(|rival| rival.timed.us);
@@ -185,23 +233,27 @@ fn overview_row(report: &Report, problem: &ProblemReport, with_cudnn: bool) -> V
         let text = ours.map(|ours| format!("{} {}", ours.kind(), ours.tile));
         row.push(Cell::left(text.unwrap_or_else(|| "-".to_owned())));
     }
+    let chooser = problem.planned_by.map_or("-", ChosenBy::word);
+    row.push(Cell::left(chooser));
     row
 }
 
-/// The quickest of each scheme, with what the estimate and the paper pick of it.
+/// The quickest of each scheme, with what the estimate, the table of measured times and the paper choose of it.
 fn schemes(report: &Report) -> Vec<Vec<Cell>> {
     let mut head = vec![
         Cell::left("C,N,H,W"),
         Cell::left("scheme"),
         Cell::left("tile"),
     ];
-    head.extend(titles(&["us", "estimate", "model's", "paper's", "error"]));
+    head.extend(titles(&[
+        "us", "estimate", "model's", "oracle's", "paper's", "error",
+    ]));
     let mut rows = vec![head];
     for problem in &report.problems {
         for best in problem.best_of_kinds() {
             let of_pick = |pick: &str| {
                 let mut of_kind = problem.ours.iter().filter(|o| o.kind() == best.kind());
-                let picked = of_kind.find(|ours| ours.picks.iter().any(|known| known == pick))?;
+                let picked = of_kind.find(|ours| ours.is_picked(pick))?;
                 Some(picked.timed()?.us)
             };
             let timed = best.timed();
@@ -211,8 +263,9 @@ fn schemes(report: &Report) -> Vec<Vec<Cell>> {
                 Cell::left(&best.tile),
                 Cell::number(timed.map(|timed| timed.us)),
                 Cell::number(best.estimate_us),
-                Cell::number(of_pick("model")),
-                Cell::number(of_pick("paper")),
+                Cell::number(of_pick("scheme_model")),
+                Cell::number(of_pick("scheme_oracle")),
+                Cell::number(of_pick("scheme_paper")),
                 Cell::error(timed),
             ]);
         }

@@ -120,6 +120,7 @@ impl Device for CpuDevice {
                 &launch.kernel,
                 launch.grid,
                 launch.block,
+                launch.cluster,
                 launch.shared_bytes,
                 &mut pointers,
             )

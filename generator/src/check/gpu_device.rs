@@ -8,15 +8,27 @@ use cudarc::driver::{DriverError, result, sys};
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::num::NonZeroUsize;
-use tdc_runtime::{Arch, Launch};
+use tdc_runtime::{Arch, Launch, Step};
 use thiserror::Error;
 
 /// Why kernels cannot be run on a GPU.
 #[derive(Debug, Error)]
 pub enum GpuDeviceError {
     /// No driver, or no device behind it.
-    #[error("no NVIDIA GPU can be used here: {0}; leave `--gpu` out to check on the CPU")]
+    #[error(
+        "no NVIDIA GPU can be used here: {0}; go to a machine with one and its driver, or check on the CPU: `tdc-gen verify` without `--gpu`"
+    )]
     NoGpu(String),
+    /// The machine has fewer devices.
+    #[error(
+        "there is no GPU {ordinal}: the driver shows {count}, counted from 0; name another, or look at CUDA_VISIBLE_DEVICES"
+    )]
+    NoSuchDevice {
+        /// The device asked for.
+        ordinal: u32,
+        /// How many there are.
+        count: i32,
+    },
     /// A template does not fit its context.
     #[error(transparent)]
     Render(#[from] RenderError),
@@ -28,9 +40,11 @@ pub enum GpuDeviceError {
     Driver(#[from] DriverError),
 }
 
-/// The first GPU of this machine with the kernels of several units.
+/// A GPU of this machine with the kernels of several units.
 pub struct GpuDevice {
     device: sys::CUdevice,
+    /// What kernels are compiled for.
+    arch: Arch,
     title: String,
     /// All work is put here; it takes turns with the default stream.
     pub(crate) stream: sys::CUstream,
@@ -40,11 +54,11 @@ pub struct GpuDevice {
 }
 
 impl GpuDevice {
-    /// Opens the GPU without kernels.
+    /// Opens a GPU without kernels. `ordinal` counts the devices that the driver shows to this process, from 0.
     ///
     /// # Errors
-    /// [`GpuDeviceError::NoGpu`] without driver or device.
-    pub fn open() -> Result<Self, GpuDeviceError> {
+    /// [`GpuDeviceError::NoGpu`] without driver or device, [`GpuDeviceError::NoSuchDevice`] when there are fewer.
+    pub fn open(ordinal: u32) -> Result<Self, GpuDeviceError> {
         // SAFETY: only tries to load the driver's library.
         if !unsafe { sys::is_culib_present() } {
             return Err(GpuDeviceError::NoGpu(
@@ -53,12 +67,19 @@ impl GpuDevice {
         }
         let no_gpu = |error: DriverError| GpuDeviceError::NoGpu(error.to_string());
         result::init().map_err(no_gpu)?;
-        let device = result::device::get(0).map_err(no_gpu)?;
+        let count = result::device::get_count().map_err(no_gpu)?;
+        let index = i32::try_from(ordinal).unwrap_or(i32::MAX);
+        if count > 0 && index >= count {
+            return Err(GpuDeviceError::NoSuchDevice { ordinal, count });
+        }
+        let device = result::device::get(index).map_err(no_gpu)?;
         let title = result::device::get_name(device)?;
+        let arch = arch_of(device)?;
         // SAFETY: the device was just given by the driver; the context is released when this is dropped.
         let context = unsafe { result::primary_ctx::retain(device) }?;
         let mut opened = Self {
             device,
+            arch,
             title,
             stream: result::stream::null(),
             modules: Vec::new(),
@@ -73,18 +94,8 @@ impl GpuDevice {
     }
 
     /// The GPU's architecture.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn arch(&self) -> Result<Arch, GpuDeviceError> {
-        use sys::CUdevice_attribute::{
-            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
-            CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
-        };
-        // SAFETY: the device was given by the driver.
-        let [major, minor] = [MAJOR, MINOR]
-            .map(|attribute| unsafe { result::device::get_attribute(self.device, attribute) });
-        Ok(Arch::new((10 * major? + minor?) as u16))
+    pub fn arch(&self) -> Arch {
+        self.arch
     }
 
     /// Bytes of the level-2 cache.
@@ -96,6 +107,18 @@ impl GpuDevice {
         // SAFETY: the device was given by the driver.
         let bytes = unsafe { result::device::get_attribute(self.device, attribute) }?;
         Ok(u64::from(bytes.unsigned_abs()))
+    }
+
+    /// The version of the driver's kernel module where the system tells it, else the newest CUDA that the driver knows.
+    pub fn driver_version(&self) -> String {
+        let told = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
+        if let Some(version) = module_version(&told) {
+            return version.to_owned();
+        }
+        let mut version = 0;
+        // SAFETY: the driver was loaded and initialised when the device was opened; it writes one integer.
+        let _ = unsafe { sys::cuDriverGetVersion(&mut version) };
+        format!("CUDA {}.{}", version / 1000, version % 1000 / 10)
     }
 
     /// Compiles the kernels of all units for this GPU and loads them.
@@ -119,7 +142,7 @@ impl GpuDevice {
         units: &[PlannedUnit],
         compiler: &impl Compiler,
     ) -> Result<Vec<Result<(), GpuDeviceError>>, GpuDeviceError> {
-        let arch = self.arch()?;
+        let arch = self.arch;
         let texts = units
             .iter()
             .map(unit_text)
@@ -141,26 +164,38 @@ impl GpuDevice {
             .collect())
     }
 
-    fn load_image(&mut self, unit: &PlannedUnit, image: &Image) -> Result<(), GpuDeviceError> {
+    /// Loads the kernels of one unit, compiled before for this GPU.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn load_image(&mut self, unit: &PlannedUnit, image: &Image) -> Result<(), GpuDeviceError> {
         // SAFETY: the image is a whole cubin made by NVRTC, and the driver copies it.
         let module = unsafe { result::module::load_data(image.cubin.as_ptr().cast()) }?;
         self.modules.push(module);
         for kernel in &unit.kernels {
             let symbol = CString::new(kernel.symbol.as_str())
                 .map_err(|error| GpuDeviceError::NoGpu(error.to_string()))?;
-            // SAFETY: the module was just loaded and is unloaded only in `unload`.
+            // SAFETY: the module was just loaded; its functions are forgotten before it is unloaded.
             let function = unsafe { result::module::get_function(module, symbol) }?;
             self.kernels.insert(kernel.symbol.clone(), function);
+        }
+        for step in unit.variant().steps.iter() {
+            if let Step::Launch(launch) = step
+                && let Some(&function) = self.kernels.get(launch.kernel.as_ref())
+            {
+                grant(function, launch, self.arch)?;
+            }
         }
         Ok(())
     }
 
-    /// Gives all memory back and forgets all kernels.
+    /// Waits until nothing runs, then unloads all kernels.
     pub fn unload(&mut self) {
-        self.free_all();
+        // An error of a kernel still running was or will be told by the next copy; it runs no more.
+        let _ = result::ctx::synchronize();
         self.kernels.clear();
         for module in self.modules.drain(..) {
-            // SAFETY: loaded in `load_image`, and nothing runs any more: `free_all` waited.
+            // SAFETY: loaded in `load_image`, its functions are forgotten, and nothing runs.
             let _ = unsafe { result::module::unload(module) };
         }
     }
@@ -229,8 +264,81 @@ impl GpuDevice {
     }
 }
 
+/// The architecture of a device.
+fn arch_of(device: sys::CUdevice) -> Result<Arch, DriverError> {
+    use sys::CUdevice_attribute::{
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+    };
+    // SAFETY: the device was given by the driver.
+    let [major, minor] =
+        [MAJOR, MINOR].map(|attribute| unsafe { result::device::get_attribute(device, attribute) });
+    Ok(Arch::new((10 * major? + minor?) as u16))
+}
+
+/// The first word that is a number with dots: `580.159.04` of `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64 580.159.04`.
+fn module_version(text: &str) -> Option<&str> {
+    text.lines()
+        .next()?
+        .split_whitespace()
+        .find(|word| word.contains('.') && word.chars().all(|c| c == '.' || c.is_ascii_digit()))
+}
+
+/// Lets a kernel have what its launch asks for beyond what every launch gets.
+fn grant(function: sys::CUfunction, launch: &Launch, arch: Arch) -> Result<(), DriverError> {
+    use sys::CUfunction_attribute::{
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as SHARED_BYTES,
+        CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED as LARGE_CLUSTERS,
+    };
+    let mut grants = Vec::new();
+    if launch.shared_bytes > Launch::SHARED_FOR_ALL {
+        grants.push((SHARED_BYTES, launch.shared_bytes as i32));
+    }
+    if launch.cluster_blocks() > Launch::PORTABLE_CLUSTER && arch >= Launch::MODERN {
+        grants.push((LARGE_CLUSTERS, 1));
+    }
+    for (attribute, value) in grants {
+        // SAFETY: the function was given by the driver, and its module is loaded.
+        unsafe { sys::cuFuncSetAttribute(function, attribute, value) }.result()?;
+    }
+    Ok(())
+}
+
+/// The attributes of a launch on a device of that architecture. Kernels are compiled for exactly the device they run on, so that
+/// its architecture tells what their text saw.
+fn attributes(launch: &Launch, arch: Arch) -> Vec<sys::CUlaunchAttribute> {
+    let attribute = |id, value| sys::CUlaunchAttribute {
+        id,
+        pad: [0; 4],
+        value,
+    };
+    let mut attributes = Vec::new();
+    if arch < Launch::MODERN {
+        return attributes;
+    }
+    if launch.overlaps {
+        attributes.push(attribute(
+            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            sys::CUlaunchAttributeValue {
+                programmaticStreamSerializationAllowed: 1,
+            },
+        ));
+    }
+    if launch.cluster_blocks() > 1 {
+        let [x, y, z] = launch.cluster;
+        attributes.push(attribute(
+            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            sys::CUlaunchAttributeValue {
+                clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z },
+            },
+        ));
+    }
+    attributes
+}
+
 impl Drop for GpuDevice {
     fn drop(&mut self) {
+        self.free_all();
         self.unload();
         if self.stream != result::stream::null() {
             // SAFETY: created in `open`, and nothing runs any more.
@@ -300,19 +408,48 @@ impl Device for GpuDevice {
             .iter_mut()
             .map(|value| std::ptr::from_mut(value).cast())
             .collect();
-        let tuple = |[x, y, z]: [u32; 3]| (x, y, z);
+        let [grid_x, grid_y, grid_z] = launch.grid;
+        let [block_x, block_y, block_z] = launch.block;
+        let mut attributes = attributes(launch, self.arch);
+        let config = sys::CUlaunchConfig {
+            gridDimX: grid_x,
+            gridDimY: grid_y,
+            gridDimZ: grid_z,
+            blockDimX: block_x,
+            blockDimY: block_y,
+            blockDimZ: block_z,
+            sharedMemBytes: launch.shared_bytes,
+            hStream: self.stream,
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: attributes.len() as u32,
+        };
         // SAFETY: the planner gives a kernel exactly the parameters that its text was rendered with, each of 8 bytes: a
-        // pointer or a long long. That the kernel stays inside its memory is what is being checked.
+        // pointer or a long long. The driver copies them and the attributes before it returns. That the kernel stays inside
+        // its memory is what is being checked.
         unsafe {
-            result::launch_kernel(
+            sys::cuLaunchKernelEx(
+                &raw const config,
                 function,
-                tuple(launch.grid),
-                tuple(launch.block),
-                launch.shared_bytes,
-                self.stream,
-                &mut pointers,
+                pointers.as_mut_ptr(),
+                std::ptr::null_mut(),
             )
         }
+        .result()
         .map_err(driver)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_driver_is_told_by_its_module() {
+        let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39 UTC 2023\nGCC version:  gcc 12.3.0\n";
+        assert_eq!(module_version(closed), Some("535.54.03"));
+        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (root@host)  1.2\n";
+        assert_eq!(module_version(open), Some("580.159.04"));
+        assert_eq!(module_version("GCC version"), None);
+        assert_eq!(module_version(""), None);
     }
 }

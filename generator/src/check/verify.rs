@@ -1,9 +1,9 @@
 //! Each unit alone and the network whole, against the reference.
 
-#[cfg(feature = "nvrtc")]
-use super::GpuDevice;
 use super::reference::{self, NetworkParameters, Operands};
 use super::{Bindings, Device, DeviceError, Random, run_variant};
+#[cfg(feature = "nvrtc")]
+use super::{GpuDevice, Repeats};
 use crate::plan::{Location, Memory, NetworkPlan, PlannedUnit};
 use crate::spec::{Network, Problem};
 use std::collections::HashMap;
@@ -368,26 +368,32 @@ pub fn check_unit_with(
     result
 }
 
-/// Time of a unit that was found right, microseconds: the median of many replays of a CUDA graph of many runs, on buffers that stay
-/// in the level-2 cache where they fit.
+/// Times of a unit that was found right, microseconds, in a CUDA graph of many runs, on buffers that stay in the level-2 cache
+/// where they fit: a quick one of few runs, and a full one if that is `worth` it.
 ///
 /// # Errors
 /// As [`check_unit`]: a wrong result is not timed.
 #[cfg(feature = "nvrtc")]
-pub fn time_unit_with(
+pub fn time_unit(
     device: &mut GpuDevice,
     unit: &PlannedUnit,
     data: &ProblemData,
-) -> Result<f64, Failure> {
+    worth: &dyn Fn(f64) -> bool,
+) -> Result<(f64, Option<f64>), Failure> {
     let placed = Placed::new(device, unit, data).map_err(Failure::from);
-    let time = placed.and_then(|placed| {
+    let times = placed.and_then(|placed| {
         check_placed(device, unit, data, &placed)?;
         let variant = unit.variant();
-        let mut run = |device: &mut GpuDevice| run_variant(device, variant, &placed.bindings);
-        Ok(device.graph_us(&mut run)?)
+        let mut run = |device: &mut GpuDevice, _| run_variant(device, variant, &placed.bindings);
+        let quick = device.graph_us(Repeats::QUICK, &mut run)?;
+        let full = match worth(quick) {
+            true => Some(device.graph_us(Repeats::FULL, &mut run)?),
+            false => None,
+        };
+        Ok((quick, full))
     });
     device.free_all();
-    time
+    times
 }
 
 fn check_placed(

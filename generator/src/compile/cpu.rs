@@ -6,7 +6,7 @@
 //!
 //! The order of threads and blocks is shuffled, the same in every run; the environment variable `TDC_CPU_SEED` (a number)
 //! picks another order, `TDC_CPU_THREADS` the number of OS threads of a launch. `TDC_CPU_DEVICE` (a name) and `TDC_CPU_ARCH` (a
-//! compute capability times ten) let the device pose as another one.
+//! compute capability times ten) let the device pose as another one; below 90 it has no clusters.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_void};
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 
 /// The headers by their path below the include folder.
-const HEADERS: [(&str, &str); 9] = [
+const HEADERS: [(&str, &str); 12] = [
     ("cuda_runtime.h", include_str!("cpu/cuda_runtime.h")),
     ("cuda_runtime_api.h", include_str!("cpu/cuda_runtime_api.h")),
     ("tdc_cpu/language.h", include_str!("cpu/tdc_cpu/language.h")),
@@ -27,11 +27,14 @@ const HEADERS: [(&str, &str); 9] = [
         include_str!("cpu/tdc_cpu/execution.h"),
     ),
     ("tdc_cpu/device.h", include_str!("cpu/tdc_cpu/device.h")),
+    ("tdc_cpu/prelude.h", include_str!("cpu/tdc_cpu/prelude.h")),
     (
         "tdc_cpu/runtime_api.h",
         include_str!("cpu/tdc_cpu/runtime_api.h"),
     ),
     ("tdc_cpu/fibers.h", include_str!("cpu/tdc_cpu/fibers.h")),
+    ("tdc_cpu/half.h", include_str!("cpu/tdc_cpu/half.h")),
+    ("tdc_cpu/multiply.h", include_str!("cpu/tdc_cpu/multiply.h")),
     (
         "tdc_cpu/scheduler.h",
         include_str!("cpu/tdc_cpu/scheduler.h"),
@@ -120,8 +123,13 @@ pub struct TranslationUnit {
 }
 
 /// The launcher that the macro `TDC_CPU_EXPORT` defines for each kernel.
-type Launcher =
-    unsafe extern "C" fn(*const c_uint, *const c_uint, c_uint, *mut *mut c_void) -> c_int;
+type Launcher = unsafe extern "C" fn(
+    *const c_uint,
+    *const c_uint,
+    *const c_uint,
+    c_uint,
+    *mut *mut c_void,
+) -> c_int;
 type LastError = unsafe extern "C" fn() -> *const c_char;
 
 /// Kernels compiled for the CPU and loaded into this process.
@@ -180,8 +188,8 @@ impl CpuModule {
         })
     }
 
-    /// Launches `grid` blocks of `block` threads and waits for them. `args` holds a pointer to each parameter's value, as
-    /// `cudaLaunchKernel` takes them.
+    /// Launches `grid` blocks of `block` threads, in clusters of `cluster` blocks where there are clusters, and waits for them.
+    /// `args` holds a pointer to each parameter's value, as `cudaLaunchKernel` takes them.
     ///
     /// # Errors
     /// [`CpuError::Launch`] when the launch is impossible on a GPU or the kernel breaks a rule, such as a barrier that some
@@ -195,6 +203,7 @@ impl CpuModule {
         kernel: &str,
         grid: [u32; 3],
         block: [u32; 3],
+        cluster: [u32; 3],
         shared_bytes: u32,
         args: &mut [*mut c_void],
     ) -> Result<(), CpuError> {
@@ -206,12 +215,13 @@ impl CpuModule {
                 known,
             });
         };
-        // SAFETY: the launcher reads three numbers behind each of the first two pointers, and one pointer for each of the
+        // SAFETY: the launcher reads three numbers behind each of the first three pointers, and one pointer for each of the
         // kernel's parameters, which the caller vouches for.
         let code = unsafe {
             launcher(
                 grid.as_ptr(),
                 block.as_ptr(),
+                cluster.as_ptr(),
                 shared_bytes,
                 args.as_mut_ptr(),
             )

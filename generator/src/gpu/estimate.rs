@@ -2,9 +2,10 @@
 
 use super::Gpu;
 use serde::Serialize;
+use tdc_runtime::Arch;
 
 /// What one launch does, as far as time depends on it.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct KernelWork {
     /// Blocks of the grid.
     pub blocks: u64,
@@ -24,6 +25,14 @@ pub struct KernelWork {
     pub dram_bytes: f64,
     /// Dependent trips to the level-2 cache in one thread, one behind the other.
     pub trips: f64,
+    /// Products of 16x16 with 16x8 fp16 matrices by the tensor cores, of the whole launch.
+    pub mma: f64,
+    /// Clocks that a block needs however idle its multiprocessor is, besides the trips: dependent instructions and barriers.
+    pub clocks: f64,
+    /// Blocks of a cluster that add up their sums; 0 or 1 for none.
+    pub cluster: u32,
+    /// Whether the launch may begin before the one ahead of it has ended.
+    pub overlaps: bool,
 }
 
 /// How many blocks a multiprocessor holds.
@@ -88,9 +97,21 @@ pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
     const L2_BYTES_PER_CLOCK: f64 = 32.0;
     /// Clocks of one trip to the level-2 cache.
     const TRIP_CLOCKS: f64 = 280.0;
+    /// Clocks of a multiprocessor for one product of the tensor cores.
+    const MMA_CLOCKS: f64 = 2.5;
+    /// The oldest architecture whose launches overlap, and what that saves, microseconds.
+    const OVERLAPPING: Arch = Arch::new(90);
+    const OVERLAP_US: f64 = 0.35;
+    /// Barriers of a cluster and reading each other's sums, microseconds.
+    const EXCHANGE_US: f64 = 0.5;
+    /// The oldest architecture with the tensor cores that kernels are written for; older ones exchange operands by shuffles.
+    const TENSOR_CORES: Arch = Arch::new(80);
 
     let occupancy = occupancy(work, gpu);
-    if occupancy.blocks_per_sm == 0 {
+    // What a fallback would take is not estimated: no plan should want it.
+    let falls_back = work.mma > 0.0 && gpu.arch < TENSOR_CORES
+        || work.cluster > 1 && gpu.arch < OVERLAPPING;
+    if occupancy.blocks_per_sm == 0 || falls_back {
         return f64::INFINITY;
     }
     let clock = f64::from(gpu.clock_mhz);
@@ -102,8 +123,16 @@ pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
     let busy_sms = f64::from(gpu.sms).min(work.blocks as f64);
     let l2 = work.l2_bytes / (busy_sms * L2_BYTES_PER_CLOCK * clock);
     let dram = work.dram_bytes / (f64::from(gpu.dram_gbs) * 1e3);
+    let mma = work.mma / work.blocks as f64 * busiest * MMA_CLOCKS / clock;
     let trips = work.trips * TRIP_CLOCKS / clock * occupancy.waves as f64;
-    gpu.launch_us + trips + compute.max(l2).max(dram)
+    let latency = work.clocks / clock * (busiest / resident).ceil();
+    let saved = if work.overlaps && gpu.arch >= OVERLAPPING {
+        OVERLAP_US.min(0.5 * gpu.launch_us)
+    } else {
+        0.0
+    };
+    let exchange = if work.cluster > 1 { EXCHANGE_US } else { 0.0 };
+    gpu.launch_us - saved + trips + exchange + latency + compute.max(mma).max(l2).max(dram)
 }
 
 #[cfg(test)]
@@ -122,6 +151,7 @@ mod tests {
             l2_bytes: 1e6,
             dram_bytes: 1e6,
             trips: 1.0,
+            ..KernelWork::default()
         }
     }
 

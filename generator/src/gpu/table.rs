@@ -343,6 +343,18 @@ pub struct PlanningOnly {
     gpu: &'static Gpu,
 }
 
+/// The GPU that the CUDA driver's name of a device tells, by [`Gpu::device_name`] as whole words; `None` when it is not in the table.
+pub fn gpu_of_device(name: &str) -> Option<&'static Gpu> {
+    let is_word = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    GPUS.iter().find(|gpu| {
+        name.match_indices(gpu.device_name).any(|(start, found)| {
+            let before = name[..start].chars().next_back();
+            let behind = name[start + found.len()..].chars().next();
+            !is_word(before) && !is_word(behind)
+        })
+    })
+}
+
 /// The GPU of a name. Code is made for what [`Gpu::code_target`] lets through.
 ///
 /// # Errors
@@ -443,6 +455,18 @@ mod tests {
                 assert!(!padded.contains(&format!(" {} ", a.device_name)));
             }
         }
+    }
+
+    #[test]
+    fn devices_are_told_by_whole_words() {
+        let name = |device| gpu_of_device(device).map(|gpu| gpu.name);
+        assert_eq!(name("NVIDIA H200"), Some("h200"));
+        assert_eq!(name("NVIDIA A100-SXM4-80GB"), Some("a100"));
+        assert_eq!(name("NVIDIA L40S"), Some("l40s"));
+        assert_eq!(name("NVIDIA GeForce RTX 2080 Ti"), Some("rtx2080ti"));
+        assert_eq!(name("NVIDIA GH200 480GB"), None);
+        assert_eq!(name("NVIDIA GeForce RTX 2080"), None);
+        assert_eq!(name(""), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::name::{problem_label, unit_name};
 use super::paper::{self, PaperEstimate};
-use super::{LaunchEstimate, PlanError};
+use super::{LaunchEstimate, PlanError, TuningTable, committed_tuning, tuning_key};
 use crate::gpu::{Gpu, memset_us};
 use crate::scheme::{SCHEMES, Scheme, Tile, scheme};
 use crate::spec::{Problem, Tiles, nearest};
@@ -17,8 +17,22 @@ pub enum ChosenBy {
     Model,
     /// The analytical choice of the TDC paper.
     Paper,
+    /// The fastest of those that were measured on the GPU.
+    Oracle,
     /// The config named scheme and tile.
     User,
+}
+
+impl ChosenBy {
+    /// Its word, as in `plan.json`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Paper => "paper",
+            Self::Oracle => "oracle",
+            Self::User => "user",
+        }
+    }
 }
 
 /// What was asked for and what came out.
@@ -32,6 +46,8 @@ pub struct Choice {
     pub chosen_by: ChosenBy,
     /// Estimated time, microseconds.
     pub estimate_us: f64,
+    /// Measured time, microseconds, where the table of measured times was asked for and has it.
+    pub measured_us: Option<f64>,
 }
 
 /// A request for one problem: the layer that makes it (for messages), and what the config fixes.
@@ -41,6 +57,8 @@ type Key = (Problem, Option<String>, Option<Vec<u32>>);
 pub struct Planner {
     gpu: &'static Gpu,
     tiles: Tiles,
+    /// Comes before the committed tables.
+    table: Option<TuningTable>,
     known: HashMap<Key, Choice>,
 }
 
@@ -50,6 +68,7 @@ impl Planner {
         Self {
             gpu,
             tiles: Tiles::Model,
+            table: None,
             known: HashMap::new(),
         }
     }
@@ -57,6 +76,25 @@ impl Planner {
     /// The same, choosing tiles in another way.
     pub fn with_tiles(self, tiles: Tiles) -> Self {
         Self { tiles, ..self }
+    }
+
+    /// The same, choosing by this table instead of the committed one where it is to choose by measured times and the table is
+    /// of its GPU.
+    pub fn with_table(self, table: TuningTable) -> Self {
+        Self {
+            table: Some(table),
+            ..self
+        }
+    }
+
+    /// The times to choose by: of this GPU, and only where measured times were asked for.
+    fn table(&self) -> Option<&TuningTable> {
+        if self.tiles != Tiles::Tuned {
+            return None;
+        }
+        let own = self.table.as_ref();
+        own.filter(|table| table.environment().gpu == self.gpu.name)
+            .or_else(|| committed_tuning(self.gpu))
     }
 
     /// The GPU planned for.
@@ -83,19 +121,21 @@ impl Planner {
         if let Some(choice) = self.known.get(&key) {
             return Ok(choice.clone());
         }
-        let choice = self.choose_anew(layer, problem, scheme, tile)?;
+        let mut choice = self.choose_anew(layer, problem, scheme, tile)?;
+        choice.measured_us = self.measured_us(problem, &choice);
         self.known.insert(key, choice.clone());
         Ok(choice)
     }
 
-    /// Estimated time of all steps, microseconds.
-    fn estimate_us(&self, problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> f64 {
+    /// Estimated time of all steps, microseconds; infinite when a block does not fit the GPU.
+    pub fn estimate_us(&self, problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> f64 {
         let unit = unit_name(problem, scheme, tile);
-        let blueprint = scheme.blueprint(problem, tile);
-        let zeroed = blueprint.zeroed;
-        let memset = zeroed.map_or(0.0, |zeroed| memset_us(zeroed.bytes, self.gpu));
-        let launches = blueprint.kernels.iter();
-        let launches = launches.map(|kernel| LaunchEstimate::new(&unit, kernel, self.gpu).us);
+        let work = scheme.work(problem, tile);
+        let memset = work
+            .zeroed_bytes
+            .map_or(0.0, |bytes| memset_us(bytes, self.gpu));
+        let launches = work.launches.iter();
+        let launches = launches.map(|launch| LaunchEstimate::new(&unit, launch, self.gpu).us);
         memset + launches.sum::<f64>()
     }
 
@@ -107,12 +147,12 @@ impl Planner {
         scheme: &'static dyn Scheme,
         wanted: &[u32],
     ) -> Result<Option<Choice>, PlanError> {
-        let tiles = scheme.tiles(problem);
-        let Some(example) = tiles.first() else {
-            return Ok(None);
-        };
         let tile = Tile(wanted.to_vec());
-        if !tiles.contains(&tile) {
+        if !scheme.takes(problem, &tile) {
+            let tiles = scheme.tiles(problem);
+            let Some(example) = tiles.first() else {
+                return Ok(None);
+            };
             return Err(PlanError::new(
                 layer,
                 Some("tile"),
@@ -134,6 +174,7 @@ impl Planner {
             scheme,
             tile,
             chosen_by: ChosenBy::User,
+            measured_us: None,
         }))
     }
 
@@ -155,8 +196,8 @@ impl Planner {
         let (mut tiles, mut estimates) = (Vec::new(), Vec::new());
         for tile in scheme.tiles(problem) {
             let unit = unit_name(problem, scheme, &tile);
-            let kernels = scheme.blueprint(problem, &tile).kernels;
-            let launch = LaunchEstimate::new(&unit, kernels.first()?, self.gpu);
+            let work = scheme.work(problem, &tile);
+            let launch = LaunchEstimate::new(&unit, work.launches.first()?, self.gpu);
             let &[h, w, c] = &tile.0[..] else {
                 return None;
             };
@@ -173,7 +214,43 @@ impl Planner {
             scheme,
             tile,
             chosen_by: ChosenBy::Paper,
+            measured_us: None,
         })
+    }
+
+    /// What was measured to be the fastest, of one scheme or of all. A row that is stale (its scheme is gone, its tile is no
+    /// longer one of the scheme, or it does not fit the GPU) is passed over.
+    fn by_oracle(&self, problem: &Problem, wanted: Option<&'static dyn Scheme>) -> Option<Choice> {
+        let key = tuning_key(problem);
+        let rows = self.table()?.of_problem(&key);
+        let mut rows: Vec<_> = rows
+            .filter_map(|(name, measured)| Some((scheme(name)?, measured)))
+            .filter(|(scheme, _)| wanted.is_none_or(|wanted| wanted.name() == scheme.name()))
+            .collect();
+        rows.sort_by(|(_, a), (_, b)| a.us.total_cmp(&b.us));
+        rows.into_iter().find_map(|(scheme, measured)| {
+            let tile = Tile::of_label(&measured.tile, scheme.tile_names())?;
+            if !scheme.tiles(problem).contains(&tile) {
+                return None;
+            }
+            let estimate_us = self.estimate_us(problem, scheme, &tile);
+            estimate_us.is_finite().then_some(Choice {
+                scheme,
+                tile,
+                chosen_by: ChosenBy::Oracle,
+                estimate_us,
+                measured_us: None,
+            })
+        })
+    }
+
+    /// The measured time of a choice, whoever made it.
+    fn measured_us(&self, problem: &Problem, choice: &Choice) -> Option<f64> {
+        let tile = choice.tile.label(choice.scheme.tile_names()).to_string();
+        let key = tuning_key(problem);
+        let mut rows = self.table()?.of_problem(&key);
+        let row = rows.find(|(scheme, row)| *scheme == choice.scheme.name() && row.tile == tile);
+        row.map(|(_, measured)| measured.us)
     }
 
     /// The tile with the smallest estimate.
@@ -192,6 +269,7 @@ impl Planner {
                         tile,
                         chosen_by: ChosenBy::Model,
                         estimate_us,
+                        measured_us: None,
                     });
                 }
             }
@@ -222,11 +300,13 @@ impl Planner {
             (Some(scheme), Some(tile)) => self.by_user(layer, problem, scheme, tile)?,
             (Some(scheme), None) => self
                 .by_paper(problem, Some(scheme))
+                .or_else(|| self.by_oracle(problem, Some(scheme)))
                 .or_else(|| self.by_model(problem, &[scheme])),
             (None, None) => {
                 let (default, others): (Vec<_>, Vec<_>) =
                     SCHEMES.iter().partition(|scheme| scheme.is_default());
                 self.by_paper(problem, None)
+                    .or_else(|| self.by_oracle(problem, None))
                     .or_else(|| self.by_model(problem, &default))
                     .or_else(|| self.by_model(problem, &others))
             }

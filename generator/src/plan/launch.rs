@@ -3,7 +3,7 @@
 use super::PlannedUnit;
 use super::resources::known_resources;
 use crate::gpu::{Gpu, KernelWork, Occupancy, kernel_us, occupancy};
-use crate::scheme::KernelBlueprint;
+use crate::scheme::LaunchWork;
 
 /// What one launch is expected to cost on one GPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,11 +16,11 @@ pub struct LaunchEstimate {
 
 impl LaunchEstimate {
     /// A launch of the unit of a name, with the registers that the compiler needed where that is known.
-    pub fn new(unit: &str, kernel: &KernelBlueprint, gpu: &Gpu) -> Self {
-        let known = known_resources(unit, kernel.role, gpu.arch);
+    pub fn new(unit: &str, launch: &LaunchWork, gpu: &Gpu) -> Self {
+        let known = known_resources(unit, launch.role, gpu.arch);
         let work = KernelWork {
-            registers: known.map_or(kernel.work.registers, |known| known.registers),
-            ..kernel.work
+            registers: known.map_or(launch.work.registers, |known| known.registers),
+            ..launch.work
         };
         Self {
             occupancy: occupancy(&work, gpu),
@@ -32,7 +32,13 @@ impl LaunchEstimate {
     pub fn of_unit(unit: &PlannedUnit, gpu: &Gpu) -> Vec<Self> {
         unit.kernels
             .iter()
-            .map(|kernel| Self::new(&unit.unit.name, &kernel.blueprint, gpu))
+            .map(|kernel| {
+                let launch = LaunchWork {
+                    role: kernel.blueprint.role,
+                    work: kernel.blueprint.work,
+                };
+                Self::new(&unit.unit.name, &launch, gpu)
+            })
             .collect()
     }
 }

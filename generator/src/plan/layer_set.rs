@@ -36,8 +36,17 @@ pub struct LayerSetPlan {
 /// # Errors
 /// Every layer that cannot be planned.
 pub fn plan_layer_set(set: &LayerSet, gpu: &'static Gpu) -> Result<LayerSetPlan, Vec<PlanError>> {
+    plan_layer_set_by(set, Planner::new(gpu))
+}
+
+/// As [`plan_layer_set`], for the GPU of a planner of the caller's; tiles are chosen in the set's way.
+///
+/// # Errors
+/// As there.
+pub fn plan_layer_set_by(set: &LayerSet, planner: Planner) -> Result<LayerSetPlan, Vec<PlanError>> {
     let prefix = symbol(&set.name);
-    let mut planner = Planner::new(gpu).with_tiles(set.tiles);
+    let mut planner = planner.with_tiles(set.tiles);
+    let gpu = planner.gpu();
     let mut units: Vec<PlannedUnit> = Vec::new();
     let mut layers = Vec::new();
     let mut errors = Vec::new();

@@ -36,6 +36,8 @@ pub struct PlannedUnit {
     pub chosen_by: ChosenBy,
     /// Estimated time, microseconds.
     pub estimate_us: f64,
+    /// Measured time, microseconds, where a table has it.
+    pub measured_us: Option<f64>,
     /// Physical limit of a single launch, microseconds.
     pub floor_us: f64,
     /// The kernels in order of their launches.
@@ -159,7 +161,9 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
             kernel: kernel.symbol.clone().into(),
             grid: kernel.blueprint.grid,
             block: kernel.blueprint.block,
-            shared_bytes: 0,
+            cluster: kernel.blueprint.cluster,
+            shared_bytes: kernel.blueprint.shared_bytes,
+            overlaps: kernel.blueprint.overlaps,
             args: kernel.blueprint.args.clone().into(),
         })
     });
@@ -187,6 +191,7 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
         tile: choice.tile.clone(),
         chosen_by: choice.chosen_by,
         estimate_us: choice.estimate_us,
+        measured_us: choice.measured_us,
         floor_us: floor_us(problem.flops(), problem.bytes(), gpu),
         kernels,
     }
@@ -197,10 +202,21 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
 /// # Errors
 /// Every layer that cannot be planned; once, where it is wrong for several GPUs in the same way.
 pub fn plan_variants(network: &Network) -> Result<Vec<NetworkPlan>, Vec<PlanError>> {
+    plan_variants_by(network, Planner::new)
+}
+
+/// As [`plan_variants`], with a planner of the caller's for each GPU; tiles are chosen in the network's way.
+///
+/// # Errors
+/// As there.
+pub fn plan_variants_by(
+    network: &Network,
+    planner: impl Fn(&'static Gpu) -> Planner,
+) -> Result<Vec<NetworkPlan>, Vec<PlanError>> {
     let mut plans = Vec::new();
     let mut errors: Vec<PlanError> = Vec::new();
     for gpu in network.gpus.gpus() {
-        match plan_network(network, gpu) {
+        match plan_network_by(network, planner(gpu)) {
             Ok(plan) => plans.push(plan),
             Err(found) => {
                 for error in found {
@@ -240,8 +256,17 @@ pub fn shared_units(plans: &[NetworkPlan]) -> Vec<PlannedUnit> {
 /// # Errors
 /// Every layer that cannot be planned.
 pub fn plan_network(network: &Network, gpu: &'static Gpu) -> Result<NetworkPlan, Vec<PlanError>> {
+    plan_network_by(network, Planner::new(gpu))
+}
+
+/// As [`plan_network`], for the GPU of a planner of the caller's; tiles are chosen in the network's way.
+///
+/// # Errors
+/// As there.
+pub fn plan_network_by(network: &Network, planner: Planner) -> Result<NetworkPlan, Vec<PlanError>> {
+    let mut planner = planner.with_tiles(network.tiles);
+    let gpu = planner.gpu();
     let graph = TaskGraph::new(network);
-    let mut planner = Planner::new(gpu).with_tiles(network.tiles);
     let mut units: Vec<PlannedUnit> = Vec::new();
     let mut unit_of_name: HashMap<String, usize> = HashMap::new();
     let mut unit_of_task = Vec::new();

@@ -3,9 +3,12 @@
 use super::engine::{RenderError, render};
 use super::wrap::wrapped;
 use crate::plan::{PlannedKernel, PlannedUnit};
+use crate::scheme::DevicePart;
+use std::collections::BTreeSet;
 use tdc_runtime::Arg;
+use tdc_templates::device;
 
-/// The text of one kernel: a self-contained `extern "C" __global__` function.
+/// The text of one kernel: an `extern "C" __global__` function, complete but for the parts of the device prelude that it uses.
 ///
 /// # Errors
 /// [`RenderError`] for a template that does not fit its context.
@@ -13,7 +16,8 @@ pub fn kernel_text(kernel: &PlannedKernel) -> Result<String, RenderError> {
     let blueprint = &kernel.blueprint;
     let mut context = blueprint.context.clone();
     if let Some(map) = context.as_object_mut() {
-        let parameters: Vec<_> = blueprint.args.iter().map(|&arg| parameter(arg)).collect();
+        let parameter = |&arg| parameter(arg, blueprint.overlaps);
+        let parameters: Vec<_> = blueprint.args.iter().map(parameter).collect();
         let parameters = wrapped(&parameters, kernel.symbol.len() + 1, 4);
         map.insert("symbol".to_owned(), kernel.symbol.clone().into());
         map.insert("parameters".to_owned(), parameters.into());
@@ -23,18 +27,46 @@ pub fn kernel_text(kernel: &PlannedKernel) -> Result<String, RenderError> {
     render(blueprint.template, &context)
 }
 
-/// The text of all kernels of a unit.
+/// The text of all kernels of a unit, behind the parts of the device prelude that they use: a self-contained text.
 ///
 /// # Errors
 /// As [`kernel_text`].
 pub fn unit_text(unit: &PlannedUnit) -> Result<String, RenderError> {
-    let kernels: Result<Vec<_>, _> = unit.kernels.iter().map(kernel_text).collect();
-    Ok(kernels?.join("\n"))
+    let parts: BTreeSet<DevicePart> = unit
+        .kernels
+        .iter()
+        .flat_map(|kernel| kernel.blueprint.device.iter().copied())
+        .collect();
+    let mut texts: Vec<String> = parts
+        .into_iter()
+        .map(|part| device_text(part).to_owned())
+        .collect();
+    for kernel in &unit.kernels {
+        texts.push(kernel_text(kernel)?);
+    }
+    Ok(texts.join("\n"))
 }
 
-/// A kernel's parameter, declared.
-fn parameter(arg: Arg) -> &'static str {
+/// The text of a part of the device prelude.
+fn device_text(part: DevicePart) -> &'static str {
+    match part {
+        DevicePart::DynamicShared => device::DYNAMIC_SHARED,
+        DevicePart::AsyncCopy => device::ASYNC_COPY,
+        DevicePart::Cluster => device::CLUSTER,
+        DevicePart::Overlap => device::OVERLAP,
+        DevicePart::Half => device::HALF,
+        DevicePart::Mma => device::MMA,
+    }
+}
+
+/// A kernel's parameter, declared. A launch that overlaps the one ahead may find its inputs being written: that nobody else writes
+/// to them must not be promised then, or the compiler reads them past the coherent caches, or before the wait.
+fn parameter(arg: Arg, overlaps: bool) -> &'static str {
     match arg {
+        Arg::X if overlaps => "const float* x",
+        Arg::Residual if overlaps => "const float* residual",
+        Arg::Y if overlaps => "float* y",
+        Arg::Workspace { .. } if overlaps => "float* workspace",
         Arg::X => "const float* __restrict__ x",
         Arg::Residual => "const float* __restrict__ residual",
         Arg::Packed => "const float* __restrict__ packed",

@@ -73,6 +73,8 @@ struct LayerJson<'a> {
     tile: Map<String, Value>,
     chosen_by: ChosenBy,
     estimate_us: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured_us: Option<f64>,
     floor_us: f64,
     flops: u64,
     bytes: u64,
@@ -89,7 +91,13 @@ enum StepJson<'a> {
         kernel: &'a str,
         grid: [u32; 3],
         block: [u32; 3],
+        /// Blocks of a cluster, where there are clusters.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cluster: Option<[u32; 3]>,
+        /// Dynamic shared memory.
         shared_bytes: u32,
+        /// Whether it may begin before the launch ahead has ended.
+        overlaps: bool,
         /// Resident threads of a multiprocessor over the most possible, 0 to 1.
         occupancy: f64,
         blocks_per_sm: u32,
@@ -197,6 +205,7 @@ fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> LayerJson<
             .collect(),
         chosen_by: unit.chosen_by,
         estimate_us: rounded(unit.estimate_us),
+        measured_us: unit.measured_us.map(rounded),
         floor_us: rounded(unit.floor_us),
         flops: unit.problem.flops(),
         bytes: unit.problem.bytes(),
@@ -223,7 +232,9 @@ fn steps<'a>(unit: &'a PlannedUnit, gpu: &Gpu) -> Vec<StepJson<'a>> {
                         kernel: &launch.kernel,
                         grid: launch.grid,
                         block: launch.block,
+                        cluster: Some(launch.cluster).filter(|&cluster| cluster != [1; 3]),
                         shared_bytes: launch.shared_bytes,
+                        overlaps: launch.overlaps,
                         occupancy: rounded(occupancy.share),
                         blocks_per_sm: occupancy.blocks_per_sm,
                         waves: occupancy.waves,

@@ -5,10 +5,11 @@ use crate::gpu::{Gpu, memset_us};
 use crate::plan::{LaunchEstimate, LayerSetPlan, NetworkPlan, PlannedUnit};
 use tdc_runtime::Step;
 
-const TITLES: [&str; 12] = [
+const TITLES: [&str; 14] = [
     "op",
     "scheme",
     "tile",
+    "chosen by",
     "blocks",
     "threads",
     "occupancy",
@@ -16,12 +17,13 @@ const TITLES: [&str; 12] = [
     "MFLOP",
     "KB",
     "predicted us",
+    "measured us",
     "floor us",
     "unit",
 ];
 
 /// The first columns that hold numbers, and the first behind them.
-const NUMBERS: std::ops::Range<usize> = 3..11;
+const NUMBERS: std::ops::Range<usize> = 4..13;
 
 type Row = [String; TITLES.len()];
 
@@ -100,7 +102,7 @@ fn memset_rows(unit: &PlannedUnit, gpu: &Gpu) -> impl Iterator<Item = Row> {
         Step::Memset { bytes, .. } => {
             let mut row = Row::default();
             row[0] = "  memset".to_owned();
-            row[9] = us(memset_us(*bytes, gpu));
+            row[10] = us(memset_us(*bytes, gpu));
             Some(row)
         }
         Step::Launch(_) => None,
@@ -124,6 +126,7 @@ fn launch_rows<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> impl Iter
                 },
                 of_op(unit.scheme.to_owned()),
                 of_op(unit.tile.label(tile_letters(unit)).to_string()),
+                of_op(unit.chosen_by.word().to_owned()),
                 size(kernel.blueprint.grid).to_string(),
                 size(kernel.blueprint.block).to_string(),
                 format!("{:.0} %", 100.0 * estimate.occupancy.share),
@@ -131,6 +134,7 @@ fn launch_rows<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> impl Iter
                 of_op(mflop(unit.problem.flops())),
                 of_op(format!("{:.1}", unit.problem.bytes() as f64 / 1e3)),
                 us(estimate.us),
+                of_op(unit.measured_us.map(us).unwrap_or_default()),
                 of_op(us(unit.floor_us)),
                 of_op(unit.unit.name.to_string()),
             ]
@@ -141,9 +145,12 @@ fn total(ops: &[(&str, &PlannedUnit)]) -> Row {
     let units = || ops.iter().map(|(_, unit)| unit);
     let mut row = Row::default();
     row[0] = "total".to_owned();
-    row[7] = mflop(units().map(|unit| unit.problem.flops()).sum());
-    row[9] = us(units().map(|unit| unit.estimate_us).sum());
-    row[10] = us(units().map(|unit| unit.floor_us).sum());
+    row[8] = mflop(units().map(|unit| unit.problem.flops()).sum());
+    row[10] = us(units().map(|unit| unit.estimate_us).sum());
+    // A sum of some would only mislead.
+    let measured: Option<f64> = units().map(|unit| unit.measured_us).sum();
+    row[11] = measured.map(us).unwrap_or_default();
+    row[12] = us(units().map(|unit| unit.floor_us).sum());
     row
 }
 

@@ -8,10 +8,10 @@ use crate::gpu::{Gpu, gpu};
 use crate::plan::PlannedUnit;
 use crate::spec::{Problem, TensorShape};
 use serde::Serialize;
-use tdc_runtime::{Arg, Axis, Launch, Step, WeightLayout};
+use tdc_runtime::{Arg, Axis, Launch, Step, Transform, WeightLayout};
 
-/// Shared memory that a launch gets without asking.
-const SHARED_FOR_ALL: u32 = 48 * 1024;
+/// The function of a unit's source that sets the attributes of a launch.
+const SET_ATTRIBUTES: &str = "set_attributes";
 
 #[derive(Serialize)]
 struct HeaderContext {
@@ -43,13 +43,53 @@ struct SourceContext {
     loops: Vec<Loop>,
     /// Inside the loops, indented.
     body: Vec<String>,
+    halves: Option<HalvesContext>,
     /// Names of the arrays copied behind the weights.
     prologue: Vec<&'static str>,
     prologue_channels: u32,
     launch: String,
     /// Whether any step is a launch.
     launches: bool,
+    /// Most attributes of a launch; 0 when none has any.
+    attributes: usize,
+    /// Whether any launch has clusters.
+    clusters: bool,
+    /// Whether any cluster is larger than `portable_cluster`, what every GPU with clusters forms.
+    large_clusters: bool,
+    portable_cluster: u32,
+    /// The oldest architecture whose kernels have attributes, as `ptxVersion` says it.
+    modern: u16,
     statements: Vec<Statement>,
+}
+
+/// What the packer of fp16 halves is made of.
+#[derive(Serialize)]
+struct HalvesContext {
+    run: u32,
+    parts: u32,
+    /// Words before the factors.
+    words: usize,
+    /// Output channels, those covered with padding, weights of one.
+    n: u32,
+    padded_n: usize,
+    row: usize,
+}
+
+impl HalvesContext {
+    fn new(layout: &WeightLayout) -> Option<Self> {
+        let Transform::Halves { run, parts } = layout.transform else {
+            return None;
+        };
+        let n = layout.source[0];
+        Some(Self {
+            run,
+            parts,
+            words: layout.weight_len() - layout.unscale_len(),
+            n,
+            padded_n: layout.unscale_len(),
+            row: layout.source_len() / n as usize,
+        })
+    }
 }
 
 /// One loop of the packer.
@@ -102,6 +142,9 @@ pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderErr
     let variant = unit.variant();
     let (loops, body) = packer(&variant.weights);
     let channels = variant.weights.prologue_channels;
+    let launches: Vec<&Launch> = variant.steps.iter().filter_map(launch_of).collect();
+    let clusters = launches.iter().map(|launch| launch.cluster_blocks());
+    let largest_cluster = clusters.max().unwrap_or(1);
     render(
         "unit/unit.cu",
         &SourceContext {
@@ -112,6 +155,7 @@ pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderErr
             pack: pack_signature(unit, false),
             loops,
             body,
+            halves: HalvesContext::new(&variant.weights),
             prologue: if channels > 0 {
                 vec!["scale", "shift"]
             } else {
@@ -119,11 +163,13 @@ pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderErr
             },
             prologue_channels: channels,
             launch: launch_signature(unit, false),
-            launches: variant
-                .steps
-                .iter()
-                .any(|step| matches!(step, Step::Launch(_))),
-            statements: statements(&variant.steps),
+            launches: !launches.is_empty(),
+            attributes: launches.iter().map(|&l| attributes(l)).max().unwrap_or(0),
+            clusters: largest_cluster > 1,
+            large_clusters: largest_cluster > Launch::PORTABLE_CLUSTER,
+            portable_cluster: Launch::PORTABLE_CLUSTER,
+            modern: Launch::MODERN.sm,
+            statements: statements(&variant.steps, largest_cluster > 1),
         },
     )
 }
@@ -360,13 +406,28 @@ fn packer(layout: &WeightLayout) -> (Vec<Loop>, Vec<String>) {
         }
         indices[axis.index()] = Some(index);
     }
-    let element = format!("weight[{}]", source_index(&indices, layout.source));
+    let mut element = format!("weight[{}]", source_index(&indices, layout.source));
+    if layout.transform != Transform::None {
+        element += &match &indices[Axis::O.index()] {
+            Some(o) => format!(" / unscale[{o}]"),
+            None => " / unscale[0]".to_owned(),
+        };
+    }
     let value = if inside.is_empty() {
         element
     } else {
         format!("{} ? {element} : 0.0f", inside.join(" && "))
     };
-    body.push(format!("{indent}*packed++ = {value};"));
+    match layout.transform {
+        Transform::None => body.push(format!("{indent}*packed++ = {value};")),
+        Transform::Halves { run, .. } => {
+            body.push(format!("{indent}run[filled++] = {value};"));
+            body.push(format!("{indent}if (filled == {run}) {{"));
+            body.push(format!("{indent}    packed = store_halves(run, packed);"));
+            body.push(format!("{indent}    filled = 0;"));
+            body.push(format!("{indent}}}"));
+        }
+    }
     (loops, body)
 }
 
@@ -399,9 +460,23 @@ fn source_index(indices: &[Option<String>; 4], source: [u32; 4]) -> String {
     text
 }
 
-fn statements(steps: &[Step]) -> Vec<Statement> {
+fn launch_of(step: &Step) -> Option<&Launch> {
+    match step {
+        Step::Launch(launch) => Some(launch),
+        Step::Memset { .. } => None,
+    }
+}
+
+/// How many attributes a launch has.
+fn attributes(launch: &Launch) -> usize {
+    usize::from(launch.overlaps) + usize::from(launch.cluster_blocks() > 1)
+}
+
+/// The calls of the launcher. `clusters` says whether the function that sets attributes takes a cluster.
+fn statements(steps: &[Step], clusters: bool) -> Vec<Statement> {
     let mut calls: Vec<(Vec<String>, &str, Vec<String>)> = Vec::new();
     let mut shared = 0;
+    let mut attributes_set = false;
     for step in steps {
         match step {
             Step::Memset { target, bytes } => {
@@ -418,13 +493,22 @@ fn statements(steps: &[Step]) -> Vec<Statement> {
                 calls.push((Vec::new(), "cudaMemsetAsync", arguments));
             }
             Step::Launch(launch) => {
-                if launch.shared_bytes > SHARED_FOR_ALL {
+                if launch.shared_bytes > Launch::SHARED_FOR_ALL {
                     calls.push((Vec::new(), "cudaFuncSetAttribute", allow_shared(launch)));
                 }
-                let mut setup = vec![
+                let mut setup = Vec::new();
+                if attributes(launch) > 0 {
+                    let arguments = attribute_arguments(launch, clusters);
+                    calls.push((Vec::new(), SET_ATTRIBUTES, arguments));
+                    attributes_set = true;
+                } else if attributes_set {
+                    setup.push("config.numAttrs = 0;".to_owned());
+                    attributes_set = false;
+                }
+                setup.extend([
                     format!("config.gridDim = {};", dim3(launch.grid)),
                     format!("config.blockDim = {};", dim3(launch.block)),
-                ];
+                ]);
                 if launch.shared_bytes != shared {
                     shared = launch.shared_bytes;
                     setup.push(format!("config.dynamicSmemBytes = {shared};"));
@@ -461,6 +545,16 @@ fn allow_shared(launch: &Launch) -> Vec<String> {
         "cudaFuncAttributeMaxDynamicSharedMemorySize".to_owned(),
         launch.shared_bytes.to_string(),
     ]
+}
+
+/// Arguments of the call that sets the attributes of a launch.
+fn attribute_arguments(launch: &Launch, clusters: bool) -> Vec<String> {
+    let mut arguments = vec!["&config".to_owned(), launch.kernel.to_string()];
+    if clusters {
+        arguments.push(launch.overlaps.to_string());
+        arguments.push(dim3(launch.cluster));
+    }
+    arguments
 }
 
 fn dim3([x, y, z]: [u32; 3]) -> String {

@@ -6,11 +6,11 @@
 
 use super::convolution::{self, ConvEnds};
 use super::reduction::MAX_SPLITS;
-use super::{Blueprint, KernelBlueprint, MAX_GRID, Scheme, Tile, context, up_to};
+use super::{Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, context, up_to};
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
-use tdc_runtime::{Axis, LayoutDim, Padding, WeightLayout};
+use tdc_runtime::{Axis, LayoutDim, Padding, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct Direct;
@@ -152,6 +152,7 @@ fn layout(problem: &ConvProblem, tile_n: u32) -> WeightLayout {
             dim(Axis::O, tile_n, 1),
         ]
         .into(),
+        transform: Transform::None,
         prologue_channels: Problem::Conv(*problem).affine_channels(),
     }
 }
@@ -223,6 +224,10 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
         context,
         grid,
         block: [sizes.tile_p, sizes.tiles_per_block, 1],
+        cluster: [1; 3],
+        shared_bytes: 0,
+        overlaps: true,
+        device: &[DevicePart::Overlap],
         args: convolution::args(problem, split),
         work: KernelWork {
             blocks,
@@ -237,6 +242,7 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             // Unrolled taps overlap their loads; about eight are in flight.
             trips: 2.0 + tap_steps / 24.0,
+            ..KernelWork::default()
         },
     }
 }

@@ -1,6 +1,6 @@
 //! `elementwise`: additions, ReLU, affine maps and copies that no convolution could take over, one thread an element.
 
-use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, stride_args};
+use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, stride_args};
 use crate::gpu::KernelWork;
 use crate::spec::{Elementwise, Problem};
 use serde::Serialize;
@@ -78,6 +78,10 @@ impl Scheme for ElementwiseScheme {
                 }),
                 grid: [blocks as u32, 1, 1],
                 block: [threads, 1, 1],
+                cluster: [1; 3],
+                shared_bytes: 0,
+                overlaps: true,
+                device: &[DevicePart::Overlap],
                 args,
                 work: KernelWork {
                     blocks,
@@ -89,6 +93,7 @@ impl Scheme for ElementwiseScheme {
                     l2_bytes: problem.bytes() as f64,
                     dram_bytes: problem.bytes() as f64,
                     trips: 1.5,
+                    ..KernelWork::default()
                 },
             }],
             zeroed: None,

@@ -1,6 +1,6 @@
 //! `global_pool`: maximum or average of each channel, one warp a channel, reduced by a butterfly of shuffles.
 
-use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, stride_args};
+use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, stride_args};
 use crate::gpu::KernelWork;
 use crate::spec::Problem;
 use serde::Serialize;
@@ -61,6 +61,10 @@ impl Scheme for GlobalPool {
                 }),
                 grid: [blocks as u32, 1, 1],
                 block: [32, warps, 1],
+                cluster: [1; 3],
+                shared_bytes: 0,
+                overlaps: true,
+                device: &[DevicePart::Overlap],
                 args,
                 work: KernelWork {
                     blocks,
@@ -72,6 +76,7 @@ impl Scheme for GlobalPool {
                     l2_bytes: problem.bytes() as f64,
                     dram_bytes: problem.bytes() as f64,
                     trips: 2.0 + p.x.pixels() as f64 / 32.0 / 4.0,
+                    ..KernelWork::default()
                 },
             }],
             zeroed: None,

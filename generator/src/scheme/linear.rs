@@ -2,7 +2,7 @@
 //!
 //! Lanes read the row of weights side by side, and add their sums by a butterfly of shuffles in a fixed order.
 
-use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, stride_args};
+use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, stride_args};
 use crate::gpu::KernelWork;
 use crate::spec::{MAX_ELEMENTS, Problem};
 use serde::Serialize;
@@ -68,6 +68,10 @@ impl Scheme for Linear {
                 }),
                 grid: [row_blocks * p.batch, 1, 1],
                 block: [32, warps, 1],
+                cluster: [1; 3],
+                shared_bytes: 0,
+                overlaps: true,
+                device: &[DevicePart::Overlap],
                 args,
                 work: KernelWork {
                     blocks,
@@ -79,6 +83,7 @@ impl Scheme for Linear {
                     l2_bytes: 8.0 * f64::from(p.c) * f64::from(p.n) * f64::from(p.batch),
                     dram_bytes: problem.bytes() as f64,
                     trips: 2.0 + f64::from(p.c.div_ceil(32)) / 8.0,
+                    ..KernelWork::default()
                 },
             }],
             zeroed: None,

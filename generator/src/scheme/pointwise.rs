@@ -5,11 +5,11 @@
 
 use super::convolution::{self, ConvEnds};
 use super::reduction::MAX_SPLITS;
-use super::{Blueprint, KernelBlueprint, MAX_GRID, Scheme, Tile, context, up_to};
+use super::{Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, context, up_to};
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
-use tdc_runtime::{Axis, LayoutDim, Padding, WeightLayout};
+use tdc_runtime::{Axis, LayoutDim, Padding, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct Pointwise;
@@ -163,6 +163,7 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
             dim(Axis::O, sizes.tile_n, 1),
         ]
         .into(),
+        transform: Transform::None,
         prologue_channels: Problem::Conv(*problem).affine_channels(),
     }
 }
@@ -219,6 +220,10 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
         context,
         grid,
         block: [threads, 1, 1],
+        cluster: [1; 3],
+        shared_bytes: 0,
+        overlaps: true,
+        device: &[DevicePart::Overlap],
         args: convolution::args(problem, split),
         work: KernelWork {
             blocks,
@@ -235,6 +240,7 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             // Each step loads a tile behind a barrier.
             trips: 1.0 + 1.3 * steps,
+            ..KernelWork::default()
         },
     }
 }

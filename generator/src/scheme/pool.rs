@@ -1,6 +1,6 @@
 //! `pool`: maximum or average over windows, one thread an output element.
 
-use super::{Blueprint, KernelBlueprint, Scheme, Tile, context, stride_args};
+use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, stride_args};
 use crate::gpu::KernelWork;
 use crate::spec::{PoolKind, Problem};
 use serde::Serialize;
@@ -95,6 +95,10 @@ impl Scheme for Pool {
                 }),
                 grid: [blocks as u32, 1, 1],
                 block: [threads, 1, 1],
+                cluster: [1; 3],
+                shared_bytes: 0,
+                overlaps: true,
+                device: &[DevicePart::Overlap],
                 args,
                 work: KernelWork {
                     blocks,
@@ -106,6 +110,7 @@ impl Scheme for Pool {
                     l2_bytes: problem.bytes() as f64,
                     dram_bytes: problem.bytes() as f64,
                     trips: 2.0,
+                    ..KernelWork::default()
                 },
             }],
             zeroed: None,

@@ -1,6 +1,6 @@
 //! The second launch of a unit that split the input channels: adds the partial sums in a fixed order and applies the epilogue.
 
-use super::{KernelBlueprint, context, stride_args};
+use super::{DevicePart, KernelBlueprint, context, stride_args};
 use crate::gpu::KernelWork;
 use crate::spec::ConvProblem;
 use serde::Serialize;
@@ -62,6 +62,10 @@ pub fn kernel(problem: &ConvProblem, splits: u32) -> KernelBlueprint {
         }),
         grid: [blocks as u32, 1, 1],
         block: [THREADS, 1, 1],
+        cluster: [1; 3],
+        shared_bytes: 0,
+        overlaps: true,
+        device: &[DevicePart::Overlap],
         args,
         work: KernelWork {
             blocks,
@@ -74,6 +78,7 @@ pub fn kernel(problem: &ConvProblem, splits: u32) -> KernelBlueprint {
             dram_bytes: 0.0,
             // The launch waits for the one before it; the loads of a few splits overlap.
             trips: 3.0 + f64::from(splits) / 8.0,
+            ..KernelWork::default()
         },
     }
 }

@@ -20,12 +20,13 @@
 
 use super::convolution::{self, ConvEnds};
 use super::{
-    Blueprint, KernelBlueprint, MAX_GRID, Scheme, Tile, Zeroed, context, reduction, up_to,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, Zeroed, context, reduction,
+    up_to,
 };
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, Epilogue, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
-use tdc_runtime::{Arg, Axis, ConvShape, LayoutDim, Padding, WeightLayout};
+use tdc_runtime::{Arg, Axis, ConvShape, LayoutDim, Padding, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct Tdc;
@@ -223,6 +224,7 @@ fn layout(problem: &ConvProblem) -> WeightLayout {
             dim(Axis::O, shape.n),
         ]
         .into(),
+        transform: Transform::None,
         prologue_channels: Problem::Conv(*problem).affine_channels(),
     }
 }
@@ -374,6 +376,10 @@ fn main_kernel(
         context,
         grid,
         block: [sizes.threads, 1, 1],
+        cluster: [1; 3],
+        shared_bytes: 0,
+        overlaps: true,
+        device: &[DevicePart::Overlap],
         args,
         work: work(problem, sizes, grid, atomic),
     }
@@ -415,6 +421,7 @@ fn work(problem: &ConvProblem, sizes: &Sizes, grid: [u32; 3], atomic: bool) -> K
         dram_bytes: Problem::Conv(*problem).bytes() as f64,
         // The tile, then the weights of so many channels at a time.
         trips: 2.0 + (channels / f64::from(sizes.unrolled_channels(shape))).ceil(),
+        ..KernelWork::default()
     }
 }
 

@@ -3,7 +3,9 @@
 use crate::networks::{folders, layers, mixed, pair, plan, plan_set, plans, tiny};
 use std::path::{Path, PathBuf};
 use tdc_generator::emit::{MANIFEST, check, write};
-use tdc_generator::render::{layer_set_table, network_table, unit_source, unit_text};
+use tdc_generator::plan::PlannedUnit;
+use tdc_generator::render::{kernel_text, layer_set_table, network_table, unit_source, unit_text};
+use tdc_generator::scheme::DevicePart;
 use tdc_runtime::{Arg, Launch, Step};
 
 fn golden(name: &str) -> PathBuf {
@@ -110,8 +112,7 @@ fn memsets_and_large_shared_memory_are_asked_for() {
     unit.unit.variants = vec![variant].into();
     let source = unit_source(&unit, "unit.h").unwrap();
     let launcher = &source[source.find("_launch(").unwrap()..];
-    let mut rest = launcher;
-    for part in [
+    let parts = [
         "void* workspace",
         "cudaError_t error = cudaMemsetAsync(workspace, 0, 64, stream);",
         "error = cudaMemsetAsync(static_cast<char*>(workspace) + 256, 0, 64, stream);",
@@ -123,12 +124,170 @@ fn memsets_and_large_shared_memory_are_asked_for() {
         "error = cudaLaunchKernelEx(",
         "config.dynamicSmemBytes = 0;",
         "return cudaLaunchKernelEx(",
-    ] {
+    ];
+    assert_in_order(launcher, &parts);
+}
+
+/// Finds the parts in this order.
+fn assert_in_order(text: &str, parts: &[&str]) {
+    let mut rest = text;
+    for part in parts {
         let at = rest
             .find(part)
-            .unwrap_or_else(|| panic!("{part} in\n{launcher}"));
+            .unwrap_or_else(|| panic!("{part} in\n{text}"));
         rest = &rest[at + part.len()..];
     }
+}
+
+#[test]
+fn clusters_and_overlap_are_asked_for_where_kernels_know_of_them() {
+    let mut unit = plan(&mixed()).units.swap_remove(0);
+    let mut variant = unit.variant().clone();
+    let [Step::Launch(launch)] = &variant.steps[..] else {
+        panic!("one launch");
+    };
+    let launch = launch.clone();
+    let with = |cluster, overlaps, shared_bytes| {
+        Step::Launch(Launch {
+            cluster,
+            overlaps,
+            shared_bytes,
+            ..launch.clone()
+        })
+    };
+    let mut source = |unit: &mut PlannedUnit, steps: Vec<Step>| {
+        variant.steps = steps.into();
+        unit.unit.variants = vec![variant.clone()].into();
+        unit_source(unit, "unit.h").unwrap()
+    };
+
+    let plain = source(&mut unit, vec![with([1; 3], false, 0)]);
+    assert!(!plain.contains("ttributes"), "{plain}");
+
+    let overlapping = source(
+        &mut unit,
+        vec![with([1; 3], true, 0), with([1; 3], false, 0)],
+    );
+    assert!(!overlapping.contains("luster"), "{overlapping}");
+    assert_in_order(
+        &overlapping,
+        &[
+            "function.ptxVersion < 90",
+            "cudaLaunchAttributeProgrammaticStreamSerialization",
+            "_launch(",
+            "cudaLaunchAttribute attributes[1] = {};",
+            "config.attrs = attributes;",
+            "cudaError_t error = set_attributes(",
+            "if (error != cudaSuccess) return error;",
+            "error = cudaLaunchKernelEx(",
+            "config.numAttrs = 0;",
+            "return cudaLaunchKernelEx(",
+        ],
+    );
+
+    let clusters = source(
+        &mut unit,
+        vec![with([2, 4, 2], true, 100_000), with([1, 1, 4], false, 0)],
+    );
+    assert_in_order(
+        &clusters,
+        &[
+            "bool overlaps, dim3 cluster",
+            "function.ptxVersion < 90",
+            "cudaLaunchAttributeClusterDimension",
+            "> 8",
+            "cudaFuncAttributeNonPortableClusterSizeAllowed, 1);",
+            "_launch(",
+            "cudaLaunchAttribute attributes[2] = {};",
+            "cudaFuncAttributeMaxDynamicSharedMemorySize,",
+            "set_attributes(",
+            "true, dim3(2, 4, 2));",
+            "cudaLaunchKernelEx(",
+            "false, dim3(1, 1, 4));",
+            "config.dynamicSmemBytes = 0;",
+            "return cudaLaunchKernelEx(",
+        ],
+    );
+    let small = source(&mut unit, vec![with([2, 2, 2], false, 0)]);
+    assert!(!small.contains("NonPortable"), "{small}");
+}
+
+#[test]
+fn parts_of_the_prelude_stand_once_before_the_kernels() {
+    let mut unit = plan(&mixed()).units.swap_remove(0);
+    let mut second = unit.kernels[0].clone();
+    unit.kernels[0].blueprint.device = &[DevicePart::Mma, DevicePart::DynamicShared];
+    second.blueprint.device = &[DevicePart::AsyncCopy, DevicePart::Mma];
+    unit.kernels.push(second);
+    let text = unit_text(&unit).unwrap();
+    assert_in_order(
+        &text,
+        &[
+            "#ifndef TDC_DYNAMIC_SHARED",
+            "#ifndef TDC_ASYNC_COPY",
+            "#ifndef TDC_MMA",
+            "extern \"C\"",
+        ],
+    );
+    assert_eq!(text.matches("#ifndef").count(), 3, "{text}");
+}
+
+/// Launches overlap only if their text lets the next one begin, and waits before it touches anything that launches write. The
+/// wait is for all threads that have not returned: not in a loop or a branch.
+#[test]
+fn kernels_that_overlap_wait_for_their_inputs() {
+    let mut units = [mixed(), tiny()]
+        .map(|network| plan(&network).units)
+        .concat();
+    units.extend(plans(&pair()).into_iter().flat_map(|plan| plan.units));
+    units.extend(plan_set(&layers()).units);
+    let mut overlapping = 0;
+    for unit in &units {
+        let steps = unit.variant().steps.iter();
+        let launches = steps.filter_map(|step| match step {
+            Step::Launch(launch) => Some(launch),
+            Step::Memset { .. } => None,
+        });
+        for (kernel, launch) in unit.kernels.iter().zip(launches) {
+            let text = kernel_text(kernel).unwrap();
+            let waits = text.matches("    tdc_wait_for_inputs();\n").count();
+            let uses = kernel.blueprint.device.contains(&DevicePart::Overlap);
+            assert_eq!(waits, usize::from(launch.overlaps), "{text}");
+            assert_eq!(uses, launch.overlaps, "{text}");
+            if !launch.overlaps {
+                continue;
+            }
+            overlapping += 1;
+            let body = &text[text.find("\n{\n").unwrap() + 3..];
+            let before = &body[..body.find("tdc_wait_for_inputs").unwrap()];
+            assert!(before.contains("    tdc_allow_next();\n"), "{text}");
+            let opened = before.matches('{').count();
+            assert_eq!(opened, before.matches('}').count(), "{text}");
+            for access in ["x", "residual", "workspace", "y"]
+                .iter()
+                .flat_map(|name| {
+                    [
+                        format!("__ldg({name}"),
+                        format!("{name}["),
+                        format!("*{name}"),
+                    ]
+                })
+                .chain(["atomicAdd".to_owned()])
+            {
+                assert!(!before.contains(&access), "{access} in\n{text}");
+            }
+        }
+    }
+    assert!(overlapping > 20, "{overlapping}");
+}
+
+/// The CPU check replaces the prelude, and only that.
+#[test]
+fn inline_assembly_is_in_the_device_prelude_only() {
+    for (name, text) in tdc_templates::FILES {
+        assert!(!text.contains("asm"), "{name}");
+    }
+    assert!(tdc_templates::device::MMA.contains("asm"));
 }
 
 #[test]

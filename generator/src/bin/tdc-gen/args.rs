@@ -4,10 +4,12 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 use tdc_generator::bench::Sweep;
 use tdc_generator::compile::Component;
 use tdc_generator::scheme::SCHEMES;
 use tdc_generator::spec::{TensorShape, Tiles};
+use tdc_generator::tune::Shard;
 use tdc_runtime::Arch;
 
 const EXAMPLES: &str = "\
@@ -20,6 +22,7 @@ Examples:
   tdc-gen pack configs/resnet18.yaml resnet18.safetensors -o weights.bin
   tdc-gen verify configs/resnet18.yaml --input 1x3x64x64
   tdc-gen compile configs/resnet18.yaml --arch sm_80,sm_90
+  tdc-gen tune configs/*.yaml --top 40 --random 10   the best tile of every scheme on the GPU that is here, as a table
   tdc-gen bench configs/core-shapes.yaml             our kernels and cuDNN's on the GPU of this machine
 
 Exit codes:
@@ -58,6 +61,10 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Compiles the kernels to cubins with NVRTC and prints registers, shared memory and spills
     Compile(CompileArgs),
+    /// Measures schemes and tiles for every problem of the configs on a GPU and writes a table that planning reads
+    Tune(TuneArgs),
+    /// Joins tables of measured times: shards, or other problems on the same GPU
+    Merge(MergeArgs),
     /// Times our kernels and cuDNN's on the GPU that is there, in one process and by one method
     Bench(BenchArgs),
     /// Shows which compilers were found, or installs the pinned ones without root
@@ -81,9 +88,13 @@ pub struct ConfigArgs {
     /// Ignore the Tucker ranks; the network's name gets `_dense` behind it
     #[arg(long)]
     pub dense: bool,
-    /// How tiles are chosen: `model`, our estimate of time among our own schemes, or `paper`, the TDC paper's equations for its kernel
+    /// How tiles are chosen: `tuned`, by the committed table of measured times where it has the problem, else by the estimate;
+    /// `model`, our estimate of time among our own schemes; or `paper`, the TDC paper's equations for its kernel
     #[arg(long, value_name = "WAY", value_parser = tiles())]
     pub tiles: Option<Tiles>,
+    /// Measured times that `tune` wrote, for --tiles tuned on their GPU instead of the committed ones
+    #[arg(long, value_name = "FILE")]
+    pub table: Option<PathBuf>,
 }
 
 /// The words for ways to choose tiles.
@@ -228,6 +239,63 @@ pub struct CompileArgs {
     pub target: TargetArgs,
 }
 
+/// Arguments of `tune`.
+#[derive(Debug, Args)]
+pub struct TuneArgs {
+    /// Networks and layer sets
+    #[arg(required = true, value_name = "CONFIG")]
+    pub configs: Vec<PathBuf>,
+    /// The table to write; every result is kept in TABLE.journal, from which a run that ended early goes on [default: tuning-<gpu>.txt]
+    #[arg(long, value_name = "TABLE")]
+    pub out: Option<PathBuf>,
+    /// Ignore the Tucker ranks
+    #[arg(long)]
+    pub dense: bool,
+    /// Another batch size
+    #[arg(long, value_name = "N")]
+    pub batch: Option<u32>,
+    /// Measure a scheme, also one that the planner takes only when it is named; may be repeated [default: those taken unasked]
+    #[arg(long = "scheme", value_name = "SCHEME", value_parser = schemes())]
+    pub schemes: Vec<String>,
+    /// Of each scheme, only so many tiles that the estimate likes best, and those of --random
+    #[arg(long, value_name = "K")]
+    pub top: Option<usize>,
+    /// Of each scheme, only so many tiles taken at random, and those of --top
+    #[arg(long, value_name = "K")]
+    pub random: Option<usize>,
+    /// Measure one part of the problems, such as 1/4, 2/4, 3/4 and 4/4 on four GPUs
+    #[arg(long, value_name = "I/N", default_value_t = Shard::WHOLE)]
+    pub shard: Shard,
+    /// Stop after so many minutes with what was measured so far
+    #[arg(long, value_name = "MINUTES", value_parser = minutes)]
+    pub budget: Option<Duration>,
+    /// The GPU to measure on, as CUDA counts them from 0
+    #[arg(long, value_name = "ORDINAL", default_value_t = 0)]
+    pub device: u32,
+    /// Threads that compile [default: the cores but one, which times]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+}
+
+/// A time in minutes, parts of one too.
+fn minutes(text: &str) -> Result<Duration, String> {
+    let minutes = text.parse::<f64>().ok();
+    minutes
+        .and_then(|minutes| Duration::try_from_secs_f64(60.0 * minutes).ok())
+        .ok_or_else(|| "write minutes as a number from 0, such as 90 or 0.5".to_owned())
+}
+
+/// Arguments of `merge`.
+#[derive(Debug, Args)]
+pub struct MergeArgs {
+    /// Tables that `tune` wrote on one kind of GPU, with the same driver, compiler and generator
+    #[arg(required = true, value_name = "TABLE")]
+    pub tables: Vec<PathBuf>,
+    /// The table to write; may be one of those read
+    #[arg(long, value_name = "TABLE")]
+    pub out: PathBuf,
+}
+
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
@@ -247,6 +315,9 @@ pub struct BenchArgs {
     /// The GPU to plan for instead of that of the config [default: h200]
     #[arg(long, value_name = "NAME")]
     pub gpu: Option<String>,
+    /// The GPU to measure on, as CUDA counts them from 0
+    #[arg(long, value_name = "ORDINAL", default_value_t = 0)]
+    pub device: u32,
     /// Only these of our schemes
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = schemes())]
     pub scheme: Vec<String>,

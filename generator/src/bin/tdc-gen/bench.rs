@@ -1,7 +1,7 @@
 //! `tdc-gen bench`.
 
 use crate::args::BenchArgs;
-use crate::config::Planned;
+use crate::config::{Planned, planner};
 use crate::failure::Failure;
 use crate::output::{note, print};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tdc_generator::bench::{
 };
 use tdc_generator::emit::write_together;
 use tdc_generator::gpu::{Gpu, gpu};
-use tdc_generator::plan::Planner;
+use tdc_generator::spec::Tiles;
 
 /// What is measured, and for which GPU it is planned.
 struct Asked {
@@ -25,8 +25,10 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     let published = args.reference.as_deref().map(published).transpose()?;
     let asked = asked(args)?;
     let options = Options {
+        device: args.device,
         schemes: args.scheme.clone(),
         tiles: args.best_of.get(),
+        table: args.options.measured()?,
         rival: match (&args.cudnn, args.no_cudnn) {
             (_, true) => Rival::None,
             (Some(path), _) => Rival::At(path.clone()),
@@ -83,7 +85,9 @@ fn asked(args: &BenchArgs) -> Result<Asked, Failure> {
             let gpu = gpu(args.gpu.as_deref().unwrap_or("h200")).map_err(Failure::input)?;
             gpu.code_target().map_err(Failure::input)?;
             let batch = args.options.batch.unwrap_or(1);
-            let problems = sweep_of(sweep, args.sweep_to, batch, &mut Planner::new(gpu))
+            let table = args.options.measured()?;
+            let mut planner = planner(gpu, table.as_ref()).with_tiles(Tiles::default());
+            let problems = sweep_of(sweep, args.sweep_to, batch, &mut planner)
                 .map_err(|error| Failure::Input(format!("--sweep-n: {error}")))?;
             Ok(Asked {
                 name: format!("sweep-c{}-h{}-w{}-r{}", sweep.c, sweep.h, sweep.w, sweep.r),

@@ -2,10 +2,12 @@
 
 use crate::args::ConfigArgs;
 use crate::failure::Failure;
+use std::io::ErrorKind;
 use std::path::Path;
 use tdc_generator::gpu::{Gpu, Targets};
 use tdc_generator::plan::{
-    LayerSetPlan, NetworkPlan, PlannedUnit, plan_layer_set, plan_variants, shared_units,
+    LayerSetPlan, NetworkPlan, PlannedUnit, Planner, TuningTable, plan_layer_set_by,
+    plan_variants_by, shared_units,
 };
 use tdc_generator::render::{layer_set_json, network_json};
 use tdc_generator::spec::{Config, Network, Overrides, yaml};
@@ -66,17 +68,24 @@ impl ConfigArgs {
         }
     }
 
+    /// The measured times that are to stand in for the committed ones.
+    pub fn measured(&self) -> Result<Option<TuningTable>, Failure> {
+        self.table.as_deref().map(tuning_table).transpose()
+    }
+
     /// Reads and plans one config for any GPUs, to look at the plans alone.
     pub fn plan_only(&self, path: &Path, gpus: Option<&[String]>) -> Result<Planned, Failure> {
+        let table = self.measured()?;
+        let planner = |gpu| planner(gpu, table.as_ref());
         match yaml::load(path, &self.overrides(gpus)?).map_err(Failure::input)? {
             Config::Network(network) => {
-                let plans =
-                    plan_variants(&network).map_err(|errors| Failure::all(path, &errors))?;
+                let plans = plan_variants_by(&network, planner)
+                    .map_err(|errors| Failure::all(path, &errors))?;
                 Ok(Planned::Network(network, plans))
             }
             Config::LayerSet(set) => {
-                let plan =
-                    plan_layer_set(&set, set.gpu).map_err(|errors| Failure::all(path, &errors))?;
+                let plan = plan_layer_set_by(&set, planner(set.gpu))
+                    .map_err(|errors| Failure::all(path, &errors))?;
                 Ok(Planned::LayerSet(plan))
             }
         }
@@ -96,4 +105,21 @@ impl ConfigArgs {
             ))),
         }
     }
+}
+
+/// A planner by measured times of one's own, if there are any.
+pub fn planner(gpu: &'static Gpu, table: Option<&TuningTable>) -> Planner {
+    match table {
+        Some(table) => Planner::new(gpu).with_table(table.clone()),
+        None => Planner::new(gpu),
+    }
+}
+
+/// Reads a table of measured times.
+pub fn tuning_table(path: &Path) -> Result<TuningTable, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Failure::all(path, &["no such file; check the path"]),
+        _ => Failure::all(path, &[error]),
+    })?;
+    text.parse().map_err(|error| Failure::all(path, &[error]))
 }

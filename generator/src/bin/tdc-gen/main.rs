@@ -6,10 +6,12 @@ mod compile;
 mod config;
 mod failure;
 mod generate;
+mod merge;
 mod output;
 mod pack;
 mod plan;
 mod toolkit;
+mod tune;
 mod verify;
 
 use args::{Cli, Command};
@@ -35,6 +37,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Pack(args)) => pack::run(&args),
         Some(Command::Verify(args)) => verify::run(&args),
         Some(Command::Compile(args)) => compile::run(&args),
+        Some(Command::Tune(args)) => tune::run(&args),
+        Some(Command::Merge(args)) => merge::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Toolkit(args)) => toolkit::run(&args),
         Some(Command::Completions { shell }) => {

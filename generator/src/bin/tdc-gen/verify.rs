@@ -60,7 +60,7 @@ fn open(on_gpu: bool, units: &[PlannedUnit]) -> Result<Box<dyn Device>, Failure>
     if !on_gpu {
         return Ok(Box::new(CpuDevice::new(units).map_err(Failure::machine)?));
     }
-    let mut device = GpuDevice::open().map_err(Failure::machine)?;
+    let mut device = GpuDevice::open(0).map_err(Failure::machine)?;
     let compiler = Toolkit::find()
         .compiler(Options::default())
         .map_err(Failure::machine)?;

@@ -7,10 +7,32 @@
 
 #include <cuda_runtime.h>
 
+#ifndef TDC_OVERLAP
+#define TDC_OVERLAP
+// Programmatic dependent launch, from sm_90 on: a launch may begin while the one ahead of it on the stream still runs. Before
+// sm_90, and where the launch does not ask for it, both functions do nothing.
+
+// Lets the next launch begin as soon as every block of this one has come here or ended.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_allow_next() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+#endif
+}
+
+// Waits until the launches ahead have ended and all that they wrote can be read. Before it a thread may read packed weights and
+// bias, which no launch writes, and write its own shared memory; nothing else.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
+}
+#endif
+
 extern "C" __global__ void __launch_bounds__(64)
 some_layers_conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_partial(const float* __restrict__ x,
     const float* __restrict__ packed, float* __restrict__ workspace)
 {
+    tdc_allow_next();
     constexpr int PIXELS = 25;  // of the output
     constexpr int TN = 16, TP = 16, TK = 8;  // output channels and pixels of a block, input channels of a step
     constexpr int RN = 4, RP = 1;  // output channels and pixels of a thread
@@ -23,6 +45,7 @@ some_layers_conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_partial(const flo
     const int c_begin = blockIdx.z * 16;
     const int c_end = c_begin + 16;
 
+    tdc_wait_for_inputs();
     float sum[RN][RP] = {};
     for (int c0 = c_begin; c0 < c_end; c0 += TK) {
         const float4* weights = reinterpret_cast<const float4*>(packed + (blockIdx.y * 64 + c0) * TN);
@@ -76,10 +99,12 @@ extern "C" __global__ void __launch_bounds__(256)
 some_layers_conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_reduce(float* __restrict__ workspace,
     float* __restrict__ y)
 {
+    tdc_allow_next();
     constexpr int LENGTH = 500;  // elements of the output
 
     const int i = blockIdx.x * 256 + threadIdx.x;
     if (i >= LENGTH) return;
+    tdc_wait_for_inputs();
     float value = 0.0f;
 #pragma unroll
     for (int split = 0; split < 4; ++split) {
@@ -102,16 +127,40 @@ void conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_pack(
     }
 }
 
+// Lets a kernel begin before the launch ahead of it has ended; it waits by itself.
+// Its text knows of that if it was compiled for sm_90 or later, else it is launched plain. ptxVersion is what the text was
+// compiled for; binaryVersion can be later, where a driver has made code for its GPU of older PTX.
+template <class Kernel>
+static cudaError_t set_attributes(cudaLaunchConfig_t* config, Kernel* kernel) {
+    cudaFuncAttributes function;
+    const cudaError_t error = cudaFuncGetAttributes(&function, kernel);
+    config->numAttrs = 0;
+    if (error != cudaSuccess || function.ptxVersion < 90) return error;
+    config->attrs[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    config->attrs[0].val.programmaticStreamSerializationAllowed = 1;
+    config->numAttrs = 1;
+    return cudaSuccess;
+}
+
 cudaError_t conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_launch(
     const float* x, const float* packed, const float* /*bias*/, const float* /*residual*/, float* y, void* workspace,
     cudaStream_t stream) {
     cudaLaunchConfig_t config = {};
     config.stream = stream;
+    cudaLaunchAttribute attributes[1] = {};
+    config.attrs = attributes;
+    cudaError_t error = set_attributes(
+        &config, some_layers_conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_partial);
+    if (error != cudaSuccess) return error;
+
     config.gridDim = dim3(2, 2, 4);
     config.blockDim = dim3(64);
-    cudaError_t error = cudaLaunchKernelEx(
+    error = cudaLaunchKernelEx(
         &config, some_layers_conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_partial, x, packed,
         static_cast<float*>(workspace));
+    if (error != cudaSuccess) return error;
+
+    error = set_attributes(&config, some_layers_conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_reduce);
     if (error != cudaSuccess) return error;
 
     config.gridDim = dim3(2);

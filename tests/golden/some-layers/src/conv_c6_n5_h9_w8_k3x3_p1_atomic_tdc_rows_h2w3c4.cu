@@ -7,10 +7,32 @@
 
 #include <cuda_runtime.h>
 
+#ifndef TDC_OVERLAP
+#define TDC_OVERLAP
+// Programmatic dependent launch, from sm_90 on: a launch may begin while the one ahead of it on the stream still runs. Before
+// sm_90, and where the launch does not ask for it, both functions do nothing.
+
+// Lets the next launch begin as soon as every block of this one has come here or ended.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_allow_next() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+#endif
+}
+
+// Waits until the launches ahead have ended and all that they wrote can be read. Before it a thread may read packed weights and
+// bias, which no launch writes, and write its own shared memory; nothing else.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
+}
+#endif
+
 extern "C" __global__ void __launch_bounds__(32)
 some_layers_conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_partial(const float* __restrict__ x,
     const float* __restrict__ packed, float* __restrict__ y)
 {
+    tdc_allow_next();
     constexpr int C = 6, H = 9, W = 8;  // input channels, height, width
     constexpr int N = 5, OUT_H = 9, OUT_W = 8;  // output channels, height, width
     constexpr int R = 3, S = 3;  // filter
@@ -23,6 +45,7 @@ some_layers_conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_partial(const float*
     constexpr int block_column0 = 0;
     const int c0 = blockIdx.z * TC;
 
+    tdc_wait_for_inputs();
     // The input under the block, all channels at once; zeros where there is none.
     for (int i = threadIdx.x; i < 176; i += 32) {
         const int c = c0 + i / (ROWS * COLUMNS);
@@ -95,12 +118,32 @@ void conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_pack(
     }
 }
 
+// Lets a kernel begin before the launch ahead of it has ended; it waits by itself.
+// Its text knows of that if it was compiled for sm_90 or later, else it is launched plain. ptxVersion is what the text was
+// compiled for; binaryVersion can be later, where a driver has made code for its GPU of older PTX.
+template <class Kernel>
+static cudaError_t set_attributes(cudaLaunchConfig_t* config, Kernel* kernel) {
+    cudaFuncAttributes function;
+    const cudaError_t error = cudaFuncGetAttributes(&function, kernel);
+    config->numAttrs = 0;
+    if (error != cudaSuccess || function.ptxVersion < 90) return error;
+    config->attrs[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    config->attrs[0].val.programmaticStreamSerializationAllowed = 1;
+    config->numAttrs = 1;
+    return cudaSuccess;
+}
+
 cudaError_t conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_launch(
     const float* x, const float* packed, const float* /*bias*/, const float* /*residual*/, float* y,
     void* /*workspace*/, cudaStream_t stream) {
     cudaLaunchConfig_t config = {};
     config.stream = stream;
+    cudaLaunchAttribute attributes[1] = {};
+    config.attrs = attributes;
     cudaError_t error = cudaMemsetAsync(y, 0, 1440, stream);
+    if (error != cudaSuccess) return error;
+
+    error = set_attributes(&config, some_layers_conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_partial);
     if (error != cudaSuccess) return error;
 
     config.gridDim = dim3(5, 1, 2);

@@ -16,7 +16,8 @@ inline constexpr int warpSize = 32;
 namespace tdc_cpu {
 
 enum class BarrierKind : unsigned char { plain, any, all, count };
-enum class WarpCallKind : unsigned char { sync, shuffle, vote };
+enum class WarpCallKind : unsigned char { sync, shuffle, vote, multiply };
+enum class MatrixKind : unsigned char { tf32, f16, bf16 };
 
 // Waits until every thread of the block has come to this barrier. `line` tells barriers apart in checks and messages.
 int block_barrier(BarrierKind kind, bool predicate, int line);
@@ -30,6 +31,25 @@ unsigned live_lanes();
 
 // The block's dynamic shared memory.
 void* dynamic_shared();
+
+// Begins a copy of 4 or 16 bytes to shared memory, of zeros when not `inside`: what lies there is gone at once, the copy arrives
+// when the thread waits for its group.
+void copy_async(void* shared, const void* global, unsigned bytes, bool inside, int line);
+// Ends a group of copies.
+void commit_copies();
+// Lets all copies of the calling thread arrive except those of its latest `pending` groups and of none yet.
+void wait_copies(unsigned pending);
+
+// Whether the device forms clusters.
+bool has_clusters();
+// The halves of a barrier of all threads of the cluster.
+void cluster_arrive(int line);
+void cluster_wait(int line);
+// The place of `shared`, which lies in the calling block's dynamic shared memory, in that of another block of the cluster.
+const void* cluster_shared(const void* shared, unsigned rank, int line);
+
+// d += a * b by all 32 lanes of a warp, which hold 4, 4 and 2 registers each.
+void warp_multiply(MatrixKind kind, float* d, const unsigned* a, const unsigned* b, int line);
 
 // A kernel with its arguments.
 class KernelCall {

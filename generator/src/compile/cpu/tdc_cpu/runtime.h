@@ -16,6 +16,8 @@ namespace tdc_cpu {
 inline constexpr unsigned max_threads = 1024;
 inline constexpr dim3 max_block{1024, 1024, 64};
 inline constexpr dim3 max_grid{2147483647u, 65535, 65535};
+inline constexpr unsigned portable_cluster = 8;
+inline constexpr unsigned max_cluster = 16;
 inline constexpr size_t max_shared = 48 << 10;
 inline constexpr size_t max_shared_optin = 227 << 10;
 
@@ -23,12 +25,6 @@ inline constexpr size_t max_shared_optin = 227 << 10;
 inline const char* device_name() {
     const char* name = std::getenv("TDC_CPU_DEVICE");
     return name != nullptr ? name : "CPU emulation";
-}
-
-// Compute capability, times ten.
-inline int device_arch() {
-    const char* arch = std::getenv("TDC_CPU_ARCH");
-    return arch != nullptr ? std::atoi(arch) : 90;
 }
 
 // ---- errors ------------------------------------------------------------------------------------------------------------------
@@ -259,11 +255,13 @@ inline cudaError_t run_all(const std::vector<Work>& work) {
 
 // ---- launches ----------------------------------------------------------------------------------------------------------------
 
-struct SharedLimits {
+// What kernels may have beyond what every launch gets.
+struct Grants {
     std::mutex lock;
-    std::map<const void*, size_t> granted;
+    std::map<const void*, size_t> shared_bytes;
+    std::set<const void*> large_clusters;
 };
-inline SharedLimits shared_limits;
+inline Grants grants;
 
 inline bool fits(dim3 size, dim3 limit) {
     return size.x >= 1 && size.y >= 1 && size.z >= 1 && size.x <= limit.x && size.y <= limit.y && size.z <= limit.z;
@@ -279,9 +277,23 @@ inline cudaError_t check_launch(const void* entry, const std::string& name, cons
         return error(cudaErrorInvalidConfiguration, name + ": a block of " + text(shape.block) + " threads; 1 to " +
                                                         std::to_string(max_threads) + " are possible, at most 64 in z");
     }
-    const std::lock_guard<std::mutex> guard(shared_limits.lock);
-    const auto granted = shared_limits.granted.find(entry);
-    const size_t limit = granted == shared_limits.granted.end() ? max_shared : granted->second;
+    const dim3 cluster = shape.cluster;
+    if (!fits(cluster, dim3(max_cluster, max_cluster, max_cluster)) || shape.grid.x % cluster.x != 0 ||
+        shape.grid.y % cluster.y != 0 || shape.grid.z % cluster.z != 0) {
+        return error(cudaErrorInvalidConfiguration,
+                     name + ": clusters of " + text(cluster) + " blocks do not divide a grid of " + text(shape.grid));
+    }
+    const unsigned cluster_blocks = cluster.x * cluster.y * cluster.z;
+    const std::lock_guard<std::mutex> guard(grants.lock);
+    const unsigned largest = grants.large_clusters.count(entry) != 0 ? max_cluster : portable_cluster;
+    if (cluster_blocks > largest) {
+        return error(cudaErrorInvalidClusterSize, name + ": clusters of " + std::to_string(cluster_blocks) + " blocks; " +
+                                                      std::to_string(largest) +
+                                                      " are granted, cudaFuncSetAttribute can raise that to " +
+                                                      std::to_string(max_cluster));
+    }
+    const auto granted = grants.shared_bytes.find(entry);
+    const size_t limit = granted == grants.shared_bytes.end() ? max_shared : granted->second;
     if (shape.shared_bytes > limit) {
         return error(cudaErrorInvalidValue, name + ": " + std::to_string(shape.shared_bytes) +
                                                 " bytes of dynamic shared memory; " + std::to_string(limit) +
@@ -300,38 +312,87 @@ TDC_CPU_ENGINE cudaError_t launch(const void* entry, const char* name, const Lau
         return result;
     }
     return submit(stream, [owned, kernel, shape] {
-        const std::string message = run_launch(*owned, shape.grid, shape.block, shape.shared_bytes);
+        const std::string message = run_launch(*owned, shape);
         return message.empty() ? cudaSuccess : error(cudaErrorLaunchFailure, kernel + ", " + message);
     });
 }
 
-TDC_CPU_ENGINE cudaError_t check_attributes(const cudaLaunchConfig_t& config) {
+TDC_CPU_ENGINE cudaError_t read_attributes(const cudaLaunchConfig_t& config, dim3& cluster) {
     for (unsigned i = 0; i < config.numAttrs; ++i) {
         const cudaLaunchAttribute& attribute = config.attrs[i];
-        const auto& cluster = attribute.val.clusterDim;
-        if (attribute.id == cudaLaunchAttributeClusterDimension && (cluster.x != 1 || cluster.y != 1 || cluster.z != 1)) {
-            return error(cudaErrorNotSupported, "clusters of blocks are not emulated");
-        }
-        if (attribute.id == cudaLaunchAttributeCooperative && attribute.val.cooperative != 0) {
-            return error(cudaErrorNotSupported, "cooperative launches are not emulated: blocks do not run side by side");
+        switch (attribute.id) {
+            case cudaLaunchAttributeIgnore: break;
+            case cudaLaunchAttributeClusterDimension:
+                cluster = dim3(attribute.val.clusterDim.x, attribute.val.clusterDim.y, attribute.val.clusterDim.z);
+                [[fallthrough]];
+            case cudaLaunchAttributeProgrammaticStreamSerialization:
+                if (!device_has_clusters()) {
+                    return error(cudaErrorNotSupported, "launches overlap and form clusters from compute capability 9.0 on");
+                }
+                break;
+            case cudaLaunchAttributeCooperative:
+                if (attribute.val.cooperative != 0) {
+                    return error(cudaErrorNotSupported,
+                                 "cooperative launches are not emulated: blocks do not run side by side");
+                }
+                break;
         }
     }
     return cudaSuccess;
 }
 
 TDC_CPU_ENGINE cudaError_t set_function_attribute(const void* entry, cudaFuncAttribute attribute, int value) {
-    if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) {
-        return cudaSuccess;
+    const std::lock_guard<std::mutex> guard(grants.lock);
+    switch (attribute) {
+        case cudaFuncAttributePreferredSharedMemoryCarveout: return cudaSuccess;
+        case cudaFuncAttributeNonPortableClusterSizeAllowed:
+            if (!device_has_clusters()) {
+                return error(cudaErrorNotSupported, "there are clusters from compute capability 9.0 on");
+            }
+            if (value != 0) {
+                grants.large_clusters.insert(entry);
+            } else {
+                grants.large_clusters.erase(entry);
+            }
+            return cudaSuccess;
+        case cudaFuncAttributeMaxDynamicSharedMemorySize: break;
     }
-    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-        static_cast<size_t>(value) > max_shared_optin) {
+    if (value < 0 || static_cast<size_t>(value) > max_shared_optin) {
         return error(cudaErrorInvalidValue, "a kernel can be granted at most " + std::to_string(max_shared_optin) +
                                                 " bytes of dynamic shared memory, not " + std::to_string(value));
     }
-    const std::lock_guard<std::mutex> guard(shared_limits.lock);
-    size_t& granted = shared_limits.granted.try_emplace(entry, max_shared).first->second;
+    size_t& granted = grants.shared_bytes.try_emplace(entry, max_shared).first->second;
     granted = static_cast<size_t>(value) > max_shared ? static_cast<size_t>(value) : max_shared;
     return cudaSuccess;
+}
+
+// Kernels pose as compiled for exactly the device.
+TDC_CPU_ENGINE cudaError_t get_function_attributes(cudaFuncAttributes* attributes, const void* entry) {
+    const std::lock_guard<std::mutex> guard(grants.lock);
+    const auto granted = grants.shared_bytes.find(entry);
+    *attributes = {};
+    attributes->maxThreadsPerBlock = max_threads;
+    attributes->ptxVersion = device_arch();
+    attributes->binaryVersion = device_arch();
+    attributes->maxDynamicSharedSizeBytes =
+        static_cast<int>(granted == grants.shared_bytes.end() ? max_shared : granted->second);
+    attributes->preferredShmemCarveout = -1;
+    return cudaSuccess;
+}
+
+TDC_CPU_ENGINE int launch_granted(const void* entry, const char* name, LaunchShape shape, KernelCall* call) {
+    cudaError_t result = set_function_attribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                static_cast<int>(shape.shared_bytes));
+    if (!device_has_clusters()) {
+        shape.cluster = dim3();
+    } else if (result == cudaSuccess) {
+        result = set_function_attribute(entry, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    }
+    if (result != cudaSuccess) {
+        delete call;
+        return result;
+    }
+    return launch(entry, name, shape, call, nullptr);
 }
 
 // ---- copies ------------------------------------------------------------------------------------------------------------------
@@ -403,6 +464,7 @@ inline constexpr ErrorText error_texts[] = {
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {cudaErrorInvalidClusterSize, "cudaErrorInvalidClusterSize", "requested cluster size is not possible"},
     {cudaErrorStreamCaptureUnsupported, "cudaErrorStreamCaptureUnsupported", "operation not permitted when stream is capturing"},
     {cudaErrorStreamCaptureInvalidated, "cudaErrorStreamCaptureInvalidated",
      "operation failed due to a previous error during capture"},

@@ -21,6 +21,7 @@ typedef enum cudaError {
     cudaErrorStreamCaptureInvalidated = 901,
     cudaErrorStreamCaptureUnmatched = 903,
     cudaErrorStreamCaptureImplicit = 906,
+    cudaErrorInvalidClusterSize = 912,
     cudaErrorUnknown = 999,
 } cudaError_t;
 
@@ -57,6 +58,20 @@ enum cudaStreamCaptureStatus {
 enum cudaFuncAttribute {
     cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
     cudaFuncAttributePreferredSharedMemoryCarveout = 9,
+    cudaFuncAttributeNonPortableClusterSizeAllowed = 14,
+};
+
+struct cudaFuncAttributes {
+    size_t sharedSizeBytes;
+    size_t constSizeBytes;
+    size_t localSizeBytes;
+    int maxThreadsPerBlock;
+    int numRegs;
+    int ptxVersion;
+    int binaryVersion;
+    int cacheModeCA;
+    int maxDynamicSharedSizeBytes;
+    int preferredShmemCarveout;
 };
 
 enum cudaDeviceAttr {
@@ -182,15 +197,22 @@ struct LaunchShape {
     dim3 grid;
     dim3 block;
     size_t shared_bytes;
+    dim3 cluster;
 };
 
 // Checks the launch, then runs it or records it in the stream's graph. Takes `call` over. `name` may be null.
 cudaError_t launch(const void* entry, const char* name, const LaunchShape& shape, KernelCall* call, cudaStream_t stream);
 
-// Attributes that change what a kernel may do and that are not emulated are refused.
-cudaError_t check_attributes(const cudaLaunchConfig_t& config);
+// Reads the cluster from the attributes. Those that change what a kernel may do and that are not emulated are refused, and so are
+// those that the device does not know.
+cudaError_t read_attributes(const cudaLaunchConfig_t& config, dim3& cluster);
 
 cudaError_t set_function_attribute(const void* entry, cudaFuncAttribute attribute, int value);
+
+cudaError_t get_function_attributes(cudaFuncAttributes* attributes, const void* entry);
+
+// Launches for TDC_CPU_EXPORT, with all the shared memory and the cluster asked for granted, the latter where the device has any.
+int launch_granted(const void* entry, const char* name, LaunchShape shape, KernelCall* call);
 
 }  // namespace tdc_cpu
 
@@ -232,37 +254,44 @@ inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute at
 }
 
 template <class... Params>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, void (*kernel)(Params...)) {
+    return tdc_cpu::get_function_attributes(attributes, tdc_cpu::entry_of(kernel));
+}
+inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* kernel) {
+    return tdc_cpu::get_function_attributes(attributes, kernel);
+}
+
+template <class... Params>
 cudaError_t cudaLaunchKernel(void (*kernel)(Params...), dim3 grid, dim3 block, void** args, size_t shared_bytes = 0,
                              cudaStream_t stream = nullptr) {
-    return tdc_cpu::launch(tdc_cpu::entry_of(kernel), nullptr, {grid, block, shared_bytes},
+    return tdc_cpu::launch(tdc_cpu::entry_of(kernel), nullptr, {grid, block, shared_bytes, dim3()},
                            tdc_cpu::unpack_arguments(kernel, args), stream);
 }
 
 template <class... ExpTypes, class... ActTypes>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(ExpTypes...), ActTypes&&... args) {
-    const cudaError_t error = tdc_cpu::check_attributes(*config);
+    tdc_cpu::LaunchShape shape{config->gridDim, config->blockDim, config->dynamicSmemBytes, dim3()};
+    const cudaError_t error = tdc_cpu::read_attributes(*config, shape.cluster);
     if (error != cudaSuccess) {
         return error;
     }
-    return tdc_cpu::launch(tdc_cpu::entry_of(kernel), nullptr, {config->gridDim, config->blockDim, config->dynamicSmemBytes},
+    return tdc_cpu::launch(tdc_cpu::entry_of(kernel), nullptr, shape,
                            new tdc_cpu::TypedKernelCall<ExpTypes...>(kernel, std::forward<ActTypes>(args)...),
                            config->stream);
 }
 
-// A launcher with C linkage, for programs that load the compiled kernels as a shared library. It grants the kernel all the
-// shared memory it asks for, as host code would do with cudaFuncSetAttribute.
-#define TDC_CPU_EXPORT(kernel)                                                                                        \
-    extern "C" __attribute__((visibility("default"))) int tdc_cpu_launch_##kernel(                                    \
-        const unsigned grid[3], const unsigned block[3], unsigned shared_bytes, void** args);                         \
-    extern "C" int tdc_cpu_launch_##kernel(const unsigned grid[3], const unsigned block[3], unsigned shared_bytes,    \
-                                           void** args) {                                                             \
-        const void* entry = tdc_cpu::entry_of(kernel);                                                                \
-        const cudaError_t error = tdc_cpu::set_function_attribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, \
-                                                                  static_cast<int>(shared_bytes));                    \
-        if (error != cudaSuccess) {                                                                                   \
-            return error;                                                                                             \
-        }                                                                                                             \
-        return tdc_cpu::launch(entry, #kernel,                                                                        \
-                               {{grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, shared_bytes},           \
-                               tdc_cpu::unpack_arguments(kernel, args), nullptr);                                     \
+// A launcher with C linkage, for programs that load the compiled kernels as a shared library. It grants the kernel all that it
+// asks for, as host code would do with cudaFuncSetAttribute.
+#define TDC_CPU_EXPORT(kernel)                                                                                       \
+    extern "C" __attribute__((visibility("default"))) int tdc_cpu_launch_##kernel(                                   \
+        const unsigned grid[3], const unsigned block[3], const unsigned cluster[3], unsigned shared_bytes,           \
+        void** args);                                                                                                \
+    extern "C" int tdc_cpu_launch_##kernel(const unsigned grid[3], const unsigned block[3],                          \
+                                           const unsigned cluster[3], unsigned shared_bytes, void** args) {          \
+        return tdc_cpu::launch_granted(tdc_cpu::entry_of(kernel), #kernel,                                           \
+                                       {{grid[0], grid[1], grid[2]},                                                 \
+                                        {block[0], block[1], block[2]},                                              \
+                                        shared_bytes,                                                                \
+                                        {cluster[0], cluster[1], cluster[2]}},                                       \
+                                       tdc_cpu::unpack_arguments(kernel, args));                                     \
     }

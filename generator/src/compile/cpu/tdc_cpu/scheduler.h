@@ -1,8 +1,10 @@
-// Runs the blocks of a launch: every CUDA thread is a fiber, every OS thread carries one block at a time.
+// Runs the blocks of a launch: every CUDA thread is a fiber, every OS thread carries one cluster of blocks at a time.
 #pragma once
 
 #include "execution.h"
 #include "fibers.h"
+#include "multiply.h"
+#include "runtime_api.h"
 
 #include <atomic>
 #include <cstdio>
@@ -66,6 +68,8 @@ public:
         return static_cast<uint64_t>((static_cast<unsigned __int128>(index) * step_ + start_) % count_);
     }
 
+    uint64_t count() const { return count_; }
+
 private:
     uint64_t count_;
     uint64_t start_;
@@ -110,19 +114,22 @@ inline TlsSegment tls_segment_of(const void* variable) {
 
 // ---- one launch --------------------------------------------------------------------------------------------------------------
 
+// Compute capability that the device says it has, times ten.
+inline int device_arch() { return static_cast<int>(environment_number("TDC_CPU_ARCH", 90)); }
+
+// Whether it can form clusters and let launches overlap.
+inline bool device_has_clusters() { return device_arch() >= 90; }
+
 struct Launch {
     const KernelCall& call;
-    dim3 grid;
-    dim3 block;
-    size_t shared_bytes;
+    LaunchShape shape;
+    bool has_clusters;
     uint64_t seed;
     BlockOrder order;
-    std::atomic<uint64_t> next_block{0};
+    std::atomic<uint64_t> next_cluster{0};
     std::atomic<bool> failed{false};
     std::mutex message_lock;
     std::string message;
-
-    uint64_t blocks() const { return static_cast<uint64_t>(grid.x) * grid.y * grid.z; }
 
     // Keeps the first message and stops the others.
     void fail(const std::string& what) {
@@ -137,12 +144,22 @@ enum class State : unsigned char {
     not_started,
     ready,
     at_barrier,
+    at_cluster_barrier,
     in_warp_call,
     finished,
     illegal,  // has broken a rule; never goes on
 };
 
 struct Warp;
+
+// A copy to shared memory that has not arrived.
+struct PendingCopy {
+    void* shared;
+    const void* global;
+    unsigned bytes;
+    bool inside;
+    unsigned group;
+};
 
 // One CUDA thread.
 struct Thread {
@@ -152,12 +169,18 @@ struct Thread {
     unsigned lane;
     Warp* warp;
     State state;
+    // Whether it is between the halves of a barrier of the cluster.
+    bool arrived_in_cluster;
+    std::vector<PendingCopy> copies;
+    // Groups of copies that are complete.
+    unsigned copy_groups;
     // The call it waits in.
     int line;
     WarpCallKind call;
     unsigned mask;
     int source;
     uint64_t value;
+    Product product;
     // What the call gives back.
     uint64_t result;
 };
@@ -168,6 +191,30 @@ struct Warp {
     unsigned waiting;
 };
 
+struct Barrier {
+    BarrierKind kind;
+    int line;
+    unsigned arrived;
+    unsigned votes;
+};
+
+struct alignas(128) SharedUnit {
+    char bytes[128];
+};
+
+// One block of the cluster that an OS thread carries.
+struct Block {
+    uint3 index;
+    Thread* threads;
+    unsigned runnable;  // threads not started or ready
+    unsigned finished;
+    unsigned at_cluster_barrier;
+    int cluster_line;  // of the barrier at which those wait
+    Barrier barrier;
+    int barrier_result;
+    std::vector<SharedUnit> shared;  // dynamic, between guards
+};
+
 class Worker;
 inline thread_local Worker* current_worker = nullptr;
 
@@ -176,37 +223,120 @@ class Worker {
 public:
     void run(Launch& launch) {
         launch_ = &launch;
-        thread_count_ = launch.block.x * launch.block.y * launch.block.z;
-        threads_.resize(thread_count_);
-        warps_.resize((thread_count_ + 31) / 32);
+        const LaunchShape& shape = launch.shape;
+        thread_count_ = shape.block.x * shape.block.y * shape.block.z;
+        const unsigned warps = (thread_count_ + 31) / 32;
+        blocks_.resize(shape.cluster.x * shape.cluster.y * shape.cluster.z);
+        threads_.resize(blocks_.size() * thread_count_);
+        warps_.resize(blocks_.size() * warps);
         order_.resize(thread_count_);
-        shared_.resize((launch.shared_bytes + 2 * guard_bytes) / sizeof(SharedUnit) + 1);
+        for (Block& block : blocks_) {
+            block.shared.resize((shape.shared_bytes + 2 * guard_bytes) / sizeof(SharedUnit) + 1);
+        }
         // Touches the segment, so that it exists for this OS thread.
         current_worker = this;
         tls_ = tls_segment_of(&current_worker);
         while (!launch.failed) {
-            const uint64_t next = launch.next_block++;
-            if (next >= launch.blocks()) {
+            const uint64_t next = launch.next_cluster++;
+            if (next >= launch.order.count()) {
                 break;
             }
-            run_block(launch.order[next]);
+            run_cluster(launch.order[next]);
         }
         current_worker = nullptr;
     }
 
     int block_barrier(BarrierKind kind, bool predicate, int line) {
         Thread& self = *running_;
-        if (barrier_.arrived == 0) {
-            barrier_ = {kind, line, 0, 0};
-        } else if (barrier_.kind != kind || barrier_.line != line) {
-            fail("threads of one block wait at different barriers, in lines %d and %d", barrier_.line, line);
+        Barrier& barrier = block_->barrier;
+        if (barrier.arrived == 0) {
+            barrier = {kind, line, 0, 0};
+        } else if (barrier.kind != kind || barrier.line != line) {
+            fail("threads of one block wait at different barriers, in lines %d and %d", barrier.line, line);
         }
-        ++barrier_.arrived;
-        barrier_.votes += predicate;
+        ++barrier.arrived;
+        barrier.votes += predicate;
         self.line = line;
         suspend(State::at_barrier);
-        return barrier_result_;
+        return block_->barrier_result;
     }
+
+    void cluster_arrive(int line) {
+        Thread& self = *running_;
+        if (self.arrived_in_cluster) {
+            fail("line %d: a thread comes to a barrier of the cluster twice before it waits", line);
+        }
+        self.arrived_in_cluster = true;
+    }
+
+    void cluster_wait(int line) {
+        Thread& self = *running_;
+        if (!self.arrived_in_cluster) {
+            fail("line %d: a thread waits at a barrier of the cluster before it has come to it", line);
+        }
+        if (block_->at_cluster_barrier > 0 && block_->cluster_line != line) {
+            fail("threads of one block wait at different barriers of the cluster, in lines %d and %d", block_->cluster_line, line);
+        }
+        ++block_->at_cluster_barrier;
+        block_->cluster_line = line;
+        self.line = line;
+        suspend(State::at_cluster_barrier);
+    }
+
+    const void* cluster_shared(const void* shared, unsigned rank, int line) {
+        if (rank >= blocks_.size()) {
+            fail("line %d: block %u of a cluster of %zu", line, rank, blocks_.size());
+        }
+        const char* const own = dynamic_of(*block_);
+        const char* const address = static_cast<const char*>(shared);
+        if (address < own || address > own + launch_->shape.shared_bytes) {
+            fail("line %d: the address is not in the block's dynamic shared memory", line);
+        }
+        Block& other = blocks_[rank];
+        if (other.finished == thread_count_) {
+            fail("line %d: block %u of the cluster has returned, and its shared memory is gone", line, rank);
+        }
+        return dynamic_of(other) + (address - own);
+    }
+
+    void copy_async(void* shared, const void* global, unsigned bytes, bool inside, int line) {
+        Thread& self = *running_;
+        if (reinterpret_cast<uintptr_t>(shared) % bytes != 0 || reinterpret_cast<uintptr_t>(global) % bytes != 0) {
+            fail("line %d: a copy of %u bytes between addresses that are not aligned to that", line, bytes);
+        }
+        if (!is_shared(shared, bytes)) {
+            fail("line %d: a copy to an address that is not in the block's shared memory", line);
+        }
+        std::memset(shared, 0xff, bytes);
+        self.copies.push_back({shared, global, bytes, inside, self.copy_groups});
+    }
+
+    void commit_copies() { ++running_->copy_groups; }
+
+    void wait_copies(unsigned pending) {
+        Thread& self = *running_;
+        size_t kept = 0;
+        for (const PendingCopy& copy : self.copies) {
+            if (copy.group + pending >= self.copy_groups) {
+                self.copies[kept++] = copy;
+            } else if (copy.inside) {
+                std::memcpy(copy.shared, copy.global, copy.bytes);
+            } else {
+                std::memset(copy.shared, 0, copy.bytes);
+            }
+        }
+        self.copies.resize(kept);
+    }
+
+    void warp_multiply(const Product& product, int line) {
+        running_->product = product;
+        if (running_->warp->live != all_lanes) {
+            fail("line %d: a matrix product without all 32 lanes of the warp", line);
+        }
+        warp_call(WarpCallKind::multiply, all_lanes, 0, 0, line);
+    }
+
+    bool has_clusters() const { return launch_->has_clusters; }
 
     uint64_t warp_call(WarpCallKind kind, unsigned mask, uint64_t value, int source, int line) {
         Thread& self = *running_;
@@ -222,7 +352,7 @@ public:
         if (complete_warp_call(self)) {
             // The last to come need not stop.
             self.state = State::ready;
-            --runnable_;
+            --block_->runnable;
         } else {
             suspend(State::in_warp_call);
         }
@@ -231,73 +361,121 @@ public:
 
     unsigned live_lanes() const { return running_->warp->live; }
 
-    void* dynamic_shared() { return reinterpret_cast<char*>(shared_.data()) + guard_bytes; }
+    void* dynamic_shared() { return dynamic_of(*block_); }
 
 private:
-    struct alignas(128) SharedUnit {
-        char bytes[128];
-    };
     static constexpr size_t guard_bytes = 128;
     static constexpr unsigned char guard_byte = 0xfd;
-
-    struct Barrier {
-        BarrierKind kind;
-        int line;
-        unsigned arrived;
-        unsigned votes;
-    };
+    static constexpr unsigned all_lanes = 0xffffffffu;
 
     // ---- scheduling ----
 
-    void run_block(uint64_t number) {
-        const dim3 grid = launch_->grid;
-        const uint3 block{static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x % grid.y),
-                          static_cast<unsigned>(number / grid.x / grid.y)};
-        fill_shared_memory();
-        current_worker = this;
-        blockIdx = block_ = block;
-        gridDim = grid;
-        blockDim = launch_->block;
+    void run_cluster(uint64_t number) {
+        fill_dynamic_shared();
+        place_blocks(number);
         reset_threads();
 
         Random random(launch_->seed ^ (number + 1) * 0x2545f4914f6cdd1du);
-        while (finished_ < thread_count_) {
+        size_t running = blocks_.size();
+        while (running > 0) {
+            if (!choose_block(random)) {
+                if (!release_cluster_barrier()) {
+                    abandon_stacks();
+                    return;
+                }
+                continue;
+            }
             shuffle_order(random);
             if (!run_to_barrier() || !release_barrier()) {
                 abandon_stacks();
                 return;
             }
-        }
-        if (!guard_intact(0) || !guard_intact(guard_bytes + launch_->shared_bytes)) {
-            report("wrote outside of its %zu bytes of dynamic shared memory", launch_->shared_bytes);
+            if (block_->finished == thread_count_) {
+                close_block();
+                --running;
+            }
         }
     }
 
-    void reset_threads() {
-        const dim3 block = launch_->block;
-        for (size_t i = 0; i < warps_.size(); ++i) {
-            warps_[i] = {&threads_[32 * i], 0, 0};
+    void place_blocks(uint64_t number) {
+        const LaunchShape& shape = launch_->shape;
+        const dim3 cluster = shape.cluster;
+        const uint64_t columns = shape.grid.x / cluster.x, rows = shape.grid.y / cluster.y;
+        const uint3 first{static_cast<unsigned>(number % columns) * cluster.x,
+                          static_cast<unsigned>(number / columns % rows) * cluster.y,
+                          static_cast<unsigned>(number / columns / rows) * cluster.z};
+        for (unsigned rank = 0; rank < blocks_.size(); ++rank) {
+            blocks_[rank].index = {first.x + rank % cluster.x, first.y + rank / cluster.x % cluster.y,
+                                   first.z + rank / cluster.x / cluster.y};
         }
-        uint3 index{0, 0, 0};
-        for (unsigned i = 0; i < thread_count_; ++i) {
-            Thread& thread = threads_[i];
-            thread.stack = nullptr;
-            thread.index = index;
-            thread.lane = i % 32;
-            thread.warp = &warps_[i / 32];
-            thread.warp->live |= 1u << thread.lane;
-            thread.state = State::not_started;
-            if (++index.x == block.x) {
-                index.x = 0;
-                if (++index.y == block.y) {
-                    index.y = 0;
-                    ++index.z;
+        block_ = nullptr;
+    }
+
+    // Picks a block that can go on, any of them; how far each is ahead of the others is left to chance. False when none can.
+    bool choose_block(Random& random) {
+        Block* chosen = nullptr;
+        unsigned able = 0;
+        for (Block& block : blocks_) {
+            if (block.runnable > 0 && random.below(++able) == 0) {
+                chosen = &block;
+            }
+        }
+        if (chosen != nullptr && chosen != block_) {
+            block_ = chosen;
+            // Static shared memory is one OS thread's: the blocks of a cluster must not keep anything in it.
+            fill_static_shared();
+            current_worker = this;
+            blockIdx = block_->index;
+            gridDim = launch_->shape.grid;
+            blockDim = launch_->shape.block;
+        }
+        return chosen != nullptr;
+    }
+
+    // All threads of the block have returned.
+    void close_block() {
+        const size_t bytes = launch_->shape.shared_bytes;
+        if (!guard_intact(0) || !guard_intact(guard_bytes + bytes)) {
+            report("wrote outside of its %zu bytes of dynamic shared memory", bytes);
+        }
+        std::memset(dynamic_of(*block_), 0xff, bytes);
+    }
+
+    void reset_threads() {
+        const dim3 shape = launch_->shape.block;
+        const unsigned warps = (thread_count_ + 31) / 32;
+        for (size_t rank = 0; rank < blocks_.size(); ++rank) {
+            Block& block = blocks_[rank];
+            block.threads = &threads_[rank * thread_count_];
+            block.runnable = thread_count_;
+            block.finished = 0;
+            block.at_cluster_barrier = 0;
+            block.barrier.arrived = 0;
+            Warp* const block_warps = &warps_[rank * warps];
+            for (unsigned i = 0; i < warps; ++i) {
+                block_warps[i] = {&block.threads[32 * i], 0, 0};
+            }
+            uint3 index{0, 0, 0};
+            for (unsigned i = 0; i < thread_count_; ++i) {
+                Thread& thread = block.threads[i];
+                thread.stack = nullptr;
+                thread.index = index;
+                thread.lane = i % 32;
+                thread.warp = &block_warps[i / 32];
+                thread.warp->live |= 1u << thread.lane;
+                thread.state = State::not_started;
+                thread.arrived_in_cluster = false;
+                thread.copies.clear();
+                thread.copy_groups = 0;
+                if (++index.x == shape.x) {
+                    index.x = 0;
+                    if (++index.y == shape.y) {
+                        index.y = 0;
+                        ++index.z;
+                    }
                 }
             }
         }
-        runnable_ = thread_count_;
-        finished_ = 0;
-        barrier_.arrived = 0;
     }
 
     void shuffle_order(Random& random) {
@@ -308,12 +486,12 @@ private:
         }
     }
 
-    // Runs every thread until it waits at a barrier, has finished, or cannot go on. False when a rule was broken.
+    // Runs every thread of the block until it waits at a barrier, has finished, or cannot go on. False when a rule was broken.
     bool run_to_barrier() {
         // More than one pass is needed only when lanes have waited for each other.
-        while (runnable_ > 0) {
+        while (block_->runnable > 0) {
             for (next_ = 0; next_ < thread_count_;) {
-                Thread& thread = threads_[order_[next_++]];
+                Thread& thread = block_->threads[order_[next_++]];
                 if (thread.state != State::not_started && thread.state != State::ready) {
                     continue;
                 }
@@ -346,7 +524,7 @@ private:
     }
 
     void enter(Thread& thread) {
-        --runnable_;
+        --block_->runnable;
         running_ = &thread;
         threadIdx = thread.index;
     }
@@ -359,8 +537,14 @@ private:
             thread.state = State::illegal;
             return;
         }
+        if (thread.arrived_in_cluster) {
+            report("thread (%u,%u,%u) returns between the halves of a barrier of the cluster", thread.index.x, thread.index.y,
+                   thread.index.z);
+            thread.state = State::illegal;
+            return;
+        }
         thread.state = State::finished;
-        ++finished_;
+        ++block_->finished;
         Warp& warp = *thread.warp;
         warp.live &= ~(1u << thread.lane);
         // Others may have waited for this lane only.
@@ -371,41 +555,81 @@ private:
         }
     }
 
-    // Nobody can run: lets the threads at the barrier go on, if all are there. False when a rule was broken.
+    // Nobody in the block can run: lets the threads at its barrier go on, if all are there. False when a rule was broken.
     bool release_barrier() {
-        if (finished_ == thread_count_) {
+        Block& block = *block_;
+        if (block.finished == thread_count_) {
             return true;
         }
-        const unsigned arrived = barrier_.arrived;
-        const unsigned in_warp_calls = thread_count_ - finished_ - arrived;
+        Barrier& barrier = block.barrier;
+        const unsigned arrived = barrier.arrived;
+        const unsigned in_warp_calls = thread_count_ - block.finished - arrived - block.at_cluster_barrier;
         if (in_warp_calls > 0) {
             report("deadlock: %u threads wait in a warp function (line %d), %u at a barrier (line %d), %u have returned",
-                   in_warp_calls, line_of(State::in_warp_call), arrived, line_of(State::at_barrier), finished_);
+                   in_warp_calls, line_of(State::in_warp_call), arrived + block.at_cluster_barrier,
+                   line_of(arrived > 0 ? State::at_barrier : State::at_cluster_barrier), block.finished);
             return false;
         }
-        if (finished_ > 0) {
-            report("the barrier in line %d was reached by %u of %u threads, the others have returned", barrier_.line, arrived,
-                   thread_count_);
+        if (arrived > 0 && block.at_cluster_barrier > 0) {
+            report("deadlock: %u threads wait at the barrier in line %d, %u at the barrier of the cluster in line %d", arrived,
+                   barrier.line, block.at_cluster_barrier, block.cluster_line);
             return false;
         }
-        switch (barrier_.kind) {
-            case BarrierKind::plain: barrier_result_ = 0; break;
-            case BarrierKind::any: barrier_result_ = barrier_.votes > 0; break;
-            case BarrierKind::all: barrier_result_ = barrier_.votes == arrived; break;
-            case BarrierKind::count: barrier_result_ = static_cast<int>(barrier_.votes); break;
+        if (block.finished > 0) {
+            report("the barrier in line %d was reached by %u of %u threads, the others have returned",
+                   arrived > 0 ? barrier.line : block.cluster_line, arrived + block.at_cluster_barrier, thread_count_);
+            return false;
         }
-        for (Thread& thread : threads_) {
-            thread.state = State::ready;
+        if (arrived == 0) {
+            return true;  // the other blocks of the cluster have to come first
         }
-        runnable_ = thread_count_;
-        barrier_.arrived = 0;
+        switch (barrier.kind) {
+            case BarrierKind::plain: block.barrier_result = 0; break;
+            case BarrierKind::any: block.barrier_result = barrier.votes > 0; break;
+            case BarrierKind::all: block.barrier_result = barrier.votes == arrived; break;
+            case BarrierKind::count: block.barrier_result = static_cast<int>(barrier.votes); break;
+        }
+        barrier.arrived = 0;
+        make_ready(block);
         return true;
     }
 
+    // No block can run: lets all threads of the cluster go on, if none has returned. False when one has.
+    bool release_cluster_barrier() {
+        unsigned waiting = 0;
+        Block* some = nullptr;
+        for (Block& block : blocks_) {
+            waiting += block.at_cluster_barrier;
+            some = block.at_cluster_barrier > 0 ? &block : some;
+        }
+        if (waiting < threads_.size()) {
+            block_ = some;
+            report("the barrier of the cluster in line %d was reached by %u of %zu threads, the others have returned",
+                   block_->cluster_line, waiting, threads_.size());
+            return false;
+        }
+        for (Block& block : blocks_) {
+            block.at_cluster_barrier = 0;
+            make_ready(block);
+        }
+        for (Thread& thread : threads_) {
+            thread.arrived_in_cluster = false;
+        }
+        return true;
+    }
+
+    void make_ready(Block& block) {
+        for (unsigned i = 0; i < thread_count_; ++i) {
+            block.threads[i].state = State::ready;
+        }
+        block.runnable = thread_count_;
+    }
+
+    // Of some thread of the block in that state.
     int line_of(State state) const {
-        for (const Thread& thread : threads_) {
-            if (thread.state == state) {
-                return thread.line;
+        for (unsigned i = 0; i < thread_count_; ++i) {
+            if (block_->threads[i].state == state) {
+                return block_->threads[i].line;
             }
         }
         return 0;
@@ -415,7 +639,8 @@ private:
     bool complete_warp_call(const Thread& caller) {
         Warp& warp = *caller.warp;
         const unsigned lanes = caller.mask & warp.live;
-        if ((warp.waiting & lanes) != lanes) {
+        // A product needs every lane, the other calls those that are left.
+        if ((warp.waiting & lanes) != lanes || (caller.call == WarpCallKind::multiply && lanes != all_lanes)) {
             return false;
         }
         unsigned votes = 0;
@@ -428,6 +653,13 @@ private:
                 return false;
             }
             votes |= static_cast<unsigned>(thread.value != 0) << lane;
+        }
+        if (caller.call == WarpCallKind::multiply) {
+            Product products[32];
+            for (unsigned lane = 0; lane < 32; ++lane) {
+                products[lane] = warp.threads[lane].product;
+            }
+            multiply(products);
         }
         for (unsigned lane = 0; lane < 32; ++lane) {
             if ((lanes >> lane & 1) == 0) {
@@ -442,7 +674,7 @@ private:
                 thread.result = given ? warp.threads[thread.source].value : ~uint64_t{0};
             }
             thread.state = State::ready;
-            ++runnable_;
+            ++block_->runnable;
         }
         warp.waiting &= ~lanes;
         return true;
@@ -466,10 +698,11 @@ private:
     // Lets the running fiber, whose thread has returned, carry the next thread in order. False when that one has a stack.
     bool take_over_next() {
         Thread& done = *running_;
-        if (done.state != State::finished || next_ == thread_count_ || threads_[order_[next_]].state != State::not_started) {
+        if (done.state != State::finished || next_ == thread_count_ ||
+            block_->threads[order_[next_]].state != State::not_started) {
             return false;
         }
-        Thread& thread = threads_[order_[next_++]];
+        Thread& thread = block_->threads[order_[next_++]];
         thread.context.stack = done.context.stack;
         thread.context.bytes = done.context.bytes;
         thread.stack = done.stack;
@@ -493,19 +726,36 @@ private:
 
     // ---- memory and messages ----
 
-    void fill_shared_memory() {
-        char* dynamic = reinterpret_cast<char*>(shared_.data());
-        std::memset(dynamic, guard_byte, guard_bytes);
-        std::memset(dynamic + guard_bytes, 0xff, launch_->shared_bytes);
-        std::memset(dynamic + guard_bytes + launch_->shared_bytes, guard_byte, guard_bytes);
-        // This also wipes CUDA's built-in variables and `current_worker`, which the caller sets next.
+    static char* dynamic_of(Block& block) { return reinterpret_cast<char*>(block.shared.data()) + guard_bytes; }
+
+    void fill_dynamic_shared() {
+        const size_t bytes = launch_->shape.shared_bytes;
+        for (Block& block : blocks_) {
+            char* dynamic = dynamic_of(block);
+            std::memset(dynamic - guard_bytes, guard_byte, guard_bytes);
+            std::memset(dynamic, 0xff, bytes);
+            std::memset(dynamic + bytes, guard_byte, guard_bytes);
+        }
+    }
+
+    // This also wipes CUDA's built-in variables and `current_worker`, which the caller sets next.
+    void fill_static_shared() {
         if (tls_.begin != nullptr) {
             std::memset(tls_.begin, 0xff, tls_.bytes);
         }
     }
 
+    bool is_shared(const void* address, size_t bytes) const {
+        const auto inside = [=](const char* begin, size_t size) {
+            const char* const first = static_cast<const char*>(address);
+            return first >= begin && first + bytes <= begin + size;
+        };
+        // Where the segment is not known anything may be a static array.
+        return tls_.begin == nullptr || inside(dynamic_of(*block_), launch_->shape.shared_bytes) || inside(tls_.begin, tls_.bytes);
+    }
+
     bool guard_intact(size_t offset) const {
-        const unsigned char* guard = reinterpret_cast<const unsigned char*>(shared_.data()) + offset;
+        const unsigned char* guard = reinterpret_cast<const unsigned char*>(block_->shared.data()) + offset;
         for (size_t i = 0; i < guard_bytes; ++i) {
             if (guard[i] != guard_byte) {
                 return false;
@@ -526,7 +776,8 @@ private:
     template <class... Args>
     void report(const char* format, Args... args) {
         char text[256];
-        const int length = std::snprintf(text, sizeof text, "block (%u,%u,%u): ", block_.x, block_.y, block_.z);
+        const int length = std::snprintf(text, sizeof text, "block (%u,%u,%u): ", block_->index.x, block_->index.y,
+                                         block_->index.z);
         std::snprintf(text + length, sizeof text - static_cast<size_t>(length), format, args...);
         launch_->fail(text);
     }
@@ -534,17 +785,13 @@ private:
     Launch* launch_ = nullptr;
     Context own_context_;
     Thread* running_ = nullptr;
-    uint3 block_{};
-    unsigned thread_count_ = 0;
-    unsigned next_ = 0;      // position in order_
-    unsigned runnable_ = 0;  // threads not started or ready
-    unsigned finished_ = 0;
-    Barrier barrier_{};
-    int barrier_result_ = 0;
+    Block* block_ = nullptr;     // the one whose threads run
+    unsigned thread_count_ = 0;  // of a block
+    unsigned next_ = 0;          // position in order_
+    std::vector<Block> blocks_;  // of the cluster
     std::vector<Thread> threads_;
     std::vector<Warp> warps_;
     std::vector<unsigned> order_;
-    std::vector<SharedUnit> shared_;
     StackPool stacks_;
     TlsSegment tls_;
 };
@@ -575,13 +822,14 @@ private:
 inline WorkerPool idle_workers;
 
 // Runs a whole launch. Returns what went wrong, or nothing.
-inline std::string run_launch(const KernelCall& call, dim3 grid, dim3 block, size_t shared_bytes) {
+inline std::string run_launch(const KernelCall& call, const LaunchShape& shape) {
     const uint64_t seed = environment_number("TDC_CPU_SEED", 1);
-    const uint64_t blocks = static_cast<uint64_t>(grid.x) * grid.y * grid.z;
-    Launch launch{call, grid, block, shared_bytes, seed, BlockOrder(blocks, seed), {}, {}, {}, {}};
+    const dim3 grid = shape.grid, cluster = shape.cluster;
+    const uint64_t clusters = uint64_t{grid.x / cluster.x} * (grid.y / cluster.y) * (grid.z / cluster.z);
+    Launch launch{call, shape, device_has_clusters(), seed, BlockOrder(clusters, seed), {}, {}, {}, {}};
 
     uint64_t count = environment_number("TDC_CPU_THREADS", std::thread::hardware_concurrency());
-    count = count < 1 ? 1 : count < blocks ? count : blocks;
+    count = count < 1 ? 1 : count < clusters ? count : clusters;
     // The calling thread carries no blocks: its own thread-local variables must survive.
     std::vector<std::thread> os_threads;
     const auto work = [&launch] {
@@ -616,5 +864,27 @@ TDC_CPU_ENGINE uint64_t warp_call(WarpCallKind kind, unsigned mask, uint64_t val
 TDC_CPU_ENGINE unsigned live_lanes() { return current_worker->live_lanes(); }
 
 TDC_CPU_ENGINE void* dynamic_shared() { return current_worker->dynamic_shared(); }
+
+TDC_CPU_ENGINE void copy_async(void* shared, const void* global, unsigned bytes, bool inside, int line) {
+    current_worker->copy_async(shared, global, bytes, inside, line);
+}
+
+TDC_CPU_ENGINE void commit_copies() { current_worker->commit_copies(); }
+
+TDC_CPU_ENGINE void wait_copies(unsigned pending) { current_worker->wait_copies(pending); }
+
+TDC_CPU_ENGINE bool has_clusters() { return current_worker->has_clusters(); }
+
+TDC_CPU_ENGINE void cluster_arrive(int line) { current_worker->cluster_arrive(line); }
+
+TDC_CPU_ENGINE void cluster_wait(int line) { current_worker->cluster_wait(line); }
+
+TDC_CPU_ENGINE const void* cluster_shared(const void* shared, unsigned rank, int line) {
+    return current_worker->cluster_shared(shared, rank, line);
+}
+
+TDC_CPU_ENGINE void warp_multiply(MatrixKind kind, float* d, const unsigned* a, const unsigned* b, int line) {
+    current_worker->warp_multiply({kind, d, a, b}, line);
+}
 
 }  // namespace tdc_cpu

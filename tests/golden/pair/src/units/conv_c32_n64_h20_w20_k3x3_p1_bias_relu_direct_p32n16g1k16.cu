@@ -7,10 +7,32 @@
 
 #include <cuda_runtime.h>
 
+#ifndef TDC_OVERLAP
+#define TDC_OVERLAP
+// Programmatic dependent launch, from sm_90 on: a launch may begin while the one ahead of it on the stream still runs. Before
+// sm_90, and where the launch does not ask for it, both functions do nothing.
+
+// Lets the next launch begin as soon as every block of this one has come here or ended.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_allow_next() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+#endif
+}
+
+// Waits until the launches ahead have ended and all that they wrote can be read. Before it a thread may read packed weights and
+// bias, which no launch writes, and write its own shared memory; nothing else.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
+}
+#endif
+
 extern "C" __global__ void __launch_bounds__(32)
 pair_conv_c32_n64_h20_w20_k3x3_p1_bias_relu_direct_p32n16g1k16_partial(const float* __restrict__ x,
     const float* __restrict__ packed, float* __restrict__ workspace)
 {
+    tdc_allow_next();
     constexpr int C = 32, H = 20, W = 20;  // input channels, height, width
     constexpr int OUT_W = 20, PIXELS = 400;  // output width, pixels
     constexpr int R = 3, S = 3, TN = 16;  // filter, output channels of a thread
@@ -24,6 +46,7 @@ pair_conv_c32_n64_h20_w20_k3x3_p1_bias_relu_direct_p32n16g1k16_partial(const flo
     const int row0 = pixel / OUT_W - 1;
     const int column0 = pixel % OUT_W - 1;
 
+    tdc_wait_for_inputs();
     float sum[TN] = {};
     for (int c = c_begin; c < c_end; ++c) {
         const float* channel = x + c * (H * W);
@@ -62,9 +85,11 @@ extern "C" __global__ void __launch_bounds__(256)
 pair_conv_c32_n64_h20_w20_k3x3_p1_bias_relu_direct_p32n16g1k16_reduce(float* __restrict__ workspace,
     const float* __restrict__ bias, float* __restrict__ y)
 {
+    tdc_allow_next();
     constexpr int LENGTH = 25600;  // elements of the output
 
     const int i = blockIdx.x * 256 + threadIdx.x;
+    tdc_wait_for_inputs();
     float value = 0.0f;
 #pragma unroll
     for (int split = 0; split < 16; ++split) {
@@ -93,16 +118,40 @@ void conv_c32_n64_h20_w20_k3x3_p1_bias_relu_direct_p32n16g1k16_pack(
     }
 }
 
+// Lets a kernel begin before the launch ahead of it has ended; it waits by itself.
+// Its text knows of that if it was compiled for sm_90 or later, else it is launched plain. ptxVersion is what the text was
+// compiled for; binaryVersion can be later, where a driver has made code for its GPU of older PTX.
+template <class Kernel>
+static cudaError_t set_attributes(cudaLaunchConfig_t* config, Kernel* kernel) {
+    cudaFuncAttributes function;
+    const cudaError_t error = cudaFuncGetAttributes(&function, kernel);
+    config->numAttrs = 0;
+    if (error != cudaSuccess || function.ptxVersion < 90) return error;
+    config->attrs[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    config->attrs[0].val.programmaticStreamSerializationAllowed = 1;
+    config->numAttrs = 1;
+    return cudaSuccess;
+}
+
 cudaError_t conv_c32_n64_h20_w20_k3x3_p1_bias_relu_direct_p32n16g1k16_launch(
     const float* x, const float* packed, const float* bias, const float* /*residual*/, float* y, void* workspace,
     cudaStream_t stream) {
     cudaLaunchConfig_t config = {};
     config.stream = stream;
+    cudaLaunchAttribute attributes[1] = {};
+    config.attrs = attributes;
+    cudaError_t error = set_attributes(
+        &config, pair_conv_c32_n64_h20_w20_k3x3_p1_bias_relu_direct_p32n16g1k16_partial);
+    if (error != cudaSuccess) return error;
+
     config.gridDim = dim3(13, 4, 16);
     config.blockDim = dim3(32);
-    cudaError_t error = cudaLaunchKernelEx(
+    error = cudaLaunchKernelEx(
         &config, pair_conv_c32_n64_h20_w20_k3x3_p1_bias_relu_direct_p32n16g1k16_partial, x, packed,
         static_cast<float*>(workspace));
+    if (error != cudaSuccess) return error;
+
+    error = set_attributes(&config, pair_conv_c32_n64_h20_w20_k3x3_p1_bias_relu_direct_p32n16g1k16_reduce);
     if (error != cudaSuccess) return error;
 
     config.gridDim = dim3(100);

@@ -7,14 +7,37 @@
 
 #include <cuda_runtime.h>
 
+#ifndef TDC_OVERLAP
+#define TDC_OVERLAP
+// Programmatic dependent launch, from sm_90 on: a launch may begin while the one ahead of it on the stream still runs. Before
+// sm_90, and where the launch does not ask for it, both functions do nothing.
+
+// Lets the next launch begin as soon as every block of this one has come here or ended.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_allow_next() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+#endif
+}
+
+// Waits until the launches ahead have ended and all that they wrote can be read. Before it a thread may read packed weights and
+// bias, which no launch writes, and write its own shared memory; nothing else.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
+}
+#endif
+
 extern "C" __global__ void __launch_bounds__(32)
 pair_globalavgpool_c64_h20_w20_global_pool_w1_kernel(const float* __restrict__ x, float* __restrict__ y)
 {
+    tdc_allow_next();
     constexpr int PIXELS = 400;
 
     const int channel = blockIdx.x * 1 + threadIdx.y;  // one warp each
     x += channel * PIXELS;
 
+    tdc_wait_for_inputs();
     float value = 0.0f;
 #pragma unroll 4
     for (int pixel = threadIdx.x; pixel < PIXELS; pixel += 32) {
@@ -37,11 +60,31 @@ void globalavgpool_c64_h20_w20_global_pool_w1_pack(
     const float* /*weight*/, const float* /*scale*/, const float* /*shift*/, float* /*packed*/) {
 }
 
+// Lets a kernel begin before the launch ahead of it has ended; it waits by itself.
+// Its text knows of that if it was compiled for sm_90 or later, else it is launched plain. ptxVersion is what the text was
+// compiled for; binaryVersion can be later, where a driver has made code for its GPU of older PTX.
+template <class Kernel>
+static cudaError_t set_attributes(cudaLaunchConfig_t* config, Kernel* kernel) {
+    cudaFuncAttributes function;
+    const cudaError_t error = cudaFuncGetAttributes(&function, kernel);
+    config->numAttrs = 0;
+    if (error != cudaSuccess || function.ptxVersion < 90) return error;
+    config->attrs[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    config->attrs[0].val.programmaticStreamSerializationAllowed = 1;
+    config->numAttrs = 1;
+    return cudaSuccess;
+}
+
 cudaError_t globalavgpool_c64_h20_w20_global_pool_w1_launch(
     const float* x, const float* /*packed*/, const float* /*bias*/, const float* /*residual*/, float* y,
     void* /*workspace*/, cudaStream_t stream) {
     cudaLaunchConfig_t config = {};
     config.stream = stream;
+    cudaLaunchAttribute attributes[1] = {};
+    config.attrs = attributes;
+    cudaError_t error = set_attributes(&config, pair_globalavgpool_c64_h20_w20_global_pool_w1_kernel);
+    if (error != cudaSuccess) return error;
+
     config.gridDim = dim3(64);
     config.blockDim = dim3(32);
     return cudaLaunchKernelEx(&config, pair_globalavgpool_c64_h20_w20_global_pool_w1_kernel, x, y);

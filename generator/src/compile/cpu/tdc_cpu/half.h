@@ -1,0 +1,37 @@
+// fp16 numbers as a GPU converts them.
+#pragma once
+
+#include <cmath>
+
+namespace tdc_cpu {
+
+inline float float_of_f16(unsigned bits) {
+    const int exponent = bits >> 10 & 31;
+    const int fraction = bits & 1023;
+    float value = 0.0f;
+    if (exponent == 31) {
+        value = fraction != 0 ? NAN : INFINITY;
+    } else if (exponent == 0) {
+        value = std::ldexp(static_cast<float>(fraction), -24);
+    } else {
+        value = std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+    }
+    return (bits >> 15 & 1) != 0 ? -value : value;
+}
+
+// The nearest fp16 number, ties to even; too large ones become infinite.
+inline unsigned f16_of_float(float value) {
+    const unsigned sign = std::signbit(value) ? 0x8000u : 0u;
+    const float magnitude = std::fabs(value);
+    if (std::isnan(value)) return sign | 0x7e00u;
+    if (magnitude >= 65520.0f) return sign | 0x7c00u;
+    if (magnitude == 0.0f) return sign;
+    int exponent;
+    std::frexp(magnitude, &exponent);  // magnitude < 2^exponent
+    const int step = exponent - 11 < -24 ? -24 : exponent - 11;  // of two neighbours, as a power of two
+    const unsigned steps = static_cast<unsigned>(std::nearbyint(std::ldexp(magnitude, -step)));
+    // Subnormal numbers count from zero, others from 1024; a carry goes into the exponent.
+    return sign | (static_cast<unsigned>(step + 24) * 1024u + steps);
+}
+
+}  // namespace tdc_cpu

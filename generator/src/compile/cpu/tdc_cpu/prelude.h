@@ -1,0 +1,72 @@
+// Stands in for the device prelude of generated text, whose parts are left out where their guards are defined. The prelude says
+// what the functions do; here is how mistakes are made to show.
+#pragma once
+
+#include "execution.h"
+#include "half.h"
+
+// Until the wait that covers a copy, its destination holds NaNs.
+#define TDC_ASYNC_COPY
+inline void tdc_copy_async4(float* shared, const float* global, bool inside, int line = __builtin_LINE()) {
+    tdc_cpu::copy_async(shared, global, 4, inside, line);
+}
+inline void tdc_copy_async4(float* shared, const float* global, int line = __builtin_LINE()) {
+    tdc_cpu::copy_async(shared, global, 4, true, line);
+}
+inline void tdc_copy_async16(float* shared, const float* global, bool inside, int line = __builtin_LINE()) {
+    tdc_cpu::copy_async(shared, global, 16, inside, line);
+}
+inline void tdc_copy_async16(float* shared, const float* global, int line = __builtin_LINE()) {
+    tdc_cpu::copy_async(shared, global, 16, true, line);
+}
+inline void tdc_commit_copies() { tdc_cpu::commit_copies(); }
+template <int PENDING>
+void tdc_wait_copies() {
+    static_assert(PENDING >= 0, "groups are counted from the latest");
+    tdc_cpu::wait_copies(PENDING);
+}
+
+// The blocks of a cluster take turns at random. A barrier that a thread of the cluster never reaches is an error, and so is the
+// shared memory of a block that has returned.
+#define TDC_CLUSTER
+inline bool tdc_has_clusters() { return tdc_cpu::has_clusters(); }
+inline void tdc_cluster_arrive(int line = __builtin_LINE()) { tdc_cpu::cluster_arrive(line); }
+inline void tdc_cluster_wait(int line = __builtin_LINE()) { tdc_cpu::cluster_wait(line); }
+inline void tdc_cluster_sync(int line = __builtin_LINE()) {
+    tdc_cpu::cluster_arrive(line);
+    tdc_cpu::cluster_wait(line);
+}
+inline const float* tdc_cluster_shared(const float* shared, unsigned rank, int line = __builtin_LINE()) {
+    return static_cast<const float*>(tdc_cpu::cluster_shared(shared, rank, line));
+}
+
+// Launches are carried out one after the other: there is nothing to wait for.
+#define TDC_OVERLAP
+inline void tdc_allow_next() {}
+inline void tdc_wait_for_inputs() {}
+
+#define TDC_HALF
+inline unsigned tdc_to_halves(float first, float second) {
+    return tdc_cpu::f16_of_float(second) << 16 | tdc_cpu::f16_of_float(first);
+}
+inline float tdc_lower_half(unsigned halves) { return tdc_cpu::float_of_f16(halves & 0xffffu); }
+inline float tdc_upper_half(unsigned halves) { return tdc_cpu::float_of_f16(halves >> 16); }
+
+inline float tdc_warp_largest(float value) {
+    for (int offset = 16; offset > 0; offset /= 2) {
+        value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, offset));
+    }
+    return value;
+}
+
+// A product that a lane of the warp does not take part in is an error.
+#define TDC_MMA
+inline void tdc_mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], int line = __builtin_LINE()) {
+    tdc_cpu::warp_multiply(tdc_cpu::MatrixKind::tf32, d, a, b, line);
+}
+inline void tdc_mma_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], int line = __builtin_LINE()) {
+    tdc_cpu::warp_multiply(tdc_cpu::MatrixKind::f16, d, a, b, line);
+}
+inline void tdc_mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], int line = __builtin_LINE()) {
+    tdc_cpu::warp_multiply(tdc_cpu::MatrixKind::bf16, d, a, b, line);
+}

@@ -1,0 +1,66 @@
+//! Why a table or journal of measured times cannot be read or joined.
+
+use thiserror::Error;
+
+/// A text that is no table of measured times, or two tables that do not go together.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum TuningError {
+    /// The heading lacks a key.
+    #[error("the heading has no line `{key}: ...`; a table that `tdc-gen tune` wrote has one")]
+    Heading {
+        /// The key.
+        key: &'static str,
+    },
+    /// A line of the heading has a key that is unknown or was there before.
+    #[error("line {line}: `{key}:` is unknown or there twice; remove the line")]
+    HeadingKey {
+        /// Line of the text, from 1.
+        line: usize,
+        /// The key.
+        key: String,
+    },
+    /// A row has too few or too many fields.
+    #[error("line {line}: {found} fields where `{columns}` are needed")]
+    Fields {
+        /// Line of the text, from 1.
+        line: usize,
+        /// Fields found.
+        found: usize,
+        /// The fields of a row.
+        columns: &'static str,
+    },
+    /// A field cannot be read.
+    #[error("line {line}: {column} cannot be `{text}`; it is {expected}")]
+    Field {
+        /// Line of the text, from 1.
+        line: usize,
+        /// The column's name.
+        column: &'static str,
+        /// What stands there.
+        text: String,
+        /// What should.
+        expected: &'static str,
+    },
+    /// A row repeats the problem and scheme of an earlier one.
+    #[error("line {line}: `{problem} {scheme}` has a line already; remove one of the two")]
+    Duplicate {
+        /// Line of the text, from 1.
+        line: usize,
+        /// The key of the problem.
+        problem: String,
+        /// The scheme.
+        scheme: String,
+    },
+    /// Two texts hold for different machines or versions.
+    #[error(
+        "{key} is `{here}` here and `{there}` there; times of different environments cannot be mixed: measure one of them again"
+    )]
+    Environment {
+        /// The first key of the heading that differs.
+        key: &'static str,
+        /// The one value.
+        here: String,
+        /// The other.
+        there: String,
+    },
+}

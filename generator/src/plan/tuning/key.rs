@@ -1,0 +1,74 @@
+//! Which problems share a measurement.
+
+use crate::plan::problem_label;
+use crate::spec::{Epilogue, Problem, Reduce};
+
+/// The problem that is measured in the place of `problem`.
+///
+/// Bias and ReLU of a convolution or linear layer are always there: they cost one load and one maximum an output element behind a
+/// sum of hundreds of products, the same for every tile, so that leaving them out of the key saves measurements and the time told
+/// is at most a little too long. What moves a tensor more (a residual) or works in the innermost loop (a prologue) stays in the
+/// key. With float atomics any epilogue costs a launch of its own, so there it stays as it is.
+pub fn measured_problem(problem: &Problem) -> Problem {
+    let with_both = |epilogue: Epilogue| Epilogue {
+        bias: true,
+        relu: true,
+        ..epilogue
+    };
+    match *problem {
+        Problem::Conv(mut p) if p.reduce == Reduce::Ordered => {
+            p.epilogue = with_both(p.epilogue);
+            Problem::Conv(p)
+        }
+        Problem::Linear(mut p) => {
+            p.epilogue = with_both(p.epilogue);
+            Problem::Linear(p)
+        }
+        other => other,
+    }
+}
+
+/// The key of a problem in tables of measured times: the label of the problem that is measured.
+pub fn tuning_key(problem: &Problem) -> String {
+    problem_label(&measured_problem(problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{ConvProblem, Prologue};
+    use tdc_runtime::ConvShape;
+
+    fn conv(bias: bool, residual: bool, relu: bool) -> ConvProblem {
+        ConvProblem {
+            shape: ConvShape::new(7, 5, 9, 8, 3, 2),
+            prologue: None,
+            epilogue: Epilogue {
+                bias,
+                residual,
+                relu,
+            },
+            reduce: Reduce::Ordered,
+        }
+    }
+
+    #[test]
+    fn bias_and_relu_share_a_measurement_and_nothing_else_does() {
+        let key = |conv: ConvProblem| tuning_key(&Problem::Conv(conv));
+        let plain = key(conv(false, false, false));
+        assert_eq!(plain, "conv_c7_n5_h9_w8_k3x2_bias_relu");
+        assert_eq!(key(conv(true, false, true)), plain);
+        assert_ne!(key(conv(true, true, true)), plain);
+        assert_eq!(key(conv(false, true, false)), key(conv(true, true, true)));
+        let prologue = ConvProblem {
+            prologue: Some(Prologue { relu: false }),
+            ..conv(false, false, false)
+        };
+        assert_ne!(key(prologue), plain);
+        let atomic = |bias| ConvProblem {
+            reduce: Reduce::Atomic,
+            ..conv(bias, false, false)
+        };
+        assert_ne!(key(atomic(true)), key(atomic(false)));
+    }
+}

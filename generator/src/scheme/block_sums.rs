@@ -1,0 +1,163 @@
+//! What the tiled schemes share: a block owns a rectangle of output pixels of some channels, its threads hold shares of the sums,
+//! and the shares meet in shared memory, or in that of a cluster, before they are stored.
+
+use crate::spec::{ConvProblem, Reduce};
+use serde::Serialize;
+
+/// Dynamic shared memory of a block at most: what sm_90 has, bytes.
+pub(super) const MAX_SHARED: u32 = 227 * 1024;
+
+/// Blocks of a cluster at most: what every GPU with clusters can form.
+pub(super) const MAX_CLUSTER: u32 = 8;
+
+/// A block's part of the output.
+pub(super) struct BlockSums {
+    /// Output rows, columns and channels of a block.
+    pub(super) tile: [u32; 3],
+    /// Blocks over which the input channels are split.
+    pub(super) cluster: u32,
+    /// Shares of the sum that a block's threads hold.
+    pub(super) shares: u32,
+    /// Floats of shared memory between the rows of two output channels.
+    pub(super) partial_row: u32,
+}
+
+/// How the templates `kernel/block_place.cu` and `kernel/store_sums.cu` see it; part of a scheme's context.
+#[derive(Serialize)]
+pub(super) struct SumsContext {
+    out_h: u32,
+    out_w: u32,
+    tile_h: u32,
+    tile_w: u32,
+    tile_n: u32,
+    tiles: u32,
+    tiles_w: u32,
+    cluster: u32,
+    shares: u32,
+    partial_row: u32,
+    y_vector: u32,
+    y_type: &'static str,
+    y_elements: &'static [&'static str],
+    outputs: u32,
+    pixel_vectors: u32,
+    /// The condition for a place outside the output; empty when there is none.
+    bounds: String,
+}
+
+/// A vector of floats in CUDA and the names of its elements.
+pub(super) fn vector(len: u32) -> (&'static str, &'static [&'static str]) {
+    match len {
+        4 => ("float4", &[".x", ".y", ".z", ".w"]),
+        2 => ("float2", &[".x", ".y"]),
+        _ => ("float", &[""]),
+    }
+}
+
+/// Whether a problem can be tiled: one group, sums in a fixed order. The bounds keep sizes of tiles far from overflow.
+pub(super) fn tiles_well(problem: &ConvProblem) -> bool {
+    let shape = &problem.shape;
+    let reach = |taps: u32, dilation: u32| u64::from(taps - 1) * u64::from(dilation);
+    problem.reduce == Reduce::Ordered
+        && shape.groups == 1
+        && u64::from(shape.r) * u64::from(shape.s) <= 128
+        && shape.c <= 1 << 16
+        && reach(shape.r, shape.dilation[0]).max(reach(shape.s, shape.dilation[1])) <= 1 << 10
+        && shape.stride[0].max(shape.stride[1]) <= 16
+}
+
+/// Whether rows of the input can be staged four columns at a time: they begin and end on 16 bytes, and so do tiles.
+pub(super) fn stages_vectors(problem: &ConvProblem, tile_w: u32) -> bool {
+    let shape = &problem.shape;
+    shape.batch == 1
+        && shape.w.is_multiple_of(4)
+        && tile_w.is_multiple_of(4)
+        && shape.stride[1] == 1
+        && shape.padding.left <= 4
+}
+
+/// Rows and columns of the input tile that an output tile needs; with vectors the first is four columns left of the output's and
+/// the last ends on 16 bytes.
+pub(super) fn input_tile(problem: &ConvProblem, tile_h: u32, tile_w: u32) -> [u32; 2] {
+    let shape = &problem.shape;
+    let [reach_h, reach_w] =
+        [(shape.r, 0), (shape.s, 1)].map(|(taps, axis)| (taps - 1) * shape.dilation[axis]);
+    let rows = (tile_h - 1) * shape.stride[0] + reach_h + 1;
+    let columns = if stages_vectors(problem, tile_w) {
+        (4 + tile_w + reach_w.saturating_sub(shape.padding.left)).next_multiple_of(4)
+    } else {
+        (tile_w - 1) * shape.stride[1] + reach_w + 1
+    };
+    [rows, columns]
+}
+
+impl BlockSums {
+    /// Floats of shared memory for all shares.
+    pub(super) fn floats(&self) -> u32 {
+        self.shares * self.tile[2] * self.partial_row
+    }
+
+    /// Tiles over an image, and in a row of it.
+    pub(super) fn tiles(&self, problem: &ConvProblem) -> [u32; 2] {
+        let [tile_h, tile_w, _] = self.tile;
+        let tiles_w = problem.shape.out_w().div_ceil(tile_w);
+        [problem.shape.out_h().div_ceil(tile_h) * tiles_w, tiles_w]
+    }
+
+    /// Blocks: tiles of all images, tiles of output channels, shares of the input channels.
+    pub(super) fn grid(&self, problem: &ConvProblem) -> [u32; 3] {
+        let [tiles, _] = self.tiles(problem);
+        [
+            tiles * problem.shape.batch,
+            problem.shape.n.div_ceil(self.tile[2]),
+            self.cluster,
+        ]
+    }
+
+    /// For the templates.
+    pub(super) fn context(&self, problem: &ConvProblem) -> SumsContext {
+        let shape = &problem.shape;
+        let [tile_h, tile_w, tile_n] = self.tile;
+        let (out_h, out_w) = (shape.out_h(), shape.out_w());
+        let [tiles, tiles_w] = self.tiles(problem);
+        let pixels = tile_h * tile_w;
+        // Whole vectors lie in one row, or rows follow each other without a gap.
+        let aligned = |vector: u32| {
+            shape.batch == 1
+                && (out_w.is_multiple_of(vector) && tile_w.is_multiple_of(vector)
+                    || tile_w == out_w
+                        && out_h.is_multiple_of(tile_h)
+                        && pixels.is_multiple_of(vector)
+                        && (out_h * out_w).is_multiple_of(vector))
+        };
+        let y_vector = [4, 2].into_iter().find(|&len| aligned(len)).unwrap_or(1);
+        let (y_type, y_elements) = vector(y_vector);
+        let mut bounds = Vec::new();
+        if !out_h.is_multiple_of(tile_h) {
+            bounds.push("row >= OUT_H".to_owned());
+        }
+        if !out_w.is_multiple_of(tile_w) {
+            bounds.push("column >= OUT_W".to_owned());
+        }
+        if !shape.n.is_multiple_of(tile_n) {
+            bounds.push(format!("n >= {}", shape.n));
+        }
+        SumsContext {
+            out_h,
+            out_w,
+            tile_h,
+            tile_w,
+            tile_n,
+            tiles,
+            tiles_w,
+            cluster: self.cluster,
+            shares: self.shares,
+            partial_row: self.partial_row,
+            y_vector,
+            y_type,
+            y_elements,
+            outputs: tile_n * pixels / y_vector,
+            pixel_vectors: pixels / y_vector,
+            bounds: bounds.join(" || "),
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Parts of the device prelude: functions that kernels of several schemes share.
+
+/// A part of the device prelude, in the order in which parts stand before the kernels that use them. Each stands by itself; its
+/// text, in `templates/device`, says what its functions do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DevicePart {
+    /// `TDC_DYNAMIC_SHARED(type, name)` declares a kernel's dynamic shared memory.
+    DynamicShared,
+    /// `tdc_copy_async4`, `tdc_copy_async16`, `tdc_commit_copies`, `tdc_wait_copies`: copies to shared memory beside the arithmetic.
+    AsyncCopy,
+    /// `tdc_has_clusters`, `tdc_cluster_sync` and its halves, `tdc_cluster_shared`: blocks that read each other's shared memory.
+    Cluster,
+    /// `tdc_allow_next`, `tdc_wait_for_inputs`: launches that overlap.
+    Overlap,
+    /// `tdc_to_halves`, `tdc_lower_half`, `tdc_upper_half`, `tdc_warp_largest`: pairs of fp16 numbers and what scales them.
+    Half,
+    /// `tdc_mma_tf32`, `tdc_mma_f16`, `tdc_mma_bf16`: products of small matrices by a warp.
+    Mma,
+}

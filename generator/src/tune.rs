@@ -1,0 +1,25 @@
+//! The oracle: measures schemes and tiles on a GPU and writes the table that planning reads.
+//!
+//! Problems of configs -> candidates (scheme and tile) -> compiled on all cores while the GPU measures earlier ones -> a line of
+//! the journal for each -> the table. A run that ends early goes on where its journal ends.
+
+mod candidates;
+#[cfg(feature = "nvrtc")]
+mod gpu;
+mod in_order;
+mod journal;
+mod measure;
+mod problems;
+mod progress;
+mod run;
+mod shard;
+
+pub use candidates::{Candidate, Selection, candidates};
+#[cfg(feature = "nvrtc")]
+pub use gpu::GpuMeasure;
+pub use journal::{Journal, JournalError, Outcome, Row};
+pub use measure::{Measure, MeasureError, Timing};
+pub use problems::Problems;
+pub use progress::Progress;
+pub use run::{Ended, Event, Options, Summary, TuneError, tune};
+pub use shard::{ParseShardError, Shard};

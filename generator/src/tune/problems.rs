@@ -1,0 +1,55 @@
+//! What there is to measure in configs.
+
+use crate::plan::{TaskGraph, measured_problem, problem_label};
+use crate::spec::{Config, Problem};
+use std::collections::HashSet;
+
+/// Distinct problems, as they are measured, in the order in which configs first have them.
+#[derive(Debug, Clone, Default)]
+pub struct Problems {
+    problems: Vec<(String, Problem)>,
+    known: HashSet<String>,
+}
+
+impl Problems {
+    /// Adds every problem of a config that is not there yet: of each task of a network after fusion, of each layer of a set.
+    pub fn add(&mut self, config: &Config) {
+        match config {
+            Config::Network(network) => {
+                for task in TaskGraph::new(network).tasks {
+                    self.add_problem(&task.problem);
+                }
+            }
+            Config::LayerSet(set) => {
+                for layer in &set.layers {
+                    self.add_problem(&Problem::Conv(layer.problem));
+                }
+            }
+        }
+    }
+
+    fn add_problem(&mut self, problem: &Problem) {
+        let problem = measured_problem(problem);
+        let key = problem_label(&problem);
+        if self.known.insert(key.clone()) {
+            self.problems.push((key, problem));
+        }
+    }
+
+    /// Key and problem of each.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Problem)> {
+        self.problems
+            .iter()
+            .map(|(key, problem)| (&key[..], problem))
+    }
+
+    /// Number of problems.
+    pub fn len(&self) -> usize {
+        self.problems.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.problems.is_empty()
+    }
+}

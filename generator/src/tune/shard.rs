@@ -1,0 +1,80 @@
+//! A part of the work, for one of several GPUs or machines.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Part `index` of `count`, written `index/count`, from 1: every problem belongs to exactly one part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shard {
+    index: usize,
+    count: usize,
+}
+
+/// A text that is no part of a whole.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no part of the work; write part and number of parts, such as 1/4, 2/4, 3/4 and 4/4"
+)]
+pub struct ParseShardError(String);
+
+impl Shard {
+    /// Everything.
+    pub const WHOLE: Self = Self { index: 1, count: 1 };
+
+    /// Whether the problem at a place of the list belongs to this part. Neighbours go to different parts: they are as large as
+    /// each other.
+    pub fn has(&self, place: usize) -> bool {
+        place % self.count == self.index - 1
+    }
+}
+
+impl FromStr for Shard {
+    type Err = ParseShardError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || ParseShardError(text.to_owned());
+        let (index, count) = text.split_once('/').ok_or_else(wrong)?;
+        let number = |text: &str| text.parse::<usize>().map_err(|_| wrong());
+        let (index, count) = (number(index)?, number(count)?);
+        match (1..=count).contains(&index) {
+            true => Ok(Self { index, count }),
+            false => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.index, self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_exactly_the_whole() {
+        for count in [1, 2, 3, 7] {
+            for place in 0..20 {
+                let parts = (1..=count).filter(|&index| Shard { index, count }.has(place));
+                assert_eq!(parts.count(), 1, "{place} of {count}");
+            }
+        }
+        assert!((0..5).all(|place| Shard::WHOLE.has(place)));
+    }
+
+    #[test]
+    fn is_read_as_it_is_written() {
+        for text in ["1/1", "1/4", "4/4", "12/100"] {
+            assert_eq!(text.parse::<Shard>().unwrap().to_string(), text);
+        }
+        for text in ["", "1", "0/4", "5/4", "1/0", "a/2", "1/2/3", "-1/2", "1/ 2"] {
+            let error = text.parse::<Shard>().unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("`{text}` is no part")),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What the planner makes of measured times.
+
+use tdc_generator::gpu::{Gpu, gpu};
+use tdc_generator::plan::{
+    ChosenBy, PlannedUnit, Planner, TuningTable, plan_network, plan_network_by, plan_problem,
+};
+use tdc_generator::spec::{Config, ConvProblem, Epilogue, Overrides, Problem, Reduce, Tiles, yaml};
+use tdc_runtime::ConvShape;
+
+const HEADING: &str = "\
+gpu: h200
+device: NVIDIA H200
+driver: 580.1
+nvrtc: 13.0
+generator: 0.1.0
+";
+
+fn table(rows: &str) -> TuningTable {
+    format!("{HEADING}{rows}").parse().expect("a table")
+}
+
+fn h200() -> &'static Gpu {
+    gpu("h200").expect("a GPU")
+}
+
+fn problem(reduce: Reduce) -> Problem {
+    Problem::Conv(ConvProblem {
+        shape: ConvShape::new(24, 40, 13, 15, 1, 1),
+        prologue: None,
+        epilogue: Epilogue::default(),
+        reduce,
+    })
+}
+
+fn planned(
+    rows: &str,
+    tiles: Tiles,
+    reduce: Reduce,
+    scheme: Option<&str>,
+    tile: Option<&[u32]>,
+) -> PlannedUnit {
+    let mut planner = Planner::new(h200())
+        .with_table(table(rows))
+        .with_tiles(tiles);
+    plan_problem(&mut planner, "t", "layer", &problem(reduce), scheme, tile).expect("a plan")
+}
+
+/// Of the problem that is measured for [`problem`], which has bias and ReLU.
+const ROWS: &str = "\
+conv_c24_n40_h13_w15_k1x1_bias_relu direct p32n4g1k2 3.5
+conv_c24_n40_h13_w15_k1x1_bias_relu pointwise n16p16c8rn4rp1k1 2.5
+conv_c24_n40_h13_w15_k1x1_bias_relu tdc h2w2c4 4.5
+conv_c24_n40_h13_w15_k1x1_bias_add_relu direct p32n1g1k1 0.1
+conv_c24_n40_h13_w15_k1x1_atomic tdc h1w1c8 6.25
+";
+
+fn told(unit: &PlannedUnit) -> (&'static str, Vec<u32>, ChosenBy, Option<f64>) {
+    (
+        unit.scheme,
+        unit.tile.0.clone(),
+        unit.chosen_by,
+        unit.measured_us,
+    )
+}
+
+#[test]
+fn the_fastest_that_was_measured_is_taken() {
+    let plan = |scheme| planned(ROWS, Tiles::Tuned, Reduce::Ordered, scheme, None);
+    let pointwise = vec![16, 16, 8, 4, 1, 1];
+    let oracle = ChosenBy::Oracle;
+    assert_eq!(
+        told(&plan(None)),
+        ("pointwise", pointwise, oracle, Some(2.5))
+    );
+    // Of a scheme that the config names, its own best.
+    assert_eq!(
+        told(&plan(Some("direct"))),
+        ("direct", vec![32, 4, 1, 2], oracle, Some(3.5))
+    );
+    assert_eq!(
+        told(&plan(Some("tdc"))),
+        ("tdc", vec![2, 2, 4], oracle, Some(4.5))
+    );
+    // What was not measured is planned by the estimate.
+    let rows = plan(Some("tdc_rows"));
+    assert_eq!((rows.chosen_by, rows.measured_us), (ChosenBy::Model, None));
+    let atomic = planned(ROWS, Tiles::Tuned, Reduce::Atomic, None, None);
+    assert_eq!(told(&atomic), ("tdc", vec![1, 1, 8], oracle, Some(6.25)));
+    // A scheme that waits to be named is taken when it was measured to be the fastest.
+    let fast = ROWS.replace("4.5", "0.5");
+    let tdc = planned(&fast, Tiles::Tuned, Reduce::Ordered, None, None);
+    assert_eq!(told(&tdc), ("tdc", vec![2, 2, 4], oracle, Some(0.5)));
+}
+
+#[test]
+fn a_tile_that_the_config_names_has_its_time_where_it_is_known() {
+    let plan = |tile: &[u32]| {
+        planned(
+            ROWS,
+            Tiles::Tuned,
+            Reduce::Ordered,
+            Some("direct"),
+            Some(tile),
+        )
+    };
+    let user = ChosenBy::User;
+    assert_eq!(
+        told(&plan(&[32, 4, 1, 2])),
+        ("direct", vec![32, 4, 1, 2], user, Some(3.5))
+    );
+    assert_eq!(
+        told(&plan(&[32, 1, 1, 1])),
+        ("direct", vec![32, 1, 1, 1], user, None)
+    );
+}
+
+#[test]
+fn stale_rows_are_passed_over() {
+    let model = planned("", Tiles::Model, Reduce::Ordered, None, None);
+    let stale = "\
+conv_c24_n40_h13_w15_k1x1_bias_relu winograd t4 0.1
+conv_c24_n40_h13_w15_k1x1_bias_relu pointwise n16p16c9rn4rp1k1 0.2
+conv_c24_n40_h13_w15_k1x1_bias_relu linear w1 0.3
+conv_c24_n40_h13_w15_k1x1_bias_relu tdc nonsense 0.4
+";
+    assert_eq!(
+        planned(stale, Tiles::Tuned, Reduce::Ordered, None, None),
+        model
+    );
+    let one = format!("{stale}conv_c24_n40_h13_w15_k1x1_bias_relu direct p32n4g1k2 3.5\n");
+    let found = planned(&one, Tiles::Tuned, Reduce::Ordered, None, None);
+    assert_eq!(
+        told(&found),
+        ("direct", vec![32, 4, 1, 2], ChosenBy::Oracle, Some(3.5))
+    );
+}
+
+#[test]
+fn other_ways_and_other_gpus_know_no_table() {
+    let plan = |rows, tiles| planned(rows, tiles, Reduce::Ordered, None, None);
+    assert_eq!(plan(ROWS, Tiles::Model), plan("", Tiles::Model));
+    assert_eq!(plan(ROWS, Tiles::Paper), plan("", Tiles::Paper));
+    // The order in which table and way are given does not matter.
+    let mut planner = Planner::new(h200())
+        .with_tiles(Tiles::Tuned)
+        .with_table(table(ROWS));
+    let found = plan_problem(
+        &mut planner,
+        "t",
+        "layer",
+        &problem(Reduce::Ordered),
+        None,
+        None,
+    );
+    assert_eq!(found.expect("a plan"), plan(ROWS, Tiles::Tuned));
+
+    let a100 = gpu("a100").expect("a GPU");
+    let of = |tiles| {
+        let mut planner = Planner::new(a100).with_table(table(ROWS)).with_tiles(tiles);
+        plan_problem(
+            &mut planner,
+            "t",
+            "layer",
+            &problem(Reduce::Ordered),
+            None,
+            None,
+        )
+        .expect("a plan")
+    };
+    assert_eq!(of(Tiles::Tuned), of(Tiles::Model));
+}
+
+#[test]
+fn networks_are_tuned_unless_they_say_otherwise() {
+    let network = |tiles: &str| {
+        let text = format!(
+            "name: n\n{tiles}input: 1x24x13x15\nops:\n  - {{op: conv, name: a, n: 40, kernel: 1, bn: b}}\n"
+        );
+        match yaml::parse(&text, "n.yaml", &Overrides::default()) {
+            Ok(Config::Network(network)) => network,
+            other => panic!("{other:?}"),
+        }
+    };
+    let plan = |tiles: &str| {
+        let planner = Planner::new(h200()).with_table(table(ROWS));
+        let plan = plan_network_by(&network(tiles), planner).expect("a plan");
+        told(&plan.units[0])
+    };
+    // BatchNorm became a bias, which shares the measurement.
+    assert_eq!(
+        plan(""),
+        (
+            "pointwise",
+            vec![16, 16, 8, 4, 1, 1],
+            ChosenBy::Oracle,
+            Some(2.5)
+        )
+    );
+    assert_eq!(plan("tiles: tuned\n"), plan(""));
+    let by_model = plan_network(&network("tiles: model\n"), h200()).expect("a plan");
+    assert_eq!(plan("tiles: model\n"), told(&by_model.units[0]));
+    assert_eq!(by_model.units[0].chosen_by, ChosenBy::Model);
+}

@@ -1,0 +1,88 @@
+// Clusters of blocks. Tests take a statement out, so that mistakes are seen to be found.
+
+// Clusters of 2x2x1 blocks of 32 threads: each block adds up what the others of its cluster hold, each by its number.
+extern "C" __global__ void cluster_sums(const float* x, float* y) {
+    TDC_DYNAMIC_SHARED(float, tile);
+    const unsigned rank = blockIdx.x % 2 + blockIdx.y % 2 * 2;
+    const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+    tile[threadIdx.x] = x[block * 32 + threadIdx.x];
+    __syncthreads();
+    tdc_cluster_sync();  // all tiles are there
+    float sum = 0.0f;
+    for (unsigned i = 1; i < 4; ++i) {
+        sum += i * tdc_cluster_shared(tile, (rank + i) % 4)[31 - threadIdx.x];
+    }
+    tdc_cluster_sync();  // all tiles have been read
+    y[block * 32 + threadIdx.x] = sum;
+}
+
+// Reads through an address that was taken before, maybe from a block that has returned.
+extern "C" __global__ void reads_too_late(const float* x, float* y) {
+    TDC_DYNAMIC_SHARED(float, tile);
+    tile[threadIdx.x] = x[threadIdx.x];
+    const float* other = tdc_cluster_shared(tile, 1 - blockIdx.x % 2);
+    tdc_cluster_sync();
+    y[blockIdx.x * 32 + threadIdx.x] = other[threadIdx.x];
+}
+
+// Between the halves of a barrier a block goes its own ways.
+extern "C" __global__ void halves(const float* x, float* y) {
+    TDC_DYNAMIC_SHARED(float, tile);
+    tile[threadIdx.x] = x[threadIdx.x] + blockIdx.x;
+    __syncthreads();
+    tdc_cluster_arrive();
+    float sum = tile[31 - threadIdx.x];
+    if (blockIdx.x % 2 == 1) {
+        __syncthreads();
+    }
+    tdc_cluster_wait();
+    sum += tdc_cluster_shared(tile, 1 - blockIdx.x % 2)[threadIdx.x];
+    tdc_cluster_arrive();
+    y[blockIdx.x * 32 + threadIdx.x] = sum;
+    tdc_cluster_wait();
+}
+
+extern "C" __global__ void waits_only(const float*, float*) { tdc_cluster_wait(); }
+
+extern "C" __global__ void arrives_twice(const float*, float*) {
+    tdc_cluster_arrive();
+    tdc_cluster_arrive();
+}
+
+extern "C" __global__ void arrives_only(const float*, float*) { tdc_cluster_arrive(); }
+
+extern "C" __global__ void block_leaves(const float*, float*) {
+    if (blockIdx.x % 2 == 1) {
+        return;
+    }
+    tdc_cluster_sync();
+}
+
+extern "C" __global__ void threads_leave(const float*, float*) {
+    if (threadIdx.x >= 16) {
+        return;
+    }
+    tdc_cluster_sync();
+}
+
+extern "C" __global__ void two_barriers(const float*, float*) {
+    if (threadIdx.x >= 16) {
+        __syncthreads();
+    }
+    tdc_cluster_sync();
+}
+
+extern "C" __global__ void no_such_block(const float*, float* y) {
+    TDC_DYNAMIC_SHARED(float, tile);
+    *y = *tdc_cluster_shared(tile, 2);
+}
+
+extern "C" __global__ void not_shared(const float* x, float* y) { *y = *tdc_cluster_shared(x, 1); }
+
+// One OS thread's static shared memory cannot be that of two blocks.
+extern "C" __global__ void static_shared(const float* x, float* y) {
+    __shared__ float tile[32];
+    tile[threadIdx.x] = x[threadIdx.x];
+    tdc_cluster_sync();
+    y[blockIdx.x * 32 + threadIdx.x] = tile[threadIdx.x];
+}

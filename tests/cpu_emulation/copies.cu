@@ -1,0 +1,54 @@
+// Asynchronous copies. Tests take a statement out or change it, so that mistakes are seen to be found.
+
+// The sum of every 64th value, by 64 threads through two stages of shared memory. Each thread adds what another one copied.
+extern "C" __global__ void staged_sums(const float* x, float* y, int count) {
+    __shared__ float stage[2][64];
+    const int steps = (count + 63) / 64;
+    tdc_copy_async4(&stage[0][threadIdx.x], x + min(static_cast<int>(threadIdx.x), count - 1), static_cast<int>(threadIdx.x) < count);
+    tdc_commit_copies();
+    float sum = 0.0f;
+    for (int step = 0; step < steps; ++step) {
+        const int next = (step + 1) * 64 + threadIdx.x;
+        if (step + 1 < steps) {
+            tdc_copy_async4(&stage[(step + 1) % 2][threadIdx.x], x + min(next, count - 1), next < count);
+        }
+        tdc_commit_copies();
+        tdc_wait_copies<1>();  // this step's copies are there
+        __syncthreads();  // and those of the other threads
+        sum += stage[step % 2][63 - threadIdx.x];
+        __syncthreads();  // the stage may be overwritten
+    }
+    y[threadIdx.x] = sum;
+}
+
+// Copies 16 bytes a thread; the last thread's are zeros. 32 threads.
+extern "C" __global__ void wide_copies(const float* x, float* y) {
+    TDC_DYNAMIC_SHARED(float, tile);
+    tdc_copy_async16(tile + 4 * threadIdx.x, x + 4 * threadIdx.x, threadIdx.x != 31);
+    tdc_commit_copies();
+    tdc_wait_copies<0>();
+    __syncthreads();
+    for (int i = 0; i < 4; ++i) {
+        y[i * 32 + threadIdx.x] = tile[i * 32 + threadIdx.x];
+    }
+}
+
+// What nobody has committed is not waited for.
+extern "C" __global__ void uncommitted_copy(const float* x, float* y) {
+    __shared__ float tile[32];
+    tdc_copy_async4(tile + threadIdx.x, x + threadIdx.x);
+    tdc_wait_copies<0>();
+    y[threadIdx.x] = tile[threadIdx.x];
+}
+
+extern "C" __global__ void misaligned_copy(const float* x, float* y) {
+    __shared__ __align__(16) float tile[36];
+    tdc_copy_async16(tile, x + 1);
+    tdc_commit_copies();
+    tdc_wait_copies<0>();
+    y[threadIdx.x] = tile[threadIdx.x];
+}
+
+extern "C" __global__ void copy_to_global(const float* x, float* y) {
+    tdc_copy_async4(y + threadIdx.x, x + threadIdx.x);
+}

@@ -1,0 +1,38 @@
+// Behind all parts of the device prelude: kernels that use all of them, twice with different types, and one that uses none.
+
+extern "C" __global__ void __launch_bounds__(128)
+uses_all(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y) {
+    tdc_allow_next();
+    TDC_DYNAMIC_SHARED(float, tile);
+    const int i = threadIdx.x;
+    tdc_copy_async4(tile + i, packed + i);
+    tdc_copy_async4(tile + 128 + i, packed + i, i < 100);
+    tdc_copy_async16(tile + 256 + 4 * i, packed + 4 * i);
+    tdc_commit_copies();
+    tdc_wait_for_inputs();
+    tdc_copy_async16(tile + 768 + 4 * i, x + 4 * i, i < 100);
+    tdc_commit_copies();
+    tdc_wait_copies<1>();
+    tdc_wait_copies<0>();
+    __syncthreads();
+    tdc_cluster_sync();
+    const float* other = tdc_cluster_shared(tile, blockIdx.x % 2 ^ 1);
+    float sums[4] = {tile[i], other[i], __ldg(x + i), tdc_has_clusters() ? 1.0f : 0.0f};
+    const unsigned a[4] = {__float_as_uint(tile[i]), __float_as_uint(other[i + 128]), 3, 4};
+    const unsigned b[2] = {__float_as_uint(tile[i + 256]), 6};
+    tdc_mma_tf32(sums, a, b);
+    tdc_mma_f16(sums, a, b);
+    tdc_mma_bf16(sums, a, b);
+    tdc_cluster_arrive();
+    y[i] = sums[0] + sums[1] + sums[2] + sums[3];
+    tdc_cluster_wait();
+}
+
+extern "C" __global__ void uses_another_type(int* y) {
+    TDC_DYNAMIC_SHARED(int, tile);
+    tile[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    y[threadIdx.x] = tile[threadIdx.x ^ 1];
+}
+
+extern "C" __global__ void uses_none(int* y) { *y = 1; }
