@@ -9,6 +9,7 @@ macro_rules! templates {
 
 templates![
     "kernel/block_place.cu",
+    "kernel/copy_factors.cu",
     "kernel/direct.cu",
     "kernel/direct_tiled.cu",
     "kernel/elementwise.cu",

@@ -2,8 +2,8 @@
 #define TDC_CLUSTER
 // Clusters: blocks of one launch that run at the same time and read each other's shared memory, from sm_90 on. Where
 // tdc_has_clusters() is false the blocks stand alone and the other functions do nothing; the first block of what would be a
-// cluster then does all the work and the others return. All threads of all blocks of a cluster take part in its barriers, and
-// no block may return while another still reads its shared memory.
+// cluster then does all the work and the others return. All threads of all blocks of a cluster take part in its barriers. A block
+// must have begun before another touches its shared memory, and may not return before all others have done with it.
 
 [[maybe_unused]] static __device__ __forceinline__ bool tdc_has_clusters() {
 #if __CUDA_ARCH__ >= 900
@@ -17,6 +17,13 @@
 [[maybe_unused]] static __device__ __forceinline__ void tdc_cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
+#endif
+}
+
+// As the first half of a barrier that orders nothing: it tells that the thread has begun.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_cluster_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory");
 #endif
 }
 
@@ -43,6 +50,94 @@
 #else
     static_cast<void>(rank);
     return shared;
+#endif
+}
+
+[[maybe_unused]] static __device__ __forceinline__ float* tdc_cluster_shared(float* shared, unsigned rank) {
+    return const_cast<float*>(tdc_cluster_shared(const_cast<const float*>(shared), rank));
+}
+
+// Values that blocks of a cluster send each other. One thread of each block tells how many bytes the block will be sent, by its own
+// threads too, before tdc_cluster_begin(); behind the wait for that all may send to `to` in the shared memory of block `rank`;
+// tdc_await() returns when all bytes are there. `barrier` is 8 bytes of shared memory, aligned, used once. Without clusters a
+// block sends to itself.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_expect(float* barrier, unsigned bytes) {
+#if __CUDA_ARCH__ >= 900
+    const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" : : "r"(at) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(at), "r"(bytes) : "memory");
+#else
+    static_cast<void>(barrier);
+    static_cast<void>(bytes);
+#endif
+}
+
+#if __CUDA_ARCH__ >= 900
+// The place of `shared` in block `rank`, as an address of the cluster's shared memory.
+[[maybe_unused]] static __device__ __forceinline__ unsigned tdc_cluster_address(const float* shared, unsigned rank) {
+    unsigned there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;"
+        : "=r"(there)
+        : "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))), "r"(rank));
+    return there;
+}
+#endif
+
+[[maybe_unused]] static __device__ __forceinline__ void tdc_send(float* to, float* barrier, unsigned rank, float value) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];"
+                 :
+                 : "r"(tdc_cluster_address(to, rank)), "f"(value), "r"(tdc_cluster_address(barrier, rank))
+                 : "memory");
+#else
+    static_cast<void>(barrier);
+    static_cast<void>(rank);
+    *to = value;
+#endif
+}
+
+[[maybe_unused]] static __device__ __forceinline__ void tdc_send(float* to, float* barrier, unsigned rank, float2 value) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
+                 :
+                 : "r"(tdc_cluster_address(to, rank)), "f"(value.x), "f"(value.y), "r"(tdc_cluster_address(barrier, rank))
+                 : "memory");
+#else
+    static_cast<void>(barrier);
+    static_cast<void>(rank);
+    *reinterpret_cast<float2*>(to) = value;
+#endif
+}
+
+[[maybe_unused]] static __device__ __forceinline__ void tdc_send(float* to, float* barrier, unsigned rank, float4 value) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
+                 :
+                 : "r"(tdc_cluster_address(to, rank)), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w),
+                   "r"(tdc_cluster_address(barrier, rank))
+                 : "memory");
+#else
+    static_cast<void>(barrier);
+    static_cast<void>(rank);
+    *reinterpret_cast<float4*>(to) = value;
+#endif
+}
+
+[[maybe_unused]] static __device__ __forceinline__ void tdc_await(float* barrier) {
+#if __CUDA_ARCH__ >= 900
+    const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
+    unsigned done;
+    do {
+        asm volatile("{ .reg .pred done; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], 0; "
+                     "selp.u32 %0, 1, 0, done; }"
+                     : "=r"(done)
+                     : "r"(at)
+                     : "memory");
+    } while (done == 0);
+#else
+    static_cast<void>(barrier);
+    __syncthreads();
 #endif
 }
 #endif

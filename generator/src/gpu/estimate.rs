@@ -99,12 +99,13 @@ pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
     /// Clocks of one trip to the level-2 cache.
     const TRIP_CLOCKS: f64 = 280.0;
     /// Clocks of a multiprocessor for one product of the tensor cores.
-    const MMA_CLOCKS: f64 = 2.5;
+    const MMA_CLOCKS: f64 = 2.7;
     /// The oldest architecture whose launches overlap, and what that saves, microseconds.
     const OVERLAPPING: Arch = Arch::new(90);
     const OVERLAP_US: f64 = 0.35;
-    /// Barriers of a cluster and reading each other's sums, microseconds.
-    const EXCHANGE_US: f64 = 0.5;
+    /// What it takes the blocks of a cluster to add up their sums, microseconds, and more for each block.
+    const EXCHANGE_US: f64 = 0.3;
+    const EXCHANGE_BLOCK_US: f64 = 0.07;
     /// The oldest architecture with the tensor cores that kernels are written for; older ones exchange operands by shuffles.
     const TENSOR_CORES: Arch = Arch::new(80);
 
@@ -132,8 +133,18 @@ pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
     } else {
         0.0
     };
-    let exchange = if work.cluster > 1 { EXCHANGE_US } else { 0.0 };
-    gpu.launch_us - saved + trips + exchange + latency + compute.max(mma).max(l2).max(dram)
+    let exchange = if work.cluster > 1 {
+        EXCHANGE_US + EXCHANGE_BLOCK_US * f64::from(work.cluster)
+    } else {
+        0.0
+    };
+    // Blocks that stage their input first, compute then and store at last overlap little with each other where there are few.
+    let busy = if work.clocks > 0.0 {
+        latency + compute + mma + l2
+    } else {
+        compute.max(l2)
+    };
+    gpu.launch_us - saved + trips + exchange + busy.max(dram)
 }
 
 #[cfg(test)]

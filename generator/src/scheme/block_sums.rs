@@ -35,6 +35,14 @@ pub(super) struct SumsContext {
     cluster: u32,
     shares: u32,
     partial_row: u32,
+    /// Where factors and offsets, and what the other blocks of the cluster send, lie in shared memory, in floats.
+    factors_at: u32,
+    received_at: u32,
+    arrivals_at: u32,
+    /// Outputs that a block of a cluster finishes.
+    part: u32,
+    n: u32,
+    checks_n: bool,
     y_vector: u32,
     y_type: &'static str,
     y_elements: &'static [&'static str],
@@ -79,8 +87,7 @@ pub(super) fn stages_vectors(problem: &ConvProblem, tile_w: u32) -> bool {
 /// the last ends on 16 bytes.
 pub(super) fn input_tile(problem: &ConvProblem, tile_h: u32, tile_w: u32) -> [u32; 2] {
     let shape = &problem.shape;
-    let [reach_h, reach_w] =
-        [(shape.r, 0), (shape.s, 1)].map(|(taps, axis)| (taps - 1) * shape.dilation[axis]);
+    let [reach_h, reach_w] = [(shape.r, 0), (shape.s, 1)].map(|(taps, axis)| (taps - 1) * shape.dilation[axis]);
     let rows = (tile_h - 1) * shape.stride[0] + reach_h + 1;
     let columns = if stages_vectors(problem, tile_w) {
         (4 + tile_w + reach_w.saturating_sub(shape.padding.left)).next_multiple_of(4)
@@ -91,9 +98,48 @@ pub(super) fn input_tile(problem: &ConvProblem, tile_h: u32, tile_w: u32) -> [u3
 }
 
 impl BlockSums {
-    /// Floats of shared memory for all shares.
-    pub(super) fn floats(&self) -> u32 {
-        self.shares * self.tile[2] * self.partial_row
+    /// Floats of shared memory of a block that stages so many: the shares of sums take the place of what was staged, then come a
+    /// factor and an offset for each channel, then what the other blocks of a cluster send.
+    pub(super) fn shared_floats(&self, problem: &ConvProblem, staged: u32) -> u32 {
+        let received = if self.cluster > 1 {
+            let y_vector = self.y_vector(problem);
+            (self.cluster * self.part(y_vector) * y_vector).next_multiple_of(4)
+        } else {
+            0
+        };
+        // Behind it the barrier that counts what has arrived.
+        self.received_at(staged) + received + 4
+    }
+
+    fn factors_at(&self, staged: u32) -> u32 {
+        let shares = self.shares * self.tile[2] * self.partial_row;
+        staged.max(shares).next_multiple_of(4)
+    }
+
+    fn received_at(&self, staged: u32) -> u32 {
+        (self.factors_at(staged) + 2 * self.tile[2]).next_multiple_of(4)
+    }
+
+    /// Vectors of outputs that a block of a cluster finishes.
+    fn part(&self, y_vector: u32) -> u32 {
+        let [tile_h, tile_w, tile_n] = self.tile;
+        (tile_n * tile_h * tile_w / y_vector).div_ceil(self.cluster)
+    }
+
+    /// Outputs that are stored at once: whole vectors lie in one row, or rows follow each other without a gap.
+    fn y_vector(&self, problem: &ConvProblem) -> u32 {
+        let shape = &problem.shape;
+        let [tile_h, tile_w, _] = self.tile;
+        let (out_h, out_w) = (shape.out_h(), shape.out_w());
+        let aligned = |vector: u32| {
+            shape.batch == 1
+                && (out_w.is_multiple_of(vector) && tile_w.is_multiple_of(vector)
+                    || tile_w == out_w
+                        && out_h.is_multiple_of(tile_h)
+                        && (tile_h * tile_w).is_multiple_of(vector)
+                        && (out_h * out_w).is_multiple_of(vector))
+        };
+        [4, 2].into_iter().find(|&len| aligned(len)).unwrap_or(1)
     }
 
     /// Tiles over an image, and in a row of it.
@@ -113,23 +159,14 @@ impl BlockSums {
         ]
     }
 
-    /// For the templates.
-    pub(super) fn context(&self, problem: &ConvProblem) -> SumsContext {
+    /// For the templates, of a block that stages so many floats.
+    pub(super) fn context(&self, problem: &ConvProblem, staged: u32) -> SumsContext {
         let shape = &problem.shape;
         let [tile_h, tile_w, tile_n] = self.tile;
         let (out_h, out_w) = (shape.out_h(), shape.out_w());
         let [tiles, tiles_w] = self.tiles(problem);
         let pixels = tile_h * tile_w;
-        // Whole vectors lie in one row, or rows follow each other without a gap.
-        let aligned = |vector: u32| {
-            shape.batch == 1
-                && (out_w.is_multiple_of(vector) && tile_w.is_multiple_of(vector)
-                    || tile_w == out_w
-                        && out_h.is_multiple_of(tile_h)
-                        && pixels.is_multiple_of(vector)
-                        && (out_h * out_w).is_multiple_of(vector))
-        };
-        let y_vector = [4, 2].into_iter().find(|&len| aligned(len)).unwrap_or(1);
+        let y_vector = self.y_vector(problem);
         let (y_type, y_elements) = vector(y_vector);
         let mut bounds = Vec::new();
         if !out_h.is_multiple_of(tile_h) {
@@ -139,7 +176,7 @@ impl BlockSums {
             bounds.push("column >= OUT_W".to_owned());
         }
         if !shape.n.is_multiple_of(tile_n) {
-            bounds.push(format!("n >= {}", shape.n));
+            bounds.push(format!("n0 + n >= {}", shape.n));
         }
         SumsContext {
             out_h,
@@ -152,6 +189,12 @@ impl BlockSums {
             cluster: self.cluster,
             shares: self.shares,
             partial_row: self.partial_row,
+            factors_at: self.factors_at(staged),
+            received_at: self.received_at(staged),
+            arrivals_at: self.shared_floats(problem, staged) - 4,
+            part: self.part(y_vector),
+            n: shape.n,
+            checks_n: !shape.n.is_multiple_of(tile_n),
             y_vector,
             y_type,
             y_elements,

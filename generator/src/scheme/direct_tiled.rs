@@ -10,9 +10,7 @@ use super::block_sums::{
     BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, stages_vectors, tiles_well, vector,
 };
 use super::convolution::{self, ConvEnds};
-use super::{
-    Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context,
-};
+use super::{Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
@@ -104,6 +102,8 @@ struct Sizes {
     sums: BlockSums,
     threads: u32,
     registers: u32,
+    /// Floats of shared memory that are staged, and all.
+    staged: u32,
     shared_floats: u32,
     blocks: u64,
 }
@@ -111,17 +111,7 @@ struct Sizes {
 impl Sizes {
     /// `None` where the numbers do not fit each other or the problem.
     fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
-        let &[
-            tile_h,
-            tile_w,
-            thread_n,
-            thread_p,
-            threads_n,
-            shares,
-            cluster,
-            tile_c,
-            weight_buffers,
-        ] = tile
+        let &[tile_h, tile_w, thread_n, thread_p, threads_n, shares, cluster, tile_c, weight_buffers] = tile
         else {
             return None;
         };
@@ -166,10 +156,9 @@ impl Sizes {
             shares,
             partial_row: (tile_h * tile_w + 3) / 8 * 8 + 4,
         };
-        let shared_floats = staged.max(sums.floats());
+        let shared_floats = sums.shared_floats(problem, staged);
         let loaded = items * if vector_x { 4 } else { 1 };
-        let registers =
-            thread_n * thread_p + reach.min(thread_p * shape.s) + 2 * thread_n + loaded + 30;
+        let registers = thread_n * thread_p + reach.min(thread_p * shape.s) + 2 * thread_n + loaded + 30;
         let grid = sums.grid(problem);
         let fits = loaded <= 32
             && registers <= 255
@@ -193,6 +182,7 @@ impl Sizes {
             chunk_weights,
             threads,
             registers,
+            staged,
             shared_floats,
             blocks: grid.iter().map(|&size| u64::from(size)).product(),
             sums,
@@ -213,13 +203,13 @@ impl Sizes {
         let shape = &problem.shape;
         let steps = f64::from(self.chunks * self.steps(problem));
         let fmas = f64::from(self.thread_n * self.thread_p * shape.s);
-        let reads = f64::from(self.reach.min(self.thread_p * shape.s))
-            + f64::from(shape.s * self.thread_n.div_ceil(4));
+        let reads = f64::from(self.reach.min(self.thread_p * shape.s)) + f64::from(shape.s * self.thread_n.div_ceil(4));
         let staging = f64::from(self.chunks * self.items) * 10.0;
         let sums = f64::from(self.sums.tile[2] * self.sums.partial_row);
         let reduction = sums / f64::from(self.threads) * f64::from(self.sums.shares + 3)
             + f64::from(self.thread_n * self.thread_p);
-        let issue = steps * (fmas + 1.5 * reads + 4.0) + staging + reduction + 100.0;
+        // Reads of shared memory are what holds the multiply-adds up.
+        let issue = steps * (0.5 * fmas + 5.0 * reads + 4.0) + staging + reduction + 100.0;
         let blocks = self.blocks as f64;
         let values = f64::from(self.chunks * self.tile_c) * f64::from(self.rows * self.row);
         KernelWork {
@@ -235,7 +225,9 @@ impl Sizes {
             // The input comes from the level-2 cache once for each chunk; the later ones are loaded ahead.
             trips: 1.5 + 0.5 * f64::from(self.chunks),
             // Shared memory's latency in each step, and the barriers around staging and reduction.
-            clocks: steps * 30.0 + 120.0 * f64::from(self.chunks) + 300.0,
+            clocks: steps * 20.0
+                + 100.0 * f64::from(self.chunks * self.items)
+                + if self.sums.shares > 1 { 300.0 } else { 0.0 },
             cluster: self.sums.cluster,
             overlaps: true,
             mma: 0.0,
@@ -297,10 +289,7 @@ impl Scheme for DirectTiled {
                                     if let Some(sizes) = Sizes::new(problem, &tile) {
                                         let packed = layout(problem, &sizes).len() as u64;
                                         if packed <= MAX_ELEMENTS {
-                                            found.push((
-                                                sizes.promise(problem),
-                                                Tile(tile.to_vec()),
-                                            ));
+                                            found.push((sizes.promise(problem), Tile(tile.to_vec())));
                                         }
                                     }
                                 }
@@ -363,11 +352,7 @@ fn rectangles(out_h: u32, out_w: u32) -> Vec<([u32; 2], u32)> {
             }
         }
     }
-    let least = found
-        .iter()
-        .map(|&(computed, _)| computed)
-        .min()
-        .unwrap_or(0);
+    let least = found.iter().map(|&(computed, _)| computed).min().unwrap_or(0);
     found
         .into_iter()
         .filter(|&(computed, _)| computed * 10 <= least * 16)
@@ -377,10 +362,7 @@ fn rectangles(out_h: u32, out_w: u32) -> Vec<([u32; 2], u32)> {
 
 /// Channels of a chunk: all of a block's, or a power of two of them.
 fn channels(all: u32) -> Vec<u32> {
-    let mut found: Vec<u32> = [4, 8, 16, 32, 64]
-        .into_iter()
-        .filter(|&c| c < all)
-        .collect();
+    let mut found: Vec<u32> = [4, 8, 16, 32, 64].into_iter().filter(|&c| c < all).collect();
     found.extend((all <= 128).then_some(all));
     found
 }
@@ -443,8 +425,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         x_elements,
         vector_x: sizes.vector_x,
         items: sizes.items,
-        checks_items: sizes.items * sizes.threads * x_vector
-            != sizes.tile_c * sizes.rows * sizes.row,
+        checks_items: sizes.items * sizes.threads * x_vector != sizes.tile_c * sizes.rows * sizes.row,
         checks_c: sizes.chunks * cluster * sizes.tile_c != shape.c,
         weight_buffers: sizes.weight_buffers,
         refills: cluster > 1 || sizes.chunks > sizes.weight_buffers,
@@ -453,7 +434,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         unroll: (UNROLLED / step_fmas).clamp(1, steps),
         reach: sizes.reach,
         scaled: false,
-        sums: sizes.sums.context(problem),
+        sums: sizes.sums.context(problem, sizes.staged),
         ends: ConvEnds::new(problem, layout, false),
     });
     KernelBlueprint {
@@ -465,11 +446,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         cluster: [1, 1, cluster],
         shared_bytes: 4 * sizes.shared_floats,
         overlaps: true,
-        device: if cluster > 1 {
-            DEVICE_WITH_CLUSTERS
-        } else {
-            &DEVICE_WITH_CLUSTERS[1..]
-        },
+        device: if cluster > 1 { DEVICE_WITH_CLUSTERS } else { &DEVICE_WITH_CLUSTERS[1..] },
         args: convolution::args(problem, false),
         work: sizes.work(problem),
     }

@@ -15,9 +15,7 @@ use super::block_sums::{
     BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, stages_vectors, tiles_well,
 };
 use super::convolution::{self, ConvEnds};
-use super::{
-    Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context,
-};
+use super::{Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
@@ -121,6 +119,8 @@ struct Sizes {
     vector_x: bool,
     items: u32,
     sums: BlockSums,
+    /// Floats of shared memory that are staged, and all.
+    staged: u32,
     shared_floats: u32,
     blocks: u64,
     /// Parts that a value is split into.
@@ -143,24 +143,11 @@ const PARTS: u32 = 2;
 impl Sizes {
     /// `None` where the numbers do not fit each other or the problem.
     fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
-        let &[
-            tile_h,
-            tile_w,
-            m_tiles,
-            warps_m,
-            warps_p,
-            warps_k,
-            cluster,
-            groups,
-            weight_buffers,
-        ] = tile
+        let &[tile_h, tile_w, m_tiles, warps_m, warps_p, warps_k, cluster, groups, weight_buffers] = tile
         else {
             return None;
         };
-        if tile.contains(&0)
-            || tile_h.max(tile_w) > 256
-            || tile[2..].iter().any(|&number| number > 16)
-        {
+        if tile.contains(&0) || tile_h.max(tile_w) > 256 || tile[2..].iter().any(|&number| number > 16) {
             return None;
         }
         let shape = &problem.shape;
@@ -176,8 +163,7 @@ impl Sizes {
         }
         let warps = warps_m * warps_p * warps_k;
         let (p_tiles, chunks) = (pixel_tiles / warps_p, all_groups / cluster / groups);
-        if warps > 16 || m_tiles * p_tiles > 16 || cluster > MAX_CLUSTER || weight_buffers > chunks
-        {
+        if warps > 16 || m_tiles * p_tiles > 16 || cluster > MAX_CLUSTER || weight_buffers > chunks {
             return None;
         }
         let vector_x = stages_vectors(problem, tile_w);
@@ -201,7 +187,7 @@ impl Sizes {
             // Eight rows of channels, two pixels of each lane: in different banks.
             partial_row: (pixel_tiles * P_TILE + 23) / 32 * 32 + 8,
         };
-        let shared_floats = staged.max(sums.floats());
+        let shared_floats = sums.shared_floats(problem, staged);
         let grid = sums.grid(problem);
         // Registers: sums twice, operands, what is loaded ahead, addresses.
         let loaded = items * if vector_x { 8 } else { 2 };
@@ -229,6 +215,7 @@ impl Sizes {
             vector_x,
             items,
             sums,
+            staged,
             shared_floats,
             blocks: grid.iter().map(|&size| u64::from(size)).product(),
             parts: PARTS,
@@ -259,11 +246,9 @@ impl Sizes {
         let steps = f64::from(self.chunks * self.steps(problem));
         let products = f64::from(self.m_tiles * self.p_tiles * (2 * self.parts - 1));
         let blocks = self.blocks as f64;
-        let weights =
-            f64::from(self.chunks * self.groups * shape.r * shape.s * self.m_tiles * self.warps_m)
-                * f64::from(128 * self.parts);
-        let values =
-            f64::from(self.chunks * self.groups * STEP_CHANNELS) * f64::from(self.rows * self.row);
+        let weights = f64::from(self.chunks * self.groups * shape.r * shape.s * self.m_tiles * self.warps_m)
+            * f64::from(128 * self.parts);
+        let values = f64::from(self.chunks * self.groups * STEP_CHANNELS) * f64::from(self.rows * self.row);
         let sums = f64::from(self.tile_n() * self.sums.partial_row);
         let staging = f64::from(self.chunks * self.items) * if self.vector_x { 44.0 } else { 22.0 };
         let step_issue = products + f64::from(2 * self.m_tiles + 2 * self.p_tiles + 8);
@@ -279,10 +264,7 @@ impl Sizes {
                 .min(255),
             shared_bytes: 4 * self.shared_floats,
             // Warp instructions as multiply-adds.
-            flops: 64.0
-                * blocks
-                * f64::from(warps)
-                * (steps * step_issue + staging + reduction + 150.0),
+            flops: 64.0 * blocks * f64::from(warps) * (steps * step_issue + staging + reduction + 150.0),
             fma_share: 1.0,
             mma: blocks * f64::from(warps) * steps * products,
             l2_bytes: 4.0 * blocks * (weights + values + sums),
@@ -290,9 +272,9 @@ impl Sizes {
             // The input comes from the level-2 cache once for each chunk; the later ones are loaded ahead.
             trips: 1.5 + 0.5 * f64::from(self.chunks),
             // A product's latency, and the barriers around staging and reduction.
-            clocks: steps * f64::from(2 * self.parts - 1) * 18.0
-                + 250.0 * f64::from(self.chunks)
-                + 300.0,
+            clocks: steps * f64::from(2 * self.parts - 1) * 13.0
+                + 130.0 * f64::from(self.chunks * self.items)
+                + if self.warps_k > 1 { 700.0 } else { 0.0 },
             cluster: self.cluster,
             overlaps: true,
         }
@@ -339,18 +321,13 @@ impl Scheme for ImplicitGemm {
                                     ];
                                     // One buffer for all chunks would make the copies wait; more than the chunks are not used.
                                     let chunks = all_groups / cluster / groups;
-                                    if weight_buffers > chunks.max(1)
-                                        || weight_buffers == 1 && chunks > 1
-                                    {
+                                    if weight_buffers > chunks.max(1) || weight_buffers == 1 && chunks > 1 {
                                         continue;
                                     }
                                     if let Some(sizes) = Sizes::new(problem, &tile) {
                                         let packed = layout(problem, &sizes).len() as u64;
                                         if packed <= MAX_ELEMENTS && sizes.warps() > 1 {
-                                            found.push((
-                                                sizes.promise(problem),
-                                                Tile(tile.to_vec()),
-                                            ));
+                                            found.push((sizes.promise(problem), Tile(tile.to_vec())));
                                         }
                                     }
                                 }
@@ -404,11 +381,7 @@ impl Sizes {
         let mma = work.mma * busiest * 2.0;
         let issue = work.flops / 64.0 * busiest / 4.0;
         let bytes = work.l2_bytes * busiest / 32.0;
-        work.clocks
-            + 500.0 * work.trips
-            + mma.max(issue)
-            + bytes
-            + if self.cluster > 1 { 900.0 } else { 0.0 }
+        work.clocks + 500.0 * work.trips + mma.max(issue) + bytes + if self.cluster > 1 { 900.0 } else { 0.0 }
     }
 }
 
@@ -438,11 +411,7 @@ fn rectangles(out_h: u32, out_w: u32) -> Vec<(u32, u32)> {
             found.push((computed, (tile_h, tile_w)));
         }
     }
-    let least = found
-        .iter()
-        .map(|&(computed, _)| computed)
-        .min()
-        .unwrap_or(0);
+    let least = found.iter().map(|&(computed, _)| computed).min().unwrap_or(0);
     found
         .into_iter()
         .filter(|&(computed, _)| computed * 10 <= least * 16)
@@ -551,14 +520,10 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         steps,
         chain: chain.unwrap_or(1),
         split: sizes.parts == 2,
-        products: &[
-            ["left", "rounded"],
-            ["rounded", "left"],
-            ["rounded", "rounded"],
-        ],
+        products: &[["left", "rounded"], ["rounded", "left"], ["rounded", "rounded"]],
         scaled: true,
         unscale_at: layout.weight_len() - layout.unscale_len(),
-        sums: sizes.sums.context(problem),
+        sums: sizes.sums.context(problem, sizes.staged),
         ends: ConvEnds::new(problem, layout, false),
     });
     KernelBlueprint {
@@ -570,11 +535,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         cluster: [1, 1, sizes.cluster],
         shared_bytes: 4 * sizes.shared_floats,
         overlaps: true,
-        device: if sizes.cluster > 1 {
-            DEVICE_WITH_CLUSTERS
-        } else {
-            &DEVICE_WITH_CLUSTERS[1..]
-        },
+        device: if sizes.cluster > 1 { DEVICE_WITH_CLUSTERS } else { &DEVICE_WITH_CLUSTERS[1..] },
         args: convolution::args(problem, false),
         work: sizes.work(problem),
     }

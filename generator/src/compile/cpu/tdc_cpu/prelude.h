@@ -5,6 +5,9 @@
 #include "execution.h"
 #include "half.h"
 
+#include <cstdint>
+#include <cstring>
+
 // Until the wait that covers a copy, its destination holds NaNs.
 #define TDC_ASYNC_COPY
 inline void tdc_copy_async4(float* shared, const float* global, bool inside, int line = __builtin_LINE()) {
@@ -31,6 +34,7 @@ void tdc_wait_copies() {
 #define TDC_CLUSTER
 inline bool tdc_has_clusters() { return tdc_cpu::has_clusters(); }
 inline void tdc_cluster_arrive(int line = __builtin_LINE()) { tdc_cpu::cluster_arrive(line); }
+inline void tdc_cluster_begin(int line = __builtin_LINE()) { tdc_cpu::cluster_arrive(line); }
 inline void tdc_cluster_wait(int line = __builtin_LINE()) { tdc_cpu::cluster_wait(line); }
 inline void tdc_cluster_sync(int line = __builtin_LINE()) {
     tdc_cpu::cluster_arrive(line);
@@ -38,6 +42,37 @@ inline void tdc_cluster_sync(int line = __builtin_LINE()) {
 }
 inline const float* tdc_cluster_shared(const float* shared, unsigned rank, int line = __builtin_LINE()) {
     return static_cast<const float*>(tdc_cpu::cluster_shared(shared, rank, line));
+}
+inline float* tdc_cluster_shared(float* shared, unsigned rank, int line = __builtin_LINE()) {
+    return const_cast<float*>(static_cast<const float*>(tdc_cpu::cluster_shared(shared, rank, line)));
+}
+
+// The bytes still to come are counted in the barrier; whoever awaits them waits for the whole cluster, and then all must be there.
+inline void tdc_expect(float* barrier, unsigned bytes) {
+    if (tdc_cpu::has_clusters()) std::memcpy(barrier, &bytes, sizeof bytes);
+}
+template <class Value>
+void tdc_send(float* to, float* barrier, unsigned rank, Value value, int line = __builtin_LINE()) {
+    if (tdc_cpu::has_clusters()) {
+        barrier = tdc_cluster_shared(barrier, rank, line);
+        unsigned bytes;
+        std::memcpy(&bytes, barrier, sizeof bytes);
+        bytes -= sizeof value;
+        std::memcpy(barrier, &bytes, sizeof bytes);
+        to = tdc_cluster_shared(to, rank, line);
+    }
+    if (reinterpret_cast<uintptr_t>(to) % sizeof value != 0) tdc_cpu::mistake("sends to an address that is not aligned", line);
+    std::memcpy(to, &value, sizeof value);
+}
+inline void tdc_await(float* barrier, int line = __builtin_LINE()) {
+    if (!tdc_cpu::has_clusters()) {
+        __syncthreads(line);
+        return;
+    }
+    tdc_cluster_sync(line);
+    unsigned bytes;
+    std::memcpy(&bytes, barrier, sizeof bytes);
+    if (bytes != 0) tdc_cpu::mistake("awaits bytes that nobody has sent", line);
 }
 
 // Launches are carried out one after the other: there is nothing to wait for.

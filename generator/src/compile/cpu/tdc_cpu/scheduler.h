@@ -283,6 +283,8 @@ public:
         suspend(State::at_cluster_barrier);
     }
 
+    void mistake(const char* what, int line) { fail("line %d: the thread %s", line, what); }
+
     const void* cluster_shared(const void* shared, unsigned rank, int line) {
         if (rank >= blocks_.size()) {
             fail("line %d: block %u of a cluster of %zu", line, rank, blocks_.size());
@@ -878,6 +880,8 @@ TDC_CPU_ENGINE bool has_clusters() { return current_worker->has_clusters(); }
 TDC_CPU_ENGINE void cluster_arrive(int line) { current_worker->cluster_arrive(line); }
 
 TDC_CPU_ENGINE void cluster_wait(int line) { current_worker->cluster_wait(line); }
+
+TDC_CPU_ENGINE void mistake(const char* what, int line) { current_worker->mistake(what, line); }
 
 TDC_CPU_ENGINE const void* cluster_shared(const void* shared, unsigned rank, int line) {
     return current_worker->cluster_shared(shared, rank, line);
