@@ -21,9 +21,9 @@ pub use gpu_device::{GpuDevice, GpuDeviceError};
 pub use graph_time::Repeats;
 pub use random::Random;
 pub use trained::TrainedParameters;
+#[cfg(feature = "nvrtc")]
+pub use verify::time_unit;
 pub use verify::{
     Deviation, Failure, NETWORK_TOLERANCE, NetworkCheck, ProblemData, UnitCheck, check_network,
     check_unit, check_unit_with, tolerance,
 };
-#[cfg(feature = "nvrtc")]
-pub use verify::{time_unit_if, time_unit_with};

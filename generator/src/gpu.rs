@@ -6,6 +6,6 @@ mod targets;
 
 pub use estimate::{KernelWork, Occupancy, floor_us, kernel_us, memset_us, occupancy};
 pub use table::{
-    DEFAULT_GPU, GPUS, Gpu, OLDEST_ARCH, PlanningOnly, UnknownGpu, gpu, gpu_of_device,
+    DEFAULT_GPU, GPUS, Gpu, OLDEST_ARCH, PlanningOnly, Sustained, UnknownGpu, gpu, gpu_of_device,
 };
 pub use targets::{Targets, TargetsError};

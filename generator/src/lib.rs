@@ -4,6 +4,8 @@
 //! [`compile`] (machine code). [`scheme`] holds the algorithms, [`gpu`] the figures they are chosen by; `check` runs what was
 //! rendered against float64, and `tune` measures it into tables that [`plan`] reads.
 
+#[cfg(feature = "bench")]
+pub mod bench;
 #[cfg(feature = "check")]
 pub mod check;
 pub mod compile;

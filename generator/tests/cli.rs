@@ -1292,6 +1292,7 @@ fn toolkit_completions_and_help_print() {
         "compile",
         "tune",
         "merge",
+        "bench",
         "toolkit",
         "completions",
     ] {

@@ -220,7 +220,8 @@ impl WeightLayout {
             Transform::None => self.walk(weight, &[], packed_weight),
             Transform::Halves { run, parts } => {
                 let unscale_len = self.unscale_len();
-                let (halves, unscale) = packed_weight.split_at_mut(packed_weight.len() - unscale_len);
+                let (halves, unscale) =
+                    packed_weight.split_at_mut(packed_weight.len() - unscale_len);
                 half::unscale(weight, self.source[0] as usize, unscale);
                 let mut scaled = vec![0.0; self.walked_len()];
                 self.walk(weight, unscale, &mut scaled);
@@ -358,11 +359,15 @@ mod tests {
             let unpacked = (f64::from(part(word, upper)) + f64::from(part(word + 2, upper)))
                 * f64::from(packed[8 + index / 2]);
             let error = (unpacked - f64::from(weight)).abs();
-            let allowed = (f64::from(weight).abs() * 2f64.powi(-22)).max(f64::from(largest) * 2f64.powi(-38));
+            let allowed =
+                (f64::from(weight).abs() * 2f64.powi(-22)).max(f64::from(largest) * 2f64.powi(-38));
             assert!(error <= allowed, "{weight}: {unpacked}");
         }
         // Padding and a channel of zeros.
-        assert_eq!((packed[5], packed[7], packed[10], packed[11]), (0.0, 0.0, 1.0, 1.0));
+        assert_eq!(
+            (packed[5], packed[7], packed[10], packed[11]),
+            (0.0, 0.0, 1.0, 1.0)
+        );
     }
 
     #[test]

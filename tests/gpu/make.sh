@@ -9,7 +9,7 @@ out=${1:-target/gpu-tier}
 
 cargo build --release -p tdc-generator
 # The tests that need a GPU, as programs.
-tests=$(cargo test --release --no-run --test units --test random_networks --test scheme_times 2>&1 |
+tests=$(cargo test --release --no-run --test units --test random_networks 2>&1 |
     tee /dev/stderr | sed -n 's/.*Executable.*(\(.*\))/\1/p')
 rm -rf "$out"
 mkdir -p "$out"
@@ -20,7 +20,7 @@ for test in $tests; do
     cp "$test" "$program"
     strip "$program"
 done
-cp -r tests/gpu/run.sh tests/gpu/build.sh tests/gpu/compare_with_pytorch.py tests/gpu/cudnn_times.py \
-    tests/gpu/two_networks tests/gpu/prelude tests/gpu/tdc-layers.yaml "$out/"
+cp -r tests/gpu/run.sh tests/gpu/build.sh tests/gpu/compare_with_pytorch.py \
+    tests/gpu/two_networks tests/gpu/prelude tests/gpu/tdc-layers.yaml docs/benchmarks/h200-published.txt "$out/"
 cp -r templates/device tests/cpu_emulation/{copies,clusters,products}.cu "$out/prelude/"
 echo "$out: copy it to a machine with a GPU, nvcc and PyTorch, and run ./run.sh there"

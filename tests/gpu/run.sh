@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The GPU tier. Needs a GPU, nvcc, cmake, and a python3 with torch, torchvision and safetensors; no Rust.
-#   ./run.sh [STEP...]     steps: prelude verify variants drivers pytorch two sanitizer schemes tune bench; all of them by default
+#   ./run.sh [STEP...]     steps: prelude verify variants drivers pytorch two sanitizer tune bench networks; all of them by default
 # Exits with 1 when a step failed; every failure is printed.
 set -uo pipefail
 cd "$(dirname "$0")"
-steps=${*:-prelude verify variants drivers pytorch two sanitizer schemes tune bench}
+steps=${*:-prelude verify variants drivers pytorch two sanitizer tune bench networks}
 failures=0
 work=work
 networks="resnet18 resnet50 vgg16 densenet121 densenet201"
@@ -110,10 +110,12 @@ error = numpy.linalg.norm(this - other) / numpy.linalg.norm(this)
 print(error)
 sys.exit(not 0 < error < 1e-5)"
         ;;
-    schemes)
-        # The published schemes and ours on the core shapes, beside cuDNN.
-        python3 cudnn_times.py || failures=$((failures + 1))
-        ./scheme_times --ignored --nocapture || failures=$((failures + 1))
+    bench)
+        # The core shapes beside cuDNN and the published kernels; TDC_TILES=40 tries so many tiles of each scheme.
+        ./tdc-gen bench configs/core-shapes.yaml --best-of "${TDC_TILES:-1}" --reference h200-published.txt \
+            --json $work/bench.json --svg $work/bench || failures=$((failures + 1))
+        ./tdc-gen bench --sweep-n 64,28,28 --sweep-to 256 --json $work/sweep.json --svg $work/bench ||
+            failures=$((failures + 1))
         ;;
     tune)
         # A few tiles of every scheme, in a run that is stopped and one that goes on; then code by the measured times.
@@ -180,7 +182,7 @@ sys.exit(not 0 < error < 1e-5)"
         check "nvcc TDC's kernels" ./build.sh $work/tdc-layers
         sanitize "TDC's kernels" $work/tdc-layers/app --runs 1
         ;;
-    bench)
+    networks)
         nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
         nvcc --version | tail -n 1
         prepare

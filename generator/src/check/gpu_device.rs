@@ -47,7 +47,7 @@ pub struct GpuDevice {
     arch: Arch,
     title: String,
     /// All work is put here; it takes turns with the default stream.
-    pub(super) stream: sys::CUstream,
+    pub(crate) stream: sys::CUstream,
     modules: Vec<sys::CUmodule>,
     kernels: HashMap<String, sys::CUfunction>,
     memory: Vec<sys::CUdeviceptr>,
@@ -98,6 +98,29 @@ impl GpuDevice {
         self.arch
     }
 
+    /// Bytes of the level-2 cache.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn l2_bytes(&self) -> Result<u64, GpuDeviceError> {
+        let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE;
+        // SAFETY: the device was given by the driver.
+        let bytes = unsafe { result::device::get_attribute(self.device, attribute) }?;
+        Ok(u64::from(bytes.unsigned_abs()))
+    }
+
+    /// The version of the driver's kernel module where the system tells it, else the newest CUDA that the driver knows.
+    pub fn driver_version(&self) -> String {
+        let told = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
+        if let Some(version) = module_version(&told) {
+            return version.to_owned();
+        }
+        let mut version = 0;
+        // SAFETY: the driver was loaded and initialised when the device was opened; it writes one integer.
+        let _ = unsafe { sys::cuDriverGetVersion(&mut version) };
+        format!("CUDA {}.{}", version / 1000, version % 1000 / 10)
+    }
+
     /// Compiles the kernels of all units for this GPU and loads them.
     ///
     /// # Errors
@@ -107,6 +130,18 @@ impl GpuDevice {
         units: &[PlannedUnit],
         compiler: &impl Compiler,
     ) -> Result<(), GpuDeviceError> {
+        self.load_each(units, compiler)?.into_iter().collect()
+    }
+
+    /// As [`load`](Self::load), with a result for each unit: one that the compiler refuses does not keep the others away.
+    ///
+    /// # Errors
+    /// What concerns all units: the driver's, or a template that does not fit its context.
+    pub fn load_each(
+        &mut self,
+        units: &[PlannedUnit],
+        compiler: &impl Compiler,
+    ) -> Result<Vec<Result<(), GpuDeviceError>>, GpuDeviceError> {
         let arch = self.arch;
         let texts = units
             .iter()
@@ -123,10 +158,10 @@ impl GpuDevice {
             .collect();
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let images = compile_all(compiler, &jobs, threads, |_, _| ());
-        for (unit, image) in units.iter().zip(images) {
-            self.load_image(unit, &image?)?;
-        }
-        Ok(())
+        let loaded = units.iter().zip(images);
+        Ok(loaded
+            .map(|(unit, image)| self.load_image(unit, &image?))
+            .collect())
     }
 
     /// Loads the kernels of one unit, compiled before for this GPU.
@@ -165,9 +200,67 @@ impl GpuDevice {
         }
     }
 
-    /// Whether a kernel has broken the context: every call fails from then on, and only another process can go on.
-    pub fn is_lost(&self) -> bool {
-        result::ctx::synchronize().is_err()
+    /// Waits for all work.
+    ///
+    /// # Errors
+    /// The driver's. After an error of a kernel every later call fails too: the process can do nothing more on this GPU.
+    pub fn synchronize(&mut self) -> Result<(), DeviceError> {
+        result::ctx::synchronize().map_err(driver)
+    }
+
+    /// Whether the device still works after `failure`: what was only refused leaves it as it was.
+    ///
+    /// # Errors
+    /// When it does not, with the failure; then nothing more can be done in this process.
+    pub fn survives(&mut self, failure: impl std::fmt::Display) -> Result<(), DeviceError> {
+        self.synchronize().map_err(|error| {
+            DeviceError(format!(
+                "{failure}; nothing more can be done on this GPU in this process: {error}"
+            ))
+        })
+    }
+
+    /// Copies bytes to the device.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn write_bytes(&mut self, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the driver checks that the bytes lie in an allocation.
+        unsafe { result::memcpy_htod_sync(address, bytes) }.map_err(driver)
+    }
+
+    /// Copies bytes from the device, after all work before has ended.
+    ///
+    /// # Errors
+    /// The driver's, and those of the work before.
+    pub fn read_bytes(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.synchronize()?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: as in `write_bytes`.
+        unsafe { result::memcpy_dtoh_sync(bytes, address) }.map_err(driver)
+    }
+
+    /// Copies bytes from one place on the device to another that does not overlap it.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn copy(&mut self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError> {
+        // SAFETY: as in `write_bytes`.
+        unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream) }.map_err(driver)
+    }
+
+    /// Sets every byte to 0xff: not-a-number as float and as half.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn poison(&mut self, address: u64, bytes: usize) -> Result<(), DeviceError> {
+        // SAFETY: as in `write_bytes`.
+        unsafe { result::memset_d8_async(address, 0xff, bytes, self.stream) }.map_err(driver)
     }
 }
 
@@ -181,6 +274,14 @@ fn arch_of(device: sys::CUdevice) -> Result<Arch, DriverError> {
     let [major, minor] =
         [MAJOR, MINOR].map(|attribute| unsafe { result::device::get_attribute(device, attribute) });
     Ok(Arch::new((10 * major? + minor?) as u16))
+}
+
+/// The first word that is a number with dots: `580.159.04` of `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64 580.159.04`.
+fn module_version(text: &str) -> Option<&str> {
+    text.lines()
+        .next()?
+        .split_whitespace()
+        .find(|word| word.contains('.') && word.chars().all(|c| c == '.' || c.is_ascii_digit()))
 }
 
 /// Lets a kernel have what its launch asks for beyond what every launch gets.
@@ -335,5 +436,20 @@ impl Device for GpuDevice {
         }
         .result()
         .map_err(driver)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_driver_is_told_by_its_module() {
+        let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39 UTC 2023\nGCC version:  gcc 12.3.0\n";
+        assert_eq!(module_version(closed), Some("535.54.03"));
+        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (root@host)  1.2\n";
+        assert_eq!(module_version(open), Some("580.159.04"));
+        assert_eq!(module_version("GCC version"), None);
+        assert_eq!(module_version(""), None);
     }
 }

@@ -213,6 +213,21 @@ pub struct ProblemData {
 }
 
 impl ProblemData {
+    /// The input, NCHW.
+    pub fn x(&self) -> &[f32] {
+        &self.x
+    }
+
+    /// The weights, OIHW.
+    pub fn weight(&self) -> &[f32] {
+        &self.weight
+    }
+
+    /// The exact result, NCHW.
+    pub fn expected(&self) -> &[f64] {
+        &self.expected
+    }
+
     /// Operands by a seed.
     pub fn new(problem: &Problem, seed: u64) -> Self {
         let mut random = Random::new(seed);
@@ -353,27 +368,13 @@ pub fn check_unit_with(
     result
 }
 
-/// Time of a unit that was found right, microseconds: the median of many replays of a CUDA graph of many runs, on buffers that stay
-/// in the level-2 cache where they fit.
+/// Times of a unit that was found right, microseconds, in a CUDA graph of many runs, on buffers that stay in the level-2 cache
+/// where they fit: a quick one of few runs, and a full one if that is `worth` it.
 ///
 /// # Errors
 /// As [`check_unit`]: a wrong result is not timed.
 #[cfg(feature = "nvrtc")]
-pub fn time_unit_with(
-    device: &mut GpuDevice,
-    unit: &PlannedUnit,
-    data: &ProblemData,
-) -> Result<f64, Failure> {
-    let (quick, full) = time_unit_if(device, unit, data, &|_| true)?;
-    Ok(full.unwrap_or(quick))
-}
-
-/// As [`time_unit_with`], after a quick timing of few runs: there is a full one only if that time is `worth` it.
-///
-/// # Errors
-/// As [`time_unit_with`].
-#[cfg(feature = "nvrtc")]
-pub fn time_unit_if(
+pub fn time_unit(
     device: &mut GpuDevice,
     unit: &PlannedUnit,
     data: &ProblemData,
@@ -383,10 +384,10 @@ pub fn time_unit_if(
     let times = placed.and_then(|placed| {
         check_placed(device, unit, data, &placed)?;
         let variant = unit.variant();
-        let mut run = |device: &mut GpuDevice| run_variant(device, variant, &placed.bindings);
-        let quick = device.graph_us_of(Repeats::QUICK, &mut run)?;
+        let mut run = |device: &mut GpuDevice, _| run_variant(device, variant, &placed.bindings);
+        let quick = device.graph_us(Repeats::QUICK, &mut run)?;
         let full = match worth(quick) {
-            true => Some(device.graph_us_of(Repeats::FULL, &mut run)?),
+            true => Some(device.graph_us(Repeats::FULL, &mut run)?),
             false => None,
         };
         Ok((quick, full))

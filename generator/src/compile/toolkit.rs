@@ -154,6 +154,16 @@ impl Search {
         }
     }
 
+    /// The directories `nvidia` of Python's packages: of virtual environments, then of python3 itself.
+    pub fn nvidia_packages(&self) -> Vec<PathBuf> {
+        let environments = self.environments.iter().flat_map(|dir| site_packages(dir));
+        let mut found: Vec<_> = environments.map(|dir| dir.join("nvidia")).collect();
+        if self.ask_others {
+            found.extend(python_packages());
+        }
+        found
+    }
+
     /// Looks at the machine.
     pub fn find(self) -> Toolkit {
         let mut notes = self.notes.clone();

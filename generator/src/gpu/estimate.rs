@@ -74,10 +74,11 @@ pub fn occupancy(work: &KernelWork, gpu: &Gpu) -> Occupancy {
     }
 }
 
-/// The physical limit of one launch, microseconds: the empty launch, then arithmetic at the peak rate or memory at full bandwidth.
+/// The physical limit of one launch in fp32, microseconds: the empty launch, then arithmetic or memory, whichever takes longer, at
+/// the rates that were measured, else at the peak ones.
 pub fn floor_us(flops: u64, bytes: u64, gpu: &Gpu) -> f64 {
-    let compute = flops as f64 / (gpu.sm_flops_per_us() * f64::from(gpu.sms));
-    let memory = bytes as f64 / (f64::from(gpu.dram_gbs) * 1e3);
+    let compute = flops as f64 / gpu.sustained_flops_per_us();
+    let memory = bytes as f64 / gpu.sustained_bytes_per_us();
     gpu.launch_us + compute.max(memory)
 }
 
@@ -110,8 +111,8 @@ pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
 
     let occupancy = occupancy(work, gpu);
     // What a fallback would take is not estimated: no plan should want it.
-    let falls_back = work.mma > 0.0 && gpu.arch < TENSOR_CORES
-        || work.cluster > 1 && gpu.arch < OVERLAPPING;
+    let falls_back =
+        work.mma > 0.0 && gpu.arch < TENSOR_CORES || work.cluster > 1 && gpu.arch < OVERLAPPING;
     if occupancy.blocks_per_sm == 0 || falls_back {
         return f64::INFINITY;
     }
@@ -150,6 +151,8 @@ pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
 mod tests {
     use super::*;
     use crate::gpu::gpu;
+    use crate::spec::{ConvProblem, Epilogue, Problem, Reduce};
+    use tdc_runtime::{ConvShape, Padding};
 
     fn work() -> KernelWork {
         KernelWork {
@@ -216,9 +219,38 @@ mod tests {
 
     #[test]
     fn the_floor_is_the_longer_of_arithmetic_and_memory() {
-        let h200 = gpu("h200").unwrap();
+        // Nobody has measured its rates, so the peak ones count.
+        let h100 = gpu("h100").unwrap();
         let peak = 2.0 * 128.0 * 1980.0 * 132.0;
-        assert!((floor_us(peak as u64 * 3, 0, h200) - 3.55).abs() < 1e-6);
-        assert!((floor_us(0, 4_800_000, h200) - 1.55).abs() < 1e-6);
+        assert!((floor_us(peak as u64 * 3, 0, h100) - 3.55).abs() < 1e-6);
+        assert!((floor_us(0, 3_350_000, h100) - 1.55).abs() < 1e-6);
+        let h200 = gpu("h200").unwrap();
+        assert!((floor_us(51_000_000, 0, h200) - 1.55).abs() < 1e-9);
+        assert!((floor_us(51_000_000, 8_600_000, h200) - 2.55).abs() < 1e-9);
+    }
+
+    #[test]
+    fn floors_of_convolutions_are_those_of_the_measured_rates() {
+        for (sizes, expected) in [
+            // 1849.7 and 14.45 million operations at 51 million a microsecond.
+            ([64, 32, 224, 224], 36.82),
+            ([32, 32, 28, 28], 0.833),
+            // Four bytes an operation: memory.
+            ([1, 1, 4096, 4096], 0.55 + 2.0 * 4.0 * 16.777_216 / 4.3),
+        ] {
+            let [c, n, h, w] = sizes;
+            let kernel = if c == 1 { 1 } else { 3 };
+            let problem = Problem::Conv(ConvProblem {
+                shape: ConvShape {
+                    padding: Padding::all(kernel / 2),
+                    ..ConvShape::new(c, n, h, w, kernel, kernel)
+                },
+                prologue: None,
+                epilogue: Epilogue::default(),
+                reduce: Reduce::Ordered,
+            });
+            let floor = floor_us(problem.flops(), problem.bytes(), gpu("h200").unwrap());
+            assert!((floor / expected - 1.0).abs() < 1e-3, "{sizes:?}: {floor}");
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Figures of GPUs.
 //!
 //! Each GPU names its sources. Where a document rounds, the figure that the CUDA driver reports for the device is taken
-//! (`deviceQuery`). What a compute capability fixes is written once for it. The launch time and the clock of the H200 were
-//! measured (docs/design.md); the launch times of all others are estimates, scaled from it by generation and clock.
+//! (`deviceQuery`). What a compute capability fixes is written once for it. The launch time, the clock and the sustained rates of the
+//! H200 were measured (docs/design.md); the launch times of all others are estimates, scaled from it by generation and clock.
 
 use crate::spec::nearest;
 use serde::Serialize;
@@ -42,8 +42,10 @@ pub struct Gpu {
     pub shared_reserved: u32,
     /// Level-2 cache, bytes.
     pub l2_bytes: u64,
-    /// Memory bandwidth, GB/s (1e9 bytes).
+    /// Peak memory bandwidth, GB/s (1e9 bytes).
     pub dram_gbs: u32,
+    /// Rates that were measured; `None` where nobody has.
+    pub sustained: Option<Sustained>,
     /// Time of an empty kernel in a CUDA graph, microseconds.
     pub launch_us: f64,
     /// Share of the candidate tiles, sorted by their compute latency, that the planner of the TDC paper keeps before it takes
@@ -52,7 +54,30 @@ pub struct Gpu {
     pub paper_share: f64,
 }
 
+/// What a GPU keeps up, beside what the vendor promises.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Sustained {
+    /// fp32 multiply-adds of a large matrix product, TFLOP/s.
+    pub tflops: f64,
+    /// Bytes read and written by a large copy on the device, GB/s (1e9 bytes).
+    pub dram_gbs: u32,
+}
+
 impl Gpu {
+    /// fp32 rate of the whole GPU, FLOP per microsecond: as measured, else the peak.
+    pub fn sustained_flops_per_us(&self) -> f64 {
+        match self.sustained {
+            Some(rates) => rates.tflops * 1e6,
+            None => self.sm_flops_per_us() * f64::from(self.sms),
+        }
+    }
+
+    /// Memory bandwidth, bytes per microsecond: as measured, else the peak.
+    pub fn sustained_bytes_per_us(&self) -> f64 {
+        let gbs = self.sustained.map_or(self.dram_gbs, |rates| rates.dram_gbs);
+        f64::from(gbs) * 1e3
+    }
+
     /// Peak fp32 rate, FLOP per microsecond, of one multiprocessor.
     pub fn sm_flops_per_us(&self) -> f64 {
         2.0 * f64::from(self.lanes) * f64::from(self.clock_mhz)
@@ -102,6 +127,7 @@ const CC: Gpu = Gpu {
     shared_reserved: KIB,
     l2_bytes: 0,
     dram_gbs: 0,
+    sustained: None,
     launch_us: 0.0,
     paper_share: 0.05,
 };
@@ -172,8 +198,8 @@ const CC_120: Gpu = Gpu {
 
 /// Every GPU that code can be planned for.
 pub const GPUS: &[Gpu] = &[
-    // NVIDIA H200 datasheet, 2023: 4.8 TB/s, 67 TFLOP/s. Multiprocessors: driver. L2, clock and launch: measured
-    // (docs/design.md).
+    // NVIDIA H200 datasheet, 2023: 4.8 TB/s, 67 TFLOP/s. Multiprocessors: driver. L2, clock, launch and sustained
+    // rates: measured (docs/design.md).
     Gpu {
         name: "h200",
         title: "NVIDIA H200 SXM",
@@ -182,6 +208,10 @@ pub const GPUS: &[Gpu] = &[
         clock_mhz: 1980,
         l2_bytes: 60 * MIB,
         dram_gbs: 4800,
+        sustained: Some(Sustained {
+            tflops: 51.0,
+            dram_gbs: 4300,
+        }),
         launch_us: 0.55,
         ..CC_90
     },
@@ -406,6 +436,9 @@ mod tests {
         for (name, published) in PUBLISHED_TFLOPS {
             let gpu = gpu(name).unwrap();
             let tflops = gpu.sm_flops_per_us() * f64::from(gpu.sms) / 1e6;
+            if let Some(rates) = gpu.sustained {
+                assert!(rates.tflops < tflops && rates.dram_gbs < gpu.dram_gbs);
+            }
             assert!(
                 (tflops / published - 1.0).abs() < 0.02,
                 "{name}: {tflops} TFLOP/s, published are {published}"

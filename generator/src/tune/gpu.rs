@@ -1,11 +1,10 @@
 //! Measuring on the GPU that is there.
 
 use super::{Measure, MeasureError, Timing};
-use crate::check::{Device, Failure, GpuDevice, GpuDeviceError, ProblemData, time_unit_if};
+use crate::check::{Device, Failure, GpuDevice, GpuDeviceError, ProblemData, time_unit};
 use crate::compile::{CompilerVersion, Image};
 use crate::gpu::{Gpu, gpu_of_device};
 use crate::plan::{Environment, PlannedUnit};
-use cudarc::driver::sys;
 use tdc_runtime::Arch;
 
 /// A GPU that measures.
@@ -43,7 +42,7 @@ impl GpuMeasure {
         Environment {
             gpu: gpu.name.to_owned(),
             device: self.name(),
-            driver: driver_version(),
+            driver: self.device.driver_version(),
             nvrtc: nvrtc.to_string(),
             generator: env!("CARGO_PKG_VERSION").to_owned(),
         }
@@ -62,53 +61,20 @@ impl Measure for GpuMeasure {
         let loaded = device.load_image(unit, image);
         let loaded = loaded.map_err(|error| MeasureError::Refused(error.to_string()));
         let result = loaded.and_then(|()| {
-            let times = time_unit_if(device, unit, data, worth);
+            let times = time_unit(device, unit, data, worth);
             times.map_err(|failure| match failure {
                 Failure::Device(error) => MeasureError::Refused(error.to_string()),
                 wrong => MeasureError::Wrong(wrong.to_string()),
             })
         });
         let result = match result {
-            Err(MeasureError::Refused(error)) if device.is_lost() => Err(MeasureError::Lost(error)),
+            Err(MeasureError::Refused(error)) if device.survives(&error).is_err() => {
+                Err(MeasureError::Lost(error))
+            }
             result => result,
         };
         device.unload();
         let (quick_us, full_us) = result?;
         Ok(Timing { quick_us, full_us })
-    }
-}
-
-/// The version of the driver's kernel module where the system tells it, else the newest CUDA that the driver knows.
-fn driver_version() -> String {
-    let told = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
-    if let Some(version) = module_version(&told) {
-        return version.to_owned();
-    }
-    let mut version = 0;
-    // SAFETY: the driver was loaded and initialised when the device was opened; it writes one integer.
-    let _ = unsafe { sys::cuDriverGetVersion(&mut version) };
-    format!("CUDA {}.{}", version / 1000, version % 1000 / 10)
-}
-
-/// The first word that is a number with dots: `580.159.04` of `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64 580.159.04`.
-fn module_version(text: &str) -> Option<&str> {
-    text.lines()
-        .next()?
-        .split_whitespace()
-        .find(|word| word.contains('.') && word.chars().all(|c| c == '.' || c.is_ascii_digit()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_driver_is_told_by_its_module() {
-        let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39 UTC 2023\nGCC version:  gcc 12.3.0\n";
-        assert_eq!(module_version(closed), Some("535.54.03"));
-        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (root@host)  1.2\n";
-        assert_eq!(module_version(open), Some("580.159.04"));
-        assert_eq!(module_version("GCC version"), None);
-        assert_eq!(module_version(""), None);
     }
 }

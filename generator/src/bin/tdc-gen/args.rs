@@ -5,6 +5,7 @@ use clap::{Args, Parser, Subcommand};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
+use tdc_generator::bench::Sweep;
 use tdc_generator::compile::Component;
 use tdc_generator::scheme::SCHEMES;
 use tdc_generator::spec::{TensorShape, Tiles};
@@ -22,6 +23,7 @@ Examples:
   tdc-gen verify configs/resnet18.yaml --input 1x3x64x64
   tdc-gen compile configs/resnet18.yaml --arch sm_80,sm_90
   tdc-gen tune configs/*.yaml --top 40 --random 10   the best tile of every scheme on the GPU that is here, as a table
+  tdc-gen bench configs/core-shapes.yaml             our kernels and cuDNN's on the GPU of this machine
 
 Exit codes:
   0  done
@@ -63,6 +65,8 @@ pub enum Command {
     Tune(TuneArgs),
     /// Joins tables of measured times: shards, or other problems on the same GPU
     Merge(MergeArgs),
+    /// Times our kernels and cuDNN's on the GPU that is there, in one process and by one method
+    Bench(BenchArgs),
     /// Shows which compilers were found, or installs the pinned ones without root
     Toolkit(ToolkitArgs),
     /// Prints completions for a shell
@@ -251,7 +255,7 @@ pub struct TuneArgs {
     #[arg(long, value_name = "N")]
     pub batch: Option<u32>,
     /// Measure a scheme, also one that the planner takes only when it is named; may be repeated [default: those taken unasked]
-    #[arg(long = "scheme", value_name = "SCHEME", value_parser = PossibleValuesParser::new(SCHEMES.iter().map(|scheme| scheme.name())))]
+    #[arg(long = "scheme", value_name = "SCHEME", value_parser = schemes())]
     pub schemes: Vec<String>,
     /// Of each scheme, only so many tiles that the estimate likes best, and those of --random
     #[arg(long, value_name = "K")]
@@ -290,6 +294,61 @@ pub struct MergeArgs {
     /// The table to write; may be one of those read
     #[arg(long, value_name = "TABLE")]
     pub out: PathBuf,
+}
+
+/// Arguments of `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// A network or layer set: each of its distinct convolutions is timed alone, without what is fused to it
+    #[arg(required_unless_present = "sweep_n", value_name = "CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Convolutions of one image size with N = 32, 64 and so on instead of a config; R is the filter's height and width, 3 without it
+    #[arg(
+        long,
+        value_name = "C,H,W[,R]",
+        conflicts_with_all = ["config", "input", "dense", "tiles"]
+    )]
+    pub sweep_n: Option<Sweep>,
+    /// The last N of a series
+    #[arg(long, value_name = "N", default_value_t = 512, requires = "sweep_n")]
+    pub sweep_to: u32,
+    /// The GPU to plan for instead of that of the config [default: h200]
+    #[arg(long, value_name = "NAME")]
+    pub gpu: Option<String>,
+    /// The GPU to measure on, as CUDA counts them from 0
+    #[arg(long, value_name = "ORDINAL", default_value_t = 0)]
+    pub device: u32,
+    /// Only these of our schemes
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = schemes())]
+    pub scheme: Vec<String>,
+    /// Time so many tiles of each scheme beside the planners' picks: three quarters by their estimates, the others at random
+    #[arg(long, value_name = "TILES", default_value_t = NonZeroUsize::MIN)]
+    pub best_of: NonZeroUsize,
+    /// cuDNN's library, or the directory that it is in
+    #[arg(long, value_name = "PATH", conflicts_with = "no_cudnn")]
+    pub cudnn: Option<PathBuf>,
+    /// Also time cuDNN's engines that compile a kernel for each shape; seconds for each engine and shape
+    #[arg(long, conflicts_with = "no_cudnn")]
+    pub compiled_engines: bool,
+    /// Time our kernels alone
+    #[arg(long)]
+    pub no_cudnn: bool,
+    /// A table of published times; they are scaled by cuDNN's times there and here
+    #[arg(long, value_name = "FILE", conflicts_with = "no_cudnn")]
+    pub reference: Option<PathBuf>,
+    /// Also write all results as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Also write charts
+    #[arg(long, value_name = "DIR")]
+    pub svg: Option<PathBuf>,
+    #[command(flatten)]
+    pub options: ConfigArgs,
+}
+
+/// The names of schemes.
+fn schemes() -> PossibleValuesParser {
+    PossibleValuesParser::new(SCHEMES.iter().map(|scheme| scheme.name()))
 }
 
 /// Arguments of `toolkit`.

@@ -68,13 +68,15 @@ impl ConfigArgs {
         }
     }
 
+    /// The measured times that are to stand in for the committed ones.
+    pub fn measured(&self) -> Result<Option<TuningTable>, Failure> {
+        self.table.as_deref().map(tuning_table).transpose()
+    }
+
     /// Reads and plans one config for any GPUs, to look at the plans alone.
     pub fn plan_only(&self, path: &Path, gpus: Option<&[String]>) -> Result<Planned, Failure> {
-        let table = self.table.as_deref().map(tuning_table).transpose()?;
-        let planner = |gpu| match &table {
-            Some(table) => Planner::new(gpu).with_table(table.clone()),
-            None => Planner::new(gpu),
-        };
+        let table = self.measured()?;
+        let planner = |gpu| planner(gpu, table.as_ref());
         match yaml::load(path, &self.overrides(gpus)?).map_err(Failure::input)? {
             Config::Network(network) => {
                 let plans = plan_variants_by(&network, planner)
@@ -102,6 +104,14 @@ impl ConfigArgs {
                 path.display()
             ))),
         }
+    }
+}
+
+/// A planner by measured times of one's own, if there are any.
+pub fn planner(gpu: &'static Gpu, table: Option<&TuningTable>) -> Planner {
+    match table {
+        Some(table) => Planner::new(gpu).with_table(table.clone()),
+        None => Planner::new(gpu),
     }
 }
 

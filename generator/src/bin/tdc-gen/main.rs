@@ -1,6 +1,7 @@
 //! `tdc-gen`: the command line. Parses, calls the library, prints.
 
 mod args;
+mod bench;
 mod compile;
 mod config;
 mod failure;
@@ -38,6 +39,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Compile(args)) => compile::run(&args),
         Some(Command::Tune(args)) => tune::run(&args),
         Some(Command::Merge(args)) => merge::run(&args),
+        Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Toolkit(args)) => toolkit::run(&args),
         Some(Command::Completions { shell }) => {
             let mut command = Cli::command();

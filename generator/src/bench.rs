@@ -1,0 +1,33 @@
+//! Our kernels beside cuDNN, in one process and by one method: what `tdc-gen bench` does.
+//!
+//! A problem is the convolution alone, without prologue and epilogue. Both sides read the same random numbers, each in its own
+//! layout; each result is checked against float64 before its time counts; times are those of a CUDA graph of many launches, with
+//! everything in it that a result needs.
+
+mod buffers;
+mod candidates;
+mod chart;
+mod cudnn;
+mod environment;
+mod ours;
+mod problems;
+mod published;
+mod report;
+mod rival;
+mod run;
+mod summary;
+mod table;
+
+pub use candidates::{Candidate, Refusal, candidates};
+pub use chart::charts;
+pub use environment::Environment;
+pub use problems::{
+    BenchProblem, NamedTile, Sweep, SweepError, problems_of, shape_label, sweep_of,
+};
+pub use published::{Published, PublishedError};
+pub use report::{
+    CudnnTimes, OursTime, Outcome, ProblemReport, Report, RivalCandidate, RivalTime, Timed,
+};
+pub use run::{BenchError, Options, Rival, run};
+pub use summary::{Faster, Mean, NearFloor};
+pub use table::report_table;

@@ -1,0 +1,151 @@
+//! What sums a report up: geometric means, how near the floor the plan is, and where others are faster.
+
+use super::{CudnnTimes, ProblemReport, Report, RivalTime};
+use serde::Serialize;
+
+/// A geometric mean over problems.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Mean {
+    /// The ratio that it is of.
+    pub title: String,
+    /// The mean.
+    pub mean: f64,
+    /// Over so many problems.
+    pub problems: usize,
+}
+
+/// How many plans are near the floor: within 1.8 floors, or 2 us above it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NearFloor {
+    /// So many are.
+    pub within: usize,
+    /// Of so many problems.
+    pub of: usize,
+    /// The others' labels, and of those without a time.
+    pub beyond: Vec<String>,
+}
+
+/// Problems for which somebody else is faster than the plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Faster {
+    /// Who is.
+    pub title: String,
+    /// The problems' labels; none when nobody has to fear.
+    pub problems: Vec<String>,
+}
+
+/// One of the rival's times.
+type Which = fn(&CudnnTimes) -> &Option<RivalTime>;
+
+/// The rival's classes, by their titles.
+const RIVALS: [(&str, Which); 4] = [
+    ("cuDNN within our fp32 bound", |cudnn| &cudnn.fp32),
+    ("cuDNN fp32 with Winograd and FFT", |cudnn| {
+        &cudnn.fp32_transformed
+    }),
+    ("cuDNN any fp32 data", |cudnn| &cudnn.fp32_any),
+    ("cuDNN fp16", |cudnn| &cudnn.fp16),
+];
+
+impl Report {
+    /// The geometric means that sum a report up; of ratios that no problem has there is none.
+    pub fn means(&self) -> Vec<Mean> {
+        let mut means = Vec::new();
+        for (index, (title, which)) in RIVALS.into_iter().enumerate() {
+            let us = |problem: &ProblemReport| Some(problem.rival(which)?.timed.us);
+            means.extend(self.mean(&format!("{title} / plan"), us, ProblemReport::planned_us));
+            if index == 0 {
+                means.extend(self.mean(
+                    &format!("{title} / best of ours"),
+                    us,
+                    ProblemReport::best_us,
+                ));
+                means.extend(self.mean(
+                    &format!("{title} / plan, beyond the cache"),
+                    |problem| problem.rival(which)?.timed.cold_us,
+                    |problem| problem.planned()?.timed()?.cold_us,
+                ));
+            }
+        }
+        means.extend(self.mean(
+            "plan / best of ours",
+            ProblemReport::planned_us,
+            ProblemReport::best_us,
+        ));
+        means.extend(
+            self.mean("plan / floor", ProblemReport::planned_us, |problem| {
+                Some(problem.floor_us)
+            }),
+        );
+        for (index, title) in self.published_titles().iter().enumerate() {
+            means.extend(self.mean(
+                &format!("{title} / plan"),
+                |problem| self.published_us(problem)?[index],
+                ProblemReport::planned_us,
+            ));
+        }
+        means
+    }
+
+    fn mean(
+        &self,
+        title: &str,
+        over: impl Fn(&ProblemReport) -> Option<f64>,
+        under: impl Fn(&ProblemReport) -> Option<f64>,
+    ) -> Option<Mean> {
+        let ratio = |problem| Some(over(problem)? / under(problem)?);
+        let ratios: Vec<f64> = self.problems.iter().filter_map(ratio).collect();
+        let logarithms: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
+        (!ratios.is_empty()).then(|| Mean {
+            title: title.to_owned(),
+            mean: (logarithms / ratios.len() as f64).exp(),
+            problems: ratios.len(),
+        })
+    }
+
+    /// How many plans are near the floor.
+    pub fn near_floor(&self) -> NearFloor {
+        let is_near = |problem: &ProblemReport| {
+            let most = (1.8 * problem.floor_us).max(problem.floor_us + 2.0);
+            problem.planned_us().is_some_and(|us| us <= most)
+        };
+        let beyond = self.problems.iter().filter(|problem| !is_near(problem));
+        let beyond: Vec<_> = beyond.map(|problem| problem.label.clone()).collect();
+        NearFloor {
+            within: self.problems.len() - beyond.len(),
+            of: self.problems.len(),
+            beyond,
+        }
+    }
+
+    /// For each class of the rival's times and each published column that is there, where it is faster than the plan.
+    pub fn faster_than_plan(&self) -> Vec<Faster> {
+        let mut columns = Vec::new();
+        for (title, which) in RIVALS {
+            let us = |problem: &ProblemReport| Some(problem.rival(which)?.timed.us);
+            columns.extend(self.faster(title, us));
+        }
+        for (index, title) in self.published_titles().iter().enumerate() {
+            columns.extend(self.faster(title, |problem| self.published_us(problem)?[index]));
+        }
+        columns
+    }
+
+    /// `None` for a column that can be compared for no problem.
+    fn faster(&self, title: &str, us: impl Fn(&ProblemReport) -> Option<f64>) -> Option<Faster> {
+        let both = |problem: &ProblemReport| Some((us(problem)?, problem.planned_us()?));
+        let compared = self.problems.iter().filter_map(|problem| {
+            let (theirs, ours) = both(problem)?;
+            Some((&problem.label, theirs < ours))
+        });
+        let compared: Vec<_> = compared.collect();
+        (!compared.is_empty()).then(|| Faster {
+            title: title.to_owned(),
+            problems: compared
+                .into_iter()
+                .filter(|(_, is_faster)| *is_faster)
+                .map(|(label, _)| label.clone())
+                .collect(),
+        })
+    }
+}

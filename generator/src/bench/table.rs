@@ -1,0 +1,309 @@
+//! A report as text.
+
+use super::{OursTime, ProblemReport, Report, RivalTime, Timed};
+use crate::plan::ChosenBy;
+
+/// The report: where and how, a row for each problem, our candidates, geometric means. Times are microseconds.
+pub fn report_table(report: &Report) -> String {
+    let mut text = head(report);
+    text += "\n";
+    text += &aligned(&overview(report));
+    text += "\nOurs, the quickest of each scheme\n";
+    text += &aligned(&schemes(report));
+    if report.environment.cudnn.is_some() {
+        text += "\ncuDNN's algorithms\n";
+        text += &aligned(&algorithms(report));
+    }
+    let refusals = report.refusals();
+    let notes = report.cudnn_notes();
+    if !refusals.is_empty() || !notes.is_empty() {
+        text += "\nNot measured\n";
+        for line in refusals.iter().chain(&notes) {
+            text += &format!("{line}\n");
+        }
+    }
+    text += "\nGeometric means\n";
+    let means = report.means().into_iter().map(|mean| {
+        vec![
+            Cell::left(mean.title),
+            Cell::right(format!("{:.2}", mean.mean)),
+            Cell::left(format!("over {}", mean.problems)),
+        ]
+    });
+    text += &aligned(&means.collect::<Vec<_>>());
+    text += "\n";
+    text += &standing(report);
+    if let Some(reason) = &report.stopped {
+        text += &format!("\nStopped early: {reason}\n");
+    }
+    text
+}
+
+/// How near the floor the plan is, and where others are faster, a line each.
+fn standing(report: &Report) -> String {
+    let near = report.near_floor();
+    let mut text = format!(
+        "Plan within max(1.8 floor, floor + 2 us): {} of {}",
+        near.within, near.of
+    );
+    if !near.beyond.is_empty() {
+        text += &format!("; not {}", near.beyond.join("; "));
+    }
+    text += "\n";
+    for faster in report.faster_than_plan() {
+        let where_it_is = match &faster.problems[..] {
+            [] => "nowhere".to_owned(),
+            labels => labels.join("; "),
+        };
+        text += &format!("{} is faster than plan: {where_it_is}\n", faster.title);
+    }
+    text
+}
+
+fn head(report: &Report) -> String {
+    let environment = &report.environment;
+    let cudnn = match &environment.cudnn {
+        Some(version) => format!("cuDNN {version}"),
+        None => "no cuDNN".to_owned(),
+    };
+    let mut text = format!(
+        "{}: {}, planned for {}; driver {}, NVRTC {}, {cudnn}, tdc-gen {}\n",
+        report.name,
+        environment.gpu,
+        environment.planned_for,
+        environment.driver,
+        environment.nvrtc,
+        environment.generator
+    );
+    for sentence in &environment.method {
+        text += &format!("{sentence}\n");
+    }
+    text
+}
+
+/// A field of a table.
+struct Cell {
+    text: String,
+    right: bool,
+}
+
+impl Cell {
+    fn left(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            right: false,
+        }
+    }
+
+    fn right(text: impl Into<String>) -> Self {
+        Self {
+            text: text.into(),
+            right: true,
+        }
+    }
+
+    /// A time or a ratio; `-` where there is none.
+    fn number(value: Option<f64>) -> Self {
+        Self::right(value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}")))
+    }
+
+    fn error(timed: Option<&Timed>) -> Self {
+        let error = timed.map(|timed| format!("{:.1e}", timed.relative_error));
+        Self::right(error.unwrap_or_else(|| "-".to_owned()))
+    }
+}
+
+/// Rows with columns of equal width, two spaces between.
+fn aligned(rows: &[Vec<Cell>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| {
+            let cells = rows.iter().filter_map(|row| row.get(column));
+            cells
+                .map(|cell| cell.text.chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, &width) in row.iter().zip(&widths) {
+            line += &match cell.right {
+                true => format!("{:>width$}  ", cell.text),
+                false => format!("{:<width$}  ", cell.text),
+            };
+        }
+        text += line.trim_end();
+        text += "\n";
+    }
+    text
+}
+
+fn titles(titles: &[&str]) -> Vec<Cell> {
+    titles.iter().map(|title| Cell::right(*title)).collect()
+}
+
+fn ratio(over: Option<f64>, under: Option<f64>) -> Option<f64> {
+    Some(over? / under?)
+}
+
+fn overview(report: &Report) -> Vec<Vec<Cell>> {
+    let with_cudnn = report.environment.cudnn.is_some();
+    let mut head = vec![Cell::left("C,N,H,W")];
+    head.extend(titles(&["floor", "plan", "cold", "error", "best"]));
+    let choosers = other_choosers(report);
+    head.extend(titles(&choosers));
+    if with_cudnn {
+        head.extend(titles(&[
+            "cuDNN",
+            "cold",
+            "error",
+            "/plan",
+            "/best",
+            "+Winograd",
+            "any fp32",
+            "fp16",
+        ]));
+    }
+    head.extend(report.published_titles().iter().map(Cell::right));
+    head.push(Cell::left("plan is"));
+    head.push(Cell::left("best is"));
+    head.push(Cell::left("planned by"));
+    let mut rows = vec![head];
+    for problem in &report.problems {
+        rows.push(overview_row(report, problem, &choosers, with_cudnn));
+    }
+    rows
+}
+
+/// The planners that choose something else than the plan for some problem.
+fn other_choosers(report: &Report) -> Vec<&'static str> {
+    let differs = |chooser: &&str| {
+        let mut problems = report.problems.iter();
+        problems.any(|problem| {
+            let picked = problem.picked(chooser);
+            picked.is_some_and(|ours| !ours.is_picked("plan"))
+        })
+    };
+    ["oracle", "model"].into_iter().filter(differs).collect()
+}
+
+fn overview_row(
+    report: &Report,
+    problem: &ProblemReport,
+    choosers: &[&str],
+    with_cudnn: bool,
+) -> Vec<Cell> {
+    let planned = problem.planned().and_then(|ours| ours.timed());
+    let (planned_us, best_us) = (problem.planned_us(), problem.best_us());
+    let mut row = vec![
+        Cell::left(&problem.label),
+        Cell::number(Some(problem.floor_us)),
+        Cell::number(planned_us),
+        Cell::number(planned.and_then(|timed| timed.cold_us)),
+        Cell::error(planned),
+        Cell::number(best_us),
+    ];
+    row.extend(choosers.iter().map(|chooser| {
+        let picked = problem.picked(chooser).and_then(OursTime::timed);
+        Cell::number(picked.map(|timed| timed.us))
+    }));
+    if with_cudnn {
+        let fp32 = problem.rival(|cudnn| &cudnn.fp32).map(|rival| &rival.timed);
+        let us = |rival: Option<&RivalTime>| rival.map(|rival| rival.timed.us);
+        let fp32_us = fp32.map(|timed| timed.us);
+        row.extend([
+            Cell::number(fp32_us),
+            Cell::number(fp32.and_then(|timed| timed.cold_us)),
+            Cell::error(fp32),
+            Cell::number(ratio(fp32_us, planned_us)),
+            Cell::number(ratio(fp32_us, best_us)),
+            Cell::number(us(problem.rival(|cudnn| &cudnn.fp32_transformed))),
+            Cell::number(us(problem.rival(|cudnn| &cudnn.fp32_any))),
+            Cell::number(us(problem.rival(|cudnn| &cudnn.fp16))),
+        ]);
+    }
+    let published = report.published_us(problem);
+    for index in 0..report.published_titles().len() {
+        let us = published.as_ref().and_then(|times| times[index]);
+        row.push(Cell::number(us));
+    }
+    for ours in [problem.planned(), problem.best()] {
+        let text = ours.map(|ours| format!("{} {}", ours.kind(), ours.tile));
+        row.push(Cell::left(text.unwrap_or_else(|| "-".to_owned())));
+    }
+    let chooser = problem.planned_by.map_or("-", ChosenBy::word);
+    row.push(Cell::left(chooser));
+    row
+}
+
+/// The quickest of each scheme, with what the estimate, the table of measured times and the paper choose of it.
+fn schemes(report: &Report) -> Vec<Vec<Cell>> {
+    let mut head = vec![
+        Cell::left("C,N,H,W"),
+        Cell::left("scheme"),
+        Cell::left("tile"),
+    ];
+    head.extend(titles(&[
+        "us", "estimate", "model's", "oracle's", "paper's", "error",
+    ]));
+    let mut rows = vec![head];
+    for problem in &report.problems {
+        for best in problem.best_of_kinds() {
+            let of_pick = |pick: &str| {
+                let mut of_kind = problem.ours.iter().filter(|o| o.kind() == best.kind());
+                let picked = of_kind.find(|ours| ours.is_picked(pick))?;
+                Some(picked.timed()?.us)
+            };
+            let timed = best.timed();
+            rows.push(vec![
+                Cell::left(&problem.label),
+                Cell::left(best.kind()),
+                Cell::left(&best.tile),
+                Cell::number(timed.map(|timed| timed.us)),
+                Cell::number(best.estimate_us),
+                Cell::number(of_pick("scheme_model")),
+                Cell::number(of_pick("scheme_oracle")),
+                Cell::number(of_pick("scheme_paper")),
+                Cell::error(timed),
+            ]);
+        }
+    }
+    rows
+}
+
+/// Which of cuDNN's algorithms the times are of.
+fn algorithms(report: &Report) -> Vec<Vec<Cell>> {
+    let mut rows = vec![vec![
+        Cell::left("C,N,H,W"),
+        Cell::left("within"),
+        Cell::right("us"),
+        Cell::right("cold"),
+        Cell::right("error"),
+        Cell::left("algorithm"),
+    ]];
+    for problem in &report.problems {
+        let Some(cudnn) = &problem.cudnn else {
+            continue;
+        };
+        for (title, rival) in [
+            ("the bound", &cudnn.fp32),
+            ("2e-5", &cudnn.fp32_transformed),
+            ("1e-3", &cudnn.fp32_any),
+            ("5e-3, fp16", &cudnn.fp16),
+        ] {
+            let timed = rival.as_ref().map(|rival| &rival.timed);
+            let algorithm = rival.as_ref().map(|rival| rival.algorithm.clone());
+            rows.push(vec![
+                Cell::left(&problem.label),
+                Cell::left(title),
+                Cell::number(timed.map(|timed| timed.us)),
+                Cell::number(timed.and_then(|timed| timed.cold_us)),
+                Cell::error(timed),
+                Cell::left(algorithm.unwrap_or_else(|| "-".to_owned())),
+            ]);
+        }
+    }
+    rows
+}

@@ -1,0 +1,441 @@
+//! Benchmark reports from recorded times: text, JSON and charts, without a GPU.
+
+#![cfg(feature = "bench")]
+
+use tdc_generator::bench::{
+    CudnnTimes, Environment, OursTime, Outcome, ProblemReport, Report, RivalCandidate, RivalTime,
+    Timed, charts, report_table, shape_label,
+};
+use tdc_generator::plan::ChosenBy;
+use tdc_generator::spec::Reduce;
+use tdc_runtime::{ConvShape, Padding};
+
+fn timed(us: f64, cold_us: Option<f64>) -> Timed {
+    Timed {
+        us,
+        cold_us,
+        relative_error: 2.5e-7,
+    }
+}
+
+fn ours(scheme: &str, reduce: Reduce, picks: &[&str], us: f64) -> OursTime {
+    OursTime {
+        scheme: scheme.to_owned(),
+        reduce,
+        tile: "h2w2c4".to_owned(),
+        picks: picks.iter().map(|pick| (*pick).to_owned()).collect(),
+        estimate_us: Some(1.5),
+        outcome: Outcome::Timed(timed(us, Some(us + 1.0))),
+    }
+}
+
+fn rival(algorithm: &str, us: f64) -> Option<RivalTime> {
+    Some(RivalTime {
+        algorithm: algorithm.to_owned(),
+        timed: timed(us, Some(2.0 * us)),
+    })
+}
+
+fn problem(n: u32, ours: Vec<OursTime>, cudnn: Option<CudnnTimes>) -> ProblemReport {
+    let mut shape = ConvShape::new(64, n, 14, 14, 3, 3);
+    shape.padding = Padding::all(1);
+    ProblemReport {
+        label: shape_label(&shape),
+        shape,
+        flops: 1000,
+        bytes: 2000,
+        floor_us: 0.7,
+        tolerance: 1e-6,
+        planned_by: Some(ChosenBy::Oracle),
+        ours,
+        cudnn,
+    }
+}
+
+fn cudnn(us: f64) -> CudnnTimes {
+    CudnnTimes {
+        fp32: rival("fp32 NCHW implicit_gemm, FMA", us),
+        fp32_transformed: rival("fp32 NCHW winograd, FMA", us / 2.0),
+        fp32_any: rival("fp32 NHWC engine 38 k2=1, A", us / 4.0),
+        fp16: None,
+        candidates: vec![RivalCandidate {
+            algorithm: "fp32 NCHW implicit_gemm, FMA".to_owned(),
+            quick_us: us + 0.5,
+            relative_error: Some(2.5e-7),
+        }],
+        failed: 3,
+        notes: vec!["fp16 sums NCHW: cudnnBackendFinalize: not supported".to_owned()],
+    }
+}
+
+fn report() -> Report {
+    let refused = OursTime {
+        outcome: Outcome::Refused {
+            refused: "wrote 3 elements outside its output".to_owned(),
+        },
+        ..ours("tdc", Reduce::Atomic, &["scheme_model"], 0.0)
+    };
+    Report {
+        name: "set".to_owned(),
+        environment: Environment {
+            generator: "1.2.3".to_owned(),
+            gpu: "NVIDIA <H200> & Co".to_owned(),
+            planned_for: "h200".to_owned(),
+            l2_bytes: 60 << 20,
+            driver: "580.1".to_owned(),
+            nvrtc: "13.0".to_owned(),
+            cudnn: Some("9.19.0".to_owned()),
+            method: vec!["By a clock.".to_owned()],
+        },
+        problems: vec![
+            problem(
+                32,
+                vec![
+                    ours(
+                        "direct",
+                        Reduce::Ordered,
+                        &["plan", "oracle", "scheme_oracle"],
+                        4.0,
+                    ),
+                    ours("direct", Reduce::Ordered, &["model", "scheme_model"], 3.0),
+                    ours("tdc", Reduce::Ordered, &["scheme_model"], 5.0),
+                    refused.clone(),
+                ],
+                Some(cudnn(12.0)),
+            ),
+            // Nothing of ours is right; cuDNN has no algorithm within the bound.
+            problem(
+                64,
+                vec![refused],
+                Some(CudnnTimes {
+                    fp32: None,
+                    ..cudnn(8.0)
+                }),
+            ),
+            problem(
+                96,
+                vec![ours("direct", Reduce::Ordered, &["plan"], 64.0)],
+                Some(cudnn(3.0 * 64.0)),
+            ),
+        ],
+        published: Some(
+            "shape cuDNN TDC TVM\n64,32,14,14 12 6 -\n64,64,14,14 8 2 1\n"
+                .parse()
+                .unwrap(),
+        ),
+        stopped: None,
+    }
+}
+
+#[test]
+fn the_table_has_a_row_for_every_problem() {
+    let table = report_table(&report());
+    let expected = "\
+set: NVIDIA <H200> & Co, planned for h200; driver 580.1, NVRTC 13.0, cuDNN 9.19.0, tdc-gen 1.2.3
+By a clock.
+
+C,N,H,W      floor   plan   cold   error   best  model   cuDNN    cold   error  /plan  /best  +Winograd  any fp32  fp16   TDC   TVM  plan is        best is        planned by
+64,32,14,14   0.70   4.00   5.00  2.5e-7   3.00   3.00   12.00   24.00  2.5e-7   3.00   4.00       6.00      3.00     -  3.00     -  direct h2w2c4  direct h2w2c4  oracle
+64,64,14,14   0.70      -      -       -      -      -       -       -       -      -      -       4.00      2.00     -  1.00  0.50  -              -              oracle
+64,96,14,14   0.70  64.00  65.00  2.5e-7  64.00      -  192.00  384.00  2.5e-7   3.00   3.00      96.00     48.00     -     -     -  direct h2w2c4  direct h2w2c4  oracle
+";
+    assert!(table.starts_with(expected), "{table}");
+    for line in [
+        "C,N,H,W      scheme  tile       us  estimate  model's  oracle's  paper's   error",
+        "64,32,14,14  direct  h2w2c4   3.00      1.50     3.00      4.00        -  2.5e-7",
+        "64,32,14,14  tdc     h2w2c4   5.00      1.50     5.00         -        -  2.5e-7",
+        "64,64,14,14, tdc atomic h2w2c4: wrote 3 elements outside its output",
+        "64,32,14,14, cuDNN fp16 sums NCHW: cudnnBackendFinalize: not supported\n\nGeometric means",
+        "cuDNN within our fp32 bound / plan                     3.00  over 2",
+        "cuDNN within our fp32 bound / best of ours             3.46  over 2",
+        "fp32 NHWC engine 38 k2=1, A",
+        "TDC / plan                                             0.75  over 1\n\nPlan within",
+        "Plan within max(1.8 floor, floor + 2 us): 0 of 3; not 64,32,14,14; 64,64,14,14; 64,96,14,14\n",
+        "cuDNN within our fp32 bound is faster than plan: nowhere\n",
+        "cuDNN any fp32 data is faster than plan: 64,32,14,14; 64,96,14,14\nTDC is faster than plan: 64,32,14,14\n",
+    ] {
+        assert!(table.contains(line), "{line}\n{table}");
+    }
+    assert!(!table.contains("TVM / plan"), "it has no ratio\n{table}");
+    assert!(
+        !table.contains("TVM is faster"),
+        "it has no plan to compare with\n{table}"
+    );
+}
+
+#[test]
+fn without_cudnn_there_are_no_columns_of_it() {
+    let mut report = report();
+    report.environment.cudnn = None;
+    report.published = None;
+    for problem in &mut report.problems {
+        problem.cudnn = None;
+    }
+    report.stopped = Some("64,128,14,14: the CUDA driver failed".to_owned());
+    let table = report_table(&report);
+    assert!(table.contains("no cuDNN"), "{table}");
+    assert!(!table.contains("/plan"), "{table}");
+    assert!(!table.contains("algorithms"), "{table}");
+    assert!(
+        table.contains("C,N,H,W      floor   plan   cold   error   best  model  plan is        best is        planned by\n"),
+        "{table}"
+    );
+    assert!(table.ends_with("Stopped early: 64,128,14,14: the CUDA driver failed\n"));
+}
+
+#[test]
+fn a_plan_that_is_wrong_is_not_replaced_by_another_tile() {
+    let mut report = report();
+    let problem = &mut report.problems[0];
+    problem.ours[0].outcome = Outcome::Refused {
+        refused: "wrong".to_owned(),
+    };
+    assert_eq!(problem.planned(), None);
+    assert_eq!(problem.best_us(), Some(3.0));
+    // Where the plan was not asked for, the quickest stands for it.
+    problem.ours.remove(0);
+    assert_eq!(problem.planned_us(), Some(3.0));
+}
+
+#[test]
+fn an_empty_report_is_a_report() {
+    let mut report = report();
+    report.problems.clear();
+    report.stopped = Some("at once".to_owned());
+    assert!(report_table(&report).contains("Stopped early: at once"));
+    assert!(report.means().is_empty());
+    for (_, chart) in charts(&report) {
+        assert!(!chart.contains("NaN") && !chart.contains("inf"), "{chart}");
+    }
+}
+
+#[test]
+fn the_json_has_what_was_measured() {
+    let json: serde_json::Value = serde_json::from_str(&report().json().unwrap()).unwrap();
+    assert_eq!(json["environment"]["cudnn"], "9.19.0");
+    assert_eq!(json["environment"]["method"][0], "By a clock.");
+    let first = &json["problems"][0];
+    assert_eq!(first["shape"]["n"], 32);
+    assert_eq!(first["ours"][0]["us"], 4.0);
+    assert_eq!(first["ours"][0]["picks"][0], "plan");
+    assert!(first["ours"][0]["refused"].is_null());
+    let refused = &first["ours"][3];
+    assert_eq!(refused["reduce"], "atomic");
+    assert_eq!(refused["refused"], "wrote 3 elements outside its output");
+    assert!(refused["us"].is_null());
+    assert_eq!(first["cudnn"]["fp32"]["cold_us"], 24.0);
+    assert_eq!(first["cudnn"]["failed"], 3);
+    assert!(json["problems"][1]["cudnn"]["fp32"].is_null());
+    let mean = &json["geometric_means"][0];
+    assert_eq!(mean["title"], "cuDNN within our fp32 bound / plan");
+    assert!((mean["mean"].as_f64().unwrap() - 3.0).abs() < 1e-12);
+    assert_eq!(json["near_floor"]["of"], 3);
+    assert_eq!(json["near_floor"]["beyond"][2], "64,96,14,14");
+    let faster = json["faster_than_plan"].as_array().unwrap();
+    assert_eq!(faster[0]["title"], "cuDNN within our fp32 bound");
+    assert_eq!(faster[0]["problems"], serde_json::json!([]));
+    assert_eq!(faster[3]["problems"][0], "64,32,14,14");
+    assert_eq!(first["planned_by"], "oracle");
+}
+
+#[test]
+fn near_the_floor_is_a_share_of_it_or_two_microseconds() {
+    let mut report = report();
+    let time = |us| vec![ours("direct", Reduce::Ordered, &["plan"], us)];
+    let mut cases = Vec::new();
+    // Below 2.5 us the two microseconds count, above it the share.
+    for (floor_us, us) in [(1.0, 3.0), (1.0, 3.01), (10.0, 18.0), (10.0, 18.01)] {
+        let n = 8 * (1 + cases.len() as u32);
+        cases.push(ProblemReport {
+            floor_us,
+            ..problem(n, time(us), None)
+        });
+    }
+    report.problems = cases;
+    let near = report.near_floor();
+    assert_eq!((near.within, near.of), (2, 4));
+    assert_eq!(near.beyond, ["64,16,14,14", "64,32,14,14"]);
+    assert!(
+        report.faster_than_plan().is_empty(),
+        "nobody else has times"
+    );
+}
+
+#[test]
+fn a_rival_as_fast_as_the_plan_is_not_faster() {
+    let mut report = report();
+    report.published = None;
+    report.problems[0].cudnn = Some(cudnn(4.0));
+    let faster = report.faster_than_plan();
+    assert_eq!(faster[0].problems, [""; 0]);
+    assert_eq!(faster[1].problems, ["64,32,14,14"]);
+}
+
+#[test]
+fn charts_have_a_bar_for_every_time_and_the_floor() {
+    let report = report();
+    let charts = charts(&report);
+    let names: Vec<_> = charts.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["set.svg", "set-over-n.svg"]);
+    let bars = &charts[0].1;
+    // The ground, four legends (nothing has fp16), and 4 + 1 + 4 times.
+    assert_eq!(bars.matches("<rect").count(), 1 + 4 + 9, "{bars}");
+    assert_eq!(bars.matches("stroke=\"black\"").count(), 1 + 3, "{bars}");
+    let lines = &charts[1].1;
+    assert_eq!(lines.matches("<polyline").count(), 4 + 1, "{lines}");
+    for chart in [bars, lines] {
+        assert!(chart.contains("NVIDIA &lt;H200&gt; &amp; Co"), "{chart}");
+        assert!(chart.contains("logarithmic"), "{chart}");
+        assert!(!chart.contains("NaN") && !chart.contains("inf"), "{chart}");
+        assert!(chart.starts_with("<svg ") && chart.ends_with("</svg>\n"));
+        assert_eq!(chart.matches('<').count(), chart.matches('>').count());
+    }
+}
+
+#[test]
+fn only_a_series_is_drawn_over_n() {
+    let mut report = report();
+    report.problems[1].shape.h = 15;
+    assert_eq!(charts(&report).len(), 1);
+    report.problems.truncate(1);
+    assert_eq!(charts(&report).len(), 1);
+    // From the least to the most it is not a decade.
+    report.problems[0].floor_us = 2.0;
+    assert!(!charts(&report)[0].1.contains("logarithmic"));
+}
+
+/// The program itself, where there is no GPU.
+#[cfg(feature = "cli")]
+mod command_line {
+    use std::path::Path;
+    use std::process::{Command, Output};
+    use tempfile::TempDir;
+
+    const SET: &str = "name: set\nlayers:\n  - {conv: [4, 8, 6, 6]}\n";
+    const NO_CONVOLUTION: &str = "\
+name: flat
+input: 1x3x8x8
+ops:
+  - {op: global_avg_pool, name: p}
+";
+
+    fn run(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tdc-gen"));
+        // The CUDA driver then shows no device on any machine.
+        command.env("CUDA_VISIBLE_DEVICES", "");
+        command.arg("bench").args(arguments).current_dir(dir);
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = command.output().unwrap();
+        assert!(stdout.is_empty(), "{arguments:?} has printed something");
+        (status.code(), String::from_utf8(stderr).unwrap())
+    }
+
+    fn folder() -> TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            ("set.yaml", SET),
+            ("flat.yaml", NO_CONVOLUTION),
+            ("times.txt", "shape cuDNN A\n8,8,5,5 1\n"),
+            ("libcudnn.so.9", "no library"),
+        ] {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn without_a_gpu_it_says_so_and_writes_nothing() {
+        let dir = folder();
+        for asked in [
+            &["set.yaml"][..],
+            &["--sweep-n", "4,6,6", "--sweep-to", "64"],
+        ] {
+            let files = ["--no-cudnn", "--json", "out.json", "--svg", "charts"];
+            let (code, told) = run(dir.path(), &[asked, &files[..]].concat());
+            assert_eq!(code, Some(3), "{told}");
+            assert!(
+                told.starts_with("error: no NVIDIA GPU can be used here: "),
+                "{told}"
+            );
+            assert!(told.contains("`tdc-gen plan` estimates them"), "{told}");
+        }
+        assert!(!dir.path().join("out.json").exists());
+        assert!(!dir.path().join("charts").exists());
+    }
+
+    #[test]
+    fn wrong_arguments_are_told_before_a_gpu_is_looked_for() {
+        let dir = folder();
+        for (arguments, message) in [
+            (
+                &["flat.yaml"][..],
+                "error: flat: no convolution is in it; name a network or layer set that has some",
+            ),
+            (
+                &["set.yaml", "--table", "nowhere.txt"],
+                "error: nowhere.txt: no such file; check the path",
+            ),
+            (
+                &["--sweep-n", "4,6,6", "--table", "set.yaml"],
+                "error: set.yaml: ",
+            ),
+            (
+                &["set.yaml", "--device", "-1"],
+                "error: unexpected argument '-1' found",
+            ),
+            (
+                &["set.yaml", "--cudnn", "nowhere"],
+                "error: nowhere: no libcudnn.so.9 there; name the file or its directory, or leave `--cudnn` out to search for one",
+            ),
+            (
+                &["set.yaml", "--cudnn", "."],
+                "error: ./libcudnn.so.9: cannot be loaded: ",
+            ),
+            (
+                &["set.yaml", "--reference", "nowhere.txt"],
+                "error: nowhere.txt: ",
+            ),
+            (
+                &["set.yaml", "--reference", "times.txt"],
+                "error: times.txt: line 2: `8,8,5,5` has 0 times behind cuDNN's",
+            ),
+            (
+                &["--sweep-n", "4,6"],
+                "error: invalid value '4,6' for '--sweep-n <C,H,W[,R]>': `4,6` is not a series; write C,H,W",
+            ),
+            (
+                &["--sweep-n", "4,6,6", "--sweep-to", "31"],
+                "error: --sweep-n: a series to N = 31 is empty; it begins at 32",
+            ),
+            (&["--sweep-n", "4,2,2,0"], "error: --sweep-n: "),
+            (&["--sweep-n", "4,6,6", "--gpu", "gtx1080ti"], "error: "),
+            (
+                &["set.yaml", "--sweep-n", "4,6,6"],
+                "error: the argument '[CONFIG]' cannot be used with '--sweep-n <C,H,W[,R]>'",
+            ),
+            (
+                &["set.yaml", "--scheme", "indirect"],
+                "error: invalid value 'indirect' for '--scheme <NAME,...>'",
+            ),
+            (
+                &["set.yaml", "--best-of", "0"],
+                "error: invalid value '0' for '--best-of <TILES>'",
+            ),
+            (
+                &["set.yaml", "--no-cudnn", "--cudnn", "x"],
+                "error: the argument '--no-cudnn' cannot be used with",
+            ),
+            (
+                &[],
+                "error: the following required arguments were not provided",
+            ),
+        ] {
+            let (code, told) = run(dir.path(), arguments);
+            assert_eq!(code, Some(2), "{arguments:?}: {told}");
+            assert!(told.starts_with(message), "{arguments:?}: {told}");
+        }
+    }
+}
