@@ -5,7 +5,7 @@ use tdc_generator::check::{CpuDevice, check_unit};
 use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::render::unit_text;
-use tdc_generator::spec::{ConvProblem, Epilogue, Problem, Prologue, Reduce, Tiles};
+use tdc_generator::spec::{ConvProblem, Epilogue, Precision, Problem, Prologue, Reduce, Tiles};
 
 static PLAIN: Kernel = kernel!(conv 64,32,56,56);
 const RELU: Kernel = tdc::kernel!(conv 8, 12, 14, 10, kernel = 1, relu = true,);
@@ -28,6 +28,7 @@ fn plain(shape: ConvShape) -> ConvProblem {
         prologue: None,
         epilogue: Epilogue::default(),
         reduce: Reduce::default(),
+        precision: Precision::default(),
     }
 }
 
@@ -86,6 +87,7 @@ fn odd() -> (Kernel, PlannedUnit) {
             relu: true,
         },
         reduce: Reduce::default(),
+        precision: Precision::default(),
     };
     let tile = [64, 2, 1, 1];
     (call, planned(problem, "a100", Some("direct"), Some(&tile)))

@@ -36,7 +36,7 @@ pub fn tuning_key(problem: &Problem) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{ConvProblem, Prologue};
+    use crate::spec::{ConvProblem, Precision, Prologue};
     use tdc_runtime::ConvShape;
 
     fn conv(bias: bool, residual: bool, relu: bool) -> ConvProblem {
@@ -49,6 +49,7 @@ mod tests {
                 relu,
             },
             reduce: Reduce::Ordered,
+            precision: Precision::Fp32,
         }
     }
 
