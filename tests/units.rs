@@ -297,7 +297,7 @@ fn precise_units() -> Vec<PlannedUnit> {
             reduce: Reduce::default(),
             precision,
         });
-        (problem, "implicit_gemm", Some(vec![4, 4, 1, 3, 1, 2, 2, 1, 2]))
+        (problem, "implicit_gemm", Some(vec![4, 4, 1, 3, 1, 3, 2, 1, 2]))
     });
     units(&requests)
 }

@@ -4,11 +4,14 @@
 // Checks each layer on the current GPU against a convolution in float64, then times it: `./some_layers [--runs N]`.
 // Exit codes: 0 all layers are right, 1 one is wrong or the GPU failed, 2 the command line is wrong.
 
-#include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_direct_p32n1g1k1.h"
+#include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w4n2p4g4k12z1c4s2.h"
 #include "some_layers/conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1.h"
 #include "some_layers/conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4.h"
 #include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4.h"
 #include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4.h"
+#include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1.h"
+#include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2.h"
+#include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1.h"
 
 #include <cuda_runtime.h>
 
@@ -31,6 +34,7 @@ struct Layer {
     int stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w, groups;
     bool affine, affine_relu;  // on the input
     bool bias, residual, relu;  // on the output
+    double least_bound;        // of the relative error, by the precision of products
     std::size_t packed_floats, workspace_bytes;
     void (*pack)(const float* weight, const float* scale, const float* shift, float* packed);
     cudaError_t (*launch)(const float* x, const float* packed, const float* bias, const float* residual, float* y,
@@ -38,12 +42,12 @@ struct Layer {
 };
 
 constexpr Layer layers[] = {
-    {"plain", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false,
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_p32n1g1k1_packed_floats(),
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_p32n1g1k1_workspace_bytes(),
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_p32n1g1k1_pack,
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_p32n1g1k1_launch},
-    {"everything", 2, 6, 9, 8, 4, 4, 9, 3, 3, 2, 1, 1, 2, 1, 2, 2, true, true, true, true, true,
+    {"plain", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false, 1e-6,
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w4n2p4g4k12z1c4s2_packed_floats(),
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w4n2p4g4k12z1c4s2_workspace_bytes(),
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w4n2p4g4k12z1c4s2_pack,
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w4n2p4g4k12z1c4s2_launch},
+    {"everything", 2, 6, 9, 8, 4, 4, 9, 3, 3, 2, 1, 1, 2, 1, 2, 2, true, true, true, true, true, 1e-6,
      some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1_packed_floats(),
      some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1_workspace_bytes(),
      some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1_pack,
@@ -52,25 +56,40 @@ constexpr Layer layers[] = {
          return some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1_launch(
              x, packed, bias, residual, y, workspace, stream);
      }},
-    {"plain.again", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false,
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_p32n1g1k1_packed_floats(),
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_p32n1g1k1_workspace_bytes(),
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_p32n1g1k1_pack,
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_p32n1g1k1_launch},
-    {"split", 1, 64, 5, 5, 20, 5, 5, 1, 1, 1, 1, 0, 0, 1, 1, 1, false, false, false, false, false,
+    {"plain.again", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false, 1e-6,
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w4n2p4g4k12z1c4s2_packed_floats(),
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w4n2p4g4k12z1c4s2_workspace_bytes(),
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w4n2p4g4k12z1c4s2_pack,
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w4n2p4g4k12z1c4s2_launch},
+    {"split", 1, 64, 5, 5, 20, 5, 5, 1, 1, 1, 1, 0, 0, 1, 1, 1, false, false, false, false, false, 1e-6,
      some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_packed_floats(),
      some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_workspace_bytes(),
      some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_pack,
      some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_launch},
-    {"tdc", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false,
+    {"tdc", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false, 1e-6,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_packed_floats(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_workspace_bytes(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_pack, some_layers::conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_launch},
-    {"tdc_rows", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false,
+    {"tdc_rows", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false, 1e-6,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_packed_floats(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_workspace_bytes(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_pack,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_launch},
+    {"gemm", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, true, false, true, true, false, 1e-6,
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1_packed_floats(),
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1_workspace_bytes(),
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1_pack,
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1_launch},
+    {"gemm.tf32", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, true, true, true, false, false, 1e-3,
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2_packed_floats(),
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2_workspace_bytes(),
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2_pack,
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2_launch},
+    {"gemm.bf16", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, true, false, false, 8e-3,
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_packed_floats(),
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_workspace_bytes(),
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_pack,
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_launch},
 };
 
 bool succeeded(cudaError_t error, const char* call) {
@@ -242,9 +261,9 @@ bool test(const Layer& l, int runs, cudaStream_t stream) {
         !succeeded(cudaMemcpy(y.data(), y_device.get(), y_bytes, cudaMemcpyDeviceToHost), "cudaMemcpy")) {
         return false;
     }
-    // What rounding may add up to in a plain sum of fp32 products.
+    // What rounding may add up to in a plain sum of fp32 products, or of less precise ones.
     const double products = static_cast<double>(l.c / l.groups) * l.r * l.s;
-    const double bound = std::max(1e-6, 2.5e-8 * std::sqrt(products));
+    const double bound = std::max(l.least_bound, 2.5e-8 * std::sqrt(products));
     const double error = relative_error(l, data, y);
     const bool right = error <= bound;
     double us = 0.0;

@@ -31,9 +31,8 @@
 
 extern "C" __global__ void __launch_bounds__(32)
 some_layers_conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1_kernel(
-    const float* __restrict__ x, const float* __restrict__ packed, const float* __restrict__ bias,
-    const float* __restrict__ residual, float* __restrict__ y, long long x_batch_stride,
-    long long residual_batch_stride, long long y_batch_stride)
+    const float* x, const float* __restrict__ packed, const float* __restrict__ bias, const float* residual, float* y,
+    long long x_batch_stride, long long residual_batch_stride, long long y_batch_stride)
 {
     tdc_allow_next();
     constexpr int C = 3, H = 9, W = 8;  // input channels of a group, height, width
@@ -65,7 +64,7 @@ some_layers_conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_r
                 const int column = column0 + s * 2;
                 float value = 0.0f;
                 if (row >= 0 && row < H && column >= 0 && column < W) {
-                    value = __ldg(channel + row * W + column);
+                    value = channel[row * W + column];
                     value = fmaxf(fmaf(scale, value, shift), 0.0f);
                 }
 #pragma unroll
@@ -84,7 +83,7 @@ some_layers_conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_r
         const int n = n0 + i;
         float value = sum[i];
         value += __ldg(bias + n);
-        value += __ldg(residual + n * PIXELS + pixel);
+        value += residual[n * PIXELS + pixel];
         value = fmaxf(value, 0.0f);
         y[n * PIXELS + pixel] = value;
     }

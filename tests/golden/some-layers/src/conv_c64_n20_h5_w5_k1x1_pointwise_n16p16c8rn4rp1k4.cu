@@ -29,8 +29,8 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(64)
-some_layers_conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_partial(const float* __restrict__ x,
-    const float* __restrict__ packed, float* __restrict__ workspace)
+some_layers_conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_partial(const float* x, const float* __restrict__ packed,
+    float* workspace)
 {
     tdc_allow_next();
     constexpr int PIXELS = 25;  // of the output
@@ -57,7 +57,7 @@ some_layers_conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_partial(const flo
             const int pixel = pixel0 + i % TP;
             float value = 0.0f;
             if (pixel < PIXELS) {
-                value = __ldg(x + c * PIXELS + pixel);
+                value = x[c * PIXELS + pixel];
             }
             input_tile[i / TP][i % TP] = value;
         }
@@ -96,8 +96,7 @@ some_layers_conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_partial(const flo
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-some_layers_conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_reduce(float* __restrict__ workspace,
-    float* __restrict__ y)
+some_layers_conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_reduce(float* workspace, float* y)
 {
     tdc_allow_next();
     constexpr int LENGTH = 500;  // elements of the output

@@ -29,8 +29,8 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(32)
-some_layers_conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_partial(const float* __restrict__ x, const float* __restrict__ packed,
-    float* __restrict__ workspace)
+some_layers_conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_partial(const float* x, const float* __restrict__ packed,
+    float* workspace)
 {
     tdc_allow_next();
     constexpr int C = 6, H = 9, W = 8;  // input channels, height, width
@@ -53,7 +53,7 @@ some_layers_conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_partial(const float* __restrict_
         const int column = block_column0 + i % COLUMNS - 1;
         float value = 0.0f;
         if (c < C && row >= 0 && row < H && column >= 0 && column < W) {
-            value = __ldg(x + (c * H + row) * W + column);
+            value = x[(c * H + row) * W + column];
         }
         (&tile[0][0][0])[i] = value;
     }
@@ -105,7 +105,7 @@ some_layers_conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_partial(const float* __restrict_
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-some_layers_conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_reduce(float* __restrict__ workspace, float* __restrict__ y)
+some_layers_conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_reduce(float* workspace, float* y)
 {
     tdc_allow_next();
     constexpr int LENGTH = 360;  // elements of the output

@@ -29,8 +29,8 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(32)
-mixed_conv_b2_c13_n6_h7_w6_k1x1_direct_p32n1g1k1_kernel(const float* __restrict__ x, const float* __restrict__ packed,
-    float* __restrict__ y, long long x_batch_stride, long long y_batch_stride)
+mixed_conv_b2_c13_n6_h7_w6_k1x1_direct_p32n1g1k1_kernel(const float* x, const float* __restrict__ packed, float* y,
+    long long x_batch_stride, long long y_batch_stride)
 {
     tdc_allow_next();
     constexpr int C = 13, H = 7, W = 6;  // input channels, height, width
@@ -56,7 +56,7 @@ mixed_conv_b2_c13_n6_h7_w6_k1x1_direct_p32n1g1k1_kernel(const float* __restrict_
 #pragma unroll
             for (int s = 0; s < S; ++s) {
                 const int column = column0 + s;
-                const float value = __ldg(channel + row * W + column);
+                const float value = channel[row * W + column];
 #pragma unroll
                 for (int n = 0; n < TN; ++n) {
                     sum[n] = fmaf(__ldg(filter + (r * S + s) * TN + n), value, sum[n]);

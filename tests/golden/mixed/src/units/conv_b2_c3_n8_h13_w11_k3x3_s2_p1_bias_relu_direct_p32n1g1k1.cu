@@ -29,8 +29,8 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(32)
-mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_direct_p32n1g1k1_kernel(const float* __restrict__ x,
-    const float* __restrict__ packed, const float* __restrict__ bias, float* __restrict__ y, long long x_batch_stride,
+mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_direct_p32n1g1k1_kernel(const float* x,
+    const float* __restrict__ packed, const float* __restrict__ bias, float* y, long long x_batch_stride,
     long long y_batch_stride)
 {
     tdc_allow_next();
@@ -59,7 +59,7 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_direct_p32n1g1k1_kernel(const f
                 const int column = column0 + s;
                 float value = 0.0f;
                 if (row >= 0 && row < H && column >= 0 && column < W) {
-                    value = __ldg(channel + row * W + column);
+                    value = channel[row * W + column];
                 }
 #pragma unroll
                 for (int n = 0; n < TN; ++n) {

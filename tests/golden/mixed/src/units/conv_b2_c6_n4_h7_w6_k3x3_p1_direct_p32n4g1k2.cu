@@ -29,8 +29,8 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(32)
-mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_partial(const float* __restrict__ x,
-    const float* __restrict__ packed, float* __restrict__ workspace, long long x_batch_stride)
+mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_partial(const float* x, const float* __restrict__ packed,
+    float* workspace, long long x_batch_stride)
 {
     tdc_allow_next();
     constexpr int C = 6, H = 7, W = 6;  // input channels, height, width
@@ -60,7 +60,7 @@ mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_partial(const float* __restri
                 const int column = column0 + s;
                 float value = 0.0f;
                 if (row >= 0 && row < H && column >= 0 && column < W) {
-                    value = __ldg(channel + row * W + column);
+                    value = channel[row * W + column];
                 }
 #pragma unroll
                 for (int n = 0; n < TN; n += 4) {
@@ -84,8 +84,7 @@ mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_partial(const float* __restri
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_reduce(float* __restrict__ workspace, float* __restrict__ y,
-    long long y_batch_stride)
+mixed_conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_reduce(float* workspace, float* y, long long y_batch_stride)
 {
     tdc_allow_next();
     constexpr int LENGTH = 336;  // elements of the output

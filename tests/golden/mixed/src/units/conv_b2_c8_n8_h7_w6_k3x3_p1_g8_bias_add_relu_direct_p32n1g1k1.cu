@@ -29,9 +29,9 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(32)
-mixed_conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_direct_p32n1g1k1_kernel(const float* __restrict__ x,
-    const float* __restrict__ packed, const float* __restrict__ bias, const float* __restrict__ residual,
-    float* __restrict__ y, long long x_batch_stride, long long residual_batch_stride, long long y_batch_stride)
+mixed_conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_direct_p32n1g1k1_kernel(const float* x,
+    const float* __restrict__ packed, const float* __restrict__ bias, const float* residual, float* y,
+    long long x_batch_stride, long long residual_batch_stride, long long y_batch_stride)
 {
     tdc_allow_next();
     constexpr int C = 1, H = 7, W = 6;  // input channels of a group, height, width
@@ -61,7 +61,7 @@ mixed_conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_direct_p32n1g1k1_kernel(const
                 const int column = column0 + s;
                 float value = 0.0f;
                 if (row >= 0 && row < H && column >= 0 && column < W) {
-                    value = __ldg(channel + row * W + column);
+                    value = channel[row * W + column];
                 }
 #pragma unroll
                 for (int n = 0; n < TN; ++n) {
@@ -79,7 +79,7 @@ mixed_conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_direct_p32n1g1k1_kernel(const
         const int n = n0 + i;
         float value = sum[i];
         value += __ldg(bias + n);
-        value += __ldg(residual + n * PIXELS + pixel);
+        value += residual[n * PIXELS + pixel];
         value = fmaxf(value, 0.0f);
         y[n * PIXELS + pixel] = value;
     }

@@ -29,9 +29,9 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(32)
-mixed_conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_kernel(const float* __restrict__ x,
-    const float* __restrict__ packed, const float* __restrict__ residual, float* __restrict__ y,
-    long long x_batch_stride, long long residual_batch_stride, long long y_batch_stride)
+mixed_conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_kernel(const float* x, const float* __restrict__ packed,
+    const float* residual, float* y, long long x_batch_stride, long long residual_batch_stride,
+    long long y_batch_stride)
 {
     tdc_allow_next();
     constexpr int C = 9, H = 7, W = 6;  // input channels, height, width
@@ -57,7 +57,7 @@ mixed_conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_kernel(const float* __restri
 #pragma unroll
             for (int s = 0; s < S; ++s) {
                 const int column = column0 + s;
-                const float value = __ldg(channel + row * W + column);
+                const float value = channel[row * W + column];
 #pragma unroll
                 for (int n = 0; n < TN; ++n) {
                     sum[n] = fmaf(__ldg(filter + (r * S + s) * TN + n), value, sum[n]);
@@ -73,7 +73,7 @@ mixed_conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_kernel(const float* __restri
     for (int i = 0; i < TN; ++i) {
         const int n = n0 + i;
         float value = sum[i];
-        value += __ldg(residual + n * PIXELS + pixel);
+        value += residual[n * PIXELS + pixel];
         y[n * PIXELS + pixel] = value;
     }
 }

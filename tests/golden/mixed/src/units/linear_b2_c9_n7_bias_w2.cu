@@ -29,8 +29,8 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(64)
-mixed_linear_b2_c9_n7_bias_w2_kernel(const float* __restrict__ x, const float* __restrict__ packed,
-    const float* __restrict__ bias, float* __restrict__ y, long long x_batch_stride, long long y_batch_stride)
+mixed_linear_b2_c9_n7_bias_w2_kernel(const float* x, const float* __restrict__ packed, const float* __restrict__ bias,
+    float* y, long long x_batch_stride, long long y_batch_stride)
 {
     tdc_allow_next();
     constexpr int C = 9;  // input features
@@ -44,7 +44,7 @@ mixed_linear_b2_c9_n7_bias_w2_kernel(const float* __restrict__ x, const float* _
     float sum = 0.0f;
 #pragma unroll 8
     for (int c = threadIdx.x; c < C; c += 32) {
-        sum = fmaf(__ldg(row + c), __ldg(x + c), sum);
+        sum = fmaf(__ldg(row + c), x[c], sum);
     }
 #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2) {

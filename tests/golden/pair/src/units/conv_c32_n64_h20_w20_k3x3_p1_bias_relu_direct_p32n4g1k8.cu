@@ -29,8 +29,8 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(32)
-pair_conv_c32_n64_h20_w20_k3x3_p1_bias_relu_direct_p32n4g1k8_partial(const float* __restrict__ x,
-    const float* __restrict__ packed, float* __restrict__ workspace)
+pair_conv_c32_n64_h20_w20_k3x3_p1_bias_relu_direct_p32n4g1k8_partial(const float* x, const float* __restrict__ packed,
+    float* workspace)
 {
     tdc_allow_next();
     constexpr int C = 32, H = 20, W = 20;  // input channels, height, width
@@ -58,7 +58,7 @@ pair_conv_c32_n64_h20_w20_k3x3_p1_bias_relu_direct_p32n4g1k8_partial(const float
                 const int column = column0 + s;
                 float value = 0.0f;
                 if (row >= 0 && row < H && column >= 0 && column < W) {
-                    value = __ldg(channel + row * W + column);
+                    value = channel[row * W + column];
                 }
 #pragma unroll
                 for (int n = 0; n < TN; n += 4) {
@@ -82,8 +82,8 @@ pair_conv_c32_n64_h20_w20_k3x3_p1_bias_relu_direct_p32n4g1k8_partial(const float
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-pair_conv_c32_n64_h20_w20_k3x3_p1_bias_relu_direct_p32n4g1k8_reduce(float* __restrict__ workspace,
-    const float* __restrict__ bias, float* __restrict__ y)
+pair_conv_c32_n64_h20_w20_k3x3_p1_bias_relu_direct_p32n4g1k8_reduce(float* workspace, const float* __restrict__ bias,
+    float* y)
 {
     tdc_allow_next();
     constexpr int LENGTH = 25600;  // elements of the output

@@ -29,8 +29,8 @@
 #endif
 
 extern "C" __global__ void __launch_bounds__(128)
-pair_linear_c64_n10_bias_w4_kernel(const float* __restrict__ x, const float* __restrict__ packed,
-    const float* __restrict__ bias, float* __restrict__ y)
+pair_linear_c64_n10_bias_w4_kernel(const float* x, const float* __restrict__ packed, const float* __restrict__ bias,
+    float* y)
 {
     tdc_allow_next();
     constexpr int C = 64;  // input features
@@ -42,7 +42,7 @@ pair_linear_c64_n10_bias_w4_kernel(const float* __restrict__ x, const float* __r
     float sum = 0.0f;
 #pragma unroll 8
     for (int c = threadIdx.x; c < C; c += 32) {
-        sum = fmaf(__ldg(row + c), __ldg(x + c), sum);
+        sum = fmaf(__ldg(row + c), x[c], sum);
     }
 #pragma unroll
     for (int lanes = 16; lanes > 0; lanes /= 2) {
