@@ -1,6 +1,6 @@
 //! What `kernel!` embeds: the same text and launches that the generator makes for the same convolution.
 
-use tdc::{Arch, ConvShape, Kernel, Padding, kernel};
+use tdc::{Arch, ConvShape, Kernel, Padding, Transform, kernel};
 use tdc_generator::check::{CpuDevice, check_unit};
 use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
@@ -98,6 +98,34 @@ fn every_option_reaches_the_kernel() {
     let (kernel, planned) = odd();
     assert_embeds(&kernel, &planned);
     assert_eq!(kernel.unit().variants[0].gpu, "a100");
+}
+
+#[test]
+fn weights_of_lower_precision_have_their_layouts() {
+    let problem = |precision| ConvProblem {
+        precision,
+        ..plain(ConvShape::new(32, 32, 16, 16, 1, 1))
+    };
+    let tile = [4, 8, 1, 2, 2, 1, 1, 1, 2];
+    let planned = |precision| {
+        planned(
+            problem(precision),
+            "h200",
+            Some("implicit_gemm"),
+            Some(&tile),
+        )
+    };
+    let tf32 = kernel!(conv 32,32,16,16, kernel = 1, precision = tf32, scheme = implicit_gemm,
+        tile = [4, 8, 1, 2, 2, 1, 1, 1, 2]);
+    assert_embeds(&tf32, &planned(Precision::Tf32));
+    let bf16 = kernel!(conv 32,32,16,16, kernel = 1, precision = bf16, scheme = implicit_gemm,
+        tile = [4, 8, 1, 2, 2, 1, 1, 1, 2]);
+    assert_embeds(&bf16, &planned(Precision::Bf16));
+    let transforms = [tf32, bf16].map(|kernel| kernel.unit().variants[0].weights.transform);
+    assert_eq!(
+        transforms,
+        [Transform::Halves { run: 256, parts: 1 }, Transform::Bf16]
+    );
 }
 
 /// Sizes that another macro passes on.

@@ -297,7 +297,11 @@ fn precise_units() -> Vec<PlannedUnit> {
             reduce: Reduce::default(),
             precision,
         });
-        (problem, "implicit_gemm", Some(vec![4, 4, 1, 3, 1, 3, 2, 1, 2]))
+        (
+            problem,
+            "implicit_gemm",
+            Some(vec![4, 4, 1, 3, 1, 3, 2, 1, 2]),
+        )
     });
     units(&requests)
 }
@@ -305,14 +309,24 @@ fn precise_units() -> Vec<PlannedUnit> {
 /// Products are rounded as much as they may be, and no more: the mean error of a product of operands of 11 bits is 3e-4, of 8 bits
 /// 2.4e-3.
 fn assert_precise(units: &[PlannedUnit], device: &mut dyn Device) {
-    let expected = [("fp32", 1e-8, 1e-6), ("tf32", 2e-4, 4e-4), ("fp16", 2e-4, 4e-4), ("bf16", 2e-3, 3e-3)];
+    let expected = [
+        ("fp32", 1e-8, 1e-6),
+        ("tf32", 2e-4, 4e-4),
+        ("fp16", 2e-4, 4e-4),
+        ("bf16", 2e-3, 3e-3),
+    ];
     assert_eq!(units.len(), expected.len());
     for (unit, (word, least, most)) in units.iter().zip(expected) {
-        let check = check_unit(device, unit, 3).unwrap_or_else(|failure| panic!("{word}: {failure}"));
+        let check =
+            check_unit(device, unit, 3).unwrap_or_else(|failure| panic!("{word}: {failure}"));
         let relative = check.deviation.relative;
         assert!((least..most).contains(&relative), "{word}: {relative:e}");
         let name = &unit.unit.name;
-        assert_eq!(name.contains(&format!("_{word}_implicit_gemm_")), word != "fp32", "{name}");
+        assert_eq!(
+            name.contains(&format!("_{word}_implicit_gemm_")),
+            word != "fp32",
+            "{name}"
+        );
     }
 }
 

@@ -22,8 +22,8 @@ pub use graph_time::Repeats;
 pub use random::Random;
 pub use trained::TrainedParameters;
 pub use verify::{
-    Deviation, Failure, NetworkCheck, ProblemData, UnitCheck, check_network,
-    check_unit, check_unit_with, network_tolerance, tolerance,
+    Deviation, Failure, NetworkCheck, ProblemData, UnitCheck, check_network, check_unit,
+    check_unit_with, network_tolerance, tolerance,
 };
 #[cfg(feature = "nvrtc")]
 pub use verify::{time_unit_if, time_unit_with};

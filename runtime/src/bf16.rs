@@ -13,7 +13,7 @@ fn bits(value: f32) -> u16 {
         return 0x7fff;
     }
     let bits = value.to_bits();
-    (bits + 0x7fff + (bits >> 16 & 1) >> 16) as u16
+    ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }
 
 #[cfg(test)]
@@ -31,7 +31,10 @@ mod tests {
                 let exact = value(sign | number).to_bits();
                 assert_eq!(bits(f32::from_bits(exact)), sign | number);
                 assert_eq!(bits(f32::from_bits(exact + 0x7fff)), sign | number);
-                assert_eq!(bits(f32::from_bits(exact + 0x8000)), sign | (number + (number & 1)));
+                assert_eq!(
+                    bits(f32::from_bits(exact + 0x8000)),
+                    sign | (number + (number & 1))
+                );
                 assert_eq!(bits(f32::from_bits(exact + 0x8001)), sign | (number + 1));
             }
         }
@@ -39,7 +42,10 @@ mod tests {
 
     #[test]
     fn what_is_not_finite_stays_so() {
-        assert_eq!((bits(f32::INFINITY), bits(f32::NEG_INFINITY), bits(f32::MAX)), (0x7f80, 0xff80, 0x7f80));
+        assert_eq!(
+            (bits(f32::INFINITY), bits(f32::NEG_INFINITY), bits(f32::MAX)),
+            (0x7f80, 0xff80, 0x7f80)
+        );
         for nan in [0x7fff_ffff, 0xffff_ffff, 0x7f80_0001] {
             assert!(value(bits(f32::from_bits(nan))).is_nan());
         }

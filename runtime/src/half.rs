@@ -52,7 +52,7 @@ pub(crate) fn bits(value: f32) -> u16 {
     } else {
         // Rounds away 13 bits, then the exponent's bias goes from 127 to 15.
         let odd = magnitude.to_bits() >> 13 & 1;
-        ((magnitude.to_bits() + 0xfff + odd >> 13) - (112 << 10)) as u16
+        (((magnitude.to_bits() + 0xfff + odd) >> 13) - (112 << 10)) as u16
     };
     sign | rounded
 }

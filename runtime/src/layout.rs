@@ -224,7 +224,8 @@ impl WeightLayout {
             Transform::None => self.walk(weight, &[], packed_weight),
             Transform::Halves { run, parts } => {
                 let unscale_len = self.unscale_len();
-                let (halves, unscale) = packed_weight.split_at_mut(packed_weight.len() - unscale_len);
+                let (halves, unscale) =
+                    packed_weight.split_at_mut(packed_weight.len() - unscale_len);
                 half::unscale(weight, self.source[0] as usize, unscale);
                 let mut scaled = vec![0.0; self.walked_len()];
                 self.walk(weight, unscale, &mut scaled);
@@ -369,11 +370,15 @@ mod tests {
             let unpacked = (f64::from(part(word, upper)) + f64::from(part(word + 2, upper)))
                 * f64::from(packed[8 + index / 2]);
             let error = (unpacked - f64::from(weight)).abs();
-            let allowed = (f64::from(weight).abs() * 2f64.powi(-22)).max(f64::from(largest) * 2f64.powi(-38));
+            let allowed =
+                (f64::from(weight).abs() * 2f64.powi(-22)).max(f64::from(largest) * 2f64.powi(-38));
             assert!(error <= allowed, "{weight}: {unpacked}");
         }
         // Padding and a channel of zeros.
-        assert_eq!((packed[5], packed[7], packed[10], packed[11]), (0.0, 0.0, 1.0, 1.0));
+        assert_eq!(
+            (packed[5], packed[7], packed[10], packed[11]),
+            (0.0, 0.0, 1.0, 1.0)
+        );
     }
 
     #[test]
@@ -391,7 +396,9 @@ mod tests {
             assert_eq!(&packed[layout.weight_len()..], [7.0, -7.0]);
             packed
         };
-        let half_of = |packed: &[f32], index: usize| (packed[index / 2].to_bits() >> (16 * (index % 2))) as u16;
+        let half_of = |packed: &[f32], index: usize| {
+            (packed[index / 2].to_bits() >> (16 * (index % 2))) as u16
+        };
 
         let halves = layout(Transform::Halves { run: 4, parts: 1 });
         assert_eq!(halves.to_string(), "[2,3,1,1] O2x1 I4x1 halves4x1 +1");
@@ -399,10 +406,14 @@ mod tests {
         let packed = pack(&halves);
         for (index, &weight) in weight.iter().enumerate() {
             let (o, i) = (index / 3, index % 3);
-            let unpacked = f64::from(half::value(half_of(&packed, 4 * o + i))) * f64::from(packed[4 + o]);
+            let unpacked =
+                f64::from(half::value(half_of(&packed, 4 * o + i))) * f64::from(packed[4 + o]);
             let largest = [1.5, 3e20][o];
             let allowed = (f64::from(weight).abs() * 2f64.powi(-11)).max(largest * 2f64.powi(-39));
-            assert!((unpacked - f64::from(weight)).abs() <= allowed, "{weight}: {unpacked}");
+            assert!(
+                (unpacked - f64::from(weight)).abs() <= allowed,
+                "{weight}: {unpacked}"
+            );
         }
         assert_eq!((half_of(&packed, 3), half_of(&packed, 7)), (0, 0));
 
@@ -414,7 +425,10 @@ mod tests {
             let bits = half_of(&packed, index / 3 * 4 + index % 3);
             let unpacked = f64::from(f32::from_bits(u32::from(bits) << 16));
             let error = (unpacked - f64::from(weight)).abs();
-            assert!(error <= f64::from(weight).abs() * 2f64.powi(-8), "{weight}: {unpacked}");
+            assert!(
+                error <= f64::from(weight).abs() * 2f64.powi(-8),
+                "{weight}: {unpacked}"
+            );
         }
         assert_eq!((half_of(&packed, 3), half_of(&packed, 7)), (0, 0));
     }

@@ -6,7 +6,7 @@ use quote::{format_ident, quote, quote_spanned};
 use tdc_generator::plan::PlannedUnit;
 use tdc_generator::spec::KernelRequest;
 use tdc_runtime::{
-    Arch, Arg, ConvShape, Launch, LayoutDim, Padding, Step, Unit, Variant, Transform, WeightLayout,
+    Arch, Arg, ConvShape, Launch, LayoutDim, Padding, Step, Transform, Unit, Variant, WeightLayout,
 };
 
 /// An expression of type `Kernel`.

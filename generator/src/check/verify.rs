@@ -35,7 +35,10 @@ fn precision(problem: &Problem) -> Precision {
 /// layers they are sqrt(L) times that of one. Ten times is a hundred layers, each at its bound; rounding leaves them at a
 /// third of it or less.
 pub fn network_tolerance(plan: &NetworkPlan) -> f64 {
-    let of_units = plan.units.iter().map(|unit| precision(&unit.problem).tolerance());
+    let of_units = plan
+        .units
+        .iter()
+        .map(|unit| precision(&unit.problem).tolerance());
     10.0 * of_units.fold(Precision::Fp32.tolerance(), f64::max)
 }
 

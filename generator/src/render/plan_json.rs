@@ -201,7 +201,9 @@ fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> LayerJson<
         produces: None,
         unit: &unit.unit.name,
         precision: match &unit.problem {
-            Problem::Conv(conv) => Some(conv.precision).filter(|&precision| precision != Precision::Fp32),
+            Problem::Conv(conv) => {
+                Some(conv.precision).filter(|&precision| precision != Precision::Fp32)
+            }
             _ => None,
         },
         scheme: unit.scheme,

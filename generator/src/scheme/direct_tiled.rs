@@ -143,7 +143,7 @@ impl Sizes {
         if rows * row > 1 << 13 {
             return None;
         }
-        let plane = if vector_x { rows * row } else { rows * row | 1 };
+        let plane = if vector_x { rows * row } else { (rows * row) | 1 };
         let items = (tile_c * rows * row / if vector_x { 4 } else { 1 }).div_ceil(threads);
         let reach = (thread_p - 1) * shape.stride[1] + (shape.s - 1) * shape.dilation[1] + 1;
         let chunk_weights = tile_c * shape.r * shape.s * tile_n;

@@ -516,6 +516,10 @@ mod tests {
                 "conv 8,8,9,9, scheme = \"direct\", tile = [64, 4, 1, 1], pad = {top: 1}, kernel = 2",
                 "conv: [8, 8, 9, 9], scheme: direct, tile: [64, 4, 1, 1], pad: {top: 1}, kernel: 2",
             ),
+            (
+                "conv 8,8,9,9, precision = tf32",
+                "conv: [8, 8, 9, 9], precision: tf32",
+            ),
         ] {
             let request = parse(call, "call").unwrap_or_else(|errors| panic!("{errors}"));
             let set = format!("name: set\nlayers: [{{{layer}}}]\n");

@@ -220,7 +220,13 @@ pub fn layers() -> LayerSet {
                 Some(Prologue { relu: true }),
                 false,
             ),
-            layer("gemm.bf16", gemm_x, gemm(Precision::Bf16, cluster), None, false),
+            layer(
+                "gemm.bf16",
+                gemm_x,
+                gemm(Precision::Bf16, cluster),
+                None,
+                false,
+            ),
         ],
     }
 }

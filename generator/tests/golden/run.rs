@@ -234,8 +234,14 @@ fn packers_give_the_same_bits(built: &Built) {
             row.iter_mut().for_each(|value| *value *= size);
             match n as usize - 1 - o {
                 0 => row.fill(0.0),
-                1 => row.iter_mut().zip(awkward.iter().cycle()).for_each(|(value, &awkward)| *value = awkward),
-                2 => row.iter_mut().zip(awkward[6..].iter().cycle()).for_each(|(value, &awkward)| *value = awkward),
+                1 => row
+                    .iter_mut()
+                    .zip(awkward.iter().cycle())
+                    .for_each(|(value, &awkward)| *value = awkward),
+                2 => row
+                    .iter_mut()
+                    .zip(awkward[6..].iter().cycle())
+                    .for_each(|(value, &awkward)| *value = awkward),
                 _ => {}
             }
         }
@@ -262,7 +268,9 @@ fn packers_give_the_same_bits(built: &Built) {
     let mut found = found.chunks_exact(4);
     for (unit, packed) in &expected {
         for (index, value) in packed.iter().enumerate() {
-            let bits = found.next().map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
+            let bits = found
+                .next()
+                .map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
             assert_eq!(bits, Some(value.to_bits()), "{unit}, {index}: {value}");
         }
     }

@@ -66,6 +66,11 @@ mod tests {
             ..conv(false, false, false)
         };
         assert_ne!(key(prologue), plain);
+        let tf32 = ConvProblem {
+            precision: Precision::Tf32,
+            ..conv(false, false, true)
+        };
+        assert_eq!(key(tf32), "conv_c7_n5_h9_w8_k3x2_bias_relu_tf32");
         let atomic = |bias| ConvProblem {
             reduce: Reduce::Atomic,
             ..conv(bias, false, false)

@@ -29,8 +29,20 @@ const DEFAULTS: Words = Words {
 
 /// The keys of a convolution alone, beside its sizes.
 const OPTIONS: [&str; 14] = [
-    "batch", "kernel", "stride", "pad", "dilation", "groups", "bias", "relu", "residual",
-    "prologue", "scheme", "tile", "reduce", "precision",
+    "batch",
+    "kernel",
+    "stride",
+    "pad",
+    "dilation",
+    "groups",
+    "bias",
+    "relu",
+    "residual",
+    "prologue",
+    "scheme",
+    "tile",
+    "reduce",
+    "precision",
 ];
 
 /// Some keys and behind them the options of a convolution alone.

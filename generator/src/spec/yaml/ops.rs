@@ -5,7 +5,8 @@ use super::node::{Node, Value};
 use super::report::Report;
 use crate::spec::network::nearest;
 use crate::spec::{
-    BatchNorm, ConvOptions, LinearOptions, OpOptions, Pad, PoolOptions, Precision, Reduce, ScaleShiftOptions,
+    BatchNorm, ConvOptions, LinearOptions, OpOptions, Pad, PoolOptions, Precision, Reduce,
+    ScaleShiftOptions,
 };
 use tdc_runtime::Padding;
 
@@ -120,8 +121,24 @@ const OPS: [(Words, Read); 11] = [
 const CONV: Words = Words {
     what: "conv",
     keys: &[
-        "op", "name", "inputs", "n", "kernel", "stride", "pad", "dilation", "groups", "bias", "bn",
-        "relu", "ranks", "factors", "scheme", "tile", "reduce", "precision",
+        "op",
+        "name",
+        "inputs",
+        "n",
+        "kernel",
+        "stride",
+        "pad",
+        "dilation",
+        "groups",
+        "bias",
+        "bn",
+        "relu",
+        "ranks",
+        "factors",
+        "scheme",
+        "tile",
+        "reduce",
+        "precision",
     ],
 };
 
