@@ -24,6 +24,7 @@ pub use tdc_macros::kernel_impl;
 /// | `scheme` | name of an algorithm | the planner's choice |
 /// | `tile` | list of the scheme's numbers; needs `scheme` | the planner's choice |
 /// | `reduce` | `ordered`, or `atomic`: float atomics as TDC publishes them, for schemes `tdc` and `tdc_rows` | `ordered` |
+/// | `precision` | how products may be rounded: `fp32`, `tf32`, `fp16` or `bf16` | `fp32` |
 /// | `tiles` | `tuned`: as measured where the table of the GPU has the problem; `model`: by our estimate of time; `paper`: by the TDC paper's equations | `tuned` |
 /// | `gpu` | name of the GPU to plan for | `h200` |
 ///

@@ -37,6 +37,8 @@ templates![
 pub mod device {
     /// Asynchronous copies to shared memory.
     pub const ASYNC_COPY: &str = include_str!("device/async_copy.cuh");
+    /// Pairs of bf16 numbers.
+    pub const BF16: &str = include_str!("device/bf16.cuh");
     /// Clusters of blocks.
     pub const CLUSTER: &str = include_str!("device/cluster.cuh");
     /// Dynamic shared memory.

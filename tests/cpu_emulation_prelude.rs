@@ -6,10 +6,12 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use tdc_generator::compile::cpu::{CpuError, CpuModule, TranslationUnit, write_headers};
-use tdc_templates::device::MMA;
+use tdc_runtime::{Transform, WeightLayout};
+use tdc_templates::device::{BF16, MMA};
 
 const COPIES: &str = include_str!("cpu_emulation/copies.cu");
 const CLUSTERS: &str = include_str!("cpu_emulation/clusters.cu");
+const CONVERSIONS: &str = include_str!("cpu_emulation/conversions.cu");
 const PRODUCTS: &str = include_str!("cpu_emulation/products.cu");
 
 /// Variants of `staged_sums` and `cluster_sums` with one mistake each: name, what is replaced and by what.
@@ -94,6 +96,8 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
             &["product", "lane_returned", "lane_elsewhere", "small_warp"],
         ),
         unit(shuffled_product(), &["product_by_shuffles"]),
+        unit(CONVERSIONS.to_owned(), &["to_bf16"]),
+        unit(conversion_by_integers(), &["to_bf16_by_integers"]),
     ];
     for (kernel, name, statement, instead) in PLANTED {
         let source = if kernel == "staged_sums" {
@@ -127,6 +131,13 @@ fn shuffled_product() -> String {
     let kernel = alone(PRODUCTS, "product").replace("void product", "void product_by_shuffles");
     let text = format!("{prelude}{kernel}").replace("tdc_mma_", "shuffled_");
     format!("#include \"tdc_cpu/multiply.h\"\n{text}")
+}
+
+/// The kernel `to_bf16` with the function that the prelude has for GPUs before sm_80.
+fn conversion_by_integers() -> String {
+    let text = format!("{}{CONVERSIONS}", BF16.replace("TDC_BF16", "INTEGERS"));
+    text.replace("tdc_to_bf16", "integers_to_bf16")
+        .replace("void to_bf16", "void to_bf16_by_integers")
 }
 
 fn pointer<T>(value: &mut T) -> *mut c_void {
@@ -542,6 +553,49 @@ fn a_product_without_a_lane_is_found() {
         error.to_string().contains("without all 32 lanes"),
         "{error}"
     );
+}
+
+// ---- conversions --------------------------------------------------------------------------------------------------------------
+
+/// As the packer of weights rounds them.
+#[test]
+fn both_ways_to_bf16_round_as_packers_do() {
+    let mut x = noise(64 * 32, 11);
+    for (index, value) in x.iter_mut().enumerate() {
+        // Every exponent; of every fourth value a tie or its neighbour, so that both ways to break it are there.
+        let bits = value.to_bits() & 0x807f_ffff | (index as u32 % 255) << 23;
+        *value = f32::from_bits(match index % 8 {
+            0 => (bits & 0xffff_0000) + 0x8000,
+            4 => (bits & 0xffff_0000) + 0x7fff + index as u32 / 8 % 3,
+            _ => bits,
+        });
+    }
+    x[..6].copy_from_slice(&[
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        -f32::NAN,
+        f32::MAX,
+        -0.0,
+    ]);
+    let layout = WeightLayout {
+        transform: Transform::Bf16,
+        ..WeightLayout::oihw([x.len() as u32, 1, 1, 1])
+    };
+    let mut expected = vec![0.0; x.len() / 2];
+    layout.pack(&x, &[], &[], &mut expected).unwrap();
+    for kernel in ["to_bf16", "to_bf16_by_integers"] {
+        let mut y = vec![0f32; expected.len()];
+        launch(kernel, [32, 1, 1], 32, [1; 3], &x, &mut y).unwrap();
+        for (index, (found, expected)) in y.iter().zip(&expected).enumerate() {
+            assert_eq!(
+                found.to_bits(),
+                expected.to_bits(),
+                "{kernel}, {:?}",
+                &x[2 * index..][..2]
+            );
+        }
+    }
 }
 
 // ---- on a GPU -----------------------------------------------------------------------------------------------------------------

@@ -1,11 +1,11 @@
 //! What `kernel!` embeds: the same text and launches that the generator makes for the same convolution.
 
-use tdc::{Arch, ConvShape, Kernel, Padding, kernel};
+use tdc::{Arch, ConvShape, Kernel, Padding, Transform, kernel};
 use tdc_generator::check::{CpuDevice, check_unit};
 use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::render::unit_text;
-use tdc_generator::spec::{ConvProblem, Epilogue, Problem, Prologue, Reduce, Tiles};
+use tdc_generator::spec::{ConvProblem, Epilogue, Precision, Problem, Prologue, Reduce, Tiles};
 
 static PLAIN: Kernel = kernel!(conv 64,32,56,56);
 const RELU: Kernel = tdc::kernel!(conv 8, 12, 14, 10, kernel = 1, relu = true,);
@@ -28,6 +28,7 @@ fn plain(shape: ConvShape) -> ConvProblem {
         prologue: None,
         epilogue: Epilogue::default(),
         reduce: Reduce::default(),
+        precision: Precision::default(),
     }
 }
 
@@ -86,6 +87,7 @@ fn odd() -> (Kernel, PlannedUnit) {
             relu: true,
         },
         reduce: Reduce::default(),
+        precision: Precision::default(),
     };
     let tile = [64, 2, 1, 1];
     (call, planned(problem, "a100", Some("direct"), Some(&tile)))
@@ -96,6 +98,34 @@ fn every_option_reaches_the_kernel() {
     let (kernel, planned) = odd();
     assert_embeds(&kernel, &planned);
     assert_eq!(kernel.unit().variants[0].gpu, "a100");
+}
+
+#[test]
+fn weights_of_lower_precision_have_their_layouts() {
+    let problem = |precision| ConvProblem {
+        precision,
+        ..plain(ConvShape::new(32, 32, 16, 16, 1, 1))
+    };
+    let tile = [4, 8, 1, 2, 2, 1, 1, 1, 2];
+    let planned = |precision| {
+        planned(
+            problem(precision),
+            "h200",
+            Some("implicit_gemm"),
+            Some(&tile),
+        )
+    };
+    let tf32 = kernel!(conv 32,32,16,16, kernel = 1, precision = tf32, scheme = implicit_gemm,
+        tile = [4, 8, 1, 2, 2, 1, 1, 1, 2]);
+    assert_embeds(&tf32, &planned(Precision::Tf32));
+    let bf16 = kernel!(conv 32,32,16,16, kernel = 1, precision = bf16, scheme = implicit_gemm,
+        tile = [4, 8, 1, 2, 2, 1, 1, 1, 2]);
+    assert_embeds(&bf16, &planned(Precision::Bf16));
+    let transforms = [tf32, bf16].map(|kernel| kernel.unit().variants[0].weights.transform);
+    assert_eq!(
+        transforms,
+        [Transform::Halves { run: 256, parts: 1 }, Transform::Bf16]
+    );
 }
 
 /// Sizes that another macro passes on.

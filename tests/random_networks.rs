@@ -17,7 +17,7 @@ use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
 use tdc_generator::render::unit_text;
 use tdc_generator::spec::{
     BatchNorm, ConvOptions, LinearOptions, Network, NetworkBuilder, OpOptions, Pad, PoolOptions,
-    Reduce, ScaleShiftOptions, TensorShape, Tiles,
+    Precision, Reduce, ScaleShiftOptions, TensorShape, Tiles,
 };
 use tdc_runtime::{Padding, WeightFile};
 use tdc_weights::{Checkpoint, pack, resolve};
@@ -32,6 +32,8 @@ struct Writer {
     values: Vec<(String, TensorShape)>,
     /// Which of them something reads.
     read: Vec<bool>,
+    /// Of all convolutions.
+    precision: Precision,
 }
 
 impl Writer {
@@ -79,6 +81,7 @@ impl Writer {
         options.bias = self.flag();
         options.bn = self.bn();
         options.relu = self.flag();
+        options.precision = self.precision;
         match self.random.below(4) {
             0 if x.c > 1 => {
                 // Depthwise, with one or two outputs a channel.
@@ -233,6 +236,13 @@ fn random_network(index: usize) -> Network {
         builder: NetworkBuilder::new(&format!("net{index}"), input),
         values: vec![("input".to_owned(), input)],
         read: vec![false],
+        // Mostly fp32: its bound is the sharpest.
+        precision: match index % 10 {
+            3 => Precision::Tf32,
+            6 => Precision::Fp16,
+            9 => Precision::Bf16,
+            _ => Precision::Fp32,
+        },
     };
     for _ in 0..steps {
         writer.step();

@@ -9,7 +9,7 @@ use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::spec::{
     ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,
-    PoolKind, PoolProblem, Problem, Prologue, Reduce, TensorShape,
+    PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, TensorShape,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -103,6 +103,7 @@ fn random_conv(random: &mut Random) -> ConvProblem {
                 prologue,
                 epilogue,
                 reduce: Reduce::default(),
+                precision: Precision::default(),
             };
         }
     }
@@ -164,13 +165,14 @@ fn tdc_units(count: usize) -> Vec<PlannedUnit> {
 }
 
 /// The schemes whose blocks split sums over groups of threads and clusters, on channels that leave tails and on some that do not;
-/// half the images have rows that can be staged in vectors.
+/// half the images have rows that can be staged in vectors. All precisions, fp32 most often.
 fn tiled_units(count: usize) -> Vec<PlannedUnit> {
     let adapt = |random: &mut Random, conv: &mut ConvProblem| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
         conv.shape.groups = 1;
         conv.shape.c = pick(&[1, 5, 16, 32, 33, 64, 96, 177]);
         conv.shape.n = pick(&[1, 7, 16, 19, 32, 70]);
+        conv.precision = Precision::WORDS[pick(&[0, 0, 0, 1, 1, 2, 3, 3]) as usize].1;
         if pick(&[0, 1]) == 1 {
             conv.shape.batch = 1;
             conv.shape.w = pick(&[4, 8, 12, 28]);
@@ -282,6 +284,65 @@ fn the_tiled_schemes_are_right_on_random_convolutions_and_tiles() {
     assert_right(&tiled_units(40), cpu);
 }
 
+/// One convolution by the tensor cores in every precision.
+fn precise_units() -> Vec<PlannedUnit> {
+    let requests = Precision::WORDS.map(|(_, precision)| {
+        let problem = Problem::Conv(ConvProblem {
+            shape: ConvShape {
+                padding: Padding::all(1),
+                ..ConvShape::new(61, 35, 12, 12, 3, 3)
+            },
+            prologue: None,
+            epilogue: Epilogue::default(),
+            reduce: Reduce::default(),
+            precision,
+        });
+        (
+            problem,
+            "implicit_gemm",
+            Some(vec![4, 4, 1, 3, 1, 3, 2, 1, 2]),
+        )
+    });
+    units(&requests)
+}
+
+/// Products are rounded as much as they may be, and no more: the mean error of a product of operands of 11 bits is 3e-4, of 8 bits
+/// 2.4e-3.
+fn assert_precise(units: &[PlannedUnit], device: &mut dyn Device) {
+    let expected = [
+        ("fp32", 1e-8, 1e-6),
+        ("tf32", 2e-4, 4e-4),
+        ("fp16", 2e-4, 4e-4),
+        ("bf16", 2e-3, 3e-3),
+    ];
+    assert_eq!(units.len(), expected.len());
+    for (unit, (word, least, most)) in units.iter().zip(expected) {
+        let check =
+            check_unit(device, unit, 3).unwrap_or_else(|failure| panic!("{word}: {failure}"));
+        let relative = check.deviation.relative;
+        assert!((least..most).contains(&relative), "{word}: {relative:e}");
+        let name = &unit.unit.name;
+        assert_eq!(
+            name.contains(&format!("_{word}_implicit_gemm_")),
+            word != "fp32",
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn products_are_rounded_as_the_precision_says() {
+    let units = precise_units();
+    assert_precise(&units, cpu(&units).as_mut());
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn products_are_rounded_as_the_precision_says_on_a_gpu() {
+    let units = precise_units();
+    assert_precise(&units, gpu_here(&units).as_mut());
+}
+
 #[test]
 fn the_other_ops_are_right() {
     assert_right(&other_units(), cpu);
@@ -315,6 +376,7 @@ fn planted_mistakes_are_found() {
             ..Epilogue::default()
         },
         reduce: Reduce::default(),
+        precision: Precision::default(),
     });
     let tile = Some(vec![64, 4, 1, 1]);
     let plant = |key: &str, value: serde_json::Value| {

@@ -13,24 +13,31 @@ use tdc_generator::compile::{Job, compile_all};
 use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, plan_layer_set, plan_network};
 use tdc_generator::render::unit_text;
-use tdc_generator::spec::{Config, Overrides, yaml};
+use tdc_generator::spec::{Config, Overrides, Precision, yaml};
 use tdc_runtime::Arch;
 use toolkit::toolkit;
 
 const ARCHS: [u16; 8] = [70, 75, 80, 86, 89, 90, 100, 120];
 
-/// All distinct units of the committed configs, dense and with ranks.
+/// All distinct units of the committed configs, dense and with ranks; those of layer sets also in tf32 and bf16.
 fn units() -> Vec<PlannedUnit> {
     let mut units = BTreeMap::new();
     let gpu = gpu("h200").unwrap();
     for file in std::fs::read_dir("configs").unwrap() {
         let path = file.unwrap().path();
-        for dense in [false, true] {
+        for (dense, precision) in [
+            (false, None),
+            (true, None),
+            (false, Some(Precision::Tf32)),
+            (false, Some(Precision::Bf16)),
+        ] {
             let overrides = Overrides {
                 dense,
+                precision,
                 ..Overrides::default()
             };
             let planned = match yaml::load(&path, &overrides).unwrap() {
+                Config::Network(_) if precision.is_some() => continue,
                 Config::Network(network) => plan_network(&network, gpu).unwrap().units,
                 Config::LayerSet(set) => plan_layer_set(&set, gpu).unwrap().units,
             };
@@ -87,8 +94,16 @@ fn emitted_folders_compile_with_nvcc_without_a_warning() {
 /// Each part alone and all together, with functions that nobody calls.
 #[test]
 fn the_device_prelude_compiles_for_every_architecture_without_a_warning() {
-    use tdc_templates::device::{ASYNC_COPY, CLUSTER, DYNAMIC_SHARED, HALF, MMA, OVERLAP};
-    let parts = [DYNAMIC_SHARED, ASYNC_COPY, CLUSTER, OVERLAP, HALF, MMA];
+    use tdc_templates::device::{ASYNC_COPY, BF16, CLUSTER, DYNAMIC_SHARED, HALF, MMA, OVERLAP};
+    let parts = [
+        DYNAMIC_SHARED,
+        ASYNC_COPY,
+        CLUSTER,
+        OVERLAP,
+        HALF,
+        BF16,
+        MMA,
+    ];
     let unused = "extern \"C\" __global__ void uses_none(int* y) { *y = 1; }\n";
     let mut texts: Vec<_> = parts.map(|part| format!("{part}{unused}")).to_vec();
     // Guards: the second time there is nothing.

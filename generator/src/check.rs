@@ -24,6 +24,6 @@ pub use trained::TrainedParameters;
 #[cfg(feature = "nvrtc")]
 pub use verify::time_unit;
 pub use verify::{
-    Deviation, Failure, NETWORK_TOLERANCE, NetworkCheck, ProblemData, UnitCheck, check_network,
-    check_unit, check_unit_with, tolerance,
+    Deviation, Failure, NetworkCheck, ProblemData, UnitCheck, check_network, check_unit,
+    check_unit_with, network_tolerance, tolerance,
 };

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use tdc_generator::gpu::{DEFAULT_GPU, gpu};
 use tdc_generator::plan::{Task, TaskGraph, plan_network};
-use tdc_generator::spec::yaml::load;
+use tdc_generator::spec::yaml::{self, load};
 use tdc_generator::spec::{
-    Config, Elementwise, LayerSet, Network, OpKind, Overrides, Problem, TensorShape,
+    Config, Elementwise, LayerSet, Network, OpKind, Overrides, Precision, Problem, TensorShape,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -318,6 +318,61 @@ fn overrides_change_a_network() {
         OpKind::Conv(conv) => conv.options.ranks.is_none(),
         _ => true,
     }));
+}
+
+/// The convolution's own word counts most, then `defaults`, then the whole config's; the caller's before all.
+#[test]
+fn precision_is_that_of_the_nearest_place_unless_overridden() {
+    let precisions = |text: &str, precision| {
+        let overrides = Overrides {
+            precision,
+            ..Overrides::default()
+        };
+        let problems: Vec<Problem> = match yaml::parse(text, "x.yaml", &overrides).unwrap() {
+            Config::Network(network) => {
+                let tasks = TaskGraph::new(&network).tasks;
+                tasks.into_iter().map(|task| task.problem).collect()
+            }
+            Config::LayerSet(set) => {
+                let problems = set.layers.into_iter().map(|layer| layer.problem);
+                problems.map(Problem::Conv).collect()
+            }
+        };
+        let words = problems.iter().map(|problem| match problem {
+            Problem::Conv(conv) => conv.precision.word(),
+            _ => "none",
+        });
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let network = "name: net
+precision: bf16
+input: 1x8x9x9
+ops:
+  - {op: conv, name: a, n: 8}
+  - {op: conv, name: b, n: 8, ranks: [4, 2], precision: tf32}
+  - {op: conv, name: c, n: 8, precision: fp32}
+  - {op: flatten, name: f}
+  - {op: linear, name: l, n: 3}
+";
+    assert_eq!(precisions(network, None), "bf16 tf32 tf32 tf32 fp32 none");
+    let overridden = precisions(network, Some(Precision::Fp16));
+    assert_eq!(overridden, "fp16 fp16 fp16 fp16 fp16 none");
+    let silent = network.replace("precision: bf16\n", "");
+    assert_eq!(precisions(&silent, None), "fp32 tf32 tf32 tf32 fp32 none");
+
+    let set = "name: set
+precision: fp16
+defaults: {precision: tf32, kernel: 1}
+layers:
+  - {conv: [8, 8, 9, 9]}
+  - {conv: [8, 8, 9, 9], precision: bf16}
+";
+    assert_eq!(precisions(set, None), "tf32 bf16");
+    assert_eq!(precisions(set, Some(Precision::Fp32)), "fp32 fp32");
+    assert_eq!(
+        precisions(&set.replace("precision: tf32, ", ""), None),
+        "fp16 bf16"
+    );
 }
 
 #[test]

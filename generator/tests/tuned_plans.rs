@@ -4,7 +4,9 @@ use tdc_generator::gpu::{Gpu, gpu};
 use tdc_generator::plan::{
     ChosenBy, PlannedUnit, Planner, TuningTable, plan_network, plan_network_by, plan_problem,
 };
-use tdc_generator::spec::{Config, ConvProblem, Epilogue, Overrides, Problem, Reduce, Tiles, yaml};
+use tdc_generator::spec::{
+    Config, ConvProblem, Epilogue, Overrides, Precision, Problem, Reduce, Tiles, yaml,
+};
 use tdc_runtime::ConvShape;
 
 const HEADING: &str = "\
@@ -29,6 +31,7 @@ fn problem(reduce: Reduce) -> Problem {
         prologue: None,
         epilogue: Epilogue::default(),
         reduce,
+        precision: Precision::default(),
     })
 }
 

@@ -1,6 +1,6 @@
 //! How a kernel wants its weights, as data, and the one packer that obeys it.
 
-use crate::half;
+use crate::{bf16, half};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -60,6 +60,9 @@ pub enum Transform {
         /// 1 or 2.
         parts: u32,
     },
+    /// Each weight is rounded to bf16, two to the 32 bits of a packed value, the first in the lower half. Their number is even.
+    /// bf16 has the range of fp32, so nothing is scaled.
+    Bf16,
 }
 
 /// The order in which a kernel reads its parameters.
@@ -158,7 +161,7 @@ impl WeightLayout {
     /// Factors behind the weights that undo the scales of [`Transform::Halves`]; 0 when weights are not scaled.
     pub fn unscale_len(&self) -> usize {
         match self.transform {
-            Transform::None => 0,
+            Transform::None | Transform::Bf16 => 0,
             Transform::Halves { .. } => {
                 let dims = self.dims.iter().filter(|dim| dim.axis == Axis::O);
                 let last: u64 = dims
@@ -176,6 +179,7 @@ impl WeightLayout {
             Transform::Halves { parts, .. } => {
                 self.walked_len() * parts as usize / 2 + self.unscale_len()
             }
+            Transform::Bf16 => self.walked_len() / 2,
         }
     }
 
@@ -227,6 +231,11 @@ impl WeightLayout {
                 self.walk(weight, unscale, &mut scaled);
                 half::split(&scaled, run as usize, parts as usize, halves);
             }
+            Transform::Bf16 => {
+                let mut values = vec![0.0; self.walked_len()];
+                self.walk(weight, &[], &mut values);
+                bf16::round(&values, packed_weight);
+            }
         }
         prologue[..channels].copy_from_slice(scale);
         prologue[channels..].copy_from_slice(shift);
@@ -273,8 +282,10 @@ impl fmt::Display for WeightLayout {
         for dim in self.dims.iter() {
             write!(f, " {}{}x{}", dim.axis.letter(), dim.count, dim.step)?;
         }
-        if let Transform::Halves { run, parts } = self.transform {
-            write!(f, " halves{run}x{parts}")?;
+        match self.transform {
+            Transform::None => {}
+            Transform::Halves { run, parts } => write!(f, " halves{run}x{parts}")?,
+            Transform::Bf16 => write!(f, " bf16")?,
         }
         write!(f, " +{}", self.prologue_channels)
     }
@@ -368,6 +379,58 @@ mod tests {
             (packed[5], packed[7], packed[10], packed[11]),
             (0.0, 0.0, 1.0, 1.0)
         );
+    }
+
+    #[test]
+    fn one_half_keeps_11_bits_and_bf16_8_without_a_scale() {
+        let layout = |transform| WeightLayout {
+            source: [2, 3, 1, 1],
+            dims: vec![dim(Axis::O, 2, 1), dim(Axis::I, 4, 1)].into(),
+            transform,
+            prologue_channels: 1,
+        };
+        let weight = [0.1f32, -1e-9, 1.5, 1e-30, 1.2345678e20, -3e20];
+        let pack = |layout: &WeightLayout| {
+            let mut packed = vec![f32::NAN; layout.len()];
+            layout.pack(&weight, &[7.0], &[-7.0], &mut packed).unwrap();
+            assert_eq!(&packed[layout.weight_len()..], [7.0, -7.0]);
+            packed
+        };
+        let half_of = |packed: &[f32], index: usize| {
+            (packed[index / 2].to_bits() >> (16 * (index % 2))) as u16
+        };
+
+        let halves = layout(Transform::Halves { run: 4, parts: 1 });
+        assert_eq!(halves.to_string(), "[2,3,1,1] O2x1 I4x1 halves4x1 +1");
+        assert_eq!((halves.unscale_len(), halves.len()), (2, 4 + 2 + 2));
+        let packed = pack(&halves);
+        for (index, &weight) in weight.iter().enumerate() {
+            let (o, i) = (index / 3, index % 3);
+            let unpacked =
+                f64::from(half::value(half_of(&packed, 4 * o + i))) * f64::from(packed[4 + o]);
+            let largest = [1.5, 3e20][o];
+            let allowed = (f64::from(weight).abs() * 2f64.powi(-11)).max(largest * 2f64.powi(-39));
+            assert!(
+                (unpacked - f64::from(weight)).abs() <= allowed,
+                "{weight}: {unpacked}"
+            );
+        }
+        assert_eq!((half_of(&packed, 3), half_of(&packed, 7)), (0, 0));
+
+        let rounded = layout(Transform::Bf16);
+        assert_eq!(rounded.to_string(), "[2,3,1,1] O2x1 I4x1 bf16 +1");
+        assert_eq!((rounded.unscale_len(), rounded.len()), (0, 4 + 2));
+        let packed = pack(&rounded);
+        for (index, &weight) in weight.iter().enumerate() {
+            let bits = half_of(&packed, index / 3 * 4 + index % 3);
+            let unpacked = f64::from(f32::from_bits(u32::from(bits) << 16));
+            let error = (unpacked - f64::from(weight)).abs();
+            assert!(
+                error <= f64::from(weight).abs() * 2f64.powi(-8),
+                "{weight}: {unpacked}"
+            );
+        }
+        assert_eq!((half_of(&packed, 3), half_of(&packed, 7)), (0, 0));
     }
 
     #[test]

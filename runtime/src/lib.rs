@@ -9,6 +9,7 @@
 //! All of it can be built in a `const`, so that a macro can embed it in a program.
 
 mod arch;
+mod bf16;
 mod half;
 mod kernel;
 mod layout;

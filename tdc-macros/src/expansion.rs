@@ -153,6 +153,7 @@ fn layout(tdc: &TokenTree, layout: &WeightLayout) -> TokenStream {
     let transform = match transform {
         Transform::None => quote!(None),
         Transform::Halves { run, parts } => quote!(Halves { run: #run, parts: #parts }),
+        Transform::Bf16 => quote!(Bf16),
     };
     let dims = slice(tdc, "LayoutDim", dims, |tdc, dim| {
         let LayoutDim { axis, count, step } = dim;

@@ -22,5 +22,5 @@ for test in $tests; do
 done
 cp -r tests/gpu/run.sh tests/gpu/build.sh tests/gpu/compare_with_pytorch.py \
     tests/gpu/two_networks tests/gpu/prelude tests/gpu/tdc-layers.yaml docs/benchmarks/h200-published.txt "$out/"
-cp -r templates/device tests/cpu_emulation/{copies,clusters,products}.cu "$out/prelude/"
+cp -r templates/device tests/cpu_emulation/{copies,clusters,conversions,products}.cu "$out/prelude/"
 echo "$out: copy it to a machine with a GPU, nvcc and PyTorch, and run ./run.sh there"

@@ -77,6 +77,11 @@ for step in $steps; do
                 check "verify resnet18 $dense $input" ./tdc-gen verify configs/resnet18.yaml $dense --gpu --input $input
             done
         done
+        for precision in tf32 fp16 bf16; do
+            for config in resnet18 densenet121 core-shapes; do
+                check "verify $config $precision" ./tdc-gen verify configs/$config.yaml --dense --precision $precision --gpu
+            done
+        done
         check "random shapes" ./units --ignored
         check "random networks" ./random_networks --ignored
         check "verify core shapes" ./tdc-gen verify configs/core-shapes.yaml --gpu
@@ -151,6 +156,13 @@ sys.exit(not 0 < error < 1e-5)"
         done
         check "core shapes right" $work/core-shapes/app
         cat $work/log
+        for precision in tf32 bf16; do
+            dir=$work/core-shapes_$precision
+            check "generate core shapes $precision" ./tdc-gen configs/core-shapes.yaml --precision $precision --out $dir
+            check "nvcc core shapes $precision" ./build.sh $dir
+            check "core shapes right $precision" $dir/app
+            cat $work/log
+        done
         ;;
     pytorch)
         for dense in "" --dense; do

@@ -18,7 +18,9 @@ uses_all(const float* __restrict__ x, const float* __restrict__ packed, float* _
     tdc_cluster_sync();
     const float* other = tdc_cluster_shared(tile, blockIdx.x % 2 ^ 1);
     float sums[4] = {tile[i], other[i], __ldg(x + i), tdc_has_clusters() ? 1.0f : 0.0f};
-    const unsigned a[4] = {__float_as_uint(tile[i]), __float_as_uint(other[i + 128]), 3, 4};
+    const float largest = tdc_warp_largest(fabsf(tile[i]));
+    const unsigned halves = tdc_to_halves(tile[i] - tdc_lower_half(i), largest - tdc_upper_half(i));
+    const unsigned a[4] = {__float_as_uint(tile[i]), __float_as_uint(other[i + 128]), halves, tdc_to_bf16(tile[i], largest)};
     const unsigned b[2] = {__float_as_uint(tile[i + 256]), 6};
     tdc_mma_tf32(sums, a, b);
     tdc_mma_f16(sums, a, b);

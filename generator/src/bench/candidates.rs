@@ -145,12 +145,14 @@ mod tests {
     use super::*;
     use crate::bench::shape_label;
     use crate::gpu::gpu;
+    use crate::spec::Precision;
     use tdc_runtime::{ConvShape, Padding};
 
     fn problem(shape: ConvShape, named: Vec<NamedTile>) -> BenchProblem {
         BenchProblem {
             label: shape_label(&shape),
             shape,
+            precision: Precision::default(),
             named,
             planned_by: None,
         }

@@ -1,7 +1,9 @@
 //! The convolutions that are measured.
 
 use crate::plan::{ChosenBy, PlannedUnit, Planner};
-use crate::spec::{ConvOptions, ConvProblem, Epilogue, Layer, Problem, Reduce, TensorShape};
+use crate::spec::{
+    ConvOptions, ConvProblem, Epilogue, Layer, Precision, Problem, Reduce, TensorShape,
+};
 use std::collections::HashMap;
 use std::str::FromStr;
 use tdc_runtime::{ConvShape, Padding};
@@ -27,6 +29,8 @@ pub struct BenchProblem {
     pub label: String,
     /// Sizes.
     pub shape: ConvShape,
+    /// How our kernels may round products; the rival's are in classes of their own.
+    pub precision: Precision,
     /// Tiles to measure beside those of the estimate, the most important first.
     pub named: Vec<NamedTile>,
     /// Who chose the first tile of the config's plan.
@@ -41,6 +45,7 @@ impl BenchProblem {
             prologue: None,
             epilogue: Epilogue::default(),
             reduce,
+            precision: self.precision,
         })
     }
 }
@@ -92,15 +97,16 @@ pub fn shape_label(shape: &ConvShape) -> String {
 /// several, because of their epilogues, the first is and the others follow it.
 pub fn problems_of(units: &[PlannedUnit]) -> Vec<BenchProblem> {
     let mut found: Vec<BenchProblem> = Vec::new();
-    let mut known: HashMap<ConvShape, usize> = HashMap::new();
+    let mut known: HashMap<(ConvShape, Precision), usize> = HashMap::new();
     for unit in units {
         let Problem::Conv(conv) = unit.problem else {
             continue;
         };
-        let index = *known.entry(conv.shape).or_insert_with(|| {
+        let index = *known.entry((conv.shape, conv.precision)).or_insert_with(|| {
             found.push(BenchProblem {
                 label: shape_label(&conv.shape),
                 shape: conv.shape,
+                precision: conv.precision,
                 named: Vec::new(),
                 planned_by: Some(unit.chosen_by),
             });
@@ -200,6 +206,7 @@ pub fn sweep_of(
             Ok(BenchProblem {
                 label: shape_label(&shape),
                 shape,
+                precision: layer.problem.precision,
                 named: vec![NamedTile {
                     label: "plan".to_owned(),
                     scheme: choice.scheme.name().to_owned(),

@@ -5,11 +5,12 @@ use super::{Bindings, Device, DeviceError, Random, run_variant};
 #[cfg(feature = "nvrtc")]
 use super::{GpuDevice, Repeats};
 use crate::plan::{Location, Memory, NetworkPlan, PlannedUnit};
-use crate::spec::{Network, Problem};
+use crate::spec::{Network, Precision, Problem};
 use std::collections::HashMap;
 use std::fmt;
 
-/// The relative error that a unit may have: DESIGN's contract for fp32, `max(1e-6, 2.5e-8 sqrt(terms of a sum))`.
+/// The relative error that a unit may have: `2.5e-8 sqrt(terms of a sum)`, the growth of a plain fp32 sum, and at least what its
+/// [precision](Precision::tolerance) allows, in fp32 1e-6.
 pub fn tolerance(problem: &Problem) -> f64 {
     let [_, c, r, s] = problem.weight();
     let terms = match problem {
@@ -17,11 +18,29 @@ pub fn tolerance(problem: &Problem) -> f64 {
         Problem::Pool(p) => f64::from(p.kernel[0]) * f64::from(p.kernel[1]),
         _ => f64::from(c) * f64::from(r) * f64::from(s),
     };
-    (2.5e-8 * terms.sqrt()).max(1e-6)
+    (2.5e-8 * terms.sqrt()).max(precision(problem).tolerance())
 }
 
-/// The relative error that a whole network's values may have, as an L2 norm.
-pub const NETWORK_TOLERANCE: f64 = 1e-5;
+fn precision(problem: &Problem) -> Precision {
+    match problem {
+        Problem::Conv(conv) => conv.precision,
+        _ => Precision::Fp32,
+    }
+}
+
+/// The relative error that a whole network's values may have, as an L2 norm: ten times what the least precise of its units may
+/// have, in fp32 1e-5.
+///
+/// A layer passes the relative error of its input on about as it is, and the errors that layers add are independent: behind L
+/// layers they are sqrt(L) times that of one. Ten times is a hundred layers, each at its bound; rounding leaves them at a
+/// third of it or less.
+pub fn network_tolerance(plan: &NetworkPlan) -> f64 {
+    let of_units = plan
+        .units
+        .iter()
+        .map(|unit| precision(&unit.problem).tolerance());
+    10.0 * of_units.fold(Precision::Fp32.tolerance(), f64::max)
+}
 
 /// How far a result is from the reference.
 #[derive(Debug, Clone, PartialEq)]
@@ -516,6 +535,7 @@ fn check_network_layers(
     let arena = Guarded::new(device, plan.arena_bytes as usize / 4, OUTPUT_POISON)?;
     let weights = device.alloc(packed.len().max(1))?;
     device.write(weights, packed)?;
+    let tolerance = network_tolerance(plan);
     let regions: Vec<_> = plan.weights.iter().map(|(_, region)| region).collect();
     let address = |location: &Location| {
         let base = match location.memory {
@@ -550,7 +570,7 @@ fn check_network_layers(
         };
         let found = read_location(device, &layer.y, address(&layer.y))?;
         let deviation = Deviation::of(layer.y.shape, &found, &expected[op]);
-        let accurate = deviation.relative <= NETWORK_TOLERANCE;
+        let accurate = deviation.relative <= tolerance;
         check.layers.push((
             layer.name.clone(),
             layer.produces.clone(),
@@ -559,7 +579,7 @@ fn check_network_layers(
         if !accurate {
             let failure = Failure::Inaccurate {
                 deviation,
-                tolerance: NETWORK_TOLERANCE,
+                tolerance,
             };
             check.failure = Some((layer.name.clone(), failure));
             break;

@@ -328,6 +328,7 @@ impl<'a> Builder<'a> {
                 prologue,
                 epilogue,
                 reduce: options.reduce,
+                precision: options.precision,
             });
             self.task(
                 &op.name,
@@ -358,6 +359,7 @@ impl<'a> Builder<'a> {
                 prologue,
                 epilogue,
                 reduce,
+                precision: options.precision,
             })
         };
         let reduced_x = self.new_value(

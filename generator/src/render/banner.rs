@@ -4,7 +4,7 @@ use super::wrap::{MARGIN, paragraph};
 use crate::gpu::Gpu;
 use crate::plan::PlannedUnit;
 use crate::scheme::scheme;
-use crate::spec::{ConvProblem, Elementwise, Epilogue, PoolKind, Problem};
+use crate::spec::{ConvProblem, Elementwise, Epilogue, PoolKind, Precision, Problem};
 use tdc_runtime::Padding;
 
 /// How a file marks a line that is no content.
@@ -115,7 +115,11 @@ fn conv_options(conv: &ConvProblem) -> String {
         Some(prologue) if prologue.relu => ", of max(0, scale * x + shift)",
         Some(_) => ", of scale * x + shift",
     };
-    text + &epilogue(conv.epilogue)
+    text += &epilogue(conv.epilogue);
+    if conv.precision != Precision::Fp32 {
+        text += &format!(", products of {} precision", conv.precision.word());
+    }
+    text
 }
 
 fn pair([vertical, horizontal]: [u32; 2]) -> String {

@@ -55,6 +55,7 @@ fn device_text(part: DevicePart) -> &'static str {
         DevicePart::Cluster => device::CLUSTER,
         DevicePart::Overlap => device::OVERLAP,
         DevicePart::Half => device::HALF,
+        DevicePart::Bf16 => device::BF16,
         DevicePart::Mma => device::MMA,
     }
 }

@@ -6,7 +6,7 @@ use crate::plan::{
     ChosenBy, LaunchEstimate, Layer, LayerSetPlan, Location, NetworkPlan, PlannedUnit,
 };
 use crate::scheme::scheme;
-use crate::spec::TensorShape;
+use crate::spec::{Precision, Problem, TensorShape};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tdc_runtime::{Arg, Step, WeightFile, WeightRegion, WeightSlot};
@@ -69,6 +69,9 @@ struct LayerJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     produces: Option<&'a str>,
     unit: &'a str,
+    /// Of products, where it is not fp32.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    precision: Option<Precision>,
     scheme: &'static str,
     tile: Map<String, Value>,
     chosen_by: ChosenBy,
@@ -197,6 +200,12 @@ fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> LayerJson<
         name,
         produces: None,
         unit: &unit.unit.name,
+        precision: match &unit.problem {
+            Problem::Conv(conv) => {
+                Some(conv.precision).filter(|&precision| precision != Precision::Fp32)
+            }
+            _ => None,
+        },
         scheme: unit.scheme,
         tile: tile_letters(unit)
             .iter()

@@ -44,6 +44,8 @@ struct SourceContext {
     /// Inside the loops, indented.
     body: Vec<String>,
     halves: Option<HalvesContext>,
+    /// Whether weights are rounded to bf16.
+    bf16: bool,
     /// Names of the arrays copied behind the weights.
     prologue: Vec<&'static str>,
     prologue_channels: u32,
@@ -156,6 +158,7 @@ pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderErr
             loops,
             body,
             halves: HalvesContext::new(&variant.weights),
+            bf16: variant.weights.transform == Transform::Bf16,
             prologue: if channels > 0 {
                 vec!["scale", "shift"]
             } else {
@@ -407,7 +410,7 @@ fn packer(layout: &WeightLayout) -> (Vec<Loop>, Vec<String>) {
         indices[axis.index()] = Some(index);
     }
     let mut element = format!("weight[{}]", source_index(&indices, layout.source));
-    if layout.transform != Transform::None {
+    if layout.unscale_len() > 0 {
         element += &match &indices[Axis::O.index()] {
             Some(o) => format!(" / unscale[{o}]"),
             None => " / unscale[0]".to_owned(),
@@ -418,15 +421,19 @@ fn packer(layout: &WeightLayout) -> (Vec<Loop>, Vec<String>) {
     } else {
         format!("{} ? {element} : 0.0f", inside.join(" && "))
     };
+    let store_when_full = |array, len: u32, store| {
+        [
+            format!("{indent}{array}[filled++] = {value};"),
+            format!("{indent}if (filled == {len}) {{"),
+            format!("{indent}    packed = {store}({array}, packed);"),
+            format!("{indent}    filled = 0;"),
+            format!("{indent}}}"),
+        ]
+    };
     match layout.transform {
         Transform::None => body.push(format!("{indent}*packed++ = {value};")),
-        Transform::Halves { run, .. } => {
-            body.push(format!("{indent}run[filled++] = {value};"));
-            body.push(format!("{indent}if (filled == {run}) {{"));
-            body.push(format!("{indent}    packed = store_halves(run, packed);"));
-            body.push(format!("{indent}    filled = 0;"));
-            body.push(format!("{indent}}}"));
-        }
+        Transform::Halves { run, .. } => body.extend(store_when_full("run", run, "store_halves")),
+        Transform::Bf16 => body.extend(store_when_full("pair", 2, "store_bf16")),
     }
     (loops, body)
 }

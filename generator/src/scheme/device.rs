@@ -14,6 +14,8 @@ pub enum DevicePart {
     Overlap,
     /// `tdc_to_halves`, `tdc_lower_half`, `tdc_upper_half`, `tdc_warp_largest`: pairs of fp16 numbers and what scales them.
     Half,
+    /// `tdc_to_bf16`: pairs of bf16 numbers.
+    Bf16,
     /// `tdc_mma_tf32`, `tdc_mma_f16`, `tdc_mma_bf16`: products of small matrices by a warp.
     Mma,
 }

@@ -1,10 +1,11 @@
-//! `implicit_gemm`: a convolution as a matrix product on the tensor cores, with the accuracy of fp32.
+//! `implicit_gemm`: a convolution as a matrix product on the tensor cores, in any precision.
 //!
 //! Output channels are rows, output pixels are columns, and the sum runs over the filter's taps and groups of 16 input channels;
 //! the matrix of shifted inputs is never built. fp32 is split in two fp16 numbers, what rounding to the first leaves being the
-//! second, and three products of four are added up: 22 bits of each operand. Powers of two keep fp16 in range, one for each
-//! output channel of the weights, found when they are packed, and one for each staged chunk of the input, found as it is loaded.
-//! So the error is relative to the largest value of a tile, and an infinite input spoils its whole tile.
+//! second, and three products of four are added up: 22 bits of each operand. In tf32 and fp16 the first number is enough: its
+//! 11 bits are those of tf32. Powers of two keep fp16 in range, one for each output channel of the weights, found when they
+//! are packed, and one for each staged chunk of the input, found as it is loaded. So the error is relative to the largest value of
+//! a tile, and an infinite input spoils its whole tile. In bf16, whose range is that of fp32, nothing is scaled.
 //!
 //! A block stages the input tile of a chunk of channels as halves, its weights by asynchronous copies that begin before the
 //! launch ahead has ended. Warps split output channels, pixels and the sum; blocks of a cluster split the sum further. Shares
@@ -18,7 +19,7 @@ use super::block_sums::{
 use super::convolution::{self, ConvEnds};
 use super::{Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
 use crate::gpu::KernelWork;
-use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
+use crate::spec::{ConvProblem, MAX_ELEMENTS, Precision, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, LayoutDim, Transform, WeightLayout};
 
@@ -92,9 +93,12 @@ struct Context {
     steps: u32,
     chain: u32,
     split: bool,
-    /// Operands of each product of halves, smallest first.
+    /// Operands of each product, smallest first.
     products: &'static [[&'static str; 2]],
-    /// Sums are scaled.
+    /// Functions of the prelude: a pair of values rounded, and the product of matrices.
+    to_pair: &'static str,
+    mma: &'static str,
+    /// Operands are scaled, and sums scaled back.
     scaled: bool,
     unscale_at: usize,
     #[serde(flatten)]
@@ -141,8 +145,23 @@ const DEVICE_WITH_CLUSTERS: &[DevicePart] = &[
     DevicePart::Mma,
 ];
 
-/// fp32 is two fp16 numbers.
-const PARTS: u32 = 2;
+/// The same in bf16.
+const BF16_DEVICE_WITH_CLUSTERS: &[DevicePart] = &[
+    DevicePart::Cluster,
+    DevicePart::DynamicShared,
+    DevicePart::AsyncCopy,
+    DevicePart::Overlap,
+    DevicePart::Bf16,
+    DevicePart::Mma,
+];
+
+/// Numbers of 16 bits that stand for a value.
+fn parts(precision: Precision) -> u32 {
+    match precision {
+        Precision::Fp32 => 2,
+        Precision::Tf32 | Precision::Fp16 | Precision::Bf16 => 1,
+    }
+}
 
 impl Sizes {
     /// `None` where the numbers do not fit each other or the problem.
@@ -179,14 +198,17 @@ impl Sizes {
         if rows * row > 1 << 13 {
             return None;
         }
-        // Eight bytes a value: four pairs of channels of a step fall into different banks.
-        let plane = (rows * row + 11) / 16 * 16 + 4;
+        let parts = parts(problem.precision);
+        // Four pairs of channels of a step fall into different banks: of the 32 words of 4 bytes the planes of a pair begin 8
+        // apart, with two parts of the 16 of 8 bytes 4 apart.
+        let banks = 32 / parts;
+        let plane = (rows * row).saturating_sub(banks / 4).next_multiple_of(banks) + banks / 4;
         let pairs = groups * STEP_CHANNELS / 2;
         let threads = 32 * warps;
         let items = (pairs * rows * row / if vector_x { 4 } else { 1 }).div_ceil(threads);
-        let step_weights = 128 * PARTS;
+        let step_weights = 128 * parts;
         let chunk_weights = m_tiles * warps_m * groups * shape.r * shape.s * step_weights;
-        let staged = weight_buffers * chunk_weights + pairs * plane * PARTS + 2 * warps;
+        let staged = weight_buffers * chunk_weights + pairs * plane * parts + 2 * warps;
         let tile_n = M_TILE * m_tiles * warps_m;
         let sums = BlockSums {
             tile: [tile_h, tile_w, tile_n],
@@ -226,7 +248,7 @@ impl Sizes {
             staged,
             shared_floats,
             blocks: grid.iter().map(|&size| u64::from(size)).product(),
-            parts: PARTS,
+            parts,
         })
     }
 
@@ -386,9 +408,9 @@ impl Sizes {
     }
 }
 
-/// Whether the scheme can compute a problem, and with the accuracy of fp32: the errors of single outputs are a few times those of a
-/// plain fp32 sum, and only over many outputs is the error of their norm sure to stay below the bound. With fewer channels
-/// than half a tile the tensor cores would mostly multiply padding besides.
+/// Whether the scheme can compute a problem, and as precisely as it must be: in fp32 the errors of single outputs are a few times
+/// those of a plain sum, in the others the bound is a few times the mean error, and only over many outputs is the error of their
+/// norm sure to stay below it. With fewer channels than half a tile the tensor cores would mostly multiply padding besides.
 fn solves(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
     // Padded to whole tiles, the weights must still be counted by an int.
@@ -459,7 +481,7 @@ fn channel_tiles(n: u32) -> Vec<(u32, u32)> {
     found
 }
 
-/// `[O/16][I/16][R][S]` of 16x16 matrices, each as the tensor cores' lanes hold it, as halves.
+/// `[O/16][I/16][R][S]` of 16x16 matrices, each as the tensor cores' lanes hold it, in numbers of 16 bits.
 fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
@@ -479,9 +501,12 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
             dim(Axis::I, 2, 1),
         ]
         .into(),
-        transform: Transform::Halves {
-            run: M_TILE * STEP_CHANNELS,
-            parts: sizes.parts,
+        transform: match problem.precision {
+            Precision::Bf16 => Transform::Bf16,
+            _ => Transform::Halves {
+                run: M_TILE * STEP_CHANNELS,
+                parts: sizes.parts,
+            },
         },
         prologue_channels: Problem::Conv(*problem).affine_channels(),
     }
@@ -502,6 +527,8 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
     let threads = 32 * warps;
     let x_vector = if sizes.vector_x { 4 } else { 1 };
     let pad_left = shape.padding.left;
+    let bf16 = problem.precision == Precision::Bf16;
+    let device = if bf16 { BF16_DEVICE_WITH_CLUSTERS } else { DEVICE_WITH_CLUSTERS };
     let context = context(&Context {
         c: shape.c,
         h: shape.h,
@@ -545,8 +572,13 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         steps,
         chain: chain.unwrap_or(1),
         split: sizes.parts == 2,
-        products: &[["left", "rounded"], ["rounded", "left"], ["rounded", "rounded"]],
-        scaled: true,
+        products: match sizes.parts {
+            2 => &[["left", "rounded"], ["rounded", "left"], ["rounded", "rounded"]],
+            _ => &[["rounded", "rounded"]],
+        },
+        to_pair: if bf16 { "tdc_to_bf16" } else { "tdc_to_halves" },
+        mma: if bf16 { "tdc_mma_bf16" } else { "tdc_mma_f16" },
+        scaled: !bf16,
         unscale_at: layout.weight_len() - layout.unscale_len(),
         sums: sizes.sums.context(problem, sizes.staged),
         ends: ConvEnds::new(problem, layout, false),
@@ -560,7 +592,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         cluster: [1, 1, sizes.cluster],
         shared_bytes: 4 * sizes.shared_floats,
         overlaps: true,
-        device: if sizes.cluster > 1 { DEVICE_WITH_CLUSTERS } else { &DEVICE_WITH_CLUSTERS[1..] },
+        device: if sizes.cluster > 1 { device } else { &device[1..] },
         args: convolution::args(problem, false),
         work: sizes.work(problem),
     }

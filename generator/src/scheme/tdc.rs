@@ -428,6 +428,7 @@ fn work(problem: &ConvProblem, sizes: &Sizes, grid: [u32; 3], atomic: bool) -> K
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::Precision;
 
     fn conv(shape: ConvShape) -> Problem {
         Problem::Conv(ConvProblem {
@@ -435,6 +436,7 @@ mod tests {
             prologue: None,
             epilogue: Epilogue::default(),
             reduce: Reduce::Ordered,
+            precision: Precision::default(),
         })
     }
 

@@ -61,6 +61,7 @@ impl Layer {
                 prologue,
                 epilogue,
                 reduce: conv.options.reduce,
+                precision: conv.options.precision,
             },
             scheme: conv.options.scheme,
             tile: conv.options.tile,

@@ -1,6 +1,6 @@
 //! The options of each op: the same words in YAML, on the command line and in `kernel!`.
 
-use super::Reduce;
+use super::{Precision, Reduce};
 use serde::Serialize;
 use tdc_runtime::Padding;
 
@@ -76,6 +76,8 @@ pub struct ConvOptions {
     pub tile: Option<Vec<u32>>,
     /// How partial sums may be added; of a layer with ranks, those of its core.
     pub reduce: Reduce,
+    /// How products may be rounded; of a layer with ranks, those of all its parts.
+    pub precision: Precision,
 }
 
 impl ConvOptions {
@@ -96,6 +98,7 @@ impl ConvOptions {
             scheme: None,
             tile: None,
             reduce: Reduce::default(),
+            precision: Precision::default(),
         }
     }
 }

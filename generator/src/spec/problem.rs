@@ -39,6 +39,58 @@ impl Reduce {
         [("ordered", Self::Ordered), ("atomic", Self::Atomic)];
 }
 
+/// How the products of a convolution may be rounded. Tensors in memory are fp32 and sums are added in fp32, whatever it says.
+///
+/// It is a permission: whatever is more precise will do where it is faster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// Not beyond the rounding of fp32.
+    #[default]
+    Fp32,
+    /// Operands of 11 bits, with the range of fp32.
+    Tf32,
+    /// Operands of 11 bits, with the range of fp16.
+    Fp16,
+    /// Operands of 8 bits, with the range of fp32.
+    Bf16,
+}
+
+impl Precision {
+    /// Every precision with its word in configs.
+    pub const WORDS: [(&'static str, Self); 4] = [
+        ("fp32", Self::Fp32),
+        ("tf32", Self::Tf32),
+        ("fp16", Self::Fp16),
+        ("bf16", Self::Bf16),
+    ];
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Fp32 => "fp32",
+            Self::Tf32 => "tf32",
+            Self::Fp16 => "fp16",
+            Self::Bf16 => "bf16",
+        }
+    }
+
+    /// The relative error that a convolution may have however few its terms are, as an L2 norm on zero-mean inputs.
+    ///
+    /// Rounding an operand of b bits errs by at most 2^-b of it, so a product of two by twice that: 2^-10 in tf32, 2^-7 in
+    /// bf16. The errors of a sum's products are independent and its terms have any sign, so both add up as their squares,
+    /// and the norm errs by the mean error of a product, a third of the largest. The bounds are the largest, rounded up; fp16
+    /// has the bits of tf32, and more is allowed for what falls out of its range.
+    pub fn tolerance(self) -> f64 {
+        match self {
+            Self::Fp32 => 1e-6,
+            Self::Tf32 => 1e-3,
+            Self::Fp16 => 5e-3,
+            Self::Bf16 => 8e-3,
+        }
+    }
+}
+
 /// A convolution with what is fused to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct ConvProblem {
@@ -50,6 +102,8 @@ pub struct ConvProblem {
     pub epilogue: Epilogue,
     /// How partial sums may be added.
     pub reduce: Reduce,
+    /// How products may be rounded.
+    pub precision: Precision,
 }
 
 /// `y = W x + bias` for every row of a batch: x is `batch x c`, y `batch x n`, W `n x c`.

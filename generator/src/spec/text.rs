@@ -44,7 +44,7 @@ impl KernelRequest {
 /// The op and its keys.
 const CONV: Words = Words {
     what: "conv",
-    keys: &layers::with_options::<2, 15>(["gpu", "tiles"]),
+    keys: &layers::with_options::<2, 16>(["gpu", "tiles"]),
 };
 
 /// Nesting allowed; the values of keys need two levels.
@@ -516,6 +516,10 @@ mod tests {
                 "conv 8,8,9,9, scheme = \"direct\", tile = [64, 4, 1, 1], pad = {top: 1}, kernel = 2",
                 "conv: [8, 8, 9, 9], scheme: direct, tile: [64, 4, 1, 1], pad: {top: 1}, kernel: 2",
             ),
+            (
+                "conv 8,8,9,9, precision = tf32",
+                "conv: [8, 8, 9, 9], precision: tf32",
+            ),
         ] {
             let request = parse(call, "call").unwrap_or_else(|errors| panic!("{errors}"));
             let set = format!("name: set\nlayers: [{{{layer}}}]\n");
@@ -533,7 +537,7 @@ mod tests {
             mistakes("conv 64,-3,56,\"56\", strid = 2, kernel = x, gpu = h20, pad = 1, pad = 2"),
             "9: `N` is negative: `-3`; it must be a whole number from 0\n\
              15: `W` must be a whole number, not the text `\"56\"`; leave out the quotes\n\
-             21: unknown key `strid`; did you mean `stride`? conv takes gpu, tiles, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, scheme, tile, reduce\n\
+             21: unknown key `strid`; did you mean `stride`? conv takes gpu, tiles, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, scheme, tile, reduce, precision\n\
              41: `kernel` must be a whole number, not `x`; use digits only\n\
              50: there is no GPU named `h20`; did you mean `h200`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, rtx2080ti, gtx1080ti\n\
              64: the key `pad` stands here twice; keep one of them\n"

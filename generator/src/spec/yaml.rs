@@ -12,7 +12,7 @@ mod targets;
 
 use super::{
     ConfigError, ConfigErrors, LayerSet, Network, NetworkBuilder, OpOptions, Place, Position,
-    TensorShape, Tiles,
+    Precision, TensorShape, Tiles,
 };
 use crate::gpu::Targets;
 use fields::{Fields, Words, list, wholes};
@@ -47,6 +47,8 @@ pub struct Overrides {
     /// Leave out all Tucker ranks, and the factors with them. A network that had some gets `_dense` behind its name, so that
     /// both live in one program.
     pub dense: bool,
+    /// Another precision of all convolutions.
+    pub precision: Option<Precision>,
     /// Another way to choose tiles.
     pub tiles: Option<Tiles>,
     /// Other GPUs to plan for.
@@ -56,7 +58,7 @@ pub struct Overrides {
 /// The keys of a network.
 const NETWORK: Words = Words {
     what: "a network",
-    keys: &["name", "gpu", "tiles", "input", "ops"],
+    keys: &["name", "gpu", "tiles", "precision", "input", "ops"],
 };
 
 /// Reads the config in a file.
@@ -151,6 +153,8 @@ fn network(
     let name = fields.word("name", report);
     let gpus = targets::targets(fields, overrides, report);
     let tiles = tiles(fields, overrides, report);
+    // The convolutions have it; a wrong word is one also where there are none.
+    fields.choice(ops::PRECISION, &Precision::WORDS, report);
     let input = input(fields, overrides, report);
     let node = fields.get("ops")?;
     let items = list("ops", node, "one `- {op: ..., name: ...}` a line", report)?;
@@ -162,7 +166,10 @@ fn network(
         );
         return None;
     }
-    let raw: Vec<Option<RawOp<'_>>> = items.iter().map(|item| ops::read(item, report)).collect();
+    let raw: Vec<Option<RawOp<'_>>> = items
+        .iter()
+        .map(|item| ops::read(item, fields, report))
+        .collect();
     // Without a name the ops can still be checked.
     let mut builder = NetworkBuilder::new(name.unwrap_or("network"), input?);
     for op in &raw {
@@ -173,9 +180,12 @@ fn network(
         match (name, request) {
             (Some(name), Some(request)) => {
                 let mut options = request.options.clone();
-                if let (true, OpOptions::Conv(conv)) = (overrides.dense, &mut options) {
-                    conv.ranks = None;
-                    conv.factors = None;
+                if let OpOptions::Conv(conv) = &mut options {
+                    conv.precision = overrides.precision.unwrap_or(conv.precision);
+                    if overrides.dense {
+                        conv.ranks = None;
+                        conv.factors = None;
+                    }
                 }
                 builder.op(name, request.inputs.as_deref(), options);
             }

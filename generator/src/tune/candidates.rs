@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::gpu::gpu;
     use crate::scheme::scheme;
-    use crate::spec::{ConvProblem, Epilogue, Reduce};
+    use crate::spec::{ConvProblem, Epilogue, Precision, Reduce};
     use tdc_runtime::ConvShape;
 
     fn problem(reduce: Reduce) -> Problem {
@@ -113,6 +113,7 @@ mod tests {
             prologue: None,
             epilogue: Epilogue::default(),
             reduce,
+            precision: Precision::default(),
         })
     }
 

@@ -4,8 +4,8 @@ use crate::fuzz;
 use crate::random::Random;
 use std::fs;
 use std::path::Path;
-use tdc_generator::spec::Overrides;
 use tdc_generator::spec::yaml::parse;
+use tdc_generator::spec::{Overrides, Precision};
 
 /// Short texts that are awkward in many places.
 const AWKWARD: [&str; 38] = [
@@ -125,6 +125,7 @@ fn read(text: &[u8]) -> Result<bool, String> {
     for dense in [false, true] {
         let overrides = Overrides {
             dense,
+            precision: dense.then_some(Precision::Tf32),
             ..Overrides::default()
         };
         match parse(&text, "x.yaml", &overrides) {

@@ -5,7 +5,7 @@ use tdc_generator::gpu::{Targets, gpu};
 use tdc_generator::plan::{LayerSetPlan, NetworkPlan, plan_layer_set, plan_variants};
 use tdc_generator::spec::{
     ConvOptions, Layer, LayerSet, LinearOptions, Network, NetworkBuilder, OpOptions, Pad,
-    PoolOptions, Prologue, Reduce, ScaleShiftOptions, TensorShape, Tiles,
+    PoolOptions, Precision, Prologue, Reduce, ScaleShiftOptions, TensorShape, Tiles,
 };
 use tdc_runtime::Padding;
 
@@ -140,7 +140,8 @@ pub fn pair() -> Network {
     network
 }
 
-/// Convolutions of a set, one of them twice, one with all that can be fused, one with its channels split.
+/// Convolutions of a set, one of them twice, one with all that can be fused, one with its channels split, and the tensor cores'
+/// in three precisions, each with another packer.
 pub fn layers() -> LayerSet {
     let layer = |name: &str, x, options, prologue, residual| {
         Layer::new(name, x, options, prologue, residual)
@@ -179,6 +180,15 @@ pub fn layers() -> LayerSet {
         reduce: Reduce::Atomic,
         ..ConvOptions::new(5)
     };
+    let gemm = |precision, tile: [u32; 9]| ConvOptions {
+        scheme: Some("implicit_gemm".to_owned()),
+        tile: Some(tile.to_vec()),
+        precision,
+        bias: true,
+        ..ConvOptions::new(19)
+    };
+    let gemm_x = TensorShape::new(1, 21, 6, 8);
+    let (one_block, cluster) = ([3, 7, 1, 2, 1, 3, 1, 1, 2], [2, 8, 2, 1, 1, 9, 2, 1, 1]);
     LayerSet {
         name: "some-layers".to_owned(),
         gpu: gpu("h200").unwrap(),
@@ -196,6 +206,27 @@ pub fn layers() -> LayerSet {
             layer("split", TensorShape::new(1, 64, 5, 5), split, None, false),
             layer("tdc", x, tdc, None, false),
             layer("tdc_rows", x, tdc_rows, None, false),
+            layer(
+                "gemm",
+                gemm_x,
+                gemm(Precision::Fp32, cluster),
+                Some(Prologue { relu: false }),
+                true,
+            ),
+            layer(
+                "gemm.tf32",
+                gemm_x,
+                gemm(Precision::Tf32, one_block),
+                Some(Prologue { relu: true }),
+                false,
+            ),
+            layer(
+                "gemm.bf16",
+                gemm_x,
+                gemm(Precision::Bf16, cluster),
+                None,
+                false,
+            ),
         ],
     }
 }

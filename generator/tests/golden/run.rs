@@ -1,6 +1,6 @@
 //! What the generated folders do: built with the host's compiler against the CPU emulation, without a warning.
 
-use crate::networks::{folders, mixed, pair, plan, plans};
+use crate::networks::{folders, layers, mixed, pair, plan, plan_set, plans};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,6 +10,7 @@ use tdc_generator::check::{Deviation, Random, TrainedParameters};
 use tdc_generator::compile::cpu::write_headers;
 use tdc_generator::emit::write;
 use tdc_generator::plan::recipes;
+use tdc_runtime::Transform;
 use tdc_weights::{Checkpoint, pack, resolve};
 
 const FLAGS: &[&str] = &[
@@ -51,16 +52,20 @@ impl Built {
                 let host = match name {
                     "mixed" | "tiny" => "two_networks",
                     "pair" => "variants",
-                    _ => continue,
+                    _ => "packers",
                 };
                 if path != "main.cu" {
                     links.entry(host).or_default().push(object);
                 }
             }
         }
-        for host in ["two_networks", "variants"] {
-            let source = format!("tests/golden/{host}.cpp");
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+        std::fs::write(built.path("packers.cpp"), packers()).unwrap();
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+        for (host, source) in [
+            ("two_networks", sources.join("two_networks.cpp")),
+            ("variants", sources.join("variants.cpp")),
+            ("packers", built.path("packers.cpp")),
+        ] {
             let object = built.path(&format!("{host}.o"));
             links.entry(host).or_default().push(object.clone());
             objects.push((source, object, None));
@@ -93,7 +98,7 @@ impl Built {
         command.args(FLAGS).arg("-I").arg(self.path("cuda"));
         let includes = match include {
             Some(folder) => vec![folder],
-            None => ["mixed", "tiny", "pair"]
+            None => ["mixed", "tiny", "pair", "some-layers"]
                 .map(|name| self.path(&format!("{name}/include")))
                 .to_vec(),
         };
@@ -162,6 +167,114 @@ fn folders_compile_run_and_compute_what_they_say() {
     let (weights, input) = numbers_are_right(&built);
     two_networks_live_in_one_program(&built, &weights, &input);
     variants_are_chosen_at_load(&built);
+    packers_give_the_same_bits(&built);
+}
+
+/// A program that packs for every unit of the layer set: reads weights, scales and shifts of each in turn, and writes what the
+/// emitted packer makes of them.
+fn packers() -> String {
+    let plan = plan_set(&layers());
+    let (mut headers, mut calls) = (String::new(), String::new());
+    for unit in &plan.units {
+        let (name, prefix) = (&unit.unit.name, &unit.prefix);
+        let layout = &unit.variant().weights;
+        let (weights, channels) = (layout.source_len(), layout.prologue_channels);
+        headers += &format!("#include \"{prefix}/{name}.h\"\n");
+        calls += &format!(
+            "    pack({prefix}::{name}_pack, {weights}, {channels}, {prefix}::{name}_packed_floats());\n"
+        );
+    }
+    format!(
+        "{headers}\n#include <cuda_runtime.h>\n\n#include <cstdio>\n#include <vector>\n
+static void pack(void (*pack)(const float*, const float*, const float*, float*), std::size_t weights, std::size_t channels,
+                 std::size_t packed) {{
+    std::vector<float> in(weights + 2 * channels), out(packed);
+    if (std::fread(in.data(), 4, in.size(), stdin) != in.size()) return;
+    pack(in.data(), in.data() + weights, in.data() + weights + channels, out.data());
+    std::fwrite(out.data(), 4, out.size(), stdout);
+}}
+
+int main() {{
+{calls}}}
+"
+    )
+}
+
+/// The emitted packers and the one in Rust, on weights of every size and on some that are no numbers.
+fn packers_give_the_same_bits(built: &Built) {
+    let awkward = [
+        0.0,
+        -0.0,
+        f32::MAX,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        f32::MIN_POSITIVE,
+        1e-44,
+        // Ties of fp16 and of bf16, to either side.
+        1.0 + 1.0 / 2048.0,
+        1.0 + 3.0 / 2048.0,
+        1.0 + 1.0 / 256.0,
+        1.0 + 3.0 / 256.0,
+        65520.0,
+        -65519.0,
+    ];
+    let mut random = Random::new(23);
+    let (mut bytes, mut expected) = (Vec::new(), Vec::new());
+    let mut transforms = Vec::new();
+    for unit in &plan_set(&layers()).units {
+        let layout = &unit.variant().weights;
+        transforms.push(layout.transform);
+        let [n, ..] = layout.source;
+        let row = layout.source_len() / n as usize;
+        let mut weight = random.values(layout.source_len());
+        for (o, row) in weight.chunks_mut(row).enumerate() {
+            // From subnormal to nearly infinite; the last rows have what is awkward, one kind after the other.
+            let size = 2f32.powi(-140 + 260 / n as i32 * o as i32);
+            row.iter_mut().for_each(|value| *value *= size);
+            match n as usize - 1 - o {
+                0 => row.fill(0.0),
+                1 => row
+                    .iter_mut()
+                    .zip(awkward.iter().cycle())
+                    .for_each(|(value, &awkward)| *value = awkward),
+                2 => row
+                    .iter_mut()
+                    .zip(awkward[6..].iter().cycle())
+                    .for_each(|(value, &awkward)| *value = awkward),
+                _ => {}
+            }
+        }
+        let channels = layout.prologue_channels as usize;
+        let (scale, shift) = (random.values(channels), random.values(channels));
+        let mut packed = vec![0.0; layout.len()];
+        layout.pack(&weight, &scale, &shift, &mut packed).unwrap();
+        let in_order = weight.iter().chain(&scale).chain(&shift);
+        bytes.extend(in_order.flat_map(|value| value.to_le_bytes()));
+        expected.push((unit.unit.name.to_string(), packed));
+    }
+    for transform in [
+        Transform::Halves { run: 256, parts: 2 },
+        Transform::Halves { run: 256, parts: 1 },
+        Transform::Bf16,
+    ] {
+        assert!(transforms.contains(&transform), "{transform:?}");
+    }
+    let input = built.path("packers.bin");
+    std::fs::write(&input, bytes).unwrap();
+    let mut program = built.program("packers");
+    program.stdin(std::fs::File::open(&input).unwrap());
+    let found = program.output().unwrap().stdout;
+    let mut found = found.chunks_exact(4);
+    for (unit, packed) in &expected {
+        for (index, value) in packed.iter().enumerate() {
+            let bits = found
+                .next()
+                .map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
+            assert_eq!(bits, Some(value.to_bits()), "{unit}, {index}: {value}");
+        }
+    }
+    assert!(found.next().is_none());
 }
 
 fn random_weights_give_the_same_bits_twice(built: &Built) {
@@ -220,7 +333,7 @@ fn bad_command_lines_are_told(built: &Built) {
 
 fn layer_sets_check_themselves(built: &Built) {
     let text = succeed(built.program("some-layers").args(["--runs", "1"]));
-    assert_eq!(text.matches("ok  ").count(), 6, "{text}");
+    assert_eq!(text.matches("ok  ").count(), 9, "{text}");
     let (code, _) = outcome(built.program("some-layers").arg("--bogus"));
     assert_eq!(code, Some(2));
 }

@@ -1,4 +1,4 @@
-// The device prelude on a GPU: copies, clusters, matrix products and launches that overlap, against what the host computes.
+// The device prelude on a GPU: copies, clusters, conversions, matrix products and launches that overlap, against what the host computes.
 // Compiled for an architecture below the GPU's it takes the fallbacks. The CPU emulation runs it too.
 #include <cuda_runtime.h>
 
@@ -12,9 +12,11 @@
 #include "device/async_copy.cuh"
 #include "device/cluster.cuh"
 #include "device/overlap.cuh"
+#include "device/bf16.cuh"
 #include "device/mma.cuh"
 
 #include "clusters.cu"
+#include "conversions.cu"
 #include "copies.cu"
 #include "products.cu"
 
@@ -203,6 +205,42 @@ static int products() {
     return 0;
 }
 
+// The nearest bf16 number, ties to even.
+static unsigned nearest_bf16(float value) {
+    unsigned bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    const unsigned below = bits >> 16, rest = bits & 0xffffu;
+    return below + (rest > 0x8000u || (rest == 0x8000u && below % 2 == 1) ? 1 : 0);
+}
+
+static int conversions() {
+    std::vector<float> x = noise(64 * 32, 11), y(32 * 32);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        // Every exponent; of every fourth value a tie.
+        unsigned bits;
+        std::memcpy(&bits, &x[i], sizeof bits);
+        bits = (bits & 0x807fffffu) | static_cast<unsigned>(i % 255) << 23;
+        if (i % 4 == 0) bits = (bits & 0xffff0000u) | 0x8000u;
+        std::memcpy(&x[i], &bits, sizeof bits);
+    }
+    float *x_device, *y_device;
+    CHECK(to_device(&x_device, x));
+    CHECK(to_device(&y_device, y));
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(32);
+    config.blockDim = dim3(32);
+    CHECK(cudaLaunchKernelEx(&config, to_bf16, static_cast<const float*>(x_device), y_device));
+    CHECK(to_host(&y, y_device));
+    for (std::size_t i = 0; i < y.size(); ++i) {
+        unsigned pair;
+        std::memcpy(&pair, &y[i], sizeof pair);
+        EXPECT(pair == (nearest_bf16(x[2 * i]) | nearest_bf16(x[2 * i + 1]) << 16));
+    }
+    CHECK(cudaFree(x_device));
+    CHECK(cudaFree(y_device));
+    return 0;
+}
+
 // Reads what the two launches ahead have written, elsewhere than the thread's own place, and overwrites what the one before them
 // has written.
 extern "C" __global__ void __launch_bounds__(128) chain_link(const unsigned* newest, const unsigned* older, unsigned* y, int count) {
@@ -279,6 +317,6 @@ int main() {
     CHECK(cudaFuncGetAttributes(&function, chain_link));
     text_arch = function.ptxVersion;
     std::printf("ptxVersion %d, binaryVersion %d\n", function.ptxVersion, function.binaryVersion);
-    if (copies() != 0 || clusters() != 0 || products() != 0 || chain(false) != 0) return 1;
+    if (copies() != 0 || clusters() != 0 || conversions() != 0 || products() != 0 || chain(false) != 0) return 1;
     return text_arch >= 90 ? chain(true) : 0;
 }

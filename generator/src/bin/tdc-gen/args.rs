@@ -8,7 +8,7 @@ use std::time::Duration;
 use tdc_generator::bench::Sweep;
 use tdc_generator::compile::Component;
 use tdc_generator::scheme::SCHEMES;
-use tdc_generator::spec::{TensorShape, Tiles};
+use tdc_generator::spec::{Precision, TensorShape, Tiles};
 use tdc_generator::tune::Shard;
 use tdc_runtime::Arch;
 
@@ -88,6 +88,9 @@ pub struct ConfigArgs {
     /// Ignore the Tucker ranks; the network's name gets `_dense` behind it
     #[arg(long)]
     pub dense: bool,
+    /// Another precision of all convolutions: how their products may be rounded. Tensors and sums stay fp32
+    #[arg(long, value_name = "WORD", value_parser = precision())]
+    pub precision: Option<Precision>,
     /// How tiles are chosen: `tuned`, by the committed table of measured times where it has the problem, else by the estimate;
     /// `model`, our estimate of time among our own schemes; or `paper`, the TDC paper's equations for its kernel
     #[arg(long, value_name = "WAY", value_parser = tiles())]
@@ -99,10 +102,22 @@ pub struct ConfigArgs {
 
 /// The words for ways to choose tiles.
 fn tiles() -> impl TypedValueParser<Value = Tiles> {
-    let words = PossibleValuesParser::new(Tiles::WORDS.map(|(word, _)| word));
-    words.map(|word| {
-        let found = Tiles::WORDS.iter().find(|(known, _)| *known == word);
-        found.map_or_else(Tiles::default, |(_, tiles)| *tiles)
+    choice(&Tiles::WORDS)
+}
+
+/// The words for precisions.
+fn precision() -> impl TypedValueParser<Value = Precision> {
+    choice(&Precision::WORDS)
+}
+
+/// One of some words, and what it stands for.
+fn choice<T>(words: &'static [(&'static str, T)]) -> impl TypedValueParser<Value = T>
+where
+    T: Copy + Default + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(words.iter().map(|(word, _)| *word)).map(|word| {
+        let found = words.iter().find(|(known, _)| *known == word);
+        found.map_or_else(T::default, |(_, value)| *value)
     })
 }
 
@@ -251,6 +266,9 @@ pub struct TuneArgs {
     /// Ignore the Tucker ranks
     #[arg(long)]
     pub dense: bool,
+    /// Another precision of all convolutions
+    #[arg(long, value_name = "WORD", value_parser = precision())]
+    pub precision: Option<Precision>,
     /// Another batch size
     #[arg(long, value_name = "N")]
     pub batch: Option<u32>,

@@ -47,6 +47,7 @@ impl ConfigArgs {
             input: self.input,
             batch: self.batch,
             dense: self.dense,
+            precision: self.precision,
             tiles: self.tiles,
             gpus,
         })

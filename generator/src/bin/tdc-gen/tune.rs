@@ -106,6 +106,7 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
 fn problems(args: &TuneArgs) -> Result<Problems, Failure> {
     let overrides = Overrides {
         dense: args.dense,
+        precision: args.precision,
         batch: args.batch,
         ..Overrides::default()
     };

@@ -36,7 +36,7 @@ pub fn tuning_key(problem: &Problem) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{ConvProblem, Prologue};
+    use crate::spec::{ConvProblem, Precision, Prologue};
     use tdc_runtime::ConvShape;
 
     fn conv(bias: bool, residual: bool, relu: bool) -> ConvProblem {
@@ -49,6 +49,7 @@ mod tests {
                 relu,
             },
             reduce: Reduce::Ordered,
+            precision: Precision::Fp32,
         }
     }
 
@@ -65,6 +66,11 @@ mod tests {
             ..conv(false, false, false)
         };
         assert_ne!(key(prologue), plain);
+        let tf32 = ConvProblem {
+            precision: Precision::Tf32,
+            ..conv(false, false, true)
+        };
+        assert_eq!(key(tf32), "conv_c7_n5_h9_w8_k3x2_bias_relu_tf32");
         let atomic = |bias| ConvProblem {
             reduce: Reduce::Atomic,
             ..conv(bias, false, false)

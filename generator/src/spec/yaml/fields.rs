@@ -12,7 +12,7 @@ pub(in crate::spec) struct Words {
     pub(in crate::spec) keys: &'static [&'static str],
 }
 
-/// A mapping's entries, behind them those of a mapping with defaults.
+/// A mapping's entries, behind them those of mappings with defaults.
 #[derive(Debug, Clone)]
 pub(in crate::spec) struct Fields<'n> {
     pub(in crate::spec) at: Position,
@@ -45,13 +45,13 @@ impl<'n> Fields<'n> {
         })
     }
 
-    /// The same with values for those of `keys` that are not there.
+    /// The same with values for those of `keys` that are not there, behind the defaults that it has.
     pub(in crate::spec) fn with_defaults(mut self, defaults: &Fields<'n>, keys: &[&str]) -> Self {
         let wanted = defaults
             .entries
             .iter()
             .filter(|(key, _)| keys.contains(key));
-        self.defaults = wanted.copied().collect();
+        self.defaults.extend(wanted.copied());
         self
     }
 

@@ -14,12 +14,12 @@ use std::collections::HashSet;
 /// The keys of a layer set.
 pub(super) const LAYER_SET: Words = Words {
     what: "a layer set",
-    keys: &["name", "gpu", "tiles", "defaults", "layers"],
+    keys: &["name", "gpu", "tiles", "precision", "defaults", "layers"],
 };
 
 pub(super) const LAYER: Words = Words {
     what: "a layer",
-    keys: &with_options::<2, 15>(["name", "conv"]),
+    keys: &with_options::<2, 16>(["name", "conv"]),
 };
 
 const DEFAULTS: Words = Words {
@@ -28,9 +28,21 @@ const DEFAULTS: Words = Words {
 };
 
 /// The keys of a convolution alone, beside its sizes.
-const OPTIONS: [&str; 13] = [
-    "batch", "kernel", "stride", "pad", "dilation", "groups", "bias", "relu", "residual",
-    "prologue", "scheme", "tile", "reduce",
+const OPTIONS: [&str; 14] = [
+    "batch",
+    "kernel",
+    "stride",
+    "pad",
+    "dilation",
+    "groups",
+    "bias",
+    "relu",
+    "residual",
+    "prologue",
+    "scheme",
+    "tile",
+    "reduce",
+    "precision",
 ];
 
 /// Some keys and behind them the options of a convolution alone.
@@ -99,6 +111,7 @@ pub(super) fn read(
             Some(defaults) => own.with_defaults(defaults, DEFAULTS.keys),
             None => own,
         };
+        let all = all.with_defaults(fields, &[ops::PRECISION]);
         all.require("conv", "write `conv: [C, N, H, W]`", report);
         let sizes = all.wholes("conv", "[C, N, H, W]", report);
         layers.extend(layer(sizes, &all, overrides, &mut names, report));
@@ -164,7 +177,8 @@ pub(in crate::spec) fn layer(
     let before = report.count();
     let batch = fields.whole("batch", report);
     let batch = overrides.batch.or(batch).unwrap_or(1);
-    let options = ops::conv_options(sizes.map_or(1, |[_, n, _, _]| n), fields, report);
+    let mut options = ops::conv_options(sizes.map_or(1, |[_, n, _, _]| n), fields, report);
+    options.precision = overrides.precision.unwrap_or(options.precision);
     let prologue = prologue(fields, report);
     let residual = fields.flag("residual", false, report);
     let given = fields.word("name", report);

@@ -5,7 +5,8 @@ use super::node::{Node, Value};
 use super::report::Report;
 use crate::spec::network::nearest;
 use crate::spec::{
-    BatchNorm, ConvOptions, LinearOptions, OpOptions, Pad, PoolOptions, Reduce, ScaleShiftOptions,
+    BatchNorm, ConvOptions, LinearOptions, OpOptions, Pad, PoolOptions, Precision, Reduce,
+    ScaleShiftOptions,
 };
 use tdc_runtime::Padding;
 
@@ -120,10 +121,29 @@ const OPS: [(Words, Read); 11] = [
 const CONV: Words = Words {
     what: "conv",
     keys: &[
-        "op", "name", "inputs", "n", "kernel", "stride", "pad", "dilation", "groups", "bias", "bn",
-        "relu", "ranks", "factors", "scheme", "tile", "reduce",
+        "op",
+        "name",
+        "inputs",
+        "n",
+        "kernel",
+        "stride",
+        "pad",
+        "dilation",
+        "groups",
+        "bias",
+        "bn",
+        "relu",
+        "ranks",
+        "factors",
+        "scheme",
+        "tile",
+        "reduce",
+        "precision",
     ],
 };
+
+/// The key that a network or layer set has for all its convolutions.
+pub(super) const PRECISION: &str = "precision";
 
 const fn plain(what: &'static str) -> Words {
     Words {
@@ -137,10 +157,14 @@ pub(super) fn words() -> [Words; 11] {
     OPS.map(|(words, _)| words)
 }
 
-/// Reads one op; `None` when it is not even a mapping.
-pub(super) fn read<'n>(node: &'n Node, report: &mut Report<'_>) -> Option<RawOp<'n>> {
+/// Reads one op of a network, whose keys are the op's defaults; `None` when it is not even a mapping.
+pub(super) fn read<'n>(
+    node: &'n Node,
+    network: &Fields<'n>,
+    report: &mut Report<'_>,
+) -> Option<RawOp<'n>> {
     let before = report.count();
-    let fields = Fields::of(node, "an op", report)?;
+    let fields = Fields::of(node, "an op", report)?.with_defaults(network, &[PRECISION]);
     let kind = fields
         .require("op", "write `op: conv` or another op first", report)
         .and_then(|node| kind(node, report));
@@ -215,6 +239,9 @@ pub(super) fn conv_options(n: u32, fields: &Fields<'_>, report: &mut Report<'_>)
         reduce: fields
             .choice("reduce", &Reduce::WORDS, report)
             .unwrap_or(default.reduce),
+        precision: fields
+            .choice("precision", &Precision::WORDS, report)
+            .unwrap_or(default.precision),
         ..default
     }
 }

@@ -1,7 +1,8 @@
-// fp16 numbers as a GPU converts them.
+// fp16 and bf16 numbers as a GPU converts them.
 #pragma once
 
 #include <cmath>
+#include <cstring>
 
 namespace tdc_cpu {
 
@@ -32,6 +33,15 @@ inline unsigned f16_of_float(float value) {
     const unsigned steps = static_cast<unsigned>(std::nearbyint(std::ldexp(magnitude, -step)));
     // Subnormal numbers count from zero, others from 1024; a carry goes into the exponent.
     return sign | (static_cast<unsigned>(step + 24) * 1024u + steps);
+}
+
+// The nearest bf16 number, ties to even; all that are not a number become the same one.
+inline unsigned bf16_of_float(float value) {
+    if (std::isnan(value)) return 0x7fffu;
+    unsigned bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    const unsigned below = bits >> 16, rest = bits & 0xffffu;  // the neighbour nearer to zero
+    return below + (rest > 0x8000u || (rest == 0x8000u && below % 2 == 1) ? 1 : 0);
 }
 
 }  // namespace tdc_cpu

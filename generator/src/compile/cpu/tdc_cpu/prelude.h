@@ -94,6 +94,11 @@ inline float tdc_warp_largest(float value) {
     return value;
 }
 
+#define TDC_BF16
+inline unsigned tdc_to_bf16(float first, float second) {
+    return tdc_cpu::bf16_of_float(second) << 16 | tdc_cpu::bf16_of_float(first);
+}
+
 // A product that a lane of the warp does not take part in is an error.
 #define TDC_MMA
 inline void tdc_mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], int line = __builtin_LINE()) {

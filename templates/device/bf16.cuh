@@ -1,0 +1,20 @@
+#ifndef TDC_BF16
+#define TDC_BF16
+// Pairs of bf16 numbers, the upper halves of floats, in a register, the first in the lower half.
+
+// Rounds two floats to the nearest bf16 numbers.
+[[maybe_unused]] static __device__ __forceinline__ unsigned tdc_to_bf16(float first, float second) {
+#if __CUDA_ARCH__ >= 800
+    unsigned pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
+#else
+    // Ties go to the even one of two neighbours; whatever is not a number becomes the same one.
+    const auto rounded = [](float value) {
+        const unsigned bits = __float_as_uint(value);
+        return value == value ? (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16 : 0x7fffu;
+    };
+    return rounded(second) << 16 | rounded(first);
+#endif
+}
+#endif

@@ -1,0 +1,6 @@
+// Pairs of floats rounded to numbers of 16 bits, and halves back to floats; two values of a thread.
+
+extern "C" __global__ void to_bf16(const float* x, float* y) {
+    const unsigned i = blockIdx.x * 32 + threadIdx.x;
+    y[i] = __uint_as_float(tdc_to_bf16(x[2 * i], x[2 * i + 1]));
+}
