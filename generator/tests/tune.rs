@@ -123,7 +123,9 @@ fn options() -> Options {
         gpu: gpu("h200").expect("a GPU"),
         arch: Arch::new(90),
         threads: NonZeroUsize::new(3).expect("a number"),
-        schemes: Vec::new(),
+        schemes: ["pointwise", "direct"]
+            .map(|name| scheme(name).expect("a scheme"))
+            .to_vec(),
         selection: Selection::Some { top: 4, random: 3 },
         shard: Shard::WHOLE,
     }
@@ -427,7 +429,7 @@ fn schemes_that_are_named_are_measured_and_no_others() {
     // Not the depthwise convolution.
     assert_eq!(table.iter().count(), 4);
     assert!(table.iter().all(|(_, scheme, _)| scheme == "tdc"));
-    // With the default ones behind it in one journal, the table has both.
+    // With others behind it in one journal, the table has both.
     let (_, table) = bench.run(&options(), &mut FakeDevice::default(), ALL);
     assert_eq!(table.iter().count(), 10);
 }
