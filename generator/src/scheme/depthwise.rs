@@ -23,8 +23,8 @@ const MAX_MULTIPLIER: u32 = 4;
 /// Multiply-adds that a thread's loops are unrolled to at most.
 const MAX_UNROLLED: u32 = 2048;
 
-/// Input values that a thread has on their way at once, about; the compiler keeps no more in registers.
-const IN_FLIGHT: u32 = 96;
+/// Input values that a thread loads before it uses them at most; they are in registers.
+const MAX_LOADED: u32 = 128;
 
 #[derive(Serialize)]
 struct Context {
@@ -59,7 +59,9 @@ struct Context {
     rows: u32,
     row_step: u32,
     columns: u32,
-    unrolls: bool,
+    /// Rows that are loaded before they are used; whether the last ones may be fewer.
+    loaded_rows: u32,
+    checks_loaded: bool,
     x_vector: u32,
     x_type: &'static str,
     x_zero: &'static str,
@@ -87,11 +89,12 @@ struct Sizes {
     lead: u32,
     x_vector: u32,
     y_vector: u32,
-    unrolls: bool,
+    loaded_rows: u32,
+    registers: u32,
 }
 
 impl Sizes {
-    /// `None` where a thread would have too much to do. The problem [suits](suits) the scheme.
+    /// `None` where a thread would have too much to do. The problem is one that the scheme suits.
     fn new(problem: &ConvProblem, tile: &Tile) -> Option<Self> {
         let [tile_h, tile_w, threads] = tile.0[..] else {
             unreachable!("a depthwise tile has three numbers");
@@ -112,13 +115,19 @@ impl Sizes {
         let lead = shape.padding.left.next_multiple_of(x_vector);
         let columns = (lead - shape.padding.left + columns_under).next_multiple_of(x_vector);
         let row_fmas = multiplier * tile_w * shape.s;
+        let read = columns_under.min(tile_w * shape.s);
+        let loaded_rows = (MAX_LOADED / read)
+            .min(MAX_UNROLLED / row_fmas)
+            .clamp(1, rows);
+        let outputs = multiplier * tile_h * tile_w;
+        let registers = 48 + outputs + loaded_rows * read;
         let fmas = u64::from(row_fmas) * u64::from(tile_h) * u64::from(shape.r);
-        let unrolls = fmas <= u64::from(MAX_UNROLLED);
-        let filter = u64::from(multiplier) * u64::from(shape.r) * u64::from(shape.s);
         let fits = columns <= 128
             && row_fmas <= MAX_UNROLLED
-            && multiplier * tile_h * tile_w <= 64
-            && (tile_h == 1 || unrolls && rows <= 64 && filter <= 128);
+            && outputs <= 64
+            && registers <= 200
+            // With several output rows all loops are unrolled.
+            && (tile_h == 1 || loaded_rows == rows && fmas <= u64::from(MAX_UNROLLED));
         fits.then(|| Self {
             tile_h,
             tile_w,
@@ -134,7 +143,8 @@ impl Sizes {
             lead,
             x_vector,
             y_vector: vector_len(problem, [shape.out_w(), tile_w]),
-            unrolls,
+            loaded_rows,
+            registers,
         })
     }
 
@@ -163,34 +173,22 @@ impl Sizes {
         let seen = if self.threads >= self.strips {
             f64::from(self.threads) / f64::from(self.strips) * channel
         } else {
-            let rows = self
-                .threads
-                .div_ceil(self.strips_w)
-                .saturating_mul(self.tile_h);
+            let rows = self.threads.div_ceil(self.strips_w) * self.tile_h;
             f64::from(shape.inputs_under([rows, 1])[0].min(shape.h)) * f64::from(shape.w)
         };
         // Stores with gaps between a warp's threads write parts of the sectors of 8 floats.
-        let gaps = f64::from(self.tile_w.min(8)) / f64::from(self.y_vector.min(self.tile_w));
-        let written = f64::from(self.threads) * f64::from(outputs) * gaps.max(1.0);
-        let in_flight = self.rows.saturating_mul(self.columns);
+        let gaps = f64::from(self.tile_w.min(8)) / f64::from(self.y_vector);
+        let written = f64::from(self.threads) * f64::from(outputs) * gaps;
         KernelWork {
             blocks: u64::from(self.blocks) * u64::from(shape.batch),
             threads: self.threads,
-            registers: 32
-                + outputs
-                + in_flight.min(IN_FLIGHT)
-                + (self.multiplier * shape.s * shape.r.min(8)).min(64),
+            registers: self.registers,
             // Warp instructions as multiply-adds.
             flops: 2.0 * f64::from(self.threads) * blocks * issue,
             fma_share: 1.0,
             l2_bytes: 4.0 * blocks * (seen + tensors * written),
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
-            trips: 1.0
-                + if self.unrolls {
-                    f64::from(in_flight.div_ceil(IN_FLIGHT))
-                } else {
-                    f64::from(self.rows)
-                },
+            trips: 1.0 + f64::from(self.rows.div_ceil(self.loaded_rows)),
             clocks: 200.0,
             overlaps: true,
             ..KernelWork::default()
@@ -325,7 +323,8 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         rows: sizes.rows,
         row_step: sizes.row_step,
         columns: sizes.columns,
-        unrolls: sizes.unrolls,
+        loaded_rows: sizes.loaded_rows,
+        checks_loaded: !sizes.rows.is_multiple_of(sizes.loaded_rows),
         x_vector: sizes.x_vector,
         x_type,
         x_zero: match sizes.x_vector {
