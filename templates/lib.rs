@@ -10,6 +10,7 @@ macro_rules! templates {
 templates![
     "kernel/block_place.cu",
     "kernel/copy_factors.cu",
+    "kernel/depthwise.cu",
     "kernel/direct.cu",
     "kernel/direct_tiled.cu",
     "kernel/elementwise.cu",

@@ -148,6 +148,31 @@ fn pointwise_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
+/// One to three output channels an input channel; half the images have rows that can be read in vectors.
+fn depthwise_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("depthwise", 7, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let shape = &mut conv.shape;
+        shape.c = pick(&[1, 2, 5, 7, 16, 37]);
+        shape.n = shape.c * pick(&[1, 1, 2, 3]);
+        shape.groups = shape.c;
+        if pick(&[0, 1]) == 1 {
+            shape.batch = 1;
+            shape.w = pick(&[4, 6, 8, 10, 12, 28]);
+        }
+        if pick(&[0, 0, 0, 1]) == 1 {
+            // So many taps that their loop stays one.
+            (shape.r, shape.s) = (pick(&[1, 11, 19]), pick(&[7, 31]));
+            shape.padding = Padding {
+                top: 9,
+                left: 13,
+                bottom: 8,
+                right: 17,
+            };
+        }
+    })
+}
+
 /// Both kernels of TDC, half of them with atomics, some with more channels than a block has threads.
 fn tdc_units(count: usize) -> Vec<PlannedUnit> {
     let adapt = |random: &mut Random, conv: &mut ConvProblem| {
@@ -275,6 +300,11 @@ fn pointwise_is_right_on_random_convolutions_and_tiles() {
 }
 
 #[test]
+fn depthwise_is_right_on_random_convolutions_and_tiles() {
+    assert_right(&depthwise_units(40), cpu);
+}
+
+#[test]
 fn the_schemes_of_tdc_are_right_on_random_convolutions_and_tiles() {
     assert_right(&tdc_units(40), cpu);
 }
@@ -354,6 +384,7 @@ fn every_scheme_is_right_on_a_gpu() {
     for units in [
         direct_units(300),
         pointwise_units(200),
+        depthwise_units(300),
         tdc_units(200),
         tiled_units(500),
         other_units(),

@@ -4,6 +4,7 @@
 
 mod block_sums;
 mod convolution;
+mod depthwise;
 mod device;
 mod direct;
 mod direct_tiled;
@@ -32,6 +33,7 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &implicit_gemm::ImplicitGemm,
     &direct_tiled::DirectTiled,
     &pointwise::Pointwise,
+    &depthwise::Depthwise,
     &direct::Direct,
     &tdc::Tdc,
     &tdc::TdcRows,

@@ -1,5 +1,6 @@
 //! The configs that come with the project say what they should.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tdc_generator::gpu::{DEFAULT_GPU, gpu};
 use tdc_generator::plan::{Task, TaskGraph, plan_network};
@@ -409,6 +410,148 @@ fn core_shapes_are_those_of_the_paper() {
         .collect();
     assert_eq!(shapes, expected);
     assert_eq!(set.layers[0].name, "c32_n32_h7_w7");
+}
+
+fn shapes(set: &LayerSet) -> Vec<ConvShape> {
+    set.layers.iter().map(|layer| layer.problem.shape).collect()
+}
+
+/// Operations of the layers whose name begins so, a multiply-add as two.
+fn flops(set: &LayerSet, prefix: &str) -> u64 {
+    let layers = set.layers.iter();
+    layers
+        .filter(|layer| layer.name.starts_with(prefix))
+        .map(|layer| layer.problem.shape.flops())
+        .sum()
+}
+
+#[test]
+fn beyond_paper_has_each_distinct_convolution_of_its_networks() {
+    let set = layer_set("beyond-paper.yaml", &Overrides::default());
+    let count = |prefix: &str| {
+        let layers = set.layers.iter();
+        layers
+            .filter(|layer| layer.name.starts_with(prefix))
+            .count()
+    };
+    assert_eq!(count("cp."), 5);
+    assert_eq!(count("inception"), 46);
+    assert_eq!(count("mobilenet_v2."), 28);
+    assert_eq!(count("resnet50."), 44);
+    assert_eq!(set.layers.len(), 5 + 46 + 28 + 44);
+    let distinct: BTreeSet<ConvShape> = shapes(&set).into_iter().collect();
+    assert_eq!(distinct.len(), set.layers.len());
+    for shape in &distinct {
+        // An output pixel for each step of the stride.
+        assert_eq!(shape.out_h(), shape.h.div_ceil(shape.stride[0]));
+        assert_eq!(shape.out_w(), shape.w.div_ceil(shape.stride[1]));
+    }
+
+    // By hand.
+    assert_eq!(
+        flops(&set, "cp.conv1"),
+        2 * 96 * 3 * 11 * 11 * 224 * 224_u64
+    );
+    assert_eq!(
+        flops(&set, "mobilenet_v2.2.depthwise"),
+        2 * 96 * 9 * 56 * 56
+    );
+    assert_eq!(flops(&set, "mobilenet_v2.18"), 2 * 320 * 1280 * 49);
+    assert_eq!(
+        flops(&set, "resnet50.layer2.0.downsample-b8"),
+        2 * 8 * 256 * 512 * 28 * 28
+    );
+    // The modules that share no convolution with others: table 1 of the paper has 128, 73 and 170 million multiply-adds.
+    assert_eq!(flops(&set, "inception3a."), 2 * 128_049_152);
+    assert_eq!(flops(&set, "inception4a."), 2 * 73_608_192);
+    assert_eq!(flops(&set, "inception4e."), 2 * 169_996_288);
+
+    let depthwise: Vec<[u32; 3]> = shapes(&set)
+        .iter()
+        .filter(|shape| shape.groups > 1)
+        .map(|shape| {
+            assert_eq!([shape.groups, shape.n], [shape.c, shape.c]);
+            [shape.c, shape.h, shape.stride[0]]
+        })
+        .collect();
+    let expected = [
+        [32, 112, 1],
+        [96, 112, 2],
+        [144, 56, 1],
+        [144, 56, 2],
+        [192, 28, 1],
+        [192, 28, 2],
+        [384, 14, 1],
+        [576, 14, 1],
+        [576, 14, 2],
+        [960, 7, 1],
+    ];
+    assert_eq!(depthwise, expected);
+
+    for batch in [1, 8] {
+        let overrides = Overrides {
+            batch: Some(batch),
+            ..dense(true)
+        };
+        let network = network("resnet50.yaml", &overrides);
+        let convs = network.ops.iter().filter_map(|op| match &op.kind {
+            OpKind::Conv(conv) if conv.shape.r < 7 => Some(conv.shape),
+            _ => None,
+        });
+        let layers = set.layers.iter();
+        let listed = layers
+            .filter(|layer| layer.name.starts_with("resnet50."))
+            .map(|layer| layer.problem.shape)
+            .filter(|shape| shape.batch == batch);
+        assert_eq!(
+            listed.collect::<BTreeSet<_>>(),
+            convs.collect::<BTreeSet<_>>()
+        );
+    }
+}
+
+#[test]
+fn held_out_shapes_are_in_no_other_config() {
+    let held_out = layer_set("held-out.yaml", &Overrides::default());
+    let distinct: BTreeSet<ConvShape> = shapes(&held_out).into_iter().collect();
+    assert_eq!(held_out.layers.len(), 54);
+    assert_eq!(distinct.len(), 54);
+    assert_eq!(
+        held_out.layers[0].problem.shape.flops(),
+        2 * 17 * 31 * 9 * 29 * 29
+    );
+    // 20x15 by [1, 7]; 4 images, each channel seen by two filters.
+    let named = |name: &str| {
+        let mut layers = held_out.layers.iter();
+        layers.find(|layer| layer.name == name).unwrap().problem
+    };
+    assert_eq!(
+        named("c96_n96_h20_w15").shape.flops(),
+        2 * 96 * 96 * 7 * 20 * 15
+    );
+    assert_eq!(
+        named("c48_n96_h56_w56").shape.flops(),
+        2 * 4 * 96 * 9 * 56 * 56
+    );
+
+    let mut others: Vec<ConvShape> = ["core-shapes.yaml", "beyond-paper.yaml"]
+        .iter()
+        .flat_map(|name| shapes(&layer_set(name, &Overrides::default())))
+        .collect();
+    for published in &NETWORKS {
+        for is_dense in [true, false] {
+            let tasks = published.tasks(&dense(is_dense));
+            others.extend(tasks.iter().filter_map(|task| match task.problem {
+                Problem::Conv(conv) => Some(conv.shape),
+                _ => None,
+            }));
+        }
+    }
+    let known: Vec<_> = others
+        .iter()
+        .filter(|shape| distinct.contains(shape))
+        .collect();
+    assert_eq!(known, Vec::<&ConvShape>::new());
 }
 
 #[test]

@@ -1,0 +1,354 @@
+//! `depthwise`: a convolution with as many groups as input channels, in fp32.
+//!
+//! There is no sum over channels to share, so memory and latency decide. A thread computes a strip, TH rows of TW neighbouring
+//! pixels, of all output channels that read one input channel: each input row that it loads serves every output row that sees it,
+//! and the filter stays in registers. All loads of a strip are independent of each other, so they are on their way at once.
+//! Strips are numbered through columns, rows and channels: neighbouring threads read side by side, what strips share comes from the
+//! level-1 cache, and a block has several channels of a small image.
+
+use super::block_sums::vector;
+use super::convolution::{self, ConvEnds};
+use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, up_to};
+use crate::gpu::KernelWork;
+use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
+use serde::Serialize;
+use tdc_runtime::{Axis, LayoutDim, Transform, WeightLayout};
+
+/// See the [module](self).
+pub struct Depthwise;
+
+/// Output channels of an input channel at most: a thread has the sums of all of them.
+const MAX_MULTIPLIER: u32 = 4;
+
+/// Multiply-adds that a thread's loops are unrolled to at most.
+const MAX_UNROLLED: u32 = 2048;
+
+/// Input values that a thread loads before it uses them at most; they are in registers.
+const MAX_LOADED: u32 = 128;
+
+#[derive(Serialize)]
+struct Context {
+    h: u32,
+    w: u32,
+    out_h: u32,
+    out_w: u32,
+    r: u32,
+    s: u32,
+    stride_h: u32,
+    stride_w: u32,
+    pad_top: u32,
+    /// Columns between a strip's first and the first that is loaded, and between that and the first that is read.
+    lead: u32,
+    first_column: u32,
+    dilation_h: u32,
+    dilation_w: u32,
+    filter_row: u32,
+    multiplier: u32,
+    tile_h: u32,
+    tile_w: u32,
+    /// Strips of a row, of a channel, of an image.
+    strips_w: u32,
+    strips: u32,
+    all_strips: u32,
+    /// Blocks of an image.
+    blocks: u32,
+    checks_thread: bool,
+    checks_row: bool,
+    checks_column: bool,
+    /// Input rows that a strip reads, and how far they are apart.
+    rows: u32,
+    row_step: u32,
+    columns: u32,
+    /// Rows that are loaded before they are used; whether the last ones may be fewer.
+    loaded_rows: u32,
+    checks_loaded: bool,
+    x_vector: u32,
+    x_type: &'static str,
+    x_zero: &'static str,
+    x_elements: &'static [&'static str],
+    y_vector: u32,
+    y_type: &'static str,
+    y_elements: &'static [&'static str],
+    #[serde(flatten)]
+    ends: ConvEnds,
+}
+
+/// A tile's numbers with what follows from them.
+struct Sizes {
+    tile_h: u32,
+    tile_w: u32,
+    threads: u32,
+    multiplier: u32,
+    strips_w: u32,
+    strips: u32,
+    all_strips: u32,
+    blocks: u32,
+    rows: u32,
+    row_step: u32,
+    columns: u32,
+    lead: u32,
+    x_vector: u32,
+    y_vector: u32,
+    loaded_rows: u32,
+    registers: u32,
+}
+
+impl Sizes {
+    /// `None` where a thread would have too much to do. The problem is one that the scheme suits.
+    fn new(problem: &ConvProblem, tile: &Tile) -> Option<Self> {
+        let [tile_h, tile_w, threads] = tile.0[..] else {
+            unreachable!("a depthwise tile has three numbers");
+        };
+        let shape = &problem.shape;
+        let multiplier = shape.n / shape.groups;
+        let strips_w = shape.out_w().div_ceil(tile_w);
+        let strips = shape.out_h().div_ceil(tile_h) * strips_w;
+        let all_strips = strips * shape.c;
+        let [rows_under, columns_under] = shape.inputs_under([tile_h, tile_w]);
+        // One output row reads every so many input rows only.
+        let (rows, row_step) = match tile_h {
+            1 => (shape.r, shape.dilation[0]),
+            _ => (rows_under, 1),
+        };
+        // Rows and strips begin on whole vectors; the stride of a batch may be any number.
+        let x_vector = vector_len(problem, [shape.w, tile_w * shape.stride[1]]);
+        let lead = shape.padding.left.next_multiple_of(x_vector);
+        let columns = (lead - shape.padding.left + columns_under).next_multiple_of(x_vector);
+        let row_fmas = multiplier * tile_w * shape.s;
+        let read = columns_under.min(tile_w * shape.s);
+        let loaded_rows = (MAX_LOADED / read)
+            .min(MAX_UNROLLED / row_fmas)
+            .clamp(1, rows);
+        let outputs = multiplier * tile_h * tile_w;
+        let registers = 48 + outputs + loaded_rows * read;
+        let fmas = u64::from(row_fmas) * u64::from(tile_h) * u64::from(shape.r);
+        let fits = columns <= 128
+            && row_fmas <= MAX_UNROLLED
+            && outputs <= 64
+            && registers <= 200
+            // With several output rows all loops are unrolled.
+            && (tile_h == 1 || loaded_rows == rows && fmas <= u64::from(MAX_UNROLLED));
+        fits.then(|| Self {
+            tile_h,
+            tile_w,
+            threads,
+            multiplier,
+            strips_w,
+            strips,
+            all_strips,
+            blocks: all_strips.div_ceil(threads),
+            rows,
+            row_step,
+            columns,
+            lead,
+            x_vector,
+            y_vector: vector_len(problem, [shape.out_w(), tile_w]),
+            loaded_rows,
+            registers,
+        })
+    }
+
+    /// For the estimate.
+    fn work(&self, problem: &ConvProblem) -> KernelWork {
+        /// What a trip of a warp to the level-1 cache costs for each line of 128 bytes, in the multiprocessor's instructions.
+        const LINE: f64 = 4.0;
+        let shape = &problem.shape;
+        let blocks = f64::from(self.blocks) * f64::from(shape.batch);
+        let outputs = self.multiplier * self.tile_h * self.tile_w;
+        // A warp's strips are so many floats apart, and touch as many lines of 32.
+        let lines = |apart: u32| f64::from(apart.min(32)) * LINE;
+        let loads = f64::from(self.rows)
+            * f64::from((self.columns / self.x_vector).min(self.tile_w * shape.s));
+        let stores = f64::from(outputs / self.y_vector);
+        let tensors = if problem.epilogue.residual { 2.0 } else { 1.0 };
+        let filter = f64::from(self.multiplier * shape.r) * f64::from(filter_row(shape.s) / 4);
+        let issue = 80.0
+            + loads * (5.0 + lines(self.tile_w * shape.stride[1]))
+            + filter * (2.0 + LINE)
+            + f64::from(outputs * shape.s) * f64::from(shape.r)
+            + tensors * stores * (2.0 + lines(self.tile_w))
+            + 2.0 * f64::from(outputs);
+        // The input that a block sees: rows of one channel, or whole channels.
+        let channel = f64::from(shape.h) * f64::from(shape.w);
+        let seen = if self.threads >= self.strips {
+            f64::from(self.threads) / f64::from(self.strips) * channel
+        } else {
+            let rows = self.threads.div_ceil(self.strips_w) * self.tile_h;
+            f64::from(shape.inputs_under([rows, 1])[0].min(shape.h)) * f64::from(shape.w)
+        };
+        // Stores with gaps between a warp's threads write parts of the sectors of 8 floats.
+        let gaps = f64::from(self.tile_w.min(8)) / f64::from(self.y_vector);
+        let written = f64::from(self.threads) * f64::from(outputs) * gaps;
+        KernelWork {
+            blocks: u64::from(self.blocks) * u64::from(shape.batch),
+            threads: self.threads,
+            registers: self.registers,
+            // Warp instructions as multiply-adds.
+            flops: 2.0 * f64::from(self.threads) * blocks * issue,
+            fma_share: 1.0,
+            l2_bytes: 4.0 * blocks * (seen + tensors * written),
+            dram_bytes: Problem::Conv(*problem).bytes() as f64,
+            trips: 1.0 + f64::from(self.rows.div_ceil(self.loaded_rows)),
+            clocks: 200.0,
+            overlaps: true,
+            ..KernelWork::default()
+        }
+    }
+}
+
+/// Floats that can be loaded or stored at once where these sizes are those of a row and of a strip.
+fn vector_len(problem: &ConvProblem, sizes: [u32; 2]) -> u32 {
+    let aligned =
+        |len: &u32| problem.shape.batch == 1 && sizes.iter().all(|size| size.is_multiple_of(*len));
+    [4, 2].into_iter().find(aligned).unwrap_or(1)
+}
+
+/// Values of a filter's row as it is packed: whole float4.
+fn filter_row(s: u32) -> u32 {
+    s.next_multiple_of(4)
+}
+
+/// Whether the scheme can compute a problem. The bounds keep sizes far from overflow.
+fn suits(problem: &ConvProblem) -> bool {
+    const MAX_SIZE: u32 = 1 << 20;
+    let shape = &problem.shape;
+    let padding = shape.padding;
+    let sizes = [
+        shape.h,
+        shape.w,
+        padding.top,
+        padding.left,
+        padding.bottom,
+        padding.right,
+    ]
+    .into_iter();
+    problem.reduce == Reduce::Ordered
+        && shape.groups == shape.c
+        && shape.n / shape.groups <= MAX_MULTIPLIER
+        && sizes.chain(shape.dilation).all(|size| size <= MAX_SIZE)
+        && shape.stride[0].max(shape.stride[1]) <= 16
+        && shape.r.max(shape.s) <= 128
+        && layout(problem).len() as u64 <= MAX_ELEMENTS
+}
+
+impl Scheme for Depthwise {
+    fn name(&self) -> &'static str {
+        "depthwise"
+    }
+
+    fn tile_names(&self) -> &'static [&'static str] {
+        &["h", "w", "t"]
+    }
+
+    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+        let Problem::Conv(problem) = problem else {
+            return Vec::new();
+        };
+        if !suits(problem) {
+            return Vec::new();
+        }
+        let mut tiles = Vec::new();
+        for tile_h in up_to(problem.shape.out_h(), &[1, 2, 4, 7, 8, 14]) {
+            for tile_w in up_to(problem.shape.out_w(), &[1, 2, 4, 8]) {
+                for threads in [64, 128, 256] {
+                    let tile = Tile(vec![tile_h, tile_w, threads]);
+                    if Sizes::new(problem, &tile).is_some() {
+                        tiles.push(tile);
+                    }
+                }
+            }
+        }
+        tiles
+    }
+
+    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+        let problem = convolution::of(problem);
+        let sizes = Sizes::new(problem, tile).expect("a tile out of the scheme's own space");
+        let layout = layout(problem);
+        let kernel = kernel(problem, &sizes, &layout);
+        convolution::blueprint(problem, 1, kernel, layout)
+    }
+}
+
+/// `[O][R][S]`, each row padded to whole float4.
+fn layout(problem: &ConvProblem) -> WeightLayout {
+    let shape = &problem.shape;
+    let dim = |axis, count| LayoutDim {
+        axis,
+        count,
+        step: 1,
+    };
+    WeightLayout {
+        source: Problem::Conv(*problem).weight(),
+        dims: vec![
+            dim(Axis::O, shape.n),
+            dim(Axis::R, shape.r),
+            dim(Axis::S, filter_row(shape.s)),
+        ]
+        .into(),
+        transform: Transform::None,
+        prologue_channels: Problem::Conv(*problem).affine_channels(),
+    }
+}
+
+fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
+    let shape = &problem.shape;
+    let (x_type, x_elements) = vector(sizes.x_vector);
+    let (y_type, y_elements) = vector(sizes.y_vector);
+    let context = context(&Context {
+        h: shape.h,
+        w: shape.w,
+        out_h: shape.out_h(),
+        out_w: shape.out_w(),
+        r: shape.r,
+        s: shape.s,
+        stride_h: shape.stride[0],
+        stride_w: shape.stride[1],
+        pad_top: shape.padding.top,
+        lead: sizes.lead,
+        first_column: sizes.lead - shape.padding.left,
+        dilation_h: shape.dilation[0],
+        dilation_w: shape.dilation[1],
+        filter_row: filter_row(shape.s),
+        multiplier: sizes.multiplier,
+        tile_h: sizes.tile_h,
+        tile_w: sizes.tile_w,
+        strips_w: sizes.strips_w,
+        strips: sizes.strips,
+        all_strips: sizes.all_strips,
+        blocks: sizes.blocks,
+        checks_thread: !sizes.all_strips.is_multiple_of(sizes.threads),
+        checks_row: !shape.out_h().is_multiple_of(sizes.tile_h),
+        checks_column: !shape.out_w().is_multiple_of(sizes.tile_w),
+        rows: sizes.rows,
+        row_step: sizes.row_step,
+        columns: sizes.columns,
+        loaded_rows: sizes.loaded_rows,
+        checks_loaded: !sizes.rows.is_multiple_of(sizes.loaded_rows),
+        x_vector: sizes.x_vector,
+        x_type,
+        x_zero: match sizes.x_vector {
+            4 => "make_float4(0.0f, 0.0f, 0.0f, 0.0f)",
+            2 => "make_float2(0.0f, 0.0f)",
+            _ => "0.0f",
+        },
+        x_elements,
+        y_vector: sizes.y_vector,
+        y_type,
+        y_elements,
+        ends: ConvEnds::new(problem, layout, false),
+    });
+    KernelBlueprint {
+        role: convolution::role(false),
+        template: "kernel/depthwise.cu",
+        context,
+        grid: [sizes.blocks * shape.batch, 1, 1],
+        block: [sizes.threads, 1, 1],
+        cluster: [1; 3],
+        shared_bytes: 0,
+        overlaps: true,
+        device: &[DevicePart::Overlap],
+        args: convolution::args(problem, false),
+        work: sizes.work(problem),
+    }
+}
