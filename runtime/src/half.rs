@@ -6,7 +6,9 @@ pub(crate) fn unscale(weight: &[f32], channels: usize, unscale: &mut [f32]) {
     unscale.fill(1.0);
     let row = weight.len() / channels.max(1);
     for (unscale, weights) in unscale.iter_mut().zip(weight.chunks_exact(row.max(1))) {
-        let largest = weights.iter().fold(0.0f32, |largest, weight| largest.max(weight.abs()));
+        let largest = weights
+            .iter()
+            .fold(0.0f32, |largest, weight| largest.max(weight.abs()));
         if largest > 0.0 && largest < f32::INFINITY {
             // The exponent of a subnormal counts as that of the smallest normal number; results stay normal numbers.
             let exponent = (largest.to_bits() >> 23).max(15);
@@ -93,7 +95,10 @@ mod tests {
             assert_eq!(bits(f32::from_bits(middle.to_bits() - 1)), number);
             assert_eq!(bits(f32::from_bits(middle.to_bits() + 1)), number + 1);
         }
-        assert_eq!((bits(65519.0), bits(65520.0), bits(-1e9)), (0x7bff, 0x7c00, 0xfc00));
+        assert_eq!(
+            (bits(65519.0), bits(65520.0), bits(-1e9)),
+            (0x7bff, 0x7c00, 0xfc00)
+        );
     }
 
     #[test]

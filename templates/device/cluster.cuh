@@ -57,8 +57,8 @@
     return const_cast<float*>(tdc_cluster_shared(const_cast<const float*>(shared), rank));
 }
 
-// Values that blocks of a cluster send each other. One thread of each block tells how many bytes the block will be sent, by its own
-// threads too, before tdc_cluster_begin(); behind the wait for that all may send to `to` in the shared memory of block `rank`;
+// Values that blocks of a cluster send each other. One thread of each block tells how many bytes the block will be sent, its own
+// threads' too, before tdc_cluster_begin(). Behind the wait for that, all may send to `to` in the shared memory of block `rank`;
 // tdc_await() returns when all bytes are there. `barrier` is 8 bytes of shared memory, aligned, used once. Without clusters a
 // block sends to itself.
 [[maybe_unused]] static __device__ __forceinline__ void tdc_expect(float* barrier, unsigned bytes) {

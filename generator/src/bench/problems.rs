@@ -102,16 +102,18 @@ pub fn problems_of(units: &[PlannedUnit]) -> Vec<BenchProblem> {
         let Problem::Conv(conv) = unit.problem else {
             continue;
         };
-        let index = *known.entry((conv.shape, conv.precision)).or_insert_with(|| {
-            found.push(BenchProblem {
-                label: shape_label(&conv.shape),
-                shape: conv.shape,
-                precision: conv.precision,
-                named: Vec::new(),
-                planned_by: Some(unit.chosen_by),
+        let index = *known
+            .entry((conv.shape, conv.precision))
+            .or_insert_with(|| {
+                found.push(BenchProblem {
+                    label: shape_label(&conv.shape),
+                    shape: conv.shape,
+                    precision: conv.precision,
+                    named: Vec::new(),
+                    planned_by: Some(unit.chosen_by),
+                });
+                found.len() - 1
             });
-            found.len() - 1
-        });
         let named = NamedTile {
             label: "plan".to_owned(),
             scheme: unit.scheme.to_owned(),

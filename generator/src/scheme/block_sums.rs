@@ -107,7 +107,8 @@ pub(super) fn stages_vectors(problem: &ConvProblem, tile_w: u32) -> bool {
 /// the last ends on 16 bytes.
 pub(super) fn input_tile(problem: &ConvProblem, tile_h: u32, tile_w: u32) -> [u32; 2] {
     let shape = &problem.shape;
-    let [reach_h, reach_w] = [(shape.r, 0), (shape.s, 1)].map(|(taps, axis)| (taps - 1) * shape.dilation[axis]);
+    let [reach_h, reach_w] =
+        [(shape.r, 0), (shape.s, 1)].map(|(taps, axis)| (taps - 1) * shape.dilation[axis]);
     let rows = (tile_h - 1) * shape.stride[0] + reach_h + 1;
     let columns = if stages_vectors(problem, tile_w) {
         (4 + tile_w + reach_w.saturating_sub(shape.padding.left)).next_multiple_of(4)

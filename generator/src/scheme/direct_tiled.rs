@@ -11,7 +11,9 @@ use super::block_sums::{
     tiles_well, vector,
 };
 use super::convolution::{self, ConvEnds};
-use super::{Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context,
+};
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
@@ -112,7 +114,17 @@ struct Sizes {
 impl Sizes {
     /// `None` where the numbers do not fit each other or the problem.
     fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
-        let &[tile_h, tile_w, thread_n, thread_p, threads_n, shares, cluster, tile_c, weight_buffers] = tile
+        let &[
+            tile_h,
+            tile_w,
+            thread_n,
+            thread_p,
+            threads_n,
+            shares,
+            cluster,
+            tile_c,
+            weight_buffers,
+        ] = tile
         else {
             return None;
         };
@@ -147,7 +159,11 @@ impl Sizes {
         if rows * row > 1 << 13 {
             return None;
         }
-        let plane = if vector_x { rows * row } else { (rows * row) | 1 };
+        let plane = if vector_x {
+            rows * row
+        } else {
+            (rows * row) | 1
+        };
         let items = (tile_c * rows * row / if vector_x { 4 } else { 1 }).div_ceil(threads);
         let reach = (thread_p - 1) * shape.stride[1] + (shape.s - 1) * shape.dilation[1] + 1;
         let chunk_weights = tile_c * shape.r * shape.s * tile_n;
@@ -160,7 +176,8 @@ impl Sizes {
         };
         let shared_floats = sums.shared_floats(problem, staged);
         let loaded = items * if vector_x { 4 } else { 1 };
-        let registers = thread_n * thread_p + reach.min(thread_p * shape.s) + 2 * thread_n + loaded + 30;
+        let registers =
+            thread_n * thread_p + reach.min(thread_p * shape.s) + 2 * thread_n + loaded + 30;
         let grid = sums.grid(problem);
         let fits = loaded <= 32
             && registers <= 255
@@ -205,7 +222,8 @@ impl Sizes {
         let shape = &problem.shape;
         let steps = f64::from(self.chunks * self.steps(problem));
         let fmas = f64::from(self.thread_n * self.thread_p * shape.s);
-        let reads = f64::from(self.reach.min(self.thread_p * shape.s)) + f64::from(shape.s * self.thread_n.div_ceil(4));
+        let reads = f64::from(self.reach.min(self.thread_p * shape.s))
+            + f64::from(shape.s * self.thread_n.div_ceil(4));
         let staging = f64::from(self.chunks * self.items) * 10.0;
         let sums = f64::from(self.sums.tile[2] * self.sums.partial_row);
         let reduction = sums / f64::from(self.threads) * f64::from(self.sums.shares + 3)
@@ -362,7 +380,11 @@ fn rectangles(out_h: u32, out_w: u32) -> Vec<([u32; 2], u32)> {
             }
         }
     }
-    let least = found.iter().map(|&(computed, _)| computed).min().unwrap_or(0);
+    let least = found
+        .iter()
+        .map(|&(computed, _)| computed)
+        .min()
+        .unwrap_or(0);
     found
         .into_iter()
         .filter(|&(computed, _)| computed * 10 <= least * 16)
@@ -372,7 +394,10 @@ fn rectangles(out_h: u32, out_w: u32) -> Vec<([u32; 2], u32)> {
 
 /// Channels of a chunk: all of a block's, or a power of two of them.
 fn channels(all: u32) -> Vec<u32> {
-    let mut found: Vec<u32> = [4, 8, 16, 32, 64].into_iter().filter(|&c| c < all).collect();
+    let mut found: Vec<u32> = [4, 8, 16, 32, 64]
+        .into_iter()
+        .filter(|&c| c < all)
+        .collect();
     found.extend((all <= 128).then_some(all));
     found
 }
@@ -435,7 +460,8 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         x_elements,
         vector_x: sizes.vector_x,
         items: sizes.items,
-        checks_items: sizes.items * sizes.threads * x_vector != sizes.tile_c * sizes.rows * sizes.row,
+        checks_items: sizes.items * sizes.threads * x_vector
+            != sizes.tile_c * sizes.rows * sizes.row,
         checks_c: sizes.chunks * cluster * sizes.tile_c != shape.c,
         weight_buffers: sizes.weight_buffers,
         refills: cluster > 1 || sizes.chunks > sizes.weight_buffers,
@@ -456,7 +482,11 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         cluster: [1, 1, cluster],
         shared_bytes: 4 * sizes.shared_floats,
         overlaps: true,
-        device: if cluster > 1 { DEVICE_WITH_CLUSTERS } else { &DEVICE_WITH_CLUSTERS[1..] },
+        device: if cluster > 1 {
+            DEVICE_WITH_CLUSTERS
+        } else {
+            &DEVICE_WITH_CLUSTERS[1..]
+        },
         args: convolution::args(problem, false),
         work: sizes.work(problem),
     }

@@ -17,7 +17,9 @@ use super::block_sums::{
     tiles_well,
 };
 use super::convolution::{self, ConvEnds};
-use super::{Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context,
+};
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Precision, Problem};
 use serde::Serialize;
@@ -166,11 +168,24 @@ fn parts(precision: Precision) -> u32 {
 impl Sizes {
     /// `None` where the numbers do not fit each other or the problem.
     fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
-        let &[tile_h, tile_w, m_tiles, warps_m, warps_p, warps_k, cluster, groups, weight_buffers] = tile
+        let &[
+            tile_h,
+            tile_w,
+            m_tiles,
+            warps_m,
+            warps_p,
+            warps_k,
+            cluster,
+            groups,
+            weight_buffers,
+        ] = tile
         else {
             return None;
         };
-        if tile.contains(&0) || tile_h.max(tile_w) > 256 || tile[2..].iter().any(|&number| number > 16) {
+        if tile.contains(&0)
+            || tile_h.max(tile_w) > 256
+            || tile[2..].iter().any(|&number| number > 16)
+        {
             return None;
         }
         let shape = &problem.shape;
@@ -202,7 +217,10 @@ impl Sizes {
         // Four pairs of channels of a step fall into different banks: of the 32 words of 4 bytes the planes of a pair begin 8
         // apart, with two parts of the 16 of 8 bytes 4 apart.
         let banks = 32 / parts;
-        let plane = (rows * row).saturating_sub(banks / 4).next_multiple_of(banks) + banks / 4;
+        let plane = (rows * row)
+            .saturating_sub(banks / 4)
+            .next_multiple_of(banks)
+            + banks / 4;
         let pairs = groups * STEP_CHANNELS / 2;
         let threads = 32 * warps;
         let items = (pairs * rows * row / if vector_x { 4 } else { 1 }).div_ceil(threads);
@@ -276,9 +294,11 @@ impl Sizes {
         let steps = f64::from(self.chunks * self.steps(problem));
         let products = f64::from(self.m_tiles * self.p_tiles * (2 * self.parts - 1));
         let blocks = self.blocks as f64;
-        let weights = f64::from(self.chunks * self.groups * shape.r * shape.s * self.m_tiles * self.warps_m)
-            * f64::from(128 * self.parts);
-        let values = f64::from(self.chunks * self.groups * STEP_CHANNELS) * f64::from(self.rows * self.row);
+        let weights =
+            f64::from(self.chunks * self.groups * shape.r * shape.s * self.m_tiles * self.warps_m)
+                * f64::from(128 * self.parts);
+        let values =
+            f64::from(self.chunks * self.groups * STEP_CHANNELS) * f64::from(self.rows * self.row);
         let sums = f64::from(self.tile_n() * self.sums.partial_row);
         let staging = f64::from(self.chunks * self.items) * if self.vector_x { 44.0 } else { 22.0 };
         let step_issue = products + f64::from(2 * self.m_tiles + 2 * self.p_tiles + 8);
@@ -294,7 +314,10 @@ impl Sizes {
                 .min(255),
             shared_bytes: 4 * self.shared_floats,
             // Warp instructions as multiply-adds.
-            flops: 64.0 * blocks * f64::from(warps) * (steps * step_issue + staging + reduction + 150.0),
+            flops: 64.0
+                * blocks
+                * f64::from(warps)
+                * (steps * step_issue + staging + reduction + 150.0),
             fma_share: 1.0,
             mma: blocks * f64::from(warps) * steps * products,
             l2_bytes: 4.0 * blocks * (weights + values + sums),
@@ -404,7 +427,11 @@ impl Sizes {
         let mma = work.mma * busiest * 2.0;
         let issue = work.flops / 64.0 * busiest / 4.0;
         let bytes = work.l2_bytes * busiest / 32.0;
-        work.clocks + 500.0 * work.trips + mma.max(issue) + bytes + if self.cluster > 1 { 900.0 } else { 0.0 }
+        work.clocks
+            + 500.0 * work.trips
+            + mma.max(issue)
+            + bytes
+            + if self.cluster > 1 { 900.0 } else { 0.0 }
     }
 }
 
@@ -458,7 +485,11 @@ fn rectangles(out_h: u32, out_w: u32) -> Vec<(u32, u32)> {
             found.push((computed, (tile_h, tile_w)));
         }
     }
-    let least = found.iter().map(|&(computed, _)| computed).min().unwrap_or(0);
+    let least = found
+        .iter()
+        .map(|&(computed, _)| computed)
+        .min()
+        .unwrap_or(0);
     found
         .into_iter()
         .filter(|&(computed, _)| computed * 10 <= least * 16)
@@ -528,7 +559,11 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
     let x_vector = if sizes.vector_x { 4 } else { 1 };
     let pad_left = shape.padding.left;
     let bf16 = problem.precision == Precision::Bf16;
-    let device = if bf16 { BF16_DEVICE_WITH_CLUSTERS } else { DEVICE_WITH_CLUSTERS };
+    let device = if bf16 {
+        BF16_DEVICE_WITH_CLUSTERS
+    } else {
+        DEVICE_WITH_CLUSTERS
+    };
     let context = context(&Context {
         c: shape.c,
         h: shape.h,
@@ -573,7 +608,11 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         chain: chain.unwrap_or(1),
         split: sizes.parts == 2,
         products: match sizes.parts {
-            2 => &[["left", "rounded"], ["rounded", "left"], ["rounded", "rounded"]],
+            2 => &[
+                ["left", "rounded"],
+                ["rounded", "left"],
+                ["rounded", "rounded"],
+            ],
             _ => &[["rounded", "rounded"]],
         },
         to_pair: if bf16 { "tdc_to_bf16" } else { "tdc_to_halves" },
@@ -592,7 +631,11 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         cluster: [1, 1, sizes.cluster],
         shared_bytes: 4 * sizes.shared_floats,
         overlaps: true,
-        device: if sizes.cluster > 1 { device } else { &device[1..] },
+        device: if sizes.cluster > 1 {
+            device
+        } else {
+            &device[1..]
+        },
         args: convolution::args(problem, false),
         work: sizes.work(problem),
     }
