@@ -7,5 +7,5 @@ pub const RESOURCES: &str = include_str!("resources.txt");
 
 /// Measured times by name of the GPU: a heading of the environment they hold for, then lines of `problem scheme tile us`.
 ///
-/// Made by `tdc-gen tune configs/*.yaml --out generated/tuning/<gpu>.txt` on a machine with that GPU.
+/// Made by `tdc-gen tune` with all of `configs/` but `held-out.yaml`, on a machine with that GPU; CONTRIBUTING.md has the commands.
 pub const TUNING: &[(&str, &str)] = &[("h200", include_str!("tuning/h200.txt"))];

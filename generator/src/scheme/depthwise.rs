@@ -189,7 +189,6 @@ impl Sizes {
             l2_bytes: 4.0 * blocks * (seen + tensors * written),
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             trips: 1.0 + f64::from(self.rows.div_ceil(self.loaded_rows)),
-            clocks: 200.0,
             overlaps: true,
             ..KernelWork::default()
         }
