@@ -2,19 +2,22 @@
 
 /// Which toolkits know all of these architectures (compute capability times ten).
 ///
-/// 11.8 is the first with `cudaLaunchKernelEx`, sm_89 and sm_90; 12.8 the first with sm_100 and sm_120; 12.9 the last with those
-/// older than sm_75 (release notes of CUDA 11.8, 12.8 and 13.0).
+/// 11.8 is the first with `cudaLaunchKernelEx` and sm_89; 12.1 the first whose assembler (PTX 8.1) knows the asynchronous stores of
+/// the blocks of a cluster, which text for sm_90 and later has; 12.8 the first with sm_100 and sm_120; 12.9 the last with those older
+/// than sm_75 (release notes of CUDA 11.8, 12.8 and 13.0, PTX ISA).
 pub fn cuda_versions(archs: impl IntoIterator<Item = u16>) -> &'static str {
     let (mut oldest, mut newest) = (u16::MAX, 0);
     for arch in archs {
         oldest = oldest.min(arch);
         newest = newest.max(arch);
     }
-    match (newest >= 100, oldest < 75) {
-        (false, false) => "CUDA 11.8 or newer",
-        (false, true) => "CUDA 11.8 to 12.9",
-        (true, false) => "CUDA 12.8 or newer",
-        (true, true) => "CUDA 12.8 or 12.9",
+    match (newest, oldest < 75) {
+        (..90, false) => "CUDA 11.8 or newer",
+        (..90, true) => "CUDA 11.8 to 12.9",
+        (..100, false) => "CUDA 12.1 or newer",
+        (..100, true) => "CUDA 12.1 to 12.9",
+        (_, false) => "CUDA 12.8 or newer",
+        (_, true) => "CUDA 12.8 or 12.9",
     }
 }
 
@@ -24,9 +27,10 @@ mod tests {
 
     #[test]
     fn old_and_new_architectures_narrow_the_toolkits() {
-        assert_eq!(cuda_versions([90]), "CUDA 11.8 or newer");
+        assert_eq!(cuda_versions([90]), "CUDA 12.1 or newer");
         assert_eq!(cuda_versions([75, 89]), "CUDA 11.8 or newer");
-        assert_eq!(cuda_versions([90, 70]), "CUDA 11.8 to 12.9");
+        assert_eq!(cuda_versions([70, 86]), "CUDA 11.8 to 12.9");
+        assert_eq!(cuda_versions([90, 70]), "CUDA 12.1 to 12.9");
         assert_eq!(cuda_versions([120, 80]), "CUDA 12.8 or newer");
         assert_eq!(cuda_versions([100, 120, 70]), "CUDA 12.8 or 12.9");
     }

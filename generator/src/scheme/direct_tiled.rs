@@ -224,12 +224,13 @@ impl Sizes {
         let fmas = f64::from(self.thread_n * self.thread_p * shape.s);
         let reads = f64::from(self.reach.min(self.thread_p * shape.s))
             + f64::from(shape.s * self.thread_n.div_ceil(4));
-        let staging = f64::from(self.chunks * self.items) * 10.0;
+        let staging = f64::from(self.chunks * self.items) * 79.0;
         let sums = f64::from(self.sums.tile[2] * self.sums.partial_row);
-        let reduction = sums / f64::from(self.threads) * f64::from(self.sums.shares + 3)
-            + f64::from(self.thread_n * self.thread_p);
-        // Reads of shared memory are what holds the multiply-adds up.
-        let issue = steps * (0.5 * fmas + 5.0 * reads + 4.0) + staging + reduction + 100.0;
+        let thread_sums = sums / f64::from(self.threads);
+        let reduction = 10.0 * thread_sums * f64::from(self.sums.shares + 2);
+        // Clocks that a warp holds its quarter of a multiprocessor, fitted to measured times: reads of shared memory are what holds
+        // the multiply-adds up.
+        let issue = steps * (7.0 * reads + 47.0).max(1.2 * fmas) + staging + reduction;
         let blocks = self.blocks as f64;
         let values = f64::from(self.chunks * self.tile_c) * f64::from(self.rows * self.row);
         KernelWork {
@@ -240,14 +241,12 @@ impl Sizes {
             // Warp instructions as multiply-adds.
             flops: 2.0 * f64::from(self.threads) * blocks * issue,
             fma_share: 1.0,
-            l2_bytes: 4.0 * blocks * (f64::from(self.chunks * self.chunk_weights) + values + sums),
+            l2_bytes: 2.4 * 4.0 * blocks * (f64::from(self.chunks * self.chunk_weights) + values),
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             // The input comes from the level-2 cache once for each chunk; the later ones are loaded ahead.
-            trips: 1.5 + 0.5 * f64::from(self.chunks),
+            trips: 1.0 + 0.7 * f64::from(self.chunks),
             // Shared memory's latency in each step, and the barriers around staging and reduction.
-            clocks: steps * 20.0
-                + 100.0 * f64::from(self.chunks * self.items)
-                + if self.sums.shares > 1 { 300.0 } else { 0.0 },
+            clocks: steps * 47.0 + 25.0 * thread_sums * f64::from(self.sums.shares + 1),
             cluster: self.sums.cluster,
             overlaps: true,
             mma: 0.0,

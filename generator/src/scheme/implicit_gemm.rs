@@ -300,9 +300,13 @@ impl Sizes {
         let values =
             f64::from(self.chunks * self.groups * STEP_CHANNELS) * f64::from(self.rows * self.row);
         let sums = f64::from(self.tile_n() * self.sums.partial_row);
-        let staging = f64::from(self.chunks * self.items) * if self.vector_x { 44.0 } else { 22.0 };
-        let step_issue = products + f64::from(2 * self.m_tiles + 2 * self.p_tiles + 8);
-        let reduction = sums / f64::from(threads) * f64::from(self.warps_k + 3);
+        // Clocks that a warp holds its quarter of a multiprocessor, fitted to measured times: around the products, for what is
+        // loaded, for the sums of a thread.
+        let loads = f64::from(self.parts * self.m_tiles + 2 * self.parts * self.p_tiles);
+        let step_issue = 3.0 * loads + 28.0;
+        let staging = f64::from(self.chunks * self.items) * if self.vector_x { 112.0 } else { 56.0 };
+        let thread_sums = sums / f64::from(threads);
+        let reduction = 14.0 * thread_sums * f64::from(self.warps_k + 2);
         KernelWork {
             blocks: self.blocks,
             threads,
@@ -317,17 +321,17 @@ impl Sizes {
             flops: 64.0
                 * blocks
                 * f64::from(warps)
-                * (steps * step_issue + staging + reduction + 150.0),
+                * (steps * step_issue + staging + reduction),
             fma_share: 1.0,
             mma: blocks * f64::from(warps) * steps * products,
-            l2_bytes: 4.0 * blocks * (weights + values + sums),
+            l2_bytes: 1.3 * 4.0 * blocks * (weights + values),
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             // The input comes from the level-2 cache once for each chunk; the later ones are loaded ahead.
-            trips: 1.5 + 0.5 * f64::from(self.chunks),
+            trips: 4.2 + 0.06 * f64::from(self.chunks),
             // A product's latency, and the barriers around staging and reduction.
-            clocks: steps * f64::from(2 * self.parts - 1) * 13.0
-                + 130.0 * f64::from(self.chunks * self.items)
-                + if self.warps_k > 1 { 700.0 } else { 0.0 },
+            clocks: steps * f64::from(2 * self.parts - 1) * 24.0
+                + 72.0 * f64::from(self.chunks * self.items)
+                + 4.0 * thread_sums * f64::from(self.warps_k + 1),
             cluster: self.cluster,
             overlaps: true,
         }
