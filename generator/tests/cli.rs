@@ -409,6 +409,10 @@ fn wrong_arguments() {
             "the argument '--check' cannot be used with '--force'",
         ),
         (
+            &["tiny.yaml", "--precision", "tf23"],
+            "invalid value 'tf23' for '--precision <WORD>'",
+        ),
+        (
             &["--dense"],
             "the following required arguments were not provided:",
         ),
@@ -940,6 +944,14 @@ fn plan_prints_a_row_for_each_launch_and_writes_nothing() {
     let dense = folder.succeeds(&["plan", "tiny.yaml", "--dense", "--input", "1x3x9x9"]);
     assert!(dense.starts_with("tiny_dense: 1x3x9x9 -> "), "{dense}");
     assert!(!dense.contains("b.core"), "{dense}");
+
+    let plain = folder.succeeds(&["plan", "tiny.yaml", "--json"]);
+    assert!(!plain.contains("precision"), "{plain}");
+    let lower = folder.succeeds(&["plan", "tiny.yaml", "--json", "--precision", "bf16"]);
+    let convolutions = lower.matches("\"unit\": \"conv_").count();
+    let marked = lower.matches("\"precision\": \"bf16\"").count();
+    assert_eq!((marked, convolutions), (4, 4), "{lower}");
+    assert_eq!(lower.matches("_bf16_").count() / convolutions, 2, "{lower}");
 
     let set = folder.succeeds(&["plan", "set.yaml"]);
     assert!(

@@ -8,7 +8,7 @@ use super::targets::single_target;
 use super::{NETWORK, Overrides, tiles};
 use crate::spec::identifier::refusal;
 use crate::spec::layer_set::{is_file_name, symbol};
-use crate::spec::{Layer, LayerSet, Place, Position, Prologue, TensorShape};
+use crate::spec::{Layer, LayerSet, Place, Position, Precision, Prologue, TensorShape};
 use std::collections::HashSet;
 
 /// The keys of a layer set.
@@ -85,6 +85,8 @@ pub(super) fn read(
     }
     let gpu = single_target(fields, overrides, report);
     let tiles = tiles(fields, overrides, report);
+    // The layers have it; a wrong word is one also where `defaults` has another.
+    fields.choice(ops::PRECISION, &Precision::WORDS, report);
     let defaults = fields.get("defaults").and_then(|node| {
         let defaults = Fields::of(node, "`defaults`", report)?;
         defaults.check_keys(node, DEFAULTS, &[LAYER], report);
