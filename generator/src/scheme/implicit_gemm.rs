@@ -304,7 +304,8 @@ impl Sizes {
         // loaded, for the sums of a thread.
         let loads = f64::from(self.parts * self.m_tiles + 2 * self.parts * self.p_tiles);
         let step_issue = 3.0 * loads + 28.0;
-        let staging = f64::from(self.chunks * self.items) * if self.vector_x { 112.0 } else { 56.0 };
+        let staging =
+            f64::from(self.chunks * self.items) * if self.vector_x { 112.0 } else { 56.0 };
         let thread_sums = sums / f64::from(threads);
         let reduction = 14.0 * thread_sums * f64::from(self.warps_k + 2);
         KernelWork {
@@ -318,10 +319,7 @@ impl Sizes {
                 .min(255),
             shared_bytes: 4 * self.shared_floats,
             // Warp instructions as multiply-adds.
-            flops: 64.0
-                * blocks
-                * f64::from(warps)
-                * (steps * step_issue + staging + reduction),
+            flops: 64.0 * blocks * f64::from(warps) * (steps * step_issue + staging + reduction),
             fma_share: 1.0,
             mma: blocks * f64::from(warps) * steps * products,
             l2_bytes: 1.3 * 4.0 * blocks * (weights + values),

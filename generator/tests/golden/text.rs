@@ -90,7 +90,7 @@ fn kernels_stand_unchanged_in_their_unit() {
 
 #[test]
 fn memsets_and_large_shared_memory_are_asked_for() {
-    let mut unit = plan(&mixed()).units.swap_remove(0);
+    let mut unit = plain_unit();
     let mut variant = unit.variant().clone();
     let [Step::Launch(launch)] = &variant.steps[..] else {
         panic!("one launch");
@@ -128,6 +128,15 @@ fn memsets_and_large_shared_memory_are_asked_for() {
     assert_in_order(launcher, &parts);
 }
 
+/// A unit of one launch that asks for nothing: no dynamic shared memory, no cluster.
+fn plain_unit() -> PlannedUnit {
+    let plain = |unit: &PlannedUnit| {
+        matches!(&unit.variant().steps[..],
+            [Step::Launch(launch)] if launch.shared_bytes == 0 && launch.cluster == [1; 3])
+    };
+    plan(&mixed()).units.into_iter().find(plain).unwrap()
+}
+
 /// Finds the parts in this order.
 fn assert_in_order(text: &str, parts: &[&str]) {
     let mut rest = text;
@@ -141,7 +150,7 @@ fn assert_in_order(text: &str, parts: &[&str]) {
 
 #[test]
 fn clusters_and_overlap_are_asked_for_where_kernels_know_of_them() {
-    let mut unit = plan(&mixed()).units.swap_remove(0);
+    let mut unit = plain_unit();
     let mut variant = unit.variant().clone();
     let [Step::Launch(launch)] = &variant.steps[..] else {
         panic!("one launch");
@@ -214,7 +223,7 @@ fn clusters_and_overlap_are_asked_for_where_kernels_know_of_them() {
 
 #[test]
 fn parts_of_the_prelude_stand_once_before_the_kernels() {
-    let mut unit = plan(&mixed()).units.swap_remove(0);
+    let mut unit = plain_unit();
     let mut second = unit.kernels[0].clone();
     unit.kernels[0].blueprint.device = &[DevicePart::Mma, DevicePart::DynamicShared];
     second.blueprint.device = &[DevicePart::AsyncCopy, DevicePart::Mma];
