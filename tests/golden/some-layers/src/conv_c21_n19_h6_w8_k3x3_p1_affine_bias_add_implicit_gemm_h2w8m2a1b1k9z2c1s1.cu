@@ -390,13 +390,13 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k
     using Pair = uint2;  // of channels as fp16: rounded, and what rounding left
 
     TDC_DYNAMIC_SHARED(float, shared);
-    Pair* const input = reinterpret_cast<Pair*>(shared + 1 * WEIGHTS);
+    Pair* const input = reinterpret_cast<Pair*>(shared + WEIGHTS);
     float* const largest = shared + 5696;  // magnitude that each warp loaded, for two chunks in turn
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int warp_m = 0, warp_p = 0, warp_k = warp / 1;
+    const int warp_m = 0, warp_p = 0, warp_k = warp;
     const int tile = blockIdx.x;
-    const int y0 = tile / 1 * TH, x0 = tile % 1 * TW, n0 = blockIdx.y * TN;
+    const int y0 = tile * TH, x0 = 0, n0 = blockIdx.y * TN;
     // The blocks of a cluster have a share of the sum each; without clusters the first has all of it.
     const int parts = tdc_has_clusters() ? 2 : 1;
     const int chunks = tdc_has_clusters() ? CHUNKS : 2 * CHUNKS;
@@ -425,10 +425,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k
         }
         tdc_commit_copies();
     };
-#pragma unroll
-    for (int chunk = 0; chunk < 1; ++chunk) {
-        copy_weights(chunk);
-    }
+    copy_weights(0);
     tdc_wait_for_inputs();
 
     // What a thread loads of a chunk's input: 4 columns of two channels, ITEMS times.

@@ -105,7 +105,7 @@ some_layers_conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w4n2p4g4k12z1c4s2_kernel(con
 
     const int thread_n = threadIdx.x % 4, thread_p = threadIdx.x / 4 % 1;
     const int thread_k = threadIdx.x / 4;  // its share of a chunk
-    const int thread_row = thread_p / 1, thread_column = thread_p % 1 * RP;
+    const int thread_row = thread_p, thread_column = 0;
     const int tile = blockIdx.x;
     const int y0 = tile / 2 * TH, x0 = tile % 2 * TW, n0 = blockIdx.y * TN;
     constexpr int chunks = CHUNKS;

@@ -105,7 +105,7 @@ mixed_conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w4n2p4g4k8z1c8s2_kernel(const flo
 
     const int thread_n = threadIdx.x % 4, thread_p = threadIdx.x / 4 % 1;
     const int thread_k = threadIdx.x / 4;  // its share of a chunk
-    const int thread_row = thread_p / 1, thread_column = thread_p % 1 * RP;
+    const int thread_row = thread_p, thread_column = 0;
     const int image = blockIdx.x / 14, tile = blockIdx.x % 14;
     const int y0 = tile / 2 * TH, x0 = tile % 2 * TW, n0 = blockIdx.y * TN;
     constexpr int chunks = CHUNKS;

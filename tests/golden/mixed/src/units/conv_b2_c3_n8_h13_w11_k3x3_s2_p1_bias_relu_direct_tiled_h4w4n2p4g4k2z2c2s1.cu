@@ -246,11 +246,11 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_direct_tiled_h4w4n2p4g4k2z2c2s1
     constexpr int WEIGHTS = 144;  // packed values of a chunk
 
     TDC_DYNAMIC_SHARED(float, shared);
-    float* const input = shared + 1 * WEIGHTS;
+    float* const input = shared + WEIGHTS;
 
     const int thread_n = threadIdx.x % 4, thread_p = threadIdx.x / 4 % 4;
     const int thread_k = threadIdx.x / 16;  // its share of a chunk
-    const int thread_row = thread_p / 1, thread_column = thread_p % 1 * RP;
+    const int thread_row = thread_p, thread_column = 0;
     const int image = blockIdx.x / 4, tile = blockIdx.x % 4;
     const int y0 = tile / 2 * TH, x0 = tile % 2 * TW, n0 = blockIdx.y * TN;
     // The blocks of a cluster have a share of the sum each; without clusters the first has all of it.
@@ -280,10 +280,7 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_direct_tiled_h4w4n2p4g4k2z2c2s1
         }
         tdc_commit_copies();
     };
-#pragma unroll
-    for (int chunk = 0; chunk < 1; ++chunk) {
-        copy_weights(chunk);
-    }
+    copy_weights(0);
     tdc_wait_for_inputs();
     x += image * x_batch_stride;
 

@@ -102,13 +102,13 @@ mixed_conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_kernel(
     constexpr int WEIGHTS = 16;  // packed values of a chunk
 
     TDC_DYNAMIC_SHARED(float, shared);
-    float* const input = shared + 1 * WEIGHTS;
+    float* const input = shared + WEIGHTS;
 
     const int thread_n = threadIdx.x % 2, thread_p = threadIdx.x / 2 % 4;
     const int thread_k = threadIdx.x / 8;  // its share of a chunk
     const int thread_row = thread_p / 2, thread_column = thread_p % 2 * RP;
     const int image = blockIdx.x / 4, tile = blockIdx.x % 4;
-    const int y0 = tile / 1 * TH, x0 = tile % 1 * TW, n0 = blockIdx.y * TN;
+    const int y0 = tile * TH, x0 = 0, n0 = blockIdx.y * TN;
     constexpr int chunks = CHUNKS;
 
     tdc_allow_next();
@@ -126,10 +126,7 @@ mixed_conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_kernel(
         }
         tdc_commit_copies();
     };
-#pragma unroll
-    for (int chunk = 0; chunk < 1; ++chunk) {
-        copy_weights(chunk);
-    }
+    copy_weights(0);
     tdc_wait_for_inputs();
     x += image * x_batch_stride;
 

@@ -101,11 +101,11 @@ mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_direct_tiled_h1w4n2p4g2k24z1c8s1_ke
     constexpr int WEIGHTS = 288;  // packed values of a chunk
 
     TDC_DYNAMIC_SHARED(float, shared);
-    float* const input = shared + 1 * WEIGHTS;
+    float* const input = shared + WEIGHTS;
 
     const int thread_n = threadIdx.x % 2, thread_p = threadIdx.x / 2 % 1;
     const int thread_k = threadIdx.x / 2;  // its share of a chunk
-    const int thread_row = thread_p / 1, thread_column = thread_p % 1 * RP;
+    const int thread_row = thread_p, thread_column = 0;
     const int image = blockIdx.x / 14, tile = blockIdx.x % 14;
     const int y0 = tile / 2 * TH, x0 = tile % 2 * TW, n0 = blockIdx.y * TN;
     constexpr int chunks = CHUNKS;
@@ -120,10 +120,7 @@ mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_direct_tiled_h1w4n2p4g2k24z1c8s1_ke
         }
         tdc_commit_copies();
     };
-#pragma unroll
-    for (int chunk = 0; chunk < 1; ++chunk) {
-        copy_weights(chunk);
-    }
+    copy_weights(0);
     tdc_wait_for_inputs();
     x += image * x_batch_stride;
 

@@ -108,7 +108,7 @@ mixed_conv_b2_c9_n9_h7_w6_k1x1_add_direct_tiled_h1w8n2p4g2k8z1c8s2_kernel(const 
     const int thread_k = threadIdx.x / 4;  // its share of a chunk
     const int thread_row = thread_p / 2, thread_column = thread_p % 2 * RP;
     const int image = blockIdx.x / 7, tile = blockIdx.x % 7;
-    const int y0 = tile / 1 * TH, x0 = tile % 1 * TW, n0 = blockIdx.y * TN;
+    const int y0 = tile * TH, x0 = 0, n0 = blockIdx.y * TN;
     constexpr int chunks = CHUNKS;
 
     tdc_allow_next();
