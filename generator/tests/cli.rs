@@ -238,6 +238,10 @@ fn schemes_and_tiles_that_do_not_exist() {
             "tile [7, 7, 7, 7] is not one of scheme `direct` for conv_c3_n8_h8_w8_k3x3_p1_bias_relu; its numbers are",
         ),
         (
+            "scheme: direct_tiled, tile: [1, 4, 2147483647, 4, 2147483647, 1, 1, 4, 1]",
+            "tile [1, 4, 2147483647, 4, 2147483647, 1, 1, 4, 1] is not one of scheme `direct_tiled` for",
+        ),
+        (
             "scheme: direct, reduce: atomic",
             "`reduce: atomic` cannot be had for conv_c3_n8_h8_w8_k3x3_p1_bias_relu_atomic by scheme `direct`; it is for schemes \
              `tdc` and `tdc_rows`",

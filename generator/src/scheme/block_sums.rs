@@ -2,6 +2,7 @@
 //! and the shares meet in shared memory, or in that of a cluster, before they are stored.
 
 use super::Tile;
+use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, Reduce};
 use serde::Serialize;
 
@@ -13,6 +14,16 @@ pub(super) const MAX_CLUSTER: u32 = 8;
 
 /// Tiles that a problem has at most: those that promise most.
 const MAX_TILES: usize = 1000;
+
+/// A rough time in clocks on a GPU of 128 multiprocessors, to leave out what is hopeless anywhere.
+pub(super) fn promise(work: &KernelWork) -> f64 {
+    let busiest = work.blocks.div_ceil(128) as f64 / work.blocks as f64;
+    let mma = work.mma * busiest * 2.0;
+    let issue = work.flops / 64.0 * busiest / 4.0;
+    let bytes = work.l2_bytes * busiest / 32.0;
+    let exchange = if work.cluster > 1 { 900.0 } else { 0.0 };
+    work.clocks + 500.0 * work.trips + mma.max(issue) + bytes + exchange
+}
 
 /// The tiles with the least times, in the order of their numbers.
 pub(super) fn most_promising<const N: usize>(mut found: Vec<(f64, [u32; N])>) -> Vec<Tile> {

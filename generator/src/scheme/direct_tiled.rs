@@ -7,8 +7,8 @@
 //! are added on chip in a fixed order.
 
 use super::block_sums::{
-    BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, most_promising, stages_vectors,
-    tiles_well, vector,
+    BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, most_promising, promise,
+    stages_vectors, tiles_well, vector,
 };
 use super::convolution::{self, ConvEnds};
 use super::{
@@ -128,12 +128,11 @@ impl Sizes {
         else {
             return None;
         };
-        if tile.contains(&0)
-            || tile_h.max(tile_w) > 256
+        // Each number by itself first: a config may name any.
+        if tile.iter().any(|number| !(1..=256).contains(number))
             || tile_h * tile_w > 1024
             || thread_n * thread_p > 128
             || thread_n * threads_n > 256
-            || threads_n.max(shares).max(cluster).max(tile_c) > 256
             || weight_buffers > 16
         {
             return None;
@@ -252,16 +251,6 @@ impl Sizes {
             mma: 0.0,
         }
     }
-
-    /// A rough time in clocks on a GPU of 128 multiprocessors, to leave out what is hopeless anywhere.
-    fn promise(&self, problem: &ConvProblem) -> f64 {
-        let work = self.work(problem);
-        let busiest = self.blocks.div_ceil(128) as f64 / self.blocks as f64;
-        let issue = work.flops / 64.0 * busiest / 4.0;
-        let bytes = work.l2_bytes * busiest / 32.0;
-        let exchange = if self.sums.cluster > 1 { 900.0 } else { 0.0 };
-        work.clocks + 500.0 * work.trips + issue + bytes + exchange
-    }
 }
 
 impl Scheme for DirectTiled {
@@ -313,7 +302,7 @@ impl Scheme for DirectTiled {
                                         weight_buffers,
                                     ];
                                     if let Some(sizes) = Sizes::new(problem, &tile) {
-                                        found.push((sizes.promise(problem), tile));
+                                        found.push((promise(&sizes.work(problem)), tile));
                                     }
                                 }
                             }

@@ -10,11 +10,11 @@
 //! A block stages the input tile of a chunk of channels as halves, its weights by asynchronous copies that begin before the
 //! launch ahead has ended. Warps split output channels, pixels and the sum; blocks of a cluster split the sum further. Shares
 //! are added through shared memory in a fixed order. Tensor cores cut sums off instead of rounding: after [`CHAIN`] steps a
-//! partial sum is added in fp32, which keeps the error below that of a plain fp32 sum.
+//! partial sum is added in fp32, which keeps the error within twice that of a plain fp32 sum.
 
 use super::block_sums::{
-    BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, most_promising, stages_vectors,
-    tiles_well,
+    BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, most_promising, promise,
+    stages_vectors, tiles_well,
 };
 use super::convolution::{self, ConvEnds};
 use super::{
@@ -132,6 +132,8 @@ struct Sizes {
     /// Floats of shared memory that are staged, and all.
     staged: u32,
     shared_floats: u32,
+    /// Of a thread, guessed.
+    registers: u32,
     blocks: u64,
     /// Parts that a value is split into.
     parts: u32,
@@ -265,6 +267,7 @@ impl Sizes {
             sums,
             staged,
             shared_floats,
+            registers,
             blocks: grid.iter().map(|&size| u64::from(size)).product(),
             parts,
         })
@@ -311,12 +314,7 @@ impl Sizes {
         KernelWork {
             blocks: self.blocks,
             threads,
-            registers: (8 * self.m_tiles * self.p_tiles
-                + 8 * self.m_tiles
-                + 5 * self.p_tiles
-                + self.items * if self.vector_x { 8 } else { 2 }
-                + 36)
-                .min(255),
+            registers: self.registers,
             shared_bytes: 4 * self.shared_floats,
             // Warp instructions as multiply-adds.
             flops: 64.0 * blocks * f64::from(warps) * (steps * step_issue + staging + reduction),
@@ -382,7 +380,7 @@ impl Scheme for ImplicitGemm {
                                     if let Some(sizes) = Sizes::new(problem, &tile)
                                         && sizes.warps() > 1
                                     {
-                                        found.push((sizes.promise(problem), tile));
+                                        found.push((promise(&sizes.work(problem)), tile));
                                     }
                                 }
                             }
@@ -418,22 +416,6 @@ impl Scheme for ImplicitGemm {
         let layout = layout(problem, &sizes);
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)
-    }
-}
-
-impl Sizes {
-    /// A rough time in clocks on a GPU of 128 multiprocessors, to leave out what is hopeless anywhere.
-    fn promise(&self, problem: &ConvProblem) -> f64 {
-        let work = self.work(problem);
-        let busiest = self.blocks.div_ceil(128) as f64 / self.blocks as f64;
-        let mma = work.mma * busiest * 2.0;
-        let issue = work.flops / 64.0 * busiest / 4.0;
-        let bytes = work.l2_bytes * busiest / 32.0;
-        work.clocks
-            + 500.0 * work.trips
-            + mma.max(issue)
-            + bytes
-            + if self.cluster > 1 { 900.0 } else { 0.0 }
     }
 }
 
