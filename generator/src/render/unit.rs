@@ -312,7 +312,7 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<Parameter> {
     let packed = variant.weights.len() as u64;
     let bias = u64::from(variant.bias_len);
     let mut rows = vec![
-        ("x", tensor(problem.x())),
+        ("x", format!("{}, aligned to 16 bytes", tensor(problem.x()))),
         (
             "packed",
             unless_zero(
@@ -325,13 +325,13 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<Parameter> {
             "residual",
             unless_zero(
                 u64::from(problem.reads_residual()),
-                format!("{}, added", tensor(problem.y())),
+                format!("{}, added; aligned likewise", tensor(problem.y())),
             ),
         ),
         (
             "y",
             format!(
-                "{}, written; overlaps nothing that is read",
+                "{}, written; aligned likewise, overlaps nothing that is read",
                 tensor(problem.y())
             ),
         ),

@@ -93,7 +93,7 @@ public:
     // The GPU whose variant that is; null likewise.
     const char* variant() const noexcept;
 
-    // Puts the whole network on the stream. `x` and `y` are on the device, NCHW fp32, and do not overlap.
+    // Puts the whole network on the stream. `x` and `y` are on the device, NCHW fp32, aligned to 16 bytes, and do not overlap.
     // May be called while the caller captures the stream into a graph of its own.
     Status run(const float* x, float* y, cudaStream_t stream) noexcept;
     // Makes a CUDA graph of run(x, y); `stream` serves to capture it and must not be the default stream.

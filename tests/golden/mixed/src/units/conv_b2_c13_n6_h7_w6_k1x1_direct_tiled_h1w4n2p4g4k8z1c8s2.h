@@ -25,11 +25,11 @@ void conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w4n2p4g4k8z1c8s2_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Puts the work on the stream and returns the first error. All pointers are to device memory.
-//   x         2x13x7x6, NCHW
+//   x         2x13x7x6, NCHW, aligned to 16 bytes
 //   packed    128 values as the packer wrote them, aligned to 16 bytes
 //   bias      not used
 //   residual  not used
-//   y         2x6x7x6, NCHW, written; overlaps nothing that is read
+//   y         2x6x7x6, NCHW, written; aligned likewise, overlaps nothing that is read
 //   workspace not used
 //   strides   elements from one image of the batch to the next
 cudaError_t conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w4n2p4g4k8z1c8s2_launch(

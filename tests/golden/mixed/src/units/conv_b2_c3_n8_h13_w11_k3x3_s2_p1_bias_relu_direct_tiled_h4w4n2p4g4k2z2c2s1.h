@@ -27,11 +27,11 @@ void conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_direct_tiled_h4w4n2p4g4k2z2c2s1_
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Puts the work on the stream and returns the first error. All pointers are to device memory.
-//   x         2x3x13x11, NCHW
+//   x         2x3x13x11, NCHW, aligned to 16 bytes
 //   packed    288 values as the packer wrote them, aligned to 16 bytes
 //   bias      8 values
 //   residual  not used
-//   y         2x8x7x6, NCHW, written; overlaps nothing that is read
+//   y         2x8x7x6, NCHW, written; aligned likewise, overlaps nothing that is read
 //   workspace not used
 //   strides   elements from one image of the batch to the next
 cudaError_t conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_direct_tiled_h4w4n2p4g4k2z2c2s1_launch(

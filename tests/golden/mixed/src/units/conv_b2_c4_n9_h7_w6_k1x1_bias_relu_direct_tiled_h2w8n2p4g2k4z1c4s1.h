@@ -25,11 +25,11 @@ void conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Puts the work on the stream and returns the first error. All pointers are to device memory.
-//   x         2x4x7x6, NCHW
+//   x         2x4x7x6, NCHW, aligned to 16 bytes
 //   packed    48 values as the packer wrote them, aligned to 16 bytes
 //   bias      9 values
 //   residual  not used
-//   y         2x9x7x6, NCHW, written; overlaps nothing that is read
+//   y         2x9x7x6, NCHW, written; aligned likewise, overlaps nothing that is read
 //   workspace not used
 //   strides   elements from one image of the batch to the next
 cudaError_t conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_launch(

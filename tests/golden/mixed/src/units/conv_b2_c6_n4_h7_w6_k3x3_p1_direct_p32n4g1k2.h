@@ -25,11 +25,11 @@ void conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Puts the work on the stream and returns the first error. All pointers are to device memory.
-//   x         2x6x7x6, NCHW
+//   x         2x6x7x6, NCHW, aligned to 16 bytes
 //   packed    216 values as the packer wrote them, aligned to 16 bytes
 //   bias      not used
 //   residual  not used
-//   y         2x4x7x6, NCHW, written; overlaps nothing that is read
+//   y         2x4x7x6, NCHW, written; aligned likewise, overlaps nothing that is read
 //   workspace 2688 bytes
 //   strides   elements from one image of the batch to the next
 cudaError_t conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_launch(

@@ -27,11 +27,11 @@ void conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_direct_tiled_h1w4n2p4g2k24z1c8s1_pac
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Puts the work on the stream and returns the first error. All pointers are to device memory.
-//   x         2x8x7x6, NCHW
+//   x         2x8x7x6, NCHW, aligned to 16 bytes
 //   packed    592 values as the packer wrote them, aligned to 16 bytes
 //   bias      not used
 //   residual  not used
-//   y         2x5x7x6, NCHW, written; overlaps nothing that is read
+//   y         2x5x7x6, NCHW, written; aligned likewise, overlaps nothing that is read
 //   workspace not used
 //   strides   elements from one image of the batch to the next
 cudaError_t conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_direct_tiled_h1w4n2p4g2k24z1c8s1_launch(

@@ -25,11 +25,11 @@ void conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Puts the work on the stream and returns the first error. All pointers are to device memory.
-//   x         2x8x7x6, NCHW
+//   x         2x8x7x6, NCHW, aligned to 16 bytes
 //   packed    96 values as the packer wrote them, aligned to 16 bytes
 //   bias      8 values
-//   residual  2x8x7x6, NCHW, added
-//   y         2x8x7x6, NCHW, written; overlaps nothing that is read
+//   residual  2x8x7x6, NCHW, added; aligned likewise
+//   y         2x8x7x6, NCHW, written; aligned likewise, overlaps nothing that is read
 //   workspace not used
 //   strides   elements from one image of the batch to the next
 cudaError_t conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64_launch(

@@ -24,11 +24,11 @@ constexpr std::size_t linear_b2_c9_n7_bias_w2_workspace_bytes() { return 0; }
 void linear_b2_c9_n7_bias_w2_pack(const float* weight, const float* scale, const float* shift, float* packed);
 
 // Puts the work on the stream and returns the first error. All pointers are to device memory.
-//   x         2x9x1x1, NCHW
+//   x         2x9x1x1, NCHW, aligned to 16 bytes
 //   packed    63 values as the packer wrote them, aligned to 16 bytes
 //   bias      7 values
 //   residual  not used
-//   y         2x7x1x1, NCHW, written; overlaps nothing that is read
+//   y         2x7x1x1, NCHW, written; aligned likewise, overlaps nothing that is read
 //   workspace not used
 //   strides   elements from one image of the batch to the next
 cudaError_t linear_b2_c9_n7_bias_w2_launch(

@@ -25,11 +25,11 @@ void maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Puts the work on the stream and returns the first error. All pointers are to device memory.
-//   x         2x8x7x6, NCHW
+//   x         2x8x7x6, NCHW, aligned to 16 bytes
 //   packed    not used
 //   bias      not used
 //   residual  not used
-//   y         2x8x7x6, NCHW, written; overlaps nothing that is read
+//   y         2x8x7x6, NCHW, written; aligned likewise, overlaps nothing that is read
 //   workspace not used
 //   strides   elements from one image of the batch to the next
 cudaError_t maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128_launch(

@@ -25,11 +25,11 @@ void conv_c32_n64_h20_w20_k3x3_p1_bias_relu_direct_p32n4g1k8_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Puts the work on the stream and returns the first error. All pointers are to device memory.
-//   x         1x32x20x20, NCHW
+//   x         1x32x20x20, NCHW, aligned to 16 bytes
 //   packed    18432 values as the packer wrote them, aligned to 16 bytes
 //   bias      64 values
 //   residual  not used
-//   y         1x64x20x20, NCHW, written; overlaps nothing that is read
+//   y         1x64x20x20, NCHW, written; aligned likewise, overlaps nothing that is read
 //   workspace 819200 bytes
 cudaError_t conv_c32_n64_h20_w20_k3x3_p1_bias_relu_direct_p32n4g1k8_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,

@@ -25,11 +25,11 @@ void globalavgpool_c64_h20_w20_global_pool_w1_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Puts the work on the stream and returns the first error. All pointers are to device memory.
-//   x         1x64x20x20, NCHW
+//   x         1x64x20x20, NCHW, aligned to 16 bytes
 //   packed    not used
 //   bias      not used
 //   residual  not used
-//   y         1x64x1x1, NCHW, written; overlaps nothing that is read
+//   y         1x64x1x1, NCHW, written; aligned likewise, overlaps nothing that is read
 //   workspace not used
 cudaError_t globalavgpool_c64_h20_w20_global_pool_w1_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,

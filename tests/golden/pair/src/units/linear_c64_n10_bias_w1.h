@@ -24,11 +24,11 @@ constexpr std::size_t linear_c64_n10_bias_w1_workspace_bytes() { return 0; }
 void linear_c64_n10_bias_w1_pack(const float* weight, const float* scale, const float* shift, float* packed);
 
 // Puts the work on the stream and returns the first error. All pointers are to device memory.
-//   x         1x64x1x1, NCHW
+//   x         1x64x1x1, NCHW, aligned to 16 bytes
 //   packed    640 values as the packer wrote them, aligned to 16 bytes
 //   bias      10 values
 //   residual  not used
-//   y         1x10x1x1, NCHW, written; overlaps nothing that is read
+//   y         1x10x1x1, NCHW, written; aligned likewise, overlaps nothing that is read
 //   workspace not used
 cudaError_t linear_c64_n10_bias_w1_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,

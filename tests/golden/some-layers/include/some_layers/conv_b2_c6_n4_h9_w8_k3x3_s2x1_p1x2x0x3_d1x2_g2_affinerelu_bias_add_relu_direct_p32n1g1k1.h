@@ -28,11 +28,11 @@ void conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_dir
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Puts the work on the stream and returns the first error. All pointers are to device memory.
-//   x         2x6x9x8, NCHW
+//   x         2x6x9x8, NCHW, aligned to 16 bytes
 //   packed    120 values as the packer wrote them, aligned to 16 bytes
 //   bias      4 values
-//   residual  2x4x4x9, NCHW, added
-//   y         2x4x4x9, NCHW, written; overlaps nothing that is read
+//   residual  2x4x4x9, NCHW, added; aligned likewise
+//   y         2x4x4x9, NCHW, written; aligned likewise, overlaps nothing that is read
 //   workspace not used
 //   strides   elements from one image of the batch to the next
 cudaError_t conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1_launch(

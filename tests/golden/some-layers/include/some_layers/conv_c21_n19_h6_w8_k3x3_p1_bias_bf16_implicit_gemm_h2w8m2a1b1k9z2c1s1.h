@@ -27,11 +27,11 @@ void conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Puts the work on the stream and returns the first error. All pointers are to device memory.
-//   x         1x21x6x8, NCHW
+//   x         1x21x6x8, NCHW, aligned to 16 bytes
 //   packed    4608 values as the packer wrote them, aligned to 16 bytes
 //   bias      19 values
 //   residual  not used
-//   y         1x19x6x8, NCHW, written; overlaps nothing that is read
+//   y         1x19x6x8, NCHW, written; aligned likewise, overlaps nothing that is read
 //   workspace not used
 cudaError_t conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,

@@ -25,11 +25,11 @@ void conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Puts the work on the stream and returns the first error. All pointers are to device memory.
-//   x         1x64x5x5, NCHW
+//   x         1x64x5x5, NCHW, aligned to 16 bytes
 //   packed    2048 values as the packer wrote them, aligned to 16 bytes
 //   bias      not used
 //   residual  not used
-//   y         1x20x5x5, NCHW, written; overlaps nothing that is read
+//   y         1x20x5x5, NCHW, written; aligned likewise, overlaps nothing that is read
 //   workspace 8000 bytes
 cudaError_t conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,

@@ -25,11 +25,11 @@ void conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w4n2p4g4k12z1c4s2_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Puts the work on the stream and returns the first error. All pointers are to device memory.
-//   x         1x6x9x8, NCHW
+//   x         1x6x9x8, NCHW, aligned to 16 bytes
 //   packed    576 values as the packer wrote them, aligned to 16 bytes
 //   bias      not used
 //   residual  not used
-//   y         1x5x9x8, NCHW, written; overlaps nothing that is read
+//   y         1x5x9x8, NCHW, written; aligned likewise, overlaps nothing that is read
 //   workspace not used
 cudaError_t conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w4n2p4g4k12z1c4s2_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,

@@ -24,11 +24,11 @@ constexpr std::size_t relu_c2_h4_w4_elementwise_t64_workspace_bytes() { return 0
 void relu_c2_h4_w4_elementwise_t64_pack(const float* weight, const float* scale, const float* shift, float* packed);
 
 // Puts the work on the stream and returns the first error. All pointers are to device memory.
-//   x         1x2x4x4, NCHW
+//   x         1x2x4x4, NCHW, aligned to 16 bytes
 //   packed    not used
 //   bias      not used
 //   residual  not used
-//   y         1x2x4x4, NCHW, written; overlaps nothing that is read
+//   y         1x2x4x4, NCHW, written; aligned likewise, overlaps nothing that is read
 //   workspace not used
 cudaError_t relu_c2_h4_w4_elementwise_t64_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,
