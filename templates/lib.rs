@@ -9,6 +9,7 @@ macro_rules! templates {
 
 templates![
     "kernel/block_place.cu",
+    "kernel/copy_chunk.cu",
     "kernel/copy_factors.cu",
     "kernel/depthwise.cu",
     "kernel/direct.cu",

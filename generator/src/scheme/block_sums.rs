@@ -45,6 +45,8 @@ pub(super) fn most_promising<const N: usize>(mut found: Vec<(f64, [u32; N])>) ->
 pub(super) struct BlockSums {
     /// Output rows, columns and channels of a block.
     pub(super) tile: [u32; 3],
+    /// Threads of a block.
+    pub(super) threads: u32,
     /// Blocks over which the input channels are split.
     pub(super) cluster: u32,
     /// Shares of the sum that a block's threads hold.
@@ -78,6 +80,8 @@ pub(super) struct SumsContext {
     y_type: &'static str,
     y_elements: &'static [&'static str],
     outputs: u32,
+    /// Rounds in which all threads take one of them each.
+    rounds: u32,
     pixel_vectors: u32,
     /// The condition for a place outside the output; empty when there is none.
     bounds: String,
@@ -127,6 +131,27 @@ pub(super) fn input_tile(problem: &ConvProblem, tile_h: u32, tile_w: u32) -> [u3
         (tile_w - 1) * shape.stride[1] + reach_w + 1
     };
     [rows, columns]
+}
+
+/// How the template `kernel/copy_chunk.cu` copies the weights of a chunk; part of a scheme's context.
+#[derive(Serialize)]
+pub(super) struct ChunkCopies {
+    /// Copies of 16 bytes that a thread makes; if not all threads make the last, so many do.
+    copies: u32,
+    checks_copies: bool,
+    last_copies: u32,
+}
+
+impl ChunkCopies {
+    /// Of so many floats, a multiple of four.
+    pub(super) fn new(floats: u32, threads: u32) -> Self {
+        let copies = floats / 4;
+        Self {
+            copies: copies.div_ceil(threads),
+            checks_copies: !copies.is_multiple_of(threads),
+            last_copies: copies % threads,
+        }
+    }
 }
 
 impl BlockSums {
@@ -231,6 +256,7 @@ impl BlockSums {
             y_type,
             y_elements,
             outputs: tile_n * pixels / y_vector,
+            rounds: (tile_n * pixels / y_vector).div_ceil(self.threads),
             pixel_vectors: pixels / y_vector,
             bounds: bounds.join(" || "),
         }

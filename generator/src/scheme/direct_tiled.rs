@@ -7,8 +7,8 @@
 //! are added on chip in a fixed order.
 
 use super::block_sums::{
-    BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, most_promising, promise,
-    stages_vectors, tiles_well, vector,
+    BlockSums, ChunkCopies, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, most_promising,
+    promise, stages_vectors, tiles_well, vector,
 };
 use super::convolution::{self, ConvEnds};
 use super::{
@@ -74,6 +74,8 @@ struct Context {
     weight_buffers: u32,
     refills: bool,
     chunk_weights: u32,
+    #[serde(flatten)]
+    weight_copies: ChunkCopies,
     /// Steps of a thread in one chunk, and how often their loop is unrolled; 0 leaves that to the compiler.
     steps: u32,
     unroll: u32,
@@ -169,6 +171,7 @@ impl Sizes {
         let staged = weight_buffers * chunk_weights + (tile_c * plane).next_multiple_of(4);
         let sums = BlockSums {
             tile: [tile_h, tile_w, tile_n],
+            threads,
             cluster,
             shares,
             partial_row: (tile_h * tile_w + 3) / 8 * 8 + 4,
@@ -454,6 +457,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         weight_buffers: sizes.weight_buffers,
         refills: cluster > 1 || sizes.chunks > sizes.weight_buffers,
         chunk_weights: sizes.chunk_weights,
+        weight_copies: ChunkCopies::new(sizes.chunk_weights, sizes.threads),
         steps,
         unroll: (UNROLLED / step_fmas).clamp(1, steps),
         reach: sizes.reach,

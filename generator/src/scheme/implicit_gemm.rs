@@ -4,17 +4,23 @@
 //! the matrix of shifted inputs is never built. fp32 is split in two fp16 numbers, what rounding to the first leaves being the
 //! second, and three products of four are added up: 22 bits of each operand. In tf32 and fp16 the first number is enough: its
 //! 11 bits are those of tf32. Powers of two keep fp16 in range, one for each output channel of the weights, found when they
-//! are packed, and one for each staged chunk of the input, found as it is loaded. So the error is relative to the largest value of
-//! a tile, and an infinite input spoils its whole tile. In bf16, whose range is that of fp32, nothing is scaled.
+//! are packed, and one for each staged chunk of the input, found as it is loaded; in tf32 it is that of the largest value so far,
+//! which the sums follow. So the error is relative to the largest value of a tile, and an infinite input spoils its whole tile. In
+//! fp16 inputs have the range of fp16 and need no scale, in bf16, whose range is that of fp32, weights need none either.
 //!
 //! A block stages the input tile of a chunk of channels as halves, its weights by asynchronous copies that begin before the
 //! launch ahead has ended. Warps split output channels, pixels and the sum; blocks of a cluster split the sum further. Shares
 //! are added through shared memory in a fixed order. Tensor cores cut sums off instead of rounding: after [`CHAIN`] steps a
-//! partial sum is added in fp32, which keeps the error within twice that of a plain fp32 sum.
+//! partial sum is added in fp32, which keeps the error within twice that of a plain fp32 sum. With operands of one part nobody
+//! would see it, and the tensor cores add up everything.
+//!
+//! What is staged of a pixel is an element of four channels, and one load gives a lane its operands of a step: which channels its
+//! registers stand for is a matter of how the weights are packed. Where a step finds its operands is known when the text is made,
+//! but for what depends on the warp: an address found step by step would take longer than the products.
 
 use super::block_sums::{
-    BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, most_promising, promise,
-    stages_vectors, tiles_well,
+    BlockSums, ChunkCopies, MAX_CLUSTER, MAX_SHARED, SumsContext, most_promising, promise,
+    tiles_well, vector,
 };
 use super::convolution::{self, ConvEnds};
 use super::{
@@ -43,8 +49,15 @@ const P_TILE: u32 = 8;
 /// Warps of a block at most.
 const MAX_WARPS: u32 = 16;
 
-/// Tiles of sums that a warp holds at most: 16 channels of 8 pixels each, four registers.
-const MAX_SUMS: u32 = 16;
+/// Tiles of sums that a warp holds at most, over the parts of a value: 16 channels of 8 pixels each, four registers. With two parts
+/// each is there twice, as a sum in fp32 and as one of the tensor cores.
+const MAX_SUMS: u32 = 32;
+
+/// Tiles of sums at most for the smaller products to have a sum of their own.
+const MAX_CROSSED: u32 = 2;
+
+/// Steps that are unrolled at most where the tensor cores add up everything.
+const UNROLLED: u32 = 12;
 
 #[derive(Serialize)]
 struct Context {
@@ -70,43 +83,77 @@ struct Context {
     chunks: u32,
     /// Chunks of the whole sum.
     all_chunks: u32,
-    pairs: u32,
+    quads: u32,
     rows: u32,
     row: u32,
     plane: u32,
     /// Where the first staged column that a pixel reads lies.
     first_column: u32,
     x_vector: u32,
-    vector_x: bool,
+    x_type: &'static str,
+    x_elements: &'static [&'static str],
     items: u32,
+    /// What all threads load.
+    all_items: u32,
     checks_items: bool,
     checks_c: bool,
     odd_c: bool,
     checks_pixel: bool,
     weight_buffers: u32,
     refills: bool,
-    /// Packed values of a step, of a chunk for 16 output channels, of all chunks for them, and of a chunk for a block.
-    step_weights: u32,
+    /// Packed values of a chunk for 16 output channels and for a block.
     m_chunk_weights: u32,
-    m_weights: u32,
     chunk_weights: u32,
+    #[serde(flatten)]
+    weight_copies: ChunkCopies,
     largest_at: u32,
-    /// Steps that a warp takes of a chunk, and how many of them add to one partial sum.
-    steps: u32,
+    /// Which steps a warp takes.
+    shares_of_steps: Vec<StepShare>,
+    /// Loops around them.
+    loops: Vec<StepLoop>,
+    /// Whether they are unrolled too.
+    unrolls: bool,
+    /// Steps of the innermost loop, which with two parts add to one partial sum, and where step `i` of them finds its operands.
     chain: u32,
+    a_step: String,
+    b_step: String,
     split: bool,
-    /// Operands of each product, smallest first.
-    products: &'static [[&'static str; 2]],
+    /// Sum and operands of each product, smallest first.
+    products: &'static [[&'static str; 3]],
+    /// The smaller products have a sum of their own: with few sums those of a step would wait for each other.
+    crosses: bool,
     /// Functions of the prelude: a pair of values rounded, and the product of matrices.
     to_pair: &'static str,
     mma: &'static str,
-    /// Operands are scaled, and sums scaled back.
+    /// The weights are scaled, and sums scaled back.
     scaled: bool,
+    /// So is the input.
+    scales_input: bool,
     unscale_at: usize,
     #[serde(flatten)]
     sums: SumsContext,
     #[serde(flatten)]
     ends: ConvEnds,
+}
+
+/// The share of a chunk's steps that a warp takes along one direction: groups of channels, rows or columns of the filter.
+#[derive(Serialize)]
+struct StepShare {
+    /// Its number, as an expression.
+    warp: String,
+    /// Packed weights and staged input values between two shares.
+    a: u32,
+    b: u32,
+}
+
+/// A loop over steps.
+#[derive(Serialize)]
+struct StepLoop {
+    name: &'static str,
+    count: u32,
+    /// Packed weights and staged input values between two rounds.
+    a: u32,
+    b: u32,
 }
 
 /// A tile's numbers with what follows from them.
@@ -126,7 +173,9 @@ struct Sizes {
     rows: u32,
     row: u32,
     plane: u32,
-    vector_x: bool,
+    /// Columns that are loaded at once, and how many are staged left of those that the padding needs.
+    x_vector: u32,
+    margin: u32,
     items: u32,
     sums: BlockSums,
     /// Floats of shared memory that are staged, and all.
@@ -197,41 +246,42 @@ impl Sizes {
         if !fits(all_groups, cluster)
             || !fits(all_groups / cluster, groups)
             || !fits(pixel_tiles, warps_p)
-            || !fits(groups * shape.r * shape.s, warps_k)
+            || split_steps([groups, shape.r, shape.s], warps_k).is_none()
         {
             return None;
         }
         let warps = warps_m * warps_p * warps_k;
         let (p_tiles, chunks) = (pixel_tiles / warps_p, all_groups / cluster / groups);
+        let parts = parts(problem.precision);
         if warps > MAX_WARPS
-            || m_tiles * p_tiles > MAX_SUMS
+            || m_tiles * p_tiles * parts > MAX_SUMS
             || cluster > MAX_CLUSTER
             || weight_buffers > chunks
         {
             return None;
         }
-        let vector_x = stages_vectors(problem, tile_w);
-        let [rows, row] = input_tile(problem, tile_h, tile_w);
+        let threads = 32 * warps;
+        let quads = groups * STEP_CHANNELS / 4;
+        let staging = Staging::new(problem, [tile_h, tile_w], quads, threads);
+        let [rows, row] = staging.input;
         if rows * row > 1 << 13 {
             return None;
         }
-        let parts = parts(problem.precision);
-        // Four pairs of channels of a step fall into different banks: of the 32 words of 4 bytes the planes of a pair begin 8
-        // apart, with two parts of the 16 of 8 bytes 4 apart.
-        let banks = 32 / parts;
+        // The four planes of a step, with two pixels side by side or four, fall into different banks: there are 128 bytes of banks
+        // for elements of 8 bytes each part.
+        let banks = 16 / parts;
         let plane = (rows * row)
             .saturating_sub(banks / 4)
             .next_multiple_of(banks)
             + banks / 4;
-        let pairs = groups * STEP_CHANNELS / 2;
-        let threads = 32 * warps;
-        let items = (pairs * rows * row / if vector_x { 4 } else { 1 }).div_ceil(threads);
+        let items = staging.items.div_ceil(threads);
         let step_weights = 128 * parts;
         let chunk_weights = m_tiles * warps_m * groups * shape.r * shape.s * step_weights;
-        let staged = weight_buffers * chunk_weights + pairs * plane * parts + 2 * warps;
+        let staged = weight_buffers * chunk_weights + quads * plane * 2 * parts + 2 * warps;
         let tile_n = M_TILE * m_tiles * warps_m;
         let sums = BlockSums {
             tile: [tile_h, tile_w, tile_n],
+            threads,
             cluster,
             shares: warps_k,
             // Eight rows of channels, two pixels of each lane: in different banks.
@@ -240,8 +290,8 @@ impl Sizes {
         let shared_floats = sums.shared_floats(problem, staged);
         let grid = sums.grid(problem);
         // Registers: sums twice, operands, what is loaded ahead, addresses.
-        let loaded = items * if vector_x { 8 } else { 2 };
-        let registers = 8 * m_tiles * p_tiles + 8 * m_tiles + 5 * p_tiles + loaded + 36;
+        let loaded = items * 4 * staging.x_vector;
+        let registers = 4 * parts * m_tiles * p_tiles + 8 * m_tiles + 5 * p_tiles + loaded + 36;
         let fits = loaded <= 64
             && registers * threads <= 65536
             && registers <= 255
@@ -262,7 +312,8 @@ impl Sizes {
             rows,
             row,
             plane,
-            vector_x,
+            x_vector: staging.x_vector,
+            margin: staging.margin,
             items,
             sums,
             staged,
@@ -305,10 +356,9 @@ impl Sizes {
         let sums = f64::from(self.tile_n() * self.sums.partial_row);
         // Clocks that a warp holds its quarter of a multiprocessor, fitted to measured times: around the products, for what is
         // loaded, for the sums of a thread.
-        let loads = f64::from(self.parts * self.m_tiles + 2 * self.parts * self.p_tiles);
-        let step_issue = 3.0 * loads + 28.0;
-        let staging =
-            f64::from(self.chunks * self.items) * if self.vector_x { 112.0 } else { 56.0 };
+        let loads = f64::from(self.parts * self.m_tiles + self.p_tiles);
+        let step_issue = 3.0 * loads + 4.0;
+        let staging = f64::from(self.chunks * self.items) * 56.0 * f64::from(self.x_vector);
         let thread_sums = sums / f64::from(threads);
         let reduction = 14.0 * thread_sums * f64::from(self.warps_k + 2);
         KernelWork {
@@ -352,19 +402,21 @@ impl Scheme for ImplicitGemm {
         }
         let shape = &problem.shape;
         let (out_h, out_w) = (shape.out_h(), shape.out_w());
-        let (all_groups, taps) = (shape.c.div_ceil(STEP_CHANNELS), shape.r * shape.s);
+        let all_groups = shape.c.div_ceil(STEP_CHANNELS);
         let mut found = Vec::new();
-        for (tile_h, tile_w) in rectangles(out_h, out_w) {
+        let parts = parts(problem.precision);
+        for (tile_h, tile_w) in rectangles(out_h, out_w, 512 / parts) {
             let pixel_tiles = (tile_h * tile_w).div_ceil(P_TILE);
-            for (m_tiles, warps_m) in channel_tiles(shape.n) {
+            for (m_tiles, warps_m) in channel_tiles(shape.n, 5 - parts) {
                 for warps_p in divisors(pixel_tiles, &[1, 2, 4, 7, 8]) {
-                    if warps_m * warps_p > MAX_WARPS || m_tiles * pixel_tiles / warps_p > MAX_SUMS {
+                    let sums = m_tiles * pixel_tiles / warps_p * parts;
+                    if warps_m * warps_p > MAX_WARPS || sums > MAX_SUMS {
                         continue;
                     }
                     for cluster in divisors(all_groups, &[1, 2, 3, 4, 5, 6, 7, 8]) {
                         for groups in divisors(all_groups / cluster, &[1, 2, 3, 4, 5, 6, 8]) {
                             let chunks = all_groups / cluster / groups;
-                            for warps_k in divisors(groups * taps, &[1, 2, 3, 4, 6, 8, 9, 12, 16]) {
+                            for warps_k in [1, 2, 3, 4, 6, 8, 9, 12, 16] {
                                 for weight_buffers in weight_buffers(chunks) {
                                     let tile = [
                                         tile_h,
@@ -451,8 +503,8 @@ fn weight_buffers(chunks: u32) -> impl Iterator<Item = u32> {
         .filter(move |&buffers| buffers <= chunks && (buffers > 1 || chunks == 1))
 }
 
-/// Heights and widths of output tiles that waste few pixels: whole rows, halves of them, and small rectangles.
-fn rectangles(out_h: u32, out_w: u32) -> Vec<(u32, u32)> {
+/// Heights and widths of output tiles of so many pixels at most that waste few: whole rows, halves of them, and small rectangles.
+fn rectangles(out_h: u32, out_w: u32, most: u32) -> Vec<(u32, u32)> {
     let mut found = Vec::new();
     for tile_w in [4, 7, 8, 14, 16, 28, 32, 56] {
         if tile_w > out_w.next_multiple_of(8).max(8) {
@@ -460,7 +512,7 @@ fn rectangles(out_h: u32, out_w: u32) -> Vec<(u32, u32)> {
         }
         for tile_h in [1, 2, 3, 4, 7, 8, 14, 16] {
             let pixels = tile_h * tile_w;
-            if tile_h > out_h || !(4..=256).contains(&pixels) {
+            if tile_h > out_h || !(4..=most).contains(&pixels) {
                 continue;
             }
             let computed = u64::from(out_h.div_ceil(tile_h))
@@ -481,11 +533,11 @@ fn rectangles(out_h: u32, out_w: u32) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// Tiles of 16 output channels a warp and warps beside each other, none of which lies wholly in the padding.
-fn channel_tiles(n: u32) -> Vec<(u32, u32)> {
+/// Tiles of 16 output channels a warp, so many at most, and warps beside each other, none of which lies wholly in the padding.
+fn channel_tiles(n: u32, most: u32) -> Vec<(u32, u32)> {
     let needed = n.div_ceil(M_TILE);
     let mut found = Vec::new();
-    for m_tiles in 1..=3 {
+    for m_tiles in 1..=most {
         for warps_m in [1, 2, 3, 4, 6] {
             let tile = m_tiles * warps_m;
             if tile <= needed && needed.next_multiple_of(tile) * 5 <= needed * 6 {
@@ -496,22 +548,29 @@ fn channel_tiles(n: u32) -> Vec<(u32, u32)> {
     found
 }
 
-/// `[O/16][I/16][R][S]` of 16x16 matrices, each as the tensor cores' lanes hold it, in numbers of 16 bits.
+/// `[O/TN][I/chunk][TN/16][chunk/16][R][S]` of 16x16 matrices, each as the tensor cores' lanes hold it, in numbers of 16 bits: what
+/// a block stages of a chunk lies in one piece.
 fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
-    let m_tiles = shape.n.div_ceil(sizes.tile_n()) * sizes.m_tiles * sizes.warps_m;
+    let tile_n = sizes.tile_n();
     WeightLayout {
         source: Problem::Conv(*problem).weight(),
         dims: vec![
-            dim(Axis::O, m_tiles, M_TILE),
-            dim(Axis::I, shape.c.div_ceil(STEP_CHANNELS), STEP_CHANNELS),
+            dim(Axis::O, shape.n.div_ceil(tile_n), tile_n),
+            dim(
+                Axis::I,
+                sizes.chunks * sizes.cluster,
+                sizes.groups * STEP_CHANNELS,
+            ),
+            dim(Axis::O, sizes.m_tiles * sizes.warps_m, M_TILE),
+            dim(Axis::I, sizes.groups, STEP_CHANNELS),
             dim(Axis::R, shape.r, 1),
             dim(Axis::S, shape.s, 1),
-            // A lane: a row, and a pair of channels; its registers: the pair eight channels on, the row eight rows on.
+            // A lane: a row, and four channels; its registers: two of them, the row eight rows on, the two others.
             dim(Axis::O, 8, 1),
-            dim(Axis::I, 4, 2),
-            dim(Axis::I, 2, 8),
+            dim(Axis::I, 4, 4),
+            dim(Axis::I, 2, 2),
             dim(Axis::O, 2, 8),
             dim(Axis::I, 2, 1),
         ]
@@ -527,21 +586,194 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
     }
 }
 
+/// How the input tile of a chunk is loaded.
+struct Staging {
+    /// Rows and columns.
+    input: [u32; 2],
+    /// Columns that are loaded at once.
+    x_vector: u32,
+    /// Columns that are staged left of the output tile's first, so that what is loaded at once is aligned.
+    margin: u32,
+    /// What all threads load: so many columns of four channels.
+    items: u32,
+}
+
+impl Staging {
+    /// With the widest loads that give most threads something to do.
+    fn new(problem: &ConvProblem, tile: [u32; 2], quads: u32, threads: u32) -> Self {
+        let shape = &problem.shape;
+        let reach = |axis: usize, taps: u32| {
+            (tile[axis] - 1) * shape.stride[axis] + (taps - 1) * shape.dilation[axis] + 1
+        };
+        let (rows, columns) = (reach(0, shape.r), reach(1, shape.s));
+        let staging = |x_vector: u32| {
+            let margin = shape.padding.left.next_multiple_of(x_vector);
+            let row = (columns + margin - shape.padding.left).next_multiple_of(x_vector);
+            Self {
+                input: [rows, row],
+                x_vector,
+                margin,
+                items: quads * rows * row / x_vector,
+            }
+        };
+        let aligned = |x_vector: u32| {
+            shape.batch == 1
+                && shape.w.is_multiple_of(x_vector)
+                && (tile[1] * shape.stride[1]).is_multiple_of(x_vector)
+        };
+        let mut found = staging(1);
+        for x_vector in [2, 4] {
+            if aligned(x_vector) && 2 * found.items > threads {
+                found = staging(x_vector);
+            }
+        }
+        found
+    }
+}
+
+/// How many warps share each of the counts, outermost first, so that all shares are equal; `None` where they cannot be.
+fn split_steps(counts: [u32; 3], warps: u32) -> Option<[u32; 3]> {
+    fn common(a: u32, b: u32) -> u32 {
+        if b == 0 { a } else { common(b, a % b) }
+    }
+    let mut left = warps;
+    let shares = counts.map(|count| {
+        let share = common(count, left);
+        left /= share;
+        share
+    });
+    (left == 1).then_some(shares)
+}
+
+/// The order in which a warp takes its steps of a chunk: groups of channels, rows of the filter, its columns.
+struct Steps {
+    shares: Vec<StepShare>,
+    loops: Vec<StepLoop>,
+    unrolls: bool,
+    chain: u32,
+    a_step: String,
+    b_step: String,
+}
+
+impl Steps {
+    fn new(problem: &ConvProblem, sizes: &Sizes) -> Self {
+        /// Products of matrices that the loop over a chunk's steps is unrolled to at most.
+        const PRODUCTS: u32 = 128;
+
+        let shape = &problem.shape;
+        let counts = [sizes.groups, shape.r, shape.s];
+        let a = [shape.r * shape.s, shape.s, 1].map(|steps| steps * 128 * sizes.parts);
+        let b = [
+            4 * sizes.plane,
+            sizes.row * shape.dilation[0],
+            shape.dilation[1],
+        ];
+        let split = split_steps(counts, sizes.warps_k).unwrap_or([1; 3]);
+        let own = [0, 1, 2].map(|axis| counts[axis] / split[axis]);
+        // Of each direction what the innermost loop has: all of the inner ones before some of the next.
+        let most = if sizes.parts == 2 { CHAIN } else { UNROLLED };
+        let mut chain = [1; 3];
+        for axis in [2, 1, 0] {
+            let inner: u32 = chain.iter().product();
+            let fits = |&count: &u32| own[axis].is_multiple_of(count) && count * inner <= most;
+            chain[axis] = (1..=most).rev().find(fits).unwrap_or(1);
+            if chain[axis] < own[axis] {
+                break;
+            }
+        }
+        let mut shares = Vec::new();
+        let mut behind = sizes.warps_k;
+        for axis in 0..3 {
+            if split[axis] == 1 {
+                continue;
+            }
+            let of_all = behind;
+            behind /= split[axis];
+            let mut warp = "warp_k".to_owned();
+            if behind > 1 {
+                warp.push_str(&format!(" / {behind}"));
+            }
+            if of_all < sizes.warps_k {
+                warp.push_str(&format!(" % {}", split[axis]));
+            }
+            shares.push(StepShare {
+                warp,
+                a: own[axis] * a[axis],
+                b: own[axis] * b[axis],
+            });
+        }
+        let names = ["group", "row", "column"];
+        let loops = [0, 1, 2]
+            .into_iter()
+            .filter(|&axis| chain[axis] < own[axis]);
+        let loops = loops.map(|axis| StepLoop {
+            name: names[axis],
+            count: own[axis] / chain[axis],
+            a: chain[axis] * a[axis],
+            b: chain[axis] * b[axis],
+        });
+        let steps: u32 = own.iter().product();
+        let products = steps * sizes.m_tiles * sizes.p_tiles * (2 * sizes.parts - 1);
+        Self {
+            shares,
+            loops: loops.collect(),
+            unrolls: products <= PRODUCTS,
+            chain: chain.iter().product(),
+            a_step: place_of_step(chain, a),
+            b_step: place_of_step(chain, b),
+        }
+    }
+}
+
+/// Where step `i` of a chain lies, as an expression: `counts` of steps in three directions, outermost first, each a stride apart.
+fn place_of_step(counts: [u32; 3], strides: [u32; 3]) -> String {
+    let mut terms = Vec::new();
+    let mut inner = 1;
+    let mut axis = 3;
+    while axis > 0 {
+        axis -= 1;
+        let (mut count, stride) = (counts[axis], strides[axis]);
+        // Directions that follow each other without a gap are one.
+        while axis > 0 && strides[axis - 1] == count * stride {
+            axis -= 1;
+            count *= counts[axis];
+        }
+        if count > 1 {
+            let mut term = "i".to_owned();
+            if inner > 1 {
+                term.push_str(&format!(" / {inner}"));
+            }
+            if counts[..axis].iter().any(|&outer| outer > 1) {
+                term.push_str(&format!(" % {count}"));
+            }
+            if stride > 1 {
+                term.push_str(&format!(" * {stride}"));
+            }
+            terms.push(term);
+        }
+        inner *= count;
+    }
+    match terms.is_empty() {
+        true => "0".to_owned(),
+        false => terms.join(" + "),
+    }
+}
+
 fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
     let shape = &problem.shape;
     let taps = shape.r * shape.s;
     let warps = sizes.warps();
-    let pairs = sizes.groups * STEP_CHANNELS / 2;
+    let quads = sizes.groups * STEP_CHANNELS / 4;
     let step_weights = 128 * sizes.parts;
     let m_chunk_weights = sizes.groups * taps * step_weights;
     let all_chunks = sizes.chunks * sizes.cluster;
     let chunk_weights = sizes.m_tiles * sizes.warps_m * m_chunk_weights;
     let pixels = sizes.tile_h * sizes.tile_w;
-    let steps = sizes.steps(problem);
-    let chain = (1..=CHAIN).rev().find(|&chain| steps.is_multiple_of(chain));
     let threads = 32 * warps;
-    let x_vector = if sizes.vector_x { 4 } else { 1 };
-    let pad_left = shape.padding.left;
+    let (x_type, x_elements) = vector(sizes.x_vector);
+    let all_items = quads * sizes.rows * sizes.row / sizes.x_vector;
+    let steps = Steps::new(problem, sizes);
+    let crosses = sizes.parts == 2 && sizes.m_tiles * sizes.p_tiles <= MAX_CROSSED;
     let bf16 = problem.precision == Precision::Bf16;
     let device = if bf16 {
         BF16_DEVICE_WITH_CLUSTERS
@@ -558,7 +790,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         stride_h: shape.stride[0],
         stride_w: shape.stride[1],
         pad_top: shape.padding.top,
-        pad_x: if sizes.vector_x { 4 } else { pad_left },
+        pad_x: sizes.margin,
         dilation_h: shape.dilation[0],
         dilation_w: shape.dilation[1],
         m_tiles: sizes.m_tiles,
@@ -569,39 +801,51 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         warps_k: sizes.warps_k,
         chunks: sizes.chunks,
         all_chunks,
-        pairs,
+        quads,
         rows: sizes.rows,
         row: sizes.row,
         plane: sizes.plane,
-        first_column: if sizes.vector_x { 4 - pad_left } else { 0 },
-        x_vector,
-        vector_x: sizes.vector_x,
+        first_column: sizes.margin - shape.padding.left,
+        x_vector: sizes.x_vector,
+        x_type,
+        x_elements,
         items: sizes.items,
-        checks_items: sizes.items * threads != pairs * sizes.rows * sizes.row / x_vector,
+        all_items,
+        checks_items: sizes.items * threads != all_items,
         checks_c: !shape.c.is_multiple_of(STEP_CHANNELS),
-        odd_c: !shape.c.is_multiple_of(2),
+        odd_c: !shape.c.is_multiple_of(4),
         checks_pixel: !pixels.is_multiple_of(P_TILE),
         weight_buffers: sizes.weight_buffers,
         refills: sizes.cluster > 1 || sizes.chunks > sizes.weight_buffers,
-        step_weights,
         m_chunk_weights,
-        m_weights: all_chunks * m_chunk_weights,
         chunk_weights,
-        largest_at: sizes.weight_buffers * chunk_weights + pairs * sizes.plane * sizes.parts,
-        steps,
-        chain: chain.unwrap_or(1),
+        weight_copies: ChunkCopies::new(chunk_weights, threads),
+        largest_at: sizes.weight_buffers * chunk_weights + quads * sizes.plane * 2 * sizes.parts,
+        shares_of_steps: steps.shares,
+        loops: steps.loops,
+        unrolls: steps.unrolls,
+        chain: steps.chain,
+        a_step: steps.a_step,
+        b_step: steps.b_step,
         split: sizes.parts == 2,
         products: match sizes.parts {
-            2 => &[
-                ["left", "rounded"],
-                ["rounded", "left"],
-                ["rounded", "rounded"],
+            2 if crosses => &[
+                ["cross", "left", "rounded"],
+                ["part", "rounded", "rounded"],
+                ["cross", "rounded", "left"],
             ],
-            _ => &[["rounded", "rounded"]],
+            2 => &[
+                ["part", "left", "rounded"],
+                ["part", "rounded", "left"],
+                ["part", "rounded", "rounded"],
+            ],
+            _ => &[["sum", "rounded", "rounded"]],
         },
+        crosses,
         to_pair: if bf16 { "tdc_to_bf16" } else { "tdc_to_halves" },
         mma: if bf16 { "tdc_mma_bf16" } else { "tdc_mma_f16" },
         scaled: !bf16,
+        scales_input: matches!(problem.precision, Precision::Fp32 | Precision::Tf32),
         unscale_at: layout.weight_len() - layout.unscale_len(),
         sums: sizes.sums.context(problem, sizes.staged),
         ends: ConvEnds::new(problem, layout, false),
