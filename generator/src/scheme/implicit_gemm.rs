@@ -93,7 +93,8 @@ struct Context {
     x_type: &'static str,
     x_elements: &'static [&'static str],
     items: u32,
-    /// What all threads load.
+    /// Loads of a plane, and of all planes.
+    positions: u32,
     all_items: u32,
     checks_items: bool,
     checks_c: bool,
@@ -810,6 +811,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         x_type,
         x_elements,
         items: sizes.items,
+        positions: sizes.rows * sizes.row / sizes.x_vector,
         all_items,
         checks_items: sizes.items * threads != all_items,
         checks_c: !shape.c.is_multiple_of(STEP_CHANNELS),
