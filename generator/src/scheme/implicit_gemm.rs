@@ -4,13 +4,18 @@
 //! the matrix of shifted inputs is never built. fp32 is split in two fp16 numbers, what rounding to the first leaves being the
 //! second, and three products of four are added up: 22 bits of each operand. In tf32 and fp16 the first number is enough: its
 //! 11 bits are those of tf32. Powers of two keep fp16 in range, one for each output channel of the weights, found when they
-//! are packed, and one for each staged chunk of the input, found as it is loaded. So the error is relative to the largest value of
-//! a tile, and an infinite input spoils its whole tile. In bf16, whose range is that of fp32, nothing is scaled.
+//! are packed, and one for each staged chunk of the input, found as it is loaded; in tf32 it is that of the largest value so far,
+//! which the sums follow. So the error is relative to the largest value of a tile, and an infinite input spoils its whole tile. In
+//! fp16 inputs have the range of fp16 and need no scale, in bf16, whose range is that of fp32, weights need none either.
 //!
 //! A block stages the input tile of a chunk of channels as halves, its weights by asynchronous copies that begin before the
 //! launch ahead has ended. Warps split output channels, pixels and the sum; blocks of a cluster split the sum further. Shares
 //! are added through shared memory in a fixed order. Tensor cores cut sums off instead of rounding: after [`CHAIN`] steps a
-//! partial sum is added in fp32, which keeps the error within twice that of a plain fp32 sum.
+//! partial sum is added in fp32, which keeps the error within twice that of a plain fp32 sum. With operands of one part nobody
+//! would see it, and the tensor cores add up everything.
+//!
+//! What is staged of a pixel is 8 bytes: the parts of two channels, or four channels of one part each. So one load gives a lane
+//! its operands of a step; which channels its registers stand for is a matter of how the weights are packed.
 
 use super::block_sums::{
     BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, most_promising, promise,
@@ -23,7 +28,7 @@ use super::{
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Precision, Problem};
 use serde::Serialize;
-use tdc_runtime::{Axis, LayoutDim, Transform, WeightLayout};
+use tdc_runtime::{Axis, ConvShape, LayoutDim, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct ImplicitGemm;
@@ -43,8 +48,12 @@ const P_TILE: u32 = 8;
 /// Warps of a block at most.
 const MAX_WARPS: u32 = 16;
 
-/// Tiles of sums that a warp holds at most: 16 channels of 8 pixels each, four registers.
-const MAX_SUMS: u32 = 16;
+/// Tiles of sums that a warp holds at most, over the parts of a value: 16 channels of 8 pixels each, four registers. With two parts
+/// each is there twice, as a sum in fp32 and as one of the tensor cores.
+const MAX_SUMS: u32 = 32;
+
+/// Steps that are unrolled at most where the tensor cores add up everything.
+const UNROLLED: u32 = 12;
 
 #[derive(Serialize)]
 struct Context {
@@ -70,7 +79,10 @@ struct Context {
     chunks: u32,
     /// Chunks of the whole sum.
     all_chunks: u32,
-    pairs: u32,
+    /// What is staged of a pixel at once, how many channels that are, and how many of them a chunk has.
+    element: &'static str,
+    channels: u32,
+    elements: u32,
     rows: u32,
     row: u32,
     plane: u32,
@@ -81,6 +93,7 @@ struct Context {
     items: u32,
     checks_items: bool,
     checks_c: bool,
+    /// The last element may have channels beyond the input's.
     odd_c: bool,
     checks_pixel: bool,
     weight_buffers: u32,
@@ -91,17 +104,24 @@ struct Context {
     m_weights: u32,
     chunk_weights: u32,
     largest_at: u32,
-    /// Steps that a warp takes of a chunk, and how many of them add to one partial sum.
+    /// Steps that a warp takes of a chunk, and how many of them are unrolled, which with two parts add to one partial sum.
     steps: u32,
     chain: u32,
+    /// Steps of which a warp's begin and end on multiples, and by which they are counted: all taps, a row of them, or one. How
+    /// many units a warp takes, and how many are unrolled.
+    unit: u32,
+    units: u32,
+    chain_units: u32,
     split: bool,
     /// Operands of each product, smallest first.
     products: &'static [[&'static str; 2]],
     /// Functions of the prelude: a pair of values rounded, and the product of matrices.
     to_pair: &'static str,
     mma: &'static str,
-    /// Operands are scaled, and sums scaled back.
+    /// The weights are scaled, and sums scaled back.
     scaled: bool,
+    /// So is the input.
+    scales_input: bool,
     unscale_at: usize,
     #[serde(flatten)]
     sums: SumsContext,
@@ -127,6 +147,8 @@ struct Sizes {
     row: u32,
     plane: u32,
     vector_x: bool,
+    /// Of 8 bytes that are staged of each pixel of a chunk.
+    elements: u32,
     items: u32,
     sums: BlockSums,
     /// Floats of shared memory that are staged, and all.
@@ -203,8 +225,9 @@ impl Sizes {
         }
         let warps = warps_m * warps_p * warps_k;
         let (p_tiles, chunks) = (pixel_tiles / warps_p, all_groups / cluster / groups);
+        let parts = parts(problem.precision);
         if warps > MAX_WARPS
-            || m_tiles * p_tiles > MAX_SUMS
+            || m_tiles * p_tiles * parts > MAX_SUMS
             || cluster > MAX_CLUSTER
             || weight_buffers > chunks
         {
@@ -215,20 +238,14 @@ impl Sizes {
         if rows * row > 1 << 13 {
             return None;
         }
-        let parts = parts(problem.precision);
-        // Four pairs of channels of a step fall into different banks: of the 32 words of 4 bytes the planes of a pair begin 8
-        // apart, with two parts of the 16 of 8 bytes 4 apart.
-        let banks = 32 / parts;
-        let plane = (rows * row)
-            .saturating_sub(banks / 4)
-            .next_multiple_of(banks)
-            + banks / 4;
-        let pairs = groups * STEP_CHANNELS / 2;
+        // Four elements of a step fall into different banks: of the 16 of 8 bytes their planes begin 4 apart.
+        let plane = (rows * row).saturating_sub(4).next_multiple_of(16) + 4;
+        let elements = groups * STEP_CHANNELS * parts / 4;
         let threads = 32 * warps;
-        let items = (pairs * rows * row / if vector_x { 4 } else { 1 }).div_ceil(threads);
+        let items = (elements * rows * row / if vector_x { 4 } else { 1 }).div_ceil(threads);
         let step_weights = 128 * parts;
         let chunk_weights = m_tiles * warps_m * groups * shape.r * shape.s * step_weights;
-        let staged = weight_buffers * chunk_weights + pairs * plane * parts + 2 * warps;
+        let staged = weight_buffers * chunk_weights + 2 * elements * plane + 2 * warps;
         let tile_n = M_TILE * m_tiles * warps_m;
         let sums = BlockSums {
             tile: [tile_h, tile_w, tile_n],
@@ -239,9 +256,10 @@ impl Sizes {
         };
         let shared_floats = sums.shared_floats(problem, staged);
         let grid = sums.grid(problem);
-        // Registers: sums twice, operands, what is loaded ahead, addresses.
-        let loaded = items * if vector_x { 8 } else { 2 };
-        let registers = 8 * m_tiles * p_tiles + 8 * m_tiles + 5 * p_tiles + loaded + 36;
+        // Registers: sums, with two parts twice, operands, what is loaded ahead, addresses.
+        let loaded = items * 4 / parts * if vector_x { 4 } else { 1 };
+        let registers =
+            4 * parts * m_tiles * p_tiles + 8 * m_tiles + 5 * p_tiles + loaded + 36;
         let fits = loaded <= 64
             && registers * threads <= 65536
             && registers <= 255
@@ -263,6 +281,7 @@ impl Sizes {
             row,
             plane,
             vector_x,
+            elements,
             items,
             sums,
             staged,
@@ -305,8 +324,16 @@ impl Sizes {
         let sums = f64::from(self.tile_n() * self.sums.partial_row);
         // Clocks that a warp holds its quarter of a multiprocessor, fitted to measured times: around the products, for what is
         // loaded, for the sums of a thread.
-        let loads = f64::from(self.parts * self.m_tiles + 2 * self.parts * self.p_tiles);
-        let step_issue = 3.0 * loads + 28.0;
+        let [m_tiles, p_tiles] = [self.m_tiles, self.p_tiles].map(f64::from);
+        let step_issue = if self.parts == 2 {
+            3.0 * (2.0 * m_tiles + 4.0 * p_tiles) + 28.0
+        } else {
+            // Shared memory, of which the four quarters have 128 bytes a clock together, may take longer than the products.
+            let (unit, _) = unrolled(shape, self.parts, self.steps(problem));
+            let counting = if unit == 1 { 28.0 } else { 8.0 };
+            let shared = 16.0 * m_tiles + 8.0 * p_tiles - 4.8 * products;
+            shared.max(3.0 * (m_tiles + p_tiles) + counting)
+        };
         let staging =
             f64::from(self.chunks * self.items) * if self.vector_x { 112.0 } else { 56.0 };
         let thread_sums = sums / f64::from(threads);
@@ -354,11 +381,12 @@ impl Scheme for ImplicitGemm {
         let (out_h, out_w) = (shape.out_h(), shape.out_w());
         let (all_groups, taps) = (shape.c.div_ceil(STEP_CHANNELS), shape.r * shape.s);
         let mut found = Vec::new();
-        for (tile_h, tile_w) in rectangles(out_h, out_w) {
+        let parts = parts(problem.precision);
+        for (tile_h, tile_w) in rectangles(out_h, out_w, 512 / parts) {
             let pixel_tiles = (tile_h * tile_w).div_ceil(P_TILE);
-            for (m_tiles, warps_m) in channel_tiles(shape.n) {
+            for (m_tiles, warps_m) in channel_tiles(shape.n, 5 - parts) {
                 for warps_p in divisors(pixel_tiles, &[1, 2, 4, 7, 8]) {
-                    if warps_m * warps_p > MAX_WARPS || m_tiles * pixel_tiles / warps_p > MAX_SUMS {
+                    if warps_m * warps_p > MAX_WARPS || m_tiles * pixel_tiles / warps_p * parts > MAX_SUMS {
                         continue;
                     }
                     for cluster in divisors(all_groups, &[1, 2, 3, 4, 5, 6, 7, 8]) {
@@ -451,8 +479,8 @@ fn weight_buffers(chunks: u32) -> impl Iterator<Item = u32> {
         .filter(move |&buffers| buffers <= chunks && (buffers > 1 || chunks == 1))
 }
 
-/// Heights and widths of output tiles that waste few pixels: whole rows, halves of them, and small rectangles.
-fn rectangles(out_h: u32, out_w: u32) -> Vec<(u32, u32)> {
+/// Heights and widths of output tiles of so many pixels at most that waste few: whole rows, halves of them, and small rectangles.
+fn rectangles(out_h: u32, out_w: u32, most: u32) -> Vec<(u32, u32)> {
     let mut found = Vec::new();
     for tile_w in [4, 7, 8, 14, 16, 28, 32, 56] {
         if tile_w > out_w.next_multiple_of(8).max(8) {
@@ -460,7 +488,7 @@ fn rectangles(out_h: u32, out_w: u32) -> Vec<(u32, u32)> {
         }
         for tile_h in [1, 2, 3, 4, 7, 8, 14, 16] {
             let pixels = tile_h * tile_w;
-            if tile_h > out_h || !(4..=256).contains(&pixels) {
+            if tile_h > out_h || !(4..=most).contains(&pixels) {
                 continue;
             }
             let computed = u64::from(out_h.div_ceil(tile_h))
@@ -481,11 +509,11 @@ fn rectangles(out_h: u32, out_w: u32) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// Tiles of 16 output channels a warp and warps beside each other, none of which lies wholly in the padding.
-fn channel_tiles(n: u32) -> Vec<(u32, u32)> {
+/// Tiles of 16 output channels a warp, so many at most, and warps beside each other, none of which lies wholly in the padding.
+fn channel_tiles(n: u32, most: u32) -> Vec<(u32, u32)> {
     let needed = n.div_ceil(M_TILE);
     let mut found = Vec::new();
-    for m_tiles in 1..=3 {
+    for m_tiles in 1..=most {
         for warps_m in [1, 2, 3, 4, 6] {
             let tile = m_tiles * warps_m;
             if tile <= needed && needed.next_multiple_of(tile) * 5 <= needed * 6 {
@@ -501,6 +529,7 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     let m_tiles = shape.n.div_ceil(sizes.tile_n()) * sizes.m_tiles * sizes.warps_m;
+    let channels = 4 / sizes.parts;
     WeightLayout {
         source: Problem::Conv(*problem).weight(),
         dims: vec![
@@ -508,10 +537,11 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
             dim(Axis::I, shape.c.div_ceil(STEP_CHANNELS), STEP_CHANNELS),
             dim(Axis::R, shape.r, 1),
             dim(Axis::S, shape.s, 1),
-            // A lane: a row, and a pair of channels; its registers: the pair eight channels on, the row eight rows on.
+            // A lane: a row, and the channels of an element; its registers: the next pair, of the element or eight channels on,
+            // the row eight rows on.
             dim(Axis::O, 8, 1),
-            dim(Axis::I, 4, 2),
-            dim(Axis::I, 2, 8),
+            dim(Axis::I, 4, channels),
+            dim(Axis::I, 2, if sizes.parts == 2 { 8 } else { 2 }),
             dim(Axis::O, 2, 8),
             dim(Axis::I, 2, 1),
         ]
@@ -527,18 +557,35 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
     }
 }
 
+/// By how many steps the steps of a warp are counted, and how many of them are unrolled. With one part offsets are to be constants:
+/// whole filters are unrolled, or rows of them.
+fn unrolled(shape: &ConvShape, parts: u32, steps: u32) -> (u32, u32) {
+    let most = |unit: u32, limit: u32| {
+        (1..=limit / unit)
+            .rev()
+            .map(|units| units * unit)
+            .find(|&chain| steps.is_multiple_of(chain))
+    };
+    let units = [shape.r * shape.s, shape.s];
+    let found = units
+        .into_iter()
+        .filter(|_| parts == 1)
+        .find_map(|unit| Some((unit, most(unit, UNROLLED)?)));
+    found.unwrap_or_else(|| (1, most(1, CHAIN).unwrap_or(1)))
+}
+
 fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
     let shape = &problem.shape;
     let taps = shape.r * shape.s;
     let warps = sizes.warps();
-    let pairs = sizes.groups * STEP_CHANNELS / 2;
+    let channels = 4 / sizes.parts;
     let step_weights = 128 * sizes.parts;
     let m_chunk_weights = sizes.groups * taps * step_weights;
     let all_chunks = sizes.chunks * sizes.cluster;
     let chunk_weights = sizes.m_tiles * sizes.warps_m * m_chunk_weights;
     let pixels = sizes.tile_h * sizes.tile_w;
     let steps = sizes.steps(problem);
-    let chain = (1..=CHAIN).rev().find(|&chain| steps.is_multiple_of(chain));
+    let (unit, chain) = unrolled(shape, sizes.parts, steps);
     let threads = 32 * warps;
     let x_vector = if sizes.vector_x { 4 } else { 1 };
     let pad_left = shape.padding.left;
@@ -569,7 +616,9 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         warps_k: sizes.warps_k,
         chunks: sizes.chunks,
         all_chunks,
-        pairs,
+        element: if sizes.parts == 2 { "pair" } else { "quad" },
+        channels,
+        elements: sizes.elements,
         rows: sizes.rows,
         row: sizes.row,
         plane: sizes.plane,
@@ -577,9 +626,9 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         x_vector,
         vector_x: sizes.vector_x,
         items: sizes.items,
-        checks_items: sizes.items * threads != pairs * sizes.rows * sizes.row / x_vector,
+        checks_items: sizes.items * threads != sizes.elements * sizes.rows * sizes.row / x_vector,
         checks_c: !shape.c.is_multiple_of(STEP_CHANNELS),
-        odd_c: !shape.c.is_multiple_of(2),
+        odd_c: !shape.c.is_multiple_of(channels),
         checks_pixel: !pixels.is_multiple_of(P_TILE),
         weight_buffers: sizes.weight_buffers,
         refills: sizes.cluster > 1 || sizes.chunks > sizes.weight_buffers,
@@ -587,9 +636,12 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         m_chunk_weights,
         m_weights: all_chunks * m_chunk_weights,
         chunk_weights,
-        largest_at: sizes.weight_buffers * chunk_weights + pairs * sizes.plane * sizes.parts,
+        largest_at: sizes.weight_buffers * chunk_weights + 2 * sizes.elements * sizes.plane,
         steps,
-        chain: chain.unwrap_or(1),
+        chain,
+        unit,
+        units: steps / unit,
+        chain_units: chain / unit,
         split: sizes.parts == 2,
         products: match sizes.parts {
             2 => &[
@@ -602,6 +654,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         to_pair: if bf16 { "tdc_to_bf16" } else { "tdc_to_halves" },
         mma: if bf16 { "tdc_mma_bf16" } else { "tdc_mma_f16" },
         scaled: !bf16,
+        scales_input: matches!(problem.precision, Precision::Fp32 | Precision::Tf32),
         unscale_at: layout.weight_len() - layout.unscale_len(),
         sums: sizes.sums.context(problem, sizes.staged),
         ends: ConvEnds::new(problem, layout, false),
