@@ -258,8 +258,7 @@ impl Sizes {
         let grid = sums.grid(problem);
         // Registers: sums, with two parts twice, operands, what is loaded ahead, addresses.
         let loaded = items * 4 / parts * if vector_x { 4 } else { 1 };
-        let registers =
-            4 * parts * m_tiles * p_tiles + 8 * m_tiles + 5 * p_tiles + loaded + 36;
+        let registers = 4 * parts * m_tiles * p_tiles + 8 * m_tiles + 5 * p_tiles + loaded + 36;
         let fits = loaded <= 64
             && registers * threads <= 65536
             && registers <= 255
@@ -386,7 +385,9 @@ impl Scheme for ImplicitGemm {
             let pixel_tiles = (tile_h * tile_w).div_ceil(P_TILE);
             for (m_tiles, warps_m) in channel_tiles(shape.n, 5 - parts) {
                 for warps_p in divisors(pixel_tiles, &[1, 2, 4, 7, 8]) {
-                    if warps_m * warps_p > MAX_WARPS || m_tiles * pixel_tiles / warps_p * parts > MAX_SUMS {
+                    if warps_m * warps_p > MAX_WARPS
+                        || m_tiles * pixel_tiles / warps_p * parts > MAX_SUMS
+                    {
                         continue;
                     }
                     for cluster in divisors(all_groups, &[1, 2, 3, 4, 5, 6, 7, 8]) {
