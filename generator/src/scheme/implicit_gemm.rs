@@ -18,8 +18,8 @@
 //! its operands of a step; which channels its registers stand for is a matter of how the weights are packed.
 
 use super::block_sums::{
-    BlockSums, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, most_promising, promise,
-    stages_vectors, tiles_well,
+    BlockSums, MAX_CLUSTER, MAX_SHARED, Registers, SumsContext, input_tile, most_promising,
+    promise, stages_vectors, tiles_well,
 };
 use super::convolution::{self, ConvEnds};
 use super::{
@@ -155,7 +155,7 @@ struct Sizes {
     staged: u32,
     shared_floats: u32,
     /// Of a thread, guessed.
-    registers: u32,
+    registers: Registers,
     blocks: u64,
     /// Parts that a value is split into.
     parts: u32,
@@ -256,14 +256,21 @@ impl Sizes {
         };
         let shared_floats = sums.shared_floats(problem, staged);
         let grid = sums.grid(problem);
-        // Registers: sums, with two parts twice, operands, what is loaded ahead, addresses.
+        // Fitted to what the compiler takes for hundreds of tiles: sums, with two parts twice, operands, what is loaded ahead, where
+        // it comes from if that is asked for more than once.
         let loaded = items * 4 / parts * if vector_x { 4 } else { 1 };
-        let registers = 4 * parts * m_tiles * p_tiles + 8 * m_tiles + 5 * p_tiles + loaded + 36;
-        let fits = loaded <= 64
-            && registers * threads <= 65536
-            && registers <= 255
-            && shared_floats * 4 <= MAX_SHARED
-            && grid[1] <= MAX_GRID;
+        let sums_and_operands = if parts == 2 {
+            8 * m_tiles * p_tiles + 9 * p_tiles + loaded
+        } else {
+            5 * m_tiles * p_tiles + 3 * m_tiles + 4 * p_tiles + loaded * 3 / 4
+        };
+        let addresses = match (cluster * chunks > 1, vector_x) {
+            (false, _) => 0,
+            (true, true) => 12 * items,
+            (true, false) => 6 * items,
+        };
+        let registers = Registers::new(24 + sums_and_operands + addresses, threads);
+        let fits = loaded <= 64 && shared_floats * 4 <= MAX_SHARED && grid[1] <= MAX_GRID;
         fits.then_some(Self {
             tile_h,
             tile_w,
@@ -340,7 +347,7 @@ impl Sizes {
         KernelWork {
             blocks: self.blocks,
             threads,
-            registers: self.registers,
+            registers: self.registers.held,
             shared_bytes: 4 * self.shared_floats,
             // Warp instructions as multiply-adds.
             flops: 64.0 * blocks * f64::from(warps) * (steps * step_issue + staging + reduction),
@@ -408,6 +415,7 @@ impl Scheme for ImplicitGemm {
                                     ];
                                     if let Some(sizes) = Sizes::new(problem, &tile)
                                         && sizes.warps() > 1
+                                        && !sizes.registers.spills
                                     {
                                         found.push((promise(&sizes.work(problem)), tile));
                                     }
