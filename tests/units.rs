@@ -393,6 +393,98 @@ fn every_scheme_is_right_on_a_gpu() {
     }
 }
 
+/// Every tile that a tiled scheme has for three small problems: rows that are staged in vectors; prime channels and a prologue; and
+/// strides, uneven padding and two images. The spaces are those that a GPU's checkers get through in minutes.
+fn every_tile(
+    scheme: &str,
+    channels: [[u32; 2]; 3],
+    precisions: [Precision; 3],
+) -> Vec<PlannedUnit> {
+    let [[c0, n0], [c1, n1], [c2, n2]] = channels;
+    let shapes = [
+        ConvShape {
+            padding: Padding::all(1),
+            ..ConvShape::new(c0, n0, 4, 8, 3, 3)
+        },
+        ConvShape::new(c1, n1, 5, 7, 1, 1),
+        ConvShape {
+            batch: 2,
+            stride: [2, 1],
+            padding: Padding {
+                top: 2,
+                left: 1,
+                bottom: 0,
+                right: 1,
+            },
+            ..ConvShape::new(c2, n2, 9, 5, 3, 2)
+        },
+    ];
+    let found = tdc_generator::scheme::scheme(scheme).unwrap();
+    let mut requests = Vec::new();
+    for (index, (shape, precision)) in shapes.into_iter().zip(precisions).enumerate() {
+        let problem = Problem::Conv(ConvProblem {
+            shape,
+            prologue: (index == 1).then_some(Prologue { relu: true }),
+            epilogue: Epilogue {
+                bias: true,
+                residual: index == 2,
+                relu: true,
+            },
+            reduce: Reduce::default(),
+            precision,
+        });
+        let tiles = found.tiles(&problem);
+        assert!(
+            (50..=600).contains(&tiles.len()),
+            "{scheme}: {} tiles",
+            tiles.len()
+        );
+        requests.extend(
+            tiles
+                .into_iter()
+                .map(|tile| (problem, scheme, Some(tile.0))),
+        );
+    }
+    units(&requests)
+}
+
+fn every_tile_of_implicit_gemm() -> Vec<PlannedUnit> {
+    every_tile(
+        "implicit_gemm",
+        [[48, 13], [37, 23], [29, 13]],
+        [Precision::Fp32, Precision::Tf32, Precision::Fp16],
+    )
+}
+
+fn every_tile_of_direct_tiled() -> Vec<PlannedUnit> {
+    every_tile(
+        "direct_tiled",
+        [[9, 8], [12, 23], [13, 11]],
+        [Precision::Fp32; 3],
+    )
+}
+
+/// Tiles evenly out of the spaces that a GPU checks in full.
+#[test]
+fn tiles_of_small_problems_are_right() {
+    for units in [every_tile_of_implicit_gemm(), every_tile_of_direct_tiled()] {
+        let some: Vec<PlannedUnit> = units.into_iter().step_by(83).collect();
+        assert_right(&some, cpu);
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn every_tile_of_implicit_gemm_is_right_on_a_gpu() {
+    assert_right(&every_tile_of_implicit_gemm(), gpu_here);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn every_tile_of_direct_tiled_is_right_on_a_gpu() {
+    assert_right(&every_tile_of_direct_tiled(), gpu_here);
+}
+
 /// The check itself must be able to fail: a unit with its bias forgotten, one that writes past its end.
 #[test]
 fn planted_mistakes_are_found() {

@@ -18,7 +18,7 @@ pub fn timed(
     candidate: &Candidate,
     data: &ProblemData,
 ) -> Result<Timed, Failure> {
-    let check = check_unit_with(device, &candidate.unit, data)?;
+    let check = check_unit_with(device, &candidate.unit, data, 2)?;
     Ok(Timed {
         us: on_copies(device, &candidate.unit, data, 1)?,
         cold_us: None,

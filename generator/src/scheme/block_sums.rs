@@ -15,6 +15,26 @@ pub(super) const MAX_CLUSTER: u32 = 8;
 /// Tiles that a problem has at most: those that promise most.
 const MAX_TILES: usize = 1000;
 
+/// What a thread's registers are guessed to be.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Registers {
+    /// Those that it gets.
+    pub(super) held: u32,
+    /// Whether it wants so many more that they will hardly do; the compiler finds ways to do with a fifth less.
+    pub(super) spills: bool,
+}
+
+impl Registers {
+    /// Of a thread that wants so many, in a block of so many threads.
+    pub(super) fn new(wanted: u32, threads: u32) -> Self {
+        let most = (65536 / threads.next_multiple_of(32) / 8 * 8).min(255);
+        Self {
+            held: wanted.min(most),
+            spills: 4 * wanted > 5 * most,
+        }
+    }
+}
+
 /// A rough time in clocks on a GPU of 128 multiprocessors, to leave out what is hopeless anywhere.
 pub(super) fn promise(work: &KernelWork) -> f64 {
     let busiest = work.blocks.div_ceil(128) as f64 / work.blocks as f64;

@@ -120,7 +120,8 @@ impl Sizes {
             .min(MAX_UNROLLED / row_fmas)
             .clamp(1, rows);
         let outputs = multiplier * tile_h * tile_w;
-        let registers = 48 + outputs + loaded_rows * read;
+        // Fitted to what the compiler takes: sums, inputs, a row of the filter and where all of it lies.
+        let registers = 8 + outputs + loaded_rows * read + 9 * multiplier * shape.s;
         let fmas = u64::from(row_fmas) * u64::from(tile_h) * u64::from(shape.r);
         let fits = columns <= 128
             && row_fmas <= MAX_UNROLLED

@@ -7,8 +7,8 @@
 //! are added on chip in a fixed order.
 
 use super::block_sums::{
-    BlockSums, ChunkCopies, MAX_CLUSTER, MAX_SHARED, SumsContext, input_tile, most_promising,
-    promise, stages_vectors, tiles_well, vector,
+    BlockSums, ChunkCopies, MAX_CLUSTER, MAX_SHARED, Registers, SumsContext, input_tile,
+    most_promising, promise, stages_vectors, tiles_well, vector,
 };
 use super::convolution::{self, ConvEnds};
 use super::{
@@ -106,7 +106,7 @@ struct Sizes {
     chunk_weights: u32,
     sums: BlockSums,
     threads: u32,
-    registers: u32,
+    registers: Registers,
     /// Floats of shared memory that are staged, and all.
     staged: u32,
     shared_floats: u32,
@@ -178,14 +178,17 @@ impl Sizes {
         };
         let shared_floats = sums.shared_floats(problem, staged);
         let loaded = items * if vector_x { 4 } else { 1 };
-        let registers =
-            thread_n * thread_p + reach.min(thread_p * shape.s) + 2 * thread_n + loaded + 30;
+        // Fitted to what the compiler takes for hundreds of tiles: sums, a row of the input, weights, what is loaded ahead, and where
+        // it comes from if that is asked for more than once.
+        let addresses = if cluster * chunks > 1 && !vector_x {
+            4 * items
+        } else {
+            0
+        };
+        let wanted = thread_n * thread_p * 3 / 2 + 2 * (reach + thread_n + loaded) + addresses + 14;
+        let registers = Registers::new(wanted, threads);
         let grid = sums.grid(problem);
-        let fits = loaded <= 32
-            && registers <= 255
-            && registers * threads <= 65536
-            && shared_floats * 4 <= MAX_SHARED
-            && grid[1] <= MAX_GRID;
+        let fits = loaded <= 32 && shared_floats * 4 <= MAX_SHARED && grid[1] <= MAX_GRID;
         fits.then(|| Self {
             thread_n,
             thread_p,
@@ -238,7 +241,7 @@ impl Sizes {
         KernelWork {
             blocks: self.blocks,
             threads: self.threads,
-            registers: self.registers,
+            registers: self.registers.held,
             shared_bytes: 4 * self.shared_floats,
             // Warp instructions as multiply-adds.
             flops: 2.0 * f64::from(self.threads) * blocks * issue,
@@ -304,7 +307,9 @@ impl Scheme for DirectTiled {
                                         tile_c,
                                         weight_buffers,
                                     ];
-                                    if let Some(sizes) = Sizes::new(problem, &tile) {
+                                    if let Some(sizes) = Sizes::new(problem, &tile)
+                                        && !sizes.registers.spills
+                                    {
                                         found.push((promise(&sizes.work(problem)), tile));
                                     }
                                 }

@@ -19,8 +19,8 @@
 //! but for what depends on the warp: an address found step by step would take longer than the products.
 
 use super::block_sums::{
-    BlockSums, ChunkCopies, MAX_CLUSTER, MAX_SHARED, SumsContext, most_promising, promise,
-    tiles_well, vector,
+    BlockSums, ChunkCopies, MAX_CLUSTER, MAX_SHARED, Registers, SumsContext, most_promising,
+    promise, tiles_well, vector,
 };
 use super::convolution::{self, ConvEnds};
 use super::{
@@ -183,7 +183,7 @@ struct Sizes {
     staged: u32,
     shared_floats: u32,
     /// Of a thread, guessed.
-    registers: u32,
+    registers: Registers,
     blocks: u64,
     /// Parts that a value is split into.
     parts: u32,
@@ -290,14 +290,17 @@ impl Sizes {
         };
         let shared_floats = sums.shared_floats(problem, staged);
         let grid = sums.grid(problem);
-        // Registers: sums twice, operands, what is loaded ahead, addresses.
+        // Fitted to what the compiler takes for hundreds of tiles: sums, with two parts twice, operands, what is loaded ahead, where
+        // it comes from if that is asked for more than once.
         let loaded = items * 4 * staging.x_vector;
-        let registers = 4 * parts * m_tiles * p_tiles + 8 * m_tiles + 5 * p_tiles + loaded + 36;
-        let fits = loaded <= 64
-            && registers * threads <= 65536
-            && registers <= 255
-            && shared_floats * 4 <= MAX_SHARED
-            && grid[1] <= MAX_GRID;
+        let sums_and_operands = if parts == 2 {
+            8 * m_tiles * p_tiles + 9 * p_tiles + loaded
+        } else {
+            5 * m_tiles * p_tiles + 3 * m_tiles + 4 * p_tiles + loaded * 3 / 4
+        };
+        let addresses = if chunks > 1 { 12 * items } else { 0 };
+        let registers = Registers::new(24 + sums_and_operands + addresses, threads);
+        let fits = loaded <= 64 && shared_floats * 4 <= MAX_SHARED && grid[1] <= MAX_GRID;
         fits.then_some(Self {
             tile_h,
             tile_w,
@@ -365,7 +368,7 @@ impl Sizes {
         KernelWork {
             blocks: self.blocks,
             threads,
-            registers: self.registers,
+            registers: self.registers.held,
             shared_bytes: 4 * self.shared_floats,
             // Warp instructions as multiply-adds.
             flops: 64.0 * blocks * f64::from(warps) * (steps * step_issue + staging + reduction),
@@ -432,6 +435,7 @@ impl Scheme for ImplicitGemm {
                                     ];
                                     if let Some(sizes) = Sizes::new(problem, &tile)
                                         && sizes.warps() > 1
+                                        && !sizes.registers.spills
                                     {
                                         found.push((promise(&sizes.work(problem)), tile));
                                     }

@@ -76,7 +76,7 @@ impl Scheme for Linear {
                 work: KernelWork {
                     blocks,
                     threads: 32 * warps,
-                    registers: 32,
+                    registers: 48,
                     shared_bytes: 0,
                     flops: problem.flops() as f64,
                     fma_share: 0.2,

@@ -70,7 +70,7 @@ pub fn kernel(problem: &ConvProblem, splits: u32) -> KernelBlueprint {
         work: KernelWork {
             blocks,
             threads: THREADS,
-            registers: 24,
+            registers: 32,
             shared_bytes: 0,
             flops: len as f64 * f64::from(splits),
             fma_share: 0.2,

@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 use tdc_generator::bench::Sweep;
@@ -215,6 +215,9 @@ pub struct VerifyArgs {
     /// Seed of random weights and inputs
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub seed: u64,
+    /// Run each unit so many times, all of which must give the same bits
+    #[arg(long, value_name = "N", default_value = "2")]
+    pub runs: NonZeroU32,
     /// Print the results as JSON
     #[arg(long)]
     pub json: bool,

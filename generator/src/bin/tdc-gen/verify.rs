@@ -6,7 +6,8 @@ use crate::failure::Failure;
 use crate::output::{note, print};
 use serde_json::json;
 use tdc_generator::check::{
-    CpuDevice, Device, GpuDevice, Random, TrainedParameters, check_network, check_unit,
+    CpuDevice, Device, GpuDevice, ProblemData, Random, TrainedParameters, check_network,
+    check_unit_with,
 };
 use tdc_generator::compile::nvrtc::Options;
 use tdc_generator::compile::toolkit::Toolkit;
@@ -78,7 +79,8 @@ fn check_units(
     let mut results = Vec::new();
     for (index, unit) in units.iter().enumerate() {
         let name = &unit.unit.name;
-        match check_unit(device, unit, args.seed + index as u64) {
+        let data = ProblemData::new(&unit.problem, args.seed + index as u64);
+        match check_unit_with(device, unit, &data, args.runs.get()) {
             Ok(check) => {
                 if !args.json {
                     print(format_args!(

@@ -240,14 +240,14 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 3, TW = 7, TN = 32;  // output rows, columns and channels of a block
     constexpr int M = 1, P = 3;  // tiles of a warp: of 16 output channels, of 8 pixels
-    constexpr int CHUNKS = 2, PAIRS = 8;  // the sum in chunks, each of so many pairs of input channels
-    constexpr int ROWS = 5, ROW = 9, PLANE = 72;  // input tile: rows, values of a row, of a pair of channels
+    constexpr int CHUNKS = 2, QUADS = 4;  // the sum in chunks, each of so many times four input channels
+    constexpr int ROWS = 5, ROW = 9, PLANE = 52;  // input tile: rows, values of a row, of four channels
     constexpr int WEIGHTS = 2304;  // packed values of a chunk, in 2 buffers
-    using Pair = unsigned;  // of channels as fp16
+    using Quad = uint2;  // of channels as fp16
 
     TDC_DYNAMIC_SHARED(float, shared);
-    Pair* const input = reinterpret_cast<Pair*>(shared + 2 * WEIGHTS);
-    float* const largest = shared + 5184;  // magnitude that each warp loaded, for two chunks in turn
+    Quad* const input = reinterpret_cast<Quad*>(shared + 2 * WEIGHTS);
+    float* const largest = shared + 5024;  // magnitude that each warp loaded, for two chunks in turn
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int warp_m = warp % 2, warp_p = 0, warp_k = warp / 2;
@@ -257,7 +257,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1
 
     tdc_allow_next();
     // What the block's output channels are multiplied by and then what is added; loaded ahead of their sums.
-    float* const factors = shared + 5196;
+    float* const factors = shared + 5036;
     for (int i = threadIdx.x; i < TN; i += 192) {
         tdc_copy_async4(factors + i, packed + 4608 + n0 + i);
         tdc_copy_async4(factors + TN + i, bias + min(n0 + i, 18));
@@ -277,19 +277,19 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1
     }
     tdc_wait_for_inputs();
 
-    // What a thread loads of a chunk's input: one pixel of two channels, ITEMS times.
-    constexpr int COLUMNS = ROW / 1, ITEMS = 2;
-    float loaded[ITEMS][2][1];
+    // What a thread loads of a chunk's input: one pixel of four channels, ITEMS times.
+    constexpr int COLUMNS = ROW / 1, ITEMS = 1;
+    float loaded[ITEMS][4][1];
     const auto load = [&](int chunk) {
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            const int item = threadIdx.x + i * 192, pair = item / (ROWS * COLUMNS), position = item % (ROWS * COLUMNS);
+            const int item = threadIdx.x + i * 192, quad = item / (ROWS * COLUMNS), position = item % (ROWS * COLUMNS);
             const int row = y0 - 1 + position / COLUMNS;
             const int column = x0 - 1 + position % COLUMNS;
-            const int c = chunk * (2 * PAIRS) + 2 * pair;
-            const bool inside = pair < PAIRS && c < 21 && row >= 0 && row < H && column >= 0 && column < W;
+            const int c = chunk * (4 * QUADS) + 4 * quad;
+            const bool inside = quad < QUADS && c < 21 && row >= 0 && row < H && column >= 0 && column < W;
 #pragma unroll
-            for (int j = 0; j < 2; ++j) {
+            for (int j = 0; j < 4; ++j) {
                 float value = 0.0f;
                 if (inside && c + j < 21) {
                     value = x[((c + j) * H + row) * W + column];
@@ -301,7 +301,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1
         }
     };
 
-    // Where a lane reads its pixel of each tile: lane / 4 is the pixel, lane % 4 the pair of channels.
+    // Where a lane reads its pixel of each tile: lane / 4 is the pixel, lane % 4 the four channels.
     int at[P];
 #pragma unroll
     for (int p = 0; p < P; ++p) {
@@ -310,15 +310,16 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1
     }
 
     float sum[M][P][4] = {};
+    int exponent = 15;  // of the largest magnitude so far
     load(0);
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk) {
-        // The power of two that takes the chunk's largest magnitude into [2^14, 2^15): fp16 then keeps 11 bits of what matters.
+        // The power of two that takes the largest magnitude so far into [2^14, 2^15): fp16 then keeps 11 bits of what matters.
         float magnitude = 0.0f;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
 #pragma unroll
-            for (int j = 0; j < 2; ++j) {
+            for (int j = 0; j < 4; ++j) {
                 magnitude = fmaxf(magnitude, fabsf(loaded[i][j / 1][j % 1]));
             }
         }
@@ -330,56 +331,55 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1
         for (int i = 0; i < 6; ++i) {
             magnitude = fmaxf(magnitude, round[i]);
         }
-        const int exponent = min(max(static_cast<int>(__float_as_uint(magnitude) >> 23), 15), 240);
-        const float scale = __uint_as_float((268 - exponent) << 23), unscale = __uint_as_float((exponent - 14) << 23);
+        const int before = exponent;
+        exponent = max(exponent, min(static_cast<int>(__float_as_uint(magnitude) >> 23), 240));
+        const float scale = __uint_as_float((268 - exponent) << 23);
+        if (chunk > 0 && exponent > before) {
+            const float shrink = __uint_as_float(max(127 - (exponent - before), 0) << 23);
+#pragma unroll
+            for (int i = 0; i < 4 * M * P; ++i) sum[i / (4 * P)][i / 4 % P][i % 4] *= shrink;
+        }
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            const int item = threadIdx.x + i * 192, pair = item / (ROWS * COLUMNS), position = item % (ROWS * COLUMNS);
-            if (pair >= PAIRS) break;
+            const int item = threadIdx.x + i * 192, quad = item / (ROWS * COLUMNS), position = item % (ROWS * COLUMNS);
+            if (quad >= QUADS) break;
+            Quad quads[1];
 #pragma unroll
             for (int j = 0; j < 1; ++j) {
-                const float first = loaded[i][0][j] * scale, second = loaded[i][1][j] * scale;
-                const unsigned rounded = tdc_to_halves(first, second);
-                input[pair * PLANE + position] = rounded;
+                quads[j].x = tdc_to_halves(loaded[i][0][j] * scale, loaded[i][1][j] * scale);
+                quads[j].y = tdc_to_halves(loaded[i][2][j] * scale, loaded[i][3][j] * scale);
             }
+            input[quad * PLANE + position] = quads[0];
         }
         if (chunk + 1 < chunks) load(chunk + 1);
         tdc_wait_copies<1>();
         __syncthreads();
 
-        // Steps of 16 channels and one tap; a warp takes 3, sums of 3 are added in fp32 since the tensor cores cut off.
+        // Steps of 16 channels and one tap; a warp takes 3.
         const float* const a_tiles = shared + chunk % 2 * WEIGHTS + warp_m * (M * 1152) + lane * 4;
 #pragma unroll 1
-        for (int first = warp_k * 3; first < (warp_k + 1) * 3; first += 3) {
-            float part[M][P][4] = {};
+        for (int row = warp_k * 1; row < (warp_k + 1) * 1; row += 1) {  // of filters
 #pragma unroll
             for (int i = 0; i < 3; ++i) {
-                const int step = first + i;
-                const Pair* const b = input + step / 9 * (8 * PLANE) + step % 9 / 3 * 9 + step % 3;
+                const int step = row * 3 + i;
+                const Quad* const b = input + (row + i / 3) / 3 * (4 * PLANE) + (row + i / 3) % 3 * 9 + i % 3;
                 const float* const a = a_tiles + step * 128;
-                unsigned a_rounded[M][4], b_rounded[P][2];
+                unsigned a_values[M][4], b_values[P][2];
 #pragma unroll
                 for (int m = 0; m < M; ++m) {
-                    const float* const from = a + m * 1152;
-                    const uint4 rounded = *reinterpret_cast<const uint4*>(from);
-                    a_rounded[m][0] = rounded.x, a_rounded[m][1] = rounded.y;
-                    a_rounded[m][2] = rounded.z, a_rounded[m][3] = rounded.w;
+                    const uint4 values = *reinterpret_cast<const uint4*>(a + m * 1152);
+                    a_values[m][0] = values.x, a_values[m][1] = values.y, a_values[m][2] = values.z, a_values[m][3] = values.w;
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
-                    const Pair first_pair = b[at[p]], second_pair = b[at[p] + 4 * PLANE];
-                    b_rounded[p][0] = first_pair, b_rounded[p][1] = second_pair;
+                    const Quad values = b[at[p]];
+                    b_values[p][0] = values.x, b_values[p][1] = values.y;
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(part[m][p], a_rounded[m], b_rounded[p]);
+                    for (int m = 0; m < M; ++m) tdc_mma_f16(sum[m][p], a_values[m], b_values[p]);
                 }
-            }
-#pragma unroll
-            for (int i = 0; i < 4 * M * P; ++i) {
-                float& total = sum[i / (4 * P)][i / 4 % P][i % 4];
-                total = fmaf(part[i / (4 * P)][i / 4 % P][i % 4], unscale, total);
             }
         }
         tdc_commit_copies();
@@ -388,13 +388,14 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1
     // Sums go through shared memory, where the warps' shares are added and a block's pixels lie side by side.
     constexpr int PIXELS = 40;  // of an output channel, padded
     float* const partials = shared;
+    const float unscale = __uint_as_float((exponent - 14) << 23);
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < M * P; ++i) {
         const int m = i / P, p = i % P, n = warp_k * TN + (warp_m * M + m) * 16 + lane / 4;
         float* const to = partials + n * PIXELS + (warp_p * P + p) * 8 + lane % 4 * 2;
-        *reinterpret_cast<float2*>(to) = make_float2(sum[m][p][0], sum[m][p][1]);
-        *reinterpret_cast<float2*>(to + 8 * PIXELS) = make_float2(sum[m][p][2], sum[m][p][3]);
+        *reinterpret_cast<float2*>(to) = make_float2(sum[m][p][0] * unscale, sum[m][p][1] * unscale);
+        *reinterpret_cast<float2*>(to + 8 * PIXELS) = make_float2(sum[m][p][2] * unscale, sum[m][p][3] * unscale);
     }
     __syncthreads();
     constexpr int first_output = 0, end_output = 672;
@@ -470,8 +471,8 @@ void conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z
             for (std::size_t r = 0; r < 3; ++r) {
                 for (std::size_t s = 0; s < 3; ++s) {
                     for (std::size_t o1 = 0; o1 < 8; ++o1) {
-                        for (std::size_t i1 = 0; i1 < 8; i1 += 2) {
-                            for (std::size_t i2 = 0; i2 < 16; i2 += 8) {
+                        for (std::size_t i1 = 0; i1 < 16; i1 += 4) {
+                            for (std::size_t i2 = 0; i2 < 4; i2 += 2) {
                                 for (std::size_t o2 = 0; o2 < 16; o2 += 8) {
                                     for (std::size_t i3 = 0; i3 < 2; ++i3) {
                                         const std::size_t o = o0 + o1 + o2;
@@ -527,7 +528,7 @@ cudaError_t conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1
 
     config.gridDim = dim3(4);
     config.blockDim = dim3(192);
-    config.dynamicSmemBytes = 21056;
+    config.dynamicSmemBytes = 20416;
     return cudaLaunchKernelEx(
         &config, some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2_kernel, x,
         packed, bias, y);

@@ -362,13 +362,13 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 2, TW = 8, TN = 32;  // output rows, columns and channels of a block
     constexpr int M = 2, P = 2;  // tiles of a warp: of 16 output channels, of 8 pixels
-    constexpr int CHUNKS = 1, PAIRS = 8;  // the sum in chunks, each of so many pairs of input channels
-    constexpr int ROWS = 4, ROW = 16, PLANE = 72;  // input tile: rows, values of a row, of a pair of channels
+    constexpr int CHUNKS = 1, QUADS = 4;  // the sum in chunks, each of so many times four input channels
+    constexpr int ROWS = 4, ROW = 16, PLANE = 68;  // input tile: rows, values of a row, of four channels
     constexpr int WEIGHTS = 2304;  // packed values of a chunk
-    using Pair = unsigned;  // of channels as bf16
+    using Quad = uint2;  // of channels as bf16
 
     TDC_DYNAMIC_SHARED(float, shared);
-    Pair* const input = reinterpret_cast<Pair*>(shared + WEIGHTS);
+    Quad* const input = reinterpret_cast<Quad*>(shared + WEIGHTS);
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int warp_m = 0, warp_p = 0, warp_k = warp;
@@ -404,19 +404,19 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s
     copy_weights(0);
     tdc_wait_for_inputs();
 
-    // What a thread loads of a chunk's input: 4 columns of two channels, ITEMS times.
+    // What a thread loads of a chunk's input: 4 columns of four channels, ITEMS times.
     constexpr int COLUMNS = ROW / 4, ITEMS = 1;
-    alignas(16) float loaded[ITEMS][2][4];
+    alignas(16) float loaded[ITEMS][4][4];
     const auto load = [&](int chunk) {
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            const int item = threadIdx.x + i * 288, pair = item / (ROWS * COLUMNS), position = item % (ROWS * COLUMNS);
+            const int item = threadIdx.x + i * 288, quad = item / (ROWS * COLUMNS), position = item % (ROWS * COLUMNS);
             const int row = y0 - 1 + position / COLUMNS;
             const int column = x0 - 4 + position % COLUMNS * 4;
-            const int c = (first_chunk + chunk) * (2 * PAIRS) + 2 * pair;
-            const bool inside = pair < PAIRS && c < 21 && row >= 0 && row < H && column >= 0 && column < W;
+            const int c = (first_chunk + chunk) * (4 * QUADS) + 4 * quad;
+            const bool inside = quad < QUADS && c < 21 && row >= 0 && row < H && column >= 0 && column < W;
 #pragma unroll
-            for (int j = 0; j < 2; ++j) {
+            for (int j = 0; j < 4; ++j) {
                 float4 values = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
                 if (inside && c + j < 21) {
                     values = *reinterpret_cast<const float4*>(x + ((c + j) * H + row) * W + column);
@@ -426,7 +426,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s
         }
     };
 
-    // Where a lane reads its pixel of each tile: lane / 4 is the pixel, lane % 4 the pair of channels.
+    // Where a lane reads its pixel of each tile: lane / 4 is the pixel, lane % 4 the four channels.
     int at[P];
 #pragma unroll
     for (int p = 0; p < P; ++p) {
@@ -441,52 +441,47 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s
         __syncthreads();  // all warps have done with the chunk before
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            const int item = threadIdx.x + i * 288, pair = item / (ROWS * COLUMNS), position = item % (ROWS * COLUMNS);
-            if (pair >= PAIRS) break;
+            const int item = threadIdx.x + i * 288, quad = item / (ROWS * COLUMNS), position = item % (ROWS * COLUMNS);
+            if (quad >= QUADS) break;
+            alignas(16) Quad quads[4];
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                const float first = loaded[i][0][j], second = loaded[i][1][j];
-                const unsigned rounded = tdc_to_bf16(first, second);
-                input[pair * PLANE + position * 4 + j] = rounded;
+                quads[j].x = tdc_to_bf16(loaded[i][0][j], loaded[i][1][j]);
+                quads[j].y = tdc_to_bf16(loaded[i][2][j], loaded[i][3][j]);
             }
+            uint4* const to = reinterpret_cast<uint4*>(input + quad * PLANE + position * 4);
+            to[0] = *reinterpret_cast<const uint4*>(quads);
+            to[1] = *reinterpret_cast<const uint4*>(quads + 2);
         }
         if (chunk + 1 < chunks) load(chunk + 1);
         tdc_wait_copies<0>();
         __syncthreads();
 
-        // Steps of 16 channels and one tap; a warp takes 1, sums of 1 are added in fp32 since the tensor cores cut off.
+        // Steps of 16 channels and one tap; a warp takes 1.
         const float* const a_tiles = shared + warp_m * (M * 1152) + lane * 4;
 #pragma unroll 1
         for (int first = warp_k * 1; first < (warp_k + 1) * 1; first += 1) {
-            float part[M][P][4] = {};
 #pragma unroll
             for (int i = 0; i < 1; ++i) {
                 const int step = first + i;
-                const Pair* const b = input + step / 9 * (8 * PLANE) + step % 9 / 3 * 16 + step % 3;
+                const Quad* const b = input + step / 9 * (4 * PLANE) + step % 9 / 3 * 16 + step % 3;
                 const float* const a = a_tiles + step * 128;
-                unsigned a_rounded[M][4], b_rounded[P][2];
+                unsigned a_values[M][4], b_values[P][2];
 #pragma unroll
                 for (int m = 0; m < M; ++m) {
-                    const float* const from = a + m * 1152;
-                    const uint4 rounded = *reinterpret_cast<const uint4*>(from);
-                    a_rounded[m][0] = rounded.x, a_rounded[m][1] = rounded.y;
-                    a_rounded[m][2] = rounded.z, a_rounded[m][3] = rounded.w;
+                    const uint4 values = *reinterpret_cast<const uint4*>(a + m * 1152);
+                    a_values[m][0] = values.x, a_values[m][1] = values.y, a_values[m][2] = values.z, a_values[m][3] = values.w;
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
-                    const Pair first_pair = b[at[p]], second_pair = b[at[p] + 4 * PLANE];
-                    b_rounded[p][0] = first_pair, b_rounded[p][1] = second_pair;
+                    const Quad values = b[at[p]];
+                    b_values[p][0] = values.x, b_values[p][1] = values.y;
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_bf16(part[m][p], a_rounded[m], b_rounded[p]);
+                    for (int m = 0; m < M; ++m) tdc_mma_bf16(sum[m][p], a_values[m], b_values[p]);
                 }
-            }
-#pragma unroll
-            for (int i = 0; i < 4 * M * P; ++i) {
-                float& total = sum[i / (4 * P)][i / 4 % P][i % 4];
-                total += part[i / (4 * P)][i / 4 % P][i % 4];
             }
         }
         if (chunk + 1 < chunks) {
@@ -574,8 +569,8 @@ void conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_pack(
             for (std::size_t r = 0; r < 3; ++r) {
                 for (std::size_t s = 0; s < 3; ++s) {
                     for (std::size_t o1 = 0; o1 < 8; ++o1) {
-                        for (std::size_t i1 = 0; i1 < 8; i1 += 2) {
-                            for (std::size_t i2 = 0; i2 < 16; i2 += 8) {
+                        for (std::size_t i1 = 0; i1 < 16; i1 += 4) {
+                            for (std::size_t i2 = 0; i2 < 4; i2 += 2) {
                                 for (std::size_t o2 = 0; o2 < 16; o2 += 8) {
                                     for (std::size_t i3 = 0; i3 < 2; ++i3) {
                                         const std::size_t o = o0 + o1 + o2;

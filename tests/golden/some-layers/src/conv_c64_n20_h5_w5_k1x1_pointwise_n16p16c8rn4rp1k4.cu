@@ -28,7 +28,7 @@
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(64)
+extern "C" __global__ void __launch_bounds__(64, 1)
 some_layers_conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_partial(const float* x, const float* __restrict__ packed,
     float* workspace)
 {
