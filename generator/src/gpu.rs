@@ -1,10 +1,14 @@
 //! The GPUs that code is planned for: figures, occupancy and a first estimate of time.
 
 mod estimate;
+mod model;
 mod table;
 mod targets;
 
-pub use estimate::{KernelWork, Occupancy, floor_us, kernel_us, memset_us, occupancy};
+pub use estimate::{
+    KernelWork, Occupancy, Terms, TiledWork, floor_us, kernel_us, memset_us, occupancy, tiled_terms,
+};
+pub use model::{Model, ModelError};
 pub use table::{
     DEFAULT_GPU, GPUS, Gpu, OLDEST_ARCH, PlanningOnly, Sustained, UnknownGpu, gpu, gpu_of_device,
 };

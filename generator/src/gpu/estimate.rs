@@ -1,6 +1,6 @@
 //! Occupancy, the floor of a launch, and a first estimate of a kernel's time.
 
-use super::Gpu;
+use super::{Gpu, Model};
 use serde::Serialize;
 use tdc_runtime::Arch;
 
@@ -33,6 +33,86 @@ pub struct KernelWork {
     pub cluster: u32,
     /// Whether the launch may begin before the one ahead of it has ended.
     pub overlaps: bool,
+    /// More of a kernel whose blocks stage chunks, compute steps and add up shares; what is said above of its arithmetic and traffic
+    /// does not count then.
+    pub tiled: Option<TiledWork>,
+}
+
+/// What a block of a tiled kernel does.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct TiledWork {
+    /// Chunks, one after the other.
+    pub chunks: f64,
+    /// Steps of a warp in a chunk.
+    pub steps: f64,
+    /// Products of 16x16 with 16x8 matrices by the tensor cores of a warp's step, and how many wait for each other.
+    pub products: f64,
+    /// See [`products`](Self::products).
+    pub chained: f64,
+    /// Instructions of a warp's step.
+    pub instructions: f64,
+    /// Times 128 bytes that a warp's step reads of shared memory, and how often it waits for what it reads.
+    pub wavefronts: f64,
+    /// See [`wavefronts`](Self::wavefronts).
+    pub reads: f64,
+    /// Loads of a thread for a chunk, and values of one.
+    pub loads: f64,
+    /// See [`loads`](Self::loads).
+    pub load_values: f64,
+    /// Times 128 bytes that a block writes to shared memory for a chunk.
+    pub staged_wavefronts: f64,
+    /// Bytes that a block loads for a chunk, weights and input.
+    pub chunk_bytes: f64,
+    /// Sums that a thread holds.
+    pub sums: f64,
+    /// Shares of each sum in a block.
+    pub shares: f64,
+    /// Rounds in which all threads add up and store.
+    pub rounds: f64,
+    /// Bytes that a block of a cluster, or all of it, stores and reads of a residual.
+    pub stored_bytes: f64,
+}
+
+/// Where the time of a tiled kernel goes, microseconds, as the busiest multiprocessor sees it. What happens at the same time is in
+/// the term that it is hidden behind.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Terms {
+    /// The launch, and what comes before the first load.
+    pub launch: f64,
+    /// Until the first chunk is there.
+    pub load: f64,
+    /// Staging: rounding, writing to shared memory, barriers.
+    pub stage: f64,
+    /// Steps.
+    pub compute: f64,
+    /// Waiting for later chunks.
+    pub wait: f64,
+    /// Adding up the shares of a block.
+    pub reduce: f64,
+    /// Adding up those of a cluster.
+    pub exchange: f64,
+    /// Storing.
+    pub store: f64,
+    /// Blocks behind the first that a multiprocessor takes, with all their terms.
+    pub waves: f64,
+    /// Memory where it is slower than all that.
+    pub memory: f64,
+}
+
+impl Terms {
+    /// Their sum.
+    pub fn us(&self) -> f64 {
+        self.launch
+            + self.load
+            + self.stage
+            + self.compute
+            + self.wait
+            + self.reduce
+            + self.exchange
+            + self.store
+            + self.waves
+            + self.memory
+    }
 }
 
 /// How many blocks a multiprocessor holds.
@@ -116,6 +196,9 @@ pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
     if occupancy.blocks_per_sm == 0 || falls_back {
         return f64::INFINITY;
     }
+    if let Some(tiled) = &work.tiled {
+        return tiled_terms(work, tiled, gpu, Model::of(gpu)).us();
+    }
     let clock = f64::from(gpu.clock_mhz);
     let busiest = work.blocks.div_ceil(u64::from(gpu.sms)) as f64;
     let resident = busiest.min(f64::from(occupancy.blocks_per_sm));
@@ -151,6 +234,108 @@ pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
         compute.max(l2)
     };
     gpu.launch_us - saved + trips + exchange + busy.max(dram)
+}
+
+/// The norm of some numbers: nearly the largest where that is much larger than the others.
+fn together<const N: usize>(sharpness: f64, terms: [f64; N]) -> f64 {
+    let most = terms.into_iter().fold(f64::MIN_POSITIVE, f64::max);
+    // What is small beside the largest is not worth a power.
+    let others = terms
+        .into_iter()
+        .filter(|&term| term < most && term > 0.01 * most);
+    let sum: f64 = others.map(|term| (term / most).powf(sharpness)).sum();
+    most * (1.0 + sum).powf(1.0 / sharpness)
+}
+
+/// Where the time of a tiled kernel goes that fits the GPU, by the constants of a model.
+pub fn tiled_terms(work: &KernelWork, tiled: &TiledWork, gpu: &Gpu, model: &Model) -> Terms {
+    /// Groups of multiprocessors; the blocks of a cluster lie in one.
+    const GROUPS: f64 = 8.0;
+
+    let blocks = work.blocks as f64;
+    let clock = f64::from(gpu.clock_mhz);
+    let sms = f64::from(gpu.sms);
+    let at_once = f64::from(occupancy(work, gpu).blocks_per_sm.max(1));
+    let cluster = f64::from(work.cluster.max(1));
+    let (slots, busiest) = if work.cluster > 1 {
+        let clusters = (sms / GROUPS * at_once / cluster).floor().max(1.0);
+        let slots = clusters * cluster * GROUPS;
+        (slots, (blocks * at_once / slots).ceil())
+    } else {
+        (sms * at_once, (blocks / sms).ceil())
+    };
+    let resident = busiest.min(at_once);
+    let warps = f64::from(work.threads.div_ceil(32));
+    // Warps of the fullest quarter, and of all.
+    let quarter = (warps / 4.0).ceil().max(resident * warps / 4.0);
+    let all = resident * warps;
+    let sharply = model.sharpness;
+
+    let product = tiled.products * model.product;
+    let instructions = (model.step_instructions + tiled.instructions) * model.instruction;
+    let latency =
+        product.max(tiled.chained * model.product_latency) + tiled.reads * model.read_latency;
+    let step = together(
+        sharply,
+        [
+            quarter * product,
+            quarter * instructions,
+            all * tiled.wavefronts * model.wavefront,
+            latency,
+        ],
+    );
+    let compute = tiled.steps * step;
+
+    let staging = tiled.loads
+        * (model.staged_load + model.staged_value * tiled.load_values)
+        * model.instruction;
+    let stage = together(
+        sharply,
+        [
+            quarter * staging,
+            resident * tiled.staged_wavefronts * model.wavefront,
+        ],
+    ) + model.chunk
+        + model.chunk_warp * all;
+    let bytes = (resident * tiled.chunk_bytes / model.l2_bytes)
+        .max(blocks.min(slots) * tiled.chunk_bytes / model.l2_bytes_of_all);
+    let load = model.first_load + 0.5 * bytes;
+    let later = together(sharply, [stage + compute, model.later_load + bytes]);
+    let wait = (tiled.chunks - 1.0) * (later - stage - compute);
+
+    let adding = (tiled.rounds * (model.round + model.share * tiled.shares)
+        + model.share * tiled.sums)
+        * model.instruction;
+    let reduce = quarter.max(1.0) * adding + model.sums;
+    let exchange = if work.cluster > 1 {
+        model.exchange + model.exchange_block * cluster
+    } else {
+        0.0
+    };
+    let store = model.store * (tiled.rounds / cluster).ceil()
+        + resident * tiled.stored_bytes / model.l2_bytes;
+
+    let us = |clocks: f64| clocks / clock;
+    let mut terms = Terms {
+        launch: gpu.launch_us + model.launch_more_us,
+        load: us(load),
+        stage: us(tiled.chunks * stage),
+        compute: us(tiled.chunks * compute),
+        wait: us(wait),
+        reduce: us(reduce),
+        exchange: us(exchange),
+        store: us(store),
+        ..Terms::default()
+    };
+    let block = terms.us() - terms.launch;
+    // A multiprocessor that is not full any more is done with what is left a little sooner.
+    let waves = busiest / resident;
+    let rounds = waves.floor() + (waves - waves.floor()).powf(0.6);
+    terms.waves = block * (rounds - 1.0) + us(model.wave) * (waves.ceil() - 1.0);
+    let memory = gpu.launch_us + work.dram_bytes / gpu.sustained_bytes_per_us();
+    let so_far = terms.us();
+    terms.memory = together(4.0, [so_far, memory]) - so_far;
+    terms
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! and the shares meet in shared memory, or in that of a cluster, before they are stored.
 
 use super::Tile;
-use crate::gpu::KernelWork;
+use crate::gpu::{DEFAULT_GPU, KernelWork, Model, gpu, tiled_terms};
 use crate::spec::{ConvProblem, Reduce};
 use serde::Serialize;
 
@@ -35,8 +35,11 @@ impl Registers {
     }
 }
 
-/// A rough time in clocks on a GPU of 128 multiprocessors, to leave out what is hopeless anywhere.
+/// A rough time, to leave out what is hopeless anywhere: on an H200, or in clocks on a GPU of 128 multiprocessors.
 pub(super) fn promise(work: &KernelWork) -> f64 {
+    if let (Some(tiled), Ok(h200)) = (&work.tiled, gpu(DEFAULT_GPU)) {
+        return tiled_terms(work, tiled, h200, Model::of(h200)).us();
+    }
     let busiest = work.blocks.div_ceil(128) as f64 / work.blocks as f64;
     let mma = work.mma * busiest * 2.0;
     let issue = work.flops / 64.0 * busiest / 4.0;
@@ -217,6 +220,12 @@ impl BlockSums {
                         && (out_h * out_w).is_multiple_of(vector))
         };
         [4, 2].into_iter().find(|&len| aligned(len)).unwrap_or(1)
+    }
+
+    /// What a block stores, counted in vectors, and outputs of a vector.
+    pub(super) fn outputs(&self, problem: &ConvProblem) -> (u32, u32) {
+        let y_vector = self.y_vector(problem);
+        (self.tile.iter().product::<u32>() / y_vector, y_vector)
     }
 
     /// Tiles over an image, and in a row of it.

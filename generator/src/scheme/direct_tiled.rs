@@ -14,7 +14,7 @@ use super::convolution::{self, ConvEnds};
 use super::{
     Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context,
 };
-use crate::gpu::KernelWork;
+use crate::gpu::{KernelWork, TiledWork};
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, LayoutDim, Transform, WeightLayout};
@@ -225,36 +225,40 @@ impl Sizes {
     /// For the estimate.
     fn work(&self, problem: &ConvProblem) -> KernelWork {
         let shape = &problem.shape;
-        let steps = f64::from(self.chunks * self.steps(problem));
         let fmas = f64::from(self.thread_n * self.thread_p * shape.s);
-        let reads = f64::from(self.reach.min(self.thread_p * shape.s))
-            + f64::from(shape.s * self.thread_n.div_ceil(4));
-        let staging = f64::from(self.chunks * self.items) * 79.0;
-        let sums = f64::from(self.sums.tile[2] * self.sums.partial_row);
-        let thread_sums = sums / f64::from(self.threads);
-        let reduction = 10.0 * thread_sums * f64::from(self.sums.shares + 2);
-        // Clocks that a warp holds its quarter of a multiprocessor, fitted to measured times: reads of shared memory are what holds
-        // the multiply-adds up.
-        let issue = steps * (7.0 * reads + 47.0).max(1.2 * fmas) + staging + reduction;
-        let blocks = self.blocks as f64;
-        let values = f64::from(self.chunks * self.tile_c) * f64::from(self.rows * self.row);
+        let values = f64::from(self.reach.min(self.thread_p * shape.s));
+        let weights = f64::from(shape.s * self.thread_n.div_ceil(4));
+        let staged = f64::from(self.tile_c * self.rows * self.row);
+        let (outputs, y_vector) = self.sums.outputs(problem);
+        let read_of_residual = if problem.epilogue.residual { 2.0 } else { 1.0 };
         KernelWork {
             blocks: self.blocks,
             threads: self.threads,
             registers: self.registers.held,
             shared_bytes: 4 * self.shared_floats,
-            // Warp instructions as multiply-adds.
-            flops: 2.0 * f64::from(self.threads) * blocks * issue,
-            fma_share: 1.0,
-            l2_bytes: 2.4 * 4.0 * blocks * (f64::from(self.chunks * self.chunk_weights) + values),
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
-            // The input comes from the level-2 cache once for each chunk; the later ones are loaded ahead.
-            trips: 1.0 + 0.7 * f64::from(self.chunks),
-            // Shared memory's latency in each step, and the barriers around staging and reduction.
-            clocks: steps * 47.0 + 25.0 * thread_sums * f64::from(self.sums.shares + 1),
             cluster: self.sums.cluster,
             overlaps: true,
-            mma: 0.0,
+            tiled: Some(TiledWork {
+                chunks: f64::from(self.chunks),
+                steps: f64::from(self.steps(problem)),
+                products: 0.0,
+                chained: 0.0,
+                instructions: fmas + values + weights,
+                // Pixels of a row lie apart, so that lanes fall on each other's banks.
+                wavefronts: 2.0 * values + weights,
+                reads: 1.0,
+                loads: f64::from(self.items),
+                load_values: if self.vector_x { 4.0 } else { 1.0 },
+                staged_wavefronts: staged / 32.0,
+                chunk_bytes: 4.0 * (f64::from(self.chunk_weights) + staged),
+                sums: f64::from(self.thread_n * self.thread_p),
+                shares: f64::from(self.sums.shares),
+                rounds: f64::from(outputs.div_ceil(self.threads)),
+                stored_bytes: f64::from(4 * outputs * y_vector) / f64::from(self.sums.cluster)
+                    * read_of_residual,
+            }),
+            ..KernelWork::default()
         }
     }
 }

@@ -26,7 +26,7 @@ use super::convolution::{self, ConvEnds};
 use super::{
     Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context,
 };
-use crate::gpu::KernelWork;
+use crate::gpu::{KernelWork, TiledWork};
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Precision, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, LayoutDim, Transform, WeightLayout};
@@ -348,43 +348,60 @@ impl Sizes {
     /// For the estimate.
     fn work(&self, problem: &ConvProblem) -> KernelWork {
         let shape = &problem.shape;
-        let (warps, threads) = (self.warps(), 32 * self.warps());
-        let steps = f64::from(self.chunks * self.steps(problem));
-        let products = f64::from(self.m_tiles * self.p_tiles * (2 * self.parts - 1));
-        let blocks = self.blocks as f64;
-        let weights =
-            f64::from(self.chunks * self.groups * shape.r * shape.s * self.m_tiles * self.warps_m)
-                * f64::from(128 * self.parts);
-        let values =
-            f64::from(self.chunks * self.groups * STEP_CHANNELS) * f64::from(self.rows * self.row);
-        let sums = f64::from(self.tile_n() * self.sums.partial_row);
-        // Clocks that a warp holds its quarter of a multiprocessor, fitted to measured times: around the products, for what is
-        // loaded, for the sums of a thread.
-        let loads = f64::from(self.parts * self.m_tiles + self.p_tiles);
-        let step_issue = 3.0 * loads + 4.0;
-        let staging = f64::from(self.chunks * self.items) * 56.0 * f64::from(self.x_vector);
-        let thread_sums = sums / f64::from(threads);
-        let reduction = 14.0 * thread_sums * f64::from(self.warps_k + 2);
+        let threads = 32 * self.warps();
+        let counts = [self.groups, shape.r, shape.s];
+        let split = split_steps(counts, self.warps_k).unwrap_or([1; 3]);
+        let own = [0, 1, 2].map(|axis| counts[axis] / split[axis]);
+        let [m_tiles, p_tiles, parts] = [self.m_tiles, self.p_tiles, self.parts].map(f64::from);
+        let products = m_tiles * p_tiles * (2.0 * parts - 1.0);
+        let (adding, chained) = match self.parts {
+            2 if self.crosses() => (8.0 * m_tiles * p_tiles, 2.0),
+            2 => (4.0 * m_tiles * p_tiles, 3.0),
+            _ => (0.0, 1.0),
+        };
+        let chain = f64::from(chain(own, self.parts).iter().product::<u32>());
+        let elements = self.groups * STEP_CHANNELS / 4 * self.rows * self.row;
+        let chunk_weights =
+            self.m_tiles * self.warps_m * self.groups * shape.r * shape.s * 128 * self.parts;
+        let (outputs, y_vector) = self.sums.outputs(problem);
+        let read_of_residual = if problem.epilogue.residual { 2.0 } else { 1.0 };
+        // Pixels that lie apart fall on each other's banks.
+        let read_apart = f64::from(shape.stride[1].min(4));
         KernelWork {
             blocks: self.blocks,
             threads,
             registers: self.registers.held,
             shared_bytes: 4 * self.shared_floats,
-            // Warp instructions as multiply-adds.
-            flops: 64.0 * blocks * f64::from(warps) * (steps * step_issue + staging + reduction),
-            fma_share: 1.0,
-            mma: blocks * f64::from(warps) * steps * products,
-            l2_bytes: 1.3 * 4.0 * blocks * (weights + values),
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
-            // The input comes from the level-2 cache once for each chunk; the later ones are loaded ahead.
-            trips: 4.2 + 0.06 * f64::from(self.chunks),
-            // A product's latency, and the barriers around staging and reduction.
-            clocks: steps * f64::from(2 * self.parts - 1) * 24.0
-                + 72.0 * f64::from(self.chunks * self.items)
-                + 4.0 * thread_sums * f64::from(self.warps_k + 1),
             cluster: self.cluster,
             overlaps: true,
+            tiled: Some(TiledWork {
+                chunks: f64::from(self.chunks),
+                steps: f64::from(self.steps(problem)),
+                products,
+                chained,
+                instructions: m_tiles * parts + p_tiles + products + adding / chain,
+                wavefronts: 4.0 * m_tiles * parts + p_tiles * 2.0 * parts * read_apart,
+                reads: 2.0 / (1.0 + chain),
+                loads: f64::from(self.items),
+                load_values: f64::from(4 * self.x_vector),
+                // Columns of vectors fall on each other's banks in pairs.
+                staged_wavefronts: f64::from(elements * self.parts) / 16.0
+                    * if self.x_vector > 1 { 2.0 } else { 1.0 },
+                chunk_bytes: 4.0 * f64::from(chunk_weights + 4 * elements),
+                sums: 4.0 * m_tiles * p_tiles,
+                shares: f64::from(self.warps_k),
+                rounds: f64::from(outputs.div_ceil(threads)),
+                stored_bytes: f64::from(4 * outputs * y_vector) / f64::from(self.cluster)
+                    * read_of_residual,
+            }),
+            ..KernelWork::default()
         }
+    }
+
+    /// Whether the smaller products have a sum of their own.
+    fn crosses(&self) -> bool {
+        self.parts == 2 && self.m_tiles * self.p_tiles <= MAX_CROSSED
     }
 }
 
@@ -675,17 +692,7 @@ impl Steps {
         ];
         let split = split_steps(counts, sizes.warps_k).unwrap_or([1; 3]);
         let own = [0, 1, 2].map(|axis| counts[axis] / split[axis]);
-        // Of each direction what the innermost loop has: all of the inner ones before some of the next.
-        let most = if sizes.parts == 2 { CHAIN } else { UNROLLED };
-        let mut chain = [1; 3];
-        for axis in [2, 1, 0] {
-            let inner: u32 = chain.iter().product();
-            let fits = |&count: &u32| own[axis].is_multiple_of(count) && count * inner <= most;
-            chain[axis] = (1..=most).rev().find(fits).unwrap_or(1);
-            if chain[axis] < own[axis] {
-                break;
-            }
-        }
+        let chain = chain(own, sizes.parts);
         let mut shares = Vec::new();
         let mut behind = sizes.warps_k;
         for axis in 0..3 {
@@ -728,6 +735,21 @@ impl Steps {
             b_step: place_of_step(chain, b),
         }
     }
+}
+
+/// Steps of the innermost loop in each direction, of `own` steps of a warp: all of the inner directions before some of the next.
+fn chain(own: [u32; 3], parts: u32) -> [u32; 3] {
+    let most = if parts == 2 { CHAIN } else { UNROLLED };
+    let mut chain = [1; 3];
+    for axis in [2, 1, 0] {
+        let inner: u32 = chain.iter().product();
+        let fits = |&count: &u32| own[axis].is_multiple_of(count) && count * inner <= most;
+        chain[axis] = (1..=most).rev().find(fits).unwrap_or(1);
+        if chain[axis] < own[axis] {
+            break;
+        }
+    }
+    chain
 }
 
 /// Where step `i` of a chain lies, as an expression: `counts` of steps in three directions, outermost first, each a stride apart.
@@ -778,7 +800,6 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
     let (x_type, x_elements) = vector(sizes.x_vector);
     let all_items = quads * sizes.rows * sizes.row / sizes.x_vector;
     let steps = Steps::new(problem, sizes);
-    let crosses = sizes.parts == 2 && sizes.m_tiles * sizes.p_tiles <= MAX_CROSSED;
     let bf16 = problem.precision == Precision::Bf16;
     let device = if bf16 {
         BF16_DEVICE_WITH_CLUSTERS
@@ -835,7 +856,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         b_step: steps.b_step,
         split: sizes.parts == 2,
         products: match sizes.parts {
-            2 if crosses => &[
+            2 if sizes.crosses() => &[
                 ["cross", "left", "rounded"],
                 ["part", "rounded", "rounded"],
                 ["cross", "rounded", "left"],
@@ -847,7 +868,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
             ],
             _ => &[["sum", "rounded", "rounded"]],
         },
-        crosses,
+        crosses: sizes.crosses(),
         to_pair: if bf16 { "tdc_to_bf16" } else { "tdc_to_halves" },
         mma: if bf16 { "tdc_mma_bf16" } else { "tdc_mma_f16" },
         scaled: !bf16,

@@ -315,7 +315,7 @@ fn holds(row: &Row, problem: &Problem, gpu: &'static Gpu) -> Result<bool, TuneEr
     let Some(tile) = Tile::of_label(&row.tile, scheme.tile_names()) else {
         return Ok(false);
     };
-    if !scheme.tiles(problem).contains(&tile) {
+    if !scheme.takes(problem, &tile) {
         return Ok(false);
     }
     let unit = planned(&row.problem, problem, &Candidate { scheme, tile }, gpu)?;
