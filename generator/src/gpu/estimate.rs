@@ -239,6 +239,9 @@ pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
 /// The norm of some numbers: nearly the largest where that is much larger than the others.
 fn together<const N: usize>(sharpness: f64, terms: [f64; N]) -> f64 {
     let most = terms.into_iter().fold(f64::MIN_POSITIVE, f64::max);
+    if sharpness.is_infinite() {
+        return most;
+    }
     // What is small beside the largest is not worth a power.
     let others = terms
         .into_iter()
@@ -330,11 +333,12 @@ pub fn tiled_terms(work: &KernelWork, tiled: &TiledWork, gpu: &Gpu, model: &Mode
     let block = terms.us() - terms.launch;
     // A multiprocessor that is not full any more is done with what is left a little sooner.
     let waves = busiest / resident;
-    let rounds = waves.floor() + (waves - waves.floor()).powf(0.6);
+    let rounds = waves.floor() + (waves - waves.floor()).sqrt();
     terms.waves = block * (rounds - 1.0) + us(model.wave) * (waves.ceil() - 1.0);
     let memory = gpu.launch_us + work.dram_bytes / gpu.sustained_bytes_per_us();
     let so_far = terms.us();
-    terms.memory = together(4.0, [so_far, memory]) - so_far;
+    let both = so_far.powi(4) + memory.powi(4);
+    terms.memory = both.sqrt().sqrt() - so_far;
     terms
 }
 
