@@ -113,8 +113,6 @@ struct Context {
     units: u32,
     chain_units: u32,
     split: bool,
-    /// Operands of each product, smallest first.
-    products: &'static [[&'static str; 2]],
     /// Functions of the prelude: a pair of values rounded, and the product of matrices.
     to_pair: &'static str,
     mma: &'static str,
@@ -652,14 +650,6 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         units: steps / unit,
         chain_units: chain / unit,
         split: sizes.parts == 2,
-        products: match sizes.parts {
-            2 => &[
-                ["left", "rounded"],
-                ["rounded", "left"],
-                ["rounded", "rounded"],
-            ],
-            _ => &[["rounded", "rounded"]],
-        },
         to_pair: if bf16 { "tdc_to_bf16" } else { "tdc_to_halves" },
         mma: if bf16 { "tdc_mma_bf16" } else { "tdc_mma_f16" },
         scaled: !bf16,
