@@ -4,7 +4,7 @@
 mod device;
 
 use device::{cpu, gpu_here};
-use tdc_generator::check::{CpuDevice, Device, Random, check_unit};
+use tdc_generator::check::{Bindings, CpuDevice, Device, Random, check_unit, run_variant};
 use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::spec::{
@@ -364,6 +364,77 @@ fn assert_precise(units: &[PlannedUnit], device: &mut dyn Device) {
 fn products_are_rounded_as_the_precision_says() {
     let units = precise_units();
     assert_precise(&units, cpu(&units).as_mut());
+}
+
+/// Channels whose magnitudes differ by 2^24, with weights that make up for it: in tf32, whose range is that of fp32, the sums must
+/// follow the scale of the inputs, whether it grows from chunk to chunk or falls, in one block and in the blocks of a cluster.
+#[test]
+fn tf32_holds_its_bound_over_channels_of_any_magnitude() {
+    const C: usize = 61;
+    const N: usize = 19;
+    const PIXELS: usize = 16 * 16;
+    let problem = Problem::Conv(ConvProblem {
+        shape: ConvShape::new(C as u32, N as u32, 16, 16, 1, 1),
+        prologue: None,
+        epilogue: Epilogue::default(),
+        reduce: Reduce::default(),
+        precision: Precision::Tf32,
+    });
+    let tiles = [
+        vec![4, 4, 1, 2, 1, 1, 1, 1, 2],
+        vec![4, 4, 2, 1, 1, 1, 2, 1, 2],
+    ];
+    let units = units(&tiles.map(|tile| (problem, "implicit_gemm", Some(tile))));
+    let mut device = cpu(&units);
+    for unit in &units {
+        for grows in [true, false] {
+            let magnitude = |c: usize| {
+                let chunk = (c / 16) as i32;
+                2f32.powi(8 * if grows { chunk } else { 3 - chunk } - 12)
+            };
+            let mut random = Random::new(23);
+            let mut x = random.values(C * PIXELS);
+            let mut weight = random.values(N * C);
+            for (index, value) in x.iter_mut().enumerate() {
+                *value *= magnitude(index / PIXELS);
+            }
+            for (index, value) in weight.iter_mut().enumerate() {
+                *value /= magnitude(index % C);
+            }
+            let layout = &unit.variant().weights;
+            let mut packed = vec![0.0; layout.len()];
+            layout.pack(&weight, &[], &[], &mut packed).unwrap();
+            let mut place = |values: &[f32]| {
+                let address = device.alloc(values.len()).unwrap();
+                device.write(address, values).unwrap();
+                address
+            };
+            let bindings = Bindings {
+                x: place(&x),
+                packed: place(&packed),
+                y: place(&[f32::NAN; N * PIXELS]),
+                ..Bindings::default()
+            };
+            run_variant(device.as_mut(), unit.variant(), &bindings).unwrap();
+            let mut y = vec![0.0; N * PIXELS];
+            device.read(bindings.y, &mut y).unwrap();
+            let (mut error, mut norm) = (0.0, 0.0);
+            for (index, &found) in y.iter().enumerate() {
+                let (n, pixel) = (index / PIXELS, index % PIXELS);
+                let expected: f64 = (0..C)
+                    .map(|c| f64::from(weight[n * C + c]) * f64::from(x[c * PIXELS + pixel]))
+                    .sum();
+                error += (f64::from(found) - expected).powi(2);
+                norm += expected.powi(2);
+            }
+            let relative = (error / norm).sqrt();
+            let name = &unit.unit.name;
+            assert!(
+                (1e-4..5e-4).contains(&relative),
+                "{name}, growing {grows}: {relative:e}"
+            );
+        }
+    }
 }
 
 #[test]

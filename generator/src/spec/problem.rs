@@ -50,7 +50,7 @@ pub enum Precision {
     Fp32,
     /// Operands of 11 bits, with the range of fp32.
     Tf32,
-    /// Operands of 11 bits, with the range of fp16.
+    /// Operands of 11 bits, inputs with the range of fp16: beyond 65504 they are infinite, below 6e-5 they lose bits.
     Fp16,
     /// Operands of 8 bits, with the range of fp32.
     Bf16,
