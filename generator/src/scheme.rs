@@ -12,6 +12,7 @@ mod elementwise;
 mod global_pool;
 mod implicit_gemm;
 mod linear;
+mod matrix_product;
 mod pointwise;
 mod pool;
 mod reduction;

@@ -26,7 +26,7 @@ use super::{
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, Epilogue, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
-use tdc_runtime::{Arg, Axis, ConvShape, LayoutDim, Padding, Transform, WeightLayout};
+use tdc_runtime::{Arg, Axis, ConvShape, Filter, LayoutDim, Padding, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct Tdc;
@@ -224,6 +224,7 @@ fn layout(problem: &ConvProblem) -> WeightLayout {
             dim(Axis::O, shape.n),
         ]
         .into(),
+        filter: Filter::Taps,
         transform: Transform::None,
         prologue_channels: Problem::Conv(*problem).affine_channels(),
     }
