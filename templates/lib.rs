@@ -26,6 +26,7 @@ templates![
     "kernel/scale_chunk.cu",
     "kernel/store_sums.cu",
     "kernel/tdc.cu",
+    "kernel/winograd.cu",
     "layers/CMakeLists.txt",
     "layers/README.md",
     "layers/main.cu",

@@ -17,6 +17,7 @@ mod pointwise;
 mod pool;
 mod reduction;
 mod tdc;
+mod winograd;
 
 pub use device::DevicePart;
 
@@ -32,6 +33,7 @@ const MAX_GRID: u32 = 65535;
 /// Every scheme, in the order in which ties are broken.
 pub const SCHEMES: &[&dyn Scheme] = &[
     &implicit_gemm::ImplicitGemm,
+    &winograd::WinogradScheme,
     &direct_tiled::DirectTiled,
     &pointwise::Pointwise,
     &depthwise::Depthwise,

@@ -9,16 +9,17 @@ use crate::spec::{Network, Precision, Problem};
 use std::collections::HashMap;
 use std::fmt;
 
-/// The relative error that a unit may have: `2.5e-8 sqrt(terms of a sum)`, the growth of a plain fp32 sum, and at least what its
-/// [precision](Precision::tolerance) allows, in fp32 1e-6.
+/// The relative error that a unit may have: `2.5e-8 sqrt(terms of a sum)`, the growth of a plain fp32 sum, and at least 1e-6; of a
+/// convolution [what it allows](crate::spec::ConvProblem::tolerance).
 pub fn tolerance(problem: &Problem) -> f64 {
-    let [_, c, r, s] = problem.weight();
     let terms = match problem {
+        Problem::Conv(conv) => return conv.tolerance(),
         Problem::GlobalPool(p) => p.x.pixels() as f64,
         Problem::Pool(p) => f64::from(p.kernel[0]) * f64::from(p.kernel[1]),
-        _ => f64::from(c) * f64::from(r) * f64::from(s),
+        Problem::Linear(p) => f64::from(p.c),
+        Problem::Elementwise(_) => 1.0,
     };
-    (2.5e-8 * terms.sqrt()).max(precision(problem).tolerance())
+    (2.5e-8 * terms.sqrt()).max(Precision::Fp32.tolerance())
 }
 
 fn precision(problem: &Problem) -> Precision {

@@ -106,6 +106,16 @@ pub struct ConvProblem {
     pub precision: Precision,
 }
 
+impl ConvProblem {
+    /// The relative error that the outputs may have, as an L2 norm on zero-mean inputs: `2.5e-8 sqrt(terms of a sum)`, the growth
+    /// of a plain fp32 sum, and at least what the [precision](Precision::tolerance) allows.
+    pub fn tolerance(&self) -> f64 {
+        let shape = &self.shape;
+        let terms = f64::from(shape.c / shape.groups) * f64::from(shape.r) * f64::from(shape.s);
+        (2.5e-8 * terms.sqrt()).max(self.precision.tolerance())
+    }
+}
+
 /// `y = W x + bias` for every row of a batch: x is `batch x c`, y `batch x n`, W `n x c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct LinearProblem {
