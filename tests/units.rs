@@ -9,7 +9,7 @@ use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::spec::{
     ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,
-    PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, TensorShape,
+    PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, TensorShape, Tolerance,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -104,6 +104,8 @@ fn random_conv(random: &mut Random) -> ConvProblem {
                 epilogue,
                 reduce: Reduce::default(),
                 precision: Precision::default(),
+                tolerance: Tolerance::default(),
+                tolerance: Tolerance::default(),
             };
         }
     }
@@ -227,6 +229,9 @@ fn winograd_units(count: usize) -> Vec<PlannedUnit> {
             shape.padding = Padding::all(pick(&[1, 2]));
         }
         conv.precision = Precision::WORDS[pick(&[0, 0, 0, 1, 2, 2, 3]) as usize].1;
+        if pick(&[0, 0, 1]) == 1 {
+            conv.tolerance = Tolerance::new(4e-6).unwrap();
+        }
     })
 }
 
@@ -353,6 +358,7 @@ fn precise_units() -> Vec<PlannedUnit> {
             epilogue: Epilogue::default(),
             reduce: Reduce::default(),
             precision,
+            tolerance: Tolerance::default(),
         });
         (
             problem,
@@ -436,6 +442,7 @@ fn planted_mistakes_are_found() {
         },
         reduce: Reduce::default(),
         precision: Precision::default(),
+        tolerance: Tolerance::default(),
     });
     let tile = Some(vec![64, 4, 1, 1]);
     let plant = |key: &str, value: serde_json::Value| {

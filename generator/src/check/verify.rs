@@ -22,13 +22,6 @@ pub fn tolerance(problem: &Problem) -> f64 {
     (2.5e-8 * terms.sqrt()).max(Precision::Fp32.tolerance())
 }
 
-fn precision(problem: &Problem) -> Precision {
-    match problem {
-        Problem::Conv(conv) => conv.precision,
-        _ => Precision::Fp32,
-    }
-}
-
 /// The relative error that a whole network's values may have, as an L2 norm: ten times what the least precise of its units may
 /// have, in fp32 1e-5.
 ///
@@ -36,10 +29,10 @@ fn precision(problem: &Problem) -> Precision {
 /// layers they are sqrt(L) times that of one. Ten times is a hundred layers, each at its bound; rounding leaves them at a
 /// third of it or less.
 pub fn network_tolerance(plan: &NetworkPlan) -> f64 {
-    let of_units = plan
-        .units
-        .iter()
-        .map(|unit| precision(&unit.problem).tolerance());
+    let of_units = plan.units.iter().filter_map(|unit| match &unit.problem {
+        Problem::Conv(conv) => Some(conv.asked_tolerance()),
+        _ => None,
+    });
     10.0 * of_units.fold(Precision::Fp32.tolerance(), f64::max)
 }
 

@@ -181,6 +181,8 @@ pub(super) struct MatrixContext {
     checks_c: bool,
     odd_c: bool,
     weight_buffers: u32,
+    /// Chunks whose weights are copied ahead of the first load of the input.
+    weights_ahead: u32,
     refills: bool,
     /// Packed values of a step, of a chunk for 16 output channels, of all chunks for them, and of a chunk for a block.
     step_weights: u32,
@@ -248,6 +250,11 @@ impl MatrixContext {
             checks_c: !shape.c.is_multiple_of(STEP_CHANNELS),
             odd_c: !shape.c.is_multiple_of(2),
             weight_buffers: blocking.weight_buffers,
+            weights_ahead: match blocking.filter {
+                Filter::Taps => blocking.weight_buffers,
+                // Points are nearly twice the weights: the first chunk would wait for them all.
+                Filter::Winograd(_) => 1,
+            },
             refills: blocking.cluster > 1 || blocking.chunks > blocking.weight_buffers,
             step_weights: step_weights(problem.precision),
             m_chunk_weights,

@@ -429,7 +429,7 @@ fn work(problem: &ConvProblem, sizes: &Sizes, grid: [u32; 3], atomic: bool) -> K
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Precision;
+    use crate::spec::{Precision, Tolerance};
 
     fn conv(shape: ConvShape) -> Problem {
         Problem::Conv(ConvProblem {
@@ -438,6 +438,7 @@ mod tests {
             epilogue: Epilogue::default(),
             reduce: Reduce::Ordered,
             precision: Precision::default(),
+            tolerance: Tolerance::default(),
         })
     }
 

@@ -35,9 +35,6 @@ use tdc_runtime::{Filter, WeightLayout, Winograd};
 /// See the [module](self).
 pub struct WinogradScheme;
 
-/// Registers that a warp's sums take at most, of a thread.
-const MAX_SUMS: u32 = 144;
-
 /// What a kernel computes of F(m x m, 3 x 3) beside the filter's points.
 struct Transforms {
     /// B^T: one row a point, one column an input. The last 1 of each row stands alone, the others are multiples of other inputs.
@@ -133,17 +130,16 @@ fn combination(factors: &[i8], name: impl Fn(usize) -> String) -> String {
 
 /// The value that belongs to the warp's row of points, as an expression in `point_row`.
 fn of_point_row(values: &[String]) -> String {
-    let Some((last, others)) = values.split_last() else {
+    let count = |value: &&String| values.iter().filter(|other| other == value).count();
+    let Some(usual) = values.iter().max_by_key(count) else {
         return String::new();
     };
-    let cases = others
-        .iter()
-        .enumerate()
-        .filter(|(_, value)| *value != last);
-    let choices: String = cases
+    let others = values.iter().enumerate();
+    let choices: String = others
+        .filter(|&(_, value)| value != usual)
         .map(|(row, value)| format!("point_row == {row} ? {value} : "))
         .collect();
-    choices + last
+    choices + usual
 }
 
 #[derive(Serialize)]
@@ -247,11 +243,7 @@ impl Sizes {
             filter: Filter::Winograd(winograd),
         };
         let [rows, row] = blocking.input_tile(problem);
-        // Four registers of a tile for each point, and for each output column where they are kept from chunk to chunk.
-        let kept = if chunks > 1 { out } else { 0 };
-        let sums_of_thread = 4 * m_tiles * blocking.p_tiles * (points + kept);
         if blocking.warps > MAX_WARPS
-            || sums_of_thread > MAX_SUMS
             || cluster > MAX_CLUSTER
             || weight_buffers > chunks
             || rows * row > 1 << 13
@@ -273,11 +265,14 @@ impl Sizes {
         };
         let shared_floats = sums.shared_floats(problem, staged);
         let grid = sums.grid(problem);
-        // Registers: sums, operands, what is loaded ahead, addresses.
+        // Registers: sums, operands, what is loaded ahead, addresses. A tile has four for each point, or with one step to a chunk
+        // for each output column, since then points are folded one after the other; and those that are kept from chunk to chunk.
+        let folded = if groups > warps_k { points } else { out };
+        let kept = if chunks > 1 { out } else { 0 };
         let loaded = blocking.loaded(problem);
         let ahead = if chunks > 1 { loaded } else { 0 };
-        let registers = sums_of_thread
-            + 2 * parts * points * blocking.p_tiles
+        let registers = 4 * m_tiles * blocking.p_tiles * (folded + kept)
+            + parts * (2 * points + 1) * blocking.p_tiles
             + 4 * parts * m_tiles
             + ahead
             + 40;
@@ -562,7 +557,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         columns: transforms
             .output
             .iter()
-            .map(|row| combination(row, |point| format!("part[{point}][m][p][e]")))
+            .map(|row| combination(row, |point| format!("q[{point}]")))
             .collect(),
         row_factors: transforms
             .output
@@ -604,24 +599,24 @@ mod tests {
             let (filter, denominator) = winograd.filter();
             let transforms = transforms(winograd);
             let (out, points) = (winograd.m() as usize, winograd.points() as usize);
-            for tap in 0..3 {
-                for input in 0..points {
-                    for output in 0..out {
-                        let sum: i32 = (0..points)
-                            .map(|point| {
-                                i32::from(transforms.output[output][point])
-                                    * i32::from(filter[point][tap])
-                                    * i32::from(transforms.input[point][input])
-                            })
-                            .sum();
-                        let expected = if input == output + tap {
-                            i32::from(denominator)
-                        } else {
-                            0
-                        };
-                        assert_eq!(sum, expected, "{winograd:?} {output} {tap} {input}");
-                    }
-                }
+            let moved = |output: usize, tap: usize, input: usize| -> i32 {
+                let points = filter.iter().zip(transforms.input).enumerate();
+                let products = points.map(|(point, (g, b))| {
+                    i32::from(transforms.output[output][point])
+                        * i32::from(g[tap])
+                        * i32::from(b[input])
+                });
+                products.sum()
+            };
+            for (output, tap, input) in
+                (0..out * 3 * points).map(|i| (i / (3 * points), i / points % 3, i % points))
+            {
+                let expected = match input == output + tap {
+                    true => i32::from(denominator),
+                    false => 0,
+                };
+                let found = moved(output, tap, input);
+                assert_eq!(found, expected, "{winograd:?} {output} {tap} {input}");
             }
             let largest = |row: &&[i8]| row.iter().map(|value| value.unsigned_abs() as u32).sum();
             let growth: u32 = transforms.input.iter().map(largest).max().unwrap();
@@ -647,7 +642,7 @@ mod tests {
         let values = ["0", "2", "2", "1"].map(str::to_owned);
         assert_eq!(
             of_point_row(&values),
-            "point_row == 0 ? 0 : point_row == 1 ? 2 : point_row == 2 ? 2 : 1"
+            "point_row == 0 ? 0 : point_row == 3 ? 1 : 2"
         );
         assert_eq!(of_point_row(&["1".to_owned(), "1".to_owned()]), "1");
     }
