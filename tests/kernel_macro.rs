@@ -32,7 +32,6 @@ fn plain(shape: ConvShape) -> ConvProblem {
         reduce: Reduce::default(),
         precision: Precision::default(),
         tolerance: Tolerance::default(),
-        tolerance: Tolerance::default(),
     }
 }
 
@@ -92,6 +91,7 @@ fn odd() -> (Kernel, PlannedUnit) {
         },
         reduce: Reduce::default(),
         precision: Precision::default(),
+        tolerance: Tolerance::default(),
     };
     let tile = [64, 2, 1, 1];
     (call, planned(problem, "a100", Some("direct"), Some(&tile)))

@@ -105,7 +105,6 @@ fn random_conv(random: &mut Random) -> ConvProblem {
                 reduce: Reduce::default(),
                 precision: Precision::default(),
                 tolerance: Tolerance::default(),
-                tolerance: Tolerance::default(),
             };
         }
     }
