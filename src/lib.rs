@@ -25,6 +25,7 @@ pub use tdc_macros::kernel_impl;
 /// | `tile` | list of the scheme's numbers; needs `scheme` | the planner's choice |
 /// | `reduce` | `ordered`, or `atomic`: float atomics as TDC publishes them, for schemes `tdc` and `tdc_rows` | `ordered` |
 /// | `precision` | how products may be rounded: `fp32`, `tf32`, `fp16` or `bf16` | `fp32` |
+/// | `tolerance` | relative error that is allowed where `precision` allows less, such as `5e-6` | none |
 /// | `tiles` | `tuned`: as measured where the table of the GPU has the problem; `model`: by our estimate of time; `paper`: by the TDC paper's equations | `tuned` |
 /// | `gpu` | name of the GPU to plan for | `h200` |
 ///

@@ -9,7 +9,7 @@ use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::spec::{
     ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,
-    PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, TensorShape,
+    PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, TensorShape, Tolerance,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -104,6 +104,7 @@ fn random_conv(random: &mut Random) -> ConvProblem {
                 epilogue,
                 reduce: Reduce::default(),
                 precision: Precision::default(),
+                tolerance: Tolerance::default(),
             };
         }
     }
@@ -206,6 +207,31 @@ fn tiled_units(count: usize) -> Vec<PlannedUnit> {
     let mut units = conv_units("implicit_gemm", 5, count, adapt);
     units.extend(conv_units("direct_tiled", 6, count, adapt));
     units
+}
+
+/// 3x3 convolutions at stride 1 on channels that leave tails and on some that do not, with paddings that differ from side to side,
+/// also where an image or a side of it is hardly a window; half the images have rows that can be staged in vectors.
+fn winograd_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("winograd", 8, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let shape = &mut conv.shape;
+        (shape.r, shape.s, shape.groups) = (3, 3, 1);
+        (shape.stride, shape.dilation) = ([1, 1], [1, 1]);
+        shape.c = pick(&[8, 16, 17, 32, 33, 61, 96, 177]);
+        shape.n = pick(&[8, 13, 16, 19, 32, 47, 70]);
+        if pick(&[0, 1]) == 1 {
+            shape.batch = 1;
+            shape.w = pick(&[4, 8, 12, 28]);
+        } else if pick(&[0, 0, 1]) == 1 {
+            [shape.h, shape.w] = [[1, 1], [2, 3], [1, 7]][pick(&[0, 1, 2]) as usize];
+            [shape.batch, shape.n] = [3, 131];
+            shape.padding = Padding::all(pick(&[1, 2]));
+        }
+        conv.precision = Precision::WORDS[pick(&[0, 0, 0, 1, 2, 2, 3]) as usize].1;
+        if pick(&[0, 0, 1]) == 1 {
+            conv.tolerance = Tolerance::new(4e-6).unwrap();
+        }
+    })
 }
 
 /// Every op but the convolutions, with one image and with three.
@@ -314,6 +340,11 @@ fn the_tiled_schemes_are_right_on_random_convolutions_and_tiles() {
     assert_right(&tiled_units(40), cpu);
 }
 
+#[test]
+fn winograd_is_right_on_random_convolutions_and_tiles() {
+    assert_right(&winograd_units(40), cpu);
+}
+
 /// One convolution by the tensor cores in every precision.
 fn precise_units() -> Vec<PlannedUnit> {
     let requests = Precision::WORDS.map(|(_, precision)| {
@@ -326,6 +357,7 @@ fn precise_units() -> Vec<PlannedUnit> {
             epilogue: Epilogue::default(),
             reduce: Reduce::default(),
             precision,
+            tolerance: Tolerance::default(),
         });
         (
             problem,
@@ -458,6 +490,7 @@ fn every_scheme_is_right_on_a_gpu() {
         depthwise_units(300),
         tdc_units(200),
         tiled_units(500),
+        winograd_units(300),
         other_units(),
     ] {
         assert_right(&units, gpu_here);
@@ -571,6 +604,7 @@ fn planted_mistakes_are_found() {
         },
         reduce: Reduce::default(),
         precision: Precision::default(),
+        tolerance: Tolerance::default(),
     });
     let tile = Some(vec![64, 4, 1, 1]);
     let plant = |key: &str, value: serde_json::Value| {

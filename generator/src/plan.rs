@@ -37,5 +37,5 @@ pub use sections::{WeightSection, weight_sections};
 pub(crate) use tuning::microseconds;
 pub use tuning::{
     Conflict, Environment, Measured, TuningError, TuningTable, committed_tuning, measured_problem,
-    tuning_key,
+    tuning_key, tuning_keys,
 };

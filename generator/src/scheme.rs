@@ -12,10 +12,12 @@ mod elementwise;
 mod global_pool;
 mod implicit_gemm;
 mod linear;
+mod matrix_product;
 mod pointwise;
 mod pool;
 mod reduction;
 mod tdc;
+mod winograd;
 
 pub use device::DevicePart;
 
@@ -31,6 +33,7 @@ const MAX_GRID: u32 = 65535;
 /// Every scheme, in the order in which ties are broken.
 pub const SCHEMES: &[&dyn Scheme] = &[
     &implicit_gemm::ImplicitGemm,
+    &winograd::WinogradScheme,
     &direct_tiled::DirectTiled,
     &pointwise::Pointwise,
     &depthwise::Depthwise,

@@ -155,7 +155,7 @@ fn mistakes_in_a_config() {
             "relu: true",
             "rleu: true",
             "4:41: unknown key `rleu`; did you mean `relu`? conv takes op, name, inputs, n, kernel, stride, pad, dilation, \
-             groups, bias, bn, relu, ranks, factors, scheme, tile, reduce, precision",
+             groups, bias, bn, relu, ranks, factors, scheme, tile, reduce, precision, tolerance",
         ),
         (
             "n: 8, bn",
@@ -415,6 +415,10 @@ fn wrong_arguments() {
         (
             &["tiny.yaml", "--precision", "tf23"],
             "invalid value 'tf23' for '--precision <WORD>'",
+        ),
+        (
+            &["tiny.yaml", "--tolerance", "1"],
+            "invalid value '1' for '--tolerance <ERROR>': write a relative error from 1e-6 to 0.1, such as 5e-6",
         ),
         (
             &["--dense"],
@@ -956,6 +960,17 @@ fn plan_prints_a_row_for_each_launch_and_writes_nothing() {
     let marked = lower.matches("\"precision\": \"bf16\"").count();
     assert_eq!((marked, convolutions), (4, 4), "{lower}");
     assert_eq!(lower.matches("_bf16_").count() / convolutions, 2, "{lower}");
+    let tolerant = folder.succeeds(&["plan", "tiny.yaml", "--json", "--tolerance", "2.5e-6"]);
+    assert_eq!(
+        tolerant.matches("\"tolerance\": 2.5e-6").count(),
+        4,
+        "{tolerant}"
+    );
+    assert_eq!(
+        tolerant.matches("_tol2500_").count() / convolutions,
+        2,
+        "{tolerant}"
+    );
 
     let set = folder.succeeds(&["plan", "set.yaml"]);
     assert!(

@@ -7,6 +7,7 @@ use tdc_generator::plan::{Task, TaskGraph, plan_network};
 use tdc_generator::spec::yaml::{self, load};
 use tdc_generator::spec::{
     Config, Elementwise, LayerSet, Network, OpKind, Overrides, Precision, Problem, TensorShape,
+    Tolerance,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -374,6 +375,42 @@ layers:
         precisions(&set.replace("precision: tf32, ", ""), None),
         "fp16 bf16"
     );
+}
+
+/// Likewise the tolerance, where it is not said that of the precision alone.
+#[test]
+fn tolerance_is_that_of_the_nearest_place_unless_overridden() {
+    let errors = |text: &str, tolerance| {
+        let overrides = Overrides {
+            tolerance,
+            ..Overrides::default()
+        };
+        let Config::LayerSet(set) = yaml::parse(text, "x.yaml", &overrides).unwrap() else {
+            panic!("{text}");
+        };
+        let problems = set.layers.into_iter().map(|layer| layer.problem);
+        problems
+            .map(|problem| format!("{:.3e}", problem.tolerance()))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let set = "name: set
+tolerance: 3e-6
+defaults: {kernel: 1}
+layers:
+  - {conv: [8, 8, 9, 9]}
+  - {conv: [8, 8, 9, 9], tolerance: 1e-4}
+  - {conv: [8, 8, 9, 9], precision: tf32}
+";
+    assert_eq!(errors(set, None), "3.000e-6 1.000e-4 1.000e-3");
+    let default = set.replace("defaults: {", "defaults: {tolerance: 2e-5, ");
+    assert_eq!(errors(&default, None), "2.000e-5 1.000e-4 1.000e-3");
+    assert_eq!(
+        errors(set, Tolerance::new(0.01)),
+        "1.000e-2 1.000e-2 1.000e-2"
+    );
+    let silent = set.replace("tolerance: 3e-6\n", "");
+    assert_eq!(errors(&silent, None), "1.000e-6 1.000e-4 1.000e-3");
 }
 
 #[test]

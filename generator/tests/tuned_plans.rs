@@ -5,7 +5,7 @@ use tdc_generator::plan::{
     ChosenBy, PlannedUnit, Planner, TuningTable, plan_network, plan_network_by, plan_problem,
 };
 use tdc_generator::spec::{
-    Config, ConvProblem, Epilogue, Overrides, Precision, Problem, Reduce, Tiles, yaml,
+    Config, ConvProblem, Epilogue, Overrides, Precision, Problem, Reduce, Tiles, Tolerance, yaml,
 };
 use tdc_runtime::ConvShape;
 
@@ -32,6 +32,7 @@ fn problem(reduce: Reduce) -> Problem {
         epilogue: Epilogue::default(),
         reduce,
         precision: Precision::default(),
+        tolerance: Tolerance::default(),
     })
 }
 

@@ -40,13 +40,15 @@ fn word([first, second]: [u16; 2]) -> f32 {
     f32::from_bits(u32::from(second) << 16 | u32::from(first))
 }
 
-/// The nearest fp16 number, ties to even; too large ones become infinite.
+/// The nearest fp16 number, ties to even; too large ones become infinite, and whatever is not a number the same one: the sign of
+/// what arithmetic makes of them depends on the compiler.
 pub(crate) fn bits(value: f32) -> u16 {
+    if value.is_nan() {
+        return 0x7e00;
+    }
     let sign = (value.to_bits() >> 16 & 0x8000) as u16;
     let magnitude = value.abs();
-    let rounded = if magnitude.is_nan() {
-        0x7e00
-    } else if magnitude >= 65520.0 {
+    let rounded = if magnitude >= 65520.0 {
         0x7c00
     } else if magnitude < f32::from_bits(0x3880_0000) {
         // Below 2^-14 fp16 has steps of 2^-24: adding 0.5 leaves a multiple of them in the lower bits.

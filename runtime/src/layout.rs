@@ -1,5 +1,6 @@
 //! How a kernel wants its weights, as data, and the one packer that obeys it.
 
+use crate::winograd::{self, Winograd};
 use crate::{bf16, half};
 use std::borrow::Cow;
 use std::fmt;
@@ -44,6 +45,15 @@ pub struct LayoutDim {
     pub step: u32,
 }
 
+/// What the dimensions walk along the axes R and S.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Filter {
+    /// The filter's taps.
+    Taps,
+    /// The points of F(m x m, 3 x 3), to which each 3x3 filter is taken in float64 and rounded once.
+    Winograd(Winograd),
+}
+
 /// What becomes of the packed weights before they are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transform {
@@ -70,7 +80,7 @@ pub enum Transform {
 /// The packed block is a dense row-major tensor with the dimensions `dims`, outermost first. Each dimension walks one axis of
 /// the OIHW source; the source index along an axis is the sum over its dimensions of `index * step`, and an index past the
 /// axis' end reads as zero (padding). So `[O/8, I, R, S, O%8]` splits the output channels into tiles of eight:
-/// `O: ceil(N/8) x step 8, I, R, S, O: 8 x step 1`.
+/// `O: ceil(N/8) x step 8, I, R, S, O: 8 x step 1`. [`Filter`] says what R and S index: the source's taps, or points made of them.
 ///
 /// [`Transform`] says what is stored of the weights. After them come `prologue_channels` scales and as many shifts, for kernels that apply `max(0, scale * x + shift)`
 /// or `scale * x + shift` to their input.
@@ -80,7 +90,9 @@ pub struct WeightLayout {
     pub source: [u32; 4],
     /// Dimensions of the packed weights, outermost first.
     pub dims: Cow<'static, [LayoutDim]>,
-    /// What is stored of them.
+    /// What the dimensions walk along R and S.
+    pub filter: Filter,
+    /// What is stored of the weights.
     pub transform: Transform,
     /// Channels of the input's affine prologue; 0 when there is none.
     pub prologue_channels: u32,
@@ -118,6 +130,7 @@ impl WeightLayout {
     pub const NONE: Self = Self {
         source: [0; 4],
         dims: Cow::Borrowed(&[]),
+        filter: Filter::Taps,
         transform: Transform::None,
         prologue_channels: 0,
     };
@@ -133,6 +146,7 @@ impl WeightLayout {
         Self {
             source,
             dims: dims.to_vec().into(),
+            filter: Filter::Taps,
             transform: Transform::None,
             prologue_channels: 0,
         }
@@ -147,6 +161,15 @@ impl WeightLayout {
     /// Elements of the OIHW source.
     pub fn source_len(&self) -> usize {
         self.source.iter().map(|&size| size as usize).product()
+    }
+
+    /// Sizes of what the dimensions walk: the source, or each of its filters as points.
+    pub fn walked(&self) -> [u32; 4] {
+        let [o, i, r, s] = self.source;
+        match self.filter {
+            Filter::Taps => [o, i, r, s],
+            Filter::Winograd(winograd) => [o, i, winograd.points(), winograd.points()],
+        }
     }
 
     /// Weights that the dimensions walk, padding included.
@@ -219,6 +242,14 @@ impl WeightLayout {
                 });
             }
         }
+        let points;
+        let weight = match self.filter {
+            Filter::Taps => weight,
+            Filter::Winograd(winograd) => {
+                points = winograd::points(weight, winograd);
+                &points
+            }
+        };
         let (packed_weight, prologue) = packed.split_at_mut(self.weight_len());
         match self.transform {
             Transform::None => self.walk(weight, &[], packed_weight),
@@ -244,7 +275,8 @@ impl WeightLayout {
 
     /// The weights in the order of the dimensions, each divided by its output channel's `unscale` where there is one.
     fn walk(&self, weight: &[f32], unscale: &[f32], packed: &mut [f32]) {
-        let [_, i_size, r_size, s_size] = self.source.map(|size| size as usize);
+        let sizes = self.walked();
+        let [_, i_size, r_size, s_size] = sizes.map(|size| size as usize);
         let mut position = vec![0u32; self.dims.len()];
         for value in packed {
             let mut at = [0u64; 4];
@@ -253,7 +285,7 @@ impl WeightLayout {
             }
             let inside = at
                 .iter()
-                .zip(self.source)
+                .zip(sizes)
                 .all(|(&index, size)| index < u64::from(size));
             *value = if inside {
                 let [o, i, r, s] = at.map(|index| index as usize);
@@ -281,6 +313,9 @@ impl fmt::Display for WeightLayout {
         write!(f, "[{o},{i},{r},{s}]")?;
         for dim in self.dims.iter() {
             write!(f, " {}{}x{}", dim.axis.letter(), dim.count, dim.step)?;
+        }
+        if let Filter::Winograd(winograd) = self.filter {
+            write!(f, " winograd{}", winograd.m())?;
         }
         match self.transform {
             Transform::None => {}
@@ -328,6 +363,7 @@ mod tests {
                 dim(Axis::O, 2, 1),
             ]
             .into(),
+            filter: Filter::Taps,
             transform: Transform::None,
             prologue_channels: 2,
         };
@@ -351,6 +387,7 @@ mod tests {
         let layout = WeightLayout {
             source: [3, 2, 1, 1],
             dims: vec![dim(Axis::O, 2, 2), dim(Axis::O, 2, 1), dim(Axis::I, 2, 1)].into(),
+            filter: Filter::Taps,
             transform: Transform::Halves { run: 4, parts: 2 },
             prologue_channels: 1,
         };
@@ -386,6 +423,7 @@ mod tests {
         let layout = |transform| WeightLayout {
             source: [2, 3, 1, 1],
             dims: vec![dim(Axis::O, 2, 1), dim(Axis::I, 4, 1)].into(),
+            filter: Filter::Taps,
             transform,
             prologue_channels: 1,
         };
@@ -431,6 +469,54 @@ mod tests {
             );
         }
         assert_eq!((half_of(&packed, 3), half_of(&packed, 7)), (0, 0));
+    }
+
+    #[test]
+    fn points_of_a_filter_are_walked_padded_and_scaled_like_taps() {
+        // N = 1 padded to 2, C = 2; the points outermost. The filter of the second channel is a large tap in its middle.
+        let layout = WeightLayout {
+            source: [1, 2, 3, 3],
+            dims: vec![
+                dim(Axis::R, 4, 1),
+                dim(Axis::S, 4, 1),
+                dim(Axis::O, 2, 1),
+                dim(Axis::I, 2, 1),
+            ]
+            .into(),
+            filter: Filter::Winograd(Winograd::F2),
+            transform: Transform::None,
+            prologue_channels: 0,
+        };
+        assert_eq!(
+            layout.to_string(),
+            "[1,2,3,3] R4x1 S4x1 O2x1 I2x1 winograd2 +0"
+        );
+        assert_eq!((layout.source_len(), layout.len()), (18, 64));
+        let mut weight = [0.0; 18];
+        (weight[0], weight[13]) = (1.0, 8e20);
+        let mut packed = vec![f32::NAN; layout.len()];
+        layout.pack(&weight, &[], &[], &mut packed).unwrap();
+        let corner = [1.0, 0.5, 0.5, 0.0];
+        let middle = [0.0, 0.5, -0.5, 0.0];
+        for (point, values) in packed.chunks_exact(4).enumerate() {
+            let (r, s) = (point / 4, point % 4);
+            let expected = [
+                corner[r] * corner[s],
+                8e20 * middle[r] * middle[s],
+                0.0,
+                0.0,
+            ];
+            assert_eq!(values, expected, "{point}");
+        }
+        // Halves are scaled by the largest of the points, 2e20, not of the taps.
+        let halves = WeightLayout {
+            transform: Transform::Halves { run: 2, parts: 1 },
+            ..layout
+        };
+        let mut packed = vec![f32::NAN; halves.len()];
+        halves.pack(&weight, &[], &[], &mut packed).unwrap();
+        let largest = 2e20 / packed[halves.len() - 2];
+        assert!((16384.0..32768.0).contains(&largest), "{largest}");
     }
 
     #[test]

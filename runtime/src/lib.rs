@@ -16,10 +16,12 @@ mod layout;
 mod shape;
 mod unit;
 mod weight_file;
+mod winograd;
 
 pub use arch::{Arch, ParseArchError};
 pub use kernel::Kernel;
-pub use layout::{Axis, LayoutDim, PackError, Transform, WeightLayout};
+pub use layout::{Axis, Filter, LayoutDim, PackError, Transform, WeightLayout};
 pub use shape::{ConvShape, Padding};
 pub use unit::{Arg, Launch, Step, Unit, Variant};
 pub use weight_file::{Checksum, WeightFile, WeightRegion, WeightSlot};
+pub use winograd::Winograd;

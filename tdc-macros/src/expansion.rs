@@ -6,7 +6,8 @@ use quote::{format_ident, quote, quote_spanned};
 use tdc_generator::plan::PlannedUnit;
 use tdc_generator::spec::KernelRequest;
 use tdc_runtime::{
-    Arch, Arg, ConvShape, Launch, LayoutDim, Padding, Step, Transform, Unit, Variant, WeightLayout,
+    Arch, Arg, ConvShape, Filter, Launch, LayoutDim, Padding, Step, Transform, Unit, Variant,
+    WeightLayout,
 };
 
 /// An expression of type `Kernel`.
@@ -147,9 +148,17 @@ fn layout(tdc: &TokenTree, layout: &WeightLayout) -> TokenStream {
     let WeightLayout {
         source,
         dims,
+        filter,
         transform,
         prologue_channels,
     } = layout;
+    let filter = match filter {
+        Filter::Taps => quote!(Taps),
+        Filter::Winograd(winograd) => {
+            let winograd = format_ident!("{winograd:?}");
+            quote!(Winograd(#tdc::Winograd::#winograd))
+        }
+    };
     let transform = match transform {
         Transform::None => quote!(None),
         Transform::Halves { run, parts } => quote!(Halves { run: #run, parts: #parts }),
@@ -164,6 +173,7 @@ fn layout(tdc: &TokenTree, layout: &WeightLayout) -> TokenStream {
         #tdc::WeightLayout {
             source: [#(#source),*],
             dims: #dims,
+            filter: #tdc::Filter::#filter,
             transform: #tdc::Transform::#transform,
             prologue_channels: #prologue_channels,
         }

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::bench::shape_label;
     use crate::gpu::gpu;
-    use crate::spec::Precision;
+    use crate::spec::{Precision, Tolerance};
     use tdc_runtime::{ConvShape, Padding};
 
     fn problem(shape: ConvShape, named: Vec<NamedTile>) -> BenchProblem {
@@ -153,6 +153,7 @@ mod tests {
             label: shape_label(&shape),
             shape,
             precision: Precision::default(),
+            tolerance: Tolerance::default(),
             named,
             planned_by: None,
         }

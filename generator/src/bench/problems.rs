@@ -2,7 +2,7 @@
 
 use crate::plan::{ChosenBy, PlannedUnit, Planner};
 use crate::spec::{
-    ConvOptions, ConvProblem, Epilogue, Layer, Precision, Problem, Reduce, TensorShape,
+    ConvOptions, ConvProblem, Epilogue, Layer, Precision, Problem, Reduce, TensorShape, Tolerance,
 };
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -31,6 +31,8 @@ pub struct BenchProblem {
     pub shape: ConvShape,
     /// How our kernels may round products; the rival's are in classes of their own.
     pub precision: Precision,
+    /// How far our results may be off beyond that.
+    pub tolerance: Tolerance,
     /// Tiles to measure beside those of the estimate, the most important first.
     pub named: Vec<NamedTile>,
     /// Who chose the first tile of the config's plan.
@@ -46,6 +48,7 @@ impl BenchProblem {
             epilogue: Epilogue::default(),
             reduce,
             precision: self.precision,
+            tolerance: self.tolerance,
         })
     }
 }
@@ -97,18 +100,19 @@ pub fn shape_label(shape: &ConvShape) -> String {
 /// several, because of their epilogues, the first is and the others follow it.
 pub fn problems_of(units: &[PlannedUnit]) -> Vec<BenchProblem> {
     let mut found: Vec<BenchProblem> = Vec::new();
-    let mut known: HashMap<(ConvShape, Precision), usize> = HashMap::new();
+    let mut known: HashMap<(ConvShape, Precision, Tolerance), usize> = HashMap::new();
     for unit in units {
         let Problem::Conv(conv) = unit.problem else {
             continue;
         };
         let index = *known
-            .entry((conv.shape, conv.precision))
+            .entry((conv.shape, conv.precision, conv.tolerance))
             .or_insert_with(|| {
                 found.push(BenchProblem {
                     label: shape_label(&conv.shape),
                     shape: conv.shape,
                     precision: conv.precision,
+                    tolerance: conv.tolerance,
                     named: Vec::new(),
                     planned_by: Some(unit.chosen_by),
                 });
@@ -209,6 +213,7 @@ pub fn sweep_of(
                 label: shape_label(&shape),
                 shape,
                 precision: layer.problem.precision,
+                tolerance: layer.problem.tolerance,
                 named: vec![NamedTile {
                     label: "plan".to_owned(),
                     scheme: choice.scheme.name().to_owned(),

@@ -9,23 +9,17 @@ use crate::spec::{Network, Precision, Problem};
 use std::collections::HashMap;
 use std::fmt;
 
-/// The relative error that a unit may have: `2.5e-8 sqrt(terms of a sum)`, the growth of a plain fp32 sum, and at least what its
-/// [precision](Precision::tolerance) allows, in fp32 1e-6.
+/// The relative error that a unit may have: `2.5e-8 sqrt(terms of a sum)`, the growth of a plain fp32 sum, and at least 1e-6; of a
+/// convolution [what it allows](crate::spec::ConvProblem::tolerance).
 pub fn tolerance(problem: &Problem) -> f64 {
-    let [_, c, r, s] = problem.weight();
     let terms = match problem {
+        Problem::Conv(conv) => return conv.tolerance(),
         Problem::GlobalPool(p) => p.x.pixels() as f64,
         Problem::Pool(p) => f64::from(p.kernel[0]) * f64::from(p.kernel[1]),
-        _ => f64::from(c) * f64::from(r) * f64::from(s),
+        Problem::Linear(p) => f64::from(p.c),
+        Problem::Elementwise(_) => 1.0,
     };
-    (2.5e-8 * terms.sqrt()).max(precision(problem).tolerance())
-}
-
-fn precision(problem: &Problem) -> Precision {
-    match problem {
-        Problem::Conv(conv) => conv.precision,
-        _ => Precision::Fp32,
-    }
+    (2.5e-8 * terms.sqrt()).max(Precision::Fp32.tolerance())
 }
 
 /// The relative error that a whole network's values may have, as an L2 norm: ten times what the least precise of its units may
@@ -35,10 +29,10 @@ fn precision(problem: &Problem) -> Precision {
 /// layers they are sqrt(L) times that of one. Ten times is a hundred layers, each at its bound; rounding leaves them at a
 /// third of it or less.
 pub fn network_tolerance(plan: &NetworkPlan) -> f64 {
-    let of_units = plan
-        .units
-        .iter()
-        .map(|unit| precision(&unit.problem).tolerance());
+    let of_units = plan.units.iter().filter_map(|unit| match &unit.problem {
+        Problem::Conv(conv) => Some(conv.asked_tolerance()),
+        _ => None,
+    });
     10.0 * of_units.fold(Precision::Fp32.tolerance(), f64::max)
 }
 

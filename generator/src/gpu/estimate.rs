@@ -444,6 +444,7 @@ mod tests {
                 epilogue: Epilogue::default(),
                 reduce: Reduce::Ordered,
                 precision: crate::spec::Precision::default(),
+                tolerance: crate::spec::Tolerance::default(),
             });
             let floor = floor_us(problem.flops(), problem.bytes(), gpu("h200").unwrap());
             assert!((floor / expected - 1.0).abs() < 1e-3, "{sizes:?}: {floor}");

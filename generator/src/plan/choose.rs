@@ -2,7 +2,7 @@
 
 use super::name::{problem_label, unit_name};
 use super::paper::{self, PaperEstimate};
-use super::{LaunchEstimate, PlanError, TuningTable, committed_tuning, tuning_key};
+use super::{LaunchEstimate, PlanError, TuningTable, committed_tuning, tuning_keys};
 use crate::gpu::{Gpu, memset_us};
 use crate::scheme::{SCHEMES, Scheme, Tile, scheme};
 use crate::spec::{Problem, Tiles, nearest};
@@ -221,9 +221,22 @@ impl Planner {
     /// What was measured to be the fastest, of one scheme or of all. A row that is stale (its scheme is gone, its tile is no
     /// longer one of the scheme, or it does not fit the GPU) is passed over.
     fn by_oracle(&self, problem: &Problem, wanted: Option<&'static dyn Scheme>) -> Option<Choice> {
-        let key = tuning_key(problem);
-        let rows = self.table()?.of_problem(&key);
-        let mut rows: Vec<_> = rows
+        let table = self.table()?;
+        tuning_keys(problem)
+            .iter()
+            .find_map(|key| self.fastest_row(table, key, problem, wanted))
+    }
+
+    /// The fastest row of one key.
+    fn fastest_row(
+        &self,
+        table: &TuningTable,
+        key: &str,
+        problem: &Problem,
+        wanted: Option<&'static dyn Scheme>,
+    ) -> Option<Choice> {
+        let mut rows: Vec<_> = table
+            .of_problem(key)
             .filter_map(|(name, measured)| Some((scheme(name)?, measured)))
             .filter(|(scheme, _)| wanted.is_none_or(|wanted| wanted.name() == scheme.name()))
             .collect();
@@ -247,10 +260,13 @@ impl Planner {
     /// The measured time of a choice, whoever made it.
     fn measured_us(&self, problem: &Problem, choice: &Choice) -> Option<f64> {
         let tile = choice.tile.label(choice.scheme.tile_names()).to_string();
-        let key = tuning_key(problem);
-        let mut rows = self.table()?.of_problem(&key);
-        let row = rows.find(|(scheme, row)| *scheme == choice.scheme.name() && row.tile == tile);
-        row.map(|(_, measured)| measured.us)
+        let table = self.table()?;
+        tuning_keys(problem).iter().find_map(|key| {
+            let mut rows = table.of_problem(key);
+            let row =
+                rows.find(|(scheme, row)| *scheme == choice.scheme.name() && row.tile == tile);
+            row.map(|(_, measured)| measured.us)
+        })
     }
 
     /// The tile with the smallest estimate.

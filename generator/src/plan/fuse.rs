@@ -329,6 +329,7 @@ impl<'a> Builder<'a> {
                 epilogue,
                 reduce: options.reduce,
                 precision: options.precision,
+                tolerance: options.tolerance,
             });
             self.task(
                 &op.name,
@@ -360,6 +361,7 @@ impl<'a> Builder<'a> {
                 epilogue,
                 reduce,
                 precision: options.precision,
+                tolerance: options.tolerance,
             })
         };
         let reduced_x = self.new_value(

@@ -4,13 +4,15 @@
 //! unit    = problem "_" scheme "_" tile                  conv_c64_n32_h56_w56_k3x3_p1_relu_direct_p64n8g4k1
 //! problem = "conv" sizes "_k" RxS [options] [epilogue]   sizes: [_bB] _cC _nN _hH _wW
 //! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_affine|_affinerelu]   what is not said is 1, 0 or absent
-//! epilogue = [_bias] [_add] [_relu] [_atomic] [_tf32|_fp16|_bf16]
+//! epilogue = [_bias] [_add] [_relu] [_atomic] [_tf32|_fp16|_bf16] [_tolBILLIONTHS]
 //! tile    = (letters number)+                            the letters are the scheme's
 //! ```
 //! A pair is written once when both are equal, else `VxH`; padding `TxLxBxR`.
 
 use crate::scheme::{Scheme, Tile};
-use crate::spec::{Elementwise, Epilogue, PoolKind, Precision, Problem, Reduce, TensorShape};
+use crate::spec::{
+    Elementwise, Epilogue, PoolKind, Precision, Problem, Reduce, TensorShape, Tolerance,
+};
 use tdc_runtime::Padding;
 
 /// The unit's name: also the stem of its file and, behind the network's name, of its symbols.
@@ -51,6 +53,9 @@ pub fn problem_label(problem: &Problem) -> String {
             }
             if p.precision != Precision::Fp32 {
                 name += &format!("_{}", p.precision.word());
+            }
+            if p.tolerance != Tolerance::default() {
+                name += &format!("_tol{}", p.tolerance.billionths());
             }
             name
         }

@@ -7,7 +7,7 @@ mod table;
 
 pub use environment::Environment;
 pub use error::TuningError;
-pub use key::{measured_problem, tuning_key};
+pub use key::{measured_problem, tuning_key, tuning_keys};
 #[cfg(feature = "tune")]
 pub(crate) use table::microseconds;
 pub use table::{Conflict, Measured, TuningTable};

@@ -4,7 +4,7 @@ use super::wrap::{MARGIN, paragraph};
 use crate::gpu::Gpu;
 use crate::plan::PlannedUnit;
 use crate::scheme::scheme;
-use crate::spec::{ConvProblem, Elementwise, Epilogue, PoolKind, Precision, Problem};
+use crate::spec::{ConvProblem, Elementwise, Epilogue, PoolKind, Precision, Problem, Tolerance};
 use tdc_runtime::Padding;
 
 /// How a file marks a line that is no content.
@@ -118,6 +118,9 @@ fn conv_options(conv: &ConvProblem) -> String {
     text += &epilogue(conv.epilogue);
     if conv.precision != Precision::Fp32 {
         text += &format!(", products of {} precision", conv.precision.word());
+    }
+    if conv.tolerance != Tolerance::default() {
+        text += &format!(", relative error up to {:e}", conv.tolerance.value());
     }
     text
 }

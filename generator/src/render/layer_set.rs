@@ -113,7 +113,7 @@ fn row(name: &str, conv: &ConvProblem, unit: &PlannedUnit, namespace: &str) -> S
         conv.epilogue.relu,
     ];
     values.extend(flags.map(|flag| flag.to_string()));
-    values.push(format!("{:e}", conv.precision.tolerance()));
+    values.push(format!("{:e}", conv.asked_tolerance()));
     values.push(format!("{unit_name}_packed_floats()"));
     values.push(format!("{unit_name}_workspace_bytes()"));
     values.push(format!("{unit_name}_pack"));

@@ -6,7 +6,7 @@ use crate::plan::{
     ChosenBy, LaunchEstimate, Layer, LayerSetPlan, Location, NetworkPlan, PlannedUnit,
 };
 use crate::scheme::scheme;
-use crate::spec::{Precision, Problem, TensorShape};
+use crate::spec::{Precision, Problem, TensorShape, Tolerance};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tdc_runtime::{Arg, Step, WeightFile, WeightRegion, WeightSlot};
@@ -72,6 +72,9 @@ struct LayerJson<'a> {
     /// Of products, where it is not fp32.
     #[serde(skip_serializing_if = "Option::is_none")]
     precision: Option<Precision>,
+    /// The relative error that is allowed beyond that of the precision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tolerance: Option<f64>,
     scheme: &'static str,
     tile: Map<String, Value>,
     chosen_by: ChosenBy,
@@ -203,6 +206,12 @@ fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> LayerJson<
         precision: match &unit.problem {
             Problem::Conv(conv) => {
                 Some(conv.precision).filter(|&precision| precision != Precision::Fp32)
+            }
+            _ => None,
+        },
+        tolerance: match &unit.problem {
+            Problem::Conv(conv) if conv.tolerance != Tolerance::default() => {
+                Some(conv.tolerance.value())
             }
             _ => None,
         },

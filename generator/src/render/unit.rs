@@ -8,7 +8,7 @@ use crate::gpu::{Gpu, gpu};
 use crate::plan::PlannedUnit;
 use crate::spec::{Problem, TensorShape};
 use serde::Serialize;
-use tdc_runtime::{Arg, Axis, Launch, Step, Transform, WeightLayout};
+use tdc_runtime::{Arg, Axis, Filter, Launch, Step, Transform, WeightLayout};
 
 /// The function of a unit's source that sets the attributes of a launch.
 const SET_ATTRIBUTES: &str = "set_attributes";
@@ -43,6 +43,7 @@ struct SourceContext {
     loops: Vec<Loop>,
     /// Inside the loops, indented.
     body: Vec<String>,
+    winograd: Option<WinogradContext>,
     halves: Option<HalvesContext>,
     /// Whether weights are rounded to bf16.
     bf16: bool,
@@ -64,6 +65,34 @@ struct SourceContext {
     statements: Vec<Statement>,
 }
 
+/// What takes filters to Winograd's points, ahead of the packer.
+#[derive(Serialize)]
+struct WinogradContext {
+    /// Outputs of a tile, and points, along each axis.
+    m: u32,
+    points: u32,
+    /// One row of three a point, over `denominator`.
+    matrix: &'static [[i8; 3]],
+    denominator: u8,
+    filters: usize,
+}
+
+impl WinogradContext {
+    fn new(layout: &WeightLayout) -> Option<Self> {
+        let Filter::Winograd(winograd) = layout.filter else {
+            return None;
+        };
+        let (matrix, denominator) = winograd.filter();
+        Some(Self {
+            m: winograd.m(),
+            points: winograd.points(),
+            matrix,
+            denominator,
+            filters: layout.source_len() / 9,
+        })
+    }
+}
+
 /// What the packer of fp16 halves is made of.
 #[derive(Serialize)]
 struct HalvesContext {
@@ -72,7 +101,7 @@ struct HalvesContext {
     /// Words before the factors.
     words: usize,
     /// Output channels, those covered with padding, weights of one.
-    n: u32,
+    n: usize,
     padded_n: usize,
     row: usize,
 }
@@ -82,14 +111,14 @@ impl HalvesContext {
         let Transform::Halves { run, parts } = layout.transform else {
             return None;
         };
-        let n = layout.source[0];
+        let [n, i, r, s] = layout.walked().map(|size| size as usize);
         Some(Self {
             run,
             parts,
             words: layout.weight_len() - layout.unscale_len(),
             n,
             padded_n: layout.unscale_len(),
-            row: layout.source_len() / n as usize,
+            row: i * r * s,
         })
     }
 }
@@ -157,6 +186,7 @@ pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderErr
             pack: pack_signature(unit, false),
             loops,
             body,
+            winograd: WinogradContext::new(&variant.weights),
             halves: HalvesContext::new(&variant.weights),
             bf16: variant.weights.transform == Transform::Bf16,
             prologue: if channels > 0 {
@@ -357,6 +387,7 @@ fn packer(layout: &WeightLayout) -> (Vec<Loop>, Vec<String>) {
     if layout.weight_len() == 0 {
         return (Vec::new(), Vec::new());
     }
+    let sizes = layout.walked();
     let mut loops: Vec<Loop> = Vec::new();
     // For each axis of the source the variables that add up to its index, and the largest index they reach.
     let mut variables: [Vec<String>; 4] = Default::default();
@@ -403,13 +434,13 @@ fn packer(layout: &WeightLayout) -> (Vec<Loop>, Vec<String>) {
                 name
             }
         };
-        let size = layout.source[axis.index()];
+        let size = sizes[axis.index()];
         if last[axis.index()] >= u64::from(size) {
             inside.push(format!("{index} < {size}"));
         }
         indices[axis.index()] = Some(index);
     }
-    let mut element = format!("weight[{}]", source_index(&indices, layout.source));
+    let mut element = format!("weight[{}]", source_index(&indices, sizes));
     if layout.unscale_len() > 0 {
         element += &match &indices[Axis::O.index()] {
             Some(o) => format!(" / unscale[{o}]"),

@@ -12,7 +12,7 @@ use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, up_to
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
-use tdc_runtime::{Axis, LayoutDim, Transform, WeightLayout};
+use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct Depthwise;
@@ -286,6 +286,7 @@ fn layout(problem: &ConvProblem) -> WeightLayout {
             dim(Axis::S, filter_row(shape.s)),
         ]
         .into(),
+        filter: Filter::Taps,
         transform: Transform::None,
         prologue_channels: Problem::Conv(*problem).affine_channels(),
     }

@@ -10,7 +10,7 @@ use super::{Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, cont
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
-use tdc_runtime::{Axis, LayoutDim, Padding, Transform, WeightLayout};
+use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct Direct;
@@ -152,6 +152,7 @@ fn layout(problem: &ConvProblem, tile_n: u32) -> WeightLayout {
             dim(Axis::O, tile_n, 1),
         ]
         .into(),
+        filter: Filter::Taps,
         transform: Transform::None,
         prologue_channels: Problem::Conv(*problem).affine_channels(),
     }

@@ -17,7 +17,7 @@ use super::{
 use crate::gpu::{KernelWork, TiledWork};
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
-use tdc_runtime::{Axis, LayoutDim, Transform, WeightLayout};
+use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct DirectTiled;
@@ -417,6 +417,7 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
             dim(Axis::O, tile_n, 1),
         ]
         .into(),
+        filter: Filter::Taps,
         transform: Transform::None,
         prologue_channels: Problem::Conv(*problem).affine_channels(),
     }

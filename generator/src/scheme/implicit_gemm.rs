@@ -23,31 +23,18 @@ use super::block_sums::{
     promise, tiles_well, vector,
 };
 use super::convolution::{self, ConvEnds};
-use super::{
-    Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context,
+use super::matrix_product::{
+    CHAIN, M_TILE, MAX_WARPS, P_TILE, STEP_CHANNELS, channel_tiles, device, divisors,
+    multiplies_well, parts, weight_buffers,
 };
+use super::{Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
 use crate::gpu::{KernelWork, TiledWork};
-use crate::spec::{ConvProblem, MAX_ELEMENTS, Precision, Problem};
+use crate::spec::{ConvProblem, Precision, Problem};
 use serde::Serialize;
-use tdc_runtime::{Axis, LayoutDim, Transform, WeightLayout};
+use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct ImplicitGemm;
-
-/// Steps of the tensor cores that add to one partial sum at most.
-const CHAIN: u32 = 6;
-
-/// Channels of a step.
-const STEP_CHANNELS: u32 = 16;
-
-/// Rows of a matrix product, of output channels.
-const M_TILE: u32 = 16;
-
-/// Columns of a matrix product, of pixels.
-const P_TILE: u32 = 8;
-
-/// Warps of a block at most.
-const MAX_WARPS: u32 = 16;
 
 /// Tiles of sums that a warp holds at most, over the parts of a value: 16 channels of 8 pixels each, four registers. With two parts
 /// each is there twice, as a sum in fp32 and as one of the tensor cores.
@@ -187,34 +174,6 @@ struct Sizes {
     blocks: u64,
     /// Parts that a value is split into.
     parts: u32,
-}
-
-/// Parts of the prelude that the kernel uses; the first only with clusters.
-const DEVICE_WITH_CLUSTERS: &[DevicePart] = &[
-    DevicePart::Cluster,
-    DevicePart::DynamicShared,
-    DevicePart::AsyncCopy,
-    DevicePart::Overlap,
-    DevicePart::Half,
-    DevicePart::Mma,
-];
-
-/// The same in bf16.
-const BF16_DEVICE_WITH_CLUSTERS: &[DevicePart] = &[
-    DevicePart::Cluster,
-    DevicePart::DynamicShared,
-    DevicePart::AsyncCopy,
-    DevicePart::Overlap,
-    DevicePart::Bf16,
-    DevicePart::Mma,
-];
-
-/// Numbers of 16 bits that stand for a value.
-fn parts(precision: Precision) -> u32 {
-    match precision {
-        Precision::Fp32 => 2,
-        Precision::Tf32 | Precision::Fp16 | Precision::Bf16 => 1,
-    }
 }
 
 impl Sizes {
@@ -493,36 +452,10 @@ impl Scheme for ImplicitGemm {
     }
 }
 
-/// Whether the scheme can compute a problem, and as precisely as it must be: in fp32 the errors of single outputs are a few times
-/// those of a plain sum, in the others the bound is a few times the mean error, and only over many outputs is the error of their
-/// norm sure to stay below it. With fewer channels than half a tile the tensor cores would mostly multiply padding besides.
+/// Whether the scheme can compute a problem, and as precisely as it must be.
 fn solves(problem: &ConvProblem) -> bool {
-    let shape = &problem.shape;
-    // Padded to whole tiles, the weights must still be counted by an int.
-    let weights = (u64::from(shape.n) + 4096)
-        * (u64::from(shape.c) + u64::from(STEP_CHANNELS))
-        * u64::from(shape.r)
-        * u64::from(shape.s);
-    tiles_well(problem)
-        && shape.n >= 8
-        && shape.c >= 8
-        && shape.output_len() >= 256
-        && weights <= MAX_ELEMENTS
-}
-
-/// Those of some numbers that divide another one.
-fn divisors(whole: u32, candidates: &'static [u32]) -> impl Iterator<Item = u32> {
-    candidates
-        .iter()
-        .copied()
-        .filter(move |&part| whole.is_multiple_of(part))
-}
-
-/// Numbers of buffers for the weights of so many chunks: with one for several chunks each would wait for its copies.
-fn weight_buffers(chunks: u32) -> impl Iterator<Item = u32> {
-    [1, 2, 3, 4, 6]
-        .into_iter()
-        .filter(move |&buffers| buffers <= chunks && (buffers > 1 || chunks == 1))
+    let taps = problem.shape.r * problem.shape.s;
+    tiles_well(problem) && multiplies_well(problem, taps)
 }
 
 /// Heights and widths of output tiles of so many pixels at most that waste few: whole rows, halves of them, and small rectangles.
@@ -555,21 +488,6 @@ fn rectangles(out_h: u32, out_w: u32, most: u32) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// Tiles of 16 output channels a warp, so many at most, and warps beside each other, none of which lies wholly in the padding.
-fn channel_tiles(n: u32, most: u32) -> Vec<(u32, u32)> {
-    let needed = n.div_ceil(M_TILE);
-    let mut found = Vec::new();
-    for m_tiles in 1..=most {
-        for warps_m in [1, 2, 3, 4, 6] {
-            let tile = m_tiles * warps_m;
-            if tile <= needed && needed.next_multiple_of(tile) * 5 <= needed * 6 {
-                found.push((m_tiles, warps_m));
-            }
-        }
-    }
-    found
-}
-
 /// `[O/TN][I/chunk][TN/16][chunk/16][R][S]` of 16x16 matrices, each as the tensor cores' lanes hold it, in numbers of 16 bits: what
 /// a block stages of a chunk lies in one piece.
 fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
@@ -597,6 +515,7 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
             dim(Axis::I, 2, 1),
         ]
         .into(),
+        filter: Filter::Taps,
         transform: match problem.precision {
             Precision::Bf16 => Transform::Bf16,
             _ => Transform::Halves {
@@ -801,11 +720,6 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
     let all_items = quads * sizes.rows * sizes.row / sizes.x_vector;
     let steps = Steps::new(problem, sizes);
     let bf16 = problem.precision == Precision::Bf16;
-    let device = if bf16 {
-        BF16_DEVICE_WITH_CLUSTERS
-    } else {
-        DEVICE_WITH_CLUSTERS
-    };
     let context = context(&Context {
         c: shape.c,
         h: shape.h,
@@ -886,11 +800,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         cluster: [1, 1, sizes.cluster],
         shared_bytes: 4 * sizes.shared_floats,
         overlaps: true,
-        device: if sizes.cluster > 1 {
-            device
-        } else {
-            &device[1..]
-        },
+        device: device(problem.precision, sizes.cluster > 1),
         args: convolution::args(problem, false),
         work: sizes.work(problem),
     }

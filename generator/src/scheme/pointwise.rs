@@ -9,7 +9,7 @@ use super::{Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, cont
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
-use tdc_runtime::{Axis, LayoutDim, Padding, Transform, WeightLayout};
+use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct Pointwise;
@@ -163,6 +163,7 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
             dim(Axis::O, sizes.tile_n, 1),
         ]
         .into(),
+        filter: Filter::Taps,
         transform: Transform::None,
         prologue_channels: Problem::Conv(*problem).affine_channels(),
     }

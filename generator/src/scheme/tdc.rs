@@ -26,7 +26,7 @@ use super::{
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, Epilogue, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
-use tdc_runtime::{Arg, Axis, ConvShape, LayoutDim, Padding, Transform, WeightLayout};
+use tdc_runtime::{Arg, Axis, ConvShape, Filter, LayoutDim, Padding, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct Tdc;
@@ -224,6 +224,7 @@ fn layout(problem: &ConvProblem) -> WeightLayout {
             dim(Axis::O, shape.n),
         ]
         .into(),
+        filter: Filter::Taps,
         transform: Transform::None,
         prologue_channels: Problem::Conv(*problem).affine_channels(),
     }
@@ -428,7 +429,7 @@ fn work(problem: &ConvProblem, sizes: &Sizes, grid: [u32; 3], atomic: bool) -> K
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Precision;
+    use crate::spec::{Precision, Tolerance};
 
     fn conv(shape: ConvShape) -> Problem {
         Problem::Conv(ConvProblem {
@@ -437,6 +438,7 @@ mod tests {
             epilogue: Epilogue::default(),
             reduce: Reduce::Ordered,
             precision: Precision::default(),
+            tolerance: Tolerance::default(),
         })
     }
 

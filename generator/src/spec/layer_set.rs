@@ -62,6 +62,7 @@ impl Layer {
                 epilogue,
                 reduce: conv.options.reduce,
                 precision: conv.options.precision,
+                tolerance: conv.options.tolerance,
             },
             scheme: conv.options.scheme,
             tile: conv.options.tile,

@@ -1,6 +1,6 @@
 //! The options of each op: the same words in YAML, on the command line and in `kernel!`.
 
-use super::{Precision, Reduce};
+use super::{Precision, Reduce, Tolerance};
 use serde::Serialize;
 use tdc_runtime::Padding;
 
@@ -78,6 +78,8 @@ pub struct ConvOptions {
     pub reduce: Reduce,
     /// How products may be rounded; of a layer with ranks, those of all its parts.
     pub precision: Precision,
+    /// How far results may be off beyond that; of a layer with ranks, those of each of its parts.
+    pub tolerance: Tolerance,
 }
 
 impl ConvOptions {
@@ -99,6 +101,7 @@ impl ConvOptions {
             tile: None,
             reduce: Reduce::default(),
             precision: Precision::default(),
+            tolerance: Tolerance::default(),
         }
     }
 }

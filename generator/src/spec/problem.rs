@@ -91,6 +91,34 @@ impl Precision {
     }
 }
 
+/// The relative error that a convolution may have beyond what its precision allows, as an L2 norm on zero-mean inputs: kernels that
+/// are less exact may then compute it, such as Winograd's F(4x4, 3x3). In billionths, so that equal ones are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Default)]
+pub struct Tolerance(u32);
+
+impl Tolerance {
+    /// What may be asked for: less than the first no fp32 kernel holds for every input, more than the last is no result.
+    pub const RANGE: [f64; 2] = [1e-6, 0.1];
+
+    /// The nearest whole number of billionths; `None` outside of [`RANGE`](Self::RANGE).
+    pub fn new(error: f64) -> Option<Self> {
+        let [least, most] = Self::RANGE;
+        (least..=most)
+            .contains(&error)
+            .then(|| Self((error * 1e9).round() as u32))
+    }
+
+    /// So many billionths; 0 when none was asked for.
+    pub fn billionths(self) -> u32 {
+        self.0
+    }
+
+    /// The error as a number, 0 when none was asked for.
+    pub fn value(self) -> f64 {
+        f64::from(self.0) / 1e9
+    }
+}
+
 /// A convolution with what is fused to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct ConvProblem {
@@ -104,6 +132,23 @@ pub struct ConvProblem {
     pub reduce: Reduce,
     /// How products may be rounded.
     pub precision: Precision,
+    /// How far the result may be off beyond that.
+    pub tolerance: Tolerance,
+}
+
+impl ConvProblem {
+    /// The relative error that the outputs may have, as an L2 norm on zero-mean inputs: `2.5e-8 sqrt(terms of a sum)`, the growth
+    /// of a plain fp32 sum, and at least [what was asked for](Self::asked_tolerance).
+    pub fn tolerance(&self) -> f64 {
+        let shape = &self.shape;
+        let terms = f64::from(shape.c / shape.groups) * f64::from(shape.r) * f64::from(shape.s);
+        (2.5e-8 * terms.sqrt()).max(self.asked_tolerance())
+    }
+
+    /// What [precision](Precision::tolerance) and tolerance allow, however few the terms are.
+    pub fn asked_tolerance(&self) -> f64 {
+        self.precision.tolerance().max(self.tolerance.value())
+    }
 }
 
 /// `y = W x + bias` for every row of a batch: x is `batch x c`, y `batch x n`, W `n x c`.

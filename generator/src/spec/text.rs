@@ -44,7 +44,7 @@ impl KernelRequest {
 /// The op and its keys.
 const CONV: Words = Words {
     what: "conv",
-    keys: &layers::with_options::<2, 16>(["gpu", "tiles"]),
+    keys: &layers::with_options::<2, 17>(["gpu", "tiles"]),
 };
 
 /// Nesting allowed; the values of keys need two levels.
@@ -179,14 +179,16 @@ struct Token {
     written: Range<usize>,
 }
 
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
 fn tokens(text: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
-        let is_word = |c: char| c.is_alphanumeric() || c == '_';
         let (kind, length) = if first.is_ascii_digit() {
-            let end = rest.find(|c: char| !is_word(c) && c != '.');
-            (Kind::Number, end.unwrap_or(rest.len()))
+            (Kind::Number, number_length(rest))
         } else if is_word(first) {
             (Kind::Word, rest.find(|c| !is_word(c)).unwrap_or(rest.len()))
         } else if first == '"' {
@@ -202,6 +204,19 @@ fn tokens(text: &str) -> Vec<Token> {
         rest = rest[length..].trim_start();
     }
     tokens
+}
+
+/// Bytes of the number that `text` starts with; a sign belongs to it behind an `e`.
+fn number_length(text: &str) -> usize {
+    let mut before = ' ';
+    for (index, c) in text.char_indices() {
+        let is_sign = matches!(c, '+' | '-') && matches!(before, 'e' | 'E');
+        if !is_word(c) && c != '.' && !is_sign {
+            return index;
+        }
+        before = c;
+    }
+    text.len()
 }
 
 /// Bytes of the quoted text that `text` starts with, up to its end when it is not closed.
@@ -520,6 +535,10 @@ mod tests {
                 "conv 8,8,9,9, precision = tf32",
                 "conv: [8, 8, 9, 9], precision: tf32",
             ),
+            (
+                "conv 8,8,9,9, tolerance = 5e-6",
+                "conv: [8, 8, 9, 9], tolerance: 5e-6",
+            ),
         ] {
             let request = parse(call, "call").unwrap_or_else(|errors| panic!("{errors}"));
             let set = format!("name: set\nlayers: [{{{layer}}}]\n");
@@ -537,7 +556,7 @@ mod tests {
             mistakes("conv 64,-3,56,\"56\", strid = 2, kernel = x, gpu = h20, pad = 1, pad = 2"),
             "9: `N` is negative: `-3`; it must be a whole number from 0\n\
              15: `W` must be a whole number, not the text `\"56\"`; leave out the quotes\n\
-             21: unknown key `strid`; did you mean `stride`? conv takes gpu, tiles, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, scheme, tile, reduce, precision\n\
+             21: unknown key `strid`; did you mean `stride`? conv takes gpu, tiles, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n\
              41: `kernel` must be a whole number, not `x`; use digits only\n\
              50: there is no GPU named `h20`; did you mean `h200`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, rtx2080ti, gtx1080ti\n\
              64: the key `pad` stands here twice; keep one of them\n"

@@ -12,7 +12,7 @@ mod targets;
 
 use super::{
     ConfigError, ConfigErrors, LayerSet, Network, NetworkBuilder, OpOptions, Place, Position,
-    Precision, TensorShape, Tiles,
+    Precision, TensorShape, Tiles, Tolerance,
 };
 use crate::gpu::Targets;
 use fields::{Fields, Words, list, wholes};
@@ -49,6 +49,8 @@ pub struct Overrides {
     pub dense: bool,
     /// Another precision of all convolutions.
     pub precision: Option<Precision>,
+    /// Another tolerance of all convolutions.
+    pub tolerance: Option<Tolerance>,
     /// Another way to choose tiles.
     pub tiles: Option<Tiles>,
     /// Other GPUs to plan for.
@@ -58,7 +60,15 @@ pub struct Overrides {
 /// The keys of a network.
 const NETWORK: Words = Words {
     what: "a network",
-    keys: &["name", "gpu", "tiles", "precision", "input", "ops"],
+    keys: &[
+        "name",
+        "gpu",
+        "tiles",
+        "precision",
+        "tolerance",
+        "input",
+        "ops",
+    ],
 };
 
 /// Reads the config in a file.
@@ -153,8 +163,7 @@ fn network(
     let name = fields.word("name", report);
     let gpus = targets::targets(fields, overrides, report);
     let tiles = tiles(fields, overrides, report);
-    // The convolutions have it; a wrong word is one also where there are none.
-    fields.choice(ops::PRECISION, &Precision::WORDS, report);
+    ops::check_inherited(fields, report);
     let input = input(fields, overrides, report);
     let node = fields.get("ops")?;
     let items = list("ops", node, "one `- {op: ..., name: ...}` a line", report)?;
@@ -182,6 +191,7 @@ fn network(
                 let mut options = request.options.clone();
                 if let OpOptions::Conv(conv) = &mut options {
                     conv.precision = overrides.precision.unwrap_or(conv.precision);
+                    conv.tolerance = overrides.tolerance.unwrap_or(conv.tolerance);
                     if overrides.dense {
                         conv.ranks = None;
                         conv.factors = None;

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::gpu::gpu;
     use crate::scheme::scheme;
-    use crate::spec::{ConvProblem, Epilogue, Precision, Reduce};
+    use crate::spec::{ConvProblem, Epilogue, Precision, Reduce, Tolerance};
     use tdc_runtime::ConvShape;
 
     fn problem(reduce: Reduce) -> Problem {
@@ -114,6 +114,7 @@ mod tests {
             epilogue: Epilogue::default(),
             reduce,
             precision: Precision::default(),
+            tolerance: Tolerance::default(),
         })
     }
 

@@ -5,7 +5,7 @@ use tdc_generator::gpu::{Targets, gpu};
 use tdc_generator::plan::{LayerSetPlan, NetworkPlan, plan_layer_set, plan_variants};
 use tdc_generator::spec::{
     ConvOptions, Layer, LayerSet, LinearOptions, Network, NetworkBuilder, OpOptions, Pad,
-    PoolOptions, Precision, Prologue, Reduce, ScaleShiftOptions, TensorShape, Tiles,
+    PoolOptions, Precision, Prologue, Reduce, ScaleShiftOptions, TensorShape, Tiles, Tolerance,
 };
 use tdc_runtime::Padding;
 
@@ -187,6 +187,13 @@ pub fn layers() -> LayerSet {
         bias: true,
         ..ConvOptions::new(19)
     };
+    let winograd = |tolerance, tile: [u32; 10]| ConvOptions {
+        scheme: Some("winograd".to_owned()),
+        tile: Some(tile.to_vec()),
+        tolerance,
+        bias: true,
+        ..ConvOptions::new(19)
+    };
     let gemm_x = TensorShape::new(1, 21, 6, 8);
     let (one_block, cluster) = ([3, 7, 1, 2, 1, 3, 1, 1, 2], [2, 8, 2, 1, 1, 9, 2, 1, 1]);
     LayerSet {
@@ -224,6 +231,23 @@ pub fn layers() -> LayerSet {
                 "gemm.bf16",
                 gemm_x,
                 gemm(Precision::Bf16, cluster),
+                None,
+                false,
+            ),
+            layer(
+                "winograd.f2",
+                gemm_x,
+                winograd(Tolerance::default(), [2, 6, 8, 2, 1, 1, 1, 2, 1, 1]),
+                Some(Prologue { relu: true }),
+                true,
+            ),
+            layer(
+                "winograd.f4",
+                gemm_x,
+                winograd(
+                    Tolerance::new(5e-6).unwrap(),
+                    [4, 8, 8, 1, 2, 1, 1, 1, 1, 2],
+                ),
                 None,
                 false,
             ),

@@ -12,6 +12,8 @@
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1.h"
+#include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_add_winograd_f2h6w8m2a1b1k1z2c1s1.h"
+#include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s2.h"
 
 #include <cuda_runtime.h>
 
@@ -90,6 +92,16 @@ constexpr Layer layers[] = {
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_workspace_bytes(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_pack,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_launch},
+    {"winograd.f2", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, true, true, true, true, false, 1e-6,
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_add_winograd_f2h6w8m2a1b1k1z2c1s1_packed_floats(),
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_add_winograd_f2h6w8m2a1b1k1z2c1s1_workspace_bytes(),
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_add_winograd_f2h6w8m2a1b1k1z2c1s1_pack,
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_add_winograd_f2h6w8m2a1b1k1z2c1s1_launch},
+    {"winograd.f4", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, true, false, false, 5e-6,
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s2_packed_floats(),
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s2_workspace_bytes(),
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s2_pack,
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s2_launch},
 };
 
 bool succeeded(cudaError_t error, const char* call) {

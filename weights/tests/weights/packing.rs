@@ -1,6 +1,6 @@
 //! From values to the bytes of a file, and back by the layout alone.
 
-use tdc_runtime::{Axis, Checksum, LayoutDim, Transform, WeightFile, WeightLayout};
+use tdc_runtime::{Axis, Checksum, Filter, LayoutDim, Transform, WeightFile, WeightLayout};
 use tdc_weights::{Checkpoint, FileError, SlotRecipe, SlotValues, pack, resolve};
 
 use crate::fixtures::{batch_norm, conv};
@@ -19,6 +19,7 @@ fn recipes() -> Vec<SlotRecipe> {
             dim(Axis::O, 4, 1),
         ]
         .into(),
+        filter: Filter::Taps,
         transform: Transform::None,
         prologue_channels: 5,
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tdc_generator::bench::Sweep;
 use tdc_generator::compile::Component;
 use tdc_generator::scheme::SCHEMES;
-use tdc_generator::spec::{Precision, TensorShape, Tiles};
+use tdc_generator::spec::{Precision, TensorShape, Tiles, Tolerance};
 use tdc_generator::tune::Shard;
 use tdc_runtime::Arch;
 
@@ -91,6 +91,9 @@ pub struct ConfigArgs {
     /// Another precision of all convolutions: how their products may be rounded. Tensors and sums stay fp32
     #[arg(long, value_name = "WORD", value_parser = precision())]
     pub precision: Option<Precision>,
+    /// Another tolerance of all convolutions: the relative error that each may have where its precision allows less
+    #[arg(long, value_name = "ERROR", value_parser = tolerance)]
+    pub tolerance: Option<Tolerance>,
     /// How tiles are chosen: `tuned`, by the committed table of measured times where it has the problem, else by the estimate;
     /// `model`, our estimate of time among our own schemes; or `paper`, the TDC paper's equations for its kernel
     #[arg(long, value_name = "WAY", value_parser = tiles())]
@@ -108,6 +111,15 @@ fn tiles() -> impl TypedValueParser<Value = Tiles> {
 /// The words for precisions.
 fn precision() -> impl TypedValueParser<Value = Precision> {
     choice(&Precision::WORDS)
+}
+
+/// A relative error.
+fn tolerance(text: &str) -> Result<Tolerance, String> {
+    let [least, most] = Tolerance::RANGE;
+    text.parse()
+        .ok()
+        .and_then(Tolerance::new)
+        .ok_or_else(|| format!("write a relative error from {least:e} to {most}, such as 5e-6"))
 }
 
 /// One of some words, and what it stands for.
@@ -272,6 +284,9 @@ pub struct TuneArgs {
     /// Another precision of all convolutions
     #[arg(long, value_name = "WORD", value_parser = precision())]
     pub precision: Option<Precision>,
+    /// Another tolerance of all convolutions
+    #[arg(long, value_name = "ERROR", value_parser = tolerance)]
+    pub tolerance: Option<Tolerance>,
     /// Another batch size
     #[arg(long, value_name = "N")]
     pub batch: Option<u32>,

@@ -48,6 +48,7 @@ impl ConfigArgs {
             batch: self.batch,
             dense: self.dense,
             precision: self.precision,
+            tolerance: self.tolerance,
             tiles: self.tiles,
             gpus,
         })

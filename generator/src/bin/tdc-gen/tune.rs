@@ -107,6 +107,7 @@ fn problems(args: &TuneArgs) -> Result<Problems, Failure> {
     let overrides = Overrides {
         dense: args.dense,
         precision: args.precision,
+        tolerance: args.tolerance,
         batch: args.batch,
         ..Overrides::default()
     };

@@ -1,7 +1,7 @@
 //! Which problems share a measurement.
 
 use crate::plan::problem_label;
-use crate::spec::{Epilogue, Problem, Reduce};
+use crate::spec::{ConvProblem, Epilogue, Problem, Reduce, Tolerance};
 
 /// The problem that is measured in the place of `problem`.
 ///
@@ -33,10 +33,25 @@ pub fn tuning_key(problem: &Problem) -> String {
     problem_label(&measured_problem(problem))
 }
 
+/// The keys under which times of a problem may stand, the best first: its own, and that of the problem without its tolerance,
+/// whose kernels are more exact than they must be.
+pub fn tuning_keys(problem: &Problem) -> Vec<String> {
+    let mut keys = vec![tuning_key(problem)];
+    if let Problem::Conv(conv) = problem
+        && conv.tolerance != Tolerance::default()
+    {
+        keys.push(tuning_key(&Problem::Conv(ConvProblem {
+            tolerance: Tolerance::default(),
+            ..*conv
+        })));
+    }
+    keys
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{ConvProblem, Precision, Prologue};
+    use crate::spec::{Precision, Prologue};
     use tdc_runtime::ConvShape;
 
     fn conv(bias: bool, residual: bool, relu: bool) -> ConvProblem {
@@ -50,6 +65,7 @@ mod tests {
             },
             reduce: Reduce::Ordered,
             precision: Precision::Fp32,
+            tolerance: Tolerance::default(),
         }
     }
 
@@ -71,6 +87,19 @@ mod tests {
             ..conv(false, false, true)
         };
         assert_eq!(key(tf32), "conv_c7_n5_h9_w8_k3x2_bias_relu_tf32");
+        let tolerant = ConvProblem {
+            tolerance: Tolerance::new(5e-6).unwrap(),
+            ..tf32
+        };
+        assert_eq!(
+            key(tolerant),
+            "conv_c7_n5_h9_w8_k3x2_bias_relu_tf32_tol5000"
+        );
+        assert_eq!(
+            tuning_keys(&Problem::Conv(tolerant)),
+            [key(tolerant), key(tf32)]
+        );
+        assert_eq!(tuning_keys(&Problem::Conv(tf32)), [key(tf32)]);
         let atomic = |bias| ConvProblem {
             reduce: Reduce::Atomic,
             ..conv(bias, false, false)

@@ -8,18 +8,26 @@ use super::targets::single_target;
 use super::{NETWORK, Overrides, tiles};
 use crate::spec::identifier::refusal;
 use crate::spec::layer_set::{is_file_name, symbol};
-use crate::spec::{Layer, LayerSet, Place, Position, Precision, Prologue, TensorShape};
+use crate::spec::{Layer, LayerSet, Place, Position, Prologue, TensorShape};
 use std::collections::HashSet;
 
 /// The keys of a layer set.
 pub(super) const LAYER_SET: Words = Words {
     what: "a layer set",
-    keys: &["name", "gpu", "tiles", "precision", "defaults", "layers"],
+    keys: &[
+        "name",
+        "gpu",
+        "tiles",
+        "precision",
+        "tolerance",
+        "defaults",
+        "layers",
+    ],
 };
 
 pub(super) const LAYER: Words = Words {
     what: "a layer",
-    keys: &with_options::<2, 16>(["name", "conv"]),
+    keys: &with_options::<2, 17>(["name", "conv"]),
 };
 
 const DEFAULTS: Words = Words {
@@ -28,7 +36,7 @@ const DEFAULTS: Words = Words {
 };
 
 /// The keys of a convolution alone, beside its sizes.
-const OPTIONS: [&str; 14] = [
+const OPTIONS: [&str; 15] = [
     "batch",
     "kernel",
     "stride",
@@ -43,6 +51,7 @@ const OPTIONS: [&str; 14] = [
     "tile",
     "reduce",
     "precision",
+    "tolerance",
 ];
 
 /// Some keys and behind them the options of a convolution alone.
@@ -85,8 +94,7 @@ pub(super) fn read(
     }
     let gpu = single_target(fields, overrides, report);
     let tiles = tiles(fields, overrides, report);
-    // The layers have it; a wrong word is one also where `defaults` has another.
-    fields.choice(ops::PRECISION, &Precision::WORDS, report);
+    ops::check_inherited(fields, report);
     let defaults = fields.get("defaults").and_then(|node| {
         let defaults = Fields::of(node, "`defaults`", report)?;
         defaults.check_keys(node, DEFAULTS, &[LAYER], report);
@@ -113,7 +121,7 @@ pub(super) fn read(
             Some(defaults) => own.with_defaults(defaults, DEFAULTS.keys),
             None => own,
         };
-        let all = all.with_defaults(fields, &[ops::PRECISION]);
+        let all = all.with_defaults(fields, &ops::INHERITED);
         all.require("conv", "write `conv: [C, N, H, W]`", report);
         let sizes = all.wholes("conv", "[C, N, H, W]", report);
         layers.extend(layer(sizes, &all, overrides, &mut names, report));
@@ -181,6 +189,7 @@ pub(in crate::spec) fn layer(
     let batch = overrides.batch.or(batch).unwrap_or(1);
     let mut options = ops::conv_options(sizes.map_or(1, |[_, n, _, _]| n), fields, report);
     options.precision = overrides.precision.unwrap_or(options.precision);
+    options.tolerance = overrides.tolerance.unwrap_or(options.tolerance);
     let prologue = prologue(fields, report);
     let residual = fields.flag("residual", false, report);
     let given = fields.word("name", report);

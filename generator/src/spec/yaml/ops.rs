@@ -6,7 +6,7 @@ use super::report::Report;
 use crate::spec::network::nearest;
 use crate::spec::{
     BatchNorm, ConvOptions, LinearOptions, OpOptions, Pad, PoolOptions, Precision, Reduce,
-    ScaleShiftOptions,
+    ScaleShiftOptions, Tolerance,
 };
 use tdc_runtime::Padding;
 
@@ -139,11 +139,44 @@ const CONV: Words = Words {
         "tile",
         "reduce",
         "precision",
+        "tolerance",
     ],
 };
 
-/// The key that a network or layer set has for all its convolutions.
-pub(super) const PRECISION: &str = "precision";
+/// The keys that a network or layer set has for all its convolutions.
+pub(super) const INHERITED: [&str; 2] = ["precision", "tolerance"];
+
+/// Reads them where they stand for all: a wrong value is one also where every convolution has its own, or where there are none.
+pub(super) fn check_inherited(fields: &Fields<'_>, report: &mut Report<'_>) {
+    precision(fields, report);
+    tolerance(fields, report);
+}
+
+fn precision(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Precision> {
+    fields.choice("precision", &Precision::WORDS, report)
+}
+
+/// A relative error.
+fn tolerance(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Tolerance> {
+    let node = fields.get("tolerance")?;
+    let number = match node.value {
+        Value::Real(number) => Some(number),
+        Value::Whole(number) => Some(number as f64),
+        _ => None,
+    };
+    let found = number.and_then(Tolerance::new);
+    if found.is_none() {
+        let [least, most] = Tolerance::RANGE;
+        let quoted = report.quote(node);
+        report.error(
+            node.at,
+            format!(
+                "`tolerance` cannot be {quoted}; write a relative error from {least:e} to {most}, such as 5e-6"
+            ),
+        );
+    }
+    found
+}
 
 const fn plain(what: &'static str) -> Words {
     Words {
@@ -164,7 +197,7 @@ pub(super) fn read<'n>(
     report: &mut Report<'_>,
 ) -> Option<RawOp<'n>> {
     let before = report.count();
-    let fields = Fields::of(node, "an op", report)?.with_defaults(network, &[PRECISION]);
+    let fields = Fields::of(node, "an op", report)?.with_defaults(network, &INHERITED);
     let kind = fields
         .require("op", "write `op: conv` or another op first", report)
         .and_then(|node| kind(node, report));
@@ -239,9 +272,8 @@ pub(super) fn conv_options(n: u32, fields: &Fields<'_>, report: &mut Report<'_>)
         reduce: fields
             .choice("reduce", &Reduce::WORDS, report)
             .unwrap_or(default.reduce),
-        precision: fields
-            .choice("precision", &Precision::WORDS, report)
-            .unwrap_or(default.precision),
+        precision: precision(fields, report).unwrap_or(default.precision),
+        tolerance: tolerance(fields, report).unwrap_or(default.tolerance),
         ..default
     }
 }

@@ -200,7 +200,7 @@ template <class Product>
 [[maybe_unused]] static __device__ __forceinline__ void
 tdc_mma_by_shuffles(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     const int lane = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
-#pragma unroll
+#pragma unroll 1
     for (int t = 0; t < 4; ++t) {
         unsigned row[4];
 #pragma unroll
@@ -430,13 +430,13 @@ static float undo_scale(const float* weight, std::size_t count) {
     return std::ldexp(1.0f, exponent > -111 ? exponent - 15 : -126);
 }
 
-// The nearest fp16 number, ties to even.
+// The nearest fp16 number, ties to even; whatever is not a number becomes the same one.
 static std::uint32_t to_half(float value) {
+    if (std::isnan(value)) return 0x7e00u;
     std::uint32_t bits;
     std::memcpy(&bits, &value, sizeof bits);
     const std::uint32_t sign = bits >> 16 & 0x8000u;
     const float magnitude = std::fabs(value);
-    if (std::isnan(value)) return sign | 0x7e00u;
     if (magnitude >= 65520.0f) return sign | 0x7c00u;
     if (magnitude < 0x1p-14f) return sign | static_cast<std::uint32_t>(std::nearbyint(magnitude * 0x1p24f));
     bits &= 0x7fffffffu;

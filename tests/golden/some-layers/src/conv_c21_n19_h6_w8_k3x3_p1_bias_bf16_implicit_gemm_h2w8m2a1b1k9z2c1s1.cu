@@ -322,7 +322,7 @@ template <class Product>
 [[maybe_unused]] static __device__ __forceinline__ void
 tdc_mma_by_shuffles(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     const int lane = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
-#pragma unroll
+#pragma unroll 1
     for (int t = 0; t < 4; ++t) {
         unsigned row[4];
 #pragma unroll

@@ -1,0 +1,651 @@
+//! `winograd`: 3x3 convolutions by Winograd's minimal filtering F(m x m, 3 x 3) on the tensor cores (Lavin and Gray, section 4).
+//!
+//! A window of (m + 2) x (m + 2) inputs gives m x m outputs by one product a point, `A^T [(G g G^T) . (B^T d B)] A`: F(2x2) needs 4
+//! products for each output instead of 9, F(4x4) 2.25. For each point the products are a matrix product over the input channels, of
+//! output channels with windows, in the arithmetic of `implicit_gemm`: operands are rounded to scaled fp16 numbers, in fp32 to two
+//! of them, or to bf16.
+//!
+//! Everything happens in one kernel. Filters are taken to points when they are packed. A block stages the input tile of a chunk of
+//! channels; a warp has one row of points, of some output channels and windows. Each lane reads the two or more window rows that the
+//! row of points is made of, transforms them in fp32, and so makes just those operands that the tensor cores want of it. Of the
+//! output transform the columns are done in registers; the rows are a sum over warps, and so over shares, in shared memory.
+//!
+//! Sums over channels are short: a partial sum has at most [`CHAIN`] steps, and is then transformed and added in fp32. The transforms
+//! cost accuracy. Against float64, random inputs, relative error in the L2 norm over C = 8 to 512 (emulated as tensor cores cut off):
+//!
+//! | | fp32 | one fp16 number | bf16 |
+//! |---|---|---|---|
+//! | F(2x2) | 1.5e-7 to 4.4e-7 | 5.0e-4 | 4.1e-3 |
+//! | F(4x4) | 1.0e-6 to 2.1e-6 | 3.3e-3 | 2.6e-2 |
+//!
+//! So F(2x2) holds the bound of every precision, and F(4x4) that of fp16; elsewhere it waits for a `tolerance` that allows it.
+
+use super::block_sums::{BlockSums, MAX_CLUSTER, MAX_SHARED, most_promising, promise, tiles_well};
+use super::convolution;
+use super::matrix_product::{
+    Blocking, CHAIN, MAX_WARPS, MatrixContext, P_TILE, STEP_CHANNELS, channel_tiles, device,
+    divisors, multiplies_well, parts, weight_buffers,
+};
+use super::{Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
+use crate::gpu::KernelWork;
+use crate::spec::{ConvProblem, Precision, Problem};
+use serde::Serialize;
+use tdc_runtime::{Filter, WeightLayout, Winograd};
+
+/// See the [module](self).
+pub struct WinogradScheme;
+
+/// What a kernel computes of F(m x m, 3 x 3) beside the filter's points.
+struct Transforms {
+    /// B^T: one row a point, one column an input. The last 1 of each row stands alone, the others are multiples of other inputs.
+    input: &'static [&'static [i8]],
+    /// A^T: one row an output, one column a point.
+    output: &'static [&'static [i8]],
+    /// The bits by which the input's magnitude can grow: of the largest sum of magnitudes in a row of B^T, squared.
+    growth: u32,
+}
+
+/// The matrices that go with [`Winograd::filter`].
+fn transforms(winograd: Winograd) -> Transforms {
+    match winograd {
+        Winograd::F2 => Transforms {
+            input: &[
+                &[1, 0, -1, 0],
+                &[0, 1, 1, 0],
+                &[0, -1, 1, 0],
+                &[0, 1, 0, -1],
+            ],
+            output: &[&[1, 1, 1, 0], &[0, 1, -1, -1]],
+            growth: 2,
+        },
+        Winograd::F4 => Transforms {
+            input: &[
+                &[4, 0, -5, 0, 1, 0],
+                &[0, -4, -4, 1, 1, 0],
+                &[0, 4, -4, -1, 1, 0],
+                &[0, -2, -1, 2, 1, 0],
+                &[0, 2, -1, -2, 1, 0],
+                &[0, 4, 0, -5, 0, 1],
+            ],
+            output: &[
+                &[1, 1, 1, 1, 1, 0],
+                &[0, 1, -1, 2, -2, 0],
+                &[0, 1, 1, 4, 4, 0],
+                &[0, 1, -1, 8, -8, 1],
+            ],
+            growth: 7,
+        },
+    }
+}
+
+impl Transforms {
+    /// The inputs that stand alone in the row of each point.
+    fn plain_rows(&self) -> Vec<usize> {
+        let last_one = |row: &&[i8]| row.iter().rposition(|&factor| factor == 1);
+        self.input.iter().filter_map(last_one).collect()
+    }
+
+    /// For each point the other inputs with their factors, as many as any point has: missing ones have the factor 0.
+    fn other_rows(&self) -> Vec<Vec<(usize, i8)>> {
+        let others = |(row, plain): (&&[i8], usize)| -> Vec<(usize, i8)> {
+            let terms = row.iter().copied().enumerate();
+            terms
+                .filter(|&(input, factor)| factor != 0 && input != plain)
+                .collect()
+        };
+        let mut found: Vec<_> = self
+            .input
+            .iter()
+            .zip(self.plain_rows())
+            .map(others)
+            .collect();
+        let most = found.iter().map(Vec::len).max().unwrap_or(0);
+        for (terms, plain) in found.iter_mut().zip(self.plain_rows()) {
+            terms.resize(most, (plain, 0));
+        }
+        found
+    }
+}
+
+/// `names` times `factors` as an expression in fp32: what has the factor 1 is added, what has -1 subtracted, the rest follows in
+/// multiply-adds. At least one factor is 1.
+fn combination(factors: &[i8], name: impl Fn(usize) -> String) -> String {
+    let mut sum = String::new();
+    for (sign, operator) in [(1, " + "), (-1, " - ")] {
+        for index in (0..factors.len()).filter(|&index| factors[index] == sign) {
+            if sum.is_empty() && sign == 1 {
+                sum = name(index);
+            } else {
+                sum += &format!("{operator}{}", name(index));
+            }
+        }
+    }
+    for (index, &factor) in factors.iter().enumerate() {
+        if factor.abs() > 1 {
+            sum = format!("fmaf({factor}.0f, {}, {sum})", name(index));
+        }
+    }
+    sum
+}
+
+/// The value that belongs to the warp's row of points, as an expression in `point_row`.
+fn of_point_row(values: &[String]) -> String {
+    let count = |value: &&String| values.iter().filter(|other| other == value).count();
+    let Some(usual) = values.iter().max_by_key(count) else {
+        return String::new();
+    };
+    let others = values.iter().enumerate();
+    let choices: String = others
+        .filter(|&(_, value)| value != usual)
+        .map(|(row, value)| format!("point_row == {row} ? {value} : "))
+        .collect();
+    choices + usual
+}
+
+#[derive(Serialize)]
+struct Context {
+    /// Outputs of a window, and points, along each axis.
+    out: u32,
+    points: u32,
+    windows: u32,
+    windows_w: u32,
+    checks_window: bool,
+    warps_p: u32,
+    warps_k: u32,
+    pitch: u32,
+    plane: u32,
+    /// Columns by which the input is moved, so that windows begin on 16 bytes, and where the first window then begins.
+    shift: u32,
+    first_window: u32,
+    /// Steps that a warp takes of a chunk.
+    steps: u32,
+    /// The input transform of rows, for the warp's row of points.
+    plain_row: String,
+    other_rows: Vec<String>,
+    multiples: Vec<String>,
+    /// That of columns: both channels of a pair, for each point.
+    transformed: Vec<[String; 2]>,
+    /// The output transform of columns: each output, of the warp's sums.
+    columns: Vec<String>,
+    /// That of rows: each output's factor, for the warp's row of points.
+    row_factors: Vec<String>,
+    #[serde(flatten)]
+    matrix: MatrixContext,
+}
+
+/// A tile's numbers with what follows from them.
+struct Sizes {
+    winograd: Winograd,
+    blocking: Blocking,
+    warps_p: u32,
+    warps_k: u32,
+    pitch: u32,
+    plane: u32,
+    sums: BlockSums,
+    /// Floats of shared memory that are staged, and all.
+    staged: u32,
+    shared_floats: u32,
+    /// Of a thread, guessed.
+    registers: u32,
+    blocks: u64,
+    /// Parts that a value is split into.
+    parts: u32,
+}
+
+impl Sizes {
+    /// `None` where the numbers do not fit each other or the problem.
+    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
+        let &[
+            out,
+            tile_h,
+            tile_w,
+            m_tiles,
+            warps_m,
+            warps_p,
+            warps_k,
+            cluster,
+            groups,
+            weight_buffers,
+        ] = tile
+        else {
+            return None;
+        };
+        if tile.contains(&0)
+            || tile_h.max(tile_w) > 256
+            || tile[3..].iter().any(|&number| number > 16)
+        {
+            return None;
+        }
+        let winograd = eligible(problem).find(|winograd| winograd.m() == out)?;
+        let points = winograd.points();
+        let chunks = Blocking::chunks(problem, cluster, groups)?;
+        let windows = (tile_h / out) * (tile_w / out);
+        let window_tiles = windows.div_ceil(P_TILE);
+        if !tile_h.is_multiple_of(out)
+            || !tile_w.is_multiple_of(out)
+            || !window_tiles.is_multiple_of(warps_p)
+            || !groups.is_multiple_of(warps_k)
+            || groups / warps_k > CHAIN
+        {
+            return None;
+        }
+        let blocking = Blocking {
+            tile_h,
+            tile_w,
+            m_tiles,
+            p_tiles: window_tiles / warps_p,
+            warps_m,
+            warps: points * warps_m * warps_p * warps_k,
+            cluster,
+            groups,
+            chunks,
+            weight_buffers,
+            filter: Filter::Winograd(winograd),
+        };
+        let [rows, row] = blocking.input_tile(problem);
+        if blocking.warps > MAX_WARPS
+            || cluster > MAX_CLUSTER
+            || weight_buffers > chunks
+            || rows * row > 1 << 13
+        {
+            return None;
+        }
+        let parts = parts(problem.precision);
+        // Rows begin on 16 bytes. The planes of four pairs of channels and two windows fall into different banks of 16 bytes.
+        let pitch = (row + shift(problem, &blocking)).next_multiple_of(2);
+        let plane = (rows * pitch).saturating_sub(4).next_multiple_of(16) + 4;
+        let staged = weight_buffers * blocking.chunk_weights(problem)
+            + 2 * blocking.pairs() * plane
+            + 2 * blocking.warps;
+        let sums = BlockSums {
+            tile: [tile_h, tile_w, blocking.tile_n()],
+            threads: blocking.threads(),
+            cluster,
+            shares: (points - 1) * warps_k,
+            partial_row: (tile_h * tile_w + 23) / 32 * 32 + 8,
+        };
+        let shared_floats = sums.shared_floats(problem, staged);
+        let grid = sums.grid(problem);
+        // Registers: sums, operands, what is loaded ahead, addresses. A tile has four for each point, or with one step to a chunk
+        // for each output column, since then points are folded one after the other; and those that are kept from chunk to chunk.
+        let folded = if groups > warps_k { points } else { out };
+        let kept = if chunks > 1 { out } else { 0 };
+        let loaded = blocking.loaded(problem);
+        let ahead = if chunks > 1 { loaded } else { 0 };
+        let registers = 4 * m_tiles * blocking.p_tiles * (folded + kept)
+            + parts * (2 * points + 1) * blocking.p_tiles
+            + 4 * parts * m_tiles
+            + ahead
+            + 40;
+        let fits = loaded <= 64
+            && registers <= 255
+            && registers * blocking.threads() <= 65536
+            && shared_floats * 4 <= MAX_SHARED
+            && grid[1] <= MAX_GRID;
+        fits.then_some(Self {
+            winograd,
+            blocking,
+            warps_p,
+            warps_k,
+            pitch,
+            plane,
+            sums,
+            staged,
+            shared_floats,
+            registers,
+            blocks: grid.iter().map(|&size| u64::from(size)).product(),
+            parts,
+        })
+    }
+
+    fn of(problem: &ConvProblem, tile: &Tile) -> Self {
+        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    }
+
+    /// Steps of a warp in one chunk.
+    fn steps(&self) -> u32 {
+        self.blocking.groups / self.warps_k
+    }
+
+    /// For the estimate.
+    fn work(&self, problem: &ConvProblem) -> KernelWork {
+        let Blocking {
+            m_tiles,
+            p_tiles,
+            warps,
+            chunks,
+            groups,
+            ..
+        } = self.blocking;
+        let threads = self.blocking.threads();
+        let points = f64::from(self.winograd.points());
+        let terms = transforms(self.winograd).other_rows()[0].len() as f64 + 1.0;
+        let steps = f64::from(chunks * self.steps());
+        let products = points * f64::from(m_tiles * p_tiles * (2 * self.parts - 1));
+        let blocks = self.blocks as f64;
+        let weights = f64::from(chunks * self.blocking.chunk_weights(problem));
+        let [rows, row] = self.blocking.input_tile(problem);
+        let values = f64::from(chunks * groups * STEP_CHANNELS) * f64::from(rows * row);
+        let items = chunks * self.blocking.items(problem);
+        let sums = f64::from(self.blocking.tile_n() * self.sums.partial_row);
+        // Clocks that a warp holds its quarter of a multiprocessor: for its operands, for what is loaded, for the sums of a thread.
+        let windows =
+            points * f64::from(p_tiles) * (2.0 + 5.0 * terms + 6.0 * f64::from(self.parts));
+        let step_issue = windows + 3.0 * points * f64::from(self.parts * m_tiles) + 28.0;
+        let folds = f64::from(chunks * 4 * m_tiles * p_tiles) * 3.0 * points;
+        let vector_x = self.blocking.vector_x(problem);
+        let staging = f64::from(items) * if vector_x { 112.0 } else { 56.0 };
+        let thread_sums = sums / f64::from(threads);
+        let reduction = 14.0 * thread_sums * f64::from(self.sums.shares + 2);
+        KernelWork {
+            blocks: self.blocks,
+            threads,
+            registers: self.registers,
+            shared_bytes: 4 * self.shared_floats,
+            // Warp instructions as multiply-adds.
+            flops: 64.0
+                * blocks
+                * f64::from(warps)
+                * (steps * step_issue + folds + staging + reduction),
+            fma_share: 1.0,
+            mma: blocks * f64::from(warps) * steps * products,
+            l2_bytes: 1.3 * 4.0 * blocks * (weights + values),
+            dram_bytes: Problem::Conv(*problem).bytes() as f64,
+            // The input comes from the level-2 cache once for each chunk; the later ones are loaded ahead.
+            trips: 4.2 + 0.06 * f64::from(chunks),
+            // The latencies of a step's reads, transforms and products, and the barriers around staging and reduction.
+            clocks: steps * (120.0 + points * f64::from(2 * self.parts - 1) * 16.0)
+                + 72.0 * f64::from(items)
+                + 4.0 * thread_sums * f64::from(self.sums.shares + 1),
+            cluster: self.blocking.cluster,
+            overlaps: true,
+            tiled: None,
+        }
+    }
+}
+
+impl Scheme for WinogradScheme {
+    fn name(&self) -> &'static str {
+        "winograd"
+    }
+
+    fn tile_names(&self) -> &'static [&'static str] {
+        &["f", "h", "w", "m", "a", "b", "k", "z", "c", "s"]
+    }
+
+    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+        let Problem::Conv(problem) = problem else {
+            return Vec::new();
+        };
+        let shape = &problem.shape;
+        let mut found = Vec::new();
+        for winograd in eligible(problem) {
+            let out = winograd.m();
+            let all_groups = shape.c.div_ceil(STEP_CHANNELS);
+            for (tile_h, tile_w) in rectangles(out, shape.out_h(), shape.out_w()) {
+                let window_tiles = (tile_h / out * (tile_w / out)).div_ceil(P_TILE);
+                for (m_tiles, warps_m) in channel_tiles(shape.n, 4) {
+                    for warps_p in divisors(window_tiles, &[1, 2, 3, 4]) {
+                        for cluster in divisors(all_groups, &[1, 2, 3, 4, 5, 6, 7, 8]) {
+                            for groups in divisors(all_groups / cluster, &[1, 2, 3, 4, 5, 6]) {
+                                for warps_k in divisors(groups, &[1, 2, 3, 4]) {
+                                    for weight_buffers in
+                                        weight_buffers(all_groups / cluster / groups)
+                                    {
+                                        let tile = [
+                                            out,
+                                            tile_h,
+                                            tile_w,
+                                            m_tiles,
+                                            warps_m,
+                                            warps_p,
+                                            warps_k,
+                                            cluster,
+                                            groups,
+                                            weight_buffers,
+                                        ];
+                                        if let Some(sizes) = Sizes::new(problem, &tile) {
+                                            found.push((promise(&sizes.work(problem)), tile));
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        most_promising(found)
+    }
+
+    fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
+        matches!(problem, Problem::Conv(problem) if Sizes::new(problem, &tile.0).is_some())
+    }
+
+    fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
+        let problem = convolution::of(problem);
+        UnitWork {
+            launches: vec![LaunchWork {
+                role: convolution::role(false),
+                work: Sizes::of(problem, tile).work(problem),
+            }],
+            zeroed_bytes: None,
+        }
+    }
+
+    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+        let problem = convolution::of(problem);
+        let sizes = Sizes::of(problem, tile);
+        let layout = sizes.blocking.layout(problem);
+        let kernel = kernel(problem, &sizes, &layout);
+        convolution::blueprint(problem, 1, kernel, layout)
+    }
+}
+
+/// The largest relative error over the outputs of a layer: those of the [module](self), with room for other inputs.
+fn error(winograd: Winograd, precision: Precision) -> f64 {
+    match (winograd, precision) {
+        (Winograd::F2, Precision::Fp32) => 6e-7,
+        (Winograd::F2, Precision::Tf32 | Precision::Fp16) => 7e-4,
+        (Winograd::F2, Precision::Bf16) => 6e-3,
+        (Winograd::F4, Precision::Fp32) => 3e-6,
+        (Winograd::F4, Precision::Tf32 | Precision::Fp16) => 4.5e-3,
+        (Winograd::F4, Precision::Bf16) => 3.5e-2,
+    }
+}
+
+/// The ways to compute a problem that are as precise as it must be.
+fn eligible(problem: &ConvProblem) -> impl Iterator<Item = Winograd> {
+    let shape = &problem.shape;
+    let fits = [shape.r, shape.s] == [3, 3]
+        && shape.stride == [1, 1]
+        && shape.dilation == [1, 1]
+        && tiles_well(problem);
+    let (problem, precision) = (*problem, problem.precision);
+    [Winograd::F2, Winograd::F4]
+        .into_iter()
+        .filter(move |&winograd| {
+            let taps = winograd.points() * winograd.points();
+            fits && multiplies_well(&problem, taps)
+                && error(winograd, precision) <= problem.tolerance()
+        })
+}
+
+/// Heights and widths of output tiles, of whole windows, that waste few of them.
+fn rectangles(out: u32, out_h: u32, out_w: u32) -> Vec<(u32, u32)> {
+    let windows = |outputs: u32| outputs.div_ceil(out);
+    let mut found = Vec::new();
+    for windows_w in [2u32, 3, 4, 5, 6, 7, 8, 14, 16, 28] {
+        for windows_h in [1, 2, 3, 4, 5, 7, 8, 14] {
+            let tiles = (windows_h * windows_w).div_ceil(P_TILE);
+            if windows_w > windows(out_w).next_multiple_of(2)
+                || windows_h > windows(out_h)
+                || tiles > 16
+            {
+                continue;
+            }
+            let computed = u64::from(windows(out_h).div_ceil(windows_h))
+                * u64::from(windows(out_w).div_ceil(windows_w))
+                * u64::from(tiles);
+            found.push((computed, (out * windows_h, out * windows_w)));
+        }
+    }
+    let least = found
+        .iter()
+        .map(|&(computed, _)| computed)
+        .min()
+        .unwrap_or(0);
+    found
+        .into_iter()
+        .filter(|&(computed, _)| computed * 10 <= least * 14)
+        .map(|(_, tile)| tile)
+        .collect()
+}
+
+/// Columns left of the output tile's first that are loaded, over those that its windows see: vectors begin where they must.
+fn first_column(problem: &ConvProblem, blocking: &Blocking) -> u32 {
+    if blocking.vector_x(problem) {
+        4 - problem.shape.padding.left
+    } else {
+        0
+    }
+}
+
+/// Columns by which the staged input is moved, so that windows begin on 16 bytes, two pairs of channels.
+fn shift(problem: &ConvProblem, blocking: &Blocking) -> u32 {
+    first_column(problem, blocking) % 2
+}
+
+fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
+    let blocking = &sizes.blocking;
+    let (out, points) = (sizes.winograd.m(), sizes.winograd.points());
+    let (windows_h, windows_w) = (blocking.tile_h / out, blocking.tile_w / out);
+    let transforms = transforms(sizes.winograd);
+    let shift = shift(problem, blocking);
+    let rows: Vec<String> = transforms
+        .plain_rows()
+        .iter()
+        .map(usize::to_string)
+        .collect();
+    let others = transforms.other_rows();
+    // The others of each point, one after the other.
+    let of_other = |value: &dyn Fn((usize, i8)) -> String| -> Vec<String> {
+        (0..others[0].len())
+            .map(|other| {
+                let values: Vec<String> = others.iter().map(|terms| value(terms[other])).collect();
+                of_point_row(&values)
+            })
+            .collect()
+    };
+    let transformed = |row: &&[i8]| ["x", "y"].map(|e| combination(row, |i| format!("d[{i}].{e}")));
+    let factor = |factor: i8| format!("{factor}.0f");
+    let context = context(&Context {
+        out,
+        points,
+        windows: windows_h * windows_w,
+        windows_w,
+        checks_window: !(windows_h * windows_w).is_multiple_of(P_TILE),
+        warps_p: sizes.warps_p,
+        warps_k: sizes.warps_k,
+        pitch: sizes.pitch,
+        plane: sizes.plane,
+        shift,
+        first_window: first_column(problem, blocking) + shift,
+        steps: sizes.steps(),
+        plain_row: of_point_row(&rows),
+        other_rows: of_other(&|(row, _)| row.to_string()),
+        multiples: of_other(&|(_, multiple)| factor(multiple)),
+        transformed: transforms.input.iter().map(transformed).collect(),
+        columns: transforms
+            .output
+            .iter()
+            .map(|row| combination(row, |point| format!("q[{point}]")))
+            .collect(),
+        row_factors: transforms
+            .output
+            .iter()
+            .map(|row| of_point_row(&row.iter().map(|&value| factor(value)).collect::<Vec<_>>()))
+            .collect(),
+        matrix: MatrixContext::new(
+            problem,
+            blocking,
+            &sizes.sums,
+            sizes.staged,
+            transforms.growth,
+            layout,
+        ),
+    });
+    KernelBlueprint {
+        role: convolution::role(false),
+        template: "kernel/winograd.cu",
+        context,
+        grid: sizes.sums.grid(problem),
+        block: [blocking.threads(), 1, 1],
+        cluster: [1, 1, blocking.cluster],
+        shared_bytes: 4 * sizes.shared_floats,
+        overlaps: true,
+        device: device(problem.precision, blocking.cluster > 1),
+        args: convolution::args(problem, false),
+        work: sizes.work(problem),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `A^T [(G g) . (B^T d)]` is the convolution of d with g, in whole numbers: along one axis, and so along both.
+    #[test]
+    fn the_matrices_belong_together() {
+        for winograd in [Winograd::F2, Winograd::F4] {
+            let (filter, denominator) = winograd.filter();
+            let transforms = transforms(winograd);
+            let (out, points) = (winograd.m() as usize, winograd.points() as usize);
+            let moved = |output: usize, tap: usize, input: usize| -> i32 {
+                let points = filter.iter().zip(transforms.input).enumerate();
+                let products = points.map(|(point, (g, b))| {
+                    i32::from(transforms.output[output][point])
+                        * i32::from(g[tap])
+                        * i32::from(b[input])
+                });
+                products.sum()
+            };
+            for (output, tap, input) in
+                (0..out * 3 * points).map(|i| (i / (3 * points), i / points % 3, i % points))
+            {
+                let expected = match input == output + tap {
+                    true => i32::from(denominator),
+                    false => 0,
+                };
+                let found = moved(output, tap, input);
+                assert_eq!(found, expected, "{winograd:?} {output} {tap} {input}");
+            }
+            let largest = |row: &&[i8]| row.iter().map(|value| value.unsigned_abs() as u32).sum();
+            let growth: u32 = transforms.input.iter().map(largest).max().unwrap();
+            assert!(growth * growth <= 1 << transforms.growth);
+            assert!(growth * growth > 1 << (transforms.growth - 1));
+            // The first and the last row of points make one share: they are never part of the same output row.
+            for (row, factors) in transforms.output.iter().enumerate() {
+                assert_eq!(factors[0] != 0, row == 0);
+                assert_eq!(factors[points - 1] != 0, row == out - 1);
+            }
+        }
+    }
+
+    #[test]
+    fn expressions_are_written_as_by_hand() {
+        let name = |index: usize| format!("d[{index}]");
+        assert_eq!(combination(&[1, 0, -1, 0], name), "d[0] - d[2]");
+        assert_eq!(combination(&[0, -1, 1, 0], name), "d[2] - d[1]");
+        assert_eq!(
+            combination(&[4, 0, -5, 0, 1, 0], name),
+            "fmaf(-5.0f, d[2], fmaf(4.0f, d[0], d[4]))"
+        );
+        let values = ["0", "2", "2", "1"].map(str::to_owned);
+        assert_eq!(
+            of_point_row(&values),
+            "point_row == 0 ? 0 : point_row == 3 ? 1 : 2"
+        );
+        assert_eq!(of_point_row(&["1".to_owned(), "1".to_owned()]), "1");
+    }
+}
