@@ -21,7 +21,7 @@ pub use choose::{Choice, ChosenBy, Planner};
 pub use error::PlanError;
 pub use fuse::{Parameters, Task, TaskGraph, TaskPart, Value, ValueId};
 pub use kernel::plan_kernel;
-pub use launch::LaunchEstimate;
+pub use launch::{LaunchEstimate, resourced};
 pub use layer_set::{LayerSetPlan, PlannedLayer, plan_layer_set, plan_layer_set_by};
 pub use name::{problem_label, unit_name};
 pub use network::{

@@ -17,5 +17,5 @@ pub use kernel::{kernel_text, unit_text};
 pub use layer_set::{LayerSetFile, layer_set_text};
 pub use network::{NetworkFile, network_text};
 pub use plan_json::{layer_set_json, network_json};
-pub use plan_table::{layer_set_table, network_table};
+pub use plan_table::{layer_set_table, layer_set_terms, network_table, network_terms};
 pub use unit::{unit_header, unit_source};

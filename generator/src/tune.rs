@@ -1,8 +1,9 @@
 //! The oracle: measures schemes and tiles on a GPU and writes the table that planning reads.
 //!
 //! Problems of configs -> candidates (scheme and tile) -> compiled on all cores while the GPU measures earlier ones -> a line of
-//! the journal for each -> the table. A run that ends early goes on where its journal ends.
+//! the journal for each -> the table. A run that ends early goes on where its journal ends. Journals -> the constants of the estimate.
 
+mod calibrate;
 mod candidates;
 #[cfg(feature = "nvrtc")]
 mod gpu;
@@ -14,10 +15,11 @@ mod progress;
 mod run;
 mod shard;
 
+pub use calibrate::{Fit, Samples};
 pub use candidates::{Candidate, Selection, candidates};
 #[cfg(feature = "nvrtc")]
 pub use gpu::GpuMeasure;
-pub use journal::{Journal, JournalError, Outcome, Row};
+pub use journal::{Journal, JournalError, Outcome, Row, read_journal};
 pub use measure::{Measure, MeasureError, Timing};
 pub use problems::Problems;
 pub use progress::Progress;

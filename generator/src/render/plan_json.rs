@@ -245,7 +245,7 @@ fn steps<'a>(unit: &'a PlannedUnit, gpu: &Gpu) -> Vec<StepJson<'a>> {
         .filter_map(|step| {
             Some(match step {
                 Step::Launch(launch) => {
-                    let LaunchEstimate { occupancy, us } = estimates.next()?;
+                    let LaunchEstimate { occupancy, us, .. } = estimates.next()?;
                     StepJson::Launch {
                         kernel: &launch.kernel,
                         grid: launch.grid,

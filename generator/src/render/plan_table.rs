@@ -64,6 +64,63 @@ pub fn layer_set_table(plan: &LayerSetPlan) -> String {
     )
 }
 
+const TERMS: [&str; 13] = [
+    "op", "tile", "launch", "load", "stage", "compute", "wait", "reduce", "exchange", "store",
+    "waves", "memory", "us",
+];
+
+/// Where the estimate sees the time of a network's launches go, microseconds; launches of schemes that are not tiled have a sum only.
+pub fn network_terms(plan: &NetworkPlan) -> String {
+    let layers = plan.layers.iter();
+    let ops = layers.map(|layer| (layer.name.as_str(), &plan.units[layer.unit]));
+    terms(&plan.name, &ops.collect::<Vec<_>>(), plan.gpu)
+}
+
+/// The same of a layer set.
+pub fn layer_set_terms(plan: &LayerSetPlan) -> String {
+    let layers = plan.layers.iter();
+    let ops = layers.map(|layer| (layer.name.as_str(), &plan.units[layer.unit]));
+    terms(&plan.name, &ops.collect::<Vec<_>>(), plan.gpu)
+}
+
+fn terms(name: &str, ops: &[(&str, &PlannedUnit)], gpu: &Gpu) -> String {
+    let mut rows = vec![TERMS.map(str::to_owned)];
+    for (name, unit) in ops {
+        for (index, launch) in LaunchEstimate::of_unit(unit, gpu).iter().enumerate() {
+            let mut row: [String; TERMS.len()] = Default::default();
+            row[0] = match index {
+                0 => (*name).to_owned(),
+                _ => format!("  {}", unit.kernels[index].blueprint.role),
+            };
+            row[1] = unit.tile.label(tile_letters(unit)).to_string();
+            if let Some(terms) = launch.terms {
+                let parts = [
+                    terms.launch,
+                    terms.load,
+                    terms.stage,
+                    terms.compute,
+                    terms.wait,
+                    terms.reduce,
+                    terms.exchange,
+                    terms.store,
+                    terms.waves,
+                    terms.memory,
+                ];
+                for (cell, part) in row[2..].iter_mut().zip(parts) {
+                    *cell = us(part);
+                }
+            }
+            row[12] = us(launch.us);
+            rows.push(row);
+        }
+    }
+    format!(
+        "{name}: {}\n\n{}",
+        planned_for(gpu),
+        aligned(&rows, &(2..TERMS.len()))
+    )
+}
+
 fn planned_for(gpu: &Gpu) -> String {
     format!("planned for {} ({})", gpu.title, gpu.arch)
 }
@@ -93,7 +150,7 @@ fn table(ops: &[(&str, &PlannedUnit)], gpu: &Gpu) -> String {
         rows.extend(memset_rows(unit, gpu));
     }
     rows.push(total(ops));
-    aligned(&rows)
+    aligned(&rows, &NUMBERS)
 }
 
 /// One row for each memset of an op, behind its launches.
@@ -167,17 +224,17 @@ fn us(us: f64) -> String {
 }
 
 /// Columns as wide as their widest cell: words to the left, numbers to the right.
-fn aligned(rows: &[Row]) -> String {
+fn aligned<const N: usize>(rows: &[[String; N]], numbers: &std::ops::Range<usize>) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.max().unwrap_or_default()
     };
-    let widths: [usize; TITLES.len()] = std::array::from_fn(width);
+    let widths: [usize; N] = std::array::from_fn(width);
     let mut text = String::new();
     for row in rows {
         let cells = row.iter().zip(widths).enumerate();
         let cells: Vec<_> = cells
-            .map(|(column, (cell, width))| match NUMBERS.contains(&column) {
+            .map(|(column, (cell, width))| match numbers.contains(&column) {
                 true => format!("{cell:>width$}"),
                 false => format!("{cell:<width$}"),
             })

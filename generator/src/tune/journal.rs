@@ -333,6 +333,27 @@ impl Journal {
     }
 }
 
+/// What a journal was begun with, and its rows, without taking it.
+///
+/// # Errors
+/// [`JournalError`] when it cannot be read or is none.
+pub fn read_journal(path: &Path) -> Result<(Environment, Vec<Row>), JournalError> {
+    let text = std::fs::read_to_string(path).map_err(|source| JournalError::Io {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    })?;
+    let wrong = |error| JournalError::Text {
+        path: path.to_owned(),
+        error,
+    };
+    let whole = text.rfind('\n').map_or(0, |at| at + 1);
+    let (environment, lines) = Environment::read(&text[..whole]).map_err(wrong)?;
+    let rows = lines.into_iter().map(|(line, row)| Row::parse(line, row));
+    let rows: Result<_, _> = rows.collect();
+    Ok((environment, rows.map_err(wrong)?))
+}
+
 fn key(row: &Row) -> Key {
     (row.problem.clone(), row.scheme.clone(), row.tile.clone())
 }

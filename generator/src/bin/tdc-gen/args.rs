@@ -63,6 +63,8 @@ pub enum Command {
     Compile(CompileArgs),
     /// Measures schemes and tiles for every problem of the configs on a GPU and writes a table that planning reads
     Tune(TuneArgs),
+    /// Fits the constants of the estimate to measured times
+    Calibrate(CalibrateArgs),
     /// Joins tables of measured times: shards, or other problems on the same GPU
     Merge(MergeArgs),
     /// Times our kernels and cuDNN's on the GPU that is there, in one process and by one method
@@ -177,6 +179,9 @@ pub struct PlanArgs {
     /// Print the plan of each config as a JSON document, the plan.json of its folder
     #[arg(long)]
     pub json: bool,
+    /// Show where the estimate sees the time of each launch go
+    #[arg(long, conflicts_with = "json")]
+    pub terms: bool,
     #[command(flatten)]
     pub options: ConfigArgs,
     #[command(flatten)]
@@ -319,6 +324,50 @@ fn minutes(text: &str) -> Result<Duration, String> {
     minutes
         .and_then(|minutes| Duration::try_from_secs_f64(60.0 * minutes).ok())
         .ok_or_else(|| "write minutes as a number from 0, such as 90 or 0.5".to_owned())
+}
+
+/// Arguments of `calibrate`.
+#[derive(Debug, Args)]
+pub struct CalibrateArgs {
+    /// Networks and layer sets whose problems are measured, or were
+    #[arg(required = true, value_name = "CONFIG")]
+    pub configs: Vec<PathBuf>,
+    /// A journal of `tune`, of whatever problems, instead of measuring now; may be repeated. No GPU is needed then
+    #[arg(long = "journal", value_name = "FILE")]
+    pub journals: Vec<PathBuf>,
+    /// Where to write the constants [default: model-<gpu>.txt]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Ignore the Tucker ranks
+    #[arg(long)]
+    pub dense: bool,
+    /// The GPU to measure on, as CUDA counts them from 0
+    #[arg(long, value_name = "ORDINAL", default_value_t = 0)]
+    pub device: u32,
+    /// Threads that compile [default: the cores but one, which times]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+}
+
+impl CalibrateArgs {
+    /// What is measured: tiles of the tiled schemes, good ones and others.
+    pub fn tune(&self, out: PathBuf) -> TuneArgs {
+        TuneArgs {
+            configs: self.configs.clone(),
+            out: Some(out),
+            dense: self.dense,
+            precision: None,
+            tolerance: None,
+            batch: None,
+            schemes: vec!["implicit_gemm".to_owned(), "direct_tiled".to_owned()],
+            top: Some(10),
+            random: Some(10),
+            shard: Shard::WHOLE,
+            budget: None,
+            device: self.device,
+            threads: self.threads,
+        }
+    }
 }
 
 /// Arguments of `merge`.

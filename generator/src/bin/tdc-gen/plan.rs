@@ -4,9 +4,9 @@ use crate::args::PlanArgs;
 use crate::config::Planned;
 use crate::failure::Failure;
 use crate::output::print;
-use tdc_generator::render::{layer_set_table, network_table};
+use tdc_generator::render::{layer_set_table, layer_set_terms, network_table, network_terms};
 
-/// Plans every config, then prints all plans: as tables with an empty line between, or as JSON.
+/// Plans every config, then prints all plans: as tables with an empty line between, as those of the estimate, or as JSON.
 pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let plans = args
         .configs
@@ -22,6 +22,8 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
             print("\n")?;
         }
         let tables: Vec<_> = match planned {
+            Planned::Network(_, plans) if args.terms => plans.iter().map(network_terms).collect(),
+            Planned::LayerSet(plan) if args.terms => vec![layer_set_terms(plan)],
             Planned::Network(_, plans) => plans.iter().map(network_table).collect(),
             Planned::LayerSet(plan) => vec![layer_set_table(plan)],
         };

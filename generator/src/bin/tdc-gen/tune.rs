@@ -10,14 +10,69 @@ use tdc_generator::compile::Compiler;
 use tdc_generator::compile::nvrtc;
 use tdc_generator::compile::toolkit::Toolkit;
 use tdc_generator::emit::write_whole;
+use tdc_generator::gpu::Gpu;
 use tdc_generator::scheme::scheme;
 use tdc_generator::spec::{Overrides, yaml};
 use tdc_generator::tune::{
     Ended, Event, GpuMeasure, Journal, Options, Outcome, Problems, Selection, Summary, tune,
 };
 
+/// What a run has measured.
+pub struct Measured {
+    /// The table's file, of which the journal has its name.
+    pub out: PathBuf,
+    /// The GPU.
+    pub gpu: &'static Gpu,
+    /// Its driver's name.
+    pub device: String,
+    /// Every result, of this run and of those before.
+    pub journal: Journal,
+    /// How the run ended.
+    pub summary: Summary,
+}
+
 /// Measures what the journal lacks, then writes the table of all that it has.
 pub fn run(args: &TuneArgs) -> Result<(), Failure> {
+    let Measured {
+        out,
+        journal,
+        summary,
+        ..
+    } = measure(args)?;
+    let table = journal.table();
+    write_whole(&out, table.to_string().as_bytes()).map_err(Failure::input)?;
+    let Summary {
+        ended,
+        right,
+        wrong,
+        failed,
+    } = summary;
+    print(format_args!(
+        "{}: {} rows; {right} candidates measured, {wrong} wrong, {failed} not compiled or refused\n",
+        out.display(),
+        table.len()
+    ))?;
+    match ended {
+        Ended::Complete => Ok(()),
+        Ended::Stopped { left } => {
+            note(format_args!(
+                "the time is up: {left} candidates are left; the same command goes on with them"
+            ));
+            Ok(())
+        }
+        Ended::Lost {
+            candidate,
+            message,
+            left,
+        } => Err(Failure::Check(format!(
+            "{candidate} broke the GPU's context: {message}; everything before is kept, {left} candidates are left, and the \
+             same command goes on behind it"
+        ))),
+    }
+}
+
+/// Measures what the journal lacks.
+pub fn measure(args: &TuneArgs) -> Result<Measured, Failure> {
     let problems = problems(args)?;
     let mut device = GpuMeasure::open(args.device).map_err(Failure::machine)?;
     let gpu = device.gpu().ok_or_else(|| {
@@ -71,39 +126,17 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
         &mut |event| teller.tell(event),
     )
     .map_err(Failure::input)?;
-    let table = journal.table();
-    write_whole(&out, table.to_string().as_bytes()).map_err(Failure::input)?;
-    let Summary {
-        ended,
-        right,
-        wrong,
-        failed,
-    } = summary;
-    print(format_args!(
-        "{}: {} rows; {right} candidates measured, {wrong} wrong, {failed} not compiled or refused\n",
-        out.display(),
-        table.len()
-    ))?;
-    match ended {
-        Ended::Complete => Ok(()),
-        Ended::Stopped { left } => {
-            note(format_args!(
-                "the time is up: {left} candidates are left; the same command goes on with them"
-            ));
-            Ok(())
-        }
-        Ended::Lost {
-            candidate,
-            message,
-            left,
-        } => Err(Failure::Check(format!(
-            "{candidate} broke the GPU's context: {message}; everything before is kept, {left} candidates are left, and the \
-             same command goes on behind it"
-        ))),
-    }
+    Ok(Measured {
+        out,
+        gpu,
+        device: device.name(),
+        journal,
+        summary,
+    })
 }
 
-fn problems(args: &TuneArgs) -> Result<Problems, Failure> {
+/// The problems of the configs.
+pub fn problems(args: &TuneArgs) -> Result<Problems, Failure> {
     let overrides = Overrides {
         dense: args.dense,
         precision: args.precision,

@@ -1,0 +1,82 @@
+//! `tdc-gen calibrate`.
+
+use crate::args::CalibrateArgs;
+use crate::failure::Failure;
+use crate::output::{note, print};
+use crate::tune;
+use std::path::PathBuf;
+use tdc_generator::emit::write_whole;
+use tdc_generator::gpu::{DEFAULT_GPU, Gpu, Model, gpu};
+use tdc_generator::tune::{Fit, Row, Samples, read_journal};
+
+/// Fits the constants to journals, or to what it measures first.
+pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
+    let problems = tune::problems(&args.tune(PathBuf::new()))?;
+    let (gpu, device, rows) = match &args.journals[..] {
+        [] => measured(args)?,
+        journals => read(journals)?,
+    };
+    let samples = Samples::new(&problems, rows.iter(), gpu);
+    if samples.is_empty() {
+        return Err(Failure::Input(
+            "no row is about a tile of a tiled scheme for a problem of the configs; name those configs that were measured"
+                .to_owned(),
+        ));
+    }
+    let before = Model::of(gpu);
+    let model = samples.calibrate(before);
+    tell("before", &samples.fit(before));
+    tell("now", &samples.fit(&model));
+    let out = args
+        .out
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("model-{}.txt", gpu.name)));
+    let text =
+        format!("# Constants of the estimate, by `tdc-gen calibrate` on an {device}.\n{model}");
+    write_whole(&out, text.as_bytes()).map_err(Failure::input)?;
+    print(format_args!("{}\n", out.display()))
+}
+
+fn tell(when: &str, fit: &Fit) {
+    note(format_args!(
+        "{when}: {} problems, {} tiles: error {:.1} %, tiles that are picked {:.3} x the best (at worst {:.2} x)",
+        fit.problems,
+        fit.tiles,
+        100.0 * fit.error,
+        fit.picks,
+        fit.worst_pick
+    ));
+}
+
+/// A few hundred tiles on the GPU that is there; a journal beside the constants keeps them.
+fn measured(args: &CalibrateArgs) -> Result<(&'static Gpu, String, Vec<Row>), Failure> {
+    let out = args
+        .out
+        .clone()
+        .unwrap_or_else(|| PathBuf::from("calibration.txt"));
+    let measured = tune::measure(&args.tune(out))?;
+    let rows = measured.journal.rows().cloned().collect();
+    Ok((measured.gpu, measured.device, rows))
+}
+
+/// The rows of all journals, which must be of one GPU.
+fn read(journals: &[PathBuf]) -> Result<(&'static Gpu, String, Vec<Row>), Failure> {
+    let mut of = (DEFAULT_GPU.to_owned(), String::new());
+    let mut all = Vec::new();
+    for (index, path) in journals.iter().enumerate() {
+        let (environment, rows) = read_journal(path).map_err(Failure::input)?;
+        let this = (environment.gpu, environment.device);
+        if index > 0 && this != of {
+            return Err(Failure::Input(format!(
+                "{}: measured on another GPU ({}) than those before ({})",
+                path.display(),
+                this.1,
+                of.1
+            )));
+        }
+        of = this;
+        all.extend(rows);
+    }
+    let gpu = gpu(&of.0).map_err(Failure::input)?;
+    Ok((gpu, of.1, all))
+}

@@ -1,0 +1,268 @@
+//! The constants of the estimate, fitted to measured times.
+
+use super::{Outcome, Problems, Row};
+use crate::gpu::{Gpu, KernelWork, Model, TiledWork, tiled_terms};
+use crate::plan::resourced;
+use crate::scheme::{Tile, scheme};
+use std::collections::BTreeMap;
+
+/// A kernel and what it took.
+struct Sample {
+    work: KernelWork,
+    tiled: TiledWork,
+    us: f64,
+    /// How much it counts: of each problem the fast tiles most, and all problems the same.
+    weight: f64,
+}
+
+/// Measured tiles of tiled schemes, by problem.
+pub struct Samples {
+    gpu: &'static Gpu,
+    problems: Vec<Vec<Sample>>,
+}
+
+/// How well constants tell the measured times.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fit {
+    /// Problems and tiles.
+    pub problems: usize,
+    /// See [`problems`](Self::problems).
+    pub tiles: usize,
+    /// Root of the weighted mean square of the logarithm of estimated over measured time.
+    pub error: f64,
+    /// Measured time of the tile with the least estimate over the least measured time: geometric mean over problems.
+    pub picks: f64,
+    /// The worst of them.
+    pub worst_pick: f64,
+}
+
+impl Samples {
+    /// Those rows that are about tiled kernels of the problems, whatever else is there. A problem with fewer than three tells nothing.
+    pub fn new<'a>(
+        problems: &Problems,
+        rows: impl Iterator<Item = &'a Row>,
+        gpu: &'static Gpu,
+    ) -> Self {
+        let problems: BTreeMap<_, _> = problems.iter().collect();
+        let mut found: BTreeMap<&str, Vec<Sample>> = BTreeMap::new();
+        for row in rows {
+            let (Some(problem), Some(scheme)) =
+                (problems.get(&row.problem[..]), scheme(&row.scheme))
+            else {
+                continue;
+            };
+            let us = match row.outcome {
+                Outcome::Timed(_, us) | Outcome::Slow(us) => us,
+                _ => continue,
+            };
+            let tile = Tile::of_label(&row.tile, scheme.tile_names());
+            let Some(tile) = tile.filter(|tile| scheme.takes(problem, tile)) else {
+                continue;
+            };
+            let launches = scheme.work(problem, &tile).launches;
+            let [launch] = &launches[..] else {
+                continue;
+            };
+            let work = resourced(problem, scheme, &tile, launch, gpu);
+            if let Some(tiled) = work.tiled {
+                found.entry(&row.problem).or_default().push(Sample {
+                    work,
+                    tiled,
+                    us,
+                    weight: 0.0,
+                });
+            }
+        }
+        let mut problems: Vec<_> = found.into_values().collect();
+        problems.retain(|samples| samples.len() >= 3);
+        for samples in &mut problems {
+            let least = least(samples.iter().map(|sample| sample.us));
+            for sample in &mut *samples {
+                sample.weight = (2.0 - 2.0 * sample.us / least).exp() + 0.05;
+            }
+            let all: f64 = samples.iter().map(|sample| sample.weight).sum();
+            for sample in samples {
+                sample.weight /= all;
+            }
+        }
+        Self { gpu, problems }
+    }
+
+    /// Whether nothing can be told.
+    pub fn is_empty(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    fn estimate(&self, sample: &Sample, model: &Model) -> f64 {
+        tiled_terms(&sample.work, &sample.tiled, self.gpu, model).us()
+    }
+
+    /// What [`calibrate`](Self::calibrate) makes small: the error, large ones counted less than their square, and what the constants
+    /// differ from those at the start, so that they stay sane where no tile tells anything about them.
+    fn cost(&self, model: &Model) -> f64 {
+        /// Errors beyond it count linearly.
+        const LARGE: f64 = 0.15;
+        const DRAW: f64 = 1e-4;
+
+        let mut cost = 0.0;
+        for samples in &self.problems {
+            for sample in samples {
+                let error = (self.estimate(sample, model) / sample.us).ln().abs();
+                cost += sample.weight
+                    * if error < LARGE {
+                        error * error
+                    } else {
+                        LARGE * (2.0 * error - LARGE)
+                    };
+            }
+        }
+        let start = Model::START.values();
+        let values = model.values();
+        let drawn = values
+            .iter()
+            .zip(&start)
+            .map(|(value, start)| (value / start).ln().powi(2));
+        cost / self.problems.len() as f64 + DRAW * drawn.sum::<f64>()
+    }
+
+    /// Constants that tell the times best, found one by one from those of `start` on; the same for the same samples.
+    pub fn calibrate(&self, start: &Model) -> Model {
+        const FIRST_STEP: f64 = 0.4;
+        const LAST_STEP: f64 = 0.01;
+
+        let mut values = start.values();
+        let mut cost = self.cost(start);
+        let mut step = FIRST_STEP;
+        while step > LAST_STEP {
+            let before = cost;
+            for place in 0..values.len() {
+                for factor in [1.0 + step, 1.0 / (1.0 + step)] {
+                    let mut changed = values.clone();
+                    changed[place] *= factor;
+                    let changed_cost = self.cost(&Model::of_values(&changed));
+                    if changed_cost < cost {
+                        (values, cost) = (changed, changed_cost);
+                        break;
+                    }
+                }
+            }
+            if cost > 0.999 * before {
+                step /= 2.0;
+            }
+        }
+        Model::of_values(&values)
+    }
+
+    /// How well constants do.
+    pub fn fit(&self, model: &Model) -> Fit {
+        let mut square = 0.0;
+        let mut picks = Vec::new();
+        for samples in &self.problems {
+            let mut picked = (f64::INFINITY, f64::INFINITY);
+            for sample in samples {
+                let estimate = self.estimate(sample, model);
+                square += sample.weight * (estimate / sample.us).ln().powi(2);
+                if estimate < picked.0 {
+                    picked = (estimate, sample.us);
+                }
+            }
+            picks.push(picked.1 / least(samples.iter().map(|sample| sample.us)));
+        }
+        let problems = self.problems.len() as f64;
+        Fit {
+            problems: self.problems.len(),
+            tiles: self.problems.iter().map(Vec::len).sum(),
+            error: (square / problems).sqrt(),
+            picks: (picks.iter().map(|pick| pick.ln()).sum::<f64>() / problems).exp(),
+            worst_pick: picks.into_iter().fold(1.0, f64::max),
+        }
+    }
+}
+
+fn least(times: impl Iterator<Item = f64>) -> f64 {
+    times.fold(f64::INFINITY, f64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::gpu;
+    use crate::plan::problem_label;
+    use crate::spec::{Overrides, yaml};
+
+    /// Rows of every twentieth tile of some problems, with the times that a model tells.
+    fn rows(problems: &Problems, model: &Model) -> Vec<Row> {
+        let h200 = gpu("h200").unwrap();
+        let mut rows = Vec::new();
+        for (key, problem) in problems.iter() {
+            for name in ["implicit_gemm", "direct_tiled", "direct"] {
+                let scheme = scheme(name).unwrap();
+                for tile in scheme.tiles(problem).into_iter().step_by(20) {
+                    let launch = scheme.work(problem, &tile).launches[0];
+                    let work = resourced(problem, scheme, &tile, &launch, h200);
+                    let us = work
+                        .tiled
+                        .map_or(1.0, |tiled| tiled_terms(&work, &tiled, h200, model).us());
+                    rows.push(Row {
+                        problem: key.to_owned(),
+                        scheme: name.to_owned(),
+                        tile: tile.label(scheme.tile_names()).to_string(),
+                        text: 0,
+                        outcome: Outcome::Timed(us, us),
+                    });
+                }
+            }
+        }
+        rows
+    }
+
+    fn problems() -> Problems {
+        let text = "name: some\ndefaults: {kernel: 3}\nlayers:\n  - {conv: [64, 32, 28, 28]}\n  - {conv: [37, 50, 15, 17]}\n  - {conv: [128, 96, 14, 14], kernel: 1}\n";
+        let mut problems = Problems::default();
+        problems.add(&yaml::parse(text, "some.yaml", &Overrides::default()).unwrap());
+        problems
+    }
+
+    #[test]
+    fn constants_are_found_again_in_the_times_that_they_make() {
+        let h200 = gpu("h200").unwrap();
+        let truth = Model {
+            first_load: 900.0,
+            instruction: 2.0,
+            exchange: 1000.0,
+            ..Model::START
+        };
+        let problems = problems();
+        let rows = rows(&problems, &truth);
+        let samples = Samples::new(&problems, rows.iter(), h200);
+        let before = samples.fit(&Model::START);
+        assert!(before.problems == 3 && before.error > 0.1, "{before:?}");
+        let found = samples.calibrate(&Model::START);
+        let after = samples.fit(&found);
+        assert!(after.error < 0.02 && after.picks < 1.02, "{after:?}");
+        assert!(
+            (found.exchange / truth.exchange).ln().abs() < 0.2,
+            "{found}"
+        );
+    }
+
+    #[test]
+    fn rows_of_other_problems_schemes_and_tiles_are_passed_over() {
+        let h200 = gpu("h200").unwrap();
+        let problems = problems();
+        let mut rows = rows(&problems, &Model::START);
+        let all = Samples::new(&problems, rows.iter(), h200).fit(&Model::START);
+        let of_direct = rows.iter().filter(|row| row.scheme == "direct").count();
+        assert!(of_direct > 0);
+        assert_eq!(all.tiles, rows.len() - of_direct);
+        let (key, _) = problems.iter().next().unwrap();
+        assert!(rows.iter().any(|row| row.problem == key));
+        rows[0].tile = "h1".to_owned();
+        rows[1].scheme = "none".to_owned();
+        rows[2].outcome = Outcome::Wrong("why".to_owned());
+        rows[3].problem = problem_label(problems.iter().next().unwrap().1) + "x";
+        let fewer = Samples::new(&problems, rows.iter(), h200).fit(&Model::START);
+        assert_eq!(fewer.tiles, all.tiles - 4);
+        assert!(Samples::new(&Problems::default(), rows.iter(), h200).is_empty());
+    }
+}
