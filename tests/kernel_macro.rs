@@ -1,6 +1,6 @@
 //! What `kernel!` embeds: the same text and launches that the generator makes for the same convolution.
 
-use tdc::{Arch, ConvShape, Kernel, Padding, Transform, kernel};
+use tdc::{Arch, ConvShape, Filter, Kernel, Padding, Transform, Winograd, kernel};
 use tdc_generator::check::{CpuDevice, check_unit};
 use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
@@ -130,6 +130,24 @@ fn weights_of_lower_precision_have_their_layouts() {
         transforms,
         [Transform::Halves { run: 256, parts: 1 }, Transform::Bf16]
     );
+}
+
+#[test]
+fn points_of_filters_have_their_layout() {
+    let tolerant = ConvProblem {
+        tolerance: Tolerance::new(5e-6).unwrap(),
+        ..plain(ConvShape {
+            padding: Padding::all(1),
+            ..ConvShape::new(32, 32, 16, 16, 3, 3)
+        })
+    };
+    let tile = [4, 8, 8, 1, 2, 1, 1, 1, 1, 2];
+    let kernel = kernel!(conv 32,32,16,16, tolerance = 5e-6, scheme = winograd,
+        tile = [4, 8, 8, 1, 2, 1, 1, 1, 1, 2]);
+    let planned = planned(tolerant, "h200", Some("winograd"), Some(&tile));
+    assert_embeds(&kernel, &planned);
+    let filter = kernel.unit().variants[0].weights.filter;
+    assert_eq!(filter, Filter::Winograd(Winograd::F4));
 }
 
 /// Sizes that another macro passes on.

@@ -1151,8 +1151,8 @@ fn tune_is_asked_for_sensibly() {
         ),
         (&["--shard", "2"], "`2` is no part of the work"),
         (
-            &["--scheme", "winograd"],
-            "invalid value 'winograd' for '--scheme <SCHEME>'",
+            &["--scheme", "fft"],
+            "invalid value 'fft' for '--scheme <SCHEME>'",
         ),
         (
             &["--budget=-1"],

@@ -454,7 +454,7 @@ fn changed_kernels_are_measured_again() {
         fields[0], fields[3]
     );
     let gone = format!(
-        "{gone}{} winograd t4 {} timed 0.001 0.001\n",
+        "{gone}{} fft t4 {} timed 0.001 0.001\n",
         fields[0], fields[3]
     );
     // Of a problem of another config nothing is known here.

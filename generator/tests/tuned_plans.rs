@@ -122,7 +122,7 @@ fn a_tile_that_the_config_names_has_its_time_where_it_is_known() {
 fn stale_rows_are_passed_over() {
     let model = planned("", Tiles::Model, Reduce::Ordered, None, None);
     let stale = "\
-conv_c24_n40_h13_w15_k1x1_bias_relu winograd t4 0.1
+conv_c24_n40_h13_w15_k1x1_bias_relu fft t4 0.1
 conv_c24_n40_h13_w15_k1x1_bias_relu pointwise n16p16c9rn4rp1k1 0.2
 conv_c24_n40_h13_w15_k1x1_bias_relu linear w1 0.3
 conv_c24_n40_h13_w15_k1x1_bias_relu tdc nonsense 0.4
