@@ -16,12 +16,15 @@ templates![
     "kernel/elementwise.cu",
     "kernel/global_pool.cu",
     "kernel/implicit_gemm.cu",
+    "kernel/load_input.cu",
     "kernel/linear.cu",
     "kernel/pointwise.cu",
     "kernel/pool.cu",
     "kernel/reduce.cu",
+    "kernel/store_output.cu",
     "kernel/store_sums.cu",
     "kernel/tdc.cu",
+    "kernel/tucker_fused.cu",
     "layers/CMakeLists.txt",
     "layers/README.md",
     "layers/main.cu",
@@ -48,6 +51,8 @@ pub mod device {
     pub const HALF: &str = include_str!("device/half.cuh");
     /// Matrix products of a warp.
     pub const MMA: &str = include_str!("device/mma.cuh");
+    /// Steps of a matrix product of split values.
+    pub const STEPS: &str = include_str!("device/steps.cuh");
     /// Launches that overlap.
     pub const OVERLAP: &str = include_str!("device/overlap.cuh");
 }

@@ -1,6 +1,6 @@
 //! A unit: what carries out one op, or several fused ones.
 
-use crate::{Arch, WeightLayout};
+use crate::{Arch, WeightFile, WeightLayout};
 use std::borrow::Cow;
 
 /// What a kernel parameter is bound to when a unit is launched.
@@ -15,7 +15,7 @@ pub enum Arg {
     X,
     /// `const float*`: the second operand: residual of a convolution, right-hand side of an addition.
     Residual,
-    /// `const float*`: the block that [`WeightLayout::pack`] writes.
+    /// `const float*`: the block that [`WeightLayout::pack`] writes; the first of several.
     Packed,
     /// `const float*`: one value an output channel.
     Bias,
@@ -103,8 +103,30 @@ pub struct Variant {
     pub workspace_bytes: u64,
     /// How the parameters are packed.
     pub weights: WeightLayout,
+    /// Layouts of further weights, where a unit computes with several: the other factors of a Tucker layer. Their blocks follow the
+    /// first, each at a multiple of [`WeightFile::ALIGNMENT`] bytes, as in a weight file.
+    pub more_weights: Cow<'static, [WeightLayout]>,
     /// Values of bias, one an output channel; 0 when the unit adds none.
     pub bias_len: u32,
+}
+
+impl Variant {
+    /// Every layout, and where its block begins in the packed parameters, in floats.
+    pub fn packed_layouts(&self) -> impl Iterator<Item = (usize, &WeightLayout)> {
+        let mut end = 0usize;
+        let layouts = std::iter::once(&self.weights).chain(self.more_weights.iter());
+        layouts.map(move |layout| {
+            let start = end.next_multiple_of(WeightFile::ALIGNMENT as usize / 4);
+            end = start + layout.len();
+            (start, layout)
+        })
+    }
+
+    /// Floats of all packed parameters.
+    pub fn packed_len(&self) -> usize {
+        let ends = self.packed_layouts().map(|(at, layout)| at + layout.len());
+        ends.max().unwrap_or(0)
+    }
 }
 
 /// A named, complete way to compute something: one, two or more launches, chosen by GPU when it is loaded.

@@ -6,7 +6,7 @@ use crate::plan::{
     ChosenBy, LaunchEstimate, Layer, LayerSetPlan, Location, NetworkPlan, PlannedUnit,
 };
 use crate::scheme::scheme;
-use crate::spec::{Precision, Problem, TensorShape};
+use crate::spec::{Precision, TensorShape};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tdc_runtime::{Arg, Step, WeightFile, WeightRegion, WeightSlot};
@@ -124,7 +124,7 @@ struct MemoryJson<'a> {
     /// Byte offset in the arena.
     #[serde(skip_serializing_if = "Option::is_none")]
     workspace: Option<u64>,
-    /// Index among the slots of the weights.
+    /// Index among the slots of the weights; of several the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     weights: Option<usize>,
 }
@@ -200,12 +200,7 @@ fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> LayerJson<
         name,
         produces: None,
         unit: &unit.unit.name,
-        precision: match &unit.problem {
-            Problem::Conv(conv) => {
-                Some(conv.precision).filter(|&precision| precision != Precision::Fp32)
-            }
-            _ => None,
-        },
+        precision: Some(unit.problem.precision()).filter(|&found| found != Precision::Fp32),
         scheme: unit.scheme,
         tile: tile_letters(unit)
             .iter()
@@ -266,7 +261,7 @@ fn memory(layer: &Layer) -> MemoryJson<'_> {
         residual: layer.residual.as_ref(),
         y: &layer.y,
         workspace: layer.workspace,
-        weights: layer.slot,
+        weights: layer.slots.first().copied(),
     }
 }
 

@@ -29,19 +29,19 @@ use tdc_runtime::{Axis, LayoutDim, Transform, WeightLayout};
 pub struct ImplicitGemm;
 
 /// Steps of the tensor cores that add to one partial sum at most.
-const CHAIN: u32 = 6;
+pub(super) const CHAIN: u32 = 6;
 
 /// Channels of a step.
-const STEP_CHANNELS: u32 = 16;
+pub(super) const STEP_CHANNELS: u32 = 16;
 
 /// Rows of a matrix product, of output channels.
-const M_TILE: u32 = 16;
+pub(super) const M_TILE: u32 = 16;
 
 /// Columns of a matrix product, of pixels.
-const P_TILE: u32 = 8;
+pub(super) const P_TILE: u32 = 8;
 
 /// Warps of a block at most.
-const MAX_WARPS: u32 = 16;
+pub(super) const MAX_WARPS: u32 = 16;
 
 /// Tiles of sums that a warp holds at most: 16 channels of 8 pixels each, four registers.
 const MAX_SUMS: u32 = 16;
@@ -70,6 +70,8 @@ struct Context {
     chunks: u32,
     /// Chunks of the whole sum.
     all_chunks: u32,
+    /// The chunk of the whole sum in terms of the block's.
+    chunk_at: &'static str,
     pairs: u32,
     rows: u32,
     row: u32,
@@ -160,11 +162,18 @@ const BF16_DEVICE_WITH_CLUSTERS: &[DevicePart] = &[
 ];
 
 /// Numbers of 16 bits that stand for a value.
-fn parts(precision: Precision) -> u32 {
+pub(super) fn parts(precision: Precision) -> u32 {
     match precision {
         Precision::Fp32 => 2,
         Precision::Tf32 | Precision::Fp16 | Precision::Bf16 => 1,
     }
+}
+
+/// Values between the staged pairs of channels, where each has so many: the four pairs of a step fall into different banks. Of the
+/// 32 words of 4 bytes the planes of a pair begin 8 apart, with two parts of the 16 of 8 bytes 4 apart.
+pub(super) fn plane(values: u32, parts: u32) -> u32 {
+    let banks = 32 / parts;
+    values.saturating_sub(banks / 4).next_multiple_of(banks) + banks / 4
 }
 
 impl Sizes {
@@ -216,13 +225,7 @@ impl Sizes {
             return None;
         }
         let parts = parts(problem.precision);
-        // Four pairs of channels of a step fall into different banks: of the 32 words of 4 bytes the planes of a pair begin 8
-        // apart, with two parts of the 16 of 8 bytes 4 apart.
-        let banks = 32 / parts;
-        let plane = (rows * row)
-            .saturating_sub(banks / 4)
-            .next_multiple_of(banks)
-            + banks / 4;
+        let plane = plane(rows * row, parts);
         let pairs = groups * STEP_CHANNELS / 2;
         let threads = 32 * warps;
         let items = (pairs * rows * row / if vector_x { 4 } else { 1 }).div_ceil(threads);
@@ -437,7 +440,7 @@ fn solves(problem: &ConvProblem) -> bool {
 }
 
 /// Those of some numbers that divide another one.
-fn divisors(whole: u32, candidates: &'static [u32]) -> impl Iterator<Item = u32> {
+pub(super) fn divisors(whole: u32, candidates: &'static [u32]) -> impl Iterator<Item = u32> {
     candidates
         .iter()
         .copied()
@@ -452,7 +455,7 @@ fn weight_buffers(chunks: u32) -> impl Iterator<Item = u32> {
 }
 
 /// Heights and widths of output tiles that waste few pixels: whole rows, halves of them, and small rectangles.
-fn rectangles(out_h: u32, out_w: u32) -> Vec<(u32, u32)> {
+pub(super) fn rectangles(out_h: u32, out_w: u32) -> Vec<(u32, u32)> {
     let mut found = Vec::new();
     for tile_w in [4, 7, 8, 14, 16, 28, 32, 56] {
         if tile_w > out_w.next_multiple_of(8).max(8) {
@@ -502,7 +505,7 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     let m_tiles = shape.n.div_ceil(sizes.tile_n()) * sizes.m_tiles * sizes.warps_m;
     WeightLayout {
-        source: Problem::Conv(*problem).weight(),
+        source: problem.shape.weight(),
         dims: vec![
             dim(Axis::O, m_tiles, M_TILE),
             dim(Axis::I, shape.c.div_ceil(STEP_CHANNELS), STEP_CHANNELS),
@@ -569,6 +572,10 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         warps_k: sizes.warps_k,
         chunks: sizes.chunks,
         all_chunks,
+        chunk_at: match sizes.cluster {
+            1 => "chunk",
+            _ => "(first_chunk + chunk)",
+        },
         pairs,
         rows: sizes.rows,
         row: sizes.row,
