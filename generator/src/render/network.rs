@@ -8,7 +8,7 @@ use super::unit::{packer_names, takes_strides};
 use super::wrap::{call, wrapped};
 use crate::gpu::Gpu;
 use crate::plan::{Layer, Location, Memory, NetworkPlan, shared_units};
-use crate::spec::{Problem, TensorShape};
+use crate::spec::TensorShape;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use tdc_runtime::{WeightFile, WeightRegion, WeightSlot};

@@ -22,8 +22,8 @@ use super::implicit_gemm::{
     CHAIN, M_TILE, MAX_WARPS, P_TILE, STEP_CHANNELS, divisors, parts, plane, rectangles,
 };
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, TUCKER, Tile, UnitWork,
-    context, stride_args,
+    Blueprint, DevicePart, KernelBlueprint, LaunchWork, Scheme, TUCKER, Tile, UnitWork, context,
+    stride_args,
 };
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Precision, Problem, Reduce, TuckerProblem};
@@ -709,6 +709,14 @@ struct Context {
     core_factors: u32,
     last_factors: u32,
     factor_floats: u32,
+    /// Pairs of channels of the first factor's output and of the core's; vectors of four pixels of all of that, and of a channel.
+    first_pairs: u32,
+    d2_pairs: u32,
+    exchanged: u32,
+    row_vectors: u32,
+    /// Vectors of outputs of a block, and of a channel.
+    outputs: u32,
+    pixel_vectors: u32,
     /// Pairs that a thread rounds of the first factor's output and of the core's.
     first_items: u32,
     inner_items: u32,
@@ -860,6 +868,12 @@ fn kernel(problem: &TuckerProblem, mut sizes: Sizes, layouts: &[WeightLayout]) -
             core_factors,
             last_factors,
             factor_floats: last_factors + n_rows,
+            first_pairs: sizes.share_groups * STEP_CHANNELS / 2,
+            d2_pairs: d2_rows / 2,
+            exchanged: d2_rows * sizes.all_columns / 4,
+            row_vectors: sizes.all_columns / 4,
+            outputs: sizes.last.rows * sizes.columns / y_vector,
+            pixel_vectors: sizes.columns / y_vector,
             first_items: (sizes.share_groups * STEP_CHANNELS / 2 * positions).div_ceil(threads),
             inner_items: (d2_rows / 2 * sizes.columns).div_ceil(threads),
             split: sizes.parts == 2,
