@@ -16,7 +16,6 @@ templates![
     "kernel/elementwise.cu",
     "kernel/global_pool.cu",
     "kernel/implicit_gemm.cu",
-    "kernel/load_input.cu",
     "kernel/linear.cu",
     "kernel/pointwise.cu",
     "kernel/pool.cu",

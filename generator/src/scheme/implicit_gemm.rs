@@ -70,8 +70,6 @@ struct Context {
     chunks: u32,
     /// Chunks of the whole sum.
     all_chunks: u32,
-    /// The chunk of the whole sum in terms of the block's.
-    chunk_at: &'static str,
     pairs: u32,
     rows: u32,
     row: u32,
@@ -572,10 +570,6 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         warps_k: sizes.warps_k,
         chunks: sizes.chunks,
         all_chunks,
-        chunk_at: match sizes.cluster {
-            1 => "chunk",
-            _ => "(first_chunk + chunk)",
-        },
         pairs,
         rows: sizes.rows,
         row: sizes.row,

@@ -86,7 +86,8 @@ impl Factor {
         let mut best: Option<(f64, [u32; 5])> = None;
         for warps_m in (1..=warps.min(m_tiles)).filter(|&part| m_tiles.is_multiple_of(part)) {
             let m = m_tiles / warps_m;
-            for p in 1..=p_tiles.min(MAX_SUMS / m) {
+            let fits = |p: &u32| 12 * m * p + 8 * m + 5 * p + 60 <= (65536 / (32 * warps)).min(255);
+            for p in (1..=p_tiles.min(MAX_SUMS / m)).filter(fits) {
                 let warps_p = p_tiles.div_ceil(p);
                 let most = warps / (warps_m * warps_p);
                 for warps_k in (1..=most).filter(|&part| chunk_steps.is_multiple_of(part)) {
@@ -167,7 +168,7 @@ fn clocks(
     let beside = f64::from((warps_m * warps_p * warps_k).div_ceil(4));
     let loads = f64::from(parts * m + 2 * parts * p);
     let issue = beside * (f64::from(m * p) * products * 6.7 + 3.0 * loads + 20.0);
-    let alone = products * (39.0 + 6.7 * f64::from(m * p - 1)) + 60.0;
+    let alone = products * (6.7 * f64::from(m * p)).max(39.0) + 60.0;
     let outputs = f64::from(m * warps_m * M_TILE * p * warps_p * P_TILE);
     let shares = f64::from(warps_k + 1) * outputs / f64::from(32 * warps);
     f64::from(steps / warps_k) * issue.max(alone) + 6.0 * shares
@@ -187,9 +188,10 @@ struct Sizes {
     last: Factor,
     rows: u32,
     row: u32,
-    /// Pairs of channels that are staged at once, values of a pair, and what a thread loads of them.
+    /// Pairs of channels that are staged at once, values of a pair, threads for a position, and pairs of each.
     pairs: u32,
     plane: u32,
+    stagers: u32,
     items: u32,
     /// Values of a pair of the core's input channels.
     middle: u32,
@@ -263,12 +265,15 @@ impl Sizes {
         let rows = (tile_h - 1) * core.stride[0] + (core.r - 1) * core.dilation[0] + 1;
         let row = (tile_w - 1) * core.stride[1] + (core.s - 1) * core.dilation[1] + 1;
         let positions = rows * row;
-        if positions > 1 << 10 {
+        if positions > threads {
             return None;
         }
         let pixel_tiles = (tile_h * tile_w).div_ceil(P_TILE);
         let columns = pixel_tiles.div_ceil(members / group) * P_TILE;
         let all_columns = columns * (members / group);
+        if columns > threads {
+            return None;
+        }
 
         // Weights of a chunk as the config wishes, if a step is not more.
         let most = |rows_tiles: u32| (chunk_kib * 256 / (128 * parts * rows_tiles)).max(1);
@@ -328,7 +333,8 @@ impl Sizes {
         let pairs = first.as_ref().map_or(share_groups, |_| chunk_groups) * STEP_CHANNELS / 2;
         let middle_pairs = share_groups * STEP_CHANNELS / 2;
         let (plane, inner) = (plane(positions, parts), plane(columns, parts));
-        let items = (pairs * positions).div_ceil(threads);
+        let stagers = threads / positions;
+        let items = pairs.div_ceil(stagers);
         let d2_rows = core.rows;
         let row_share = d2_rows.div_ceil(group);
 
@@ -404,6 +410,7 @@ impl Sizes {
             row,
             pairs,
             plane,
+            stagers,
             items,
             middle: plane,
             columns,
@@ -448,30 +455,42 @@ impl Sizes {
         let staged = self.first.as_ref().map_or(1, |first| first.chunks);
         let values = staged * self.pairs * 2 * self.rows * self.row;
         let products_clocks = 1.66 * f64::from(products);
+        // Clusters are formed among the multiprocessors of a group of 16: what does not fit there waits for another round.
+        let resident = (228 * 1024 / (4 * self.shared_floats + 1024))
+            .min(2048 / threads)
+            .min(65536 / (self.registers * threads))
+            .max(1);
+        let clusters = 8 * u64::from(16 * resident / self.members);
+        let rounds = match self.members {
+            1 => 1,
+            members => (self.blocks / u64::from(members)).div_ceil(clusters),
+        };
         let clocks: f64 = self.factors().map(|factor| factor.clocks).sum();
         let exchanges = match (self.members, self.group) {
             (1, _) => 0.0,
             (_, 1) => 1.0,
             _ => 2.0,
         };
+        // What the products wait for, barriers, and sums on their way through shared memory.
+        let exchanged = f64::from(self.row_share * self.columns * self.members);
+        let waits = (clocks - products_clocks).max(0.0)
+            + 50.0 * f64::from(chunks)
+            + 250.0 * (self.factors().count() as f64 + exchanges)
+            + 12.0 * exchanged / f64::from(threads);
+        let bytes = 4.0 * f64::from(weights + values);
         KernelWork {
             blocks: self.blocks,
             threads,
             registers: self.registers,
             shared_bytes: 4 * self.shared_floats,
             // Warp instructions as multiply-adds: staging.
-            flops: 64.0 * blocks * f64::from(self.warps * staged * self.items) * 56.0,
+            flops: 64.0 * blocks * f64::from(self.warps * staged * self.items) * 24.0,
             fma_share: 1.0,
             mma: blocks * f64::from(products),
-            l2_bytes: 4.0 * blocks * f64::from(weights + values),
+            l2_bytes: blocks * bytes,
             dram_bytes: Problem::Tucker(*problem).bytes() as f64,
             trips: 4.2 + 0.06 * f64::from(chunks),
-            // What the products wait for, barriers, and sums on their way through shared memory.
-            clocks: (clocks - products_clocks).max(0.0)
-                + 50.0 * f64::from(chunks)
-                + 250.0 * (self.factors().count() as f64 + exchanges)
-                + 12.0 * f64::from(self.row_share * self.columns * self.members)
-                    / f64::from(threads),
+            clocks: waits + (rounds - 1) as f64 * (waits + products_clocks + bytes / 40.0),
             cluster: self.members,
             overlaps: true,
         }
@@ -501,9 +520,15 @@ impl Scheme for TuckerFused {
             for members in 1..=MAX_CLUSTER {
                 for group in divisors(members, &[1, 2, 3, 4, 5, 6, 7, 8]) {
                     for warps in [8, 12, 16] {
-                        for chunk_groups in divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]) {
+                        // Of the chunks that threads can load, the two largest.
+                        let most = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]);
+                        let mut chunks = most.collect::<Vec<_>>().into_iter().rev();
+                        let mut fitting = 0;
+                        while let Some(chunk_groups) = chunks.next()
+                            && fitting < 2
+                        {
                             let mut known = Vec::new();
-                            for chunk_kib in [16, 32, 64] {
+                            for chunk_kib in [32, 64] {
                                 let tile = [
                                     tile_h,
                                     tile_w,
@@ -523,6 +548,7 @@ impl Scheme for TuckerFused {
                                     found.push((promise(&sizes.work(problem)), tile));
                                 }
                             }
+                            fitting += u32::from(!known.is_empty());
                         }
                     }
                 }
@@ -675,7 +701,7 @@ struct Context {
     stride_h: u32,
     stride_w: u32,
     pad_top: u32,
-    pad_x: u32,
+    pad_left: u32,
     dilation_h: u32,
     dilation_w: u32,
     tile_h: u32,
@@ -720,22 +746,22 @@ struct Context {
     /// Pairs that a thread rounds of the first factor's output and of the core's.
     first_items: u32,
     inner_items: u32,
+    /// Threads that round a pixel.
+    rounders: u32,
+    idle_rounders: bool,
     first: Option<Factor>,
     core: Factor,
     last: Factor,
     split: bool,
-    /// As the loading of the input knows them: a chunk's index, columns at once, what has to be checked.
-    chunk_at: &'static str,
-    x_vector: u32,
-    vector_x: bool,
+    /// Threads that stage a position, pairs of channels that one has, and what has to be checked.
+    stagers: u32,
+    idle_stagers: bool,
     items: u32,
     checks_items: bool,
     checks_c: bool,
-    odd_c: bool,
     prologue: bool,
     prologue_relu: bool,
     scale_at: usize,
-    shift_at: usize,
     /// As the stores know them.
     scaled: bool,
     bias: bool,
@@ -789,6 +815,7 @@ fn kernel(problem: &TuckerProblem, mut sizes: Sizes, layouts: &[WeightLayout]) -
         .collect();
     let threads = 32 * sizes.warps;
     let positions = sizes.rows * sizes.row;
+    let rounders = threads / sizes.columns;
     let core_factors = sizes
         .first
         .as_ref()
@@ -836,7 +863,7 @@ fn kernel(problem: &TuckerProblem, mut sizes: Sizes, layouts: &[WeightLayout]) -
             stride_h: shape.stride[0],
             stride_w: shape.stride[1],
             pad_top: shape.padding.top,
-            pad_x: shape.padding.left,
+            pad_left: shape.padding.left,
             dilation_h: shape.dilation[0],
             dilation_w: shape.dilation[1],
             tile_h: sizes.tile_h,
@@ -874,20 +901,19 @@ fn kernel(problem: &TuckerProblem, mut sizes: Sizes, layouts: &[WeightLayout]) -
             row_vectors: sizes.all_columns / 4,
             outputs: sizes.last.rows * sizes.columns / y_vector,
             pixel_vectors: sizes.columns / y_vector,
-            first_items: (sizes.share_groups * STEP_CHANNELS / 2 * positions).div_ceil(threads),
-            inner_items: (d2_rows / 2 * sizes.columns).div_ceil(threads),
+            first_items: (sizes.share_groups * STEP_CHANNELS / 2).div_ceil(sizes.stagers),
+            inner_items: (d2_rows / 2).div_ceil(rounders),
+            rounders,
+            idle_rounders: rounders * sizes.columns != threads,
             split: sizes.parts == 2,
-            chunk_at: "chunk",
-            x_vector: 1,
-            vector_x: false,
+            stagers: sizes.stagers,
+            idle_stagers: sizes.stagers * positions != threads,
             items: sizes.items,
-            checks_items: sizes.items * threads != sizes.pairs * positions,
+            checks_items: !sizes.pairs.is_multiple_of(sizes.stagers),
             checks_c: padded_c != x.c,
-            odd_c: !x.c.is_multiple_of(2),
             prologue: problem.prologue.is_some(),
             prologue_relu: problem.prologue.is_some_and(|prologue| prologue.relu),
             scale_at,
-            shift_at: scale_at + x.c as usize,
             scaled: true,
             bias: epilogue.bias,
             residual: epilogue.residual,
