@@ -66,6 +66,8 @@ struct Factor {
     /// Where its block and what undoes its scales begin in the packed parameters.
     at: usize,
     unscale_at: usize,
+    /// Where its weights lie in shared memory, when all chunks have places of their own.
+    place: u32,
     /// Products of the tensor cores, and clocks of a warp, roughly.
     #[serde(skip)]
     products: u32,
@@ -144,6 +146,7 @@ impl Factor {
             partial_row: (columns + 23) / 32 * 32 + 8,
             at: 0,
             unscale_at: 0,
+            place: 0,
             products: m_tiles * columns / P_TILE * chunks * chunk_steps * (2 * parts - 1),
             clocks,
         })
@@ -201,6 +204,8 @@ struct Sizes {
     inner: u32,
     /// The core's output channels that a block adds up.
     row_share: u32,
+    /// Whether all chunks of weights have a place in shared memory, else the buffers for them and values of one.
+    resident: bool,
     slots: u32,
     slot: u32,
     /// Places in shared memory, in floats.
@@ -277,7 +282,7 @@ impl Sizes {
 
         // Weights of a chunk as the config wishes, if a step is not more.
         let most = |rows_tiles: u32| (chunk_kib * 256 / (128 * parts * rows_tiles)).max(1);
-        let first = match problem.first {
+        let mut first = match problem.first {
             Some(c) => {
                 let groups = c.div_ceil(STEP_CHANNELS);
                 if !groups.is_multiple_of(chunk_groups) {
@@ -306,7 +311,7 @@ impl Sizes {
         let core_steps = whole
             .find(|&steps| steps <= most(d2_tiles))
             .unwrap_or(core.s);
-        let core = Factor::new(
+        let mut core = Factor::new(
             d2_tiles,
             pixel_tiles,
             share_steps / core_steps,
@@ -321,7 +326,7 @@ impl Sizes {
         let last_steps = parts_of_sum
             .find(|&steps| steps <= most(n_tiles))
             .unwrap_or(1);
-        let last = Factor::new(
+        let mut last = Factor::new(
             n_tiles,
             columns / P_TILE,
             d2_tiles / last_steps,
@@ -365,22 +370,25 @@ impl Sizes {
         let factors_at = place(factor_floats);
         let largest_at = place(4 * warps);
         let arrivals_at = place(4);
-        let slot = [first.as_ref(), Some(&core), Some(&last)];
-        let uses = slot
-            .iter()
-            .flatten()
-            .map(|factor| factor.chunks)
-            .sum::<u32>();
-        let slot = slot
-            .iter()
-            .flatten()
-            .map(|factor| factor.chunk_weights)
-            .max()?;
-        let slots = uses.min((MAX_SHARED / 4).checked_sub(end)? / slot);
+        let room = (MAX_SHARED / 4).checked_sub(end)?;
+        let mut place = 0;
+        let (mut uses, mut slot) = (0, 0);
+        for factor in first.iter_mut().chain([&mut core, &mut last]) {
+            factor.place = place;
+            place += factor.chunks * factor.chunk_weights;
+            uses += factor.chunks;
+            slot = slot.max(factor.chunk_weights);
+        }
+        let resident = place <= room;
+        let slots = if resident {
+            uses
+        } else {
+            uses.min(room / slot)
+        };
         if slots < uses.min(2) {
             return None;
         }
-        let weights = slots * slot;
+        let weights = if resident { place } else { slots * slot };
         let sums = BlockSums {
             tile: [tile_h, tile_w, last.rows],
             cluster: members,
@@ -417,6 +425,7 @@ impl Sizes {
             all_columns,
             inner,
             row_share,
+            resident,
             slots,
             slot,
             middle_at: weights + middle_at,
@@ -719,6 +728,7 @@ struct Context {
     inner: u32,
     d2_rows: u32,
     row_share: u32,
+    resident: bool,
     slots: u32,
     slot: u32,
     /// Chunks of weights that a block uses.
@@ -881,6 +891,7 @@ fn kernel(problem: &TuckerProblem, mut sizes: Sizes, layouts: &[WeightLayout]) -
             inner: sizes.inner,
             d2_rows,
             row_share: sizes.row_share,
+            resident: sizes.resident,
             slots: sizes.slots,
             slot: sizes.slot,
             share_uses: sizes.factors().map(|factor| factor.chunks).sum(),
