@@ -750,8 +750,8 @@ struct Context {
     d2_pairs: u32,
     exchanged: u32,
     row_vectors: u32,
-    /// Vectors of outputs of a block, and of a channel.
-    outputs: u32,
+    /// Vectors of outputs of a thread, and of a channel.
+    output_items: u32,
     pixel_vectors: u32,
     /// Pairs that a thread rounds of the first factor's output and of the core's.
     first_items: u32,
@@ -780,7 +780,7 @@ struct Context {
     y_vector: u32,
     y_type: &'static str,
     y_elements: &'static [&'static str],
-    /// The condition for a place outside the output; empty when there is none.
+    /// The condition for a place outside the output.
     bounds: String,
 }
 
@@ -806,6 +806,7 @@ fn kernel(problem: &TuckerProblem, mut sizes: Sizes, layouts: &[WeightLayout]) -
     let (out_h, out_w) = (shape.out_h(), shape.out_w());
     let pixels = sizes.tile_h * sizes.tile_w;
     let n_rows = sizes.group * sizes.last.rows;
+    let outputs = sizes.last.rows * sizes.columns / y_vector;
     let bounds = [
         (sizes.all_columns > pixels, "pixel >= TH * TW".to_owned()),
         (
@@ -817,6 +818,10 @@ fn kernel(problem: &TuckerProblem, mut sizes: Sizes, layouts: &[WeightLayout]) -
             "column >= OUT_W".to_owned(),
         ),
         (n_rows > problem.n, format!("n0 + n >= {}", problem.n)),
+        (
+            !outputs.is_multiple_of(32 * sizes.warps),
+            format!("item >= {outputs}"),
+        ),
     ];
     let bounds: Vec<_> = bounds
         .into_iter()
@@ -910,7 +915,7 @@ fn kernel(problem: &TuckerProblem, mut sizes: Sizes, layouts: &[WeightLayout]) -
             d2_pairs: d2_rows / 2,
             exchanged: d2_rows * sizes.all_columns / 4,
             row_vectors: sizes.all_columns / 4,
-            outputs: sizes.last.rows * sizes.columns / y_vector,
+            output_items: outputs.div_ceil(threads),
             pixel_vectors: sizes.columns / y_vector,
             first_items: (sizes.share_groups * STEP_CHANNELS / 2).div_ceil(sizes.stagers),
             inner_items: (d2_rows / 2).div_ceil(rounders),
@@ -932,7 +937,10 @@ fn kernel(problem: &TuckerProblem, mut sizes: Sizes, layouts: &[WeightLayout]) -
             y_vector,
             y_type,
             y_elements,
-            bounds: bounds.join(" || "),
+            bounds: match bounds.is_empty() {
+                true => "false".to_owned(),
+                false => bounds.join(" || "),
+            },
             first: sizes.first,
             core: sizes.core,
             last: sizes.last,
