@@ -730,8 +730,6 @@ struct Context {
     row_share: u32,
     slots: u32,
     slot: u32,
-    /// Chunks of weights that a block uses.
-    share_uses: u32,
     step_weights: u32,
     middle_at: u32,
     scratch_at: u32,
@@ -897,7 +895,6 @@ fn kernel(problem: &TuckerProblem, mut sizes: Sizes, layouts: &[WeightLayout]) -
             row_share: sizes.row_share,
             slots: sizes.slots,
             slot: sizes.slot,
-            share_uses: sizes.factors().map(|factor| factor.chunks).sum(),
             step_weights: 128 * sizes.parts,
             middle_at: sizes.middle_at,
             scratch_at: sizes.scratch_at,
