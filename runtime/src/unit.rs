@@ -153,3 +153,41 @@ impl Unit {
             })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WeightSlot;
+
+    #[test]
+    fn blocks_of_several_layouts_lie_as_in_a_weight_file() {
+        let layouts = [[3, 5, 1, 1], [64, 1, 1, 1], [1, 1, 3, 3]].map(WeightLayout::oihw);
+        let variant = Variant {
+            gpu: "h200".into(),
+            min_arch: Arch::new(70),
+            steps: Vec::new().into(),
+            workspace_bytes: 0,
+            weights: layouts[0].clone(),
+            more_weights: layouts[1..].to_vec().into(),
+            bias_len: 7,
+        };
+        let slots = layouts
+            .iter()
+            .enumerate()
+            .map(|(index, layout)| WeightSlot {
+                name: index.to_string(),
+                layout: layout.clone(),
+                bias_len: if index == 2 { variant.bias_len } else { 0 },
+            });
+        let file = WeightFile::new(slots.collect());
+        let packed: Vec<_> = variant.packed_layouts().collect();
+        for ((at, layout), (slot, region)) in packed.iter().zip(file.iter()) {
+            assert_eq!((*layout, 4 * *at as u64), (&slot.layout, region.packed));
+        }
+        assert_eq!(
+            packed.iter().map(|(at, _)| *at).collect::<Vec<_>>(),
+            [0, 64, 128]
+        );
+        assert_eq!(variant.packed_len(), 128 + 9);
+    }
+}
