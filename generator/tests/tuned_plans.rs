@@ -286,7 +286,8 @@ fn a_tucker_layer_that_one_launch_cannot_compute_says_so() {
     assert_eq!(
         errors[0].to_string().lines().next(),
         Some(
-            "layer `a`: scheme `tucker_fused` cannot compute tucker_c32_d16x17_n24_h20_w20_k3x3_p1_bias_bf16"
+            "layer `a`: scheme `tucker_fused` cannot compute tucker_c32_d16x17_n24_h20_w20_k3x3_p1_bias_bf16; \
+             leave `scheme` out and the planner takes one that can"
         )
     );
 }
