@@ -11,7 +11,7 @@ use std::fmt;
 use tdc_runtime::{PackError, Variant};
 
 /// The relative error that a unit may have: `2.5e-8 sqrt(terms of a sum)`, the growth of a plain fp32 sum, and at least what its
-/// [precision](Precision::tolerance) allows, in fp32 1e-6.
+/// [precision](Precision::tolerance) allows, in fp32 1e-6. Of a Tucker layer each factor may have that, independently.
 pub fn tolerance(problem: &Problem) -> f64 {
     let terms = match problem {
         Problem::GlobalPool(p) => p.x.pixels() as f64,
