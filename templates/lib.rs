@@ -25,8 +25,10 @@ templates![
     "kernel/reduce.cu",
     "kernel/refill_weights.cu",
     "kernel/scale_chunk.cu",
+    "kernel/store_output.cu",
     "kernel/store_sums.cu",
     "kernel/tdc.cu",
+    "kernel/tucker_fused.cu",
     "kernel/winograd.cu",
     "layers/CMakeLists.txt",
     "layers/README.md",
@@ -54,6 +56,8 @@ pub mod device {
     pub const HALF: &str = include_str!("device/half.cuh");
     /// Matrix products of a warp.
     pub const MMA: &str = include_str!("device/mma.cuh");
+    /// Steps of a matrix product of split values.
+    pub const STEPS: &str = include_str!("device/steps.cuh");
     /// Launches that overlap.
     pub const OVERLAP: &str = include_str!("device/overlap.cuh");
 }

@@ -10,6 +10,7 @@ use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::spec::{
     ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,
     PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, TensorShape, Tolerance,
+    TuckerProblem,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -117,17 +118,28 @@ fn conv_units(
     count: usize,
     adapt: fn(&mut Random, &mut ConvProblem),
 ) -> Vec<PlannedUnit> {
+    random_units(scheme, seed, count, |random, mut conv| {
+        adapt(random, &mut conv);
+        (conv.shape.out_h() > 0 && conv.shape.out_w() > 0).then_some(Problem::Conv(conv))
+    })
+}
+
+/// Problems made of random convolutions, with random tiles of a scheme.
+fn random_units(
+    scheme: &'static str,
+    seed: u64,
+    count: usize,
+    make: impl Fn(&mut Random, ConvProblem) -> Option<Problem>,
+) -> Vec<PlannedUnit> {
     let mut random = Random::new(seed);
     let found = tdc_generator::scheme::scheme(scheme).unwrap();
     let mut requests = Vec::new();
     // Some problems are left to other schemes: outputs too small for a warp, tiles too large for a block.
     for _ in 0..10 * count {
-        let mut conv = random_conv(&mut random);
-        adapt(&mut random, &mut conv);
-        if conv.shape.out_h() == 0 || conv.shape.out_w() == 0 {
+        let conv = random_conv(&mut random);
+        let Some(problem) = make(&mut random, conv) else {
             continue;
-        }
-        let problem = Problem::Conv(conv);
+        };
         let tiles = found.tiles(&problem);
         if !tiles.is_empty() && requests.len() < count {
             let tile = tiles[random.below(tiles.len() as u64) as usize].clone();
@@ -231,6 +243,29 @@ fn winograd_units(count: usize) -> Vec<PlannedUnit> {
         if pick(&[0, 0, 1]) == 1 {
             conv.tolerance = Tolerance::new(4e-6).unwrap();
         }
+    })
+}
+
+/// Tucker layers, a third of them without the first factor, with channels and ranks that leave tails and some that do not. Half the
+/// tiles have clusters.
+fn tucker_units(count: usize) -> Vec<PlannedUnit> {
+    random_units("tucker_fused", 8, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let first = [Some(pick(&[8, 13, 32, 64, 177])), None][pick(&[0, 0, 1]) as usize];
+        let core = ConvShape {
+            c: pick(&[8, 11, 16, 37, 96, 101]),
+            n: pick(&[8, 13, 32, 67]),
+            groups: 1,
+            ..conv.shape
+        };
+        (core.out_h() > 0 && core.out_w() > 0).then_some(Problem::Tucker(TuckerProblem {
+            core,
+            first,
+            n: pick(&[8, 31, 64, 109]),
+            prologue: conv.prologue.filter(|_| first.is_some()),
+            epilogue: conv.epilogue,
+            precision: Precision::WORDS[pick(&[0, 0, 0, 1, 2]) as usize].1,
+        }))
     })
 }
 
@@ -343,6 +378,11 @@ fn the_tiled_schemes_are_right_on_random_convolutions_and_tiles() {
 #[test]
 fn winograd_is_right_on_random_convolutions_and_tiles() {
     assert_right(&winograd_units(40), cpu);
+}
+
+#[test]
+fn tucker_layers_in_one_launch_are_right_on_random_sizes_and_tiles() {
+    assert_right(&tucker_units(40), cpu);
 }
 
 /// One convolution by the tensor cores in every precision.
@@ -491,6 +531,7 @@ fn every_scheme_is_right_on_a_gpu() {
         tdc_units(200),
         tiled_units(500),
         winograd_units(300),
+        tucker_units(300),
         other_units(),
     ] {
         assert_right(&units, gpu_here);

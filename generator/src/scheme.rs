@@ -17,6 +17,7 @@ mod pointwise;
 mod pool;
 mod reduction;
 mod tdc;
+mod tucker_fused;
 mod winograd;
 
 pub use device::DevicePart;
@@ -30,6 +31,9 @@ use tdc_runtime::{Arg, WeightLayout};
 /// Blocks of a grid in its second and in its third dimension at most.
 const MAX_GRID: u32 = 65535;
 
+/// The scheme of whole Tucker layers.
+pub const TUCKER: &str = "tucker_fused";
+
 /// Every scheme, in the order in which ties are broken.
 pub const SCHEMES: &[&dyn Scheme] = &[
     &implicit_gemm::ImplicitGemm,
@@ -38,6 +42,7 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &pointwise::Pointwise,
     &depthwise::Depthwise,
     &direct::Direct,
+    &tucker_fused::TuckerFused,
     &tdc::Tdc,
     &tdc::TdcRows,
     &linear::Linear,
@@ -195,6 +200,8 @@ pub struct Blueprint {
     pub workspace_bytes: u64,
     /// How the parameters are packed.
     pub weights: WeightLayout,
+    /// As [`Variant::more_weights`](tdc_runtime::Variant::more_weights).
+    pub more_weights: Vec<WeightLayout>,
 }
 
 /// The context of a template as JSON.

@@ -23,7 +23,7 @@ pub use options::{
 };
 pub use problem::{
     ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,
-    PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, Tolerance,
+    PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, Tolerance, TuckerProblem,
 };
 pub use tensor::{MAX_ELEMENTS, ParseShapeError, TensorShape};
 pub use text::KernelRequest;

@@ -2,10 +2,13 @@
 
 use tdc_generator::gpu::{Gpu, gpu};
 use tdc_generator::plan::{
-    ChosenBy, PlannedUnit, Planner, TuningTable, plan_network, plan_network_by, plan_problem,
+    ChosenBy, Fusions, PlannedUnit, Planner, TaskGraph, TuningTable, plan_network, plan_network_by,
+    plan_problem, tuning_key,
 };
+use tdc_generator::scheme::scheme;
 use tdc_generator::spec::{
-    Config, ConvProblem, Epilogue, Overrides, Precision, Problem, Reduce, Tiles, Tolerance, yaml,
+    Config, ConvProblem, Epilogue, Network, Overrides, Precision, Problem, Reduce, Tiles,
+    Tolerance, yaml,
 };
 use tdc_runtime::ConvShape;
 
@@ -204,4 +207,89 @@ fn networks_are_tuned_unless_they_say_otherwise() {
     let by_model = plan_network(&network("tiles: model\n"), h200()).expect("a plan");
     assert_eq!(plan("tiles: model\n"), told(&by_model.units[0]));
     assert_eq!(by_model.units[0].chosen_by, ChosenBy::Model);
+}
+
+/// A network of one Tucker layer, with other keys of the layer.
+fn tucker(tiles: &str, keys: &str) -> Network {
+    let text = format!(
+        "name: n\n{tiles}input: 1x32x20x20\nops:\n  - {{op: conv, name: a, n: 24, ranks: [16, 17], bias: true{keys}}}\n"
+    );
+    match yaml::parse(&text, "n.yaml", &Overrides::default()) {
+        Ok(Config::Network(network)) => network,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Rows of the layer's tasks with these times: first, core and last factor, the whole, the rest behind the first; 0 for none.
+fn tucker_rows(us: [f64; 5]) -> String {
+    let graph = TaskGraph::new(&tucker("", ""));
+    let Fusions { whole, rest } = graph.fusions(0).expect("a Tucker layer");
+    let problems = graph.tasks.iter().chain([&whole, &rest]);
+    let mut rows = String::new();
+    for (problem, us) in problems.map(|task| task.problem).zip(us) {
+        let name = match problem {
+            Problem::Tucker(_) => "tucker_fused",
+            _ => "direct",
+        };
+        let scheme = scheme(name).expect("a scheme");
+        let tile = scheme.tiles(&problem)[0]
+            .label(scheme.tile_names())
+            .to_string();
+        if us > 0.0 {
+            rows += &format!("{} {name} {tile} {us}\n", tuning_key(&problem));
+        }
+    }
+    rows
+}
+
+#[test]
+fn a_tucker_layer_takes_the_launches_that_were_measured_to_be_fastest() {
+    let names = |us: [f64; 5], tiles: &str, keys: &str| {
+        let planner = Planner::new(h200()).with_table(table(&tucker_rows(us)));
+        let plan = plan_network_by(&tucker(tiles, keys), planner).expect("a plan");
+        // However many launches there are, the parameters are those of three convolutions.
+        let slots: Vec<_> = plan
+            .weights
+            .iter()
+            .map(|(slot, _)| &slot.name[..])
+            .collect();
+        assert_eq!(slots, ["a.first", "a.core", "a.last"]);
+        let bias: Vec<_> = plan.weights.iter().map(|(slot, _)| slot.bias_len).collect();
+        assert_eq!(bias, [0, 0, 24]);
+        let slots: Vec<_> = plan.layers.iter().flat_map(|layer| &layer.slots).collect();
+        assert_eq!(slots, [&0, &1, &2]);
+        let names: Vec<_> = plan.layers.iter().map(|layer| layer.name.clone()).collect();
+        names.join(" ")
+    };
+    let three = "a.first a.core a.last";
+    assert_eq!(names([2.0, 3.0, 2.0, 6.5, 4.9], "", ""), "a");
+    assert_eq!(names([2.0, 3.0, 2.0, 6.5, 4.1], "", ""), "a.first a.rest");
+    assert_eq!(names([2.0, 3.0, 1.0, 6.5, 4.1], "", ""), three);
+    // What was not measured takes no place from what was; a tie goes to fewer launches.
+    assert_eq!(names([2.0, 3.0, 1.0, 0.0, 0.0], "", ""), three);
+    assert_eq!(names([2.0, 3.0, 2.0, 0.0, 4.9], "", ""), "a.first a.rest");
+    assert_eq!(names([2.0, 3.0, 2.0, 7.0, 5.0], "", ""), "a");
+    // The config decides, and `paper` knows three.
+    let slow = [2.0, 3.0, 1.0, 6.5, 4.1];
+    assert_eq!(names(slow, "", ", scheme: tucker_fused"), "a");
+    let fast = [2.0, 3.0, 2.0, 1.0, 1.0];
+    assert_eq!(names(fast, "", ", scheme: direct"), three);
+    assert_eq!(names(fast, "", ", scheme: tdc, reduce: atomic"), three);
+    assert_eq!(names(fast, "tiles: paper\n", ""), three);
+}
+
+#[test]
+fn a_tucker_layer_that_one_launch_cannot_compute_says_so() {
+    let mut layer = tucker("", ", scheme: tucker_fused");
+    layer.tiles = Tiles::Model;
+    assert!(plan_network(&layer, h200()).is_ok());
+    let bf16 = tucker("", ", scheme: tucker_fused, precision: bf16");
+    let errors = plan_network(&bf16, h200()).expect_err("an error");
+    assert_eq!(
+        errors[0].to_string().lines().next(),
+        Some(
+            "layer `a`: scheme `tucker_fused` cannot compute tucker_c32_d16x17_n24_h20_w20_k3x3_p1_bias_bf16; \
+             leave `scheme` out and the planner takes one that can"
+        )
+    );
 }

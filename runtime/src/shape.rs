@@ -75,6 +75,11 @@ impl ConvShape {
         }
     }
 
+    /// Sizes of the weights: N, C of one group, R, S.
+    pub const fn weight(&self) -> [u32; 4] {
+        [self.n, self.c / self.groups, self.r, self.s]
+    }
+
     /// Output height. Zero when the filter is larger than the padded input.
     pub const fn out_h(&self) -> u32 {
         out_size(

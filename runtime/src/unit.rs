@@ -1,6 +1,6 @@
 //! A unit: what carries out one op, or several fused ones.
 
-use crate::{Arch, WeightLayout};
+use crate::{Arch, WeightFile, WeightLayout};
 use std::borrow::Cow;
 
 /// What a kernel parameter is bound to when a unit is launched.
@@ -15,7 +15,7 @@ pub enum Arg {
     X,
     /// `const float*`: the second operand: residual of a convolution, right-hand side of an addition.
     Residual,
-    /// `const float*`: the block that [`WeightLayout::pack`] writes.
+    /// `const float*`: the block that [`WeightLayout::pack`] writes; the first of several.
     Packed,
     /// `const float*`: one value an output channel.
     Bias,
@@ -103,8 +103,30 @@ pub struct Variant {
     pub workspace_bytes: u64,
     /// How the parameters are packed.
     pub weights: WeightLayout,
+    /// Layouts of further weights, where a unit computes with several: the other factors of a Tucker layer. Their blocks follow the
+    /// first, each at a multiple of [`WeightFile::ALIGNMENT`] bytes, as in a weight file.
+    pub more_weights: Cow<'static, [WeightLayout]>,
     /// Values of bias, one an output channel; 0 when the unit adds none.
     pub bias_len: u32,
+}
+
+impl Variant {
+    /// Every layout, and where its block begins in the packed parameters, in floats.
+    pub fn packed_layouts(&self) -> impl Iterator<Item = (usize, &WeightLayout)> {
+        let mut end = 0usize;
+        let layouts = std::iter::once(&self.weights).chain(self.more_weights.iter());
+        layouts.map(move |layout| {
+            let start = end.next_multiple_of(WeightFile::ALIGNMENT as usize / 4);
+            end = start + layout.len();
+            (start, layout)
+        })
+    }
+
+    /// Floats of all packed parameters.
+    pub fn packed_len(&self) -> usize {
+        let ends = self.packed_layouts().map(|(at, layout)| at + layout.len());
+        ends.max().unwrap_or(0)
+    }
 }
 
 /// A named, complete way to compute something: one, two or more launches, chosen by GPU when it is loaded.
@@ -129,5 +151,43 @@ impl Unit {
                     .iter()
                     .find(|variant| variant.min_arch <= arch)
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WeightSlot;
+
+    #[test]
+    fn blocks_of_several_layouts_lie_as_in_a_weight_file() {
+        let layouts = [[3, 5, 1, 1], [64, 1, 1, 1], [1, 1, 3, 3]].map(WeightLayout::oihw);
+        let variant = Variant {
+            gpu: "h200".into(),
+            min_arch: Arch::new(70),
+            steps: Vec::new().into(),
+            workspace_bytes: 0,
+            weights: layouts[0].clone(),
+            more_weights: layouts[1..].to_vec().into(),
+            bias_len: 7,
+        };
+        let slots = layouts
+            .iter()
+            .enumerate()
+            .map(|(index, layout)| WeightSlot {
+                name: index.to_string(),
+                layout: layout.clone(),
+                bias_len: if index == 2 { variant.bias_len } else { 0 },
+            });
+        let file = WeightFile::new(slots.collect());
+        let packed: Vec<_> = variant.packed_layouts().collect();
+        for ((at, layout), (slot, region)) in packed.iter().zip(file.iter()) {
+            assert_eq!((*layout, 4 * *at as u64), (&slot.layout, region.packed));
+        }
+        assert_eq!(
+            packed.iter().map(|(at, _)| *at).collect::<Vec<_>>(),
+            [0, 64, 128]
+        );
+        assert_eq!(variant.packed_len(), 128 + 9);
     }
 }

@@ -86,11 +86,13 @@ fn variant(tdc: &TokenTree, variant: &Variant) -> TokenStream {
         steps,
         workspace_bytes,
         weights,
+        more_weights,
         bias_len,
     } = variant;
     let gpu = text(gpu);
     let steps = slice(tdc, "Step", steps, step);
     let weights = layout(tdc, weights);
+    let more_weights = slice(tdc, "WeightLayout", more_weights, layout);
     quote! {
         #tdc::Variant {
             gpu: #gpu,
@@ -98,6 +100,7 @@ fn variant(tdc: &TokenTree, variant: &Variant) -> TokenStream {
             steps: #steps,
             workspace_bytes: #workspace_bytes,
             weights: #weights,
+            more_weights: #more_weights,
             bias_len: #bias_len,
         }
     }

@@ -61,10 +61,8 @@ fn placed_us(
     copies: usize,
 ) -> Result<f64, DeviceError> {
     let variant = unit.variant();
-    let mut packed = vec![0.0; variant.weights.len()];
-    variant
-        .weights
-        .pack(data.weight(), &[], &[], &mut packed)
+    let packed = data
+        .pack(variant)
         .map_err(|error| DeviceError(error.to_string()))?;
     let (x, y) = (unit.problem.x(), unit.problem.y());
     let buffers = Buffers::new(

@@ -164,10 +164,15 @@ fn workspace(device: &mut GpuDevice) -> Result<(u64, usize), DeviceError> {
 impl Bench<'_> {
     /// Puts the operands of a data type and a layout on the device; returns their index.
     fn place(&mut self, arithmetic: Arithmetic, layout: Layout) -> Result<usize, DeviceError> {
-        let [n, c, r, s] = self.problem.weight();
+        let [n, c, r, s] = self.problem.weights().first().copied().unwrap_or_default();
         let x = encoded(self.data.x(), self.problem.x(), arithmetic, layout);
         let weight_shape = TensorShape::new(n, c, r, s);
-        let weight = encoded(self.data.weight(), weight_shape, arithmetic, layout);
+        let weight = encoded(
+            self.data.weights().first().map_or(&[][..], |w| w),
+            weight_shape,
+            arithmetic,
+            layout,
+        );
         let y_bytes = element_bytes(arithmetic) * self.problem.y().len() as usize;
         let buffers = Buffers::new(self.device, &x, &weight, y_bytes, 1)?;
         self.operands.push(Operands {

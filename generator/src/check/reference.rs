@@ -4,8 +4,8 @@
 //! written, before any fusion, folding or factorisation.
 
 use crate::spec::{
-    Elementwise, GlobalPoolProblem, Network, OpId, OpKind, PoolKind, PoolProblem, Problem,
-    TensorShape,
+    Elementwise, Epilogue, GlobalPoolProblem, Network, OpId, OpKind, PoolKind, PoolProblem,
+    Problem, Prologue, TensorShape,
 };
 use tdc_runtime::ConvShape;
 
@@ -16,8 +16,8 @@ pub struct Operands<'a> {
     pub x: &'a [f64],
     /// Second operand.
     pub residual: &'a [f64],
-    /// Weights, OIHW.
-    pub weight: &'a [f64],
+    /// Each tensor of weights, OIHW.
+    pub weights: &'a [Vec<f64>],
     /// One value an output channel.
     pub bias: &'a [f64],
     /// Scale of the affine map.
@@ -30,30 +30,10 @@ pub struct Operands<'a> {
 pub fn solve(problem: &Problem, operands: &Operands) -> Vec<f64> {
     let shape = problem.x();
     match problem {
-        Problem::Conv(p) => {
-            let mut y = match p.prologue {
-                None => conv(&p.shape, operands.x, operands.weight),
-                Some(prologue) => {
-                    let mut x = affine(shape, operands.x, operands.scale, operands.shift);
-                    if prologue.relu {
-                        relu(&mut x);
-                    }
-                    conv(&p.shape, &x, operands.weight)
-                }
-            };
-            if p.epilogue.bias {
-                add_bias(problem.y(), &mut y, operands.bias);
-            }
-            if p.epilogue.residual {
-                add(&mut y, operands.residual);
-            }
-            if p.epilogue.relu {
-                relu(&mut y);
-            }
-            y
-        }
+        Problem::Conv(p) => convs(problem, &[p.shape], p.prologue, p.epilogue, operands),
+        Problem::Tucker(p) => convs(problem, &p.factors(), p.prologue, p.epilogue, operands),
         Problem::Linear(p) => {
-            let mut y = linear(p.c as usize, p.n as usize, operands.x, operands.weight);
+            let mut y = linear(p.c as usize, p.n as usize, operands.x, &operands.weights[0]);
             if p.epilogue.bias {
                 add_bias(problem.y(), &mut y, operands.bias);
             }
@@ -84,6 +64,36 @@ pub fn solve(problem: &Problem, operands: &Operands) -> Vec<f64> {
             y
         }
     }
+}
+
+/// Convolutions one behind the other, with the prologue of the first and the epilogue of the last.
+fn convs(
+    problem: &Problem,
+    shapes: &[ConvShape],
+    prologue: Option<Prologue>,
+    epilogue: Epilogue,
+    operands: &Operands,
+) -> Vec<f64> {
+    let mut y = operands.x.to_vec();
+    if let Some(prologue) = prologue {
+        y = affine(problem.x(), &y, operands.scale, operands.shift);
+        if prologue.relu {
+            relu(&mut y);
+        }
+    }
+    for (shape, weight) in shapes.iter().zip(operands.weights) {
+        y = conv(shape, &y, weight);
+    }
+    if epilogue.bias {
+        add_bias(problem.y(), &mut y, operands.bias);
+    }
+    if epilogue.residual {
+        add(&mut y, operands.residual);
+    }
+    if epilogue.relu {
+        relu(&mut y);
+    }
+    y
 }
 
 /// Direct convolution: `y[b,n,i,j] = sum over c,r,s of w[n,c,r,s] x[b,c,i*stride+r*dilation-pad,...]`, zero outside.

@@ -83,13 +83,10 @@ impl TrainedParameters {
     fn multiply_out(&mut self, network: &Network, plan: &NetworkPlan, resolved: &Resolved) {
         let mut factors: HashMap<OpId, Vec<&[f32]>> = HashMap::new();
         for layer in &plan.layers {
-            if let (Some(op), Some(_), Some(slot)) =
-                (layer.parameters.layer, layer.parameters.part, layer.slot)
-            {
-                factors
-                    .entry(op)
-                    .or_default()
-                    .push(&resolved.values[slot].weight);
+            if let (Some(op), false) = (layer.parameters.layer, layer.parameters.parts.is_empty()) {
+                let slots = layer.slots.iter();
+                let weights = slots.map(|&slot| &resolved.values[slot].weight[..]);
+                factors.entry(op).or_default().extend(weights);
             }
         }
         for (id, parts) in factors {

@@ -8,18 +8,26 @@ use crate::plan::{Location, Memory, NetworkPlan, PlannedUnit};
 use crate::spec::{Network, Precision, Problem};
 use std::collections::HashMap;
 use std::fmt;
+use tdc_runtime::{PackError, Variant};
 
 /// The relative error that a unit may have: `2.5e-8 sqrt(terms of a sum)`, the growth of a plain fp32 sum, and at least 1e-6; of a
-/// convolution [what it allows](crate::spec::ConvProblem::tolerance).
+/// convolution [what it allows](crate::spec::ConvProblem::tolerance). Of a Tucker layer each factor may have what its precision
+/// allows, independently.
 pub fn tolerance(problem: &Problem) -> f64 {
     let terms = match problem {
         Problem::Conv(conv) => return conv.tolerance(),
         Problem::GlobalPool(p) => p.x.pixels() as f64,
         Problem::Pool(p) => f64::from(p.kernel[0]) * f64::from(p.kernel[1]),
-        Problem::Linear(p) => f64::from(p.c),
-        Problem::Elementwise(_) => 1.0,
+        // Each factor of a Tucker layer adds an error of its own.
+        _ => problem.weights().iter().map(terms).sum(),
     };
-    (2.5e-8 * terms.sqrt()).max(Precision::Fp32.tolerance())
+    let factors = problem.weights().len().max(1) as f64;
+    (2.5e-8 * terms.sqrt()).max(factors.sqrt() * problem.precision().tolerance())
+}
+
+/// Terms of a sum over weights of these sizes, OIHW.
+fn terms([_, c, r, s]: &[u32; 4]) -> f64 {
+    f64::from(*c) * f64::from(*r) * f64::from(*s)
 }
 
 /// The relative error that a whole network's values may have, as an L2 norm: ten times what the least precise of its units may
@@ -29,9 +37,9 @@ pub fn tolerance(problem: &Problem) -> f64 {
 /// layers they are sqrt(L) times that of one. Ten times is a hundred layers, each at its bound; rounding leaves them at a
 /// third of it or less.
 pub fn network_tolerance(plan: &NetworkPlan) -> f64 {
-    let of_units = plan.units.iter().filter_map(|unit| match &unit.problem {
-        Problem::Conv(conv) => Some(conv.asked_tolerance()),
-        _ => None,
+    let of_units = plan.units.iter().map(|unit| match &unit.problem {
+        Problem::Conv(conv) => conv.asked_tolerance(),
+        other => other.precision().tolerance(),
     });
     10.0 * of_units.fold(Precision::Fp32.tolerance(), f64::max)
 }
@@ -220,7 +228,8 @@ impl Guarded {
 pub struct ProblemData {
     x: Vec<f32>,
     residual: Vec<f32>,
-    weight: Vec<f32>,
+    /// Of each tensor of weights.
+    weights: Vec<Vec<f32>>,
     bias: Vec<f32>,
     scale: Vec<f32>,
     shift: Vec<f32>,
@@ -233,9 +242,9 @@ impl ProblemData {
         &self.x
     }
 
-    /// The weights, OIHW.
-    pub fn weight(&self) -> &[f32] {
-        &self.weight
+    /// Each tensor of weights, OIHW.
+    pub fn weights(&self) -> &[Vec<f32>] {
+        &self.weights
     }
 
     /// The exact result, NCHW.
@@ -250,8 +259,12 @@ impl ProblemData {
         let y = problem.y();
         let x = random.values(problem.x().len() as usize);
         let residual = random.values(count(problem.reads_residual(), y.len()));
-        let weight = problem.weight().iter().map(|&size| size as usize).product();
-        let weight = random.values(weight);
+        let elements = |sizes: &[u32; 4]| sizes.iter().map(|&size| size as usize).product();
+        let weights = problem.weights();
+        let weights: Vec<_> = weights
+            .iter()
+            .map(|sizes| random.values(elements(sizes)))
+            .collect();
         let bias = random.values(count(problem.reads_bias(), u64::from(y.c)));
         let scale = random.values(problem.affine_channels() as usize);
         let shift = random.values(scale.len());
@@ -262,7 +275,10 @@ impl ProblemData {
             &Operands {
                 x: &double(&x),
                 residual: &double(&residual),
-                weight: &double(&weight),
+                weights: &weights
+                    .iter()
+                    .map(|values| double(values))
+                    .collect::<Vec<_>>(),
                 bias: &double(&bias),
                 scale: &double(&scale),
                 shift: &double(&shift),
@@ -271,12 +287,29 @@ impl ProblemData {
         Self {
             x,
             residual,
-            weight,
+            weights,
             bias,
             scale,
             shift,
             expected,
         }
+    }
+
+    /// The packed block of a variant.
+    ///
+    /// # Errors
+    /// [`PackError`] when the variant is one of another problem.
+    pub fn pack(&self, variant: &Variant) -> Result<Vec<f32>, PackError> {
+        let mut packed = vec![0.0; variant.packed_len()];
+        for (index, (at, layout)) in variant.packed_layouts().enumerate() {
+            let weight = self.weights.get(index).map_or(&[][..], |weight| weight);
+            let (scale, shift) = match layout.prologue_channels {
+                0 => (&[][..], &[][..]),
+                _ => (&self.scale[..], &self.shift[..]),
+            };
+            layout.pack(weight, scale, shift, &mut packed[at..][..layout.len()])?;
+        }
+        Ok(packed)
     }
 }
 
@@ -304,11 +337,9 @@ impl Placed {
         const GAP: usize = 5;
         let variant = unit.variant();
         let (x_shape, y_shape) = (unit.problem.x(), unit.problem.y());
-        let mut values = vec![0.0; variant.weights.len()];
-        variant
-            .weights
-            .pack(&data.weight, &data.scale, &data.shift, &mut values)
-            .expect("the values were made to the problem's sizes, which are the layout's");
+        let values = data
+            .pack(variant)
+            .expect("the values were made to the problem's sizes, which are the layouts'");
         let gap = if x_shape.batch > 1 { GAP } else { 0 };
         let x_stride = x_shape.image_len() as usize + gap;
         let y_stride = y_shape.image_len() as usize + gap;
@@ -557,12 +588,14 @@ fn check_network_layers(
         output: Vec::new(),
     };
     for layer in &plan.layers {
-        let region = layer.slot.map(|slot| regions[slot]);
+        // Of several slots the packed blocks follow the first; the last has the bias.
+        let first = layer.slots.first().map(|&slot| regions[slot]);
+        let last = layer.slots.last().map(|&slot| regions[slot]);
         let bindings = Bindings {
             x: address(&layer.x),
             residual: layer.residual.as_ref().map_or(0, address),
-            packed: region.map_or(0, |region| weights + region.packed),
-            bias: region.map_or(0, |region| weights + region.bias),
+            packed: first.map_or(0, |region| weights + region.packed),
+            bias: last.map_or(0, |region| weights + region.bias),
             y: address(&layer.y),
             workspace: layer.workspace.map_or(0, |offset| arena.address + offset),
             x_batch_stride: layer.x.batch_stride,

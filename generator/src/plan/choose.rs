@@ -97,6 +97,11 @@ impl Planner {
             .or_else(|| committed_tuning(self.gpu))
     }
 
+    /// How tiles are chosen.
+    pub fn tiles(&self) -> Tiles {
+        self.tiles
+    }
+
     /// The GPU planned for.
     pub fn gpu(&self) -> &'static Gpu {
         self.gpu

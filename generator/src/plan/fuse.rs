@@ -3,13 +3,14 @@
 //! - BatchNorm and ReLU behind a convolution become its weights and epilogue, an addition its residual, when nobody else reads
 //!   what lies between.
 //! - An affine map (and its ReLU) that only convolutions read becomes their prologue.
-//! - A convolution with ranks becomes three: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (seed 000, eqs. 2-4).
+//! - A convolution with ranks becomes three: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (seed 000, eqs. 2-4). What can
+//!   take their place, two or one, is told on request: that is a choice by time.
 //! - A concatenation is no task: its inputs are written where they belong; only what cannot be is copied.
 //! - A flatten is no task: it is another view of the same memory.
 
 use crate::spec::{
     Conv, ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,
-    Network, OpId, OpKind, Problem, Prologue, Reduce, TensorShape,
+    Network, OpId, OpKind, Problem, Prologue, Reduce, TensorShape, TuckerProblem,
 };
 use tdc_runtime::ConvShape;
 
@@ -39,13 +40,24 @@ pub enum TaskPart {
     Last,
 }
 
+impl TaskPart {
+    /// Its word in names of tasks and slots.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Core => "core",
+            Self::Last => "last",
+        }
+    }
+}
+
 /// Where a task's parameters come from, as ops of the network.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Parameters {
     /// The convolution or linear layer whose weights it takes.
     pub layer: Option<OpId>,
-    /// The factor of it.
-    pub part: Option<TaskPart>,
+    /// The factors of it that the task computes with, in order; none of a layer without ranks.
+    pub parts: Vec<TaskPart>,
     /// Affine maps behind the layer, folded into weights and bias, in order: the layer itself stands for its own BatchNorm.
     pub fold: Vec<OpId>,
     /// The affine map before the layer, or the task's own for an affine task.
@@ -73,6 +85,15 @@ pub struct Task {
     pub tile: Option<Vec<u32>>,
 }
 
+/// What can take the place of the three tasks of a Tucker layer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fusions {
+    /// The whole layer.
+    pub whole: Task,
+    /// Core and last factor, behind the task of the first.
+    pub rest: Task,
+}
+
 /// Tasks in the order they run, and the values between them. The first values are the ops' own, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskGraph {
@@ -95,6 +116,55 @@ impl TaskGraph {
             builder.visit(OpId(index));
         }
         builder.graph
+    }
+
+    /// The tasks that can carry out the Tucker layer whose first task is at `index`, instead of its three: with the first factor
+    /// alone and the others in one, or all in one. `None` where no layer begins or its sums are added by atomics.
+    pub fn fusions(&self, index: usize) -> Option<Fusions> {
+        let [first, core, last] = self.tasks.get(index..index + 3)? else {
+            return None;
+        };
+        let (Problem::Conv(first_conv), Problem::Conv(core_conv), Problem::Conv(last_conv)) =
+            (first.problem, core.problem, last.problem)
+        else {
+            return None;
+        };
+        let layer = first.parameters.layer?;
+        if first.parameters.parts != [TaskPart::First] || core_conv.reduce == Reduce::Atomic {
+            return None;
+        }
+        let whole = TuckerProblem {
+            core: core_conv.shape,
+            first: Some(first_conv.shape.c),
+            n: last_conv.shape.n,
+            prologue: first_conv.prologue,
+            epilogue: last_conv.epilogue,
+            precision: core_conv.precision,
+        };
+        let name = &self.values[layer.0].name;
+        let task = |name, problem, x, parts: &[TaskPart], affine| Task {
+            name,
+            problem: Problem::Tucker(problem),
+            x,
+            parameters: Parameters {
+                parts: parts.to_vec(),
+                affine,
+                ..last.parameters.clone()
+            },
+            scheme: core.scheme.clone(),
+            tile: core.tile.clone(),
+            ..last.clone()
+        };
+        let all = [TaskPart::First, TaskPart::Core, TaskPart::Last];
+        let rest = TuckerProblem {
+            first: None,
+            prologue: None,
+            ..whole
+        };
+        Some(Fusions {
+            whole: task(name.clone(), whole, first.x, &all, first.parameters.affine),
+            rest: task(format!("{name}.rest"), rest, core.x, &all[1..], None),
+        })
     }
 
     /// The value that owns the memory of `id`, and the offset of `id` in each of its images, in elements.
@@ -316,9 +386,9 @@ impl<'a> Builder<'a> {
             residual: tail.residual.is_some(),
             relu: tail.relu,
         };
-        let parameters = |part, fold: &[OpId], affine| Parameters {
+        let parameters = |part: Option<TaskPart>, fold: &[OpId], affine| Parameters {
             layer: Some(id),
-            part,
+            parts: part.into_iter().collect(),
             fold: fold.to_vec(),
             affine,
         };

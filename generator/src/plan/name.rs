@@ -3,6 +3,7 @@
 //! ```text
 //! unit    = problem "_" scheme "_" tile                  conv_c64_n32_h56_w56_k3x3_p1_relu_direct_p64n8g4k1
 //! problem = "conv" sizes "_k" RxS [options] [epilogue]   sizes: [_bB] _cC _nN _hH _wW
+//!         | "tucker" [_bB] [_cC] _dD1xD2 _nN _hH _wW "_k" RxS [options] [epilogue]   without C the first factor is not part of it
 //! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_affine|_affinerelu]   what is not said is 1, 0 or absent
 //! epilogue = [_bias] [_add] [_relu] [_atomic] [_tf32|_fp16|_bf16] [_tolBILLIONTHS]
 //! tile    = (letters number)+                            the letters are the scheme's
@@ -11,9 +12,9 @@
 
 use crate::scheme::{Scheme, Tile};
 use crate::spec::{
-    Elementwise, Epilogue, PoolKind, Precision, Problem, Reduce, TensorShape, Tolerance,
+    Elementwise, Epilogue, PoolKind, Precision, Problem, Prologue, Reduce, TensorShape, Tolerance,
 };
-use tdc_runtime::Padding;
+use tdc_runtime::{ConvShape, Padding};
 
 /// The unit's name: also the stem of its file and, behind the network's name, of its symbols.
 pub fn unit_name(problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> String {
@@ -33,31 +34,30 @@ pub fn problem_label(problem: &Problem) -> String {
     match problem {
         Problem::Conv(p) => {
             let s = &p.shape;
-            let x = problem.x();
-            let mut name = format!("conv{}_c{}_n{}_h{}_w{}", batch(x), s.c, s.n, s.h, s.w);
-            name += &format!("_k{}x{}", s.r, s.s);
-            name += &pair("s", s.stride, 1);
-            name += &padding(s.padding);
-            name += &pair("d", s.dilation, 1);
-            if s.groups > 1 {
-                name += &format!("_g{}", s.groups);
-            }
-            match p.prologue {
-                None => {}
-                Some(prologue) if prologue.relu => name += "_affinerelu",
-                Some(_) => name += "_affine",
-            }
+            let mut name = format!("conv{}_c{}_n{}", batch(problem.x()), s.c, s.n);
+            name += &filter(s);
+            name += prologue(p.prologue);
             name += &epilogue(p.epilogue);
             if p.reduce == Reduce::Atomic {
                 name += "_atomic";
             }
-            if p.precision != Precision::Fp32 {
-                name += &format!("_{}", p.precision.word());
-            }
+            name += &precision(p.precision);
             if p.tolerance != Tolerance::default() {
                 name += &format!("_tol{}", p.tolerance.billionths());
             }
             name
+        }
+        Problem::Tucker(p) => {
+            let s = &p.core;
+            let mut name = format!("tucker{}", batch(problem.x()));
+            if let Some(c) = p.first {
+                name += &format!("_c{c}");
+            }
+            name += &format!("_d{}x{}_n{}", s.c, s.n, p.n);
+            name += &filter(s);
+            name += prologue(p.prologue);
+            name += &epilogue(p.epilogue);
+            name + &precision(p.precision)
         }
         Problem::Linear(p) => format!(
             "linear{}_c{}_n{}{}",
@@ -136,6 +136,33 @@ fn padding(p: Padding) -> String {
         pair("p", [p.top, p.top], 0)
     } else {
         format!("_p{}x{}x{}x{}", p.top, p.left, p.bottom, p.right)
+    }
+}
+
+/// Image, filter and options of a convolution.
+fn filter(s: &ConvShape) -> String {
+    let mut name = format!("_h{}_w{}_k{}x{}", s.h, s.w, s.r, s.s);
+    name += &pair("s", s.stride, 1);
+    name += &padding(s.padding);
+    name += &pair("d", s.dilation, 1);
+    if s.groups > 1 {
+        name += &format!("_g{}", s.groups);
+    }
+    name
+}
+
+fn prologue(p: Option<Prologue>) -> &'static str {
+    match p {
+        None => "",
+        Some(Prologue { relu: true }) => "_affinerelu",
+        Some(Prologue { relu: false }) => "_affine",
+    }
+}
+
+fn precision(p: Precision) -> String {
+    match p {
+        Precision::Fp32 => String::new(),
+        _ => format!("_{}", p.word()),
     }
 }
 

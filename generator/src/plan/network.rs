@@ -1,6 +1,7 @@
 //! The plan of a network: its units, the layers that use them, and where everything lies in memory.
 
-use super::fuse::{Parameters, TaskGraph, ValueId};
+use super::fuse::{Parameters, Task, TaskGraph, ValueId};
+use super::launches;
 use super::name::unit_name;
 use super::{Arena, Choice, ChosenBy, Lifetime, PlanError, Planner};
 use crate::gpu::{Gpu, OLDEST_ARCH, floor_us};
@@ -96,8 +97,8 @@ pub struct Layer {
     pub y: Location,
     /// Byte offset of its workspace in the arena.
     pub workspace: Option<u64>,
-    /// Index of its parameters in the weight file.
-    pub slot: Option<usize>,
+    /// Indices of its parameters in the weight file: none, one, or one for each factor, one behind the other.
+    pub slots: Vec<usize>,
     /// Where the parameters come from.
     pub parameters: Parameters,
 }
@@ -174,6 +175,7 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
         steps: steps.into(),
         workspace_bytes: blueprint.workspace_bytes,
         weights: blueprint.weights,
+        more_weights: blueprint.more_weights.into(),
         bias_len: if problem.reads_bias() {
             problem.y().c
         } else {
@@ -266,7 +268,7 @@ pub fn plan_network(network: &Network, gpu: &'static Gpu) -> Result<NetworkPlan,
 pub fn plan_network_by(network: &Network, planner: Planner) -> Result<NetworkPlan, Vec<PlanError>> {
     let mut planner = planner.with_tiles(network.tiles);
     let gpu = planner.gpu();
-    let graph = TaskGraph::new(network);
+    let graph = launches::fewest_us(&mut planner, TaskGraph::new(network));
     let mut units: Vec<PlannedUnit> = Vec::new();
     let mut unit_of_name: HashMap<String, usize> = HashMap::new();
     let mut unit_of_task = Vec::new();
@@ -306,15 +308,8 @@ pub fn plan_network_by(network: &Network, planner: Planner) -> Result<NetworkPla
         .enumerate()
         .map(|(index, (task, &unit))| {
             let variant = units[unit].variant();
-            let has_parameters = !variant.weights.is_empty() || variant.bias_len > 0;
-            let slot = has_parameters.then(|| {
-                slots.push(WeightSlot {
-                    name: task.name.clone(),
-                    layout: variant.weights.clone(),
-                    bias_len: variant.bias_len,
-                });
-                slots.len() - 1
-            });
+            let first_slot = slots.len();
+            slots.extend(task_slots(&graph, task, variant));
             Layer {
                 name: task.name.clone(),
                 produces: graph.values[task.y.0].name.clone(),
@@ -323,7 +318,7 @@ pub fn plan_network_by(network: &Network, planner: Planner) -> Result<NetworkPla
                 residual: task.residual.map(|value| memory.location(&graph, value)),
                 y: memory.location(&graph, task.y),
                 workspace: memory.workspaces[index],
-                slot,
+                slots: (first_slot..slots.len()).collect(),
                 parameters: task.parameters.clone(),
             }
         })
@@ -339,6 +334,29 @@ pub fn plan_network_by(network: &Network, planner: Planner) -> Result<NetworkPla
         arena_sum_bytes: memory.arena.sum_bytes,
         weights: WeightFile::new(slots),
     })
+}
+
+/// The slots of a task's parameters; of several the last has the bias.
+fn task_slots(graph: &TaskGraph, task: &Task, variant: &Variant) -> Vec<WeightSlot> {
+    let Parameters { layer, parts, .. } = &task.parameters;
+    let names: Vec<String> = match layer {
+        Some(layer) if parts.len() > 1 => {
+            let layer = &graph.values[layer.0].name;
+            let names = parts.iter().map(|part| format!("{layer}.{}", part.word()));
+            names.collect()
+        }
+        _ => vec![task.name.clone()],
+    };
+    let last = names.len() - 1;
+    let slots = names.into_iter().zip(variant.packed_layouts()).enumerate();
+    slots
+        .map(|(index, (name, (_, layout)))| WeightSlot {
+            name,
+            layout: layout.clone(),
+            bias_len: if index == last { variant.bias_len } else { 0 },
+        })
+        .filter(|slot| !slot.layout.is_empty() || slot.bias_len > 0)
+        .collect()
 }
 
 struct MemoryPlan {

@@ -1,7 +1,7 @@
 //! What each slot of a network's weight file is made from.
 
 use super::fuse::{Parameters, TaskPart};
-use super::network::NetworkPlan;
+use super::network::{Layer, NetworkPlan};
 use crate::spec::{BatchNorm, Network, OpId, OpKind};
 use tdc_weights::{Affine, FactorPart, SlotRecipe, TuckerLayer, WeightSource};
 
@@ -9,27 +9,35 @@ use tdc_weights::{Affine, FactorPart, SlotRecipe, TuckerLayer, WeightSource};
 /// `<layer>.bias`, `<bn>.running_mean` and so on, factors as `<layer>.first.weight` unless the config names them.
 pub fn recipes(network: &Network, plan: &NetworkPlan) -> Vec<SlotRecipe> {
     let slots: Vec<_> = plan.weights.iter().map(|(slot, _)| slot.clone()).collect();
-    plan.layers
-        .iter()
-        .filter_map(|layer| layer.slot.map(|slot| (slot, &layer.parameters)))
-        .map(|(slot, parameters)| SlotRecipe {
-            slot: slots[slot].clone(),
-            weight: weight(network, parameters),
-            bias: bias(network, parameters),
-            fold: parameters
-                .fold
-                .iter()
-                .filter_map(|&op| affine(network, op))
-                .collect(),
-            prologue: parameters.affine.and_then(|op| affine(network, op)),
-        })
-        .collect()
+    let of_layer = |layer: &Layer| {
+        let last = layer.slots.len().saturating_sub(1);
+        let recipe = |(index, &slot): (usize, &usize)| {
+            let parameters = &layer.parameters;
+            let part = parameters.parts.get(index).copied();
+            let fold = parameters.fold.iter().filter(|_| index == last);
+            let before = parameters.affine.filter(|_| index == 0);
+            SlotRecipe {
+                slot: slots[slot].clone(),
+                weight: weight(network, parameters, part),
+                bias: bias(network, parameters, part),
+                fold: fold.filter_map(|&op| affine(network, op)).collect(),
+                prologue: before.and_then(|op| affine(network, op)),
+            }
+        };
+        let recipes = layer.slots.iter().enumerate().map(recipe);
+        recipes.collect::<Vec<_>>()
+    };
+    plan.layers.iter().flat_map(of_layer).collect()
 }
 
-fn weight(network: &Network, parameters: &Parameters) -> Option<WeightSource> {
+fn weight(
+    network: &Network,
+    parameters: &Parameters,
+    part: Option<TaskPart>,
+) -> Option<WeightSource> {
     let op = network.op(parameters.layer?);
     let name = format!("{}.weight", op.name);
-    match (&op.kind, parameters.part) {
+    match (&op.kind, part) {
         (OpKind::Linear(_), _) => Some(WeightSource::Linear(name)),
         (OpKind::Conv(_), None) => Some(WeightSource::Tensor(name)),
         (OpKind::Conv(_), Some(part)) => Some(WeightSource::Factor {
@@ -45,9 +53,9 @@ fn weight(network: &Network, parameters: &Parameters) -> Option<WeightSource> {
 }
 
 /// The layer's own bias; of a Tucker layer the last part has it.
-fn bias(network: &Network, parameters: &Parameters) -> Option<String> {
+fn bias(network: &Network, parameters: &Parameters, part: Option<TaskPart>) -> Option<String> {
     let op = network.op(parameters.layer?);
-    let carries = matches!(parameters.part, None | Some(TaskPart::Last));
+    let carries = matches!(part, None | Some(TaskPart::Last));
     let has_bias = match &op.kind {
         OpKind::Conv(conv) => conv.options.bias,
         OpKind::Linear(linear) => linear.options.bias,

@@ -4,8 +4,8 @@ use super::wrap::{MARGIN, paragraph};
 use crate::gpu::Gpu;
 use crate::plan::PlannedUnit;
 use crate::scheme::scheme;
-use crate::spec::{ConvProblem, Elementwise, Epilogue, PoolKind, Precision, Problem, Tolerance};
-use tdc_runtime::Padding;
+use crate::spec::{Elementwise, Epilogue, PoolKind, Precision, Problem, Prologue, Tolerance};
+use tdc_runtime::{ConvShape, Padding};
 
 /// How a file marks a line that is no content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +69,28 @@ pub fn unit_title(unit: &PlannedUnit) -> Vec<String> {
 fn described(problem: &Problem) -> Vec<String> {
     let (x, y) = (problem.x(), problem.y());
     let what = match problem {
-        Problem::Conv(conv) => conv_options(conv),
+        Problem::Conv(conv) => {
+            let mut text = format!("Convolution {}", filter(&conv.shape));
+            text += prologue(conv.prologue);
+            text += &epilogue(conv.epilogue);
+            text += &precision(conv.precision);
+            if conv.tolerance != Tolerance::default() {
+                text += &format!(", relative error up to {:e}", conv.tolerance.value());
+            }
+            text
+        }
+        Problem::Tucker(tucker) => {
+            let core = &tucker.core;
+            let mut text = match tucker.first {
+                Some(_) => "Tucker layer: 1x1".to_owned(),
+                None => "Tucker layer behind its first 1x1".to_owned(),
+            };
+            text += prologue(tucker.prologue);
+            text += &format!(" to {} channels, core {}", core.c, filter(core));
+            text += &format!(" to {} channels, 1x1", core.n);
+            text += &epilogue(tucker.epilogue);
+            text + &precision(tucker.precision)
+        }
         Problem::Linear(linear) => format!("Fully connected layer{}", epilogue(linear.epilogue)),
         Problem::Pool(pool) => {
             let kind = match pool.kind {
@@ -101,28 +122,31 @@ fn described(problem: &Problem) -> Vec<String> {
     vec![format!("{what}."), format!("{x} -> {y}, fp32 NCHW.")]
 }
 
-fn conv_options(conv: &ConvProblem) -> String {
-    let shape = &conv.shape;
-    let mut text = format!("Convolution {}", pair([shape.r, shape.s]));
+/// A filter with its options.
+fn filter(shape: &ConvShape) -> String {
+    let mut text = pair([shape.r, shape.s]);
     text += &unless("stride", shape.stride, [1, 1]);
     text += &padding(shape.padding);
     text += &unless("dilation", shape.dilation, [1, 1]);
     if shape.groups > 1 {
         text += &format!(", {} groups", shape.groups);
     }
-    text += match conv.prologue {
-        None => "",
-        Some(prologue) if prologue.relu => ", of max(0, scale * x + shift)",
-        Some(_) => ", of scale * x + shift",
-    };
-    text += &epilogue(conv.epilogue);
-    if conv.precision != Precision::Fp32 {
-        text += &format!(", products of {} precision", conv.precision.word());
-    }
-    if conv.tolerance != Tolerance::default() {
-        text += &format!(", relative error up to {:e}", conv.tolerance.value());
-    }
     text
+}
+
+fn prologue(prologue: Option<Prologue>) -> &'static str {
+    match prologue {
+        None => "",
+        Some(Prologue { relu: true }) => ", of max(0, scale * x + shift)",
+        Some(Prologue { relu: false }) => ", of scale * x + shift",
+    }
+}
+
+fn precision(precision: Precision) -> String {
+    match precision {
+        Precision::Fp32 => String::new(),
+        _ => format!(", products of {} precision", precision.word()),
+    }
 }
 
 fn pair([vertical, horizontal]: [u32; 2]) -> String {

@@ -57,6 +57,7 @@ fn device_text(part: DevicePart) -> &'static str {
         DevicePart::Half => device::HALF,
         DevicePart::Bf16 => device::BF16,
         DevicePart::Mma => device::MMA,
+        DevicePart::Steps => device::STEPS,
     }
 }
 

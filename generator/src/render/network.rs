@@ -4,11 +4,11 @@ use super::banner::{Comment, banner, gpu_titles};
 use super::cuda_version::cuda_versions;
 use super::engine::{RenderError, render};
 use super::text::literal;
-use super::unit::takes_strides;
+use super::unit::{packer_names, takes_strides};
 use super::wrap::{call, wrapped};
 use crate::gpu::Gpu;
 use crate::plan::{Layer, Location, Memory, NetworkPlan, shared_units};
-use crate::spec::{Problem, TensorShape};
+use crate::spec::TensorShape;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use tdc_runtime::{WeightFile, WeightRegion, WeightSlot};
@@ -277,8 +277,12 @@ fn launch_call(plan: &NetworkPlan, layer: &Layer) -> String {
     let unit = &plan.units[layer.unit];
     let null = || "nullptr".to_owned();
     let (mut packed, mut bias) = (null(), null());
-    if let Some((slot, region)) = layer.slot.and_then(|slot| plan.weights.iter().nth(slot)) {
-        if !slot.layout.is_empty() {
+    // Of several slots the packed blocks follow the first; the last has the bias.
+    for (index, &slot) in layer.slots.iter().enumerate() {
+        let Some((slot, region)) = plan.weights.iter().nth(slot) else {
+            continue;
+        };
+        if index == 0 && !slot.layout.is_empty() {
             packed = at("p.weights", region.packed / 4);
         }
         if slot.bias_len > 0 {
@@ -323,24 +327,24 @@ fn at(base: &str, offset: u64) -> String {
 
 /// Rows of the table that random parameters are made by, in the order of the weight file.
 fn slots(plan: &NetworkPlan) -> Vec<SlotContext> {
-    let layers = plan.layers.iter().filter(|layer| layer.slot.is_some());
-    layers
+    let packers = plan.layers.iter().flat_map(|layer| {
+        let names = packer_names(&plan.units[layer.unit]);
+        names.into_iter().take(layer.slots.len())
+    });
+    packers
         .zip(plan.weights.iter())
-        .map(|(layer, (slot, region))| {
-            let unit = &plan.units[layer.unit];
-            SlotContext {
-                name: literal(&slot.name),
-                row: slot_row(&unit.unit.name, &unit.problem, slot, region),
-            }
+        .map(|(packer, (slot, region))| SlotContext {
+            name: literal(&slot.name),
+            row: slot_row(&packer, slot, region),
         })
         .collect()
 }
 
-fn slot_row(unit: &str, problem: &Problem, slot: &WeightSlot, region: WeightRegion) -> String {
-    let [_, i, r, s] = problem.weight();
+fn slot_row(packer: &str, slot: &WeightSlot, region: WeightRegion) -> String {
+    let [_, i, r, s] = slot.layout.source;
     let fan_in = u64::from(i) * u64::from(r) * u64::from(s);
     let values = [
-        format!("{{{unit}_pack"),
+        format!("{{{packer}"),
         slot.layout.source_len().to_string(),
         fan_in.max(1).to_string(),
         slot.layout.prologue_channels.to_string(),

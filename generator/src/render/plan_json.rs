@@ -127,7 +127,7 @@ struct MemoryJson<'a> {
     /// Byte offset in the arena.
     #[serde(skip_serializing_if = "Option::is_none")]
     workspace: Option<u64>,
-    /// Index among the slots of the weights.
+    /// Index among the slots of the weights; of several the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     weights: Option<usize>,
 }
@@ -203,12 +203,7 @@ fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> LayerJson<
         name,
         produces: None,
         unit: &unit.unit.name,
-        precision: match &unit.problem {
-            Problem::Conv(conv) => {
-                Some(conv.precision).filter(|&precision| precision != Precision::Fp32)
-            }
-            _ => None,
-        },
+        precision: Some(unit.problem.precision()).filter(|&found| found != Precision::Fp32),
         tolerance: match &unit.problem {
             Problem::Conv(conv) if conv.tolerance != Tolerance::default() => {
                 Some(conv.tolerance.value())
@@ -275,7 +270,7 @@ fn memory(layer: &Layer) -> MemoryJson<'_> {
         residual: layer.residual.as_ref(),
         y: &layer.y,
         workspace: layer.workspace,
-        weights: layer.slot,
+        weights: layer.slots.first().copied(),
     }
 }
 

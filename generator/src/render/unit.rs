@@ -6,7 +6,7 @@ use super::kernel::unit_text;
 use super::wrap::{MARGIN, call};
 use crate::gpu::{Gpu, gpu};
 use crate::plan::PlannedUnit;
-use crate::spec::{Problem, TensorShape};
+use crate::spec::{Problem, TensorShape, TuckerProblem};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, Filter, Launch, Step, Transform, WeightLayout};
 
@@ -19,10 +19,16 @@ struct HeaderContext {
     namespace: String,
     packed_floats: String,
     workspace_bytes: String,
-    pack: String,
-    pack_parameters: Vec<Parameter>,
+    packers: Vec<DeclaredPacker>,
     launch: String,
     launch_parameters: Vec<Parameter>,
+}
+
+/// A packer as the header has it.
+#[derive(Serialize)]
+struct DeclaredPacker {
+    signature: String,
+    parameters: Vec<Parameter>,
 }
 
 /// A line of documentation.
@@ -39,17 +45,13 @@ struct SourceContext {
     namespace: String,
     header: String,
     kernels: String,
-    pack: String,
-    loops: Vec<Loop>,
-    /// Inside the loops, indented.
-    body: Vec<String>,
+    /// One for each layout; all round weights in the same way.
+    packers: Vec<PackerContext>,
+    /// Whether weights are rounded to fp16 or bf16.
+    halves: Option<RunContext>,
+    /// Whether filters are taken to Winograd's points, and how.
     winograd: Option<WinogradContext>,
-    halves: Option<HalvesContext>,
-    /// Whether weights are rounded to bf16.
     bf16: bool,
-    /// Names of the arrays copied behind the weights.
-    prologue: Vec<&'static str>,
-    prologue_channels: u32,
     launch: String,
     /// Whether any step is a launch.
     launches: bool,
@@ -74,7 +76,6 @@ struct WinogradContext {
     /// One row of three a point, over `denominator`.
     matrix: &'static [[i8; 3]],
     denominator: u8,
-    filters: usize,
 }
 
 impl WinogradContext {
@@ -88,16 +89,36 @@ impl WinogradContext {
             points: winograd.points(),
             matrix,
             denominator,
-            filters: layout.source_len() / 9,
         })
     }
+}
+
+/// A packer with its body.
+#[derive(Serialize)]
+struct PackerContext {
+    signature: String,
+    loops: Vec<Loop>,
+    /// Inside the loops, indented.
+    body: Vec<String>,
+    halves: Option<HalvesContext>,
+    /// Filters that are taken to Winograd's points.
+    winograd: Option<usize>,
+    /// Names of the arrays copied behind the weights.
+    prologue: Vec<&'static str>,
+    prologue_channels: u32,
+}
+
+/// A run of fp16 halves.
+#[derive(Serialize)]
+struct RunContext {
+    run: u32,
+    parts: u32,
 }
 
 /// What the packer of fp16 halves is made of.
 #[derive(Serialize)]
 struct HalvesContext {
     run: u32,
-    parts: u32,
     /// Words before the factors.
     words: usize,
     /// Output channels, those covered with padding, weights of one.
@@ -108,13 +129,12 @@ struct HalvesContext {
 
 impl HalvesContext {
     fn new(layout: &WeightLayout) -> Option<Self> {
-        let Transform::Halves { run, parts } = layout.transform else {
+        let Transform::Halves { run, .. } = layout.transform else {
             return None;
         };
         let [n, i, r, s] = layout.walked().map(|size| size as usize);
         Some(Self {
             run,
-            parts,
             words: layout.weight_len() - layout.unscale_len(),
             n,
             padded_n: layout.unscale_len(),
@@ -155,10 +175,16 @@ pub fn unit_header(unit: &PlannedUnit) -> Result<String, RenderError> {
         &HeaderContext {
             banner: unit_banner(unit)?,
             namespace: unit.prefix.clone(),
-            packed_floats: constant(name, "packed_floats", variant.weights.len() as u64),
+            packed_floats: constant(name, "packed_floats", variant.packed_len() as u64),
             workspace_bytes: constant(name, "workspace_bytes", variant.workspace_bytes),
-            pack: pack_signature(unit, true),
-            pack_parameters: pack_parameters(&unit.problem, variant.weights.len()),
+            packers: variant
+                .packed_layouts()
+                .zip(packer_names(unit))
+                .map(|((at, layout), name)| DeclaredPacker {
+                    signature: pack_signature(&name, layout, true),
+                    parameters: pack_parameters(layout, at),
+                })
+                .collect(),
             launch: launch_signature(unit, true),
             launch_parameters: launch_parameters(unit),
         },
@@ -171,8 +197,6 @@ pub fn unit_header(unit: &PlannedUnit) -> Result<String, RenderError> {
 /// [`RenderError`] for a template that does not fit its context.
 pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderError> {
     let variant = unit.variant();
-    let (loops, body) = packer(&variant.weights);
-    let channels = variant.weights.prologue_channels;
     let launches: Vec<&Launch> = variant.steps.iter().filter_map(launch_of).collect();
     let clusters = launches.iter().map(|launch| launch.cluster_blocks());
     let largest_cluster = clusters.max().unwrap_or(1);
@@ -183,18 +207,17 @@ pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderErr
             namespace: unit.prefix.clone(),
             header: header.to_owned(),
             kernels: unit_text(unit)?,
-            pack: pack_signature(unit, false),
-            loops,
-            body,
-            winograd: WinogradContext::new(&variant.weights),
-            halves: HalvesContext::new(&variant.weights),
-            bf16: variant.weights.transform == Transform::Bf16,
-            prologue: if channels > 0 {
-                vec!["scale", "shift"]
-            } else {
-                Vec::new()
+            packers: variant
+                .packed_layouts()
+                .zip(packer_names(unit))
+                .map(|((_, layout), name)| packer_context(&name, layout))
+                .collect(),
+            halves: match variant.weights.transform {
+                Transform::Halves { run, parts } => Some(RunContext { run, parts }),
+                _ => None,
             },
-            prologue_channels: channels,
+            bf16: variant.weights.transform == Transform::Bf16,
+            winograd: WinogradContext::new(&variant.weights),
             launch: launch_signature(unit, false),
             launches: !launches.is_empty(),
             attributes: launches.iter().map(|&l| attributes(l)).max().unwrap_or(0),
@@ -234,9 +257,38 @@ pub fn takes_strides(problem: &Problem) -> bool {
     problem.x().batch > 1
 }
 
-/// The packer's signature; a definition leaves out the names of parameters that it does not read.
-fn pack_signature(unit: &PlannedUnit, declaration: bool) -> String {
-    let layout = &unit.variant().weights;
+/// The names of a unit's packers: one, or one for each factor of a Tucker layer.
+pub fn packer_names(unit: &PlannedUnit) -> Vec<String> {
+    let parts: &[&str] = match &unit.problem {
+        Problem::Tucker(TuckerProblem { first: Some(_), .. }) => &["_first", "_core", "_last"],
+        Problem::Tucker(_) => &["_core", "_last"],
+        _ => &[""],
+    };
+    let name = &unit.unit.name;
+    let names = parts.iter().map(|part| format!("{name}_pack{part}"));
+    names.collect()
+}
+
+fn packer_context(name: &str, layout: &WeightLayout) -> PackerContext {
+    let (loops, body) = packer(layout);
+    let channels = layout.prologue_channels;
+    PackerContext {
+        signature: pack_signature(name, layout, false),
+        loops,
+        body,
+        halves: HalvesContext::new(layout),
+        winograd: WinogradContext::new(layout).map(|_| layout.source_len() / 9),
+        prologue: if channels > 0 {
+            vec!["scale", "shift"]
+        } else {
+            Vec::new()
+        },
+        prologue_channels: channels,
+    }
+}
+
+/// A packer's signature; a definition leaves out the names of parameters that it does not read.
+fn pack_signature(name: &str, layout: &WeightLayout, declaration: bool) -> String {
     let named = |name: &str, read: bool| match declaration || read {
         true => name.to_owned(),
         false => format!("/*{name}*/"),
@@ -248,7 +300,7 @@ fn pack_signature(unit: &PlannedUnit, declaration: bool) -> String {
         format!("const float* {}", named("shift", affine)),
         format!("float* {}", named("packed", !layout.is_empty())),
     ];
-    call(&format!("void {}_pack", unit.unit.name), &parameters, 0, 4)
+    call(&format!("void {name}"), &parameters, 0, 4)
 }
 
 /// The launcher's signature, likewise.
@@ -314,20 +366,28 @@ fn documented(rows: Vec<(&str, String)>) -> Vec<Parameter> {
     rows.into_iter().map(padded).collect()
 }
 
-fn pack_parameters(problem: &Problem, packed: usize) -> Vec<Parameter> {
-    let [o, i, r, s] = problem.weight();
+/// Of a layout whose block begins so many values into what the kernel is given.
+fn pack_parameters(layout: &WeightLayout, at: usize) -> Vec<Parameter> {
+    let [o, i, r, s] = layout.source;
     let weight = match o {
         0 => "not read".to_owned(),
         _ => format!("{o} x {i} x {r} x {s}, PyTorch's order (OIHW)"),
     };
-    let affine = match problem.affine_channels() {
+    let affine = match layout.prologue_channels {
         0 => "not read".to_owned(),
         channels => format!("{channels} values each, applied to the input: scale * x + shift"),
+    };
+    let packed = match at {
+        0 => format!("{} values, written", layout.len()),
+        _ => format!(
+            "{} values, written: from {at} on of what the kernel reads",
+            layout.len()
+        ),
     };
     documented(vec![
         ("weight", weight),
         ("scale, shift", affine),
-        ("packed", format!("{packed} values, written")),
+        ("packed", packed),
     ])
 }
 
@@ -339,7 +399,7 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<Parameter> {
         0 => "not used".to_owned(),
         _ => text,
     };
-    let packed = variant.weights.len() as u64;
+    let packed = variant.packed_len() as u64;
     let bias = u64::from(variant.bias_len);
     let mut rows = vec![
         ("x", format!("{}, aligned to 16 bytes", tensor(problem.x()))),

@@ -220,7 +220,7 @@ impl BlockSums {
     }
 
     /// Outputs that are stored at once: whole vectors lie in one row, or rows follow each other without a gap.
-    fn y_vector(&self, problem: &ConvProblem) -> u32 {
+    pub(super) fn y_vector(&self, problem: &ConvProblem) -> u32 {
         let shape = &problem.shape;
         let [tile_h, tile_w, _] = self.tile;
         let (out_h, out_w) = (shape.out_h(), shape.out_w());

@@ -82,6 +82,7 @@ pub(super) fn blueprint(
         zeroed: None,
         workspace_bytes,
         weights,
+        more_weights: Vec::new(),
     }
 }
 

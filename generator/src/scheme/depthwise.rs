@@ -279,7 +279,7 @@ fn layout(problem: &ConvProblem) -> WeightLayout {
         step: 1,
     };
     WeightLayout {
-        source: Problem::Conv(*problem).weight(),
+        source: problem.shape.weight(),
         dims: vec![
             dim(Axis::O, shape.n),
             dim(Axis::R, shape.r),

@@ -1,6 +1,6 @@
 //! Parts of the device prelude: functions that kernels of several schemes share.
 
-/// A part of the device prelude, in the order in which parts stand before the kernels that use them. Each stands by itself; its
+/// A part of the device prelude, in the order in which parts stand before the kernels that use them. Each stands by itself but the last; its
 /// text, in `templates/device`, says what its functions do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DevicePart {
@@ -18,4 +18,6 @@ pub enum DevicePart {
     Bf16,
     /// `tdc_mma_tf32`, `tdc_mma_f16`, `tdc_mma_bf16`: products of small matrices by a warp.
     Mma,
+    /// `tdc_set_pair`, `tdc_add_step`, `tdc_add_scaled`: products of values split in fp16 numbers. Uses the two parts before.
+    Steps,
 }

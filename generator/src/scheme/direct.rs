@@ -143,7 +143,7 @@ fn layout(problem: &ConvProblem, tile_n: u32) -> WeightLayout {
     let c = shape.c / shape.groups;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     WeightLayout {
-        source: Problem::Conv(*problem).weight(),
+        source: problem.shape.weight(),
         dims: vec![
             dim(Axis::O, shape.n.div_ceil(tile_n), tile_n),
             dim(Axis::I, c, 1),

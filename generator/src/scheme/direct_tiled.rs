@@ -408,7 +408,7 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     let tile_n = sizes.sums.tile[2];
     WeightLayout {
-        source: Problem::Conv(*problem).weight(),
+        source: problem.shape.weight(),
         dims: vec![
             dim(Axis::O, shape.n.div_ceil(tile_n), tile_n),
             dim(Axis::I, sizes.sums.cluster * sizes.chunks * sizes.tile_c, 1),

@@ -99,6 +99,7 @@ impl Scheme for ElementwiseScheme {
             zeroed: None,
             workspace_bytes: 0,
             weights: WeightLayout::NONE.with_prologue(problem.affine_channels()),
+            more_weights: Vec::new(),
         }
     }
 }

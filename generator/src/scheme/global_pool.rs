@@ -82,6 +82,7 @@ impl Scheme for GlobalPool {
             zeroed: None,
             workspace_bytes: 0,
             weights: WeightLayout::NONE,
+            more_weights: Vec::new(),
         }
     }
 }

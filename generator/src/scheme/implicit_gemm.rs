@@ -459,7 +459,7 @@ fn solves(problem: &ConvProblem) -> bool {
 }
 
 /// Heights and widths of output tiles of so many pixels at most that waste few: whole rows, halves of them, and small rectangles.
-fn rectangles(out_h: u32, out_w: u32, most: u32) -> Vec<(u32, u32)> {
+pub(super) fn rectangles(out_h: u32, out_w: u32, most: u32) -> Vec<(u32, u32)> {
     let mut found = Vec::new();
     for tile_w in [4, 7, 8, 14, 16, 28, 32, 56] {
         if tile_w > out_w.next_multiple_of(8).max(8) {
@@ -495,7 +495,7 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     let tile_n = sizes.tile_n();
     WeightLayout {
-        source: Problem::Conv(*problem).weight(),
+        source: problem.shape.weight(),
         dims: vec![
             dim(Axis::O, shape.n.div_ceil(tile_n), tile_n),
             dim(

@@ -88,7 +88,8 @@ impl Scheme for Linear {
             }],
             zeroed: None,
             workspace_bytes: 0,
-            weights: WeightLayout::oihw(problem.weight()),
+            weights: WeightLayout::oihw([p.n, p.c, 1, 1]),
+            more_weights: Vec::new(),
         }
     }
 }

@@ -125,7 +125,7 @@ impl Blocking {
         };
         let m_tiles = shape.n.div_ceil(self.tile_n()) * self.m_tiles * self.warps_m;
         WeightLayout {
-            source: Problem::Conv(*problem).weight(),
+            source: problem.shape.weight(),
             dims: vec![
                 dim(Axis::O, m_tiles, M_TILE),
                 dim(Axis::I, shape.c.div_ceil(STEP_CHANNELS), STEP_CHANNELS),
@@ -287,6 +287,13 @@ pub(super) fn parts(precision: Precision) -> u32 {
         Precision::Fp32 => 2,
         Precision::Tf32 | Precision::Fp16 | Precision::Bf16 => 1,
     }
+}
+
+/// Values between the staged pairs of channels, where each has so many: the four pairs of a step fall into different banks. Of the
+/// 32 words of 4 bytes the planes of a pair begin 8 apart, with two parts of the 16 of 8 bytes 4 apart.
+pub(super) fn plane(values: u32, parts: u32) -> u32 {
+    let banks = 32 / parts;
+    values.saturating_sub(banks / 4).next_multiple_of(banks) + banks / 4
 }
 
 /// Packed values of 16x16 weights.

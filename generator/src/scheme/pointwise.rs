@@ -156,7 +156,7 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     WeightLayout {
-        source: Problem::Conv(*problem).weight(),
+        source: problem.shape.weight(),
         dims: vec![
             dim(Axis::O, shape.n.div_ceil(sizes.tile_n), sizes.tile_n),
             dim(Axis::I, shape.c.next_multiple_of(sizes.tile_k), 1),

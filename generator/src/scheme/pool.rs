@@ -116,6 +116,7 @@ impl Scheme for Pool {
             zeroed: None,
             workspace_bytes: 0,
             weights: WeightLayout::NONE,
+            more_weights: Vec::new(),
         }
     }
 }

@@ -216,7 +216,7 @@ fn layout(problem: &ConvProblem) -> WeightLayout {
         step: 1,
     };
     WeightLayout {
-        source: Problem::Conv(*problem).weight(),
+        source: problem.shape.weight(),
         dims: vec![
             dim(Axis::I, shape.c),
             dim(Axis::R, shape.r),
@@ -260,6 +260,7 @@ fn blueprint(problem: &Problem, tile: &Tile, whole_rows: bool) -> Blueprint {
         zeroed: Some(Zeroed { target, bytes }),
         workspace_bytes,
         weights: layout,
+        more_weights: Vec::new(),
     }
 }
 

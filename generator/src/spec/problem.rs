@@ -151,6 +151,40 @@ impl ConvProblem {
     }
 }
 
+/// A Tucker layer, or what is left of one whose first factor was applied before: 1x1, an R x S core, 1x1 (seed 000, eqs. 2-4).
+///
+/// The input has C channels, or D1 where the first factor is not part of it. Nothing is added between the factors, so padding is
+/// of zeros in both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct TuckerProblem {
+    /// The core: from D1 to D2 channels, with the layer's image, filter, stride, padding and dilation; one group.
+    pub core: ConvShape,
+    /// Channels C that the first factor takes to D1; `None` when it is not part of the problem.
+    pub first: Option<u32>,
+    /// Output channels N of the last factor.
+    pub n: u32,
+    /// On the input; only with the first factor.
+    pub prologue: Option<Prologue>,
+    /// On the output.
+    pub epilogue: Epilogue,
+    /// How products may be rounded, those of each factor.
+    pub precision: Precision,
+}
+
+impl TuckerProblem {
+    /// The factors in order, as the convolutions that they are.
+    pub fn factors(&self) -> Vec<ConvShape> {
+        let core = &self.core;
+        let pointwise = |c, n, h, w| ConvShape {
+            batch: core.batch,
+            ..ConvShape::new(c, n, h, w, 1, 1)
+        };
+        let first = self.first.map(|c| pointwise(c, core.c, core.h, core.w));
+        let last = pointwise(core.n, self.n, core.out_h(), core.out_w());
+        first.into_iter().chain([*core, last]).collect()
+    }
+}
+
 /// `y = W x + bias` for every row of a batch: x is `batch x c`, y `batch x n`, W `n x c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct LinearProblem {
@@ -237,6 +271,8 @@ pub struct ElementwiseProblem {
 pub enum Problem {
     /// Convolution.
     Conv(ConvProblem),
+    /// The factors of a Tucker layer, one behind the other.
+    Tucker(TuckerProblem),
     /// Fully connected layer.
     Linear(LinearProblem),
     /// Pooling over windows.
@@ -252,6 +288,10 @@ impl Problem {
     pub fn x(&self) -> TensorShape {
         match self {
             Problem::Conv(p) => TensorShape::new(p.shape.batch, p.shape.c, p.shape.h, p.shape.w),
+            Problem::Tucker(p) => {
+                let (core, c) = (&p.core, p.first.unwrap_or(p.core.c));
+                TensorShape::new(core.batch, c, core.h, core.w)
+            }
             Problem::Linear(p) => TensorShape::new(p.batch, p.c, 1, 1),
             Problem::Pool(p) => p.x,
             Problem::GlobalPool(p) => p.x,
@@ -266,6 +306,9 @@ impl Problem {
                 let shape = &p.shape;
                 TensorShape::new(shape.batch, shape.n, shape.out_h(), shape.out_w())
             }
+            Problem::Tucker(p) => {
+                TensorShape::new(p.core.batch, p.n, p.core.out_h(), p.core.out_w())
+            }
             Problem::Linear(p) => TensorShape::new(p.batch, p.n, 1, 1),
             Problem::Pool(p) => TensorShape::new(p.x.batch, p.x.c, p.out[0], p.out[1]),
             Problem::GlobalPool(p) => TensorShape::new(p.x.batch, p.x.c, 1, 1),
@@ -277,6 +320,7 @@ impl Problem {
     pub fn reads_residual(&self) -> bool {
         match self {
             Problem::Conv(p) => p.epilogue.residual,
+            Problem::Tucker(p) => p.epilogue.residual,
             Problem::Elementwise(p) => matches!(p.function, Elementwise::Add { .. }),
             Problem::Linear(_) | Problem::Pool(_) | Problem::GlobalPool(_) => false,
         }
@@ -286,6 +330,7 @@ impl Problem {
     pub fn reads_bias(&self) -> bool {
         match self {
             Problem::Conv(p) => p.epilogue.bias,
+            Problem::Tucker(p) => p.epilogue.bias,
             Problem::Linear(p) => p.epilogue.bias,
             _ => false,
         }
@@ -295,6 +340,7 @@ impl Problem {
     pub fn affine_channels(&self) -> u32 {
         match self {
             Problem::Conv(p) if p.prologue.is_some() => p.shape.c,
+            Problem::Tucker(p) if p.prologue.is_some() => self.x().c,
             Problem::Elementwise(p) if matches!(p.function, Elementwise::ScaleShift { .. }) => {
                 p.x.c
             }
@@ -302,15 +348,22 @@ impl Problem {
         }
     }
 
-    /// Sizes of the weights in OIHW order; all zero when there are none.
-    pub fn weight(&self) -> [u32; 4] {
+    /// Sizes of each tensor of weights in OIHW order: one, the factors of a Tucker layer, or none.
+    pub fn weights(&self) -> Vec<[u32; 4]> {
         match self {
-            Problem::Conv(p) => {
-                let shape = &p.shape;
-                [shape.n, shape.c / shape.groups, shape.r, shape.s]
-            }
-            Problem::Linear(p) => [p.n, p.c, 1, 1],
-            _ => [0; 4],
+            Problem::Conv(p) => vec![p.shape.weight()],
+            Problem::Tucker(p) => p.factors().iter().map(ConvShape::weight).collect(),
+            Problem::Linear(p) => vec![[p.n, p.c, 1, 1]],
+            _ => Vec::new(),
+        }
+    }
+
+    /// How products may be rounded.
+    pub fn precision(&self) -> Precision {
+        match self {
+            Problem::Conv(p) => p.precision,
+            Problem::Tucker(p) => p.precision,
+            _ => Precision::Fp32,
         }
     }
 
@@ -323,6 +376,7 @@ impl Problem {
     pub fn flops(&self) -> u64 {
         match self {
             Problem::Conv(p) => p.shape.flops(),
+            Problem::Tucker(p) => p.factors().iter().map(ConvShape::flops).sum(),
             Problem::Linear(p) => 2 * u64::from(p.batch) * u64::from(p.c) * u64::from(p.n),
             Problem::Pool(p) => self.y().len() * u64::from(p.kernel[0]) * u64::from(p.kernel[1]),
             Problem::GlobalPool(_) | Problem::Elementwise(_) => self.x().len(),
@@ -331,7 +385,9 @@ impl Problem {
 
     /// Bytes when every tensor is moved once.
     pub fn bytes(&self) -> u64 {
-        let weight: u64 = self.weight().iter().map(|&size| u64::from(size)).product();
+        let elements =
+            |sizes: &[u32; 4]| sizes.iter().map(|&size| u64::from(size)).product::<u64>();
+        let weight: u64 = self.weights().iter().map(elements).sum();
         let residual = if self.reads_residual() {
             self.y().len()
         } else {

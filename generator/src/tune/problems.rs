@@ -12,12 +12,18 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// Adds every problem of a config that is not there yet: of each task of a network after fusion, of each layer of a set.
+    /// Adds every problem of a config that is not there yet: of each task of a network after fusion, of what
+    /// could take the place of a Tucker layer's three, of each layer of a set.
     pub fn add(&mut self, config: &Config) {
         match config {
             Config::Network(network) => {
-                for task in TaskGraph::new(network).tasks {
+                let graph = TaskGraph::new(network);
+                for (index, task) in graph.tasks.iter().enumerate() {
                     self.add_problem(&task.problem);
+                    if let Some(fusions) = graph.fusions(index) {
+                        self.add_problem(&fusions.whole.problem);
+                        self.add_problem(&fusions.rest.problem);
+                    }
                 }
             }
             Config::LayerSet(set) => {

@@ -9,8 +9,8 @@ use tdc_generator::spec::{
 };
 use tdc_runtime::Padding;
 
-/// Two images; every kind of op: stem, pooling, depthwise, residual, Tucker with channels split over blocks, prologue on a
-/// shared buffer, concatenation, a linear layer.
+/// Two images; every kind of op: stem, pooling, depthwise, residual, Tucker with channels split over blocks and in one launch,
+/// prologue on a shared buffer, concatenation, a linear layer.
 pub fn mixed() -> Network {
     let mut net = NetworkBuilder::new("mixed", TensorShape::new(2, 3, 13, 11));
     let named = |names: &[&str]| {
@@ -89,6 +89,17 @@ pub fn mixed() -> Network {
         "sum",
         Some(&named(&["squeeze", "tucker"])),
         OpOptions::Add { relu: false },
+    );
+    net.op(
+        "fused",
+        None,
+        OpOptions::Conv(ConvOptions {
+            ranks: Some([9, 8]),
+            bias: true,
+            scheme: Some("tucker_fused".to_owned()),
+            tile: Some(vec![2, 3, 1, 1, 2, 1, 16]),
+            ..ConvOptions::new(11)
+        }),
     );
     net.op("average", None, OpOptions::GlobalAvgPool);
     net.op("flat", None, OpOptions::Flatten);

@@ -20,6 +20,10 @@ pub fn measured_problem(problem: &Problem) -> Problem {
             p.epilogue = with_both(p.epilogue);
             Problem::Conv(p)
         }
+        Problem::Tucker(mut p) => {
+            p.epilogue = with_both(p.epilogue);
+            Problem::Tucker(p)
+        }
         Problem::Linear(mut p) => {
             p.epilogue = with_both(p.epilogue);
             Problem::Linear(p)

@@ -11,8 +11,9 @@
 #include "units/conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2.h"
 #include "units/conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1.h"
 #include "units/conv_b2_c9_n9_h7_w6_k1x1_add_direct_tiled_h1w8n2p4g2k8z1c8s2.h"
-#include "units/globalavgpool_b2_c9_h7_w6_global_pool_w4.h"
-#include "units/linear_b2_c9_n7_bias_w2.h"
+#include "units/tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16.h"
+#include "units/globalavgpool_b2_c11_h7_w6_global_pool_w1.h"
+#include "units/linear_b2_c11_n7_bias_w2.h"
 
 #include <cuda_runtime.h>
 
@@ -83,13 +84,13 @@ constexpr const char* variant_name = "h200";
 constexpr int min_arch = 70;
 
 // Bytes of the activations, which share memory where their lives do not overlap.
-// Side by side they would take 23040 bytes.
+// Side by side they would take 26880 bytes.
 constexpr std::size_t arena_bytes = 7424;
 
 // Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters: a section with
 // another one is for another network, or for another choice of kernels.
-constexpr std::size_t payload_bytes = 8192;
-constexpr std::uint64_t layouts_checksum = 0xaa3a0c124085535bu;
+constexpr std::size_t payload_bytes = 20736;
+constexpr std::uint64_t layouts_checksum = 0x744d5c1fe63cc631u;
 
 constexpr Layer layers[] = {
     {"stem", "stem", Memory::arena, 0, 336, 2, 336},
@@ -99,8 +100,9 @@ constexpr Layer layers[] = {
     {"tucker.first", "tucker.first", Memory::arena, 1152, 252, 2, 252},
     {"tucker.core", "tucker.core", Memory::arena, 768, 168, 2, 168},
     {"tucker.last", "tucker", Memory::arena, 0, 378, 2, 378},
-    {"squeeze", "sum", Memory::arena, 768, 378, 2, 378},
-    {"average", "average", Memory::arena, 0, 9, 2, 9},
+    {"squeeze", "sum", Memory::arena, 960, 378, 2, 378},
+    {"fused", "fused", Memory::arena, 0, 462, 2, 462},
+    {"average", "average", Memory::arena, 960, 11, 2, 11},
     {"head", "head", Memory::output, 0, 7, 2, 7},
 };
 constexpr int layers_size = static_cast<int>(sizeof layers / sizeof layers[0]);
@@ -131,13 +133,16 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
             p.arena + 768, p.weights + 1600, p.weights + 1664, nullptr, p.arena, nullptr, stream, 168, 378, 378);
     case 7:  // "squeeze"
         return conv_b2_c9_n9_h7_w6_k1x1_add_direct_tiled_h1w8n2p4g2k8z1c8s2_launch(
-            p.arena, p.weights + 1728, nullptr, p.arena, p.arena + 768, nullptr, stream, 378, 378, 378);
-    case 8:  // "average"
-        return globalavgpool_b2_c9_h7_w6_global_pool_w4_launch(
-            p.arena + 768, nullptr, nullptr, nullptr, p.arena, nullptr, stream, 378, 9, 9);
-    case 9:  // "head"
-        return linear_b2_c9_n7_bias_w2_launch(
-            p.arena, p.weights + 1920, p.weights + 1984, nullptr, p.y, nullptr, stream, 9, 7, 7);
+            p.arena, p.weights + 1728, nullptr, p.arena, p.arena + 960, nullptr, stream, 378, 378, 378);
+    case 8:  // "fused"
+        return tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_launch(
+            p.arena + 960, p.weights + 1920, p.weights + 4928, nullptr, p.arena, nullptr, stream, 378, 462, 462);
+    case 9:  // "average"
+        return globalavgpool_b2_c11_h7_w6_global_pool_w1_launch(
+            p.arena, nullptr, nullptr, nullptr, p.arena + 960, nullptr, stream, 462, 11, 11);
+    case 10:  // "head"
+        return linear_b2_c11_n7_bias_w2_launch(
+            p.arena + 960, p.weights + 4992, p.weights + 5120, nullptr, p.y, nullptr, stream, 11, 7, 7);
     default:
         return cudaErrorInvalidValue;
     }
@@ -158,8 +163,14 @@ constexpr Slot slots[] = {
     {conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_pack, 36, 4, 0, 1600, 1664, 9},
     // "squeeze"
     {conv_b2_c9_n9_h7_w6_k1x1_add_direct_tiled_h1w8n2p4g2k8z1c8s2_pack, 81, 9, 0, 1728, 1920, 0},
+    // "fused.first"
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_first, 81, 9, 0, 1920, 2240, 0},
+    // "fused.core"
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_core, 648, 81, 0, 2240, 4608, 0},
+    // "fused.last"
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_last, 88, 8, 0, 4608, 4928, 11},
     // "head"
-    {linear_b2_c9_n7_bias_w2_pack, 63, 9, 0, 1920, 1984, 7},
+    {linear_b2_c11_n7_bias_w2_pack, 77, 11, 0, 4992, 5120, 7},
 };
 constexpr int slots_size = static_cast<int>(sizeof slots / sizeof slots[0]);
 

@@ -1,0 +1,959 @@
+//! `tucker_fused`: the factors of a Tucker layer, 1x1, R x S core and 1x1, in one launch; or the last two behind the first one's.
+//!
+//! The products are those of [`implicit_gemm`](super::implicit_gemm): on the tensor cores, values split in two scaled fp16 numbers,
+//! sums of [`CHAIN`] steps added in fp32. What lies between the factors stays on the chip. A cluster of blocks computes a rectangle
+//! of the output, all channels of it:
+//!
+//! 1. Each block has a share of the D1 channels. It computes them from all input channels at every position that the core reads,
+//!    so what neighbouring rectangles both read is computed twice, and keeps them in its shared memory.
+//! 2. It multiplies them with its part of the core: a share of the sum of all D2 channels of the rectangle.
+//! 3. The blocks exchange their shares. With `v` = 1 each finishes all D2 channels of some pixels; else `v` blocks add up a part of
+//!    the channels each, for the same pixels, and tell each other.
+//! 4. Each multiplies with its part of the last factor and stores.
+//!
+//! So no two blocks of a cluster read the same weights of the first factor or the core, and with `v` blocks to a group of pixels
+//! each reads one in `v` of the last factor's. Chunks of weights stream through a ring of buffers in the order of their use, from
+//! before the launch ahead has ended.
+
+use super::block_sums::{
+    BlockSums, MAX_CLUSTER, MAX_SHARED, most_promising, promise, tiles_well, vector,
+};
+use super::implicit_gemm::rectangles;
+use super::matrix_product::{
+    CHAIN, M_TILE, MAX_WARPS, P_TILE, STEP_CHANNELS, divisors, parts, plane,
+};
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, LaunchWork, Scheme, TUCKER, Tile, UnitWork, context,
+    stride_args,
+};
+use crate::gpu::KernelWork;
+use crate::spec::{
+    ConvProblem, MAX_ELEMENTS, Precision, Problem, Reduce, Tolerance, TuckerProblem,
+};
+use serde::Serialize;
+use tdc_runtime::{Arg, Axis, Filter, LayoutDim, Transform, WeightFile, WeightLayout};
+
+/// See the [module](self).
+pub struct TuckerFused;
+
+/// Tiles of sums that a warp holds at most.
+const MAX_SUMS: u32 = 16;
+
+/// What a factor multiplies in a block: a matrix of `rows` output channels by so many pixels, over steps of 16 terms.
+#[derive(Debug, Clone, Serialize)]
+struct Factor {
+    /// Output channels.
+    rows: u32,
+    /// Tiles of a warp: of 16 output channels, of 8 pixels.
+    m: u32,
+    p: u32,
+    warps_k: u32,
+    /// Which part of the channels, pixels and steps a warp has.
+    warp_m: String,
+    warp_p: String,
+    warp_k: String,
+    /// Whether some warps have none.
+    idle: bool,
+    /// Chunks of its weights, and steps of one.
+    chunks: u32,
+    chunk_steps: u32,
+    /// Steps that a warp takes of a chunk, and how many of them add to one partial sum.
+    steps: u32,
+    chain: u32,
+    /// Packed values of a chunk, and of 16 output channels of it.
+    chunk_weights: u32,
+    tile_weights: u32,
+    /// Pixels that warps hold sums of, and floats of shared memory between the sums of two output channels.
+    columns: u32,
+    partial_row: u32,
+    /// Where its block and what undoes its scales begin in the packed parameters.
+    at: usize,
+    unscale_at: usize,
+    /// Products of the tensor cores, and clocks of a warp, roughly.
+    #[serde(skip)]
+    products: u32,
+    #[serde(skip)]
+    clocks: f64,
+}
+
+impl Factor {
+    /// The arrangement of warps that takes the fewest clocks, roughly; `None` where no warp can hold its sums.
+    fn new(
+        m_tiles: u32,
+        p_tiles: u32,
+        chunks: u32,
+        chunk_steps: u32,
+        warps: u32,
+        parts: u32,
+    ) -> Option<Self> {
+        let mut best: Option<(f64, [u32; 5])> = None;
+        for warps_m in (1..=warps.min(m_tiles)).filter(|&part| m_tiles.is_multiple_of(part)) {
+            let m = m_tiles / warps_m;
+            let fits = |p: &u32| 12 * m * p + 8 * m + 5 * p + 60 <= (65536 / (32 * warps)).min(255);
+            for p in (1..=p_tiles.min(MAX_SUMS / m)).filter(fits) {
+                let warps_p = p_tiles.div_ceil(p);
+                let most = warps / (warps_m * warps_p);
+                for warps_k in (1..=most).filter(|&part| chunk_steps.is_multiple_of(part)) {
+                    let clocks = clocks(
+                        [m, p],
+                        [warps_m, warps_p, warps_k],
+                        chunks * chunk_steps,
+                        warps,
+                        parts,
+                    );
+                    if best.is_none_or(|(least, _)| clocks < least) {
+                        best = Some((clocks, [m, p, warps_m, warps_p, warps_k]));
+                    }
+                }
+            }
+        }
+        let (clocks, [m, p, warps_m, warps_p, warps_k]) = best?;
+        let steps = chunk_steps / warps_k;
+        let columns = warps_p * p * P_TILE;
+        let tile_weights = chunk_steps * 128 * parts;
+        // A warp's index without the parts before, and one part of it.
+        let over = |part: u32| match part {
+            1 => "warp".to_owned(),
+            _ => format!("warp / {part}"),
+        };
+        let part = |before: u32, part: u32| match part {
+            1 => "0".to_owned(),
+            _ => format!("{} % {part}", over(before)),
+        };
+        let used = warps_m * warps_p * warps_k;
+        Some(Self {
+            rows: M_TILE * m_tiles,
+            m,
+            p,
+            warps_k,
+            warp_m: part(1, warps_m),
+            warp_p: part(warps_m, warps_p),
+            warp_k: match used {
+                1 if warps == 1 => "0".to_owned(),
+                _ => over(warps_m * warps_p),
+            },
+            idle: used < warps,
+            chunks,
+            chunk_steps,
+            steps,
+            chain: (1..=CHAIN)
+                .rev()
+                .find(|&chain| steps.is_multiple_of(chain))
+                .unwrap_or(1),
+            chunk_weights: m_tiles * tile_weights,
+            tile_weights,
+            columns,
+            // Eight rows of channels, two pixels of each lane: in different banks.
+            partial_row: (columns + 23) / 32 * 32 + 8,
+            at: 0,
+            unscale_at: 0,
+            products: m_tiles * columns / P_TILE * chunks * chunk_steps * (2 * parts - 1),
+            clocks,
+        })
+    }
+
+    /// Floats that the warps' shares of its sums take.
+    fn partials(&self) -> u32 {
+        self.warps_k * self.rows * self.partial_row
+    }
+}
+
+/// Clocks of a block for a factor: a step's products share a quarter of a multiprocessor with those of other warps or wait for each
+/// other, then shares of sums are added.
+fn clocks(
+    [m, p]: [u32; 2],
+    [warps_m, warps_p, warps_k]: [u32; 3],
+    steps: u32,
+    warps: u32,
+    parts: u32,
+) -> f64 {
+    let products = f64::from(2 * parts - 1);
+    let beside = f64::from((warps_m * warps_p * warps_k).div_ceil(4));
+    let loads = f64::from(parts * m + 2 * parts * p);
+    let issue = beside * (f64::from(m * p) * products * 6.7 + 3.0 * loads + 20.0);
+    let alone = products * (6.7 * f64::from(m * p)).max(39.0) + 60.0;
+    let outputs = f64::from(m * warps_m * M_TILE * p * warps_p * P_TILE);
+    let shares = f64::from(warps_k + 1) * outputs / f64::from(32 * warps);
+    f64::from(steps / warps_k) * issue.max(alone) + 6.0 * shares
+}
+
+/// A tile's numbers with what follows from them.
+struct Sizes {
+    tile_h: u32,
+    tile_w: u32,
+    /// Blocks of a cluster, those of them that finish the same pixels, and groups of 16 of the core's input channels of each.
+    members: u32,
+    group: u32,
+    share_groups: u32,
+    warps: u32,
+    first: Option<Factor>,
+    core: Factor,
+    last: Factor,
+    rows: u32,
+    row: u32,
+    /// Pairs of channels that are staged at once, values of a pair, threads for a position, and pairs of each.
+    pairs: u32,
+    plane: u32,
+    stagers: u32,
+    items: u32,
+    /// Values of a pair of the core's input channels.
+    middle: u32,
+    /// Pixels that a block finishes, those of all, and values of a pair of the core's output channels.
+    columns: u32,
+    all_columns: u32,
+    inner: u32,
+    /// The core's output channels that a block adds up.
+    row_share: u32,
+    slots: u32,
+    slot: u32,
+    /// Places in shared memory, in floats.
+    middle_at: u32,
+    scratch_at: u32,
+    gathered_at: u32,
+    received_at: u32,
+    factors_at: u32,
+    largest_at: u32,
+    arrivals_at: u32,
+    shared_floats: u32,
+    sums: BlockSums,
+    registers: u32,
+    blocks: u64,
+    parts: u32,
+}
+
+/// The core alone: what the tiled schemes share is about convolutions.
+fn core_problem(problem: &TuckerProblem) -> ConvProblem {
+    ConvProblem {
+        shape: problem.core,
+        prologue: None,
+        epilogue: problem.epilogue,
+        reduce: Reduce::Ordered,
+        precision: problem.precision,
+        tolerance: Tolerance::default(),
+    }
+}
+
+impl Sizes {
+    /// `None` where the numbers do not fit each other or the problem.
+    fn new(problem: &TuckerProblem, tile: &[u32]) -> Option<Self> {
+        let &[
+            tile_h,
+            tile_w,
+            members,
+            group,
+            warps,
+            chunk_groups,
+            chunk_kib,
+        ] = tile
+        else {
+            return None;
+        };
+        if tile.contains(&0)
+            || tile_h.max(tile_w) > 256
+            || members > MAX_CLUSTER
+            || !members.is_multiple_of(group)
+            || warps > MAX_WARPS
+            || chunk_groups > 32
+            || chunk_kib > 64
+        {
+            return None;
+        }
+        let core = &problem.core;
+        let (d1_groups, d2_tiles) = (core.c.div_ceil(STEP_CHANNELS), core.n.div_ceil(M_TILE));
+        let share_groups = d1_groups.div_ceil(members);
+        if (members - 1) * share_groups >= d1_groups {
+            return None;
+        }
+        let parts = parts(problem.precision);
+        let threads = 32 * warps;
+        let rows = (tile_h - 1) * core.stride[0] + (core.r - 1) * core.dilation[0] + 1;
+        let row = (tile_w - 1) * core.stride[1] + (core.s - 1) * core.dilation[1] + 1;
+        let positions = rows * row;
+        if positions > threads {
+            return None;
+        }
+        let pixel_tiles = (tile_h * tile_w).div_ceil(P_TILE);
+        let columns = pixel_tiles.div_ceil(members / group) * P_TILE;
+        let all_columns = columns * (members / group);
+        if columns > threads {
+            return None;
+        }
+
+        // Weights of a chunk as the config wishes, if a step is not more.
+        let most = |rows_tiles: u32| (chunk_kib * 256 / (128 * parts * rows_tiles)).max(1);
+        let first = match problem.first {
+            Some(c) => {
+                let groups = c.div_ceil(STEP_CHANNELS);
+                if !groups.is_multiple_of(chunk_groups) {
+                    return None;
+                }
+                let chunks = groups / chunk_groups;
+                let p_tiles = positions.div_ceil(P_TILE);
+                Some(Factor::new(
+                    share_groups,
+                    p_tiles,
+                    chunks,
+                    chunk_groups,
+                    warps,
+                    parts,
+                )?)
+            }
+            None if chunk_groups > 1 => return None,
+            None => None,
+        };
+        // A row of the filter, the filter, or the filters of several groups of channels.
+        let (taps, share_steps) = (core.r * core.s, core.r * core.s * share_groups);
+        let several = (1..=share_groups)
+            .rev()
+            .filter(|&groups| share_groups.is_multiple_of(groups));
+        let mut whole = several.map(|groups| groups * taps);
+        let core_steps = whole
+            .find(|&steps| steps <= most(d2_tiles))
+            .unwrap_or(core.s);
+        let core = Factor::new(
+            d2_tiles,
+            pixel_tiles,
+            share_steps / core_steps,
+            core_steps,
+            warps,
+            parts,
+        )?;
+        let n_tiles = problem.n.div_ceil(M_TILE).div_ceil(group);
+        let mut parts_of_sum = (1..=d2_tiles)
+            .rev()
+            .filter(|&steps| d2_tiles.is_multiple_of(steps));
+        let last_steps = parts_of_sum
+            .find(|&steps| steps <= most(n_tiles))
+            .unwrap_or(1);
+        let last = Factor::new(
+            n_tiles,
+            columns / P_TILE,
+            d2_tiles / last_steps,
+            last_steps,
+            warps,
+            parts,
+        )?;
+
+        let pairs = first.as_ref().map_or(share_groups, |_| chunk_groups) * STEP_CHANNELS / 2;
+        let middle_pairs = share_groups * STEP_CHANNELS / 2;
+        let (plane, inner) = (plane(positions, parts), plane(columns, parts));
+        let stagers = threads / positions;
+        let items = pairs.div_ceil(stagers);
+        let d2_rows = core.rows;
+        let row_share = d2_rows.div_ceil(group);
+
+        // Shared memory behind the weights.
+        let staged = first
+            .as_ref()
+            .map_or(0, |first| (pairs * plane * parts).max(first.partials()));
+        let scratch = staged.max(core.partials()).max(last.partials());
+        let middle_floats = (middle_pairs * plane).max(d2_rows / 2 * inner) * parts;
+        let received = if members > 1 {
+            members * row_share * columns
+        } else {
+            0
+        };
+        let factor_floats = first.as_ref().map_or(0, |first| members * first.rows)
+            + d2_rows
+            + 2 * group * last.rows;
+        let mut end = 0;
+        let mut place = |floats: u32| {
+            let at = end;
+            end = (end + floats).next_multiple_of(4);
+            at
+        };
+        let middle_at = place(middle_floats);
+        let scratch_at = place(scratch);
+        let gathered_at = place(d2_rows * columns);
+        let received_at = place(received);
+        let factors_at = place(factor_floats);
+        let largest_at = place(4 * warps);
+        let arrivals_at = place(4);
+        let slot = [first.as_ref(), Some(&core), Some(&last)];
+        let uses = slot
+            .iter()
+            .flatten()
+            .map(|factor| factor.chunks)
+            .sum::<u32>();
+        let slot = slot
+            .iter()
+            .flatten()
+            .map(|factor| factor.chunk_weights)
+            .max()?;
+        let slots = uses.min((MAX_SHARED / 4).checked_sub(end)? / slot);
+        if slots < uses.min(2) {
+            return None;
+        }
+        let weights = slots * slot;
+        let sums = BlockSums {
+            tile: [tile_h, tile_w, last.rows],
+            threads,
+            cluster: members,
+            shares: last.warps_k,
+            partial_row: last.partial_row,
+        };
+        let [tiles, _] = sums.tiles(&core_problem(problem));
+        let blocks = u64::from(tiles) * u64::from(problem.core.batch) * u64::from(members);
+        let factors = [first.as_ref(), Some(&core), Some(&last)];
+        let operands = factors
+            .iter()
+            .flatten()
+            .map(|factor| 8 * factor.m * factor.p + 8 * factor.m + 5 * factor.p);
+        let registers = operands.max()? + 4 * core.m * core.p + 2 * items + 44;
+        let fits = 2 * items <= 64 && registers * threads <= 65536 && registers <= 255;
+        fits.then_some(Self {
+            tile_h,
+            tile_w,
+            members,
+            group,
+            share_groups,
+            warps,
+            first,
+            core,
+            last,
+            rows,
+            row,
+            pairs,
+            plane,
+            stagers,
+            items,
+            middle: plane,
+            columns,
+            all_columns,
+            inner,
+            row_share,
+            slots,
+            slot,
+            middle_at: weights + middle_at,
+            scratch_at: weights + scratch_at,
+            gathered_at: weights + gathered_at,
+            received_at: weights + received_at,
+            factors_at: weights + factors_at,
+            largest_at: weights + largest_at,
+            arrivals_at: weights + arrivals_at,
+            shared_floats: weights + end,
+            sums,
+            registers,
+            blocks,
+            parts,
+        })
+    }
+
+    fn of(problem: &TuckerProblem, tile: &Tile) -> Self {
+        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    }
+
+    fn factors(&self) -> impl Iterator<Item = &Factor> {
+        self.first.iter().chain([&self.core, &self.last])
+    }
+
+    /// For the estimate.
+    fn work(&self, problem: &TuckerProblem) -> KernelWork {
+        let blocks = self.blocks as f64;
+        let threads = 32 * self.warps;
+        let products: u32 = self.factors().map(|factor| factor.products).sum();
+        let weights: u32 = self
+            .factors()
+            .map(|factor| factor.chunks * factor.chunk_weights)
+            .sum();
+        let chunks: u32 = self.factors().map(|factor| factor.chunks).sum();
+        let staged = self.first.as_ref().map_or(1, |first| first.chunks);
+        // Rows of the input come in whole sectors of 32 bytes.
+        let values = staged * self.pairs * 2 * self.rows * (self.row.div_ceil(8) + 1) * 8;
+        let products_clocks = 1.66 * f64::from(products);
+        // A cluster takes pairs of multiprocessors of one group: what does not fit there waits for another round. (On an H200 16
+        // clusters of 6 blocks ran at once; 20 took twice the time, and so did 16 of 8 and 40 of 3.)
+        let resident = (228 * 1024 / (4 * self.shared_floats + 1024))
+            .min(2048 / threads)
+            .min(65536 / (self.registers * threads))
+            .max(1);
+        let of_group = |multiprocessors: u32| {
+            u64::from(multiprocessors * resident / self.members.next_multiple_of(2))
+        };
+        let clusters = (7 * of_group(16) + of_group(14)).max(1);
+        let rounds = match self.members {
+            1 => 1,
+            members => (self.blocks / u64::from(members)).div_ceil(clusters),
+        };
+        let clocks: f64 = self.factors().map(|factor| factor.clocks).sum();
+        let exchanges = match (self.members, self.group) {
+            (1, _) => 0.0,
+            (_, 1) => 1.0,
+            _ => 2.0,
+        };
+        // What the products wait for, barriers, and sums on their way through shared memory.
+        let exchanged = f64::from(self.row_share * self.columns * self.members);
+        let waits = (clocks - products_clocks).max(0.0)
+            + 50.0 * f64::from(chunks)
+            + 250.0 * (self.factors().count() as f64 + exchanges)
+            + 12.0 * exchanged / f64::from(threads);
+        let bytes = 4.0 * f64::from(weights + values);
+        let rounds = rounds as f64;
+        KernelWork {
+            blocks: self.blocks,
+            threads,
+            registers: self.registers,
+            shared_bytes: 4 * self.shared_floats,
+            // Warp instructions as multiply-adds: staging.
+            flops: 64.0 * blocks * f64::from(self.warps * staged * self.items) * 24.0,
+            fma_share: 1.0,
+            mma: blocks * f64::from(products),
+            l2_bytes: blocks * bytes,
+            dram_bytes: Problem::Tucker(*problem).bytes() as f64,
+            trips: 4.2 + 0.06 * f64::from(chunks),
+            clocks: waits + (rounds - 1.0) * (waits + products_clocks + bytes / 40.0),
+            cluster: self.members,
+            overlaps: true,
+            tiled: None,
+        }
+    }
+}
+
+impl Scheme for TuckerFused {
+    fn name(&self) -> &'static str {
+        TUCKER
+    }
+
+    fn tile_names(&self) -> &'static [&'static str] {
+        &["h", "w", "z", "v", "t", "c", "b"]
+    }
+
+    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+        let Problem::Tucker(problem) = problem else {
+            return Vec::new();
+        };
+        if !solves(problem) {
+            return Vec::new();
+        }
+        let core = &problem.core;
+        let groups = problem.first.map_or(1, |c| c.div_ceil(STEP_CHANNELS));
+        let mut found = Vec::new();
+        for (tile_h, tile_w) in rectangles(core.out_h(), core.out_w(), 256) {
+            for members in 1..=MAX_CLUSTER {
+                for group in divisors(members, &[1, 2, 3, 4, 5, 6, 7, 8]) {
+                    for warps in [8, 12, 16] {
+                        // Of the chunks that threads can load, the two largest.
+                        let most = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]);
+                        let mut chunks = most.collect::<Vec<_>>().into_iter().rev();
+                        let mut fitting = 0;
+                        while let Some(chunk_groups) = chunks.next()
+                            && fitting < 2
+                        {
+                            let mut known = Vec::new();
+                            for chunk_kib in [32, 64] {
+                                let tile = [
+                                    tile_h,
+                                    tile_w,
+                                    members,
+                                    group,
+                                    warps,
+                                    chunk_groups,
+                                    chunk_kib,
+                                ];
+                                let Some(sizes) = Sizes::new(problem, &tile) else {
+                                    continue;
+                                };
+                                // With larger chunks than there are it would be the same kernel.
+                                let chunks = (sizes.core.chunks, sizes.last.chunks);
+                                if !known.contains(&chunks) {
+                                    known.push(chunks);
+                                    found.push((promise(&sizes.work(problem)), tile));
+                                }
+                            }
+                            fitting += u32::from(!known.is_empty());
+                        }
+                    }
+                }
+            }
+        }
+        most_promising(found)
+    }
+
+    fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
+        let Problem::Tucker(problem) = problem else {
+            return false;
+        };
+        solves(problem) && Sizes::new(problem, &tile.0).is_some()
+    }
+
+    fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
+        let problem = of(problem);
+        UnitWork {
+            launches: vec![LaunchWork {
+                role: "kernel",
+                work: Sizes::of(problem, tile).work(problem),
+            }],
+            zeroed_bytes: None,
+        }
+    }
+
+    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+        let problem = of(problem);
+        let sizes = Sizes::of(problem, tile);
+        let layouts = layouts(problem, &sizes);
+        let kernel = kernel(problem, sizes, &layouts);
+        let mut layouts = layouts.into_iter();
+        Blueprint {
+            kernels: vec![kernel],
+            zeroed: None,
+            workspace_bytes: 0,
+            weights: layouts.next().unwrap_or(WeightLayout::NONE),
+            more_weights: layouts.collect(),
+        }
+    }
+}
+
+/// The Tucker layer in a problem that the scheme was given.
+fn of(problem: &Problem) -> &TuckerProblem {
+    match problem {
+        Problem::Tucker(problem) => problem,
+        _ => unreachable!("tucker_fused has tiles for Tucker layers only"),
+    }
+}
+
+/// Whether the scheme can compute a problem, and as precisely as it must be; see [`implicit_gemm`](super::implicit_gemm). bf16,
+/// whose numbers are not scaled, is left to single convolutions.
+fn solves(problem: &TuckerProblem) -> bool {
+    let core = &problem.core;
+    // Padded to whole tiles, the weights must still be counted by an int.
+    let padded = |channels: u32| u64::from(channels) + 512;
+    let c = problem.first.unwrap_or(core.c);
+    let weights = padded(c) * padded(core.c)
+        + padded(core.c) * padded(core.n) * u64::from(core.r) * u64::from(core.s)
+        + padded(core.n) * padded(problem.n);
+    tiles_well(&core_problem(problem))
+        && problem.precision != Precision::Bf16
+        && c.min(core.c).min(core.n).min(problem.n) >= 8
+        && c.max(core.n).max(problem.n) <= 1 << 13
+        && Problem::Tucker(*problem).y().len() >= 256
+        && weights <= MAX_ELEMENTS
+}
+
+/// Layouts of the factors, of matrices of 16x16 as the tensor cores' lanes hold them, in the order in which a block reads them.
+fn layouts(problem: &TuckerProblem, sizes: &Sizes) -> Vec<WeightLayout> {
+    let dim = |axis, count, step| LayoutDim { axis, count, step };
+    let layout = |source, outer: Vec<LayoutDim>, prologue_channels| WeightLayout {
+        source,
+        filter: Filter::Taps,
+        // A lane: a row, and a pair of channels; its registers: the pair eight channels on, the row eight rows on.
+        dims: [
+            outer,
+            vec![
+                dim(Axis::O, 8, 1),
+                dim(Axis::I, 4, 2),
+                dim(Axis::I, 2, 8),
+                dim(Axis::O, 2, 8),
+                dim(Axis::I, 2, 1),
+            ],
+        ]
+        .concat()
+        .into(),
+        transform: Transform::Halves {
+            run: M_TILE * STEP_CHANNELS,
+            parts: sizes.parts,
+        },
+        prologue_channels,
+    };
+    // Chunks of the sum in a 1x1 factor.
+    let pointwise = |factor: &Factor, shares: u32| {
+        vec![
+            dim(Axis::O, shares, factor.rows),
+            dim(Axis::I, factor.chunks, factor.chunk_steps * STEP_CHANNELS),
+            dim(Axis::O, factor.rows / M_TILE, M_TILE),
+            dim(Axis::I, factor.chunk_steps, STEP_CHANNELS),
+        ]
+    };
+    let (r, s) = (problem.core.r, problem.core.s);
+    let core = &sizes.core;
+    let share = dim(Axis::I, sizes.members, sizes.share_groups * STEP_CHANNELS);
+    let tiles = dim(Axis::O, core.rows / M_TILE, M_TILE);
+    let core_dims = match core.chunk_steps / (r * s) {
+        0 => vec![
+            share,
+            dim(Axis::I, sizes.share_groups, STEP_CHANNELS),
+            dim(Axis::R, r, 1),
+            tiles,
+            dim(Axis::S, s, 1),
+        ],
+        groups => vec![
+            share,
+            dim(Axis::I, sizes.share_groups / groups, groups * STEP_CHANNELS),
+            tiles,
+            dim(Axis::I, groups, STEP_CHANNELS),
+            dim(Axis::R, r, 1),
+            dim(Axis::S, s, 1),
+        ],
+    };
+    let dims = sizes
+        .first
+        .iter()
+        .map(|first| pointwise(first, sizes.members))
+        .chain([core_dims, pointwise(&sizes.last, sizes.group)]);
+    let affine = Problem::Tucker(*problem).affine_channels();
+    let weights = Problem::Tucker(*problem).weights();
+    dims.zip(weights)
+        .enumerate()
+        .map(|(index, (dims, source))| layout(source, dims, if index == 0 { affine } else { 0 }))
+        .collect()
+}
+
+#[derive(Serialize)]
+struct Context {
+    batched: bool,
+    tiles: u32,
+    tiles_w: u32,
+    c: u32,
+    h: u32,
+    w: u32,
+    n: u32,
+    out_h: u32,
+    out_w: u32,
+    r: u32,
+    s: u32,
+    taps: u32,
+    stride_h: u32,
+    stride_w: u32,
+    pad_top: u32,
+    pad_left: u32,
+    dilation_h: u32,
+    dilation_w: u32,
+    tile_h: u32,
+    tile_w: u32,
+    members: u32,
+    group: u32,
+    warps: u32,
+    rows: u32,
+    row: u32,
+    pairs: u32,
+    plane: u32,
+    middle: u32,
+    columns: u32,
+    all_columns: u32,
+    inner: u32,
+    d2_rows: u32,
+    row_share: u32,
+    slots: u32,
+    slot: u32,
+    step_weights: u32,
+    middle_at: u32,
+    scratch_at: u32,
+    gathered_at: u32,
+    received_at: u32,
+    factors_at: u32,
+    largest_at: u32,
+    arrivals_at: u32,
+    /// Of what undoes the scales: where that of the core and of the last factor begin, and how many values there are.
+    core_factors: u32,
+    last_factors: u32,
+    factor_floats: u32,
+    /// Pairs of channels of the first factor's output and of the core's; vectors of four pixels of all of that, and of a channel.
+    first_pairs: u32,
+    d2_pairs: u32,
+    exchanged: u32,
+    row_vectors: u32,
+    /// Vectors of outputs of a thread, and of a channel.
+    output_items: u32,
+    pixel_vectors: u32,
+    /// Pairs that a thread rounds of the first factor's output and of the core's.
+    first_items: u32,
+    inner_items: u32,
+    /// Threads that round a pixel.
+    rounders: u32,
+    idle_rounders: bool,
+    first: Option<Factor>,
+    core: Factor,
+    last: Factor,
+    split: bool,
+    /// Threads that stage a position, pairs of channels that one has, and what has to be checked.
+    stagers: u32,
+    idle_stagers: bool,
+    items: u32,
+    checks_items: bool,
+    checks_c: bool,
+    prologue: bool,
+    prologue_relu: bool,
+    scale_at: usize,
+    /// As the stores know them.
+    scaled: bool,
+    bias: bool,
+    residual: bool,
+    relu: bool,
+    y_vector: u32,
+    y_type: &'static str,
+    y_elements: &'static [&'static str],
+    /// The condition for a place outside the output.
+    bounds: String,
+}
+
+fn kernel(problem: &TuckerProblem, mut sizes: Sizes, layouts: &[WeightLayout]) -> KernelBlueprint {
+    let shape = problem.core;
+    let x = Problem::Tucker(*problem).x();
+    let mut end = 0;
+    for (factor, layout) in sizes
+        .first
+        .iter_mut()
+        .chain([&mut sizes.core, &mut sizes.last])
+        .zip(layouts)
+    {
+        factor.at = usize::next_multiple_of(end, WeightFile::ALIGNMENT as usize / 4);
+        factor.unscale_at = factor.at + layout.weight_len() - layout.unscale_len();
+        end = factor.at + layout.len();
+    }
+    let scale_at = layouts.first().map_or(0, WeightLayout::weight_len);
+    let conv = core_problem(problem);
+    let [tiles, tiles_w] = sizes.sums.tiles(&conv);
+    let y_vector = sizes.sums.y_vector(&conv);
+    let (y_type, y_elements) = vector(y_vector);
+    let (out_h, out_w) = (shape.out_h(), shape.out_w());
+    let pixels = sizes.tile_h * sizes.tile_w;
+    let n_rows = sizes.group * sizes.last.rows;
+    let outputs = sizes.last.rows * sizes.columns / y_vector;
+    let bounds = [
+        (sizes.all_columns > pixels, "pixel >= TH * TW".to_owned()),
+        (
+            !out_h.is_multiple_of(sizes.tile_h),
+            "row >= OUT_H".to_owned(),
+        ),
+        (
+            !out_w.is_multiple_of(sizes.tile_w),
+            "column >= OUT_W".to_owned(),
+        ),
+        (n_rows > problem.n, format!("n0 + n >= {}", problem.n)),
+        (
+            !outputs.is_multiple_of(32 * sizes.warps),
+            format!("item >= {outputs}"),
+        ),
+    ];
+    let bounds: Vec<_> = bounds
+        .into_iter()
+        .filter(|(there, _)| *there)
+        .map(|(_, bound)| bound)
+        .collect();
+    let threads = 32 * sizes.warps;
+    let positions = sizes.rows * sizes.row;
+    let rounders = threads / sizes.columns;
+    let core_factors = sizes
+        .first
+        .as_ref()
+        .map_or(0, |first| sizes.members * first.rows);
+    let last_factors = core_factors + sizes.core.rows;
+    let d2_rows = sizes.core.rows;
+    let epilogue = problem.epilogue;
+    let work = sizes.work(problem);
+    let padded_c = match &sizes.first {
+        Some(_) => x.c.next_multiple_of(STEP_CHANNELS),
+        None => sizes.members * sizes.share_groups * STEP_CHANNELS,
+    };
+    let mut args = vec![Arg::X, Arg::Packed];
+    args.extend(epilogue.bias.then_some(Arg::Bias));
+    args.extend(epilogue.residual.then_some(Arg::Residual));
+    args.push(Arg::Y);
+    args.extend(stride_args(shape.batch, epilogue.residual));
+    KernelBlueprint {
+        role: "kernel",
+        template: "kernel/tucker_fused.cu",
+        grid: [tiles * shape.batch, 1, sizes.members],
+        block: [threads, 1, 1],
+        cluster: [1, 1, sizes.members],
+        shared_bytes: 4 * sizes.shared_floats,
+        overlaps: true,
+        device: match sizes.members {
+            1 => &DEVICE_WITH_CLUSTERS[1..],
+            _ => DEVICE_WITH_CLUSTERS,
+        },
+        args,
+        work,
+        context: context(&Context {
+            batched: shape.batch > 1,
+            tiles,
+            tiles_w,
+            c: x.c,
+            h: shape.h,
+            w: shape.w,
+            n: problem.n,
+            out_h,
+            out_w,
+            r: shape.r,
+            s: shape.s,
+            taps: shape.r * shape.s,
+            stride_h: shape.stride[0],
+            stride_w: shape.stride[1],
+            pad_top: shape.padding.top,
+            pad_left: shape.padding.left,
+            dilation_h: shape.dilation[0],
+            dilation_w: shape.dilation[1],
+            tile_h: sizes.tile_h,
+            tile_w: sizes.tile_w,
+            members: sizes.members,
+            group: sizes.group,
+            warps: sizes.warps,
+            rows: sizes.rows,
+            row: sizes.row,
+            pairs: sizes.pairs,
+            plane: sizes.plane,
+            middle: sizes.middle,
+            columns: sizes.columns,
+            all_columns: sizes.all_columns,
+            inner: sizes.inner,
+            d2_rows,
+            row_share: sizes.row_share,
+            slots: sizes.slots,
+            slot: sizes.slot,
+            step_weights: 128 * sizes.parts,
+            middle_at: sizes.middle_at,
+            scratch_at: sizes.scratch_at,
+            gathered_at: sizes.gathered_at,
+            received_at: sizes.received_at,
+            factors_at: sizes.factors_at,
+            largest_at: sizes.largest_at,
+            arrivals_at: sizes.arrivals_at,
+            core_factors,
+            last_factors,
+            factor_floats: last_factors + n_rows,
+            first_pairs: sizes.share_groups * STEP_CHANNELS / 2,
+            d2_pairs: d2_rows / 2,
+            exchanged: d2_rows * sizes.all_columns / 4,
+            row_vectors: sizes.all_columns / 4,
+            output_items: outputs.div_ceil(threads),
+            pixel_vectors: sizes.columns / y_vector,
+            first_items: (sizes.share_groups * STEP_CHANNELS / 2).div_ceil(sizes.stagers),
+            inner_items: (d2_rows / 2).div_ceil(rounders),
+            rounders,
+            idle_rounders: rounders * sizes.columns != threads,
+            split: sizes.parts == 2,
+            stagers: sizes.stagers,
+            idle_stagers: sizes.stagers * positions != threads,
+            items: sizes.items,
+            checks_items: !sizes.pairs.is_multiple_of(sizes.stagers),
+            checks_c: padded_c != x.c,
+            prologue: problem.prologue.is_some(),
+            prologue_relu: problem.prologue.is_some_and(|prologue| prologue.relu),
+            scale_at,
+            scaled: true,
+            bias: epilogue.bias,
+            residual: epilogue.residual,
+            relu: epilogue.relu,
+            y_vector,
+            y_type,
+            y_elements,
+            bounds: match bounds.is_empty() {
+                true => "false".to_owned(),
+                false => bounds.join(" || "),
+            },
+            first: sizes.first,
+            core: sizes.core,
+            last: sizes.last,
+        }),
+    }
+}
+
+/// Parts of the prelude that the kernel uses; the first only with clusters.
+const DEVICE_WITH_CLUSTERS: &[DevicePart] = &[
+    DevicePart::Cluster,
+    DevicePart::DynamicShared,
+    DevicePart::AsyncCopy,
+    DevicePart::Overlap,
+    DevicePart::Half,
+    DevicePart::Mma,
+    DevicePart::Steps,
+];
