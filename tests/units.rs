@@ -451,6 +451,7 @@ fn tf32_holds_its_bound_over_channels_of_any_magnitude() {
         epilogue: Epilogue::default(),
         reduce: Reduce::default(),
         precision: Precision::Tf32,
+        tolerance: Tolerance::default(),
     });
     let tiles = [
         vec![4, 4, 1, 2, 1, 1, 1, 1, 2],
@@ -577,6 +578,7 @@ fn every_tile(
             },
             reduce: Reduce::default(),
             precision,
+            tolerance: Tolerance::default(),
         });
         let tiles = found.tiles(&problem);
         assert!(
