@@ -2,7 +2,6 @@
 
 extern "C" __global__ void __launch_bounds__(128)
 uses_all(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y) {
-    tdc_allow_next();
     TDC_DYNAMIC_SHARED(float, tile);
     const int i = threadIdx.x;
     tdc_copy_async4(tile + i, packed + i);

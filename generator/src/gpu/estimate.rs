@@ -252,8 +252,9 @@ fn together<const N: usize>(sharpness: f64, terms: [f64; N]) -> f64 {
 
 /// Where the time of a tiled kernel goes that fits the GPU, by the constants of a model.
 pub fn tiled_terms(work: &KernelWork, tiled: &TiledWork, gpu: &Gpu, model: &Model) -> Terms {
-    /// Groups of multiprocessors; the blocks of a cluster lie in one.
-    const GROUPS: f64 = 8.0;
+    /// Clusters of two blocks and more that an H200's 132 multiprocessors hold with one block each
+    /// (`cudaOccupancyMaxActiveClusters`): their blocks lie in one group of multiprocessors, and groups differ.
+    const CLUSTERS: [f64; 7] = [66.0, 39.0, 30.0, 22.0, 17.0, 15.0, 15.0];
 
     let blocks = work.blocks as f64;
     let clock = f64::from(gpu.clock_mhz);
@@ -261,8 +262,9 @@ pub fn tiled_terms(work: &KernelWork, tiled: &TiledWork, gpu: &Gpu, model: &Mode
     let at_once = f64::from(occupancy(work, gpu).blocks_per_sm.max(1));
     let cluster = f64::from(work.cluster.max(1));
     let (slots, busiest) = if work.cluster > 1 {
-        let clusters = (sms / GROUPS * at_once / cluster).floor().max(1.0);
-        let slots = clusters * cluster * GROUPS;
+        let of_132 = CLUSTERS[(work.cluster as usize - 2).min(CLUSTERS.len() - 1)];
+        let clusters = (of_132 * at_once * sms / 132.0).floor().max(1.0);
+        let slots = clusters * cluster;
         (slots, (blocks * at_once / slots).ceil())
     } else {
         (sms * at_once, (blocks / sms).ceil())

@@ -338,9 +338,6 @@ pub struct CalibrateArgs {
     /// Where to write the constants [default: model-<gpu>.txt]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Ignore the Tucker ranks
-    #[arg(long)]
-    pub dense: bool,
     /// The GPU to measure on, as CUDA counts them from 0
     #[arg(long, value_name = "ORDINAL", default_value_t = 0)]
     pub device: u32,
@@ -355,7 +352,7 @@ impl CalibrateArgs {
         TuneArgs {
             configs: self.configs.clone(),
             out: Some(out),
-            dense: self.dense,
+            dense: false,
             precision: None,
             tolerance: None,
             batch: None,

@@ -7,11 +7,12 @@ use crate::tune;
 use std::path::PathBuf;
 use tdc_generator::emit::write_whole;
 use tdc_generator::gpu::{DEFAULT_GPU, Gpu, Model, gpu};
-use tdc_generator::tune::{Fit, Row, Samples, read_journal};
+use tdc_generator::spec::{Overrides, yaml};
+use tdc_generator::tune::{Fit, Problems, Row, Samples, read_journal};
 
 /// Fits the constants to journals, or to what it measures first.
 pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
-    let problems = tune::problems(&args.tune(PathBuf::new()))?;
+    let problems = problems(&args.configs)?;
     let (gpu, device, rows) = match &args.journals[..] {
         [] => measured(args)?,
         journals => read(journals)?,
@@ -35,6 +36,21 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
         format!("# Constants of the estimate, by `tdc-gen calibrate` on an {device}.\n{model}");
     write_whole(&out, text.as_bytes()).map_err(Failure::input)?;
     print(format_args!("{}\n", out.display()))
+}
+
+/// Those of the configs, with their Tucker ranks and without.
+fn problems(configs: &[PathBuf]) -> Result<Problems, Failure> {
+    let mut problems = Problems::default();
+    for dense in [false, true] {
+        let overrides = Overrides {
+            dense,
+            ..Overrides::default()
+        };
+        for path in configs {
+            problems.add(&yaml::load(path, &overrides).map_err(Failure::input)?);
+        }
+    }
+    Ok(problems)
 }
 
 fn tell(when: &str, fit: &Fit) {

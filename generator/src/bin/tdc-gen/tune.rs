@@ -135,8 +135,7 @@ pub fn measure(args: &TuneArgs) -> Result<Measured, Failure> {
     })
 }
 
-/// The problems of the configs.
-pub fn problems(args: &TuneArgs) -> Result<Problems, Failure> {
+fn problems(args: &TuneArgs) -> Result<Problems, Failure> {
     let overrides = Overrides {
         dense: args.dense,
         precision: args.precision,

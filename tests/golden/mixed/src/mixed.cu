@@ -3,14 +3,14 @@
 // SPDX-License-Identifier: 0BSD
 #include "mixed.h"
 
-#include "units/conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_direct_tiled_h4w4n2p4g4k2z2c2s1.h"
+#include "units/conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_direct_p32n1g1k1.h"
 #include "units/maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128.h"
 #include "units/conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64.h"
-#include "units/conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_direct_tiled_h1w4n2p4g2k24z1c8s1.h"
-#include "units/conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w4n2p4g4k8z1c8s2.h"
+#include "units/conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_direct_tiled_h2w4n2p4g2k24z1c8s1.h"
+#include "units/conv_b2_c13_n6_h7_w6_k1x1_direct_p32n1g1k1.h"
 #include "units/conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2.h"
-#include "units/conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1.h"
-#include "units/conv_b2_c9_n9_h7_w6_k1x1_add_direct_tiled_h1w8n2p4g2k8z1c8s2.h"
+#include "units/conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_p32n1g1k1.h"
+#include "units/conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1.h"
 #include "units/tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16.h"
 #include "units/globalavgpool_b2_c11_h7_w6_global_pool_w1.h"
 #include "units/linear_b2_c11_n7_bias_w2.h"
@@ -89,8 +89,8 @@ constexpr std::size_t arena_bytes = 7424;
 
 // Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters: a section with
 // another one is for another network, or for another choice of kernels.
-constexpr std::size_t payload_bytes = 20736;
-constexpr std::uint64_t layouts_checksum = 0x744d5c1fe63cc631u;
+constexpr std::size_t payload_bytes = 20224;
+constexpr std::uint64_t layouts_checksum = 0x8aa49f48718d0622u;
 
 constexpr Layer layers[] = {
     {"stem", "stem", Memory::arena, 0, 336, 2, 336},
@@ -111,38 +111,38 @@ constexpr int layers_size = static_cast<int>(sizeof layers / sizeof layers[0]);
 cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
     switch (layer) {
     case 0:  // "stem"
-        return conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_direct_tiled_h4w4n2p4g4k2z2c2s1_launch(
-            p.x, p.weights, p.weights + 320, nullptr, p.arena, nullptr, stream, 429, 336, 336);
+        return conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_direct_p32n1g1k1_launch(
+            p.x, p.weights, p.weights + 256, nullptr, p.arena, nullptr, stream, 429, 336, 336);
     case 1:  // "pool"
         return maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128_launch(
             p.arena, nullptr, nullptr, nullptr, p.arena + 1152, nullptr, stream, 336, 336, 336);
     case 2:  // "depthwise"
         return conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64_launch(
-            p.arena + 1152, p.weights + 384, p.weights + 512, p.arena + 1152, p.arena, nullptr, stream, 336, 336, 546);
+            p.arena + 1152, p.weights + 320, p.weights + 448, p.arena + 1152, p.arena, nullptr, stream, 336, 336, 546);
     case 3:  // "grow"
-        return conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_direct_tiled_h1w4n2p4g2k24z1c8s1_launch(
-            p.arena, p.weights + 576, nullptr, nullptr, p.arena + 336, nullptr, stream, 546, 546, 546);
+        return conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_direct_tiled_h2w4n2p4g2k24z1c8s1_launch(
+            p.arena, p.weights + 512, nullptr, nullptr, p.arena + 336, nullptr, stream, 546, 546, 546);
     case 4:  // "tucker.first"
-        return conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w4n2p4g4k8z1c8s2_launch(
-            p.arena, p.weights + 1216, nullptr, nullptr, p.arena + 1152, nullptr, stream, 546, 252, 252);
+        return conv_b2_c13_n6_h7_w6_k1x1_direct_p32n1g1k1_launch(
+            p.arena, p.weights + 1152, nullptr, nullptr, p.arena + 1152, nullptr, stream, 546, 252, 252);
     case 5:  // "tucker.core"
         return conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_launch(
-            p.arena + 1152, p.weights + 1344, nullptr, nullptr, p.arena + 768, p.arena, stream, 252, 168, 168);
+            p.arena + 1152, p.weights + 1280, nullptr, nullptr, p.arena + 768, p.arena, stream, 252, 168, 168);
     case 6:  // "tucker.last"
-        return conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_launch(
-            p.arena + 768, p.weights + 1600, p.weights + 1664, nullptr, p.arena, nullptr, stream, 168, 378, 378);
+        return conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_p32n1g1k1_launch(
+            p.arena + 768, p.weights + 1536, p.weights + 1600, nullptr, p.arena, nullptr, stream, 168, 378, 378);
     case 7:  // "squeeze"
-        return conv_b2_c9_n9_h7_w6_k1x1_add_direct_tiled_h1w8n2p4g2k8z1c8s2_launch(
-            p.arena, p.weights + 1728, nullptr, p.arena, p.arena + 960, nullptr, stream, 378, 378, 378);
+        return conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_launch(
+            p.arena, p.weights + 1664, nullptr, p.arena, p.arena + 960, nullptr, stream, 378, 378, 378);
     case 8:  // "fused"
         return tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_launch(
-            p.arena + 960, p.weights + 1920, p.weights + 4928, nullptr, p.arena, nullptr, stream, 378, 462, 462);
+            p.arena + 960, p.weights + 1792, p.weights + 4800, nullptr, p.arena, nullptr, stream, 378, 462, 462);
     case 9:  // "average"
         return globalavgpool_b2_c11_h7_w6_global_pool_w1_launch(
             p.arena, nullptr, nullptr, nullptr, p.arena + 960, nullptr, stream, 462, 11, 11);
     case 10:  // "head"
         return linear_b2_c11_n7_bias_w2_launch(
-            p.arena + 960, p.weights + 4992, p.weights + 5120, nullptr, p.y, nullptr, stream, 11, 7, 7);
+            p.arena + 960, p.weights + 4864, p.weights + 4992, nullptr, p.y, nullptr, stream, 11, 7, 7);
     default:
         return cudaErrorInvalidValue;
     }
@@ -150,27 +150,27 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
 
 constexpr Slot slots[] = {
     // "stem"
-    {conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_direct_tiled_h4w4n2p4g4k2z2c2s1_pack, 216, 27, 0, 0, 320, 8},
+    {conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_direct_p32n1g1k1_pack, 216, 27, 0, 0, 256, 8},
     // "depthwise"
-    {conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64_pack, 72, 9, 0, 384, 512, 8},
+    {conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64_pack, 72, 9, 0, 320, 448, 8},
     // "grow"
-    {conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_direct_tiled_h1w4n2p4g2k24z1c8s1_pack, 360, 72, 8, 576, 1216, 0},
+    {conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_direct_tiled_h2w4n2p4g2k24z1c8s1_pack, 360, 72, 8, 512, 1152, 0},
     // "tucker.first"
-    {conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w4n2p4g4k8z1c8s2_pack, 78, 13, 0, 1216, 1344, 0},
+    {conv_b2_c13_n6_h7_w6_k1x1_direct_p32n1g1k1_pack, 78, 13, 0, 1152, 1280, 0},
     // "tucker.core"
-    {conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_pack, 216, 54, 0, 1344, 1600, 0},
+    {conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_pack, 216, 54, 0, 1280, 1536, 0},
     // "tucker.last"
-    {conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_pack, 36, 4, 0, 1600, 1664, 9},
+    {conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_p32n1g1k1_pack, 36, 4, 0, 1536, 1600, 9},
     // "squeeze"
-    {conv_b2_c9_n9_h7_w6_k1x1_add_direct_tiled_h1w8n2p4g2k8z1c8s2_pack, 81, 9, 0, 1728, 1920, 0},
+    {conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_pack, 81, 9, 0, 1664, 1792, 0},
     // "fused.first"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_first, 81, 9, 0, 1920, 2240, 0},
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_first, 81, 9, 0, 1792, 2112, 0},
     // "fused.core"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_core, 648, 81, 0, 2240, 4608, 0},
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_core, 648, 81, 0, 2112, 4480, 0},
     // "fused.last"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_last, 88, 8, 0, 4608, 4928, 11},
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_last, 88, 8, 0, 4480, 4800, 11},
     // "head"
-    {linear_b2_c11_n7_bias_w2_pack, 77, 11, 0, 4992, 5120, 7},
+    {linear_b2_c11_n7_bias_w2_pack, 77, 11, 0, 4864, 4992, 7},
 };
 constexpr int slots_size = static_cast<int>(sizeof slots / sizeof slots[0]);
 

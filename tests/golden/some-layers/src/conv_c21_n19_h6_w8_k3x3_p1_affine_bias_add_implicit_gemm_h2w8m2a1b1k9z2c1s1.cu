@@ -218,20 +218,15 @@ template <int PENDING>
 #ifndef TDC_OVERLAP
 #define TDC_OVERLAP
 // Programmatic dependent launch, from sm_90 on: a launch may begin while the one ahead of it on the stream still runs. Before
-// sm_90, and where the launch does not ask for it, both functions do nothing.
+// sm_90, and where the launch does not ask for it, the function does nothing.
 
-// Lets the next launch begin as soon as every block of this one has come here or ended.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_allow_next() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
-#endif
-}
-
-// Waits until the launches ahead have ended and all that they wrote can be read. Before it a thread may read packed weights and
-// bias, which no launch writes, and write its own shared memory; nothing else.
+// Waits until the launches ahead have ended and all that they wrote can be read, then lets the next launch begin. Before it a
+// thread may read packed weights and bias, which no launch writes, and write its own shared memory; nothing else. The next one is
+// let in no earlier, or launches would pile up on the multiprocessors and the blocks of each lie where the others left room.
 [[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
 }
 #endif
@@ -384,14 +379,14 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 2, TW = 8, TN = 32;  // output rows, columns and channels of a block
     constexpr int M = 2, P = 2;  // tiles of a warp: of 16 output channels, of 8 pixels
-    constexpr int CHUNKS = 1, PAIRS = 8;  // the sum in chunks, each of so many pairs of input channels
-    constexpr int ROWS = 4, ROW = 16, PLANE = 68;  // input tile: rows, values of a row, of a pair of channels
+    constexpr int CHUNKS = 1, QUADS = 4;  // the sum in chunks, each of so many times four input channels
+    constexpr int ROW = 12, PLANE = 50;  // input tile of 4 rows: values of a row, of four channels
     constexpr int WEIGHTS = 4608;  // packed values of a chunk
-    using Pair = uint2;  // of channels as fp16: rounded, and what rounding left
+    using Quad = uint4;  // four channels as fp16: rounded, and what rounding left
 
     TDC_DYNAMIC_SHARED(float, shared);
-    Pair* const input = reinterpret_cast<Pair*>(shared + WEIGHTS);
-    float* const largest = shared + 5696;  // magnitude that each warp loaded, for two chunks in turn
+    Quad* const input = reinterpret_cast<Quad*>(shared + WEIGHTS);
+    float* const largest = shared + 5408;  // magnitude that each warp loaded, for two chunks in turn
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int warp_m = 0, warp_p = 0, warp_k = warp;
@@ -408,59 +403,57 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k
     float* const arrivals = shared + 12096;
     if (threadIdx.x == 0) tdc_expect(arrivals, max(end_output - first_output, 0) * 32);
     tdc_cluster_begin();
-
-    tdc_allow_next();
     // What the block's output channels are multiplied by and then what is added; loaded ahead of their sums.
     float* const factors = shared + 11520;
-    for (int i = threadIdx.x; i < TN; i += 288) {
+    if (const int i = threadIdx.x; i < TN) {
         tdc_copy_async4(factors + i, packed + 9216 + n0 + i);
         tdc_copy_async4(factors + TN + i, bias + min(n0 + i, 18));
     }
-
     const auto copy_weights = [&](int chunk) {
-        const float* from = packed + (n0 / 16 * 2 + first_chunk + chunk) * 2304;
-        float* to = shared;
-        for (int i = threadIdx.x * 4; i < WEIGHTS; i += 1152) {
-            tdc_copy_async16(to + i, from + i / 2304 * 4608 + i % 2304);
+        const float* from = packed + (blockIdx.y * 2 + first_chunk + chunk) * WEIGHTS + threadIdx.x * 4;
+        float* to = shared + threadIdx.x * 4;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            tdc_copy_async16(to + i * 1152, from + i * 1152);
         }
         tdc_commit_copies();
     };
     copy_weights(0);
     tdc_wait_for_inputs();
 
-    // What a thread loads of a chunk's input: 4 columns of two channels, ITEMS times.
-    constexpr int COLUMNS = ROW / 4, ITEMS = 1;
-    alignas(16) float loaded[ITEMS][2][4];
+    // What a thread loads of a chunk's input: 2 columns of four channels, ITEMS times.
+    constexpr int COLUMNS = ROW / 2, ITEMS = 1;
+    alignas(8) float loaded[ITEMS][4][2];
     const auto load = [&](int chunk) {
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            const int item = threadIdx.x + i * 288, pair = item / (ROWS * COLUMNS), position = item % (ROWS * COLUMNS);
+            const unsigned item = threadIdx.x + i * 288;
+            const int quad = item % 4, position = item / 4;
             const int row = y0 - 1 + position / COLUMNS;
-            const int column = x0 - 4 + position % COLUMNS * 4;
-            const int c = (first_chunk + chunk) * (2 * PAIRS) + 2 * pair;
-            const bool inside = pair < PAIRS && c < 21 && row >= 0 && row < H && column >= 0 && column < W;
+            const int column = x0 - 2 + position % COLUMNS * 2;
+            const int c = ((first_chunk + chunk) * QUADS + quad) * 4;
+            const bool inside = item < 96 && c < 21 && row >= 0 && row < H && column >= 0 && column < W;
+            const float* const from = x + (c * H + row) * W + column;
 #pragma unroll
-            for (int j = 0; j < 2; ++j) {
-                float4 values = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            for (int j = 0; j < 4; ++j) {
+                float2 values = make_float2(0.0f, 0.0f);
                 if (inside && c + j < 21) {
-                    values = *reinterpret_cast<const float4*>(x + ((c + j) * H + row) * W + column);
+                    values = *reinterpret_cast<const float2*>(from + j * (H * W));
                     const float scale = __ldg(packed + 9248 + c + j), shift = __ldg(packed + 9269 + c + j);
                     values.x = fmaf(scale, values.x, shift);
                     values.y = fmaf(scale, values.y, shift);
-                    values.z = fmaf(scale, values.z, shift);
-                    values.w = fmaf(scale, values.w, shift);
                 }
-                *reinterpret_cast<float4*>(loaded[i][j]) = values;
+                *reinterpret_cast<float2*>(loaded[i][j]) = values;
             }
         }
     };
 
-    // Where a lane reads its pixel of each tile: lane / 4 is the pixel, lane % 4 the pair of channels.
+    // Where a lane reads its pixel of each tile: lane / 4 is the pixel, lane % 4 the four channels.
     int at[P];
 #pragma unroll
     for (int p = 0; p < P; ++p) {
         const int pixel = (warp_p * P + p) * 8 + lane / 4;
-        at[p] = lane % 4 * PLANE + pixel / TW * 16 + pixel % TW + 3;
+        at[p] = lane % 4 * PLANE + pixel / TW * 12 + pixel % TW + 1;
     }
 
     float sum[M][P][4] = {};
@@ -473,7 +466,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k
         for (int i = 0; i < ITEMS; ++i) {
 #pragma unroll
             for (int j = 0; j < 8; ++j) {
-                magnitude = fmaxf(magnitude, fabsf(loaded[i][j / 4][j % 4]));
+                magnitude = fmaxf(magnitude, fabsf(loaded[i][j / 2][j % 2]));
             }
         }
         magnitude = tdc_warp_largest(magnitude);
@@ -488,30 +481,37 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k
         const float scale = __uint_as_float((268 - exponent) << 23), unscale = __uint_as_float((exponent - 14) << 23);
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            const int item = threadIdx.x + i * 288, pair = item / (ROWS * COLUMNS), position = item % (ROWS * COLUMNS);
-            if (pair >= PAIRS) break;
+            const unsigned item = threadIdx.x + i * 288;
+            const int quad = item % 4, position = item / 4;
+            if (item >= 96) break;
+            Quad* const to = input + quad * PLANE + position * 2;
 #pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                const float first = loaded[i][0][j] * scale, second = loaded[i][1][j] * scale;
-                const unsigned rounded = tdc_to_halves(first, second);
-                const unsigned left = tdc_to_halves(first - tdc_lower_half(rounded), second - tdc_upper_half(rounded));
-                input[pair * PLANE + position * 4 + j] = make_uint2(rounded, left);
+            for (int j = 0; j < 2; ++j) {
+                const float a = loaded[i][0][j] * scale, b = loaded[i][1][j] * scale;
+                const float c = loaded[i][2][j] * scale, d = loaded[i][3][j] * scale;
+                const unsigned ab = tdc_to_halves(a, b), cd = tdc_to_halves(c, d);
+                const unsigned ab_left = tdc_to_halves(a - tdc_lower_half(ab), b - tdc_upper_half(ab));
+                const unsigned cd_left = tdc_to_halves(c - tdc_lower_half(cd), d - tdc_upper_half(cd));
+                to[j] = make_uint4(ab, cd, ab_left, cd_left);
             }
         }
         if (chunk + 1 < chunks) load(chunk + 1);
         tdc_wait_copies<0>();
         __syncthreads();
 
-        // Steps of 16 channels and one tap; a warp takes 1, sums of 1 are added in fp32 since the tensor cores cut off.
-        const float* const a_tiles = shared + warp_m * (M * 2304) + lane * 4;
-#pragma unroll 1
-        for (int first = warp_k * 1; first < (warp_k + 1) * 1; first += 1) {
+        // Steps of 16 channels and one tap, of which a warp has a share; sums of 1 are added in fp32: tensor cores cut off.
+        const float* a_tiles = shared + warp_m * (M * 2304) + lane * 4;
+        const Quad* b_tiles = input;
+        a_tiles += warp_k / 3 * 768, b_tiles += warp_k / 3 * 12;
+        a_tiles += warp_k % 3 * 256, b_tiles += warp_k % 3 * 1;
+        {
+            const float* const a_chain = a_tiles;
+            const Quad* const b_chain = b_tiles;
             float part[M][P][4] = {};
 #pragma unroll
             for (int i = 0; i < 1; ++i) {
-                const int step = first + i;
-                const Pair* const b = input + step / 9 * (8 * PLANE) + step % 9 / 3 * 16 + step % 3;
-                const float* const a = a_tiles + step * 256;
+                const float* const a = a_chain + 0;
+                const Quad* const b = b_chain + 0;
                 unsigned a_rounded[M][4], a_left[M][4], b_rounded[P][2], b_left[P][2];
 #pragma unroll
                 for (int m = 0; m < M; ++m) {
@@ -524,9 +524,9 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
-                    const Pair first_pair = b[at[p]], second_pair = b[at[p] + 4 * PLANE];
-                    b_rounded[p][0] = first_pair.x, b_left[p][0] = first_pair.y;
-                    b_rounded[p][1] = second_pair.x, b_left[p][1] = second_pair.y;
+                    const Quad quad = b[at[p]];
+                    b_rounded[p][0] = quad.x, b_rounded[p][1] = quad.y;
+                    b_left[p][0] = quad.z, b_left[p][1] = quad.w;
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
@@ -572,7 +572,10 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k
     float* const received = shared + 11584;
     __syncthreads();
     tdc_cluster_wait();  // all blocks have begun
-    for (int i = threadIdx.x; i < 128; i += 288) {
+#pragma unroll
+    for (int round = 0; round < 1; ++round) {
+        const unsigned i = threadIdx.x + round * 288;
+        if (i >= 128) break;
         const float* const share = partials + i / 4 * PIXELS + i % 4 * 4;
         float4 value = *reinterpret_cast<const float4*>(share);
 #pragma unroll
@@ -669,13 +672,13 @@ void conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1
     }
     float run[256];
     std::size_t filled = 0;
-    for (std::size_t o0 = 0; o0 < 32; o0 += 16) {
-        for (std::size_t i0 = 0; i0 < 32; i0 += 16) {
+    for (std::size_t i0 = 0; i0 < 32; i0 += 16) {
+        for (std::size_t o0 = 0; o0 < 32; o0 += 16) {
             for (std::size_t r = 0; r < 3; ++r) {
                 for (std::size_t s = 0; s < 3; ++s) {
                     for (std::size_t o1 = 0; o1 < 8; ++o1) {
-                        for (std::size_t i1 = 0; i1 < 8; i1 += 2) {
-                            for (std::size_t i2 = 0; i2 < 16; i2 += 8) {
+                        for (std::size_t i1 = 0; i1 < 16; i1 += 4) {
+                            for (std::size_t i2 = 0; i2 < 4; i2 += 2) {
                                 for (std::size_t o2 = 0; o2 < 16; o2 += 8) {
                                     for (std::size_t i3 = 0; i3 < 2; ++i3) {
                                         const std::size_t o = o0 + o1 + o2;

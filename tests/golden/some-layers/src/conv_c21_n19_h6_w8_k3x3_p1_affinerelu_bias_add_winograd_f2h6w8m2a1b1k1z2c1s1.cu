@@ -219,20 +219,15 @@ template <int PENDING>
 #ifndef TDC_OVERLAP
 #define TDC_OVERLAP
 // Programmatic dependent launch, from sm_90 on: a launch may begin while the one ahead of it on the stream still runs. Before
-// sm_90, and where the launch does not ask for it, both functions do nothing.
+// sm_90, and where the launch does not ask for it, the function does nothing.
 
-// Lets the next launch begin as soon as every block of this one has come here or ended.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_allow_next() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
-#endif
-}
-
-// Waits until the launches ahead have ended and all that they wrote can be read. Before it a thread may read packed weights and
-// bias, which no launch writes, and write its own shared memory; nothing else.
+// Waits until the launches ahead have ended and all that they wrote can be read, then lets the next launch begin. Before it a
+// thread may read packed weights and bias, which no launch writes, and write its own shared memory; nothing else. The next one is
+// let in no earlier, or launches would pile up on the multiprocessors and the blocks of each lie where the others left room.
 [[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
 }
 #endif
@@ -412,15 +407,12 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_add_winograd_f2h6w8m2a1b1
     float* const arrivals = shared + 12168;
     if (threadIdx.x == 0) tdc_expect(arrivals, max(end_output - first_output, 0) * 32);
     tdc_cluster_begin();
-
-    tdc_allow_next();
     // What the block's output channels are multiplied by and then what is added; loaded ahead of their sums.
     float* const factors = shared + 10568;
-    for (int i = threadIdx.x; i < TN; i += 128) {
+    if (const int i = threadIdx.x; i < TN) {
         tdc_copy_async4(factors + i, packed + 16384 + n0 + i);
         tdc_copy_async4(factors + TN + i, bias + min(n0 + i, 18));
     }
-
     const auto copy_weights = [&](int chunk) {
         const float* from = packed + (n0 / 16 * 2 + first_chunk + chunk) * 4096;
         float* to = shared;
@@ -634,7 +626,9 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_add_winograd_f2h6w8m2a1b1
     float* const received = shared + 10632;
     __syncthreads();
     tdc_cluster_wait();  // all blocks have begun
-    for (int i = threadIdx.x; i < 384; i += 128) {
+#pragma unroll
+    for (int round = 0; round < 3; ++round) {
+        const unsigned i = threadIdx.x + round * 128;
         const float* const share = partials + i / 12 * PIXELS + i % 12 * 4;
         float4 value = *reinterpret_cast<const float4*>(share);
 #pragma unroll

@@ -74,20 +74,15 @@ template <int PENDING>
 #ifndef TDC_OVERLAP
 #define TDC_OVERLAP
 // Programmatic dependent launch, from sm_90 on: a launch may begin while the one ahead of it on the stream still runs. Before
-// sm_90, and where the launch does not ask for it, both functions do nothing.
+// sm_90, and where the launch does not ask for it, the function does nothing.
 
-// Lets the next launch begin as soon as every block of this one has come here or ended.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_allow_next() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
-#endif
-}
-
-// Waits until the launches ahead have ended and all that they wrote can be read. Before it a thread may read packed weights and
-// bias, which no launch writes, and write its own shared memory; nothing else.
+// Waits until the launches ahead have ended and all that they wrote can be read, then lets the next launch begin. Before it a
+// thread may read packed weights and bias, which no launch writes, and write its own shared memory; nothing else. The next one is
+// let in no earlier, or launches would pile up on the multiprocessors and the blocks of each lie where the others left room.
 [[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
 }
 #endif
@@ -241,9 +236,9 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1
     constexpr int TH = 3, TW = 7, TN = 32;  // output rows, columns and channels of a block
     constexpr int M = 1, P = 3;  // tiles of a warp: of 16 output channels, of 8 pixels
     constexpr int CHUNKS = 2, QUADS = 4;  // the sum in chunks, each of so many times four input channels
-    constexpr int ROWS = 5, ROW = 9, PLANE = 52;  // input tile: rows, values of a row, of four channels
+    constexpr int ROW = 9, PLANE = 52;  // input tile of 5 rows: values of a row, of four channels
     constexpr int WEIGHTS = 2304;  // packed values of a chunk, in 2 buffers
-    using Quad = uint2;  // of channels as fp16
+    using Quad = uint2;  // four channels as fp16
 
     TDC_DYNAMIC_SHARED(float, shared);
     Quad* const input = reinterpret_cast<Quad*>(shared + 2 * WEIGHTS);
@@ -254,20 +249,18 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1
     const int tile = blockIdx.x;
     const int y0 = tile / 2 * TH, x0 = tile % 2 * TW, n0 = blockIdx.y * TN;
     constexpr int chunks = CHUNKS;
-
-    tdc_allow_next();
     // What the block's output channels are multiplied by and then what is added; loaded ahead of their sums.
     float* const factors = shared + 5036;
-    for (int i = threadIdx.x; i < TN; i += 192) {
+    if (const int i = threadIdx.x; i < TN) {
         tdc_copy_async4(factors + i, packed + 4608 + n0 + i);
         tdc_copy_async4(factors + TN + i, bias + min(n0 + i, 18));
     }
-
     const auto copy_weights = [&](int chunk) {
-        const float* from = packed + (n0 / 16 * 2 + chunk) * 1152;
-        float* to = shared + chunk % 2 * WEIGHTS;
-        for (int i = threadIdx.x * 4; i < WEIGHTS; i += 768) {
-            tdc_copy_async16(to + i, from + i / 1152 * 2304 + i % 1152);
+        const float* from = packed + (blockIdx.y * 2 + chunk) * WEIGHTS + threadIdx.x * 4;
+        float* to = shared + chunk % 2 * WEIGHTS + threadIdx.x * 4;
+#pragma unroll
+        for (int i = 0; i < 3; ++i) {
+            tdc_copy_async16(to + i * 768, from + i * 768);
         }
         tdc_commit_copies();
     };
@@ -283,20 +276,22 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1
     const auto load = [&](int chunk) {
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            const int item = threadIdx.x + i * 192, quad = item / (ROWS * COLUMNS), position = item % (ROWS * COLUMNS);
+            const unsigned item = threadIdx.x + i * 192;
+            const int quad = item / 45, position = item % 45;
             const int row = y0 - 1 + position / COLUMNS;
             const int column = x0 - 1 + position % COLUMNS;
-            const int c = chunk * (4 * QUADS) + 4 * quad;
-            const bool inside = quad < QUADS && c < 21 && row >= 0 && row < H && column >= 0 && column < W;
+            const int c = (chunk * QUADS + quad) * 4;
+            const bool inside = item < 180 && c < 21 && row >= 0 && row < H && column >= 0 && column < W;
+            const float* const from = x + (c * H + row) * W + column;
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                float value = 0.0f;
+                float values = 0.0f;
                 if (inside && c + j < 21) {
-                    value = x[((c + j) * H + row) * W + column];
+                    values = *reinterpret_cast<const float*>(from + j * (H * W));
                     const float scale = __ldg(packed + 4640 + c + j), shift = __ldg(packed + 4661 + c + j);
-                    value = fmaxf(fmaf(scale, value, shift), 0.0f);
+                    values = fmaxf(fmaf(scale, values, shift), 0.0f);
                 }
-                loaded[i][j][0] = value;
+                *reinterpret_cast<float*>(loaded[i][j]) = values;
             }
         }
     };
@@ -341,44 +336,50 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1
         }
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            const int item = threadIdx.x + i * 192, quad = item / (ROWS * COLUMNS), position = item % (ROWS * COLUMNS);
-            if (quad >= QUADS) break;
-            Quad quads[1];
+            const unsigned item = threadIdx.x + i * 192;
+            const int quad = item / 45, position = item % 45;
+            if (item >= 180) break;
+            Quad* const to = input + quad * PLANE + position;
+            uint2 rounded[1];
 #pragma unroll
             for (int j = 0; j < 1; ++j) {
-                quads[j].x = tdc_to_halves(loaded[i][0][j] * scale, loaded[i][1][j] * scale);
-                quads[j].y = tdc_to_halves(loaded[i][2][j] * scale, loaded[i][3][j] * scale);
+                rounded[j].x = tdc_to_halves(loaded[i][0][j] * scale, loaded[i][1][j] * scale);
+                rounded[j].y = tdc_to_halves(loaded[i][2][j] * scale, loaded[i][3][j] * scale);
             }
-            input[quad * PLANE + position] = quads[0];
+            to[0] = rounded[0];
         }
         if (chunk + 1 < chunks) load(chunk + 1);
         tdc_wait_copies<1>();
         __syncthreads();
 
-        // Steps of 16 channels and one tap; a warp takes 3.
-        const float* const a_tiles = shared + chunk % 2 * WEIGHTS + warp_m * (M * 1152) + lane * 4;
-#pragma unroll 1
-        for (int row = warp_k * 1; row < (warp_k + 1) * 1; row += 1) {  // of filters
+        // Steps of 16 channels and one tap, of which a warp has a share.
+        const float* a_tiles = shared + chunk % 2 * WEIGHTS + warp_m * (M * 1152) + lane * 4;
+        const Quad* b_tiles = input;
+        a_tiles += warp_k * 384, b_tiles += warp_k * 9;
+        {
+            const float* const a_chain = a_tiles;
+            const Quad* const b_chain = b_tiles;
 #pragma unroll
             for (int i = 0; i < 3; ++i) {
-                const int step = row * 3 + i;
-                const Quad* const b = input + (row + i / 3) / 3 * (4 * PLANE) + (row + i / 3) % 3 * 9 + i % 3;
-                const float* const a = a_tiles + step * 128;
-                unsigned a_values[M][4], b_values[P][2];
+                const float* const a = a_chain + i * 128;
+                const Quad* const b = b_chain + i;
+                unsigned a_rounded[M][4], b_rounded[P][2];
 #pragma unroll
                 for (int m = 0; m < M; ++m) {
-                    const uint4 values = *reinterpret_cast<const uint4*>(a + m * 1152);
-                    a_values[m][0] = values.x, a_values[m][1] = values.y, a_values[m][2] = values.z, a_values[m][3] = values.w;
+                    const float* const from = a + m * 1152;
+                    const uint4 rounded = *reinterpret_cast<const uint4*>(from);
+                    a_rounded[m][0] = rounded.x, a_rounded[m][1] = rounded.y;
+                    a_rounded[m][2] = rounded.z, a_rounded[m][3] = rounded.w;
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
-                    const Quad values = b[at[p]];
-                    b_values[p][0] = values.x, b_values[p][1] = values.y;
+                    const Quad quad = b[at[p]];
+                    b_rounded[p][0] = quad.x, b_rounded[p][1] = quad.y;
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(sum[m][p], a_values[m], b_values[p]);
+                    for (int m = 0; m < M; ++m) tdc_mma_f16(sum[m][p], a_rounded[m], b_rounded[p]);
                 }
             }
         }
@@ -398,8 +399,10 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1
         *reinterpret_cast<float2*>(to + 8 * PIXELS) = make_float2(sum[m][p][2] * unscale, sum[m][p][3] * unscale);
     }
     __syncthreads();
-    constexpr int first_output = 0, end_output = 672;
-    for (int i = first_output + threadIdx.x; i < end_output; i += 192) {
+#pragma unroll
+    for (int round = 0; round < 4; ++round) {
+        const unsigned i = threadIdx.x + round * 192;
+        if (i >= 672) break;
         const int n = i / 21, pixel = i % 21;  // of the block
         const int row = y0 + pixel / TW, column = x0 + pixel % TW;
         if (column >= OUT_W || n0 + n >= 19) continue;
@@ -466,8 +469,8 @@ void conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z
     }
     float run[256];
     std::size_t filled = 0;
-    for (std::size_t o0 = 0; o0 < 32; o0 += 16) {
-        for (std::size_t i0 = 0; i0 < 32; i0 += 16) {
+    for (std::size_t i0 = 0; i0 < 32; i0 += 16) {
+        for (std::size_t o0 = 0; o0 < 32; o0 += 16) {
             for (std::size_t r = 0; r < 3; ++r) {
                 for (std::size_t s = 0; s < 3; ++s) {
                     for (std::size_t o1 = 0; o1 < 8; ++o1) {

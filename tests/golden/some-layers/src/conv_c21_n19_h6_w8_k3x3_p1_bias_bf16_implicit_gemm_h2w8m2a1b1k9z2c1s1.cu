@@ -218,20 +218,15 @@ template <int PENDING>
 #ifndef TDC_OVERLAP
 #define TDC_OVERLAP
 // Programmatic dependent launch, from sm_90 on: a launch may begin while the one ahead of it on the stream still runs. Before
-// sm_90, and where the launch does not ask for it, both functions do nothing.
+// sm_90, and where the launch does not ask for it, the function does nothing.
 
-// Lets the next launch begin as soon as every block of this one has come here or ended.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_allow_next() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
-#endif
-}
-
-// Waits until the launches ahead have ended and all that they wrote can be read. Before it a thread may read packed weights and
-// bias, which no launch writes, and write its own shared memory; nothing else.
+// Waits until the launches ahead have ended and all that they wrote can be read, then lets the next launch begin. Before it a
+// thread may read packed weights and bias, which no launch writes, and write its own shared memory; nothing else. The next one is
+// let in no earlier, or launches would pile up on the multiprocessors and the blocks of each lie where the others left room.
 [[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
 }
 #endif
@@ -363,9 +358,9 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s
     constexpr int TH = 2, TW = 8, TN = 32;  // output rows, columns and channels of a block
     constexpr int M = 2, P = 2;  // tiles of a warp: of 16 output channels, of 8 pixels
     constexpr int CHUNKS = 1, QUADS = 4;  // the sum in chunks, each of so many times four input channels
-    constexpr int ROWS = 4, ROW = 16, PLANE = 68;  // input tile: rows, values of a row, of four channels
+    constexpr int ROW = 12, PLANE = 52;  // input tile of 4 rows: values of a row, of four channels
     constexpr int WEIGHTS = 2304;  // packed values of a chunk
-    using Quad = uint2;  // of channels as bf16
+    using Quad = uint2;  // four channels as bf16
 
     TDC_DYNAMIC_SHARED(float, shared);
     Quad* const input = reinterpret_cast<Quad*>(shared + WEIGHTS);
@@ -385,43 +380,43 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s
     float* const arrivals = shared + 12096;
     if (threadIdx.x == 0) tdc_expect(arrivals, max(end_output - first_output, 0) * 32);
     tdc_cluster_begin();
-
-    tdc_allow_next();
     // What the block's output channels are given: what is added; loaded ahead of their sums.
     float* const factors = shared + 11520;
-    for (int i = threadIdx.x; i < TN; i += 288) {
+    if (const int i = threadIdx.x; i < TN) {
         tdc_copy_async4(factors + i, bias + min(n0 + i, 18));
     }
-
     const auto copy_weights = [&](int chunk) {
-        const float* from = packed + (n0 / 16 * 2 + first_chunk + chunk) * 1152;
-        float* to = shared;
-        for (int i = threadIdx.x * 4; i < WEIGHTS; i += 1152) {
-            tdc_copy_async16(to + i, from + i / 1152 * 2304 + i % 1152);
+        const float* from = packed + (blockIdx.y * 2 + first_chunk + chunk) * WEIGHTS + threadIdx.x * 4;
+        float* to = shared + threadIdx.x * 4;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            tdc_copy_async16(to + i * 1152, from + i * 1152);
         }
         tdc_commit_copies();
     };
     copy_weights(0);
     tdc_wait_for_inputs();
 
-    // What a thread loads of a chunk's input: 4 columns of four channels, ITEMS times.
-    constexpr int COLUMNS = ROW / 4, ITEMS = 1;
-    alignas(16) float loaded[ITEMS][4][4];
+    // What a thread loads of a chunk's input: 2 columns of four channels, ITEMS times.
+    constexpr int COLUMNS = ROW / 2, ITEMS = 1;
+    alignas(8) float loaded[ITEMS][4][2];
     const auto load = [&](int chunk) {
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            const int item = threadIdx.x + i * 288, quad = item / (ROWS * COLUMNS), position = item % (ROWS * COLUMNS);
+            const unsigned item = threadIdx.x + i * 288;
+            const int quad = item % 4, position = item / 4;
             const int row = y0 - 1 + position / COLUMNS;
-            const int column = x0 - 4 + position % COLUMNS * 4;
-            const int c = (first_chunk + chunk) * (4 * QUADS) + 4 * quad;
-            const bool inside = quad < QUADS && c < 21 && row >= 0 && row < H && column >= 0 && column < W;
+            const int column = x0 - 2 + position % COLUMNS * 2;
+            const int c = ((first_chunk + chunk) * QUADS + quad) * 4;
+            const bool inside = item < 96 && c < 21 && row >= 0 && row < H && column >= 0 && column < W;
+            const float* const from = x + (c * H + row) * W + column;
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                float4 values = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                float2 values = make_float2(0.0f, 0.0f);
                 if (inside && c + j < 21) {
-                    values = *reinterpret_cast<const float4*>(x + ((c + j) * H + row) * W + column);
+                    values = *reinterpret_cast<const float2*>(from + j * (H * W));
                 }
-                *reinterpret_cast<float4*>(loaded[i][j]) = values;
+                *reinterpret_cast<float2*>(loaded[i][j]) = values;
             }
         }
     };
@@ -431,7 +426,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s
 #pragma unroll
     for (int p = 0; p < P; ++p) {
         const int pixel = (warp_p * P + p) * 8 + lane / 4;
-        at[p] = lane % 4 * PLANE + pixel / TW * 16 + pixel % TW + 3;
+        at[p] = lane % 4 * PLANE + pixel / TW * 12 + pixel % TW + 1;
     }
 
     float sum[M][P][4] = {};
@@ -441,46 +436,54 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s
         __syncthreads();  // all warps have done with the chunk before
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            const int item = threadIdx.x + i * 288, quad = item / (ROWS * COLUMNS), position = item % (ROWS * COLUMNS);
-            if (quad >= QUADS) break;
-            alignas(16) Quad quads[4];
+            const unsigned item = threadIdx.x + i * 288;
+            const int quad = item % 4, position = item / 4;
+            if (item >= 96) break;
+            Quad* const to = input + quad * PLANE + position * 2;
+            uint2 rounded[2];
 #pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                quads[j].x = tdc_to_bf16(loaded[i][0][j], loaded[i][1][j]);
-                quads[j].y = tdc_to_bf16(loaded[i][2][j], loaded[i][3][j]);
+            for (int j = 0; j < 2; ++j) {
+                rounded[j].x = tdc_to_bf16(loaded[i][0][j], loaded[i][1][j]);
+                rounded[j].y = tdc_to_bf16(loaded[i][2][j], loaded[i][3][j]);
             }
-            uint4* const to = reinterpret_cast<uint4*>(input + quad * PLANE + position * 4);
-            to[0] = *reinterpret_cast<const uint4*>(quads);
-            to[1] = *reinterpret_cast<const uint4*>(quads + 2);
+#pragma unroll
+            for (int j = 0; j < 2; j += 2) {
+                *reinterpret_cast<uint4*>(to + j) = make_uint4(rounded[j].x, rounded[j].y, rounded[j + 1].x, rounded[j + 1].y);
+            }
         }
         if (chunk + 1 < chunks) load(chunk + 1);
         tdc_wait_copies<0>();
         __syncthreads();
 
-        // Steps of 16 channels and one tap; a warp takes 1.
-        const float* const a_tiles = shared + warp_m * (M * 1152) + lane * 4;
-#pragma unroll 1
-        for (int first = warp_k * 1; first < (warp_k + 1) * 1; first += 1) {
+        // Steps of 16 channels and one tap, of which a warp has a share.
+        const float* a_tiles = shared + warp_m * (M * 1152) + lane * 4;
+        const Quad* b_tiles = input;
+        a_tiles += warp_k / 3 * 384, b_tiles += warp_k / 3 * 12;
+        a_tiles += warp_k % 3 * 128, b_tiles += warp_k % 3 * 1;
+        {
+            const float* const a_chain = a_tiles;
+            const Quad* const b_chain = b_tiles;
 #pragma unroll
             for (int i = 0; i < 1; ++i) {
-                const int step = first + i;
-                const Quad* const b = input + step / 9 * (4 * PLANE) + step % 9 / 3 * 16 + step % 3;
-                const float* const a = a_tiles + step * 128;
-                unsigned a_values[M][4], b_values[P][2];
+                const float* const a = a_chain + 0;
+                const Quad* const b = b_chain + 0;
+                unsigned a_rounded[M][4], b_rounded[P][2];
 #pragma unroll
                 for (int m = 0; m < M; ++m) {
-                    const uint4 values = *reinterpret_cast<const uint4*>(a + m * 1152);
-                    a_values[m][0] = values.x, a_values[m][1] = values.y, a_values[m][2] = values.z, a_values[m][3] = values.w;
+                    const float* const from = a + m * 1152;
+                    const uint4 rounded = *reinterpret_cast<const uint4*>(from);
+                    a_rounded[m][0] = rounded.x, a_rounded[m][1] = rounded.y;
+                    a_rounded[m][2] = rounded.z, a_rounded[m][3] = rounded.w;
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
-                    const Quad values = b[at[p]];
-                    b_values[p][0] = values.x, b_values[p][1] = values.y;
+                    const Quad quad = b[at[p]];
+                    b_rounded[p][0] = quad.x, b_rounded[p][1] = quad.y;
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_bf16(sum[m][p], a_values[m], b_values[p]);
+                    for (int m = 0; m < M; ++m) tdc_mma_bf16(sum[m][p], a_rounded[m], b_rounded[p]);
                 }
             }
         }
@@ -506,7 +509,10 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s
     float* const received = shared + 11584;
     __syncthreads();
     tdc_cluster_wait();  // all blocks have begun
-    for (int i = threadIdx.x; i < 128; i += 288) {
+#pragma unroll
+    for (int round = 0; round < 1; ++round) {
+        const unsigned i = threadIdx.x + round * 288;
+        if (i >= 128) break;
         const float* const share = partials + i / 4 * PIXELS + i % 4 * 4;
         float4 value = *reinterpret_cast<const float4*>(share);
 #pragma unroll
@@ -564,8 +570,8 @@ void conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_pack(
     const float* weight, const float* /*scale*/, const float* /*shift*/, float* packed) {
     float pair[2];
     std::size_t filled = 0;
-    for (std::size_t o0 = 0; o0 < 32; o0 += 16) {
-        for (std::size_t i0 = 0; i0 < 32; i0 += 16) {
+    for (std::size_t i0 = 0; i0 < 32; i0 += 16) {
+        for (std::size_t o0 = 0; o0 < 32; o0 += 16) {
             for (std::size_t r = 0; r < 3; ++r) {
                 for (std::size_t s = 0; s < 3; ++s) {
                     for (std::size_t o1 = 0; o1 < 8; ++o1) {

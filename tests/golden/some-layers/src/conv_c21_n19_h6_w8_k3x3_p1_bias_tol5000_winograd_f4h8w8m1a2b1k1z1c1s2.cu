@@ -75,20 +75,15 @@ template <int PENDING>
 #ifndef TDC_OVERLAP
 #define TDC_OVERLAP
 // Programmatic dependent launch, from sm_90 on: a launch may begin while the one ahead of it on the stream still runs. Before
-// sm_90, and where the launch does not ask for it, both functions do nothing.
+// sm_90, and where the launch does not ask for it, the function does nothing.
 
-// Lets the next launch begin as soon as every block of this one has come here or ended.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_allow_next() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
-#endif
-}
-
-// Waits until the launches ahead have ended and all that they wrote can be read. Before it a thread may read packed weights and
-// bias, which no launch writes, and write its own shared memory; nothing else.
+// Waits until the launches ahead have ended and all that they wrote can be read, then lets the next launch begin. Before it a
+// thread may read packed weights and bias, which no launch writes, and write its own shared memory; nothing else. The next one is
+// let in no earlier, or launches would pile up on the multiprocessors and the blocks of each lie where the others left room.
 [[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
 }
 #endif
@@ -258,15 +253,12 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s
     const int tile = blockIdx.x;
     const int y0 = tile * TH, x0 = 0, n0 = blockIdx.y * TN;
     constexpr int chunks = CHUNKS;
-
-    tdc_allow_next();
     // What the block's output channels are multiplied by and then what is added; loaded ahead of their sums.
     float* const factors = shared + 39768;
-    for (int i = threadIdx.x; i < TN; i += 384) {
+    if (const int i = threadIdx.x; i < TN) {
         tdc_copy_async4(factors + i, packed + 36864 + n0 + i);
         tdc_copy_async4(factors + TN + i, bias + min(n0 + i, 18));
     }
-
     const auto copy_weights = [&](int chunk) {
         const float* from = packed + (n0 / 16 * 2 + chunk) * 9216;
         float* to = shared + chunk % 2 * WEIGHTS;
@@ -487,8 +479,10 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s
         }
     }
     __syncthreads();
-    constexpr int first_output = 0, end_output = 512;
-    for (int i = first_output + threadIdx.x; i < end_output; i += 384) {
+#pragma unroll
+    for (int round = 0; round < 2; ++round) {
+        const unsigned i = threadIdx.x + round * 384;
+        if (i >= 512) break;
         const int n = i / 16, pixel = i % 16 * 4;  // of the block
         const int row = y0 + pixel / TW, column = x0 + pixel % TW;
         if (row >= OUT_H || n0 + n >= 19) continue;

@@ -10,20 +10,15 @@
 #ifndef TDC_OVERLAP
 #define TDC_OVERLAP
 // Programmatic dependent launch, from sm_90 on: a launch may begin while the one ahead of it on the stream still runs. Before
-// sm_90, and where the launch does not ask for it, both functions do nothing.
+// sm_90, and where the launch does not ask for it, the function does nothing.
 
-// Lets the next launch begin as soon as every block of this one has come here or ended.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_allow_next() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
-#endif
-}
-
-// Waits until the launches ahead have ended and all that they wrote can be read. Before it a thread may read packed weights and
-// bias, which no launch writes, and write its own shared memory; nothing else.
+// Waits until the launches ahead have ended and all that they wrote can be read, then lets the next launch begin. Before it a
+// thread may read packed weights and bias, which no launch writes, and write its own shared memory; nothing else. The next one is
+// let in no earlier, or launches would pile up on the multiprocessors and the blocks of each lie where the others left room.
 [[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
 }
 #endif
@@ -32,7 +27,6 @@ extern "C" __global__ void __launch_bounds__(64, 1)
 some_layers_conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_partial(const float* x, const float* __restrict__ packed,
     float* workspace)
 {
-    tdc_allow_next();
     constexpr int PIXELS = 25;  // of the output
     constexpr int TN = 16, TP = 16, TK = 8;  // output channels and pixels of a block, input channels of a step
     constexpr int RN = 4, RP = 1;  // output channels and pixels of a thread
@@ -98,7 +92,6 @@ some_layers_conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_partial(const flo
 extern "C" __global__ void __launch_bounds__(256)
 some_layers_conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_reduce(float* workspace, float* y)
 {
-    tdc_allow_next();
     constexpr int LENGTH = 500;  // elements of the output
 
     const int i = blockIdx.x * 256 + threadIdx.x;

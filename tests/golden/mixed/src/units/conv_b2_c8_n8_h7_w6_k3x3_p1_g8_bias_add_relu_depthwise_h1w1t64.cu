@@ -10,20 +10,15 @@
 #ifndef TDC_OVERLAP
 #define TDC_OVERLAP
 // Programmatic dependent launch, from sm_90 on: a launch may begin while the one ahead of it on the stream still runs. Before
-// sm_90, and where the launch does not ask for it, both functions do nothing.
+// sm_90, and where the launch does not ask for it, the function does nothing.
 
-// Lets the next launch begin as soon as every block of this one has come here or ended.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_allow_next() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
-#endif
-}
-
-// Waits until the launches ahead have ended and all that they wrote can be read. Before it a thread may read packed weights and
-// bias, which no launch writes, and write its own shared memory; nothing else.
+// Waits until the launches ahead have ended and all that they wrote can be read, then lets the next launch begin. Before it a
+// thread may read packed weights and bias, which no launch writes, and write its own shared memory; nothing else. The next one is
+// let in no earlier, or launches would pile up on the multiprocessors and the blocks of each lie where the others left room.
 [[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
 }
 #endif
@@ -33,7 +28,6 @@ mixed_conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64_kernel(cons
     const float* __restrict__ packed, const float* __restrict__ bias, const float* residual, float* y,
     long long x_batch_stride, long long residual_batch_stride, long long y_batch_stride)
 {
-    tdc_allow_next();
     constexpr int H = 7, W = 6, OUT_H = 7, OUT_W = 6;
     constexpr int R = 3, S = 3, FILTER_ROW = 4;  // filter, its row as it is packed
     constexpr int M = 1;  // output channels that read the same input channel

@@ -74,20 +74,15 @@ template <int PENDING>
 #ifndef TDC_OVERLAP
 #define TDC_OVERLAP
 // Programmatic dependent launch, from sm_90 on: a launch may begin while the one ahead of it on the stream still runs. Before
-// sm_90, and where the launch does not ask for it, both functions do nothing.
+// sm_90, and where the launch does not ask for it, the function does nothing.
 
-// Lets the next launch begin as soon as every block of this one has come here or ended.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_allow_next() {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
-#endif
-}
-
-// Waits until the launches ahead have ended and all that they wrote can be read. Before it a thread may read packed weights and
-// bias, which no launch writes, and write its own shared memory; nothing else.
+// Waits until the launches ahead have ended and all that they wrote can be read, then lets the next launch begin. Before it a
+// thread may read packed weights and bias, which no launch writes, and write its own shared memory; nothing else. The next one is
+// let in no earlier, or launches would pile up on the multiprocessors and the blocks of each lie where the others left room.
 [[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
+    asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
 }
 #endif
@@ -200,7 +195,7 @@ template <class Product>
 [[maybe_unused]] static __device__ __forceinline__ void
 tdc_mma_by_shuffles(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     const int lane = (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % 32;
-#pragma unroll
+#pragma unroll 1
     for (int t = 0; t < 4; ++t) {
         unsigned row[4];
 #pragma unroll
@@ -349,7 +344,6 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
     const int image = blockIdx.x / 8, tile = blockIdx.x % 8;
     const int y0 = tile / 2 * TH, x0 = tile % 2 * TW;
     constexpr int first_share = 0, end_share = 1;
-    tdc_allow_next();
 
     // What undoes the scales of the factors' output channels, and the bias.
     float* const factors_at = shared + 8000;
@@ -698,13 +692,13 @@ static float undo_scale(const float* weight, std::size_t count) {
     return std::ldexp(1.0f, exponent > -111 ? exponent - 15 : -126);
 }
 
-// The nearest fp16 number, ties to even.
+// The nearest fp16 number, ties to even; whatever is not a number becomes the same one.
 static std::uint32_t to_half(float value) {
+    if (std::isnan(value)) return 0x7e00u;
     std::uint32_t bits;
     std::memcpy(&bits, &value, sizeof bits);
     const std::uint32_t sign = bits >> 16 & 0x8000u;
     const float magnitude = std::fabs(value);
-    if (std::isnan(value)) return sign | 0x7e00u;
     if (magnitude >= 65520.0f) return sign | 0x7c00u;
     if (magnitude < 0x1p-14f) return sign | static_cast<std::uint32_t>(std::nearbyint(magnitude * 0x1p24f));
     bits &= 0x7fffffffu;
