@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use tdc_generator::gpu::Model;
 use tempfile::TempDir;
 
 /// A network with a BatchNorm, Tucker ranks and a linear layer.
@@ -1141,6 +1142,106 @@ fn tables_are_merged() {
 }
 
 #[test]
+fn constants_are_fitted_to_journals() {
+    const HEADING: &str = "\
+# Every result of `tdc-gen tune`; times in microseconds.
+gpu: h200
+device: NVIDIA H200
+driver: 580.1
+nvrtc: 13.0
+generator: 0.1.0
+# problem scheme tile text outcome
+";
+    let folder = Folder::new();
+    folder.write(
+        "set.yaml",
+        "name: set\nlayers:\n  - {conv: [64, 32, 14, 14], kernel: 3}\n",
+    );
+    let row = |tile: &str, outcome: &str| {
+        format!("conv_c64_n32_h14_w14_k3x3_p1_bias_relu implicit_gemm {tile} 00 {outcome}\n")
+    };
+    folder.write(
+        "a.journal",
+        format!(
+            "{HEADING}{}{}{}{}",
+            row("h2w8m1a1b1k3z4c1s1", "timed 1.7 1.701"),
+            row("h2w8m2a1b1k3z4c1s1", "timed 1.8 1.801"),
+            row("h2w8m1a1b1k1z4c1s1", "slow 2.9"),
+            row("h2w8m1a1b1k3z2c1s2", "timed 9.9 9.9").trim_end_matches("9.9\n"),
+        ),
+    );
+    let fit = [
+        "calibrate",
+        "set.yaml",
+        "--journal",
+        "a.journal",
+        "--out",
+        "model.txt",
+    ];
+    let told = folder.run(&fit);
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    // The torn last line does not count.
+    assert!(
+        told.stderr.contains("now: 1 problems, 3 tiles"),
+        "{}",
+        told.stderr
+    );
+    let text = String::from_utf8(folder.read("model.txt")).unwrap();
+    assert!(text.starts_with(
+        "# Constants of the estimate, by `tdc-gen calibrate` on an NVIDIA H200.\nlaunch_more_us "
+    ));
+    assert!(Model::parse(&text).is_ok(), "{text}");
+    folder.run(&fit);
+    assert_eq!(folder.read("model.txt"), text.as_bytes());
+
+    folder.write("b.journal", HEADING.replace("gpu: h200", "gpu: h100"));
+    folder.fails(
+        &["calibrate", "set.yaml", "--journal", "a.journal", "--journal", "b.journal"],
+        2,
+        "error: b.journal: measured on a h100 (NVIDIA H200), those before on a h200 (NVIDIA H200); calibrate one GPU at a time",
+    );
+    folder.write("c.journal", HEADING);
+    folder.fails(
+        &["calibrate", "set.yaml", "--journal", "c.journal"],
+        2,
+        "error: no row is about a tile of a tiled scheme for a problem of the configs; name those configs that were measured",
+    );
+    folder.fails(
+        &["calibrate", "set.yaml", "--journal", "none.journal"],
+        2,
+        "error: cannot read none.journal: No such file or directory (os error 2)",
+    );
+}
+
+#[test]
+fn plan_tells_where_the_time_goes() {
+    let folder = Folder::with_tiny();
+    let told = folder.run(&["plan", "tiny.yaml", "--terms", "--tiles", "model"]);
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    let mut lines = told.stdout.lines().skip(2);
+    assert!(lines.next().unwrap().starts_with("op "), "{}", told.stdout);
+    let mut tiled = 0;
+    for line in lines {
+        let numbers: Vec<f64> = line
+            .split_whitespace()
+            .filter_map(|cell| cell.parse().ok())
+            .collect();
+        let (us, terms) = numbers.split_last().unwrap();
+        if !terms.is_empty() {
+            tiled += 1;
+            assert_eq!(terms.len(), 10, "{line}");
+            assert!((terms.iter().sum::<f64>() - us).abs() < 0.06, "{line}");
+        }
+    }
+    assert!(tiled > 0, "{}", told.stdout);
+    folder.fails(
+        &["plan", "tiny.yaml", "--terms", "--json"],
+        2,
+        "error: the argument '--terms' cannot be used with '--json'",
+    );
+}
+
+#[test]
 fn tune_is_asked_for_sensibly() {
     let folder = Folder::with_tiny();
     let before = folder.content();
@@ -1322,6 +1423,7 @@ fn toolkit_completions_and_help_print() {
         "verify",
         "compile",
         "tune",
+        "calibrate",
         "merge",
         "bench",
         "toolkit",

@@ -452,4 +452,72 @@ mod tests {
             assert!((floor / expected - 1.0).abs() < 1e-3, "{sizes:?}: {floor}");
         }
     }
+
+    /// A block that computes for about a microsecond.
+    fn tiled() -> TiledWork {
+        TiledWork {
+            chunks: 2.0,
+            steps: 9.0,
+            products: 12.0,
+            chained: 3.0,
+            instructions: 20.0,
+            wavefronts: 20.0,
+            reads: 0.5,
+            loads: 2.0,
+            load_values: 16.0,
+            staged_wavefronts: 40.0,
+            chunk_bytes: 20_000.0,
+            sums: 16.0,
+            shares: 3.0,
+            rounds: 2.0,
+            stored_bytes: 4_000.0,
+        }
+    }
+
+    fn tiled_us(blocks: u64, cluster: u32, change: impl Fn(&mut TiledWork)) -> f64 {
+        let mut tiled = tiled();
+        change(&mut tiled);
+        let work = KernelWork {
+            blocks,
+            threads: 384,
+            registers: 96,
+            shared_bytes: 120 * 1024,
+            dram_bytes: 1e5,
+            cluster,
+            overlaps: true,
+            tiled: Some(tiled),
+            ..KernelWork::default()
+        };
+        kernel_us(&work, gpu("h200").unwrap())
+    }
+
+    #[test]
+    fn more_of_anything_takes_longer() {
+        let plain = tiled_us(112, 1, |_| ());
+        let more: [fn(&mut TiledWork); 8] = [
+            |tiled| tiled.chunks *= 2.0,
+            |tiled| tiled.steps *= 2.0,
+            |tiled| tiled.products *= 3.0,
+            |tiled| tiled.loads *= 4.0,
+            |tiled| tiled.chunk_bytes *= 4.0,
+            |tiled| tiled.shares *= 4.0,
+            |tiled| tiled.rounds *= 4.0,
+            |tiled| tiled.stored_bytes *= 10.0,
+        ];
+        for (index, more) in more.into_iter().enumerate() {
+            assert!(tiled_us(112, 1, more) > 1.02 * plain, "{index}");
+        }
+    }
+
+    #[test]
+    fn blocks_beyond_the_multiprocessors_wait() {
+        let alone = tiled_us(132, 1, |_| ());
+        assert!(tiled_us(112, 1, |_| ()) <= alone);
+        // One block of 120 KB fits a multiprocessor.
+        assert!(tiled_us(133, 1, |_| ()) > 1.4 * alone);
+        // An H200 holds 15 clusters of eight such blocks, not the 16 that would fill 128 multiprocessors.
+        let clusters = tiled_us(120, 8, |_| ());
+        assert!(clusters > alone);
+        assert!(tiled_us(128, 8, |_| ()) > 1.4 * clusters);
+    }
 }

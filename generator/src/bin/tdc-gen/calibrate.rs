@@ -84,9 +84,11 @@ fn read(journals: &[PathBuf]) -> Result<(&'static Gpu, String, Vec<Row>), Failur
         let this = (environment.gpu, environment.device);
         if index > 0 && this != of {
             return Err(Failure::Input(format!(
-                "{}: measured on another GPU ({}) than those before ({})",
+                "{}: measured on a {} ({}), those before on a {} ({}); calibrate one GPU at a time",
                 path.display(),
+                this.0,
                 this.1,
+                of.0,
                 of.1
             )));
         }
