@@ -188,7 +188,7 @@ impl Sizes {
         let wanted = thread_n * thread_p * 3 / 2 + 2 * (reach + thread_n + loaded) + addresses + 14;
         let registers = Registers::new(wanted, threads);
         let grid = sums.grid(problem);
-        let fits = loaded <= 32 && shared_floats * 4 <= MAX_SHARED && grid[1] <= MAX_GRID;
+        let fits = loaded <= 32 && shared_floats <= MAX_SHARED / 4 && grid[1] <= MAX_GRID;
         fits.then(|| Self {
             thread_n,
             thread_p,

@@ -259,7 +259,7 @@ impl Sizes {
         };
         let addresses = if chunks > 1 { 12 * items } else { 0 };
         let registers = Registers::new(24 + sums_and_operands + addresses, threads);
-        let fits = loaded <= 64 && shared_floats * 4 <= MAX_SHARED && grid[1] <= MAX_GRID;
+        let fits = loaded <= 64 && shared_floats <= MAX_SHARED / 4 && grid[1] <= MAX_GRID;
         fits.then_some(Self {
             tile_h,
             tile_w,
