@@ -1,188 +1,396 @@
-//! What `kernel!` embeds: the same text and launches that the generator makes for the same convolution.
+//! What `kernel!` embeds in a program outside this workspace: the text, launches and machine code that the generator makes for the same
+//! layers. The program is `tests/embedded`; on a GPU it also checks and times what it has (`embedded check`, `embedded latency`).
 
-use tdc::{Arch, ConvShape, Filter, Kernel, Padding, Transform, Winograd, kernel};
+mod toolkit;
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tdc::{Checksum, Conv, ConvShape, Fused, Padding, Tucker};
 use tdc_generator::check::{CpuDevice, check_unit};
+use tdc_generator::embed::prepare::{PrepareError, prepared_files, recorded};
+use tdc_generator::embed::{PREPARED, Settings};
+use tdc_generator::emit;
 use tdc_generator::gpu::gpu;
-use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
-use tdc_generator::render::unit_text;
+use tdc_generator::plan::{KernelOp, KernelPlan, PlannedUnit, VariantPlan, plan_kernel};
+use tdc_generator::render::units_text;
+use tdc_generator::scheme::scheme;
 use tdc_generator::spec::{
-    ConvProblem, Epilogue, Precision, Problem, Prologue, Reduce, Tiles, Tolerance,
+    ConvProblem, Epilogue, Layer, Precision, Problem, Prologue, Reduce, Tiles, Tolerance,
+    TuckerProblem,
 };
 
-static PLAIN: Kernel = kernel!(conv 64,32,56,56);
-const RELU: Kernel = tdc::kernel!(conv 8, 12, 14, 10, kernel = 1, relu = true,);
-
-/// The plan of a convolution, without the macro's grammar.
-fn planned(
-    problem: ConvProblem,
-    gpu_name: &str,
-    scheme: Option<&str>,
-    tile: Option<&[u32]>,
-) -> PlannedUnit {
-    let mut planner = Planner::new(gpu(gpu_name).unwrap()).with_tiles(Tiles::default());
-    let problem = Problem::Conv(problem);
-    plan_problem(&mut planner, "tdc", "layer", &problem, scheme, tile).unwrap()
-}
-
-fn plain(shape: ConvShape) -> ConvProblem {
-    ConvProblem {
-        shape,
-        prologue: None,
-        epilogue: Epilogue::default(),
-        reduce: Reduce::default(),
-        precision: Precision::default(),
-        tolerance: Tolerance::default(),
+fn plain(shape: ConvShape) -> Layer {
+    Layer {
+        name: "layer".to_owned(),
+        problem: ConvProblem {
+            shape,
+            prologue: None,
+            epilogue: Epilogue::default(),
+            reduce: Reduce::default(),
+            precision: Precision::default(),
+            tolerance: Tolerance::default(),
+        },
+        ranks: None,
+        scheme: None,
+        tile: None,
     }
 }
 
-fn assert_embeds(kernel: &Kernel, planned: &PlannedUnit) {
-    let Problem::Conv(problem) = planned.problem else {
-        panic!("{} is no convolution", planned.unit.name);
-    };
-    assert_eq!(kernel.source(), unit_text(planned).unwrap());
-    assert_eq!(kernel.unit(), &planned.unit);
-    assert_eq!(kernel.shape, problem.shape);
-    assert_eq!(kernel.flops(), problem.shape.flops());
-    assert_eq!(kernel.scheme, planned.scheme);
-    assert_eq!(kernel.estimate_us, planned.estimate_us);
-}
-
-#[test]
-fn a_static_and_a_constant_embed_what_the_generator_makes() {
-    let shape = ConvShape {
+/// A 3x3 convolution with the padding that keeps the image's size.
+fn same(c: u32, n: u32, h: u32, w: u32) -> Layer {
+    plain(ConvShape {
         padding: Padding::all(1),
-        ..ConvShape::new(64, 32, 56, 56, 3, 3)
-    };
-    assert_embeds(&PLAIN, &planned(plain(shape), "h200", None, None));
-    let mut relu = plain(ConvShape::new(8, 12, 14, 10, 1, 1));
-    relu.epilogue.relu = true;
-    assert_embeds(&RELU, &planned(relu, "h200", None, None));
-    let variant = PLAIN.unit().variant_for("h200", Arch::new(90)).unwrap();
-    assert_eq!(
-        variant.weights.source_len() as u64,
-        PLAIN.shape.weight_len()
-    );
+        ..ConvShape::new(c, n, h, w, 3, 3)
+    })
 }
 
-/// A convolution with every option away from its default, and the call for it.
-fn odd() -> (Kernel, PlannedUnit) {
-    let call = kernel!(conv 12,18,15,13, kernel = [5, 3], stride = [2, 1], pad = [1, 0, 2, 3], dilation = [1, 2],
-        groups = 3, batch = 3, bias = true, relu = true, residual = true, prologue = {relu: true}, gpu = "a100",
-        scheme = direct, tile = [64, 2, 1, 1]);
-    let problem = ConvProblem {
-        shape: ConvShape {
-            batch: 3,
-            stride: [2, 1],
-            padding: Padding {
-                top: 1,
-                left: 0,
-                bottom: 2,
-                right: 3,
-            },
-            dilation: [1, 2],
-            groups: 3,
-            ..ConvShape::new(12, 18, 15, 13, 5, 3)
+fn by(layer: Layer, scheme: &str, tile: Option<&[u32]>) -> Layer {
+    Layer {
+        scheme: Some(scheme.to_owned()),
+        tile: tile.map(<[u32]>::to_vec),
+        ..layer
+    }
+}
+
+fn planned(layer: &Layer, gpus: &[&str]) -> KernelPlan {
+    planned_by(layer, gpus, Tiles::default())
+}
+
+fn planned_by(layer: &Layer, gpus: &[&str], tiles: Tiles) -> KernelPlan {
+    let gpus: Vec<_> = gpus.iter().map(|name| gpu(name).unwrap()).collect();
+    plan_kernel(layer, &gpus, tiles, None).unwrap()
+}
+
+const ALL: Epilogue = Epilogue {
+    bias: true,
+    residual: true,
+    relu: true,
+};
+
+/// Every option away from its default.
+fn odd() -> Layer {
+    let mut layer = plain(ConvShape {
+        batch: 3,
+        stride: [2, 1],
+        padding: Padding {
+            top: 1,
+            left: 0,
+            bottom: 2,
+            right: 3,
         },
-        prologue: Some(Prologue { relu: true }),
-        epilogue: Epilogue {
-            bias: true,
-            residual: true,
-            relu: true,
-        },
-        reduce: Reduce::default(),
-        precision: Precision::default(),
-        tolerance: Tolerance::default(),
-    };
-    let tile = [64, 2, 1, 1];
-    (call, planned(problem, "a100", Some("direct"), Some(&tile)))
+        dilation: [1, 2],
+        groups: 3,
+        ..ConvShape::new(12, 18, 15, 13, 5, 3)
+    });
+    layer.problem.prologue = Some(Prologue { relu: true });
+    layer.problem.epilogue = ALL;
+    by(layer, "direct", Some(&[64, 2, 1, 1]))
+}
+
+fn tucker(scheme: &str) -> Layer {
+    let mut layer = same(13, 11, 9, 7);
+    layer.problem.shape.stride = [2, 2];
+    layer.problem.shape.batch = 2;
+    layer.problem.prologue = Some(Prologue { relu: false });
+    layer.problem.epilogue = ALL;
+    layer.ranks = Some([9, 8]);
+    by(layer, scheme, None)
+}
+
+/// What the program tells of a kernel, by the generator's plan; `images` are the architecture and the index of the plan of each
+/// image, the last one PTX.
+fn told(call: &str, plan: &KernelPlan, images: &[(u16, usize)]) -> String {
+    let mut text = String::new();
+    let mut line = |line: String| writeln!(text, "{line}").unwrap();
+    line(format!("{call} {}", plan.name));
+    line(match plan.op {
+        KernelOp::Conv(op) => format!("  op {op:?}"),
+        KernelOp::Tucker(op) => format!("  op {op:?}"),
+    });
+    for variant in &plan.variants {
+        line(format!(
+            "  variant {} {:?}",
+            variant.gpu.device_name, variant.variant
+        ));
+        for unit in &variant.units {
+            let names = scheme(unit.scheme).unwrap().tile_names();
+            line(format!("    {} {}", unit.scheme, unit.tile.label(names)));
+        }
+        let us: f64 = variant.units.iter().map(|unit| unit.estimate_us).sum();
+        line(format!("    estimate {us:?}"));
+        let source = units_text(&variant.units).unwrap();
+        line(format!("    text {:016x}", Checksum::of(source.as_bytes())));
+    }
+    for (index, (sm, variant)) in images.iter().enumerate() {
+        let is_ptx = index + 1 == images.len();
+        let kind = match is_ptx {
+            true => format!("PTX for sm_{sm} and newer"),
+            false => format!("machine code for sm_{sm}"),
+        };
+        line(format!("  {kind} of {variant}, whole: true"));
+        if is_ptx {
+            continue;
+        }
+        let mut symbols: Vec<&str> = Vec::new();
+        for kernel in plan.variants[*variant]
+            .units
+            .iter()
+            .flat_map(|unit| &unit.kernels)
+        {
+            if !symbols.contains(&&kernel.symbol[..]) {
+                symbols.push(&kernel.symbol);
+            }
+        }
+        symbols.sort_unstable();
+        for symbol in symbols {
+            line(format!("    {symbol} has registers: true"));
+        }
+    }
+    text
+}
+
+/// The lines about kernels' symbols sorted where they follow each other: the compiler's order is its own.
+fn in_order(text: &str) -> String {
+    let mut lines: Vec<&str> = text.lines().collect();
+    let is_symbol = |line: &&str| line.ends_with("has registers: true");
+    for run in lines.chunk_by_mut(|a, b| is_symbol(a) && is_symbol(b)) {
+        run.sort_unstable();
+    }
+    lines.join("\n")
+}
+
+/// The command `cargo` for the program of `tests/embedded`, or for a copy of it.
+fn cargo(folder: &Path, words: &[&str]) -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("embedded");
+    cargo.args(words).current_dir(folder);
+    cargo.env("CARGO_TARGET_DIR", target);
+    for variable in ["TDC_KERNELS", "TDC_ARCH", "TDC_PREPARE", "DOCS_RS"] {
+        cargo.env_remove(variable);
+    }
+    cargo
+}
+
+fn succeeded(output: Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn program() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/embedded")
 }
 
 #[test]
-fn every_option_reaches_the_kernel() {
-    let (kernel, planned) = odd();
-    assert_embeds(&kernel, &planned);
-    assert_eq!(kernel.unit().variants[0].gpu, "a100");
+fn a_program_embeds_what_the_generator_makes() {
+    toolkit::toolkit();
+    let found = succeeded(cargo(&program(), &["run", "--quiet"]).output().unwrap());
+
+    let h200 = [(90, 0), (90, 0)];
+    let relu = {
+        let mut layer = plain(ConvShape::new(8, 12, 14, 10, 1, 1));
+        layer.problem.epilogue.relu = true;
+        layer
+    };
+    let depthwise = plain(ConvShape {
+        padding: Padding::all(2),
+        groups: 12,
+        ..ConvShape::new(12, 12, 9, 7, 5, 5)
+    });
+    let symmetric = Layer {
+        ranks: Some([6, 6]),
+        ..by(same(6, 6, 8, 8), "direct", None)
+    };
+    let rounded = |precision| {
+        let mut layer = plain(ConvShape::new(32, 32, 16, 16, 1, 1));
+        layer.problem.precision = precision;
+        by(layer, "implicit_gemm", Some(&[4, 8, 1, 2, 2, 1, 1, 1, 2]))
+    };
+    let mut tolerant = same(32, 32, 16, 16);
+    tolerant.problem.tolerance = Tolerance::new(5e-6).unwrap();
+    let tolerant = by(tolerant, "winograd", Some(&[4, 8, 8, 1, 2, 1, 1, 1, 1, 2]));
+    let mut square = same(16, 16, 20, 20);
+    square.problem.shape.stride = [2, 2];
+    let mut biased = by(same(6, 5, 9, 8), "direct", Some(&[32, 1, 1, 1]));
+    biased.problem.epilogue.bias = true;
+    let mut reduced = same(6, 7, 9, 8);
+    reduced.problem.shape.stride = [2, 2];
+    reduced.problem.epilogue.relu = true;
+    reduced.ranks = Some([3, 4]);
+    let mut block = same(7, 7, 5, 4);
+    block.problem.epilogue = ALL;
+
+    let plan = |layer: &Layer| planned(layer, &["h200"]);
+    let a100 = |layer: &Layer| planned_by(layer, &["a100"], Tiles::Model);
+    let expected = [
+        told(
+            "plain",
+            &planned(&same(64, 32, 56, 56), &["a100", "h200"]),
+            &[(80, 0), (90, 1), (90, 1)],
+        ),
+        told("relu", &plan(&relu), &h200),
+        told(
+            "odd",
+            &planned(&odd(), &["a100", "h200"]),
+            &[(80, 0), (90, 1), (90, 1)],
+        ),
+        told(
+            "pointwise",
+            &plan(&plain(ConvShape::new(24, 16, 7, 5, 1, 1))),
+            &h200,
+        ),
+        told("depthwise", &plan(&depthwise), &h200),
+        told("one_launch", &plan(&tucker("tucker_fused")), &h200),
+        told("separate", &plan(&tucker("direct")), &h200),
+        told("symmetric", &plan(&symmetric), &h200),
+        told("tf32", &plan(&rounded(Precision::Tf32)), &h200),
+        told("bf16", &plan(&rounded(Precision::Bf16)), &h200),
+        told("winograd", &plan(&tolerant), &h200),
+        told("square", &plan(&square), &h200),
+        told(
+            "set::_1X1",
+            &planned(&plain(ConvShape::new(16, 8, 6, 5, 1, 1)), &["l4"]),
+            &[(89, 0), (89, 0)],
+        ),
+        told(
+            "set::C6_N5_H9_W8",
+            &planned(&biased, &["l4"]),
+            &[(89, 0), (89, 0)],
+        ),
+        told("network::TUCKER", &a100(&reduced), &[(80, 0), (80, 0)]),
+        told("network::BLOCK_CONV", &a100(&block), &[(80, 0), (80, 0)]),
+        told("of_network", &a100(&block), &[(80, 0), (80, 0)]),
+    ];
+    let expected = in_order(&expected.concat());
+    let found = in_order(&found);
+    for (found, expected) in found.lines().zip(expected.lines()) {
+        assert_eq!(found, expected);
+    }
+    assert_eq!(found.lines().count(), expected.lines().count());
 }
 
+/// What `tdc-gen prepare` does, and then a build that has neither a compiler nor the code for one.
 #[test]
-fn weights_of_lower_precision_have_their_layouts() {
-    let problem = |precision| ConvProblem {
-        precision,
-        ..plain(ConvShape::new(32, 32, 16, 16, 1, 1))
+fn prepared_kernels_need_no_compiler() {
+    toolkit::toolkit();
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().canonicalize().unwrap();
+    std::fs::create_dir(copy.join("src")).unwrap();
+    for file in [
+        "layers.yaml",
+        "network.yaml",
+        "src/calls.rs",
+        "src/check.rs",
+        "src/latency.rs",
+    ] {
+        std::fs::copy(program().join(file), copy.join(file)).unwrap();
+    }
+    for file in ["src/main.rs", "src/tell.rs"] {
+        std::fs::copy(program().join(file), copy.join(file)).unwrap();
+    }
+    let manifest = std::fs::read_to_string(program().join("Cargo.toml")).unwrap();
+    let manifest = manifest.replace("../..", env!("CARGO_MANIFEST_DIR"));
+    std::fs::write(copy.join("Cargo.toml"), manifest).unwrap();
+
+    let nothing = tempfile::tempdir().unwrap();
+    let offline = |words: &[&str]| {
+        let mut cargo = cargo(&copy, words);
+        cargo.arg("--no-default-features");
+        cargo.env("TDC_CACHE_DIR", nothing.path());
+        cargo.output().unwrap()
     };
-    let tile = [4, 8, 1, 2, 2, 1, 1, 1, 2];
-    let planned = |precision| {
-        planned(
-            problem(precision),
-            "h200",
-            Some("implicit_gemm"),
-            Some(&tile),
-        )
-    };
-    let tf32 = kernel!(conv 32,32,16,16, kernel = 1, precision = tf32, scheme = implicit_gemm,
-        tile = [4, 8, 1, 2, 2, 1, 1, 1, 2]);
-    assert_embeds(&tf32, &planned(Precision::Tf32));
-    let bf16 = kernel!(conv 32,32,16,16, kernel = 1, precision = bf16, scheme = implicit_gemm,
-        tile = [4, 8, 1, 2, 2, 1, 1, 1, 2]);
-    assert_embeds(&bf16, &planned(Precision::Bf16));
-    let transforms = [tf32, bf16].map(|kernel| kernel.unit().variants[0].weights.transform);
-    assert_eq!(
-        transforms,
-        [Transform::Halves { run: 256, parts: 1 }, Transform::Bf16]
+    let refused = offline(&["check", "--quiet"]);
+    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success());
+    assert!(
+        errors.contains("`conv_c64_n32_h56_w56_k3x3_p1` is not in generated/kernels of this crate or of a folder above it, and \
+                         the feature `nvrtc` of tdc is off; run `tdc-gen prepare` and commit what it writes"),
+        "{errors}"
     );
+
+    let record = tempfile::tempdir().unwrap();
+    let mut check = cargo(&copy, &["check", "--quiet", "--no-default-features"]);
+    check.env("TDC_PREPARE", record.path());
+    succeeded(check.output().unwrap());
+    let calls = recorded(record.path()).unwrap();
+    // As many as there are different ones: `of_network` is one of the network's.
+    assert_eq!(calls.len(), 16);
+    let prepared = copy.join(PREPARED);
+    let settings = Settings::from_env(&copy).unwrap();
+    let missing = prepared_files(&calls, &prepared, false, &settings, |_, _| ());
+    assert!(matches!(missing, Err(PrepareError::Missing(_))));
+    let files = prepared_files(&calls, &prepared, true, &settings, |_, _| ()).unwrap();
+    emit::write(&files, &prepared, false).unwrap();
+    let again = prepared_files(&calls, &prepared, false, &settings, |_, _| ()).unwrap();
+    assert_eq!(again, files);
+    assert!(emit::check(&again, &prepared).unwrap().is_empty());
+
+    let found = succeeded(offline(&["run", "--quiet"]));
+    assert_eq!(
+        found
+            .lines()
+            .filter(|line| line.ends_with("whole: true"))
+            .count(),
+        2 * 17 + 2
+    );
+    assert!(!found.contains("whole: false"));
+    assert_eq!(std::fs::read_dir(nothing.path()).unwrap().count(), 0);
 }
 
+/// A planned layer with its chain of units as one unit, to be checked as the whole that it computes.
+fn as_unit(layer: &Layer, plan: &VariantPlan) -> PlannedUnit {
+    let mut unit = plan.units[0].clone();
+    unit.unit.variants = vec![plan.variant.clone()].into();
+    let kernels = plan.units.iter().flat_map(|unit| unit.kernels.clone());
+    unit.kernels = kernels.collect();
+    unit.kernels.dedup_by(|a, b| a.symbol == b.symbol);
+    if let Some(ranks) = layer.ranks {
+        let factors = layer.problem.tucker_factors(ranks);
+        let [whole, _] = TuckerProblem::of_factors(&factors).unwrap();
+        unit.problem = Problem::Tucker(whole);
+    }
+    unit.unit.name = format!("{}_in_{}", unit.unit.name, plan.units.len()).into();
+    unit
+}
+
+/// The text and launches that programs embed, run on the CPU.
 #[test]
-fn points_of_filters_have_their_layout() {
-    let tolerant = ConvProblem {
-        tolerance: Tolerance::new(5e-6).unwrap(),
-        ..plain(ConvShape {
-            padding: Padding::all(1),
-            ..ConvShape::new(32, 32, 16, 16, 3, 3)
-        })
-    };
-    let tile = [4, 8, 8, 1, 2, 1, 1, 1, 1, 2];
-    let kernel = kernel!(conv 32,32,16,16, tolerance = 5e-6, scheme = winograd,
-        tile = [4, 8, 8, 1, 2, 1, 1, 1, 1, 2]);
-    let planned = planned(tolerant, "h200", Some("winograd"), Some(&tile));
-    assert_embeds(&kernel, &planned);
-    let filter = kernel.unit().variants[0].weights.filter;
-    assert_eq!(filter, Filter::Winograd(Winograd::F4));
-}
-
-/// Sizes that another macro passes on.
-macro_rules! square {
-    ($channels:literal, $size:literal) => {
-        kernel!(conv $channels, $channels, $size, $size, stride = 2)
-    };
-}
-
-#[test]
-fn calls_may_come_from_other_macros() {
-    let kernel = square!(16, 20);
-    let shape = ConvShape {
-        padding: Padding::all(1),
-        stride: [2, 2],
-        ..ConvShape::new(16, 16, 20, 20, 3, 3)
-    };
-    assert_embeds(&kernel, &planned(plain(shape), "h200", None, None));
-}
-
-/// The text is the planned one, word for word; here it runs with the launches that were embedded.
-#[test]
-fn what_is_embedded_computes_the_convolution() {
-    let (odd, mut odd_unit) = odd();
-    assert_embeds(&odd, &odd_unit);
-    odd_unit.unit = odd.unit().clone();
-    let mut relu = plain(ConvShape::new(8, 12, 14, 10, 1, 1));
-    relu.epilogue.relu = true;
-    let mut relu_unit = planned(relu, "h200", None, None);
-    assert_embeds(&RELU, &relu_unit);
-    relu_unit.unit = RELU.unit().clone();
-    let units = [odd_unit, relu_unit];
+fn chains_of_launches_compute_their_layers() {
+    let layers = [odd(), tucker("tucker_fused"), tucker("direct")];
+    let plans = layers.each_ref().map(|layer| planned(layer, &["h200"]));
+    let launches = plans.each_ref().map(|plan| plan.variants[0].units.len());
+    assert_eq!(launches, [1, 1, 3]);
+    let units = layers.iter().zip(&plans);
+    let units: Vec<_> = units
+        .map(|(layer, plan)| as_unit(layer, &plan.variants[0]))
+        .collect();
     let mut device = CpuDevice::new(&units).unwrap();
     for unit in &units {
         check_unit(&mut device, unit, 11)
             .unwrap_or_else(|failure| panic!("{}: {failure}", unit.unit.name));
     }
+}
+
+/// Without a plan by hand: what a call computes is what its op says.
+#[test]
+fn ops_tell_what_is_fused() {
+    let fused = Fused {
+        prologue: true,
+        bias: true,
+        residual: true,
+        relu: true,
+    };
+    let odd = odd();
+    let shape = odd.problem.shape;
+    assert_eq!(KernelOp::of(&odd), KernelOp::Conv(Conv { shape, fused }));
+    let layer = tucker("direct");
+    let shape = layer.problem.shape;
+    let ranks = [9, 8];
+    let op = Tucker {
+        shape,
+        ranks,
+        fused,
+    };
+    assert_eq!(KernelOp::of(&layer), KernelOp::Tucker(op));
 }

@@ -4,9 +4,9 @@
 
 mod cpu_device;
 mod device;
-#[cfg(feature = "nvrtc")]
+#[cfg(feature = "gpu")]
 mod gpu_device;
-#[cfg(feature = "nvrtc")]
+#[cfg(feature = "gpu")]
 mod graph_time;
 mod random;
 pub mod reference;
@@ -15,13 +15,13 @@ mod verify;
 
 pub use cpu_device::{CpuDevice, CpuDeviceError};
 pub use device::{Bindings, Device, DeviceError, run_variant};
-#[cfg(feature = "nvrtc")]
+#[cfg(feature = "gpu")]
 pub use gpu_device::{GpuDevice, GpuDeviceError};
-#[cfg(feature = "nvrtc")]
+#[cfg(feature = "gpu")]
 pub use graph_time::Repeats;
 pub use random::Random;
 pub use trained::TrainedParameters;
-#[cfg(feature = "nvrtc")]
+#[cfg(feature = "gpu")]
 pub use verify::time_unit;
 pub use verify::{
     Deviation, Failure, NetworkCheck, ProblemData, UnitCheck, check_network, check_unit,

@@ -10,6 +10,7 @@ pub use estimate::{
 };
 pub use model::{Model, ModelError};
 pub use table::{
-    DEFAULT_GPU, GPUS, Gpu, OLDEST_ARCH, PlanningOnly, Sustained, UnknownGpu, gpu, gpu_of_device,
+    ARCHS, DEFAULT_GPU, GPUS, Gpu, OLDEST_ARCH, PlanningOnly, Sustained, UnknownGpu, gpu,
+    gpu_of_arch, gpu_of_device,
 };
 pub use targets::{Targets, TargetsError};

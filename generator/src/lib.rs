@@ -9,6 +9,7 @@ pub mod bench;
 #[cfg(feature = "check")]
 pub mod check;
 pub mod compile;
+pub mod embed;
 #[cfg(feature = "emit")]
 pub mod emit;
 pub mod gpu;

@@ -1,6 +1,7 @@
 //! From a network or a layer set to units, launches and memory.
 
 mod arena;
+mod chain;
 mod choose;
 mod error;
 mod fuse;
@@ -18,10 +19,11 @@ mod sections;
 mod tuning;
 
 pub use arena::{Arena, Lifetime};
+pub use chain::chained;
 pub use choose::{Choice, ChosenBy, Planner};
 pub use error::PlanError;
 pub use fuse::{Fusions, Parameters, Task, TaskGraph, TaskPart, Value, ValueId};
-pub use kernel::plan_kernel;
+pub use kernel::{KernelOp, KernelPlan, VariantPlan, kernel_name, network_layers, plan_kernel};
 pub use launch::{LaunchEstimate, resourced};
 pub use layer_set::{LayerSetPlan, PlannedLayer, plan_layer_set, plan_layer_set_by};
 pub use name::{problem_label, unit_name};

@@ -13,7 +13,7 @@ mod unit;
 mod wrap;
 
 pub use engine::RenderError;
-pub use kernel::{kernel_text, unit_text};
+pub use kernel::{kernel_text, unit_text, units_text};
 pub use layer_set::{LayerSetFile, layer_set_text};
 pub use network::{NetworkFile, network_text};
 pub use plan_json::{layer_set_json, network_json};

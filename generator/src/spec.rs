@@ -26,5 +26,5 @@ pub use problem::{
     PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, Tolerance, TuckerProblem,
 };
 pub use tensor::{MAX_ELEMENTS, ParseShapeError, TensorShape};
-pub use text::KernelRequest;
+pub use text::{Asked, KernelRequest};
 pub use yaml::{Config, Overrides};

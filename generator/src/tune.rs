@@ -5,7 +5,7 @@
 
 mod calibrate;
 mod candidates;
-#[cfg(feature = "nvrtc")]
+#[cfg(feature = "gpu")]
 mod gpu;
 mod in_order;
 mod journal;
@@ -17,7 +17,7 @@ mod shard;
 
 pub use calibrate::{Fit, Samples};
 pub use candidates::{Candidate, Selection, candidates};
-#[cfg(feature = "nvrtc")]
+#[cfg(feature = "gpu")]
 pub use gpu::GpuMeasure;
 pub use journal::{Journal, JournalError, Outcome, Row, read_journal};
 pub use measure::{Measure, MeasureError, Timing};

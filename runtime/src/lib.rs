@@ -2,7 +2,7 @@
 //!
 //! - [`ConvShape`]: what one convolution computes;
 //! - [`Unit`], [`Variant`], [`Step`]: how an op is carried out, as launches and memsets;
-//! - [`Kernel`]: one unit with its source text, as `kernel!` embeds it;
+//! - [`Kernel`]: one op with its launches and machine code, as `kernel!` embeds it;
 //! - [`WeightLayout`]: how PyTorch's weights are reordered for a kernel, and the one packer;
 //! - [`WeightFile`]: the packed file that a generated driver maps.
 //!
@@ -10,17 +10,24 @@
 
 mod arch;
 mod bf16;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod half;
 mod kernel;
 mod layout;
+mod op;
 mod shape;
 mod unit;
 mod weight_file;
 mod winograd;
 
+#[cfg(feature = "cuda")]
+pub use cudarc;
+
 pub use arch::{Arch, ParseArchError};
-pub use kernel::Kernel;
+pub use kernel::{Choice, Image, ImageFormat, Kernel, KernelUse, KernelVariant, NoImage};
 pub use layout::{Axis, Filter, LayoutDim, PackError, Transform, WeightLayout};
+pub use op::{Conv, Fused, Op, Tucker};
 pub use shape::{ConvShape, Padding};
 pub use unit::{Arg, Launch, Step, Unit, Variant};
 pub use weight_file::{Checksum, WeightFile, WeightRegion, WeightSlot};

@@ -1,6 +1,6 @@
 //! A unit: what carries out one op, or several fused ones.
 
-use crate::{Arch, WeightFile, WeightLayout};
+use crate::{Arch, PackError, WeightFile, WeightLayout};
 use std::borrow::Cow;
 
 /// What a kernel parameter is bound to when a unit is launched.
@@ -17,6 +17,11 @@ pub enum Arg {
     Residual,
     /// `const float*`: the block that [`WeightLayout::pack`] writes; the first of several.
     Packed,
+    /// `const float*`: a later one of several blocks, in a chain of units.
+    PackedAt {
+        /// Byte offset from the first, a multiple of 256.
+        offset: u64,
+    },
     /// `const float*`: one value an output channel.
     Bias,
     /// `float*`: the output.
@@ -32,6 +37,11 @@ pub enum Arg {
     ResidualBatchStride,
     /// `long long`: elements between the images of a batch of the output.
     YBatchStride,
+    /// `long long`: elements between the images of a batch of a tensor between the units of a chain.
+    Elements {
+        /// So many.
+        count: u64,
+    },
 }
 
 /// One kernel launch.
@@ -120,6 +130,35 @@ impl Variant {
             end = start + layout.len();
             (start, layout)
         })
+    }
+
+    /// Packs the tensors of all layouts, OIHW each, and the scale and shift of the prologue, which the first has.
+    ///
+    /// # Errors
+    /// [`PackError`] for the first that has not the length its layout asks for, and for more or fewer tensors than layouts.
+    pub fn pack(
+        &self,
+        weights: &[&[f32]],
+        scale: &[f32],
+        shift: &[f32],
+    ) -> Result<Vec<f32>, PackError> {
+        let tensors = 1 + self.more_weights.len();
+        if weights.len() != tensors {
+            return Err(PackError::Length {
+                what: "the list of weights",
+                expected: tensors,
+                found: weights.len(),
+            });
+        }
+        let mut packed = vec![0.0; self.packed_len()];
+        for (index, ((at, layout), weight)) in self.packed_layouts().zip(weights).enumerate() {
+            let (scale, shift): (&[f32], &[f32]) = match index {
+                0 => (scale, shift),
+                _ => (&[], &[]),
+            };
+            layout.pack(weight, scale, shift, &mut packed[at..at + layout.len()])?;
+        }
+        Ok(packed)
     }
 
     /// Floats of all packed parameters.

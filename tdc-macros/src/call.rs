@@ -1,10 +1,11 @@
 //! The tokens of a call as a text, and from places in the text back to tokens.
 
 use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
-use tdc_generator::spec::{ConfigErrors, Position};
+use tdc_generator::embed::Mistake;
+use tdc_generator::spec::Position;
 
-/// What is wrong and where.
-pub type Mistake = (Span, String);
+/// What is wrong, at its token.
+pub type Spanned = (Span, String);
 
 /// A call with every token on a line of its own, so that a line is a token. A minus stands with its number.
 #[derive(Default)]
@@ -35,17 +36,10 @@ impl Call {
     }
 
     /// Mistakes in the text, at their tokens.
-    pub fn mistakes(&self, errors: &ConfigErrors) -> Vec<Mistake> {
-        let mut mistakes: Vec<Mistake> = errors
-            .first
-            .iter()
-            .map(|error| (self.span(error.position), error.message.clone()))
-            .collect();
-        if errors.more > 0 {
-            let more = format!("and {} more mistakes", errors.more);
-            mistakes.push((self.span(None), more));
-        }
-        mistakes
+    pub fn spanned(&self, mistakes: Vec<Mistake>) -> Vec<Spanned> {
+        let mistakes = mistakes.into_iter();
+        let spanned = mistakes.map(|mistake| (self.span(mistake.at), mistake.message));
+        spanned.collect()
     }
 
     fn walk(&mut self, tokens: impl Iterator<Item = TokenTree>) {

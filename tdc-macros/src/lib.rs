@@ -1,38 +1,60 @@
-//! The procedural macro behind `tdc::kernel!`: tokens in, plan, text, tokens out.
+//! The procedural macros behind `tdc::kernel!` and `tdc::kernels!`: tokens in, `tdc_generator::embed`, tokens out.
 //!
-//! Use it through the crate `tdc`; an expansion refers to what is defined there.
+//! Use them through the crate `tdc`; an expansion refers to what is defined there.
 
 mod call;
 mod expansion;
+mod module;
 
-use call::Call;
-use tdc_generator::plan::plan_kernel;
-use tdc_generator::render::unit_text;
-use tdc_generator::spec::text;
+use call::{Call, Spanned};
+use module::Module;
+use proc_macro2::{TokenStream, TokenTree};
+use std::path::PathBuf;
+use tdc_generator::embed::{Expansion, Settings, expand, expand_config};
 
 /// A constant of type `tdc::Kernel`. The first token is the path of the crate `tdc`, the others are the call.
 #[proc_macro]
 pub fn kernel_impl(tokens: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    let mut tokens = proc_macro2::TokenStream::from(tokens).into_iter();
+    let mut tokens = TokenStream::from(tokens).into_iter();
     let Some(tdc) = tokens.next() else {
         return proc_macro::TokenStream::new();
     };
     let call = Call::new(tokens);
-    match expand(&tdc, &call) {
-        Ok(kernel) => kernel.into(),
+    match kernel(&call) {
+        Ok(expansion) => expansion::kernel(&tdc, &expansion).into(),
         Err(mistakes) => expansion::refused(&tdc, &call, &mistakes).into(),
     }
 }
 
-fn expand(
-    tdc: &proc_macro2::TokenTree,
-    call: &Call,
-) -> Result<proc_macro2::TokenStream, Vec<call::Mistake>> {
-    let request = text::parse(call.text(), "kernel!").map_err(|errors| call.mistakes(&errors))?;
-    let unit = plan_kernel(&request).map_err(|error| {
-        let at = call.span(Some(request.position(error.key)));
-        vec![(at, format!("{}; {}", error.message, error.help))]
-    })?;
-    let source = unit_text(&unit).map_err(|error| vec![(call.span(None), error.to_string())])?;
-    Ok(expansion::kernel(tdc, &request, &unit, &source))
+/// Modules of constants. The first token is the path of the crate `tdc`.
+#[proc_macro]
+pub fn kernels_impl(tokens: proc_macro::TokenStream) -> proc_macro::TokenStream {
+    let mut tokens = TokenStream::from(tokens).into_iter();
+    let Some(tdc) = tokens.next() else {
+        return proc_macro::TokenStream::new();
+    };
+    let modules = Module::all(tokens).into_iter();
+    let modules = modules.map(
+        |module| match module.and_then(|module| kernels(&tdc, &module)) {
+            Ok(tokens) => tokens,
+            Err(mistakes) => expansion::errors(&mistakes),
+        },
+    );
+    modules.collect::<TokenStream>().into()
+}
+
+fn kernel(call: &Call) -> Result<Expansion, Vec<Spanned>> {
+    expand(call.text(), &settings(call)?).map_err(|mistakes| call.spanned(mistakes))
+}
+
+fn kernels(tdc: &TokenTree, module: &Module) -> Result<TokenStream, Vec<Spanned>> {
+    let call = &module.call;
+    let kernels = expand_config(call.text(), &settings(call)?);
+    let kernels = kernels.map_err(|mistakes| call.spanned(mistakes))?;
+    Ok(expansion::module(tdc, module, &kernels))
+}
+
+fn settings(call: &Call) -> Result<Settings, Vec<Spanned>> {
+    let folder = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| ".".into(), PathBuf::from);
+    Settings::from_env(&folder).map_err(|message| vec![(call.span(None), message)])
 }

@@ -56,12 +56,14 @@ impl Bindings {
             Arg::X => self.x,
             Arg::Residual => self.residual,
             Arg::Packed => self.packed,
+            Arg::PackedAt { offset } => self.packed + offset,
             Arg::Bias => self.bias,
             Arg::Y => self.y,
             Arg::Workspace { offset } => self.workspace + offset,
             Arg::XBatchStride => self.x_batch_stride,
             Arg::ResidualBatchStride => self.residual_batch_stride,
             Arg::YBatchStride => self.y_batch_stride,
+            Arg::Elements { count } => count,
         }
     }
 }

@@ -6,8 +6,9 @@ use crate::plan::PlannedUnit;
 use crate::render::{RenderError, unit_text};
 use cudarc::driver::{DriverError, result, sys};
 use std::collections::HashMap;
-use std::ffi::{CString, c_void};
+use std::ffi::CString;
 use std::num::NonZeroUsize;
+use tdc_runtime::cuda::LoadedLaunch;
 use tdc_runtime::{Arch, Launch, Step};
 use thiserror::Error;
 
@@ -49,7 +50,7 @@ pub struct GpuDevice {
     /// All work is put here; it takes turns with the default stream.
     pub(crate) stream: sys::CUstream,
     modules: Vec<sys::CUmodule>,
-    kernels: HashMap<String, sys::CUfunction>,
+    launches: HashMap<String, LoadedLaunch>,
     memory: Vec<sys::CUdeviceptr>,
 }
 
@@ -83,7 +84,7 @@ impl GpuDevice {
             title,
             stream: result::stream::null(),
             modules: Vec::new(),
-            kernels: HashMap::new(),
+            launches: HashMap::new(),
             memory: Vec::new(),
         };
         // SAFETY: the context was retained above and lives as long as `opened`.
@@ -172,19 +173,18 @@ impl GpuDevice {
         // SAFETY: the image is a whole cubin made by NVRTC, and the driver copies it.
         let module = unsafe { result::module::load_data(image.cubin.as_ptr().cast()) }?;
         self.modules.push(module);
-        for kernel in &unit.kernels {
-            let symbol = CString::new(kernel.symbol.as_str())
+        for step in unit.variant().steps.iter() {
+            let Step::Launch(launch) = step else {
+                continue;
+            };
+            let symbol = CString::new(launch.kernel.as_bytes())
                 .map_err(|error| GpuDeviceError::NoGpu(error.to_string()))?;
             // SAFETY: the module was just loaded; its functions are forgotten before it is unloaded.
-            let function = unsafe { result::module::get_function(module, symbol) }?;
-            self.kernels.insert(kernel.symbol.clone(), function);
-        }
-        for step in unit.variant().steps.iter() {
-            if let Step::Launch(launch) = step
-                && let Some(&function) = self.kernels.get(launch.kernel.as_ref())
-            {
-                grant(function, launch, self.arch)?;
-            }
+            let loaded = unsafe {
+                let function = result::module::get_function(module, symbol)?;
+                LoadedLaunch::new(function, launch, self.arch)?
+            };
+            self.launches.insert(launch.kernel.to_string(), loaded);
         }
         Ok(())
     }
@@ -193,7 +193,7 @@ impl GpuDevice {
     pub fn unload(&mut self) {
         // An error of a kernel still running was or will be told by the next copy; it runs no more.
         let _ = result::ctx::synchronize();
-        self.kernels.clear();
+        self.launches.clear();
         for module in self.modules.drain(..) {
             // SAFETY: loaded in `load_image`, its functions are forgotten, and nothing runs.
             let _ = unsafe { result::module::unload(module) };
@@ -284,58 +284,6 @@ fn module_version(text: &str) -> Option<&str> {
         .find(|word| word.contains('.') && word.chars().all(|c| c == '.' || c.is_ascii_digit()))
 }
 
-/// Lets a kernel have what its launch asks for beyond what every launch gets.
-fn grant(function: sys::CUfunction, launch: &Launch, arch: Arch) -> Result<(), DriverError> {
-    use sys::CUfunction_attribute::{
-        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as SHARED_BYTES,
-        CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED as LARGE_CLUSTERS,
-    };
-    let mut grants = Vec::new();
-    if launch.shared_bytes > Launch::SHARED_FOR_ALL {
-        grants.push((SHARED_BYTES, launch.shared_bytes as i32));
-    }
-    if launch.cluster_blocks() > Launch::PORTABLE_CLUSTER && arch >= Launch::MODERN {
-        grants.push((LARGE_CLUSTERS, 1));
-    }
-    for (attribute, value) in grants {
-        // SAFETY: the function was given by the driver, and its module is loaded.
-        unsafe { sys::cuFuncSetAttribute(function, attribute, value) }.result()?;
-    }
-    Ok(())
-}
-
-/// The attributes of a launch on a device of that architecture. Kernels are compiled for exactly the device they run on, so that
-/// its architecture tells what their text saw.
-fn attributes(launch: &Launch, arch: Arch) -> Vec<sys::CUlaunchAttribute> {
-    let attribute = |id, value| sys::CUlaunchAttribute {
-        id,
-        pad: [0; 4],
-        value,
-    };
-    let mut attributes = Vec::new();
-    if arch < Launch::MODERN {
-        return attributes;
-    }
-    if launch.overlaps {
-        attributes.push(attribute(
-            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-            sys::CUlaunchAttributeValue {
-                programmaticStreamSerializationAllowed: 1,
-            },
-        ));
-    }
-    if launch.cluster_blocks() > 1 {
-        let [x, y, z] = launch.cluster;
-        attributes.push(attribute(
-            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-            sys::CUlaunchAttributeValue {
-                clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z },
-            },
-        ));
-    }
-    attributes
-}
-
 impl Drop for GpuDevice {
     fn drop(&mut self) {
         self.free_all();
@@ -397,45 +345,15 @@ impl Device for GpuDevice {
     }
 
     fn launch(&mut self, launch: &Launch, args: &[u64]) -> Result<(), DeviceError> {
-        let Some(&function) = self.kernels.get(launch.kernel.as_ref()) else {
+        let Some(loaded) = self.launches.get(launch.kernel.as_ref()) else {
             return Err(DeviceError(format!(
                 "kernel `{}` was not loaded",
                 launch.kernel
             )));
         };
-        let mut values = args.to_vec();
-        let mut pointers: Vec<*mut c_void> = values
-            .iter_mut()
-            .map(|value| std::ptr::from_mut(value).cast())
-            .collect();
-        let [grid_x, grid_y, grid_z] = launch.grid;
-        let [block_x, block_y, block_z] = launch.block;
-        let mut attributes = attributes(launch, self.arch);
-        let config = sys::CUlaunchConfig {
-            gridDimX: grid_x,
-            gridDimY: grid_y,
-            gridDimZ: grid_z,
-            blockDimX: block_x,
-            blockDimY: block_y,
-            blockDimZ: block_z,
-            sharedMemBytes: launch.shared_bytes,
-            hStream: self.stream,
-            attrs: attributes.as_mut_ptr(),
-            numAttrs: attributes.len() as u32,
-        };
-        // SAFETY: the planner gives a kernel exactly the parameters that its text was rendered with, each of 8 bytes: a
-        // pointer or a long long. The driver copies them and the attributes before it returns. That the kernel stays inside
-        // its memory is what is being checked.
-        unsafe {
-            sys::cuLaunchKernelEx(
-                &raw const config,
-                function,
-                pointers.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
-        }
-        .result()
-        .map_err(driver)
+        // SAFETY: the planner gives a kernel exactly the parameters that its text was rendered with; the stream is of the context
+        // that `open` made current. That the kernel stays inside its memory is what is being checked.
+        unsafe { loaded.put(self.stream, args) }.map_err(driver)
     }
 }
 

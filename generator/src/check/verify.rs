@@ -2,7 +2,7 @@
 
 use super::reference::{self, NetworkParameters, Operands};
 use super::{Bindings, Device, DeviceError, Random, run_variant};
-#[cfg(feature = "nvrtc")]
+#[cfg(feature = "gpu")]
 use super::{GpuDevice, Repeats};
 use crate::plan::{Location, Memory, NetworkPlan, PlannedUnit};
 use crate::spec::{Network, Precision, Problem};
@@ -422,7 +422,7 @@ pub fn check_unit_with(
 ///
 /// # Errors
 /// As [`check_unit`]: a wrong result is not timed.
-#[cfg(feature = "nvrtc")]
+#[cfg(feature = "gpu")]
 pub fn time_unit(
     device: &mut GpuDevice,
     unit: &PlannedUnit,

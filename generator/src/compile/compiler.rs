@@ -15,6 +15,12 @@ pub trait Compiler: Send + Sync {
     /// # Errors
     /// [`CompileError`] when `arch` is not supported, or the text does not compile without a warning.
     fn compile(&self, source: &str, name: &str, arch: Arch) -> Result<Image, CompileError>;
+
+    /// Compiles `source`, which messages call `name`, to PTX for `arch` and newer: text that ends with a NUL.
+    ///
+    /// # Errors
+    /// As of [`compile`](Self::compile).
+    fn ptx(&self, source: &str, name: &str, arch: Arch) -> Result<Vec<u8>, CompileError>;
 }
 
 /// Version of a compiler, as far as it tells: NVRTC keeps the third number to itself.
@@ -197,18 +203,24 @@ impl<C: Compiler + fmt::Display> Compiler for ByArch<C> {
     }
 
     fn compile(&self, source: &str, name: &str, arch: Arch) -> Result<Image, CompileError> {
-        let able = self
-            .0
-            .iter()
-            .find(|compiler| compiler.version_for(arch).is_some());
-        match able {
-            Some(compiler) => compiler.compile(source, name, arch),
-            None => Err(CompileError::Unsupported {
+        self.able(name, arch)?.compile(source, name, arch)
+    }
+
+    fn ptx(&self, source: &str, name: &str, arch: Arch) -> Result<Vec<u8>, CompileError> {
+        self.able(name, arch)?.ptx(source, name, arch)
+    }
+}
+
+impl<C: Compiler + fmt::Display> ByArch<C> {
+    /// The compiler for an architecture.
+    fn able(&self, name: &str, arch: Arch) -> Result<&C, CompileError> {
+        let mut able = self.0.iter();
+        able.find(|compiler| compiler.version_for(arch).is_some())
+            .ok_or_else(|| CompileError::Unsupported {
                 name: name.to_owned(),
                 arch,
                 compilers: self.to_string(),
-            }),
-        }
+            })
     }
 }
 

@@ -45,6 +45,10 @@ impl Compiler for FakeCompiler {
         self.archs.contains(&arch).then_some(self.version)
     }
 
+    fn ptx(&self, source: &str, name: &str, arch: Arch) -> Result<Vec<u8>, CompileError> {
+        Ok([&self.compile(source, name, arch)?.cubin[..], &[0]].concat())
+    }
+
     fn compile(&self, source: &str, name: &str, arch: Arch) -> Result<Image, CompileError> {
         if !self.archs.contains(&arch) {
             return Err(CompileError::Unsupported {

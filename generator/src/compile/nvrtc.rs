@@ -42,12 +42,16 @@ pub struct Options {
 }
 
 impl Options {
-    fn arguments(&self, arch: Arch) -> Vec<String> {
-        let mut arguments = vec![
-            format!("--gpu-architecture={arch}"),
-            "--std=c++17".to_owned(),
-            "--ptxas-options=-v".to_owned(),
-        ];
+    /// The arguments for machine code of an architecture, or for PTX.
+    fn arguments(&self, arch: Arch, ptx: bool) -> Vec<String> {
+        let mut arguments = match ptx {
+            true => vec![format!("--gpu-architecture=compute_{}", arch.sm)],
+            false => vec![
+                format!("--gpu-architecture={arch}"),
+                "--ptxas-options=-v".to_owned(),
+            ],
+        };
+        arguments.push("--std=c++17".to_owned());
         if self.effort == Effort::Fast {
             arguments.push("--Ofast-compile=mid".to_owned());
         }
@@ -224,6 +228,25 @@ impl Compiler for Nvrtc {
     }
 
     fn compile(&self, source: &str, name: &str, arch: Arch) -> Result<Image, CompileError> {
+        let (program, log) = self.compiled(source, name, arch, false)?;
+        Image::from_log(program.cubin()?, &log, name, arch, self.version)
+    }
+
+    fn ptx(&self, source: &str, name: &str, arch: Arch) -> Result<Vec<u8>, CompileError> {
+        let (program, log) = self.compiled(source, name, arch, true)?;
+        Image::from_log(program.ptx()?, &log, name, arch, self.version).map(|image| image.cubin)
+    }
+}
+
+impl Nvrtc {
+    /// A program that was compiled, and the log.
+    fn compiled<'a>(
+        &'a self,
+        source: &str,
+        name: &'a str,
+        arch: Arch,
+        ptx: bool,
+    ) -> Result<(Program<'a>, String), CompileError> {
         if !self.archs.contains(&arch) {
             return Err(CompileError::Unsupported {
                 name: name.to_owned(),
@@ -232,7 +255,7 @@ impl Compiler for Nvrtc {
             });
         }
         let mut program = Program::new(self, source, name)?;
-        let compiled = program.compile(&self.options.arguments(arch));
+        let compiled = program.compile(&self.options.arguments(arch, ptx));
         let log = program.log()?;
         match compiled {
             Err(error) if log.trim().is_empty() => Err(error),
@@ -242,7 +265,7 @@ impl Compiler for Nvrtc {
                 version: self.version,
                 log,
             }),
-            Ok(()) => Image::from_log(program.cubin()?, &log, name, arch, self.version),
+            Ok(()) => Ok((program, log)),
         }
     }
 }
@@ -296,6 +319,8 @@ struct Functions {
     log: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> c_int,
     cubin_size: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> c_int,
     cubin: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> c_int,
+    ptx_size: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> c_int,
+    ptx: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> c_int,
     destroy: unsafe extern "C" fn(*mut nvrtcProgram) -> c_int,
     error_string: unsafe extern "C" fn(c_int) -> *const c_char,
 }
@@ -315,6 +340,8 @@ impl Functions {
                 log: *library.get("nvrtcGetProgramLog")?,
                 cubin_size: *library.get("nvrtcGetCUBINSize")?,
                 cubin: *library.get("nvrtcGetCUBIN")?,
+                ptx_size: *library.get("nvrtcGetPTXSize")?,
+                ptx: *library.get("nvrtcGetPTX")?,
                 destroy: *library.get("nvrtcDestroyProgram")?,
                 error_string: *library.get("nvrtcGetErrorString")?,
             })
@@ -388,6 +415,11 @@ impl<'a> Program<'a> {
     fn cubin(&self) -> Result<Vec<u8>, CompileError> {
         let functions = &self.nvrtc.functions;
         self.bytes("nvrtcGetCUBIN", functions.cubin_size, functions.cubin)
+    }
+
+    fn ptx(&self) -> Result<Vec<u8>, CompileError> {
+        let functions = &self.nvrtc.functions;
+        self.bytes("nvrtcGetPTX", functions.ptx_size, functions.ptx)
     }
 
     fn bytes(

@@ -164,6 +164,16 @@ impl Search {
         found
     }
 
+    /// Loads every NVRTC that is found, as one compiler; other tools are not looked for.
+    ///
+    /// # Errors
+    /// As of [`Toolkit::compiler`].
+    pub fn compiler(&self, options: Options) -> Result<ByArch<Nvrtc>, LoadError> {
+        let mut notes = self.notes.clone();
+        let (nvrtc13, nvrtc12) = self.nvrtcs(&mut notes);
+        compiler([&nvrtc13, &nvrtc12], &notes, options)
+    }
+
     /// Looks at the machine.
     pub fn find(self) -> Toolkit {
         let mut notes = self.notes.clone();
@@ -402,20 +412,26 @@ impl Toolkit {
     /// # Errors
     /// [`LoadError`] when none was found, or one cannot be loaded.
     pub fn compiler(&self, options: Options) -> Result<ByArch<Nvrtc>, LoadError> {
-        let found: Vec<_> = [&self.nvrtc13, &self.nvrtc12]
-            .into_iter()
-            .flatten()
-            .collect();
-        if found.is_empty() {
-            return Err(LoadError::NotFound {
-                notes: self.notes.clone(),
-            });
-        }
-        let opened = found
-            .into_iter()
-            .map(|found| Ok(found.open()?.with_options(options)));
-        opened.collect::<Result<_, _>>().map(ByArch)
+        compiler([&self.nvrtc13, &self.nvrtc12], &self.notes, options)
     }
+}
+
+/// Loads what was found, as one compiler.
+fn compiler(
+    found: [&Option<FoundNvrtc>; 2],
+    notes: &[String],
+    options: Options,
+) -> Result<ByArch<Nvrtc>, LoadError> {
+    let found: Vec<_> = found.into_iter().flatten().collect();
+    if found.is_empty() {
+        return Err(LoadError::NotFound {
+            notes: notes.to_vec(),
+        });
+    }
+    let opened = found
+        .into_iter()
+        .map(|found| Ok(found.open()?.with_options(options)));
+    opened.collect::<Result<_, _>>().map(ByArch)
 }
 
 impl fmt::Display for Toolkit {

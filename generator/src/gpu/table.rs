@@ -107,6 +107,24 @@ pub const OLDEST_ARCH: Arch = Arch::new(70);
 /// The GPU that is planned for when none is named.
 pub const DEFAULT_GPU: &str = "h200";
 
+/// The architectures that kernels are compiled for by name, and the GPU that stands for each where none is named.
+pub const ARCHS: [(Arch, &str); 8] = [
+    (Arch::new(70), "v100"),
+    (Arch::new(75), "rtx2080ti"),
+    (Arch::new(80), "a100"),
+    (Arch::new(86), "rtx3090"),
+    (Arch::new(89), "rtx4090"),
+    (Arch::new(90), "h200"),
+    (Arch::new(100), "b200"),
+    (Arch::new(120), "rtx5090"),
+];
+
+/// The GPU that stands for an architecture; `None` for one that no kernel is compiled for.
+pub fn gpu_of_arch(arch: Arch) -> Option<&'static Gpu> {
+    let (_, name) = ARCHS.iter().find(|(known, _)| *known == arch)?;
+    gpu(name).ok()
+}
+
 const KIB: u32 = 1024;
 const MIB: u64 = 1024 * 1024;
 
@@ -418,6 +436,17 @@ mod tests {
         ("rtx2080ti", 13.4),
         ("gtx1080ti", 11.3),
     ];
+
+    #[test]
+    fn each_architecture_has_a_gpu_of_its_own() {
+        for (arch, name) in ARCHS {
+            assert_eq!(
+                gpu_of_arch(arch).map(|gpu| (gpu.arch, gpu.name)),
+                Some((arch, name))
+            );
+        }
+        assert_eq!(gpu_of_arch(Arch::new(61)), None);
+    }
 
     #[test]
     fn a_mistyped_gpu_is_guessed() {

@@ -59,6 +59,11 @@ impl TargetsError {
 }
 
 impl Targets {
+    /// One GPU.
+    pub fn one(gpu: &'static Gpu) -> Self {
+        Self(vec![gpu])
+    }
+
     /// The GPUs of these names.
     ///
     /// # Errors

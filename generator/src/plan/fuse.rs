@@ -10,9 +10,8 @@
 
 use crate::spec::{
     Conv, ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,
-    Network, OpId, OpKind, Problem, Prologue, Reduce, TensorShape, TuckerProblem,
+    Network, OpId, OpKind, Problem, Prologue, TensorShape, TuckerProblem,
 };
-use tdc_runtime::ConvShape;
 
 /// Index of a value in [`TaskGraph::values`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -130,17 +129,10 @@ impl TaskGraph {
             return None;
         };
         let layer = first.parameters.layer?;
-        if first.parameters.parts != [TaskPart::First] || core_conv.reduce == Reduce::Atomic {
+        if first.parameters.parts != [TaskPart::First] {
             return None;
         }
-        let whole = TuckerProblem {
-            core: core_conv.shape,
-            first: Some(first_conv.shape.c),
-            n: last_conv.shape.n,
-            prologue: first_conv.prologue,
-            epilogue: last_conv.epilogue,
-            precision: core_conv.precision,
-        };
+        let [whole, rest] = TuckerProblem::of_factors(&[first_conv, core_conv, last_conv])?;
         let name = &self.values[layer.0].name;
         let task = |name, problem, x, parts: &[TaskPart], affine| Task {
             name,
@@ -156,11 +148,6 @@ impl TaskGraph {
             ..last.clone()
         };
         let all = [TaskPart::First, TaskPart::Core, TaskPart::Last];
-        let rest = TuckerProblem {
-            first: None,
-            prologue: None,
-            ..whole
-        };
         Some(Fusions {
             whole: task(name.clone(), whole, first.x, &all, first.parameters.affine),
             rest: task(format!("{name}.rest"), rest, core.x, &all[1..], None),
@@ -392,18 +379,18 @@ impl<'a> Builder<'a> {
             fold: fold.to_vec(),
             affine,
         };
-        let Some([d1, d2]) = options.ranks else {
-            let problem = Problem::Conv(ConvProblem {
-                shape: conv.shape,
-                prologue,
-                epilogue,
-                reduce: options.reduce,
-                precision: options.precision,
-                tolerance: options.tolerance,
-            });
+        let problem = ConvProblem {
+            shape: conv.shape,
+            prologue,
+            epilogue,
+            reduce: options.reduce,
+            precision: options.precision,
+            tolerance: options.tolerance,
+        };
+        let Some(ranks) = options.ranks else {
             self.task(
                 &op.name,
-                problem,
+                Problem::Conv(problem),
                 x,
                 tail.residual,
                 tail.end,
@@ -412,41 +399,12 @@ impl<'a> Builder<'a> {
             self.wish(options.scheme.clone(), options.tile.clone());
             return;
         };
-        let shape = &conv.shape;
-        let pointwise = |c, n, h, w| ConvShape {
-            batch: shape.batch,
-            ..ConvShape::new(c, n, h, w, 1, 1)
-        };
-        let first = pointwise(shape.c, d1, shape.h, shape.w);
-        let core = ConvShape {
-            c: d1,
-            n: d2,
-            ..*shape
-        };
-        let last = pointwise(d2, shape.n, shape.out_h(), shape.out_w());
-        let part = |shape, prologue, epilogue, reduce| {
-            Problem::Conv(ConvProblem {
-                shape,
-                prologue,
-                epilogue,
-                reduce,
-                precision: options.precision,
-                tolerance: options.tolerance,
-            })
-        };
-        let reduced_x = self.new_value(
-            format!("{}.first", op.name),
-            TensorShape::new(shape.batch, d1, shape.h, shape.w),
-            None,
-        );
-        let reduced_y = self.new_value(
-            format!("{}.core", op.name),
-            TensorShape::new(shape.batch, d2, shape.out_h(), shape.out_w()),
-            None,
-        );
+        let [first, core, last] = problem.tucker_factors(ranks).map(Problem::Conv);
+        let reduced_x = self.new_value(format!("{}.first", op.name), first.y(), None);
+        let reduced_y = self.new_value(format!("{}.core", op.name), core.y(), None);
         self.push(Task {
             name: format!("{}.first", op.name),
-            problem: part(first, prologue, Epilogue::default(), Reduce::default()),
+            problem: first,
             x: ValueId(x.0),
             residual: None,
             y: reduced_x,
@@ -456,7 +414,7 @@ impl<'a> Builder<'a> {
         });
         self.push(Task {
             name: format!("{}.core", op.name),
-            problem: part(core, None, Epilogue::default(), options.reduce),
+            problem: core,
             x: reduced_x,
             residual: None,
             y: reduced_y,
@@ -466,7 +424,7 @@ impl<'a> Builder<'a> {
         });
         self.push(Task {
             name: format!("{}.last", op.name),
-            problem: part(last, None, epilogue, Reduce::default()),
+            problem: last,
             x: reduced_y,
             residual: tail.residual.map(|op| ValueId(op.0)),
             y: ValueId(tail.end.0),

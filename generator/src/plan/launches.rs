@@ -3,13 +3,12 @@
 use super::fuse::{Fusions, Task, TaskGraph};
 use super::{Choice, PlanError, Planner};
 use crate::scheme::TUCKER;
-use crate::spec::Tiles;
+use crate::spec::{Problem, Tiles};
 
-/// A way to carry a layer out, and the time it takes.
-struct Way {
-    tasks: Vec<Task>,
+/// The time that a way to carry a layer out takes.
+struct Times {
     estimate_us: f64,
-    /// `None` where a task was not measured.
+    /// `None` where a unit was not measured.
     measured_us: Option<f64>,
 }
 
@@ -37,44 +36,62 @@ pub(super) fn fewest_us(planner: &mut Planner, mut graph: TaskGraph) -> TaskGrap
 
 fn fastest(planner: &mut Planner, separate: &[Task], fusions: Fusions) -> Vec<Task> {
     let Fusions { whole, rest } = fusions;
-    match whole.scheme.as_deref() {
-        Some(TUCKER) => return vec![whole],
-        Some(_) => return separate.to_vec(),
-        None if planner.tiles() == Tiles::Paper => return separate.to_vec(),
-        None => {}
+    let ways = [
+        vec![whole],
+        vec![separate[0].clone(), rest],
+        separate.to_vec(),
+    ];
+    let problems = ways.each_ref().map(|tasks| {
+        let problems = tasks.iter().map(|task| (&task.name[..], task.problem));
+        problems.collect::<Vec<_>>()
+    });
+    let wanted = ways[0][0].scheme.clone();
+    let index = fastest_way(planner, &problems, wanted.as_deref());
+    let [one, two, three] = ways;
+    match index {
+        0 => one,
+        1 => two,
+        _ => three,
     }
-    let Ok(three) = Way::new(planner, separate.to_vec()) else {
-        return separate.to_vec();
-    };
-    // Of equal ones the first: fewer launches.
-    let fused = [vec![whole], vec![separate[0].clone(), rest]];
-    let mut ways: Vec<Way> = fused
-        .into_iter()
-        .filter_map(|tasks| Way::new(planner, tasks).ok())
-        .collect();
-    ways.push(three);
-    let is_measured = ways[ways.len() - 1].measured_us.is_some();
-    let us = |way: &Way| match is_measured {
-        true => way.measured_us.unwrap_or(f64::INFINITY),
-        false => way.estimate_us,
-    };
-    let fastest = ways
-        .into_iter()
-        .reduce(|best, way| match us(&way) < us(&best) {
-            true => way,
-            false => best,
-        });
-    fastest.map_or_else(|| separate.to_vec(), |way| way.tasks)
 }
 
-impl Way {
-    fn new(planner: &mut Planner, tasks: Vec<Task>) -> Result<Self, PlanError> {
-        let choices: Vec<Choice> = tasks
+/// Which of three ways to carry a Tucker layer out takes the least time: in one unit, in two, in three. A way is the names and
+/// problems of its units; `wanted` is the scheme that the layer asks for.
+pub(super) fn fastest_way(
+    planner: &mut Planner,
+    ways: &[Vec<(&str, Problem)>; 3],
+    wanted: Option<&str>,
+) -> usize {
+    const SEPARATE: usize = 2;
+    match wanted {
+        Some(TUCKER) => return 0,
+        Some(_) => return SEPARATE,
+        None if planner.tiles() == Tiles::Paper => return SEPARATE,
+        None => {}
+    }
+    let [one, two, three] = ways.each_ref().map(|way| Times::new(planner, way).ok());
+    let Some(three) = three else {
+        return SEPARATE;
+    };
+    let us = |times: &Times| match three.measured_us {
+        Some(_) => times.measured_us.unwrap_or(f64::INFINITY),
+        None => times.estimate_us,
+    };
+    // Of equal ones the first: fewer launches.
+    let ways = [one.as_ref(), two.as_ref(), Some(&three)];
+    let ways = ways.into_iter().enumerate();
+    ways.filter_map(|(index, times)| Some((index, us(times?))))
+        .reduce(|best, way| if way.1 < best.1 { way } else { best })
+        .map_or(SEPARATE, |(index, _)| index)
+}
+
+impl Times {
+    fn new(planner: &mut Planner, way: &[(&str, Problem)]) -> Result<Self, PlanError> {
+        let choices: Vec<Choice> = way
             .iter()
-            .map(|task| planner.choose(&task.name, &task.problem, None, None))
+            .map(|(name, problem)| planner.choose(name, problem, None, None))
             .collect::<Result<_, _>>()?;
         Ok(Self {
-            tasks,
             estimate_us: choices.iter().map(|choice| choice.estimate_us).sum(),
             measured_us: choices.iter().map(|choice| choice.measured_us).sum(),
         })

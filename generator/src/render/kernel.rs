@@ -32,8 +32,22 @@ pub fn kernel_text(kernel: &PlannedKernel) -> Result<String, RenderError> {
 /// # Errors
 /// As [`kernel_text`].
 pub fn unit_text(unit: &PlannedUnit) -> Result<String, RenderError> {
-    let parts: BTreeSet<DevicePart> = unit
-        .kernels
+    units_text(std::slice::from_ref(unit))
+}
+
+/// The text of all kernels of some units, each once, behind the parts of the device prelude that they use: a self-contained text.
+///
+/// # Errors
+/// As [`kernel_text`].
+pub fn units_text(units: &[PlannedUnit]) -> Result<String, RenderError> {
+    let mut kernels: Vec<&PlannedKernel> = Vec::new();
+    for kernel in units.iter().flat_map(|unit| &unit.kernels) {
+        // Two factors of a layer may be the same problem.
+        if kernels.iter().all(|known| known.symbol != kernel.symbol) {
+            kernels.push(kernel);
+        }
+    }
+    let parts: BTreeSet<DevicePart> = kernels
         .iter()
         .flat_map(|kernel| kernel.blueprint.device.iter().copied())
         .collect();
@@ -41,7 +55,7 @@ pub fn unit_text(unit: &PlannedUnit) -> Result<String, RenderError> {
         .into_iter()
         .map(|part| device_text(part).to_owned())
         .collect();
-    for kernel in &unit.kernels {
+    for kernel in kernels {
         texts.push(kernel_text(kernel)?);
     }
     Ok(texts.join("\n"))
@@ -71,12 +85,13 @@ fn parameter(arg: Arg, overlaps: bool) -> &'static str {
         Arg::Workspace { .. } if overlaps => "float* workspace",
         Arg::X => "const float* __restrict__ x",
         Arg::Residual => "const float* __restrict__ residual",
-        Arg::Packed => "const float* __restrict__ packed",
+        Arg::Packed | Arg::PackedAt { .. } => "const float* __restrict__ packed",
         Arg::Bias => "const float* __restrict__ bias",
         Arg::Y => "float* __restrict__ y",
         Arg::Workspace { .. } => "float* __restrict__ workspace",
         Arg::XBatchStride => "long long x_batch_stride",
         Arg::ResidualBatchStride => "long long residual_batch_stride",
         Arg::YBatchStride => "long long y_batch_stride",
+        Arg::Elements { .. } => "long long elements",
     }
 }

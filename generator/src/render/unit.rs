@@ -669,12 +669,14 @@ fn argument(arg: Arg) -> String {
         Arg::X => "x".to_owned(),
         Arg::Residual => "residual".to_owned(),
         Arg::Packed => "packed".to_owned(),
+        Arg::PackedAt { offset } => format!("packed + {}", offset / 4),
         Arg::Bias => "bias".to_owned(),
         Arg::Y => "y".to_owned(),
         Arg::Workspace { offset } => workspace("float", offset),
         Arg::XBatchStride => "x_batch_stride".to_owned(),
         Arg::ResidualBatchStride => "residual_batch_stride".to_owned(),
         Arg::YBatchStride => "y_batch_stride".to_owned(),
+        Arg::Elements { count } => count.to_string(),
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Layer {
     pub name: String,
     /// What it computes.
     pub problem: ConvProblem,
+    /// Tucker ranks [D1, D2]; none in a set, whose layers are single convolutions.
+    pub ranks: Option<[u32; 2]>,
     /// A scheme asked for by name instead of the planner's choice.
     pub scheme: Option<String>,
     /// A tile asked for, in the order of the scheme's tile names.
@@ -64,6 +66,7 @@ impl Layer {
                 precision: conv.options.precision,
                 tolerance: conv.options.tolerance,
             },
+            ranks: conv.options.ranks,
             scheme: conv.options.scheme,
             tile: conv.options.tile,
         })

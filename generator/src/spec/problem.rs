@@ -149,6 +149,43 @@ impl ConvProblem {
     pub fn asked_tolerance(&self) -> f64 {
         self.precision.tolerance().max(self.tolerance.value())
     }
+
+    /// The three convolutions of its Tucker form with ranks [D1, D2]: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (seed 000,
+    /// eqs. 2-4). The prologue is the first one's, the epilogue the last one's, the way of reducing the core's.
+    pub fn tucker_factors(&self, [d1, d2]: [u32; 2]) -> [Self; 3] {
+        let shape = &self.shape;
+        let pointwise = |c, n, h, w| ConvShape {
+            batch: shape.batch,
+            ..ConvShape::new(c, n, h, w, 1, 1)
+        };
+        let part = |shape| Self {
+            shape,
+            prologue: None,
+            epilogue: Epilogue::default(),
+            reduce: Reduce::default(),
+            ..*self
+        };
+        let first = pointwise(shape.c, d1, shape.h, shape.w);
+        let last = pointwise(d2, shape.n, shape.out_h(), shape.out_w());
+        [
+            Self {
+                prologue: self.prologue,
+                ..part(first)
+            },
+            Self {
+                reduce: self.reduce,
+                ..part(ConvShape {
+                    c: d1,
+                    n: d2,
+                    ..*shape
+                })
+            },
+            Self {
+                epilogue: self.epilogue,
+                ..part(last)
+            },
+        ]
+    }
 }
 
 /// A Tucker layer, or what is left of one whose first factor was applied before: 1x1, an R x S core, 1x1 (seed 000, eqs. 2-4).
@@ -172,6 +209,28 @@ pub struct TuckerProblem {
 }
 
 impl TuckerProblem {
+    /// The whole layer of which these are the factors, and its core and last factor. `None` where sums are added by atomics, which
+    /// needs launches of its own.
+    pub fn of_factors([first, core, last]: &[ConvProblem; 3]) -> Option<[Self; 2]> {
+        if core.reduce == Reduce::Atomic {
+            return None;
+        }
+        let whole = Self {
+            core: core.shape,
+            first: Some(first.shape.c),
+            n: last.shape.n,
+            prologue: first.prologue,
+            epilogue: last.epilogue,
+            precision: core.precision,
+        };
+        let rest = Self {
+            first: None,
+            prologue: None,
+            ..whole
+        };
+        Some([whole, rest])
+    }
+
     /// The factors in order, as the convolutions that they are.
     pub fn factors(&self) -> Vec<ConvShape> {
         let core = &self.core;

@@ -2,53 +2,204 @@
 //!
 //! ```text
 //! call  = op value {"," value} {"," key "=" value} [","]        the values are the sizes: C, N, H, W
+//!       | string {"," key "=" value} [","]                      a config, and which of its layers
 //! value = number | word | string | "[" value {"," value} "]" | "{" key ":" value {"," key ":" value} "}"
 //! ```
-//! The keys are those of a layer in a layer set, with the same forms, defaults and checks, and `gpu`.
+//! The keys are those of a layer in a layer set, with the same forms, defaults and checks, and those of [`TARGET_KEYS`].
+
+mod parser;
 
 use super::yaml::fields::{Fields, Words, whole};
-use super::yaml::layers::{self, Names};
+use super::yaml::layers::{self, Names, OPTIONS};
 use super::yaml::node::{Node, Value};
 use super::yaml::report::Report;
 use super::{ConfigErrors, Layer, Overrides, Position, Tiles, nearest, yaml};
-use crate::gpu::{DEFAULT_GPU, Gpu, gpu};
-use std::ops::Range;
+use crate::gpu::{ARCHS, Targets, gpu_of_arch};
+use parser::{Call, is_word};
+use tdc_runtime::Arch;
 
-/// A convolution asked for by itself, checked.
+/// A kernel asked for by itself, checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KernelRequest {
-    /// What it computes, and the wishes for scheme and tile.
-    pub layer: Layer,
-    /// The GPU to plan for.
-    pub gpu: &'static Gpu,
-    /// How tiles are chosen.
-    pub tiles: Tiles,
+    /// What it computes.
+    pub asked: Asked,
+    /// The GPUs to plan for, where the call names some.
+    pub gpus: Option<Targets>,
+    /// The architectures to compile for, where the call names some: ascending, none twice.
+    pub archs: Option<Vec<Arch>>,
+    /// How tiles are chosen, where the call says so.
+    pub tiles: Option<Tiles>,
+    /// A file of measured times to plan by.
+    pub table: Option<String>,
+    places: Places,
+}
+
+/// What a call asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Asked {
+    /// A layer with every size and option.
+    Layer(Layer),
+    /// A layer of a config.
+    Config {
+        /// Path of the config.
+        file: String,
+        /// Name of the layer in it; `None` for all of its convolutions.
+        layer: Option<String>,
+    },
+}
+
+/// Where things stand that can be wrong for reasons that this module does not know.
+#[derive(Debug, Clone, PartialEq)]
+struct Places {
     op: Position,
-    scheme: Position,
-    tile: Position,
-    reduce: Position,
+    keys: Vec<(&'static str, Position)>,
 }
 
 impl KernelRequest {
-    /// Where the cause of a [`PlanError`](crate::plan::PlanError) stands: its key, or the op for the sizes.
+    /// Where a key's value stands, for the cause of a [`PlanError`](crate::plan::PlanError); the op or the config's path where the
+    /// call has no such key.
     pub fn position(&self, key: Option<&str>) -> Position {
-        match key {
-            Some("scheme") => self.scheme,
-            Some("tile") => self.tile,
-            Some("reduce") => self.reduce,
-            _ => self.op,
-        }
+        let Places { op, keys } = &self.places;
+        let found = keys.iter().find(|(known, _)| Some(*known) == key);
+        found.map_or(*op, |(_, at)| *at)
     }
 }
 
-/// The op and its keys.
+/// The keys that say for which GPUs a kernel is made, and how its tiles are chosen.
+pub const TARGET_KEYS: [&str; 4] = ["gpu", "arch", "tiles", "table"];
+
+/// The value of a key from the input channels.
+type FromChannels = fn(u32) -> u32;
+
+/// An op: its word and keys, its sizes, and the keys that it fixes.
+struct KernelOp {
+    words: Words,
+    sizes: &'static [&'static str],
+    example: &'static str,
+    /// Keys that are not asked for, with their values from C.
+    fixed: &'static [(&'static str, FromChannels)],
+}
+
 const CONV: Words = Words {
     what: "conv",
-    keys: &layers::with_options::<2, 17>(["gpu", "tiles"]),
+    keys: &layers::with_options::<4, 19>(TARGET_KEYS),
 };
 
-/// Nesting allowed; the values of keys need two levels.
-const MAX_DEPTH: usize = 8;
+const POINTWISE: Words = Words {
+    what: "pointwise",
+    keys: &[
+        "gpu",
+        "arch",
+        "tiles",
+        "table",
+        "batch",
+        "stride",
+        "pad",
+        "bias",
+        "relu",
+        "residual",
+        "prologue",
+        "scheme",
+        "tile",
+        "reduce",
+        "precision",
+        "tolerance",
+    ],
+};
+
+const DEPTHWISE: Words = Words {
+    what: "depthwise",
+    keys: &[
+        "gpu",
+        "arch",
+        "tiles",
+        "table",
+        "batch",
+        "kernel",
+        "stride",
+        "pad",
+        "dilation",
+        "bias",
+        "relu",
+        "residual",
+        "prologue",
+        "scheme",
+        "tile",
+        "reduce",
+        "precision",
+        "tolerance",
+    ],
+};
+
+const TUCKER: Words = Words {
+    what: "tucker",
+    keys: &[
+        "ranks",
+        "gpu",
+        "arch",
+        "tiles",
+        "table",
+        "batch",
+        "kernel",
+        "stride",
+        "pad",
+        "dilation",
+        "bias",
+        "relu",
+        "residual",
+        "prologue",
+        "scheme",
+        "tile",
+        "reduce",
+        "precision",
+        "tolerance",
+    ],
+};
+
+const OPS: [KernelOp; 4] = [
+    KernelOp {
+        words: CONV,
+        sizes: &["C", "N", "H", "W"],
+        example: "conv 64,32,56,56",
+        fixed: &[],
+    },
+    KernelOp {
+        words: POINTWISE,
+        sizes: &["C", "N", "H", "W"],
+        example: "pointwise 64,32,56,56",
+        fixed: &[("kernel", |_| 1)],
+    },
+    KernelOp {
+        words: DEPTHWISE,
+        sizes: &["C", "H", "W"],
+        example: "depthwise 64,56,56",
+        fixed: &[("groups", |c| c)],
+    },
+    KernelOp {
+        words: TUCKER,
+        sizes: &["C", "N", "H", "W"],
+        example: "tucker 64,64,56,56, ranks = [32, 32]",
+        fixed: &[],
+    },
+];
+
+/// All convolutions of a config.
+const CONFIG: Words = Words {
+    what: "a config",
+    keys: &TARGET_KEYS,
+};
+
+/// A layer of a config.
+const CONFIG_LAYER: Words = Words {
+    what: "a layer of a config",
+    keys: &["layer", "gpu", "arch", "tiles", "table"],
+};
+
+/// The word of the op that a call begins with, for whoever must answer it by type even where it is wrong.
+pub fn op_word(text: &str) -> &str {
+    let text = text.trim_start();
+    text.split(|c| !is_word(c)).next().unwrap_or_default()
+}
 
 /// Reads the request in a text; `source` is what messages call it.
 ///
@@ -56,443 +207,302 @@ const MAX_DEPTH: usize = 8;
 /// Every mistake that can be found, each with its line and column.
 pub fn parse(text: &str, source: &str) -> Result<KernelRequest, ConfigErrors> {
     let mut report = Report::new(text);
-    let tokens = tokens(text);
-    let call = Parser::new(text, &tokens).call(&mut report);
-    let request = call.and_then(|call| request(call, &mut report));
+    let call = parser::call(text, &mut report);
+    let request = call.and_then(|call| match call.is_config {
+        true => request(call, config_layer, &mut report),
+        false => request(call, layer, &mut report),
+    });
     report.finish(source, request)
 }
 
-/// The parts of a call.
-struct Call {
-    op: Node,
-    sizes: Vec<Node>,
-    options: Node,
+/// Reads the request for all convolutions of a config in a text, such as `"configs/resnet18.yaml", gpu = h100`; `source` is what
+/// messages call it.
+///
+/// # Errors
+/// As of [`parse`].
+pub fn parse_config(text: &str, source: &str) -> Result<KernelRequest, ConfigErrors> {
+    let mut report = Report::new(text);
+    let call = parser::call(text, &mut report);
+    let request = call.and_then(|call| request(call, whole_config, &mut report));
+    report.finish(source, request)
 }
 
-fn request(call: Call, report: &mut Report<'_>) -> Option<KernelRequest> {
-    let Call { op, sizes, options } = call;
-    let known = matches!(&op.value, Value::Text(word) if word == CONV.what);
-    if !known {
-        let near = match &op.value {
-            Value::Text(word) => nearest(word, [CONV.what].into_iter()),
-            _ => None,
-        };
-        let hint = near.map_or(String::new(), |near| format!("did you mean `{near}`? "));
-        let found = report.quote(&op);
+fn request(
+    call: Call,
+    read: fn(Call, &mut Report<'_>) -> Option<Read>,
+    report: &mut Report<'_>,
+) -> Option<KernelRequest> {
+    let at = call.op.at;
+    let (asked, options, known) = read(call, report)?;
+    let fields = Fields::of(&options, known.what, report)?;
+    let before = report.count();
+    let gpus = fields
+        .get("gpu")
+        .and_then(|node| code_targets(node, &fields, report));
+    let archs = fields.get("arch").and_then(|node| archs(node, report));
+    let tiles = fields
+        .get("tiles")
+        .map(|_| yaml::tiles(&fields, &Overrides::default(), report));
+    let table = fields.word("table", report).map(str::to_owned);
+    if report.count() > before {
+        return None;
+    }
+    let position = |key: &'static str| {
+        fields.get(key)?;
+        Some((key, fields.position(key, None)))
+    };
+    let keys = OPTIONS
+        .iter()
+        .chain(&TARGET_KEYS)
+        .chain(&["layer", "ranks"]);
+    Some(KernelRequest {
+        asked: asked?,
+        gpus,
+        archs,
+        tiles,
+        table,
+        places: Places {
+            op: at,
+            keys: keys.filter_map(|key| position(key)).collect(),
+        },
+    })
+}
+
+/// What was asked for if it could be read, the keys and their words.
+type Read = (Option<Asked>, Node, Words);
+
+/// A call that names a config and one of its layers.
+fn config_layer(call: Call, report: &mut Report<'_>) -> Option<Read> {
+    let at = call.op.at;
+    let (file, options) = config(call, CONFIG_LAYER, report)?;
+    let fields = Fields::of(&options, CONFIG_LAYER.what, report)?;
+    if fields.get("layer").is_none() {
         report.error(
-            op.at,
-            format!("unknown op {found}; {hint}the ops are {}", CONV.what),
+            at,
+            "`layer` is missing; write `layer = \"its name\"` behind the path of the config",
+        );
+    }
+    let layer = fields.word("layer", report).map(str::to_owned);
+    let asked = file.zip(layer).map(|(file, layer)| Asked::Config {
+        file,
+        layer: Some(layer),
+    });
+    Some((asked, options, CONFIG_LAYER))
+}
+
+/// A call that names a config.
+fn whole_config(call: Call, report: &mut Report<'_>) -> Option<Read> {
+    if !call.is_config {
+        report.error(
+            call.op.at,
+            "the path of a config is missing; write it in quotes, as \"configs/resnet18.yaml\"",
         );
         return None;
     }
-    Fields::of(&options, CONV.what, report)?.check_keys(&options, CONV, &[], report);
-    let numbers = four(&op, &sizes, report);
+    let (file, options) = config(call, CONFIG, report)?;
+    let asked = file.map(|file| Asked::Config { file, layer: None });
+    Some((asked, options, CONFIG))
+}
+
+/// The path of a config and the keys behind it.
+fn config(call: Call, words: Words, report: &mut Report<'_>) -> Option<(Option<String>, Node)> {
+    let Call {
+        op, sizes, options, ..
+    } = call;
+    if let Some(size) = sizes.first() {
+        report.error(
+            size.at,
+            "the sizes of layers are in the config; leave them out",
+        );
+    }
+    let fields = Fields::of(&options, words.what, report)?;
+    fields.check_keys(&options, words, &OPS.map(|op| op.words), report);
+    let file = match op.value {
+        Value::Text(path) => Some(path),
+        _ => None,
+    };
+    Some((file, options))
+}
+
+/// A call that names an op.
+fn layer(call: Call, report: &mut Report<'_>) -> Option<Read> {
+    let Call {
+        op, sizes, options, ..
+    } = call;
+    let words = OPS.iter().map(|op| op.words.what);
+    let word = match &op.value {
+        Value::Text(word) => Some(word.as_str()),
+        _ => None,
+    };
+    let Some(known) = OPS.iter().find(|known| Some(known.words.what) == word) else {
+        let near = word.and_then(|word| nearest(word, words.clone()));
+        let hint = near.map_or(String::new(), |near| format!("did you mean `{near}`? "));
+        let found = report.quote(&op);
+        let all: Vec<_> = words.collect();
+        report.error(
+            op.at,
+            format!("unknown op {found}; {hint}the ops are {}", all.join(", ")),
+        );
+        return None;
+    };
+    let what = known.words.what;
+    let others: Vec<Words> = OPS
+        .iter()
+        .map(|op| op.words)
+        .filter(|words| words.what != what)
+        .collect();
+    let fields = Fields::of(&options, what, report)?;
+    fields.check_keys(&options, known.words, &others, report);
+    if known.words.keys.contains(&"ranks") {
+        fields.require("ranks", "write `ranks = [D1, D2]`", report);
+    }
+    let numbers = numbers(known, &op, &sizes, report);
     let at = op.at;
-    let list = Node {
-        value: Value::List(sizes),
+    let node = |value| Node {
+        value,
         at,
         written: op.written.clone(),
     };
-    let mut entries = vec![(op, list)];
-    if let Value::Map(written) = options.value {
+    let fixed = known.fixed.iter().map(|(key, value)| {
+        let value = value(numbers.map_or(1, |[c, ..]| c));
+        let key = Value::Text((*key).to_owned());
+        (node(key), node(Value::Whole(value.into())))
+    });
+    let mut entries: Vec<_> = fixed.collect();
+    // So that mistakes that the sizes turn out to be stand at them.
+    entries.push((
+        node(Value::Text("conv".to_owned())),
+        node(in_order(known, &sizes)),
+    ));
+    if let Value::Map(written) = &options.value {
         // A key that was refused must not take the place of the sizes.
-        let options = written.into_iter();
-        entries.extend(
-            options.filter(|(key, _)| !matches!(&key.value, Value::Text(k) if k == CONV.what)),
-        );
+        let takes =
+            |key: &Node| matches!(&key.value, Value::Text(k) if known.words.keys.contains(&&k[..]));
+        entries.extend(written.iter().filter(|(key, _)| takes(key)).cloned());
     }
     let all = Node {
         value: Value::Map(entries),
         at,
-        written: options.written,
+        written: options.written.clone(),
     };
-    let fields = Fields::of(&all, CONV.what, report)?;
-    let gpu = match fields.get("gpu") {
-        None => gpu(DEFAULT_GPU).ok(),
-        Some(node) => fields.word("gpu", report).and_then(|name| {
-            let found = gpu(name).map_err(|unknown| unknown.to_string());
-            found
-                .and_then(|gpu| gpu.code_target().map_err(|old| old.to_string()))
-                .map_err(|error| report.error(node.at, error))
-                .ok()
-        }),
-    };
+    let fields = Fields::of(&all, what, report)?;
     let overrides = Overrides::default();
-    let tiles = yaml::tiles(&fields, &overrides, report);
     let layer = layers::layer(numbers, &fields, &overrides, &mut Names::default(), report);
-    Some(KernelRequest {
-        layer: layer?,
-        gpu: gpu?,
-        tiles,
-        op: at,
-        scheme: fields.position("scheme", None),
-        tile: fields.position("tile", None),
-        reduce: fields.position("reduce", None),
-    })
+    Some((layer.map(Asked::Layer), options, known.words))
 }
 
 /// C, N, H and W. A size too many is reported and left out, so that the others are still checked.
-fn four(op: &Node, sizes: &[Node], report: &mut Report<'_>) -> Option<[u32; 4]> {
-    let names = ["C", "N", "H", "W"];
+fn numbers(
+    known: &KernelOp,
+    op: &Node,
+    sizes: &[Node],
+    report: &mut Report<'_>,
+) -> Option<[u32; 4]> {
+    let (what, names) = (known.words.what, known.sizes);
     let numbers: Vec<_> = names
         .iter()
         .zip(sizes)
         .map(|(name, node)| whole(name, node, report))
         .collect();
+    let takes = format!("{what} takes {} sizes ({})", names.len(), names.join(", "));
+    let found = sizes.len();
     if let Some(extra) = sizes.get(names.len()) {
-        let side = match extra.value {
-            Value::Whole(side @ 1..=11) => side,
-            _ => 5,
+        let help = match (&extra.value, what) {
+            (_, "depthwise") => {
+                "for several outputs of a channel write `conv` with `groups`".to_owned()
+            }
+            (_, "pointwise") => format!("write them as `{}`", known.example),
+            (Value::Whole(side @ 1..=11), _) => {
+                format!("for a {side}x{side} filter write `kernel = {side}`")
+            }
+            _ => "for a 5x5 filter write `kernel = 5`".to_owned(),
         };
+        report.error(extra.at, format!("{takes}, not {found}; {help}"));
+    } else if found < names.len() {
+        let at = sizes.last().unwrap_or(op).at;
         report.error(
-            extra.at,
-            format!(
-                "conv takes 4 sizes (C, N, H, W), not {}; for a {side}x{side} filter write `kernel = {side}`",
-                sizes.len()
-            ),
-        );
-    } else if sizes.len() < names.len() {
-        report.error(
-            sizes.last().unwrap_or(op).at,
-            format!(
-                "conv takes 4 sizes (C, N, H, W), not {}; write them as `conv 64,32,56,56`",
-                sizes.len()
-            ),
+            at,
+            format!("{takes}, not {found}; write them as `{}`", known.example),
         );
     }
     let numbers: Option<Vec<u32>> = numbers.into_iter().collect();
-    numbers?.try_into().ok()
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Word,
-    Number,
-    /// Text in double quotes.
-    Quoted,
-    Symbol(char),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Token {
-    kind: Kind,
-    written: Range<usize>,
-}
-
-fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
-}
-
-fn tokens(text: &str) -> Vec<Token> {
-    let mut tokens = Vec::new();
-    let mut rest = text.trim_start();
-    while let Some(first) = rest.chars().next() {
-        let (kind, length) = if first.is_ascii_digit() {
-            (Kind::Number, number_length(rest))
-        } else if is_word(first) {
-            (Kind::Word, rest.find(|c| !is_word(c)).unwrap_or(rest.len()))
-        } else if first == '"' {
-            (Kind::Quoted, quoted(rest))
-        } else {
-            (Kind::Symbol(first), first.len_utf8())
-        };
-        let start = text.len() - rest.len();
-        tokens.push(Token {
-            kind,
-            written: start..start + length,
-        });
-        rest = rest[length..].trim_start();
+    match numbers?[..] {
+        [c, n, h, w] => Some([c, n, h, w]),
+        [c, h, w] if names.len() == 3 => Some([c, c, h, w]),
+        _ => None,
     }
-    tokens
 }
 
-/// Bytes of the number that `text` starts with; a sign belongs to it behind an `e`.
-fn number_length(text: &str) -> usize {
-    let mut before = ' ';
-    for (index, c) in text.char_indices() {
-        let is_sign = matches!(c, '+' | '-') && matches!(before, 'e' | 'E');
-        if !is_word(c) && c != '.' && !is_sign {
-            return index;
-        }
-        before = c;
+/// The sizes as written, in the places of C, N, H and W.
+fn in_order(known: &KernelOp, sizes: &[Node]) -> Value {
+    let mut sizes = sizes.to_vec();
+    if let ([c, ..], 3) = (&sizes[..], known.sizes.len()) {
+        sizes.insert(1, c.clone());
     }
-    text.len()
+    Value::List(sizes)
 }
 
-/// Bytes of the quoted text that `text` starts with, up to its end when it is not closed.
-fn quoted(text: &str) -> usize {
-    let mut escaped = false;
-    for (index, c) in text.char_indices().skip(1) {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            '"' => return index + 1,
-            _ => {}
-        }
-    }
-    text.len()
-}
-
-struct Parser<'t> {
-    text: &'t str,
-    tokens: &'t [Token],
-    next: usize,
-}
-
-impl<'t> Parser<'t> {
-    fn new(text: &'t str, tokens: &'t [Token]) -> Self {
-        Self {
-            text,
-            tokens,
-            next: 0,
-        }
-    }
-
-    fn call(mut self, report: &mut Report<'_>) -> Option<Call> {
-        let op = match self.kind(0) {
-            Some(Kind::Word) => self.value(0, report)?,
-            _ => {
-                let found = match self.kind(0) {
-                    Some(_) => format!("`{}` is no op", self.shown()),
-                    None => "nothing is asked for".to_owned(),
-                };
-                report.error(self.at(), format!("{found}; write `conv 64,32,56,56`"));
-                return None;
-            }
-        };
-        let mut sizes = Vec::new();
-        let mut options: Vec<(Node, Node)> = Vec::new();
-        while self.kind(0).is_some() {
-            let key = match (self.kind(0), self.kind(1)) {
-                (Some(Kind::Word), Some(Kind::Symbol('='))) => self.key(),
-                (Some(Kind::Word), _) => {
-                    let word = self.shown();
-                    report.error(
-                        self.at(),
-                        format!(
-                            "`{word}` is no size; write a number, or `{word} = ...` if it is a key"
-                        ),
-                    );
-                    self.skip_item();
-                    continue;
-                }
-                _ => None,
+/// The GPUs that code is made for; `None` after a report.
+fn code_targets(node: &Node, fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Targets> {
+    let before = report.count();
+    let targets = yaml::targets(fields, &Overrides::default(), report)?;
+    for (index, gpu) in targets.gpus().iter().enumerate() {
+        if let Err(old) = gpu.code_target() {
+            let at = match &node.value {
+                Value::List(items) => items.get(index).map_or(node.at, |item| item.at),
+                _ => node.at,
             };
-            if let Some(key) = &key
-                && options.iter().any(|(known, _)| same(known, key))
-            {
-                let found = report.quote(key);
-                report.error(
-                    key.at,
-                    format!("the key {found} stands here twice; keep one of them"),
-                );
-            }
-            let (at, start) = (self.at(), self.next);
-            let Some(value) = self.value(0, report) else {
-                // From the start, so that a comma inside its brackets does not end it.
-                self.next = start;
-                self.skip_item();
-                continue;
-            };
-            match key {
-                Some(key) => options.push((key, value)),
-                None if options.is_empty() => sizes.push(value),
-                None => report.error(
-                    at,
-                    format!(
-                        "{} stands behind a key; write the sizes first, then `key = value`",
-                        report.quote(&value)
-                    ),
-                ),
-            }
-            match self.kind(0) {
-                None => {}
-                Some(Kind::Symbol(',')) => self.next += 1,
-                Some(kind) => {
-                    let found = self.shown();
-                    let help = "write a comma between sizes and between keys";
-                    report.error(self.at(), format!("`{found}` was not expected; {help}"));
-                    // A value or key is read as if the comma were there.
-                    if matches!(kind, Kind::Symbol(_)) {
-                        self.skip_item();
-                    }
-                }
-            }
+            report.error(at, old.to_string());
         }
-        let written = op.written.clone();
-        let at = op.at;
-        Some(Call {
-            op,
-            sizes,
-            options: Node {
-                value: Value::Map(options),
-                at,
-                written,
-            },
-        })
     }
+    (report.count() == before).then_some(targets)
+}
 
-    /// A word and the sign behind it.
-    fn key(&mut self) -> Option<Node> {
-        let token = self.tokens.get(self.next)?;
-        let key = self.node(
-            Value::Text(self.text[token.written.clone()].to_owned()),
-            self.next,
+/// `sm_90`, or a list of such words; `None` after a report.
+fn archs(node: &Node, report: &mut Report<'_>) -> Option<Vec<Arch>> {
+    const FORM: &str = "write a word such as sm_90, or a list of words";
+    let items = match &node.value {
+        Value::List(items) => &items[..],
+        _ => std::slice::from_ref(node),
+    };
+    if items.is_empty() {
+        report.error(
+            node.at,
+            format!("the list of architectures is empty; {FORM}"),
         );
-        self.next += 2;
-        Some(key)
+        return None;
     }
-
-    fn value(&mut self, depth: usize, report: &mut Report<'_>) -> Option<Node> {
-        let start = self.next;
-        let written = self.shown();
-        let value = match self.kind(0) {
-            Some(Kind::Word) => match written {
-                "true" => Value::Flag(true),
-                "false" => Value::Flag(false),
-                word => Value::Text(word.to_owned()),
-            },
-            Some(Kind::Number) => number(written),
-            Some(Kind::Quoted) => Value::Text(written.trim_matches('"').to_owned()),
-            Some(Kind::Symbol('-')) if self.kind(1) == Some(Kind::Number) => {
-                self.next += 1;
-                match number(self.shown()) {
-                    Value::Whole(number) => Value::Whole(-number),
-                    Value::Real(number) => Value::Real(-number),
-                    other => other,
-                }
-            }
-            Some(Kind::Symbol(open @ ('[' | '{'))) if depth < MAX_DEPTH => {
-                self.next += 1;
-                return self.group(start, open, depth, report);
-            }
-            Some(_) => {
-                report.error(
-                    self.at(),
-                    format!(
-                        "`{written}` was not expected; write a number, a word, true, false or a list in []"
-                    ),
-                );
-                return None;
-            }
-            None => {
-                report.error(
-                    self.at(),
-                    "a value is missing at the end; write it or leave out the key",
-                );
-                return None;
-            }
+    let before = report.count();
+    let mut archs: Vec<Arch> = Vec::new();
+    for item in items {
+        let read = match &item.value {
+            Value::Text(word) => word.parse::<Arch>().map_err(|error| error.to_string()),
+            Value::Whole(sm) => (sm.to_string().parse::<Arch>()).map_err(|error| error.to_string()),
+            _ => Err(format!("{} is no architecture; {FORM}", report.quote(item))),
         };
-        self.next += 1;
-        Some(self.node(value, start))
-    }
-
-    /// What stands behind an opening bracket or brace, up to its end.
-    fn group(
-        &mut self,
-        start: usize,
-        open: char,
-        depth: usize,
-        report: &mut Report<'_>,
-    ) -> Option<Node> {
-        let close = if open == '[' { ']' } else { '}' };
-        let (mut items, mut entries) = (Vec::new(), Vec::new());
-        while self.kind(0) != Some(Kind::Symbol(close)) {
-            if open == '[' {
-                items.push(self.value(depth + 1, report)?);
-            } else if (self.kind(0), self.kind(1)) == (Some(Kind::Word), Some(Kind::Symbol(':'))) {
-                let key = self.key()?;
-                entries.push((key, self.value(depth + 1, report)?));
-            } else {
-                report.error(self.at(), "a key was expected; write it as {relu: true}");
-                return None;
+        match read.and_then(compiled_for) {
+            Ok(arch) if archs.contains(&arch) => {
+                report.error(item.at, format!("{arch} is named twice; keep one of them"));
             }
-            match self.kind(0) {
-                Some(Kind::Symbol(',')) => self.next += 1,
-                Some(Kind::Symbol(found)) if found == close => {}
-                _ => {
-                    report.error(
-                        self.at(),
-                        format!("a comma or `{close}` was expected; write one"),
-                    );
-                    return None;
-                }
-            }
-        }
-        self.next += 1;
-        let value = if open == '[' {
-            Value::List(items)
-        } else {
-            Value::Map(entries)
-        };
-        Some(self.node(value, start))
-    }
-
-    /// A node of the tokens from `start` to those already read.
-    fn node(&self, value: Value, start: usize) -> Node {
-        let first = &self.tokens[start].written;
-        let last = &self.tokens[self.next.saturating_sub(1).max(start)].written;
-        Node {
-            value,
-            at: self.position(first.start),
-            written: first.start..last.end,
+            Ok(arch) => archs.push(arch),
+            Err(error) => report.error(item.at, error),
         }
     }
-
-    /// Goes behind the next comma that is in no bracket.
-    fn skip_item(&mut self) {
-        let mut depth = 0usize;
-        while let Some(kind) = self.kind(0) {
-            self.next += 1;
-            match kind {
-                Kind::Symbol(',') if depth == 0 => return,
-                Kind::Symbol('(' | '[' | '{') => depth += 1,
-                Kind::Symbol(')' | ']' | '}') => depth = depth.saturating_sub(1),
-                _ => {}
-            }
-        }
-    }
-
-    fn kind(&self, ahead: usize) -> Option<Kind> {
-        self.tokens.get(self.next + ahead).map(|token| token.kind)
-    }
-
-    /// The next token as it is written.
-    fn shown(&self) -> &'t str {
-        self.tokens
-            .get(self.next)
-            .map_or("", |token| &self.text[token.written.clone()])
-    }
-
-    /// Where the next token stands, or the last one at the end.
-    fn at(&self) -> Position {
-        let token = self.tokens.get(self.next).or(self.tokens.last());
-        self.position(token.map_or(0, |token| token.written.start))
-    }
-
-    fn position(&self, byte: usize) -> Position {
-        let before = &self.text[..byte];
-        let line = before.rsplit('\n').next().unwrap_or_default();
-        Position {
-            line: before.matches('\n').count() + 1,
-            column: line.chars().count() + 1,
-        }
-    }
+    archs.sort_unstable();
+    (report.count() == before).then_some(archs)
 }
 
-fn same(a: &Node, b: &Node) -> bool {
-    matches!((&a.value, &b.value), (Value::Text(a), Value::Text(b)) if a == b)
-}
-
-/// A number as YAML would read it; what only looks like one stays text.
-fn number(written: &str) -> Value {
-    let digits = written.replace('_', "");
-    if let Ok(whole) = digits.parse::<i128>() {
-        return Value::Whole(whole);
-    }
-    match digits.parse::<f64>() {
-        Ok(real) => Value::Real(real),
-        Err(_) => Value::Text(written.to_owned()),
+/// Refuses architectures that no kernel is compiled for.
+pub fn compiled_for(arch: Arch) -> Result<Arch, String> {
+    match gpu_of_arch(arch) {
+        Some(_) => Ok(arch),
+        None => {
+            let known: Vec<_> = ARCHS.iter().map(|(arch, _)| arch.to_string()).collect();
+            Err(format!(
+                "kernels are not compiled for {arch}; choose among {}",
+                known.join(", ")
+            ))
+        }
     }
 }
 
@@ -545,9 +555,106 @@ mod tests {
             let Ok(Config::LayerSet(set)) = yaml::parse(&set, "set", &Overrides::default()) else {
                 panic!("{layer}");
             };
-            assert_eq!(request.layer, set.layers[0], "{call}");
-            assert_eq!(request.gpu.name, DEFAULT_GPU);
+            assert_eq!(request.asked, Asked::Layer(set.layers[0].clone()), "{call}");
+            assert_eq!((request.gpus, request.archs), (None, None));
         }
+    }
+
+    fn layer(call: &str) -> Layer {
+        match parse(call, "call").map(|request| request.asked) {
+            Ok(Asked::Layer(layer)) => layer,
+            other => panic!("{call}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn other_ops_are_convolutions_with_keys_fixed() {
+        let pointwise = layer("pointwise 7,5,9,8, stride = 2, bias = true");
+        let conv = layer("conv 7,5,9,8, kernel = 1, stride = 2, bias = true");
+        assert_eq!(pointwise, conv);
+        let depthwise = layer("depthwise 7,9,8, kernel = 5");
+        assert_eq!(depthwise, layer("conv 7,7,9,8, kernel = 5, groups = 7"));
+        let tucker = layer("tucker 7,6,9,8, ranks = [3, 5], residual = true, prologue = true");
+        let dense = layer("conv 7,6,9,8, residual = true, prologue = true");
+        assert_eq!(tucker.ranks, Some([3, 5]));
+        assert_eq!(
+            Layer {
+                ranks: None,
+                ..tucker
+            },
+            dense
+        );
+    }
+
+    #[test]
+    fn targets_and_layers_of_configs_are_read() {
+        let call = "\"nets/a.yaml\", layer = \"layer1.0.conv1\", arch = [sm_90, sm_80], gpu = [h100, a100], tiles = model, table = \"t.txt\",";
+        let request = parse(call, "call").unwrap();
+        let file = "nets/a.yaml".to_owned();
+        let layer = Some("layer1.0.conv1".to_owned());
+        assert_eq!(request.asked, Asked::Config { file, layer });
+        assert_eq!(request.archs, Some(vec![Arch::new(80), Arch::new(90)]));
+        let names: Vec<_> = request
+            .gpus
+            .iter()
+            .flat_map(Targets::gpus)
+            .map(|gpu| gpu.name)
+            .collect();
+        assert_eq!(names, ["h100", "a100"]);
+        assert_eq!(
+            (request.tiles, request.table.as_deref()),
+            (Some(Tiles::Model), Some("t.txt"))
+        );
+        assert_eq!(request.position(Some("layer")).column, 24);
+        assert_eq!(request.position(Some("scheme")).column, 1);
+        let all = parse_config("\"a.yaml\", gpu = h100", "call").unwrap();
+        let file = "a.yaml".to_owned();
+        assert_eq!(all.asked, Asked::Config { file, layer: None });
+        for wrong in ["conv 1,1,1,1", "\"a.yaml\", layer = a", "\"a.yaml\", 3", ""] {
+            assert!(parse_config(wrong, "call").is_err(), "{wrong}");
+        }
+        assert_eq!(
+            parse("conv 1,1,1,1, arch = 75", "call").unwrap().archs,
+            Some(vec![Arch::new(75)])
+        );
+    }
+
+    #[test]
+    fn mistakes_of_ops_and_targets_are_told() {
+        assert_eq!(
+            mistakes(
+                "conv 8,8,8,8, arch = [sm_80, sm_81, sm_80, true, hopper], gpu = [h200, gtx1080ti]"
+            ),
+            "30: kernels are not compiled for sm_81; choose among sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_100, sm_120\n37: sm_80 is named twice; keep one of them\n44: `true` is no architecture; write a word such as sm_90, or a list of words\n50: `hopper` is not an architecture; write it as sm_90 or 90\n72: no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at its plan with `tdc-gen plan`, or name a newer GPU\n"
+        );
+        assert_eq!(
+            mistakes("conv 8,8,8,8, arch = [], table = 3"),
+            "22: the list of architectures is empty; write a word such as sm_90, or a list of words\n34: `table` must be a name, not `3`; put it in quotes if it is one\n"
+        );
+        assert_eq!(
+            mistakes("pointwise 8,8,8,8,3, kernel = 1"),
+            "19: pointwise takes 4 sizes (C, N, H, W), not 5; write them as `pointwise 64,32,56,56`\n22: `kernel` is a key of conv, depthwise, tucker, not of pointwise; pointwise takes gpu, arch, tiles, table, batch, stride, pad, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n"
+        );
+        assert_eq!(
+            mistakes("depthwise 8,8,8,8, groups = 8"),
+            "17: depthwise takes 3 sizes (C, H, W), not 4; for several outputs of a channel write `conv` with `groups`\n20: `groups` is a key of conv, not of depthwise; depthwise takes gpu, arch, tiles, table, batch, kernel, stride, pad, dilation, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n"
+        );
+        assert_eq!(
+            mistakes("tucker 8,8,8,8"),
+            "1: `ranks` is missing; write `ranks = [D1, D2]`\n"
+        );
+        assert_eq!(
+            mistakes("tucker 8,8,8,8, ranks = [9, 8]"),
+            "26: rank 9 is not between 1 and 8; D1 is at most the input channels; ranks are written [D1, D2]\n"
+        );
+        assert_eq!(
+            mistakes("\"a.yaml\", 3, batch = 2"),
+            "1: `layer` is missing; write `layer = \"its name\"` behind the path of the config\n11: the sizes of layers are in the config; leave them out\n14: `batch` is a key of conv, pointwise, depthwise, tucker, not of a layer of a config; a layer of a config takes layer, gpu, arch, tiles, table\n"
+        );
+        assert_eq!(
+            mistakes("\"a.yaml\", layer = 3"),
+            "19: `layer` must be a name, not `3`; put it in quotes if it is one\n"
+        );
     }
 
     #[test]
@@ -556,7 +663,7 @@ mod tests {
             mistakes("conv 64,-3,56,\"56\", strid = 2, kernel = x, gpu = h20, pad = 1, pad = 2"),
             "9: `N` is negative: `-3`; it must be a whole number from 0\n\
              15: `W` must be a whole number, not the text `\"56\"`; leave out the quotes\n\
-             21: unknown key `strid`; did you mean `stride`? conv takes gpu, tiles, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n\
+             21: unknown key `strid`; did you mean `stride`? conv takes gpu, arch, tiles, table, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n\
              41: `kernel` must be a whole number, not `x`; use digits only\n\
              50: there is no GPU named `h20`; did you mean `h200`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, rtx2080ti, gtx1080ti\n\
              64: the key `pad` stands here twice; keep one of them\n"
@@ -583,7 +690,7 @@ mod tests {
         );
         assert_eq!(
             mistakes("covn 1,2"),
-            "1: unknown op `covn`; did you mean `conv`? the ops are conv\n"
+            "1: unknown op `covn`; did you mean `conv`? the ops are conv, pointwise, depthwise, tucker\n"
         );
         assert_eq!(
             mistakes("conv 4 4,4,4, pad = [1 * 2, 3], bias = 2"),

@@ -21,6 +21,7 @@ use ops::RawOp;
 use report::Report;
 use std::io::Read;
 use std::path::Path;
+pub(super) use targets::targets;
 
 /// Largest config read; real ones have some kilobytes.
 const MAX_BYTES: u64 = 16 << 20;
@@ -161,7 +162,7 @@ fn network(
     fields.check_keys(root, NETWORK, &[layers::LAYER_SET], report);
     fields.require("name", "every generated symbol carries it", report);
     let name = fields.word("name", report);
-    let gpus = targets::targets(fields, overrides, report);
+    let gpus = targets(fields, overrides, report);
     let tiles = tiles(fields, overrides, report);
     ops::check_inherited(fields, report);
     let input = input(fields, overrides, report);

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tdc_generator::bench::Sweep;
 use tdc_generator::compile::Component;
+use tdc_generator::embed::PREPARED;
 use tdc_generator::scheme::SCHEMES;
 use tdc_generator::spec::{Precision, TensorShape, Tiles, Tolerance};
 use tdc_generator::tune::Shard;
@@ -23,6 +24,7 @@ Examples:
   tdc-gen verify configs/resnet18.yaml --input 1x3x64x64
   tdc-gen compile configs/resnet18.yaml --arch sm_80,sm_90
   tdc-gen tune configs/*.yaml --top 40 --random 10   the best tile of every scheme on the GPU that is here, as a table
+  tdc-gen prepare                                    the kernels of this crate's kernel! calls, to be committed
   tdc-gen bench configs/core-shapes.yaml             our kernels and cuDNN's on the GPU of this machine
 
 Exit codes:
@@ -69,6 +71,9 @@ pub enum Command {
     Merge(MergeArgs),
     /// Times our kernels and cuDNN's on the GPU that is there, in one process and by one method
     Bench(BenchArgs),
+    /// Compiles the kernels of all `kernel!` calls of a crate or workspace into a folder to be committed, so that it builds without a
+    /// compiler of CUDA
+    Prepare(PrepareArgs),
     /// Shows which compilers were found, or installs the pinned ones without root
     Toolkit(ToolkitArgs),
     /// Prints completions for a shell
@@ -431,6 +436,23 @@ pub struct BenchArgs {
 /// The names of schemes.
 fn schemes() -> PossibleValuesParser {
     PossibleValuesParser::new(SCHEMES.iter().map(|scheme| scheme.name()))
+}
+
+/// Arguments of `prepare`.
+#[derive(Debug, Args)]
+pub struct PrepareArgs {
+    /// The folder to write, where the macro looks in the folder of a crate and of those above it
+    #[arg(long, value_name = "DIR", default_value = PREPARED)]
+    pub out: PathBuf,
+    /// Compile and write nothing; fail when the folder is not up to date
+    #[arg(long)]
+    pub check: bool,
+    /// Overwrite files that were edited
+    #[arg(long, conflicts_with = "check")]
+    pub force: bool,
+    /// More arguments of the `cargo check --all-targets` by which the calls are found
+    #[arg(last = true, value_name = "CARGO ARGUMENTS")]
+    pub cargo: Vec<String>,
 }
 
 /// Arguments of `toolkit`.

@@ -36,7 +36,7 @@ const DEFAULTS: Words = Words {
 };
 
 /// The keys of a convolution alone, beside its sizes.
-const OPTIONS: [&str; 15] = [
+pub(in crate::spec) const OPTIONS: [&str; 15] = [
     "batch",
     "kernel",
     "stride",
@@ -190,6 +190,7 @@ pub(in crate::spec) fn layer(
     let mut options = ops::conv_options(sizes.map_or(1, |[_, n, _, _]| n), fields, report);
     options.precision = overrides.precision.unwrap_or(options.precision);
     options.tolerance = overrides.tolerance.unwrap_or(options.tolerance);
+    options.ranks = fields.wholes("ranks", "[D1, D2]", report);
     let prologue = prologue(fields, report);
     let residual = fields.flag("residual", false, report);
     let given = fields.word("name", report);

@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 24;
 const MAX_ALIASED: usize = 100_000;
 
 /// A value and its place.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::spec) struct Node {
     pub(in crate::spec) value: Value,
     /// Where it is used: for an alias, where the alias stands.
@@ -28,7 +28,7 @@ pub(in crate::spec) struct Node {
 }
 
 /// What YAML can say, as far as a config needs it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::spec) enum Value {
     Null,
     Flag(bool),

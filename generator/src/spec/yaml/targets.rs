@@ -10,7 +10,7 @@ use crate::spec::Position;
 const FORM: &str = "write a name such as h200, or a list of names";
 
 /// The GPUs to plan for: the caller's, else the config's, else the default; `None` after a report.
-pub(super) fn targets(
+pub(in crate::spec) fn targets(
     fields: &Fields<'_>,
     overrides: &Overrides,
     report: &mut Report<'_>,

@@ -1,0 +1,297 @@
+//! Plans, renders and compiles kernels into a store.
+
+use super::entry::{Entry, Key, short};
+use super::expand::Refusal;
+use super::expression::{ImageFile, VariantFile, kernel};
+use super::request::Wanted;
+use crate::compile::nvrtc::{Nvrtc, Options};
+use crate::compile::toolkit::Search;
+use crate::compile::{ByArch, CompileError, Compiler, KernelResources};
+use crate::plan::{KernelPlan, VariantPlan, plan_kernel};
+use crate::render::units_text;
+use crate::scheme::scheme;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::thread;
+use tdc_runtime::{Arch, Checksum};
+
+/// Changes when images of the same text by the same compiler change: the second key has it.
+const IMAGE_FORMAT: u32 = 1;
+
+/// The compilers of this machine, found and loaded once in a process.
+///
+/// # Errors
+/// Why there is none.
+pub fn shared_compiler() -> Result<&'static dyn Compiler, String> {
+    static FOUND: OnceLock<Result<ByArch<Nvrtc>, String>> = OnceLock::new();
+    let found = FOUND.get_or_init(|| {
+        let compiler = Search::from_env().compiler(Options::default());
+        compiler.map_err(|error| error.to_string())
+    });
+    match found {
+        Ok(compiler) => Ok(compiler),
+        Err(error) => Err(error.clone()),
+    }
+}
+
+/// Finds a compiler; asked for when something must be compiled. An error is what a person should read.
+type Find<'a> = dyn Fn() -> Result<&'static dyn Compiler, String> + Sync + 'a;
+
+/// Makes kernels into the store at `folder`, on as many threads as there are cores; results come in the order of `wanted`.
+/// `on_done` is told the index of each that is finished, in any order.
+pub(super) fn build(
+    wanted: &[(&Wanted, &Key)],
+    folder: &Path,
+    compiler: &Find<'_>,
+    on_done: impl Fn(usize) + Sync,
+) -> Vec<Result<Entry, Refusal>> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<Option<Result<Entry, Refusal>>>> =
+        Mutex::new(wanted.iter().map(|_| None).collect());
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let work = || {
+        while let Some((index, (wanted, key))) = {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            wanted.get(index).map(|item| (index, item))
+        } {
+            let made = make(wanted, key, folder, compiler);
+            if let Ok(mut done) = done.lock() {
+                done[index] = Some(made);
+            }
+            on_done(index);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..cores.min(wanted.len()) {
+            scope.spawn(work);
+        }
+    });
+    let done = done.into_inner().unwrap_or_default().into_iter();
+    let unfinished = || {
+        Err(Refusal::new(
+            "the compiler's thread ended early; build again".to_owned(),
+        ))
+    };
+    done.map(|made| made.unwrap_or_else(unfinished)).collect()
+}
+
+/// Makes one kernel: its texts, images and then the file that includes them.
+fn make(wanted: &Wanted, key: &Key, folder: &Path, compiler: &Find<'_>) -> Result<Entry, Refusal> {
+    fs::create_dir_all(folder).map_err(|error| cannot_write(folder, &error))?;
+    let table = wanted.tuning_table();
+    let plan = plan_kernel(&wanted.layer, &wanted.gpus, wanted.tiles, table.as_ref()).map_err(
+        |error| Refusal {
+            key: error.key,
+            message: format!("{}; {}", error.message, error.help),
+        },
+    )?;
+    let texts: Vec<Text> = plan
+        .variants
+        .iter()
+        .map(|variant| Text::new(&plan, variant, folder))
+        .collect::<Result<_, _>>()?;
+    let images = images(wanted, &texts, folder, compiler)?;
+    let variants: Vec<VariantFile<'_>> =
+        plan.variants.iter().zip(&texts).map(variant_file).collect();
+    let mut includes: Vec<String> = texts.iter().map(Text::file).collect();
+    includes.extend(images.iter().map(|image| image.file.clone()));
+    includes.sort();
+    includes.dedup();
+    let expression = kernel(&plan.name, &plan.op, &variants, &images);
+    let file = folder.join(key.file());
+    write(&file, (key.header(&includes) + &expression).as_bytes())?;
+    Ok(Entry { file, includes })
+}
+
+/// The CUDA text of a variant, in the store.
+struct Text {
+    /// What its files' names begin with.
+    stem: String,
+    text: String,
+}
+
+impl Text {
+    fn new(plan: &KernelPlan, variant: &VariantPlan, folder: &Path) -> Result<Self, Refusal> {
+        let text = units_text(&variant.units).map_err(|error| Refusal::new(error.to_string()))?;
+        let sum = Checksum::of(format!("{IMAGE_FORMAT} {text}").as_bytes());
+        let text = Self {
+            stem: format!("{}-{sum:016x}", short(&plan.name)),
+            text,
+        };
+        let file = folder.join(text.file());
+        if fs::read(&file).ok().as_deref() != Some(text.text.as_bytes()) {
+            write(&file, text.text.as_bytes())?;
+        }
+        Ok(text)
+    }
+
+    fn file(&self) -> String {
+        format!("{}.cu", self.stem)
+    }
+}
+
+fn variant_file<'a>((variant, text): (&'a VariantPlan, &Text)) -> VariantFile<'a> {
+    let units = &variant.units;
+    let label = |tile: &crate::scheme::Tile, name| {
+        let names = scheme(name).map_or(&[][..], |scheme| scheme.tile_names());
+        tile.label(names).to_string()
+    };
+    VariantFile {
+        device_name: variant.gpu.device_name,
+        variant: &variant.variant,
+        choices: units
+            .iter()
+            .map(|unit| (unit.scheme, label(&unit.tile, unit.scheme)))
+            .collect(),
+        estimate_us: units.iter().map(|unit| unit.estimate_us).sum(),
+        source: text.file(),
+    }
+}
+
+/// The machine code that is wanted, ascending, and PTX of the newest architecture: each on a thread of its own.
+fn images(
+    wanted: &Wanted,
+    texts: &[Text],
+    folder: &Path,
+    compiler: &Find<'_>,
+) -> Result<Vec<ImageFile>, Refusal> {
+    let cubins = wanted.images.iter().map(|&(arch, gpu)| (arch, gpu, false));
+    let newest = wanted.images.last().map(|&(arch, gpu)| (arch, gpu, true));
+    let jobs: Vec<_> = cubins.chain(newest).collect();
+    thread::scope(|scope| {
+        let threads: Vec<_> = jobs
+            .iter()
+            .map(|&(arch, variant, ptx)| {
+                let text = &texts[variant];
+                scope.spawn(move || {
+                    let image = image(text, arch, ptx, folder, compiler)?;
+                    Ok(ImageFile { variant, ..image })
+                })
+            })
+            .collect();
+        let ended = || {
+            Err(Refusal::new(
+                "the compiler's thread ended early; build again".to_owned(),
+            ))
+        };
+        let images = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| ended()));
+        images.collect()
+    })
+}
+
+/// An image of a text: as it is in the store, else compiled into it.
+fn image(
+    text: &Text,
+    arch: Arch,
+    ptx: bool,
+    folder: &Path,
+    compiler: &Find<'_>,
+) -> Result<ImageFile, Refusal> {
+    let compiler = compiler().map_err(Refusal::new)?;
+    let version = compiler
+        .version_for(arch)
+        .map_or("none".to_owned(), |version| version.to_string());
+    let kind = if ptx { "ptx" } else { "cubin" };
+    let file = format!("{}-{arch}-nvrtc{version}.{kind}", text.stem);
+    let path = folder.join(&file);
+    let uses_path = folder.join(format!("{file}.txt"));
+    let known = match ptx {
+        true => path.is_file().then(Vec::new),
+        false => path
+            .is_file()
+            .then(|| fs::read_to_string(&uses_path).ok())
+            .flatten()
+            .and_then(|text| read_uses(&text)),
+    };
+    let kernels = match known {
+        Some(kernels) => kernels,
+        None => {
+            let refused = |error: CompileError| refused(&error, &folder.join(text.file()));
+            let (bytes, kernels) = match ptx {
+                true => {
+                    let ptx = compiler.ptx(&text.text, &text.file(), arch);
+                    (ptx.map_err(refused)?, Vec::new())
+                }
+                false => {
+                    let image = compiler.compile(&text.text, &text.file(), arch);
+                    let image = image.map_err(refused)?;
+                    (image.cubin, image.kernels.iter().map(uses).collect())
+                }
+            };
+            write(&uses_path, written_uses(&kernels).as_bytes())?;
+            write(&path, &bytes)?;
+            kernels
+        }
+    };
+    Ok(ImageFile {
+        arch,
+        ptx,
+        variant: 0,
+        file,
+        kernels,
+    })
+}
+
+/// Symbol, registers, static shared memory and spilled bytes of a kernel.
+fn uses(kernel: &KernelResources) -> (String, [u32; 3]) {
+    let spilled = kernel.spill_stores + kernel.spill_loads;
+    let uses = [kernel.registers, kernel.shared_bytes, spilled];
+    (kernel.name.clone(), uses)
+}
+
+/// What kernels use, one a line.
+fn written_uses(kernels: &[(String, [u32; 3])]) -> String {
+    let line = |(kernel, [registers, shared, spilled]): &(String, [u32; 3])| {
+        format!("{kernel} {registers} {shared} {spilled}\n")
+    };
+    kernels.iter().map(line).collect()
+}
+
+fn read_uses(text: &str) -> Option<Vec<(String, [u32; 3])>> {
+    let line = |line: &str| {
+        let mut words = line.split(' ');
+        let kernel = words.next()?.to_owned();
+        let numbers: Option<Vec<u32>> = words.map(|word| word.parse().ok()).collect();
+        Some((kernel, numbers?.try_into().ok()?))
+    };
+    text.lines().map(line).collect()
+}
+
+/// A text of ours that does not compile is a mistake of ours, unless no compiler knows the architecture.
+fn refused(error: &CompileError, source: &Path) -> Refusal {
+    match error {
+        CompileError::Unsupported { .. } => Refusal {
+            key: Some("arch"),
+            message: error.to_string(),
+        },
+        _ => Refusal::new(format!(
+            "{error}\nthis is a mistake of tdc; the text is {}",
+            source.display()
+        )),
+    }
+}
+
+/// Writes a file whole, whoever else writes it at the same time.
+fn write(file: &Path, content: &[u8]) -> Result<(), Refusal> {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let partial = file.with_extension(format!("{}-{count}.partial", std::process::id()));
+    fs::write(&partial, content)
+        .and_then(|()| fs::rename(&partial, file))
+        .map_err(|error| {
+            let _ = fs::remove_file(&partial);
+            cannot_write(file, &error)
+        })
+}
+
+fn cannot_write(file: &Path, error: &io::Error) -> Refusal {
+    Refusal::new(format!(
+        "{}: cannot be written: {error}; set TDC_CACHE_DIR to a directory that may be written",
+        file.display()
+    ))
+}

@@ -1,0 +1,114 @@
+//! A kernel in a store: the file of its expression, found by what was asked for.
+
+use super::Wanted;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use tdc_runtime::Checksum;
+
+/// Characters of a kernel's name in the names of files, which systems bound.
+const NAME_CHARS: usize = 120;
+
+/// Bytes that a header can have at most.
+const MAX_HEADER: u64 = 1 << 16;
+
+/// Everything that decides about a kernel's file, as text: equal keys, equal files. What compilers add is not part of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    name: String,
+    text: String,
+}
+
+impl Key {
+    /// The key of what is wanted.
+    pub fn new(wanted: &Wanted) -> Self {
+        let layer = &wanted.layer;
+        let name = crate::plan::kernel_name(layer);
+        let gpus: Vec<_> = wanted.gpus.iter().map(|gpu| gpu.name).collect();
+        let images = wanted.images.iter();
+        let images: Vec<_> = images
+            .map(|(arch, gpu)| format!("{arch}:{}", gpus[*gpu]))
+            .collect();
+        let table = wanted.table.as_deref().map_or("none".to_owned(), |text| {
+            format!("{:016x}", Checksum::of(text.as_bytes()))
+        });
+        let text = format!(
+            "tdc {} {}\nlayer {:?} {:?}\nscheme {:?} {:?} {:?}\ngpu {}\narch {}\ntable {table}\n",
+            env!("CARGO_PKG_VERSION"),
+            env!("TDC_GENERATOR_SOURCES"),
+            layer.problem,
+            layer.ranks,
+            layer.scheme,
+            layer.tile,
+            wanted.tiles,
+            gpus.join(" "),
+            images.join(" "),
+        );
+        Self { name, text }
+    }
+
+    /// The kernel's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The name of its file.
+    pub fn file(&self) -> String {
+        let sum = Checksum::of(self.text.as_bytes());
+        format!("{}-{sum:016x}.rs", short(&self.name))
+    }
+
+    /// The first lines of its file, with the files that it includes.
+    pub(super) fn header(&self, includes: &[String]) -> String {
+        let lines = self.text.lines().map(|line| format!("// key {line}\n"));
+        let includes = includes.iter().map(|file| format!("// file {file}\n"));
+        format!(
+            "// {}: made by tdc, do not edit.\n{}{}",
+            self.name,
+            lines.collect::<String>(),
+            includes.collect::<String>()
+        )
+    }
+}
+
+/// A name as the beginning of a file's name.
+pub(super) fn short(name: &str) -> &str {
+    // Names are ASCII.
+    name.get(..NAME_CHARS).unwrap_or(name)
+}
+
+/// A kernel that a store has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The file of its expression.
+    pub file: PathBuf,
+    /// The names of the files that it includes, beside it.
+    pub includes: Vec<String>,
+}
+
+impl Entry {
+    /// The kernel of a key in the store at `folder`; `None` when it is not there, not whole, or of another key with the same name.
+    pub fn find(folder: &Path, key: &Key) -> Option<Self> {
+        let file = folder.join(key.file());
+        let text = header_of(&file).ok()?;
+        let mut lines = text.lines().skip(1);
+        for line in key.text.lines() {
+            if lines.next()?.strip_prefix("// key ")? != line {
+                return None;
+            }
+        }
+        let includes: Vec<String> = lines
+            .map_while(|line| line.strip_prefix("// file "))
+            .map(str::to_owned)
+            .collect();
+        let is_whole = includes.iter().all(|name| folder.join(name).is_file());
+        is_whole.then_some(Self { file, includes })
+    }
+}
+
+/// The beginning of a file, as far as a header can reach.
+fn header_of(file: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(file)?.take(MAX_HEADER).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

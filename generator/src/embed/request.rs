@@ -1,0 +1,213 @@
+//! From a request to everything that decides about its kernel.
+
+use super::Settings;
+use super::expand::Mistake;
+use crate::gpu::{Gpu, Targets, gpu_of_arch};
+use crate::plan::{TuningTable, network_layers};
+use crate::spec::{Asked, Config, KernelRequest, Layer, Overrides, Tiles, nearest, yaml};
+use std::path::{Path, PathBuf};
+use tdc_runtime::Arch;
+
+/// A kernel that is wanted: what is computed, and for what it is made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    /// What it computes.
+    pub layer: Layer,
+    /// The GPUs to plan for.
+    pub gpus: Vec<&'static Gpu>,
+    /// The machine code to compile, and the index of the GPU whose plan it is of; ascending.
+    pub images: Vec<(Arch, usize)>,
+    /// How tiles are chosen.
+    pub tiles: Tiles,
+    /// Measured times to plan by, as text.
+    pub table: Option<String>,
+    /// Files that it was read from, absolute.
+    pub tracked: Vec<PathBuf>,
+}
+
+impl Wanted {
+    /// The measured times to plan by.
+    pub fn tuning_table(&self) -> Option<TuningTable> {
+        self.table.as_deref().and_then(|text| text.parse().ok())
+    }
+}
+
+/// What a request wants: one kernel, or one for each convolution of a config.
+///
+/// # Errors
+/// Every mistake that only its files, or its targets together, show.
+pub fn wanted(request: &KernelRequest, settings: &Settings) -> Result<Vec<Wanted>, Vec<Mistake>> {
+    let mistake = |key: Option<&str>, message: String| {
+        vec![Mistake {
+            at: Some(request.position(key)),
+            message,
+        }]
+    };
+    match &request.asked {
+        Asked::Layer(layer) => {
+            let wanted = of_layer(layer.clone(), None, None, Vec::new(), request, settings)?;
+            Ok(vec![wanted])
+        }
+        Asked::Config { file, layer } => {
+            let path = settings.base.join(file);
+            let config = yaml::load(&path, &Overrides::default())
+                .map_err(|errors| mistake(None, errors.to_string()))?;
+            let (gpus, tiles) = targets(&config);
+            let layers = layers(&config);
+            let of_layer = |found: &Layer| {
+                let (gpus, tracked) = (Some(gpus.clone()), vec![path.clone()]);
+                of_layer(found.clone(), gpus, Some(tiles), tracked, request, settings)
+            };
+            let Some(layer) = layer else {
+                return layers.iter().map(of_layer).collect();
+            };
+            let Some(found) = layers.iter().find(|known| known.name == *layer) else {
+                let names = || layers.iter().map(|known| &known.name[..]);
+                let help = match nearest(layer, names()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("it has {}", names().collect::<Vec<_>>().join(", ")),
+                };
+                let message = format!("{file} has no convolution named `{layer}`; {help}");
+                return Err(mistake(Some("layer"), message));
+            };
+            Ok(vec![of_layer(found)?])
+        }
+    }
+}
+
+fn layers(config: &Config) -> Vec<Layer> {
+    match config {
+        Config::Network(network) => network_layers(network),
+        Config::LayerSet(set) => set.layers.clone(),
+    }
+}
+
+fn targets(config: &Config) -> (Targets, Tiles) {
+    match config {
+        Config::Network(network) => (network.gpus.clone(), network.tiles),
+        Config::LayerSet(set) => (Targets::one(set.gpu), set.tiles),
+    }
+}
+
+fn of_layer(
+    layer: Layer,
+    config_gpus: Option<Targets>,
+    config_tiles: Option<Tiles>,
+    mut tracked: Vec<PathBuf>,
+    request: &KernelRequest,
+    settings: &Settings,
+) -> Result<Wanted, Vec<Mistake>> {
+    let at = |key| Some(request.position(Some(key)));
+    let mut mistakes = Vec::new();
+    let own = request.gpus.as_ref().map_or(&[][..], Targets::gpus);
+    if let Some(archs) = &request.archs
+        && let Some(idle) = own.iter().find(|gpu| !archs.contains(&gpu.arch))
+    {
+        mistakes.push(Mistake {
+            at: at("gpu"),
+            message: format!(
+                "`{}` is {}, which `arch` does not name; name it there too, or leave the GPU out",
+                idle.name, idle.arch
+            ),
+        });
+    }
+    let config_gpus = config_gpus.as_ref().map_or(&[][..], Targets::gpus);
+    let named = if own.is_empty() { config_gpus } else { own };
+    let (gpus, images) = resolved(named, request.archs.as_deref(), &settings.archs);
+    let table = request.table.as_ref().and_then(|file| {
+        let path = settings.base.join(file);
+        let text = read_table(&path, file, &gpus).map_err(|message| {
+            let at = at("table");
+            mistakes.push(Mistake { at, message });
+        });
+        tracked.push(path);
+        text.ok()
+    });
+    if !mistakes.is_empty() {
+        return Err(mistakes);
+    }
+    Ok(Wanted {
+        layer,
+        gpus,
+        images,
+        tiles: request.tiles.or(config_tiles).unwrap_or_default(),
+        table,
+        tracked,
+    })
+}
+
+/// The GPUs to plan for, and what to compile by the plan of which of them.
+type Plans = (Vec<&'static Gpu>, Vec<(Arch, usize)>);
+
+/// Each architecture is compiled for the GPUs of it that are named, else for the one that stands for it. Without architectures those
+/// of the GPUs are taken, without either the default ones.
+fn resolved(gpus: &[&'static Gpu], archs: Option<&[Arch]>, default: &[Arch]) -> Plans {
+    let mut own: Vec<Arch> = gpus.iter().map(|gpu| gpu.arch).collect();
+    own.sort_unstable();
+    own.dedup();
+    let archs = archs.unwrap_or(match own.is_empty() {
+        true => default,
+        false => &own,
+    });
+    let mut plans = Plans::default();
+    for &arch in archs {
+        let named: Vec<_> = gpus.iter().filter(|gpu| gpu.arch == arch).collect();
+        let stand_in = named.is_empty().then(|| gpu_of_arch(arch)).flatten();
+        for gpu in named.into_iter().copied().chain(stand_in) {
+            plans.1.push((arch, plans.0.len()));
+            plans.0.push(gpu);
+        }
+    }
+    plans
+}
+
+fn read_table(path: &Path, file: &str, gpus: &[&'static Gpu]) -> Result<String, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => format!("{}: no such file; check the path", path.display()),
+        _ => format!("{}: {error}", path.display()),
+    })?;
+    let table: TuningTable = text.parse().map_err(|error| format!("{file}: {error}"))?;
+    let of = &table.environment().gpu;
+    match gpus.iter().any(|gpu| gpu.name == *of) {
+        true => Ok(text),
+        false => Err(format!(
+            "{file} has the times of `{of}`, which is not planned for; write `gpu = {of}`"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn images(gpus: &[&str], archs: &[u16]) -> (Vec<&'static str>, Vec<(u16, usize)>) {
+        let gpus: Vec<_> = gpus
+            .iter()
+            .map(|name| crate::gpu::gpu(name).unwrap())
+            .collect();
+        let archs: Vec<_> = archs.iter().map(|&sm| Arch::new(sm)).collect();
+        let archs = (!archs.is_empty()).then_some(&archs[..]);
+        let (gpus, images) = resolved(&gpus, archs, &[Arch::new(80), Arch::new(90)]);
+        let names = gpus.iter().map(|gpu| gpu.name).collect();
+        let images = images.iter().map(|(arch, gpu)| (arch.sm, *gpu));
+        (names, images.collect())
+    }
+
+    #[test]
+    fn each_architecture_has_a_plan() {
+        let found = images(&[], &[]);
+        assert_eq!(found, (vec!["a100", "h200"], vec![(80, 0), (90, 1)]));
+        let found = images(&[], &[75, 120]);
+        assert_eq!(
+            found,
+            (vec!["rtx2080ti", "rtx5090"], vec![(75, 0), (120, 1)])
+        );
+        let found = images(&["h200", "h100", "l4"], &[]);
+        assert_eq!(
+            found,
+            (vec!["l4", "h200", "h100"], vec![(89, 0), (90, 1), (90, 2)])
+        );
+        let found = images(&["h100", "l4"], &[80, 90]);
+        assert_eq!(found, (vec!["a100", "h100"], vec![(80, 0), (90, 1)]));
+    }
+}

@@ -1,0 +1,168 @@
+//! What the environment says about embedded kernels.
+
+use std::path::{Path, PathBuf};
+use tdc_runtime::Arch;
+
+/// Whether kernels are compiled: `auto`, `offline` or `stub`.
+pub const KERNELS_VARIABLE: &str = "TDC_KERNELS";
+
+/// The architectures of calls that name neither architecture nor GPU, such as `sm_80,sm_90`.
+pub const ARCH_VARIABLE: &str = "TDC_ARCH";
+
+/// Where calls are written down instead of being answered; `tdc-gen prepare` sets it.
+pub const PREPARE_VARIABLE: &str = "TDC_PREPARE";
+
+/// Every variable that an expansion depends on: when one changes, what was expanded must be expanded anew.
+pub const VARIABLES: [&str; 5] = [
+    KERNELS_VARIABLE,
+    ARCH_VARIABLE,
+    PREPARE_VARIABLE,
+    "TDC_CACHE_DIR",
+    "TDC_NVRTC_DIR",
+];
+
+/// The architectures where nobody names any: machine code for Ampere and Ada, and for Hopper; PTX for what comes after.
+pub const DEFAULT_ARCHS: [Arch; 2] = [Arch::new(80), Arch::new(90)];
+
+/// The folder of prepared kernels, below that of a crate or of a workspace.
+pub const PREPARED: &str = "generated/kernels";
+
+/// Where kernels come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Prepared, else cached, else compiled.
+    #[default]
+    Auto,
+    /// Prepared or cached, never compiled.
+    Offline,
+    /// Types only: documentation and editors.
+    Stub,
+}
+
+/// What the environment says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The crate's folder: paths in calls are relative to it.
+    pub base: PathBuf,
+    /// Where kernels come from.
+    pub mode: Mode,
+    /// A miss gives a stub instead of a compilation: an editor's server must not wait.
+    pub impatient: bool,
+    /// Architectures of calls that name none.
+    pub archs: Vec<Arch>,
+    /// The folder of prepared kernels.
+    pub prepared: Option<PathBuf>,
+    /// The folder of the cache; `Err` says why there is none.
+    pub cache: Result<PathBuf, String>,
+    /// Where calls are written down instead.
+    pub record: Option<PathBuf>,
+}
+
+impl Settings {
+    /// By the variables of the environment, for a crate in the folder `base`.
+    ///
+    /// # Errors
+    /// A variable with a value that it cannot have.
+    pub fn from_env(base: &Path) -> Result<Self, String> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let mode = match variable(KERNELS_VARIABLE).as_deref() {
+            // docs.rs has neither network nor a place to write.
+            None if variable("DOCS_RS").is_some() => Mode::Stub,
+            None | Some("auto") => Mode::Auto,
+            Some("offline") => Mode::Offline,
+            Some("stub") => Mode::Stub,
+            Some(other) => {
+                return Err(format!(
+                    "{KERNELS_VARIABLE}={other} is unknown; set it to auto, offline or stub"
+                ));
+            }
+        };
+        let archs = match variable(ARCH_VARIABLE) {
+            None => DEFAULT_ARCHS.to_vec(),
+            Some(list) => named_archs(&list)?,
+        };
+        let server = std::env::current_exe().is_ok_and(|program| {
+            let name = program.file_stem().unwrap_or_default().to_string_lossy();
+            name.contains("rust-analyzer")
+        });
+        Ok(Self {
+            base: base.to_owned(),
+            mode,
+            impatient: server,
+            archs,
+            prepared: prepared_folder(base),
+            cache: cache_folder(),
+            record: variable(PREPARE_VARIABLE).map(PathBuf::from),
+        })
+    }
+}
+
+/// `sm_80,sm_90`: ascending, none twice.
+fn named_archs(list: &str) -> Result<Vec<Arch>, String> {
+    let read = |word: &str| {
+        let arch = word.trim().parse::<Arch>().map_err(|e| e.to_string())?;
+        crate::spec::text::compiled_for(arch)
+    };
+    let archs: Result<Vec<_>, _> = list.split(',').map(read).collect();
+    let mut archs = archs.map_err(|error| format!("{ARCH_VARIABLE}={list}: {error}"))?;
+    archs.sort_unstable();
+    archs.dedup();
+    Ok(archs)
+}
+
+/// The folder of prepared kernels that is nearest above a crate.
+fn prepared_folder(base: &Path) -> Option<PathBuf> {
+    let mut folders = base.ancestors().map(|folder| folder.join(PREPARED));
+    folders.find(|folder| folder.is_dir())
+}
+
+#[cfg(feature = "kernels")]
+fn cache_folder() -> Result<PathBuf, String> {
+    let folder = crate::compile::cache::cache_dir();
+    folder
+        .map(|folder| folder.join("kernels"))
+        .map_err(|error| error.to_string())
+}
+
+#[cfg(not(feature = "kernels"))]
+fn cache_folder() -> Result<PathBuf, String> {
+    Err("kernels are only read from where `tdc-gen prepare` put them: the feature `nvrtc` of tdc is off".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn architectures_are_sorted_and_checked() {
+        let archs = |list| named_archs(list);
+        assert_eq!(
+            archs("sm_90, 80,sm_90"),
+            Ok(vec![Arch::new(80), Arch::new(90)])
+        );
+        assert_eq!(
+            archs("sm_90,hopper").unwrap_err(),
+            "TDC_ARCH=sm_90,hopper: `hopper` is not an architecture; write it as sm_90 or 90"
+        );
+        assert!(
+            archs("sm_61")
+                .unwrap_err()
+                .contains("not compiled for sm_61")
+        );
+        assert!(archs("").is_err());
+    }
+
+    #[test]
+    fn prepared_kernels_are_found_above() {
+        let top = tempfile::tempdir().unwrap();
+        let base = top.path().join("a/b");
+        std::fs::create_dir_all(&base).unwrap();
+        assert_eq!(prepared_folder(&base), None);
+        let outer = top.path().join(PREPARED);
+        std::fs::create_dir_all(&outer).unwrap();
+        assert_eq!(prepared_folder(&base), Some(outer));
+        let own = base.join(PREPARED);
+        std::fs::create_dir_all(&own).unwrap();
+        assert_eq!(prepared_folder(&base), Some(own));
+    }
+}

@@ -1,0 +1,77 @@
+//! Units one behind the other as one: the factors of a Tucker layer behind the type of a single kernel.
+
+use super::PlannedUnit;
+use tdc_runtime::{Arg, Step, Variant, WeightFile};
+
+/// Places in a workspace begin at multiples of so many bytes.
+const ALIGNMENT: u64 = WeightFile::ALIGNMENT;
+
+/// One variant that puts the steps of `units` on the stream in order. Each unit reads what the one before wrote: the first the
+/// input, the last writes the output, and what lies between is in the workspace, as are the units' own. Prologue is the first one's,
+/// bias and residual are the last one's.
+///
+/// `None` when there is no unit.
+pub fn chained(units: &[PlannedUnit]) -> Option<Variant> {
+    let (first, last) = (units.first()?, units.last()?);
+    let mut steps = Vec::new();
+    let mut layouts = Vec::new();
+    let mut end = 0u64;
+    let mut place = |bytes: u64| match bytes {
+        0 => 0,
+        _ => {
+            let offset = end.next_multiple_of(ALIGNMENT);
+            end = offset + bytes;
+            offset
+        }
+    };
+    // Where the input of the unit lies, for all but the first.
+    let mut x: Option<u64> = None;
+    // Bytes of the packed blocks before.
+    let mut packed = 0u64;
+    for (index, unit) in units.iter().enumerate() {
+        let variant = unit.variant();
+        let workspace = place(variant.workspace_bytes);
+        let output = unit.problem.y();
+        let y = (index + 1 < units.len()).then(|| place(4 * output.len()));
+        let bind = |arg: Arg| match arg {
+            Arg::X => x.map_or(arg, |offset| Arg::Workspace { offset }),
+            Arg::Y => y.map_or(arg, |offset| Arg::Workspace { offset }),
+            Arg::XBatchStride if x.is_some() => Arg::Elements {
+                count: unit.problem.x().image_len(),
+            },
+            Arg::YBatchStride if y.is_some() => Arg::Elements {
+                count: output.image_len(),
+            },
+            Arg::Packed if packed > 0 => Arg::PackedAt { offset: packed },
+            Arg::Workspace { offset } => Arg::Workspace {
+                offset: workspace + offset,
+            },
+            other => other,
+        };
+        steps.extend(variant.steps.iter().map(|step| match step {
+            Step::Launch(launch) => {
+                let mut launch = launch.clone();
+                launch.args = launch.args.iter().map(|&arg| bind(arg)).collect();
+                Step::Launch(launch)
+            }
+            Step::Memset { target, bytes } => Step::Memset {
+                target: bind(*target),
+                bytes: *bytes,
+            },
+        }));
+        layouts.push(variant.weights.clone());
+        layouts.extend(variant.more_weights.iter().cloned());
+        packed += (4 * variant.packed_len() as u64).next_multiple_of(ALIGNMENT);
+        x = y;
+    }
+    let more_weights = layouts.split_off(1);
+    Some(Variant {
+        gpu: first.variant().gpu.clone(),
+        min_arch: units.iter().map(|unit| unit.variant().min_arch).max()?,
+        steps: steps.into(),
+        workspace_bytes: end,
+        weights: layouts.pop()?,
+        more_weights: more_weights.into(),
+        bias_len: last.variant().bias_len,
+    })
+}

@@ -1,0 +1,361 @@
+//! The tokens of a call, and its parts.
+
+use super::super::Position;
+use super::super::yaml::node::{Node, Value};
+use super::super::yaml::report::Report;
+use std::ops::Range;
+
+/// Nesting allowed; the values of keys need two levels.
+const MAX_DEPTH: usize = 8;
+
+/// The parts of a call.
+pub(super) struct Call {
+    /// The op's word, or the path of a config.
+    pub(super) op: Node,
+    pub(super) is_config: bool,
+    pub(super) sizes: Vec<Node>,
+    pub(super) options: Node,
+}
+
+/// Reads the parts of a call; `None` after a report.
+pub(super) fn call(text: &str, report: &mut Report<'_>) -> Option<Call> {
+    let tokens = tokens(text);
+    Parser::new(text, &tokens).call(report)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Word,
+    Number,
+    /// Text in double quotes.
+    Quoted,
+    Symbol(char),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Token {
+    kind: Kind,
+    written: Range<usize>,
+}
+
+pub(super) fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+fn tokens(text: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let (kind, length) = if first.is_ascii_digit() {
+            (Kind::Number, number_length(rest))
+        } else if is_word(first) {
+            (Kind::Word, rest.find(|c| !is_word(c)).unwrap_or(rest.len()))
+        } else if first == '"' {
+            (Kind::Quoted, quoted(rest))
+        } else {
+            (Kind::Symbol(first), first.len_utf8())
+        };
+        let start = text.len() - rest.len();
+        tokens.push(Token {
+            kind,
+            written: start..start + length,
+        });
+        rest = rest[length..].trim_start();
+    }
+    tokens
+}
+
+/// Bytes of the number that `text` starts with; a sign belongs to it behind an `e`.
+fn number_length(text: &str) -> usize {
+    let mut before = ' ';
+    for (index, c) in text.char_indices() {
+        let is_sign = matches!(c, '+' | '-') && matches!(before, 'e' | 'E');
+        if !is_word(c) && c != '.' && !is_sign {
+            return index;
+        }
+        before = c;
+    }
+    text.len()
+}
+
+/// Bytes of the quoted text that `text` starts with, up to its end when it is not closed.
+fn quoted(text: &str) -> usize {
+    let mut escaped = false;
+    for (index, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return index + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+struct Parser<'t> {
+    text: &'t str,
+    tokens: &'t [Token],
+    next: usize,
+}
+
+impl<'t> Parser<'t> {
+    fn new(text: &'t str, tokens: &'t [Token]) -> Self {
+        Self {
+            text,
+            tokens,
+            next: 0,
+        }
+    }
+
+    fn call(mut self, report: &mut Report<'_>) -> Option<Call> {
+        let is_config = self.kind(0) == Some(Kind::Quoted);
+        let op = match self.kind(0) {
+            Some(Kind::Word | Kind::Quoted) => self.value(0, report)?,
+            _ => {
+                let found = match self.kind(0) {
+                    Some(_) => format!("`{}` is no op", self.shown()),
+                    None => "nothing is asked for".to_owned(),
+                };
+                report.error(self.at(), format!("{found}; write `conv 64,32,56,56`"));
+                return None;
+            }
+        };
+        if is_config && self.kind(0) == Some(Kind::Symbol(',')) {
+            self.next += 1;
+        }
+        let mut sizes = Vec::new();
+        let mut options: Vec<(Node, Node)> = Vec::new();
+        while self.kind(0).is_some() {
+            let key = match (self.kind(0), self.kind(1)) {
+                (Some(Kind::Word), Some(Kind::Symbol('='))) => self.key(),
+                (Some(Kind::Word), _) => {
+                    let word = self.shown();
+                    report.error(
+                        self.at(),
+                        format!(
+                            "`{word}` is no size; write a number, or `{word} = ...` if it is a key"
+                        ),
+                    );
+                    self.skip_item();
+                    continue;
+                }
+                _ => None,
+            };
+            if let Some(key) = &key
+                && options.iter().any(|(known, _)| same(known, key))
+            {
+                let found = report.quote(key);
+                report.error(
+                    key.at,
+                    format!("the key {found} stands here twice; keep one of them"),
+                );
+            }
+            let (at, start) = (self.at(), self.next);
+            let Some(value) = self.value(0, report) else {
+                // From the start, so that a comma inside its brackets does not end it.
+                self.next = start;
+                self.skip_item();
+                continue;
+            };
+            match key {
+                Some(key) => options.push((key, value)),
+                None if options.is_empty() => sizes.push(value),
+                None => report.error(
+                    at,
+                    format!(
+                        "{} stands behind a key; write the sizes first, then `key = value`",
+                        report.quote(&value)
+                    ),
+                ),
+            }
+            match self.kind(0) {
+                None => {}
+                Some(Kind::Symbol(',')) => self.next += 1,
+                Some(kind) => {
+                    let found = self.shown();
+                    let help = "write a comma between sizes and between keys";
+                    report.error(self.at(), format!("`{found}` was not expected; {help}"));
+                    // A value or key is read as if the comma were there.
+                    if matches!(kind, Kind::Symbol(_)) {
+                        self.skip_item();
+                    }
+                }
+            }
+        }
+        let written = op.written.clone();
+        let at = op.at;
+        Some(Call {
+            op,
+            is_config,
+            sizes,
+            options: Node {
+                value: Value::Map(options),
+                at,
+                written,
+            },
+        })
+    }
+
+    /// A word and the sign behind it.
+    fn key(&mut self) -> Option<Node> {
+        let token = self.tokens.get(self.next)?;
+        let key = self.node(
+            Value::Text(self.text[token.written.clone()].to_owned()),
+            self.next,
+        );
+        self.next += 2;
+        Some(key)
+    }
+
+    fn value(&mut self, depth: usize, report: &mut Report<'_>) -> Option<Node> {
+        let start = self.next;
+        let written = self.shown();
+        let value = match self.kind(0) {
+            Some(Kind::Word) => match written {
+                "true" => Value::Flag(true),
+                "false" => Value::Flag(false),
+                word => Value::Text(word.to_owned()),
+            },
+            Some(Kind::Number) => number(written),
+            Some(Kind::Quoted) => Value::Text(written.trim_matches('"').to_owned()),
+            Some(Kind::Symbol('-')) if self.kind(1) == Some(Kind::Number) => {
+                self.next += 1;
+                match number(self.shown()) {
+                    Value::Whole(number) => Value::Whole(-number),
+                    Value::Real(number) => Value::Real(-number),
+                    other => other,
+                }
+            }
+            Some(Kind::Symbol(open @ ('[' | '{'))) if depth < MAX_DEPTH => {
+                self.next += 1;
+                return self.group(start, open, depth, report);
+            }
+            Some(_) => {
+                report.error(
+                    self.at(),
+                    format!(
+                        "`{written}` was not expected; write a number, a word, true, false or a list in []"
+                    ),
+                );
+                return None;
+            }
+            None => {
+                report.error(
+                    self.at(),
+                    "a value is missing at the end; write it or leave out the key",
+                );
+                return None;
+            }
+        };
+        self.next += 1;
+        Some(self.node(value, start))
+    }
+
+    /// What stands behind an opening bracket or brace, up to its end.
+    fn group(
+        &mut self,
+        start: usize,
+        open: char,
+        depth: usize,
+        report: &mut Report<'_>,
+    ) -> Option<Node> {
+        let close = if open == '[' { ']' } else { '}' };
+        let (mut items, mut entries) = (Vec::new(), Vec::new());
+        while self.kind(0) != Some(Kind::Symbol(close)) {
+            if open == '[' {
+                items.push(self.value(depth + 1, report)?);
+            } else if (self.kind(0), self.kind(1)) == (Some(Kind::Word), Some(Kind::Symbol(':'))) {
+                let key = self.key()?;
+                entries.push((key, self.value(depth + 1, report)?));
+            } else {
+                report.error(self.at(), "a key was expected; write it as {relu: true}");
+                return None;
+            }
+            match self.kind(0) {
+                Some(Kind::Symbol(',')) => self.next += 1,
+                Some(Kind::Symbol(found)) if found == close => {}
+                _ => {
+                    report.error(
+                        self.at(),
+                        format!("a comma or `{close}` was expected; write one"),
+                    );
+                    return None;
+                }
+            }
+        }
+        self.next += 1;
+        let value = if open == '[' {
+            Value::List(items)
+        } else {
+            Value::Map(entries)
+        };
+        Some(self.node(value, start))
+    }
+
+    /// A node of the tokens from `start` to those already read.
+    fn node(&self, value: Value, start: usize) -> Node {
+        let first = &self.tokens[start].written;
+        let last = &self.tokens[self.next.saturating_sub(1).max(start)].written;
+        Node {
+            value,
+            at: self.position(first.start),
+            written: first.start..last.end,
+        }
+    }
+
+    /// Goes behind the next comma that is in no bracket.
+    fn skip_item(&mut self) {
+        let mut depth = 0usize;
+        while let Some(kind) = self.kind(0) {
+            self.next += 1;
+            match kind {
+                Kind::Symbol(',') if depth == 0 => return,
+                Kind::Symbol('(' | '[' | '{') => depth += 1,
+                Kind::Symbol(')' | ']' | '}') => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+        }
+    }
+
+    fn kind(&self, ahead: usize) -> Option<Kind> {
+        self.tokens.get(self.next + ahead).map(|token| token.kind)
+    }
+
+    /// The next token as it is written.
+    fn shown(&self) -> &'t str {
+        self.tokens
+            .get(self.next)
+            .map_or("", |token| &self.text[token.written.clone()])
+    }
+
+    /// Where the next token stands, or the last one at the end.
+    fn at(&self) -> Position {
+        let token = self.tokens.get(self.next).or(self.tokens.last());
+        self.position(token.map_or(0, |token| token.written.start))
+    }
+
+    fn position(&self, byte: usize) -> Position {
+        let before = &self.text[..byte];
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        Position {
+            line: before.matches('\n').count() + 1,
+            column: line.chars().count() + 1,
+        }
+    }
+}
+
+fn same(a: &Node, b: &Node) -> bool {
+    matches!((&a.value, &b.value), (Value::Text(a), Value::Text(b)) if a == b)
+}
+
+/// A number as YAML would read it; what only looks like one stays text.
+fn number(written: &str) -> Value {
+    let digits = written.replace('_', "");
+    if let Ok(whole) = digits.parse::<i128>() {
+        return Value::Whole(whole);
+    }
+    match digits.parse::<f64>() {
+        Ok(real) => Value::Real(real),
+        Err(_) => Value::Text(written.to_owned()),
+    }
+}

@@ -1,0 +1,198 @@
+//! Images and launches as the driver has them.
+
+use crate::{Arch, Launch};
+use cudarc::driver::{CudaContext, DriverError, result, sys};
+use std::ffi::{CString, c_void};
+use std::sync::Arc;
+
+/// Parameters of a kernel at most.
+const MOST_ARGUMENTS: usize = 16;
+
+/// An image that is loaded into a context, until it is dropped.
+#[derive(Debug)]
+pub struct Module {
+    context: Arc<CudaContext>,
+    handle: sys::CUmodule,
+}
+
+// SAFETY: a module is a handle that the driver lets any thread use; it is unloaded once, when the last owner drops it.
+unsafe impl Send for Module {}
+// SAFETY: as above; no method changes it.
+unsafe impl Sync for Module {}
+
+impl Module {
+    /// Loads a cubin, or PTX that ends with a NUL.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Safety
+    /// `image` must be a whole cubin or a PTX text that ends with a NUL: the driver finds its end by itself.
+    pub unsafe fn load(context: &Arc<CudaContext>, image: &[u8]) -> Result<Self, DriverError> {
+        context.bind_to_thread()?;
+        // SAFETY: by the caller's promise; the driver copies the image.
+        let handle = unsafe { result::module::load_data(image.as_ptr().cast()) }?;
+        Ok(Self {
+            context: context.clone(),
+            handle,
+        })
+    }
+
+    /// The context it was loaded into.
+    pub fn context(&self) -> &Arc<CudaContext> {
+        &self.context
+    }
+
+    /// A launch of one of its kernels, for images that were compiled for `arch`.
+    ///
+    /// # Errors
+    /// The driver's: there is no such kernel, or the device cannot give what it needs.
+    pub fn launch(&self, launch: &Launch, arch: Arch) -> Result<LoadedLaunch, DriverError> {
+        self.context.bind_to_thread()?;
+        let symbol = CString::new(launch.kernel.as_bytes())
+            .map_err(|_| DriverError(sys::CUresult::CUDA_ERROR_NOT_FOUND))?;
+        // SAFETY: the module is loaded.
+        let function = unsafe { result::module::get_function(self.handle, symbol) }?;
+        // SAFETY: the function was just given by the driver.
+        unsafe { LoadedLaunch::new(function, launch, arch) }
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // Errors have nobody to tell; a context that is gone has unloaded it.
+        if self.context.bind_to_thread().is_ok() {
+            // SAFETY: loaded in `load`, unloaded once; launches that still run keep their code (cuModuleUnload waits for them).
+            let _ = unsafe { result::module::unload(self.handle) };
+        }
+    }
+}
+
+/// A launch whose kernel is loaded, with its attributes made once.
+#[derive(Clone)]
+pub struct LoadedLaunch {
+    function: sys::CUfunction,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    attributes: Vec<sys::CUlaunchAttribute>,
+}
+
+// SAFETY: plain numbers and a handle that the driver lets any thread use.
+unsafe impl Send for LoadedLaunch {}
+// SAFETY: as above; no method changes it.
+unsafe impl Sync for LoadedLaunch {}
+
+impl LoadedLaunch {
+    /// A launch of `function`, whose text was compiled for `arch`; lets it have what it asks for beyond what every launch gets.
+    ///
+    /// # Errors
+    /// The driver's, when the device cannot give it.
+    ///
+    /// # Safety
+    /// `function` must be of a module that is loaded into the current context and stays so as long as this is used.
+    pub unsafe fn new(
+        function: sys::CUfunction,
+        launch: &Launch,
+        arch: Arch,
+    ) -> Result<Self, DriverError> {
+        use sys::CUfunction_attribute::{
+            CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as SHARED_BYTES,
+            CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED as LARGE_CLUSTERS,
+        };
+        let mut grants = Vec::new();
+        if launch.shared_bytes > Launch::SHARED_FOR_ALL {
+            grants.push((SHARED_BYTES, launch.shared_bytes as i32));
+        }
+        if launch.cluster_blocks() > Launch::PORTABLE_CLUSTER && arch >= Launch::MODERN {
+            grants.push((LARGE_CLUSTERS, 1));
+        }
+        for (attribute, value) in grants {
+            // SAFETY: by the caller's promise.
+            unsafe { sys::cuFuncSetAttribute(function, attribute, value) }.result()?;
+        }
+        Ok(Self {
+            function,
+            grid: launch.grid,
+            block: launch.block,
+            shared_bytes: launch.shared_bytes,
+            attributes: attributes(launch, arch),
+        })
+    }
+
+    /// Puts the kernel on a stream; each argument is the 8 bytes of a pointer or a `long long`.
+    ///
+    /// # Errors
+    /// The driver's.
+    ///
+    /// # Safety
+    /// The stream belongs to the kernel's context, which is current; the arguments are what the kernel's text has as parameters, in
+    /// number and kind; and all that it reads and writes is there until it has ended.
+    pub unsafe fn put(&self, stream: sys::CUstream, args: &[u64]) -> Result<(), DriverError> {
+        if args.len() > MOST_ARGUMENTS {
+            return Err(DriverError(sys::CUresult::CUDA_ERROR_INVALID_VALUE));
+        }
+        let mut pointers = [std::ptr::null_mut::<c_void>(); MOST_ARGUMENTS];
+        for (pointer, arg) in pointers.iter_mut().zip(args) {
+            *pointer = std::ptr::from_ref(arg).cast_mut().cast();
+        }
+        let [grid_x, grid_y, grid_z] = self.grid;
+        let [block_x, block_y, block_z] = self.block;
+        let config = sys::CUlaunchConfig {
+            gridDimX: grid_x,
+            gridDimY: grid_y,
+            gridDimZ: grid_z,
+            blockDimX: block_x,
+            blockDimY: block_y,
+            blockDimZ: block_z,
+            sharedMemBytes: self.shared_bytes,
+            hStream: stream,
+            attrs: self.attributes.as_ptr().cast_mut(),
+            numAttrs: self.attributes.len() as u32,
+        };
+        // SAFETY: by the caller's promise. The driver only reads the configuration, the attributes and the arguments, and copies
+        // them before it returns.
+        unsafe {
+            sys::cuLaunchKernelEx(
+                &raw const config,
+                self.function,
+                pointers.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        }
+        .result()
+    }
+}
+
+/// The attributes of a launch. What a kernel's text was compiled for tells what it has waits and clusters for.
+fn attributes(launch: &Launch, arch: Arch) -> Vec<sys::CUlaunchAttribute> {
+    let attribute = |id, value| sys::CUlaunchAttribute {
+        id,
+        pad: [0; 4],
+        value,
+    };
+    let mut attributes = Vec::new();
+    if arch < Launch::MODERN {
+        return attributes;
+    }
+    if launch.overlaps {
+        attributes.push(attribute(
+            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            sys::CUlaunchAttributeValue {
+                programmaticStreamSerializationAllowed: 1,
+            },
+        ));
+    }
+    if launch.cluster_blocks() > 1 {
+        let [x, y, z] = launch.cluster;
+        let mut value = sys::CUlaunchAttributeValue { pad: [0; 64] };
+        value.clusterDim.x = x;
+        value.clusterDim.y = y;
+        value.clusterDim.z = z;
+        attributes.push(attribute(
+            sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            value,
+        ));
+    }
+    attributes
+}

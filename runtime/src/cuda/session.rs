@@ -1,0 +1,131 @@
+//! Launches on one stream.
+
+use super::{LaunchError, LoadedKernel, RawTensors};
+use crate::{Conv, Op};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceSlice};
+use std::sync::Arc;
+
+/// A kernel on one stream, with the workspace that its launches take in turn.
+///
+/// `&mut` because two launches that share a workspace must not be put on the stream step by step from two threads. What it launches
+/// can be captured into a CUDA graph, which then holds the addresses: keep the session and the tensors as long as the graph.
+#[derive(Debug)]
+pub struct Session<'k, O: Op = Conv> {
+    kernel: &'k LoadedKernel<O>,
+    stream: Arc<CudaStream>,
+    workspace: Option<CudaSlice<u8>>,
+}
+
+impl<'k, O: Op> Session<'k, O> {
+    pub(super) fn new(
+        kernel: &'k LoadedKernel<O>,
+        stream: &Arc<CudaStream>,
+    ) -> Result<Self, LaunchError> {
+        if !is_same(stream.context(), kernel.context()) {
+            return Err(LaunchError::Context("stream"));
+        }
+        let workspace = match kernel.workspace_bytes() {
+            0 => None,
+            // SAFETY: kernels write their workspace before they read it.
+            bytes => Some(unsafe { stream.alloc::<u8>(bytes) }?),
+        };
+        Ok(Self {
+            kernel,
+            stream: stream.clone(),
+            workspace,
+        })
+    }
+
+    /// As [`LoadedKernel::launch`], on the session's stream.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn launch(
+        &mut self,
+        x: &impl DevicePtr<f32>,
+        weights: &impl DevicePtr<f32>,
+        bias: Option<&CudaSlice<f32>>,
+        residual: Option<&CudaSlice<f32>>,
+        y: &mut impl DevicePtrMut<f32>,
+    ) -> Result<(), LaunchError> {
+        let kernel = self.kernel;
+        let fused = kernel.op().fused();
+        self.check("x", x, kernel.x_len())?;
+        self.check("weights", weights, kernel.weights_len())?;
+        self.check("y", y, kernel.y_len())?;
+        self.check_operand("bias", bias, fused.bias, kernel.bias_len())?;
+        self.check_operand("residual", residual, fused.residual, kernel.y_len())?;
+        let stream = &self.stream;
+        // Each comes with a guard that, dropped after the launch, orders what other streams do with the tensor behind it.
+        let (x, _x) = x.device_ptr(stream);
+        let (weights, _weights) = weights.device_ptr(stream);
+        let (y, _y) = y.device_ptr_mut(stream);
+        let bias = bias.map(|bias| bias.device_ptr(stream));
+        let residual = residual.map(|residual| residual.device_ptr(stream));
+        let workspace = self.workspace.as_mut().map(|w| w.device_ptr_mut(stream));
+        let tensors = RawTensors {
+            x,
+            weights,
+            bias: bias.as_ref().map_or(0, |(address, _)| *address),
+            residual: residual.as_ref().map_or(0, |(address, _)| *address),
+            y,
+            workspace: workspace.as_ref().map_or(0, |(address, _)| *address),
+        };
+        for (what, address) in [
+            ("x", tensors.x),
+            ("weights", tensors.weights),
+            ("bias", tensors.bias),
+            ("residual", tensors.residual),
+            ("y", tensors.y),
+        ] {
+            if address % 16 != 0 {
+                return Err(LaunchError::Misaligned(what));
+            }
+        }
+        stream.context().bind_to_thread()?;
+        // SAFETY: the context was just made current and the stream is of it; every length was checked above; `cudarc` keeps
+        // borrowed memory until the work that reads it has ended, and `y` and the workspace are borrowed mutably.
+        unsafe { kernel.launch_raw(stream.cu_stream(), &tensors) }?;
+        Ok(())
+    }
+
+    /// A tensor's length and context.
+    fn check(
+        &self,
+        what: &'static str,
+        tensor: &impl DeviceSlice<f32>,
+        expected: usize,
+    ) -> Result<(), LaunchError> {
+        let found = tensor.len();
+        if found != expected {
+            return Err(LaunchError::Length {
+                what,
+                expected,
+                found,
+            });
+        }
+        match is_same(tensor.stream().context(), self.kernel.context()) {
+            true => Ok(()),
+            false => Err(LaunchError::Context(what)),
+        }
+    }
+
+    fn check_operand(
+        &self,
+        what: &'static str,
+        operand: Option<&CudaSlice<f32>>,
+        is_read: bool,
+        expected: usize,
+    ) -> Result<(), LaunchError> {
+        match (operand, is_read) {
+            (Some(operand), true) => self.check(what, operand, expected),
+            (None, false) => Ok(()),
+            (None, true) => Err(LaunchError::Missing(what)),
+            (Some(_), false) => Err(LaunchError::Unread(what)),
+        }
+    }
+}
+
+fn is_same(a: &CudaContext, b: &CudaContext) -> bool {
+    a.cu_ctx() == b.cu_ctx()
+}

@@ -1,0 +1,131 @@
+//! What an embedded kernel computes: the parameter of its type.
+
+use crate::ConvShape;
+use std::fmt;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// What is fused to a convolution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Fused {
+    /// `scale[c] x + shift[c]`, perhaps with ReLU, on the input; the two are packed with the weights.
+    pub prologue: bool,
+    /// One value added to each output channel.
+    pub bias: bool,
+    /// A tensor of the output's shape added to the output.
+    pub residual: bool,
+    /// `max(0, y)` behind all of it.
+    pub relu: bool,
+}
+
+/// An op that [`Kernel`](crate::Kernel)s carry out: [`Conv`] or [`Tucker`].
+pub trait Op: Copy + fmt::Debug + PartialEq + Send + Sync + sealed::Sealed + 'static {
+    /// The convolution from input to output; of a Tucker layer the dense one that it stands for.
+    fn shape(&self) -> &ConvShape;
+    /// What is fused to it.
+    fn fused(&self) -> Fused;
+    /// Floating-point operations, a multiply-add counted as two.
+    fn flops(&self) -> u64;
+}
+
+/// A convolution. Input `batch x C x H x W` and output are dense NCHW.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Conv {
+    /// Sizes.
+    pub shape: ConvShape,
+    /// What is fused to it.
+    pub fused: Fused,
+}
+
+/// A Tucker layer: 1x1 from C to D1 channels, the R x S core to D2, 1x1 to N (seed 000, eqs. 2-4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tucker {
+    /// Sizes of the convolution that the factors stand for.
+    pub shape: ConvShape,
+    /// D1 and D2.
+    pub ranks: [u32; 2],
+    /// What is fused to it.
+    pub fused: Fused,
+}
+
+impl sealed::Sealed for Conv {}
+
+impl Op for Conv {
+    fn shape(&self) -> &ConvShape {
+        &self.shape
+    }
+
+    fn fused(&self) -> Fused {
+        self.fused
+    }
+
+    fn flops(&self) -> u64 {
+        self.shape.flops()
+    }
+}
+
+impl Tucker {
+    /// The three convolutions, in order.
+    pub const fn factors(&self) -> [ConvShape; 3] {
+        let Self { shape, ranks, .. } = *self;
+        let first = ConvShape {
+            batch: shape.batch,
+            ..ConvShape::new(shape.c, ranks[0], shape.h, shape.w, 1, 1)
+        };
+        let core = ConvShape {
+            c: ranks[0],
+            n: ranks[1],
+            ..shape
+        };
+        let last = ConvShape {
+            batch: shape.batch,
+            ..ConvShape::new(ranks[1], shape.n, shape.out_h(), shape.out_w(), 1, 1)
+        };
+        [first, core, last]
+    }
+}
+
+impl sealed::Sealed for Tucker {}
+
+impl Op for Tucker {
+    fn shape(&self) -> &ConvShape {
+        &self.shape
+    }
+
+    fn fused(&self) -> Fused {
+        self.fused
+    }
+
+    fn flops(&self) -> u64 {
+        self.factors().iter().map(ConvShape::flops).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Padding;
+
+    #[test]
+    fn a_tucker_layer_counts_its_factors() {
+        let shape = ConvShape {
+            stride: [2, 2],
+            padding: Padding::all(1),
+            batch: 3,
+            ..ConvShape::new(12, 20, 9, 7, 3, 3)
+        };
+        let tucker = Tucker {
+            shape,
+            ranks: [5, 6],
+            fused: Fused::default(),
+        };
+        let [first, core, last] = tucker.factors();
+        assert_eq!((first.c, first.n, first.h, first.w), (12, 5, 9, 7));
+        assert_eq!((core.c, core.n, core.out_h(), core.out_w()), (5, 6, 5, 4));
+        assert_eq!((last.c, last.n, last.h, last.w), (6, 20, 5, 4));
+        let products = 12 * 5 * 63 + 5 * 6 * 9 * 20 + 6 * 20 * 20;
+        assert_eq!(tucker.flops(), 2 * 3 * products);
+    }
+}

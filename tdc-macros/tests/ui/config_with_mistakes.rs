@@ -1,0 +1,5 @@
+//! Mistakes in the config are told with their lines.
+
+static CONV: tdc::Kernel = tdc::kernel!("../../../../tdc-macros/tests/ui/wrong.yaml", layer = "conv1");
+
+fn main() {}

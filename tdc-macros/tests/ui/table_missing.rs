@@ -1,0 +1,5 @@
+//! A table of measured times that is not there.
+
+static CONV: tdc::Kernel = tdc::kernel!(conv 64,64,56,56, table = "none.txt");
+
+fn main() {}

@@ -1,0 +1,90 @@
+//! What a launch costs on the host, beside a raw launch through the driver.
+
+use crate::calls::PLAIN;
+use convolutions::cuda::RawTensors;
+use convolutions::cudarc::driver::{CudaContext, DevicePtr, DevicePtrMut, result, sys};
+use std::error::Error;
+use std::ffi::{CString, c_void};
+use std::hint::black_box;
+use std::time::Instant;
+
+const LAUNCHES: usize = 1_000_000;
+
+/// Launches between waits: fewer than a stream's queue holds, so that no launch waits for another to end.
+const QUEUE: usize = 100;
+
+/// Prints the median of a million launches of each kind, in turns.
+pub fn measure() -> Result<(), Box<dyn Error>> {
+    let context = CudaContext::new(0)?;
+    let stream = context.new_stream()?;
+    let kernel = PLAIN.load(&context)?;
+    let x = stream.alloc_zeros::<f32>(kernel.x_len())?;
+    let w = stream.alloc_zeros::<f32>(kernel.weights_len())?;
+    let mut y = stream.alloc_zeros::<f32>(kernel.y_len())?;
+    let tensors = RawTensors {
+        x: x.device_ptr(&stream).0,
+        weights: w.device_ptr(&stream).0,
+        y: y.device_ptr_mut(&stream).0,
+        ..RawTensors::default()
+    };
+    // The same launch by the driver's own call, nothing around it.
+    let launch = kernel.variant().launches().next().ok_or("no launch")?.clone();
+    let symbol = CString::new(launch.kernel.as_bytes())?;
+    // SAFETY: the image is whole; the module lives until the process ends.
+    let function = unsafe {
+        let module = result::module::load_data(kernel.image().bytes.as_ptr().cast())?;
+        result::module::get_function(module, symbol)?
+    };
+    let shared = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    // SAFETY: the function was just given by the driver.
+    unsafe { sys::cuFuncSetAttribute(function, shared, launch.shared_bytes as i32) }.result()?;
+    let mut attribute = sys::CUlaunchAttribute {
+        id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        pad: [0; 4],
+        value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+    };
+    let [gx, gy, gz] = launch.grid;
+    let [bx, by, bz] = launch.block;
+    let config = sys::CUlaunchConfig {
+        gridDimX: gx,
+        gridDimY: gy,
+        gridDimZ: gz,
+        blockDimX: bx,
+        blockDimY: by,
+        blockDimZ: bz,
+        sharedMemBytes: launch.shared_bytes,
+        hStream: stream.cu_stream(),
+        attrs: &raw mut attribute,
+        numAttrs: u32::from(launch.overlaps),
+    };
+    let values = [tensors.x, tensors.weights, tensors.y];
+    let raw = || {
+        let mut pointers = values.each_ref().map(|value| std::ptr::from_ref(value).cast_mut().cast::<c_void>());
+        // SAFETY: the kernel takes input, weights and output; the tensors live until the end.
+        unsafe { sys::cuLaunchKernelEx(&raw const config, function, pointers.as_mut_ptr(), std::ptr::null_mut()) }.result()
+    };
+    let mut session = kernel.session(&stream)?;
+    let mut times = [const { Vec::<u32>::new() }; 3];
+    for round in 0..LAUNCHES / QUEUE {
+        for kind in [0, 1, 2] {
+            let kind = (kind + round) % 3;
+            for _ in 0..QUEUE {
+                let start = Instant::now();
+                match kind {
+                    0 => raw()?,
+                    1 => session.launch(black_box(&x), black_box(&w), None, None, black_box(&mut y))?,
+                    // SAFETY: the addresses are those of the tensors above.
+                    _ => unsafe { kernel.launch_raw(stream.cu_stream(), black_box(&tensors)) }?,
+                }
+                times[kind].push(start.elapsed().as_nanos() as u32);
+            }
+            stream.synchronize()?;
+        }
+    }
+    println!("{}, {LAUNCHES} launches of {} each, ns: median, 99 of 100 below", context.name()?, kernel.name());
+    for (name, times) in ["driver", "session", "launch_raw"].iter().zip(&mut times) {
+        times.sort_unstable();
+        println!("{name:<10} {:>6} {:>6}", times[times.len() / 2], times[times.len() * 99 / 100]);
+    }
+    Ok(())
+}
