@@ -9,6 +9,7 @@ macro_rules! templates {
 
 templates![
     "kernel/block_place.cu",
+    "kernel/convert.cu",
     "kernel/copy_chunk.cu",
     "kernel/copy_factors.cu",
     "kernel/copy_weights.cu",
@@ -29,6 +30,7 @@ templates![
     "kernel/store_sums.cu",
     "kernel/tdc.cu",
     "kernel/tucker_fused.cu",
+    "kernel/tvm.cu",
     "kernel/winograd.cu",
     "layers/CMakeLists.txt",
     "layers/README.md",

@@ -8,6 +8,7 @@ mod kernel;
 mod launch;
 mod launches;
 mod layer_set;
+mod layouts;
 mod name;
 mod network;
 mod paper;

@@ -3,6 +3,7 @@
 //! Adding one = a file here, a template, and a line in [`SCHEMES`].
 
 mod block_sums;
+mod convert;
 mod convolution;
 mod depthwise;
 mod device;
@@ -18,6 +19,7 @@ mod pool;
 mod reduction;
 mod tdc;
 mod tucker_fused;
+mod tvm;
 mod winograd;
 
 pub use device::DevicePart;
@@ -45,10 +47,12 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &tucker_fused::TuckerFused,
     &tdc::Tdc,
     &tdc::TdcRows,
+    &tvm::Tvm,
     &linear::Linear,
     &pool::Pool,
     &global_pool::GlobalPool,
     &elementwise::ElementwiseScheme,
+    &convert::Convert,
 ];
 
 /// An algorithm for some kinds of problems.

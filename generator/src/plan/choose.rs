@@ -5,7 +5,7 @@ use super::paper::{self, PaperEstimate};
 use super::{LaunchEstimate, PlanError, TuningTable, committed_tuning, tuning_keys};
 use crate::gpu::{Gpu, memset_us};
 use crate::scheme::{SCHEMES, Scheme, Tile, scheme};
-use crate::spec::{Problem, Tiles, nearest};
+use crate::spec::{Layout, Problem, Tiles, nearest};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -344,7 +344,28 @@ impl Planner {
                 "it is for schemes `tdc` and `tdc_rows`, which take convolutions of one group with filters of moderate size",
             ));
         }
+        if choice.is_none() && problem.x_layout() == Layout::Hwcn {
+            return Err(PlanError::new(
+                layer,
+                Some("layout"),
+                format!(
+                    "`layout: hwcn` cannot be had for {}{}",
+                    problem_label(problem),
+                    wanted_scheme.map_or(String::new(), |name| format!(" by scheme `{name}`"))
+                ),
+                "it is for scheme `tvm`, which takes convolutions of one group with up to 65535 output pixels",
+            ));
+        }
         choice.ok_or_else(|| match wanted_scheme {
+            Some(scheme @ "tvm") => PlanError::new(
+                layer,
+                Some("scheme"),
+                format!(
+                    "scheme `{scheme}` cannot compute {}",
+                    problem_label(problem)
+                ),
+                "its activations are HWCN: add `layout: hwcn`",
+            ),
             Some(scheme) => PlanError::new(
                 layer,
                 Some("scheme"),

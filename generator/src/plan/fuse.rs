@@ -7,9 +7,11 @@
 //!   take their place, two or one, is told on request: that is a choice by time.
 //! - A concatenation is no task: its inputs are written where they belong; only what cannot be is copied.
 //! - A flatten is no task: it is another view of the same memory.
+//! - Where layouts differ a [converter](layouts) comes between.
 
+use super::layouts;
 use crate::spec::{
-    Conv, ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,
+    Conv, ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, Layout, LinearProblem,
     Network, OpId, OpKind, Problem, Prologue, Reduce, TensorShape, TuckerProblem,
 };
 use tdc_runtime::ConvShape;
@@ -25,6 +27,8 @@ pub struct Value {
     pub name: String,
     /// Sizes.
     pub shape: TensorShape,
+    /// How it lies; a value inside another one is NCHW.
+    pub layout: Layout,
     /// The value that holds it, and how many elements into each image it starts.
     pub parent: Option<(ValueId, u64)>,
 }
@@ -115,7 +119,7 @@ impl TaskGraph {
         for index in 0..network.ops.len() {
             builder.visit(OpId(index));
         }
-        builder.graph
+        layouts::with_converters(builder.graph)
     }
 
     /// The tasks that can carry out the Tucker layer whose first task is at `index`, instead of its three: with the first factor
@@ -224,6 +228,7 @@ impl<'a> Builder<'a> {
                     .map(|op| Value {
                         name: op.name.clone(),
                         shape: op.y,
+                        layout: Layout::Nchw,
                         parent: None,
                     })
                     .collect(),
@@ -393,17 +398,17 @@ impl<'a> Builder<'a> {
             affine,
         };
         let Some([d1, d2]) = options.ranks else {
-            let problem = Problem::Conv(ConvProblem {
+            let problem = ConvProblem {
                 shape: conv.shape,
                 prologue,
                 epilogue,
                 reduce: options.reduce,
                 precision: options.precision,
                 tolerance: options.tolerance,
-            });
+            };
             self.task(
                 &op.name,
-                problem,
+                problem.in_layout(options.layout),
                 x,
                 tail.residual,
                 tail.end,
@@ -425,14 +430,15 @@ impl<'a> Builder<'a> {
         };
         let last = pointwise(d2, shape.n, shape.out_h(), shape.out_w());
         let part = |shape, prologue, epilogue, reduce| {
-            Problem::Conv(ConvProblem {
+            ConvProblem {
                 shape,
                 prologue,
                 epilogue,
                 reduce,
                 precision: options.precision,
                 tolerance: options.tolerance,
-            })
+            }
+            .in_layout(options.layout)
         };
         let reduced_x = self.new_value(
             format!("{}.first", op.name),
@@ -641,6 +647,7 @@ impl<'a> Builder<'a> {
         self.graph.values.push(Value {
             name,
             shape,
+            layout: Layout::Nchw,
             parent,
         });
         ValueId(self.graph.values.len() - 1)

@@ -8,7 +8,7 @@ use super::unit::{packer_names, takes_strides};
 use super::wrap::{call, wrapped};
 use crate::gpu::Gpu;
 use crate::plan::{Layer, Location, Memory, NetworkPlan, shared_units};
-use crate::spec::TensorShape;
+use crate::spec::{Layout, TensorShape};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use tdc_runtime::{WeightFile, WeightRegion, WeightSlot};
@@ -256,14 +256,19 @@ fn layer_context(plan: &NetworkPlan, layer: &Layer) -> LayerContext {
         Memory::Arena { offset } => ("arena", offset / 4),
         Memory::Output | Memory::Input => ("output", 0),
     };
+    // The images of an HWCN batch do not lie apart.
+    let (images, image_len, batch_stride) = match y.layout {
+        Layout::Nchw => (y.shape.batch, y.shape.image_len(), y.batch_stride),
+        Layout::Hwcn => (1, y.shape.len(), y.shape.len()),
+    };
     let row = [
         format!("{{\"{}\"", literal(&layer.name)),
         format!("\"{}\"", literal(&layer.produces)),
         format!("Memory::{memory}"),
         (start + y.offset).to_string(),
-        y.batch_stride.to_string(),
-        y.shape.batch.to_string(),
-        format!("{}}}", y.shape.image_len()),
+        batch_stride.to_string(),
+        images.to_string(),
+        format!("{image_len}}}"),
     ];
     LayerContext {
         name: literal(&layer.name),

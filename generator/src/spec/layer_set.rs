@@ -1,6 +1,6 @@
 //! A set of separate convolutions: what is tuned, tested and benchmarked outside any network.
 
-use super::{ConvOptions, ConvProblem, Epilogue, NetworkBuilder, OpKind, OpOptions, Prologue};
+use super::{ConvOptions, ConvProblem, Epilogue, Layout, NetworkBuilder, OpKind, OpOptions, Prologue};
 use super::{SpecError, TensorShape, Tiles};
 use crate::gpu::Gpu;
 use serde::Serialize;
@@ -25,6 +25,8 @@ pub struct Layer {
     pub name: String,
     /// What it computes.
     pub problem: ConvProblem,
+    /// How its activations lie.
+    pub layout: Layout,
     /// A scheme asked for by name instead of the planner's choice.
     pub scheme: Option<String>,
     /// A tile asked for, in the order of the scheme's tile names.
@@ -64,6 +66,7 @@ impl Layer {
                 precision: conv.options.precision,
                 tolerance: conv.options.tolerance,
             },
+            layout: conv.options.layout,
             scheme: conv.options.scheme,
             tile: conv.options.tile,
         })

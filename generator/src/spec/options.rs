@@ -1,6 +1,6 @@
 //! The options of each op: the same words in YAML, on the command line and in `kernel!`.
 
-use super::{Precision, Reduce, Tolerance};
+use super::{Layout, Precision, Reduce, Tolerance};
 use serde::Serialize;
 use tdc_runtime::Padding;
 
@@ -80,6 +80,8 @@ pub struct ConvOptions {
     pub precision: Precision,
     /// How far results may be off beyond that; of a layer with ranks, those of each of its parts.
     pub tolerance: Tolerance,
+    /// How input and output lie; of a layer with ranks, those of its parts. The planner converts where neighbours differ.
+    pub layout: Layout,
 }
 
 impl ConvOptions {
@@ -102,6 +104,7 @@ impl ConvOptions {
             reduce: Reduce::default(),
             precision: Precision::default(),
             tolerance: Tolerance::default(),
+            layout: Layout::default(),
         }
     }
 }

@@ -1,0 +1,88 @@
+//! Layouts of activations: converters where two tasks want the same value in different ones.
+
+use super::fuse::{Parameters, Task, TaskGraph, Value, ValueId};
+use crate::spec::{ConvertProblem, Layout, Problem};
+use std::collections::HashMap;
+
+/// The graph with tasks that convert, where a convolution on HWCN stands beside something on NCHW.
+///
+/// What such a convolution writes is a value of its own, the HWCN twin of the op's value; tasks of the same layout read it as it
+/// is. The op's own value, NCHW, is made from it only where somebody needs that: another task, a concatenation or flattened view,
+/// the network's output.
+pub(super) fn with_converters(mut graph: TaskGraph) -> TaskGraph {
+    let needed = needed_in_nchw(&graph);
+    let mut twins: HashMap<ValueId, ValueId> = HashMap::new();
+    for mut task in std::mem::take(&mut graph.tasks) {
+        if task.problem.x_layout() == Layout::Nchw {
+            graph.tasks.push(task);
+            continue;
+        }
+        for read in std::iter::once(&mut task.x).chain(&mut task.residual) {
+            let nchw = *read;
+            *read = *twins.entry(nchw).or_insert_with(|| {
+                let twin = add_twin(&mut graph, nchw);
+                graph
+                    .tasks
+                    .push(converter(&graph, nchw, twin, Layout::Hwcn));
+                twin
+            });
+        }
+        let nchw = task.y;
+        task.y = add_twin(&mut graph, nchw);
+        let twin = task.y;
+        twins.insert(nchw, twin);
+        graph.tasks.push(task);
+        if needed[nchw.0] {
+            graph
+                .tasks
+                .push(converter(&graph, twin, nchw, Layout::Nchw));
+        }
+    }
+    graph
+}
+
+/// For each value, whether it is read as NCHW or shares its memory with another one.
+fn needed_in_nchw(graph: &TaskGraph) -> Vec<bool> {
+    let mut needed = vec![false; graph.values.len()];
+    needed[graph.output.0] = true;
+    for (index, value) in graph.values.iter().enumerate() {
+        if let Some((parent, _)) = value.parent {
+            needed[index] = true;
+            needed[parent.0] = true;
+        }
+    }
+    let nchw = graph
+        .tasks
+        .iter()
+        .filter(|task| task.problem.x_layout() == Layout::Nchw);
+    for read in nchw.flat_map(|task| [Some(task.x), task.residual]) {
+        if let Some(read) = read {
+            needed[read.0] = true;
+        }
+    }
+    needed
+}
+
+/// A value of the same name and sizes that lies HWCN, in memory of its own.
+fn add_twin(graph: &mut TaskGraph, of: ValueId) -> ValueId {
+    graph.values.push(Value {
+        parent: None,
+        layout: Layout::Hwcn,
+        ..graph.values[of.0].clone()
+    });
+    ValueId(graph.values.len() - 1)
+}
+
+fn converter(graph: &TaskGraph, from: ValueId, into: ValueId, to: Layout) -> Task {
+    let value = &graph.values[from.0];
+    Task {
+        name: format!("{}.{}", value.name, to.name().to_lowercase()),
+        problem: Problem::Convert(ConvertProblem { x: value.shape, to }),
+        x: from,
+        residual: None,
+        y: into,
+        parameters: Parameters::default(),
+        scheme: None,
+        tile: None,
+    }
+}
