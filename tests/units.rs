@@ -287,6 +287,40 @@ fn tvm_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
+/// One input channel; half the images have rows that can be staged in vectors.
+fn single_channel_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("single_channel", 10, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        conv.shape.groups = 1;
+        conv.shape.c = 1;
+        conv.shape.n = pick(&[1, 7, 16, 37, 70]);
+        conv.shape.batch = pick(&[1, 1, 5]);
+        conv.prologue = None;
+        if pick(&[0, 1]) == 1 {
+            conv.shape.w = pick(&[4, 8, 12, 28]);
+            conv.shape.padding.left = 0;
+        }
+    })
+}
+
+/// Segments that end within lines and channels, of filters of every size.
+fn stride_fixed_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("stride_fixed", 11, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        conv.shape.groups = 1;
+        conv.shape.c = pick(&[1, 3, 8, 16, 17, 33]);
+        conv.shape.n = pick(&[1, 7, 16, 37, 70]);
+        conv.shape.batch = pick(&[1, 1, 5]);
+        let side = pick(&[1, 3, 5, 7]);
+        (conv.shape.r, conv.shape.s) = (side, side);
+        conv.prologue = None;
+        if pick(&[0, 1]) == 1 {
+            conv.shape.w = pick(&[4, 8, 12, 28]);
+            conv.shape.padding.left = 0;
+        }
+    })
+}
+
 /// The published tile, on images and channels that it divides and on others.
 fn published_tvm_units() -> Vec<PlannedUnit> {
     let requests = [[8, 64, 64], [13, 70, 65], [8, 1, 5]].map(|[c, n, batch]| {
@@ -568,6 +602,12 @@ fn tvm_is_right_on_random_convolutions_and_tiles() {
 }
 
 #[test]
+fn the_schemes_of_a_stride_fixed_block_are_right_on_random_convolutions_and_tiles() {
+    assert_right(&single_channel_units(40), cpu);
+    assert_right(&stride_fixed_units(40), cpu);
+}
+
+#[test]
 fn the_other_ops_are_right() {
     assert_right(&other_units(), cpu);
 }
@@ -585,6 +625,8 @@ fn every_scheme_is_right_on_a_gpu() {
         tucker_units(300),
         published_tvm_units(),
         tvm_units(300),
+        single_channel_units(200),
+        stride_fixed_units(300),
         other_units(),
     ] {
         assert_right(&units, gpu_here);

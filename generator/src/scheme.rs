@@ -17,6 +17,8 @@ mod matrix_product;
 mod pointwise;
 mod pool;
 mod reduction;
+mod single_channel;
+mod stride_fixed;
 mod tdc;
 mod tucker_fused;
 mod tvm;
@@ -48,6 +50,8 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &tdc::Tdc,
     &tdc::TdcRows,
     &tvm::Tvm,
+    &single_channel::SingleChannel,
+    &stride_fixed::StrideFixed,
     &linear::Linear,
     &pool::Pool,
     &global_pool::GlobalPool,
