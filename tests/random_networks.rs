@@ -16,8 +16,8 @@ use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
 use tdc_generator::render::unit_text;
 use tdc_generator::spec::{
-    BatchNorm, ConvOptions, Layout, LinearOptions, Network, NetworkBuilder, OpOptions, Pad, PoolOptions,
-    Precision, Reduce, ScaleShiftOptions, TensorShape, Tiles,
+    BatchNorm, ConvOptions, Layout, LinearOptions, Network, NetworkBuilder, OpOptions, Pad,
+    PoolOptions, Precision, Reduce, ScaleShiftOptions, TensorShape, Tiles,
 };
 use tdc_runtime::{Padding, WeightFile};
 use tdc_weights::{Checkpoint, pack, resolve};

@@ -9,8 +9,8 @@ use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::spec::{
     ConvProblem, ConvertProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem,
-    Layout, LinearProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, TensorShape, Tolerance,
-    TuckerProblem,
+    Layout, LinearProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce,
+    TensorShape, Tolerance, TuckerProblem,
 };
 use tdc_runtime::{ConvShape, Padding};
 

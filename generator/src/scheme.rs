@@ -231,6 +231,13 @@ fn stride_args(batch: u32, residual: bool) -> Vec<Arg> {
     args
 }
 
+/// Blocks that a multiprocessor can hold at once, eight at most, by the registers of their threads: each quarter of it has 16384
+/// for a quarter of the warps.
+fn blocks_by_registers(threads: u32, registers: u32) -> u32 {
+    let warps = 4 * (16384 / (32 * registers.next_multiple_of(8)));
+    (warps / threads.div_ceil(32)).clamp(1, 8)
+}
+
 /// The ascending `candidates` up to the first that is at least `size`: a larger one would only idle.
 fn up_to(size: u32, candidates: &[u32]) -> Vec<u32> {
     let end = candidates

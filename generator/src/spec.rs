@@ -23,7 +23,8 @@ pub use options::{
 };
 pub use problem::{
     ConvProblem, ConvertProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem,
-    Layout, LinearProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, Tolerance, TuckerProblem,
+    Layout, LinearProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, Tolerance,
+    TuckerProblem,
 };
 pub use tensor::{MAX_ELEMENTS, ParseShapeError, TensorShape};
 pub use text::KernelRequest;

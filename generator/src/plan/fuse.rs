@@ -11,8 +11,8 @@
 
 use super::layouts;
 use crate::spec::{
-    Conv, ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, Layout, LinearProblem,
-    Network, OpId, OpKind, Problem, Prologue, Reduce, TensorShape, TuckerProblem,
+    Conv, ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, Layout,
+    LinearProblem, Network, OpId, OpKind, Problem, Prologue, Reduce, TensorShape, TuckerProblem,
 };
 use tdc_runtime::ConvShape;
 

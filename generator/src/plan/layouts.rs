@@ -86,3 +86,80 @@ fn converter(graph: &TaskGraph, from: ValueId, into: ValueId, to: Layout) -> Tas
         tile: None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::gpu;
+    use crate::plan::plan_network;
+    use crate::spec::{ConvOptions, NetworkBuilder, OpOptions, TensorShape};
+
+    fn hwcn(n: u32) -> ConvOptions {
+        ConvOptions {
+            layout: Layout::Hwcn,
+            ..ConvOptions::new(n)
+        }
+    }
+
+    fn task_names(ops: &[(&str, &[&str], OpOptions)]) -> Vec<String> {
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(5, 3, 7, 9));
+        for (name, inputs, options) in ops {
+            let inputs: Vec<_> = inputs.iter().map(|&input| input.to_owned()).collect();
+            builder.op(name, Some(&inputs), options.clone());
+        }
+        let graph = TaskGraph::new(&builder.finish().unwrap());
+        graph.tasks.into_iter().map(|task| task.name).collect()
+    }
+
+    #[test]
+    fn neighbours_in_one_layout_need_no_conversion() {
+        let conv = |n| OpOptions::Conv(hwcn(n));
+        let names = task_names(&[
+            ("a", &["input"], conv(4)),
+            ("b", &["a"], conv(4)),
+            ("c", &["b"], conv(4)),
+            ("sum", &["c", "a"], OpOptions::Add { relu: true }),
+        ]);
+        // The addition is the residual of `c`, which reads `a` as it lies.
+        assert_eq!(names, ["input.hwcn", "a", "b", "c", "sum.nchw"]);
+    }
+
+    #[test]
+    fn a_value_is_converted_once_for_all_that_want_it_so() {
+        let conv = |n| OpOptions::Conv(hwcn(n));
+        let names = task_names(&[
+            ("a", &["input"], conv(4)),
+            ("b", &["input"], conv(4)),
+            ("relu", &["a"], OpOptions::Relu),
+            ("plain", &["a"], OpOptions::Conv(ConvOptions::new(2))),
+            ("all", &["relu", "plain", "b"], OpOptions::Concat),
+        ]);
+        let expected = ["input.hwcn", "a", "a.nchw", "b", "b.nchw", "relu", "plain"];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn what_the_layout_cannot_have_is_told() {
+        let error = |options: ConvOptions| {
+            let mut builder = NetworkBuilder::new("net", TensorShape::new(2, 4, 7, 9));
+            builder.op("conv", None, OpOptions::Conv(options));
+            let errors = plan_network(&builder.finish().unwrap(), gpu("h200").unwrap());
+            errors.unwrap_err()[0].to_string()
+        };
+        let groups = error(ConvOptions {
+            groups: 2,
+            ..hwcn(4)
+        });
+        assert!(groups.contains("`layout: hwcn` cannot be had"), "{groups}");
+        let direct = error(ConvOptions {
+            scheme: Some("direct".to_owned()),
+            ..hwcn(4)
+        });
+        assert!(direct.contains("by scheme `direct`"), "{direct}");
+        let nchw = error(ConvOptions {
+            scheme: Some("tvm".to_owned()),
+            ..ConvOptions::new(4)
+        });
+        assert!(nchw.contains("add `layout: hwcn`"), "{nchw}");
+    }
+}

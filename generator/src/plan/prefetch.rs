@@ -78,7 +78,11 @@ impl Division {
         // Steps 1 to 3: the least number within the bounds.
         let least = |bytes: i64, room: i64, fmas_of_one: i64, most: i64| {
             let upper = (fmas_of_one / fmas).min(most);
-            let lower = if room > 0 { ceil(bytes, room) } else { i64::MAX };
+            let lower = if room > 0 {
+                ceil(bytes, room)
+            } else {
+                i64::MAX
+            };
             if lower <= upper { lower.max(1) } else { 1 }
         };
         let p = least(
@@ -129,9 +133,20 @@ impl Division {
 fn block_tile(shape: &ConvShape, gpu: &Gpu) -> Tile {
     let fmas = Prefetch::of(gpu).fmas;
     let filters = |segment: u64| 4 * fmas / (segment * u64::from(BLOCK_PIXELS));
-    let segment = if filters(32) <= u64::from(BLOCK_FILTERS) { 32 } else { 64 };
+    let segment = if filters(32) <= u64::from(BLOCK_FILTERS) {
+        32
+    } else {
+        64
+    };
     let width = shape.out_w().next_power_of_two().clamp(8, BLOCK_PIXELS);
-    Tile(vec![BLOCK_FILTERS, BLOCK_PIXELS / width, width, segment, 16, 1])
+    Tile(vec![
+        BLOCK_FILTERS,
+        BLOCK_PIXELS / width,
+        width,
+        segment,
+        16,
+        1,
+    ])
 }
 
 /// The published tile of a scheme of seed 002 for a convolution; `None` for any other scheme.
@@ -147,6 +162,8 @@ pub(super) fn published_tile(scheme: &str, shape: &ConvShape, gpu: &Gpu) -> Opti
 mod tests {
     use super::*;
     use crate::gpu::gpu;
+    use crate::plan::{Planner, plan_problem};
+    use crate::spec::{ConvOptions, Layer, TensorShape, Tiles};
 
     #[test]
     fn a_gtx_1080_ti_needs_what_table_1_says() {
@@ -184,5 +201,26 @@ mod tests {
         assert_eq!(of("h200", &shape), [64, 1, 128, 64, 16, 1]);
         let small = ConvShape::new(512, 512, 7, 7, 1, 1);
         assert_eq!(of("gtx1080ti", &small), [64, 16, 8, 32, 16, 1]);
+    }
+
+    #[test]
+    fn the_published_tiles_are_chosen_where_the_paper_is_asked() {
+        let h200 = gpu("h200").unwrap();
+        let mut planner = Planner::new(h200).with_tiles(Tiles::Paper);
+        let mut tile = |c, scheme: &str| {
+            let x = TensorShape::new(1, c, 56, 56);
+            let options = ConvOptions::new(64);
+            let layer = Layer::new("conv", x, options, None, false).unwrap();
+            let problem = layer.problem.in_layout(layer.layout);
+            let unit =
+                plan_problem(&mut planner, "test", "conv", &problem, Some(scheme), None).unwrap();
+            (unit.tile.0, unit.chosen_by.word())
+        };
+        assert_eq!(
+            tile(64, "stride_fixed"),
+            (vec![64, 2, 64, 64, 16, 1], "paper")
+        );
+        let (found, chosen_by) = tile(1, "single_channel");
+        assert_eq!((&found[4..], chosen_by), (&[4, 4, 512][..], "paper"));
     }
 }

@@ -410,7 +410,13 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<Parameter> {
     let packed = variant.packed_len() as u64;
     let bias = u64::from(variant.bias_len);
     let mut rows = vec![
-        ("x", format!("{}, aligned to 16 bytes", tensor(problem.x(), problem.x_layout()))),
+        (
+            "x",
+            format!(
+                "{}, aligned to 16 bytes",
+                tensor(problem.x(), problem.x_layout())
+            ),
+        ),
         (
             "packed",
             unless_zero(
@@ -423,7 +429,10 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<Parameter> {
             "residual",
             unless_zero(
                 u64::from(problem.reads_residual()),
-                format!("{}, added; aligned likewise", tensor(problem.y(), problem.y_layout())),
+                format!(
+                    "{}, added; aligned likewise",
+                    tensor(problem.y(), problem.y_layout())
+                ),
             ),
         ),
         (

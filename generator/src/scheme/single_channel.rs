@@ -11,7 +11,10 @@
 
 use super::block_sums::{MAX_SHARED, tiles_well, vector};
 use super::convolution::{self, ConvEnds};
-use super::{Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, context, up_to};
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_by_registers, context,
+    up_to,
+};
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
@@ -122,8 +125,7 @@ impl Sizes {
             return None;
         }
         let [rows, columns] = shape.inputs_under([tile_h, shape.out_w()]);
-        let vector_x =
-            shape.batch == 1 && shape.w.is_multiple_of(4) && shape.padding.left == 0;
+        let vector_x = shape.batch == 1 && shape.w.is_multiple_of(4) && shape.padding.left == 0;
         let columns = u64::from(columns).next_multiple_of(if vector_x { 4 } else { 1 });
         let map_buffers = map_pieces.min(2);
         let filter_buffers = filter_pieces.min(2);
@@ -161,7 +163,10 @@ impl Sizes {
     }
 
     fn blocks_h(&self, problem: &ConvProblem) -> u32 {
-        problem.shape.out_h().div_ceil(self.tile_h * self.map_pieces)
+        problem
+            .shape
+            .out_h()
+            .div_ceil(self.tile_h * self.map_pieces)
     }
 }
 
@@ -262,14 +267,17 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
     let (tile_n, tile_h) = (sizes.tile_n, sizes.tile_h);
     let pieces = sizes.map_pieces * sizes.filter_pieces;
     let groups_w = out_w.div_ceil(sizes.thread_p);
-    let vector_y =
-        shape.batch == 1 && out_w.is_multiple_of(4) && sizes.thread_p.is_multiple_of(4);
+    let vector_y = shape.batch == 1 && out_w.is_multiple_of(4) && sizes.thread_p.is_multiple_of(4);
     let (pixel_step, group_step) = match vector_y {
         true => (1, sizes.thread_p),
         false => (groups_w, 1),
     };
     let y_vector = if vector_y { 4 } else { 1 };
-    let weight_vector = if sizes.thread_n.is_multiple_of(4) { 4 } else { 1 };
+    let weight_vector = if sizes.thread_n.is_multiple_of(4) {
+        4
+    } else {
+        1
+    };
     let (y_type, y_elements) = vector(y_vector);
     let sums = sizes.thread_n * sizes.thread_p;
     let registers = sums + sizes.thread_n + sizes.thread_p + 32;
@@ -299,7 +307,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         thread_n: sizes.thread_n,
         thread_p: sizes.thread_p,
         threads: sizes.threads,
-        min_blocks: (65536 / (sizes.threads * registers.next_multiple_of(8))).clamp(1, 4),
+        min_blocks: blocks_by_registers(sizes.threads, registers),
         rows: sizes.rows,
         columns: sizes.columns,
         map_stride: sizes.map_stride,
@@ -325,7 +333,8 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
     let blocks = u64::from(grid[0]) * u64::from(grid[1]);
     let fmas = f64::from(sums * taps);
     let rounds = f64::from(items.div_ceil(sizes.threads)) * f64::from(pieces);
-    let staged = sizes.rows * sizes.columns * sizes.map_pieces + taps * tile_n * sizes.filter_pieces;
+    let staged =
+        sizes.rows * sizes.columns * sizes.map_pieces + taps * tile_n * sizes.filter_pieces;
     let outputs = f64::from(tile_n * tile_h) * f64::from(pieces) * f64::from(out_w);
     KernelBlueprint {
         role: convolution::role(false),
@@ -348,7 +357,8 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
             registers,
             shared_bytes: sizes.shared_bytes,
             flops: 2.0 * fmas * rounds * f64::from(sizes.threads) * blocks as f64,
-            fma_share: fmas / (fmas + 2.0 * f64::from(taps * (sizes.thread_n / 4 + sizes.thread_p)) + 12.0),
+            fma_share: fmas
+                / (fmas + 2.0 * f64::from(taps * (sizes.thread_n / 4 + sizes.thread_p)) + 12.0),
             l2_bytes: 4.0 * (f64::from(staged) + outputs) * blocks as f64,
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             trips: 1.5 + 0.5 * f64::from(pieces),

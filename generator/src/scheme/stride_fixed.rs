@@ -18,7 +18,10 @@
 
 use super::block_sums::{MAX_SHARED, tiles_well, vector};
 use super::convolution::{self, ConvEnds};
-use super::{Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, context, up_to};
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_by_registers, context,
+    up_to,
+};
 use crate::gpu::KernelWork;
 use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
@@ -188,8 +191,7 @@ impl Scheme for StrideFixed {
                     for segment in [32, 64] {
                         for thread_n in [4, 8, 16] {
                             for thread_p in [1, 2, 4, 8] {
-                                let tile =
-                                    [tile_n, tile_h, tile_w, segment, thread_n, thread_p];
+                                let tile = [tile_n, tile_h, tile_w, segment, thread_n, thread_p];
                                 if Sizes::new(problem, &tile).is_some() {
                                     tiles.push(Tile(tile.to_vec()));
                                 }
@@ -253,12 +255,12 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
     let rounds = taps.div_ceil(sizes.segment);
     let sums = sizes.thread_n * sizes.thread_p;
     let registers = sums + sizes.thread_n + 2 * sizes.thread_p + 28;
-    let weight_vector = if sizes.thread_n.is_multiple_of(4) { 4 } else { 1 };
-    let grid = [
-        tiles * shape.batch,
-        shape.n.div_ceil(sizes.tile_n),
-        1,
-    ];
+    let weight_vector = if sizes.thread_n.is_multiple_of(4) {
+        4
+    } else {
+        1
+    };
+    let grid = [tiles * shape.batch, shape.n.div_ceil(sizes.tile_n), 1];
     let context = context(&Context {
         c: shape.c,
         h: shape.h,
@@ -281,7 +283,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         thread_p: sizes.thread_p,
         threads: sizes.threads,
         threads_p: tile_h * tile_w / sizes.thread_p,
-        min_blocks: (65536 / (sizes.threads * registers.next_multiple_of(8))).clamp(1, 8),
+        min_blocks: blocks_by_registers(sizes.threads, registers),
         tiles_w,
         tiles,
         segment: sizes.segment,

@@ -1,6 +1,8 @@
 //! A set of separate convolutions: what is tuned, tested and benchmarked outside any network.
 
-use super::{ConvOptions, ConvProblem, Epilogue, Layout, NetworkBuilder, OpKind, OpOptions, Prologue};
+use super::{
+    ConvOptions, ConvProblem, Epilogue, Layout, NetworkBuilder, OpKind, OpOptions, Prologue,
+};
 use super::{SpecError, TensorShape, Tiles};
 use crate::gpu::Gpu;
 use serde::Serialize;

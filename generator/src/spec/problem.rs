@@ -371,7 +371,9 @@ impl Problem {
     /// Shape of the input.
     pub fn x(&self) -> TensorShape {
         match self {
-            Problem::Conv(p) | Problem::HwcnConv(p) => TensorShape::new(p.shape.batch, p.shape.c, p.shape.h, p.shape.w),
+            Problem::Conv(p) | Problem::HwcnConv(p) => {
+                TensorShape::new(p.shape.batch, p.shape.c, p.shape.h, p.shape.w)
+            }
             Problem::Tucker(p) => {
                 let (core, c) = (&p.core, p.first.unwrap_or(p.core.c));
                 TensorShape::new(core.batch, c, core.h, core.w)
