@@ -55,10 +55,8 @@ fn needed_in_nchw(graph: &TaskGraph) -> Vec<bool> {
         .tasks
         .iter()
         .filter(|task| task.problem.x_layout() == Layout::Nchw);
-    for read in nchw.flat_map(|task| [Some(task.x), task.residual]) {
-        if let Some(read) = read {
-            needed[read.0] = true;
-        }
+    for read in nchw.flat_map(|task| std::iter::once(task.x).chain(task.residual)) {
+        needed[read.0] = true;
     }
     needed
 }

@@ -138,7 +138,7 @@ impl Sizes {
         let fits = shared <= u64::from(MAX_SHARED)
             && blocks_n <= MAX_GRID
             && packed.max(items) <= MAX_ELEMENTS;
-        fits.then(|| Self {
+        fits.then_some(Self {
             tile_n,
             tile_h,
             map_pieces,
