@@ -13,7 +13,8 @@ pub enum Tiles {
     Tuned,
     /// By our estimate of time, among our own schemes.
     Model,
-    /// As the TDC paper does, for what it is about: filters larger than 1x1 then take scheme `tdc`.
+    /// As the TDC paper does, for what it is about: filters larger than 1x1 then take scheme `tdc`. A scheme that is named takes the
+    /// tile of its own paper, where that tells one.
     Paper,
 }
 
