@@ -9,6 +9,7 @@ macro_rules! templates {
 
 templates![
     "kernel/block_place.cu",
+    "kernel/convert.cu",
     "kernel/copy_chunk.cu",
     "kernel/copy_factors.cu",
     "kernel/copy_weights.cu",
@@ -25,10 +26,13 @@ templates![
     "kernel/reduce.cu",
     "kernel/refill_weights.cu",
     "kernel/scale_chunk.cu",
+    "kernel/single_channel.cu",
     "kernel/store_output.cu",
     "kernel/store_sums.cu",
+    "kernel/stride_fixed.cu",
     "kernel/tdc.cu",
     "kernel/tucker_fused.cu",
+    "kernel/tvm.cu",
     "kernel/winograd.cu",
     "layers/CMakeLists.txt",
     "layers/README.md",

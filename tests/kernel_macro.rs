@@ -16,7 +16,7 @@ use tdc_generator::plan::{KernelOp, KernelPlan, PlannedUnit, VariantPlan, plan_k
 use tdc_generator::render::units_text;
 use tdc_generator::scheme::scheme;
 use tdc_generator::spec::{
-    ConvProblem, Epilogue, Layer, Precision, Problem, Prologue, Reduce, Tiles, Tolerance,
+    ConvProblem, Epilogue, Layer, Layout, Precision, Problem, Prologue, Reduce, Tiles, Tolerance,
     TuckerProblem,
 };
 
@@ -32,6 +32,7 @@ fn plain(shape: ConvShape) -> Layer {
             tolerance: Tolerance::default(),
         },
         ranks: None,
+        layout: Layout::default(),
         scheme: None,
         tile: None,
     }

@@ -16,8 +16,8 @@ use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
 use tdc_generator::render::unit_text;
 use tdc_generator::spec::{
-    BatchNorm, ConvOptions, LinearOptions, Network, NetworkBuilder, OpOptions, Pad, PoolOptions,
-    Precision, Reduce, ScaleShiftOptions, TensorShape, Tiles,
+    BatchNorm, ConvOptions, Layout, LinearOptions, Network, NetworkBuilder, OpOptions, Pad,
+    PoolOptions, Precision, Reduce, ScaleShiftOptions, TensorShape, Tiles,
 };
 use tdc_runtime::{Padding, WeightFile};
 use tdc_weights::{Checkpoint, pack, resolve};
@@ -82,7 +82,13 @@ impl Writer {
         options.bn = self.bn();
         options.relu = self.flag();
         options.precision = self.precision;
-        match self.random.below(4) {
+        match self.random.below(5) {
+            4 => {
+                options.layout = Layout::Hwcn;
+                if self.flag() {
+                    options.ranks = Some([1 + x.c / 2, options.n.div_ceil(2)]);
+                }
+            }
             0 if x.c > 1 => {
                 // Depthwise, with one or two outputs a channel.
                 options.groups = x.c;

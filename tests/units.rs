@@ -8,9 +8,9 @@ use tdc_generator::check::{Bindings, CpuDevice, Device, Random, check_unit, run_
 use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::spec::{
-    ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,
-    PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, TensorShape, Tolerance,
-    TuckerProblem,
+    ConvProblem, ConvertProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem,
+    Layout, LinearProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce,
+    TensorShape, Tolerance, TuckerProblem,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -269,6 +269,78 @@ fn tucker_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
+/// Convolutions of HWCN tensors: batches that leave tails of tiles and of vectors, paddings beyond the image's other side.
+fn tvm_units(count: usize) -> Vec<PlannedUnit> {
+    random_units("tvm", 9, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let mut conv = conv;
+        conv.shape.groups = 1;
+        conv.shape.batch = pick(&[1, 2, 4, 5, 12, 33, 72]);
+        conv.shape.c = pick(&[1, 5, 8, 16, 19]);
+        conv.shape.n = pick(&[1, 7, 16, 37, 70]);
+        if pick(&[0, 0, 1]) == 1 {
+            (conv.shape.r, conv.shape.s) = (7, 7);
+            conv.shape.padding = Padding::all(5);
+        }
+        let fits = conv.shape.out_h() > 0 && conv.shape.out_w() > 0;
+        fits.then_some(Problem::HwcnConv(conv))
+    })
+}
+
+/// One input channel; half the images have rows that can be staged in vectors.
+fn single_channel_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("single_channel", 10, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        conv.shape.groups = 1;
+        conv.shape.c = 1;
+        conv.shape.n = pick(&[1, 7, 16, 37, 70]);
+        conv.shape.batch = pick(&[1, 1, 5]);
+        conv.prologue = None;
+        if pick(&[0, 1]) == 1 {
+            conv.shape.w = pick(&[4, 8, 12, 28]);
+            conv.shape.padding.left = 0;
+        }
+    })
+}
+
+/// Segments that end within lines and channels, of filters of every size.
+fn stride_fixed_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("stride_fixed", 11, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        conv.shape.groups = 1;
+        conv.shape.c = pick(&[1, 3, 8, 16, 17, 33]);
+        conv.shape.n = pick(&[1, 7, 16, 37, 70]);
+        conv.shape.batch = pick(&[1, 1, 5]);
+        let side = pick(&[1, 3, 5, 7]);
+        (conv.shape.r, conv.shape.s) = (side, side);
+        conv.prologue = None;
+        if pick(&[0, 1]) == 1 {
+            conv.shape.w = pick(&[4, 8, 12, 28]);
+            conv.shape.padding.left = 0;
+        }
+    })
+}
+
+/// The published tile, on images and channels that it divides and on others.
+fn published_tvm_units() -> Vec<PlannedUnit> {
+    let requests = [[8, 64, 64], [13, 70, 65], [8, 1, 5]].map(|[c, n, batch]| {
+        let problem = Problem::HwcnConv(ConvProblem {
+            shape: ConvShape {
+                batch,
+                padding: Padding::all(1),
+                ..ConvShape::new(c, n, 4, 3, 3, 3)
+            },
+            prologue: None,
+            epilogue: Epilogue::default(),
+            reduce: Reduce::default(),
+            precision: Precision::default(),
+            tolerance: Tolerance::default(),
+        });
+        (problem, "tvm", Some(vec![64, 64, 8, 8, 2, 8, 1]))
+    });
+    units(&requests)
+}
+
 /// Every op but the convolutions, with one image and with three.
 fn other_units() -> Vec<PlannedUnit> {
     let x = TensorShape::new(3, 5, 7, 9);
@@ -285,6 +357,12 @@ fn other_units() -> Vec<PlannedUnit> {
         ] {
             let problem = Problem::Elementwise(ElementwiseProblem { function, x });
             requests.push((problem, "elementwise", None));
+        }
+        for x in [x, TensorShape::new(batch, 64, 4, 8)] {
+            for (_, to) in Layout::WORDS {
+                let problem = Problem::Convert(ConvertProblem { x, to });
+                requests.push((problem, "convert", None));
+            }
         }
         for max in [false, true] {
             let problem = Problem::GlobalPool(GlobalPoolProblem { max, x });
@@ -518,6 +596,18 @@ fn products_are_rounded_as_the_precision_says_on_a_gpu() {
 }
 
 #[test]
+fn tvm_is_right_on_random_convolutions_and_tiles() {
+    assert_right(&published_tvm_units(), cpu);
+    assert_right(&tvm_units(40), cpu);
+}
+
+#[test]
+fn the_schemes_of_a_stride_fixed_block_are_right_on_random_convolutions_and_tiles() {
+    assert_right(&single_channel_units(40), cpu);
+    assert_right(&stride_fixed_units(40), cpu);
+}
+
+#[test]
 fn the_other_ops_are_right() {
     assert_right(&other_units(), cpu);
 }
@@ -533,6 +623,10 @@ fn every_scheme_is_right_on_a_gpu() {
         tiled_units(500),
         winograd_units(300),
         tucker_units(300),
+        published_tvm_units(),
+        tvm_units(300),
+        single_channel_units(200),
+        stride_fixed_units(300),
         other_units(),
     ] {
         assert_right(&units, gpu_here);

@@ -9,9 +9,11 @@ mod kernel;
 mod launch;
 mod launches;
 mod layer_set;
+mod layouts;
 mod name;
 mod network;
 mod paper;
+mod prefetch;
 #[cfg(feature = "weights")]
 mod recipe;
 mod resources;
@@ -32,6 +34,7 @@ pub use network::{
     plan_network_by, plan_problem, plan_variants, plan_variants_by, shared_units,
 };
 pub use paper::PaperEstimate;
+pub use prefetch::{Division, Prefetch};
 #[cfg(feature = "weights")]
 pub use recipe::{affine, recipes, tucker_layer};
 pub use resources::{known_resources, resource_key};

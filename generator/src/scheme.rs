@@ -3,6 +3,7 @@
 //! Adding one = a file here, a template, and a line in [`SCHEMES`].
 
 mod block_sums;
+mod convert;
 mod convolution;
 mod depthwise;
 mod device;
@@ -16,8 +17,11 @@ mod matrix_product;
 mod pointwise;
 mod pool;
 mod reduction;
+mod single_channel;
+mod stride_fixed;
 mod tdc;
 mod tucker_fused;
+mod tvm;
 mod winograd;
 
 pub use device::DevicePart;
@@ -45,10 +49,14 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &tucker_fused::TuckerFused,
     &tdc::Tdc,
     &tdc::TdcRows,
+    &tvm::Tvm,
+    &single_channel::SingleChannel,
+    &stride_fixed::StrideFixed,
     &linear::Linear,
     &pool::Pool,
     &global_pool::GlobalPool,
     &elementwise::ElementwiseScheme,
+    &convert::Convert,
 ];
 
 /// An algorithm for some kinds of problems.
@@ -221,6 +229,13 @@ fn stride_args(batch: u32, residual: bool) -> Vec<Arg> {
     }
     args.push(Arg::YBatchStride);
     args
+}
+
+/// Blocks that a multiprocessor can hold at once, eight at most, by the registers of their threads: each quarter of it has 16384
+/// for a quarter of the warps.
+fn blocks_by_registers(threads: u32, registers: u32) -> u32 {
+    let warps = 4 * (16384 / (32 * registers.next_multiple_of(8)));
+    (warps / threads.div_ceil(32)).clamp(1, 8)
 }
 
 /// The ascending `candidates` up to the first that is at least `size`: a larger one would only idle.

@@ -156,7 +156,7 @@ fn mistakes_in_a_config() {
             "relu: true",
             "rleu: true",
             "4:41: unknown key `rleu`; did you mean `relu`? conv takes op, name, inputs, n, kernel, stride, pad, dilation, \
-             groups, bias, bn, relu, ranks, factors, scheme, tile, reduce, precision, tolerance",
+             groups, bias, bn, relu, ranks, factors, scheme, tile, reduce, precision, tolerance, layout",
         ),
         (
             "n: 8, bn",

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
     use crate::bench::shape_label;
     use crate::gpu::gpu;
-    use crate::spec::{Precision, Tolerance};
+    use crate::spec::{Layout, Precision, Tolerance};
     use tdc_runtime::{ConvShape, Padding};
 
     fn problem(shape: ConvShape, named: Vec<NamedTile>) -> BenchProblem {
@@ -154,6 +154,7 @@ mod tests {
             shape,
             precision: Precision::default(),
             tolerance: Tolerance::default(),
+            layout: Layout::default(),
             named,
             planned_by: None,
         }

@@ -7,7 +7,7 @@ use crate::check::{
 };
 use crate::plan::PlannedUnit;
 use crate::scheme::scheme;
-use crate::spec::{Problem, Reduce};
+use crate::spec::Reduce;
 
 /// Checks a loaded candidate and times it on buffers that stay where they are.
 ///
@@ -94,10 +94,10 @@ pub fn row(candidate: &Candidate, outcome: Outcome) -> OursTime {
     let tile = scheme(unit.scheme).map(|scheme| unit.tile.label(scheme.tile_names()).to_string());
     OursTime {
         scheme: unit.scheme.to_owned(),
-        reduce: match unit.problem {
-            Problem::Conv(conv) => conv.reduce,
-            _ => Reduce::Ordered,
-        },
+        reduce: unit
+            .problem
+            .conv()
+            .map_or(Reduce::Ordered, |conv| conv.reduce),
         tile: tile.unwrap_or_default(),
         picks: candidate.picks.clone(),
         estimate_us: Some(unit.estimate_us),

@@ -2,7 +2,8 @@
 
 use crate::plan::{ChosenBy, PlannedUnit, Planner};
 use crate::spec::{
-    ConvOptions, ConvProblem, Epilogue, Layer, Precision, Problem, Reduce, TensorShape, Tolerance,
+    ConvOptions, ConvProblem, Epilogue, Layer, Layout, Precision, Problem, Reduce, TensorShape,
+    Tolerance,
 };
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -33,6 +34,8 @@ pub struct BenchProblem {
     pub precision: Precision,
     /// How far our results may be off beyond that.
     pub tolerance: Tolerance,
+    /// How our activations lie; the rival takes whatever layout suits it best.
+    pub layout: Layout,
     /// Tiles to measure beside those of the estimate, the most important first.
     pub named: Vec<NamedTile>,
     /// Who chose the first tile of the config's plan.
@@ -42,14 +45,15 @@ pub struct BenchProblem {
 impl BenchProblem {
     /// The problem with partial sums added in one way.
     pub fn conv(&self, reduce: Reduce) -> Problem {
-        Problem::Conv(ConvProblem {
+        ConvProblem {
             shape: self.shape,
             prologue: None,
             epilogue: Epilogue::default(),
             reduce,
             precision: self.precision,
             tolerance: self.tolerance,
-        })
+        }
+        .in_layout(self.layout)
     }
 }
 
@@ -100,19 +104,24 @@ pub fn shape_label(shape: &ConvShape) -> String {
 /// several, because of their epilogues, the first is and the others follow it.
 pub fn problems_of(units: &[PlannedUnit]) -> Vec<BenchProblem> {
     let mut found: Vec<BenchProblem> = Vec::new();
-    let mut known: HashMap<(ConvShape, Precision, Tolerance), usize> = HashMap::new();
+    let mut known: HashMap<(ConvShape, Precision, Tolerance, Layout), usize> = HashMap::new();
     for unit in units {
-        let Problem::Conv(conv) = unit.problem else {
+        let Some(&conv) = unit.problem.conv() else {
             continue;
         };
+        let layout = unit.problem.x_layout();
         let index = *known
-            .entry((conv.shape, conv.precision, conv.tolerance))
+            .entry((conv.shape, conv.precision, conv.tolerance, layout))
             .or_insert_with(|| {
                 found.push(BenchProblem {
-                    label: shape_label(&conv.shape),
+                    label: match layout {
+                        Layout::Nchw => shape_label(&conv.shape),
+                        Layout::Hwcn => format!("{} hwcn", shape_label(&conv.shape)),
+                    },
                     shape: conv.shape,
                     precision: conv.precision,
                     tolerance: conv.tolerance,
+                    layout,
                     named: Vec::new(),
                     planned_by: Some(unit.chosen_by),
                 });
@@ -204,7 +213,7 @@ pub fn sweep_of(
                 let first = errors.first().map(ToString::to_string);
                 SweepError::Sizes(first.unwrap_or_else(|| format!("no convolution has {sweep:?}")))
             })?;
-            let problem = Problem::Conv(layer.problem);
+            let problem = layer.problem.in_layout(layer.layout);
             let choice = planner
                 .choose("sweep", &problem, None, None)
                 .map_err(|error| SweepError::Sizes(error.to_string()))?;
@@ -214,6 +223,7 @@ pub fn sweep_of(
                 shape,
                 precision: layer.problem.precision,
                 tolerance: layer.problem.tolerance,
+                layout: layer.layout,
                 named: vec![NamedTile {
                     label: "plan".to_owned(),
                     scheme: choice.scheme.name().to_owned(),

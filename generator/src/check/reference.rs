@@ -30,7 +30,9 @@ pub struct Operands<'a> {
 pub fn solve(problem: &Problem, operands: &Operands) -> Vec<f64> {
     let shape = problem.x();
     match problem {
-        Problem::Conv(p) => convs(problem, &[p.shape], p.prologue, p.epilogue, operands),
+        Problem::Conv(p) | Problem::HwcnConv(p) => {
+            convs(problem, &[p.shape], p.prologue, p.epilogue, operands)
+        }
         Problem::Tucker(p) => convs(problem, &p.factors(), p.prologue, p.epilogue, operands),
         Problem::Linear(p) => {
             let mut y = linear(p.c as usize, p.n as usize, operands.x, &operands.weights[0]);
@@ -44,6 +46,7 @@ pub fn solve(problem: &Problem, operands: &Operands) -> Vec<f64> {
         }
         Problem::Pool(p) => pool(p, operands.x),
         Problem::GlobalPool(p) => global_pool(p, operands.x),
+        Problem::Convert(_) => operands.x.to_vec(),
         Problem::Elementwise(p) => {
             let mut y = operands.x.to_vec();
             let with_relu = match p.function {

@@ -5,7 +5,7 @@ use super::{Bindings, Device, DeviceError, Random, run_variant};
 #[cfg(feature = "gpu")]
 use super::{GpuDevice, Repeats};
 use crate::plan::{Location, Memory, NetworkPlan, PlannedUnit};
-use crate::spec::{Network, Precision, Problem};
+use crate::spec::{Layout, Network, Precision, Problem, TensorShape};
 use std::collections::HashMap;
 use std::fmt;
 use tdc_runtime::{PackError, Variant};
@@ -15,7 +15,7 @@ use tdc_runtime::{PackError, Variant};
 /// allows, independently.
 pub fn tolerance(problem: &Problem) -> f64 {
     let terms = match problem {
-        Problem::Conv(conv) => return conv.tolerance(),
+        Problem::Conv(conv) | Problem::HwcnConv(conv) => return conv.tolerance(),
         Problem::GlobalPool(p) => p.x.pixels() as f64,
         Problem::Pool(p) => f64::from(p.kernel[0]) * f64::from(p.kernel[1]),
         // Each factor of a Tucker layer adds an error of its own.
@@ -37,9 +37,9 @@ fn terms([_, c, r, s]: &[u32; 4]) -> f64 {
 /// layers they are sqrt(L) times that of one. Ten times is a hundred layers, each at its bound; rounding leaves them at a
 /// third of it or less.
 pub fn network_tolerance(plan: &NetworkPlan) -> f64 {
-    let of_units = plan.units.iter().map(|unit| match &unit.problem {
-        Problem::Conv(conv) => conv.asked_tolerance(),
-        other => other.precision().tolerance(),
+    let of_units = plan.units.iter().map(|unit| match unit.problem.conv() {
+        Some(conv) => conv.asked_tolerance(),
+        None => unit.problem.precision().tolerance(),
     });
     10.0 * of_units.fold(Precision::Fp32.tolerance(), f64::max)
 }
@@ -59,7 +59,7 @@ pub struct Deviation {
 
 impl Deviation {
     /// Compares a result with its reference; not-a-number counts as infinitely far.
-    pub fn of(shape: crate::spec::TensorShape, found: &[f32], expected: &[f64]) -> Self {
+    pub fn of(shape: TensorShape, found: &[f32], expected: &[f64]) -> Self {
         let (mut error, mut norm) = (0.0, 0.0);
         let mut worst = (0, -1.0);
         for (index, (&found, &expected)) in found.iter().zip(expected).enumerate() {
@@ -340,9 +340,14 @@ impl Placed {
         let values = data
             .pack(variant)
             .expect("the values were made to the problem's sizes, which are the layouts'");
-        let gap = if x_shape.batch > 1 { GAP } else { 0 };
-        let x_stride = x_shape.image_len() as usize + gap;
-        let y_stride = y_shape.image_len() as usize + gap;
+        // The images of an HWCN batch do not lie apart.
+        let gap = |shape: TensorShape, layout| match layout {
+            Layout::Nchw if shape.batch > 1 => GAP,
+            _ => 0,
+        };
+        let (x_layout, y_layout) = (unit.problem.x_layout(), unit.problem.y_layout());
+        let x_stride = x_shape.image_len() as usize + gap(x_shape, x_layout);
+        let y_stride = y_shape.image_len() as usize + gap(y_shape, y_layout);
         let batch = x_shape.batch as usize;
         let upload = |device: &mut dyn Device, values: &[f32], stride: usize| {
             let mut tensor = Guarded::new(device, batch * stride, INPUT_POISON)?;
@@ -353,8 +358,9 @@ impl Placed {
             }
             Ok::<_, DeviceError>(tensor)
         };
-        let x = upload(device, &data.x, x_stride)?;
-        let residual = upload(device, &data.residual, y_stride)?;
+        let x = upload(device, &from_nchw(x_shape, x_layout, &data.x), x_stride)?;
+        let residual = from_nchw(y_shape, y_layout, &data.residual);
+        let residual = upload(device, &residual, y_stride)?;
         let mut packed = Guarded::new(device, values.len(), INPUT_POISON)?;
         packed.write(device, 0, &values)?;
         let mut bias = Guarded::new(device, data.bias.len(), INPUT_POISON)?;
@@ -383,6 +389,34 @@ impl Placed {
             bindings,
         })
     }
+}
+
+/// A dense tensor of another layout with the values of an NCHW one; of no values, none.
+fn from_nchw(shape: TensorShape, layout: Layout, values: &[f32]) -> Vec<f32> {
+    let mut converted = values.to_vec();
+    if layout != Layout::Nchw && !values.is_empty() {
+        for (place, index) in places(shape, layout).zip(0..) {
+            converted[place] = values[index];
+        }
+    }
+    converted
+}
+
+/// The NCHW tensor with the values of a dense one of another layout.
+fn to_nchw(shape: TensorShape, layout: Layout, values: Vec<f32>) -> Vec<f32> {
+    match layout {
+        Layout::Nchw => values,
+        _ => places(shape, layout).map(|place| values[place]).collect(),
+    }
+}
+
+/// Where the elements of an NCHW tensor lie in another layout, in NCHW order.
+fn places(shape: TensorShape, layout: Layout) -> impl Iterator<Item = usize> {
+    let (c, pixels) = (shape.c as usize, shape.pixels() as usize);
+    (0..shape.len() as usize).map(move |index| {
+        let position = [index / pixels / c, index / pixels % c, index % pixels];
+        layout.index(shape, position)
+    })
 }
 
 /// Runs a unit on random data between guarded margins, twice, and compares with the reference.
@@ -497,6 +531,7 @@ fn check_placed(
             .filter(|&index| owned(index))
             .map(|index| run[index])
             .collect();
+        let found = to_nchw(y_shape, problem.y_layout(), found);
         Deviation::of(y_shape, &found, &data.expected)
     };
     let (first, last) = (deviation(&first), deviation(&last));
@@ -651,6 +686,10 @@ fn read_location(
 ) -> Result<Vec<f32>, DeviceError> {
     let image_len = location.shape.image_len() as usize;
     let mut values = vec![0.0; location.shape.len() as usize];
+    if location.layout != Layout::Nchw {
+        device.read(address, &mut values)?;
+        return Ok(to_nchw(location.shape, location.layout, values));
+    }
     for (image, values) in values.chunks_mut(image_len).enumerate() {
         device.read(address + 4 * image as u64 * location.batch_stride, values)?;
     }

@@ -4,7 +4,7 @@ use super::Settings;
 use super::expand::Mistake;
 use crate::gpu::{Gpu, Targets, gpu_of_arch};
 use crate::plan::{TuningTable, network_layers};
-use crate::spec::{Asked, Config, KernelRequest, Layer, Overrides, Tiles, nearest, yaml};
+use crate::spec::{Asked, Config, KernelRequest, Layer, Layout, Overrides, Tiles, nearest, yaml};
 use std::path::{Path, PathBuf};
 use tdc_runtime::Arch;
 
@@ -78,7 +78,14 @@ pub fn wanted(request: &KernelRequest, settings: &Settings) -> Result<Vec<Wanted
 fn layers(config: &Config) -> Vec<Layer> {
     match config {
         Config::Network(network) => network_layers(network),
-        Config::LayerSet(set) => set.layers.clone(),
+        // Kernels of programs take NCHW.
+        Config::LayerSet(set) => {
+            let layers = set.layers.iter();
+            layers
+                .filter(|layer| layer.layout == Layout::Nchw)
+                .cloned()
+                .collect()
+        }
     }
 }
 

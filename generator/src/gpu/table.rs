@@ -28,6 +28,12 @@ pub struct Gpu {
     pub lanes: u32,
     /// Boost clock, MHz.
     pub clock_mhz: u32,
+    /// Base clock, MHz, where somebody's figures are in its clocks (seed 002, table 1); elsewhere the boost clock stands in.
+    pub base_clock_mhz: Option<u32>,
+    /// Clocks until a value has come from global memory. Measured for 6.1 (seed 002, table 1), 8.0, 8.9 and 9.0 (Luo et al.,
+    /// "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024, arXiv 2402.13499); the others are estimates, those
+    /// of a neighbour.
+    pub memory_latency: u32,
     /// Resident threads of a multiprocessor.
     pub threads_per_sm: u32,
     /// Resident blocks of a multiprocessor.
@@ -137,6 +143,8 @@ const CC: Gpu = Gpu {
     sms: 0,
     lanes: 128,
     clock_mhz: 0,
+    base_clock_mhz: None,
+    memory_latency: 466,
     threads_per_sm: 2048,
     blocks_per_sm: 32,
     registers_per_sm: 64 * 1024,
@@ -156,6 +164,7 @@ const CC: Gpu = Gpu {
 // multiply-adds per clock and multiprocessor.
 const CC_61: Gpu = Gpu {
     arch: Arch::new(61),
+    memory_latency: 258,
     shared_per_sm: 96 * KIB,
     shared_per_block: 48 * KIB,
     shared_reserved: 0,
@@ -196,11 +205,13 @@ const CC_86: Gpu = Gpu {
 };
 const CC_89: Gpu = Gpu {
     arch: Arch::new(89),
+    memory_latency: 541,
     blocks_per_sm: 24,
     ..CC_86
 };
 const CC_90: Gpu = Gpu {
     arch: Arch::new(90),
+    memory_latency: 479,
     shared_per_sm: 228 * KIB,
     shared_per_block: 227 * KIB,
     ..CC
@@ -364,6 +375,7 @@ pub const GPUS: &[Gpu] = &[
         device_name: "GTX 1080 Ti",
         sms: 28,
         clock_mhz: 1582,
+        base_clock_mhz: Some(1480),
         l2_bytes: 2816 * 1024,
         dram_gbs: 484,
         launch_us: 1.5,
@@ -485,6 +497,7 @@ mod tests {
             assert!(!gpu.device_name.is_empty(), "{name}");
             assert!((25..=200).contains(&gpu.sms), "{name}");
             assert!((1000..=3000).contains(&gpu.clock_mhz), "{name}");
+            assert!((200..=1000).contains(&gpu.memory_latency), "{name}");
             assert!((256..=10_000).contains(&gpu.dram_gbs), "{name}");
             assert!((2 * MIB..=256 * MIB).contains(&gpu.l2_bytes), "{name}");
             assert!((0.3..=3.0).contains(&gpu.launch_us), "{name}");

@@ -2,10 +2,11 @@
 
 use super::name::{problem_label, unit_name};
 use super::paper::{self, PaperEstimate};
+use super::prefetch;
 use super::{LaunchEstimate, PlanError, TuningTable, committed_tuning, tuning_keys};
 use crate::gpu::{Gpu, memset_us};
 use crate::scheme::{SCHEMES, Scheme, Tile, scheme};
-use crate::spec::{Problem, Tiles, nearest};
+use crate::spec::{Layout, Problem, Tiles, nearest};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -15,7 +16,7 @@ use std::collections::HashMap;
 pub enum ChosenBy {
     /// The estimate of this crate.
     Model,
-    /// The analytical choice of the TDC paper.
+    /// The analytical choice of the paper that the scheme is from: TDC, or stride-fixed blocks.
     Paper,
     /// The fastest of those that were measured on the GPU.
     Oracle,
@@ -183,8 +184,8 @@ impl Planner {
         }))
     }
 
-    /// The paper's choice, where it was asked for and is about the problem: a convolution by a scheme of the paper. 1x1
-    /// convolutions are other libraries' there; a scheme of the paper must be named for them.
+    /// The choice of the paper that a scheme is from, where it was asked for and is about the problem. Without a scheme named it is
+    /// TDC's, for filters larger than 1x1: those of 1x1 are other libraries' there.
     fn by_paper(&self, problem: &Problem, wanted: Option<&'static dyn Scheme>) -> Option<Choice> {
         let Problem::Conv(conv) = problem else {
             return None;
@@ -195,7 +196,23 @@ impl Planner {
             None if (shape.r, shape.s) == (1, 1) => return None,
             None => scheme(paper::SCHEMES[0])?,
         };
-        if self.tiles != Tiles::Paper || !paper::SCHEMES.contains(&scheme.name()) {
+        if self.tiles != Tiles::Paper {
+            return None;
+        }
+        if let Some(tile) = prefetch::published_tile(scheme.name(), shape, self.gpu) {
+            if !scheme.takes(problem, &tile) {
+                return None;
+            }
+            let estimate_us = self.estimate_us(problem, scheme, &tile);
+            return estimate_us.is_finite().then_some(Choice {
+                estimate_us,
+                scheme,
+                tile,
+                chosen_by: ChosenBy::Paper,
+                measured_us: None,
+            });
+        }
+        if !paper::SCHEMES.contains(&scheme.name()) {
             return None;
         }
         let (mut tiles, mut estimates) = (Vec::new(), Vec::new());
@@ -344,7 +361,28 @@ impl Planner {
                 "it is for schemes `tdc` and `tdc_rows`, which take convolutions of one group with filters of moderate size",
             ));
         }
+        if choice.is_none() && problem.x_layout() == Layout::Hwcn {
+            return Err(PlanError::new(
+                layer,
+                Some("layout"),
+                format!(
+                    "`layout: hwcn` cannot be had for {}{}",
+                    problem_label(problem),
+                    wanted_scheme.map_or(String::new(), |name| format!(" by scheme `{name}`"))
+                ),
+                "it is for scheme `tvm`, which takes convolutions of one group with up to 65535 output pixels",
+            ));
+        }
         choice.ok_or_else(|| match wanted_scheme {
+            Some(scheme @ "tvm") => PlanError::new(
+                layer,
+                Some("scheme"),
+                format!(
+                    "scheme `{scheme}` cannot compute {}",
+                    problem_label(problem)
+                ),
+                "its activations are HWCN: add `layout: hwcn`",
+            ),
             Some(scheme) => PlanError::new(
                 layer,
                 Some("scheme"),

@@ -7,10 +7,12 @@
 //!   take their place, two or one, is told on request: that is a choice by time.
 //! - A concatenation is no task: its inputs are written where they belong; only what cannot be is copied.
 //! - A flatten is no task: it is another view of the same memory.
+//! - Where layouts differ a [converter](layouts) comes between.
 
+use super::layouts;
 use crate::spec::{
-    Conv, ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,
-    Network, OpId, OpKind, Problem, Prologue, TensorShape, TuckerProblem,
+    Conv, ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, Layout,
+    LinearProblem, Network, OpId, OpKind, Problem, Prologue, TensorShape, TuckerProblem,
 };
 
 /// Index of a value in [`TaskGraph::values`].
@@ -24,6 +26,8 @@ pub struct Value {
     pub name: String,
     /// Sizes.
     pub shape: TensorShape,
+    /// How it lies; a value inside another one is NCHW.
+    pub layout: Layout,
     /// The value that holds it, and how many elements into each image it starts.
     pub parent: Option<(ValueId, u64)>,
 }
@@ -114,7 +118,7 @@ impl TaskGraph {
         for index in 0..network.ops.len() {
             builder.visit(OpId(index));
         }
-        builder.graph
+        layouts::with_converters(builder.graph)
     }
 
     /// The tasks that can carry out the Tucker layer whose first task is at `index`, instead of its three: with the first factor
@@ -211,6 +215,7 @@ impl<'a> Builder<'a> {
                     .map(|op| Value {
                         name: op.name.clone(),
                         shape: op.y,
+                        layout: Layout::Nchw,
                         parent: None,
                     })
                     .collect(),
@@ -390,7 +395,7 @@ impl<'a> Builder<'a> {
         let Some(ranks) = options.ranks else {
             self.task(
                 &op.name,
-                Problem::Conv(problem),
+                problem.in_layout(options.layout),
                 x,
                 tail.residual,
                 tail.end,
@@ -399,7 +404,9 @@ impl<'a> Builder<'a> {
             self.wish(options.scheme.clone(), options.tile.clone());
             return;
         };
-        let [first, core, last] = problem.tucker_factors(ranks).map(Problem::Conv);
+        let [first, core, last] = problem
+            .tucker_factors(ranks)
+            .map(|factor| factor.in_layout(options.layout));
         let reduced_x = self.new_value(format!("{}.first", op.name), first.y(), None);
         let reduced_y = self.new_value(format!("{}.core", op.name), core.y(), None);
         self.push(Task {
@@ -599,6 +606,7 @@ impl<'a> Builder<'a> {
         self.graph.values.push(Value {
             name,
             shape,
+            layout: Layout::Nchw,
             parent,
         });
         ValueId(self.graph.values.len() - 1)

@@ -184,6 +184,7 @@ pub fn network_layers(network: &Network) -> Vec<Layer> {
                 tolerance: conv.options.tolerance,
             },
             ranks: conv.options.ranks,
+            layout: conv.options.layout,
             scheme: conv.options.scheme.clone(),
             tile: conv.options.tile.clone(),
         })

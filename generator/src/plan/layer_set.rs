@@ -2,8 +2,8 @@
 
 use super::{PlanError, PlannedUnit, Planner, plan_problem};
 use crate::gpu::Gpu;
+use crate::spec::ConvProblem;
 use crate::spec::layer_set::{LayerSet, symbol};
-use crate::spec::{ConvProblem, Problem};
 
 /// One convolution of a set.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,7 +55,7 @@ pub fn plan_layer_set_by(set: &LayerSet, planner: Planner) -> Result<LayerSetPla
             &mut planner,
             &prefix,
             &layer.name,
-            &Problem::Conv(layer.problem),
+            &layer.problem.in_layout(layer.layout),
             layer.scheme.as_deref(),
             layer.tile.as_deref(),
         );

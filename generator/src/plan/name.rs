@@ -4,8 +4,9 @@
 //! unit    = problem "_" scheme "_" tile                  conv_c64_n32_h56_w56_k3x3_p1_relu_direct_p64n8g4k1
 //! problem = "conv" sizes "_k" RxS [options] [epilogue]   sizes: [_bB] _cC _nN _hH _wW
 //!         | "tucker" [_bB] [_cC] _dD1xD2 _nN _hH _wW "_k" RxS [options] [epilogue]   without C the first factor is not part of it
+//!         | "convert" sizes "_" ("hwcn" | "nchw")                the layout of the output
 //! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_affine|_affinerelu]   what is not said is 1, 0 or absent
-//! epilogue = [_bias] [_add] [_relu] [_atomic] [_tf32|_fp16|_bf16] [_tolBILLIONTHS]
+//! epilogue = [_bias] [_add] [_relu] [_atomic] [_tf32|_fp16|_bf16] [_tolBILLIONTHS] [_hwcn]
 //! tile    = (letters number)+                            the letters are the scheme's
 //! ```
 //! A pair is written once when both are equal, else `VxH`; padding `TxLxBxR`.
@@ -32,7 +33,7 @@ pub fn unit_name(problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> String 
 /// The problem's part of the name; equal labels mean equal problems.
 pub fn problem_label(problem: &Problem) -> String {
     match problem {
-        Problem::Conv(p) => {
+        Problem::Conv(p) | Problem::HwcnConv(p) => {
             let s = &p.shape;
             let mut name = format!("conv{}_c{}_n{}", batch(problem.x()), s.c, s.n);
             name += &filter(s);
@@ -44,6 +45,9 @@ pub fn problem_label(problem: &Problem) -> String {
             name += &precision(p.precision);
             if p.tolerance != Tolerance::default() {
                 name += &format!("_tol{}", p.tolerance.billionths());
+            }
+            if matches!(problem, Problem::HwcnConv(_)) {
+                name += "_hwcn";
             }
             name
         }
@@ -106,6 +110,10 @@ pub fn problem_label(problem: &Problem) -> String {
                 Elementwise::Copy => "copy",
             };
             format!("{kind}{}", sizes(p.x))
+        }
+        Problem::Convert(p) => {
+            let layout = p.to.name().to_lowercase();
+            format!("convert{}_{layout}", sizes(p.x))
         }
     }
 }

@@ -6,7 +6,7 @@ use super::name::unit_name;
 use super::{Arena, Choice, ChosenBy, Lifetime, PlanError, Planner};
 use crate::gpu::{Gpu, OLDEST_ARCH, floor_us};
 use crate::scheme::{KernelBlueprint, Tile};
-use crate::spec::{Network, Problem, TensorShape};
+use crate::spec::{Layout, Network, Problem, TensorShape};
 use serde::Serialize;
 use std::collections::HashMap;
 use tdc_runtime::{Launch, Step, Unit, Variant, WeightFile, WeightSlot};
@@ -74,10 +74,18 @@ pub struct Location {
     pub memory: Memory,
     /// Elements from there to the value's first: the channel offset of a view in a concatenation.
     pub offset: u64,
-    /// Elements between the images of a batch.
+    /// Elements between the images of a batch, in NCHW.
     pub batch_stride: u64,
+    /// How it lies.
+    #[serde(skip_serializing_if = "is_nchw")]
+    pub layout: Layout,
     /// Sizes.
     pub shape: TensorShape,
+}
+
+/// In the layout that needs no word.
+fn is_nchw(layout: &Layout) -> bool {
+    *layout == Layout::Nchw
 }
 
 /// One step of a network: a unit on certain memory with certain parameters.
@@ -430,6 +438,7 @@ impl MemoryPlan {
             memory: self.memory[root.0].expect("every value that a task touches was given memory"),
             offset,
             batch_stride: graph.values[root.0].shape.image_len(),
+            layout: graph.values[root.0].layout,
             shape: graph.values[value.0].shape,
         }
     }

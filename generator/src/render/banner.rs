@@ -69,7 +69,7 @@ pub fn unit_title(unit: &PlannedUnit) -> Vec<String> {
 fn described(problem: &Problem) -> Vec<String> {
     let (x, y) = (problem.x(), problem.y());
     let what = match problem {
-        Problem::Conv(conv) => {
+        Problem::Conv(conv) | Problem::HwcnConv(conv) => {
             let mut text = format!("Convolution {}", filter(&conv.shape));
             text += prologue(conv.prologue);
             text += &epilogue(conv.epilogue);
@@ -118,8 +118,21 @@ fn described(problem: &Problem) -> Vec<String> {
             Elementwise::Copy => "Copy",
         }
         .to_owned(),
+        Problem::Convert(_) => "Conversion between layouts".to_owned(),
     };
-    vec![format!("{what}."), format!("{x} -> {y}, fp32 NCHW.")]
+    let (from, to) = (problem.x_layout(), problem.y_layout());
+    let layouts = match from == to {
+        true => from.name().to_owned(),
+        false => format!("{} -> {}", from.name(), to.name()),
+    };
+    let order = match layouts.as_str() {
+        "NCHW" => "",
+        _ => " (sizes in the order NCHW)",
+    };
+    vec![
+        format!("{what}."),
+        format!("{x} -> {y}, fp32 {layouts}{order}."),
+    ]
 }
 
 /// A filter with its options.

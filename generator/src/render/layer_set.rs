@@ -7,7 +7,7 @@ use super::text::literal;
 use super::unit::takes_strides;
 use super::wrap::wrapped;
 use crate::plan::{LayerSetPlan, PlannedUnit};
-use crate::spec::ConvProblem;
+use crate::spec::{ConvProblem, Layout};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -105,7 +105,9 @@ fn row(name: &str, conv: &ConvProblem, unit: &PlannedUnit, namespace: &str) -> S
         shape.groups,
     ];
     values.extend(sizes.map(|size| size.to_string()));
+    let is_hwcn = unit.problem.x_layout() == Layout::Hwcn;
     let flags = [
+        is_hwcn,
         conv.prologue.is_some(),
         conv.prologue.is_some_and(|prologue| prologue.relu),
         conv.epilogue.bias,

@@ -8,7 +8,7 @@ use super::unit::{packer_names, takes_strides};
 use super::wrap::{call, wrapped};
 use crate::gpu::Gpu;
 use crate::plan::{Layer, Location, Memory, NetworkPlan, shared_units};
-use crate::spec::TensorShape;
+use crate::spec::{Layout, TensorShape};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use tdc_runtime::{WeightFile, WeightRegion, WeightSlot};
@@ -44,6 +44,8 @@ struct NetworkContext {
     variant_names: String,
     /// Whether any variant has parameters.
     has_slots: bool,
+    /// Whether any layer's output lies HWCN.
+    has_hwcn: bool,
     file: FileContext,
 }
 
@@ -149,6 +151,8 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: Comment) -> Netw
     let has_slots = plans
         .iter()
         .any(|plan| plan.weights.iter().next().is_some());
+    let mut layers = plans.iter().flat_map(|plan| &plan.layers);
+    let has_hwcn = layers.any(|layer| layer.y.layout == Layout::Hwcn);
     NetworkContext {
         banner: banner(comment, &title, &gpus),
         name: first.name.clone(),
@@ -170,11 +174,12 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: Comment) -> Netw
             .collect(),
         variants: plans
             .iter()
-            .map(|plan| variant_context(plan, has_slots))
+            .map(|plan| variant_context(plan, has_slots, has_hwcn))
             .collect(),
         several: plans.len() > 1,
         variant_names: names.join(", "),
         has_slots,
+        has_hwcn,
         file: file_context(),
     }
 }
@@ -207,7 +212,7 @@ fn cmake_arch(gpus: &[&Gpu]) -> String {
     archs.join(" ")
 }
 
-fn variant_context(plan: &NetworkPlan, has_slots: bool) -> VariantContext {
+fn variant_context(plan: &NetworkPlan, has_slots: bool, has_hwcn: bool) -> VariantContext {
     let gpu = plan.gpu;
     let units = plan.units.iter();
     let min_arch = units.map(|unit| unit.variant().min_arch.sm).max();
@@ -243,28 +248,37 @@ fn variant_context(plan: &NetworkPlan, has_slots: bool) -> VariantContext {
         layers: plan
             .layers
             .iter()
-            .map(|layer| layer_context(plan, layer))
+            .map(|layer| layer_context(plan, layer, has_hwcn))
             .collect(),
         slots,
         row: wrapped(&row, 4, 5),
     }
 }
 
-fn layer_context(plan: &NetworkPlan, layer: &Layer) -> LayerContext {
+fn layer_context(plan: &NetworkPlan, layer: &Layer, has_hwcn: bool) -> LayerContext {
     let y = &layer.y;
     let (memory, start) = match y.memory {
         Memory::Arena { offset } => ("arena", offset / 4),
         Memory::Output | Memory::Input => ("output", 0),
     };
-    let row = [
+    let mut row = vec![
         format!("{{\"{}\"", literal(&layer.name)),
         format!("\"{}\"", literal(&layer.produces)),
         format!("Memory::{memory}"),
         (start + y.offset).to_string(),
         y.batch_stride.to_string(),
         y.shape.batch.to_string(),
-        format!("{}}}", y.shape.image_len()),
+        y.shape.image_len().to_string(),
     ];
+    if has_hwcn {
+        row.push(match y.layout {
+            Layout::Nchw => "0".to_owned(),
+            Layout::Hwcn => y.shape.c.to_string(),
+        });
+    }
+    if let Some(last) = row.last_mut() {
+        last.push('}');
+    }
     LayerContext {
         name: literal(&layer.name),
         row: wrapped(&row, 4, 5),

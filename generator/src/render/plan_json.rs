@@ -6,7 +6,7 @@ use crate::plan::{
     ChosenBy, LaunchEstimate, Layer, LayerSetPlan, Location, NetworkPlan, PlannedUnit,
 };
 use crate::scheme::scheme;
-use crate::spec::{Precision, Problem, TensorShape, Tolerance};
+use crate::spec::{Precision, TensorShape, Tolerance};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tdc_runtime::{Arg, Step, WeightFile, WeightRegion, WeightSlot};
@@ -204,12 +204,9 @@ fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> LayerJson<
         produces: None,
         unit: &unit.unit.name,
         precision: Some(unit.problem.precision()).filter(|&found| found != Precision::Fp32),
-        tolerance: match &unit.problem {
-            Problem::Conv(conv) if conv.tolerance != Tolerance::default() => {
-                Some(conv.tolerance.value())
-            }
-            _ => None,
-        },
+        tolerance: (unit.problem.conv().map(|conv| conv.tolerance))
+            .filter(|&tolerance| tolerance != Tolerance::default())
+            .map(Tolerance::value),
         scheme: unit.scheme,
         tile: tile_letters(unit)
             .iter()

@@ -6,7 +6,7 @@ use super::kernel::unit_text;
 use super::wrap::{MARGIN, call};
 use crate::gpu::{Gpu, gpu};
 use crate::plan::PlannedUnit;
-use crate::spec::{Problem, TensorShape, TuckerProblem};
+use crate::spec::{Layout, Problem, TensorShape, TuckerProblem};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, Filter, Launch, Step, Transform, WeightLayout};
 
@@ -254,7 +254,7 @@ fn constant(unit: &str, what: &str, value: u64) -> String {
 
 /// Whether a unit's launcher takes batch strides.
 pub fn takes_strides(problem: &Problem) -> bool {
-    problem.x().batch > 1
+    problem.x().batch > 1 && !matches!(problem, Problem::HwcnConv(_))
 }
 
 /// The names of a unit's packers: one, or one for each factor of a Tucker layer.
@@ -391,10 +391,18 @@ fn pack_parameters(layout: &WeightLayout, at: usize) -> Vec<Parameter> {
     ])
 }
 
+/// The order of a tensor's elements, behind its sizes.
+fn layout_words(layout: Layout) -> &'static str {
+    match layout {
+        Layout::Nchw => "NCHW",
+        Layout::Hwcn => "lying HWCN, dense",
+    }
+}
+
 fn launch_parameters(unit: &PlannedUnit) -> Vec<Parameter> {
     let problem = &unit.problem;
     let variant = unit.variant();
-    let tensor = |shape: TensorShape| format!("{shape}, NCHW");
+    let tensor = |shape: TensorShape, layout: Layout| format!("{shape}, {}", layout_words(layout));
     let unless_zero = |count: u64, text: String| match count {
         0 => "not used".to_owned(),
         _ => text,
@@ -402,7 +410,13 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<Parameter> {
     let packed = variant.packed_len() as u64;
     let bias = u64::from(variant.bias_len);
     let mut rows = vec![
-        ("x", format!("{}, aligned to 16 bytes", tensor(problem.x()))),
+        (
+            "x",
+            format!(
+                "{}, aligned to 16 bytes",
+                tensor(problem.x(), problem.x_layout())
+            ),
+        ),
         (
             "packed",
             unless_zero(
@@ -415,14 +429,17 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<Parameter> {
             "residual",
             unless_zero(
                 u64::from(problem.reads_residual()),
-                format!("{}, added; aligned likewise", tensor(problem.y())),
+                format!(
+                    "{}, added; aligned likewise",
+                    tensor(problem.y(), problem.y_layout())
+                ),
             ),
         ),
         (
             "y",
             format!(
                 "{}, written; aligned likewise, overlaps nothing that is read",
-                tensor(problem.y())
+                tensor(problem.y(), problem.y_layout())
             ),
         ),
         (

@@ -88,8 +88,7 @@ pub(super) fn blueprint(
 
 /// The convolution in a problem that a scheme for convolutions was given.
 pub(super) fn of(problem: &Problem) -> &ConvProblem {
-    match problem {
-        Problem::Conv(problem) => problem,
-        _ => unreachable!("a scheme for convolutions has tiles for nothing else"),
-    }
+    problem
+        .conv()
+        .expect("a scheme for convolutions has tiles for nothing else")
 }

@@ -1,6 +1,8 @@
 //! A set of separate convolutions: what is tuned, tested and benchmarked outside any network.
 
-use super::{ConvOptions, ConvProblem, Epilogue, NetworkBuilder, OpKind, OpOptions, Prologue};
+use super::{
+    ConvOptions, ConvProblem, Epilogue, Layout, NetworkBuilder, OpKind, OpOptions, Prologue,
+};
 use super::{SpecError, TensorShape, Tiles};
 use crate::gpu::Gpu;
 use serde::Serialize;
@@ -27,6 +29,8 @@ pub struct Layer {
     pub problem: ConvProblem,
     /// Tucker ranks [D1, D2]; none in a set, whose layers are single convolutions.
     pub ranks: Option<[u32; 2]>,
+    /// How its activations lie.
+    pub layout: Layout,
     /// A scheme asked for by name instead of the planner's choice.
     pub scheme: Option<String>,
     /// A tile asked for, in the order of the scheme's tile names.
@@ -67,6 +71,7 @@ impl Layer {
                 tolerance: conv.options.tolerance,
             },
             ranks: conv.options.ranks,
+            layout: conv.options.layout,
             scheme: conv.options.scheme,
             tile: conv.options.tile,
         })

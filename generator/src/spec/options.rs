@@ -1,6 +1,6 @@
 //! The options of each op: the same words in YAML, on the command line and in `kernel!`.
 
-use super::{Precision, Reduce, Tolerance};
+use super::{Layout, Precision, Reduce, Tolerance};
 use serde::Serialize;
 use tdc_runtime::Padding;
 
@@ -13,7 +13,8 @@ pub enum Tiles {
     Tuned,
     /// By our estimate of time, among our own schemes.
     Model,
-    /// As the TDC paper does, for what it is about: filters larger than 1x1 then take scheme `tdc`.
+    /// As the TDC paper does, for what it is about: filters larger than 1x1 then take scheme `tdc`. A scheme that is named takes the
+    /// tile of its own paper, where that tells one.
     Paper,
 }
 
@@ -80,6 +81,8 @@ pub struct ConvOptions {
     pub precision: Precision,
     /// How far results may be off beyond that; of a layer with ranks, those of each of its parts.
     pub tolerance: Tolerance,
+    /// How input and output lie; of a layer with ranks, those of its parts. The planner converts where neighbours differ.
+    pub layout: Layout,
 }
 
 impl ConvOptions {
@@ -102,6 +105,7 @@ impl ConvOptions {
             reduce: Reduce::default(),
             precision: Precision::default(),
             tolerance: Tolerance::default(),
+            layout: Layout::default(),
         }
     }
 }

@@ -119,6 +119,43 @@ impl Tolerance {
     }
 }
 
+/// In which order the elements of an activation lie, the slowest axis first. N is the batch here, as everywhere in the field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// One image behind the other, in each one channel behind the other.
+    #[default]
+    Nchw,
+    /// The images' values of one channel of one pixel side by side (seed 001): always dense, never inside another tensor.
+    Hwcn,
+}
+
+impl Layout {
+    /// Every layout with its word in configs.
+    pub const WORDS: [(&'static str, Self); 2] = [("nchw", Self::Nchw), ("hwcn", Self::Hwcn)];
+
+    /// Its name, as the field writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nchw => "NCHW",
+            Self::Hwcn => "HWCN",
+        }
+    }
+
+    /// Where element (image, channel, pixel) of a dense tensor lies.
+    pub fn index(self, shape: TensorShape, [image, channel, pixel]: [usize; 3]) -> usize {
+        let (batch, c, pixels) = (
+            shape.batch as usize,
+            shape.c as usize,
+            shape.pixels() as usize,
+        );
+        match self {
+            Self::Nchw => (image * c + channel) * pixels + pixel,
+            Self::Hwcn => (pixel * c + channel) * batch + image,
+        }
+    }
+}
+
 /// A convolution with what is fused to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct ConvProblem {
@@ -143,6 +180,14 @@ impl ConvProblem {
         let shape = &self.shape;
         let terms = f64::from(shape.c / shape.groups) * f64::from(shape.r) * f64::from(shape.s);
         (2.5e-8 * terms.sqrt()).max(self.asked_tolerance())
+    }
+
+    /// The problem of computing it on activations that lie so: input, residual and output.
+    pub fn in_layout(self, layout: Layout) -> Problem {
+        match layout {
+            Layout::Nchw => Problem::Conv(self),
+            Layout::Hwcn => Problem::HwcnConv(self),
+        }
     }
 
     /// What [precision](Precision::tolerance) and tolerance allow, however few the terms are.
@@ -325,11 +370,22 @@ pub struct ElementwiseProblem {
     pub x: TensorShape,
 }
 
-/// What one unit computes.
+/// The same values in another layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct ConvertProblem {
+    /// Sizes.
+    pub x: TensorShape,
+    /// The layout of the output; the input has the other one.
+    pub to: Layout,
+}
+
+/// What one unit computes. Activations are NCHW where nothing else is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum Problem {
     /// Convolution.
     Conv(ConvProblem),
+    /// Convolution whose activations are HWCN: a kind of its own, so that no scheme for the other layout can take it.
+    HwcnConv(ConvProblem),
     /// The factors of a Tucker layer, one behind the other.
     Tucker(TuckerProblem),
     /// Fully connected layer.
@@ -340,13 +396,43 @@ pub enum Problem {
     GlobalPool(GlobalPoolProblem),
     /// A map of each element.
     Elementwise(ElementwiseProblem),
+    /// From one layout to the other.
+    Convert(ConvertProblem),
 }
 
 impl Problem {
+    /// The convolution, whatever its layout.
+    pub fn conv(&self) -> Option<&ConvProblem> {
+        match self {
+            Problem::Conv(p) | Problem::HwcnConv(p) => Some(p),
+            _ => None,
+        }
+    }
+
+    /// How the input lies.
+    pub fn x_layout(&self) -> Layout {
+        match self {
+            Problem::HwcnConv(_) => Layout::Hwcn,
+            Problem::Convert(p) if p.to == Layout::Nchw => Layout::Hwcn,
+            _ => Layout::Nchw,
+        }
+    }
+
+    /// How the output and a residual lie.
+    pub fn y_layout(&self) -> Layout {
+        match self {
+            Problem::HwcnConv(_) => Layout::Hwcn,
+            Problem::Convert(p) => p.to,
+            _ => Layout::Nchw,
+        }
+    }
+
     /// Shape of the input.
     pub fn x(&self) -> TensorShape {
         match self {
-            Problem::Conv(p) => TensorShape::new(p.shape.batch, p.shape.c, p.shape.h, p.shape.w),
+            Problem::Conv(p) | Problem::HwcnConv(p) => {
+                TensorShape::new(p.shape.batch, p.shape.c, p.shape.h, p.shape.w)
+            }
             Problem::Tucker(p) => {
                 let (core, c) = (&p.core, p.first.unwrap_or(p.core.c));
                 TensorShape::new(core.batch, c, core.h, core.w)
@@ -355,13 +441,14 @@ impl Problem {
             Problem::Pool(p) => p.x,
             Problem::GlobalPool(p) => p.x,
             Problem::Elementwise(p) => p.x,
+            Problem::Convert(p) => p.x,
         }
     }
 
     /// Shape of the output.
     pub fn y(&self) -> TensorShape {
         match self {
-            Problem::Conv(p) => {
+            Problem::Conv(p) | Problem::HwcnConv(p) => {
                 let shape = &p.shape;
                 TensorShape::new(shape.batch, shape.n, shape.out_h(), shape.out_w())
             }
@@ -372,23 +459,27 @@ impl Problem {
             Problem::Pool(p) => TensorShape::new(p.x.batch, p.x.c, p.out[0], p.out[1]),
             Problem::GlobalPool(p) => TensorShape::new(p.x.batch, p.x.c, 1, 1),
             Problem::Elementwise(p) => p.x,
+            Problem::Convert(p) => p.x,
         }
     }
 
     /// Whether a second operand of the output's shape is read.
     pub fn reads_residual(&self) -> bool {
         match self {
-            Problem::Conv(p) => p.epilogue.residual,
+            Problem::Conv(p) | Problem::HwcnConv(p) => p.epilogue.residual,
             Problem::Tucker(p) => p.epilogue.residual,
             Problem::Elementwise(p) => matches!(p.function, Elementwise::Add { .. }),
-            Problem::Linear(_) | Problem::Pool(_) | Problem::GlobalPool(_) => false,
+            Problem::Linear(_)
+            | Problem::Pool(_)
+            | Problem::GlobalPool(_)
+            | Problem::Convert(_) => false,
         }
     }
 
     /// Whether a bias is added.
     pub fn reads_bias(&self) -> bool {
         match self {
-            Problem::Conv(p) => p.epilogue.bias,
+            Problem::Conv(p) | Problem::HwcnConv(p) => p.epilogue.bias,
             Problem::Tucker(p) => p.epilogue.bias,
             Problem::Linear(p) => p.epilogue.bias,
             _ => false,
@@ -398,7 +489,7 @@ impl Problem {
     /// Channels of an affine map of the input; 0 when there is none.
     pub fn affine_channels(&self) -> u32 {
         match self {
-            Problem::Conv(p) if p.prologue.is_some() => p.shape.c,
+            Problem::Conv(p) | Problem::HwcnConv(p) if p.prologue.is_some() => p.shape.c,
             Problem::Tucker(p) if p.prologue.is_some() => self.x().c,
             Problem::Elementwise(p) if matches!(p.function, Elementwise::ScaleShift { .. }) => {
                 p.x.c
@@ -410,7 +501,7 @@ impl Problem {
     /// Sizes of each tensor of weights in OIHW order: one, the factors of a Tucker layer, or none.
     pub fn weights(&self) -> Vec<[u32; 4]> {
         match self {
-            Problem::Conv(p) => vec![p.shape.weight()],
+            Problem::Conv(p) | Problem::HwcnConv(p) => vec![p.shape.weight()],
             Problem::Tucker(p) => p.factors().iter().map(ConvShape::weight).collect(),
             Problem::Linear(p) => vec![[p.n, p.c, 1, 1]],
             _ => Vec::new(),
@@ -420,7 +511,7 @@ impl Problem {
     /// How products may be rounded.
     pub fn precision(&self) -> Precision {
         match self {
-            Problem::Conv(p) => p.precision,
+            Problem::Conv(p) | Problem::HwcnConv(p) => p.precision,
             Problem::Tucker(p) => p.precision,
             _ => Precision::Fp32,
         }
@@ -428,17 +519,19 @@ impl Problem {
 
     /// Whether every run must give the same bits: unless float atomics were asked for.
     pub fn is_deterministic(&self) -> bool {
-        !matches!(self, Problem::Conv(p) if p.reduce == Reduce::Atomic)
+        self.conv().is_none_or(|p| p.reduce != Reduce::Atomic)
     }
 
     /// Floating-point operations: of the convolution or product, a multiply-add counted as two, else one an input element.
     pub fn flops(&self) -> u64 {
         match self {
-            Problem::Conv(p) => p.shape.flops(),
+            Problem::Conv(p) | Problem::HwcnConv(p) => p.shape.flops(),
             Problem::Tucker(p) => p.factors().iter().map(ConvShape::flops).sum(),
             Problem::Linear(p) => 2 * u64::from(p.batch) * u64::from(p.c) * u64::from(p.n),
             Problem::Pool(p) => self.y().len() * u64::from(p.kernel[0]) * u64::from(p.kernel[1]),
-            Problem::GlobalPool(_) | Problem::Elementwise(_) => self.x().len(),
+            Problem::GlobalPool(_) | Problem::Elementwise(_) | Problem::Convert(_) => {
+                self.x().len()
+            }
         }
     }
 

@@ -5,7 +5,8 @@
 //!       | string {"," key "=" value} [","]                      a config, and which of its layers
 //! value = number | word | string | "[" value {"," value} "]" | "{" key ":" value {"," key ":" value} "}"
 //! ```
-//! The keys are those of a layer in a layer set, with the same forms, defaults and checks, and those of [`TARGET_KEYS`].
+//! The keys are those of a layer in a layer set, with the same forms, defaults and checks, and those of [`TARGET_KEYS`]. A kernel's
+//! activations are NCHW.
 
 mod parser;
 
@@ -82,7 +83,27 @@ struct KernelOp {
 
 const CONV: Words = Words {
     what: "conv",
-    keys: &layers::with_options::<4, 19>(TARGET_KEYS),
+    keys: &[
+        "gpu",
+        "arch",
+        "tiles",
+        "table",
+        "batch",
+        "kernel",
+        "stride",
+        "pad",
+        "dilation",
+        "groups",
+        "bias",
+        "relu",
+        "residual",
+        "prologue",
+        "scheme",
+        "tile",
+        "reduce",
+        "precision",
+        "tolerance",
+    ],
 };
 
 const POINTWISE: Words = Words {

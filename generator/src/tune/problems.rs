@@ -28,7 +28,7 @@ impl Problems {
             }
             Config::LayerSet(set) => {
                 for layer in &set.layers {
-                    self.add_problem(&Problem::Conv(layer.problem));
+                    self.add_problem(&layer.problem.in_layout(layer.layout));
                 }
             }
         }

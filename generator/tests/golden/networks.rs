@@ -4,13 +4,13 @@ use tdc_generator::emit::{Files, layer_set_files, network_files};
 use tdc_generator::gpu::{Targets, gpu};
 use tdc_generator::plan::{LayerSetPlan, NetworkPlan, plan_layer_set, plan_variants};
 use tdc_generator::spec::{
-    ConvOptions, Layer, LayerSet, LinearOptions, Network, NetworkBuilder, OpOptions, Pad,
+    ConvOptions, Layer, LayerSet, Layout, LinearOptions, Network, NetworkBuilder, OpOptions, Pad,
     PoolOptions, Precision, Prologue, Reduce, ScaleShiftOptions, TensorShape, Tiles, Tolerance,
 };
 use tdc_runtime::Padding;
 
 /// Two images; every kind of op: stem, pooling, depthwise, residual, Tucker with channels split over blocks and in one launch,
-/// prologue on a shared buffer, concatenation, a linear layer.
+/// prologue on a shared buffer, HWCN within a concatenation, a linear layer.
 pub fn mixed() -> Network {
     let mut net = NetworkBuilder::new("mixed", TensorShape::new(2, 3, 13, 11));
     let named = |names: &[&str]| {
@@ -63,7 +63,14 @@ pub fn mixed() -> Network {
             relu: true,
         }),
     );
-    net.op("grow", None, OpOptions::Conv(ConvOptions::new(5)));
+    net.op(
+        "grow",
+        None,
+        OpOptions::Conv(ConvOptions {
+            layout: Layout::Hwcn,
+            ..ConvOptions::new(5)
+        }),
+    );
     net.op("dense", Some(&named(&["join", "grow"])), OpOptions::Concat);
     net.op(
         "tucker",
@@ -205,6 +212,17 @@ pub fn layers() -> LayerSet {
         bias: true,
         ..ConvOptions::new(19)
     };
+    let by = |scheme: &str, tile: &[u32]| ConvOptions {
+        scheme: Some(scheme.to_owned()),
+        tile: Some(tile.to_vec()),
+        bias: true,
+        relu: true,
+        ..ConvOptions::new(19)
+    };
+    let hwcn = |tile| ConvOptions {
+        layout: Layout::Hwcn,
+        ..by("tvm", tile)
+    };
     let gemm_x = TensorShape::new(1, 21, 6, 8);
     let (one_block, cluster) = ([3, 7, 1, 2, 1, 3, 1, 1, 2], [2, 8, 2, 1, 1, 9, 2, 1, 1]);
     LayerSet {
@@ -224,6 +242,34 @@ pub fn layers() -> LayerSet {
             layer("split", TensorShape::new(1, 64, 5, 5), split, None, false),
             layer("tdc", x, tdc, None, false),
             layer("tdc_rows", x, tdc_rows, None, false),
+            layer(
+                "tvm",
+                TensorShape { batch: 5, ..x },
+                hwcn(&[32, 8, 4, 8, 1, 4, 1]),
+                Some(Prologue { relu: true }),
+                true,
+            ),
+            layer(
+                "tvm.buffers",
+                TensorShape { batch: 12, ..x },
+                hwcn(&[32, 16, 4, 8, 2, 8, 3]),
+                None,
+                false,
+            ),
+            layer(
+                "single_channel",
+                TensorShape { c: 1, ..x },
+                by("single_channel", &[8, 3, 1, 3, 4, 4, 64]),
+                None,
+                true,
+            ),
+            layer(
+                "stride_fixed",
+                x,
+                by("stride_fixed", &[16, 4, 8, 32, 8, 1]),
+                None,
+                true,
+            ),
             layer(
                 "gemm",
                 gemm_x,

@@ -9,6 +9,10 @@
 #include "some_layers/conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4.h"
 #include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4.h"
 #include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4.h"
+#include "some_layers/conv_b5_c6_n19_h9_w8_k3x3_p1_affinerelu_bias_add_relu_hwcn_tvm_n32b8tn4tb8v1c4s1.h"
+#include "some_layers/conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3.h"
+#include "some_layers/conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_single_channel_n8h3p1q3rn4rp4t64.h"
+#include "some_layers/conv_c6_n19_h9_w8_k3x3_p1_bias_add_relu_stride_fixed_m16h4w8s32rn8rp1.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1.h"
@@ -34,6 +38,7 @@ struct Layer {
     int n, out_h, out_w;     // output
     int r, s;                // filter
     int stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w, groups;
+    bool hwcn;                 // the layout of input, residual and output; else NCHW
     bool affine, affine_relu;  // on the input
     bool bias, residual, relu;  // on the output
     double least_bound;        // of the relative error, by the precision of products
@@ -44,12 +49,12 @@ struct Layer {
 };
 
 constexpr Layer layers[] = {
-    {"plain", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false, 1e-6,
+    {"plain", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false, false, 1e-6,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_packed_floats(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_workspace_bytes(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_pack,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_launch},
-    {"everything", 2, 6, 9, 8, 4, 4, 9, 3, 3, 2, 1, 1, 2, 1, 2, 2, true, true, true, true, true, 1e-6,
+    {"everything", 2, 6, 9, 8, 4, 4, 9, 3, 3, 2, 1, 1, 2, 1, 2, 2, false, true, true, true, true, true, 1e-6,
      some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1_packed_floats(),
      some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1_workspace_bytes(),
      some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1_pack,
@@ -58,46 +63,66 @@ constexpr Layer layers[] = {
          return some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1_launch(
              x, packed, bias, residual, y, workspace, stream);
      }},
-    {"plain.again", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false, 1e-6,
+    {"plain.again", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false, false, 1e-6,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_packed_floats(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_workspace_bytes(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_pack,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_launch},
-    {"split", 1, 64, 5, 5, 20, 5, 5, 1, 1, 1, 1, 0, 0, 1, 1, 1, false, false, false, false, false, 1e-6,
+    {"split", 1, 64, 5, 5, 20, 5, 5, 1, 1, 1, 1, 0, 0, 1, 1, 1, false, false, false, false, false, false, 1e-6,
      some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_packed_floats(),
      some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_workspace_bytes(),
      some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_pack,
      some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_launch},
-    {"tdc", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false, 1e-6,
+    {"tdc", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false, false, 1e-6,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_packed_floats(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_workspace_bytes(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_pack, some_layers::conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_launch},
-    {"tdc_rows", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false, 1e-6,
+    {"tdc_rows", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false, false, 1e-6,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_packed_floats(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_workspace_bytes(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_pack,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_launch},
-    {"gemm", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, true, false, true, true, false, 1e-6,
+    {"tvm", 5, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, true, true, true, true, true, true, 1e-6,
+     some_layers::conv_b5_c6_n19_h9_w8_k3x3_p1_affinerelu_bias_add_relu_hwcn_tvm_n32b8tn4tb8v1c4s1_packed_floats(),
+     some_layers::conv_b5_c6_n19_h9_w8_k3x3_p1_affinerelu_bias_add_relu_hwcn_tvm_n32b8tn4tb8v1c4s1_workspace_bytes(),
+     some_layers::conv_b5_c6_n19_h9_w8_k3x3_p1_affinerelu_bias_add_relu_hwcn_tvm_n32b8tn4tb8v1c4s1_pack,
+     some_layers::conv_b5_c6_n19_h9_w8_k3x3_p1_affinerelu_bias_add_relu_hwcn_tvm_n32b8tn4tb8v1c4s1_launch},
+    {"tvm.buffers", 12, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, true, false, false, true, false, true, 1e-6,
+     some_layers::conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3_packed_floats(),
+     some_layers::conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3_workspace_bytes(),
+     some_layers::conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3_pack,
+     some_layers::conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3_launch},
+    {"single_channel", 1, 1, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, true, true, true, 1e-6,
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_single_channel_n8h3p1q3rn4rp4t64_packed_floats(),
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_single_channel_n8h3p1q3rn4rp4t64_workspace_bytes(),
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_single_channel_n8h3p1q3rn4rp4t64_pack,
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_single_channel_n8h3p1q3rn4rp4t64_launch},
+    {"stride_fixed", 1, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, true, true, true, 1e-6,
+     some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_add_relu_stride_fixed_m16h4w8s32rn8rp1_packed_floats(),
+     some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_add_relu_stride_fixed_m16h4w8s32rn8rp1_workspace_bytes(),
+     some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_add_relu_stride_fixed_m16h4w8s32rn8rp1_pack,
+     some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_add_relu_stride_fixed_m16h4w8s32rn8rp1_launch},
+    {"gemm", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, true, false, true, true, false, 1e-6,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1_packed_floats(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1_workspace_bytes(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1_pack,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1_launch},
-    {"gemm.tf32", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, true, true, true, false, false, 1e-3,
+    {"gemm.tf32", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, true, true, true, false, false, 1e-3,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2_packed_floats(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2_workspace_bytes(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2_pack,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2_launch},
-    {"gemm.bf16", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, true, false, false, 8e-3,
+    {"gemm.bf16", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, true, false, false, 8e-3,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_packed_floats(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_workspace_bytes(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_pack,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_launch},
-    {"winograd.f2", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, true, true, true, true, false, 1e-6,
+    {"winograd.f2", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, true, true, true, true, false, 1e-6,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_add_winograd_f2h6w8m2a1b1k1z2c1s1_packed_floats(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_add_winograd_f2h6w8m2a1b1k1z2c1s1_workspace_bytes(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_add_winograd_f2h6w8m2a1b1k1z2c1s1_pack,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_add_winograd_f2h6w8m2a1b1k1z2c1s1_launch},
-    {"winograd.f4", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, true, false, false, 5e-6,
+    {"winograd.f4", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, true, false, false, 5e-6,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s2_packed_floats(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s2_workspace_bytes(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s2_pack,
@@ -167,6 +192,13 @@ Data random_data(const Layer& l) {
     return data;
 }
 
+// Where an element of an activation with so many channels and so large an image lies.
+std::size_t position(const Layer& l, int channels, int height, int width, int image, int channel, int row, int column) {
+    const auto size = [](int value) { return static_cast<std::size_t>(value); };
+    if (l.hwcn) return ((size(row) * size(width) + size(column)) * size(channels) + size(channel)) * size(l.batch) + size(image);
+    return ((size(image) * size(channels) + size(channel)) * size(height) + size(row)) * size(width) + size(column);
+}
+
 // One output element in float64.
 double reference(const Layer& l, const Data& data, int image, int n, int out_row, int out_column) {
     const int group_c = l.c / l.groups;
@@ -180,8 +212,7 @@ double reference(const Layer& l, const Data& data, int image, int n, int out_row
             for (int s = 0; s < l.s; ++s) {
                 const int column = out_column * l.stride_w - l.pad_left + s * l.dilation_w;
                 if (column < 0 || column >= l.w) continue;
-                const auto at = ((static_cast<std::size_t>(image) * l.c + c) * l.h + row) * l.w + column;
-                double value = data.x[at];
+                double value = data.x[position(l, l.c, l.h, l.w, image, c, row, column)];
                 if (l.affine) value = static_cast<double>(data.scale[c]) * value + data.shift[c];
                 if (l.affine && l.affine_relu) value = std::max(value, 0.0);
                 sum += value * data.weight[((static_cast<std::size_t>(n) * group_c + i) * l.r + r) * l.s + s];
@@ -189,22 +220,19 @@ double reference(const Layer& l, const Data& data, int image, int n, int out_row
         }
     }
     if (l.bias) sum += data.bias[n];
-    if (l.residual) {
-        sum += data.residual[((static_cast<std::size_t>(image) * l.n + n) * l.out_h + out_row) * l.out_w + out_column];
-    }
+    if (l.residual) sum += data.residual[position(l, l.n, l.out_h, l.out_w, image, n, out_row, out_column)];
     return l.relu ? std::max(sum, 0.0) : sum;
 }
 
 // The norm of the error over the norm of the reference; NaN when an element is.
 double relative_error(const Layer& l, const Data& data, const std::vector<float>& y) {
     double error = 0.0, norm = 0.0;
-    std::size_t at = 0;
     for (int image = 0; image < l.batch; ++image) {
         for (int n = 0; n < l.n; ++n) {
             for (int row = 0; row < l.out_h; ++row) {
-                for (int column = 0; column < l.out_w; ++column, ++at) {
+                for (int column = 0; column < l.out_w; ++column) {
                     const double expected = reference(l, data, image, n, row, column);
-                    const double difference = y[at] - expected;
+                    const double difference = y[position(l, l.n, l.out_h, l.out_w, image, n, row, column)] - expected;
                     error += difference * difference;
                     norm += expected * expected;
                 }

@@ -20,6 +20,10 @@ pub fn measured_problem(problem: &Problem) -> Problem {
             p.epilogue = with_both(p.epilogue);
             Problem::Conv(p)
         }
+        Problem::HwcnConv(mut p) => {
+            p.epilogue = with_both(p.epilogue);
+            Problem::HwcnConv(p)
+        }
         Problem::Tucker(mut p) => {
             p.epilogue = with_both(p.epilogue);
             Problem::Tucker(p)
@@ -41,13 +45,14 @@ pub fn tuning_key(problem: &Problem) -> String {
 /// whose kernels are more exact than they must be.
 pub fn tuning_keys(problem: &Problem) -> Vec<String> {
     let mut keys = vec![tuning_key(problem)];
-    if let Problem::Conv(conv) = problem
+    if let Some(conv) = problem.conv()
         && conv.tolerance != Tolerance::default()
     {
-        keys.push(tuning_key(&Problem::Conv(ConvProblem {
+        let exact = ConvProblem {
             tolerance: Tolerance::default(),
             ..*conv
-        })));
+        };
+        keys.push(tuning_key(&exact.in_layout(problem.x_layout())));
     }
     keys
 }

@@ -27,7 +27,7 @@ pub(super) const LAYER_SET: Words = Words {
 
 pub(super) const LAYER: Words = Words {
     what: "a layer",
-    keys: &with_options::<2, 17>(["name", "conv"]),
+    keys: &with_options::<2, 18>(["name", "conv"]),
 };
 
 const DEFAULTS: Words = Words {
@@ -36,7 +36,7 @@ const DEFAULTS: Words = Words {
 };
 
 /// The keys of a convolution alone, beside its sizes.
-pub(in crate::spec) const OPTIONS: [&str; 15] = [
+pub(in crate::spec) const OPTIONS: [&str; 16] = [
     "batch",
     "kernel",
     "stride",
@@ -52,10 +52,11 @@ pub(in crate::spec) const OPTIONS: [&str; 15] = [
     "reduce",
     "precision",
     "tolerance",
+    "layout",
 ];
 
 /// Some keys and behind them the options of a convolution alone.
-pub(in crate::spec) const fn with_options<const FIRST: usize, const ALL: usize>(
+const fn with_options<const FIRST: usize, const ALL: usize>(
     first: [&'static str; FIRST],
 ) -> [&'static str; ALL] {
     assert!(FIRST + OPTIONS.len() == ALL);

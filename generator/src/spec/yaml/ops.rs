@@ -5,7 +5,7 @@ use super::node::{Node, Value};
 use super::report::Report;
 use crate::spec::network::nearest;
 use crate::spec::{
-    BatchNorm, ConvOptions, LinearOptions, OpOptions, Pad, PoolOptions, Precision, Reduce,
+    BatchNorm, ConvOptions, Layout, LinearOptions, OpOptions, Pad, PoolOptions, Precision, Reduce,
     ScaleShiftOptions, Tolerance,
 };
 use tdc_runtime::Padding;
@@ -140,6 +140,7 @@ const CONV: Words = Words {
         "reduce",
         "precision",
         "tolerance",
+        "layout",
     ],
 };
 
@@ -274,6 +275,9 @@ pub(super) fn conv_options(n: u32, fields: &Fields<'_>, report: &mut Report<'_>)
             .unwrap_or(default.reduce),
         precision: precision(fields, report).unwrap_or(default.precision),
         tolerance: tolerance(fields, report).unwrap_or(default.tolerance),
+        layout: fields
+            .choice("layout", &Layout::WORDS, report)
+            .unwrap_or(default.layout),
         ..default
     }
 }

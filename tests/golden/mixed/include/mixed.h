@@ -81,7 +81,7 @@ public:
     Network(Network&&) noexcept = default;
     Network& operator=(Network&&) noexcept = default;
 
-    // Takes weights and, the first time, the memory for the activations: one block of 7424 bytes.
+    // Takes weights and, the first time, the memory for the activations: one block of 9216 bytes.
     // A captured graph is dropped.
     Status use(std::shared_ptr<const Weights> weights) noexcept;
     // Loads weights for this instance alone.

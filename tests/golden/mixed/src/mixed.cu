@@ -6,7 +6,9 @@
 #include "units/conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_direct_p32n1g1k1.h"
 #include "units/maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128.h"
 #include "units/conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64.h"
-#include "units/conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_direct_tiled_h2w4n2p4g2k24z1c8s1.h"
+#include "units/convert_b2_c8_h7_w6_hwcn_t128.h"
+#include "units/conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_hwcn_tvm_n16b8tn16tb8v1c8s1.h"
+#include "units/convert_b2_c5_h7_w6_nchw_t128.h"
 #include "units/conv_b2_c13_n6_h7_w6_k1x1_direct_p32n1g1k1.h"
 #include "units/conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2.h"
 #include "units/conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_p32n1g1k1.h"
@@ -58,6 +60,7 @@ struct Layer {
     std::size_t batch_stride;  // floats from one image to the next
     int images;
     std::size_t image_size;    // floats of an image
+    int hwcn_channels;         // where it lies HWCN, dense: its channels; else 0
 };
 
 // What the kernels work on: the caller's input and output, and the instance's own memory.
@@ -84,26 +87,28 @@ constexpr const char* variant_name = "h200";
 constexpr int min_arch = 70;
 
 // Bytes of the activations, which share memory where their lives do not overlap.
-// Side by side they would take 26880 bytes.
-constexpr std::size_t arena_bytes = 7424;
+// Side by side they would take 31488 bytes.
+constexpr std::size_t arena_bytes = 9216;
 
 // Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters: a section with
 // another one is for another network, or for another choice of kernels.
-constexpr std::size_t payload_bytes = 20224;
-constexpr std::uint64_t layouts_checksum = 0x8aa49f48718d0622u;
+constexpr std::size_t payload_bytes = 22528;
+constexpr std::uint64_t layouts_checksum = 0xd4deb40dbcf7cecfu;
 
 constexpr Layer layers[] = {
-    {"stem", "stem", Memory::arena, 0, 336, 2, 336},
-    {"pool", "pool", Memory::arena, 1152, 336, 2, 336},
-    {"depthwise", "join", Memory::arena, 0, 546, 2, 336},
-    {"grow", "grow", Memory::arena, 336, 546, 2, 210},
-    {"tucker.first", "tucker.first", Memory::arena, 1152, 252, 2, 252},
-    {"tucker.core", "tucker.core", Memory::arena, 768, 168, 2, 168},
-    {"tucker.last", "tucker", Memory::arena, 0, 378, 2, 378},
-    {"squeeze", "sum", Memory::arena, 960, 378, 2, 378},
-    {"fused", "fused", Memory::arena, 0, 462, 2, 462},
-    {"average", "average", Memory::arena, 960, 11, 2, 11},
-    {"head", "head", Memory::output, 0, 7, 2, 7},
+    {"stem", "stem", Memory::arena, 0, 336, 2, 336, 0},
+    {"pool", "pool", Memory::arena, 1152, 336, 2, 336, 0},
+    {"depthwise", "join", Memory::arena, 0, 546, 2, 336, 0},
+    {"join.hwcn", "join", Memory::arena, 1152, 336, 2, 336, 8},
+    {"grow", "grow", Memory::arena, 1856, 210, 2, 210, 5},
+    {"grow.nchw", "grow", Memory::arena, 336, 546, 2, 210, 0},
+    {"tucker.first", "tucker.first", Memory::arena, 1152, 252, 2, 252, 0},
+    {"tucker.core", "tucker.core", Memory::arena, 768, 168, 2, 168, 0},
+    {"tucker.last", "tucker", Memory::arena, 0, 378, 2, 378, 0},
+    {"squeeze", "sum", Memory::arena, 960, 378, 2, 378, 0},
+    {"fused", "fused", Memory::arena, 0, 462, 2, 462, 0},
+    {"average", "average", Memory::arena, 960, 11, 2, 11, 0},
+    {"head", "head", Memory::output, 0, 7, 2, 7, 0},
 };
 constexpr int layers_size = static_cast<int>(sizeof layers / sizeof layers[0]);
 
@@ -119,30 +124,36 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
     case 2:  // "depthwise"
         return conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64_launch(
             p.arena + 1152, p.weights + 320, p.weights + 448, p.arena + 1152, p.arena, nullptr, stream, 336, 336, 546);
-    case 3:  // "grow"
-        return conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_direct_tiled_h2w4n2p4g2k24z1c8s1_launch(
-            p.arena, p.weights + 512, nullptr, nullptr, p.arena + 336, nullptr, stream, 546, 546, 546);
-    case 4:  // "tucker.first"
+    case 3:  // "join.hwcn"
+        return convert_b2_c8_h7_w6_hwcn_t128_launch(
+            p.arena, nullptr, nullptr, nullptr, p.arena + 1152, nullptr, stream, 546, 336, 336);
+    case 4:  // "grow"
+        return conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_launch(
+            p.arena + 1152, p.weights + 512, nullptr, nullptr, p.arena + 1856, nullptr, stream);
+    case 5:  // "grow.nchw"
+        return convert_b2_c5_h7_w6_nchw_t128_launch(
+            p.arena + 1856, nullptr, nullptr, nullptr, p.arena + 336, nullptr, stream, 210, 546, 546);
+    case 6:  // "tucker.first"
         return conv_b2_c13_n6_h7_w6_k1x1_direct_p32n1g1k1_launch(
-            p.arena, p.weights + 1152, nullptr, nullptr, p.arena + 1152, nullptr, stream, 546, 252, 252);
-    case 5:  // "tucker.core"
+            p.arena, p.weights + 1728, nullptr, nullptr, p.arena + 1152, nullptr, stream, 546, 252, 252);
+    case 7:  // "tucker.core"
         return conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_launch(
-            p.arena + 1152, p.weights + 1280, nullptr, nullptr, p.arena + 768, p.arena, stream, 252, 168, 168);
-    case 6:  // "tucker.last"
+            p.arena + 1152, p.weights + 1856, nullptr, nullptr, p.arena + 768, p.arena, stream, 252, 168, 168);
+    case 8:  // "tucker.last"
         return conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_p32n1g1k1_launch(
-            p.arena + 768, p.weights + 1536, p.weights + 1600, nullptr, p.arena, nullptr, stream, 168, 378, 378);
-    case 7:  // "squeeze"
+            p.arena + 768, p.weights + 2112, p.weights + 2176, nullptr, p.arena, nullptr, stream, 168, 378, 378);
+    case 9:  // "squeeze"
         return conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_launch(
-            p.arena, p.weights + 1664, nullptr, p.arena, p.arena + 960, nullptr, stream, 378, 378, 378);
-    case 8:  // "fused"
+            p.arena, p.weights + 2240, nullptr, p.arena, p.arena + 960, nullptr, stream, 378, 378, 378);
+    case 10:  // "fused"
         return tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_launch(
-            p.arena + 960, p.weights + 1792, p.weights + 4800, nullptr, p.arena, nullptr, stream, 378, 462, 462);
-    case 9:  // "average"
+            p.arena + 960, p.weights + 2368, p.weights + 5376, nullptr, p.arena, nullptr, stream, 378, 462, 462);
+    case 11:  // "average"
         return globalavgpool_b2_c11_h7_w6_global_pool_w1_launch(
             p.arena, nullptr, nullptr, nullptr, p.arena + 960, nullptr, stream, 462, 11, 11);
-    case 10:  // "head"
+    case 12:  // "head"
         return linear_b2_c11_n7_bias_w2_launch(
-            p.arena + 960, p.weights + 4864, p.weights + 4992, nullptr, p.y, nullptr, stream, 11, 7, 7);
+            p.arena + 960, p.weights + 5440, p.weights + 5568, nullptr, p.y, nullptr, stream, 11, 7, 7);
     default:
         return cudaErrorInvalidValue;
     }
@@ -154,23 +165,23 @@ constexpr Slot slots[] = {
     // "depthwise"
     {conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64_pack, 72, 9, 0, 320, 448, 8},
     // "grow"
-    {conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_direct_tiled_h2w4n2p4g2k24z1c8s1_pack, 360, 72, 8, 512, 1152, 0},
+    {conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_pack, 360, 72, 8, 512, 1728, 0},
     // "tucker.first"
-    {conv_b2_c13_n6_h7_w6_k1x1_direct_p32n1g1k1_pack, 78, 13, 0, 1152, 1280, 0},
+    {conv_b2_c13_n6_h7_w6_k1x1_direct_p32n1g1k1_pack, 78, 13, 0, 1728, 1856, 0},
     // "tucker.core"
-    {conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_pack, 216, 54, 0, 1280, 1536, 0},
+    {conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_pack, 216, 54, 0, 1856, 2112, 0},
     // "tucker.last"
-    {conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_p32n1g1k1_pack, 36, 4, 0, 1536, 1600, 9},
+    {conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_p32n1g1k1_pack, 36, 4, 0, 2112, 2176, 9},
     // "squeeze"
-    {conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_pack, 81, 9, 0, 1664, 1792, 0},
+    {conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_pack, 81, 9, 0, 2240, 2368, 0},
     // "fused.first"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_first, 81, 9, 0, 1792, 2112, 0},
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_first, 81, 9, 0, 2368, 2688, 0},
     // "fused.core"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_core, 648, 81, 0, 2112, 4480, 0},
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_core, 648, 81, 0, 2688, 5056, 0},
     // "fused.last"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_last, 88, 8, 0, 4480, 4800, 11},
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_last, 88, 8, 0, 5056, 5376, 11},
     // "head"
-    {linear_b2_c11_n7_bias_w2_pack, 77, 11, 0, 4864, 4992, 7},
+    {linear_b2_c11_n7_bias_w2_pack, 77, 11, 0, 5440, 5568, 7},
 };
 constexpr int slots_size = static_cast<int>(sizeof slots / sizeof slots[0]);
 
@@ -629,7 +640,18 @@ Status Network::copy_layer_output(int layer, const float* y, float* host, size_t
                        layer_output_size(layer), size);
     }
     const float* image = (from.memory == Memory::arena ? arena_.get() : y) + from.offset;
-    for (int i = 0; i < from.images; ++i, image += from.batch_stride, host += from.image_size) {
+    // In HWCN the pixels of a channel of an image lie apart, as far as there are channels and images.
+    const int planes = from.images * from.hwcn_channels;
+    for (int plane = 0; plane < planes; ++plane) {
+        const int channel = plane % from.hwcn_channels, batch_index = plane / from.hwcn_channels;
+        const std::size_t pixels = from.image_size / static_cast<std::size_t>(from.hwcn_channels);
+        const cudaError_t error = cudaMemcpy2DAsync(
+            host + static_cast<std::size_t>(plane) * pixels, sizeof(float), image + channel * from.images + batch_index,
+            static_cast<std::size_t>(planes) * sizeof(float), sizeof(float), pixels, cudaMemcpyDeviceToHost, stream);
+        if (error != cudaSuccess) return cuda_failure(error, call, "cudaMemcpy2DAsync");
+    }
+    const int nchw_images = planes > 0 ? 0 : from.images;
+    for (int i = 0; i < nchw_images; ++i, image += from.batch_stride, host += from.image_size) {
         const cudaError_t error =
             cudaMemcpyAsync(host, image, from.image_size * sizeof(float), cudaMemcpyDeviceToHost, stream);
         if (error != cudaSuccess) return cuda_failure(error, call, "cudaMemcpyAsync");

@@ -608,6 +608,21 @@ TDC_CPU_ENGINE cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t by
     });
 }
 
+TDC_CPU_ENGINE cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                                             size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+    if (width > to_pitch || width > from_pitch) {
+        return cudaErrorInvalidValue;
+    }
+    for (size_t row = 0; row < height; ++row) {
+        const cudaError_t result = cudaMemcpyAsync(static_cast<char*>(to) + row * to_pitch,
+                                                   static_cast<const char*>(from) + row * from_pitch, width, kind, stream);
+        if (result != cudaSuccess) {
+            return result;
+        }
+    }
+    return cudaSuccess;
+}
+
 TDC_CPU_ENGINE cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
 }

@@ -1,0 +1,112 @@
+//! `convert`: between NCHW and HWCN, the transposition of pixels with channels and images, tile by tile through shared memory.
+
+use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context};
+use crate::gpu::KernelWork;
+use crate::spec::{Layout, Problem};
+use serde::Serialize;
+use tdc_runtime::{Arg, WeightLayout};
+
+/// See the [module](self).
+pub struct Convert;
+
+/// Pixels, and channels with images, of a block: each warp reads and writes 128 bytes in one piece.
+const TILE: u32 = 32;
+
+#[derive(Serialize)]
+struct Context {
+    batch: u32,
+    c: u32,
+    pixels: u64,
+    /// Channels times images.
+    columns: u64,
+    to_hwcn: bool,
+    tile: u32,
+    /// Rows of a tile that a block moves at once.
+    threads: u32,
+    rows: u32,
+    /// Tiles side by side along the channels and images.
+    column_tiles: u64,
+    checks_pixel: bool,
+    checks_column: bool,
+}
+
+impl Scheme for Convert {
+    fn name(&self) -> &'static str {
+        "convert"
+    }
+
+    fn tile_names(&self) -> &'static [&'static str] {
+        &["t"]
+    }
+
+    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+        match problem {
+            Problem::Convert(_) => [128, 256].map(|threads| Tile(vec![threads])).to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+        let Problem::Convert(p) = problem else {
+            unreachable!("convert has tiles for conversions only");
+        };
+        let threads = tile.0[0];
+        let to_hwcn = p.to == Layout::Hwcn;
+        let pixels = p.x.pixels();
+        let columns = u64::from(p.x.c) * u64::from(p.x.batch);
+        let column_tiles = columns.div_ceil(u64::from(TILE));
+        let blocks = pixels.div_ceil(u64::from(TILE)) * column_tiles;
+        let mut args = vec![Arg::X, Arg::Y];
+        if p.x.batch > 1 {
+            args.push(if to_hwcn {
+                Arg::XBatchStride
+            } else {
+                Arg::YBatchStride
+            });
+        }
+        let kernel = KernelBlueprint {
+            role: "kernel",
+            template: "kernel/convert.cu",
+            context: context(&Context {
+                batch: p.x.batch,
+                c: p.x.c,
+                pixels,
+                columns,
+                to_hwcn,
+                tile: TILE,
+                threads,
+                rows: threads / TILE,
+                column_tiles,
+                checks_pixel: !pixels.is_multiple_of(u64::from(TILE)),
+                checks_column: !columns.is_multiple_of(u64::from(TILE)),
+            }),
+            // Fewer than elements, which an int counts.
+            grid: [blocks as u32, 1, 1],
+            block: [threads, 1, 1],
+            cluster: [1; 3],
+            shared_bytes: 0,
+            overlaps: true,
+            device: &[DevicePart::Overlap],
+            args,
+            work: KernelWork {
+                blocks,
+                threads,
+                registers: 32,
+                shared_bytes: 4 * TILE * (TILE + 1),
+                flops: p.x.len() as f64,
+                fma_share: 0.05,
+                l2_bytes: problem.bytes() as f64,
+                dram_bytes: problem.bytes() as f64,
+                trips: 1.5,
+                ..KernelWork::default()
+            },
+        };
+        Blueprint {
+            kernels: vec![kernel],
+            zeroed: None,
+            workspace_bytes: 0,
+            weights: WeightLayout::NONE,
+            more_weights: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! `single_channel`: convolutions of one input channel (seed 002, sections 2.2 and 3.1).
+//!
+//! The sizes of map and filters decide what a block keeps on the chip and what it goes through piece by piece, the next piece being
+//! prefetched while one is computed. Either (eqs. 4-6) a block keeps a share of the filters and goes through the rows of the map in
+//! P pieces, each with the R - 1 rows more that its filters reach; or (eqs. 7-9) it keeps a share of the rows and goes through the
+//! filters in Q pieces. Published are `P`, `Q` and the shares by the equations of section 3.1, with two blocks of 512 threads on
+//! each multiprocessor: [`plan`](crate::plan) chooses so with `tiles: paper`. They can be named as a tile like any other.
+//!
+//! Beyond the original: any stride, padding, dilation and batch; rows and filters are those of the output; filters are packed tap by
+//! tap, so that a piece of them is one run of memory.
+
+use super::block_sums::{MAX_SHARED, tiles_well, vector};
+use super::convolution::{self, ConvEnds};
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_by_registers, context,
+    up_to,
+};
+use crate::gpu::KernelWork;
+use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
+use serde::Serialize;
+use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
+
+/// See the [module](self).
+pub struct SingleChannel;
+
+#[derive(Serialize)]
+struct Context {
+    h: u32,
+    w: u32,
+    n: u32,
+    out_h: u32,
+    out_w: u32,
+    r: u32,
+    s: u32,
+    stride_h: u32,
+    stride_w: u32,
+    pad_top: u32,
+    pad_left: u32,
+    dilation_h: u32,
+    dilation_w: u32,
+    tile_n: u32,
+    tile_h: u32,
+    map_pieces: u32,
+    filter_pieces: u32,
+    pieces: u32,
+    thread_n: u32,
+    thread_p: u32,
+    threads: u32,
+    min_blocks: u32,
+    /// Rows of the map under a piece, and staged columns of each.
+    rows: u32,
+    columns: u32,
+    /// From one buffer of them to the next.
+    map_stride: u32,
+    x_vector: u32,
+    filter_values: u32,
+    blocks_h: u32,
+    /// A thread's work in a piece: groups of pixels of a row, of a piece, of a piece with its groups of filters.
+    groups_w: u32,
+    groups: u32,
+    items: u32,
+    /// From one pixel of a thread to the next: side by side where they are stored as a vector, else as far apart as threads
+    /// have them side by side.
+    pixel_step: u32,
+    group_step: u32,
+    weight_vector: u32,
+    weight_type: &'static str,
+    y_vector: u32,
+    y_type: &'static str,
+    y_elements: &'static [&'static str],
+    checks_n: bool,
+    checks_h: bool,
+    checks_w: bool,
+    unroll: bool,
+    #[serde(flatten)]
+    ends: ConvEnds,
+}
+
+/// A tile's numbers with what follows from them.
+struct Sizes {
+    tile_n: u32,
+    tile_h: u32,
+    map_pieces: u32,
+    filter_pieces: u32,
+    thread_n: u32,
+    thread_p: u32,
+    threads: u32,
+    rows: u32,
+    columns: u32,
+    map_stride: u32,
+    vector_x: bool,
+    shared_bytes: u32,
+}
+
+impl Sizes {
+    /// `None` where the numbers do not fit each other or the problem.
+    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
+        let &[
+            tile_n,
+            tile_h,
+            map_pieces,
+            filter_pieces,
+            thread_n,
+            thread_p,
+            threads,
+        ] = tile
+        else {
+            return None;
+        };
+        // Each number by itself first: a config may name any.
+        if tile.iter().any(|number| !(1..=4096).contains(number))
+            || !(32..=1024).contains(&threads)
+            || !threads.is_multiple_of(32)
+            || thread_n * thread_p > 64
+            || !tile_n.is_multiple_of(thread_n.max(4))
+            || (map_pieces > 1 && filter_pieces > 1)
+        {
+            return None;
+        }
+        let shape = &problem.shape;
+        // A piece must have work: the last one has, if less than the others.
+        if u64::from(tile_h) * u64::from(map_pieces - 1) >= u64::from(shape.out_h())
+            || u64::from(tile_n) * u64::from(filter_pieces - 1) >= u64::from(shape.n)
+        {
+            return None;
+        }
+        let [rows, columns] = shape.inputs_under([tile_h, shape.out_w()]);
+        let vector_x = shape.batch == 1 && shape.w.is_multiple_of(4) && shape.padding.left == 0;
+        let columns = u64::from(columns).next_multiple_of(if vector_x { 4 } else { 1 });
+        let map_buffers = map_pieces.min(2);
+        let filter_buffers = filter_pieces.min(2);
+        let map = (u64::from(rows) * columns).next_multiple_of(4);
+        let filters = u64::from(shape.r * shape.s) * u64::from(tile_n);
+        let shared = 4 * (u64::from(map_buffers) * map + u64::from(filter_buffers) * filters);
+        let blocks_n = shape.n.div_ceil(tile_n * filter_pieces);
+        let packed = u64::from(blocks_n) * u64::from(filter_pieces) * filters;
+        let items = u64::from(tile_n) * u64::from(tile_h) * u64::from(shape.out_w());
+        let fits = shared <= u64::from(MAX_SHARED)
+            && blocks_n <= MAX_GRID
+            && packed.max(items) <= MAX_ELEMENTS;
+        fits.then_some(Self {
+            tile_n,
+            tile_h,
+            map_pieces,
+            filter_pieces,
+            thread_n,
+            thread_p,
+            threads,
+            rows,
+            columns: columns as u32,
+            map_stride: map as u32,
+            vector_x,
+            shared_bytes: shared as u32,
+        })
+    }
+
+    fn of(problem: &ConvProblem, tile: &Tile) -> Self {
+        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    }
+
+    fn blocks_n(&self, problem: &ConvProblem) -> u32 {
+        problem.shape.n.div_ceil(self.tile_n * self.filter_pieces)
+    }
+
+    fn blocks_h(&self, problem: &ConvProblem) -> u32 {
+        problem
+            .shape
+            .out_h()
+            .div_ceil(self.tile_h * self.map_pieces)
+    }
+}
+
+impl Scheme for SingleChannel {
+    fn name(&self) -> &'static str {
+        "single_channel"
+    }
+
+    fn is_default(&self) -> bool {
+        false
+    }
+
+    fn tile_names(&self) -> &'static [&'static str] {
+        &["n", "h", "p", "q", "rn", "rp", "t"]
+    }
+
+    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+        let Problem::Conv(problem) = problem else {
+            return Vec::new();
+        };
+        if !solves(problem) {
+            return Vec::new();
+        }
+        let shape = &problem.shape;
+        let mut tiles = Vec::new();
+        for tile_n in up_to(shape.n, &[4, 8, 16, 32, 64]) {
+            for tile_h in up_to(shape.out_h(), &[1, 2, 4, 8, 16]) {
+                for [map_pieces, filter_pieces] in [[1, 1], [2, 1], [4, 1], [1, 2], [1, 4]] {
+                    for [thread_n, thread_p] in [[1, 4], [4, 1], [4, 4], [8, 4]] {
+                        for threads in [128, 256, 512] {
+                            let tile = [
+                                tile_n,
+                                tile_h,
+                                map_pieces,
+                                filter_pieces,
+                                thread_n,
+                                thread_p,
+                                threads,
+                            ];
+                            if Sizes::new(problem, &tile).is_some() {
+                                tiles.push(Tile(tile.to_vec()));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        tiles
+    }
+
+    fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
+        let Problem::Conv(problem) = problem else {
+            return false;
+        };
+        solves(problem) && Sizes::new(problem, &tile.0).is_some()
+    }
+
+    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+        let problem = convolution::of(problem);
+        let sizes = Sizes::of(problem, tile);
+        let layout = layout(problem, &sizes);
+        let kernel = kernel(problem, &sizes, &layout);
+        convolution::blueprint(problem, 1, kernel, layout)
+    }
+}
+
+/// Whether the scheme can compute a problem: what is staged is not changed on its way.
+fn solves(problem: &ConvProblem) -> bool {
+    tiles_well(problem) && problem.shape.c == 1 && problem.prologue.is_none()
+}
+
+/// `[O/TN][R][S][O%TN]`: the filters of a piece lie in one run.
+fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
+    let shape = &problem.shape;
+    let dim = |axis, count, step| LayoutDim { axis, count, step };
+    WeightLayout {
+        source: problem.shape.weight(),
+        dims: vec![
+            dim(
+                Axis::O,
+                sizes.blocks_n(problem) * sizes.filter_pieces,
+                sizes.tile_n,
+            ),
+            dim(Axis::R, shape.r, 1),
+            dim(Axis::S, shape.s, 1),
+            dim(Axis::O, sizes.tile_n, 1),
+        ]
+        .into(),
+        filter: Filter::Taps,
+        transform: Transform::None,
+        prologue_channels: 0,
+    }
+}
+
+fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
+    let shape = &problem.shape;
+    let (out_h, out_w) = (shape.out_h(), shape.out_w());
+    let (tile_n, tile_h) = (sizes.tile_n, sizes.tile_h);
+    let pieces = sizes.map_pieces * sizes.filter_pieces;
+    let groups_w = out_w.div_ceil(sizes.thread_p);
+    let vector_y = shape.batch == 1 && out_w.is_multiple_of(4) && sizes.thread_p.is_multiple_of(4);
+    let (pixel_step, group_step) = match vector_y {
+        true => (1, sizes.thread_p),
+        false => (groups_w, 1),
+    };
+    let y_vector = if vector_y { 4 } else { 1 };
+    let weight_vector = if sizes.thread_n.is_multiple_of(4) {
+        4
+    } else {
+        1
+    };
+    let (y_type, y_elements) = vector(y_vector);
+    let sums = sizes.thread_n * sizes.thread_p;
+    let registers = sums + sizes.thread_n + sizes.thread_p + 32;
+    let blocks_h = sizes.blocks_h(problem);
+    let grid = [blocks_h * shape.batch, sizes.blocks_n(problem), 1];
+    let items = tile_n / sizes.thread_n * tile_h * groups_w;
+    let taps = shape.r * shape.s;
+    let context = context(&Context {
+        h: shape.h,
+        w: shape.w,
+        n: shape.n,
+        out_h,
+        out_w,
+        r: shape.r,
+        s: shape.s,
+        stride_h: shape.stride[0],
+        stride_w: shape.stride[1],
+        pad_top: shape.padding.top,
+        pad_left: shape.padding.left,
+        dilation_h: shape.dilation[0],
+        dilation_w: shape.dilation[1],
+        tile_n,
+        tile_h,
+        map_pieces: sizes.map_pieces,
+        filter_pieces: sizes.filter_pieces,
+        pieces,
+        thread_n: sizes.thread_n,
+        thread_p: sizes.thread_p,
+        threads: sizes.threads,
+        min_blocks: blocks_by_registers(sizes.threads, registers),
+        rows: sizes.rows,
+        columns: sizes.columns,
+        map_stride: sizes.map_stride,
+        x_vector: if sizes.vector_x { 4 } else { 1 },
+        filter_values: taps * tile_n,
+        blocks_h,
+        groups_w,
+        groups: tile_h * groups_w,
+        items,
+        pixel_step,
+        group_step,
+        weight_vector,
+        weight_type: vector(weight_vector).0,
+        y_vector,
+        y_type,
+        y_elements,
+        checks_n: !shape.n.is_multiple_of(tile_n * sizes.filter_pieces),
+        checks_h: !out_h.is_multiple_of(tile_h * sizes.map_pieces),
+        checks_w: !out_w.is_multiple_of(sizes.thread_p),
+        unroll: sums * taps <= 1024,
+        ends: ConvEnds::new(problem, layout, false),
+    });
+    let blocks = u64::from(grid[0]) * u64::from(grid[1]);
+    let fmas = f64::from(sums * taps);
+    let rounds = f64::from(items.div_ceil(sizes.threads)) * f64::from(pieces);
+    let staged =
+        sizes.rows * sizes.columns * sizes.map_pieces + taps * tile_n * sizes.filter_pieces;
+    let outputs = f64::from(tile_n * tile_h) * f64::from(pieces) * f64::from(out_w);
+    KernelBlueprint {
+        role: convolution::role(false),
+        template: "kernel/single_channel.cu",
+        context,
+        grid,
+        block: [sizes.threads, 1, 1],
+        cluster: [1; 3],
+        shared_bytes: sizes.shared_bytes,
+        overlaps: true,
+        device: &[
+            DevicePart::DynamicShared,
+            DevicePart::AsyncCopy,
+            DevicePart::Overlap,
+        ],
+        args: convolution::args(problem, false),
+        work: KernelWork {
+            blocks,
+            threads: sizes.threads,
+            registers,
+            shared_bytes: sizes.shared_bytes,
+            flops: 2.0 * fmas * rounds * f64::from(sizes.threads) * blocks as f64,
+            fma_share: fmas
+                / (fmas + 2.0 * f64::from(taps * (sizes.thread_n / 4 + sizes.thread_p)) + 12.0),
+            l2_bytes: 4.0 * (f64::from(staged) + outputs) * blocks as f64,
+            dram_bytes: Problem::Conv(*problem).bytes() as f64,
+            trips: 1.5 + 0.5 * f64::from(pieces),
+            overlaps: true,
+            ..KernelWork::default()
+        },
+    }
+}

@@ -1,0 +1,360 @@
+//! `stride_fixed`: the stride-fixed block method for convolutions of several channels (seed 002, section 3.2).
+//!
+//! A block computes M' filters on W'x pixels. A round works on one segment of each filter: S bytes, S/4 taps one behind the other in
+//! the order channel, row, column, whatever channel they begin and end in. With it come the lines of the map that the segment's
+//! taps read, W'y of them, each one channel's one row of the filter. The next segment and its lines are prefetched while one is
+//! computed. Since S is fixed, and small, M' can be large: many products for each value that is loaded, `S/4 M' W'x` a round,
+//! which should be N_FMA or more (step 3). Published are S of 32 or 64 bytes, M' = 64 and W'x = 128, with 512 threads of one pixel
+//! and 16 filters each: tile `m64h1w128s32rn16rp1`.
+//!
+//! What the text leaves open or prints wrongly, and what is done here:
+//!
+//! - W'y = ceil(S / 4K) (step 4) holds for segments that begin with a line. One that begins within a line can reach one line more;
+//!   there is room for it, and a line that two segments share is fetched for both.
+//! - Step 4 counts the pixels W'y W'x without their 4 bytes.
+//! - W'x pixels may lie in several rows, h of w, or a small image would leave most of a block idle.
+//! - Filters are packed so that the segments of M' filters are one run of memory. In the original's order each segment is a
+//!   transaction of its own, which is what bounds S from below by 32 bytes.
+
+use super::block_sums::{MAX_SHARED, tiles_well, vector};
+use super::convolution::{self, ConvEnds};
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_by_registers, context,
+    up_to,
+};
+use crate::gpu::KernelWork;
+use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
+use serde::Serialize;
+use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
+
+/// See the [module](self).
+pub struct StrideFixed;
+
+#[derive(Serialize)]
+struct Context {
+    c: u32,
+    h: u32,
+    w: u32,
+    n: u32,
+    out_h: u32,
+    out_w: u32,
+    r: u32,
+    s: u32,
+    stride_h: u32,
+    stride_w: u32,
+    pad_top: u32,
+    pad_left: u32,
+    dilation_h: u32,
+    dilation_w: u32,
+    tile_n: u32,
+    tile_h: u32,
+    tile_w: u32,
+    thread_n: u32,
+    thread_p: u32,
+    threads: u32,
+    /// Threads along the pixels: a thread's pixels lie so far apart.
+    threads_p: u32,
+    min_blocks: u32,
+    tiles_w: u32,
+    tiles: u32,
+    /// Taps of a segment, of a filter, and rounds.
+    segment: u32,
+    taps: u32,
+    rounds: u32,
+    /// Lines of a round, and values of each: tile rows of so many columns.
+    lines: u32,
+    columns: u32,
+    /// From one buffer of them to the next.
+    map_stride: u32,
+    x_vector: u32,
+    /// Whether every segment begins with a line, and no two share one.
+    aligned: bool,
+    weight_vector: u32,
+    weight_type: &'static str,
+    checks_n: bool,
+    checks_taps: bool,
+    checks_h: bool,
+    checks_w: bool,
+    checks_border: bool,
+    #[serde(flatten)]
+    ends: ConvEnds,
+}
+
+/// A tile's numbers with what follows from them.
+struct Sizes {
+    tile_n: u32,
+    tile_h: u32,
+    tile_w: u32,
+    /// Taps of a segment.
+    segment: u32,
+    thread_n: u32,
+    thread_p: u32,
+    threads: u32,
+    lines: u32,
+    columns: u32,
+    map_stride: u32,
+    vector_x: bool,
+    shared_bytes: u32,
+}
+
+impl Sizes {
+    /// `None` where the numbers do not fit each other or the problem.
+    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
+        let &[tile_n, tile_h, tile_w, segment_bytes, thread_n, thread_p] = tile else {
+            return None;
+        };
+        // Each number by itself first: a config may name any.
+        if tile.iter().any(|number| !(1..=256).contains(number))
+            || !segment_bytes.is_multiple_of(16)
+            || thread_n * thread_p > 128
+            || !tile_n.is_multiple_of(thread_n.max(4))
+            || !(tile_h * tile_w).is_multiple_of(thread_p)
+        {
+            return None;
+        }
+        let shape = &problem.shape;
+        let segment = segment_bytes / 4;
+        let threads = tile_n / thread_n * (tile_h * tile_w / thread_p);
+        let [_, columns] = shape.inputs_under([1, tile_w]);
+        let vector_x = shape.batch == 1
+            && shape.w.is_multiple_of(4)
+            && (tile_w * shape.stride[1]).is_multiple_of(4)
+            && shape.padding.left == 0;
+        let columns = columns.next_multiple_of(if vector_x { 4 } else { 1 });
+        let lines = lines(segment, shape.s);
+        // At most 64 lines of 256 rows and 2^13 columns: far from overflow.
+        let map_stride = (lines * tile_h * columns).next_multiple_of(4);
+        let shared_bytes = 2 * 4 * (map_stride + segment * tile_n);
+        let taps = u64::from(shape.c) * u64::from(shape.r * shape.s);
+        let packed = taps * u64::from(shape.n.next_multiple_of(tile_n));
+        let tiles_h = u64::from(shape.out_h().div_ceil(tile_h));
+        let blocks = tiles_h * u64::from(shape.out_w().div_ceil(tile_w)) * u64::from(shape.batch);
+        let fits = (32..=512).contains(&threads)
+            && threads.is_multiple_of(32)
+            && shared_bytes <= MAX_SHARED
+            && packed <= MAX_ELEMENTS
+            && blocks <= MAX_ELEMENTS
+            && shape.n.div_ceil(tile_n) <= MAX_GRID;
+        fits.then_some(Self {
+            tile_n,
+            tile_h,
+            tile_w,
+            segment,
+            thread_n,
+            thread_p,
+            threads,
+            lines,
+            columns,
+            map_stride,
+            vector_x,
+            shared_bytes,
+        })
+    }
+
+    fn of(problem: &ConvProblem, tile: &Tile) -> Self {
+        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    }
+}
+
+/// Lines of a filter of so many columns that a segment can touch: W'y, for segments that begin anywhere in a line.
+fn lines(segment: u32, columns: u32) -> u32 {
+    let starts = (0..columns).map(|round| round * segment % columns);
+    let touched = starts.map(|start| (start + segment).div_ceil(columns));
+    touched.max().unwrap_or(1)
+}
+
+impl Scheme for StrideFixed {
+    fn name(&self) -> &'static str {
+        "stride_fixed"
+    }
+
+    fn is_default(&self) -> bool {
+        false
+    }
+
+    fn tile_names(&self) -> &'static [&'static str] {
+        &["m", "h", "w", "s", "rn", "rp"]
+    }
+
+    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+        let Problem::Conv(problem) = problem else {
+            return Vec::new();
+        };
+        if !solves(problem) {
+            return Vec::new();
+        }
+        let shape = &problem.shape;
+        let mut tiles = Vec::new();
+        for tile_n in up_to(shape.n, &[16, 32, 64, 128]) {
+            for tile_w in up_to(shape.out_w(), &[8, 16, 32, 64, 128, 256]) {
+                for tile_h in up_to(shape.out_h(), &[1, 2, 4, 8, 16]) {
+                    for segment in [32, 64] {
+                        for thread_n in [4, 8, 16] {
+                            for thread_p in [1, 2, 4, 8] {
+                                let tile = [tile_n, tile_h, tile_w, segment, thread_n, thread_p];
+                                if Sizes::new(problem, &tile).is_some() {
+                                    tiles.push(Tile(tile.to_vec()));
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        tiles
+    }
+
+    fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
+        let Problem::Conv(problem) = problem else {
+            return false;
+        };
+        solves(problem) && Sizes::new(problem, &tile.0).is_some()
+    }
+
+    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+        let problem = convolution::of(problem);
+        let sizes = Sizes::of(problem, tile);
+        let layout = layout(problem, &sizes);
+        let kernel = kernel(problem, &sizes, &layout);
+        convolution::blueprint(problem, 1, kernel, layout)
+    }
+}
+
+/// Whether the scheme can compute a problem: what is staged is not changed on its way.
+fn solves(problem: &ConvProblem) -> bool {
+    tiles_well(problem) && problem.prologue.is_none()
+}
+
+/// `[O/M'][I][R][S][O%M']`: the taps of M' filters one behind the other.
+fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
+    let shape = &problem.shape;
+    let dim = |axis, count, step| LayoutDim { axis, count, step };
+    WeightLayout {
+        source: problem.shape.weight(),
+        dims: vec![
+            dim(Axis::O, shape.n.div_ceil(sizes.tile_n), sizes.tile_n),
+            dim(Axis::I, shape.c, 1),
+            dim(Axis::R, shape.r, 1),
+            dim(Axis::S, shape.s, 1),
+            dim(Axis::O, sizes.tile_n, 1),
+        ]
+        .into(),
+        filter: Filter::Taps,
+        transform: Transform::None,
+        prologue_channels: 0,
+    }
+}
+
+fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
+    let shape = &problem.shape;
+    let (out_h, out_w) = (shape.out_h(), shape.out_w());
+    let (tile_h, tile_w) = (sizes.tile_h, sizes.tile_w);
+    let tiles_w = out_w.div_ceil(tile_w);
+    let tiles = out_h.div_ceil(tile_h) * tiles_w;
+    let taps = shape.c * shape.r * shape.s;
+    let rounds = taps.div_ceil(sizes.segment);
+    let sums = sizes.thread_n * sizes.thread_p;
+    let registers = sums + sizes.thread_n + 2 * sizes.thread_p + 28;
+    let weight_vector = if sizes.thread_n.is_multiple_of(4) {
+        4
+    } else {
+        1
+    };
+    let grid = [tiles * shape.batch, shape.n.div_ceil(sizes.tile_n), 1];
+    let context = context(&Context {
+        c: shape.c,
+        h: shape.h,
+        w: shape.w,
+        n: shape.n,
+        out_h,
+        out_w,
+        r: shape.r,
+        s: shape.s,
+        stride_h: shape.stride[0],
+        stride_w: shape.stride[1],
+        pad_top: shape.padding.top,
+        pad_left: shape.padding.left,
+        dilation_h: shape.dilation[0],
+        dilation_w: shape.dilation[1],
+        tile_n: sizes.tile_n,
+        tile_h,
+        tile_w,
+        thread_n: sizes.thread_n,
+        thread_p: sizes.thread_p,
+        threads: sizes.threads,
+        threads_p: tile_h * tile_w / sizes.thread_p,
+        min_blocks: blocks_by_registers(sizes.threads, registers),
+        tiles_w,
+        tiles,
+        segment: sizes.segment,
+        taps,
+        rounds,
+        lines: sizes.lines,
+        columns: sizes.columns,
+        map_stride: sizes.map_stride,
+        x_vector: if sizes.vector_x { 4 } else { 1 },
+        aligned: sizes.segment.is_multiple_of(shape.s),
+        weight_vector,
+        weight_type: vector(weight_vector).0,
+        checks_n: !shape.n.is_multiple_of(sizes.tile_n),
+        checks_taps: !taps.is_multiple_of(sizes.segment),
+        checks_h: !out_h.is_multiple_of(tile_h),
+        checks_w: !out_w.is_multiple_of(tile_w),
+        checks_border: shape.padding != Padding::default()
+            || !out_h.is_multiple_of(tile_h)
+            || !out_w.is_multiple_of(tile_w)
+            || sizes.vector_x,
+        ends: ConvEnds::new(problem, layout, false),
+    });
+    let blocks = u64::from(grid[0]) * u64::from(grid[1]);
+    let fmas = f64::from(sums);
+    let outputs = f64::from(sizes.tile_n * tile_h * tile_w);
+    let staged = f64::from(sizes.lines * tile_h * sizes.columns + sizes.segment * sizes.tile_n);
+    KernelBlueprint {
+        role: convolution::role(false),
+        template: "kernel/stride_fixed.cu",
+        context,
+        grid,
+        block: [sizes.threads, 1, 1],
+        cluster: [1; 3],
+        shared_bytes: sizes.shared_bytes,
+        overlaps: true,
+        device: &[
+            DevicePart::DynamicShared,
+            DevicePart::AsyncCopy,
+            DevicePart::Overlap,
+        ],
+        args: convolution::args(problem, false),
+        work: KernelWork {
+            blocks,
+            threads: sizes.threads,
+            registers,
+            shared_bytes: sizes.shared_bytes,
+            flops: 2.0 * outputs * f64::from(rounds * sizes.segment) * blocks as f64,
+            // Beside the multiply-adds of a tap: reads of shared memory, and where the next tap lies.
+            fma_share: fmas
+                / (fmas + 2.0 * f64::from(sizes.thread_n.div_ceil(4) + sizes.thread_p) + 4.0),
+            l2_bytes: 4.0 * (staged * f64::from(rounds) + outputs) * blocks as f64,
+            dram_bytes: Problem::Conv(*problem).bytes() as f64,
+            trips: 1.5 + 0.5 * f64::from(rounds),
+            overlaps: true,
+            ..KernelWork::default()
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_touches_a_line_more_where_it_begins_within_one() {
+        // 1x1: a line a tap. 3x3 and 32 bytes: taps 8..16 begin at the last column of a line.
+        assert_eq!(lines(8, 1), 8);
+        assert_eq!(lines(8, 3), 4);
+        assert_eq!(lines(16, 3), 6);
+        assert_eq!(lines(8, 5), 3);
+        assert_eq!(lines(8, 8), 1);
+        assert_eq!(lines(16, 7), 4);
+    }
+}

@@ -1,0 +1,391 @@
+//! `tvm`: TVM's tutorial schedule of a convolution with a large batch (seed 001), on HWCN activations and RSCN weights.
+//!
+//! A block computes one pixel: TN output channels x TB images, a matrix product over the input channels of every tap of the
+//! filter. A step brings the values of TC input channels of one tap into shared memory, TC x TB of the input and TC x TN of the
+//! weights, fetched by all threads together in vectors ("cooperative fetching"). Of its TN x TB sums a thread computes V x V
+//! grids that lie TN/V and TB/V apart ("virtual threads"): neighbours then read neighbouring vectors of shared memory, without
+//! conflicts of banks. What it reads it holds in registers for all its products (AL, WL; the sums are BL).
+//!
+//! The published constants are block_factor 64, num_thread 8, vthread 2, step 8, which is tile `n64b64tn8tb8v2c8s1`.
+//!
+//! Beyond the original: any batch, channels, stride, padding and dilation, with tails; prologue and epilogue; S buffers filled by
+//! asynchronous copies while another one is computed (S = 1 is the original, fetch and compute by turns). And a block has one
+//! pixel, so that whether a tap lies in the padding is the same for all of it: such taps are left out, where the original
+//! multiplies zeros.
+//!
+//! It is the one scheme of its layout, so that whoever asks for HWCN gets it.
+
+use super::block_sums::{MAX_SHARED, tiles_well, vector};
+use super::convolution::{self, ConvEnds};
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_by_registers, context,
+    up_to,
+};
+use crate::gpu::KernelWork;
+use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
+use serde::Serialize;
+use tdc_runtime::{Arg, Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
+
+/// See the [module](self).
+pub struct Tvm;
+
+/// Sums of a thread at most: more leave no registers for what they are made of.
+const MAX_SUMS: u32 = 128;
+
+#[derive(Serialize)]
+struct Context {
+    c: u32,
+    h: u32,
+    w: u32,
+    n: u32,
+    batch: u32,
+    out_w: u32,
+    r: u32,
+    s: u32,
+    stride_h: u32,
+    stride_w: u32,
+    pad_top: u32,
+    pad_left: u32,
+    dilation_h: u32,
+    dilation_w: u32,
+    tile_n: u32,
+    tile_b: u32,
+    tile_c: u32,
+    virtual_threads: u32,
+    thread_n: u32,
+    thread_b: u32,
+    threads: u32,
+    /// Warps side by side along the images.
+    warps_b: u32,
+    min_blocks: u32,
+    buffers: u32,
+    chunks: u32,
+    /// Sizes of the packed weights.
+    padded_c: u32,
+    padded_n: u32,
+    checks_taps: bool,
+    checks_c: bool,
+    checks_n: bool,
+    checks_batch: bool,
+    /// Images that are fetched, and that are written, at once.
+    x_vector: u32,
+    x_type: &'static str,
+    x_elements: &'static [&'static str],
+    y_vector: u32,
+    y_type: &'static str,
+    y_elements: &'static [&'static str],
+    /// Of what a thread reads of shared memory at once.
+    weight_vector: u32,
+    weight_type: &'static str,
+    value_vector: u32,
+    value_type: &'static str,
+    #[serde(flatten)]
+    ends: ConvEnds,
+}
+
+/// A tile's numbers with what follows from them.
+struct Sizes {
+    tile_n: u32,
+    tile_b: u32,
+    threads_b: u32,
+    virtual_threads: u32,
+    tile_c: u32,
+    buffers: u32,
+    /// Output channels and images of a virtual thread.
+    thread_n: u32,
+    thread_b: u32,
+    threads: u32,
+    registers: u32,
+    shared_bytes: u32,
+    padded_c: u32,
+    padded_n: u32,
+}
+
+impl Sizes {
+    /// `None` where the numbers do not fit each other or the problem.
+    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
+        let &[
+            tile_n,
+            tile_b,
+            threads_n,
+            threads_b,
+            virtual_threads,
+            tile_c,
+            buffers,
+        ] = tile
+        else {
+            return None;
+        };
+        // Each number by itself first: a config may name any.
+        if tile.iter().any(|number| !(1..=256).contains(number))
+            || !tile_n.is_multiple_of((threads_n * virtual_threads).max(4))
+            || !tile_b.is_multiple_of((threads_b * virtual_threads).max(4))
+            || virtual_threads > 4
+            || tile_c > 64
+            || buffers > 8
+        {
+            return None;
+        }
+        let shape = &problem.shape;
+        let thread_n = tile_n / threads_n / virtual_threads;
+        let thread_b = tile_b / threads_b / virtual_threads;
+        let threads = threads_n * threads_b;
+        let sums = thread_n * thread_b * virtual_threads * virtual_threads;
+        let padded_c = shape.c.next_multiple_of(tile_c);
+        let padded_n = shape.n.next_multiple_of(tile_n);
+        let weights = [shape.r, shape.s, padded_c, padded_n];
+        let weights = weights.iter().map(|&size| u64::from(size)).product::<u64>();
+        let shared_bytes = 4 * buffers * tile_c * (tile_n + tile_b);
+        // Lanes of a warp are 8 images wide and 4 channels high.
+        let fits = threads_n.is_multiple_of(4)
+            && threads_b.is_multiple_of(8)
+            && threads <= 512
+            && sums <= MAX_SUMS
+            && shared_bytes <= MAX_SHARED
+            && weights <= MAX_ELEMENTS
+            && padded_n / tile_n <= MAX_GRID
+            // The map of the input is applied while a step is fetched through registers.
+            && (problem.prologue.is_none() || buffers == 1);
+        fits.then(|| Self {
+            tile_n,
+            tile_b,
+            threads_b,
+            virtual_threads,
+            tile_c,
+            buffers,
+            thread_n,
+            thread_b,
+            threads,
+            registers: sums + 2 * virtual_threads * (thread_n + thread_b) + 24,
+            shared_bytes,
+            padded_c,
+            padded_n,
+        })
+    }
+
+    fn of(problem: &ConvProblem, tile: &Tile) -> Self {
+        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    }
+
+    fn grid(&self, problem: &ConvProblem) -> [u32; 3] {
+        let shape = &problem.shape;
+        [
+            shape.batch.div_ceil(self.tile_b),
+            self.padded_n / self.tile_n,
+            shape.out_h() * shape.out_w(),
+        ]
+    }
+}
+
+impl Scheme for Tvm {
+    fn name(&self) -> &'static str {
+        "tvm"
+    }
+
+    fn tile_names(&self) -> &'static [&'static str] {
+        &["n", "b", "tn", "tb", "v", "c", "s"]
+    }
+
+    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+        let Problem::HwcnConv(problem) = problem else {
+            return Vec::new();
+        };
+        if !solves(problem) {
+            return Vec::new();
+        }
+        let shape = &problem.shape;
+        let mut tiles = Vec::new();
+        for tile_n in up_to(shape.n, &[16, 32, 64, 128]) {
+            for tile_b in up_to(shape.batch, &[8, 16, 32, 64, 128]) {
+                for threads_n in [4, 8, 16] {
+                    for threads_b in [8, 16] {
+                        for virtual_threads in [1, 2] {
+                            for tile_c in up_to(shape.c, &[4, 8, 16, 32]) {
+                                for buffers in [1, 2, 3, 4] {
+                                    let tile = [
+                                        tile_n,
+                                        tile_b,
+                                        threads_n,
+                                        threads_b,
+                                        virtual_threads,
+                                        tile_c,
+                                        buffers,
+                                    ];
+                                    if Sizes::new(problem, &tile).is_some() {
+                                        tiles.push(Tile(tile.to_vec()));
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        tiles
+    }
+
+    fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
+        let Problem::HwcnConv(problem) = problem else {
+            return false;
+        };
+        solves(problem) && Sizes::new(problem, &tile.0).is_some()
+    }
+
+    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+        let problem = convolution::of(problem);
+        let sizes = Sizes::of(problem, tile);
+        let layout = layout(problem, &sizes);
+        let kernel = kernel(problem, &sizes, &layout);
+        convolution::blueprint(problem, 1, kernel, layout)
+    }
+}
+
+/// Whether the scheme can compute a problem: a block for each pixel must fit the grid.
+fn solves(problem: &ConvProblem) -> bool {
+    let shape = &problem.shape;
+    let pixels = u64::from(shape.out_h()) * u64::from(shape.out_w());
+    tiles_well(problem) && pixels <= u64::from(MAX_GRID)
+}
+
+/// `[R][S][I][O]`, RSCN in the words of the source, input channels padded to whole steps and output channels to whole tiles.
+fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
+    let shape = &problem.shape;
+    let dim = |axis, count| LayoutDim {
+        axis,
+        count,
+        step: 1,
+    };
+    WeightLayout {
+        source: problem.shape.weight(),
+        dims: vec![
+            dim(Axis::R, shape.r),
+            dim(Axis::S, shape.s),
+            dim(Axis::I, sizes.padded_c),
+            dim(Axis::O, sizes.padded_n),
+        ]
+        .into(),
+        filter: Filter::Taps,
+        transform: Transform::None,
+        prologue_channels: Problem::Conv(*problem).affine_channels(),
+    }
+}
+
+/// The widest vector, of 4, 2 or 1 values, that divides both.
+fn widest(a: u32, b: u32) -> u32 {
+    let divides = |&len: &u32| a.is_multiple_of(len) && b.is_multiple_of(len);
+    [4, 2].into_iter().find(divides).unwrap_or(1)
+}
+
+fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
+    let shape = &problem.shape;
+    let epilogue = problem.epilogue;
+    // Asynchronous copies are of 4 or 16 bytes.
+    let x_vector = if shape.batch.is_multiple_of(4) { 4 } else { 1 };
+    let y_vector = widest(shape.batch, sizes.thread_b);
+    let weight_vector = widest(sizes.thread_n, 4);
+    let value_vector = widest(sizes.thread_b, 4);
+    let (x_type, x_elements) = vector(x_vector);
+    let (y_type, y_elements) = vector(y_vector);
+    let grid = sizes.grid(problem);
+    let context = context(&Context {
+        c: shape.c,
+        h: shape.h,
+        w: shape.w,
+        n: shape.n,
+        batch: shape.batch,
+        out_w: shape.out_w(),
+        r: shape.r,
+        s: shape.s,
+        stride_h: shape.stride[0],
+        stride_w: shape.stride[1],
+        pad_top: shape.padding.top,
+        pad_left: shape.padding.left,
+        dilation_h: shape.dilation[0],
+        dilation_w: shape.dilation[1],
+        tile_n: sizes.tile_n,
+        tile_b: sizes.tile_b,
+        tile_c: sizes.tile_c,
+        virtual_threads: sizes.virtual_threads,
+        thread_n: sizes.thread_n,
+        thread_b: sizes.thread_b,
+        threads: sizes.threads,
+        warps_b: sizes.threads_b / 8,
+        min_blocks: blocks_by_registers(sizes.threads, sizes.registers),
+        buffers: sizes.buffers,
+        chunks: sizes.padded_c / sizes.tile_c,
+        padded_c: sizes.padded_c,
+        padded_n: sizes.padded_n,
+        checks_taps: shape.padding != Padding::default(),
+        checks_c: sizes.padded_c != shape.c,
+        checks_n: sizes.padded_n != shape.n,
+        checks_batch: !shape.batch.is_multiple_of(sizes.tile_b),
+        x_vector,
+        x_type,
+        x_elements,
+        y_vector,
+        y_type,
+        y_elements,
+        weight_vector,
+        weight_type: vector(weight_vector).0,
+        value_vector,
+        value_type: vector(value_vector).0,
+        ends: ConvEnds::new(problem, layout, false),
+    });
+    let mut args = vec![Arg::X, Arg::Packed];
+    args.extend(epilogue.bias.then_some(Arg::Bias));
+    args.extend(epilogue.residual.then_some(Arg::Residual));
+    args.push(Arg::Y);
+    KernelBlueprint {
+        role: convolution::role(false),
+        template: "kernel/tvm.cu",
+        context,
+        grid,
+        block: [sizes.threads, 1, 1],
+        cluster: [1; 3],
+        shared_bytes: sizes.shared_bytes,
+        overlaps: true,
+        device: if sizes.buffers > 1 {
+            &[
+                DevicePart::DynamicShared,
+                DevicePart::AsyncCopy,
+                DevicePart::Overlap,
+            ]
+        } else {
+            &[DevicePart::DynamicShared, DevicePart::Overlap]
+        },
+        args,
+        work: work(problem, sizes, grid),
+    }
+}
+
+fn work(problem: &ConvProblem, sizes: &Sizes, grid: [u32; 3]) -> KernelWork {
+    let shape = &problem.shape;
+    let blocks = grid.iter().map(|&size| u64::from(size)).product::<u64>();
+    let steps = f64::from(sizes.padded_c / sizes.tile_c * shape.r * shape.s);
+    let tile = f64::from(sizes.tile_n) * f64::from(sizes.tile_b);
+    let fetched = f64::from(sizes.tile_n + sizes.tile_b) * f64::from(sizes.tile_c) * steps;
+    let v = sizes.virtual_threads;
+    let sums = f64::from(v * v * sizes.thread_n * sizes.thread_b);
+    // Lanes that read longer runs than a vector fall on each other's banks.
+    let vectors = |run: u32, conflicts: u32| v * run.div_ceil(4) * conflicts;
+    let read = vectors(sizes.thread_n, 1) + vectors(sizes.thread_b, sizes.thread_b.div_ceil(4));
+    let fetches = ((sizes.tile_n + sizes.tile_b) * sizes.tile_c / 4).div_ceil(sizes.threads);
+    let tile_c = f64::from(sizes.tile_c);
+    // Fetch and compute by turns wait for the level-2 cache in each step.
+    let waits = if sizes.buffers == 1 { 1.3 } else { 0.15 };
+    KernelWork {
+        blocks,
+        threads: sizes.threads,
+        registers: sizes.registers,
+        shared_bytes: sizes.shared_bytes,
+        flops: 2.0 * tile * f64::from(sizes.tile_c) * steps * blocks as f64,
+        // What a step takes beside products and reads is fitted to 18 tiles of seed 001's problem on an H200.
+        fma_share: sums * tile_c
+            / ((sums + 2.0 * f64::from(read)) * tile_c + 12.0 * f64::from(fetches) + 150.0),
+        l2_bytes: 4.0 * (fetched + tile) * blocks as f64,
+        dram_bytes: Problem::HwcnConv(*problem).bytes() as f64,
+        trips: 1.0 + waits * steps,
+        overlaps: true,
+        ..KernelWork::default()
+    }
+}
