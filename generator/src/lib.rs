@@ -12,6 +12,8 @@ pub mod compile;
 #[cfg(feature = "emit")]
 pub mod emit;
 pub mod gpu;
+#[cfg(feature = "tune")]
+mod journal;
 pub mod plan;
 #[cfg(feature = "render")]
 pub mod render;

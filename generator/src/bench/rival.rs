@@ -2,6 +2,7 @@
 
 use super::buffers::{Buffers, bytes_of};
 use super::cudnn::{Algorithm, Arithmetic, Cudnn, Layout, Place, Request};
+use super::measure::Cut;
 use super::{BenchProblem, CudnnTimes, RivalCandidate, RivalTime, Timed};
 use crate::check::{Deviation, Device, DeviceError, GpuDevice, ProblemData, Repeats, tolerance};
 use crate::spec::{Problem, Reduce, TensorShape};
@@ -66,14 +67,15 @@ impl CudnnBench {
     /// Times every algorithm of cuDNN on a convolution quickly and the best ones fully.
     ///
     /// # Errors
-    /// [`DeviceError`] when the device can do nothing more; what single algorithms refuse is counted.
+    /// [`Cut`]; what single algorithms refuse is counted.
     pub fn measure(
         &self,
         device: &mut GpuDevice,
         problem: &BenchProblem,
         data: &ProblemData,
-    ) -> Result<CudnnTimes, DeviceError> {
-        let times = self.measure_all(device, problem, data);
+        stop: &dyn Fn() -> bool,
+    ) -> Result<CudnnTimes, Cut> {
+        let times = self.measure_all(device, problem, data, stop);
         device.free_all();
         times
     }
@@ -83,7 +85,8 @@ impl CudnnBench {
         device: &mut GpuDevice,
         problem: &BenchProblem,
         data: &ProblemData,
-    ) -> Result<CudnnTimes, DeviceError> {
+        stop: &dyn Fn() -> bool,
+    ) -> Result<CudnnTimes, Cut> {
         let (workspace, workspace_limit) = workspace(device)?;
         let conv = problem.conv(Reduce::Ordered);
         let mut bench = Bench {
@@ -123,6 +126,9 @@ impl CudnnBench {
                     }
                 };
                 for algorithm in algorithms {
+                    if stop() {
+                        return Err(Cut::Asked);
+                    }
                     match bench.ranked(algorithm, operands)? {
                         Some(entry) => entries.push(entry),
                         None => failed += 1,

@@ -6,11 +6,11 @@ use super::{LaunchEstimate, PlanError, TuningTable, committed_tuning, tuning_key
 use crate::gpu::{Gpu, memset_us};
 use crate::scheme::{SCHEMES, Scheme, Tile, scheme};
 use crate::spec::{Problem, Tiles, nearest};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// Who chose scheme and tile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChosenBy {
     /// The estimate of this crate.

@@ -421,6 +421,10 @@ pub struct BenchArgs {
     /// Also write all results as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Keep each problem's times in a file as they are known, so that the same command goes on where a run was cut off; what is in it
+    /// and would be the same today is not measured again [default with --json: <FILE>.journal]
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
     /// Also write charts
     #[arg(long, value_name = "DIR")]
     pub svg: Option<PathBuf>,
