@@ -93,9 +93,13 @@ fn checksum(
         method,
         ..
     } = setup.environment;
-    let compiled_engines = setup.options.compiled_engines;
+    let Options {
+        compiled_engines,
+        halves,
+        ..
+    } = setup.options;
     let mut text = format!(
-        "{l2_bytes} {cudnn:?} {method:?} {compiled_engines} {problem:?} {:?} {refusals:?}",
+        "{l2_bytes} {cudnn:?} {method:?} {compiled_engines} {halves} {problem:?} {:?} {refusals:?}",
         setup.gpu
     );
     for candidate in candidates {
@@ -164,6 +168,7 @@ mod tests {
             table: None,
             rival: Rival::None,
             compiled_engines: false,
+            halves: true,
             journal: None,
         }
     }
@@ -303,7 +308,15 @@ mod tests {
             cudnn: None,
             ..environment()
         };
-        for (options, environment) in [(other_tiles, environment()), (options(), other_rival)] {
+        let without_halves = Options {
+            halves: false,
+            ..options()
+        };
+        for (options, environment) in [
+            (other_tiles, environment()),
+            (without_halves, environment()),
+            (options(), other_rival),
+        ] {
             let again = run(Some(&path), &options, &environment, TO_THE_END);
             assert_eq!(again.0.len(), 3);
         }

@@ -61,6 +61,8 @@ pub struct CudnnBench {
     pub l2_bytes: u64,
     /// See [`Request::compiled_engines`].
     pub compiled_engines: bool,
+    /// Whether algorithms on halves count too.
+    pub halves: bool,
 }
 
 impl CudnnBench {
@@ -99,7 +101,11 @@ impl CudnnBench {
         };
         let (mut floats, mut halves) = (Vec::new(), Vec::new());
         let (mut failed, mut notes) = (0, Vec::new());
-        for arithmetic in Arithmetic::ALL {
+        let arithmetics = match self.halves {
+            true => &Arithmetic::ALL[..],
+            false => &[Arithmetic::Float],
+        };
+        for &arithmetic in arithmetics {
             let entries = match arithmetic {
                 Arithmetic::Float => &mut floats,
                 Arithmetic::Half | Arithmetic::HalfSums => &mut halves,

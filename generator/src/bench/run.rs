@@ -45,6 +45,8 @@ pub struct Options {
     pub rival: Rival,
     /// Whether the rival's engines that compile a kernel for each shape count too: seconds for each.
     pub compiled_engines: bool,
+    /// Whether the rival's algorithms on halves count too.
+    pub halves: bool,
     /// A file that is given each problem's times as they are known, and that has those of earlier runs.
     pub journal: Option<PathBuf>,
 }
@@ -122,6 +124,7 @@ pub fn run(
         cudnn,
         l2_bytes: environment.l2_bytes,
         compiled_engines: options.compiled_engines,
+        halves: options.halves,
     });
     if gpu_of_device(&environment.gpu) != Some(gpu) {
         progress(&format!(

@@ -248,7 +248,9 @@ impl Planner {
         rows.sort_by(|(_, a), (_, b)| a.us.total_cmp(&b.us));
         rows.into_iter().find_map(|(scheme, measured)| {
             let tile = Tile::of_label(&measured.tile, scheme.tile_names())?;
-            if !scheme.tiles(problem).contains(&tile) {
+            // Not whether it is among the tiles that the estimate is asked about: those are pruned by what promises most, and a
+            // time says more.
+            if !scheme.takes(problem, &tile) {
                 return None;
             }
             let estimate_us = self.estimate_us(problem, scheme, &tile);

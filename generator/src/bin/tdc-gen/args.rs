@@ -412,6 +412,9 @@ pub struct BenchArgs {
     /// Also time cuDNN's engines that compile a kernel for each shape; seconds for each engine and shape
     #[arg(long, conflicts_with = "no_cudnn")]
     pub compiled_engines: bool,
+    /// Leave out cuDNN's algorithms on halves, three quarters of all
+    #[arg(long, conflicts_with = "no_cudnn")]
+    pub no_fp16: bool,
     /// Time our kernels alone
     #[arg(long)]
     pub no_cudnn: bool,

@@ -37,6 +37,7 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
             (None, false) => Rival::Search,
         },
         compiled_engines: args.compiled_engines,
+        halves: !args.no_fp16,
         journal: args
             .journal
             .clone()
