@@ -9,7 +9,7 @@ use std::path::Path;
 const TITLE: &str = "Every problem of `tdc-gen bench`; times in microseconds.";
 const COLUMNS: &str = "checksum report";
 
-/// Reports by the checksum of what they follow from, and their file, see [`JournalFile`]. A line is the checksum and the report as
+/// Reports by the checksum of what they follow from, and their file, which one process at a time has. A line is the checksum and the report as
 /// JSON.
 #[derive(Debug)]
 pub struct Journal {

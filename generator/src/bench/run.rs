@@ -37,7 +37,7 @@ pub struct Options {
     pub device: u32,
     /// The schemes that count; all do when it is empty.
     pub schemes: Vec<String>,
-    /// Tiles of each scheme, see [`candidates`].
+    /// Tiles of each scheme, see [`candidates`](super::candidates).
     pub tiles: usize,
     /// Measured times to choose by instead of the GPU's committed ones.
     pub table: Option<TuningTable>,

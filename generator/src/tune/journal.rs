@@ -132,7 +132,7 @@ impl Row {
 /// A candidate: problem, scheme, tile.
 type Key = (String, String, String);
 
-/// The rows of every candidate that was measured in one environment, and their file, see [`JournalFile`].
+/// The rows of every candidate that was measured in one environment, and their file, a line for each, which one process at a time has.
 #[derive(Debug)]
 pub struct Journal {
     file: JournalFile,
