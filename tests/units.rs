@@ -208,7 +208,7 @@ fn tiled_units(count: usize) -> Vec<PlannedUnit> {
     let adapt = |random: &mut Random, conv: &mut ConvProblem| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
         conv.shape.groups = 1;
-        conv.shape.c = pick(&[1, 5, 16, 32, 33, 64, 96, 177]);
+        conv.shape.c = pick(&[1, 5, 16, 32, 33, 64, 96, 177, 267]);
         conv.shape.n = pick(&[1, 7, 16, 19, 32, 70]);
         conv.precision = Precision::WORDS[pick(&[0, 0, 0, 1, 1, 2, 3, 3]) as usize].1;
         if pick(&[0, 1]) == 1 {
@@ -219,6 +219,55 @@ fn tiled_units(count: usize) -> Vec<PlannedUnit> {
     let mut units = conv_units("implicit_gemm", 5, count, adapt);
     units.extend(conv_units("direct_tiled", 6, count, adapt));
     units
+}
+
+/// Channels that a cluster cannot share without padding: a last block that has padding behind its own, or a chunk of nothing else.
+fn padded_units() -> Vec<PlannedUnit> {
+    let conv = |c, precision, r: u32, stride, batch| {
+        Problem::Conv(ConvProblem {
+            shape: ConvShape {
+                stride: [stride; 2],
+                padding: Padding::all(r / 2),
+                batch,
+                ..ConvShape::new(c, 21, 5, 7, r, r)
+            },
+            prologue: Some(Prologue { relu: true }),
+            epilogue: Epilogue {
+                bias: true,
+                ..Epilogue::default()
+            },
+            reduce: Reduce::default(),
+            precision,
+            tolerance: Tolerance::default(),
+        })
+    };
+    let of_precision = |(_, precision)| {
+        [
+            // 11 groups of 16 channels, the last one of 13, on 4 blocks of 3 chunks.
+            (
+                conv(173, precision, 1, 1, 1),
+                "implicit_gemm",
+                Some(vec![2, 8, 1, 2, 1, 1, 4, 1, 2]),
+            ),
+            // 17 on 3 blocks of 2 chunks, each of 3 groups.
+            (
+                conv(272, precision, 3, 2, 2),
+                "implicit_gemm",
+                Some(vec![3, 4, 1, 1, 2, 3, 3, 3, 2]),
+            ),
+            // 31 on one block of 8 chunks, each of 4.
+            (
+                conv(496, precision, 1, 1, 1),
+                "implicit_gemm",
+                Some(vec![5, 7, 2, 1, 1, 2, 1, 4, 3]),
+            ),
+        ]
+    };
+    let requests: Vec<_> = Precision::WORDS
+        .into_iter()
+        .flat_map(of_precision)
+        .collect();
+    units(&requests)
 }
 
 /// 3x3 convolutions at stride 1 on channels that leave tails and on some that do not, with paddings that differ from side to side,
@@ -454,6 +503,11 @@ fn the_tiled_schemes_are_right_on_random_convolutions_and_tiles() {
 }
 
 #[test]
+fn padded_channels_count_for_nothing() {
+    assert_right(&padded_units(), cpu);
+}
+
+#[test]
 fn winograd_is_right_on_random_convolutions_and_tiles() {
     assert_right(&winograd_units(40), cpu);
 }
@@ -621,6 +675,7 @@ fn every_scheme_is_right_on_a_gpu() {
         depthwise_units(300),
         tdc_units(200),
         tiled_units(500),
+        padded_units(),
         winograd_units(300),
         tucker_units(300),
         published_tvm_units(),

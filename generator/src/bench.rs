@@ -2,17 +2,21 @@
 //!
 //! A problem is the convolution alone, without prologue and epilogue. Both sides read the same random numbers, each in its own
 //! layout; each result is checked against float64 before its time counts; times are those of a CUDA graph of many launches, with
-//! everything in it that a result needs.
+//! everything in it that a result needs. A journal has each problem's times as soon as they are known, so that a run that was cut off
+//! goes on.
 
 mod buffers;
 mod candidates;
 mod chart;
 mod cudnn;
 mod environment;
+mod journal;
+mod measure;
 mod ours;
 mod problems;
 mod published;
 mod report;
+mod resume;
 mod rival;
 mod run;
 mod summary;

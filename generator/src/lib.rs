@@ -13,6 +13,8 @@ pub mod embed;
 #[cfg(feature = "emit")]
 pub mod emit;
 pub mod gpu;
+#[cfg(feature = "tune")]
+mod journal;
 pub mod plan;
 #[cfg(feature = "render")]
 pub mod render;

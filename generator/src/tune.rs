@@ -15,11 +15,12 @@ mod progress;
 mod run;
 mod shard;
 
+pub use crate::journal::{JournalError, journal_of};
 pub use calibrate::{Fit, Samples};
 pub use candidates::{Candidate, Selection, candidates};
 #[cfg(feature = "gpu")]
 pub use gpu::GpuMeasure;
-pub use journal::{Journal, JournalError, Outcome, Row, read_journal};
+pub use journal::{Journal, Outcome, Row, read_journal};
 pub use measure::{Measure, MeasureError, Timing};
 pub use problems::Problems;
 pub use progress::Progress;

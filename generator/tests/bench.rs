@@ -7,7 +7,7 @@ use tdc_generator::bench::{
     Timed, charts, report_table, shape_label,
 };
 use tdc_generator::plan::ChosenBy;
-use tdc_generator::spec::Reduce;
+use tdc_generator::spec::{Precision, Reduce};
 use tdc_runtime::{ConvShape, Padding};
 
 fn timed(us: f64, cold_us: Option<f64>) -> Timed {
@@ -45,6 +45,7 @@ fn problem(n: u32, ours: Vec<OursTime>, cudnn: Option<CudnnTimes>) -> ProblemRep
         flops: 1000,
         bytes: 2000,
         floor_us: 0.7,
+        precision: Precision::Fp32,
         tolerance: 1e-6,
         planned_by: Some(ChosenBy::Oracle),
         ours,
@@ -164,6 +165,25 @@ C,N,H,W      floor   plan   cold   error   best  model   cuDNN    cold   error  
 }
 
 #[test]
+fn the_bound_is_that_of_the_kernels_precision() {
+    let mut report = report();
+    for problem in &mut report.problems {
+        problem.precision = Precision::Tf32;
+    }
+    let table = report_table(&report);
+    for line in [
+        "cuDNN within our tf32 bound / best of ours             3.46  over 2",
+        "cuDNN within our tf32 bound is faster than plan: nowhere\n",
+    ] {
+        assert!(table.contains(line), "{line}\n{table}");
+    }
+    assert!(!table.contains("our fp32 bound"), "{table}");
+    report.problems[0].precision = Precision::Bf16;
+    let title = &report.means()[0].title;
+    assert_eq!(title, "cuDNN within our bounds / plan");
+}
+
+#[test]
 fn without_cudnn_there_are_no_columns_of_it() {
     let mut report = report();
     report.environment.cudnn = None;
@@ -216,6 +236,7 @@ fn the_json_has_what_was_measured() {
     assert_eq!(json["environment"]["method"][0], "By a clock.");
     let first = &json["problems"][0];
     assert_eq!(first["shape"]["n"], 32);
+    assert_eq!(first["precision"], "fp32");
     assert_eq!(first["ours"][0]["us"], 4.0);
     assert_eq!(first["ours"][0]["picks"][0], "plan");
     assert!(first["ours"][0]["refused"].is_null());

@@ -504,7 +504,7 @@ fn journals_of_others_are_left_alone() {
     assert_eq!(
         error(&text.replace("driver: 580.1", "driver: 575.2")),
         "J: this journal cannot be resumed here: driver is `580.1` here and `575.2` there; times of different environments \
-         cannot be mixed: measure one of them again, or name another --out"
+         cannot be mixed: measure one of them again, or name another file"
     );
     assert_eq!(
         error("somebody's notes\n"),

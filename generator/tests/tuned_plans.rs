@@ -5,12 +5,12 @@ use tdc_generator::plan::{
     ChosenBy, Fusions, PlannedUnit, Planner, TaskGraph, TuningTable, plan_network, plan_network_by,
     plan_problem, tuning_key,
 };
-use tdc_generator::scheme::scheme;
+use tdc_generator::scheme::{Tile, scheme};
 use tdc_generator::spec::{
     Config, ConvProblem, Epilogue, Network, Overrides, Precision, Problem, Reduce, Tiles,
     Tolerance, yaml,
 };
-use tdc_runtime::ConvShape;
+use tdc_runtime::{ConvShape, Padding};
 
 const HEADING: &str = "\
 gpu: h200
@@ -60,6 +60,35 @@ conv_c24_n40_h13_w15_k1x1_bias_relu tdc h2w2c4 4.5
 conv_c24_n40_h13_w15_k1x1_bias_add_relu direct p32n1g1k1 0.1
 conv_c24_n40_h13_w15_k1x1_atomic tdc h1w1c8 6.25
 ";
+
+/// The tiles that the estimate is asked about are a thousand; a row may be of another.
+#[test]
+fn a_tile_that_promised_little_and_was_fast_is_taken() {
+    let conv = Problem::Conv(ConvProblem {
+        shape: ConvShape {
+            padding: Padding::all(1),
+            ..ConvShape::new(96, 64, 28, 28, 3, 3)
+        },
+        prologue: None,
+        epilogue: Epilogue::default(),
+        reduce: Reduce::Ordered,
+        precision: Precision::default(),
+        tolerance: Tolerance::default(),
+    });
+    let gemm = scheme("implicit_gemm").expect("a scheme");
+    let label = "h4w8m2a1b1k3z6c1s1";
+    let tile = Tile::of_label(label, gemm.tile_names()).expect("a tile");
+    assert!(gemm.takes(&conv, &tile) && !gemm.tiles(&conv).contains(&tile));
+    let rows = format!("{} implicit_gemm {label} 0.5\n", tuning_key(&conv));
+    let mut planner = Planner::new(h200())
+        .with_table(table(&rows))
+        .with_tiles(Tiles::Tuned);
+    let unit = plan_problem(&mut planner, "t", "layer", &conv, None, None).expect("a plan");
+    assert_eq!(
+        told(&unit),
+        ("implicit_gemm", tile.0, ChosenBy::Oracle, Some(0.5))
+    );
+}
 
 fn told(unit: &PlannedUnit) -> (&'static str, Vec<u32>, ChosenBy, Option<f64>) {
     (

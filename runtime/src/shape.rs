@@ -2,7 +2,7 @@
 
 /// Zero padding around an image, in pixels per side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Padding {
     /// Rows above.
     pub top: u32,
@@ -31,7 +31,7 @@ impl Padding {
 /// Input `batch x c x h x w`, output `batch x n x out_h x out_w`, both NCHW;
 /// weights `n x (c / groups) x r x s` (PyTorch's OIHW).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ConvShape {
     /// Images in a batch (B in formulas).
     pub batch: u32,

@@ -37,7 +37,7 @@ pub fn method() -> Vec<String> {
         "Ours: floats, NCHW, weights packed before. cuDNN: weights as its interface takes them, one workspace of up to 1 GiB.".to_owned(),
         format!(
             "cuDNN: every algorithm of the legacy interface (layouts, math types) and every engine configuration of the graph \
-             interface, {quick} launches each; then the quickest like ours."
+             interface, up to {quick} launches each, one where it takes ten times the least; then the quickest like ours."
         ),
         "Warm: the same buffers over and over. Cold: buffers take turns, together more than twice the level-2 cache.".to_owned(),
     ]

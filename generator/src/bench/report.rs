@@ -3,8 +3,8 @@
 use super::published::Published;
 use super::{Environment, Faster, Mean, NearFloor};
 use crate::plan::ChosenBy;
-use crate::spec::Reduce;
-use serde::Serialize;
+use crate::spec::{Precision, Reduce};
+use serde::{Deserialize, Serialize};
 use tdc_runtime::ConvShape;
 
 /// A whole run.
@@ -23,7 +23,7 @@ pub struct Report {
 }
 
 /// The times of one convolution.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProblemReport {
     /// `C,N,H,W` and what is unusual.
     pub label: String,
@@ -35,7 +35,9 @@ pub struct ProblemReport {
     pub bytes: u64,
     /// Physical limit of one launch in fp32, microseconds.
     pub floor_us: f64,
-    /// The relative error that an fp32 result may have.
+    /// How our kernels may round products.
+    pub precision: Precision,
+    /// The relative error that a result may have.
     pub tolerance: f64,
     /// Who chose what the config's plan takes; `None` without a plan.
     pub planned_by: Option<ChosenBy>,
@@ -46,7 +48,7 @@ pub struct ProblemReport {
 }
 
 /// What came of one of our candidates.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OursTime {
     /// The scheme.
     pub scheme: String,
@@ -87,7 +89,7 @@ impl OursTime {
 }
 
 /// Times, or why there are none.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Outcome {
     /// Right, and timed.
@@ -100,7 +102,7 @@ pub enum Outcome {
 }
 
 /// Times of something that is right.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timed {
     /// Microseconds on the same buffers over and over: they stay in the level-2 cache where they fit.
     pub us: f64,
@@ -111,7 +113,7 @@ pub struct Timed {
 }
 
 /// cuDNN's times.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CudnnTimes {
     /// The best on floats within the bound that our kernels keep.
     pub fp32: Option<RivalTime>,
@@ -130,7 +132,7 @@ pub struct CudnnTimes {
 }
 
 /// One algorithm of cuDNN, timed like our kernels.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RivalTime {
     /// Data type, layout, and algorithm with math type or engine with knobs.
     pub algorithm: String,
@@ -140,7 +142,7 @@ pub struct RivalTime {
 }
 
 /// One algorithm of cuDNN, timed quickly to find the best.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RivalCandidate {
     /// As in [`RivalTime`].
     pub algorithm: String,

@@ -2,10 +2,12 @@
 
 use super::buffers::{Buffers, bytes_of};
 use super::cudnn::{Algorithm, Arithmetic, Cudnn, Layout, Place, Request};
+use super::measure::Cut;
 use super::{BenchProblem, CudnnTimes, RivalCandidate, RivalTime, Timed};
 use crate::check::{Deviation, Device, DeviceError, GpuDevice, ProblemData, Repeats, tolerance};
 use crate::spec::{Problem, Reduce, TensorShape};
 use half::f16;
+use std::time::Instant;
 
 /// Bytes of workspace that cuDNN may use, if the GPU has as much.
 const MOST_WORKSPACE: usize = 1 << 30;
@@ -60,20 +62,23 @@ pub struct CudnnBench {
     pub l2_bytes: u64,
     /// See [`Request::compiled_engines`].
     pub compiled_engines: bool,
+    /// Whether algorithms on halves count too.
+    pub halves: bool,
 }
 
 impl CudnnBench {
     /// Times every algorithm of cuDNN on a convolution quickly and the best ones fully.
     ///
     /// # Errors
-    /// [`DeviceError`] when the device can do nothing more; what single algorithms refuse is counted.
+    /// [`Cut`]; what single algorithms refuse is counted.
     pub fn measure(
         &self,
         device: &mut GpuDevice,
         problem: &BenchProblem,
         data: &ProblemData,
-    ) -> Result<CudnnTimes, DeviceError> {
-        let times = self.measure_all(device, problem, data);
+        stop: &dyn Fn() -> bool,
+    ) -> Result<CudnnTimes, Cut> {
+        let times = self.measure_all(device, problem, data, stop);
         device.free_all();
         times
     }
@@ -83,7 +88,8 @@ impl CudnnBench {
         device: &mut GpuDevice,
         problem: &BenchProblem,
         data: &ProblemData,
-    ) -> Result<CudnnTimes, DeviceError> {
+        stop: &dyn Fn() -> bool,
+    ) -> Result<CudnnTimes, Cut> {
         let (workspace, workspace_limit) = workspace(device)?;
         let conv = problem.conv(Reduce::Ordered);
         let mut bench = Bench {
@@ -96,7 +102,12 @@ impl CudnnBench {
         };
         let (mut floats, mut halves) = (Vec::new(), Vec::new());
         let (mut failed, mut notes) = (0, Vec::new());
-        for arithmetic in Arithmetic::ALL {
+        let arithmetics = match self.halves {
+            true => &Arithmetic::ALL[..],
+            false => &[Arithmetic::Float],
+        };
+        for &arithmetic in arithmetics {
+            let mut least_us = f64::INFINITY;
             let entries = match arithmetic {
                 Arithmetic::Float => &mut floats,
                 Arithmetic::Half | Arithmetic::HalfSums => &mut halves,
@@ -123,8 +134,14 @@ impl CudnnBench {
                     }
                 };
                 for algorithm in algorithms {
-                    match bench.ranked(algorithm, operands)? {
-                        Some(entry) => entries.push(entry),
+                    if stop() {
+                        return Err(Cut::Asked);
+                    }
+                    match bench.ranked(algorithm, operands, least_us)? {
+                        Some(entry) => {
+                            least_us = least_us.min(entry.found.quick_us);
+                            entries.push(entry);
+                        }
                         None => failed += 1,
                     }
                 }
@@ -186,11 +203,12 @@ impl Bench<'_> {
         Ok(self.operands.len() - 1)
     }
 
-    /// An algorithm with its quick time; `None` when it is refused.
+    /// An algorithm with its quick time, when `least_us` is the least so far; `None` when it is refused.
     fn ranked<'b>(
         &mut self,
         algorithm: Box<dyn Algorithm + 'b>,
         operands: usize,
+        least_us: f64,
     ) -> Result<Option<Entry<'b>>, DeviceError> {
         let Operands {
             arithmetic,
@@ -199,12 +217,7 @@ impl Bench<'_> {
             ..
         } = self.operands[operands];
         let name = format!("{arithmetic} {layout} {}", algorithm.name());
-        // The first run is not captured: the library loads its kernels in it.
-        let first = self.run(algorithm.as_ref(), &buffers, 0);
-        let timed = first
-            .and_then(|()| self.device.synchronize())
-            .and_then(|()| self.graph_us(algorithm.as_ref(), &buffers, self.quick()));
-        match timed {
+        match self.quick_us(algorithm.as_ref(), &buffers, least_us) {
             Ok(quick_us) => Ok(Some(Entry {
                 algorithm,
                 operands,
@@ -223,18 +236,36 @@ impl Bench<'_> {
         }
     }
 
-    /// How algorithms are ranked: a launch that takes milliseconds need not be one of many.
-    fn quick(&self) -> Repeats {
-        /// Half a millisecond of an H200 in fp32.
-        const LARGE_FLOPS: u64 = 25_000_000_000;
-        match self.problem.flops() < LARGE_FLOPS {
-            true => Repeats::QUICK,
-            false => Repeats {
-                runs: 1,
-                warm_up: 0,
-                replays: 3,
-            },
+    /// The time that an algorithm is ranked by, when `least_us` is the least so far.
+    ///
+    /// A run that takes long need not be one of many; and of one that takes far too long the first look is enough (some algorithms
+    /// are a launch for each group of channels, and a graph of their runs takes seconds to make).
+    fn quick_us(
+        &mut self,
+        algorithm: &dyn Algorithm,
+        buffers: &Buffers,
+        least_us: f64,
+    ) -> Result<f64, DeviceError> {
+        /// Microseconds of a replay, if one run is not more.
+        const REPLAY_US: f64 = 1e3;
+        /// What a single run takes beside its kernels at most, microseconds.
+        const BESIDE_US: f64 = 100.0;
+        // The library loads its kernels in the first run.
+        self.run(algorithm, buffers, 0)?;
+        self.device.synchronize()?;
+        let begin = Instant::now();
+        self.run(algorithm, buffers, 0)?;
+        self.device.synchronize()?;
+        let look_us = begin.elapsed().as_secs_f64() * 1e6;
+        if look_us > 10.0 * least_us + BESIDE_US {
+            return Ok(look_us);
         }
+        let runs = ((REPLAY_US / look_us) as usize).clamp(1, Repeats::QUICK.runs);
+        let repeats = Repeats {
+            runs,
+            ..Repeats::QUICK
+        };
+        self.graph_us(algorithm, buffers, repeats)
     }
 
     /// The relative error of an algorithm's result, checked once; infinite when it has none.

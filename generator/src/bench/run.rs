@@ -1,18 +1,21 @@
-//! The run itself: every problem, both sides.
+//! The run itself: what it needs of the machine, then every problem.
 
 use super::cudnn::{Cudnn, CudnnLibrary, LoadError};
 use super::environment::{Environment, method};
+use super::journal::Journal;
+use super::measure::ProblemBench;
+use super::resume::{Setup, reports};
 use super::rival::CudnnBench;
-use super::{BenchProblem, Candidate, OursTime, Outcome, ProblemReport, Report, candidates, ours};
-use crate::check::{DeviceError, GpuDevice, GpuDeviceError, ProblemData, tolerance};
+use super::{BenchProblem, Report};
+use crate::check::{GpuDevice, GpuDeviceError, ProblemData};
 use crate::compile::Compiler;
 use crate::compile::nvrtc::{LoadError as NvrtcError, Options as NvrtcOptions};
 use crate::compile::toolkit::Toolkit;
-use crate::gpu::{Gpu, floor_us, gpu_of_device};
-use crate::plan::{PlannedUnit, TuningTable};
+use crate::gpu::{Gpu, gpu_of_device};
+use crate::journal::JournalError;
+use crate::plan::TuningTable;
 use crate::spec::Reduce;
 use std::path::PathBuf;
-use std::time::Instant;
 use thiserror::Error;
 
 /// Whether and where cuDNN is looked for.
@@ -34,7 +37,7 @@ pub struct Options {
     pub device: u32,
     /// The schemes that count; all do when it is empty.
     pub schemes: Vec<String>,
-    /// Tiles of each scheme, see [`candidates`].
+    /// Tiles of each scheme, see [`candidates`](super::candidates).
     pub tiles: usize,
     /// Measured times to choose by instead of the GPU's committed ones.
     pub table: Option<TuningTable>,
@@ -42,6 +45,10 @@ pub struct Options {
     pub rival: Rival,
     /// Whether the rival's engines that compile a kernel for each shape count too: seconds for each.
     pub compiled_engines: bool,
+    /// Whether the rival's algorithms on halves count too.
+    pub halves: bool,
+    /// A file that is given each problem's times as they are known, and that has those of earlier runs.
+    pub journal: Option<PathBuf>,
 }
 
 /// Why nothing can be measured.
@@ -61,6 +68,9 @@ pub enum BenchError {
     /// The cuDNN that was named cannot be used.
     #[error(transparent)]
     Cudnn(LoadError),
+    /// The journal cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// There is nothing to measure.
     #[error("{0}: no convolution is in it; name a network or layer set that has some")]
     NoConvolution(String),
@@ -75,10 +85,10 @@ impl From<GpuDeviceError> for BenchError {
     }
 }
 
-/// Measures every problem; `progress` is told what is being done.
+/// Measures every problem that the journal lacks; `progress` is told what is being done.
 ///
-/// What single candidates refuse is in their rows. After an error that leaves the GPU unusable the report ends early and
-/// [says so](Report::stopped).
+/// What single candidates refuse is in their rows. After an error that leaves the GPU unusable, and when `stop` says so, the report
+/// ends early and [tells why](Report::stopped).
 ///
 /// # Errors
 /// [`BenchError`] before anything was measured.
@@ -87,6 +97,7 @@ pub fn run(
     gpu: &'static Gpu,
     problems: &[BenchProblem],
     options: &Options,
+    stop: &dyn Fn() -> bool,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Report, BenchError> {
     if problems.is_empty() {
@@ -113,6 +124,7 @@ pub fn run(
         cudnn,
         l2_bytes: environment.l2_bytes,
         compiled_engines: options.compiled_engines,
+        halves: options.halves,
     });
     if gpu_of_device(&environment.gpu) != Some(gpu) {
         progress(&format!(
@@ -120,40 +132,40 @@ pub fn run(
             environment.gpu, gpu.title
         ));
     }
-    let mut report = Report {
+    let journal = options.journal.as_deref();
+    let mut journal = journal
+        .map(|path| Journal::open(path, &environment))
+        .transpose()?;
+    let (problems, stopped) = reports(
+        problems,
+        &Setup {
+            gpu,
+            options,
+            environment: &environment,
+        },
+        journal.as_mut(),
+        &mut |problem, candidates, refusals| {
+            let mut bench = ProblemBench {
+                device: &mut device,
+                gpu,
+                problem,
+                data: ProblemData::new(&problem.conv(Reduce::Ordered), 1),
+                l2_bytes: environment.l2_bytes,
+                stop,
+            };
+            let measured = bench.measure(candidates, refusals, &compiler, rival.as_ref());
+            device.unload();
+            measured
+        },
+        progress,
+    );
+    Ok(Report {
         name: name.to_owned(),
         environment,
-        problems: Vec::new(),
+        problems,
         published: None,
-        stopped: None,
-    };
-    for (index, problem) in problems.iter().enumerate() {
-        let begin = Instant::now();
-        let mut bench = ProblemBench {
-            device: &mut device,
-            problem,
-            data: ProblemData::new(&problem.conv(Reduce::Ordered), 1),
-            l2_bytes: report.environment.l2_bytes,
-        };
-        match bench.measure(gpu, options, &compiler, rival.as_ref()) {
-            Ok(measured) => {
-                let seconds = begin.elapsed().as_secs_f64();
-                let line = summary(&measured);
-                progress(&format!(
-                    "[{}/{}] {line} ({seconds:.1} s)",
-                    index + 1,
-                    problems.len()
-                ));
-                report.problems.push(measured);
-            }
-            Err(error) => {
-                report.stopped = Some(format!("{}: {error}", problem.label));
-                break;
-            }
-        }
-        device.unload();
-    }
-    Ok(report)
+        stopped,
+    })
 }
 
 /// What was loaded or made of a rival. Where one was only looked for, there may be none: `progress` is told why.
@@ -170,20 +182,6 @@ fn or_noted<T>(
             Ok(None)
         }
     }
-}
-
-/// A problem's times in a line.
-fn summary(problem: &ProblemReport) -> String {
-    let us = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{us:.2}"));
-    let mut line = format!("{}: {} us", problem.label, us(problem.planned_us()));
-    if let Some(cudnn) = &problem.cudnn {
-        line += &format!(
-            ", cuDNN {} us of {} algorithms",
-            us(problem.rival(|cudnn| &cudnn.fp32).map(|best| best.timed.us)),
-            cudnn.candidates.len()
-        );
-    }
-    line
 }
 
 fn environment(
@@ -204,113 +202,4 @@ fn environment(
         cudnn: cudnn.map(Cudnn::version),
         method: method(),
     })
-}
-
-/// The measuring of one problem.
-struct ProblemBench<'a> {
-    device: &'a mut GpuDevice,
-    problem: &'a BenchProblem,
-    data: ProblemData,
-    l2_bytes: u64,
-}
-
-impl ProblemBench<'_> {
-    fn measure(
-        &mut self,
-        gpu: &'static Gpu,
-        options: &Options,
-        compiler: &impl Compiler,
-        rival: Option<&CudnnBench>,
-    ) -> Result<ProblemReport, DeviceError> {
-        let conv = self.problem.conv(Reduce::Ordered);
-        let mut report = ProblemReport {
-            label: self.problem.label.clone(),
-            shape: self.problem.shape,
-            flops: conv.flops(),
-            bytes: conv.bytes(),
-            floor_us: floor_us(conv.flops(), conv.bytes(), gpu),
-            tolerance: tolerance(&conv),
-            planned_by: None,
-            ours: Vec::new(),
-            cudnn: None,
-        };
-        let (candidates, refusals) = candidates(
-            gpu,
-            self.problem,
-            &options.schemes,
-            options.tiles,
-            options.table.as_ref(),
-        );
-        report.ours = refusals.iter().map(ours::refused_row).collect();
-        let before = report.ours.len();
-        report.ours.extend(self.ours(&candidates, compiler)?);
-        report.planned_by = report.picked("plan").and(self.problem.planned_by);
-        let shown: Vec<usize> = {
-            let best = report.best();
-            let planned = report.planned();
-            let is_shown = |row: &OursTime| {
-                [best, planned]
-                    .into_iter()
-                    .flatten()
-                    .any(|shown| std::ptr::eq(shown, row))
-            };
-            (before..report.ours.len())
-                .filter(|&index| is_shown(&report.ours[index]))
-                .collect()
-        };
-        for index in shown {
-            let unit = &candidates[index - before].unit;
-            let cold = ours::cold_us(self.device, unit, &self.data, self.l2_bytes);
-            let cold = self.unless_unusable(cold)?;
-            if let Outcome::Timed(timed) = &mut report.ours[index].outcome {
-                timed.cold_us = cold.ok().flatten();
-            }
-        }
-        let rival = rival.map(|rival| rival.measure(self.device, self.problem, &self.data));
-        report.cudnn = rival.transpose()?;
-        Ok(report)
-    }
-
-    /// Compiles, checks and times our candidates.
-    fn ours(
-        &mut self,
-        candidates: &[Candidate],
-        compiler: &impl Compiler,
-    ) -> Result<Vec<OursTime>, DeviceError> {
-        let units: Vec<PlannedUnit> = candidates
-            .iter()
-            .map(|candidate| candidate.unit.clone())
-            .collect();
-        let loaded = self.device.load_each(&units, compiler);
-        let loaded = loaded.map_err(|error| DeviceError(error.to_string()))?;
-        candidates
-            .iter()
-            .zip(loaded)
-            .map(|(candidate, loaded)| {
-                let timed = match loaded {
-                    Ok(()) => ours::timed(self.device, candidate, &self.data)
-                        .map_err(|failure| failure.to_string()),
-                    Err(error) => Err(error.to_string()),
-                };
-                Ok(ours::row(
-                    candidate,
-                    match self.unless_unusable(timed)? {
-                        Ok(timed) => Outcome::Timed(timed),
-                        Err(refused) => Outcome::Refused { refused },
-                    },
-                ))
-            })
-            .collect()
-    }
-
-    /// The same result, unless what failed has left the device unusable.
-    fn unless_unusable<T, E: std::fmt::Display>(
-        &mut self,
-        result: Result<T, E>,
-    ) -> Result<Result<T, E>, DeviceError> {
-        if let Err(error) = &result {
-            self.device.survives(error)?;
-        }
-        Ok(result)
-    }
 }

@@ -37,21 +37,36 @@ pub struct Faster {
 /// One of the rival's times.
 type Which = fn(&CudnnTimes) -> &Option<RivalTime>;
 
-/// The rival's classes, by their titles.
-const RIVALS: [(&str, Which); 4] = [
-    ("cuDNN within our fp32 bound", |cudnn| &cudnn.fp32),
-    ("cuDNN fp32 with Winograd and FFT", |cudnn| {
-        &cudnn.fp32_transformed
-    }),
-    ("cuDNN any fp32 data", |cudnn| &cudnn.fp32_any),
-    ("cuDNN fp16", |cudnn| &cudnn.fp16),
-];
-
 impl Report {
+    /// The rival's classes, by their titles.
+    fn rivals(&self) -> [(String, Which); 4] {
+        [
+            (format!("cuDNN within {}", self.bound()), |cudnn| {
+                &cudnn.fp32
+            }),
+            ("cuDNN fp32 with Winograd and FFT".to_owned(), |cudnn| {
+                &cudnn.fp32_transformed
+            }),
+            ("cuDNN any fp32 data".to_owned(), |cudnn| &cudnn.fp32_any),
+            ("cuDNN fp16".to_owned(), |cudnn| &cudnn.fp16),
+        ]
+    }
+
+    /// The bound that our kernels keep, in words.
+    fn bound(&self) -> String {
+        let mut precisions = self.problems.iter().map(|problem| problem.precision);
+        match precisions.next() {
+            Some(first) if precisions.all(|other| other == first) => {
+                format!("our {} bound", first.word())
+            }
+            _ => "our bounds".to_owned(),
+        }
+    }
+
     /// The geometric means that sum a report up; of ratios that no problem has there is none.
     pub fn means(&self) -> Vec<Mean> {
         let mut means = Vec::new();
-        for (index, (title, which)) in RIVALS.into_iter().enumerate() {
+        for (index, (title, which)) in self.rivals().into_iter().enumerate() {
             let us = |problem: &ProblemReport| Some(problem.rival(which)?.timed.us);
             means.extend(self.mean(&format!("{title} / plan"), us, ProblemReport::planned_us));
             if index == 0 {
@@ -121,9 +136,9 @@ impl Report {
     /// For each class of the rival's times and each published column that is there, where it is faster than the plan.
     pub fn faster_than_plan(&self) -> Vec<Faster> {
         let mut columns = Vec::new();
-        for (title, which) in RIVALS {
+        for (title, which) in self.rivals() {
             let us = |problem: &ProblemReport| Some(problem.rival(which)?.timed.us);
-            columns.extend(self.faster(title, us));
+            columns.extend(self.faster(&title, us));
         }
         for (index, title) in self.published_titles().iter().enumerate() {
             columns.extend(self.faster(title, |problem| self.published_us(problem)?[index]));

@@ -7,11 +7,11 @@ use super::{LaunchEstimate, PlanError, TuningTable, committed_tuning, tuning_key
 use crate::gpu::{Gpu, memset_us};
 use crate::scheme::{SCHEMES, Scheme, Tile, scheme};
 use crate::spec::{Layout, Problem, Tiles, nearest};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// Who chose scheme and tile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChosenBy {
     /// The estimate of this crate.
@@ -265,7 +265,9 @@ impl Planner {
         rows.sort_by(|(_, a), (_, b)| a.us.total_cmp(&b.us));
         rows.into_iter().find_map(|(scheme, measured)| {
             let tile = Tile::of_label(&measured.tile, scheme.tile_names())?;
-            if !scheme.tiles(problem).contains(&tile) {
+            // Not whether it is among the tiles that the estimate is asked about: those are pruned by what promises most, and a
+            // time says more.
+            if !scheme.takes(problem, &tile) {
                 return None;
             }
             let estimate_us = self.estimate_us(problem, scheme, &tile);

@@ -243,6 +243,7 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             // Unrolled taps overlap their loads; about eight are in flight.
             trips: 2.0 + tap_steps / 24.0,
+            alternates: true,
             ..KernelWork::default()
         },
     }

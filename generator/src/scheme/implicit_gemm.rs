@@ -200,18 +200,15 @@ impl Sizes {
             return None;
         }
         let shape = &problem.shape;
-        let all_groups = shape.c.div_ceil(STEP_CHANNELS);
-        let fits = |whole: u32, part: u32| part > 0 && whole.is_multiple_of(part);
         let pixel_tiles = (tile_h * tile_w).div_ceil(P_TILE);
-        if !fits(all_groups, cluster)
-            || !fits(all_groups / cluster, groups)
-            || !fits(pixel_tiles, warps_p)
+        let chunks = chunks(shape.c, cluster, groups)?;
+        if !pixel_tiles.is_multiple_of(warps_p)
             || split_steps([groups, shape.r, shape.s], warps_k).is_none()
         {
             return None;
         }
         let warps = warps_m * warps_p * warps_k;
-        let (p_tiles, chunks) = (pixel_tiles / warps_p, all_groups / cluster / groups);
+        let p_tiles = pixel_tiles / warps_p;
         let parts = parts(problem.precision);
         if warps > MAX_WARPS
             || m_tiles * p_tiles * parts > MAX_SUMS
@@ -382,7 +379,6 @@ impl Scheme for ImplicitGemm {
         }
         let shape = &problem.shape;
         let (out_h, out_w) = (shape.out_h(), shape.out_w());
-        let all_groups = shape.c.div_ceil(STEP_CHANNELS);
         let mut found = Vec::new();
         let parts = parts(problem.precision);
         for (tile_h, tile_w) in rectangles(out_h, out_w, 512 / parts) {
@@ -393,9 +389,11 @@ impl Scheme for ImplicitGemm {
                     if warps_m * warps_p > MAX_WARPS || sums > MAX_SUMS {
                         continue;
                     }
-                    for cluster in divisors(all_groups, &[1, 2, 3, 4, 5, 6, 7, 8]) {
-                        for groups in divisors(all_groups / cluster, &[1, 2, 3, 4, 5, 6, 8]) {
-                            let chunks = all_groups / cluster / groups;
+                    for cluster in 1..=MAX_CLUSTER {
+                        for groups in [1, 2, 3, 4, 5, 6, 8] {
+                            let Some(chunks) = chunks(shape.c, cluster, groups) else {
+                                continue;
+                            };
                             for warps_k in [1, 2, 3, 4, 6, 8, 9, 12, 16] {
                                 for weight_buffers in weight_buffers(chunks) {
                                     let tile = [
@@ -570,6 +568,17 @@ impl Staging {
         }
         found
     }
+}
+
+/// Chunks of so many groups of 16 channels that each block of a cluster takes; `None` where a block would have none but padding, or
+/// more than an eighth of all that is computed would be padding. (Without any, channels such as 16 x 31 could hardly be split.)
+fn chunks(c: u32, cluster: u32, groups: u32) -> Option<u32> {
+    let all_groups = c.div_ceil(STEP_CHANNELS);
+    let chunks = all_groups.div_ceil(cluster * groups);
+    let of_block = chunks * groups;
+    let fits = (cluster - 1) * of_block < all_groups
+        && 8 * (cluster * of_block - all_groups) <= all_groups;
+    fits.then_some(chunks)
 }
 
 /// How many warps share each of the counts, outermost first, so that all shares are equal; `None` where they cannot be.
@@ -753,7 +762,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         positions: sizes.rows * sizes.row / sizes.x_vector,
         all_items,
         checks_items: sizes.items * threads != all_items,
-        checks_c: !shape.c.is_multiple_of(STEP_CHANNELS),
+        checks_c: all_chunks * sizes.groups * STEP_CHANNELS != shape.c,
         odd_c: !shape.c.is_multiple_of(4),
         checks_pixel: !pixels.is_multiple_of(P_TILE),
         weight_buffers: sizes.weight_buffers,

@@ -241,6 +241,7 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             // Each step loads a tile behind a barrier.
             trips: 1.0 + 1.3 * steps,
+            alternates: true,
             ..KernelWork::default()
         },
     }

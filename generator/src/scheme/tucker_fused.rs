@@ -504,7 +504,7 @@ impl Sizes {
             clocks: waits + (rounds - 1.0) * (waits + products_clocks + bytes / 40.0),
             cluster: self.members,
             overlaps: true,
-            tiled: None,
+            ..KernelWork::default()
         }
     }
 }

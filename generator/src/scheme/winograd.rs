@@ -360,7 +360,7 @@ impl Sizes {
                 + 4.0 * thread_sums * f64::from(self.sums.shares + 1),
             cluster: self.blocking.cluster,
             overlaps: true,
-            tiled: None,
+            ..KernelWork::default()
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What one unit computes: a typed problem with every size known. Equal problems share a unit.
 
 use super::TensorShape;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tdc_runtime::{ConvShape, Padding};
 
 /// What happens to the input of a convolution before it is padded: a per-channel `scale * x + shift`.
@@ -23,7 +23,7 @@ pub struct Epilogue {
 }
 
 /// How the partial sums of a convolution, split over blocks by input channels, become one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Reduce {
     /// In a fixed order by a second launch: the same bits in every run.
@@ -42,7 +42,7 @@ impl Reduce {
 /// How the products of a convolution may be rounded. Tensors in memory are fp32 and sums are added in fp32, whatever it says.
 ///
 /// It is a permission: whatever is more precise will do where it is faster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
     /// Not beyond the rounding of fp32.

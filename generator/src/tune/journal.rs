@@ -1,12 +1,10 @@
 //! Every result, on disk as soon as it is known.
 
+use crate::journal::{JournalError, JournalFile, read_journal_file};
 use crate::plan::{Environment, Measured, TuningError, TuningTable, microseconds};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
 
 /// What came of a candidate.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +38,7 @@ pub struct Row {
     pub outcome: Outcome,
 }
 
+const TITLE: &str = "Every result of `tdc-gen tune`; times in microseconds.";
 const COLUMNS: &str = "problem scheme tile text outcome";
 
 impl fmt::Display for Row {
@@ -130,60 +129,15 @@ impl Row {
     }
 }
 
-/// A journal that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    /// The system refused.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// The journal.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
-    /// Another process writes it.
-    #[error("{}: another process is writing this journal; wait for it, or give each its own --out", path.display())]
-    Busy {
-        /// The journal.
-        path: PathBuf,
-    },
-    /// It is no journal.
-    #[error("{}: {error}", path.display())]
-    Text {
-        /// The journal.
-        path: PathBuf,
-        /// What is wrong.
-        error: TuningError,
-    },
-    /// It was begun elsewhere or with other versions.
-    #[error("{}: this journal cannot be resumed here: {error}, or name another --out", path.display())]
-    Environment {
-        /// The journal.
-        path: PathBuf,
-        /// What differs.
-        error: TuningError,
-    },
-}
-
-/// How long a result may be in the system's hands before it must be on the disk.
-const SYNC_EVERY: Duration = Duration::from_secs(1);
-
 /// A candidate: problem, scheme, tile.
 type Key = (String, String, String);
 
-/// The file of all results of one environment, a line for each, appended to and never rewritten. One process at a time has it.
-///
-/// A line is in the system's hands when [`append`](Self::append) returns, and survives the end of the process; it is on the disk a
-/// second later. A last line that was torn is forgotten when the journal is opened again.
+/// The rows of every candidate that was measured in one environment, and their file, a line for each, which one process at a time has.
 #[derive(Debug)]
 pub struct Journal {
-    path: PathBuf,
-    file: File,
+    file: JournalFile,
     environment: Environment,
     rows: BTreeMap<Key, Row>,
-    synced: Instant,
 }
 
 impl Journal {
@@ -192,81 +146,17 @@ impl Journal {
     /// # Errors
     /// [`JournalError`]; the file is as it was then.
     pub fn open(path: &Path, environment: &Environment) -> Result<Self, JournalError> {
-        let io = |action| {
-            let path = path.to_owned();
-            move |source| JournalError::Io {
-                action,
-                path,
-                source,
-            }
-        };
-        let folder = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty());
-        if let Some(folder) = folder {
-            std::fs::create_dir_all(folder).map_err(io("create the folder of"))?;
-        }
-        let opened = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(path);
-        let mut file = opened.map_err(io("open"))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(JournalError::Busy {
-                    path: path.to_owned(),
-                });
-            }
-            Err(TryLockError::Error(source)) => return Err(io("lock")(source)),
-        }
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(io("read"))?;
-        // What stands behind the last end of a line was being written when its process ended.
-        let whole = bytes
-            .iter()
-            .rposition(|&byte| byte == b'\n')
-            .map_or(0, |at| at + 1);
-        let text = String::from_utf8_lossy(&bytes[..whole]);
-        let heading = format!(
-            "# Every result of `tdc-gen tune`; times in microseconds.\n{environment}# {COLUMNS}\n"
-        );
-        // Empty, or a heading that was torn.
-        let is_new = heading.as_bytes().starts_with(&bytes);
         let mut rows = BTreeMap::new();
-        if !is_new {
-            let wrong = |error| JournalError::Text {
-                path: path.to_owned(),
-                error,
-            };
-            let (found, lines) = Environment::read(&text).map_err(wrong)?;
-            environment
-                .same_as(&found)
-                .map_err(|error| JournalError::Environment {
-                    path: path.to_owned(),
-                    error,
-                })?;
-            for (line, row) in lines {
-                let row = Row::parse(line, row).map_err(wrong)?;
-                // Of a candidate that was measured again, the last.
-                rows.insert(key(&row), row);
-            }
-        }
-        let end = if is_new { 0 } else { whole as u64 };
-        file.set_len(end)
-            .and_then(|()| file.seek(SeekFrom::Start(end)))
-            .map_err(io("shorten"))?;
-        if is_new {
-            file.write_all(heading.as_bytes()).map_err(io("write"))?;
-        }
+        let mut read = |line: usize, row: &str| {
+            let row = Row::parse(line, row)?;
+            // Of a candidate that was measured again, the last.
+            rows.insert(key(&row), row);
+            Ok(())
+        };
         Ok(Self {
-            path: path.to_owned(),
-            file,
+            file: JournalFile::open(path, TITLE, environment, COLUMNS, &mut read)?,
             environment: environment.clone(),
             rows,
-            synced: Instant::now(),
         })
     }
 
@@ -275,12 +165,8 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Io`].
     pub fn append(&mut self, row: Row) -> Result<(), JournalError> {
-        let written = self.file.write_all(format!("{row}\n").as_bytes());
-        written.map_err(|source| self.io("write", source))?;
+        self.file.append(&row)?;
         self.rows.insert(key(&row), row);
-        if self.synced.elapsed() >= SYNC_EVERY {
-            self.sync()?;
-        }
         Ok(())
     }
 
@@ -289,11 +175,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Io`].
     pub fn sync(&mut self) -> Result<(), JournalError> {
-        self.file
-            .sync_data()
-            .map_err(|source| self.io("write", source))?;
-        self.synced = Instant::now();
-        Ok(())
+        self.file.sync()
     }
 
     /// What came of a candidate.
@@ -323,14 +205,6 @@ impl Journal {
         }
         table
     }
-
-    fn io(&self, action: &'static str, source: io::Error) -> JournalError {
-        JournalError::Io {
-            action,
-            path: self.path.clone(),
-            source,
-        }
-    }
 }
 
 /// What a journal was begun with, and its rows, without taking it.
@@ -338,20 +212,12 @@ impl Journal {
 /// # Errors
 /// [`JournalError`] when it cannot be read or is none.
 pub fn read_journal(path: &Path) -> Result<(Environment, Vec<Row>), JournalError> {
-    let text = std::fs::read_to_string(path).map_err(|source| JournalError::Io {
-        action: "read",
-        path: path.to_owned(),
-        source,
+    let mut rows = Vec::new();
+    let environment = read_journal_file(path, &mut |line, row| {
+        rows.push(Row::parse(line, row)?);
+        Ok(())
     })?;
-    let wrong = |error| JournalError::Text {
-        path: path.to_owned(),
-        error,
-    };
-    let whole = text.rfind('\n').map_or(0, |at| at + 1);
-    let (environment, lines) = Environment::read(&text[..whole]).map_err(wrong)?;
-    let rows = lines.into_iter().map(|(line, row)| Row::parse(line, row));
-    let rows: Result<_, _> = rows.collect();
-    Ok((environment, rows.map_err(wrong)?))
+    Ok((environment, rows))
 }
 
 fn key(row: &Row) -> Key {

@@ -131,7 +131,7 @@ pub fn tiny() -> Network {
 
 /// A network for two GPUs whose plans differ: in kernels, layouts and memory. They share the stem.
 pub fn pair() -> Network {
-    let mut net = NetworkBuilder::new("pair", TensorShape::new(1, 3, 20, 20));
+    let mut net = NetworkBuilder::new("pair", TensorShape::new(1, 3, 28, 28));
     let direct = |n, tile: Option<&[u32]>| {
         OpOptions::Conv(ConvOptions {
             bias: true,
@@ -142,7 +142,7 @@ pub fn pair() -> Network {
         })
     };
     net.op("stem", None, direct(32, Some(&[32, 4, 1, 1])));
-    net.op("core", None, direct(64, None));
+    net.op("core", None, direct(28, None));
     net.op("pool", None, OpOptions::GlobalAvgPool);
     net.op(
         "head",

@@ -225,6 +225,7 @@ fn clusters_and_overlap_are_asked_for_where_kernels_know_of_them() {
 fn parts_of_the_prelude_stand_once_before_the_kernels() {
     let mut unit = plain_unit();
     let mut second = unit.kernels[0].clone();
+    second.symbol += "_second";
     unit.kernels[0].blueprint.device = &[DevicePart::Mma, DevicePart::DynamicShared];
     second.blueprint.device = &[DevicePart::AsyncCopy, DevicePart::Mma];
     unit.kernels.push(second);

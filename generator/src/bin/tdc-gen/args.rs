@@ -417,6 +417,9 @@ pub struct BenchArgs {
     /// Also time cuDNN's engines that compile a kernel for each shape; seconds for each engine and shape
     #[arg(long, conflicts_with = "no_cudnn")]
     pub compiled_engines: bool,
+    /// Leave out cuDNN's algorithms on halves, three quarters of all
+    #[arg(long, conflicts_with = "no_cudnn")]
+    pub no_fp16: bool,
     /// Time our kernels alone
     #[arg(long)]
     pub no_cudnn: bool,
@@ -426,6 +429,10 @@ pub struct BenchArgs {
     /// Also write all results as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Keep each problem's times in a file as they are known, so that the same command goes on where a run was cut off; what is in it
+    /// and would be the same today is not measured again [default with --json: <FILE>.journal]
+    #[arg(long, value_name = "FILE")]
+    pub journal: Option<PathBuf>,
     /// Also write charts
     #[arg(long, value_name = "DIR")]
     pub svg: Option<PathBuf>,

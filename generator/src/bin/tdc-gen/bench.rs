@@ -3,6 +3,7 @@
 use crate::args::BenchArgs;
 use crate::config::{Planned, planner};
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::{note, print};
 use std::path::{Path, PathBuf};
 use tdc_generator::bench::{
@@ -12,6 +13,7 @@ use tdc_generator::bench::{
 use tdc_generator::emit::write_together;
 use tdc_generator::gpu::{Gpu, gpu};
 use tdc_generator::spec::Tiles;
+use tdc_generator::tune::journal_of;
 
 /// What is measured, and for which GPU it is planned.
 struct Asked {
@@ -35,16 +37,25 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
             (None, false) => Rival::Search,
         },
         compiled_engines: args.compiled_engines,
+        halves: !args.no_fp16,
+        journal: args
+            .journal
+            .clone()
+            .or_else(|| Some(journal_of(args.json.as_deref()?))),
     };
+    interrupt::watch();
     let measured = bench::run(
         &asked.name,
         asked.gpu,
         &asked.problems,
         &options,
+        &interrupt::is_asked,
         &mut |line| note(line),
     );
     let mut report = measured.map_err(|error| match error {
-        BenchError::NoConvolution(_) | BenchError::Cudnn(_) => Failure::input(error),
+        BenchError::NoConvolution(_) | BenchError::Cudnn(_) | BenchError::Journal(_) => {
+            Failure::input(error)
+        }
         error => Failure::machine(error),
     })?;
     report.published = published;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use tdc_generator::emit::write_whole;
 use tdc_generator::gpu::{DEFAULT_GPU, Gpu, Model, gpu};
 use tdc_generator::spec::{Overrides, yaml};
-use tdc_generator::tune::{Fit, Problems, Row, Samples, read_journal};
+use tdc_generator::tune::{Ended, Fit, Problems, Row, Samples, read_journal};
 
 /// Fits the constants to journals, or to what it measures first.
 pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
@@ -71,6 +71,11 @@ fn measured(args: &CalibrateArgs) -> Result<(&'static Gpu, String, Vec<Row>), Fa
         .clone()
         .unwrap_or_else(|| PathBuf::from("calibration.txt"));
     let measured = tune::measure(&args.tune(out))?;
+    if let Ended::Stopped { left } = measured.summary.ended {
+        return Err(Failure::Machine(format!(
+            "interrupted with {left} tiles left; the same command goes on with them"
+        )));
+    }
     let rows = measured.journal.rows().cloned().collect();
     Ok((measured.gpu, measured.device, rows))
 }

@@ -2,6 +2,7 @@
 
 use crate::args::TuneArgs;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::output::{note, print};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -14,7 +15,8 @@ use tdc_generator::gpu::Gpu;
 use tdc_generator::scheme::scheme;
 use tdc_generator::spec::{Overrides, yaml};
 use tdc_generator::tune::{
-    Ended, Event, GpuMeasure, Journal, Options, Outcome, Problems, Selection, Summary, tune,
+    Ended, Event, GpuMeasure, Journal, Options, Outcome, Problems, Selection, Summary, journal_of,
+    tune,
 };
 
 /// What a run has measured.
@@ -55,8 +57,12 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
     match ended {
         Ended::Complete => Ok(()),
         Ended::Stopped { left } => {
+            let why = match interrupt::is_asked() {
+                true => "interrupted",
+                false => "the time is up",
+            };
             note(format_args!(
-                "the time is up: {left} candidates are left; the same command goes on with them"
+                "{why}: {left} candidates are left; the same command goes on with them"
             ));
             Ok(())
         }
@@ -93,10 +99,7 @@ pub fn measure(args: &TuneArgs) -> Result<Measured, Failure> {
         .out
         .clone()
         .unwrap_or_else(|| PathBuf::from(format!("tuning-{}.txt", gpu.name)));
-    let mut journal_path = out.clone().into_os_string();
-    journal_path.push(".journal");
-    let mut journal =
-        Journal::open(&PathBuf::from(journal_path), &environment).map_err(Failure::input)?;
+    let mut journal = Journal::open(&journal_of(&out), &environment).map_err(Failure::input)?;
 
     let options = Options {
         gpu,
@@ -111,9 +114,10 @@ pub fn measure(args: &TuneArgs) -> Result<Measured, Failure> {
         shard: args.shard,
     };
     let started = Instant::now();
+    interrupt::watch();
     let mut stop = || {
-        args.budget
-            .is_some_and(|budget| started.elapsed() >= budget)
+        let budget = args.budget;
+        interrupt::is_asked() || budget.is_some_and(|budget| started.elapsed() >= budget)
     };
     let mut teller = Teller::default();
     let summary = tune(
