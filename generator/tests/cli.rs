@@ -1452,3 +1452,48 @@ fn toolkit_completions_and_help_print() {
     }
     assert_eq!(folder.content().len(), 0);
 }
+
+#[test]
+fn sequence_prints_a_table_and_a_tree() {
+    let folder = Folder::new();
+    let text = "A[i:9, j:2]\nB[j, k:9]  # the outer product\nC[k, l:2]\n-> D[i, l]\n";
+    folder.write("chain.txt", text);
+    let expected = "\
+72 multiplications, 320 bytes; largest intermediate 4 elements
+
+step   joins  makes       sums over  convolves  elements  multiplications  bytes
+1      B C    [j:2, l:2]  k                            4               36    160
+2      A #1   [i:9, l:2]  j                           18               36    160
+total                                                                  72    320
+
+#2 ×j [i:9, l:2]
+├─ A[i:9, j:2]
+└─ #1 ×k [j:2, l:2]
+   ├─ B[j:2, k:9]
+   └─ C[k:9, l:2]
+";
+    assert_eq!(
+        folder.succeeds(&["sequence", "--file", "chain.txt"]),
+        expected
+    );
+    assert_eq!(folder.succeeds(&["sequence", text]), expected);
+    let timed = folder.succeeds(&["sequence", text, "--by", "latency", "--gpu", "a100"]);
+    assert!(timed.contains(" us on a100; "), "{timed}");
+    for (arguments, message) in [
+        (
+            &["--file", "chain.txt", "--cap", "3"][..],
+            "error: no order keeps every intermediate within 3 elements; allow at least 4",
+        ),
+        (
+            &["A[i:2] B[j:2] -> [i]"],
+            "error: network:1:10: `j` is in `B` alone and not in the result; add it to the result, or to the tensor that it is \
+             contracted with",
+        ),
+        (
+            &["--file", "none"],
+            "error: cannot read none: No such file or directory (os error 2)",
+        ),
+    ] {
+        folder.fails(&[&["sequence"], arguments].concat(), 2, message);
+    }
+}

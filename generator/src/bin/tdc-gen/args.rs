@@ -1,12 +1,13 @@
 //! The arguments of every command.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 use tdc_generator::bench::Sweep;
 use tdc_generator::compile::Component;
+use tdc_generator::gpu::DEFAULT_GPU;
 use tdc_generator::scheme::SCHEMES;
 use tdc_generator::spec::{Precision, TensorShape, Tiles, Tolerance};
 use tdc_generator::tune::Shard;
@@ -24,6 +25,7 @@ Examples:
   tdc-gen compile configs/resnet18.yaml --arch sm_80,sm_90
   tdc-gen tune configs/*.yaml --top 40 --random 10   the best tile of every scheme on the GPU that is here, as a table
   tdc-gen bench configs/core-shapes.yaml             our kernels and cuDNN's on the GPU of this machine
+  tdc-gen sequence 'A[i:9, j:2] B[j, k:9] C[k, l:2] -> D[i, l]'  which two tensors to multiply first
 
 Exit codes:
   0  done
@@ -69,6 +71,8 @@ pub enum Command {
     Merge(MergeArgs),
     /// Times our kernels and cuDNN's on the GPU that is there, in one process and by one method
     Bench(BenchArgs),
+    /// Finds the cheapest order of pairwise operations for a network of tensors
+    Sequence(SequenceArgs),
     /// Shows which compilers were found, or installs the pinned ones without root
     Toolkit(ToolkitArgs),
     /// Prints completions for a shell
@@ -431,6 +435,38 @@ pub struct BenchArgs {
 /// The names of schemes.
 fn schemes() -> PossibleValuesParser {
     PossibleValuesParser::new(SCHEMES.iter().map(|scheme| scheme.name()))
+}
+
+/// Arguments of `sequence`.
+#[derive(Debug, Args)]
+pub struct SequenceArgs {
+    /// Tensors with labelled modes, such as 'U[s:3, y:9, x:9] S[s, r:4] H[y:3, r] T[t:8, r] -> V[t, y, x]; convolve y: same, stride 2'.
+    /// Labels that the result has are kept, the others summed over
+    #[arg(value_name = "NETWORK", required_unless_present = "file")]
+    pub network: Option<String>,
+    /// Read the network from a file; # begins a comment
+    #[arg(long, value_name = "FILE", conflicts_with = "network")]
+    pub file: Option<PathBuf>,
+    /// What the order should have least of
+    #[arg(long, value_name = "COST", value_enum, default_value_t = SequenceCost::Multiplications)]
+    pub by: SequenceCost,
+    /// Elements that an intermediate may have at most; the tensors and the result are exempt
+    #[arg(long, value_name = "ELEMENTS")]
+    pub cap: Option<u64>,
+    /// The GPU of --by latency
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_GPU)]
+    pub gpu: String,
+}
+
+/// What an order costs.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum SequenceCost {
+    /// Multiplications, each with its addition
+    Multiplications,
+    /// Bytes read and written, fp32
+    Bytes,
+    /// The floor of a launch for each operation
+    Latency,
 }
 
 /// Arguments of `toolkit`.

@@ -11,6 +11,7 @@ mod merge;
 mod output;
 mod pack;
 mod plan;
+mod sequence;
 mod toolkit;
 mod tune;
 mod verify;
@@ -42,6 +43,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Calibrate(args)) => calibrate::run(&args),
         Some(Command::Merge(args)) => merge::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
+        Some(Command::Sequence(args)) => sequence::run(&args),
         Some(Command::Toolkit(args)) => toolkit::run(&args),
         Some(Command::Completions { shell }) => {
             let mut command = Cli::command();
