@@ -22,8 +22,9 @@ pub use options::{
     BatchNorm, ConvOptions, LinearOptions, OpOptions, Pad, PoolOptions, ScaleShiftOptions, Tiles,
 };
 pub use problem::{
-    ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,
-    PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, Tolerance, TuckerProblem,
+    ConvProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem,
+    LinearProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, Tolerance,
+    TuckerProblem,
 };
 pub use tensor::{MAX_ELEMENTS, ParseShapeError, TensorShape};
 pub use text::KernelRequest;

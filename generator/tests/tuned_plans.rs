@@ -223,7 +223,7 @@ fn tucker(tiles: &str, keys: &str) -> Network {
 /// Rows of the layer's tasks with these times: first, core and last factor, the whole, the rest behind the first; 0 for none.
 fn tucker_rows(us: [f64; 5]) -> String {
     let graph = TaskGraph::new(&tucker("", ""));
-    let Fusions { whole, rest } = graph.fusions(0).expect("a Tucker layer");
+    let Fusions { whole, rest, .. } = graph.fusions(0).expect("a Tucker layer");
     let problems = graph.tasks.iter().chain([&whole, &rest]);
     let mut rows = String::new();
     for (problem, us) in problems.map(|task| task.problem).zip(us) {

@@ -1,7 +1,7 @@
 //! The plan of one kernel asked for by itself.
 
 use super::{PlanError, PlannedUnit, Planner, plan_problem};
-use crate::spec::{KernelRequest, Problem};
+use crate::spec::KernelRequest;
 
 /// What the symbols of kernels outside networks and layer sets begin with.
 const PREFIX: &str = "tdc";
@@ -16,7 +16,7 @@ pub fn plan_kernel(request: &KernelRequest) -> Result<PlannedUnit, PlanError> {
         &mut Planner::new(request.gpu).with_tiles(request.tiles),
         PREFIX,
         &layer.name,
-        &Problem::Conv(layer.problem),
+        &layer.computes(),
         layer.scheme.as_deref(),
         layer.tile.as_deref(),
     )

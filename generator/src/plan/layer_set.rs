@@ -2,15 +2,15 @@
 
 use super::{PlanError, PlannedUnit, Planner, plan_problem};
 use crate::gpu::Gpu;
+use crate::spec::ConvProblem;
 use crate::spec::layer_set::{LayerSet, symbol};
-use crate::spec::{ConvProblem, Problem};
 
 /// One convolution of a set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedLayer {
     /// Its name.
     pub name: String,
-    /// What it computes.
+    /// The convolution; its unit's problem says whether factors stand for it.
     pub problem: ConvProblem,
     /// Index of its unit.
     pub unit: usize,
@@ -55,7 +55,7 @@ pub fn plan_layer_set_by(set: &LayerSet, planner: Planner) -> Result<LayerSetPla
             &mut planner,
             &prefix,
             &layer.name,
-            &Problem::Conv(layer.problem),
+            &layer.computes(),
             layer.scheme.as_deref(),
             layer.tile.as_deref(),
         );

@@ -1,6 +1,9 @@
 //! A set of separate convolutions: what is tuned, tested and benchmarked outside any network.
 
-use super::{ConvOptions, ConvProblem, Epilogue, NetworkBuilder, OpKind, OpOptions, Prologue};
+use super::{
+    ConvOptions, ConvProblem, CpProblem, Epilogue, NetworkBuilder, OpKind, OpOptions, Problem,
+    Prologue,
+};
 use super::{SpecError, TensorShape, Tiles};
 use crate::gpu::Gpu;
 use serde::Serialize;
@@ -23,8 +26,10 @@ pub struct LayerSet {
 pub struct Layer {
     /// Name, of the same characters as a set's; no other layer's [`symbol`] is the same.
     pub name: String,
-    /// What it computes.
+    /// The convolution.
     pub problem: ConvProblem,
+    /// Rank of the CP decomposition that takes the place of its weight.
+    pub cp_rank: Option<u32>,
     /// A scheme asked for by name instead of the planner's choice.
     pub scheme: Option<String>,
     /// A tile asked for, in the order of the scheme's tile names.
@@ -64,9 +69,19 @@ impl Layer {
                 precision: conv.options.precision,
                 tolerance: conv.options.tolerance,
             },
+            cp_rank: conv.options.cp_rank,
             scheme: conv.options.scheme,
             tile: conv.options.tile,
         })
+    }
+
+    /// What its unit computes: the convolution, or that of the factors of its weight.
+    pub fn computes(&self) -> Problem {
+        let conv = self.problem;
+        match self.cp_rank {
+            None => Problem::Conv(conv),
+            Some(rank) => Problem::Cp(CpProblem { conv, rank }),
+        }
     }
 }
 

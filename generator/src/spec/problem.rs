@@ -185,6 +185,63 @@ impl TuckerProblem {
     }
 }
 
+/// A CP layer: a convolution whose weight is the sum of `rank` outer products of four vectors (seed 004, eq. 6), carried out with
+/// those: 1x1 to `rank` channels, an R x 1 and a 1 x S filter of each, 1x1 to N (eq. 7).
+///
+/// Nothing is added between the factors, so padding is of zeros in each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct CpProblem {
+    /// The convolution that the factors stand for, of one group; its sums are ordered.
+    pub conv: ConvProblem,
+    /// Channels of what lies between the factors.
+    pub rank: u32,
+}
+
+impl CpProblem {
+    /// The factors in order, as the convolutions that they are: first, vertical, horizontal, last.
+    pub fn factors(&self) -> [ConvShape; 4] {
+        let (shape, rank) = (&self.conv.shape, self.rank);
+        let (out_h, out_w) = (shape.out_h(), shape.out_w());
+        let pointwise = |c, n, h, w| ConvShape {
+            batch: shape.batch,
+            ..ConvShape::new(c, n, h, w, 1, 1)
+        };
+        let vertical = ConvShape {
+            c: rank,
+            n: rank,
+            s: 1,
+            stride: [shape.stride[0], 1],
+            padding: Padding {
+                left: 0,
+                right: 0,
+                ..shape.padding
+            },
+            dilation: [shape.dilation[0], 1],
+            groups: rank,
+            ..*shape
+        };
+        let horizontal = ConvShape {
+            h: out_h,
+            r: 1,
+            s: shape.s,
+            stride: [1, shape.stride[1]],
+            padding: Padding {
+                top: 0,
+                bottom: 0,
+                ..shape.padding
+            },
+            dilation: [1, shape.dilation[1]],
+            ..vertical
+        };
+        [
+            pointwise(shape.c, rank, shape.h, shape.w),
+            vertical,
+            horizontal,
+            pointwise(rank, shape.n, out_h, out_w),
+        ]
+    }
+}
+
 /// `y = W x + bias` for every row of a batch: x is `batch x c`, y `batch x n`, W `n x c`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct LinearProblem {
@@ -273,6 +330,8 @@ pub enum Problem {
     Conv(ConvProblem),
     /// The factors of a Tucker layer, one behind the other.
     Tucker(TuckerProblem),
+    /// The factors of a CP layer, one behind the other.
+    Cp(CpProblem),
     /// Fully connected layer.
     Linear(LinearProblem),
     /// Pooling over windows.
@@ -287,7 +346,9 @@ impl Problem {
     /// Shape of the input.
     pub fn x(&self) -> TensorShape {
         match self {
-            Problem::Conv(p) => TensorShape::new(p.shape.batch, p.shape.c, p.shape.h, p.shape.w),
+            Problem::Conv(p) | Problem::Cp(CpProblem { conv: p, .. }) => {
+                TensorShape::new(p.shape.batch, p.shape.c, p.shape.h, p.shape.w)
+            }
             Problem::Tucker(p) => {
                 let (core, c) = (&p.core, p.first.unwrap_or(p.core.c));
                 TensorShape::new(core.batch, c, core.h, core.w)
@@ -302,7 +363,7 @@ impl Problem {
     /// Shape of the output.
     pub fn y(&self) -> TensorShape {
         match self {
-            Problem::Conv(p) => {
+            Problem::Conv(p) | Problem::Cp(CpProblem { conv: p, .. }) => {
                 let shape = &p.shape;
                 TensorShape::new(shape.batch, shape.n, shape.out_h(), shape.out_w())
             }
@@ -319,7 +380,7 @@ impl Problem {
     /// Whether a second operand of the output's shape is read.
     pub fn reads_residual(&self) -> bool {
         match self {
-            Problem::Conv(p) => p.epilogue.residual,
+            Problem::Conv(p) | Problem::Cp(CpProblem { conv: p, .. }) => p.epilogue.residual,
             Problem::Tucker(p) => p.epilogue.residual,
             Problem::Elementwise(p) => matches!(p.function, Elementwise::Add { .. }),
             Problem::Linear(_) | Problem::Pool(_) | Problem::GlobalPool(_) => false,
@@ -329,7 +390,7 @@ impl Problem {
     /// Whether a bias is added.
     pub fn reads_bias(&self) -> bool {
         match self {
-            Problem::Conv(p) => p.epilogue.bias,
+            Problem::Conv(p) | Problem::Cp(CpProblem { conv: p, .. }) => p.epilogue.bias,
             Problem::Tucker(p) => p.epilogue.bias,
             Problem::Linear(p) => p.epilogue.bias,
             _ => false,
@@ -339,7 +400,9 @@ impl Problem {
     /// Channels of an affine map of the input; 0 when there is none.
     pub fn affine_channels(&self) -> u32 {
         match self {
-            Problem::Conv(p) if p.prologue.is_some() => p.shape.c,
+            Problem::Conv(p) | Problem::Cp(CpProblem { conv: p, .. }) if p.prologue.is_some() => {
+                p.shape.c
+            }
             Problem::Tucker(p) if p.prologue.is_some() => self.x().c,
             Problem::Elementwise(p) if matches!(p.function, Elementwise::ScaleShift { .. }) => {
                 p.x.c
@@ -348,11 +411,12 @@ impl Problem {
         }
     }
 
-    /// Sizes of each tensor of weights in OIHW order: one, the factors of a Tucker layer, or none.
+    /// Sizes of each tensor of weights in OIHW order: one, the factors of a Tucker or CP layer, or none.
     pub fn weights(&self) -> Vec<[u32; 4]> {
         match self {
             Problem::Conv(p) => vec![p.shape.weight()],
             Problem::Tucker(p) => p.factors().iter().map(ConvShape::weight).collect(),
+            Problem::Cp(p) => p.factors().iter().map(ConvShape::weight).collect(),
             Problem::Linear(p) => vec![[p.n, p.c, 1, 1]],
             _ => Vec::new(),
         }
@@ -361,7 +425,7 @@ impl Problem {
     /// How products may be rounded.
     pub fn precision(&self) -> Precision {
         match self {
-            Problem::Conv(p) => p.precision,
+            Problem::Conv(p) | Problem::Cp(CpProblem { conv: p, .. }) => p.precision,
             Problem::Tucker(p) => p.precision,
             _ => Precision::Fp32,
         }
@@ -377,6 +441,7 @@ impl Problem {
         match self {
             Problem::Conv(p) => p.shape.flops(),
             Problem::Tucker(p) => p.factors().iter().map(ConvShape::flops).sum(),
+            Problem::Cp(p) => p.factors().iter().map(ConvShape::flops).sum(),
             Problem::Linear(p) => 2 * u64::from(p.batch) * u64::from(p.c) * u64::from(p.n),
             Problem::Pool(p) => self.y().len() * u64::from(p.kernel[0]) * u64::from(p.kernel[1]),
             Problem::GlobalPool(_) | Problem::Elementwise(_) => self.x().len(),

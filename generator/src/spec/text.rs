@@ -44,7 +44,7 @@ impl KernelRequest {
 /// The op and its keys.
 const CONV: Words = Words {
     what: "conv",
-    keys: &layers::with_options::<2, 17>(["gpu", "tiles"]),
+    keys: &layers::with_options::<2, 18>(["gpu", "tiles"]),
 };
 
 /// Nesting allowed; the values of keys need two levels.

@@ -27,7 +27,7 @@ pub(super) const LAYER_SET: Words = Words {
 
 pub(super) const LAYER: Words = Words {
     what: "a layer",
-    keys: &with_options::<2, 17>(["name", "conv"]),
+    keys: &with_options::<2, 18>(["name", "conv"]),
 };
 
 const DEFAULTS: Words = Words {
@@ -36,7 +36,7 @@ const DEFAULTS: Words = Words {
 };
 
 /// The keys of a convolution alone, beside its sizes.
-const OPTIONS: [&str; 15] = [
+const OPTIONS: [&str; 16] = [
     "batch",
     "kernel",
     "stride",
@@ -47,6 +47,7 @@ const OPTIONS: [&str; 15] = [
     "relu",
     "residual",
     "prologue",
+    "cp_rank",
     "scheme",
     "tile",
     "reduce",
@@ -126,8 +127,15 @@ pub(super) fn read(
         let sizes = all.wholes("conv", "[C, N, H, W]", report);
         layers.extend(layer(sizes, &all, overrides, &mut names, report));
     }
+    let mut name = name?.to_owned();
+    if overrides.dense && layers.iter().any(|layer: &Layer| layer.cp_rank.is_some()) {
+        name.push_str("_dense");
+        for layer in &mut layers {
+            layer.cp_rank = None;
+        }
+    }
     Some(LayerSet {
-        name: name?.to_owned(),
+        name,
         gpu: gpu?,
         tiles,
         layers,
