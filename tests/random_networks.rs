@@ -82,13 +82,18 @@ impl Writer {
         options.bn = self.bn();
         options.relu = self.flag();
         options.precision = self.precision;
-        match self.random.below(4) {
+        match self.random.below(5) {
             0 if x.c > 1 => {
                 // Depthwise, with one or two outputs a channel.
                 options.groups = x.c;
                 options.n = x.c * self.pick(&[1, 2]);
             }
             1 => options.ranks = Some([1 + x.c / 2, options.n.div_ceil(2)]),
+            3 => {
+                let [rest, most] = [kernel[0] * kernel[1], x.c.max(options.n)];
+                let limit = (x.c * options.n * rest / most.max(kernel[0]).max(kernel[1])).min(3);
+                options.cp_rank = Some(1 + self.random.below(u64::from(limit)) as u32);
+            }
             2 => {
                 let schemes = [None, Some("direct"), Some("tdc"), Some("tdc_rows")];
                 let scheme = schemes[self.random.below(4) as usize];

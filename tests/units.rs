@@ -8,9 +8,9 @@ use tdc_generator::check::{Bindings, CpuDevice, Device, Random, check_unit, run_
 use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::spec::{
-    ConvProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LinearProblem,
-    PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, TensorShape, Tolerance,
-    TuckerProblem,
+    ConvProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem,
+    LinearProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, TensorShape,
+    Tolerance, TuckerProblem,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -565,6 +565,8 @@ fn every_scheme_is_right_on_a_gpu() {
         tiled_units(500),
         winograd_units(300),
         tucker_units(300),
+        cp_units("cp_chain", 300),
+        cp_units("cp_fused", 100),
         other_units(),
     ] {
         assert_right(&units, gpu_here);

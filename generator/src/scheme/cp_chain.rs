@@ -32,7 +32,7 @@ const RUN: u32 = 5;
 const COLUMN_RUN: u32 = 8;
 
 /// Loads of a thread on their way at once.
-const LOADS: u32 = 8;
+const LOADS: u32 = 16;
 
 /// Multiply-adds that loops are unrolled to at most.
 const MAX_UNROLLED: u32 = 256;
@@ -48,6 +48,9 @@ struct Sizes {
     threads: u32,
     groups: u32,
     pixels: u32,
+    /// Positions of the input that a thread contracts, and channels whose loads are on their way at once.
+    places: u32,
+    loads: u32,
     /// Output channels of a block, with padding.
     n: u32,
     tiles: [u32; 2],
@@ -126,8 +129,9 @@ impl Sizes {
         let bias_at = place(if problem.conv.epilogue.bias { n } else { 0 });
         let inner_at = place((groups * rank).checked_mul(rows.checked_mul(columns)?)?);
         let middle_at = place(rank * tile_h * middle_row);
+        let places = rows.checked_mul(columns)?.div_ceil(threads / groups);
         let loads = LOADS.min(shape.c.div_ceil(groups));
-        let staging = row + 2 * loads + 30;
+        let staging = row + loads + 36;
         let outputs = pixels * rank + 4 * pixels + row + 24;
         let registers = staging.max(outputs).max(column_run + shape.r + 30);
         let fits = end <= MAX_SHARED / 4 && registers <= 200 && registers * threads <= 65536;
@@ -138,6 +142,8 @@ impl Sizes {
             threads,
             groups,
             pixels,
+            places,
+            loads,
             n,
             tiles,
             rows,
@@ -179,9 +185,8 @@ impl Sizes {
         let vectors = f64::from(self.row.div_ceil(4));
         let positions = self.rows * self.columns;
         let channels = shape.c.div_ceil(self.groups);
-        let places = positions.div_ceil(threads / self.groups);
-        let staged = f64::from(places * channels) * (6.0 + rank + READ * vectors)
-            + f64::from(places) * (20.0 + (1.0 + READ) * rank);
+        let staged = f64::from(self.places * channels) * (6.0 + rank + READ * vectors)
+            + f64::from(self.places) * (20.0 + (1.0 + READ) * rank);
         let gathered = match self.groups {
             1 => 0.0,
             groups => rounds(problem.rank * positions) * (4.0 + READ * f64::from(groups + 1)),
@@ -212,15 +217,28 @@ impl Sizes {
         };
         let pixels = f64::from(self.pixels);
         let outputs = f64::from(self.n.div_ceil(self.slices));
+        // Rows come and go in whole sectors of 32 bytes, in which they begin anywhere; rows as long as the output's are one piece.
+        // Sectors that are written in parts cost twice.
+        let sectors = |rows: u32, row: u32, whole: u32| match (row == whole, whole % 8 + row % 8) {
+            (_, 0) if whole > 0 => f64::from(rows * row),
+            (true, _) => f64::from(rows * row + 14),
+            (false, _) if whole > 0 => f64::from(rows) * f64::from(row + 14),
+            (false, _) => f64::from(rows) * f64::from(row + 7),
+        };
+        // Rows that the threads of a warp store at once.
+        let rows_of_store = 32.0 / f64::from(self.lanes.min(32).min(self.tile_w));
         let stored = 20.0
             + READ * pixels * rank
-            + outputs * (4.0 + READ * vectors + pixels * (rank + tensors * 3.0 + 2.0));
+            + outputs
+                * (4.0 + READ * vectors + pixels * (rank + tensors * (2.0 + rows_of_store) + 2.0));
         let issue = staged + gathered + vertical + horizontal + stored + 100.0;
-        // Loads go out a few at a time; what a block waits for is that and its barriers.
-        let trips = f64::from(places) * f64::from(channels.div_ceil(LOADS));
-        let values = f64::from(shape.c * self.rows) * f64::from(self.columns.div_ceil(8) * 8)
+        let values = f64::from(shape.c) * sectors(self.rows, self.columns, 0)
             + f64::from(shape.c + self.n) * f64::from(self.row)
-            + tensors * f64::from(self.n.min(shape.n)) * f64::from(self.tile_h * self.tile_w);
+            + tensors
+                * f64::from(self.n.min(shape.n))
+                * sectors(self.tile_h, self.tile_w, shape.out_w());
+        // Loads go out a few at a time; what a block waits for is that and its barriers.
+        let trips = f64::from(self.places) * f64::from(channels.div_ceil(self.loads));
         KernelWork {
             blocks,
             threads,
@@ -231,8 +249,8 @@ impl Sizes {
             fma_share: 1.0,
             l2_bytes: 4.0 * blocks as f64 * values,
             dram_bytes: Problem::Cp(*problem).bytes() as f64,
-            trips: 2.0 + (trips - 1.0).max(0.0).min(4.0),
-            clocks: 400.0 + 200.0 * (trips - 5.0).max(0.0),
+            trips: 2.0,
+            clocks: 1000.0 + 700.0 * trips,
             overlaps: true,
             ..KernelWork::default()
         }
@@ -356,9 +374,9 @@ struct Context {
     columns: u32,
     groups: u32,
     lanes: u32,
-    /// Loads of a thread on their way at once, and positions.
-    loads: u32,
+    /// Positions of a thread, and channels whose loads are on their way at once.
     places: u32,
+    loads: u32,
     column_run: u32,
     column_runs: u32,
     run: u32,
@@ -436,8 +454,8 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
             columns: sizes.columns,
             groups: sizes.groups,
             lanes,
-            loads: LOADS.min(shape.c.div_ceil(sizes.groups)),
-            places: (sizes.rows * sizes.columns).div_ceil(lanes),
+            places: sizes.places,
+            loads: sizes.loads,
             column_run: sizes.column_run,
             column_runs: sizes.column_runs,
             run: sizes.run,

@@ -75,10 +75,18 @@ fn asked(args: &BenchArgs) -> Result<Asked, Failure> {
                 Planned::Network(_, plans) => &plans[0].units,
                 Planned::LayerSet(plan) => &plan.units,
             };
+            let problems = problems_of(units);
+            if problems.is_empty() {
+                return Err(Failure::Input(format!(
+                    "{}: no convolution to compare; a layer whose factors are computed in one launch is none: name --dense, or measure \
+                     it with `tdc-gen tune`",
+                    path.display()
+                )));
+            }
             Ok(Asked {
                 name,
                 gpu,
-                problems: problems_of(units),
+                problems,
             })
         }
         (None, Some(sweep)) => {

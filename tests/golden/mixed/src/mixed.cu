@@ -12,6 +12,11 @@
 #include "units/conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_p32n1g1k1.h"
 #include "units/conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1.h"
 #include "units/tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16.h"
+#include "units/cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2.h"
+#include "units/conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1.h"
+#include "units/conv_b2_c5_n5_h7_w6_k3x1_p1x0x1x0_g5_depthwise_h1w2t64.h"
+#include "units/conv_b2_c5_n5_h7_w6_k1x3_p0x1x0x1_g5_depthwise_h1w2t64.h"
+#include "units/conv_b2_c5_n11_h7_w6_k1x1_direct_p32n1g1k1.h"
 #include "units/globalavgpool_b2_c11_h7_w6_global_pool_w1.h"
 #include "units/linear_b2_c11_n7_bias_w2.h"
 
@@ -84,13 +89,13 @@ constexpr const char* variant_name = "h200";
 constexpr int min_arch = 70;
 
 // Bytes of the activations, which share memory where their lives do not overlap.
-// Side by side they would take 26880 bytes.
+// Side by side they would take 38656 bytes.
 constexpr std::size_t arena_bytes = 7424;
 
 // Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters: a section with
 // another one is for another network, or for another choice of kernels.
-constexpr std::size_t payload_bytes = 20224;
-constexpr std::uint64_t layouts_checksum = 0x8aa49f48718d0622u;
+constexpr std::size_t payload_bytes = 22528;
+constexpr std::uint64_t layouts_checksum = 0x8f48edddc02d7130u;
 
 constexpr Layer layers[] = {
     {"stem", "stem", Memory::arena, 0, 336, 2, 336},
@@ -102,6 +107,11 @@ constexpr Layer layers[] = {
     {"tucker.last", "tucker", Memory::arena, 0, 378, 2, 378},
     {"squeeze", "sum", Memory::arena, 960, 378, 2, 378},
     {"fused", "fused", Memory::arena, 0, 462, 2, 462},
+    {"chain", "chain", Memory::arena, 960, 294, 2, 294},
+    {"pairwise.first", "pairwise.first", Memory::arena, 0, 210, 2, 210},
+    {"pairwise.vertical", "pairwise.vertical", Memory::arena, 448, 210, 2, 210},
+    {"pairwise.horizontal", "pairwise.horizontal", Memory::arena, 960, 210, 2, 210},
+    {"pairwise.last", "pairwise", Memory::arena, 0, 462, 2, 462},
     {"average", "average", Memory::arena, 960, 11, 2, 11},
     {"head", "head", Memory::output, 0, 7, 2, 7},
 };
@@ -137,12 +147,27 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
     case 8:  // "fused"
         return tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_launch(
             p.arena + 960, p.weights + 1792, p.weights + 4800, nullptr, p.arena, nullptr, stream, 378, 462, 462);
-    case 9:  // "average"
+    case 9:  // "chain"
+        return cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2_launch(
+            p.arena, p.weights + 4864, p.weights + 5120, nullptr, p.arena + 960, nullptr, stream, 462, 294, 294);
+    case 10:  // "pairwise.first"
+        return conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1_launch(
+            p.arena + 960, p.weights + 5184, nullptr, nullptr, p.arena, nullptr, stream, 294, 210, 210);
+    case 11:  // "pairwise.vertical"
+        return conv_b2_c5_n5_h7_w6_k3x1_p1x0x1x0_g5_depthwise_h1w2t64_launch(
+            p.arena, p.weights + 5248, nullptr, nullptr, p.arena + 448, nullptr, stream, 210, 210, 210);
+    case 12:  // "pairwise.horizontal"
+        return conv_b2_c5_n5_h7_w6_k1x3_p0x1x0x1_g5_depthwise_h1w2t64_launch(
+            p.arena + 448, p.weights + 5312, nullptr, nullptr, p.arena + 960, nullptr, stream, 210, 210, 210);
+    case 13:  // "pairwise.last"
+        return conv_b2_c5_n11_h7_w6_k1x1_direct_p32n1g1k1_launch(
+            p.arena + 960, p.weights + 5376, nullptr, nullptr, p.arena, nullptr, stream, 210, 462, 462);
+    case 14:  // "average"
         return globalavgpool_b2_c11_h7_w6_global_pool_w1_launch(
             p.arena, nullptr, nullptr, nullptr, p.arena + 960, nullptr, stream, 462, 11, 11);
-    case 10:  // "head"
+    case 15:  // "head"
         return linear_b2_c11_n7_bias_w2_launch(
-            p.arena + 960, p.weights + 4864, p.weights + 4992, nullptr, p.y, nullptr, stream, 11, 7, 7);
+            p.arena + 960, p.weights + 5440, p.weights + 5568, nullptr, p.y, nullptr, stream, 11, 7, 7);
     default:
         return cudaErrorInvalidValue;
     }
@@ -169,8 +194,24 @@ constexpr Slot slots[] = {
     {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_core, 648, 81, 0, 2112, 4480, 0},
     // "fused.last"
     {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_last, 88, 8, 0, 4480, 4800, 11},
+    // "chain.first"
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2_pack_first, 33, 11, 0, 4864, 4928, 0},
+    // "chain.vertical"
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2_pack_vertical, 9, 3, 0, 4928, 4992, 0},
+    // "chain.horizontal"
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2_pack_horizontal, 15, 5, 0, 4992, 5056, 0},
+    // "chain.last"
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2_pack_last, 21, 3, 0, 5056, 5120, 7},
+    // "pairwise.first"
+    {conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1_pack, 35, 7, 0, 5184, 5248, 0},
+    // "pairwise.vertical"
+    {conv_b2_c5_n5_h7_w6_k3x1_p1x0x1x0_g5_depthwise_h1w2t64_pack, 15, 3, 0, 5248, 5312, 0},
+    // "pairwise.horizontal"
+    {conv_b2_c5_n5_h7_w6_k1x3_p0x1x0x1_g5_depthwise_h1w2t64_pack, 15, 3, 0, 5312, 5376, 0},
+    // "pairwise.last"
+    {conv_b2_c5_n11_h7_w6_k1x1_direct_p32n1g1k1_pack, 55, 5, 0, 5376, 5440, 0},
     // "head"
-    {linear_b2_c11_n7_bias_w2_pack, 77, 11, 0, 4864, 4992, 7},
+    {linear_b2_c11_n7_bias_w2_pack, 77, 11, 0, 5440, 5568, 7},
 };
 constexpr int slots_size = static_cast<int>(sizeof slots / sizeof slots[0]);
 
