@@ -105,6 +105,22 @@ fn every_option_reaches_the_kernel() {
 }
 
 #[test]
+fn factors_have_a_layout_each() {
+    let kernel = kernel!(conv 6,5,9,8, cp_rank = 3, scheme = cp_fused, tile = [2, 4, 4]);
+    assert_eq!(kernel.scheme, "cp_fused");
+    assert_eq!(kernel.shape.weight(), [5, 6, 3, 3]);
+    let variant = &kernel.unit().variants[0];
+    let sources: Vec<_> = variant
+        .packed_layouts()
+        .map(|(_, layout)| layout.source)
+        .collect();
+    assert_eq!(
+        sources,
+        [[3, 6, 1, 1], [3, 1, 3, 1], [3, 1, 1, 3], [5, 3, 1, 1]]
+    );
+}
+
+#[test]
 fn weights_of_lower_precision_have_their_layouts() {
     let problem = |precision| ConvProblem {
         precision,

@@ -9,7 +9,7 @@ use crate::{ConvShape, Unit};
 pub struct Kernel {
     /// Launches, their parameters, and how the weights are packed.
     pub unit: Unit,
-    /// What is computed.
+    /// What is computed; where factors are given instead of a weight, what they stand for.
     pub shape: ConvShape,
     /// The algorithm's name.
     pub scheme: &'static str,
@@ -30,7 +30,7 @@ impl Kernel {
         self.source
     }
 
-    /// Floating-point operations, a multiply-add counted as two.
+    /// Floating-point operations of the convolution, a multiply-add counted as two; factors take fewer.
     pub const fn flops(&self) -> u64 {
         self.shape.flops()
     }

@@ -115,6 +115,11 @@ impl Sizes {
             return None;
         }
         let row = rank_row(rank);
+        let positions = rows.checked_mul(columns)?;
+        let inner = (groups * rank).checked_mul(positions)?;
+        if inner > MAX_SHARED / 4 {
+            return None;
+        }
         let mut end = 0;
         let mut place = |floats: u32| {
             let at = end;
@@ -127,9 +132,9 @@ impl Sizes {
         let last_at = place(n * row);
         let affine_at = place(problem.conv.prologue.map_or(0, |_| 2 * shape.c));
         let bias_at = place(if problem.conv.epilogue.bias { n } else { 0 });
-        let inner_at = place((groups * rank).checked_mul(rows.checked_mul(columns)?)?);
+        let inner_at = place(inner);
         let middle_at = place(rank * tile_h * middle_row);
-        let places = rows.checked_mul(columns)?.div_ceil(threads / groups);
+        let places = positions.div_ceil(threads / groups);
         let loads = LOADS.min(shape.c.div_ceil(groups));
         let staging = row + loads + 36;
         let outputs = pixels * rank + 4 * pixels + row + 24;

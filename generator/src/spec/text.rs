@@ -556,7 +556,7 @@ mod tests {
             mistakes("conv 64,-3,56,\"56\", strid = 2, kernel = x, gpu = h20, pad = 1, pad = 2"),
             "9: `N` is negative: `-3`; it must be a whole number from 0\n\
              15: `W` must be a whole number, not the text `\"56\"`; leave out the quotes\n\
-             21: unknown key `strid`; did you mean `stride`? conv takes gpu, tiles, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n\
+             21: unknown key `strid`; did you mean `stride`? conv takes gpu, tiles, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, cp_rank, scheme, tile, reduce, precision, tolerance\n\
              41: `kernel` must be a whole number, not `x`; use digits only\n\
              50: there is no GPU named `h20`; did you mean `h200`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, rtx2080ti, gtx1080ti\n\
              64: the key `pad` stands here twice; keep one of them\n"
