@@ -13,6 +13,8 @@ templates![
     "kernel/copy_chunk.cu",
     "kernel/copy_factors.cu",
     "kernel/copy_weights.cu",
+    "kernel/cp_chain.cu",
+    "kernel/cp_fused.cu",
     "kernel/depthwise.cu",
     "kernel/direct.cu",
     "kernel/direct_tiled.cu",

@@ -32,6 +32,7 @@ fn plain(shape: ConvShape) -> Layer {
             tolerance: Tolerance::default(),
         },
         ranks: None,
+        cp_rank: None,
         layout: Layout::default(),
         scheme: None,
         tile: None,

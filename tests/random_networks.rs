@@ -95,6 +95,11 @@ impl Writer {
                 options.n = x.c * self.pick(&[1, 2]);
             }
             1 => options.ranks = Some([1 + x.c / 2, options.n.div_ceil(2)]),
+            3 => {
+                let [rest, most] = [kernel[0] * kernel[1], x.c.max(options.n)];
+                let limit = (x.c * options.n * rest / most.max(kernel[0]).max(kernel[1])).min(3);
+                options.cp_rank = Some(1 + self.random.below(u64::from(limit)) as u32);
+            }
             2 => {
                 let schemes = [None, Some("direct"), Some("tdc"), Some("tdc_rows")];
                 let scheme = schemes[self.random.below(4) as usize];

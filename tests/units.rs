@@ -8,9 +8,9 @@ use tdc_generator::check::{Bindings, CpuDevice, Device, Random, check_unit, run_
 use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::spec::{
-    ConvProblem, ConvertProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem,
-    Layout, LinearProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce,
-    TensorShape, Tolerance, TuckerProblem,
+    ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
+    GlobalPoolProblem, Layout, LinearProblem, PoolKind, PoolProblem, Precision, Problem, Prologue,
+    Reduce, TensorShape, Tolerance, TuckerProblem,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -390,6 +390,31 @@ fn published_tvm_units() -> Vec<PlannedUnit> {
     units(&requests)
 }
 
+/// CP layers of every way to compute them in one launch: ranks that fill vectors and that do not, filters from 1x1 to 11x11 with
+/// strides and dilations, channels that leave tails.
+fn cp_units(scheme: &'static str, count: usize) -> Vec<PlannedUnit> {
+    random_units(scheme, 9, count, |random, mut conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let shape = &mut conv.shape;
+        shape.groups = 1;
+        shape.c = pick(&[1, 3, 5, 8, 13, 31, 48]);
+        shape.n = pick(&[1, 4, 7, 16, 29, 70]);
+        if pick(&[0, 0, 1]) == 1 {
+            (shape.r, shape.s) = (pick(&[5, 11]), pick(&[1, 5, 11]));
+            (shape.stride, shape.dilation) = ([1, 1], [1, 1]);
+            shape.padding = Padding {
+                top: shape.r / 2,
+                left: shape.s / 2,
+                bottom: shape.r / 2,
+                right: shape.s / 2,
+            };
+        }
+        let rank = pick(&[1, 2, 3, 4, 5, 8, 11, 16, 32]);
+        let fits = conv.shape.out_h() > 0 && conv.shape.out_w() > 0;
+        fits.then_some(Problem::Cp(CpProblem { conv, rank }))
+    })
+}
+
 /// Every op but the convolutions, with one image and with three.
 fn other_units() -> Vec<PlannedUnit> {
     let x = TensorShape::new(3, 5, 7, 9);
@@ -510,6 +535,13 @@ fn padded_channels_count_for_nothing() {
 #[test]
 fn winograd_is_right_on_random_convolutions_and_tiles() {
     assert_right(&winograd_units(40), cpu);
+}
+
+#[test]
+fn cp_layers_in_one_launch_are_right_on_random_sizes_and_tiles() {
+    let mut units = cp_units("cp_chain", 24);
+    units.extend(cp_units("cp_fused", 12));
+    assert_right(&units, cpu);
 }
 
 #[test]
@@ -682,6 +714,8 @@ fn every_scheme_is_right_on_a_gpu() {
         tvm_units(300),
         single_channel_units(200),
         stride_fixed_units(300),
+        cp_units("cp_chain", 300),
+        cp_units("cp_fused", 100),
         other_units(),
     ] {
         assert_right(&units, gpu_here);

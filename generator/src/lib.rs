@@ -19,6 +19,7 @@ pub mod plan;
 #[cfg(feature = "render")]
 pub mod render;
 pub mod scheme;
+pub mod sequence;
 pub mod spec;
 #[cfg(feature = "tune")]
 pub mod tune;

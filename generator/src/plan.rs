@@ -36,7 +36,7 @@ pub use network::{
 pub use paper::PaperEstimate;
 pub use prefetch::{Division, Prefetch};
 #[cfg(feature = "weights")]
-pub use recipe::{affine, recipes, tucker_layer};
+pub use recipe::{affine, factored_layer, recipes};
 pub use resources::{known_resources, resource_key};
 pub use sections::{WeightSection, weight_sections};
 #[cfg(feature = "tune")]

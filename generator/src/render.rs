@@ -1,6 +1,7 @@
 //! From plans to text. All arithmetic is done before: the templates only place finished numbers.
 
 mod banner;
+mod columns;
 mod cuda_version;
 mod engine;
 mod kernel;
@@ -8,6 +9,7 @@ mod layer_set;
 mod network;
 mod plan_json;
 mod plan_table;
+mod sequence;
 mod text;
 mod unit;
 mod wrap;
@@ -18,4 +20,5 @@ pub use layer_set::{LayerSetFile, layer_set_text};
 pub use network::{NetworkFile, network_text};
 pub use plan_json::{layer_set_json, network_json};
 pub use plan_table::{layer_set_table, layer_set_terms, network_table, network_terms};
+pub use sequence::{order_table, order_tree};
 pub use unit::{unit_header, unit_source};

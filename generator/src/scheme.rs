@@ -5,6 +5,9 @@
 mod block_sums;
 mod convert;
 mod convolution;
+mod cp;
+mod cp_chain;
+mod cp_fused;
 mod depthwise;
 mod device;
 mod direct;
@@ -35,9 +38,6 @@ use tdc_runtime::{Arg, WeightLayout};
 /// Blocks of a grid in its second and in its third dimension at most.
 const MAX_GRID: u32 = 65535;
 
-/// The scheme of whole Tucker layers.
-pub const TUCKER: &str = "tucker_fused";
-
 /// Every scheme, in the order in which ties are broken.
 pub const SCHEMES: &[&dyn Scheme] = &[
     &implicit_gemm::ImplicitGemm,
@@ -47,6 +47,8 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &depthwise::Depthwise,
     &direct::Direct,
     &tucker_fused::TuckerFused,
+    &cp_chain::CpChain,
+    &cp_fused::CpFused,
     &tdc::Tdc,
     &tdc::TdcRows,
     &tvm::Tvm,
@@ -71,6 +73,11 @@ pub trait Scheme: Sync {
     /// wherever it was measured, waits to be named, to be what `tiles: paper` means, or for a problem that no other scheme takes.
     fn is_default(&self) -> bool {
         true
+    }
+
+    /// Whether it computes a layer with all factors of its weight in one launch, so that naming it for such a layer means that.
+    fn joins_factors(&self) -> bool {
+        false
     }
 
     /// The tiles to choose from; none when the scheme cannot solve the problem.

@@ -22,9 +22,9 @@ pub use options::{
     BatchNorm, ConvOptions, LinearOptions, OpOptions, Pad, PoolOptions, ScaleShiftOptions, Tiles,
 };
 pub use problem::{
-    ConvProblem, ConvertProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem,
-    Layout, LinearProblem, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, Tolerance,
-    TuckerProblem,
+    ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
+    GlobalPoolProblem, Layout, LinearProblem, PoolKind, PoolProblem, Precision, Problem, Prologue,
+    Reduce, Tolerance, TuckerProblem,
 };
 pub use tensor::{MAX_ELEMENTS, ParseShapeError, TensorShape};
 pub use text::{Asked, KernelRequest};

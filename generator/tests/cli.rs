@@ -156,7 +156,7 @@ fn mistakes_in_a_config() {
             "relu: true",
             "rleu: true",
             "4:41: unknown key `rleu`; did you mean `relu`? conv takes op, name, inputs, n, kernel, stride, pad, dilation, \
-             groups, bias, bn, relu, ranks, factors, scheme, tile, reduce, precision, tolerance, layout",
+             groups, bias, bn, relu, ranks, cp_rank, factors, scheme, tile, reduce, precision, tolerance, layout",
         ),
         (
             "n: 8, bn",
@@ -1451,4 +1451,139 @@ fn toolkit_completions_and_help_print() {
         assert!(help.contains(&format!("\n  {code}")), "{help}");
     }
     assert_eq!(folder.content().len(), 0);
+}
+
+#[test]
+fn a_set_of_cp_layers_is_planned_and_can_be_dense() {
+    let folder = Folder::new();
+    let text = "name: cp\nlayers:\n  - {conv: [8, 16, 9, 9], cp_rank: 3}\n  - {conv: [8, 16, 9, 9], cp_rank: 3, scheme: cp_fused}\n";
+    folder.write("cp.yaml", text);
+    let plan = folder.succeeds(&["plan", "cp.yaml"]);
+    for unit in [
+        "  cp_c8_r3_n16_h9_w9_k3x3_p1_cp_chain_",
+        "  cp_c8_r3_n16_h9_w9_k3x3_p1_cp_fused_",
+    ] {
+        assert!(plan.contains(unit), "{plan}");
+    }
+    folder.write("plain.yaml", text.replace(", scheme: cp_fused", ""));
+    let dense = folder.succeeds(&["plan", "plain.yaml", "--dense"]);
+    assert!(dense.starts_with("cp_dense: "), "{dense}");
+    assert!(dense.contains("  conv_c8_n16_h9_w9_k3x3_p1_"), "{dense}");
+    folder.fails(
+        &["bench", "cp.yaml"],
+        2,
+        "error: cp.yaml: no convolution to compare; a layer whose factors are computed in one launch is none: name --dense, or \
+         measure it with `tdc-gen tune`",
+    );
+    folder.write("large.yaml", text.replace("cp_rank: 3", "cp_rank: 33"));
+    let outcome = folder.run(&["plan", "large.yaml"]);
+    assert_eq!(outcome.code, Some(2));
+    assert!(
+        outcome.stderr.contains("no scheme can compute cp_c8_r33_"),
+        "{}",
+        outcome.stderr
+    );
+}
+
+#[test]
+fn packing_a_cp_layer_says_how_good_its_form_is() {
+    let folder = Folder::new();
+    folder.write(
+        "cp.yaml",
+        "name: n\ninput: 1x4x6x6\nops:\n  - {op: conv, name: a, n: 6, cp_rank: 2}\n",
+    );
+    let packed = folder.succeeds(&["pack", "cp.yaml", "--random", "1", "--safetensors", "dense"]);
+    let line = packed.lines().next().unwrap_or_default();
+    let expected =
+        "a                        CP rank 2  alternating least squares, relative error 0.";
+    assert!(line.starts_with(expected), "{line}");
+    let json = folder.succeeds(&["pack", "cp.yaml", "dense", "--json"]);
+    let report: Value = serde_json::from_str(&json).expect("JSON");
+    let of_layer = &report["factorisations"][0];
+    assert_eq!(
+        (&of_layer["ranks"], &of_layer["cp_rank"]),
+        (&json!(null), &json!(2))
+    );
+    assert!(
+        of_layer["cancellation"]
+            .as_f64()
+            .is_some_and(|times| times > 0.5)
+    );
+    // Two outer products that nearly cancel each other.
+    let first = [1.0, 2.0, -1.0, 0.5, 1.001, 2.0, -1.0, 0.5];
+    let last = [
+        0.5, -0.5, -1.0, 1.0, 1.0, -1.0, 2.0, -2.0, 0.25, -0.25, -0.5, 0.5,
+    ];
+    let (mut header, mut payload) = (serde_json::Map::new(), Vec::new());
+    for (part, shape, values) in [
+        ("first", [2, 4, 1, 1], &first[..]),
+        ("vertical", [2, 1, 3, 1], &[1.0; 6]),
+        ("horizontal", [2, 1, 1, 3], &[1.0; 6]),
+        ("last", [6, 2, 1, 1], &last),
+    ] {
+        let start = payload.len();
+        payload.extend(values.iter().flat_map(|value: &f32| value.to_le_bytes()));
+        let tensor =
+            json!({"dtype": "F32", "shape": shape, "data_offsets": [start, payload.len()]});
+        header.insert(format!("a.{part}.weight"), tensor);
+    }
+    let header = serde_json::to_vec(&header).expect("JSON");
+    let length = (header.len() as u64).to_le_bytes();
+    folder.write("factors", [&length[..], &header, &payload].concat());
+    let outcome = folder.run(&["pack", "cp.yaml", "factors"]);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let note = outcome
+        .stderr
+        .lines()
+        .find(|line| line.contains("ill-conditioned"));
+    let note = note.expect("a note");
+    assert!(
+        note.starts_with("note: the CP form of `a` is ill-conditioned: "),
+        "{note}"
+    );
+}
+
+#[test]
+fn sequence_prints_a_table_and_a_tree() {
+    let folder = Folder::new();
+    let text = "A[i:9, j:2]\nB[j, k:9]  # the outer product\nC[k, l:2]\n-> D[i, l]\n";
+    folder.write("chain.txt", text);
+    let expected = "\
+72 multiplications, 320 bytes; largest intermediate 4 elements
+
+step   joins  makes       sums over  convolves  elements  multiplications  bytes
+1      B C    [j:2, l:2]  k                            4               36    160
+2      A #1   [i:9, l:2]  j                           18               36    160
+total                                                                  72    320
+
+#2 ×j [i:9, l:2]
+├─ A[i:9, j:2]
+└─ #1 ×k [j:2, l:2]
+   ├─ B[j:2, k:9]
+   └─ C[k:9, l:2]
+";
+    assert_eq!(
+        folder.succeeds(&["sequence", "--file", "chain.txt"]),
+        expected
+    );
+    assert_eq!(folder.succeeds(&["sequence", text]), expected);
+    let timed = folder.succeeds(&["sequence", text, "--by", "latency", "--gpu", "a100"]);
+    assert!(timed.contains(" us on a100; "), "{timed}");
+    for (arguments, message) in [
+        (
+            &["--file", "chain.txt", "--cap", "3"][..],
+            "error: no order keeps every intermediate within 3 elements; allow at least 4",
+        ),
+        (
+            &["A[i:2] B[j:2] -> [i]"],
+            "error: network:1:10: `j` is in `B` alone and not in the result; add it to the result, or to the tensor that it is \
+             contracted with",
+        ),
+        (
+            &["--file", "none"],
+            "error: cannot read none: No such file or directory (os error 2)",
+        ),
+    ] {
+        folder.fails(&[&["sequence"], arguments].concat(), 2, message);
+    }
 }

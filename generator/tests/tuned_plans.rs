@@ -7,7 +7,7 @@ use tdc_generator::plan::{
 };
 use tdc_generator::scheme::{Tile, scheme};
 use tdc_generator::spec::{
-    Config, ConvProblem, Epilogue, Network, Overrides, Precision, Problem, Reduce, Tiles,
+    Config, ConvProblem, Epilogue, Network, OpKind, Overrides, Precision, Problem, Reduce, Tiles,
     Tolerance, yaml,
 };
 use tdc_runtime::{ConvShape, Padding};
@@ -252,7 +252,8 @@ fn tucker(tiles: &str, keys: &str) -> Network {
 /// Rows of the layer's tasks with these times: first, core and last factor, the whole, the rest behind the first; 0 for none.
 fn tucker_rows(us: [f64; 5]) -> String {
     let graph = TaskGraph::new(&tucker("", ""));
-    let Fusions { whole, rest } = graph.fusions(0).expect("a Tucker layer");
+    let Fusions { whole, rest, .. } = graph.fusions(0).expect("a Tucker layer");
+    let rest = rest.expect("the factors behind the first");
     let problems = graph.tasks.iter().chain([&whole, &rest]);
     let mut rows = String::new();
     for (problem, us) in problems.map(|task| task.problem).zip(us) {
@@ -305,6 +306,97 @@ fn a_tucker_layer_takes_the_launches_that_were_measured_to_be_fastest() {
     assert_eq!(names(fast, "", ", scheme: direct"), three);
     assert_eq!(names(fast, "", ", scheme: tdc, reduce: atomic"), three);
     assert_eq!(names(fast, "tiles: paper\n", ""), three);
+}
+
+/// A network of one CP layer: uneven everything.
+fn cp(tiles: &str, rank: u32, keys: &str) -> Network {
+    let text = format!(
+        "name: n\n{tiles}input: 2x20x19x21\nops:\n  - {{op: conv, name: a, n: 24, kernel: [5, 3], stride: [1, 2], pad: [2, 1, 0, 3], \
+         dilation: [2, 1], cp_rank: {rank}, bias: true, relu: true{keys}}}\n"
+    );
+    match yaml::parse(&text, "n.yaml", &Overrides::default()) {
+        Ok(Config::Network(network)) => network,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_cp_layer_is_its_four_factors_or_one_launch() {
+    let names = |tiles: &str, rank: u32, keys: &str, rows: &str| {
+        let planner = Planner::new(h200()).with_table(table(rows));
+        let plan = plan_network_by(&cp(tiles, rank, keys), planner).expect("a plan");
+        let slots: Vec<_> = plan
+            .weights
+            .iter()
+            .map(|(slot, _)| &slot.name[..])
+            .collect();
+        assert_eq!(slots, ["a.first", "a.vertical", "a.horizontal", "a.last"]);
+        let bias: Vec<_> = plan.weights.iter().map(|(slot, _)| slot.bias_len).collect();
+        assert_eq!(bias, [0, 0, 0, 24]);
+        let schemes: Vec<_> = plan
+            .layers
+            .iter()
+            .map(|layer| plan.units[layer.unit].scheme)
+            .collect();
+        let names: Vec<_> = plan.layers.iter().map(|layer| layer.name.clone()).collect();
+        (names.join(" "), schemes[schemes.len() / 2])
+    };
+    let four = "a.first a.vertical a.horizontal a.last";
+    assert_eq!(names("", 7, "", ""), ("a".to_owned(), "cp_chain"));
+    assert_eq!(names("", 7, ", scheme: cp_fused", "").1, "cp_fused");
+    assert_eq!(
+        names("", 7, ", scheme: direct", ""),
+        (four.to_owned(), "direct")
+    );
+    assert_eq!(names("tiles: paper\n", 7, "", "").0, four);
+    // More than threads hold in registers.
+    assert_eq!(names("", 33, "", "").0, four);
+    // Measured times of all four, and then of the whole, decide.
+    let graph = TaskGraph::new(&cp("", 7, ""));
+    let whole = graph.fusions(0).expect("a CP layer").whole;
+    let row = |problem: &Problem, name: &str, us: f64| {
+        let scheme = scheme(name).expect("a scheme");
+        let tile = scheme.tiles(problem)[0].clone();
+        let tile = tile.label(scheme.tile_names()).to_string();
+        format!("{} {name} {tile} {us}\n", tuning_key(problem))
+    };
+    let mut rows: String = graph
+        .tasks
+        .iter()
+        .map(|task| row(&task.problem, "direct", 0.5))
+        .collect();
+    assert_eq!(names("", 7, "", &rows).0, four);
+    rows += &row(&whole.problem, "cp_chain", 1.9);
+    assert_eq!(names("", 7, "", &rows).0, "a");
+}
+
+#[test]
+fn the_factors_of_a_cp_layer_make_up_its_convolution() {
+    let network = cp("", 7, "");
+    let graph = TaskGraph::new(&network);
+    assert_eq!(graph.tasks.len(), 4);
+    let Problem::Cp(whole) = graph.fusions(0).expect("a CP layer").whole.problem else {
+        panic!("another problem");
+    };
+    let OpKind::Conv(conv) = &network.op(network.output()).kind else {
+        panic!("another op");
+    };
+    assert_eq!(whole.rank, 7);
+    assert_eq!(whole.conv.shape, conv.shape);
+    assert!(whole.conv.epilogue.bias && whole.conv.epilogue.relu);
+    let shapes: Vec<_> = graph.tasks.iter().map(|task| task.problem).collect();
+    let factors = whole.factors();
+    for (problem, factor) in shapes.iter().zip(&factors) {
+        assert!(matches!(problem, Problem::Conv(conv) if conv.shape == *factor));
+    }
+    // Each reads what the one before writes.
+    for pair in shapes.windows(2) {
+        assert_eq!(pair[0].y(), pair[1].x());
+    }
+    assert_eq!(
+        factors.map(|factor| factor.weight()),
+        [[7, 20, 1, 1], [7, 1, 5, 1], [7, 1, 1, 3], [24, 7, 1, 1]]
+    );
 }
 
 #[test]

@@ -94,6 +94,7 @@ for step in $steps; do
                 check "verify resnet18 $dense $input" ./tdc-gen verify configs/resnet18.yaml $dense --gpu --input $input
             done
         done
+        check "verify cp-layers" ./tdc-gen verify configs/cp-layers.yaml --gpu
         for precision in tf32 fp16 bf16; do
             for config in resnet18 densenet121; do
                 check "verify $config $precision" ./tdc-gen verify configs/$config.yaml --dense --precision $precision --gpu

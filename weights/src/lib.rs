@@ -5,7 +5,7 @@
 //! ```
 //!
 //! [`resolve`] reads each tensor when a recipe needs it, folds batch normalisation into weights and biases and factorises
-//! layers into Tucker form. It works in f64 and rounds to fp32 once, at the end. [`pack`] brings the values into the order in
+//! layers into Tucker or CP form. It works in f64 and rounds to fp32 once, at the end. [`pack`] brings the values into the order in
 //! which the kernels read them.
 //!
 //! ```
@@ -37,16 +37,20 @@
 //! ```
 
 mod checkpoint;
+mod cp;
 mod error;
 mod file;
+mod matrix;
 mod random;
 mod recipe;
 mod resolve;
 mod tucker;
 
 pub use checkpoint::Checkpoint;
+pub use cp::CpFactors;
 pub use error::{CheckpointError, FileError, WeightError, WeightErrors};
 pub use file::{PackedFile, pack};
-pub use recipe::{Affine, FactorPart, SlotRecipe, TuckerLayer, WeightSource};
+pub use matrix::NoConvergence;
+pub use recipe::{Affine, FactorPart, FactoredLayer, Form, SlotRecipe, WeightSource};
 pub use resolve::{Factorisation, Resolved, SlotValues, resolve};
-pub use tucker::{Factors, NoConvergence};
+pub use tucker::Factors;

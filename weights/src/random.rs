@@ -116,12 +116,17 @@ fn normal(numbers: &mut SplitMix64) -> f64 {
 }
 
 /// Steele, Lea and Flood's generator: a counter and a mixing function.
-struct SplitMix64(u64);
+pub(crate) struct SplitMix64(u64);
 
 impl SplitMix64 {
-    fn for_tensor(seed: u64, name: &str) -> Self {
+    pub(crate) fn for_tensor(seed: u64, name: &str) -> Self {
         let mut mix = Self(seed);
         Self(mix.next() ^ Checksum::of(name.as_bytes()))
+    }
+
+    /// Uniform in -1..1.
+    pub(crate) fn around_zero(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }
 
     fn next(&mut self) -> u64 {

@@ -1,11 +1,12 @@
 //! What the values of each slot are made from.
 
+use std::fmt;
 use tdc_runtime::WeightSlot;
 
 /// What one slot of the weight file is made from. Plain data, made by the planner.
 ///
 /// For a convolution followed by affines, `y = a (W x + b) + c` for each output channel, the slot holds `a W` and `a b + c`.
-/// Of the three slots of a Tucker layer only the last one carries `bias` and `fold`.
+/// Of the slots of a layer in Tucker or CP form only the last one carries `bias` and `fold`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlotRecipe {
     /// Name, layout and bias length of the slot; `layout.source` is the weight's shape [O, I/groups, R, S].
@@ -27,38 +28,72 @@ pub enum WeightSource {
     Tensor(String),
     /// A linear layer's matrix [O, I * R * S]: with R = S = 1 the common one, else one that reads a flattened I x R x S image.
     Linear(String),
-    /// One of the three factors of a layer in Tucker form.
+    /// One of the factors of a layer in Tucker or CP form.
     Factor {
-        /// The whole layer, the same in the recipes of its three parts.
-        layer: TuckerLayer,
-        /// Which of the three.
+        /// The whole layer, the same in the recipes of all its parts.
+        layer: FactoredLayer,
+        /// Which of them.
         part: FactorPart,
     },
 }
 
-/// One of the three convolutions of a layer in Tucker form (TDC paper, eqs. 2-4), with its weight's shape in OIHW.
+/// One of the convolutions that a layer in Tucker form (TDC paper, eqs. 2-4) or in CP form (Reustle et al., eq. 7) consists of, with
+/// its weight's shape in OIHW.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FactorPart {
-    /// [D1, I, 1, 1]: U1 transposed, eq. 2.
+    /// [D1, I, 1, 1]: U1 transposed, eq. 2; or [K, I, 1, 1] of CP rank K.
     First,
     /// [D2, D1, R, S]: the core, eq. 3.
     Core,
-    /// [O, D2, 1, 1]: U2, eq. 4.
+    /// [K, 1, R, 1]: a vertical filter for each of the K channels.
+    Vertical,
+    /// [K, 1, 1, S]: a horizontal one.
+    Horizontal,
+    /// [O, D2, 1, 1]: U2, eq. 4; or [O, K, 1, 1].
     Last,
 }
 
-/// A convolution in Tucker form.
+/// The form that factors have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// Tucker ranks [D1, D2]: D1 of the input channels (weight dimension 1), D2 of the output channels (dimension 0).
+    Tucker([u32; 2]),
+    /// CP rank K: the weight is a sum of so many outer products of four vectors.
+    Cp(u32),
+}
+
+impl Form {
+    /// Its factors in order.
+    pub fn parts(self) -> &'static [FactorPart] {
+        use FactorPart::{Core, First, Horizontal, Last, Vertical};
+        match self {
+            Self::Tucker(_) => &[First, Core, Last],
+            Self::Cp(_) => &[First, Vertical, Horizontal, Last],
+        }
+    }
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tucker([d1, d2]) => write!(f, "ranks [{d1}, {d2}]"),
+            Self::Cp(rank) => write!(f, "CP rank {rank}"),
+        }
+    }
+}
+
+/// A convolution whose weight is given by factors.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct TuckerLayer {
+pub struct FactoredLayer {
     /// Tensor of the dense weight.
     pub weight: String,
     /// Shape of the dense weight: O, I, R, S.
     pub shape: [u32; 4],
-    /// Tucker ranks [D1, D2]: D1 of the input channels (weight dimension 1), D2 of the output channels (dimension 0).
-    pub ranks: [u32; 2],
-    /// Tensors of the trained first, core and last factor, such as `layer1.0.conv1.first.weight`. They are taken when the
-    /// checkpoint holds all three; when it holds none, the dense weight is factorised.
-    pub factors: [String; 3],
+    /// Form and ranks.
+    pub form: Form,
+    /// Tensors of the trained factors in the order of [`Form::parts`], such as `layer1.0.conv1.first.weight`. They are taken when
+    /// the checkpoint holds all of them; when it holds none, the dense weight is factorised.
+    pub factors: Vec<String>,
 }
 
 /// A scale and a shift for each channel.
@@ -85,7 +120,7 @@ pub enum Affine {
     },
 }
 
-impl TuckerLayer {
+impl FactoredLayer {
     /// The name of the layer: its dense weight's without `.weight`.
     pub fn name(&self) -> &str {
         self.weight.strip_suffix(".weight").unwrap_or(&self.weight)
@@ -94,11 +129,16 @@ impl TuckerLayer {
     /// Shape of a part's weight, OIHW.
     pub fn part_shape(&self, part: FactorPart) -> [u32; 4] {
         let [o, i, r, s] = self.shape;
-        let [d1, d2] = self.ranks;
+        let [inner, outer] = match self.form {
+            Form::Tucker(ranks) => ranks,
+            Form::Cp(rank) => [rank, rank],
+        };
         match part {
-            FactorPart::First => [d1, i, 1, 1],
-            FactorPart::Core => [d2, d1, r, s],
-            FactorPart::Last => [o, d2, 1, 1],
+            FactorPart::First => [inner, i, 1, 1],
+            FactorPart::Core => [outer, inner, r, s],
+            FactorPart::Vertical => [inner, 1, r, 1],
+            FactorPart::Horizontal => [inner, 1, 1, s],
+            FactorPart::Last => [o, outer, 1, 1],
         }
     }
 }
@@ -176,14 +216,26 @@ impl SlotRecipe {
     }
 }
 
-fn factor_contradictions(layer: &TuckerLayer, part: FactorPart, source: [u32; 4]) -> Vec<String> {
+fn factor_contradictions(layer: &FactoredLayer, part: FactorPart, source: [u32; 4]) -> Vec<String> {
     let mut found = Vec::new();
     let [o, i, ..] = layer.shape;
-    let [d1, d2] = layer.ranks;
-    if d1 == 0 || d1 > i || d2 == 0 || d2 > o {
+    match layer.form {
+        Form::Tucker([d1, d2]) if d1 == 0 || d1 > i || d2 == 0 || d2 > o => {
+            found.push(format!(
+                "the ranks [{d1}, {d2}] of `{}` are not in 1..={i} and 1..={o}",
+                layer.name()
+            ));
+        }
+        Form::Cp(0) => found.push(format!("the CP rank of `{}` is 0", layer.name())),
+        Form::Tucker(_) | Form::Cp(_) => {}
+    }
+    let parts = layer.form.parts();
+    if layer.factors.len() != parts.len() || !parts.contains(&part) {
         found.push(format!(
-            "the ranks [{d1}, {d2}] of `{}` are not in 1..={i} and 1..={o}",
-            layer.name()
+            "`{}` has {} factors and this is the {part:?} one, but with {} there are {parts:?}",
+            layer.name(),
+            layer.factors.len(),
+            layer.form
         ));
     }
     let expected = layer.part_shape(part);

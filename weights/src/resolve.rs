@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use crate::checkpoint::FloatTensor;
 use crate::{
-    Affine, Checkpoint, FactorPart, Factors, SlotRecipe, TuckerLayer, WeightError, WeightErrors,
-    WeightSource,
+    Affine, Checkpoint, CpFactors, FactorPart, FactoredLayer, Factors, Form, SlotRecipe,
+    WeightError, WeightErrors, WeightSource,
 };
 
 /// Values of one slot in fp32, before packing.
@@ -23,16 +23,18 @@ pub struct SlotValues {
     pub shift: Vec<f32>,
 }
 
-/// How a layer was brought into Tucker form.
+/// How a layer was brought into Tucker or CP form.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Factorisation {
     /// Name of the layer: its dense weight's without `.weight`.
     pub layer: String,
-    /// [D1, D2].
-    pub ranks: [u32; 2],
+    /// Form and ranks.
+    pub form: Form,
     /// Relative error of the factors' product against the dense weight in the Frobenius norm, before rounding to fp32; none
     /// when the checkpoint has trained factors and no dense weight.
     pub relative_error: Option<f64>,
+    /// Of a CP form, how much larger its outer products are than their sum, see [`CpFactors::cancellation`].
+    pub cancellation: Option<f64>,
     /// Whether the factors were taken from the checkpoint.
     pub trained: bool,
 }
@@ -42,7 +44,7 @@ pub struct Factorisation {
 pub struct Resolved {
     /// In the order of the recipes.
     pub values: Vec<SlotValues>,
-    /// One for each layer in Tucker form, in the order of the recipes.
+    /// One for each layer in Tucker or CP form, in the order of the recipes.
     pub factorisations: Vec<Factorisation>,
     /// Tensors of the checkpoint that nothing asked for, sorted; `num_batches_tracked` is left out.
     pub unused: Vec<String>,
@@ -50,7 +52,7 @@ pub struct Resolved {
 
 /// Makes the values of every slot.
 ///
-/// All arithmetic is in f64; values are rounded to fp32 once, at the end. A layer in Tucker form is factorised once, however
+/// All arithmetic is in f64; values are rounded to fp32 once, at the end. A layer in Tucker or CP form is factorised once, however
 /// many slots ask for its parts.
 ///
 /// # Errors
@@ -89,10 +91,89 @@ pub fn resolve(recipes: &[SlotRecipe], checkpoint: &Checkpoint) -> Result<Resolv
 struct Resolver<'a> {
     checkpoint: &'a Checkpoint,
     asked: BTreeSet<String>,
-    factors: HashMap<TuckerLayer, Option<Rc<Factors>>>,
+    factors: HashMap<FactoredLayer, Option<Rc<Factored>>>,
     factorisations: Vec<Factorisation>,
     errors: Vec<WeightError>,
     reported: HashSet<(String, mem::Discriminant<WeightError>)>,
+}
+
+/// A layer's factors.
+enum Factored {
+    Tucker(Factors),
+    Cp(CpFactors),
+}
+
+impl Factored {
+    /// Factorises a dense weight; `None` when that fails.
+    fn new(weight: &[f64], layer: &FactoredLayer) -> Option<Self> {
+        let shape = layer.shape.map(|size| size as usize);
+        match layer.form {
+            Form::Tucker(ranks) => {
+                let ranks = ranks.map(|rank| rank as usize);
+                Factors::hosvd(weight, shape, ranks).map(Self::Tucker).ok()
+            }
+            Form::Cp(rank) => CpFactors::als(weight, shape, rank as usize)
+                .map(Self::Cp)
+                .ok(),
+        }
+    }
+
+    /// The trained factors of a layer, in the order of its form's parts.
+    fn trained(layer: &FactoredLayer, values: Vec<Vec<f64>>) -> Option<Self> {
+        let shape = layer.shape.map(|size| size as usize);
+        Some(match layer.form {
+            Form::Tucker(ranks) => {
+                let [first, core, last] = values.try_into().ok()?;
+                Self::Tucker(Factors {
+                    shape,
+                    ranks: ranks.map(|rank| rank as usize),
+                    first,
+                    core,
+                    last,
+                })
+            }
+            Form::Cp(rank) => {
+                let [first, vertical, horizontal, last] = values.try_into().ok()?;
+                Self::Cp(CpFactors {
+                    shape,
+                    rank: rank as usize,
+                    first,
+                    vertical,
+                    horizontal,
+                    last,
+                })
+            }
+        })
+    }
+
+    /// The values of a part; none of one that the form lacks.
+    fn part(&self, part: FactorPart) -> &[f64] {
+        match (self, part) {
+            (Self::Tucker(factors), FactorPart::First) => &factors.first,
+            (Self::Tucker(factors), FactorPart::Core) => &factors.core,
+            (Self::Tucker(factors), FactorPart::Last) => &factors.last,
+            (Self::Cp(factors), FactorPart::First) => &factors.first,
+            (Self::Cp(factors), FactorPart::Vertical) => &factors.vertical,
+            (Self::Cp(factors), FactorPart::Horizontal) => &factors.horizontal,
+            (Self::Cp(factors), FactorPart::Last) => &factors.last,
+            (Self::Tucker(_), FactorPart::Vertical | FactorPart::Horizontal)
+            | (Self::Cp(_), FactorPart::Core) => &[],
+        }
+    }
+
+    fn relative_error(&self, weight: &[f64]) -> f64 {
+        match self {
+            Self::Tucker(factors) => factors.relative_error(weight),
+            Self::Cp(factors) => factors.relative_error(weight),
+        }
+    }
+
+    fn cancellation(&self) -> Option<f64> {
+        match self {
+            Self::Tucker(_) => None,
+            Self::Cp(factors) => Some(factors.cancellation()),
+        }
+    }
 }
 
 /// `scale * x + shift` for each channel.
@@ -181,19 +262,15 @@ impl<'a> Resolver<'a> {
             }
             WeightSource::Factor { layer, part } => {
                 let factors = self.factors(layer, slot)?;
-                let values = match part {
-                    FactorPart::First => &factors.first,
-                    FactorPart::Core => &factors.core,
-                    FactorPart::Last => &factors.last,
-                };
-                let scaled = scale_rows(values.iter().copied(), shape, &output?.scale);
+                let values = factors.part(*part).iter().copied();
+                let scaled = scale_rows(values, shape, &output?.scale);
                 self.round(slot, "weight", scaled)
             }
         }
     }
 
     /// The factors of a layer, made when it is met first.
-    fn factors(&mut self, layer: &TuckerLayer, slot: &str) -> Option<Rc<Factors>> {
+    fn factors(&mut self, layer: &FactoredLayer, slot: &str) -> Option<Rc<Factored>> {
         if let Some(known) = self.factors.get(layer) {
             return known.clone();
         }
@@ -202,7 +279,7 @@ impl<'a> Resolver<'a> {
         factors
     }
 
-    fn new_factors(&mut self, layer: &TuckerLayer, slot: &str) -> Option<Factors> {
+    fn new_factors(&mut self, layer: &FactoredLayer, slot: &str) -> Option<Factored> {
         let (found, missing): (Vec<_>, Vec<_>) = layer
             .factors
             .iter()
@@ -228,11 +305,9 @@ impl<'a> Resolver<'a> {
         let factors = if trained {
             self.trained_factors(layer, slot)?
         } else {
-            let shape = layer.shape.map(|size| size as usize);
-            let ranks = layer.ranks.map(|rank| rank as usize);
-            match Factors::hosvd(dense.as_ref()?, shape, ranks) {
-                Ok(factors) => factors,
-                Err(_) => {
+            match Factored::new(dense.as_ref()?, layer) {
+                Some(factors) => factors,
+                None => {
                     self.report(WeightError::NoConvergence {
                         layer: layer.name().to_owned(),
                     });
@@ -242,29 +317,25 @@ impl<'a> Resolver<'a> {
         };
         self.factorisations.push(Factorisation {
             layer: layer.name().to_owned(),
-            ranks: layer.ranks,
+            form: layer.form,
             relative_error: dense.map(|dense| factors.relative_error(&dense)),
+            cancellation: factors.cancellation(),
             trained,
         });
         Some(factors)
     }
 
-    fn trained_factors(&mut self, layer: &TuckerLayer, slot: &str) -> Option<Factors> {
-        let parts = [FactorPart::First, FactorPart::Core, FactorPart::Last];
-        let mut values = Vec::with_capacity(parts.len());
-        for (part, name) in parts.into_iter().zip(&layer.factors) {
-            let expected = Expected::Weight(layer.part_shape(part));
-            let tensor = self.tensor(name, expected, slot);
-            values.push(tensor.map(|tensor| tensor.values().collect()));
-        }
-        let [first, core, last] = values.try_into().ok()?;
-        Some(Factors {
-            shape: layer.shape.map(|size| size as usize),
-            ranks: layer.ranks.map(|rank| rank as usize),
-            first: first?,
-            core: core?,
-            last: last?,
-        })
+    fn trained_factors(&mut self, layer: &FactoredLayer, slot: &str) -> Option<Factored> {
+        let parts = layer.form.parts().iter().zip(&layer.factors);
+        // Everything is asked for before the first `?`.
+        let values: Vec<_> = parts
+            .map(|(&part, name)| {
+                let expected = Expected::Weight(layer.part_shape(part));
+                let tensor = self.tensor(name, expected, slot)?;
+                Some(tensor.values().collect())
+            })
+            .collect();
+        Factored::trained(layer, values.into_iter().collect::<Option<_>>()?)
     }
 
     fn affine(&mut self, affine: &Affine, slot: &str) -> Option<Coefficients> {

@@ -1,14 +1,9 @@
 //! Tucker-2 form of a convolution's weight, by truncated higher-order singular value decomposition.
 
-use faer::diag::Diag;
-use faer::dyn_stack::{MemBuffer, MemStack};
-use faer::linalg::evd::{ComputeEigenvectors, self_adjoint_evd, self_adjoint_evd_scratch};
-use faer::linalg::matmul::matmul;
-use faer::linalg::matmul::triangular::{self, BlockStructure};
-use faer::{Accum, Mat, MatMut, MatRef, Par};
-
-/// One thread, so that the order of additions and with it every bit is the same in every run.
-const SEQUENTIAL: Par = Par::Seq;
+use crate::matrix::{
+    NoConvergence, leading_singular_vectors, power_of_two_below, product, relative_error,
+    transposed,
+};
 
 /// A weight W [O, I, R, S] as three weights of consecutive convolutions (TDC paper, eqs. 1-4).
 ///
@@ -26,11 +21,6 @@ pub struct Factors {
     /// [O, D2]: the paper's U2; the 1x1 convolution of eq. 4.
     pub last: Vec<f64>,
 }
-
-/// The eigenvalue iteration did not converge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the eigenvalue iteration did not converge")]
-pub struct NoConvergence;
 
 impl Factors {
     /// Truncated HOSVD of `weight` (OIHW) on its two channel dimensions (TDC paper, section 4.1, projection of eq. 12).
@@ -100,19 +90,12 @@ impl Factors {
     /// # Panics
     /// When `weight` has another length than the reconstruction.
     pub fn relative_error(&self, weight: &[f64]) -> f64 {
-        let reconstructed = self.reconstruct();
-        assert_eq!(weight.len(), reconstructed.len());
-        let difference = norm(weight.iter().zip(&reconstructed).map(|(w, v)| w - v));
-        if difference == 0.0 {
-            0.0
-        } else {
-            difference / norm(weight.iter().copied())
-        }
+        relative_error(weight, &self.reconstruct())
     }
 }
 
 /// The unfolding [I, O * R * S] of an OIHW weight.
-fn input_unfolding(weight: &[f64], [o, i, r, s]: [usize; 4]) -> Vec<f64> {
+pub(crate) fn input_unfolding(weight: &[f64], [o, i, r, s]: [usize; 4]) -> Vec<f64> {
     let filter = r * s;
     let mut unfolding = Vec::with_capacity(weight.len());
     for input in 0..i {
@@ -122,87 +105,4 @@ fn input_unfolding(weight: &[f64], [o, i, r, s]: [usize; 4]) -> Vec<f64> {
         }
     }
     unfolding
-}
-
-/// The `count` leading left singular vectors of a row-major matrix with `rows` rows, as the rows of the result.
-fn leading_singular_vectors(
-    matrix: &[f64],
-    rows: usize,
-    count: usize,
-) -> Result<Vec<f64>, NoConvergence> {
-    let columns = matrix.len() / rows.max(1);
-    let matrix = MatRef::from_row_major_slice(matrix, rows, columns);
-    let mut gram = Mat::<f64>::zeros(rows, rows);
-    triangular::matmul(
-        gram.as_mut(),
-        BlockStructure::TriangularLower,
-        Accum::Replace,
-        matrix,
-        BlockStructure::Rectangular,
-        matrix.transpose(),
-        BlockStructure::Rectangular,
-        1.0,
-        SEQUENTIAL,
-    );
-    let mut eigenvalues = Diag::<f64>::zeros(rows);
-    let mut eigenvectors = Mat::<f64>::zeros(rows, rows);
-    let parameters = Default::default();
-    let mut workspace = MemBuffer::new(self_adjoint_evd_scratch::<f64>(
-        rows,
-        ComputeEigenvectors::Yes,
-        SEQUENTIAL,
-        parameters,
-    ));
-    self_adjoint_evd(
-        gram.as_ref(),
-        eigenvalues.as_mut(),
-        Some(eigenvectors.as_mut()),
-        SEQUENTIAL,
-        MemStack::new(&mut workspace),
-        parameters,
-    )
-    .map_err(|_| NoConvergence)?;
-    // Eigenvalues come in ascending order.
-    let mut vectors = Vec::with_capacity(count * rows);
-    for column in (rows - count..rows).rev() {
-        let vector = eigenvectors.col(column);
-        let largest = vector
-            .iter()
-            .fold(0.0_f64, |max, &v| if v.abs() > max.abs() { v } else { max });
-        let sign = if largest < 0.0 { -1.0 } else { 1.0 };
-        vectors.extend(vector.iter().map(|v| sign * v));
-    }
-    Ok(vectors)
-}
-
-/// The product of the row-major matrices `left` [rows, inner] and `right` [inner, columns].
-fn product([rows, inner, columns]: [usize; 3], left: &[f64], right: &[f64]) -> Vec<f64> {
-    let mut result = vec![0.0; rows * columns];
-    matmul(
-        MatMut::from_row_major_slice_mut(&mut result, rows, columns),
-        Accum::Replace,
-        MatRef::from_row_major_slice(left, rows, inner),
-        MatRef::from_row_major_slice(right, inner, columns),
-        1.0,
-        SEQUENTIAL,
-    );
-    result
-}
-
-/// A row-major matrix [rows, columns] as [columns, rows].
-fn transposed(matrix: &[f64], rows: usize, columns: usize) -> Vec<f64> {
-    (0..columns)
-        .flat_map(|column| (0..rows).map(move |row| matrix[row * columns + column]))
-        .collect()
-}
-
-/// The largest power of two that is not above a positive normal `value`; the smallest normal one for less.
-fn power_of_two_below(value: f64) -> f64 {
-    const EXPONENT_BITS: u64 = 0x7ff0_0000_0000_0000;
-    f64::from_bits(value.to_bits() & EXPONENT_BITS).clamp(f64::MIN_POSITIVE, f64::MAX)
-}
-
-fn norm(values: impl Iterator<Item = f64> + Clone) -> f64 {
-    let scale = power_of_two_below(values.clone().fold(0.0, |max, v| v.abs().max(max)));
-    values.map(|v| (v / scale).powi(2)).sum::<f64>().sqrt() * scale
 }

@@ -100,7 +100,8 @@ pub fn shape_label(shape: &ConvShape) -> String {
     label
 }
 
-/// Every distinct convolution of a plan, in the order of first use; a Tucker layer that one launch computes is none. What the plan takes for it is named `plan`; where it takes
+/// Every distinct convolution of a plan, in the order of first use; a Tucker or CP layer that one launch computes is none.
+/// What the plan takes for it is named `plan`; where it takes
 /// several, because of their epilogues, the first is and the others follow it.
 pub fn problems_of(units: &[PlannedUnit]) -> Vec<BenchProblem> {
     let mut found: Vec<BenchProblem> = Vec::new();

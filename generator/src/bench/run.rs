@@ -72,7 +72,9 @@ pub enum BenchError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// There is nothing to measure.
-    #[error("{0}: no convolution is in it; name a network or layer set that has some")]
+    #[error(
+        "{0}: no convolution is in it; name a network or layer set that has some, or --dense where factors stand for the weights"
+    )]
     NoConvolution(String),
 }
 

@@ -33,6 +33,16 @@ pub fn solve(problem: &Problem, operands: &Operands) -> Vec<f64> {
         Problem::Conv(p) | Problem::HwcnConv(p) => {
             convs(problem, &[p.shape], p.prologue, p.epilogue, operands)
         }
+        Problem::Cp(p) => {
+            let conv = &p.conv;
+            convs(
+                problem,
+                &p.factors(),
+                conv.prologue,
+                conv.epilogue,
+                operands,
+            )
+        }
         Problem::Tucker(p) => convs(problem, &p.factors(), p.prologue, p.epilogue, operands),
         Problem::Linear(p) => {
             let mut y = linear(p.c as usize, p.n as usize, operands.x, &operands.weights[0]);

@@ -1,10 +1,10 @@
 //! The parameters of a checkpoint for the reference, in float64, as they were trained: nothing folded.
 
 use super::reference::NetworkParameters;
-use crate::plan::{NetworkPlan, affine, tucker_layer};
+use crate::plan::{NetworkPlan, affine, factored_layer};
 use crate::spec::{Network, OpId};
 use std::collections::HashMap;
-use tdc_weights::{Affine, Checkpoint, Resolved, WeightError};
+use tdc_weights::{Affine, Checkpoint, Form, Resolved, WeightError};
 
 /// Reads a checkpoint for one network.
 pub struct TrainedParameters {
@@ -14,7 +14,7 @@ pub struct TrainedParameters {
 }
 
 impl TrainedParameters {
-    /// Dense weights come from the checkpoint; those of Tucker layers are multiplied out from the factors that the plan's
+    /// Dense weights come from the checkpoint; those of Tucker and CP layers are multiplied out from the factors that the plan's
     /// slots were given, so that the factorisation's own error does not count.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ impl TrainedParameters {
         let read = |name: &str| checkpoint.tensor(name).transpose();
         for (index, op) in network.ops.iter().enumerate() {
             let id = OpId(index);
-            if tucker_layer(network, id).is_none()
+            if factored_layer(network, id).is_none()
                 && let Some(weight) = read(&format!("{}.weight", op.name))?
             {
                 parameters.weights.insert(id, weight);
@@ -78,8 +78,7 @@ impl TrainedParameters {
         Ok(parameters)
     }
 
-    /// `W[o,i,r,s] = sum over d1, d2 of last[o,d2] core[d2,d1,r,s] first[d1,i]` (seed 000, eq. 1). The last factor alone had
-    /// the BatchNorm folded into its rows; that is taken out again.
+    /// Multiplies factors out. The last one alone had the BatchNorm folded into its rows; that is taken out again.
     fn multiply_out(&mut self, network: &Network, plan: &NetworkPlan, resolved: &Resolved) {
         let mut factors: HashMap<OpId, Vec<&[f32]>> = HashMap::new();
         for layer in &plan.layers {
@@ -90,35 +89,20 @@ impl TrainedParameters {
             }
         }
         for (id, parts) in factors {
-            let (Some(layer), [first, core, last]) = (tucker_layer(network, id), &parts[..]) else {
+            let Some(layer) = factored_layer(network, id) else {
                 continue;
             };
-            let [o, i, r, s] = layer.shape.map(|size| size as usize);
-            let [d1, d2] = layer.ranks.map(|size| size as usize);
-            let taps = r * s;
-            // core x first: [d2][i][taps]
-            let mut half = vec![0.0; d2 * i * taps];
-            for a in 0..d2 {
-                for b in 0..d1 {
-                    for c in 0..i {
-                        let factor = f64::from(first[b * i + c]);
-                        for t in 0..taps {
-                            half[(a * i + c) * taps + t] +=
-                                factor * f64::from(core[(a * d1 + b) * taps + t]);
-                        }
-                    }
+            let shape = layer.shape.map(|size| size as usize);
+            let [_, i, r, s] = shape;
+            let mut weight = match (layer.form, &parts[..]) {
+                (Form::Tucker(ranks), &[first, core, last]) => {
+                    tucker_product(shape, ranks.map(|rank| rank as usize), [first, core, last])
                 }
-            }
-            let mut weight = vec![0.0; o * i * taps];
-            for n in 0..o {
-                let row = &mut weight[n * i * taps..][..i * taps];
-                for a in 0..d2 {
-                    let factor = f64::from(last[n * d2 + a]);
-                    for (value, half) in row.iter_mut().zip(&half[a * i * taps..]) {
-                        *value += factor * half;
-                    }
+                (Form::Cp(rank), &[first, vertical, horizontal, last]) => {
+                    cp_product(shape, rank as usize, [first, vertical, horizontal, last])
                 }
-            }
+                _ => continue,
+            };
             let folded = plan
                 .layers
                 .iter()
@@ -126,7 +110,7 @@ impl TrainedParameters {
                 .flat_map(|layer| &layer.parameters.fold);
             for op in folded {
                 if let Some((scale, _)) = self.affines.get(op) {
-                    for (row, scale) in weight.chunks_mut(i * taps).zip(scale) {
+                    for (row, scale) in weight.chunks_mut(i * r * s).zip(scale) {
                         for value in row {
                             // A channel scaled by zero is zero whatever its weights.
                             *value = if *scale == 0.0 { 0.0 } else { *value / scale };
@@ -137,6 +121,57 @@ impl TrainedParameters {
             self.weights.insert(id, weight);
         }
     }
+}
+
+/// `W[o,i,r,s] = sum over d1, d2 of last[o,d2] core[d2,d1,r,s] first[d1,i]` (seed 000, eq. 1).
+fn tucker_product(
+    [o, i, r, s]: [usize; 4],
+    [d1, d2]: [usize; 2],
+    [first, core, last]: [&[f32]; 3],
+) -> Vec<f64> {
+    let taps = r * s;
+    // core x first: [d2][i][taps]
+    let mut half = vec![0.0; d2 * i * taps];
+    for a in 0..d2 {
+        for b in 0..d1 {
+            for c in 0..i {
+                let factor = f64::from(first[b * i + c]);
+                for t in 0..taps {
+                    half[(a * i + c) * taps + t] +=
+                        factor * f64::from(core[(a * d1 + b) * taps + t]);
+                }
+            }
+        }
+    }
+    let mut weight = vec![0.0; o * i * taps];
+    for n in 0..o {
+        let row = &mut weight[n * i * taps..][..i * taps];
+        for a in 0..d2 {
+            let factor = f64::from(last[n * d2 + a]);
+            for (value, half) in row.iter_mut().zip(&half[a * i * taps..]) {
+                *value += factor * half;
+            }
+        }
+    }
+    weight
+}
+
+/// `W[o,i,r,s] = sum over k of last[o,k] first[k,i] vertical[k,r] horizontal[k,s]` (seed 004, eq. 2).
+fn cp_product(
+    [o, i, r, s]: [usize; 4],
+    rank: usize,
+    [first, vertical, horizontal, last]: [&[f32]; 4],
+) -> Vec<f64> {
+    let mut weight = vec![0.0; o * i * r * s];
+    for (at, value) in weight.iter_mut().enumerate() {
+        let (n, c, a, b) = (at / (i * r * s), at / (r * s) % i, at / s % r, at % s);
+        for k in 0..rank {
+            let of_channels = f64::from(last[n * rank + k]) * f64::from(first[k * i + c]);
+            let of_filter = f64::from(vertical[k * r + a]) * f64::from(horizontal[k * s + b]);
+            *value += of_channels * of_filter;
+        }
+    }
+    weight
 }
 
 impl NetworkParameters for TrainedParameters {

@@ -78,11 +78,11 @@ pub fn wanted(request: &KernelRequest, settings: &Settings) -> Result<Vec<Wanted
 fn layers(config: &Config) -> Vec<Layer> {
     match config {
         Config::Network(network) => network_layers(network),
-        // Kernels of programs take NCHW.
+        // Kernels of programs have NCHW activations, and a weight or Tucker factors.
         Config::LayerSet(set) => {
             let layers = set.layers.iter();
             layers
-                .filter(|layer| layer.layout == Layout::Nchw)
+                .filter(|layer| layer.layout == Layout::Nchw && layer.cp_rank.is_none())
                 .cloned()
                 .collect()
         }

@@ -3,17 +3,19 @@
 //! - BatchNorm and ReLU behind a convolution become its weights and epilogue, an addition its residual, when nobody else reads
 //!   what lies between.
 //! - An affine map (and its ReLU) that only convolutions read becomes their prologue.
-//! - A convolution with ranks becomes three: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (seed 000, eqs. 2-4). What can
-//!   take their place, two or one, is told on request: that is a choice by time.
+//! - A convolution with ranks becomes three: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (seed 000, eqs. 2-4); one with a CP
+//!   rank becomes four: 1x1, an R x 1 and a 1 x S filter of each channel, 1x1 (seed 004, eq. 7). What can take their place, two or
+//!   one, is told on request: that is a choice by time.
 //! - A concatenation is no task: its inputs are written where they belong; only what cannot be is copied.
 //! - A flatten is no task: it is another view of the same memory.
 //! - Where layouts differ a [converter](layouts) comes between.
 
 use super::layouts;
 use crate::spec::{
-    Conv, ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, Layout,
-    LinearProblem, Network, OpId, OpKind, Problem, Prologue, TensorShape, TuckerProblem,
+    Conv, ConvProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem,
+    Layout, LinearProblem, Network, OpId, OpKind, Problem, Prologue, TensorShape, TuckerProblem,
 };
+use tdc_runtime::{ConvShape, Padding};
 
 /// Index of a value in [`TaskGraph::values`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,7 +24,7 @@ pub struct ValueId(pub usize);
 /// An activation, and where it lives when that is inside another one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
-    /// Name: the op's, or the layer's with `.first` or `.core`.
+    /// Name: the op's, or the layer's with the word of the part that makes it.
     pub name: String,
     /// Sizes.
     pub shape: TensorShape,
@@ -32,23 +34,35 @@ pub struct Value {
     pub parent: Option<(ValueId, u64)>,
 }
 
-/// Which factor of a Tucker layer a task computes with.
+/// Which factor of a Tucker or CP layer a task computes with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskPart {
     /// 1x1 from C to D1 channels.
     First,
     /// R x S from D1 to D2.
     Core,
+    /// R x 1 of each channel.
+    Vertical,
+    /// 1 x S of each channel.
+    Horizontal,
     /// 1x1 from D2 to N.
     Last,
 }
 
 impl TaskPart {
+    /// Those of a Tucker layer, in order.
+    pub const TUCKER: [Self; 3] = [Self::First, Self::Core, Self::Last];
+
+    /// Those of a CP layer.
+    pub const CP: [Self; 4] = [Self::First, Self::Vertical, Self::Horizontal, Self::Last];
+
     /// Its word in names of tasks and slots.
     pub fn word(self) -> &'static str {
         match self {
             Self::First => "first",
             Self::Core => "core",
+            Self::Vertical => "vertical",
+            Self::Horizontal => "horizontal",
             Self::Last => "last",
         }
     }
@@ -70,7 +84,7 @@ pub struct Parameters {
 /// One unit's work.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
-    /// The layer's name, with `.first`, `.core`, `.last` for the parts of a Tucker layer.
+    /// The layer's name, with `.` and the part's word for the parts of a Tucker or CP layer.
     pub name: String,
     /// What is computed.
     pub problem: Problem,
@@ -88,13 +102,15 @@ pub struct Task {
     pub tile: Option<Vec<u32>>,
 }
 
-/// What can take the place of the three tasks of a Tucker layer.
+/// What can take the place of the tasks of a Tucker or CP layer, one for each factor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fusions {
+    /// How many tasks those are.
+    pub separate: usize,
     /// The whole layer.
     pub whole: Task,
-    /// Core and last factor, behind the task of the first.
-    pub rest: Task,
+    /// Of a Tucker layer, core and last factor, behind the task of the first.
+    pub rest: Option<Task>,
 }
 
 /// Tasks in the order they run, and the values between them. The first values are the ops' own, in order.
@@ -121,40 +137,78 @@ impl TaskGraph {
         layouts::with_converters(builder.graph)
     }
 
-    /// The tasks that can carry out the Tucker layer whose first task is at `index`, instead of its three: with the first factor
-    /// alone and the others in one, or all in one. `None` where no layer begins or its sums are added by atomics.
+    /// The tasks that can carry out the Tucker or CP layer whose first task is at `index`, instead of one for each factor: all in
+    /// one, or of a Tucker layer the first factor alone and the others in one. `None` where no layer begins or its sums are added
+    /// by atomics.
     pub fn fusions(&self, index: usize) -> Option<Fusions> {
-        let [first, core, last] = self.tasks.get(index..index + 3)? else {
+        let of_layer = |parts: &[TaskPart]| {
+            let tasks = self.tasks.get(index..index + parts.len())?;
+            let found = tasks.iter().map(|task| &task.parameters.parts[..]);
+            found.eq(parts.chunks(1)).then_some(tasks)
+        };
+        let conv = |task: &Task| match task.problem {
+            Problem::Conv(conv) => Some(conv),
+            _ => None,
+        };
+        let of_tucker = of_layer(&TaskPart::TUCKER);
+        let tasks = of_tucker.or_else(|| of_layer(&TaskPart::CP))?;
+        let [first, middle, .., last] = tasks else {
             return None;
         };
-        let (Problem::Conv(first_conv), Problem::Conv(core_conv), Problem::Conv(last_conv)) =
-            (first.problem, core.problem, last.problem)
-        else {
-            return None;
-        };
+        let (first_conv, middle_conv, last_conv) = (conv(first)?, conv(middle)?, conv(last)?);
         let layer = first.parameters.layer?;
-        if first.parameters.parts != [TaskPart::First] {
-            return None;
-        }
-        let [whole, rest] = TuckerProblem::of_factors(&[first_conv, core_conv, last_conv])?;
         let name = &self.values[layer.0].name;
         let task = |name, problem, x, parts: &[TaskPart], affine| Task {
             name,
-            problem: Problem::Tucker(problem),
+            problem,
             x,
             parameters: Parameters {
                 parts: parts.to_vec(),
                 affine,
                 ..last.parameters.clone()
             },
-            scheme: core.scheme.clone(),
-            tile: core.tile.clone(),
+            scheme: middle.scheme.clone(),
+            tile: middle.tile.clone(),
             ..last.clone()
         };
-        let all = [TaskPart::First, TaskPart::Core, TaskPart::Last];
+        let affine = first.parameters.affine;
+        if of_tucker.is_none() {
+            let horizontal = conv(&tasks[2])?.shape;
+            let vertical = middle_conv.shape;
+            let whole = CpProblem {
+                conv: ConvProblem {
+                    shape: ConvShape {
+                        n: last_conv.shape.n,
+                        r: vertical.r,
+                        s: horizontal.s,
+                        stride: [vertical.stride[0], horizontal.stride[1]],
+                        padding: Padding {
+                            left: horizontal.padding.left,
+                            right: horizontal.padding.right,
+                            ..vertical.padding
+                        },
+                        dilation: [vertical.dilation[0], horizontal.dilation[1]],
+                        ..first_conv.shape
+                    },
+                    prologue: first_conv.prologue,
+                    ..last_conv
+                },
+                rank: vertical.c,
+            };
+            let whole = Problem::Cp(whole);
+            return Some(Fusions {
+                separate: tasks.len(),
+                whole: task(name.clone(), whole, first.x, &TaskPart::CP, affine),
+                rest: None,
+            });
+        }
+        let fused = TuckerProblem::of_factors(&[first_conv, middle_conv, last_conv])?;
+        let [whole, rest] = fused.map(Problem::Tucker);
+        let [_, others @ ..] = &TaskPart::TUCKER;
         Some(Fusions {
-            whole: task(name.clone(), whole, first.x, &all, first.parameters.affine),
-            rest: task(format!("{name}.rest"), rest, core.x, &all[1..], None),
+            separate: tasks.len(),
+            whole: task(name.clone(), whole, first.x, &TaskPart::TUCKER, affine),
+            rest: Some(task(format!("{name}.rest"), rest, middle.x, others, None)),
         })
     }
 
@@ -378,13 +432,7 @@ impl<'a> Builder<'a> {
             residual: tail.residual.is_some(),
             relu: tail.relu,
         };
-        let parameters = |part: Option<TaskPart>, fold: &[OpId], affine| Parameters {
-            layer: Some(id),
-            parts: part.into_iter().collect(),
-            fold: fold.to_vec(),
-            affine,
-        };
-        let problem = ConvProblem {
+        let whole = ConvProblem {
             shape: conv.shape,
             prologue,
             epilogue,
@@ -392,53 +440,54 @@ impl<'a> Builder<'a> {
             precision: options.precision,
             tolerance: options.tolerance,
         };
-        let Some(ranks) = options.ranks else {
-            self.task(
-                &op.name,
-                problem.in_layout(options.layout),
-                x,
-                tail.residual,
-                tail.end,
-                parameters(None, &tail.fold, affine),
-            );
-            self.wish(options.scheme.clone(), options.tile.clone());
-            return;
+        let parameters = |parts: &[TaskPart], fold: &[OpId], affine| Parameters {
+            layer: Some(id),
+            parts: parts.to_vec(),
+            fold: fold.to_vec(),
+            affine,
         };
-        let [first, core, last] = problem
-            .tucker_factors(ranks)
-            .map(|factor| factor.in_layout(options.layout));
-        let reduced_x = self.new_value(format!("{}.first", op.name), first.y(), None);
-        let reduced_y = self.new_value(format!("{}.core", op.name), core.y(), None);
-        self.push(Task {
-            name: format!("{}.first", op.name),
-            problem: first,
-            x: ValueId(x.0),
-            residual: None,
-            y: reduced_x,
-            parameters: parameters(Some(TaskPart::First), &[], affine),
-            scheme: None,
-            tile: None,
-        });
-        self.push(Task {
-            name: format!("{}.core", op.name),
-            problem: core,
-            x: reduced_x,
-            residual: None,
-            y: reduced_y,
-            parameters: parameters(Some(TaskPart::Core), &[], None),
-            scheme: options.scheme.clone(),
-            tile: options.tile.clone(),
-        });
-        self.push(Task {
-            name: format!("{}.last", op.name),
-            problem: last,
-            x: reduced_y,
-            residual: tail.residual.map(|op| ValueId(op.0)),
-            y: ValueId(tail.end.0),
-            parameters: parameters(Some(TaskPart::Last), &tail.fold, None),
-            scheme: None,
-            tile: None,
-        });
+        let (parts, factors) = match (options.ranks, options.cp_rank) {
+            (Some(ranks), _) => (&TaskPart::TUCKER[..], whole.tucker_factors(ranks).to_vec()),
+            (None, Some(rank)) => (&TaskPart::CP[..], whole.cp_factors(rank).to_vec()),
+            (None, None) => {
+                self.task(
+                    &op.name,
+                    whole.in_layout(options.layout),
+                    x,
+                    tail.residual,
+                    tail.end,
+                    parameters(&[], &tail.fold, affine),
+                );
+                self.wish(options.scheme.clone(), options.tile.clone());
+                return;
+            }
+        };
+        let mut from = ValueId(x.0);
+        for (&part, factor) in parts.iter().zip(factors) {
+            let name = format!("{}.{}", op.name, part.word());
+            let (is_first, is_last) = (part == TaskPart::First, part == TaskPart::Last);
+            let is_inner = !is_first && !is_last;
+            let problem = factor.in_layout(options.layout);
+            let y = match is_last {
+                true => ValueId(tail.end.0),
+                false => self.new_value(name.clone(), problem.y(), None),
+            };
+            self.push(Task {
+                name,
+                problem,
+                x: from,
+                residual: tail.residual.filter(|_| is_last).map(|op| ValueId(op.0)),
+                y,
+                parameters: parameters(
+                    &[part],
+                    if is_last { &tail.fold } else { &[] },
+                    affine.filter(|_| is_first),
+                ),
+                scheme: options.scheme.clone().filter(|_| is_inner),
+                tile: options.tile.clone().filter(|_| is_inner),
+            });
+            from = y;
+        }
     }
 
     /// An affine map of its own, or the prologue of the convolutions that read it.

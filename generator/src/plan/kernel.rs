@@ -162,8 +162,9 @@ pub fn network_layers(network: &Network) -> Vec<Layer> {
         let OpKind::Conv(conv) = &op.kind else {
             return None;
         };
+        // Kernels of programs have NCHW activations, and a weight or Tucker factors.
         let problem = |task: &Task| match task.problem {
-            Problem::Conv(problem) => Some(problem),
+            Problem::Conv(problem) if conv.options.cp_rank.is_none() => Some(problem),
             _ => None,
         };
         let first = problem(task)?;
@@ -184,6 +185,7 @@ pub fn network_layers(network: &Network) -> Vec<Layer> {
                 tolerance: conv.options.tolerance,
             },
             ranks: conv.options.ranks,
+            cp_rank: None,
             layout: conv.options.layout,
             scheme: conv.options.scheme.clone(),
             tile: conv.options.tile.clone(),

@@ -10,7 +10,7 @@ use crate::spec::layer_set::{LayerSet, symbol};
 pub struct PlannedLayer {
     /// Its name.
     pub name: String,
-    /// What it computes.
+    /// The convolution; its unit's problem says whether factors stand for it.
     pub problem: ConvProblem,
     /// Index of its unit.
     pub unit: usize,
@@ -55,7 +55,7 @@ pub fn plan_layer_set_by(set: &LayerSet, planner: Planner) -> Result<LayerSetPla
             &mut planner,
             &prefix,
             &layer.name,
-            &layer.problem.in_layout(layer.layout),
+            &layer.computes(),
             layer.scheme.as_deref(),
             layer.tile.as_deref(),
         );

@@ -3,6 +3,7 @@
 //! ```text
 //! unit    = problem "_" scheme "_" tile                  conv_c64_n32_h56_w56_k3x3_p1_relu_direct_p64n8g4k1
 //! problem = "conv" sizes "_k" RxS [options] [epilogue]   sizes: [_bB] _cC _nN _hH _wW
+//!         | "cp" [_bB] _cC _rRANK _nN _hH _wW "_k" RxS [options] [epilogue]
 //!         | "tucker" [_bB] [_cC] _dD1xD2 _nN _hH _wW "_k" RxS [options] [epilogue]   without C the first factor is not part of it
 //!         | "convert" sizes "_" ("hwcn" | "nchw")                the layout of the output
 //! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_affine|_affinerelu]   what is not said is 1, 0 or absent
@@ -50,6 +51,12 @@ pub fn problem_label(problem: &Problem) -> String {
                 name += "_hwcn";
             }
             name
+        }
+        Problem::Cp(p) => {
+            let conv = problem_label(&Problem::Conv(p.conv));
+            let sizes = format!("_n{}_h", p.conv.shape.n);
+            let ranked = format!("_r{}{sizes}", p.rank);
+            conv.replacen("conv", "cp", 1).replacen(&sizes, &ranked, 1)
         }
         Problem::Tucker(p) => {
             let s = &p.core;

@@ -3,7 +3,7 @@
 use super::fuse::{Parameters, TaskPart};
 use super::network::{Layer, NetworkPlan};
 use crate::spec::{BatchNorm, Network, OpId, OpKind};
-use tdc_weights::{Affine, FactorPart, SlotRecipe, TuckerLayer, WeightSource};
+use tdc_weights::{Affine, FactorPart, FactoredLayer, Form, SlotRecipe, WeightSource};
 
 /// One recipe for each slot of `plan.weights`, in order, with the checkpoint's names as PyTorch writes them: `<layer>.weight`,
 /// `<layer>.bias`, `<bn>.running_mean` and so on, factors as `<layer>.first.weight` unless the config names them.
@@ -41,10 +41,12 @@ fn weight(
         (OpKind::Linear(_), _) => Some(WeightSource::Linear(name)),
         (OpKind::Conv(_), None) => Some(WeightSource::Tensor(name)),
         (OpKind::Conv(_), Some(part)) => Some(WeightSource::Factor {
-            layer: tucker_layer(network, parameters.layer?)?,
+            layer: factored_layer(network, parameters.layer?)?,
             part: match part {
                 TaskPart::First => FactorPart::First,
                 TaskPart::Core => FactorPart::Core,
+                TaskPart::Vertical => FactorPart::Vertical,
+                TaskPart::Horizontal => FactorPart::Horizontal,
                 TaskPart::Last => FactorPart::Last,
             },
         }),
@@ -52,7 +54,7 @@ fn weight(
     }
 }
 
-/// The layer's own bias; of a Tucker layer the last part has it.
+/// The layer's own bias; of a layer with ranks the last part has it.
 fn bias(network: &Network, parameters: &Parameters, part: Option<TaskPart>) -> Option<String> {
     let op = network.op(parameters.layer?);
     let carries = matches!(part, None | Some(TaskPart::Last));
@@ -64,20 +66,28 @@ fn bias(network: &Network, parameters: &Parameters, part: Option<TaskPart>) -> O
     (carries && has_bias).then(|| format!("{}.bias", op.name))
 }
 
-/// A convolution with ranks as the checkpoint knows it; `None` for any other op.
-pub fn tucker_layer(network: &Network, id: OpId) -> Option<TuckerLayer> {
+/// A convolution with Tucker ranks or a CP rank as the checkpoint knows it; `None` for any other op.
+pub fn factored_layer(network: &Network, id: OpId) -> Option<FactoredLayer> {
     let op = network.op(id);
     let OpKind::Conv(conv) = &op.kind else {
         return None;
     };
     let shape = &conv.shape;
-    Some(TuckerLayer {
+    let options = &conv.options;
+    let (form, parts) = match (options.ranks, options.cp_rank) {
+        (Some(ranks), _) => (Form::Tucker(ranks), &TaskPart::TUCKER[..]),
+        (None, Some(rank)) => (Form::Cp(rank), &TaskPart::CP[..]),
+        (None, None) => return None,
+    };
+    let named = |part: &TaskPart| format!("{}.{}.weight", op.name, part.word());
+    Some(FactoredLayer {
         weight: format!("{}.weight", op.name),
         shape: [shape.n, shape.c, shape.r, shape.s],
-        ranks: conv.options.ranks?,
-        factors: conv.options.factors.clone().unwrap_or_else(|| {
-            ["first", "core", "last"].map(|part| format!("{}.{part}.weight", op.name))
-        }),
+        form,
+        factors: match &options.factors {
+            Some(names) => names.clone(),
+            None => parts.iter().map(named).collect(),
+        },
     })
 }
 

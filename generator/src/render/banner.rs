@@ -79,6 +79,13 @@ fn described(problem: &Problem) -> Vec<String> {
             }
             text
         }
+        Problem::Cp(cp) => {
+            let conv = &cp.conv;
+            let mut text = format!("Convolution {} of CP rank {}", filter(&conv.shape), cp.rank);
+            text += prologue(conv.prologue);
+            text += &epilogue(conv.epilogue);
+            text + &precision(conv.precision)
+        }
         Problem::Tucker(tucker) => {
             let core = &tucker.core;
             let mut text = match tucker.first {

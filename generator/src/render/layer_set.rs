@@ -4,10 +4,10 @@ use super::banner::{Comment, banner};
 use super::cuda_version::cuda_versions;
 use super::engine::{RenderError, render};
 use super::text::literal;
-use super::unit::takes_strides;
+use super::unit::{packer_names, takes_strides};
 use super::wrap::wrapped;
 use crate::plan::{LayerSetPlan, PlannedUnit};
-use crate::spec::{ConvProblem, Layout};
+use crate::spec::{ConvProblem, Layout, Problem};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -82,6 +82,45 @@ pub fn layer_set_text(plan: &LayerSetPlan, file: LayerSetFile) -> Result<String,
     render(template, &context)
 }
 
+/// What precision and tolerance allow the result to be off, however few the terms are; independent errors of several factors add up.
+fn least_bound(unit: &PlannedUnit, conv: &ConvProblem) -> f64 {
+    let factors = unit.problem.weights().len().max(1) as f64;
+    factors.sqrt() * conv.asked_tolerance()
+}
+
+/// The rank of a CP layer, 0 of any other.
+fn cp_rank(problem: &Problem) -> u32 {
+    match problem {
+        Problem::Cp(cp) => cp.rank,
+        _ => 0,
+    }
+}
+
+/// A function that packs all weights of a layer, which stand one behind the other.
+fn packer(unit: &PlannedUnit, unit_name: &str) -> String {
+    let variant = unit.variant();
+    if variant.more_weights.is_empty() {
+        return format!("{unit_name}_pack");
+    }
+    let indent = " ".repeat(9);
+    let mut text =
+        "[](const float* weights, const float* scale, const float* shift, float* packed) {\n"
+            .to_owned();
+    let mut from = 0;
+    let namespace = unit_name.strip_suffix(&*unit.unit.name).unwrap_or_default();
+    for ((to, layout), name) in variant.packed_layouts().zip(packer_names(unit)) {
+        let at = |block: &str, place: usize| match place {
+            0 => block.to_owned(),
+            _ => format!("{block} + {place}"),
+        };
+        let (weights, packed) = (at("weights", from), at("packed", to));
+        text += &format!("{indent}{namespace}{name}(\n");
+        text += &format!("{indent}    {weights}, scale, shift, {packed});\n");
+        from += layout.source_len();
+    }
+    text + "     }"
+}
+
 fn row(name: &str, conv: &ConvProblem, unit: &PlannedUnit, namespace: &str) -> String {
     let shape = &conv.shape;
     let unit_name = format!("{namespace}::{}", unit.unit.name);
@@ -103,6 +142,7 @@ fn row(name: &str, conv: &ConvProblem, unit: &PlannedUnit, namespace: &str) -> S
         shape.dilation[0],
         shape.dilation[1],
         shape.groups,
+        cp_rank(&unit.problem),
     ];
     values.extend(sizes.map(|size| size.to_string()));
     let is_hwcn = unit.problem.x_layout() == Layout::Hwcn;
@@ -115,10 +155,10 @@ fn row(name: &str, conv: &ConvProblem, unit: &PlannedUnit, namespace: &str) -> S
         conv.epilogue.relu,
     ];
     values.extend(flags.map(|flag| flag.to_string()));
-    values.push(format!("{:e}", conv.asked_tolerance()));
+    values.push(format!("{:e}", least_bound(unit, conv)));
     values.push(format!("{unit_name}_packed_floats()"));
     values.push(format!("{unit_name}_workspace_bytes()"));
-    values.push(format!("{unit_name}_pack"));
+    values.push(packer(unit, &unit_name));
     // A pointer to the launcher knows no default strides.
     values.push(if takes_strides(&unit.problem) {
         let indent = " ".repeat(9);

@@ -1,5 +1,6 @@
 //! The plan as a table for people.
 
+use super::columns::aligned;
 use super::plan_json::tile_letters;
 use crate::gpu::{Gpu, memset_us};
 use crate::plan::{LaunchEstimate, LayerSetPlan, NetworkPlan, PlannedUnit};
@@ -221,26 +222,4 @@ fn mflop(flops: u64) -> String {
 
 fn us(us: f64) -> String {
     format!("{us:.2}")
-}
-
-/// Columns as wide as their widest cell: words to the left, numbers to the right.
-fn aligned<const N: usize>(rows: &[[String; N]], numbers: &std::ops::Range<usize>) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.max().unwrap_or_default()
-    };
-    let widths: [usize; N] = std::array::from_fn(width);
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(widths).enumerate();
-        let cells: Vec<_> = cells
-            .map(|(column, (cell, width))| match numbers.contains(&column) {
-                true => format!("{cell:>width$}"),
-                false => format!("{cell:<width$}"),
-            })
-            .collect();
-        text += cells.join("  ").trim_end();
-        text.push('\n');
-    }
-    text
 }

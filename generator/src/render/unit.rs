@@ -257,11 +257,12 @@ pub fn takes_strides(problem: &Problem) -> bool {
     problem.x().batch > 1 && !matches!(problem, Problem::HwcnConv(_))
 }
 
-/// The names of a unit's packers: one, or one for each factor of a Tucker layer.
+/// The names of a unit's packers: one, or one for each factor of a Tucker or CP layer.
 pub fn packer_names(unit: &PlannedUnit) -> Vec<String> {
     let parts: &[&str] = match &unit.problem {
         Problem::Tucker(TuckerProblem { first: Some(_), .. }) => &["_first", "_core", "_last"],
         Problem::Tucker(_) => &["_core", "_last"],
+        Problem::Cp(_) => &["_first", "_vertical", "_horizontal", "_last"],
         _ => &[""],
     };
     let name = &unit.unit.name;

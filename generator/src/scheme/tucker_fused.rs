@@ -23,7 +23,7 @@ use super::matrix_product::{
     CHAIN, M_TILE, MAX_WARPS, P_TILE, STEP_CHANNELS, divisors, parts, plane,
 };
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, LaunchWork, Scheme, TUCKER, Tile, UnitWork, context,
+    Blueprint, DevicePart, KernelBlueprint, LaunchWork, Scheme, Tile, UnitWork, context,
     stride_args,
 };
 use crate::gpu::KernelWork;
@@ -511,7 +511,11 @@ impl Sizes {
 
 impl Scheme for TuckerFused {
     fn name(&self) -> &'static str {
-        TUCKER
+        "tucker_fused"
+    }
+
+    fn joins_factors(&self) -> bool {
+        true
     }
 
     fn tile_names(&self) -> &'static [&'static str] {

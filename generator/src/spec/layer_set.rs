@@ -1,7 +1,8 @@
 //! A set of separate convolutions: what is tuned, tested and benchmarked outside any network.
 
 use super::{
-    ConvOptions, ConvProblem, Epilogue, Layout, NetworkBuilder, OpKind, OpOptions, Prologue,
+    ConvOptions, ConvProblem, CpProblem, Epilogue, Layout, NetworkBuilder, OpKind, OpOptions,
+    Problem, Prologue,
 };
 use super::{SpecError, TensorShape, Tiles};
 use crate::gpu::Gpu;
@@ -25,12 +26,14 @@ pub struct LayerSet {
 pub struct Layer {
     /// Name, of the same characters as a set's; no other layer's [`symbol`] is the same.
     pub name: String,
-    /// What it computes.
+    /// The convolution.
     pub problem: ConvProblem,
     /// Tucker ranks [D1, D2]; none in a set, whose layers are single convolutions.
     pub ranks: Option<[u32; 2]>,
     /// How its activations lie.
     pub layout: Layout,
+    /// Rank of the CP decomposition that takes the place of its weight.
+    pub cp_rank: Option<u32>,
     /// A scheme asked for by name instead of the planner's choice.
     pub scheme: Option<String>,
     /// A tile asked for, in the order of the scheme's tile names.
@@ -72,9 +75,19 @@ impl Layer {
             },
             ranks: conv.options.ranks,
             layout: conv.options.layout,
+            cp_rank: conv.options.cp_rank,
             scheme: conv.options.scheme,
             tile: conv.options.tile,
         })
+    }
+
+    /// What its unit computes: the convolution, or that of the factors of its weight.
+    pub fn computes(&self) -> Problem {
+        let conv = self.problem;
+        match self.cp_rank {
+            None => conv.in_layout(self.layout),
+            Some(rank) => Problem::Cp(CpProblem { conv, rank }),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::identifier::refusal;
 use super::options::BatchNorm;
 use super::{
     ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions, Pad, Place, PoolKind, PoolOptions,
-    PoolProblem, ScaleShiftOptions, SpecError, TensorShape, Tiles,
+    PoolProblem, Reduce, ScaleShiftOptions, SpecError, TensorShape, Tiles,
 };
 use crate::gpu::Targets;
 use serde::Serialize;
@@ -431,6 +431,46 @@ impl NetworkBuilder {
         Some((kind, y))
     }
 
+    /// Checks the rank of a CP decomposition.
+    fn cp_rank_fits(&mut self, index: usize, x: TensorShape, options: &ConvOptions, rank: u32) {
+        // No tensor has a rank above the product of all its sizes but the largest.
+        let sizes = [options.n, x.c, options.kernel[0], options.kernel[1]].map(u64::from);
+        let largest = sizes.into_iter().max().unwrap_or(1);
+        let product = sizes.into_iter().fold(1, u64::saturating_mul);
+        let limit = product / largest.max(1);
+        if rank == 0 || u64::from(rank) > limit {
+            self.error(
+                Place::Key(index, "cp_rank"),
+                format!("rank {rank} is not between 1 and {limit}"),
+                "no weight of these sizes has a larger CP rank than the product of all but the largest",
+            );
+        }
+        for (wrong, message, help) in [
+            (
+                options.groups != 1,
+                format!(
+                    "a convolution with {} groups cannot have a CP rank",
+                    options.groups
+                ),
+                "leave out `cp_rank` or `groups`",
+            ),
+            (
+                options.ranks.is_some(),
+                "a convolution cannot have a CP rank and Tucker ranks".to_owned(),
+                "leave out `cp_rank` or `ranks`",
+            ),
+            (
+                options.reduce == Reduce::Atomic,
+                "a convolution with a CP rank cannot add by atomics".to_owned(),
+                "leave out `cp_rank` or `reduce`",
+            ),
+        ] {
+            if wrong {
+                self.error(Place::Key(index, "cp_rank"), message, help);
+            }
+        }
+    }
+
     fn conv_shape(
         &mut self,
         index: usize,
@@ -479,6 +519,9 @@ impl NetworkBuilder {
                     "leave out `ranks` or `groups`",
                 );
             }
+        }
+        if let Some(rank) = options.cp_rank {
+            self.cp_rank_fits(index, x, options, rank);
         }
         let padding = match options.pad {
             Pad::Pixels(padding) => padding,

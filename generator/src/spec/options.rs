@@ -69,8 +69,11 @@ pub struct ConvOptions {
     pub relu: bool,
     /// Tucker ranks [D1, D2]: D1 of the input channels, D2 of the output channels.
     pub ranks: Option<[u32; 2]>,
-    /// Checkpoint names of trained factors [first, core, last]; by default `<name>.first.weight` and so on.
-    pub factors: Option<[String; 3]>,
+    /// Rank of a CP decomposition: four factors that share it take the place of the weight.
+    pub cp_rank: Option<u32>,
+    /// Checkpoint names of trained factors: [first, core, last] of a layer with ranks, [first, vertical, horizontal, last] of one
+    /// with a CP rank; by default `<name>.first.weight` and so on.
+    pub factors: Option<Vec<String>>,
     /// A scheme asked for by name instead of the planner's choice.
     pub scheme: Option<String>,
     /// A tile asked for, in the order of the scheme's tile names.
@@ -99,6 +102,7 @@ impl ConvOptions {
             bn: None,
             relu: false,
             ranks: None,
+            cp_rank: None,
             factors: None,
             scheme: None,
             tile: None,

@@ -203,33 +203,42 @@ impl ConvProblem {
             batch: shape.batch,
             ..ConvShape::new(c, n, h, w, 1, 1)
         };
-        let part = |shape| Self {
-            shape,
-            prologue: None,
-            epilogue: Epilogue::default(),
-            reduce: Reduce::default(),
-            ..*self
+        let core = ConvShape {
+            c: d1,
+            n: d2,
+            ..*shape
         };
-        let first = pointwise(shape.c, d1, shape.h, shape.w);
-        let last = pointwise(d2, shape.n, shape.out_h(), shape.out_w());
-        [
+        self.in_parts([
+            pointwise(shape.c, d1, shape.h, shape.w),
+            core,
+            pointwise(d2, shape.n, shape.out_h(), shape.out_w()),
+        ])
+    }
+
+    /// The four convolutions of its CP form: the [factors](CpProblem::factors), with prologue, epilogue and way of reducing as of
+    /// [`tucker_factors`](Self::tucker_factors).
+    pub fn cp_factors(&self, rank: u32) -> [Self; 4] {
+        let cp = CpProblem { conv: *self, rank };
+        self.in_parts(cp.factors())
+    }
+
+    fn in_parts<const PARTS: usize>(&self, shapes: [ConvShape; PARTS]) -> [Self; PARTS] {
+        std::array::from_fn(|index| {
+            let (is_first, is_last) = (index == 0, index + 1 == PARTS);
             Self {
-                prologue: self.prologue,
-                ..part(first)
-            },
-            Self {
-                reduce: self.reduce,
-                ..part(ConvShape {
-                    c: d1,
-                    n: d2,
-                    ..*shape
-                })
-            },
-            Self {
-                epilogue: self.epilogue,
-                ..part(last)
-            },
-        ]
+                shape: shapes[index],
+                prologue: self.prologue.filter(|_| is_first),
+                epilogue: match is_last {
+                    true => self.epilogue,
+                    false => Epilogue::default(),
+                },
+                reduce: match is_first || is_last {
+                    true => Reduce::default(),
+                    false => self.reduce,
+                },
+                ..*self
+            }
+        })
     }
 }
 
@@ -286,6 +295,63 @@ impl TuckerProblem {
         let first = self.first.map(|c| pointwise(c, core.c, core.h, core.w));
         let last = pointwise(core.n, self.n, core.out_h(), core.out_w());
         first.into_iter().chain([*core, last]).collect()
+    }
+}
+
+/// A CP layer: a convolution whose weight is the sum of `rank` outer products of four vectors (seed 004, eq. 6), carried out with
+/// those: 1x1 to `rank` channels, an R x 1 and a 1 x S filter of each, 1x1 to N (eq. 7).
+///
+/// Nothing is added between the factors, so padding is of zeros in each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct CpProblem {
+    /// The convolution that the factors stand for, of one group; its sums are ordered.
+    pub conv: ConvProblem,
+    /// Channels of what lies between the factors.
+    pub rank: u32,
+}
+
+impl CpProblem {
+    /// The factors in order, as the convolutions that they are: first, vertical, horizontal, last.
+    pub fn factors(&self) -> [ConvShape; 4] {
+        let (shape, rank) = (&self.conv.shape, self.rank);
+        let (out_h, out_w) = (shape.out_h(), shape.out_w());
+        let pointwise = |c, n, h, w| ConvShape {
+            batch: shape.batch,
+            ..ConvShape::new(c, n, h, w, 1, 1)
+        };
+        let vertical = ConvShape {
+            c: rank,
+            n: rank,
+            s: 1,
+            stride: [shape.stride[0], 1],
+            padding: Padding {
+                left: 0,
+                right: 0,
+                ..shape.padding
+            },
+            dilation: [shape.dilation[0], 1],
+            groups: rank,
+            ..*shape
+        };
+        let horizontal = ConvShape {
+            h: out_h,
+            r: 1,
+            s: shape.s,
+            stride: [1, shape.stride[1]],
+            padding: Padding {
+                top: 0,
+                bottom: 0,
+                ..shape.padding
+            },
+            dilation: [1, shape.dilation[1]],
+            ..vertical
+        };
+        [
+            pointwise(shape.c, rank, shape.h, shape.w),
+            vertical,
+            horizontal,
+            pointwise(rank, shape.n, out_h, out_w),
+        ]
     }
 }
 
@@ -388,6 +454,8 @@ pub enum Problem {
     HwcnConv(ConvProblem),
     /// The factors of a Tucker layer, one behind the other.
     Tucker(TuckerProblem),
+    /// The factors of a CP layer, one behind the other.
+    Cp(CpProblem),
     /// Fully connected layer.
     Linear(LinearProblem),
     /// Pooling over windows.
@@ -430,7 +498,7 @@ impl Problem {
     /// Shape of the input.
     pub fn x(&self) -> TensorShape {
         match self {
-            Problem::Conv(p) | Problem::HwcnConv(p) => {
+            Problem::Conv(p) | Problem::HwcnConv(p) | Problem::Cp(CpProblem { conv: p, .. }) => {
                 TensorShape::new(p.shape.batch, p.shape.c, p.shape.h, p.shape.w)
             }
             Problem::Tucker(p) => {
@@ -448,7 +516,7 @@ impl Problem {
     /// Shape of the output.
     pub fn y(&self) -> TensorShape {
         match self {
-            Problem::Conv(p) | Problem::HwcnConv(p) => {
+            Problem::Conv(p) | Problem::HwcnConv(p) | Problem::Cp(CpProblem { conv: p, .. }) => {
                 let shape = &p.shape;
                 TensorShape::new(shape.batch, shape.n, shape.out_h(), shape.out_w())
             }
@@ -466,7 +534,9 @@ impl Problem {
     /// Whether a second operand of the output's shape is read.
     pub fn reads_residual(&self) -> bool {
         match self {
-            Problem::Conv(p) | Problem::HwcnConv(p) => p.epilogue.residual,
+            Problem::Conv(p) | Problem::HwcnConv(p) | Problem::Cp(CpProblem { conv: p, .. }) => {
+                p.epilogue.residual
+            }
             Problem::Tucker(p) => p.epilogue.residual,
             Problem::Elementwise(p) => matches!(p.function, Elementwise::Add { .. }),
             Problem::Linear(_)
@@ -479,7 +549,9 @@ impl Problem {
     /// Whether a bias is added.
     pub fn reads_bias(&self) -> bool {
         match self {
-            Problem::Conv(p) | Problem::HwcnConv(p) => p.epilogue.bias,
+            Problem::Conv(p) | Problem::HwcnConv(p) | Problem::Cp(CpProblem { conv: p, .. }) => {
+                p.epilogue.bias
+            }
             Problem::Tucker(p) => p.epilogue.bias,
             Problem::Linear(p) => p.epilogue.bias,
             _ => false,
@@ -489,7 +561,11 @@ impl Problem {
     /// Channels of an affine map of the input; 0 when there is none.
     pub fn affine_channels(&self) -> u32 {
         match self {
-            Problem::Conv(p) | Problem::HwcnConv(p) if p.prologue.is_some() => p.shape.c,
+            Problem::Conv(p) | Problem::HwcnConv(p) | Problem::Cp(CpProblem { conv: p, .. })
+                if p.prologue.is_some() =>
+            {
+                p.shape.c
+            }
             Problem::Tucker(p) if p.prologue.is_some() => self.x().c,
             Problem::Elementwise(p) if matches!(p.function, Elementwise::ScaleShift { .. }) => {
                 p.x.c
@@ -498,11 +574,12 @@ impl Problem {
         }
     }
 
-    /// Sizes of each tensor of weights in OIHW order: one, the factors of a Tucker layer, or none.
+    /// Sizes of each tensor of weights in OIHW order: one, the factors of a Tucker or CP layer, or none.
     pub fn weights(&self) -> Vec<[u32; 4]> {
         match self {
             Problem::Conv(p) | Problem::HwcnConv(p) => vec![p.shape.weight()],
             Problem::Tucker(p) => p.factors().iter().map(ConvShape::weight).collect(),
+            Problem::Cp(p) => p.factors().iter().map(ConvShape::weight).collect(),
             Problem::Linear(p) => vec![[p.n, p.c, 1, 1]],
             _ => Vec::new(),
         }
@@ -511,7 +588,9 @@ impl Problem {
     /// How products may be rounded.
     pub fn precision(&self) -> Precision {
         match self {
-            Problem::Conv(p) | Problem::HwcnConv(p) => p.precision,
+            Problem::Conv(p) | Problem::HwcnConv(p) | Problem::Cp(CpProblem { conv: p, .. }) => {
+                p.precision
+            }
             Problem::Tucker(p) => p.precision,
             _ => Precision::Fp32,
         }
@@ -527,6 +606,7 @@ impl Problem {
         match self {
             Problem::Conv(p) | Problem::HwcnConv(p) => p.shape.flops(),
             Problem::Tucker(p) => p.factors().iter().map(ConvShape::flops).sum(),
+            Problem::Cp(p) => p.factors().iter().map(ConvShape::flops).sum(),
             Problem::Linear(p) => 2 * u64::from(p.batch) * u64::from(p.c) * u64::from(p.n),
             Problem::Pool(p) => self.y().len() * u64::from(p.kernel[0]) * u64::from(p.kernel[1]),
             Problem::GlobalPool(_) | Problem::Elementwise(_) | Problem::Convert(_) => {

@@ -45,8 +45,8 @@ pub struct Overrides {
     pub input: Option<TensorShape>,
     /// Another batch size, also of `input` and of the layers of a set.
     pub batch: Option<u32>,
-    /// Leave out all Tucker ranks, and the factors with them. A network that had some gets `_dense` behind its name, so that
-    /// both live in one program.
+    /// Leave out all ranks, and the factors with them. A network or layer set that had some gets `_dense` behind its name, so
+    /// that both live in one program.
     pub dense: bool,
     /// Another precision of all convolutions.
     pub precision: Option<Precision>,
@@ -195,6 +195,7 @@ fn network(
                     conv.tolerance = overrides.tolerance.unwrap_or(conv.tolerance);
                     if overrides.dense {
                         conv.ranks = None;
+                        conv.cp_rank = None;
                         conv.factors = None;
                     }
                 }
@@ -205,7 +206,7 @@ fn network(
     }
     let was_factorised = raw.iter().flatten().any(|op| {
         let options = op.request.as_ref().map(|request| &request.options);
-        matches!(options, Some(OpOptions::Conv(conv)) if conv.ranks.is_some())
+        matches!(options, Some(OpOptions::Conv(conv)) if conv.ranks.is_some() || conv.cp_rank.is_some())
     });
     match builder.finish() {
         Ok(mut network) => {

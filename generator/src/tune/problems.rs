@@ -13,7 +13,7 @@ pub struct Problems {
 
 impl Problems {
     /// Adds every problem of a config that is not there yet: of each task of a network after fusion, of what
-    /// could take the place of a Tucker layer's three, of each layer of a set.
+    /// could take the place of those of a Tucker or CP layer, of each layer of a set.
     pub fn add(&mut self, config: &Config) {
         match config {
             Config::Network(network) => {
@@ -22,13 +22,15 @@ impl Problems {
                     self.add_problem(&task.problem);
                     if let Some(fusions) = graph.fusions(index) {
                         self.add_problem(&fusions.whole.problem);
-                        self.add_problem(&fusions.rest.problem);
+                        if let Some(rest) = fusions.rest {
+                            self.add_problem(&rest.problem);
+                        }
                     }
                 }
             }
             Config::LayerSet(set) => {
                 for layer in &set.layers {
-                    self.add_problem(&layer.problem.in_layout(layer.layout));
+                    self.add_problem(&layer.computes());
                 }
             }
         }

@@ -108,6 +108,29 @@ pub fn mixed() -> Network {
             ..ConvOptions::new(11)
         }),
     );
+    net.op(
+        "chain",
+        None,
+        OpOptions::Conv(ConvOptions {
+            kernel: [3, 5],
+            cp_rank: Some(3),
+            bias: true,
+            relu: true,
+            scheme: Some("cp_chain".to_owned()),
+            tile: Some(vec![2, 3, 2, 64, 2, 2]),
+            ..ConvOptions::new(7)
+        }),
+    );
+    net.op(
+        "pairwise",
+        None,
+        OpOptions::Conv(ConvOptions {
+            cp_rank: Some(5),
+            scheme: Some("depthwise".to_owned()),
+            tile: Some(vec![1, 2, 64]),
+            ..ConvOptions::new(11)
+        }),
+    );
     net.op("average", None, OpOptions::GlobalAvgPool);
     net.op("flat", None, OpOptions::Flatten);
     net.op(
@@ -159,7 +182,7 @@ pub fn pair() -> Network {
 }
 
 /// Convolutions of a set, one of them twice, one with all that can be fused, one with its channels split, and the tensor cores'
-/// in three precisions, each with another packer.
+/// in three precisions, each with another packer, and CP layers, which have four.
 pub fn layers() -> LayerSet {
     let layer = |name: &str, x, options, prologue, residual| {
         Layer::new(name, x, options, prologue, residual)
@@ -222,6 +245,16 @@ pub fn layers() -> LayerSet {
     let hwcn = |tile| ConvOptions {
         layout: Layout::Hwcn,
         ..by("tvm", tile)
+    };
+    let cp = |scheme: &str, rank, tile: &[u32]| ConvOptions {
+        cp_rank: Some(rank),
+        kernel: [3, 5],
+        stride: [1, 2],
+        bias: true,
+        relu: true,
+        scheme: Some(scheme.to_owned()),
+        tile: Some(tile.to_vec()),
+        ..ConvOptions::new(13)
     };
     let gemm_x = TensorShape::new(1, 21, 6, 8);
     let (one_block, cluster) = ([3, 7, 1, 2, 1, 3, 1, 1, 2], [2, 8, 2, 1, 1, 9, 2, 1, 1]);
@@ -291,6 +324,14 @@ pub fn layers() -> LayerSet {
                 None,
                 false,
             ),
+            layer(
+                "cp_chain",
+                TensorShape { batch: 2, ..x },
+                cp("cp_chain", 6, &[4, 3, 2, 96, 3, 2]),
+                Some(Prologue { relu: true }),
+                true,
+            ),
+            layer("cp_fused", x, cp("cp_fused", 2, &[2, 4, 4]), None, false),
             layer(
                 "winograd.f2",
                 gemm_x,

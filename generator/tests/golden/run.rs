@@ -10,6 +10,7 @@ use tdc_generator::check::{Deviation, Random, TrainedParameters};
 use tdc_generator::compile::cpu::write_headers;
 use tdc_generator::emit::write;
 use tdc_generator::plan::recipes;
+use tdc_generator::spec::Problem;
 use tdc_runtime::Transform;
 use tdc_weights::{Checkpoint, pack, resolve};
 
@@ -177,12 +178,18 @@ fn packers() -> String {
     let (mut headers, mut calls) = (String::new(), String::new());
     for unit in &plan.units {
         let (name, prefix) = (&unit.unit.name, &unit.prefix);
-        let layout = &unit.variant().weights;
-        let (weights, channels) = (layout.source_len(), layout.prologue_channels);
         headers += &format!("#include \"{prefix}/{name}.h\"\n");
-        calls += &format!(
-            "    pack({prefix}::{name}_pack, {weights}, {channels}, {prefix}::{name}_packed_floats());\n"
-        );
+        let parts = match unit.problem {
+            Problem::Cp(_) => &["_first", "_vertical", "_horizontal", "_last"][..],
+            _ => &[""],
+        };
+        for ((_, layout), part) in unit.variant().packed_layouts().zip(parts) {
+            let (weights, channels) = (layout.source_len(), layout.prologue_channels);
+            let packed = layout.len();
+            calls += &format!(
+                "    pack({prefix}::{name}_pack{part}, {weights}, {channels}, {packed});\n"
+            );
+        }
     }
     format!(
         "{headers}\n#include <cuda_runtime.h>\n\n#include <cstdio>\n#include <vector>\n
@@ -222,8 +229,12 @@ fn packers_give_the_same_bits(built: &Built) {
     let mut random = Random::new(23);
     let (mut bytes, mut expected) = (Vec::new(), Vec::new());
     let mut transforms = Vec::new();
-    for unit in &plan_set(&layers()).units {
-        let layout = &unit.variant().weights;
+    let units = plan_set(&layers()).units;
+    let layouts = units.iter().flat_map(|unit| {
+        let layouts = unit.variant().packed_layouts();
+        layouts.map(move |(_, layout)| (unit, layout))
+    });
+    for (unit, layout) in layouts {
         transforms.push(layout.transform);
         let [n, ..] = layout.source;
         let row = layout.source_len() / n as usize;
@@ -333,7 +344,7 @@ fn bad_command_lines_are_told(built: &Built) {
 
 fn layer_sets_check_themselves(built: &Built) {
     let text = succeed(built.program("some-layers").args(["--runs", "1"]));
-    assert_eq!(text.matches("ok  ").count(), 15, "{text}");
+    assert_eq!(text.matches("ok  ").count(), 17, "{text}");
     let (code, _) = outcome(built.program("some-layers").arg("--bogus"));
     assert_eq!(code, Some(2));
 }
@@ -405,7 +416,7 @@ fn two_networks_live_in_one_program(built: &Built, weights: &Path, input: &Path)
         "mixed: load_memory: the block is not a file of packed weights: no header begins at byte",
         "mixed: load_memory: the block is not a whole file of weights: a header has 256 bytes, 0 of 0 are left",
         "mixed: load_file: there is no variant `a100`; there is only h200",
-        "mixed: run_layer: there is no layer 13, there are 13",
+        "mixed: run_layer: there is no layer 16, there are 16",
         "mixed: copy_layer_output: layer `stem` writes 672 elements, 1 were asked for",
         "mixed: use: there are no weights",
         "tiny: run: the network has no weights yet",

@@ -16,6 +16,8 @@
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1.h"
+#include "some_layers/cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2.h"
+#include "some_layers/cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_add_winograd_f2h6w8m2a1b1k1z2c1s1.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s2.h"
 
@@ -38,23 +40,24 @@ struct Layer {
     int n, out_h, out_w;     // output
     int r, s;                // filter
     int stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w, groups;
+    int cp_rank;             // of the factors that stand for the weight; 0 for a weight of its own
     bool hwcn;                 // the layout of input, residual and output; else NCHW
     bool affine, affine_relu;  // on the input
     bool bias, residual, relu;  // on the output
     double least_bound;        // of the relative error, by the precision of products
     std::size_t packed_floats, workspace_bytes;
-    void (*pack)(const float* weight, const float* scale, const float* shift, float* packed);
+    void (*pack)(const float* weights, const float* scale, const float* shift, float* packed);
     cudaError_t (*launch)(const float* x, const float* packed, const float* bias, const float* residual, float* y,
                           void* workspace, cudaStream_t stream);
 };
 
 constexpr Layer layers[] = {
-    {"plain", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false, false, 1e-6,
+    {"plain", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, false, false, false, 1e-6,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_packed_floats(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_workspace_bytes(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_pack,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_launch},
-    {"everything", 2, 6, 9, 8, 4, 4, 9, 3, 3, 2, 1, 1, 2, 1, 2, 2, false, true, true, true, true, true, 1e-6,
+    {"everything", 2, 6, 9, 8, 4, 4, 9, 3, 3, 2, 1, 1, 2, 1, 2, 2, 0, false, true, true, true, true, true, 1e-6,
      some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1_packed_floats(),
      some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1_workspace_bytes(),
      some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1_pack,
@@ -63,66 +66,98 @@ constexpr Layer layers[] = {
          return some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1_launch(
              x, packed, bias, residual, y, workspace, stream);
      }},
-    {"plain.again", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false, false, 1e-6,
+    {"plain.again", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, false, false, false, 1e-6,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_packed_floats(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_workspace_bytes(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_pack,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_launch},
-    {"split", 1, 64, 5, 5, 20, 5, 5, 1, 1, 1, 1, 0, 0, 1, 1, 1, false, false, false, false, false, false, 1e-6,
+    {"split", 1, 64, 5, 5, 20, 5, 5, 1, 1, 1, 1, 0, 0, 1, 1, 1, 0, false, false, false, false, false, false, 1e-6,
      some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_packed_floats(),
      some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_workspace_bytes(),
      some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_pack,
      some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_launch},
-    {"tdc", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false, false, 1e-6,
+    {"tdc", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, false, false, false, 1e-6,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_packed_floats(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_workspace_bytes(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_pack, some_layers::conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_launch},
-    {"tdc_rows", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, false, false, false, 1e-6,
+    {"tdc_rows", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, false, false, false, 1e-6,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_packed_floats(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_workspace_bytes(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_pack,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_launch},
-    {"tvm", 5, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, true, true, true, true, true, true, 1e-6,
+    {"tvm", 5, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, true, true, true, true, true, true, 1e-6,
      some_layers::conv_b5_c6_n19_h9_w8_k3x3_p1_affinerelu_bias_add_relu_hwcn_tvm_n32b8tn4tb8v1c4s1_packed_floats(),
      some_layers::conv_b5_c6_n19_h9_w8_k3x3_p1_affinerelu_bias_add_relu_hwcn_tvm_n32b8tn4tb8v1c4s1_workspace_bytes(),
      some_layers::conv_b5_c6_n19_h9_w8_k3x3_p1_affinerelu_bias_add_relu_hwcn_tvm_n32b8tn4tb8v1c4s1_pack,
      some_layers::conv_b5_c6_n19_h9_w8_k3x3_p1_affinerelu_bias_add_relu_hwcn_tvm_n32b8tn4tb8v1c4s1_launch},
-    {"tvm.buffers", 12, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, true, false, false, true, false, true, 1e-6,
+    {"tvm.buffers", 12, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, true, false, false, true, false, true, 1e-6,
      some_layers::conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3_packed_floats(),
      some_layers::conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3_workspace_bytes(),
      some_layers::conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3_pack,
      some_layers::conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3_launch},
-    {"single_channel", 1, 1, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, true, true, true, 1e-6,
+    {"single_channel", 1, 1, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, true, true, true, 1e-6,
      some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_single_channel_n8h3p1q3rn4rp4t64_packed_floats(),
      some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_single_channel_n8h3p1q3rn4rp4t64_workspace_bytes(),
      some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_single_channel_n8h3p1q3rn4rp4t64_pack,
      some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_single_channel_n8h3p1q3rn4rp4t64_launch},
-    {"stride_fixed", 1, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, true, true, true, 1e-6,
+    {"stride_fixed", 1, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, true, true, true, 1e-6,
      some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_add_relu_stride_fixed_m16h4w8s32rn8rp1_packed_floats(),
      some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_add_relu_stride_fixed_m16h4w8s32rn8rp1_workspace_bytes(),
      some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_add_relu_stride_fixed_m16h4w8s32rn8rp1_pack,
      some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_add_relu_stride_fixed_m16h4w8s32rn8rp1_launch},
-    {"gemm", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, true, false, true, true, false, 1e-6,
+    {"gemm", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, true, false, true, true, false, 1e-6,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1_packed_floats(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1_workspace_bytes(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1_pack,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1_launch},
-    {"gemm.tf32", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, true, true, true, false, false, 1e-3,
+    {"gemm.tf32", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, true, true, true, false, false, 1e-3,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2_packed_floats(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2_workspace_bytes(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2_pack,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2_launch},
-    {"gemm.bf16", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, true, false, false, 8e-3,
+    {"gemm.bf16", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, true, false, false, 8e-3,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_packed_floats(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_workspace_bytes(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_pack,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_launch},
-    {"winograd.f2", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, true, true, true, true, false, 1e-6,
+    {"cp_chain", 2, 6, 9, 8, 13, 9, 4, 3, 5, 1, 2, 1, 2, 1, 1, 1, 6, false, true, true, true, true, true, 2e-6,
+     some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2_packed_floats(),
+     some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2_workspace_bytes(),
+     [](const float* weights, const float* scale, const float* shift, float* packed) {
+         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2_pack_first(
+             weights, scale, shift, packed);
+         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2_pack_vertical(
+             weights + 36, scale, shift, packed + 128);
+         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2_pack_horizontal(
+             weights + 54, scale, shift, packed + 192);
+         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2_pack_last(
+             weights + 84, scale, shift, packed + 256);
+     },
+     [](const float* x, const float* packed, const float* bias, const float* residual, float* y,
+         void* workspace, cudaStream_t stream) {
+         return some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2_launch(
+             x, packed, bias, residual, y, workspace, stream);
+     }},
+    {"cp_fused", 1, 6, 9, 8, 13, 9, 4, 3, 5, 1, 2, 1, 2, 1, 1, 1, 2, false, false, false, true, false, true, 2e-6,
+     some_layers::cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4_packed_floats(),
+     some_layers::cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4_workspace_bytes(),
+     [](const float* weights, const float* scale, const float* shift, float* packed) {
+         some_layers::cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4_pack_first(
+             weights, scale, shift, packed);
+         some_layers::cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4_pack_vertical(
+             weights + 12, scale, shift, packed + 64);
+         some_layers::cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4_pack_horizontal(
+             weights + 18, scale, shift, packed + 128);
+         some_layers::cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4_pack_last(
+             weights + 28, scale, shift, packed + 192);
+     },
+     some_layers::cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4_launch},
+    {"winograd.f2", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, true, true, true, true, false, 1e-6,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_add_winograd_f2h6w8m2a1b1k1z2c1s1_packed_floats(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_add_winograd_f2h6w8m2a1b1k1z2c1s1_workspace_bytes(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_add_winograd_f2h6w8m2a1b1k1z2c1s1_pack,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_add_winograd_f2h6w8m2a1b1k1z2c1s1_launch},
-    {"winograd.f4", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, false, false, false, true, false, false, 5e-6,
+    {"winograd.f4", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, true, false, false, 5e-6,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s2_packed_floats(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s2_workspace_bytes(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s2_pack,
@@ -171,8 +206,34 @@ std::vector<float> random_values(std::size_t size, std::mt19937_64& generator) {
 }
 
 struct Data {
-    std::vector<float> x, weight, scale, shift, bias, residual;
+    std::vector<float> x, scale, shift, bias, residual;
+    std::vector<float> weights;   // the weight, or its factors one behind the other
+    std::vector<double> weight;  // what they stand for
 };
+
+// The weight that factors stand for. They are [rank][input channel], [rank][row], [rank][column], [output channel][rank].
+std::vector<double> product_of_factors(const Layer& l, const std::vector<float>& factors) {
+    const float* const first = factors.data();
+    const float* const vertical = first + l.cp_rank * l.c;
+    const float* const horizontal = vertical + l.cp_rank * l.r;
+    const float* const last = horizontal + l.cp_rank * l.s;
+    std::vector<double> weight;
+    for (int n = 0; n < l.n; ++n) {
+        for (int c = 0; c < l.c; ++c) {
+            for (int r = 0; r < l.r; ++r) {
+                for (int s = 0; s < l.s; ++s) {
+                    double sum = 0.0;
+                    for (int k = 0; k < l.cp_rank; ++k) {
+                        sum += static_cast<double>(last[n * l.cp_rank + k]) * static_cast<double>(first[k * l.c + c]) *
+                               static_cast<double>(vertical[k * l.r + r]) * static_cast<double>(horizontal[k * l.s + s]);
+                    }
+                    weight.push_back(sum);
+                }
+            }
+        }
+    }
+    return weight;
+}
 
 Data random_data(const Layer& l) {
     std::mt19937_64 generator(1);
@@ -182,7 +243,13 @@ Data random_data(const Layer& l) {
     };
     Data data;
     data.x = random_values(size(l.batch, l.c, l.h, l.w), generator);
-    data.weight = random_values(size(l.n, l.c / l.groups, l.r, l.s), generator);
+    if (l.cp_rank > 0) {
+        data.weights = random_values(size(1, 1, l.cp_rank, l.c + l.r + l.s + l.n), generator);
+        data.weight = product_of_factors(l, data.weights);
+    } else {
+        data.weights = random_values(size(l.n, l.c / l.groups, l.r, l.s), generator);
+        data.weight.assign(data.weights.begin(), data.weights.end());
+    }
     if (l.affine) {
         data.scale = random_values(static_cast<std::size_t>(l.c), generator);
         data.shift = random_values(static_cast<std::size_t>(l.c), generator);
@@ -282,7 +349,7 @@ bool time_launch(int runs, cudaStream_t stream, Launch launch, double* median_us
 bool test(const Layer& l, int runs, cudaStream_t stream) {
     const Data data = random_data(l);
     std::vector<float> packed(l.packed_floats);
-    l.pack(data.weight.data(), data.scale.data(), data.shift.data(), packed.data());
+    l.pack(data.weights.data(), data.scale.data(), data.shift.data(), packed.data());
     std::vector<float> y(static_cast<std::size_t>(l.batch) * l.n * l.out_h * l.out_w);
     const std::size_t y_bytes = y.size() * sizeof(float);
 

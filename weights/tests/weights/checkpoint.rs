@@ -9,7 +9,7 @@ use tdc_weights::{
     Affine, Checkpoint, CheckpointError, SlotRecipe, WeightError, WeightSource, resolve,
 };
 
-use crate::fixtures::{Tensors, batch_norm, conv, noise, tucker, tucker_layer};
+use crate::fixtures::{Tensors, batch_norm, conv, factored, noise, tucker_layer};
 
 #[test]
 fn every_float_type_is_converted() {
@@ -94,7 +94,7 @@ fn network() -> Vec<SlotRecipe> {
     });
     linear.slot.layout = linear.slot.layout.with_prologue(16);
     let mut recipes = vec![first];
-    recipes.extend(tucker(&tucker_layer("middle", [16, 16, 3, 3], [8, 4])));
+    recipes.extend(factored(&tucker_layer("middle", [16, 16, 3, 3], [8, 4])));
     recipes.push(linear);
     recipes
 }
@@ -176,7 +176,7 @@ fn random_weights_are_he_normal() {
 /// A file with everything a recipe can ask for, of a few hundred bytes.
 fn small_file() -> (Vec<SlotRecipe>, Vec<u8>) {
     let layer = tucker_layer("t", [2, 2, 1, 1], [1, 2]);
-    let mut recipes = tucker(&layer);
+    let mut recipes = factored(&layer);
     let mut plain = conv("c", [2, 1, 1, 1]);
     plain.fold = vec![batch_norm("n", 2)];
     recipes.push(plain);

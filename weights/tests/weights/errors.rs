@@ -3,7 +3,7 @@
 use safetensors::Dtype;
 use tdc_weights::{Affine, SlotRecipe, WeightError, WeightSource, resolve};
 
-use crate::fixtures::{Tensors, batch_norm, conv, tucker, tucker_layer};
+use crate::fixtures::{Tensors, batch_norm, conv, factored, tucker_layer};
 
 fn recipe() -> SlotRecipe {
     let mut recipe = conv("conv1", [2, 3, 1, 1]);
@@ -158,7 +158,7 @@ fn trained_factors_come_in_threes() {
     let dense = Tensors::default().noise("t.weight", &[4, 3, 3, 3]);
     let partial = dense.clone().noise("t.core.weight", &[3, 2, 3, 3]);
     assert_eq!(
-        messages(&tucker(&layer), &partial),
+        messages(&factored(&layer), &partial),
         [
             "the checkpoint has the trained factor `t.core.weight` of `t` but not `t.first.weight`, `t.last.weight`; \
              save all three, or none to factorise the dense weight"
@@ -169,7 +169,7 @@ fn trained_factors_come_in_threes() {
         .noise("t.first.weight", &[3, 3, 1, 1])
         .noise("t.core.weight", &[2, 3, 3, 3])
         .noise("t.last.weight", &[4, 2, 1, 1]);
-    let found = messages(&tucker(&layer), &exchanged);
+    let found = messages(&factored(&layer), &exchanged);
     assert_eq!(found.len(), 3, "{found:?}");
     assert!(
         found[1].contains("`t.core.weight` has shape [2, 3, 3, 3]"),
@@ -181,7 +181,7 @@ fn trained_factors_come_in_threes() {
 #[test]
 fn a_shared_problem_is_listed_once() {
     let layer = tucker_layer("t", [4, 3, 3, 3], [2, 3]);
-    let mut recipes = tucker(&layer);
+    let mut recipes = factored(&layer);
     recipes.push(conv("t", [4, 3, 3, 3]));
     let found = messages(&recipes, &tensors());
     assert_eq!(found.len(), 1, "{found:?}");

@@ -3,7 +3,7 @@
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use tdc_runtime::{WeightLayout, WeightSlot};
-use tdc_weights::{Affine, Checkpoint, FactorPart, SlotRecipe, TuckerLayer, WeightSource};
+use tdc_weights::{Affine, Checkpoint, FactoredLayer, Form, SlotRecipe, WeightSource};
 
 /// Tensors on their way into a safetensors file.
 #[derive(Default, Clone)]
@@ -114,20 +114,33 @@ pub fn batch_norm(name: &str, channels: u32) -> Affine {
     }
 }
 
-pub fn tucker_layer(name: &str, shape: [u32; 4], ranks: [u32; 2]) -> TuckerLayer {
-    TuckerLayer {
+pub fn tucker_layer(name: &str, shape: [u32; 4], ranks: [u32; 2]) -> FactoredLayer {
+    FactoredLayer {
         weight: format!("{name}.weight"),
         shape,
-        ranks,
-        factors: ["first", "core", "last"].map(|part| format!("{name}.{part}.weight")),
+        form: Form::Tucker(ranks),
+        factors: ["first", "core", "last"]
+            .map(|part| format!("{name}.{part}.weight"))
+            .to_vec(),
     }
 }
 
-/// The three slots of a layer in Tucker form.
-pub fn tucker(layer: &TuckerLayer) -> Vec<SlotRecipe> {
-    [FactorPart::First, FactorPart::Core, FactorPart::Last]
-        .into_iter()
-        .map(|part| SlotRecipe {
+pub fn cp_layer(name: &str, shape: [u32; 4], rank: u32) -> FactoredLayer {
+    FactoredLayer {
+        weight: format!("{name}.weight"),
+        shape,
+        form: Form::Cp(rank),
+        factors: ["first", "vertical", "horizontal", "last"]
+            .map(|part| format!("{name}.{part}.weight"))
+            .to_vec(),
+    }
+}
+
+/// The slots of a layer in Tucker or CP form.
+pub fn factored(layer: &FactoredLayer) -> Vec<SlotRecipe> {
+    let parts = layer.form.parts().iter();
+    parts
+        .map(|&part| SlotRecipe {
             weight: Some(WeightSource::Factor {
                 layer: layer.clone(),
                 part,

@@ -1,6 +1,7 @@
 //! Checkpoint to weight file, seen from outside.
 
 mod checkpoint;
+mod cp;
 mod errors;
 mod fixtures;
 mod folding;

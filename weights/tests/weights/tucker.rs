@@ -1,8 +1,8 @@
 //! Layers in Tucker form.
 
-use tdc_weights::{Checkpoint, FactorPart, Factors, resolve};
+use tdc_weights::{Checkpoint, FactorPart, Factors, Form, resolve};
 
-use crate::fixtures::{Tensors, conv, noise, tucker, tucker_layer};
+use crate::fixtures::{Tensors, conv, factored, noise, tucker_layer};
 use crate::reference::{self, Image, POINTWISE, Window, relative_error, widen};
 
 const SHAPE: [usize; 4] = [7, 5, 3, 2];
@@ -122,7 +122,7 @@ fn three_convolutions_equal_the_dense_one() {
     let checkpoint = Tensors::default()
         .f64("a.weight", &SHAPE, &weight)
         .checkpoint();
-    let resolved = resolve(&tucker(&layer), &checkpoint).unwrap();
+    let resolved = resolve(&factored(&layer), &checkpoint).unwrap();
     let image = Image {
         size: [5, 9, 7],
         values: noise("image", 5 * 9 * 7),
@@ -146,7 +146,7 @@ fn three_convolutions_equal_the_dense_one() {
     // Factorised once, for three slots.
     let [factorisation] = resolved.factorisations.try_into().unwrap();
     assert_eq!(factorisation.layer, "a");
-    assert_eq!(factorisation.ranks, [3, 4]);
+    assert_eq!(factorisation.form, Form::Tucker([3, 4]));
     assert!(!factorisation.trained);
     let expected = relative_error(&equation_1(&truncated), &weight);
     assert!((factorisation.relative_error.unwrap() - expected).abs() < 1e-14);
@@ -162,7 +162,7 @@ fn trained_factors_are_taken_as_they_are() {
         .f64("a.last.weight", &[7, 3, 1, 1], &factors.last);
     let rounded = |values: &[f64]| -> Vec<f32> { values.iter().map(|&v| v as f32).collect() };
 
-    let resolved = resolve(&tucker(&layer), &trained.checkpoint()).unwrap();
+    let resolved = resolve(&factored(&layer), &trained.checkpoint()).unwrap();
     assert_eq!(resolved.values[0].weight, rounded(&factors.first));
     assert_eq!(resolved.values[1].weight, rounded(&factors.core));
     assert_eq!(resolved.values[2].weight, rounded(&factors.last));
@@ -172,7 +172,7 @@ fn trained_factors_are_taken_as_they_are() {
     // The dense weight beside them is only compared with.
     let doubled: Vec<_> = equation_1(&factors).iter().map(|v| 2.0 * v).collect();
     let both = trained.f64("a.weight", &SHAPE, &doubled);
-    let resolved = resolve(&tucker(&layer), &both.checkpoint()).unwrap();
+    let resolved = resolve(&factored(&layer), &both.checkpoint()).unwrap();
     assert_eq!(resolved.values[1].weight, rounded(&factors.core));
     let error = resolved.factorisations[0].relative_error.unwrap();
     assert!((error - 0.5).abs() < 1e-14);
@@ -182,7 +182,7 @@ fn trained_factors_are_taken_as_they_are() {
 #[test]
 fn bias_and_batch_norm_go_to_the_last_part() {
     let layer = tucker_layer("a", SHAPE.map(|v| v as u32), [5, 7]);
-    let mut recipes = tucker(&layer);
+    let mut recipes = factored(&layer);
     recipes[2].bias = Some("a.bias".to_owned());
     recipes[2].fold = vec![crate::fixtures::batch_norm("bn", 7)];
     let mut dense = conv("a", layer.shape);
@@ -211,7 +211,7 @@ fn bias_and_batch_norm_go_to_the_last_part() {
 fn a_second_run_gives_the_same_bits() {
     let layer = tucker_layer("a", [24, 16, 3, 3], [9, 11]);
     let run = || {
-        let recipes = tucker(&layer);
+        let recipes = factored(&layer);
         let checkpoint = Checkpoint::random(&recipes, 5);
         resolve(&recipes, &checkpoint).unwrap()
     };
@@ -221,7 +221,7 @@ fn a_second_run_gives_the_same_bits() {
             std::thread::spawn({
                 let layer = layer.clone();
                 move || {
-                    let recipes = tucker(&layer);
+                    let recipes = factored(&layer);
                     resolve(&recipes, &Checkpoint::random(&recipes, 5)).unwrap()
                 }
             })

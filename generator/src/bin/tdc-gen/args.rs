@@ -1,13 +1,14 @@
 //! The arguments of every command.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 use tdc_generator::bench::Sweep;
 use tdc_generator::compile::Component;
 use tdc_generator::embed::PREPARED;
+use tdc_generator::gpu::DEFAULT_GPU;
 use tdc_generator::scheme::SCHEMES;
 use tdc_generator::spec::{Precision, TensorShape, Tiles, Tolerance};
 use tdc_generator::tune::Shard;
@@ -26,6 +27,7 @@ Examples:
   tdc-gen tune configs/*.yaml --top 40 --random 10   the best tile of every scheme on the GPU that is here, as a table
   tdc-gen prepare                                    the kernels of this crate's kernel! calls, to be committed
   tdc-gen bench configs/core-shapes.yaml             our kernels and cuDNN's on the GPU of this machine
+  tdc-gen sequence 'A[i:9, j:2] B[j, k:9] C[k, l:2] -> D[i, l]'  which two tensors to multiply first
 
 Exit codes:
   0  done
@@ -74,6 +76,8 @@ pub enum Command {
     /// Compiles the kernels of all `kernel!` calls of a crate or workspace into a folder to be committed, so that it builds without a
     /// compiler of CUDA
     Prepare(PrepareArgs),
+    /// Finds the cheapest order of pairwise operations for a network of tensors
+    Sequence(SequenceArgs),
     /// Shows which compilers were found, or installs the pinned ones without root
     Toolkit(ToolkitArgs),
     /// Prints completions for a shell
@@ -460,6 +464,38 @@ pub struct PrepareArgs {
     /// More arguments of the `cargo check --all-targets` by which the calls are found
     #[arg(last = true, value_name = "CARGO ARGUMENTS")]
     pub cargo: Vec<String>,
+}
+
+/// Arguments of `sequence`.
+#[derive(Debug, Args)]
+pub struct SequenceArgs {
+    /// Tensors with labelled modes, such as 'U[s:3, y:9, x:9] S[s, r:4] H[y:3, r] T[t:8, r] -> V[t, y, x]; convolve y: same, stride 2'.
+    /// Labels that the result has are kept, the others summed over
+    #[arg(value_name = "NETWORK", required_unless_present = "file")]
+    pub network: Option<String>,
+    /// Read the network from a file; # begins a comment
+    #[arg(long, value_name = "FILE", conflicts_with = "network")]
+    pub file: Option<PathBuf>,
+    /// What the order should have least of
+    #[arg(long, value_name = "COST", value_enum, default_value_t = SequenceCost::Multiplications)]
+    pub by: SequenceCost,
+    /// Elements that an intermediate may have at most; the tensors and the result are exempt
+    #[arg(long, value_name = "ELEMENTS")]
+    pub cap: Option<u64>,
+    /// The GPU of --by latency
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_GPU)]
+    pub gpu: String,
+}
+
+/// What an order costs.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum SequenceCost {
+    /// Multiplications, each with its addition
+    Multiplications,
+    /// Bytes read and written, fp32
+    Bytes,
+    /// The floor of a launch for each operation
+    Latency,
 }
 
 /// Arguments of `toolkit`.

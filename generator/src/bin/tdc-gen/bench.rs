@@ -86,10 +86,11 @@ fn asked(args: &BenchArgs) -> Result<Asked, Failure> {
                 Planned::Network(_, plans) => &plans[0].units,
                 Planned::LayerSet(plan) => &plan.units,
             };
+            let problems = problems_of(units);
             Ok(Asked {
                 name,
                 gpu,
-                problems: problems_of(units),
+                problems,
             })
         }
         (None, Some(sweep)) => {

@@ -13,6 +13,7 @@ mod output;
 mod pack;
 mod plan;
 mod prepare;
+mod sequence;
 mod toolkit;
 mod tune;
 mod verify;
@@ -45,6 +46,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Merge(args)) => merge::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Prepare(args)) => prepare::run(&args),
+        Some(Command::Sequence(args)) => sequence::run(&args),
         Some(Command::Toolkit(args)) => toolkit::run(&args),
         Some(Command::Completions { shell }) => {
             let mut command = Cli::command();

@@ -8,7 +8,7 @@ use std::path::Path;
 use tdc_generator::emit::write_together;
 use tdc_generator::plan::{WeightSection, recipes, weight_sections};
 use tdc_runtime::WeightFile;
-use tdc_weights::{Checkpoint, Resolved, SlotRecipe, pack, resolve};
+use tdc_weights::{Checkpoint, Form, Resolved, SlotRecipe, pack, resolve};
 
 /// Reads or makes weights, packs them and says what was factorised.
 pub fn run(args: &PackArgs) -> Result<(), Failure> {
@@ -77,6 +77,9 @@ fn keep_inputs(args: &PackArgs) -> Result<(), Failure> {
     }
 }
 
+/// Above this an outer product of a CP form so exceeds the weight that a digit of fp32 is lost.
+const ILL_CONDITIONED: f64 = 10.0;
+
 fn print_text(
     output: &Path,
     bytes: usize,
@@ -84,20 +87,27 @@ fn print_text(
     resolved: &Resolved,
 ) -> Result<(), Failure> {
     for factorisation in &resolved.factorisations {
-        let [d1, d2] = factorisation.ranks;
         let error = match factorisation.relative_error {
             Some(error) => format!("relative error {error:.4}"),
             None => "no dense weight to compare with".to_owned(),
         };
-        let origin = if factorisation.trained {
-            "trained factors"
-        } else {
-            "truncated HOSVD"
+        let form = factorisation.form;
+        let origin = match form {
+            _ if factorisation.trained => "trained factors",
+            Form::Tucker(_) => "truncated HOSVD",
+            Form::Cp(_) => "alternating least squares",
         };
-        print(format_args!(
-            "{:<24} ranks [{d1}, {d2}]  {origin}, {error}\n",
-            factorisation.layer
-        ))?;
+        let layer = &factorisation.layer;
+        print(format_args!("{layer:<24} {form}  {origin}, {error}\n"))?;
+        if let Some(times) = factorisation
+            .cancellation
+            .filter(|&times| times > ILL_CONDITIONED)
+        {
+            note(format_args!(
+                "note: the CP form of `{layer}` is ill-conditioned: its outer products are {times:.0} times as large as their sum, \
+                 and rounding costs as much more; take another rank, or give trained factors"
+            ));
+        }
     }
     for name in &resolved.unused {
         note(format_args!("note: nothing reads the tensor `{name}`"));
@@ -123,11 +133,17 @@ fn print_json(
         .factorisations
         .iter()
         .map(|f| {
+            let (ranks, cp_rank) = match f.form {
+                Form::Tucker(ranks) => (Some(ranks), None),
+                Form::Cp(rank) => (None, Some(rank)),
+            };
             json!({
                 "layer": f.layer,
-                "ranks": f.ranks,
+                "ranks": ranks,
+                "cp_rank": cp_rank,
                 "trained": f.trained,
                 "relative_error": f.relative_error,
+                "cancellation": f.cancellation,
             })
         })
         .collect();

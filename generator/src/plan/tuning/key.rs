@@ -24,6 +24,10 @@ pub fn measured_problem(problem: &Problem) -> Problem {
             p.epilogue = with_both(p.epilogue);
             Problem::HwcnConv(p)
         }
+        Problem::Cp(mut p) => {
+            p.conv.epilogue = with_both(p.conv.epilogue);
+            Problem::Cp(p)
+        }
         Problem::Tucker(mut p) => {
             p.epilogue = with_both(p.epilogue);
             Problem::Tucker(p)

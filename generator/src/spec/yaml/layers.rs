@@ -27,7 +27,7 @@ pub(super) const LAYER_SET: Words = Words {
 
 pub(super) const LAYER: Words = Words {
     what: "a layer",
-    keys: &with_options::<2, 18>(["name", "conv"]),
+    keys: &with_options::<2, 19>(["name", "conv"]),
 };
 
 const DEFAULTS: Words = Words {
@@ -36,7 +36,7 @@ const DEFAULTS: Words = Words {
 };
 
 /// The keys of a convolution alone, beside its sizes.
-pub(in crate::spec) const OPTIONS: [&str; 16] = [
+pub(in crate::spec) const OPTIONS: [&str; 17] = [
     "batch",
     "kernel",
     "stride",
@@ -47,6 +47,7 @@ pub(in crate::spec) const OPTIONS: [&str; 16] = [
     "relu",
     "residual",
     "prologue",
+    "cp_rank",
     "scheme",
     "tile",
     "reduce",
@@ -127,8 +128,15 @@ pub(super) fn read(
         let sizes = all.wholes("conv", "[C, N, H, W]", report);
         layers.extend(layer(sizes, &all, overrides, &mut names, report));
     }
+    let mut name = name?.to_owned();
+    if overrides.dense && layers.iter().any(|layer: &Layer| layer.cp_rank.is_some()) {
+        name.push_str("_dense");
+        for layer in &mut layers {
+            layer.cp_rank = None;
+        }
+    }
     Some(LayerSet {
-        name: name?.to_owned(),
+        name,
         gpu: gpu?,
         tiles,
         layers,

@@ -134,6 +134,7 @@ const CONV: Words = Words {
         "bn",
         "relu",
         "ranks",
+        "cp_rank",
         "factors",
         "scheme",
         "tile",
@@ -268,6 +269,7 @@ pub(super) fn conv_options(n: u32, fields: &Fields<'_>, report: &mut Report<'_>)
         groups: fields.whole("groups", report).unwrap_or(default.groups),
         bias: fields.flag("bias", default.bias, report),
         relu: fields.flag("relu", default.relu, report),
+        cp_rank: fields.whole("cp_rank", report),
         scheme: fields.word("scheme", report).map(str::to_owned),
         tile: tile(fields, report),
         reduce: fields
@@ -412,22 +414,27 @@ fn eps(node: &Node, report: &mut Report<'_>) -> Option<f64> {
     None
 }
 
-fn factors(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<[String; 3]> {
-    let form = "[first, core, last]";
+fn factors(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<String>> {
+    let (count, form) = match fields.get("cp_rank") {
+        Some(_) => (4, "[first, vertical, horizontal, last]"),
+        None => (3, "[first, core, last]"),
+    };
     let node = fields.get("factors")?;
     let items = list("factors", node, form, report)?;
-    if items.len() != 3 {
+    if items.len() != count {
         report.error(
             node.at,
-            format!("`factors` needs 3 names, not {}; write {form}", items.len()),
+            format!(
+                "`factors` needs {count} names, not {}; write {form}",
+                items.len()
+            ),
         );
         return None;
     }
     let names = items
         .iter()
         .filter_map(|item| word("factors", item, report));
-    let names: Vec<String> = names.map(str::to_owned).collect();
-    names.try_into().ok()
+    Some(names.map(str::to_owned).collect())
 }
 
 fn tile(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<u32>> {

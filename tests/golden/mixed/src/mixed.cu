@@ -14,6 +14,11 @@
 #include "units/conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_p32n1g1k1.h"
 #include "units/conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1.h"
 #include "units/tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16.h"
+#include "units/cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2.h"
+#include "units/conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1.h"
+#include "units/conv_b2_c5_n5_h7_w6_k3x1_p1x0x1x0_g5_depthwise_h1w2t64.h"
+#include "units/conv_b2_c5_n5_h7_w6_k1x3_p0x1x0x1_g5_depthwise_h1w2t64.h"
+#include "units/conv_b2_c5_n11_h7_w6_k1x1_direct_p32n1g1k1.h"
 #include "units/globalavgpool_b2_c11_h7_w6_global_pool_w1.h"
 #include "units/linear_b2_c11_n7_bias_w2.h"
 
@@ -87,13 +92,13 @@ constexpr const char* variant_name = "h200";
 constexpr int min_arch = 70;
 
 // Bytes of the activations, which share memory where their lives do not overlap.
-// Side by side they would take 31488 bytes.
+// Side by side they would take 43264 bytes.
 constexpr std::size_t arena_bytes = 9216;
 
 // Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters: a section with
 // another one is for another network, or for another choice of kernels.
-constexpr std::size_t payload_bytes = 22528;
-constexpr std::uint64_t layouts_checksum = 0xd4deb40dbcf7cecfu;
+constexpr std::size_t payload_bytes = 24832;
+constexpr std::uint64_t layouts_checksum = 0x02c5d5eaa099df5au;
 
 constexpr Layer layers[] = {
     {"stem", "stem", Memory::arena, 0, 336, 2, 336, 0},
@@ -107,6 +112,11 @@ constexpr Layer layers[] = {
     {"tucker.last", "tucker", Memory::arena, 0, 378, 2, 378, 0},
     {"squeeze", "sum", Memory::arena, 960, 378, 2, 378, 0},
     {"fused", "fused", Memory::arena, 0, 462, 2, 462, 0},
+    {"chain", "chain", Memory::arena, 960, 294, 2, 294, 0},
+    {"pairwise.first", "pairwise.first", Memory::arena, 0, 210, 2, 210, 0},
+    {"pairwise.vertical", "pairwise.vertical", Memory::arena, 448, 210, 2, 210, 0},
+    {"pairwise.horizontal", "pairwise.horizontal", Memory::arena, 960, 210, 2, 210, 0},
+    {"pairwise.last", "pairwise", Memory::arena, 0, 462, 2, 462, 0},
     {"average", "average", Memory::arena, 960, 11, 2, 11, 0},
     {"head", "head", Memory::output, 0, 7, 2, 7, 0},
 };
@@ -148,12 +158,27 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
     case 10:  // "fused"
         return tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_launch(
             p.arena + 960, p.weights + 2368, p.weights + 5376, nullptr, p.arena, nullptr, stream, 378, 462, 462);
-    case 11:  // "average"
+    case 11:  // "chain"
+        return cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2_launch(
+            p.arena, p.weights + 5440, p.weights + 5696, nullptr, p.arena + 960, nullptr, stream, 462, 294, 294);
+    case 12:  // "pairwise.first"
+        return conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1_launch(
+            p.arena + 960, p.weights + 5760, nullptr, nullptr, p.arena, nullptr, stream, 294, 210, 210);
+    case 13:  // "pairwise.vertical"
+        return conv_b2_c5_n5_h7_w6_k3x1_p1x0x1x0_g5_depthwise_h1w2t64_launch(
+            p.arena, p.weights + 5824, nullptr, nullptr, p.arena + 448, nullptr, stream, 210, 210, 210);
+    case 14:  // "pairwise.horizontal"
+        return conv_b2_c5_n5_h7_w6_k1x3_p0x1x0x1_g5_depthwise_h1w2t64_launch(
+            p.arena + 448, p.weights + 5888, nullptr, nullptr, p.arena + 960, nullptr, stream, 210, 210, 210);
+    case 15:  // "pairwise.last"
+        return conv_b2_c5_n11_h7_w6_k1x1_direct_p32n1g1k1_launch(
+            p.arena + 960, p.weights + 5952, nullptr, nullptr, p.arena, nullptr, stream, 210, 462, 462);
+    case 16:  // "average"
         return globalavgpool_b2_c11_h7_w6_global_pool_w1_launch(
             p.arena, nullptr, nullptr, nullptr, p.arena + 960, nullptr, stream, 462, 11, 11);
-    case 12:  // "head"
+    case 17:  // "head"
         return linear_b2_c11_n7_bias_w2_launch(
-            p.arena + 960, p.weights + 5440, p.weights + 5568, nullptr, p.y, nullptr, stream, 11, 7, 7);
+            p.arena + 960, p.weights + 6016, p.weights + 6144, nullptr, p.y, nullptr, stream, 11, 7, 7);
     default:
         return cudaErrorInvalidValue;
     }
@@ -180,8 +205,24 @@ constexpr Slot slots[] = {
     {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_core, 648, 81, 0, 2688, 5056, 0},
     // "fused.last"
     {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_last, 88, 8, 0, 5056, 5376, 11},
+    // "chain.first"
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2_pack_first, 33, 11, 0, 5440, 5504, 0},
+    // "chain.vertical"
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2_pack_vertical, 9, 3, 0, 5504, 5568, 0},
+    // "chain.horizontal"
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2_pack_horizontal, 15, 5, 0, 5568, 5632, 0},
+    // "chain.last"
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2_pack_last, 21, 3, 0, 5632, 5696, 7},
+    // "pairwise.first"
+    {conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1_pack, 35, 7, 0, 5760, 5824, 0},
+    // "pairwise.vertical"
+    {conv_b2_c5_n5_h7_w6_k3x1_p1x0x1x0_g5_depthwise_h1w2t64_pack, 15, 3, 0, 5824, 5888, 0},
+    // "pairwise.horizontal"
+    {conv_b2_c5_n5_h7_w6_k1x3_p0x1x0x1_g5_depthwise_h1w2t64_pack, 15, 3, 0, 5888, 5952, 0},
+    // "pairwise.last"
+    {conv_b2_c5_n11_h7_w6_k1x1_direct_p32n1g1k1_pack, 55, 5, 0, 5952, 6016, 0},
     // "head"
-    {linear_b2_c11_n7_bias_w2_pack, 77, 11, 0, 5440, 5568, 7},
+    {linear_b2_c11_n7_bias_w2_pack, 77, 11, 0, 6016, 6144, 7},
 };
 constexpr int slots_size = static_cast<int>(sizeof slots / sizeof slots[0]);
 

@@ -1,0 +1,134 @@
+//! Orders of pairwise operations for people.
+
+use super::columns::aligned;
+use crate::sequence::{ModeKind, Network, Order, Part, Step};
+
+const TITLES: [&str; 8] = [
+    "step",
+    "joins",
+    "makes",
+    "sums over",
+    "convolves",
+    "elements",
+    "multiplications",
+    "bytes",
+];
+
+/// The first columns that hold numbers, and the first behind them.
+const NUMBERS: std::ops::Range<usize> = 5..8;
+
+/// A row for each operation, in order; `#1` is what step 1 has made.
+pub fn order_table(network: &Network, order: &Order) -> String {
+    let mut rows = vec![TITLES.map(str::to_owned)];
+    for (index, step) in order.steps.iter().enumerate() {
+        rows.push([
+            (index + 1).to_string(),
+            format!("{} {}", part(network, step.left), part(network, step.right)),
+            modes(network, &step.modes),
+            labels(network, &step.summed),
+            labels(network, &step.convolved),
+            step.elements.to_string(),
+            step.multiplications.to_string(),
+            step.bytes.to_string(),
+        ]);
+    }
+    rows.push([
+        "total".to_owned(),
+        String::new(),
+        String::new(),
+        String::new(),
+        String::new(),
+        String::new(),
+        order.multiplications().to_string(),
+        order.bytes().to_string(),
+    ]);
+    aligned(&rows, &NUMBERS)
+}
+
+/// The order as a tree: the result first, under each product what is joined to make it.
+pub fn order_tree(network: &Network, order: &Order) -> String {
+    let mut text = String::new();
+    if let Some(last) = order.steps.len().checked_sub(1) {
+        branch(network, order, Part::Step(last), "", "", &mut text);
+    }
+    text
+}
+
+/// A part on a line that `lead` begins, and under it those that make it, behind `indent`.
+fn branch(network: &Network, order: &Order, of: Part, lead: &str, indent: &str, text: &mut String) {
+    let name = part(network, of);
+    match of {
+        Part::Tensor(index) => {
+            let shown = modes(network, &network.tensors()[index].modes);
+            *text += &format!("{lead}{name}{shown}\n");
+        }
+        Part::Step(index) => {
+            let step = &order.steps[index];
+            let shown = modes(network, &step.modes);
+            *text += &format!(
+                "{lead}{name} {} {shown}\n",
+                operations(network, order, step)
+            );
+            for (side, lead, below) in [(step.left, "├─ ", "│  "), (step.right, "└─ ", "   ")]
+            {
+                let lead = format!("{indent}{lead}");
+                branch(
+                    network,
+                    order,
+                    side,
+                    &lead,
+                    &format!("{indent}{below}"),
+                    text,
+                );
+            }
+        }
+    }
+}
+
+/// The paper's signs for what joins two parts: contraction, convolution and partial outer product, with their modes; an outer
+/// product without modes where they share none.
+fn operations(network: &Network, order: &Order, step: &Step) -> String {
+    let of_part = |part: Part| match part {
+        Part::Tensor(index) => &network.tensors()[index].modes,
+        Part::Step(index) => &order.steps[index].modes,
+    };
+    let has = |part, mode: usize| of_part(part).iter().any(|&(other, _)| other == mode);
+    let mut shared = Vec::new();
+    for (mode, what) in network.modes().iter().enumerate() {
+        if !has(step.left, mode) || !has(step.right, mode) {
+            continue;
+        }
+        let sign = match what.kind {
+            ModeKind::Convolved { .. } => "*",
+            ModeKind::Summed if step.summed.contains(&mode) => "×",
+            // A rank that other factors have too is summed with the last of them.
+            ModeKind::Summed | ModeKind::Kept => "⊗",
+        };
+        shared.push(format!("{sign}{}", what.label));
+    }
+    match shared.is_empty() {
+        true => "⊗".to_owned(),
+        false => shared.join(" "),
+    }
+}
+
+fn part(network: &Network, part: Part) -> String {
+    match part {
+        Part::Tensor(index) => network.tensors()[index].name.clone(),
+        Part::Step(index) => format!("#{}", index + 1),
+    }
+}
+
+fn modes(network: &Network, modes: &[(usize, u64)]) -> String {
+    let modes = modes
+        .iter()
+        .map(|&(mode, length)| format!("{}:{length}", network.modes()[mode].label));
+    format!("[{}]", modes.collect::<Vec<_>>().join(", "))
+}
+
+fn labels(network: &Network, modes: &[usize]) -> String {
+    let labels = modes
+        .iter()
+        .map(|&mode| network.modes()[mode].label.as_str());
+    labels.collect::<Vec<_>>().join(", ")
+}

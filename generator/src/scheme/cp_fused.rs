@@ -1,0 +1,191 @@
+//! `cp_fused`: a CP layer in one launch as it was published (seed 004, Algorithm 2).
+//!
+//! Threads of a warp share a pixel and stride over its input channels, `S_TILE` apart. For each channel a thread sums the window
+//! times the two filters, a vector of the rank in registers, and adds it scaled by the channel's factor (lines 3 to 11). Then
+//! every output channel is an inner product of that vector with the channel's row of the last factor, added up over the warp
+//! (lines 12 to 19).
+//!
+//! Nothing between the factors is stored anywhere, but the filters multiply every input channel: `S H W` products of vectors
+//! a pixel where contracting the channels first takes `S + H + W`. [`cp_chain`](super::cp_chain) does that.
+
+use super::convolution::{self, ConvEnds};
+use super::cp::{self, blocks, layouts, rank_row, suits};
+use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, up_to};
+use crate::gpu::KernelWork;
+use crate::spec::{CpProblem, Problem};
+use serde::Serialize;
+use tdc_runtime::WeightLayout;
+
+/// See the [module](self).
+pub struct CpFused;
+
+#[derive(Serialize)]
+struct Context {
+    c: u32,
+    h: u32,
+    w: u32,
+    n: u32,
+    out_h: u32,
+    out_w: u32,
+    r: u32,
+    s: u32,
+    stride_h: u32,
+    stride_w: u32,
+    pad_top: u32,
+    pad_left: u32,
+    dilation_h: u32,
+    dilation_w: u32,
+    rank: u32,
+    rank_row: u32,
+    tile_h: u32,
+    tile_w: u32,
+    tile_c: u32,
+    tiles: u32,
+    tiles_w: u32,
+    /// Whether the taps are few enough for their loops to be unrolled.
+    unrolls: bool,
+    vertical_at: usize,
+    horizontal_at: usize,
+    last_at: usize,
+    #[serde(flatten)]
+    ends: ConvEnds,
+}
+
+/// Blocks of an image, and of a row of it.
+fn tiles(problem: &CpProblem, [tile_h, tile_w]: [u32; 2]) -> [u32; 2] {
+    let shape = &problem.conv.shape;
+    let tiles_w = shape.out_w().div_ceil(tile_w);
+    [shape.out_h().div_ceil(tile_h) * tiles_w, tiles_w]
+}
+
+/// For the estimate.
+fn work(problem: &CpProblem, tile: &Tile) -> KernelWork {
+    let [tile_h, tile_w, tile_c] = tile.0[..] else {
+        unreachable!("a tile of cp_fused has three numbers");
+    };
+    let (shape, rank) = (&problem.conv.shape, problem.rank);
+    let [all_tiles, _] = tiles(problem, [tile_h, tile_w]);
+    let blocks = u64::from(all_tiles) * u64::from(shape.batch);
+    let threads = tile_h * tile_w * tile_c;
+    let (rank_f, taps) = (f64::from(rank), f64::from(shape.r * shape.s));
+    let channels = f64::from(shape.c.div_ceil(tile_c));
+    // Instructions of a thread: a tap has a load and two products of vectors, an output one and the additions over the warp.
+    let tap = 4.0 + 2.5 * rank_f;
+    let output = 6.0 + 1.5 * rank_f + 3.0 * f64::from(tile_c.ilog2());
+    let issue = channels * (taps * tap + rank_f) + f64::from(shape.n) * output;
+    let seen = shape.inputs_under([tile_h, tile_w]).map(f64::from);
+    let values = f64::from(shape.c) * seen[0] * seen[1] + f64::from(shape.n * tile_h * tile_w);
+    KernelWork {
+        blocks,
+        threads,
+        registers: (2 * rank + 40).min(255),
+        flops: 2.0 * f64::from(threads) * blocks as f64 * issue,
+        fma_share: 1.0,
+        l2_bytes: 4.0 * blocks as f64 * values,
+        dram_bytes: Problem::Cp(*problem).bytes() as f64,
+        trips: 2.0 + channels * f64::from(shape.r),
+        overlaps: true,
+        ..KernelWork::default()
+    }
+}
+
+impl Scheme for CpFused {
+    fn name(&self) -> &'static str {
+        "cp_fused"
+    }
+
+    fn tile_names(&self) -> &'static [&'static str] {
+        &["h", "w", "c"]
+    }
+
+    fn is_default(&self) -> bool {
+        false
+    }
+
+    fn joins_factors(&self) -> bool {
+        true
+    }
+
+    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+        let Problem::Cp(problem) = problem else {
+            return Vec::new();
+        };
+        let shape = &problem.conv.shape;
+        if !suits(problem) {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        for tile_h in up_to(shape.out_h(), &[1, 2, 4, 8, 16]) {
+            for tile_w in up_to(shape.out_w(), &[4, 8, 16, 32]) {
+                for tile_c in up_to(shape.c, &[1, 2, 4, 8, 16, 32]) {
+                    let threads = tile_h * tile_w * tile_c;
+                    // Whole warps, so that all lanes take part in the additions.
+                    if threads.is_multiple_of(32) && threads <= 512 {
+                        found.push(Tile(vec![tile_h, tile_w, tile_c]));
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+        let problem = cp::of(problem);
+        let layouts = layouts(problem, problem.conv.shape.n);
+        let kernel = kernel(problem, tile, &layouts);
+        let [first, others @ ..] = layouts;
+        Blueprint {
+            more_weights: others.to_vec(),
+            ..convolution::blueprint(&problem.conv, 1, kernel, first)
+        }
+    }
+}
+
+fn kernel(problem: &CpProblem, tile: &Tile, layouts: &[WeightLayout; 4]) -> KernelBlueprint {
+    let [tile_h, tile_w, tile_c] = tile.0[..] else {
+        unreachable!("a tile of cp_fused has three numbers");
+    };
+    let shape = &problem.conv.shape;
+    let [tiles, tiles_w] = tiles(problem, [tile_h, tile_w]);
+    let [_, vertical, horizontal, last] = blocks(layouts);
+    KernelBlueprint {
+        role: convolution::role(false),
+        template: "kernel/cp_fused.cu",
+        context: context(&Context {
+            c: shape.c,
+            h: shape.h,
+            w: shape.w,
+            n: shape.n,
+            out_h: shape.out_h(),
+            out_w: shape.out_w(),
+            r: shape.r,
+            s: shape.s,
+            stride_h: shape.stride[0],
+            stride_w: shape.stride[1],
+            pad_top: shape.padding.top,
+            pad_left: shape.padding.left,
+            dilation_h: shape.dilation[0],
+            dilation_w: shape.dilation[1],
+            rank: problem.rank,
+            rank_row: rank_row(problem.rank),
+            tile_h,
+            tile_w,
+            tile_c,
+            tiles,
+            tiles_w,
+            unrolls: shape.r * shape.s * problem.rank <= 256,
+            vertical_at: vertical[0],
+            horizontal_at: horizontal[0],
+            last_at: last[0],
+            ends: ConvEnds::new(&problem.conv, &layouts[0], false),
+        }),
+        grid: [tiles, shape.batch, 1],
+        block: [tile_h * tile_w * tile_c, 1, 1],
+        cluster: [1; 3],
+        shared_bytes: 0,
+        overlaps: true,
+        device: &[DevicePart::Overlap],
+        args: convolution::args(&problem.conv, false),
+        work: work(problem, tile),
+    }
+}

@@ -1,0 +1,19 @@
+//! The cheapest order of pairwise operations for a network of tensors.
+//!
+//! A network multiplies several tensors into one. Which two are joined first changes how many multiplications that takes and how
+//! large what lies between becomes, never the result. Two tensors are joined by *generalised tensor operations* (Reustle, Rabbani
+//! and Huang, "Fast GPU Convolution for CP-decomposed Tensorial Neural Networks", section 1.1), each along a mode that both have:
+//! contraction, convolution or partial outer product, all at once where they share several.
+//!
+//! [`Network`] is a network whose labels were checked, [`parse_network`] reads one from its notation, [`cheapest_order`] searches.
+
+mod network;
+mod notation;
+mod search;
+
+pub use network::{
+    Convolution, MAX_MODES, MAX_TENSORS, Mode, ModeKind, Network, NetworkError, NetworkPlace,
+    Operand, Padding, Tensor,
+};
+pub use notation::parse_network;
+pub use search::{Cost, Order, OrderError, Part, Step, cheapest_order};

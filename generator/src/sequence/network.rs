@@ -1,0 +1,426 @@
+//! Networks of tensors with labelled modes.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+/// Tensors of a network at most: the search looks at every way to split every set of them.
+pub const MAX_TENSORS: usize = 16;
+
+/// Distinct labels of a network at most.
+pub const MAX_MODES: usize = 64;
+
+/// A tensor as it is asked for: its name, then its modes in order. A length may be left out where another tensor gives it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operand {
+    /// Name, for messages and for the printed order.
+    pub name: String,
+    /// Labels and lengths.
+    pub modes: Vec<(String, Option<NonZeroU32>)>,
+}
+
+/// How the ends of a convolved mode are treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Padding {
+    /// As many zeros as it takes for one output at each `stride`-th element of the signal: `ceil(signal / stride)` of them.
+    Same,
+    /// Outputs only where the filter lies within the signal.
+    Valid,
+}
+
+/// How a mode is convolved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Convolution {
+    /// What happens at the ends.
+    pub padding: Padding,
+    /// Elements of the signal between outputs.
+    pub stride: NonZeroU32,
+    /// Elements of the signal between elements of the filter.
+    pub dilation: NonZeroU32,
+}
+
+impl Convolution {
+    /// Output length of a signal and a filter, the longer and the shorter of the two; `None` where the filter, dilated, does not
+    /// fit into the signal and would have to.
+    fn output(self, signal: u64, filter: u64) -> Option<u64> {
+        let stride = u64::from(self.stride.get());
+        match self.padding {
+            Padding::Same => Some(signal.div_ceil(stride)),
+            Padding::Valid => {
+                let extent = (filter - 1) * u64::from(self.dilation.get()) + 1;
+                Some(signal.checked_sub(extent)? / stride + 1)
+            }
+        }
+    }
+}
+
+/// What becomes of a mode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModeKind {
+    /// It is in the result: free in one tensor, or a partial outer product of several.
+    Kept,
+    /// It is summed over, as soon as all tensors that have it are joined: a contraction of two tensors or, shared by more, a
+    /// hyperedge.
+    Summed,
+    /// A signal and a filter, in one tensor each, become an output.
+    Convolved {
+        /// The shorter length, elements.
+        filter: u64,
+        /// Length in the result, elements.
+        output: u64,
+    },
+}
+
+/// A mode of the network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mode {
+    /// Label, the same in every tensor that has it.
+    pub label: String,
+    /// What becomes of it.
+    pub kind: ModeKind,
+}
+
+/// A tensor of the network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    /// Name.
+    pub name: String,
+    /// For each mode in order: which one of [`Network::modes`] it is, and how long it is here.
+    pub modes: Vec<(usize, u64)>,
+}
+
+/// Tensors to be multiplied into one, with every label checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Network {
+    tensors: Vec<Tensor>,
+    modes: Vec<Mode>,
+    result: Vec<usize>,
+}
+
+/// The part of a network that an error is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NetworkPlace {
+    /// All of it.
+    Whole,
+    /// A tensor.
+    Tensor(usize),
+    /// A mode of a tensor: tensor, then place among its modes.
+    Mode(usize, usize),
+    /// A label of the result.
+    Result(usize),
+    /// A convolution.
+    Convolution(usize),
+}
+
+/// What is wrong with a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkError {
+    /// What it is about.
+    pub place: NetworkPlace,
+    /// What is wrong, and what to do about it.
+    pub message: String,
+}
+
+impl fmt::Display for NetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for NetworkError {}
+
+/// Where a label is found: tensor, place among its modes, and length if it has one there.
+#[derive(Clone, Copy)]
+struct Use {
+    tensor: usize,
+    mode: usize,
+    length: Option<NonZeroU32>,
+}
+
+impl Network {
+    /// A network of these tensors. Labels in `result` are kept, in that order; those of `convolutions` are convolved; all others
+    /// are summed over.
+    ///
+    /// # Errors
+    /// The first mistake: too many or too few tensors or labels, a name or label twice, lengths that are missing or disagree, a
+    /// label of the result or of a convolution that no tensor has, a label of one tensor that the result lacks, a mode convolved
+    /// in other than two tensors or not kept, a filter that does not fit.
+    pub fn new(
+        operands: &[Operand],
+        result: &[String],
+        convolutions: &[(String, Convolution)],
+    ) -> Result<Self, NetworkError> {
+        check_operands(operands)?;
+        let labels = distinct_labels(operands)?;
+        check_known(&labels, result, NetworkPlace::Result, "the result")?;
+        let convolved: Vec<_> = convolutions
+            .iter()
+            .map(|(label, _)| label.clone())
+            .collect();
+        check_known(
+            &labels,
+            &convolved,
+            NetworkPlace::Convolution,
+            "the convolutions",
+        )?;
+        let mut modes = Vec::with_capacity(labels.len());
+        let mut tensors: Vec<_> = operands.iter().map(Tensor::without_lengths).collect();
+        for (index, label) in labels.iter().enumerate() {
+            let uses = uses(operands, label);
+            let kept = result.contains(label);
+            let convolution = convolved.iter().position(|known| known == label);
+            let (kind, lengths) = match convolution {
+                Some(at) => convolved_mode(operands, label, &uses, kept, at, convolutions[at].1)?,
+                None => plain_mode(operands, label, &uses, kept)?,
+            };
+            for (found, length) in uses.iter().zip(lengths) {
+                tensors[found.tensor].modes[found.mode] = (index, length);
+            }
+            let label = label.clone();
+            modes.push(Mode { label, kind });
+        }
+        let place = |label: &String| labels.iter().position(|known| known == label);
+        Ok(Self {
+            tensors,
+            modes,
+            result: result.iter().filter_map(place).collect(),
+        })
+    }
+
+    /// The tensors, in the order in which they were given.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    /// The modes, in the order in which tensors first have them.
+    pub fn modes(&self) -> &[Mode] {
+        &self.modes
+    }
+
+    /// The modes of the result, in its order.
+    pub fn result(&self) -> &[usize] {
+        &self.result
+    }
+}
+
+impl Tensor {
+    /// With room for its modes, which are numbered and measured later.
+    fn without_lengths(operand: &Operand) -> Self {
+        Self {
+            name: operand.name.clone(),
+            modes: vec![(0, 0); operand.modes.len()],
+        }
+    }
+}
+
+fn error<T>(place: NetworkPlace, message: impl Into<String>) -> Result<T, NetworkError> {
+    let message = message.into();
+    Err(NetworkError { place, message })
+}
+
+fn check_operands(operands: &[Operand]) -> Result<(), NetworkError> {
+    if operands.len() < 2 || operands.len() > MAX_TENSORS {
+        return error(
+            NetworkPlace::Whole,
+            format!(
+                "a network of {} tensors; give 2 to {MAX_TENSORS}",
+                operands.len()
+            ),
+        );
+    }
+    for (index, operand) in operands.iter().enumerate() {
+        if operands[..index]
+            .iter()
+            .any(|other| other.name == operand.name)
+        {
+            return error(
+                NetworkPlace::Tensor(index),
+                format!(
+                    "two tensors are named `{}`; give each its own name",
+                    operand.name
+                ),
+            );
+        }
+        for (place, (label, _)) in operand.modes.iter().enumerate() {
+            if operand.modes[..place]
+                .iter()
+                .any(|(other, _)| other == label)
+            {
+                return error(
+                    NetworkPlace::Mode(index, place),
+                    format!(
+                        "`{}` has two modes `{label}`; diagonals of one tensor are not supported, give each mode its own label",
+                        operand.name
+                    ),
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn distinct_labels(operands: &[Operand]) -> Result<Vec<String>, NetworkError> {
+    let mut labels: Vec<String> = Vec::new();
+    for (label, _) in operands.iter().flat_map(|operand| &operand.modes) {
+        if !labels.contains(label) {
+            labels.push(label.clone());
+        }
+    }
+    match labels.len() > MAX_MODES {
+        true => error(
+            NetworkPlace::Whole,
+            format!(
+                "{} different labels; give at most {MAX_MODES}",
+                labels.len()
+            ),
+        ),
+        false => Ok(labels),
+    }
+}
+
+/// Every one of `asked` is a label of some tensor and there once.
+fn check_known(
+    labels: &[String],
+    asked: &[String],
+    place: fn(usize) -> NetworkPlace,
+    list: &str,
+) -> Result<(), NetworkError> {
+    for (index, label) in asked.iter().enumerate() {
+        if !labels.contains(label) {
+            return error(
+                place(index),
+                format!(
+                    "no tensor has a mode `{label}`; the labels are {}",
+                    labels.join(", ")
+                ),
+            );
+        }
+        if asked[..index].contains(label) {
+            return error(
+                place(index),
+                format!("`{label}` is twice in {list}; name it once"),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn uses(operands: &[Operand], label: &str) -> Vec<Use> {
+    let mut found = Vec::new();
+    for (tensor, operand) in operands.iter().enumerate() {
+        for (mode, (other, length)) in operand.modes.iter().enumerate() {
+            if other == label {
+                found.push(Use {
+                    tensor,
+                    mode,
+                    length: *length,
+                });
+            }
+        }
+    }
+    found
+}
+
+/// The kind of a mode that is as long everywhere, and its length for each use.
+fn plain_mode(
+    operands: &[Operand],
+    label: &str,
+    uses: &[Use],
+    kept: bool,
+) -> Result<(ModeKind, Vec<u64>), NetworkError> {
+    let place = |found: &Use| NetworkPlace::Mode(found.tensor, found.mode);
+    let name = |found: &Use| &operands[found.tensor].name;
+    let given = uses.iter().find_map(|found| Some((found, found.length?)));
+    let Some((first, length)) = given else {
+        return error(
+            place(&uses[0]),
+            format!("`{label}` has no length; write one behind it, such as `{label}:8`"),
+        );
+    };
+    for found in uses {
+        match found.length {
+            Some(other) if other != length => {
+                return error(
+                    place(found),
+                    format!(
+                        "`{label}` is {other} long in `{}` and {length} in `{}`; make them equal, or say `convolve {label}: same`",
+                        name(found),
+                        name(first)
+                    ),
+                );
+            }
+            _ => {}
+        }
+    }
+    let kind = match kept {
+        true => ModeKind::Kept,
+        false if uses.len() == 1 => {
+            return error(
+                place(&uses[0]),
+                format!(
+                    "`{label}` is in `{}` alone and not in the result; add it to the result, or to the tensor that it is contracted \
+                     with",
+                    name(&uses[0])
+                ),
+            );
+        }
+        false => ModeKind::Summed,
+    };
+    Ok((kind, vec![u64::from(length.get()); uses.len()]))
+}
+
+/// The kind of a convolved mode, and its length for each use.
+fn convolved_mode(
+    operands: &[Operand],
+    label: &str,
+    uses: &[Use],
+    kept: bool,
+    index: usize,
+    convolution: Convolution,
+) -> Result<(ModeKind, Vec<u64>), NetworkError> {
+    let place = NetworkPlace::Convolution(index);
+    if uses.len() != 2 {
+        let names: Vec<_> = uses
+            .iter()
+            .map(|found| operands[found.tensor].name.as_str())
+            .collect();
+        return error(
+            place,
+            format!(
+                "`{label}` is convolved and in {} tensors ({}); it must be in two, a signal and a filter: with more, what is cut \
+                 off at the ends would depend on the order",
+                uses.len(),
+                names.join(", ")
+            ),
+        );
+    }
+    if !kept {
+        return error(
+            place,
+            format!("`{label}` is convolved and not in the result; add it there"),
+        );
+    }
+    let mut lengths = Vec::with_capacity(2);
+    for found in uses {
+        let Some(length) = found.length else {
+            return error(
+                NetworkPlace::Mode(found.tensor, found.mode),
+                format!(
+                    "`{label}` is convolved and has no length here; write one behind it, such as `{label}:3`"
+                ),
+            );
+        };
+        lengths.push(u64::from(length.get()));
+    }
+    let (signal, filter) = (lengths[0].max(lengths[1]), lengths[0].min(lengths[1]));
+    let Some(output) = convolution.output(signal, filter) else {
+        return error(
+            place,
+            format!(
+                "a filter of {filter} elements, dilated by {}, does not fit into the {signal} of `{label}`; take less, or `same` \
+                 padding",
+                convolution.dilation
+            ),
+        );
+    };
+    Ok((ModeKind::Convolved { filter, output }, lengths))
+}

@@ -1,0 +1,355 @@
+//! The search: dynamic programming over all sets of tensors.
+//!
+//! `netcon` (Pfeifer, Haegeman and Verstraete 2014), which the paper extends, goes over all sets by their number of tensors and
+//! keeps the best way to make each. What a set's product looks like depends on the set alone: a summed mode is gone once every
+//! tensor that has it is inside, and never before, so ranks shared by several factors are summed last. That makes the search exact
+//! with a cap too, since a product that is too large is too large however it was made.
+
+use super::{ModeKind, Network};
+use crate::gpu::{Gpu, floor_us};
+use std::cmp::Ordering;
+use std::fmt;
+
+/// What an order should have little of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Cost {
+    /// Multiplications, each with its addition: eqs. 11 to 13.
+    Multiplications,
+    /// Bytes of fp32 that the operations read and write, each operand and product once per operation.
+    Bytes,
+    /// Time of one launch for each operation on a GPU, picoseconds: the floor of `tdc-gen plan`.
+    Latency(&'static Gpu),
+}
+
+impl Cost {
+    fn of(self, multiplications: u64, bytes: u64) -> u64 {
+        match self {
+            Self::Multiplications => multiplications,
+            Self::Bytes => bytes,
+            // As a whole number, so that sums are exact and equal costs are equal.
+            Self::Latency(gpu) => {
+                (1e6 * floor_us(multiplications.saturating_mul(2), bytes, gpu)).round() as u64
+            }
+        }
+    }
+}
+
+/// One side of an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// A tensor of the network.
+    Tensor(usize),
+    /// What an earlier step has made.
+    Step(usize),
+}
+
+/// One pairwise operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// What it joins. The left side has the network's earliest tensor of both.
+    pub left: Part,
+    /// The other side.
+    pub right: Part,
+    /// The modes of the product, with lengths; in the order of the network's modes, but for the last step's, which are the
+    /// result's.
+    pub modes: Vec<(usize, u64)>,
+    /// Modes that are summed over in it.
+    pub summed: Vec<usize>,
+    /// Modes that are convolved in it.
+    pub convolved: Vec<usize>,
+    /// Elements of the product.
+    pub elements: u64,
+    /// Multiplications (eqs. 11 to 13).
+    pub multiplications: u64,
+    /// Bytes of fp32 read and written.
+    pub bytes: u64,
+}
+
+/// An order in which to evaluate a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// The operations; each comes behind those that make its operands, the last one makes the result.
+    pub steps: Vec<Step>,
+    /// What all of them cost, in the unit of the [`Cost`] asked for.
+    pub cost: u64,
+    /// Elements of the largest product but the result; 0 where there is none.
+    pub largest: u64,
+}
+
+impl Order {
+    /// Multiplications of all steps.
+    pub fn multiplications(&self) -> u64 {
+        let steps = self.steps.iter().map(|step| step.multiplications);
+        steps.fold(0, u64::saturating_add)
+    }
+
+    /// Bytes of all steps.
+    pub fn bytes(&self) -> u64 {
+        let steps = self.steps.iter().map(|step| step.bytes);
+        steps.fold(0, u64::saturating_add)
+    }
+}
+
+/// Why there is no order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OrderError {
+    /// Every order has a larger product than the cap allows.
+    Cap {
+        /// The cap, elements.
+        cap: u64,
+        /// The smallest cap that allows an order, elements.
+        needed: u64,
+    },
+    /// Every order costs 2^64 or more.
+    TooLarge,
+}
+
+impl fmt::Display for OrderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cap { cap, needed } => write!(
+                f,
+                "no order keeps every intermediate within {cap} elements; allow at least {needed}"
+            ),
+            Self::TooLarge => f.write_str("every order costs 2^64 or more; give shorter modes"),
+        }
+    }
+}
+
+impl std::error::Error for OrderError {}
+
+/// The cheapest order in which no intermediate has more than `cap` elements. The tensors themselves and the result are exempt; so
+/// is what a step holds only while it computes. Of orders that cost the same, one with the smallest largest intermediate.
+///
+/// # Errors
+/// When the cap rules all orders out, or numbers pass 64 bits.
+pub fn cheapest_order(
+    network: &Network,
+    cost: Cost,
+    cap: Option<u64>,
+) -> Result<Order, OrderError> {
+    let products = Products::of(network);
+    let cap = cap.unwrap_or(u64::MAX);
+    let best = products.best(cap, |left, right| {
+        let (multiplications, bytes) = products.work(left, right);
+        cost.of(multiplications, bytes)
+    });
+    let all = products.all();
+    match best[all] {
+        None => Err(OrderError::Cap {
+            cap,
+            needed: products.smallest_cap(),
+        }),
+        Some(Best { cost: u64::MAX, .. }) => Err(OrderError::TooLarge),
+        Some(found) => {
+            let mut steps = Vec::with_capacity(network.tensors().len() - 1);
+            products.walk(all, &best, &mut steps);
+            Ok(Order {
+                steps,
+                cost: found.cost,
+                largest: found.largest,
+            })
+        }
+    }
+}
+
+/// A set of tensors, a bit for each.
+type Set = usize;
+
+/// The best way to make the product of a set.
+#[derive(Clone, Copy)]
+struct Best {
+    cost: u64,
+    /// Elements of the largest intermediate made on the way, this set's product not counted.
+    largest: u64,
+    left: Set,
+}
+
+/// What the product of every set of tensors looks like.
+struct Products<'n> {
+    network: &'n Network,
+    /// For each mode, the tensors that have it and its length in each.
+    uses: Vec<(Set, Vec<u64>)>,
+    /// For each set, a bit for each mode of its product.
+    modes: Vec<u64>,
+    /// For each set, elements of its product; `u64::MAX` where there are more than that.
+    elements: Vec<u64>,
+}
+
+impl<'n> Products<'n> {
+    fn of(network: &'n Network) -> Self {
+        let tensors = network.tensors();
+        let mut uses = vec![(0, vec![0; tensors.len()]); network.modes().len()];
+        for (index, tensor) in tensors.iter().enumerate() {
+            for &(mode, length) in &tensor.modes {
+                uses[mode].0 |= 1 << index;
+                uses[mode].1[index] = length;
+            }
+        }
+        let mut products = Self {
+            network,
+            uses,
+            modes: Vec::new(),
+            elements: Vec::new(),
+        };
+        for set in 0..1 << tensors.len() {
+            let present = products.present(set);
+            let lengths = bits(present).map(|mode| products.length(mode, set));
+            products.elements.push(lengths.fold(1, u64::saturating_mul));
+            products.modes.push(present);
+        }
+        products
+    }
+
+    /// All tensors.
+    fn all(&self) -> Set {
+        self.modes.len() - 1
+    }
+
+    /// The modes of a set's product.
+    fn present(&self, set: Set) -> u64 {
+        let mut present = 0;
+        for (mode, (holders, _)) in self.uses.iter().enumerate() {
+            let summed = self.network.modes()[mode].kind == ModeKind::Summed && holders & !set == 0;
+            if holders & set != 0 && !summed {
+                present |= 1 << mode;
+            }
+        }
+        present
+    }
+
+    /// How long a mode is where some tensor of the set has it.
+    fn length(&self, mode: usize, set: Set) -> u64 {
+        let (holders, lengths) = &self.uses[mode];
+        match self.network.modes()[mode].kind {
+            ModeKind::Convolved { output, .. } if holders & !set == 0 => output,
+            _ => lengths[(holders & set).trailing_zeros() as usize],
+        }
+    }
+
+    /// The modes that are convolved when two sets are joined.
+    fn convolved(&self, left: Set, right: Set) -> impl Iterator<Item = usize> {
+        let shared = bits(self.modes[left] & self.modes[right]);
+        shared.filter(|&mode| matches!(self.network.modes()[mode].kind, ModeKind::Convolved { .. }))
+    }
+
+    /// Multiplications of joining two sets' products, and the bytes read and written: the length of each mode that either has
+    /// counts once (eqs. 11 and 13), that of a convolved one times the filter's (eq. 12; for an output of another length than the
+    /// signal's, the products that there are).
+    fn work(&self, left: Set, right: Set) -> (u64, u64) {
+        let both = left | right;
+        let modes = bits(self.modes[left] | self.modes[right]);
+        let lengths = modes.map(|mode| self.length(mode, both));
+        let filters =
+            self.convolved(left, right)
+                .map(|mode| match self.network.modes()[mode].kind {
+                    ModeKind::Convolved { filter, .. } => filter,
+                    ModeKind::Kept | ModeKind::Summed => 1,
+                });
+        let multiplications = lengths.chain(filters).fold(1, u64::saturating_mul);
+        let elements = [left, right, both].map(|set| self.elements[set]);
+        let elements = elements.into_iter().fold(0, u64::saturating_add);
+        (multiplications, elements.saturating_mul(4))
+    }
+
+    /// The best way to make each set's product of which no intermediate has more than `cap` elements, by a cost for each step.
+    fn best(&self, cap: u64, cost: impl Fn(Set, Set) -> u64) -> Vec<Option<Best>> {
+        let mut best: Vec<Option<Best>> = vec![None; self.modes.len()];
+        for set in 1..self.modes.len() {
+            best[set] = match set.is_power_of_two() {
+                true => Some(Best {
+                    cost: 0,
+                    largest: 0,
+                    left: set,
+                }),
+                false if set != self.all() && self.elements[set] > cap => None,
+                false => splits(set)
+                    .filter_map(|left| {
+                        let right = set ^ left;
+                        let (a, b) = (best[left]?, best[right]?);
+                        let made = |part: Set, best: Best| best.largest.max(self.made(part));
+                        let below = a.cost.saturating_add(b.cost);
+                        Some(Best {
+                            cost: below.saturating_add(cost(left, right)),
+                            largest: made(left, a).max(made(right, b)),
+                            left,
+                        })
+                    })
+                    .min_by(Best::compare),
+            };
+        }
+        best
+    }
+
+    /// Elements of a set's product where it is an intermediate; 0 for a tensor of the network.
+    fn made(&self, set: Set) -> u64 {
+        match set.is_power_of_two() {
+            true => 0,
+            false => self.elements[set],
+        }
+    }
+
+    /// The smallest cap that allows an order.
+    fn smallest_cap(&self) -> u64 {
+        // Without costs what is least is the largest intermediate.
+        let best = self.best(u64::MAX, |_, _| 0);
+        best[self.all()].map_or(u64::MAX, |found| found.largest)
+    }
+
+    /// The steps that make a set's product, and what it is then.
+    fn walk(&self, set: Set, best: &[Option<Best>], steps: &mut Vec<Step>) -> Part {
+        let Some(found) = best[set].filter(|_| !set.is_power_of_two()) else {
+            return Part::Tensor(set.trailing_zeros() as usize);
+        };
+        let (left, right) = (found.left, set ^ found.left);
+        let (multiplications, bytes) = self.work(left, right);
+        let of_left = self.walk(left, best, steps);
+        let of_right = self.walk(right, best, steps);
+        let modes: Vec<usize> = match set == self.all() {
+            true => self.network.result().to_vec(),
+            false => bits(self.modes[set]).collect(),
+        };
+        let gone = (self.modes[left] | self.modes[right]) & !self.modes[set];
+        steps.push(Step {
+            left: of_left,
+            right: of_right,
+            modes: modes
+                .iter()
+                .map(|&mode| (mode, self.length(mode, set)))
+                .collect(),
+            summed: bits(gone).collect(),
+            convolved: self.convolved(left, right).collect(),
+            elements: self.elements[set],
+            multiplications,
+            bytes,
+        });
+        Part::Step(steps.len() - 1)
+    }
+}
+
+impl Best {
+    fn compare(&self, other: &Self) -> Ordering {
+        (self.cost, self.largest).cmp(&(other.cost, other.largest))
+    }
+}
+
+/// The halves with the set's first tensor of all ways to split it in two.
+fn splits(set: Set) -> impl Iterator<Item = Set> {
+    let first = set & set.wrapping_neg();
+    let others = set ^ first;
+    // All proper subsets of the others, from the empty one.
+    let mut next = Some(0);
+    std::iter::from_fn(move || {
+        let now = next.filter(|&now| now != others)?;
+        next = Some((now | !others).wrapping_add(1) & others);
+        Some(first | now)
+    })
+}
+
+fn bits(mut of: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = (of != 0).then(|| of.trailing_zeros() as usize);
+        of &= of.wrapping_sub(1);
+        bit
+    })
+}

@@ -1,0 +1,347 @@
+//! CP form of a convolution's weight, by alternating least squares.
+
+use crate::matrix::{
+    NoConvergence, leading_singular_vectors, norm, power_of_two_below, product, relative_error,
+    transposed,
+};
+use crate::random::SplitMix64;
+use crate::tucker::input_unfolding;
+
+/// A weight W [O, I, R, S] as the sum of `rank` outer products of four vectors (Reustle, Rabbani and Huang, eq. 1).
+///
+/// `W[o, i, r, s]` is the sum over k of `last[o, k] * first[k, i] * vertical[k, r] * horizontal[k, s]`. The four vectors of a k are
+/// equally long.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CpFactors {
+    /// O, I, R, S.
+    pub shape: [usize; 4],
+    /// Outer products.
+    pub rank: usize,
+    /// [K, I]: the paper's S transposed.
+    pub first: Vec<f64>,
+    /// [K, R]: H transposed.
+    pub vertical: Vec<f64>,
+    /// [K, S]: W transposed.
+    pub horizontal: Vec<f64>,
+    /// [O, K]: T.
+    pub last: Vec<f64>,
+}
+
+/// Starts of the iteration: the singular vectors of the unfoldings, and random vectors.
+const STARTS: usize = 4;
+
+/// Rounds of the start that promises most, at most; the others have a quarter of them.
+const ROUNDS: usize = 400;
+
+/// Multiply-adds that all rounds together may take, and rounds that there are however long one takes.
+const WORK: usize = 400_000_000_000;
+const LEAST_ROUNDS: usize = 20;
+
+impl CpFactors {
+    /// A CP form of `weight` (OIHW), by alternating least squares (Kolda and Bader 2009, section 3.4): each factor in turn is the
+    /// best for the three others. What is found is a local optimum, the best of several starts; a best form of a given rank need
+    /// not even exist, which shows as a large [`cancellation`](Self::cancellation). The result is the same in every run.
+    ///
+    /// # Errors
+    /// [`NoConvergence`] when an eigenvalue iteration fails or a value is not finite.
+    ///
+    /// # Panics
+    /// When `weight` has not the length of `shape`, or `rank` is 0.
+    pub fn als(weight: &[f64], shape: [usize; 4], rank: usize) -> Result<Self, NoConvergence> {
+        let [o, i, r, s] = shape;
+        assert_eq!(weight.len(), o * i * r * s, "weight of shape {shape:?}");
+        assert!(rank > 0, "a CP form of rank 0");
+        if !weight.iter().all(|v| v.is_finite()) {
+            return Err(NoConvergence);
+        }
+        let scale = power_of_two_below(weight.iter().fold(0.0, |max, v| v.abs().max(max)));
+        let scaled: Vec<_> = weight.iter().map(|v| v / scale).collect();
+        let iteration = Iteration::new(scaled, shape, rank);
+        let round = 2 * rank * weight.len().max(1);
+        let rounds = (WORK / round / 2).clamp(LEAST_ROUNDS, ROUNDS);
+        let mut best: Option<Modes> = None;
+        for start in 0..STARTS {
+            let mut modes = iteration.start(start)?;
+            iteration.improve(&mut modes, rounds / 4);
+            if best.as_ref().is_none_or(|best| modes.error < best.error) {
+                best = Some(modes);
+            }
+        }
+        let mut best = best.ok_or(NoConvergence)?;
+        iteration.improve(&mut best, rounds);
+        Ok(iteration.balanced(&best, scale))
+    }
+
+    /// The dense weight in OIHW that the factors stand for.
+    pub fn reconstruct(&self) -> Vec<f64> {
+        let [o, i, r, s] = self.shape;
+        let outer = outer_products(self.rank, [&self.first, &self.vertical, &self.horizontal]);
+        product([o, self.rank, i * r * s], &self.last, &outer)
+    }
+
+    /// `|weight - reconstruct()| / |weight|` in the Frobenius norm; 0 when both are zero.
+    ///
+    /// # Panics
+    /// When `weight` has another length than the reconstruction.
+    pub fn relative_error(&self, weight: &[f64]) -> f64 {
+        relative_error(weight, &self.reconstruct())
+    }
+
+    /// How much larger the outer products are than what they add up to: the root of the sum of their squared norms over the norm
+    /// of the sum. About 1 where they are independent. Where it is large they cancel each other, and so much larger than usual
+    /// is what rounding them to fp32 costs.
+    pub fn cancellation(&self) -> f64 {
+        let [o, i, r, s] = self.shape;
+        let last = transposed(&self.last, o, self.rank);
+        let modes = [
+            (&last, o),
+            (&self.first, i),
+            (&self.vertical, r),
+            (&self.horizontal, s),
+        ];
+        let of_term = |k: usize| {
+            let norms = modes.map(|(mode, size)| norm(mode[k * size..][..size].iter().copied()));
+            norms.into_iter().product::<f64>()
+        };
+        let terms = norm((0..self.rank).map(of_term).collect::<Vec<_>>().into_iter());
+        let sum = norm(self.reconstruct().into_iter());
+        match terms == sum {
+            true => 1.0,
+            false => terms / sum,
+        }
+    }
+}
+
+/// Vectors of each mode while they are improved: [K, O], [K, I], [K, R], [K, S]. All but those of O are of length 1.
+struct Modes {
+    vectors: [Vec<f64>; 4],
+    /// `|W - sum|^2`, by subtraction.
+    error: f64,
+}
+
+struct Iteration {
+    weight: Vec<f64>,
+    /// [I * R * S, O].
+    transposed: Vec<f64>,
+    shape: [usize; 4],
+    rank: usize,
+    squared_norm: f64,
+}
+
+impl Iteration {
+    fn new(weight: Vec<f64>, shape: [usize; 4], rank: usize) -> Self {
+        let [o, i, r, s] = shape;
+        Self {
+            transposed: transposed(&weight, o, i * r * s),
+            squared_norm: weight.iter().map(|v| v * v).sum(),
+            weight,
+            shape,
+            rank,
+        }
+    }
+
+    /// Vectors to begin with: the leading singular ones of both channel unfoldings as far as they go, all else random.
+    fn start(&self, start: usize) -> Result<Modes, NoConvergence> {
+        let [o, i, ..] = self.shape;
+        let mut vectors = [0, 1, 2, 3].map(|mode| {
+            let mut numbers = SplitMix64::for_tensor(start as u64, &mode.to_string());
+            let values = (0..self.rank * self.shape[mode]).map(|_| numbers.around_zero());
+            values.collect::<Vec<_>>()
+        });
+        if start == 0 {
+            let unfoldings = [
+                (0, o, self.weight.clone()),
+                (1, i, input_unfolding(&self.weight, self.shape)),
+            ];
+            for (mode, size, unfolding) in unfoldings {
+                let known = leading_singular_vectors(&unfolding, size, self.rank.min(size))?;
+                vectors[mode][..known.len()].copy_from_slice(&known);
+            }
+        }
+        for (vectors, size) in vectors.iter_mut().zip(self.shape) {
+            normalise(vectors, size);
+        }
+        Ok(Modes {
+            vectors,
+            error: f64::INFINITY,
+        })
+    }
+
+    /// So many rounds over the modes, or until a round no longer pays.
+    fn improve(&self, modes: &mut Modes, rounds: usize) {
+        let [o, i, r, s] = self.shape;
+        let rank = self.rank;
+        for _ in 0..rounds {
+            // The weight times the vectors of O serves the three other modes.
+            normalise(&mut modes.vectors[0], o);
+            let narrowed = product([rank, o, i * r * s], &modes.vectors[0], &self.weight);
+            for mode in 1..4 {
+                let mut sums = vec![0.0; rank * self.shape[mode]];
+                for (k, slice) in narrowed.chunks_exact(i * r * s).enumerate() {
+                    let [_, first, vertical, horizontal] = &modes.vectors;
+                    let (first, vertical, horizontal) =
+                        (&first[k * i..], &vertical[k * r..], &horizontal[k * s..]);
+                    let sums = &mut sums[k * self.shape[mode]..];
+                    for (at, value) in slice.iter().enumerate() {
+                        let (a, b, c) = (at / (r * s), at / s % r, at % s);
+                        match mode {
+                            1 => sums[a] += value * vertical[b] * horizontal[c],
+                            2 => sums[b] += value * first[a] * horizontal[c],
+                            _ => sums[c] += value * first[a] * vertical[b],
+                        }
+                    }
+                }
+                self.solve(modes, mode, sums);
+                normalise(&mut modes.vectors[mode], self.shape[mode]);
+            }
+            let [_, first, vertical, horizontal] = &modes.vectors;
+            let outer = outer_products(rank, [first, vertical, horizontal]);
+            let sums = product([rank, i * r * s, o], &outer, &self.transposed);
+            self.solve(modes, 0, sums.clone());
+            let last = &modes.vectors[0];
+            let with_weight: f64 = sums.iter().zip(last).map(|(a, b)| a * b).sum();
+            let all = self.gram(modes, None);
+            let before = modes.error;
+            modes.error = self.squared_norm - 2.0 * with_weight + all.iter().sum::<f64>();
+            let gained = before - modes.error;
+            if modes.error <= 1e-18 * self.squared_norm || gained < 1e-5 * modes.error {
+                break;
+            }
+        }
+    }
+
+    /// The best vectors of a mode for those of the others: the normal equations, a little regularised.
+    fn solve(&self, modes: &mut Modes, mode: usize, sums: Vec<f64>) {
+        let gram = self.gram(modes, Some(mode));
+        modes.vectors[mode] = solve_positive(gram, self.rank, sums);
+    }
+
+    /// Products of all pairs of outer products, [K, K], without one mode.
+    fn gram(&self, modes: &Modes, without: Option<usize>) -> Vec<f64> {
+        let mut gram = vec![1.0; self.rank * self.rank];
+        for (mode, vectors) in modes.vectors.iter().enumerate() {
+            if without == Some(mode) {
+                continue;
+            }
+            let size = self.shape[mode];
+            let own = product(
+                [self.rank, size, self.rank],
+                vectors,
+                &transposed(vectors, self.rank, size),
+            );
+            for (value, own) in gram.iter_mut().zip(own) {
+                *value *= own;
+            }
+        }
+        gram
+    }
+
+    /// The factors of the scaled weight times `scale`: the four vectors of each k of one length, the largest outer product first,
+    /// and signs so that the first largest component is positive but in `last`.
+    fn balanced(&self, modes: &Modes, scale: f64) -> CpFactors {
+        let rank = self.rank;
+        let size = |mode: usize| self.shape[mode];
+        let vector = |mode: usize, k: usize| &modes.vectors[mode][k * size(mode)..][..size(mode)];
+        let norms = |k: usize| [0, 1, 2, 3].map(|mode| norm(vector(mode, k).iter().copied()));
+        let length = |k: usize| norms(k).into_iter().product::<f64>() * scale;
+        let mut order: Vec<usize> = (0..rank).collect();
+        order.sort_by(|&a, &b| length(b).total_cmp(&length(a)));
+        let mut balanced = [0, 1, 2, 3].map(|mode| Vec::with_capacity(rank * size(mode)));
+        for k in order {
+            let root = length(k).sqrt().sqrt();
+            let mut sign_of_last = 1.0;
+            for mode in [1, 2, 3, 0] {
+                let values = vector(mode, k);
+                let largest = values
+                    .iter()
+                    .fold(0.0_f64, |max, &v| if v.abs() > max.abs() { v } else { max });
+                let sign = match mode {
+                    0 => sign_of_last,
+                    _ if largest < 0.0 => -1.0,
+                    _ => 1.0,
+                };
+                sign_of_last *= sign;
+                let norm = norms(k)[mode];
+                let factor = if norm > 0.0 { sign * root / norm } else { 0.0 };
+                balanced[mode].extend(values.iter().map(|v| v * factor));
+            }
+        }
+        let [last, first, vertical, horizontal] = balanced;
+        CpFactors {
+            shape: self.shape,
+            rank,
+            first,
+            vertical,
+            horizontal,
+            last: transposed(&last, rank, size(0)),
+        }
+    }
+}
+
+/// [K, I * R * S]: the outer product of the three vectors of each k.
+fn outer_products(rank: usize, [first, vertical, horizontal]: [&Vec<f64>; 3]) -> Vec<f64> {
+    let [i, r, s] = [first, vertical, horizontal].map(|vectors| vectors.len() / rank);
+    let mut outer = Vec::with_capacity(rank * i * r * s);
+    for k in 0..rank {
+        for a in &first[k * i..][..i] {
+            for b in &vertical[k * r..][..r] {
+                outer.extend(horizontal[k * s..][..s].iter().map(|c| a * b * c));
+            }
+        }
+    }
+    outer
+}
+
+/// Makes each vector of `size` values one of length 1; a zero one stays.
+fn normalise(vectors: &mut [f64], size: usize) {
+    for vector in vectors.chunks_exact_mut(size.max(1)) {
+        let length = norm(vector.iter().copied());
+        if length > 0.0 {
+            vector.iter_mut().for_each(|value| *value /= length);
+        }
+    }
+}
+
+/// `A X = B` for a positive semidefinite A [K, K] and B [K, any], by Cholesky's factors of A with a small multiple of the identity,
+/// so small that it shows only in directions that A hardly has.
+fn solve_positive(mut a: Vec<f64>, rank: usize, mut b: Vec<f64>) -> Vec<f64> {
+    let trace: f64 = (0..rank).map(|k| a[k * rank + k]).sum();
+    let ridge = 1e-13 * trace.max(f64::MIN_POSITIVE);
+    for k in 0..rank {
+        a[k * rank + k] += ridge;
+    }
+    let columns = b.len() / rank;
+    for k in 0..rank {
+        for j in 0..=k {
+            let before: f64 = (0..j).map(|t| a[k * rank + t] * a[j * rank + t]).sum();
+            let rest = a[k * rank + j] - before;
+            a[k * rank + j] = match j == k {
+                true => rest.max(ridge).sqrt(),
+                false => rest / a[j * rank + j],
+            };
+        }
+    }
+    for k in 0..rank {
+        let (above, row) = b.split_at_mut(k * columns);
+        for (t, other) in above.chunks_exact(columns).enumerate() {
+            let factor = a[k * rank + t];
+            for (value, other) in row.iter_mut().zip(other) {
+                *value -= factor * other;
+            }
+        }
+        row[..columns]
+            .iter_mut()
+            .for_each(|value| *value /= a[k * rank + k]);
+    }
+    for k in (0..rank).rev() {
+        let (row, below) = b[k * columns..].split_at_mut(columns);
+        for (t, other) in below.chunks_exact(columns).enumerate() {
+            let factor = a[(k + 1 + t) * rank + k];
+            for (value, other) in row.iter_mut().zip(other) {
+                *value -= factor * other;
+            }
+        }
+        row.iter_mut().for_each(|value| *value /= a[k * rank + k]);
+    }
+    b
+}

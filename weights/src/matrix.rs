@@ -1,0 +1,113 @@
+//! Products, singular vectors and norms of row-major matrices, for the factorisations.
+
+use faer::diag::Diag;
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::evd::{ComputeEigenvectors, self_adjoint_evd, self_adjoint_evd_scratch};
+use faer::linalg::matmul::matmul;
+use faer::linalg::matmul::triangular::{self, BlockStructure};
+use faer::{Accum, Mat, MatMut, MatRef, Par};
+
+/// One thread, so that the order of additions and with it every bit is the same in every run.
+const SEQUENTIAL: Par = Par::Seq;
+
+/// The eigenvalue iteration did not converge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the eigenvalue iteration did not converge")]
+pub struct NoConvergence;
+
+/// The `count` leading left singular vectors of a row-major matrix with `rows` rows, as the rows of the result.
+pub(crate) fn leading_singular_vectors(
+    matrix: &[f64],
+    rows: usize,
+    count: usize,
+) -> Result<Vec<f64>, NoConvergence> {
+    let columns = matrix.len() / rows.max(1);
+    let matrix = MatRef::from_row_major_slice(matrix, rows, columns);
+    let mut gram = Mat::<f64>::zeros(rows, rows);
+    triangular::matmul(
+        gram.as_mut(),
+        BlockStructure::TriangularLower,
+        Accum::Replace,
+        matrix,
+        BlockStructure::Rectangular,
+        matrix.transpose(),
+        BlockStructure::Rectangular,
+        1.0,
+        SEQUENTIAL,
+    );
+    let mut eigenvalues = Diag::<f64>::zeros(rows);
+    let mut eigenvectors = Mat::<f64>::zeros(rows, rows);
+    let parameters = Default::default();
+    let mut workspace = MemBuffer::new(self_adjoint_evd_scratch::<f64>(
+        rows,
+        ComputeEigenvectors::Yes,
+        SEQUENTIAL,
+        parameters,
+    ));
+    self_adjoint_evd(
+        gram.as_ref(),
+        eigenvalues.as_mut(),
+        Some(eigenvectors.as_mut()),
+        SEQUENTIAL,
+        MemStack::new(&mut workspace),
+        parameters,
+    )
+    .map_err(|_| NoConvergence)?;
+    // Eigenvalues come in ascending order.
+    let mut vectors = Vec::with_capacity(count * rows);
+    for column in (rows - count..rows).rev() {
+        let vector = eigenvectors.col(column);
+        let largest = vector
+            .iter()
+            .fold(0.0_f64, |max, &v| if v.abs() > max.abs() { v } else { max });
+        let sign = if largest < 0.0 { -1.0 } else { 1.0 };
+        vectors.extend(vector.iter().map(|v| sign * v));
+    }
+    Ok(vectors)
+}
+
+/// The product of the row-major matrices `left` [rows, inner] and `right` [inner, columns].
+pub(crate) fn product([rows, inner, columns]: [usize; 3], left: &[f64], right: &[f64]) -> Vec<f64> {
+    let mut result = vec![0.0; rows * columns];
+    matmul(
+        MatMut::from_row_major_slice_mut(&mut result, rows, columns),
+        Accum::Replace,
+        MatRef::from_row_major_slice(left, rows, inner),
+        MatRef::from_row_major_slice(right, inner, columns),
+        1.0,
+        SEQUENTIAL,
+    );
+    result
+}
+
+/// A row-major matrix [rows, columns] as [columns, rows].
+pub(crate) fn transposed(matrix: &[f64], rows: usize, columns: usize) -> Vec<f64> {
+    (0..columns)
+        .flat_map(|column| (0..rows).map(move |row| matrix[row * columns + column]))
+        .collect()
+}
+
+/// The largest power of two that is not above a positive normal `value`; the smallest normal one for less.
+pub(crate) fn power_of_two_below(value: f64) -> f64 {
+    const EXPONENT_BITS: u64 = 0x7ff0_0000_0000_0000;
+    f64::from_bits(value.to_bits() & EXPONENT_BITS).clamp(f64::MIN_POSITIVE, f64::MAX)
+}
+
+pub(crate) fn norm(values: impl Iterator<Item = f64> + Clone) -> f64 {
+    let scale = power_of_two_below(values.clone().fold(0.0, |max, v| v.abs().max(max)));
+    values.map(|v| (v / scale).powi(2)).sum::<f64>().sqrt() * scale
+}
+
+/// `|exact - found| / |exact|` in the Frobenius norm; 0 when both are zero.
+///
+/// # Panics
+/// When the lengths differ.
+pub(crate) fn relative_error(exact: &[f64], found: &[f64]) -> f64 {
+    assert_eq!(exact.len(), found.len());
+    let difference = norm(exact.iter().zip(found).map(|(a, b)| a - b));
+    if difference == 0.0 {
+        0.0
+    } else {
+        difference / norm(exact.iter().copied())
+    }
+}
