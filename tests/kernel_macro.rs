@@ -288,7 +288,7 @@ fn prepared_kernels_need_no_compiler() {
     ] {
         std::fs::copy(program().join(file), copy.join(file)).unwrap();
     }
-    for file in ["src/main.rs", "src/tell.rs"] {
+    for file in ["Cargo.lock", "src/main.rs", "src/tell.rs"] {
         std::fs::copy(program().join(file), copy.join(file)).unwrap();
     }
     let manifest = std::fs::read_to_string(program().join("Cargo.toml")).unwrap();

@@ -18,7 +18,12 @@ use tdc_runtime::Arch;
 use toolkit::toolkit;
 
 /// The sets of layers that are neither networks nor measured.
-const UNTUNED: [&str; 2] = ["held_out_", "beyond_paper_"];
+const UNTUNED: [&str; 4] = [
+    "held_out_",
+    "beyond_paper_",
+    "stride_fixed_",
+    "tvm_problem_",
+];
 
 const ARCHS: [u16; 8] = [70, 75, 80, 86, 89, 90, 100, 120];
 
@@ -45,7 +50,7 @@ fn units() -> Vec<PlannedUnit> {
                 Config::Network(_) if precision.is_some() => continue,
                 Config::Network(network) => plan_network(&network, gpu).unwrap().units,
                 Config::LayerSet(mut set) => {
-                    let step = if set.layers.len() > 50 { 8 } else { 1 };
+                    let step = if set.layers.len() > 20 { 8 } else { 1 };
                     set.layers = set.layers.into_iter().step_by(step).collect();
                     plan_layer_set(&set, gpu).unwrap().units
                 }

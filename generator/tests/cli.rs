@@ -1472,8 +1472,7 @@ fn a_set_of_cp_layers_is_planned_and_can_be_dense() {
     folder.fails(
         &["bench", "cp.yaml"],
         2,
-        "error: cp.yaml: no convolution to compare; a layer whose factors are computed in one launch is none: name --dense, or \
-         measure it with `tdc-gen tune`",
+        "error: cp: no convolution is in it; name a network or layer set that has some, or --dense where factors stand for the weights",
     );
     folder.write("large.yaml", text.replace("cp_rank: 3", "cp_rank: 33"));
     let outcome = folder.run(&["plan", "large.yaml"]);
