@@ -17,6 +17,8 @@ mod build;
 mod entry;
 mod expand;
 mod expression;
+#[cfg(feature = "kernels")]
+mod kernel_file;
 #[cfg(all(feature = "emit", feature = "kernels"))]
 pub mod prepare;
 mod request;

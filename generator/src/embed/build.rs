@@ -2,7 +2,7 @@
 
 use super::entry::{Entry, Key, short};
 use super::expand::Refusal;
-use super::expression::{ImageFile, VariantFile, kernel};
+use super::kernel_file::{ImageFile, VariantFile, kernel};
 use super::request::Wanted;
 use crate::compile::nvrtc::{Nvrtc, Options};
 use crate::compile::toolkit::Search;

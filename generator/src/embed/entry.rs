@@ -59,6 +59,7 @@ impl Key {
     }
 
     /// The first lines of its file, with the files that it includes.
+    #[cfg(feature = "kernels")]
     pub(super) fn header(&self, includes: &[String]) -> String {
         let lines = self.text.lines().map(|line| format!("// key {line}\n"));
         let includes = includes.iter().map(|file| format!("// file {file}\n"));

@@ -257,8 +257,8 @@ fn not_prepared(keys: &[Key], found: &[Option<Entry>], settings: &Settings) -> R
         ),
     };
     let why = match settings.mode {
-        Mode::Offline => "TDC_KERNELS=offline forbids compiling",
-        _ => "the feature `nvrtc` of tdc is off",
+        Mode::Offline => format!("{KERNELS_VARIABLE}=offline forbids compiling"),
+        _ => "the feature `nvrtc` of tdc is off".to_owned(),
     };
     Refusal::new(format!(
         "{} is not in {place}, and {why}; run `tdc-gen prepare` and commit what it writes",
