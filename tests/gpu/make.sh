@@ -20,6 +20,10 @@ for test in $tests; do
     cp "$test" "$program"
     strip "$program"
 done
+# A program with kernels of `kernel!`.
+cargo build --release --manifest-path tests/embedded/Cargo.toml --target-dir target/embedded
+cp target/embedded/release/embedded "$out/"
+strip "$out/embedded"
 cp -r tests/gpu/run.sh tests/gpu/build.sh tests/gpu/compare_with_pytorch.py \
     tests/gpu/two_networks tests/gpu/prelude tests/gpu/tdc-layers.yaml docs/benchmarks/h200-published.txt "$out/"
 cp -r templates/device tests/cpu_emulation/{copies,clusters,conversions,products}.cu "$out/prelude/"

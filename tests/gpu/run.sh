@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The GPU tier. Needs a GPU, nvcc, cmake, and a python3 with torch, torchvision and safetensors; no Rust.
-#   ./run.sh [STEP...]     steps: prelude verify tiles variants drivers pytorch two sanitizer tune bench networks; all of them by default
+#   ./run.sh [STEP...]     steps: prelude verify embedded tiles variants drivers pytorch two sanitizer tune bench networks; all of them by default
 # Exits with 1 when a step failed; every failure is printed.
 set -uo pipefail
 cd "$(dirname "$0")"
-steps=${*:-prelude verify tiles variants drivers pytorch two sanitizer tune bench networks}
+steps=${*:-prelude verify embedded tiles variants drivers pytorch two sanitizer tune bench networks}
 failures=0
 work=work
 networks="resnet18 resnet50 vgg16 densenet121 densenet201"
@@ -106,6 +106,11 @@ for step in $steps; do
             check "the same bits in 100 runs $precision" \
                 ./tdc-gen verify configs/core-shapes.yaml --precision $precision --gpu --runs 100
         done
+        ;;
+    embedded)
+        # Each kind of kernel that programs embed, every mistake with them, and what a launch costs on the host.
+        check "embedded kernels" ./embedded check
+        ./embedded latency || failures=$((failures + 1))
         ;;
     tiles)
         check "every tile of implicit_gemm" ./units --ignored --exact every_tile_of_implicit_gemm_is_right_on_a_gpu

@@ -1,6 +1,6 @@
 //! Mutated inputs: whatever a file holds, reading it ends with a value or with a mistake that is told.
 //!
-//! The two fuzzers run side by side, each for `TDC_FUZZ_SECONDS` (default 10), and are deterministic for a given number of
+//! The three fuzzers run side by side, each for `TDC_FUZZ_SECONDS` (default 10), and are deterministic for a given number of
 //! rounds. A failing input is kept in a file that the message names. For ten minutes each:
 //!
 //! ```text
@@ -9,6 +9,7 @@
 
 #![cfg(feature = "weights")]
 
+mod call;
 mod config;
 mod random;
 mod safetensors;
