@@ -14,12 +14,13 @@ mod trained;
 mod verify;
 
 pub use cpu_device::{CpuDevice, CpuDeviceError};
-pub use device::{Bindings, Device, DeviceError, run_variant};
+pub use device::{Device, DeviceError, run_variant};
 #[cfg(feature = "gpu")]
 pub use gpu_device::{GpuDevice, GpuDeviceError};
 #[cfg(feature = "gpu")]
 pub use graph_time::Repeats;
 pub use random::Random;
+pub use tdc_runtime::Bindings;
 pub use trained::TrainedParameters;
 #[cfg(feature = "gpu")]
 pub use verify::time_unit;

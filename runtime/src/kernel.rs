@@ -164,7 +164,7 @@ impl<O: Op> Kernel<O> {
     pub fn image_for(&self, device: &str, arch: Arch) -> Result<&Image, NoImage> {
         let is_device = |image: &Image| {
             let variant = self.variants.get(image.variant);
-            variant.is_some_and(|variant| names(device, variant.device_name))
+            variant.is_some_and(|variant| names_gpu(device, variant.device_name))
         };
         let fits = self.images.iter().filter(|image| image.runs_on(arch));
         // Of equal ones `max_by_key` takes the last; what stands first is preferred.
@@ -203,8 +203,8 @@ impl KernelVariant {
     }
 }
 
-/// Whether a device's name has a GPU's in it, as whole words: an `L4` is no `L40S`.
-fn names(device: &str, gpu: &str) -> bool {
+/// Whether a device's name, as the driver tells it, has a GPU's in it, as whole words: an `L4` is no `L40S`.
+pub fn names_gpu(device: &str, gpu: &str) -> bool {
     device.match_indices(gpu).any(|(start, found)| {
         let ends = |c: Option<char>| !c.is_some_and(char::is_alphanumeric);
         ends(device[..start].chars().next_back())
@@ -299,9 +299,9 @@ mod tests {
 
     #[test]
     fn names_are_whole_words() {
-        assert!(names("NVIDIA L4", "L4"));
-        assert!(!names("NVIDIA L40S", "L4"));
-        assert!(!names("NVIDIA GH200", "H200"));
-        assert!(names("NVIDIA A100-SXM4", "A100"));
+        assert!(names_gpu("NVIDIA L4", "L4"));
+        assert!(!names_gpu("NVIDIA L40S", "L4"));
+        assert!(!names_gpu("NVIDIA GH200", "H200"));
+        assert!(names_gpu("NVIDIA A100-SXM4", "A100"));
     }
 }

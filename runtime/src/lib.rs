@@ -25,10 +25,12 @@ mod winograd;
 pub use cudarc;
 
 pub use arch::{Arch, ParseArchError};
-pub use kernel::{Choice, Image, ImageFormat, Kernel, KernelUse, KernelVariant, NoImage};
+pub use kernel::{
+    Choice, Image, ImageFormat, Kernel, KernelUse, KernelVariant, NoImage, names_gpu,
+};
 pub use layout::{Axis, Filter, LayoutDim, PackError, Transform, WeightLayout};
 pub use op::{Conv, Fused, Op, Tucker};
 pub use shape::{ConvShape, Padding};
-pub use unit::{Arg, Launch, Step, Unit, Variant};
+pub use unit::{Arg, Bindings, Launch, Step, Unit, Variant};
 pub use weight_file::{Checksum, WeightFile, WeightRegion, WeightSlot};
 pub use winograd::Winograd;

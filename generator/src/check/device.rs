@@ -1,6 +1,6 @@
 //! Something that runs launches: the CPU emulation or a GPU.
 
-use tdc_runtime::{Arg, Launch, Step, Variant};
+use tdc_runtime::{Bindings, Launch, Step, Variant};
 use thiserror::Error;
 
 /// A device refused an allocation, a copy or a launch.
@@ -24,48 +24,6 @@ pub trait Device {
     fn zero(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError>;
     /// Launches a kernel; each argument is the 8 bytes of a pointer or a `long long`.
     fn launch(&mut self, launch: &Launch, args: &[u64]) -> Result<(), DeviceError>;
-}
-
-/// What a unit's arguments are bound to.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Bindings {
-    /// Address of the input.
-    pub x: u64,
-    /// Address of the second operand.
-    pub residual: u64,
-    /// Address of the packed parameters.
-    pub packed: u64,
-    /// Address of the bias.
-    pub bias: u64,
-    /// Address of the output.
-    pub y: u64,
-    /// Address of the workspace.
-    pub workspace: u64,
-    /// Elements between the input's images.
-    pub x_batch_stride: u64,
-    /// Elements between the second operand's images.
-    pub residual_batch_stride: u64,
-    /// Elements between the output's images.
-    pub y_batch_stride: u64,
-}
-
-impl Bindings {
-    /// What an argument is bound to.
-    fn of(&self, arg: Arg) -> u64 {
-        match arg {
-            Arg::X => self.x,
-            Arg::Residual => self.residual,
-            Arg::Packed => self.packed,
-            Arg::PackedAt { offset } => self.packed + offset,
-            Arg::Bias => self.bias,
-            Arg::Y => self.y,
-            Arg::Workspace { offset } => self.workspace + offset,
-            Arg::XBatchStride => self.x_batch_stride,
-            Arg::ResidualBatchStride => self.residual_batch_stride,
-            Arg::YBatchStride => self.y_batch_stride,
-            Arg::Elements { count } => count,
-        }
-    }
 }
 
 /// Puts all steps of a variant on the device.

@@ -6,7 +6,7 @@
 
 use crate::spec::nearest;
 use serde::Serialize;
-use tdc_runtime::Arch;
+use tdc_runtime::{Arch, names_gpu};
 
 /// One GPU.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -405,14 +405,7 @@ pub struct PlanningOnly {
 
 /// The GPU that the CUDA driver's name of a device tells, by [`Gpu::device_name`] as whole words; `None` when it is not in the table.
 pub fn gpu_of_device(name: &str) -> Option<&'static Gpu> {
-    let is_word = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    GPUS.iter().find(|gpu| {
-        name.match_indices(gpu.device_name).any(|(start, found)| {
-            let before = name[..start].chars().next_back();
-            let behind = name[start + found.len()..].chars().next();
-            !is_word(before) && !is_word(behind)
-        })
-    })
+    GPUS.iter().find(|gpu| names_gpu(name, gpu.device_name))
 }
 
 /// The GPU of a name. Code is made for what [`Gpu::code_target`] lets through.

@@ -81,100 +81,31 @@ struct KernelOp {
     fixed: &'static [(&'static str, FromChannels)],
 }
 
+/// A convolution by its weight, of NCHW activations.
 const CONV: Words = Words {
     what: "conv",
-    keys: &[
-        "gpu",
-        "arch",
-        "tiles",
-        "table",
-        "batch",
-        "kernel",
-        "stride",
-        "pad",
-        "dilation",
-        "groups",
-        "bias",
-        "relu",
-        "residual",
-        "prologue",
-        "scheme",
-        "tile",
-        "reduce",
-        "precision",
-        "tolerance",
-    ],
+    keys: &layers::with_options::<4, 19>(TARGET_KEYS, &["cp_rank", "layout"]),
 };
 
 const POINTWISE: Words = Words {
     what: "pointwise",
-    keys: &[
-        "gpu",
-        "arch",
-        "tiles",
-        "table",
-        "batch",
-        "stride",
-        "pad",
-        "bias",
-        "relu",
-        "residual",
-        "prologue",
-        "scheme",
-        "tile",
-        "reduce",
-        "precision",
-        "tolerance",
-    ],
+    keys: &layers::with_options::<4, 16>(
+        TARGET_KEYS,
+        &["cp_rank", "layout", "kernel", "dilation", "groups"],
+    ),
 };
 
 const DEPTHWISE: Words = Words {
     what: "depthwise",
-    keys: &[
-        "gpu",
-        "arch",
-        "tiles",
-        "table",
-        "batch",
-        "kernel",
-        "stride",
-        "pad",
-        "dilation",
-        "bias",
-        "relu",
-        "residual",
-        "prologue",
-        "scheme",
-        "tile",
-        "reduce",
-        "precision",
-        "tolerance",
-    ],
+    keys: &layers::with_options::<4, 18>(TARGET_KEYS, &["cp_rank", "layout", "groups"]),
 };
 
 const TUCKER: Words = Words {
     what: "tucker",
-    keys: &[
-        "ranks",
-        "gpu",
-        "arch",
-        "tiles",
-        "table",
-        "batch",
-        "kernel",
-        "stride",
-        "pad",
-        "dilation",
-        "bias",
-        "relu",
-        "residual",
-        "prologue",
-        "scheme",
-        "tile",
-        "reduce",
-        "precision",
-        "tolerance",
-    ],
+    keys: &layers::with_options::<5, 19>(
+        ["ranks", "gpu", "arch", "tiles", "table"],
+        &["cp_rank", "layout", "groups"],
+    ),
 };
 
 const OPS: [KernelOp; 4] = [

@@ -1,7 +1,7 @@
 //! A kernel in a context: its code loaded, its variant chosen.
 
 use super::{LaunchError, LoadError, LoadedLaunch, Module, Session};
-use crate::{Arch, Arg, Conv, Image, Kernel, KernelVariant, Op, PackError, Step, Tucker};
+use crate::{Arch, Arg, Bindings, Conv, Image, Kernel, KernelVariant, Op, PackError, Step, Tucker};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DriverError};
 use cudarc::driver::{result, sys};
 use std::fmt;
@@ -235,12 +235,13 @@ impl<O: Op> LoadedKernel<O> {
         stream: sys::CUstream,
         tensors: &RawTensors,
     ) -> Result<(), DriverError> {
+        let bindings = self.bindings(tensors);
         for step in &self.steps {
             match step {
                 LoadedStep::Launch(launch, args) => {
                     let mut values = [0; 16];
                     for (value, &arg) in values.iter_mut().zip(*args) {
-                        *value = self.bound(arg, tensors);
+                        *value = bindings.of(arg);
                     }
                     let count = args.len().min(values.len());
                     // SAFETY: the planner gives a kernel exactly the parameters that its text was rendered with, and the caller
@@ -248,7 +249,7 @@ impl<O: Op> LoadedKernel<O> {
                     unsafe { launch.put(stream, &values[..count]) }?;
                 }
                 LoadedStep::Memset { target, bytes } => {
-                    let address = self.bound(*target, tensors);
+                    let address = bindings.of(*target);
                     // SAFETY: the planner zeroes only the output or a part of the workspace.
                     unsafe { result::memset_d8_async(address, 0, *bytes as usize, stream) }?;
                 }
@@ -257,21 +258,21 @@ impl<O: Op> LoadedKernel<O> {
         Ok(())
     }
 
-    /// What an argument is bound to.
-    fn bound(&self, arg: Arg, tensors: &RawTensors) -> u64 {
+    /// The tensors, dense.
+    fn bindings(&self, tensors: &RawTensors) -> Bindings {
         let shape = self.op.shape();
-        let image_of_y = || shape.output_len() / u64::from(shape.batch.max(1));
-        match arg {
-            Arg::X => tensors.x,
-            Arg::Residual => tensors.residual,
-            Arg::Packed => tensors.weights,
-            Arg::PackedAt { offset } => tensors.weights + offset,
-            Arg::Bias => tensors.bias,
-            Arg::Y => tensors.y,
-            Arg::Workspace { offset } => tensors.workspace + offset,
-            Arg::XBatchStride => shape.input_len() / u64::from(shape.batch.max(1)),
-            Arg::ResidualBatchStride | Arg::YBatchStride => image_of_y(),
-            Arg::Elements { count } => count,
+        let images = u64::from(shape.batch.max(1));
+        let y_batch_stride = shape.output_len() / images;
+        Bindings {
+            x: tensors.x,
+            residual: tensors.residual,
+            packed: tensors.weights,
+            bias: tensors.bias,
+            y: tensors.y,
+            workspace: tensors.workspace,
+            x_batch_stride: shape.input_len() / images,
+            residual_batch_stride: y_batch_stride,
+            y_batch_stride,
         }
     }
 }

@@ -27,7 +27,7 @@ pub(super) const LAYER_SET: Words = Words {
 
 pub(super) const LAYER: Words = Words {
     what: "a layer",
-    keys: &with_options::<2, 19>(["name", "conv"]),
+    keys: &with_options::<2, 19>(["name", "conv"], &[]),
 };
 
 const DEFAULTS: Words = Words {
@@ -56,22 +56,47 @@ pub(in crate::spec) const OPTIONS: [&str; 17] = [
     "layout",
 ];
 
-/// Some keys and behind them the options of a convolution alone.
-const fn with_options<const FIRST: usize, const ALL: usize>(
+/// Some keys and behind them the options of a convolution alone, but those of `without`.
+pub(in crate::spec) const fn with_options<const FIRST: usize, const ALL: usize>(
     first: [&'static str; FIRST],
+    without: &[&str],
 ) -> [&'static str; ALL] {
-    assert!(FIRST + OPTIONS.len() == ALL);
+    assert!(FIRST + OPTIONS.len() == ALL + without.len());
     let mut all = [""; ALL];
+    let mut end = 0;
+    while end < FIRST {
+        all[end] = first[end];
+        end += 1;
+    }
     let mut index = 0;
-    while index < ALL {
-        all[index] = if index < FIRST {
-            first[index]
-        } else {
-            OPTIONS[index - FIRST]
-        };
+    while index < OPTIONS.len() {
+        if !is_among(OPTIONS[index], without) {
+            all[end] = OPTIONS[index];
+            end += 1;
+        }
         index += 1;
     }
+    assert!(end == ALL);
     all
+}
+
+/// `words.contains(&word)` in a constant.
+const fn is_among(word: &str, words: &[&str]) -> bool {
+    let mut index = 0;
+    while index < words.len() {
+        let (a, b) = (word.as_bytes(), words[index].as_bytes());
+        let mut same = a.len() == b.len();
+        let mut byte = 0;
+        while same && byte < a.len() {
+            same = a[byte] == b[byte];
+            byte += 1;
+        }
+        if same {
+            return true;
+        }
+        index += 1;
+    }
+    false
 }
 
 /// Reads a whole layer set.

@@ -94,7 +94,7 @@ some_layers_conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3_
     constexpr int THREADS = 32, BUFFERS = 3;
 
     TDC_DYNAMIC_SHARED(float, shared);
-    float* const weight_tiles = shared;                          // BUFFERS x TC x TN
+    float* const weight_tiles = shared;  // BUFFERS x TC x TN
     float* const input_tiles = shared + BUFFERS * TC * TN;  // BUFFERS x TC x TB
 
     // A warp is 8 threads wide along the images and 4 high along the channels.
@@ -108,9 +108,11 @@ some_layers_conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3_
     // The taps that lie in the image, for all threads the same; the others would add zeros.
     const int r_begin = row0 < 0 ? -row0 : 0;
     const int s_begin = column0 < 0 ? -column0 : 0;
-    const int r_end = row0 < H ? min(R, (H - 1 - row0) + 1) : 0;
-    const int s_end = column0 < W ? min(S, (W - 1 - column0) + 1) : 0;
-    const int steps = max(r_end - r_begin, 0) * max(s_end - s_begin, 0) * 1;
+    const int r_end = row0 < H ? min(R, H - row0) : 0;
+    const int s_end = column0 < W ? min(S, W - column0) : 0;
+    const int steps = max(r_end - r_begin, 0) * max(s_end - s_begin, 0);
+
+    tdc_wait_for_inputs();
 
     // Brings the next step into a buffer: all taps of TC channels, then those of the next ones.
     int c0 = 0, r = r_begin, s = s_begin;
@@ -154,8 +156,8 @@ some_layers_conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3_
                     *reinterpret_cast<float4*>(&weight[v][n]) = *reinterpret_cast<const float4*>(weight_tile + c * TN + v * (TN / V) + n);
                 }
 #pragma unroll
-                for (int b = 0; b < RB; b += 1) {
-                    *reinterpret_cast<float*>(&value[v][b]) = *reinterpret_cast<const float*>(input_tile + c * TB + v * (TB / V) + b);
+                for (int b = 0; b < RB; ++b) {
+                    value[v][b] = input_tile[c * TB + v * (TB / V) + b];
                 }
             }
 #pragma unroll
@@ -169,7 +171,6 @@ some_layers_conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3_
         }
     };
 
-    tdc_wait_for_inputs();
 #pragma unroll
     for (int step = 0; step < BUFFERS - 1; ++step) {
         if (step < steps) {
@@ -196,14 +197,13 @@ some_layers_conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3_
         if (n >= N) continue;
         const float offset = __ldg(bias + n);
 #pragma unroll
-        for (int j = 0; j < V * RB; j += 1) {
+        for (int j = 0; j < V * RB; ++j) {
             const int image = image0 + j / RB * (TB / V) + thread_b + j % RB;
             if (image >= B) continue;
             const int output = (pixel * N + n) * B + image;
-            float value;
-            value = sum[i / RN][i % RN][j / RB][j % RB] + offset;
+            float value = sum[i / RN][i % RN][j / RB][j % RB] + offset;
             value = fmaxf(value, 0.0f);
-            *reinterpret_cast<float*>(y + output) = value;
+            y[output] = value;
         }
     }
 }

@@ -40,7 +40,7 @@ some_layers_conv_b5_c6_n19_h9_w8_k3x3_p1_affinerelu_bias_add_relu_hwcn_tvm_n32b8
     constexpr int THREADS = 32;
 
     TDC_DYNAMIC_SHARED(float, shared);
-    float* const weight_tiles = shared;                          // TC x TN
+    float* const weight_tiles = shared;  // TC x TN
     float* const input_tiles = shared + TC * TN;  // TC x TB
 
     // A warp is 8 threads wide along the images and 4 high along the channels.
@@ -54,9 +54,11 @@ some_layers_conv_b5_c6_n19_h9_w8_k3x3_p1_affinerelu_bias_add_relu_hwcn_tvm_n32b8
     // The taps that lie in the image, for all threads the same; the others would add zeros.
     const int r_begin = row0 < 0 ? -row0 : 0;
     const int s_begin = column0 < 0 ? -column0 : 0;
-    const int r_end = row0 < H ? min(R, (H - 1 - row0) + 1) : 0;
-    const int s_end = column0 < W ? min(S, (W - 1 - column0) + 1) : 0;
+    const int r_end = row0 < H ? min(R, H - row0) : 0;
+    const int s_end = column0 < W ? min(S, W - column0) : 0;
     const int steps = max(r_end - r_begin, 0) * max(s_end - s_begin, 0) * 2;
+
+    tdc_wait_for_inputs();
 
     // Brings the next step into a buffer: all taps of TC channels, then those of the next ones.
     int c0 = 0, r = r_begin, s = s_begin;
@@ -75,12 +77,12 @@ some_layers_conv_b5_c6_n19_h9_w8_k3x3_p1_affinerelu_bias_add_relu_hwcn_tvm_n32b8
             const int c = i / TB, image = i % TB;
             const bool inside = c0 + c < C && image0 + image < B;
             float value = 0.0f;
-            if (inside) value = *reinterpret_cast<const float*>(x + place + c * B + image);
+            if (inside) value = x[place + c * B + image];
             // What is not inside meets weights of zero, or its sums are not stored.
             const int scaled_c = min(c0 + c, C - 1);
             const float scale = __ldg(packed + 2304 + scaled_c), shift = __ldg(packed + 2310 + scaled_c);
             value = fmaxf(fmaf(scale, value, shift), 0.0f);
-            *reinterpret_cast<float*>(input_tile + i) = value;
+            input_tile[i] = value;
         }
         if (++s == s_end) {
             s = s_begin;
@@ -105,8 +107,8 @@ some_layers_conv_b5_c6_n19_h9_w8_k3x3_p1_affinerelu_bias_add_relu_hwcn_tvm_n32b8
                     *reinterpret_cast<float4*>(&weight[v][n]) = *reinterpret_cast<const float4*>(weight_tile + c * TN + v * (TN / V) + n);
                 }
 #pragma unroll
-                for (int b = 0; b < RB; b += 1) {
-                    *reinterpret_cast<float*>(&value[v][b]) = *reinterpret_cast<const float*>(input_tile + c * TB + v * (TB / V) + b);
+                for (int b = 0; b < RB; ++b) {
+                    value[v][b] = input_tile[c * TB + v * (TB / V) + b];
                 }
             }
 #pragma unroll
@@ -120,7 +122,6 @@ some_layers_conv_b5_c6_n19_h9_w8_k3x3_p1_affinerelu_bias_add_relu_hwcn_tvm_n32b8
         }
     };
 
-    tdc_wait_for_inputs();
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
         if (step > 0) __syncthreads();  // all threads have done with the step before
@@ -135,16 +136,15 @@ some_layers_conv_b5_c6_n19_h9_w8_k3x3_p1_affinerelu_bias_add_relu_hwcn_tvm_n32b8
         if (n >= N) continue;
         const float offset = __ldg(bias + n);
 #pragma unroll
-        for (int j = 0; j < V * RB; j += 1) {
+        for (int j = 0; j < V * RB; ++j) {
             const int image = image0 + j / RB * (TB / V) + thread_b + j % RB;
             if (image >= B) continue;
             const int output = (pixel * N + n) * B + image;
-            float value;
-            value = sum[i / RN][i % RN][j / RB][j % RB] + offset;
-            const float addend = *reinterpret_cast<const float*>(residual + output);
+            float value = sum[i / RN][i % RN][j / RB][j % RB] + offset;
+            const float addend = residual[output];
             value += addend;
             value = fmaxf(value, 0.0f);
-            *reinterpret_cast<float*>(y + output) = value;
+            y[output] = value;
         }
     }
 }

@@ -40,7 +40,7 @@ mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_kernel(
     constexpr int THREADS = 128;
 
     TDC_DYNAMIC_SHARED(float, shared);
-    float* const weight_tiles = shared;                          // TC x TN
+    float* const weight_tiles = shared;  // TC x TN
     float* const input_tiles = shared + TC * TN;  // TC x TB
 
     // A warp is 8 threads wide along the images and 4 high along the channels.
@@ -54,9 +54,11 @@ mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_kernel(
     // The taps that lie in the image, for all threads the same; the others would add zeros.
     const int r_begin = row0 < 0 ? -row0 : 0;
     const int s_begin = column0 < 0 ? -column0 : 0;
-    const int r_end = row0 < H ? min(R, (H - 1 - row0) + 1) : 0;
-    const int s_end = column0 < W ? min(S, (W - 1 - column0) + 1) : 0;
-    const int steps = max(r_end - r_begin, 0) * max(s_end - s_begin, 0) * 1;
+    const int r_end = row0 < H ? min(R, H - row0) : 0;
+    const int s_end = column0 < W ? min(S, W - column0) : 0;
+    const int steps = max(r_end - r_begin, 0) * max(s_end - s_begin, 0);
+
+    tdc_wait_for_inputs();
 
     // Brings the next step into a buffer: all taps of TC channels, then those of the next ones.
     int c0 = 0, r = r_begin, s = s_begin;
@@ -75,12 +77,12 @@ mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_kernel(
             const int c = i / TB, image = i % TB;
             const bool inside = image0 + image < B;
             float value = 0.0f;
-            if (inside) value = *reinterpret_cast<const float*>(x + place + c * B + image);
+            if (inside) value = x[place + c * B + image];
             // What is not inside meets weights of zero, or its sums are not stored.
             const int scaled_c = c0 + c;
             const float scale = __ldg(packed + 1152 + scaled_c), shift = __ldg(packed + 1160 + scaled_c);
             value = fmaxf(fmaf(scale, value, shift), 0.0f);
-            *reinterpret_cast<float*>(input_tile + i) = value;
+            input_tile[i] = value;
         }
         if (++s == s_end) {
             s = s_begin;
@@ -101,12 +103,12 @@ mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_kernel(
 #pragma unroll
             for (int v = 0; v < V; ++v) {
 #pragma unroll
-                for (int n = 0; n < RN; n += 1) {
-                    *reinterpret_cast<float*>(&weight[v][n]) = *reinterpret_cast<const float*>(weight_tile + c * TN + v * (TN / V) + n);
+                for (int n = 0; n < RN; ++n) {
+                    weight[v][n] = weight_tile[c * TN + v * (TN / V) + n];
                 }
 #pragma unroll
-                for (int b = 0; b < RB; b += 1) {
-                    *reinterpret_cast<float*>(&value[v][b]) = *reinterpret_cast<const float*>(input_tile + c * TB + v * (TB / V) + b);
+                for (int b = 0; b < RB; ++b) {
+                    value[v][b] = input_tile[c * TB + v * (TB / V) + b];
                 }
             }
 #pragma unroll
@@ -120,7 +122,6 @@ mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_kernel(
         }
     };
 
-    tdc_wait_for_inputs();
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
         if (step > 0) __syncthreads();  // all threads have done with the step before
@@ -134,13 +135,12 @@ mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_kernel(
         const int n = n0 + i / RN * (TN / V) + thread_n + i % RN;
         if (n >= N) continue;
 #pragma unroll
-        for (int j = 0; j < V * RB; j += 1) {
+        for (int j = 0; j < V * RB; ++j) {
             const int image = image0 + j / RB * (TB / V) + thread_b + j % RB;
             if (image >= B) continue;
             const int output = (pixel * N + n) * B + image;
-            float value;
-            value = sum[i / RN][i % RN][j / RB][j % RB];
-            *reinterpret_cast<float*>(y + output) = value;
+            float value = sum[i / RN][i % RN][j / RB][j % RB];
+            y[output] = value;
         }
     }
 }
