@@ -1,10 +1,17 @@
 //! The stores of embedded kernels: what is found again, what is made anew, and that nothing half-written is ever found.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread;
-use tdc::Arch;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+use std::{env, fs, thread};
+use tdc::{Arch, ConvShape, Padding};
+use tdc_generator::bench::{BenchProblem, candidates};
+use tdc_generator::compile::Compiler;
+use tdc_generator::compile::nvrtc::Options;
 use tdc_generator::embed::{Expansion, Mistake, Mode, Settings, expand, expand_config};
+use tdc_generator::gpu::gpu;
+use tdc_generator::render::unit_text;
+use tdc_generator::spec::{Layout, Precision, Tolerance};
 
 mod toolkit;
 
@@ -97,28 +104,109 @@ fn what_was_made_is_found_and_what_is_broken_is_made_anew() {
     assert_eq!(contents(&base.path().join("cache")), whole);
 }
 
+/// Names the folder of a build that a test starts as a process of its own: the test again, which then is that build.
+const BUILD_IN: &str = "TDC_TEST_BUILD_IN";
+
+/// Whether this process is such a build, which then is done.
+fn is_build() -> bool {
+    let Some(base) = env::var_os(BUILD_IN) else {
+        return false;
+    };
+    file(expand(CALL, &settings(Path::new(&base))));
+    true
+}
+
+fn build(test: &str, base: &Path) -> Child {
+    let mut build = Command::new(env::current_exe().unwrap());
+    build.args(["--exact", test]).env(BUILD_IN, base);
+    build.stdout(Stdio::null()).stderr(Stdio::null());
+    build.spawn().unwrap()
+}
+
+/// What a cache holds, but for what killed builds left unfinished.
+fn finished(base: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = contents(&base.join("cache"));
+    files.retain(|(path, _)| path.extension().is_none_or(|e| e != "partial"));
+    let relative =
+        |(path, bytes): (PathBuf, _)| (path.strip_prefix(base).unwrap().to_owned(), bytes);
+    files.into_iter().map(relative).collect()
+}
+
 #[test]
 fn builds_at_once_leave_the_cache_whole() {
+    if is_build() {
+        return;
+    }
     toolkit::toolkit();
+    let [at_once, alone] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let builds = [(); 8].map(|()| build("builds_at_once_leave_the_cache_whole", at_once.path()));
+    for mut build in builds {
+        assert!(build.wait().unwrap().success());
+    }
+    file(expand(CALL, &settings(alone.path())));
+    assert_eq!(finished(at_once.path()), finished(alone.path()));
+}
+
+#[test]
+fn killed_builds_leave_the_cache_whole() {
+    if is_build() {
+        return;
+    }
+    toolkit::toolkit();
+    let [killed, alone] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let start = Instant::now();
+    file(expand(CALL, &settings(alone.path())));
+    let whole = finished(alone.path());
+    let step = start.elapsed() / 8;
+    let mut unfinished = 0;
+    for delay in 0..16 {
+        let mut build = build("killed_builds_leave_the_cache_whole", killed.path());
+        thread::sleep(delay * step);
+        build.kill().unwrap();
+        unfinished += usize::from(!build.wait().unwrap().success());
+        let cache = killed.path().join("cache");
+        if cache.exists() {
+            // Whatever is there under its name is as a build that ends leaves it.
+            assert!(
+                finished(killed.path())
+                    .iter()
+                    .all(|file| whole.contains(file))
+            );
+        }
+    }
+    assert!(unfinished > 2, "{unfinished}");
+    file(expand(CALL, &settings(killed.path())));
+    assert_eq!(finished(killed.path()), whole);
+}
+
+#[test]
+fn the_machine_code_is_what_bench_times() {
+    let compiler = toolkit::toolkit().compiler(Options::default()).unwrap();
     let base = tempfile::tempdir().unwrap();
-    let settings = settings(base.path());
-    // What a killed build leaves behind.
-    let cache = base.path().join("cache");
-    fs::create_dir(&cache).unwrap();
-    fs::write(cache.join("conv.1-0.partial"), "half").unwrap();
-    let files: Vec<PathBuf> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..8)
-            .map(|_| scope.spawn(|| file(expand(CALL, &settings))))
-            .collect();
-        let files = threads.into_iter().map(|thread| thread.join().unwrap());
-        files.collect()
-    });
-    assert!(files.iter().all(|file| *file == files[0]));
-    fs::remove_file(cache.join("conv.1-0.partial")).unwrap();
-    let at_once = contents(&cache);
-    fs::remove_dir_all(&cache).unwrap();
-    file(expand(CALL, &settings));
-    assert_eq!(contents(&cache), at_once);
+    let mut settings = settings(base.path());
+    settings.archs = vec![Arch::new(90)];
+    let call = "conv 64,32,28,28, gpu = h200";
+    expand(call, &settings).unwrap();
+    let images = contents(&base.path().join("cache"));
+    let image = images
+        .iter()
+        .find(|(path, _)| path.extension().is_some_and(|e| e == "cubin"));
+    let problem = BenchProblem {
+        label: "64,32,28,28".to_owned(),
+        shape: ConvShape {
+            padding: Padding::all(1),
+            ..ConvShape::new(64, 32, 28, 28, 3, 3)
+        },
+        precision: Precision::default(),
+        tolerance: Tolerance::default(),
+        layout: Layout::default(),
+        named: Vec::new(),
+        planned_by: None,
+    };
+    let (candidates, _) = candidates(gpu("h200").unwrap(), &problem, &[], 1, None);
+    let text = unit_text(&candidates[0].unit).unwrap();
+    let timed = compiler.compile(&text, "bench.cu", Arch::new(90)).unwrap();
+    assert!(image.unwrap().1 == timed.cubin);
 }
 
 const CONFIG: &str = "name: layers\ngpu: a100\nlayers:\n  - {name: a, conv: [4, 4, 5, 5], scheme: direct}\n  - {name: b, conv: [4, 4, 6, 5], scheme: direct}\n";

@@ -24,6 +24,7 @@
 mod error;
 mod loaded;
 mod module;
+mod packing;
 mod session;
 
 pub use error::{LaunchError, LoadError};

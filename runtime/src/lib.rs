@@ -12,6 +12,7 @@ mod arch;
 mod bf16;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub mod device_packing;
 mod half;
 mod kernel;
 mod layout;

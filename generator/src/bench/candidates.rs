@@ -2,7 +2,9 @@
 
 use super::{BenchProblem, NamedTile};
 use crate::gpu::Gpu;
-use crate::plan::{ChosenBy, PlanError, PlannedUnit, Planner, TuningTable, plan_problem};
+use crate::plan::{
+    ChosenBy, KERNEL_PREFIX, PlanError, PlannedUnit, Planner, TuningTable, plan_problem,
+};
 use crate::scheme::SCHEMES;
 use crate::spec::{Problem, Reduce, Tiles};
 use crate::tune::{Selection, candidates as ranked_tiles};
@@ -10,7 +12,7 @@ use crate::tune::{Selection, candidates as ranked_tiles};
 /// A unit to be measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// What will run; its symbols begin with `bench`.
+    /// What will run, with the text that `kernel!` embeds.
     pub unit: PlannedUnit,
     /// Who chose it: labels of named tiles; `oracle` for the fastest row of the table of measured times and `model` for the smallest
     /// estimate, of the schemes that the planner takes unasked; `scheme_oracle`, `scheme_model` and `scheme_paper` for what the
@@ -137,7 +139,7 @@ fn planned(
     scheme: Option<&str>,
     tile: Option<&[u32]>,
 ) -> Result<PlannedUnit, PlanError> {
-    plan_problem(planner, "bench", "convolution", problem, scheme, tile)
+    plan_problem(planner, KERNEL_PREFIX, "convolution", problem, scheme, tile)
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@ use crate::gpu::Gpu;
 use crate::spec::{ConvProblem, Layer, Network, OpKind, Problem, Tiles, TuckerProblem};
 use tdc_runtime::{Conv, Fused, Tucker, Variant};
 
-/// What the symbols of kernels outside networks and layer sets begin with.
-const PREFIX: &str = "tdc";
+/// What the symbols of kernels outside networks and layer sets begin with: of those that programs embed, and of the same ones where
+/// they are measured, so that it is the same machine code.
+pub const KERNEL_PREFIX: &str = "tdc";
 
 /// A kernel, planned.
 #[derive(Debug, Clone, PartialEq)]
@@ -149,7 +150,7 @@ fn units(planner: &mut Planner, layer: &Layer) -> Result<Vec<PlannedUnit>, PlanE
             true => (layer.scheme.as_deref(), layer.tile.as_deref()),
             false => (None, None),
         };
-        plan_problem(planner, PREFIX, name, &problem, scheme, tile)
+        plan_problem(planner, KERNEL_PREFIX, name, &problem, scheme, tile)
     };
     problems.into_iter().map(unit).collect()
 }

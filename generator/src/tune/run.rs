@@ -8,7 +8,7 @@ use super::{
 use crate::check::ProblemData;
 use crate::compile::{CompileError, Compiler, Image};
 use crate::gpu::Gpu;
-use crate::plan::{PlanError, PlannedUnit, Planner, plan_problem};
+use crate::plan::{KERNEL_PREFIX, PlanError, PlannedUnit, Planner, plan_problem};
 use crate::render::{RenderError, unit_text};
 use crate::scheme::{Scheme, Tile, scheme};
 use crate::spec::Problem;
@@ -114,9 +114,6 @@ const WORTH: f64 = 1.3;
 
 /// Jobs for each thread that may be begun and not used.
 const WINDOW: NonZeroUsize = NonZeroUsize::new(8).expect("not 0");
-
-/// What the symbols of measured kernels begin with.
-const PREFIX: &str = "tune";
 
 /// A problem with the candidates that have no row yet.
 struct Pending<'a> {
@@ -331,7 +328,7 @@ fn planned(
     let (scheme, tile) = (candidate.scheme.name(), &candidate.tile.0);
     plan_problem(
         &mut Planner::new(gpu),
-        PREFIX,
+        KERNEL_PREFIX,
         key,
         problem,
         Some(scheme),

@@ -57,7 +57,7 @@ impl std::error::Error for LoadError {}
 pub enum LaunchError {
     /// A tensor has another number of elements than its shape.
     Length {
-        /// `x`, `weights`, `bias`, `residual`, `y` or `workspace`.
+        /// `x`, `weights`, `bias`, `residual`, `y`, `workspace`, or `scale` and `shift` of a prologue.
         what: &'static str,
         /// Elements needed; bytes of a workspace.
         expected: usize,
@@ -66,12 +66,12 @@ pub enum LaunchError {
     },
     /// An operand is missing that the kernel reads.
     Missing(
-        /// `bias` or `residual`.
+        /// `bias`, `residual` or `prologue`.
         &'static str,
     ),
     /// An operand is given that the kernel does not read.
     Unread(
-        /// `bias` or `residual`.
+        /// `bias`, `residual` or `prologue`.
         &'static str,
     ),
     /// A tensor does not begin at a multiple of 16 bytes.

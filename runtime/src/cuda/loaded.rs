@@ -1,11 +1,11 @@
 //! A kernel in a context: its code loaded, its variant chosen.
 
-use super::{LaunchError, LoadError, LoadedLaunch, Module, Session};
+use super::{LaunchError, LoadError, LoadedLaunch, Module, Session, packing};
 use crate::{Arch, Arg, Bindings, Conv, Image, Kernel, KernelVariant, Op, PackError, Step, Tucker};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DriverError};
 use cudarc::driver::{result, sys};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A kernel that is loaded into a context and can be launched from any thread.
 pub struct LoadedKernel<O: Op = Conv> {
@@ -14,6 +14,8 @@ pub struct LoadedKernel<O: Op = Conv> {
     variant: &'static KernelVariant,
     image: Image,
     steps: Vec<LoadedStep>,
+    /// What packs weights on the device, loaded when it is first asked for.
+    packing: OnceLock<Module>,
     // Dropped last: the launches are of its kernels.
     module: Module,
 }
@@ -90,6 +92,7 @@ impl<O: Op> Kernel<O> {
             variant,
             image,
             steps,
+            packing: OnceLock::new(),
             module,
         })
     }
@@ -191,6 +194,16 @@ impl<O: Op> LoadedKernel<O> {
 
     pub(super) fn context(&self) -> &Arc<CudaContext> {
         self.module.context()
+    }
+
+    /// The kernels that pack weights on the device.
+    pub(super) fn packing(&self) -> Result<&Module, DriverError> {
+        if let Some(module) = self.packing.get() {
+            return Ok(module);
+        }
+        // Where two threads load it at once, one is dropped.
+        let module = packing::load(self.context())?;
+        Ok(self.packing.get_or_init(|| module))
     }
 
     /// Launches on one stream with a workspace of its own.

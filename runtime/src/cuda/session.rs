@@ -50,9 +50,10 @@ impl<'k, O: Op> Session<'k, O> {
     ) -> Result<(), LaunchError> {
         let kernel = self.kernel;
         let fused = kernel.op().fused();
-        self.check("x", x, kernel.x_len())?;
-        self.check("weights", weights, kernel.weights_len())?;
-        self.check("y", y, kernel.y_len())?;
+        let context = kernel.context();
+        check_tensor(context, "x", x, kernel.x_len())?;
+        check_tensor(context, "weights", weights, kernel.weights_len())?;
+        check_tensor(context, "y", y, kernel.y_len())?;
         self.check_operand("bias", bias, fused.bias, kernel.bias_len())?;
         self.check_operand("residual", residual, fused.residual, kernel.y_len())?;
         let stream = &self.stream;
@@ -89,27 +90,6 @@ impl<'k, O: Op> Session<'k, O> {
         Ok(())
     }
 
-    /// A tensor's length and context.
-    fn check(
-        &self,
-        what: &'static str,
-        tensor: &impl DeviceSlice<f32>,
-        expected: usize,
-    ) -> Result<(), LaunchError> {
-        let found = tensor.len();
-        if found != expected {
-            return Err(LaunchError::Length {
-                what,
-                expected,
-                found,
-            });
-        }
-        match is_same(tensor.stream().context(), self.kernel.context()) {
-            true => Ok(()),
-            false => Err(LaunchError::Context(what)),
-        }
-    }
-
     fn check_operand(
         &self,
         what: &'static str,
@@ -118,7 +98,7 @@ impl<'k, O: Op> Session<'k, O> {
         expected: usize,
     ) -> Result<(), LaunchError> {
         match (operand, is_read) {
-            (Some(operand), true) => self.check(what, operand, expected),
+            (Some(operand), true) => check_tensor(self.kernel.context(), what, operand, expected),
             (None, false) => Ok(()),
             (None, true) => Err(LaunchError::Missing(what)),
             (Some(_), false) => Err(LaunchError::Unread(what)),
@@ -126,6 +106,27 @@ impl<'k, O: Op> Session<'k, O> {
     }
 }
 
-fn is_same(a: &CudaContext, b: &CudaContext) -> bool {
+/// A tensor's length and context.
+pub(super) fn check_tensor(
+    context: &CudaContext,
+    what: &'static str,
+    tensor: &impl DeviceSlice<f32>,
+    expected: usize,
+) -> Result<(), LaunchError> {
+    let found = tensor.len();
+    if found != expected {
+        return Err(LaunchError::Length {
+            what,
+            expected,
+            found,
+        });
+    }
+    match is_same(tensor.stream().context(), context) {
+        true => Ok(()),
+        false => Err(LaunchError::Context(what)),
+    }
+}
+
+pub(super) fn is_same(a: &CudaContext, b: &CudaContext) -> bool {
     a.cu_ctx() == b.cu_ctx()
 }

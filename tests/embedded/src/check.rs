@@ -139,6 +139,16 @@ fn conv(context: &Arc<CudaContext>, kernel: &Kernel, bound: f64) -> Outcome {
     let shape = &kernel.op.shape;
     let weights = case.random.vec(shape.weight_len() as usize);
     let packed = loaded.pack_weights_with_prologue(&weights, &case.scale, &case.shift)?;
+    let stream = context.new_stream()?;
+    let on_device = stream.clone_htod(&weights)?;
+    let on_device = match kernel.op.fused.prologue {
+        true => {
+            let (scale, shift) = (stream.clone_htod(&case.scale)?, stream.clone_htod(&case.shift)?);
+            loaded.pack_weights_with_prologue_on_device(&stream, &on_device, &scale, &shift)?
+        }
+        false => loaded.pack_weights_on_device(&stream, &on_device)?,
+    };
+    same_bits(loaded.name(), &packed, &stream.clone_dtoh(&on_device)?)?;
     // Of the kernels here only ODD has a prologue, with ReLU.
     let mut expected = convolved(&case.prologue(shape, true), &weights, shape);
     case.epilogue(&mut expected, shape, kernel.op.fused.relu);
@@ -153,6 +163,17 @@ fn tucker(context: &Arc<CudaContext>, kernel: &Kernel<Tucker>, bound: f64) -> Ou
     let [first, core, last] = factors.each_ref().map(|factor| &factor[..]);
     let factors = [first, core, last];
     let packed = loaded.pack_weights_with_prologue(factors, &case.scale, &case.shift)?;
+    let stream = context.new_stream()?;
+    let [first, core, last] = factors.map(|factor| stream.clone_htod(factor));
+    let on_device = [&first?, &core?, &last?];
+    let on_device = match kernel.op.fused.prologue {
+        true => {
+            let (scale, shift) = (stream.clone_htod(&case.scale)?, stream.clone_htod(&case.shift)?);
+            loaded.pack_weights_with_prologue_on_device(&stream, on_device, &scale, &shift)?
+        }
+        false => loaded.pack_weights_on_device(&stream, on_device)?,
+    };
+    same_bits(loaded.name(), &packed, &stream.clone_dtoh(&on_device)?)?;
     let mut expected = case.prologue(&kernel.op.shape, false);
     for (shape, factor) in shapes.iter().zip(factors) {
         expected = convolved(&expected, factor, shape);
@@ -166,6 +187,15 @@ fn uploaded(stream: &Arc<CudaStream>, values: &[f32]) -> Result<Option<CudaSlice
         true => None,
         false => Some(stream.clone_htod(values)?),
     })
+}
+
+/// Weights packed on the host and on the device.
+fn same_bits(name: &str, host: &[f32], device: &[f32]) -> Outcome {
+    let differ = host.iter().zip(device).position(|(host, device)| host.to_bits() != device.to_bits());
+    match differ {
+        None if host.len() == device.len() => Ok(()),
+        _ => Err(format!("{name}: packed on the device other weights than on the host, from {differ:?}").into()),
+    }
 }
 
 /// Launches twice on a poisoned output: right, and the same bits.
@@ -238,6 +268,13 @@ fn mistakes(context: &Arc<CudaContext>) -> Outcome {
     refused(session.launch(&x, &w, b, r, &mut small), length("y", loaded.y_len(), 3))?;
     refused(session.launch(&x, &w, None, r, &mut y), LaunchError::Missing("bias"))?;
     refused(session.launch(&x, &w, b, None, &mut y), LaunchError::Missing("residual"))?;
+    let source = zeros(ODD.op.shape.weight_len() as usize)?;
+    let channels = zeros(ODD.op.shape.c as usize)?;
+    let packed = loaded.pack_weights_with_prologue_on_device(&stream, &short, &channels, &channels);
+    refused(packed.map(|_| ()), length("weights", source.len(), 3))?;
+    let packed = loaded.pack_weights_with_prologue_on_device(&stream, &source, &channels, &short);
+    refused(packed.map(|_| ()), length("shift", channels.len(), 3))?;
+    refused(loaded.pack_weights_on_device(&stream, &source).map(|_| ()), LaunchError::Missing("prologue"))?;
     let plain = PLAIN.load(context)?;
     let (px, pw) = (zeros(plain.x_len() + 1)?, zeros(plain.weights_len())?);
     let mut py = zeros(plain.y_len())?;

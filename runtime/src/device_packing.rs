@@ -1,0 +1,78 @@
+//! Packing weights that lie on a device already: the text of the kernels that do it, and a layout as they read it.
+//!
+//! One text serves every layout, as PTX that is part of this crate: it runs once for the weights of a layer, so nothing is gained
+//! by specialising it, and programs need no second image for each kernel.
+
+use crate::{Filter, Launch, Transform, WeightLayout};
+use std::borrow::Cow;
+
+/// The kernels `tdc_pack_unscale` and `tdc_pack_weights`.
+pub const TEXT: &str = include_str!("device_packing/pack.cu");
+
+/// [`TEXT`] compiled for every architecture from sm_70 on.
+pub const PTX: &str = include_str!("device_packing/pack.ptx");
+
+const THREADS: u32 = 256;
+
+/// Blocks at most; each thread takes several words then.
+const MOST_BLOCKS: u64 = 4096;
+
+impl WeightLayout {
+    /// The layout as `struct Layout` of [`TEXT`] with its dimensions behind it.
+    pub fn numbers(&self) -> Vec<u32> {
+        let mut numbers = self.source.to_vec();
+        let mut g = [[0; 3]; 6];
+        let (points, denominator) = match self.filter {
+            Filter::Taps => (0, 1),
+            Filter::Winograd(winograd) => {
+                let (rows, denominator) = winograd.filter();
+                for (to, from) in g.iter_mut().zip(rows) {
+                    *to = from.map(|value| i32::from(value).cast_unsigned());
+                }
+                (winograd.points(), denominator)
+            }
+        };
+        numbers.push(points);
+        numbers.extend(g.as_flattened());
+        numbers.push(u32::from(denominator));
+        numbers.extend(match self.transform {
+            Transform::None => [0, 1, 0],
+            Transform::Halves { run, parts } => [run, parts, 0],
+            Transform::Bf16 => [0, 1, 1],
+        });
+        numbers.push(self.dims.len() as u32);
+        for dim in self.dims.iter() {
+            numbers.extend([dim.axis.index() as u32, dim.count, dim.step]);
+        }
+        numbers
+    }
+
+    /// Words of the packed weights without factors and prologue.
+    pub fn word_len(&self) -> usize {
+        self.weight_len() - self.unscale_len()
+    }
+
+    /// The launch that finds the factors: of `tdc_pack_unscale(weight, unscale, layout)`. `None` when there are none.
+    pub fn unscale_launch(&self) -> Option<Launch> {
+        let blocks = self.unscale_len() as u32;
+        (blocks > 0).then(|| launch("tdc_pack_unscale", blocks))
+    }
+
+    /// The launch behind it: of `tdc_pack_weights(weight, unscale, packed, layout, words)`. `None` when there are no weights.
+    pub fn words_launch(&self) -> Option<Launch> {
+        let blocks = (self.word_len() as u64).div_ceil(u64::from(THREADS));
+        (blocks > 0).then(|| launch("tdc_pack_weights", blocks.min(MOST_BLOCKS) as u32))
+    }
+}
+
+fn launch(kernel: &'static str, blocks: u32) -> Launch {
+    Launch {
+        kernel: kernel.into(),
+        grid: [blocks, 1, 1],
+        block: [THREADS, 1, 1],
+        cluster: [1; 3],
+        shared_bytes: 0,
+        overlaps: false,
+        args: Cow::Borrowed(&[]),
+    }
+}

@@ -1,0 +1,134 @@
+// Packs weights where they lie, with the bits that `WeightLayout::pack` gives on the host. One text for every layout, which comes as
+// numbers: it runs once for the weights of a layer. `pack.ptx` is this file compiled; loops stay
+// loops for its size.
+
+struct Dim {
+    unsigned axis, count, step;  // axis: 0 to 3 of OIHW
+};
+
+// Behind it lie `dim_count` dimensions, outermost first.
+struct Layout {
+    unsigned source[4];      // sizes of the weight, OIHW
+    unsigned points;         // along each axis of F(m x m, 3 x 3); 0 for taps
+    int g[6][3];             // G of that F, over `denominator`
+    int denominator;
+    unsigned run, parts;     // of fp16 halves; `run` is 0 without
+    unsigned bf16;
+    unsigned dim_count;
+};
+
+// The weight of a tap, or G g G^T of its filter at a point, in double and rounded once.
+static __device__ float walked(const float* weight, const Layout& layout, unsigned o, unsigned i, unsigned r, unsigned s) {
+    const unsigned long long filter = (unsigned long long)o * layout.source[1] + i;
+    if (layout.points == 0) return weight[(filter * layout.source[2] + r) * layout.source[3] + s];
+    const float* const taps = weight + 9 * filter;
+    double sum = 0.0;
+#pragma unroll 1
+    for (int tap = 0; tap < 9; ++tap) {
+        sum += (double)(layout.g[r][tap / 3] * layout.g[s][tap % 3]) * taps[tap];
+    }
+    return (float)(sum / (layout.denominator * layout.denominator));
+}
+
+// The value at a place of the packed tensor before it is rounded; zero where the dimensions walk past the end of an axis.
+static __device__ float value_at(const float* weight, const float* unscale, const Layout& layout, unsigned long long index) {
+    const Dim* const dims = reinterpret_cast<const Dim*>(&layout + 1);
+    unsigned long long at[4] = {};
+    for (unsigned d = layout.dim_count; d-- > 0; index /= dims[d].count) {
+        at[dims[d].axis] += index % dims[d].count * dims[d].step;
+    }
+    for (int axis = 0; axis < 4; ++axis) {
+        const unsigned size = axis < 2 || layout.points == 0 ? layout.source[axis] : layout.points;
+        if (at[axis] >= size) return 0.0f;
+    }
+    const float value = walked(weight, layout, (unsigned)at[0], (unsigned)at[1], (unsigned)at[2], (unsigned)at[3]);
+    return layout.run > 0 ? value / unscale[at[0]] : value;  // by a power of two: nothing is rounded
+}
+
+// The nearest fp16 number, ties to even; whatever is not a number becomes the same one.
+static __device__ unsigned to_half(float value) {
+    const unsigned bits = __float_as_uint(value), sign = bits >> 16 & 0x8000u;
+    const float magnitude = fabsf(value);
+    if (!(magnitude <= __uint_as_float(0x7f800000u))) return 0x7e00u;
+    if (magnitude >= 65520.0f) return sign | 0x7c00u;
+    // Below 2^-14 fp16 has steps of 2^-24: adding 0.5 leaves a multiple of them in the lower bits.
+    if (magnitude < __uint_as_float(0x38800000u)) return sign | (__float_as_uint(magnitude + 0.5f) - 0x3f000000u);
+    const unsigned rounded = (bits & 0x7fffffffu) + 0xfffu + (bits >> 13 & 1u);
+    return sign | ((rounded >> 13) - (112u << 10));
+}
+
+static __device__ float from_half(unsigned half) {
+    const unsigned sign = (half & 0x8000u) << 16, exponent = half >> 10 & 0x1fu, fraction = half & 0x3ffu;
+    unsigned magnitude = (exponent + 112u) << 23 | fraction << 13;
+    if (exponent == 0) magnitude = __float_as_uint((float)fraction * __uint_as_float(0x33800000u));
+    if (exponent == 31) magnitude = 0x7f800000u | fraction << 13;
+    return __uint_as_float(sign | magnitude);
+}
+
+// The nearest bf16 number, the upper half of a float, ties to even; one for all that are not a number.
+static __device__ unsigned to_bf16(float value) {
+    const unsigned bits = __float_as_uint(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;
+    return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+}
+
+// The power of two that takes the largest weight of an output channel back from [2^14, 2^15): a block for each channel.
+extern "C" __global__ void __launch_bounds__(256) tdc_pack_unscale(const float* weight, float* unscale, const Layout* layout_at) {
+    const Layout& layout = *layout_at;
+    __shared__ float largest_of[256];
+    const unsigned o = blockIdx.x;
+    float largest = 0.0f;
+    if (o < layout.source[0]) {
+        const unsigned rows = layout.points == 0 ? layout.source[2] : layout.points;
+        const unsigned columns = layout.points == 0 ? layout.source[3] : layout.points;
+        const unsigned long long count = (unsigned long long)layout.source[1] * rows * columns;
+#pragma unroll 1
+        for (unsigned long long k = threadIdx.x; k < count; k += 256) {
+            const unsigned s = (unsigned)(k % columns), r = (unsigned)(k / columns % rows);
+            largest = fmaxf(largest, fabsf(walked(weight, layout, o, (unsigned)(k / columns / rows), r, s)));
+        }
+    }
+    largest_of[threadIdx.x] = largest;
+    __syncthreads();
+#pragma unroll 1
+    for (unsigned half = 128; half > 0; half /= 2) {
+        if (threadIdx.x < half) {
+            largest_of[threadIdx.x] = fmaxf(largest_of[threadIdx.x], largest_of[threadIdx.x + half]);
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x > 0) return;
+    const unsigned bits = __float_as_uint(largest_of[0]);
+    // The exponent of a subnormal counts as that of the smallest normal number; results stay normal numbers.
+    const unsigned exponent = bits >> 23 < 15u ? 15u : bits >> 23;
+    unscale[o] = bits == 0 || bits >= 0x7f800000u ? 1.0f : __uint_as_float((exponent - 14u) << 23);
+}
+
+// The packed weights, a thread for each 32 bits of them.
+extern "C" __global__ void __launch_bounds__(256)
+tdc_pack_weights(const float* weight, const float* unscale, unsigned* packed, const Layout* layout_at, long long words) {
+    const Layout& layout = *layout_at;
+    for (long long word = blockIdx.x * 256ll + threadIdx.x; word < words; word += gridDim.x * 256ll) {
+        if (layout.run == 0 && !layout.bf16) {
+            packed[word] = __float_as_uint(value_at(weight, unscale, layout, word));
+            continue;
+        }
+        // Of a run of weights come first the words with all of them rounded, then those with what rounding left.
+        unsigned long long first = 2 * word;
+        bool is_rest = false;
+        if (layout.run > 0) {
+            const unsigned part_words = layout.run / 2, run_words = part_words * layout.parts;
+            const unsigned in_run = (unsigned)(word % run_words);
+            first = word / run_words * layout.run + 2 * (in_run % part_words);
+            is_rest = in_run >= part_words;
+        }
+        unsigned rounded[2];
+#pragma unroll 1
+        for (int i = 0; i < 2; ++i) {
+            const float value = value_at(weight, unscale, layout, first + i);
+            rounded[i] = layout.bf16 ? to_bf16(value) : to_half(value);
+            if (is_rest) rounded[i] = to_half(value - from_half(rounded[i]));
+        }
+        packed[word] = rounded[1] << 16 | rounded[0];
+    }
+}
