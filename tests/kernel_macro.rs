@@ -3,9 +3,11 @@
 
 mod toolkit;
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tdc::{Checksum, Conv, ConvShape, Fused, Padding, Tucker};
 use tdc_generator::check::{CpuDevice, check_unit};
 use tdc_generator::embed::prepare::{PrepareError, prepared_files, recorded};
@@ -19,6 +21,7 @@ use tdc_generator::spec::{
     ConvProblem, Epilogue, Layer, Layout, Precision, Problem, Prologue, Reduce, Tiles, Tolerance,
     TuckerProblem,
 };
+use tempfile::TempDir;
 
 fn plain(shape: ConvShape) -> Layer {
     Layer {
@@ -162,6 +165,12 @@ fn in_order(text: &str) -> String {
     lines.join("\n")
 }
 
+/// Only one test at a time builds and runs programs: they share a target folder, and the programs' names in it.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// The command `cargo` for the program of `tests/embedded`, or for a copy of it.
 fn cargo(folder: &Path, words: &[&str]) -> Command {
     let mut cargo = Command::new(env!("CARGO"));
@@ -184,8 +193,32 @@ fn program() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/embedded")
 }
 
+/// A copy of the program in a folder of its own.
+fn copied() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().canonicalize().unwrap();
+    std::fs::create_dir(copy.join("src")).unwrap();
+    for file in [
+        "Cargo.lock",
+        "layers.yaml",
+        "network.yaml",
+        "src/calls.rs",
+        "src/check.rs",
+        "src/latency.rs",
+        "src/main.rs",
+        "src/tell.rs",
+    ] {
+        std::fs::copy(program().join(file), copy.join(file)).unwrap();
+    }
+    let manifest = std::fs::read_to_string(program().join("Cargo.toml")).unwrap();
+    let manifest = manifest.replace("../..", env!("CARGO_MANIFEST_DIR"));
+    std::fs::write(copy.join("Cargo.toml"), manifest).unwrap();
+    (folder, copy)
+}
+
 #[test]
 fn a_program_embeds_what_the_generator_makes() {
+    let _turn = turn();
     toolkit::toolkit();
     let found = succeeded(cargo(&program(), &["run", "--quiet"]).output().unwrap());
 
@@ -275,26 +308,9 @@ fn a_program_embeds_what_the_generator_makes() {
 /// What `tdc-gen prepare` does, and then a build that has neither a compiler nor the code for one.
 #[test]
 fn prepared_kernels_need_no_compiler() {
+    let _turn = turn();
     toolkit::toolkit();
-    let folder = tempfile::tempdir().unwrap();
-    let copy = folder.path().canonicalize().unwrap();
-    std::fs::create_dir(copy.join("src")).unwrap();
-    for file in [
-        "layers.yaml",
-        "network.yaml",
-        "src/calls.rs",
-        "src/check.rs",
-        "src/latency.rs",
-    ] {
-        std::fs::copy(program().join(file), copy.join(file)).unwrap();
-    }
-    for file in ["Cargo.lock", "src/main.rs", "src/tell.rs"] {
-        std::fs::copy(program().join(file), copy.join(file)).unwrap();
-    }
-    let manifest = std::fs::read_to_string(program().join("Cargo.toml")).unwrap();
-    let manifest = manifest.replace("../..", env!("CARGO_MANIFEST_DIR"));
-    std::fs::write(copy.join("Cargo.toml"), manifest).unwrap();
-
+    let (_folder, copy) = copied();
     let nothing = tempfile::tempdir().unwrap();
     let offline = |words: &[&str]| {
         let mut cargo = cargo(&copy, words);
@@ -338,6 +354,57 @@ fn prepared_kernels_need_no_compiler() {
     );
     assert!(!found.contains("whole: false"));
     assert_eq!(std::fs::read_dir(nothing.path()).unwrap().count(), 0);
+}
+
+/// The images in a cache of kernels.
+fn images(cache: &Path) -> BTreeSet<PathBuf> {
+    let files = std::fs::read_dir(cache.join("kernels")).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    files
+        .filter(|path| path.extension().is_some_and(|e| e == "cubin"))
+        .collect()
+}
+
+#[test]
+fn cargo_compiles_each_kernel_once() {
+    let _turn = turn();
+    // Found before the cache moves, which is where it is installed.
+    let nvrtc = toolkit::toolkit().nvrtc13.unwrap();
+    let (_folder, copy) = copied();
+    let cache = tempfile::tempdir().unwrap();
+    let run = |words: &[&str], mode: &str| {
+        let mut cargo = cargo(&copy, words);
+        cargo.env("TDC_CACHE_DIR", cache.path());
+        // Without files it is on the loader's path, and found there again.
+        if let Some(files) = &nvrtc.files {
+            cargo.env("TDC_NVRTC_DIR", files.library.parent().unwrap());
+        }
+        cargo.env("TDC_KERNELS", mode);
+        succeeded(cargo.output().unwrap())
+    };
+    run(&["check", "--quiet"], "auto");
+    let made = images(cache.path());
+    // Whatever would have to be compiled is an error from here on.
+    for words in [
+        &["build", "--quiet"][..],
+        &["test", "--quiet", "--no-run"],
+        &["clippy", "--quiet"],
+        &["doc", "--quiet", "--no-deps"],
+    ] {
+        run(words, "offline");
+    }
+    assert_eq!(images(cache.path()), made);
+
+    // One of a config's layers becomes another.
+    let config = std::fs::read_to_string(copy.join("layers.yaml")).unwrap();
+    let edited = config.replace("[16, 8, 6, 5]", "[16, 8, 6, 7]");
+    assert_ne!(config, edited);
+    std::fs::write(copy.join("layers.yaml"), edited).unwrap();
+    let told = run(&["run", "--quiet"], "auto");
+    assert!(told.contains("set::_1X1 conv_c16_n8_h6_w7_k1x1"), "{told}");
+    let now = images(cache.path());
+    assert!(now.is_superset(&made));
+    assert_eq!(now.len(), made.len() + 1);
 }
 
 /// A planned layer with its chain of units as one unit, to be checked as the whole that it computes.

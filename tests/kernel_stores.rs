@@ -104,6 +104,43 @@ fn what_was_made_is_found_and_what_is_broken_is_made_anew() {
     assert_eq!(contents(&base.path().join("cache")), whole);
 }
 
+#[test]
+fn what_another_version_prepared_is_told() {
+    toolkit::toolkit();
+    let base = tempfile::tempdir().unwrap();
+    let settings = settings(base.path());
+    let made = file(expand(CALL, &settings));
+    let text = fs::read_to_string(&made).unwrap();
+    let version = text.lines().nth(1).unwrap();
+    let prepared = base.path().join("prepared");
+    fs::create_dir(&prepared).unwrap();
+    let older = text.replacen(version, "// key tdc 0.0.9 0123456789abcdef", 1);
+    fs::write(
+        prepared.join("conv_c5_n3_h7_w6_k1x1_bias-0123456789abcdef.rs"),
+        older,
+    )
+    .unwrap();
+    let settings = Settings {
+        cache: Ok(base.path().join("nothing")),
+        prepared: Some(prepared.clone()),
+        ..offline(&settings)
+    };
+    assert_eq!(
+        message(expand(CALL, &settings)),
+        format!(
+            "`conv_c5_n3_h7_w6_k1x1_bias` in {} was prepared by another version of tdc-gen than this tdc; install tdc-gen 0.1.0 \
+             from the same sources, run `tdc-gen prepare` and commit what it writes",
+            prepared.display()
+        )
+    );
+    // Of another layer it does not matter who prepared it.
+    let other = message(expand(
+        "conv 5,3,7,6, kernel = 1, scheme = direct",
+        &settings,
+    ));
+    assert!(other.contains("is not in"), "{other}");
+}
+
 /// Names the folder of a build that a test starts as a process of its own: the test again, which then is that build.
 const BUILD_IN: &str = "TDC_TEST_BUILD_IN";
 

@@ -107,6 +107,26 @@ impl Entry {
     }
 }
 
+/// Whether the store at `folder` has the kernel of a key as another version of this crate makes it.
+pub(super) fn is_of_another_version(folder: &Path, key: &Key) -> bool {
+    let Ok(files) = folder.read_dir() else {
+        return false;
+    };
+    let prefix = format!("{}-", short(&key.name));
+    files.flatten().any(|file| {
+        let name = file.file_name();
+        let name = name.to_string_lossy();
+        let is_kernel = name.starts_with(&prefix) && name.ends_with(".rs");
+        let is_same = |header: String| {
+            let lines = header.lines().skip(1);
+            let asked = lines.map_while(|line| line.strip_prefix("// key "));
+            // The first line tells the version.
+            asked.skip(1).eq(key.text.lines().skip(1))
+        };
+        is_kernel && header_of(&file.path()).is_ok_and(is_same)
+    })
+}
+
 /// The beginning of a file, as far as a header can reach.
 fn header_of(file: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();

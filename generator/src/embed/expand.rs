@@ -1,6 +1,6 @@
 //! What a call becomes.
 
-use super::entry::{Entry, Key};
+use super::entry::{Entry, Key, is_of_another_version};
 use super::request::{Wanted, wanted};
 use super::{KERNELS_VARIABLE, Mode, Settings, expression};
 use crate::plan::KernelOp;
@@ -256,6 +256,17 @@ fn not_prepared(keys: &[Key], found: &[Option<Entry>], settings: &Settings) -> R
             super::settings::PREPARED
         ),
     };
+    let mut absent = keys.iter().zip(found).filter(|(_, entry)| entry.is_none());
+    if let Some(folder) = &settings.prepared
+        && absent.any(|(key, _)| is_of_another_version(folder, key))
+    {
+        return Refusal::new(format!(
+            "{} in {place} was prepared by another version of tdc-gen than this tdc; install tdc-gen {} from the same sources, \
+             run `tdc-gen prepare` and commit what it writes",
+            missing(keys, found),
+            env!("CARGO_PKG_VERSION"),
+        ));
+    }
     let why = match settings.mode {
         Mode::Offline => format!("{KERNELS_VARIABLE}=offline forbids compiling"),
         _ => "the feature `nvrtc` of tdc is off".to_owned(),
