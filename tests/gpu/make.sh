@@ -24,6 +24,13 @@ done
 cargo build --release --manifest-path tests/embedded/Cargo.toml --target-dir target/embedded
 cp target/embedded/release/embedded "$out/"
 strip "$out/embedded"
+# The same under the address sanitizer, where there is a compiler that has it.
+if cargo +nightly --version >/dev/null 2>&1; then
+    RUSTFLAGS=-Zsanitizer=address cargo +nightly build --manifest-path tests/embedded/Cargo.toml \
+        --target-dir target/embedded-asan --target x86_64-unknown-linux-gnu
+    cp target/embedded-asan/x86_64-unknown-linux-gnu/debug/embedded "$out/embedded-asan"
+    strip "$out/embedded-asan"
+fi
 cp -r tests/gpu/run.sh tests/gpu/build.sh tests/gpu/compare_with_pytorch.py \
     tests/gpu/two_networks tests/gpu/prelude tests/gpu/tdc-layers.yaml docs/benchmarks/h200-published.txt "$out/"
 cp -r templates/device tests/cpu_emulation/{copies,clusters,conversions,products}.cu "$out/prelude/"
