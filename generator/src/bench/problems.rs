@@ -298,6 +298,40 @@ mod tests {
     }
 
     #[test]
+    fn layers_with_factors_and_other_layouts_stand_for_one_convolution() {
+        let config = "name: t\nlayers:\n  - {conv: [8, 6, 5, 7], kernel: [3, 5], cp_rank: 2}\n  \
+                      - {conv: [8, 6, 5, 7], kernel: [3, 5], cp_rank: 3, bias: true}\n  \
+                      - {conv: [8, 6, 5, 7], kernel: [3, 5], cp_rank: 3}\n  \
+                      - {conv: [8, 6, 5, 7], kernel: [3, 5], layout: hwcn}\n";
+        let read = crate::spec::yaml::parse(config, "t.yaml", &crate::spec::Overrides::default());
+        let Ok(crate::spec::Config::LayerSet(set)) = read else {
+            panic!("a layer set");
+        };
+        let plan = crate::plan::plan_layer_set(&set, gpu("h200").unwrap()).unwrap();
+        let problems = problems_of(&plan.units);
+        let labels: Vec<_> = problems.iter().map(|p| &p.label[..]).collect();
+        assert_eq!(
+            labels,
+            [
+                "8,6,5,7 3x5 rank 2",
+                "8,6,5,7 3x5 rank 3",
+                "8,6,5,7 3x5 hwcn"
+            ]
+        );
+        let [two, three, hwcn] = &problems[..] else {
+            panic!("three problems");
+        };
+        assert!(matches!(
+            three.ours(Reduce::Ordered),
+            Problem::Cp(CpProblem { rank: 3, .. })
+        ));
+        assert!(matches!(hwcn.ours(Reduce::Ordered), Problem::HwcnConv(_)));
+        assert_eq!(two.rivals(), three.rivals());
+        assert_eq!(two.rivals(), hwcn.rivals());
+        assert_eq!(three.named[0].scheme, "cp_chain");
+    }
+
+    #[test]
     fn a_sweep_steps_by_32() {
         let mut planner = Planner::new(gpu("h200").unwrap());
         let sweep = "16,7,7".parse().unwrap();

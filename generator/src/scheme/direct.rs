@@ -218,7 +218,7 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
     // so short that what comes before and behind them counts.
     let outputs = f64::from(sizes.tile_n);
     let (ends, stored) = match shape.c {
-        1 => (150.0 + 8.0 * outputs, 4.0 * outputs * f64::from(threads)),
+        1 => (100.0 + 12.0 * outputs, 4.0 * outputs * f64::from(threads)),
         _ => (0.0, 0.0),
     };
     let issue = tap_steps * (outputs + 2.0 * loads_per_tap + 3.0) + ends;
