@@ -21,6 +21,7 @@ templates![
     "kernel/elementwise.cu",
     "kernel/global_pool.cu",
     "kernel/implicit_gemm.cu",
+    "kernel/input_stationary.cu",
     "kernel/linear.cu",
     "kernel/load_chunk.cu",
     "kernel/pointwise.cu",

@@ -352,6 +352,23 @@ fn single_channel_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
+/// One input channel, on maps whose pixels are whole vectors or not, wherever rows end.
+fn input_stationary_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("input_stationary", 15, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        conv.shape.groups = 1;
+        conv.shape.c = 1;
+        conv.shape.n = pick(&[1, 7, 16, 37, 70]);
+        conv.shape.batch = pick(&[1, 1, 5]);
+        conv.prologue = None;
+        match pick(&[0, 1, 2]) {
+            0 => conv.shape.padding = Padding::all(0),
+            1 => [conv.shape.h, conv.shape.w] = [pick(&[6, 10, 13]), pick(&[10, 12, 28])],
+            _ => {}
+        }
+    })
+}
+
 /// Segments that end within lines and channels, of filters of every size.
 fn stride_fixed_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("stride_fixed", 11, count, |random, conv| {
@@ -694,6 +711,11 @@ fn the_schemes_of_a_stride_fixed_block_are_right_on_random_convolutions_and_tile
 }
 
 #[test]
+fn input_stationary_is_right_on_random_convolutions_and_tiles() {
+    assert_right(&input_stationary_units(60), cpu);
+}
+
+#[test]
 fn the_other_ops_are_right() {
     assert_right(&other_units(), cpu);
 }
@@ -713,6 +735,7 @@ fn every_scheme_is_right_on_a_gpu() {
         published_tvm_units(),
         tvm_units(300),
         single_channel_units(200),
+        input_stationary_units(300),
         stride_fixed_units(300),
         cp_units("cp_chain", 300),
         cp_units("cp_fused", 100),

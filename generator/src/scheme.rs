@@ -15,6 +15,7 @@ mod direct_tiled;
 mod elementwise;
 mod global_pool;
 mod implicit_gemm;
+mod input_stationary;
 mod linear;
 mod matrix_product;
 mod pointwise;
@@ -44,6 +45,7 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &winograd::WinogradScheme,
     &direct_tiled::DirectTiled,
     &pointwise::Pointwise,
+    &input_stationary::InputStationary,
     &depthwise::Depthwise,
     &direct::Direct,
     &tucker_fused::TuckerFused,

@@ -54,7 +54,7 @@ pub fn candidates(
     let mut found = Candidates(Vec::new());
     let mut refused = Vec::new();
     for named in problem.named.iter().filter(|named| counts(&named.scheme)) {
-        let conv = problem.conv(named.reduce);
+        let conv = problem.ours(named.reduce);
         match planned(&mut model, &conv, Some(&named.scheme), Some(&named.tile)) {
             Ok(unit) => found.add(unit, Some(&named.label)),
             Err(reason) => refused.push(Refusal {
@@ -63,7 +63,7 @@ pub fn candidates(
             }),
         }
     }
-    let conv = problem.conv(Reduce::Ordered);
+    let conv = problem.ours(Reduce::Ordered);
     for (planner, chooser) in [
         (&mut oracle, ChosenBy::Oracle),
         (&mut model, ChosenBy::Model),
@@ -82,7 +82,7 @@ pub fn candidates(
     };
     for &scheme in SCHEMES.iter().filter(|scheme| counts(scheme.name())) {
         for (_, reduce) in Reduce::WORDS {
-            let conv = problem.conv(reduce);
+            let conv = problem.ours(reduce);
             let ranked = ranked_tiles(&conv, gpu, &[scheme], selection);
             for (index, candidate) in ranked.iter().enumerate() {
                 let tile = Some(&candidate.tile.0[..]);
@@ -154,6 +154,7 @@ mod tests {
         BenchProblem {
             label: shape_label(&shape),
             shape,
+            cp_rank: None,
             precision: Precision::default(),
             tolerance: Tolerance::default(),
             layout: Layout::default(),
@@ -180,7 +181,7 @@ mod tests {
             ("tdc", Reduce::Atomic),
             ("tdc_rows", Reduce::Atomic),
         ] {
-            let conv = problem(core_shape(), vec![]).conv(reduce);
+            let conv = problem(core_shape(), vec![]).ours(reduce);
             let choice = Planner::new(h200).choose("layer", &conv, Some(scheme), None);
             let tile = choice.unwrap().tile;
             let same = |candidate: &&Candidate| {
@@ -201,7 +202,7 @@ mod tests {
     #[test]
     fn named_tiles_come_first_and_once() {
         let h200 = gpu("h200").unwrap();
-        let conv = problem(core_shape(), vec![]).conv(Reduce::Ordered);
+        let conv = problem(core_shape(), vec![]).ours(Reduce::Ordered);
         let choice = Planner::new(h200)
             .choose("layer", &conv, Some("direct"), None)
             .unwrap();
@@ -251,7 +252,7 @@ mod tests {
     #[test]
     fn the_table_has_its_say_beside_the_model() {
         let h200 = gpu("h200").unwrap();
-        let conv = problem(core_shape(), vec![]).conv(Reduce::Ordered);
+        let conv = problem(core_shape(), vec![]).ours(Reduce::Ordered);
         // What the estimate likes least.
         let tile_of = |scheme: &str| {
             let scheme = crate::scheme::scheme(scheme).unwrap();

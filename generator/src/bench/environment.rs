@@ -39,6 +39,7 @@ pub fn method() -> Vec<String> {
             "cuDNN: every algorithm of the legacy interface (layouts, math types) and every engine configuration of the graph \
              interface, up to {quick} launches each, one where it takes ten times the least; then the quickest like ours."
         ),
+        "A row with a rank is a CP layer: ours computes its factors, cuDNN the dense convolution that they stand for, with weights of its own.".to_owned(),
         "Warm: the same buffers over and over. Cold: buffers take turns, together more than twice the level-2 cache.".to_owned(),
     ]
 }

@@ -49,17 +49,17 @@ impl ProblemBench<'_> {
         candidates: &[Candidate],
         refusals: &[Refusal],
         compiler: &impl Compiler,
-        rival: Option<&CudnnBench>,
+        rival: Option<&mut CudnnBench>,
     ) -> Result<ProblemReport, Cut> {
-        let conv = self.problem.conv(Reduce::Ordered);
+        let problem = self.problem.ours(Reduce::Ordered);
         let mut report = ProblemReport {
             label: self.problem.label.clone(),
             shape: self.problem.shape,
-            flops: conv.flops(),
-            bytes: conv.bytes(),
-            floor_us: floor_us(conv.flops(), conv.bytes(), self.gpu),
+            flops: problem.flops(),
+            bytes: problem.bytes(),
+            floor_us: floor_us(problem.flops(), problem.bytes(), self.gpu),
             precision: self.problem.precision,
-            tolerance: tolerance(&conv),
+            tolerance: tolerance(&problem),
             planned_by: None,
             ours: Vec::new(),
             cudnn: None,

@@ -2,8 +2,8 @@
 
 use crate::plan::{ChosenBy, PlannedUnit, Planner};
 use crate::spec::{
-    ConvOptions, ConvProblem, Epilogue, Layer, Layout, Precision, Problem, Reduce, TensorShape,
-    Tolerance,
+    ConvOptions, ConvProblem, CpProblem, Epilogue, Layer, Layout, Precision, Problem, Reduce,
+    TensorShape, Tolerance,
 };
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -23,13 +23,15 @@ pub struct NamedTile {
     pub reduce: Reduce,
 }
 
-/// One convolution, without prologue and epilogue.
+/// One convolution or CP layer, without prologue and epilogue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BenchProblem {
     /// Its row's title, see [`shape_label`].
     pub label: String,
     /// Sizes.
     pub shape: ConvShape,
+    /// The rank of a CP layer: our kernels compute its factors, the rival the convolution that they stand for.
+    pub cp_rank: Option<u32>,
     /// How our kernels may round products; the rival's are in classes of their own.
     pub precision: Precision,
     /// How far our results may be off beyond that.
@@ -43,8 +45,21 @@ pub struct BenchProblem {
 }
 
 impl BenchProblem {
-    /// The problem with partial sums added in one way.
-    pub fn conv(&self, reduce: Reduce) -> Problem {
+    /// What our kernels compute, with partial sums added in one way.
+    pub fn ours(&self, reduce: Reduce) -> Problem {
+        let conv = self.conv(reduce);
+        match self.cp_rank {
+            Some(rank) => Problem::Cp(CpProblem { conv, rank }),
+            None => conv.in_layout(self.layout),
+        }
+    }
+
+    /// What the rival computes: the convolution, whatever its weight is made of and however activations lie.
+    pub fn rivals(&self) -> ConvProblem {
+        self.conv(Reduce::Ordered)
+    }
+
+    fn conv(&self, reduce: Reduce) -> ConvProblem {
         ConvProblem {
             shape: self.shape,
             prologue: None,
@@ -53,7 +68,6 @@ impl BenchProblem {
             precision: self.precision,
             tolerance: self.tolerance,
         }
-        .in_layout(self.layout)
     }
 }
 
@@ -100,34 +114,40 @@ pub fn shape_label(shape: &ConvShape) -> String {
     label
 }
 
-/// Every distinct convolution of a plan, in the order of first use; a Tucker or CP layer that one launch computes is none.
-/// What the plan takes for it is named `plan`; where it takes
-/// several, because of their epilogues, the first is and the others follow it.
+/// Every distinct convolution and CP layer of a plan, in the order of first use; a Tucker layer that one launch computes is none.
+/// What the plan takes for it is named `plan`; where it takes several, because of their epilogues, the first is and the others
+/// follow it.
 pub fn problems_of(units: &[PlannedUnit]) -> Vec<BenchProblem> {
     let mut found: Vec<BenchProblem> = Vec::new();
-    let mut known: HashMap<(ConvShape, Precision, Tolerance, Layout), usize> = HashMap::new();
+    let mut known = HashMap::new();
     for unit in units {
-        let Some(&conv) = unit.problem.conv() else {
-            continue;
+        let (conv, cp_rank) = match unit.problem {
+            Problem::Conv(conv) | Problem::HwcnConv(conv) => (conv, None),
+            Problem::Cp(CpProblem { conv, rank }) => (conv, Some(rank)),
+            _ => continue,
         };
         let layout = unit.problem.x_layout();
-        let index = *known
-            .entry((conv.shape, conv.precision, conv.tolerance, layout))
-            .or_insert_with(|| {
-                found.push(BenchProblem {
-                    label: match layout {
-                        Layout::Nchw => shape_label(&conv.shape),
-                        Layout::Hwcn => format!("{} hwcn", shape_label(&conv.shape)),
-                    },
-                    shape: conv.shape,
-                    precision: conv.precision,
-                    tolerance: conv.tolerance,
-                    layout,
-                    named: Vec::new(),
-                    planned_by: Some(unit.chosen_by),
-                });
-                found.len() - 1
+        let mut label = shape_label(&conv.shape);
+        if let Some(rank) = cp_rank {
+            label += &format!(" rank {rank}");
+        }
+        if layout == Layout::Hwcn {
+            label += " hwcn";
+        }
+        let key = (conv.shape, cp_rank, conv.precision, conv.tolerance, layout);
+        let index = *known.entry(key).or_insert_with(|| {
+            found.push(BenchProblem {
+                label,
+                shape: conv.shape,
+                cp_rank,
+                precision: conv.precision,
+                tolerance: conv.tolerance,
+                layout,
+                named: Vec::new(),
+                planned_by: Some(unit.chosen_by),
             });
+            found.len() - 1
+        });
         let named = NamedTile {
             label: "plan".to_owned(),
             scheme: unit.scheme.to_owned(),
@@ -222,6 +242,7 @@ pub fn sweep_of(
             Ok(BenchProblem {
                 label: shape_label(&shape),
                 shape,
+                cp_rank: None,
                 precision: layer.problem.precision,
                 tolerance: layer.problem.tolerance,
                 layout: layer.layout,
@@ -274,6 +295,40 @@ mod tests {
             assert!(error.contains(&format!("`{bad}`")), "{error}");
             assert!(error.contains("write C,H,W"), "{error}");
         }
+    }
+
+    #[test]
+    fn layers_with_factors_and_other_layouts_stand_for_one_convolution() {
+        let config = "name: t\nlayers:\n  - {conv: [8, 6, 5, 7], kernel: [3, 5], cp_rank: 2}\n  \
+                      - {conv: [8, 6, 5, 7], kernel: [3, 5], cp_rank: 3, bias: true}\n  \
+                      - {conv: [8, 6, 5, 7], kernel: [3, 5], cp_rank: 3}\n  \
+                      - {conv: [8, 6, 5, 7], kernel: [3, 5], layout: hwcn}\n";
+        let read = crate::spec::yaml::parse(config, "t.yaml", &crate::spec::Overrides::default());
+        let Ok(crate::spec::Config::LayerSet(set)) = read else {
+            panic!("a layer set");
+        };
+        let plan = crate::plan::plan_layer_set(&set, gpu("h200").unwrap()).unwrap();
+        let problems = problems_of(&plan.units);
+        let labels: Vec<_> = problems.iter().map(|p| &p.label[..]).collect();
+        assert_eq!(
+            labels,
+            [
+                "8,6,5,7 3x5 rank 2",
+                "8,6,5,7 3x5 rank 3",
+                "8,6,5,7 3x5 hwcn"
+            ]
+        );
+        let [two, three, hwcn] = &problems[..] else {
+            panic!("three problems");
+        };
+        assert!(matches!(
+            three.ours(Reduce::Ordered),
+            Problem::Cp(CpProblem { rank: 3, .. })
+        ));
+        assert!(matches!(hwcn.ours(Reduce::Ordered), Problem::HwcnConv(_)));
+        assert_eq!(two.rivals(), three.rivals());
+        assert_eq!(two.rivals(), hwcn.rivals());
+        assert_eq!(three.named[0].scheme, "cp_chain");
     }
 
     #[test]

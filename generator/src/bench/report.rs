@@ -29,7 +29,7 @@ pub struct ProblemReport {
     pub label: String,
     /// Sizes.
     pub shape: ConvShape,
-    /// Floating-point operations of the direct convolution.
+    /// Floating-point operations of the direct convolution, or of a CP layer's factors.
     pub flops: u64,
     /// Bytes when every tensor is moved once, as floats.
     pub bytes: u64,

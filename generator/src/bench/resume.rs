@@ -140,6 +140,7 @@ mod tests {
         BenchProblem {
             label: shape_label(&shape),
             shape,
+            cp_rank: None,
             layout: Layout::default(),
             precision: Precision::default(),
             tolerance: Tolerance::default(),

@@ -122,11 +122,12 @@ pub fn run(
         }
     };
     let environment = environment(&device, gpu, &compiler, cudnn.as_ref())?;
-    let rival = cudnn.map(|cudnn| CudnnBench {
+    let mut rival = cudnn.map(|cudnn| CudnnBench {
         cudnn,
         l2_bytes: environment.l2_bytes,
         compiled_engines: options.compiled_engines,
         halves: options.halves,
+        known: Vec::new(),
     });
     if gpu_of_device(&environment.gpu) != Some(gpu) {
         progress(&format!(
@@ -151,11 +152,11 @@ pub fn run(
                 device: &mut device,
                 gpu,
                 problem,
-                data: ProblemData::new(&problem.conv(Reduce::Ordered), 1),
+                data: ProblemData::new(&problem.ours(Reduce::Ordered), 1),
                 l2_bytes: environment.l2_bytes,
                 stop,
             };
-            let measured = bench.measure(candidates, refusals, &compiler, rival.as_ref());
+            let measured = bench.measure(candidates, refusals, &compiler, rival.as_mut());
             device.unload();
             measured
         },

@@ -4,7 +4,8 @@
 //! for the layers of its Table 1 (`tdc-gen sequence`):
 //!
 //! 1. The input channels are contracted at every position that the filters read: a vector of the rank each, zero outside the
-//!    image. Groups of threads share the channels and add up their sums. What neighbouring blocks read is computed by both.
+//!    image. A thread does several positions at once; groups of threads share the channels and add up their sums. What
+//!    neighbouring blocks read is computed by both.
 //! 2. The vertical filter of each rank, then 3. the horizontal one.
 //! 4. Every output is an inner product of a pixel's vector, in registers, with its channel's row of the last factor.
 //!
@@ -34,6 +35,10 @@ const COLUMN_RUN: u32 = 8;
 /// Loads of a thread on their way at once.
 const LOADS: u32 = 16;
 
+/// Positions that a thread contracts at once at most, and their sums: what it reads of the first factor serves all of them.
+const MAX_AT_ONCE: u32 = 4;
+const MAX_SUMS: u32 = 32;
+
 /// Multiply-adds that loops are unrolled to at most.
 const MAX_UNROLLED: u32 = 256;
 
@@ -48,8 +53,9 @@ struct Sizes {
     threads: u32,
     groups: u32,
     pixels: u32,
-    /// Positions of the input that a thread contracts, and channels whose loads are on their way at once.
+    /// Positions of the input that a thread contracts, so many of them at once, and channels whose loads are on their way at once.
     places: u32,
+    at_once: u32,
     loads: u32,
     /// Output channels of a block, with padding.
     n: u32,
@@ -135,8 +141,9 @@ impl Sizes {
         let inner_at = place(inner);
         let middle_at = place(rank * tile_h * middle_row);
         let places = positions.div_ceil(threads / groups);
-        let loads = LOADS.min(shape.c.div_ceil(groups));
-        let staging = row + loads + 36;
+        let at_once = places.min(MAX_AT_ONCE).min(MAX_SUMS / rank).max(1);
+        let loads = (LOADS / at_once).min(shape.c.div_ceil(groups));
+        let staging = row + at_once * (loads + 3 + rank) - rank + 33;
         let outputs = pixels * rank + 4 * pixels + row + 24;
         let registers = staging.max(outputs).max(column_run + shape.r + 30);
         let fits = end <= MAX_SHARED / 4 && registers <= 200 && registers * threads <= 65536;
@@ -148,6 +155,7 @@ impl Sizes {
             groups,
             pixels,
             places,
+            at_once,
             loads,
             n,
             tiles,
@@ -190,7 +198,9 @@ impl Sizes {
         let vectors = f64::from(self.row.div_ceil(4));
         let positions = self.rows * self.columns;
         let channels = shape.c.div_ceil(self.groups);
-        let staged = f64::from(self.places * channels) * (6.0 + rank + READ * vectors)
+        let reads = f64::from(self.places.div_ceil(self.at_once) * channels) * READ * vectors;
+        let staged = f64::from(self.places * channels) * (6.0 + rank)
+            + reads
             + f64::from(self.places) * (20.0 + (1.0 + READ) * rank);
         let gathered = match self.groups {
             1 => 0.0,
@@ -243,7 +253,8 @@ impl Sizes {
                 * f64::from(self.n.min(shape.n))
                 * sectors(self.tile_h, self.tile_w, shape.out_w());
         // Loads go out a few at a time; what a block waits for is that and its barriers.
-        let trips = f64::from(self.places) * f64::from(channels.div_ceil(self.loads));
+        let rounds = self.places.div_ceil(self.at_once) * channels.div_ceil(self.loads);
+        let trips = f64::from(rounds);
         KernelWork {
             blocks,
             threads,
@@ -379,8 +390,9 @@ struct Context {
     columns: u32,
     groups: u32,
     lanes: u32,
-    /// Positions of a thread, and channels whose loads are on their way at once.
+    /// Positions of a thread, so many of them at once, and channels whose loads are on their way at once.
     places: u32,
+    at_once: u32,
     loads: u32,
     column_run: u32,
     column_runs: u32,
@@ -460,6 +472,7 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
             groups: sizes.groups,
             lanes,
             places: sizes.places,
+            at_once: sizes.at_once,
             loads: sizes.loads,
             column_run: sizes.column_run,
             column_runs: sizes.column_runs,

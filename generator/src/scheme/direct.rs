@@ -214,6 +214,14 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
     let macs_per_thread = f64::from(split_c) * f64::from(taps) * f64::from(sizes.tile_n);
     let loads_per_tap = 1.0 + (f64::from(sizes.tile_n) / 4.0).ceil();
     let tap_steps = f64::from(split_c) * f64::from(taps);
+    // Loads and border checks are issued beside the multiply-adds; a load costs about two of them. The sums of a single channel are
+    // so short that what comes before and behind them counts.
+    let outputs = f64::from(sizes.tile_n);
+    let (ends, stored) = match shape.c {
+        1 => (100.0 + 12.0 * outputs, 4.0 * outputs * f64::from(threads)),
+        _ => (0.0, 0.0),
+    };
+    let issue = tap_steps * (outputs + 2.0 * loads_per_tap + 3.0) + ends;
     let weight_bytes = macs_per_thread * f64::from(sizes.tiles_per_block) * 4.0;
     let input_bytes = f64::from(sizes.tile_p)
         * f64::from(shape.stride[0] * shape.stride[1]).min(f64::from(taps))
@@ -236,10 +244,8 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
             registers: 48 + 2 * sizes.tile_n,
             shared_bytes: 0,
             flops: 2.0 * macs_per_thread * f64::from(threads) * blocks as f64,
-            // Loads and border checks are issued beside the multiply-adds; a load costs about two of them.
-            fma_share: f64::from(sizes.tile_n)
-                / (f64::from(sizes.tile_n) + 2.0 * loads_per_tap + 3.0),
-            l2_bytes: (weight_bytes + input_bytes) * blocks as f64,
+            fma_share: macs_per_thread / issue,
+            l2_bytes: (weight_bytes + input_bytes + stored) * blocks as f64,
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             // Unrolled taps overlap their loads; about eight are in flight.
             trips: 2.0 + tap_steps / 24.0,

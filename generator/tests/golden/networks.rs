@@ -297,6 +297,13 @@ pub fn layers() -> LayerSet {
                 true,
             ),
             layer(
+                "input_stationary",
+                TensorShape { c: 1, ..x },
+                by("input_stationary", &[8, 4, 2, 64]),
+                None,
+                true,
+            ),
+            layer(
                 "stride_fixed",
                 x,
                 by("stride_fixed", &[16, 4, 8, 32, 8, 1]),

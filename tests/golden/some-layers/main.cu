@@ -12,6 +12,7 @@
 #include "some_layers/conv_b5_c6_n19_h9_w8_k3x3_p1_affinerelu_bias_add_relu_hwcn_tvm_n32b8tn4tb8v1c4s1.h"
 #include "some_layers/conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3.h"
 #include "some_layers/conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_single_channel_n8h3p1q3rn4rp4t64.h"
+#include "some_layers/conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_input_stationary_n8p4g2t64.h"
 #include "some_layers/conv_c6_n19_h9_w8_k3x3_p1_bias_add_relu_stride_fixed_m16h4w8s32rn8rp1.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2.h"
@@ -100,6 +101,11 @@ constexpr Layer layers[] = {
      some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_single_channel_n8h3p1q3rn4rp4t64_workspace_bytes(),
      some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_single_channel_n8h3p1q3rn4rp4t64_pack,
      some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_single_channel_n8h3p1q3rn4rp4t64_launch},
+    {"input_stationary", 1, 1, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, true, true, true,
+     1e-6, some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_input_stationary_n8p4g2t64_packed_floats(),
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_input_stationary_n8p4g2t64_workspace_bytes(),
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_input_stationary_n8p4g2t64_pack,
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_add_relu_input_stationary_n8p4g2t64_launch},
     {"stride_fixed", 1, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, true, true, true, 1e-6,
      some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_add_relu_stride_fixed_m16h4w8s32rn8rp1_packed_floats(),
      some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_add_relu_stride_fixed_m16h4w8s32rn8rp1_workspace_bytes(),

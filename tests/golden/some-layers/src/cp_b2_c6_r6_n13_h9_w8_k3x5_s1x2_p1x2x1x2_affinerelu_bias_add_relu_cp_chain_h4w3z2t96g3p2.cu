@@ -136,25 +136,39 @@ some_layers_cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp
     // The first factor: every position under the block, a share of the channels in each group of threads.
     {
         const int group = threadIdx.x / LANES, lane = threadIdx.x % LANES;
-#pragma unroll 4
-        for (int i = lane; i < ROWS * COLUMNS; i += 32) {
-            const int row = y0 + i / COLUMNS - 1;
-            const int column = x0 * 2 + i % COLUMNS - 2;
-            const bool inside = row >= 0 && row < H && column >= 0 && column < W;
-            const float* const from = x + row * W + column;
-            float sum[RANK] = {};
+        if (const int first_place = lane; first_place < ROWS * COLUMNS) {
+            // 2 positions at once: they share what is read of the factor.
+            bool inside[2];
+            const float* from[2];
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+                const int i = first_place + j * 32;
+                const int row = y0 + i / COLUMNS - 1;
+                const int column = x0 * 2 + i % COLUMNS - 2;
+                inside[j] = row >= 0 && row < H && column >= 0 && column < W;
+                from[j] = x + row * W + column;
+            }
+            float sum[2][RANK] = {};
 #pragma unroll 2
             for (int c = group; c < C; c += GROUPS) {
-                float value = inside ? fmaf(affine[c], from[c * (H * W)], affine[C + c]) : 0.0f;
-                value = fmaxf(value, 0.0f);
                 float4 factor[2];
 #pragma unroll
                 for (int k = 0; k < 2; ++k) factor[k] = reinterpret_cast<const float4*>(first + c * ROW)[k];
 #pragma unroll
-                for (int k = 0; k < RANK; ++k) sum[k] = fmaf(value, reinterpret_cast<const float*>(factor)[k], sum[k]);
+                for (int j = 0; j < 2; ++j) {
+                    float value = inside[j] ? fmaf(affine[c], from[j][c * (H * W)], affine[C + c]) : 0.0f;
+                    value = fmaxf(value, 0.0f);
+#pragma unroll
+                    for (int k = 0; k < RANK; ++k) sum[j][k] = fmaf(value, reinterpret_cast<const float*>(factor)[k], sum[j][k]);
+                }
             }
 #pragma unroll
-            for (int k = 0; k < RANK; ++k) inner[(group * RANK + k) * (ROWS * COLUMNS) + i] = sum[k];
+            for (int j = 0; j < 2; ++j) {
+                const int i = first_place + j * 32;
+                if (i >= ROWS * COLUMNS) break;
+#pragma unroll
+                for (int k = 0; k < RANK; ++k) inner[(group * RANK + k) * (ROWS * COLUMNS) + i] = sum[j][k];
+            }
         }
     }
     __syncthreads();

@@ -132,23 +132,38 @@ mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2_kerne
     // The first factor: every position under the block, a share of the channels in each group of threads.
     {
         const int group = threadIdx.x / LANES, lane = threadIdx.x % LANES;
-        if (const int i = lane; i < ROWS * COLUMNS) {
-            const int row = y0 + i / COLUMNS - 1;
-            const int column = x0 + i % COLUMNS - 2;
-            const bool inside = row >= 0 && row < H && column >= 0 && column < W;
-            const float* const from = x + row * W + column;
-            float sum[RANK] = {};
+        if (const int first_place = lane; first_place < ROWS * COLUMNS) {
+            // A position.
+            bool inside[1];
+            const float* from[1];
+#pragma unroll
+            for (int j = 0; j < 1; ++j) {
+                const int i = first_place + j * 32;
+                const int row = y0 + i / COLUMNS - 1;
+                const int column = x0 + i % COLUMNS - 2;
+                inside[j] = row >= 0 && row < H && column >= 0 && column < W;
+                from[j] = x + row * W + column;
+            }
+            float sum[1][RANK] = {};
 #pragma unroll 6
             for (int c = group; c < C; c += GROUPS) {
-                const float value = inside ? from[c * (H * W)] : 0.0f;
                 float4 factor[1];
 #pragma unroll
                 for (int k = 0; k < 1; ++k) factor[k] = reinterpret_cast<const float4*>(first + c * ROW)[k];
 #pragma unroll
-                for (int k = 0; k < RANK; ++k) sum[k] = fmaf(value, reinterpret_cast<const float*>(factor)[k], sum[k]);
+                for (int j = 0; j < 1; ++j) {
+                    const float value = inside[j] ? from[j][c * (H * W)] : 0.0f;
+#pragma unroll
+                    for (int k = 0; k < RANK; ++k) sum[j][k] = fmaf(value, reinterpret_cast<const float*>(factor)[k], sum[j][k]);
+                }
             }
 #pragma unroll
-            for (int k = 0; k < RANK; ++k) inner[(group * RANK + k) * (ROWS * COLUMNS) + i] = sum[k];
+            for (int j = 0; j < 1; ++j) {
+                const int i = first_place + j * 32;
+                if (i >= ROWS * COLUMNS) break;
+#pragma unroll
+                for (int k = 0; k < RANK; ++k) inner[(group * RANK + k) * (ROWS * COLUMNS) + i] = sum[j][k];
+            }
         }
     }
     __syncthreads();
