@@ -237,6 +237,7 @@ fn the_machine_code_is_what_bench_times() {
         precision: Precision::default(),
         tolerance: Tolerance::default(),
         layout: Layout::default(),
+        cp_rank: None,
         named: Vec::new(),
         planned_by: None,
     };
