@@ -21,6 +21,7 @@ mod pointwise;
 mod pool;
 mod reduction;
 mod single_channel;
+mod step_order;
 mod stride_fixed;
 mod tdc;
 mod tucker_fused;
