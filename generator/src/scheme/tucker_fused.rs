@@ -481,6 +481,24 @@ impl Sizes {
         self.first.iter().chain([&self.core, &self.last])
     }
 
+    /// Blocks that a multiprocessor of an H200 holds.
+    fn blocks_beside(&self) -> u32 {
+        let threads = 32 * self.warps;
+        (228 * 1024 / (4 * self.shared_floats + 1024))
+            .min(2048 / threads)
+            .min(65536 / (self.registers * threads))
+            .max(1)
+    }
+
+    /// Chunks of weights that are on their way before the wait. Where a block begins while those of the launch ahead run, all of
+    /// them; else the wait is over as it begins, and those of the core and of the last factor would keep the input waiting.
+    fn chunks_ahead(&self) -> u32 {
+        match &self.first {
+            Some(first) if self.resident && self.blocks_beside() == 1 => first.chunks,
+            _ => self.factors().map(|factor| factor.chunks).sum(),
+        }
+    }
+
     /// For the estimate.
     fn work(&self, problem: &TuckerProblem) -> KernelWork {
         let blocks = self.blocks as f64;
@@ -494,10 +512,7 @@ impl Sizes {
         let products_clocks = 1.66 * f64::from(products);
         // A cluster takes pairs of multiprocessors of one group: what does not fit there waits for another round. (On an H200 16
         // clusters of 6 blocks ran at once; 20 took twice the time, and so did 16 of 8 and 40 of 3.)
-        let resident = (228 * 1024 / (4 * self.shared_floats + 1024))
-            .min(2048 / threads)
-            .min(65536 / (self.registers * threads))
-            .max(1);
+        let resident = self.blocks_beside();
         let of_group = |multiprocessors: u32| {
             u64::from(multiprocessors * resident / self.members.next_multiple_of(2))
         };
@@ -767,6 +782,9 @@ struct Context {
     d2_rows: u32,
     row_share: u32,
     resident: bool,
+    /// Chunks of weights that are on their way before the wait, and whether others follow.
+    ahead: u32,
+    follows: bool,
     slots: u32,
     slot: u32,
     middle_at: u32,
@@ -939,6 +957,8 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
             d2_rows,
             row_share: sizes.row_share,
             resident: sizes.resident,
+            ahead: sizes.chunks_ahead(),
+            follows: sizes.chunks_ahead() < sizes.factors().map(|factor| factor.chunks).sum(),
             slots: sizes.slots,
             slot: sizes.slot,
             middle_at: sizes.middle_at,
