@@ -1,8 +1,8 @@
 #ifndef TDC_STEPS
 #define TDC_STEPS
 // Steps of a warp's part of a matrix product: M tiles of 16 rows of `a` by P tiles of 8 columns of `b`, 16 terms of each sum in a
-// step. An element of `b` is four terms as fp16 numbers, two to a register; a uint4 also has what rounding them left, and three of
-// the four products are added, smallest first.
+// step. An element of `b` is four terms as fp16 numbers, two to a register; a uint4 also has what rounding left, and three of the
+// four products are added, smallest first.
 
 // The fp16 numbers of four values, scaled.
 [[maybe_unused]] static __device__ __forceinline__ void tdc_set_quad(uint2& quad, const float (&values)[4], float scale) {
@@ -24,7 +24,7 @@
 }
 
 // Adds the products of a step. `a` is the lane's place in the first tile of packed weights, `tile` the distance to the next; in
-// tile p a lane's terms are the element at[p] of `b`. The smaller products may have a sum of their own, so that they need not wait.
+// tile p a lane's terms are the element at[p] of `b`. The smaller products may have a sum of their own and need not wait then.
 template <int M, int P>
 static __device__ __forceinline__ void
 tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const uint2* b, const int (&at)[P]) {
