@@ -19,6 +19,7 @@ templates![
     "kernel/direct.cu",
     "kernel/direct_tiled.cu",
     "kernel/elementwise.cu",
+    "kernel/factor_steps.cu",
     "kernel/global_pool.cu",
     "kernel/implicit_gemm.cu",
     "kernel/input_stationary.cu",

@@ -22,6 +22,7 @@ mod pointwise;
 mod pool;
 mod reduction;
 mod single_channel;
+mod step_order;
 mod stride_fixed;
 mod tdc;
 mod tucker_fused;

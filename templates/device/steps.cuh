@@ -1,17 +1,21 @@
 #ifndef TDC_STEPS
 #define TDC_STEPS
 // Steps of a warp's part of a matrix product: M tiles of 16 rows of `a` by P tiles of 8 columns of `b`, 16 terms of each sum in a
-// step. Values are fp16 numbers, two in a row of terms to a register; in a uint2 the second one has what rounding to the first
-// left, and three of the four products are added, smallest first.
+// step. An element of `b` is four terms as fp16 numbers, two to a register; a uint4 also has what rounding left, and three of the
+// four products are added, smallest first.
 
-// The fp16 numbers of two values.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_set_pair(unsigned& pair, float first, float second) {
-    pair = tdc_to_halves(first, second);
+// The fp16 numbers of four values, scaled.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_set_quad(uint2& quad, const float (&values)[4], float scale) {
+    quad.x = tdc_to_halves(values[0] * scale, values[1] * scale);
+    quad.y = tdc_to_halves(values[2] * scale, values[3] * scale);
 }
 
-[[maybe_unused]] static __device__ __forceinline__ void tdc_set_pair(uint2& pair, float first, float second) {
-    pair.x = tdc_to_halves(first, second);
-    pair.y = tdc_to_halves(first - tdc_lower_half(pair.x), second - tdc_upper_half(pair.x));
+[[maybe_unused]] static __device__ __forceinline__ void tdc_set_quad(uint4& quad, const float (&values)[4], float scale) {
+    const float a = values[0] * scale, b = values[1] * scale, c = values[2] * scale, d = values[3] * scale;
+    const unsigned ab = tdc_to_halves(a, b), cd = tdc_to_halves(c, d);
+    const unsigned ab_left = tdc_to_halves(a - tdc_lower_half(ab), b - tdc_upper_half(ab));
+    const unsigned cd_left = tdc_to_halves(c - tdc_lower_half(cd), d - tdc_upper_half(cd));
+    quad = make_uint4(ab, cd, ab_left, cd_left);
 }
 
 [[maybe_unused]] static __device__ __forceinline__ void tdc_load_four(unsigned (&registers)[4], const float* from) {
@@ -19,16 +23,19 @@
     registers[0] = four.x, registers[1] = four.y, registers[2] = four.z, registers[3] = four.w;
 }
 
-// Adds the products of a step. `a` is the lane's place in the first tile of packed weights, `tile` the distance to the next; lane
-// l reads pairs l % 4 and, `half` further on, 4 + l % 4 of `b`, in tile p at at[p].
+// Adds the products of a step. `a` is the lane's place in the first tile of packed weights, `tile` the distance to the next; in
+// tile p a lane's terms are the element at[p] of `b`. The smaller products may have a sum of their own and need not wait then.
 template <int M, int P>
 static __device__ __forceinline__ void
-tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const unsigned* b, const int (&at)[P], int half) {
+tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const uint2* b, const int (&at)[P]) {
     unsigned rows[M][4], columns[P][2];
 #pragma unroll
     for (int m = 0; m < M; ++m) tdc_load_four(rows[m], a + m * tile);
 #pragma unroll
-    for (int p = 0; p < P; ++p) columns[p][0] = b[at[p]], columns[p][1] = b[at[p] + half];
+    for (int p = 0; p < P; ++p) {
+        const uint2 quad = b[at[p]];
+        columns[p][0] = quad.x, columns[p][1] = quad.y;
+    }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
 #pragma unroll
@@ -38,7 +45,7 @@ tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const unsigned* b,
 
 template <int M, int P>
 static __device__ __forceinline__ void
-tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const uint2* b, const int (&at)[P], int half) {
+tdc_add_step(float (&sum)[M][P][4], float (&cross)[M][P][4], const float* a, int tile, const uint4* b, const int (&at)[P]) {
     unsigned rows[M][4], rows_left[M][4], columns[P][2], columns_left[P][2];
 #pragma unroll
     for (int m = 0; m < M; ++m) {
@@ -47,19 +54,19 @@ tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const uint2* b, co
     }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
-        const uint2 first = b[at[p]], second = b[at[p] + half];
-        columns[p][0] = first.x, columns[p][1] = second.x;
-        columns_left[p][0] = first.y, columns_left[p][1] = second.y;
+        const uint4 quad = b[at[p]];
+        columns[p][0] = quad.x, columns[p][1] = quad.y;
+        columns_left[p][0] = quad.z, columns_left[p][1] = quad.w;
     }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
 #pragma unroll
-        for (int m = 0; m < M; ++m) tdc_mma_f16(sum[m][p], rows_left[m], columns[p]);
+        for (int m = 0; m < M; ++m) tdc_mma_f16(cross[m][p], rows_left[m], columns[p]);
     }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
 #pragma unroll
-        for (int m = 0; m < M; ++m) tdc_mma_f16(sum[m][p], rows[m], columns_left[p]);
+        for (int m = 0; m < M; ++m) tdc_mma_f16(cross[m][p], rows[m], columns_left[p]);
     }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
@@ -76,6 +83,18 @@ tdc_add_scaled(float (&sum)[M][P][4], const float (&part)[M][P][4], float unscal
     for (int i = 0; i < 4 * M * P; ++i) {
         float& total = sum[i / (4 * P)][i / 4 % P][i % 4];
         total = fmaf(part[i / (4 * P)][i / 4 % P][i % 4], unscale, total);
+    }
+}
+
+// Stores sums: `to` is the lane's place in the first tile, and rows are so many floats apart.
+template <int M, int P>
+static __device__ __forceinline__ void tdc_put_sums(float* to, int row, const float (&sum)[M][P][4]) {
+#pragma unroll
+    for (int i = 0; i < M * P; ++i) {
+        const int m = i / P, p = i % P;
+        float* const tile = to + m * 16 * row + p * 8;
+        *reinterpret_cast<float2*>(tile) = make_float2(sum[m][p][0], sum[m][p][1]);
+        *reinterpret_cast<float2*>(tile + 8 * row) = make_float2(sum[m][p][2], sum[m][p][3]);
     }
 }
 #endif

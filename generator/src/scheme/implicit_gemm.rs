@@ -10,7 +10,7 @@
 //!
 //! A block stages the input tile of a chunk of channels as halves, its weights by asynchronous copies that begin before the
 //! launch ahead has ended. Warps split output channels, pixels and the sum; blocks of a cluster split the sum further. Shares
-//! are added through shared memory in a fixed order. Tensor cores cut sums off instead of rounding: after [`CHAIN`] steps a
+//! are added through shared memory in a fixed order. Tensor cores cut sums off instead of rounding: after [`CHAIN`](super::matrix_product::CHAIN) steps a
 //! partial sum is added in fp32, which keeps the error within twice that of a plain fp32 sum. With operands of one part nobody
 //! would see it, and the tensor cores add up everything.
 //!
@@ -24,9 +24,10 @@ use super::block_sums::{
 };
 use super::convolution::{self, ConvEnds};
 use super::matrix_product::{
-    CHAIN, M_TILE, MAX_WARPS, P_TILE, STEP_CHANNELS, channel_tiles, device, divisors,
-    multiplies_well, parts, weight_buffers,
+    M_TILE, MAX_WARPS, P_TILE, STEP_CHANNELS, channel_tiles, device, divisors, multiplies_well,
+    parts, quad_plane, weight_buffers,
 };
+use super::step_order::{ChunkSteps, StepOrder, chain, split_steps};
 use super::{Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
 use crate::gpu::{KernelWork, TiledWork};
 use crate::spec::{ConvProblem, Precision, Problem};
@@ -42,9 +43,6 @@ const MAX_SUMS: u32 = 32;
 
 /// Tiles of sums at most for the smaller products to have a sum of their own.
 const MAX_CROSSED: u32 = 2;
-
-/// Steps that are unrolled at most where the tensor cores add up everything.
-const UNROLLED: u32 = 12;
 
 #[derive(Serialize)]
 struct Context {
@@ -95,16 +93,8 @@ struct Context {
     #[serde(flatten)]
     weight_copies: ChunkCopies,
     largest_at: u32,
-    /// Which steps a warp takes.
-    shares_of_steps: Vec<StepShare>,
-    /// Loops around them.
-    loops: Vec<StepLoop>,
-    /// Whether they are unrolled too.
-    unrolls: bool,
-    /// Steps of the innermost loop, which with two parts add to one partial sum, and where step `i` of them finds its operands.
-    chain: u32,
-    a_step: String,
-    b_step: String,
+    #[serde(flatten)]
+    steps: StepOrder,
     split: bool,
     /// Sum and operands of each product, smallest first.
     products: &'static [[&'static str; 3]],
@@ -122,26 +112,6 @@ struct Context {
     sums: SumsContext,
     #[serde(flatten)]
     ends: ConvEnds,
-}
-
-/// The share of a chunk's steps that a warp takes along one direction: groups of channels, rows or columns of the filter.
-#[derive(Serialize)]
-struct StepShare {
-    /// Its number, as an expression.
-    warp: String,
-    /// Packed weights and staged input values between two shares.
-    a: u32,
-    b: u32,
-}
-
-/// A loop over steps.
-#[derive(Serialize)]
-struct StepLoop {
-    name: &'static str,
-    count: u32,
-    /// Packed weights and staged input values between two rounds.
-    a: u32,
-    b: u32,
 }
 
 /// A tile's numbers with what follows from them.
@@ -224,13 +194,7 @@ impl Sizes {
         if rows * row > 1 << 13 {
             return None;
         }
-        // The four planes of a step, with two pixels side by side or four, fall into different banks: there are 128 bytes of banks
-        // for elements of 8 bytes each part.
-        let banks = 16 / parts;
-        let plane = (rows * row)
-            .saturating_sub(banks / 4)
-            .next_multiple_of(banks)
-            + banks / 4;
+        let plane = quad_plane(rows * row, parts);
         let items = staging.items.div_ceil(threads);
         let step_weights = 128 * parts;
         let chunk_weights = m_tiles * warps_m * groups * shape.r * shape.s * step_weights;
@@ -581,139 +545,6 @@ fn chunks(c: u32, cluster: u32, groups: u32) -> Option<u32> {
     fits.then_some(chunks)
 }
 
-/// How many warps share each of the counts, outermost first, so that all shares are equal; `None` where they cannot be.
-fn split_steps(counts: [u32; 3], warps: u32) -> Option<[u32; 3]> {
-    fn common(a: u32, b: u32) -> u32 {
-        if b == 0 { a } else { common(b, a % b) }
-    }
-    let mut left = warps;
-    let shares = counts.map(|count| {
-        let share = common(count, left);
-        left /= share;
-        share
-    });
-    (left == 1).then_some(shares)
-}
-
-/// The order in which a warp takes its steps of a chunk: groups of channels, rows of the filter, its columns.
-struct Steps {
-    shares: Vec<StepShare>,
-    loops: Vec<StepLoop>,
-    unrolls: bool,
-    chain: u32,
-    a_step: String,
-    b_step: String,
-}
-
-impl Steps {
-    fn new(problem: &ConvProblem, sizes: &Sizes) -> Self {
-        /// Products of matrices that the loop over a chunk's steps is unrolled to at most.
-        const PRODUCTS: u32 = 128;
-
-        let shape = &problem.shape;
-        let counts = [sizes.groups, shape.r, shape.s];
-        let a = [shape.r * shape.s, shape.s, 1].map(|steps| steps * 128 * sizes.parts);
-        let b = [
-            4 * sizes.plane,
-            sizes.row * shape.dilation[0],
-            shape.dilation[1],
-        ];
-        let split = split_steps(counts, sizes.warps_k).unwrap_or([1; 3]);
-        let own = [0, 1, 2].map(|axis| counts[axis] / split[axis]);
-        let chain = chain(own, sizes.parts);
-        let mut shares = Vec::new();
-        let mut behind = sizes.warps_k;
-        for axis in 0..3 {
-            if split[axis] == 1 {
-                continue;
-            }
-            let of_all = behind;
-            behind /= split[axis];
-            let mut warp = "warp_k".to_owned();
-            if behind > 1 {
-                warp.push_str(&format!(" / {behind}"));
-            }
-            if of_all < sizes.warps_k {
-                warp.push_str(&format!(" % {}", split[axis]));
-            }
-            shares.push(StepShare {
-                warp,
-                a: own[axis] * a[axis],
-                b: own[axis] * b[axis],
-            });
-        }
-        let names = ["group", "row", "column"];
-        let loops = [0, 1, 2]
-            .into_iter()
-            .filter(|&axis| chain[axis] < own[axis]);
-        let loops = loops.map(|axis| StepLoop {
-            name: names[axis],
-            count: own[axis] / chain[axis],
-            a: chain[axis] * a[axis],
-            b: chain[axis] * b[axis],
-        });
-        let steps: u32 = own.iter().product();
-        let products = steps * sizes.m_tiles * sizes.p_tiles * (2 * sizes.parts - 1);
-        Self {
-            shares,
-            loops: loops.collect(),
-            unrolls: products <= PRODUCTS,
-            chain: chain.iter().product(),
-            a_step: place_of_step(chain, a),
-            b_step: place_of_step(chain, b),
-        }
-    }
-}
-
-/// Steps of the innermost loop in each direction, of `own` steps of a warp: all of the inner directions before some of the next.
-fn chain(own: [u32; 3], parts: u32) -> [u32; 3] {
-    let most = if parts == 2 { CHAIN } else { UNROLLED };
-    let mut chain = [1; 3];
-    for axis in [2, 1, 0] {
-        let inner: u32 = chain.iter().product();
-        let fits = |&count: &u32| own[axis].is_multiple_of(count) && count * inner <= most;
-        chain[axis] = (1..=most).rev().find(fits).unwrap_or(1);
-        if chain[axis] < own[axis] {
-            break;
-        }
-    }
-    chain
-}
-
-/// Where step `i` of a chain lies, as an expression: `counts` of steps in three directions, outermost first, each a stride apart.
-fn place_of_step(counts: [u32; 3], strides: [u32; 3]) -> String {
-    let mut terms = Vec::new();
-    let mut inner = 1;
-    let mut axis = 3;
-    while axis > 0 {
-        axis -= 1;
-        let (mut count, stride) = (counts[axis], strides[axis]);
-        // Directions that follow each other without a gap are one.
-        while axis > 0 && strides[axis - 1] == count * stride {
-            axis -= 1;
-            count *= counts[axis];
-        }
-        if count > 1 {
-            let mut term = "i".to_owned();
-            if inner > 1 {
-                term.push_str(&format!(" / {inner}"));
-            }
-            if counts[..axis].iter().any(|&outer| outer > 1) {
-                term.push_str(&format!(" % {count}"));
-            }
-            if stride > 1 {
-                term.push_str(&format!(" * {stride}"));
-            }
-            terms.push(term);
-        }
-        inner *= count;
-    }
-    match terms.is_empty() {
-        true => "0".to_owned(),
-        false => terms.join(" + "),
-    }
-}
-
 fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
     let shape = &problem.shape;
     let taps = shape.r * shape.s;
@@ -727,7 +558,17 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
     let threads = 32 * warps;
     let (x_type, x_elements) = vector(sizes.x_vector);
     let all_items = quads * sizes.rows * sizes.row / sizes.x_vector;
-    let steps = Steps::new(problem, sizes);
+    let steps = ChunkSteps {
+        counts: [sizes.groups, shape.r, shape.s],
+        a: [taps, shape.s, 1].map(|steps| steps * step_weights),
+        b: [
+            4 * sizes.plane,
+            sizes.row * shape.dilation[0],
+            shape.dilation[1],
+        ],
+        warps: sizes.warps_k,
+        parts: sizes.parts,
+    };
     let bf16 = problem.precision == Precision::Bf16;
     let context = context(&Context {
         c: shape.c,
@@ -771,12 +612,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         chunk_weights,
         weight_copies: ChunkCopies::new(chunk_weights, threads),
         largest_at: sizes.weight_buffers * chunk_weights + quads * sizes.plane * 2 * sizes.parts,
-        shares_of_steps: steps.shares,
-        loops: steps.loops,
-        unrolls: steps.unrolls,
-        chain: steps.chain,
-        a_step: steps.a_step,
-        b_step: steps.b_step,
+        steps: StepOrder::new(steps, "warp_k", sizes.m_tiles * sizes.p_tiles),
         split: sizes.parts == 2,
         products: match sizes.parts {
             2 if sizes.crosses() => &[

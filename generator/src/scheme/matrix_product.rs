@@ -289,11 +289,11 @@ pub(super) fn parts(precision: Precision) -> u32 {
     }
 }
 
-/// Values between the staged pairs of channels, where each has so many: the four pairs of a step fall into different banks. Of the
-/// 32 words of 4 bytes the planes of a pair begin 8 apart, with two parts of the 16 of 8 bytes 4 apart.
-pub(super) fn plane(values: u32, parts: u32) -> u32 {
-    let banks = 32 / parts;
-    values.saturating_sub(banks / 4).next_multiple_of(banks) + banks / 4
+/// Elements between those of four channels, where each of these planes has so many. The four planes of a step, with two pixels side
+/// by side or four, fall into different banks: there are 128 bytes of banks for elements of 8 bytes each part.
+pub(super) fn quad_plane(elements: u32, parts: u32) -> u32 {
+    let banks = 16 / parts;
+    elements.saturating_sub(banks / 4).next_multiple_of(banks) + banks / 4
 }
 
 /// Packed values of 16x16 weights.

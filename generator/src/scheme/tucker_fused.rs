@@ -1,7 +1,7 @@
 //! `tucker_fused`: the factors of a Tucker layer, 1x1, R x S core and 1x1, in one launch; or the last two behind the first one's.
 //!
 //! The products are those of [`implicit_gemm`](super::implicit_gemm): on the tensor cores, values split in two scaled fp16 numbers,
-//! sums of [`CHAIN`] steps added in fp32. What lies between the factors stays on the chip. A cluster of blocks computes a rectangle
+//! sums of [`CHAIN`](super::matrix_product::CHAIN) steps added in fp32. What lies between the factors stays on the chip. A cluster of blocks computes a rectangle
 //! of the output, all channels of it:
 //!
 //! 1. Each block has a share of the D1 channels. It computes them from all input channels at every position that the core reads,
@@ -12,16 +12,17 @@
 //! 4. Each multiplies with its part of the last factor and stores.
 //!
 //! So no two blocks of a cluster read the same weights of the first factor or the core, and with `v` blocks to a group of pixels
-//! each reads one in `v` of the last factor's. Chunks of weights stream through a ring of buffers in the order of their use, from
-//! before the launch ahead has ended.
+//! each reads one in `v` of the last factor's. Chunks of weights are on their way in the order of their use from before the launch
+//! ahead has ended, each to a place of its own, or through a ring of buffers where shared memory cannot hold them all.
 
 use super::block_sums::{
     BlockSums, MAX_CLUSTER, MAX_SHARED, most_promising, promise, tiles_well, vector,
 };
 use super::implicit_gemm::rectangles;
 use super::matrix_product::{
-    CHAIN, M_TILE, MAX_WARPS, P_TILE, STEP_CHANNELS, divisors, parts, plane,
+    M_TILE, MAX_WARPS, P_TILE, STEP_CHANNELS, divisors, parts, quad_plane,
 };
+use super::step_order::{ChunkSteps, StepOrder, split_steps};
 use super::{
     Blueprint, DevicePart, KernelBlueprint, LaunchWork, Scheme, Tile, UnitWork, context,
     stride_args,
@@ -38,6 +39,9 @@ pub struct TuckerFused;
 
 /// Tiles of sums that a warp holds at most.
 const MAX_SUMS: u32 = 16;
+
+/// Tiles of sums at most for the smaller products to have a sum of their own.
+const MAX_CROSSED: u32 = 2;
 
 /// What a factor multiplies in a block: a matrix of `rows` output channels by so many pixels, over steps of 16 terms.
 #[derive(Debug, Clone, Serialize)]
@@ -57,18 +61,18 @@ struct Factor {
     /// Chunks of its weights, and steps of one.
     chunks: u32,
     chunk_steps: u32,
-    /// Steps that a warp takes of a chunk, and how many of them add to one partial sum.
-    steps: u32,
-    chain: u32,
+    #[serde(skip)]
+    steps: ChunkSteps,
     /// Packed values of a chunk, and of 16 output channels of it.
     chunk_weights: u32,
     tile_weights: u32,
     /// Pixels that warps hold sums of, and floats of shared memory between the sums of two output channels.
     columns: u32,
     partial_row: u32,
-    /// Where its block and what undoes its scales begin in the packed parameters.
-    at: usize,
-    unscale_at: usize,
+    /// The smaller products have a sum of their own: with few sums those of a step would wait for each other.
+    crosses: bool,
+    /// Where its chunks lie in shared memory, if all have a place of their own.
+    place: u32,
     /// Products of the tensor cores, and clocks of a warp, roughly.
     #[serde(skip)]
     products: u32,
@@ -76,16 +80,30 @@ struct Factor {
     clocks: f64,
 }
 
+/// A factor as the template knows it.
+#[derive(Serialize)]
+struct FactorContext {
+    #[serde(flatten)]
+    factor: Factor,
+    #[serde(flatten)]
+    order: StepOrder,
+    /// Where its block and what undoes its scales begin in the packed parameters.
+    at: usize,
+    unscale_at: usize,
+}
+
 impl Factor {
-    /// The arrangement of warps that takes the fewest clocks, roughly; `None` where no warp can hold its sums.
+    /// The arrangement of warps that takes the fewest clocks, roughly; `None` where no warp can hold its sums. `steps` are those of a
+    /// chunk: groups of channels, rows of the filter, its columns; `b` is how far they are apart in what is staged.
     fn new(
-        m_tiles: u32,
-        p_tiles: u32,
+        [m_tiles, p_tiles]: [u32; 2],
         chunks: u32,
-        chunk_steps: u32,
+        counts: [u32; 3],
+        b: [u32; 3],
         warps: u32,
         parts: u32,
     ) -> Option<Self> {
+        let chunk_steps = counts.iter().product::<u32>();
         let mut best: Option<(f64, [u32; 5])> = None;
         for warps_m in (1..=warps.min(m_tiles)).filter(|&part| m_tiles.is_multiple_of(part)) {
             let m = m_tiles / warps_m;
@@ -93,7 +111,7 @@ impl Factor {
             for p in (1..=p_tiles.min(MAX_SUMS / m)).filter(fits) {
                 let warps_p = p_tiles.div_ceil(p);
                 let most = warps / (warps_m * warps_p);
-                for warps_k in (1..=most).filter(|&part| chunk_steps.is_multiple_of(part)) {
+                for warps_k in (1..=most).filter(|&part| split_steps(counts, part).is_some()) {
                     let clocks = clocks(
                         [m, p],
                         [warps_m, warps_p, warps_k],
@@ -108,7 +126,6 @@ impl Factor {
             }
         }
         let (clocks, [m, p, warps_m, warps_p, warps_k]) = best?;
-        let steps = chunk_steps / warps_k;
         let columns = warps_p * p * P_TILE;
         let tile_weights = chunk_steps * 128 * parts;
         // A warp's index without the parts before, and one part of it.
@@ -135,27 +152,39 @@ impl Factor {
             idle: used < warps,
             chunks,
             chunk_steps,
-            steps,
-            chain: (1..=CHAIN)
-                .rev()
-                .find(|&chain| steps.is_multiple_of(chain))
-                .unwrap_or(1),
+            steps: ChunkSteps {
+                counts,
+                a: [counts[1] * counts[2], counts[2], 1].map(|steps| steps * 128 * parts),
+                b,
+                warps: warps_k,
+                parts,
+            },
             chunk_weights: m_tiles * tile_weights,
             tile_weights,
             columns,
             // Eight rows of channels, two pixels of each lane: in different banks.
             partial_row: (columns + 23) / 32 * 32 + 8,
-            at: 0,
-            unscale_at: 0,
+            crosses: crosses(m * p, parts),
+            place: 0,
             products: m_tiles * columns / P_TILE * chunks * chunk_steps * (2 * parts - 1),
             clocks,
         })
+    }
+
+    /// Packed values of all its chunks.
+    fn weights(&self) -> u32 {
+        self.chunks * self.chunk_weights
     }
 
     /// Floats that the warps' shares of its sums take.
     fn partials(&self) -> u32 {
         self.warps_k * self.rows * self.partial_row
     }
+}
+
+/// Whether the smaller products of so many tiles of sums have a sum of their own.
+fn crosses(tiles: u32, parts: u32) -> bool {
+    parts == 2 && tiles <= MAX_CROSSED
 }
 
 /// Clocks of a block for a factor: a step's products share a quarter of a multiprocessor with those of other warps or wait for each
@@ -168,13 +197,19 @@ fn clocks(
     parts: u32,
 ) -> f64 {
     let products = f64::from(2 * parts - 1);
-    let beside = f64::from((warps_m * warps_p * warps_k).div_ceil(4));
-    let loads = f64::from(parts * m + 2 * parts * p);
-    let issue = beside * (f64::from(m * p) * products * 6.7 + 3.0 * loads + 20.0);
-    let alone = products * (6.7 * f64::from(m * p)).max(39.0) + 60.0;
+    let warps_used = warps_m * warps_p * warps_k;
+    let beside = f64::from(warps_used.div_ceil(4));
+    // Of 128 bytes of shared memory, one a clock for all warps.
+    let wavefronts = f64::from(4 * parts * m + 2 * parts * p);
+    let loads = f64::from(parts * m + p);
+    let tiles = f64::from(m * p);
+    let issue = beside * (6.7 * products * tiles + 3.0 * loads + 20.0);
+    let shared = f64::from(warps_used) * wavefronts;
+    let chained = if crosses(m * p, parts) { 2.0 } else { products };
+    let alone = (6.7 * products * tiles).max(39.0 * chained) + 60.0;
     let outputs = f64::from(m * warps_m * M_TILE * p * warps_p * P_TILE);
     let shares = f64::from(warps_k + 1) * outputs / f64::from(32 * warps);
-    f64::from(steps / warps_k) * issue.max(alone) + 6.0 * shares
+    f64::from(steps / warps_k) * issue.max(shared).max(alone) + 6.0 * shares
 }
 
 /// A tile's numbers with what follows from them.
@@ -191,19 +226,19 @@ struct Sizes {
     last: Factor,
     rows: u32,
     row: u32,
-    /// Pairs of channels that are staged at once, values of a pair, threads for a position, and pairs of each.
-    pairs: u32,
+    /// Times four channels that are staged at once, elements of four, threads for a position, and elements of each.
+    quads: u32,
     plane: u32,
     stagers: u32,
     items: u32,
-    /// Values of a pair of the core's input channels.
-    middle: u32,
-    /// Pixels that a block finishes, those of all, and values of a pair of the core's output channels.
+    /// Pixels that a block finishes, those of all, and elements of four of the core's output channels.
     columns: u32,
     all_columns: u32,
     inner: u32,
     /// The core's output channels that a block adds up.
     row_share: u32,
+    /// Whether all chunks of weights have a place of their own; else buffers for one, and values of the largest.
+    resident: bool,
     slots: u32,
     slot: u32,
     /// Places in shared memory, in floats.
@@ -278,6 +313,7 @@ impl Sizes {
         if columns > threads {
             return None;
         }
+        let (plane, inner) = (quad_plane(positions, parts), quad_plane(columns, parts));
 
         // Weights of a chunk as the config wishes, if a step is not more.
         let most = |rows_tiles: u32| (chunk_kib * 256 / (128 * parts * rows_tiles)).max(1);
@@ -288,12 +324,11 @@ impl Sizes {
                     return None;
                 }
                 let chunks = groups / chunk_groups;
-                let p_tiles = positions.div_ceil(P_TILE);
                 Some(Factor::new(
-                    share_groups,
-                    p_tiles,
+                    [share_groups, positions.div_ceil(P_TILE)],
                     chunks,
-                    chunk_groups,
+                    [chunk_groups, 1, 1],
+                    [4 * plane, 1, 1],
                     warps,
                     parts,
                 )?)
@@ -303,18 +338,19 @@ impl Sizes {
         };
         // A row of the filter, the filter, or the filters of several groups of channels.
         let (taps, share_steps) = (core.r * core.s, core.r * core.s * share_groups);
-        let several = (1..=share_groups)
-            .rev()
-            .filter(|&groups| share_groups.is_multiple_of(groups));
-        let mut whole = several.map(|groups| groups * taps);
-        let core_steps = whole
-            .find(|&steps| steps <= most(d2_tiles))
-            .unwrap_or(core.s);
+        let several = (1..=share_groups).filter(|&groups| share_groups.is_multiple_of(groups));
+        let whole = several.map(|groups| [groups, core.r, core.s]);
+        let counts = whole
+            .filter(|[groups, ..]| groups * taps <= most(d2_tiles))
+            .max()
+            .unwrap_or([1, 1, core.s]);
+        let core_steps = counts.iter().product::<u32>();
+        let b = [4 * plane, row * core.dilation[0], core.dilation[1]];
         let core = Factor::new(
-            d2_tiles,
-            pixel_tiles,
+            [d2_tiles, pixel_tiles],
             share_steps / core_steps,
-            core_steps,
+            counts,
+            b,
             warps,
             parts,
         )?;
@@ -326,28 +362,27 @@ impl Sizes {
             .find(|&steps| steps <= most(n_tiles))
             .unwrap_or(1);
         let last = Factor::new(
-            n_tiles,
-            columns / P_TILE,
+            [n_tiles, columns / P_TILE],
             d2_tiles / last_steps,
-            last_steps,
+            [last_steps, 1, 1],
+            [4 * inner, 1, 1],
             warps,
             parts,
         )?;
 
-        let pairs = first.as_ref().map_or(share_groups, |_| chunk_groups) * STEP_CHANNELS / 2;
-        let middle_pairs = share_groups * STEP_CHANNELS / 2;
-        let (plane, inner) = (plane(positions, parts), plane(columns, parts));
+        let quads = first.as_ref().map_or(share_groups, |_| chunk_groups) * STEP_CHANNELS / 4;
+        let middle_quads = share_groups * STEP_CHANNELS / 4;
         let stagers = threads / positions;
-        let items = pairs.div_ceil(stagers);
+        let items = quads.div_ceil(stagers);
         let d2_rows = core.rows;
         let row_share = d2_rows.div_ceil(group);
 
         // Shared memory behind the weights.
         let staged = first
             .as_ref()
-            .map_or(0, |first| (pairs * plane * parts).max(first.partials()));
+            .map_or(0, |first| (2 * quads * plane * parts).max(first.partials()));
         let scratch = staged.max(core.partials()).max(last.partials());
-        let middle_floats = (middle_pairs * plane).max(d2_rows / 2 * inner) * parts;
+        let middle_floats = 2 * parts * (middle_quads * plane).max(d2_rows / 4 * inner);
         let received = if members > 1 {
             members * row_share * columns
         } else {
@@ -364,27 +399,26 @@ impl Sizes {
         };
         let middle_at = place(middle_floats);
         let scratch_at = place(scratch);
-        let gathered_at = place(d2_rows * columns);
+        let gathered_at = place(if members > 1 { d2_rows * columns } else { 0 });
         let received_at = place(received);
         let factors_at = place(factor_floats);
         let largest_at = place(4 * warps);
         let arrivals_at = place(4);
-        let slot = [first.as_ref(), Some(&core), Some(&last)];
-        let uses = slot
-            .iter()
-            .flatten()
-            .map(|factor| factor.chunks)
-            .sum::<u32>();
-        let slot = slot
-            .iter()
-            .flatten()
-            .map(|factor| factor.chunk_weights)
-            .max()?;
-        let slots = uses.min((MAX_SHARED / 4).checked_sub(end)? / slot);
-        if slots < uses.min(2) {
+        let (mut first, mut core, mut last) = (first, core, last);
+        let mut factors: Vec<_> = first.iter_mut().chain([&mut core, &mut last]).collect();
+        let slot = factors.iter().map(|factor| factor.chunk_weights).max()?;
+        let mut all_weights = 0;
+        for factor in &mut factors {
+            factor.place = all_weights;
+            all_weights += factor.weights();
+        }
+        let left = (MAX_SHARED / 4).checked_sub(end)?;
+        let resident = all_weights <= left;
+        let slots = left / slot;
+        if !resident && slots < 2 {
             return None;
         }
-        let weights = slots * slot;
+        let weights = if resident { all_weights } else { slots * slot };
         let sums = BlockSums {
             tile: [tile_h, tile_w, last.rows],
             threads,
@@ -399,8 +433,8 @@ impl Sizes {
             .iter()
             .flatten()
             .map(|factor| 8 * factor.m * factor.p + 8 * factor.m + 5 * factor.p);
-        let registers = operands.max()? + 4 * core.m * core.p + 2 * items + 44;
-        let fits = 2 * items <= 64 && registers * threads <= 65536 && registers <= 255;
+        let registers = operands.max()? + 4 * core.m * core.p + 4 * items + 44;
+        let fits = 4 * items <= 64 && registers * threads <= 65536 && registers <= 255;
         fits.then_some(Self {
             tile_h,
             tile_w,
@@ -413,15 +447,15 @@ impl Sizes {
             last,
             rows,
             row,
-            pairs,
+            quads,
             plane,
             stagers,
             items,
-            middle: plane,
             columns,
             all_columns,
             inner,
             row_share,
+            resident,
             slots,
             slot,
             middle_at: weights + middle_at,
@@ -447,26 +481,38 @@ impl Sizes {
         self.first.iter().chain([&self.core, &self.last])
     }
 
+    /// Blocks that a multiprocessor of an H200 holds.
+    fn blocks_beside(&self) -> u32 {
+        let threads = 32 * self.warps;
+        (228 * 1024 / (4 * self.shared_floats + 1024))
+            .min(2048 / threads)
+            .min(65536 / (self.registers * threads))
+            .max(1)
+    }
+
+    /// Chunks of weights that are on their way before the wait. Where a block begins while those of the launch ahead run, all of
+    /// them; else the wait is over as it begins, and those of the core and of the last factor would keep the input waiting.
+    fn chunks_ahead(&self) -> u32 {
+        match &self.first {
+            Some(first) if self.resident && self.blocks_beside() == 1 => first.chunks,
+            _ => self.factors().map(|factor| factor.chunks).sum(),
+        }
+    }
+
     /// For the estimate.
     fn work(&self, problem: &TuckerProblem) -> KernelWork {
         let blocks = self.blocks as f64;
         let threads = 32 * self.warps;
         let products: u32 = self.factors().map(|factor| factor.products).sum();
-        let weights: u32 = self
-            .factors()
-            .map(|factor| factor.chunks * factor.chunk_weights)
-            .sum();
+        let weights: u32 = self.factors().map(Factor::weights).sum();
         let chunks: u32 = self.factors().map(|factor| factor.chunks).sum();
         let staged = self.first.as_ref().map_or(1, |first| first.chunks);
         // Rows of the input come in whole sectors of 32 bytes.
-        let values = staged * self.pairs * 2 * self.rows * (self.row.div_ceil(8) + 1) * 8;
+        let values = staged * self.quads * 4 * self.rows * (self.row.div_ceil(8) + 1) * 8;
         let products_clocks = 1.66 * f64::from(products);
         // A cluster takes pairs of multiprocessors of one group: what does not fit there waits for another round. (On an H200 16
         // clusters of 6 blocks ran at once; 20 took twice the time, and so did 16 of 8 and 40 of 3.)
-        let resident = (228 * 1024 / (4 * self.shared_floats + 1024))
-            .min(2048 / threads)
-            .min(65536 / (self.registers * threads))
-            .max(1);
+        let resident = self.blocks_beside();
         let of_group = |multiprocessors: u32| {
             u64::from(multiprocessors * resident / self.members.next_multiple_of(2))
         };
@@ -495,7 +541,7 @@ impl Sizes {
             registers: self.registers,
             shared_bytes: 4 * self.shared_floats,
             // Warp instructions as multiply-adds: staging.
-            flops: 64.0 * blocks * f64::from(self.warps * staged * self.items) * 24.0,
+            flops: 64.0 * blocks * f64::from(self.warps * staged * self.items) * 48.0,
             fma_share: 1.0,
             mma: blocks * f64::from(products),
             l2_bytes: blocks * bytes,
@@ -639,13 +685,13 @@ fn layouts(problem: &TuckerProblem, sizes: &Sizes) -> Vec<WeightLayout> {
     let layout = |source, outer: Vec<LayoutDim>, prologue_channels| WeightLayout {
         source,
         filter: Filter::Taps,
-        // A lane: a row, and a pair of channels; its registers: the pair eight channels on, the row eight rows on.
+        // A lane: a row, and four channels; its registers: the second two of them, the row eight rows on.
         dims: [
             outer,
             vec![
                 dim(Axis::O, 8, 1),
-                dim(Axis::I, 4, 2),
-                dim(Axis::I, 2, 8),
+                dim(Axis::I, 4, 4),
+                dim(Axis::I, 2, 2),
                 dim(Axis::O, 2, 8),
                 dim(Axis::I, 2, 1),
             ],
@@ -728,17 +774,19 @@ struct Context {
     warps: u32,
     rows: u32,
     row: u32,
-    pairs: u32,
+    quads: u32,
     plane: u32,
-    middle: u32,
     columns: u32,
     all_columns: u32,
     inner: u32,
     d2_rows: u32,
     row_share: u32,
+    resident: bool,
+    /// Chunks of weights that are on their way before the wait, and whether others follow.
+    ahead: u32,
+    follows: bool,
     slots: u32,
     slot: u32,
-    step_weights: u32,
     middle_at: u32,
     scratch_at: u32,
     gathered_at: u32,
@@ -750,25 +798,27 @@ struct Context {
     core_factors: u32,
     last_factors: u32,
     factor_floats: u32,
-    /// Pairs of channels of the first factor's output and of the core's; vectors of four pixels of all of that, and of a channel.
-    first_pairs: u32,
-    d2_pairs: u32,
+    /// Times four channels of the first factor's output and of the core's; vectors of four pixels of all of that, and of a channel.
+    first_quads: u32,
+    d2_quads: u32,
     exchanged: u32,
     row_vectors: u32,
     /// Vectors of outputs of a thread, and of a channel.
     output_items: u32,
     pixel_vectors: u32,
-    /// Pairs that a thread rounds of the first factor's output and of the core's.
+    /// Elements of four channels that a thread rounds of the first factor's output and of the core's.
     first_items: u32,
     inner_items: u32,
     /// Threads that round a pixel.
     rounders: u32,
     idle_rounders: bool,
-    first: Option<Factor>,
-    core: Factor,
-    last: Factor,
+    first: Option<FactorContext>,
+    core: FactorContext,
+    /// Elements of what the core multiplies that a chunk of whole filters has, of one position; 0 where a chunk is a row of one.
+    core_chunk_quads: u32,
+    last: FactorContext,
     split: bool,
-    /// Threads that stage a position, pairs of channels that one has, and what has to be checked.
+    /// Threads that stage a position, elements of four channels that one has, and what has to be checked.
     stagers: u32,
     idle_stagers: bool,
     items: u32,
@@ -789,20 +839,26 @@ struct Context {
     bounds: String,
 }
 
-fn kernel(problem: &TuckerProblem, mut sizes: Sizes, layouts: &[WeightLayout]) -> KernelBlueprint {
+fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> KernelBlueprint {
     let shape = problem.core;
     let x = Problem::Tucker(*problem).x();
     let mut end = 0;
-    for (factor, layout) in sizes
-        .first
-        .iter_mut()
-        .chain([&mut sizes.core, &mut sizes.last])
-        .zip(layouts)
-    {
-        factor.at = usize::next_multiple_of(end, WeightFile::ALIGNMENT as usize / 4);
-        factor.unscale_at = factor.at + layout.weight_len() - layout.unscale_len();
-        end = factor.at + layout.len();
-    }
+    let mut layouts_left = layouts.iter();
+    let mut of_factor = |factor: &Factor, warp_k: &str| {
+        let layout = layouts_left.next().expect("a layout for each factor");
+        let at = usize::next_multiple_of(end, WeightFile::ALIGNMENT as usize / 4);
+        end = at + layout.len();
+        FactorContext {
+            factor: factor.clone(),
+            order: StepOrder::new(factor.steps, warp_k, factor.m * factor.p),
+            at,
+            unscale_at: at + layout.weight_len() - layout.unscale_len(),
+        }
+    };
+    let first = sizes.first.as_ref();
+    let first = first.map(|first| of_factor(first, "warp_k"));
+    let core = of_factor(&sizes.core, "core_warp_k");
+    let last = of_factor(&sizes.last, "warp_k");
     let scale_at = layouts.first().map_or(0, WeightLayout::weight_len);
     let conv = core_problem(problem);
     let [tiles, tiles_w] = sizes.sums.tiles(&conv);
@@ -893,17 +949,18 @@ fn kernel(problem: &TuckerProblem, mut sizes: Sizes, layouts: &[WeightLayout]) -
             warps: sizes.warps,
             rows: sizes.rows,
             row: sizes.row,
-            pairs: sizes.pairs,
+            quads: sizes.quads,
             plane: sizes.plane,
-            middle: sizes.middle,
             columns: sizes.columns,
             all_columns: sizes.all_columns,
             inner: sizes.inner,
             d2_rows,
             row_share: sizes.row_share,
+            resident: sizes.resident,
+            ahead: sizes.chunks_ahead(),
+            follows: sizes.chunks_ahead() < sizes.factors().map(|factor| factor.chunks).sum(),
             slots: sizes.slots,
             slot: sizes.slot,
-            step_weights: 128 * sizes.parts,
             middle_at: sizes.middle_at,
             scratch_at: sizes.scratch_at,
             gathered_at: sizes.gathered_at,
@@ -914,21 +971,21 @@ fn kernel(problem: &TuckerProblem, mut sizes: Sizes, layouts: &[WeightLayout]) -
             core_factors,
             last_factors,
             factor_floats: last_factors + n_rows,
-            first_pairs: sizes.share_groups * STEP_CHANNELS / 2,
-            d2_pairs: d2_rows / 2,
+            first_quads: sizes.share_groups * STEP_CHANNELS / 4,
+            d2_quads: d2_rows / 4,
             exchanged: d2_rows * sizes.all_columns / 4,
             row_vectors: sizes.all_columns / 4,
             output_items: outputs.div_ceil(threads),
             pixel_vectors: sizes.columns / y_vector,
-            first_items: (sizes.share_groups * STEP_CHANNELS / 2).div_ceil(sizes.stagers),
-            inner_items: (d2_rows / 2).div_ceil(rounders),
+            first_items: (sizes.share_groups * STEP_CHANNELS / 4).div_ceil(sizes.stagers),
+            inner_items: (d2_rows / 4).div_ceil(rounders),
             rounders,
             idle_rounders: rounders * sizes.columns != threads,
             split: sizes.parts == 2,
             stagers: sizes.stagers,
             idle_stagers: sizes.stagers * positions != threads,
             items: sizes.items,
-            checks_items: !sizes.pairs.is_multiple_of(sizes.stagers),
+            checks_items: !sizes.quads.is_multiple_of(sizes.stagers),
             checks_c: padded_c != x.c,
             prologue: problem.prologue.is_some(),
             prologue_relu: problem.prologue.is_some_and(|prologue| prologue.relu),
@@ -944,9 +1001,10 @@ fn kernel(problem: &TuckerProblem, mut sizes: Sizes, layouts: &[WeightLayout]) -
                 true => "false".to_owned(),
                 false => bounds.join(" || "),
             },
-            first: sizes.first,
-            core: sizes.core,
-            last: sizes.last,
+            first,
+            core,
+            core_chunk_quads: sizes.core.chunk_steps / (shape.r * shape.s) * STEP_CHANNELS / 4,
+            last,
         }),
     }
 }

@@ -231,17 +231,21 @@ tdc_mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
 #ifndef TDC_STEPS
 #define TDC_STEPS
 // Steps of a warp's part of a matrix product: M tiles of 16 rows of `a` by P tiles of 8 columns of `b`, 16 terms of each sum in a
-// step. Values are fp16 numbers, two in a row of terms to a register; in a uint2 the second one has what rounding to the first
-// left, and three of the four products are added, smallest first.
+// step. An element of `b` is four terms as fp16 numbers, two to a register; a uint4 also has what rounding left, and three of the
+// four products are added, smallest first.
 
-// The fp16 numbers of two values.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_set_pair(unsigned& pair, float first, float second) {
-    pair = tdc_to_halves(first, second);
+// The fp16 numbers of four values, scaled.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_set_quad(uint2& quad, const float (&values)[4], float scale) {
+    quad.x = tdc_to_halves(values[0] * scale, values[1] * scale);
+    quad.y = tdc_to_halves(values[2] * scale, values[3] * scale);
 }
 
-[[maybe_unused]] static __device__ __forceinline__ void tdc_set_pair(uint2& pair, float first, float second) {
-    pair.x = tdc_to_halves(first, second);
-    pair.y = tdc_to_halves(first - tdc_lower_half(pair.x), second - tdc_upper_half(pair.x));
+[[maybe_unused]] static __device__ __forceinline__ void tdc_set_quad(uint4& quad, const float (&values)[4], float scale) {
+    const float a = values[0] * scale, b = values[1] * scale, c = values[2] * scale, d = values[3] * scale;
+    const unsigned ab = tdc_to_halves(a, b), cd = tdc_to_halves(c, d);
+    const unsigned ab_left = tdc_to_halves(a - tdc_lower_half(ab), b - tdc_upper_half(ab));
+    const unsigned cd_left = tdc_to_halves(c - tdc_lower_half(cd), d - tdc_upper_half(cd));
+    quad = make_uint4(ab, cd, ab_left, cd_left);
 }
 
 [[maybe_unused]] static __device__ __forceinline__ void tdc_load_four(unsigned (&registers)[4], const float* from) {
@@ -249,16 +253,19 @@ tdc_mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
     registers[0] = four.x, registers[1] = four.y, registers[2] = four.z, registers[3] = four.w;
 }
 
-// Adds the products of a step. `a` is the lane's place in the first tile of packed weights, `tile` the distance to the next; lane
-// l reads pairs l % 4 and, `half` further on, 4 + l % 4 of `b`, in tile p at at[p].
+// Adds the products of a step. `a` is the lane's place in the first tile of packed weights, `tile` the distance to the next; in
+// tile p a lane's terms are the element at[p] of `b`. The smaller products may have a sum of their own and need not wait then.
 template <int M, int P>
 static __device__ __forceinline__ void
-tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const unsigned* b, const int (&at)[P], int half) {
+tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const uint2* b, const int (&at)[P]) {
     unsigned rows[M][4], columns[P][2];
 #pragma unroll
     for (int m = 0; m < M; ++m) tdc_load_four(rows[m], a + m * tile);
 #pragma unroll
-    for (int p = 0; p < P; ++p) columns[p][0] = b[at[p]], columns[p][1] = b[at[p] + half];
+    for (int p = 0; p < P; ++p) {
+        const uint2 quad = b[at[p]];
+        columns[p][0] = quad.x, columns[p][1] = quad.y;
+    }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
 #pragma unroll
@@ -268,7 +275,7 @@ tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const unsigned* b,
 
 template <int M, int P>
 static __device__ __forceinline__ void
-tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const uint2* b, const int (&at)[P], int half) {
+tdc_add_step(float (&sum)[M][P][4], float (&cross)[M][P][4], const float* a, int tile, const uint4* b, const int (&at)[P]) {
     unsigned rows[M][4], rows_left[M][4], columns[P][2], columns_left[P][2];
 #pragma unroll
     for (int m = 0; m < M; ++m) {
@@ -277,19 +284,19 @@ tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const uint2* b, co
     }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
-        const uint2 first = b[at[p]], second = b[at[p] + half];
-        columns[p][0] = first.x, columns[p][1] = second.x;
-        columns_left[p][0] = first.y, columns_left[p][1] = second.y;
+        const uint4 quad = b[at[p]];
+        columns[p][0] = quad.x, columns[p][1] = quad.y;
+        columns_left[p][0] = quad.z, columns_left[p][1] = quad.w;
     }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
 #pragma unroll
-        for (int m = 0; m < M; ++m) tdc_mma_f16(sum[m][p], rows_left[m], columns[p]);
+        for (int m = 0; m < M; ++m) tdc_mma_f16(cross[m][p], rows_left[m], columns[p]);
     }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
 #pragma unroll
-        for (int m = 0; m < M; ++m) tdc_mma_f16(sum[m][p], rows[m], columns_left[p]);
+        for (int m = 0; m < M; ++m) tdc_mma_f16(cross[m][p], rows[m], columns_left[p]);
     }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
@@ -308,6 +315,18 @@ tdc_add_scaled(float (&sum)[M][P][4], const float (&part)[M][P][4], float unscal
         total = fmaf(part[i / (4 * P)][i / 4 % P][i % 4], unscale, total);
     }
 }
+
+// Stores sums: `to` is the lane's place in the first tile, and rows are so many floats apart.
+template <int M, int P>
+static __device__ __forceinline__ void tdc_put_sums(float* to, int row, const float (&sum)[M][P][4]) {
+#pragma unroll
+    for (int i = 0; i < M * P; ++i) {
+        const int m = i / P, p = i % P;
+        float* const tile = to + m * 16 * row + p * 8;
+        *reinterpret_cast<float2*>(tile) = make_float2(sum[m][p][0], sum[m][p][1]);
+        *reinterpret_cast<float2*>(tile + 8 * row) = make_float2(sum[m][p][2], sum[m][p][3]);
+    }
+}
 #endif
 
 extern "C" __global__ void __launch_bounds__(64)
@@ -318,27 +337,21 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
     constexpr int H = 7, W = 6, OUT_H = 7, OUT_W = 6;
     constexpr int TH = 2, TW = 3;  // output rows and columns of a block
     constexpr int ROWS = 4, ROW = 5;  // input tile: rows, values of a row
-    constexpr int PAIRS = 8, PLANE = 20;  // staged at once: pairs of input channels, values of a pair
-    constexpr int MIDDLE = 20;  // values of a pair of the core's input channels
-    constexpr int COLUMNS_OUT = 8, INNER = 20;  // pixels that a block finishes, values of a pair of the core's output
-    constexpr int SLOTS = 3, SLOT = 2304;  // buffers for chunks of weights, values of one
+    constexpr int QUADS = 4, PLANE = 26;  // staged at once: times four input channels, elements of four
+    constexpr int COLUMNS_OUT = 8, INNER = 10;  // pixels that a block finishes, elements of four channels of the core's output
     // Of each factor: tiles of a warp, of 16 output channels and of 8 pixels; warps that share a sum; its output channels; chunks
-    // of its weights; steps that a warp takes of one, and how many add to one partial sum.
-    constexpr int FIRST_M = 1, FIRST_P = 3, FIRST_WARPS_K = 1, FIRST_ROWS = 16;
-    constexpr int FIRST_CHUNKS = 1, FIRST_STEPS = 1, FIRST_CHAIN = 1;
-    constexpr int CORE_M = 1, CORE_P = 1, CORE_WARPS_K = 1, CORE_ROWS = 16;
-    constexpr int CORE_CHUNKS = 1, CORE_STEPS = 9, CORE_CHAIN = 3;
-    constexpr int LAST_M = 1, LAST_P = 1, LAST_WARPS_K = 1, LAST_ROWS = 16;
-    constexpr int LAST_CHUNKS = 1, LAST_STEPS = 1, LAST_CHAIN = 1;
-    using Pair = uint2;  // of channels as fp16: rounded, and what rounding left
+    // of its weights.
+    constexpr int FIRST_M = 1, FIRST_P = 2, FIRST_WARPS_K = 1, FIRST_ROWS = 16, FIRST_CHUNKS = 1;
+    constexpr int CORE_M = 1, CORE_P = 1, CORE_WARPS_K = 1, CORE_ROWS = 16, CORE_CHUNKS = 1;
+    constexpr int LAST_M = 1, LAST_P = 1, LAST_WARPS_K = 1, LAST_ROWS = 16, LAST_CHUNKS = 1;
+    using Quad = uint4;  // four channels as fp16: rounded, and what rounding left
 
     TDC_DYNAMIC_SHARED(float, shared);
-    Pair* const middle = reinterpret_cast<Pair*>(shared + 6912);  // input of the core
-    Pair* const inner = middle;  // its output, when its input is no longer needed
-    float* const partials = shared + 7232;  // shares of sums that warps hold
-    Pair* const input = reinterpret_cast<Pair*>(partials);
-    float* const gathered = shared + 7872;  // output of the core
-    float* const largest = shared + 8064;  // magnitude that each warp has, of four kinds
+    Quad* const middle = reinterpret_cast<Quad*>(shared + 2816);  // input of the core
+    Quad* const inner = middle;  // its output, when its input is no longer needed
+    float* const partials = shared + 3232;  // shares of sums that warps hold
+    Quad* const input = reinterpret_cast<Quad*>(partials);
+    float* const largest = shared + 3936;  // magnitude that each warp has, of four kinds
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int image = blockIdx.x / 8, tile = blockIdx.x % 8;
@@ -346,7 +359,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
     constexpr int first_share = 0, end_share = 1;
 
     // What undoes the scales of the factors' output channels, and the bias.
-    float* const factors_at = shared + 8000;
+    float* const factors_at = shared + 3872;
     for (int i = threadIdx.x * 4; i < 48; i += 256) {
         const float* from = packed + 2944 + i - 32;
         if (i < 32) from = packed + 2624 + i - 16;
@@ -358,48 +371,44 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
     }
     // Chunks of weights in the order of their use: of the first factor and the core for each share, then of the last.
     constexpr int SHARE_CHUNKS = FIRST_CHUNKS + CORE_CHUNKS;
-    const int shares = end_share - first_share, uses = shares * (SHARE_CHUNKS + LAST_CHUNKS);
+    const int shares = end_share - first_share;
     const auto copy_weights = [&](int use) {
         const bool is_last = use >= shares * SHARE_CHUNKS;
         const int i = is_last ? use - shares * SHARE_CHUNKS : use % SHARE_CHUNKS;
         const int share = first_share + (is_last ? i / LAST_CHUNKS : use / SHARE_CHUNKS);
         const float* from;
-        int count;
+        int count, place;
         if (is_last) {
             from = packed + 2688 + (i % LAST_CHUNKS) * 256;
             count = 256;
+            place = 2560 + i % LAST_CHUNKS * 256;
         } else if (i < FIRST_CHUNKS) {
             from = packed + (share * FIRST_CHUNKS + i) * 256;
             count = 256;
+            place = i * 256;
         } else {
             from = packed + 320 + (share * CORE_CHUNKS + i - FIRST_CHUNKS) * 2304;
             count = 2304;
+            place = 256 + (i - FIRST_CHUNKS) * 2304;
         }
-        float* const to = shared + use % SLOTS * SLOT;
+        float* const to = shared + place;
         for (int j = threadIdx.x * 4; j < count; j += 256) {
             tdc_copy_async16(to + j, from + j);
         }
         tdc_commit_copies();
     };
+    constexpr int CHUNKS = SHARE_CHUNKS + LAST_CHUNKS;  // of a share; each has its place
 #pragma unroll
-    for (int i = 0; i < SLOTS; ++i) {
+    for (int i = 0; i < CHUNKS; ++i) {
         copy_weights(i);
     }
-    int use = 0;
-    // The next chunk of weights, when it is there and all warps have done with what was before.
-    const auto next_weights = [&]() {
-        tdc_wait_copies<SLOTS - 1>();
+    // Waits for the next chunk of weights; all warps have done with what was before.
+    const auto await_weights = [&]() {
+        tdc_wait_copies<CHUNKS - 1>();
         __syncthreads();
-        return shared + use % SLOTS * SLOT + lane * 4;
     };
     const auto refill_weights = [&]() {
-        if (use + SLOTS < uses) {
-            __syncthreads();  // all warps have done with the weights
-            copy_weights(use + SLOTS);
-        } else {
-            tdc_commit_copies();
-        }
-        ++use;
+        tdc_commit_copies();  // nothing, so that each wait counts the same groups
     };
     // The exponent of the largest magnitude that any thread has, within what the scales can undo. Scaled by 2^(141 - exponent)
     // it is in [2^14, 2^15): fp16 then keeps 22 bits of what matters.
@@ -414,27 +423,26 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
         return min(max(static_cast<int>(__float_as_uint(magnitude) >> 23), 15), 240);
     };
     const auto power = [](int exponent) { return __uint_as_float(exponent << 23); };
-    // A thread stages one position of the input tile, of every STAGERS-th pair of channels.
-    constexpr int POSITIONS = ROWS * ROW, STAGERS = 3, ITEMS = 3;
-    const int position = threadIdx.x % POSITIONS, first_pair = threadIdx.x / POSITIONS;
+    // A thread stages one position of the input tile, of every STAGERS-th four channels.
+    constexpr int POSITIONS = ROWS * ROW, STAGERS = 3, ITEMS = 2;
+    const int position = threadIdx.x % POSITIONS, first_quad = threadIdx.x / POSITIONS;
     const int x_row = y0 - 1 + position / ROW;
     const int x_column = x0 - 1 + position % ROW;
-    const bool stages = first_pair < STAGERS;
+    const bool stages = first_quad < STAGERS;
     const bool inside = stages && x_row >= 0 && x_row < H && x_column >= 0 && x_column < W;
     tdc_wait_for_inputs();
     x += image * x_batch_stride;
-    float loaded[ITEMS][2];
+    float loaded[ITEMS][4];
     const auto load = [&](int chunk) {
-        const int first_c = chunk * (2 * PAIRS) + 2 * first_pair;
+        const int first_c = 4 * (chunk * QUADS + first_quad);
         const float* const from = x + (first_c * H + x_row) * W + x_column;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
 #pragma unroll
-            for (int j = 0; j < 2; ++j) {
-                constexpr int APART = 2 * STAGERS;
-                const int c = i * APART + j;  // behind the first
+            for (int j = 0; j < 4; ++j) {
+                const int c = i * (4 * STAGERS) + j;  // behind the first
                 float value = 0.0f;
-                if (inside && first_pair + i * STAGERS < PAIRS && first_c + c < 9) {
+                if (inside && first_quad + i * STAGERS < QUADS && first_c + c < 9) {
                     value = from[c * (H * W)];
                 }
                 loaded[i][j] = value;
@@ -446,15 +454,16 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
         float magnitude = 0.0f;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            magnitude = fmaxf(magnitude, fmaxf(fabsf(loaded[i][0]), fabsf(loaded[i][1])));
+#pragma unroll
+            for (int j = 0; j < 4; ++j) magnitude = fmaxf(magnitude, fabsf(loaded[i][j]));
         }
         const int exponent = largest_exponent(magnitude, round);  // and all warps have done with the chunk before
         const float scale = power(268 - exponent);
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
-            const int pair = first_pair + i * STAGERS;
-            if (!stages || pair >= PAIRS) break;
-            tdc_set_pair(input[pair * PLANE + position], loaded[i][0] * scale, loaded[i][1] * scale);
+            const int quad = first_quad + i * STAGERS;
+            if (!stages || quad >= QUADS) break;
+            tdc_set_quad(input[quad * PLANE + position], loaded[i], scale);
         }
         return power(exponent - 14);
     };
@@ -466,13 +475,13 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
 #pragma unroll
     for (int p = 0; p < CORE_P; ++p) {
         const int pixel = min((core_warp_p * CORE_P + p) * 8 + lane / 4, TH * TW - 1);
-        core_at[p] = lane % 4 * MIDDLE + pixel / TW * 5 + pixel % TW;
+        core_at[p] = lane % 4 * PLANE + pixel / TW * 5 + pixel % TW;
     }
 #pragma unroll 1
     for (int share = first_share; share < end_share; ++share) {
         // The first factor: the block's share of its output channels at every position of the input tile. Outside the image they
         // are zero, as the core's padding must be: nothing is added to them.
-        const int warp_m = 0, warp_p = 0, warp_k = warp;
+        const int warp_m = 0, warp_p = warp % 2, warp_k = warp / 2;
         float sum[FIRST_M][FIRST_P][4] = {};
         int at[FIRST_P];
 #pragma unroll
@@ -483,42 +492,37 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
 #pragma unroll 1
         for (int chunk = 0; chunk < FIRST_CHUNKS; ++chunk) {
             const float unscale = stage(largest + chunk % 2 * 2);
-            const float* const a = next_weights() + warp_m * 256;
-            if (warp_k < FIRST_WARPS_K) {
-#pragma unroll 1
-                for (int step = warp_k * FIRST_STEPS; step < (warp_k + 1) * FIRST_STEPS; step += FIRST_CHAIN) {
-                    float part[FIRST_M][FIRST_P][4] = {};
+            await_weights();
+            const float* a = shared + chunk * 256 + warp_m * 256 + lane * 4;
+            const Quad* b = input;
+            {
+                const float* const a_chain = a;
+                const Quad* const b_chain = b;
+                float part[FIRST_M][FIRST_P][4] = {}, cross[FIRST_M][FIRST_P][4] = {};
 #pragma unroll
-                    for (int i = 0; i < FIRST_CHAIN; ++i) {
-                        const Pair* const b = input + (step + i) * (8 * PLANE);
-                        tdc_add_step(part, a + (step + i) * 256, 256, b, at, 4 * PLANE);
-                    }
-                    tdc_add_scaled(sum, part, unscale);
+                for (int i = 0; i < 1; ++i) {
+                    tdc_add_step(part, cross, a_chain + 0, 256, b_chain + 0, at);
                 }
+                tdc_add_scaled(sum, cross, unscale);
+                tdc_add_scaled(sum, part, unscale);
             }
             refill_weights();
         }
         __syncthreads();
-        if (warp_k < FIRST_WARPS_K) {
-#pragma unroll
-            for (int i = 0; i < 3; ++i) {
-                const int m = i / FIRST_P, p = i % FIRST_P;
-                const int row = warp_k * FIRST_ROWS + (warp_m * FIRST_M + m) * 16 + lane / 4;
-                float* const to = partials + row * 40 + (warp_p * FIRST_P + p) * 8 + lane % 4 * 2;
-                *reinterpret_cast<float2*>(to) = make_float2(sum[m][p][0], sum[m][p][1]);
-                *reinterpret_cast<float2*>(to + 320) = make_float2(sum[m][p][2], sum[m][p][3]);
-            }
+        {
+            const int row = warp_k * FIRST_ROWS + warp_m * (16 * FIRST_M) + lane / 4;
+            tdc_put_sums(partials + row * 40 + warp_p * (8 * FIRST_P) + lane % 4 * 2, 40, sum);
         }
         __syncthreads();
-        float value[3][2], magnitude = 0.0f;
+        float value[2][4], magnitude = 0.0f;
 #pragma unroll
-        for (int i = 0; i < 3; ++i) {
-            const int pair = first_pair + i * STAGERS;
+        for (int i = 0; i < 2; ++i) {
+            const int quad = first_quad + i * STAGERS;
 #pragma unroll
-            for (int j = 0; j < 2; ++j) {
+            for (int j = 0; j < 4; ++j) {
                 value[i][j] = 0.0f;
-                if (pair >= 8 || !stages) continue;
-                const int row = 2 * pair + j;
+                if (quad >= 4 || !stages) continue;
+                const int row = 4 * quad + j;
 #pragma unroll
                 for (int k = 0; k < FIRST_WARPS_K; ++k) {
                     value[i][j] += partials[(k * FIRST_ROWS + row) * 40 + position];
@@ -530,25 +534,28 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
         const int exponent = largest_exponent(magnitude, largest + 4);
         const float scale = power(268 - exponent);
 #pragma unroll
-        for (int i = 0; i < 3; ++i) {
-            const int pair = first_pair + i * STAGERS;
-            if (pair >= 8 || !stages) break;
-            tdc_set_pair(middle[pair * MIDDLE + position], value[i][0] * scale, value[i][1] * scale);
+        for (int i = 0; i < 2; ++i) {
+            const int quad = first_quad + i * STAGERS;
+            if (quad >= 4 || !stages) break;
+            tdc_set_quad(middle[quad * PLANE + position], value[i], scale);
         }
         const float unscale = power(exponent - 14);
 #pragma unroll 1
         for (int chunk = 0; chunk < CORE_CHUNKS; ++chunk) {
-            const float* const a = next_weights() + core_warp_m * 2304;
+            await_weights();
+            const float* a = shared + 256 + chunk * 2304 + core_warp_m * 2304 + lane * 4;
+            const Quad* b = middle + chunk * (4 * PLANE);
             if (core_warp_k < CORE_WARPS_K) {
-#pragma unroll 1
-                for (int first = core_warp_k * CORE_STEPS; first < (core_warp_k + 1) * CORE_STEPS; first += CORE_CHAIN) {
-                    float part[CORE_M][CORE_P][4] = {};
 #pragma unroll
-                    for (int i = 0; i < CORE_CHAIN; ++i) {
-                        const int step = chunk * 9 + first + i;  // 16 channels and one tap
-                        const Pair* const b = middle + step / 9 * (8 * MIDDLE) + step % 9 / 3 * 5 + step % 3;
-                        tdc_add_step(part, a + (first + i) * 256, 2304, b, core_at, 4 * MIDDLE);
+                for (int row = 0; row < 3; ++row) {
+                    const float* const a_chain = a + row * 768;
+                    const Quad* const b_chain = b + row * 5;
+                    float part[CORE_M][CORE_P][4] = {}, cross[CORE_M][CORE_P][4] = {};
+#pragma unroll
+                    for (int i = 0; i < 3; ++i) {
+                        tdc_add_step(part, cross, a_chain + i * 256, 2304, b_chain + i, core_at);
                     }
+                    tdc_add_scaled(core_sum, cross, unscale);
                     tdc_add_scaled(core_sum, part, unscale);
                 }
             }
@@ -557,35 +564,11 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
     }
     __syncthreads();
     if (core_warp_k < CORE_WARPS_K) {
-#pragma unroll
-        for (int i = 0; i < 1; ++i) {
-            const int m = i / CORE_P, p = i % CORE_P;
-            const int row = core_warp_k * CORE_ROWS + (core_warp_m * CORE_M + m) * 16 + lane / 4;
-            float* const to = partials + row * 8 + (core_warp_p * CORE_P + p) * 8 + lane % 4 * 2;
-            *reinterpret_cast<float2*>(to) = make_float2(core_sum[m][p][0], core_sum[m][p][1]);
-            *reinterpret_cast<float2*>(to + 64) = make_float2(core_sum[m][p][2], core_sum[m][p][3]);
-        }
+        const int row = core_warp_k * CORE_ROWS + core_warp_m * (16 * CORE_M) + lane / 4;
+        tdc_put_sums(partials + row * 8 + core_warp_p * (8 * CORE_P) + lane % 4 * 2, 8, core_sum);
     }
     __syncthreads();
-    // Four pixels of an output channel of the core: the warps' shares added up.
-    const auto warps_sum = [&](int row, int column) {
-        float4 value = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll
-        for (int k = 0; k < CORE_WARPS_K; ++k) {
-            const float4 share = *reinterpret_cast<const float4*>(partials + (k * CORE_ROWS + row) * 8 + column);
-            value.x += share.x, value.y += share.y, value.z += share.z, value.w += share.w;
-        }
-        return value;
-    };
-    const auto scaled = [](float4 value, float factor) {
-        return make_float4(value.x * factor, value.y * factor, value.z * factor, value.w * factor);
-    };
     const float* const core_factors = factors_at + 16;
-    for (int i = threadIdx.x; i < 32; i += 64) {
-        const int row = i / (COLUMNS_OUT / 4), column = i % (COLUMNS_OUT / 4) * 4;
-        *reinterpret_cast<float4*>(gathered + row * COLUMNS_OUT + column) = scaled(warps_sum(row, column), core_factors[row]);
-    }
-    __syncthreads();
     y += image * y_batch_stride;
 
     // The last factor: LAST_ROWS of its output channels of COLUMNS_OUT pixels.
@@ -595,10 +578,9 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
     for (int p = 0; p < LAST_P; ++p) {
         at[p] = lane % 4 * INNER + min((warp_p * LAST_P + p) * 8 + lane / 4, COLUMNS_OUT - 1);
     }
-    const int own_pair = threadIdx.x / COLUMNS_OUT, own_column = threadIdx.x % COLUMNS_OUT;  // what a thread rounds
+    const int own_quad = threadIdx.x / COLUMNS_OUT, own_column = threadIdx.x % COLUMNS_OUT;  // what a thread rounds
 #pragma unroll 1
     for (int share = first_share; share < end_share; ++share) {
-        const float* const core_output = gathered;
         const int n0 = 0;
         constexpr int TN = 16;
         const float* const factors = factors_at + 32 + n0;
@@ -610,13 +592,20 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
             const bool outside = pixel >= TH * TW || row >= OUT_H || n0 + n >= 11;
             return outside ? -1 : ((n0 + n) * OUT_H + row) * OUT_W + column;
         };
-        float values[1][2], magnitude = 0.0f;
+        float values[1][4], magnitude = 0.0f;
 #pragma unroll
         for (int i = 0; i < 1; ++i) {
-            const int pair = own_pair + i * 8;
+            const int quad = own_quad + i * 8;
 #pragma unroll
-            for (int j = 0; j < 2; ++j) {
-                values[i][j] = pair < 8 ? core_output[(2 * pair + j) * COLUMNS_OUT + own_column] : 0.0f;
+            for (int j = 0; j < 4; ++j) {
+                values[i][j] = 0.0f;
+                if (quad >= 4) continue;
+                const int row = 4 * quad + j;
+#pragma unroll
+                for (int k = 0; k < CORE_WARPS_K; ++k) {
+                    values[i][j] += partials[(k * CORE_ROWS + row) * 8 + own_column];
+                }
+                values[i][j] *= core_factors[row];
                 magnitude = fmaxf(magnitude, fabsf(values[i][j]));
             }
         }
@@ -624,39 +613,34 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
         const float scale = power(268 - exponent);
 #pragma unroll
         for (int i = 0; i < 1; ++i) {
-            const int pair = own_pair + i * 8;
-            if (pair >= 8) break;
-            tdc_set_pair(inner[pair * INNER + own_column], values[i][0] * scale, values[i][1] * scale);
+            const int quad = own_quad + i * 8;
+            if (quad >= 4) break;
+            tdc_set_quad(inner[quad * INNER + own_column], values[i], scale);
         }
         const float unscale = power(exponent - 14);
         float sum[LAST_M][LAST_P][4] = {};
 #pragma unroll 1
         for (int chunk = 0; chunk < LAST_CHUNKS; ++chunk) {
-            const float* const a = next_weights() + warp_m * 256;
+            await_weights();
+            const float* a = shared + 2560 + chunk * 256 + warp_m * 256 + lane * 4;
+            const Quad* b = inner + chunk * (4 * INNER);
             if (warp_k < LAST_WARPS_K) {
-#pragma unroll 1
-                for (int step = warp_k * LAST_STEPS; step < (warp_k + 1) * LAST_STEPS; step += LAST_CHAIN) {
-                    float part[LAST_M][LAST_P][4] = {};
-                    const Pair* const b = inner + (chunk * 1 + step) * (8 * INNER);
+                const float* const a_chain = a;
+                const Quad* const b_chain = b;
+                float part[LAST_M][LAST_P][4] = {}, cross[LAST_M][LAST_P][4] = {};
 #pragma unroll
-                    for (int i = 0; i < LAST_CHAIN; ++i) {
-                        tdc_add_step(part, a + (step + i) * 256, 256, b + i * (8 * INNER), at, 4 * INNER);
-                    }
-                    tdc_add_scaled(sum, part, unscale);
+                for (int i = 0; i < 1; ++i) {
+                    tdc_add_step(part, cross, a_chain + 0, 256, b_chain + 0, at);
                 }
+                tdc_add_scaled(sum, cross, unscale);
+                tdc_add_scaled(sum, part, unscale);
             }
             refill_weights();
         }
         __syncthreads();
         if (warp_k < LAST_WARPS_K) {
-#pragma unroll
-            for (int i = 0; i < 1; ++i) {
-                const int m = i / LAST_P, p = i % LAST_P;
-                const int row = warp_k * LAST_ROWS + (warp_m * LAST_M + m) * 16 + lane / 4;
-                float* const to = partials + row * 8 + (warp_p * LAST_P + p) * 8 + lane % 4 * 2;
-                *reinterpret_cast<float2*>(to) = make_float2(sum[m][p][0], sum[m][p][1]);
-                *reinterpret_cast<float2*>(to + 64) = make_float2(sum[m][p][2], sum[m][p][3]);
-            }
+            const int row = warp_k * LAST_ROWS + warp_m * (16 * LAST_M) + lane / 4;
+            tdc_put_sums(partials + row * 8 + warp_p * (8 * LAST_P) + lane % 4 * 2, 8, sum);
         }
         __syncthreads();
 #pragma unroll
@@ -738,8 +722,8 @@ void tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_
     float run[256];
     std::size_t filled = 0;
     for (std::size_t o0 = 0; o0 < 8; ++o0) {
-        for (std::size_t i0 = 0; i0 < 8; i0 += 2) {
-            for (std::size_t i1 = 0; i1 < 16; i1 += 8) {
+        for (std::size_t i0 = 0; i0 < 16; i0 += 4) {
+            for (std::size_t i1 = 0; i1 < 4; i1 += 2) {
                 for (std::size_t o1 = 0; o1 < 16; o1 += 8) {
                     for (std::size_t i2 = 0; i2 < 2; ++i2) {
                         const std::size_t o = o0 + o1;
@@ -767,8 +751,8 @@ void tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_
     for (std::size_t r = 0; r < 3; ++r) {
         for (std::size_t s = 0; s < 3; ++s) {
             for (std::size_t o0 = 0; o0 < 8; ++o0) {
-                for (std::size_t i0 = 0; i0 < 8; i0 += 2) {
-                    for (std::size_t i1 = 0; i1 < 16; i1 += 8) {
+                for (std::size_t i0 = 0; i0 < 16; i0 += 4) {
+                    for (std::size_t i1 = 0; i1 < 4; i1 += 2) {
                         for (std::size_t o1 = 0; o1 < 16; o1 += 8) {
                             for (std::size_t i2 = 0; i2 < 2; ++i2) {
                                 const std::size_t o = o0 + o1;
@@ -796,8 +780,8 @@ void tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_
     float run[256];
     std::size_t filled = 0;
     for (std::size_t o0 = 0; o0 < 8; ++o0) {
-        for (std::size_t i0 = 0; i0 < 8; i0 += 2) {
-            for (std::size_t i1 = 0; i1 < 16; i1 += 8) {
+        for (std::size_t i0 = 0; i0 < 16; i0 += 4) {
+            for (std::size_t i1 = 0; i1 < 4; i1 += 2) {
                 for (std::size_t o1 = 0; o1 < 16; o1 += 8) {
                     for (std::size_t i2 = 0; i2 < 2; ++i2) {
                         const std::size_t o = o0 + o1;
@@ -842,7 +826,7 @@ cudaError_t tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b1
 
     config.gridDim = dim3(16);
     config.blockDim = dim3(64);
-    config.dynamicSmemBytes = 32304;
+    config.dynamicSmemBytes = 15792;
     return cudaLaunchKernelEx(
         &config, mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kernel, x, packed, bias, y,
         x_batch_stride, y_batch_stride);

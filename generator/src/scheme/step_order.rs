@@ -1,0 +1,181 @@
+//! In which order a warp takes the steps of a chunk on the tensor cores, and where each finds its operands: all of it is known when
+//! the text is made, but for what depends on the warp. An address found step by step would take longer than the products.
+
+use super::matrix_product::CHAIN;
+use serde::Serialize;
+
+/// Steps that are unrolled at most where the tensor cores add up everything.
+const UNROLLED: u32 = 12;
+
+/// The steps of a chunk, which warps share.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ChunkSteps {
+    /// Groups of channels, rows of the filter, its columns.
+    pub(super) counts: [u32; 3],
+    /// Steps of one group, row and column, in packed weights and in staged input elements.
+    pub(super) a: [u32; 3],
+    /// See [`a`](Self::a).
+    pub(super) b: [u32; 3],
+    /// Warps that share the steps.
+    pub(super) warps: u32,
+    /// Numbers that stand for a value.
+    pub(super) parts: u32,
+}
+
+/// How many warps share each of the counts, outermost first, so that all shares are equal; `None` where they cannot be.
+pub(super) fn split_steps(counts: [u32; 3], warps: u32) -> Option<[u32; 3]> {
+    fn common(a: u32, b: u32) -> u32 {
+        if b == 0 { a } else { common(b, a % b) }
+    }
+    let mut left = warps;
+    let shares = counts.map(|count| {
+        let share = common(count, left);
+        left /= share;
+        share
+    });
+    (left == 1).then_some(shares)
+}
+
+/// Steps of the innermost loop in each direction, of `own` steps of a warp: all of the inner directions before some of the next.
+/// With two parts they add to one partial sum.
+pub(super) fn chain(own: [u32; 3], parts: u32) -> [u32; 3] {
+    let most = if parts == 2 { CHAIN } else { UNROLLED };
+    let mut chain = [1; 3];
+    for axis in [2, 1, 0] {
+        let inner: u32 = chain.iter().product();
+        let fits = |&count: &u32| own[axis].is_multiple_of(count) && count * inner <= most;
+        chain[axis] = (1..=most).rev().find(fits).unwrap_or(1);
+        if chain[axis] < own[axis] {
+            break;
+        }
+    }
+    chain
+}
+
+/// The share of a chunk's steps that a warp takes along one direction.
+#[derive(Debug, Clone, Serialize)]
+struct StepShare {
+    /// Its number, as an expression.
+    warp: String,
+    /// Packed weights and staged input elements between two shares.
+    a: u32,
+    b: u32,
+}
+
+/// A loop over steps.
+#[derive(Debug, Clone, Serialize)]
+struct StepLoop {
+    name: &'static str,
+    count: u32,
+    /// Packed weights and staged input elements between two rounds.
+    a: u32,
+    b: u32,
+}
+
+/// The order, as templates know it.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct StepOrder {
+    /// Which steps a warp takes.
+    shares_of_steps: Vec<StepShare>,
+    /// Loops around them.
+    loops: Vec<StepLoop>,
+    /// Whether they are unrolled too.
+    unrolls: bool,
+    /// Steps of the innermost loop, which with two parts add to one partial sum, and where step `i` of them finds its operands.
+    chain: u32,
+    a_step: String,
+    b_step: String,
+}
+
+impl StepOrder {
+    /// The order for a warp whose share is the variable `warp_k`, with so many tiles of sums.
+    pub(super) fn new(steps: ChunkSteps, warp_k: &str, tiles: u32) -> Self {
+        /// Products of matrices that the loop over a chunk's steps is unrolled to at most.
+        const PRODUCTS: u32 = 128;
+
+        let ChunkSteps {
+            counts,
+            a,
+            b,
+            warps,
+            parts,
+        } = steps;
+        let split = split_steps(counts, warps).unwrap_or([1; 3]);
+        let own = [0, 1, 2].map(|axis| counts[axis] / split[axis]);
+        let chain = chain(own, parts);
+        let mut shares_of_steps = Vec::new();
+        let mut behind = warps;
+        for axis in 0..3 {
+            if split[axis] == 1 {
+                continue;
+            }
+            let of_all = behind;
+            behind /= split[axis];
+            let mut warp = warp_k.to_owned();
+            if behind > 1 {
+                warp.push_str(&format!(" / {behind}"));
+            }
+            if of_all < warps {
+                warp.push_str(&format!(" % {}", split[axis]));
+            }
+            shares_of_steps.push(StepShare {
+                warp,
+                a: own[axis] * a[axis],
+                b: own[axis] * b[axis],
+            });
+        }
+        let names = ["group", "row", "column"];
+        let loops = [0, 1, 2]
+            .into_iter()
+            .filter(|&axis| chain[axis] < own[axis]);
+        let loops = loops.map(|axis| StepLoop {
+            name: names[axis],
+            count: own[axis] / chain[axis],
+            a: chain[axis] * a[axis],
+            b: chain[axis] * b[axis],
+        });
+        let products = own.iter().product::<u32>() * tiles * (2 * parts - 1);
+        Self {
+            shares_of_steps,
+            loops: loops.collect(),
+            unrolls: products <= PRODUCTS,
+            chain: chain.iter().product(),
+            a_step: place_of_step(chain, a),
+            b_step: place_of_step(chain, b),
+        }
+    }
+}
+
+/// Where step `i` of a chain lies, as an expression: `counts` of steps in three directions, outermost first, each a stride apart.
+fn place_of_step(counts: [u32; 3], strides: [u32; 3]) -> String {
+    let mut terms = Vec::new();
+    let mut inner = 1;
+    let mut axis = 3;
+    while axis > 0 {
+        axis -= 1;
+        let (mut count, stride) = (counts[axis], strides[axis]);
+        // Directions that follow each other without a gap are one.
+        while axis > 0 && strides[axis - 1] == count * stride {
+            axis -= 1;
+            count *= counts[axis];
+        }
+        if count > 1 {
+            let mut term = "i".to_owned();
+            if inner > 1 {
+                term.push_str(&format!(" / {inner}"));
+            }
+            if counts[..axis].iter().any(|&outer| outer > 1) {
+                term.push_str(&format!(" % {count}"));
+            }
+            if stride > 1 {
+                term.push_str(&format!(" * {stride}"));
+            }
+            terms.push(term);
+        }
+        inner *= count;
+    }
+    match terms.is_empty() {
+        true => "0".to_owned(),
+        false => terms.join(" + "),
+    }
+}
