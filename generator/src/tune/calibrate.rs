@@ -292,9 +292,9 @@ mod tests {
         assert!(before.problems == 3 && before.error > 0.1, "{before:?}");
         let found = samples.calibrate(&Model::START);
         let after = samples.fit(&found);
-        assert!(after.error < 0.02 && after.picks < 1.02, "{after:?}");
+        assert!(after.error < 0.03 && after.picks < 1.02, "{after:?}");
         assert!(
-            (found.exchange / truth.exchange).ln().abs() < 0.2,
+            (found.exchange / truth.exchange).ln().abs() < 0.25,
             "{found}"
         );
     }
