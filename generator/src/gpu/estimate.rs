@@ -47,41 +47,52 @@ pub struct TiledWork {
     pub chunks: f64,
     /// Steps of a warp in a chunk.
     pub steps: f64,
+    /// Runs of them between which the compiler moves nothing: loads of operands do not come before the sums of the run ahead.
+    pub runs: f64,
     /// Products of 16x16 with 16x8 matrices by the tensor cores of a warp's step, and how many wait for each other.
     pub products: f64,
     /// See [`products`](Self::products).
     pub chained: f64,
     /// Instructions of a warp's step.
     pub instructions: f64,
-    /// Times 128 bytes that a warp's step reads of shared memory, and how often it waits for what it reads.
+    /// Times 128 bytes that a warp's step reads of shared memory.
     pub wavefronts: f64,
-    /// See [`wavefronts`](Self::wavefronts).
-    pub reads: f64,
-    /// Loads of a thread for a chunk, and values of one.
+    /// Places from which a thread loads for a chunk, and for each the loads, the values, and the divisions by what is no power of
+    /// two that find it.
+    pub places: f64,
+    /// See [`places`](Self::places).
     pub loads: f64,
-    /// See [`loads`](Self::loads).
-    pub load_values: f64,
+    /// See [`places`](Self::places).
+    pub values: f64,
+    /// See [`places`](Self::places).
+    pub divisions: f64,
+    /// Lines of 128 bytes that the loads of a block's warps touch for a chunk.
+    pub lines: f64,
     /// Times 128 bytes that a block writes to shared memory for a chunk.
     pub staged_wavefronts: f64,
-    /// Bytes that a block loads for a chunk, weights and input.
-    pub chunk_bytes: f64,
+    /// Bytes of input that a block loads for a chunk, in whole sectors of 32.
+    pub input_bytes: f64,
+    /// Bytes of weights.
+    pub weight_bytes: f64,
     /// Sums that a thread holds.
     pub sums: f64,
     /// Shares of each sum in a block.
     pub shares: f64,
     /// Rounds in which all threads add up and store.
     pub rounds: f64,
-    /// Bytes that a block of a cluster, or all of it, stores and reads of a residual.
-    pub stored_bytes: f64,
+    /// Sectors of 32 bytes that a block stores, and reads of a residual.
+    pub stored_sectors: f64,
+    /// Whether there is a residual.
+    pub residual: bool,
 }
 
 /// Where the time of a tiled kernel goes, microseconds, as the busiest multiprocessor sees it. What happens at the same time is in
 /// the term that it is hidden behind.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Terms {
-    /// The launch, and what comes before the first load.
+    /// The launch.
     pub launch: f64,
-    /// Until the first chunk is there.
+    /// Until the first chunk is there, and what is lost where the launch ahead leaves no room.
     pub load: f64,
     /// Staging: rounding, writing to shared memory, barriers.
     pub stage: f64,
@@ -276,59 +287,72 @@ pub fn tiled_terms(work: &KernelWork, tiled: &TiledWork, gpu: &Gpu, model: &Mode
         (sms * at_once, (blocks / sms).ceil())
     };
     let resident = busiest.min(at_once);
+    // Of the next launch, which waits while this one runs: its share of blocks that find no room, and of those that find it only
+    // beside one of this.
+    let without = |room: f64| ((2.0 * blocks - room) / blocks).clamp(0.0, 1.0);
+    let (crowded, beside) = (without(slots), without(slots / at_once));
     let warps = f64::from(work.threads.div_ceil(32));
     // Warps of the fullest quarter, and of all.
     let quarter = (warps / 4.0).ceil().max(resident * warps / 4.0);
     let all = resident * warps;
     let sharply = model.sharpness;
+    // For an instruction of each warp of a quarter.
+    let instruction = together(
+        sharply,
+        [quarter * model.instruction, model.instruction_latency],
+    );
 
     let product = tiled.products * model.product;
-    let instructions = (model.step_instructions + tiled.instructions) * model.instruction;
     let latency =
-        product.max(tiled.chained * model.product_latency) + tiled.reads * model.read_latency;
+        product.max(tiled.chained * model.product_latency) + model.drain * tiled.runs / tiled.steps;
     let step = together(
         sharply,
         [
             quarter * product,
-            quarter * instructions,
+            instruction * tiled.instructions,
             all * tiled.wavefronts * model.wavefront,
             latency,
         ],
     );
     let compute = tiled.steps * step;
 
-    let staging = tiled.loads
-        * (model.staged_load + model.staged_value * tiled.load_values)
-        * model.instruction;
-    let stage = together(
+    let staging = tiled.places
+        * (model.division * tiled.divisions
+            + model.staged_load * tiled.loads
+            + model.staged_value * tiled.values);
+    let shared = tiled.staged_wavefronts * model.wavefront + tiled.lines * model.line;
+    let stage = together(sharply, [instruction * staging, resident * shared])
+        + model.chunk
+        + model.chunk_warp * all;
+    let bytes = |bytes: f64| resident * bytes / model.l2_bytes;
+    let load = model.first_load
+        + bytes(tiled.input_bytes)
+        + crowded * (model.crowded + bytes(tiled.weight_bytes))
+        + beside * model.beside;
+    let later = together(
         sharply,
         [
-            quarter * staging,
-            resident * tiled.staged_wavefronts * model.wavefront,
+            stage + compute,
+            model.later_load + bytes(tiled.input_bytes + tiled.weight_bytes),
         ],
-    ) + model.chunk
-        + model.chunk_warp * all;
-    let bytes = (resident * tiled.chunk_bytes / model.l2_bytes)
-        .max(blocks.min(slots) * tiled.chunk_bytes / model.l2_bytes_of_all);
-    let load = model.first_load + 0.5 * bytes;
-    let later = together(sharply, [stage + compute, model.later_load + bytes]);
+    );
     let wait = (tiled.chunks - 1.0) * (later - stage - compute);
 
-    let adding = (tiled.rounds * (model.round + model.share * tiled.shares)
-        + model.share * tiled.sums)
-        * model.instruction;
-    let reduce = quarter.max(1.0) * adding + model.sums;
+    let adding =
+        tiled.rounds * (model.round + model.share * tiled.shares) + model.share * tiled.sums;
+    let reduce = instruction * adding;
     let exchange = if work.cluster > 1 {
-        model.exchange + model.exchange_block * cluster
+        model.exchange + model.exchange_round * tiled.rounds
     } else {
         0.0
     };
-    let store = model.store * (tiled.rounds / cluster).ceil()
-        + resident * tiled.stored_bytes / model.l2_bytes;
+    let residual = if tiled.residual { model.residual } else { 0.0 };
+    let store = resident * tiled.stored_sectors * model.stored_sector + residual;
 
-    let us = |clocks: f64| clocks / clock;
+    let slower = if work.cluster == 3 { model.three } else { 1.0 };
+    let us = |clocks: f64| slower * clocks / clock;
     let mut terms = Terms {
-        launch: gpu.launch_us + model.launch_more_us,
+        launch: gpu.launch_us,
         load: us(load),
         stage: us(tiled.chunks * stage),
         compute: us(tiled.chunks * compute),
@@ -342,7 +366,7 @@ pub fn tiled_terms(work: &KernelWork, tiled: &TiledWork, gpu: &Gpu, model: &Mode
     // A multiprocessor that is not full any more is done with what is left a little sooner.
     let waves = busiest / resident;
     let rounds = waves.floor() + (waves - waves.floor()).sqrt();
-    terms.waves = block * (rounds - 1.0) + us(model.wave) * (waves.ceil() - 1.0);
+    terms.waves = block * (rounds - 1.0);
     let memory = gpu.launch_us + work.dram_bytes / gpu.sustained_bytes_per_us();
     let so_far = terms.us();
     let both = so_far.powi(4) + memory.powi(4);
@@ -468,15 +492,20 @@ mod tests {
             chained: 3.0,
             instructions: 20.0,
             wavefronts: 20.0,
-            reads: 0.5,
-            loads: 2.0,
-            load_values: 16.0,
+            runs: 3.0,
+            places: 2.0,
+            loads: 4.0,
+            values: 16.0,
+            divisions: 1.0,
+            lines: 200.0,
             staged_wavefronts: 40.0,
-            chunk_bytes: 20_000.0,
+            input_bytes: 10_000.0,
+            weight_bytes: 10_000.0,
             sums: 16.0,
             shares: 3.0,
             rounds: 2.0,
-            stored_bytes: 4_000.0,
+            stored_sectors: 130.0,
+            residual: false,
         }
     }
 
@@ -504,11 +533,11 @@ mod tests {
             |tiled| tiled.chunks *= 2.0,
             |tiled| tiled.steps *= 2.0,
             |tiled| tiled.products *= 3.0,
-            |tiled| tiled.loads *= 4.0,
-            |tiled| tiled.chunk_bytes *= 4.0,
-            |tiled| tiled.shares *= 4.0,
+            |tiled| tiled.places *= 4.0,
+            |tiled| tiled.input_bytes *= 8.0,
+            |tiled| tiled.shares *= 16.0,
             |tiled| tiled.rounds *= 4.0,
-            |tiled| tiled.stored_bytes *= 10.0,
+            |tiled| tiled.stored_sectors *= 10.0,
         ];
         for (index, more) in more.into_iter().enumerate() {
             assert!(tiled_us(112, 1, more) > 1.02 * plain, "{index}");

@@ -36,52 +36,56 @@ macro_rules! constants {
 }
 
 constants! {
-    /// Microseconds of a launch beyond those of an empty one.
-    launch_more_us = 0.25,
-    /// Until the first chunk has come from the level-2 cache.
-    first_load = 500.0,
-    /// Until a later chunk has, which is asked for while the one before is computed.
-    later_load = 600.0,
+    /// Until the first chunk's input has come from the level-2 cache.
+    first_load = 150.0,
+    /// Until a later chunk's has, which is asked for while the one before is computed.
+    later_load = 660.0,
+    /// What a block loses that finds no room before one of the launch ahead has left.
+    crowded = 200.0,
+    /// What a block loses that shares its multiprocessor with one of the launch ahead.
+    beside = 240.0,
     /// A product of matrices on a quarter of a multiprocessor.
-    product = 6.7,
+    product = 7.5,
     /// Until a product can be added to.
-    product_latency = 33.0,
-    /// Until a value has come from shared memory.
-    read_latency = 30.0,
-    /// A warp's instruction on a quarter of a multiprocessor.
-    instruction = 1.3,
-    /// Instructions of a step beside those that are counted.
-    step_instructions = 2.0,
+    product_latency = 47.0,
+    /// Until a warp's run of steps has its first operands, and has added up its last.
+    drain = 68.0,
+    /// A warp's instruction on a quarter of a multiprocessor that has warps enough.
+    instruction = 3.5,
+    /// One of a warp that is alone there.
+    instruction_latency = 5.0,
     /// 128 bytes of shared memory.
-    wavefront = 1.1,
+    wavefront = 1.3,
     /// Instructions for each value that is staged.
-    staged_value = 2.0,
+    staged_value = 2.6,
     /// Instructions for each load of them.
-    staged_load = 3.0,
+    staged_load = 4.0,
+    /// Instructions for each division that finds the place of a load.
+    division = 3.5,
+    /// A line of 128 bytes that a warp's load touches.
+    line = 1.3,
     /// Barriers of a chunk.
-    chunk = 150.0,
+    chunk = 180.0,
     /// What each warp adds to them.
-    chunk_warp = 6.0,
+    chunk_warp = 26.0,
     /// Instructions for each share of a sum.
-    share = 3.0,
+    share = 1.3,
     /// Instructions for each round in which all threads store.
-    round = 30.0,
-    /// Between the last product and the first sum.
-    sums = 140.0,
-    /// A round of stores.
-    store = 50.0,
+    round = 18.0,
+    /// 32 bytes that are stored, or read of a residual.
+    stored_sector = 1.1,
+    /// Until a residual has come.
+    residual = 580.0,
     /// Until the blocks of a cluster have sent each other their sums.
-    exchange = 550.0,
-    /// What each block adds to that.
-    exchange_block = 40.0,
-    /// Between the blocks that a multiprocessor has one after the other.
-    wave = 290.0,
+    exchange = 626.0,
+    /// What each round of them adds to that.
+    exchange_round = 22.0,
+    /// Times as long as others clusters of three take: multiprocessors come in pairs.
+    three = 1.1,
     /// Bytes a clock that one multiprocessor gets of the level-2 cache.
-    l2_bytes = 50.0,
-    /// Bytes a clock that all get together.
-    l2_bytes_of_all = 3500.0,
+    l2_bytes = 260.0,
     /// How sharply the longest of what happens at the same time counts: the exponent of a norm.
-    sharpness = 2.0,
+    sharpness = 3.1,
 }
 
 impl Model {
@@ -176,7 +180,7 @@ mod tests {
     #[test]
     fn constants_are_read_back() {
         let model = Model {
-            wave: 123.4567,
+            line: 123.4567,
             ..Model::START
         };
         let text = format!("# a comment\n\n{model}");
@@ -190,11 +194,14 @@ mod tests {
     fn what_is_no_constant_is_told() {
         let text = Model::START.to_string();
         let cases = [
-            (text.replace("wave 290", "wave -290"), "a number above 0"),
-            (text.replace("wave 290", "wave x"), "a number above 0"),
-            (text.replace("wave ", "waves "), "the name of a constant"),
-            (text.replace("wave 290.0000", "wave"), "a name and a number"),
-            (text.replace("wave 290.0000\n", ""), "`wave` is missing"),
+            (text.replace("line 1.3", "line -1.3"), "a number above 0"),
+            (text.replace("line 1.3", "line x"), "a number above 0"),
+            (
+                text.replace("\nline ", "\nlines "),
+                "the name of a constant",
+            ),
+            (text.replace("line 1.3000", "line"), "a name and a number"),
+            (text.replace("line 1.3000\n", ""), "`line` is missing"),
         ];
         for (text, expected) in cases {
             let error = Model::parse(&text).unwrap_err().to_string();

@@ -169,6 +169,50 @@ pub(super) fn input_tile(problem: &ConvProblem, tile_h: u32, tile_w: u32) -> [u3
     [rows, columns]
 }
 
+/// What loading an input tile costs, for the estimate.
+pub(super) struct InputTraffic {
+    /// Bytes of the whole sectors of 32 that it lies in.
+    pub(super) bytes: f64,
+    /// Lines of 128 bytes that the loads of the warps touch.
+    pub(super) lines: f64,
+}
+
+impl InputTraffic {
+    /// Of an output tile, for so many input channels, whose rows are cut in so many more pieces by where a warp's load ends and the
+    /// next one's begins. Rows as wide as the image follow each other without a gap.
+    pub(super) fn new(problem: &ConvProblem, tile: [u32; 2], channels: u32, cuts: f64) -> Self {
+        /// Bytes of a line, and what whole sectors have in the mean beyond a run of values that begins anywhere.
+        const LINE: f64 = 128.0;
+        const BEYOND: f64 = 28.0;
+
+        let shape = &problem.shape;
+        let reach = |axis: usize, taps: u32, most: u32| {
+            let all = (tile[axis] - 1) * shape.stride[axis] + (taps - 1) * shape.dilation[axis] + 1;
+            f64::from(all.min(most))
+        };
+        let (rows, row) = (reach(0, shape.r, shape.h), reach(1, shape.s, shape.w));
+        let channels = f64::from(channels);
+        let bytes = 4.0 * channels * rows * row;
+        let runs = if row >= f64::from(shape.w) {
+            channels
+        } else {
+            channels * rows
+        };
+        let pieces = channels * rows + cuts;
+        Self {
+            bytes: bytes + runs * BEYOND,
+            lines: pieces + bytes / LINE,
+        }
+    }
+}
+
+/// How many divisions by what is no power of two it takes to find the row and column of one of so many places, of which a row has
+/// some.
+pub(super) fn divisions(places: u32, row: u32) -> f64 {
+    let counts = |size: u32| f64::from(u8::from(!size.is_power_of_two()));
+    counts(places) + if places > row { counts(row) } else { 0.0 }
+}
+
 /// How the template `kernel/copy_chunk.cu` copies the weights of a chunk; part of a scheme's context.
 #[derive(Serialize)]
 pub(super) struct ChunkCopies {
@@ -239,6 +283,33 @@ impl BlockSums {
     pub(super) fn outputs(&self, problem: &ConvProblem) -> (u32, u32) {
         let y_vector = self.y_vector(problem);
         (self.tile.iter().product::<u32>() / y_vector, y_vector)
+    }
+
+    /// Sectors of 32 bytes that a block of a cluster stores, and reads of a residual, each of them part of it where rows of the tile
+    /// end within.
+    pub(super) fn stored_sectors(&self, problem: &ConvProblem) -> f64 {
+        const SECTOR: u32 = 32;
+        let [tile_h, tile_w, tile_n] = self.tile;
+        let (out_h, out_w) = (problem.shape.out_h(), problem.shape.out_w());
+        // Bytes of a run without a gap, and between the places where runs may begin.
+        let (runs, run, apart) = if tile_w >= out_w {
+            let rows = tile_h.min(out_h);
+            (
+                tile_n,
+                4 * rows * out_w,
+                [4 * tile_h * out_w, 4 * out_h * out_w],
+            )
+        } else {
+            (
+                tile_n * tile_h.min(out_h),
+                4 * tile_w,
+                [4 * tile_w, 4 * out_w],
+            )
+        };
+        let aligned = apart.map(|bytes| 1 << bytes.trailing_zeros().min(SECTOR.trailing_zeros()));
+        let beyond = SECTOR - aligned[0].min(aligned[1]);
+        let tensors = if problem.epilogue.residual { 2 } else { 1 };
+        f64::from(tensors * runs) * f64::from(run + beyond) / f64::from(SECTOR * self.cluster)
     }
 
     /// Tiles over an image, and in a row of it.

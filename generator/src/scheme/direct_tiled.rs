@@ -7,8 +7,8 @@
 //! are added on chip in a fixed order.
 
 use super::block_sums::{
-    BlockSums, ChunkCopies, MAX_CLUSTER, MAX_SHARED, Registers, SumsContext, input_tile,
-    most_promising, promise, stages_vectors, tiles_well, vector,
+    BlockSums, ChunkCopies, InputTraffic, MAX_CLUSTER, MAX_SHARED, Registers, SumsContext,
+    divisions, input_tile, most_promising, promise, stages_vectors, tiles_well, vector,
 };
 use super::convolution::{self, ConvEnds};
 use super::{
@@ -229,8 +229,17 @@ impl Sizes {
         let values = f64::from(self.reach.min(self.thread_p * shape.s));
         let weights = f64::from(shape.s * self.thread_n.div_ceil(4));
         let staged = f64::from(self.tile_c * self.rows * self.row);
-        let (outputs, y_vector) = self.sums.outputs(problem);
-        let read_of_residual = if problem.epilogue.residual { 2.0 } else { 1.0 };
+        let (outputs, _) = self.sums.outputs(problem);
+        let [tile_h, tile_w, _] = self.sums.tile;
+        let x_vector = if self.vector_x { 4 } else { 1 };
+        let places = self.tile_c * self.rows * self.row / x_vector;
+        let traffic = InputTraffic::new(
+            problem,
+            [tile_h, tile_w],
+            self.tile_c,
+            f64::from(places) / 32.0,
+        );
+        let steps = f64::from(self.steps(problem));
         KernelWork {
             blocks: self.blocks,
             threads: self.threads,
@@ -241,22 +250,26 @@ impl Sizes {
             overlaps: true,
             tiled: Some(TiledWork {
                 chunks: f64::from(self.chunks),
-                steps: f64::from(self.steps(problem)),
+                steps,
+                runs: (steps * fmas / f64::from(UNROLLED)).ceil(),
                 products: 0.0,
                 chained: 0.0,
                 instructions: fmas + values + weights,
                 // Pixels of a row lie apart, so that lanes fall on each other's banks.
                 wavefronts: 2.0 * values + weights,
-                reads: 1.0,
-                loads: f64::from(self.items),
-                load_values: if self.vector_x { 4.0 } else { 1.0 },
+                places: f64::from(self.items),
+                loads: if problem.prologue.is_some() { 3.0 } else { 1.0 },
+                values: f64::from(x_vector),
+                divisions: divisions(self.rows * self.row / x_vector, self.row / x_vector),
+                lines: traffic.lines,
                 staged_wavefronts: staged / 32.0,
-                chunk_bytes: 4.0 * (f64::from(self.chunk_weights) + staged),
+                input_bytes: traffic.bytes,
+                weight_bytes: f64::from(4 * self.chunk_weights),
                 sums: f64::from(self.thread_n * self.thread_p),
                 shares: f64::from(self.sums.shares),
                 rounds: f64::from(outputs.div_ceil(self.threads)),
-                stored_bytes: f64::from(4 * outputs * y_vector) / f64::from(self.sums.cluster)
-                    * read_of_residual,
+                stored_sectors: self.sums.stored_sectors(problem),
+                residual: problem.epilogue.residual,
             }),
             ..KernelWork::default()
         }

@@ -19,15 +19,15 @@
 //! but for what depends on the warp: an address found step by step would take longer than the products.
 
 use super::block_sums::{
-    BlockSums, ChunkCopies, MAX_CLUSTER, MAX_SHARED, Registers, SumsContext, most_promising,
-    promise, tiles_well, vector,
+    BlockSums, ChunkCopies, InputTraffic, MAX_CLUSTER, MAX_SHARED, Registers, SumsContext,
+    divisions, most_promising, promise, tiles_well, vector,
 };
 use super::convolution::{self, ConvEnds};
 use super::matrix_product::{
     M_TILE, MAX_WARPS, P_TILE, STEP_CHANNELS, channel_tiles, device, divisors, multiplies_well,
     parts, quad_plane, weight_buffers,
 };
-use super::step_order::{ChunkSteps, StepOrder, chain, split_steps};
+use super::step_order::{ChunkSteps, StepOrder, chain, split_steps, unrolls};
 use super::{Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
 use crate::gpu::{KernelWork, TiledWork};
 use crate::spec::{ConvProblem, Precision, Problem};
@@ -211,7 +211,7 @@ impl Sizes {
         let shared_floats = sums.shared_floats(problem, staged);
         let grid = sums.grid(problem);
         // Fitted to what the compiler takes for hundreds of tiles: sums, with two parts twice, operands, what is loaded ahead, where
-        // it comes from if that is asked for more than once.
+        // it comes from if that is asked for more than once, and what the prologue makes of it.
         let loaded = items * 4 * staging.x_vector;
         let sums_and_operands = if parts == 2 {
             8 * m_tiles * p_tiles + 9 * p_tiles + loaded
@@ -219,7 +219,13 @@ impl Sizes {
             5 * m_tiles * p_tiles + 3 * m_tiles + 4 * p_tiles + loaded * 3 / 4
         };
         let addresses = if chunks > 1 { 12 * items } else { 0 };
-        let registers = Registers::new(24 + sums_and_operands + addresses, threads);
+        let prologue = if problem.prologue.is_some() {
+            8 * items
+        } else {
+            0
+        };
+        let wanted = 24 + sums_and_operands + addresses + prologue;
+        let registers = Registers::new(wanted, threads);
         let fits = loaded <= 64 && shared_floats <= MAX_SHARED / 4 && grid[1] <= MAX_GRID;
         fits.then_some(Self {
             tile_h,
@@ -279,12 +285,28 @@ impl Sizes {
             2 => (4.0 * m_tiles * p_tiles, 3.0),
             _ => (0.0, 1.0),
         };
-        let chain = f64::from(chain(own, self.parts).iter().product::<u32>());
-        let elements = self.groups * STEP_CHANNELS / 4 * self.rows * self.row;
+        let steps = self.steps(problem);
+        let chain = chain(own, self.parts).iter().product::<u32>();
+        let unrolls = unrolls(steps, self.m_tiles * self.p_tiles, self.parts);
+        let quads = self.groups * STEP_CHANNELS / 4;
+        let elements = quads * self.rows * self.row;
         let chunk_weights =
             self.m_tiles * self.warps_m * self.groups * shape.r * shape.s * 128 * self.parts;
-        let (outputs, y_vector) = self.sums.outputs(problem);
-        let read_of_residual = if problem.epilogue.residual { 2.0 } else { 1.0 };
+        let places = self.rows * self.row / self.x_vector;
+        // A warp's load is 32 pixels of one channel, or eight vectors of each of four.
+        let of_channel = if self.x_vector > 1 { 8 } else { 32 };
+        let traffic = InputTraffic::new(
+            problem,
+            [self.tile_h, self.tile_w],
+            4 * quads,
+            f64::from(4 * quads * places) / f64::from(of_channel),
+        );
+        let loads = if problem.prologue.is_some() {
+            12.0
+        } else {
+            4.0
+        };
+        let (outputs, _) = self.sums.outputs(problem);
         // Pixels that lie apart fall on each other's banks.
         let read_apart = f64::from(shape.stride[1].min(4));
         KernelWork {
@@ -297,23 +319,27 @@ impl Sizes {
             overlaps: true,
             tiled: Some(TiledWork {
                 chunks: f64::from(self.chunks),
-                steps: f64::from(self.steps(problem)),
+                steps: f64::from(steps),
+                runs: f64::from(if unrolls { 1 } else { steps / chain }),
                 products,
                 chained,
-                instructions: m_tiles * parts + p_tiles + products + adding / chain,
+                instructions: m_tiles * parts + p_tiles + products + adding / f64::from(chain),
                 wavefronts: 4.0 * m_tiles * parts + p_tiles * 2.0 * parts * read_apart,
-                reads: 2.0 / (1.0 + chain),
-                loads: f64::from(self.items),
-                load_values: f64::from(4 * self.x_vector),
+                places: f64::from(self.items),
+                loads,
+                values: f64::from(4 * self.x_vector),
+                divisions: divisions(places, self.row / self.x_vector),
+                lines: traffic.lines,
                 // Columns of vectors fall on each other's banks in pairs.
                 staged_wavefronts: f64::from(elements * self.parts) / 16.0
                     * if self.x_vector > 1 { 2.0 } else { 1.0 },
-                chunk_bytes: 4.0 * f64::from(chunk_weights + 4 * elements),
+                input_bytes: traffic.bytes,
+                weight_bytes: f64::from(4 * chunk_weights),
                 sums: 4.0 * m_tiles * p_tiles,
                 shares: f64::from(self.warps_k),
                 rounds: f64::from(outputs.div_ceil(threads)),
-                stored_bytes: f64::from(4 * outputs * y_vector) / f64::from(self.cluster)
-                    * read_of_residual,
+                stored_sectors: self.sums.stored_sectors(problem),
+                residual: problem.epilogue.residual,
             }),
             ..KernelWork::default()
         }

@@ -52,6 +52,13 @@ pub(super) fn chain(own: [u32; 3], parts: u32) -> [u32; 3] {
     chain
 }
 
+/// Whether the loop over a warp's steps in a chunk is unrolled, each with products for so many tiles.
+pub(super) fn unrolls(steps: u32, tiles: u32, parts: u32) -> bool {
+    /// Products of matrices at most.
+    const PRODUCTS: u32 = 128;
+    steps * tiles * (2 * parts - 1) <= PRODUCTS
+}
+
 /// The share of a chunk's steps that a warp takes along one direction.
 #[derive(Debug, Clone, Serialize)]
 struct StepShare {
@@ -90,9 +97,6 @@ pub(super) struct StepOrder {
 impl StepOrder {
     /// The order for a warp whose share is the variable `warp_k`, with so many tiles of sums.
     pub(super) fn new(steps: ChunkSteps, warp_k: &str, tiles: u32) -> Self {
-        /// Products of matrices that the loop over a chunk's steps is unrolled to at most.
-        const PRODUCTS: u32 = 128;
-
         let ChunkSteps {
             counts,
             a,
@@ -134,11 +138,10 @@ impl StepOrder {
             a: chain[axis] * a[axis],
             b: chain[axis] * b[axis],
         });
-        let products = own.iter().product::<u32>() * tiles * (2 * parts - 1);
         Self {
             shares_of_steps,
             loops: loops.collect(),
-            unrolls: products <= PRODUCTS,
+            unrolls: unrolls(own.iter().product(), tiles, parts),
             chain: chain.iter().product(),
             a_step: place_of_step(chain, a),
             b_step: place_of_step(chain, b),

@@ -344,6 +344,10 @@ pub struct CalibrateArgs {
     /// A journal of `tune`, of whatever problems, instead of measuring now; may be repeated. No GPU is needed then
     #[arg(long = "journal", value_name = "FILE")]
     pub journals: Vec<PathBuf>,
+    /// Only tell how well the committed constants do: how far estimates are off, and how much longer the tiles with the least
+    /// estimates take than the best
+    #[arg(long)]
+    pub check: bool,
     /// Where to write the constants [default: model-<gpu>.txt]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,

@@ -10,7 +10,7 @@ use tdc_generator::gpu::{DEFAULT_GPU, Gpu, Model, gpu};
 use tdc_generator::spec::{Overrides, yaml};
 use tdc_generator::tune::{Ended, Fit, Problems, Row, Samples, read_journal};
 
-/// Fits the constants to journals, or to what it measures first.
+/// Fits the constants to journals, or to what it measures first; or only tells how well the committed ones do.
 pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let problems = problems(&args.configs)?;
     let (gpu, device, rows) = match &args.journals[..] {
@@ -25,8 +25,11 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
         ));
     }
     let before = Model::of(gpu);
-    let model = samples.calibrate(before);
     tell("before", &samples.fit(before));
+    if args.check {
+        return Ok(());
+    }
+    let model = samples.calibrate(before);
     tell("now", &samples.fit(&model));
     let out = args
         .out
@@ -55,12 +58,13 @@ fn problems(configs: &[PathBuf]) -> Result<Problems, Failure> {
 
 fn tell(when: &str, fit: &Fit) {
     note(format_args!(
-        "{when}: {} problems, {} tiles: error {:.1} %, tiles that are picked {:.3} x the best (at worst {:.2} x)",
+        "{when}: {} problems, {} tiles: error {:.1} %, tiles that are picked {:.3} x the best (at worst {:.2} x: {})",
         fit.problems,
         fit.tiles,
         100.0 * fit.error,
         fit.picks,
-        fit.worst_pick
+        fit.worst_pick.0,
+        fit.worst_pick.1
     ));
 }
 

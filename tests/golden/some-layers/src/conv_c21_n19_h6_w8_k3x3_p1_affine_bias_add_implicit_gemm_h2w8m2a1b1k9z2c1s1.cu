@@ -424,6 +424,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k
     // What a thread loads of a chunk's input: 2 columns of four channels, ITEMS times.
     constexpr int COLUMNS = ROW / 2, ITEMS = 1;
     alignas(8) float loaded[ITEMS][4][2];
+    float scales[ITEMS][4], shifts[ITEMS][4];  // of their channels, applied as values are staged: here it would wait for them
     const auto load = [&](int chunk) {
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
@@ -439,10 +440,10 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k
                 float2 values = make_float2(0.0f, 0.0f);
                 if (inside && c + j < 21) {
                     values = *reinterpret_cast<const float2*>(from + j * (H * W));
-                    const float scale = __ldg(packed + 9248 + c + j), shift = __ldg(packed + 9269 + c + j);
-                    values.x = fmaf(scale, values.x, shift);
-                    values.y = fmaf(scale, values.y, shift);
                 }
+                const bool there = inside && c + j < 21;  // padding stays zero
+                scales[i][j] = there ? __ldg(packed + 9248 + c + j) : 0.0f;
+                shifts[i][j] = there ? __ldg(packed + 9269 + c + j) : 0.0f;
                 *reinterpret_cast<float2*>(loaded[i][j]) = values;
             }
         }
@@ -460,6 +461,14 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k
     load(0);
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk) {
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+#pragma unroll
+            for (int j = 0; j < 8; ++j) {
+                float& value = loaded[i][j / 2][j % 2];
+                value = fmaf(scales[i][j / 2], value, shifts[i][j / 2]);
+            }
+        }
         // The power of two that takes the chunk's largest magnitude into [2^14, 2^15): fp16 then keeps 22 bits of what matters.
         float magnitude = 0.0f;
 #pragma unroll

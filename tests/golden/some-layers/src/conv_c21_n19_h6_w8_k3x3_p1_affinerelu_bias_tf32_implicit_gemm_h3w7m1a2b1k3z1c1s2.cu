@@ -273,6 +273,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1
     // What a thread loads of a chunk's input: one pixel of four channels, ITEMS times.
     constexpr int COLUMNS = ROW / 1, ITEMS = 1;
     float loaded[ITEMS][4][1];
+    float scales[ITEMS][4], shifts[ITEMS][4];  // of their channels, applied as values are staged: here it would wait for them
     const auto load = [&](int chunk) {
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
@@ -288,9 +289,10 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1
                 float values = 0.0f;
                 if (inside && c + j < 21) {
                     values = *reinterpret_cast<const float*>(from + j * (H * W));
-                    const float scale = __ldg(packed + 4640 + c + j), shift = __ldg(packed + 4661 + c + j);
-                    values = fmaxf(fmaf(scale, values, shift), 0.0f);
                 }
+                const bool there = inside && c + j < 21;  // padding stays zero
+                scales[i][j] = there ? __ldg(packed + 4640 + c + j) : 0.0f;
+                shifts[i][j] = there ? __ldg(packed + 4661 + c + j) : 0.0f;
                 *reinterpret_cast<float*>(loaded[i][j]) = values;
             }
         }
@@ -309,6 +311,14 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1
     load(0);
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk) {
+#pragma unroll
+        for (int i = 0; i < ITEMS; ++i) {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                float& value = loaded[i][j / 1][j % 1];
+                value = fmaxf(fmaf(scales[i][j / 1], value, shifts[i][j / 1]), 0.0f);
+            }
+        }
         // The power of two that takes the largest magnitude so far into [2^14, 2^15): fp16 then keeps 11 bits of what matters.
         float magnitude = 0.0f;
 #pragma unroll
