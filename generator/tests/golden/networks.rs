@@ -189,7 +189,13 @@ pub fn layers() -> LayerSet {
             .unwrap_or_else(|errors| panic!("{errors:?}"))
     };
     let x = TensorShape::new(1, 6, 9, 8);
-    let plain = |name: &str| layer(name, x, ConvOptions::new(5), None, false);
+    // A cluster shares the channels.
+    let tiled = ConvOptions {
+        scheme: Some("direct_tiled".to_owned()),
+        tile: Some(vec![2, 8, 2, 4, 4, 2, 3, 2, 1]),
+        ..ConvOptions::new(5)
+    };
+    let plain = |name: &str| layer(name, x, tiled.clone(), None, false);
     let everything = ConvOptions {
         stride: [2, 1],
         pad: Pad::Pixels(Padding {

@@ -4,7 +4,7 @@
 // Checks each layer on the current GPU against a convolution in float64, then times it: `./some_layers [--runs N]`.
 // Exit codes: 0 all layers are right, 1 one is wrong or the GPU failed, 2 the command line is wrong.
 
-#include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w8n2p4g2k12z1c4s2.h"
+#include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1.h"
 #include "some_layers/conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1.h"
 #include "some_layers/conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4.h"
 #include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4.h"
@@ -54,10 +54,10 @@ struct Layer {
 
 constexpr Layer layers[] = {
     {"plain", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, false, false, false, 1e-6,
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w8n2p4g2k12z1c4s2_packed_floats(),
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w8n2p4g2k12z1c4s2_workspace_bytes(),
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w8n2p4g2k12z1c4s2_pack,
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w8n2p4g2k12z1c4s2_launch},
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_packed_floats(),
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_workspace_bytes(),
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_pack,
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_launch},
     {"everything", 2, 6, 9, 8, 4, 4, 9, 3, 3, 2, 1, 1, 2, 1, 2, 2, 0, false, true, true, true, true, true, 1e-6,
      some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1_packed_floats(),
      some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_affinerelu_bias_add_relu_direct_p32n1g1k1_workspace_bytes(),
@@ -68,10 +68,10 @@ constexpr Layer layers[] = {
              x, packed, bias, residual, y, workspace, stream);
      }},
     {"plain.again", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, false, false, false, 1e-6,
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w8n2p4g2k12z1c4s2_packed_floats(),
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w8n2p4g2k12z1c4s2_workspace_bytes(),
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w8n2p4g2k12z1c4s2_pack,
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h1w8n2p4g2k12z1c4s2_launch},
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_packed_floats(),
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_workspace_bytes(),
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_pack,
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_launch},
     {"split", 1, 64, 5, 5, 20, 5, 5, 1, 1, 1, 1, 0, 0, 1, 1, 1, 0, false, false, false, false, false, false, 1e-6,
      some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_packed_floats(),
      some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_workspace_bytes(),
