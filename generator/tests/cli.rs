@@ -1188,7 +1188,7 @@ generator: 0.1.0
     );
     let text = String::from_utf8(folder.read("model.txt")).unwrap();
     assert!(text.starts_with(
-        "# Constants of the estimate, by `tdc-gen calibrate` on an NVIDIA H200.\nlaunch_more_us "
+        "# Constants of the estimate, by `tdc-gen calibrate` on an NVIDIA H200.\nfirst_load "
     ));
     assert!(Model::parse(&text).is_ok(), "{text}");
     folder.run(&fit);
@@ -1469,11 +1469,6 @@ fn a_set_of_cp_layers_is_planned_and_can_be_dense() {
     let dense = folder.succeeds(&["plan", "plain.yaml", "--dense"]);
     assert!(dense.starts_with("cp_dense: "), "{dense}");
     assert!(dense.contains("  conv_c8_n16_h9_w9_k3x3_p1_"), "{dense}");
-    folder.fails(
-        &["bench", "cp.yaml"],
-        2,
-        "error: cp: no convolution is in it; name a network or layer set that has some, or --dense where factors stand for the weights",
-    );
     folder.write("large.yaml", text.replace("cp_rank: 3", "cp_rank: 33"));
     let outcome = folder.run(&["plan", "large.yaml"]);
     assert_eq!(outcome.code, Some(2));
