@@ -221,6 +221,24 @@ fn tiled_units(count: usize) -> Vec<PlannedUnit> {
     units
 }
 
+/// First layers of networks: so few channels that a step of the tensor cores is four columns of the filter, whose rows end within a
+/// step or with it.
+fn few_channel_units(count: usize) -> Vec<PlannedUnit> {
+    conv_units("implicit_gemm", 9, count, |random, conv| {
+        let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
+        let shape = &mut conv.shape;
+        (shape.groups, shape.c) = (1, pick(&[2, 3, 3, 4]));
+        shape.n = pick(&[8, 16, 19, 32, 70]);
+        shape.s = pick(&[1, 3, 4, 5, 7, 11]);
+        shape.stride = [pick(&[1, 2, 4]), pick(&[1, 2, 2, 4])];
+        (shape.h, shape.w) = (pick(&[9, 23, 37]), pick(&[12, 13, 28, 31, 40]));
+        if pick(&[0, 1]) == 1 {
+            shape.batch = 1;
+        }
+        conv.precision = Precision::WORDS[pick(&[0, 0, 0, 1, 2, 3]) as usize].1;
+    })
+}
+
 /// Channels that a cluster cannot share without padding: a last block that has padding behind its own, or a chunk of nothing else.
 fn padded_units() -> Vec<PlannedUnit> {
     let conv = |c, precision, r: u32, stride, batch| {
@@ -550,6 +568,11 @@ fn padded_channels_count_for_nothing() {
 }
 
 #[test]
+fn steps_of_few_channels_are_right_on_random_convolutions_and_tiles() {
+    assert_right(&few_channel_units(30), cpu);
+}
+
+#[test]
 fn winograd_is_right_on_random_convolutions_and_tiles() {
     assert_right(&winograd_units(40), cpu);
 }
@@ -730,6 +753,7 @@ fn every_scheme_is_right_on_a_gpu() {
         tdc_units(200),
         tiled_units(500),
         padded_units(),
+        few_channel_units(200),
         winograd_units(300),
         tucker_units(300),
         published_tvm_units(),

@@ -17,6 +17,9 @@
 //! What is staged of a pixel is an element of four channels, and one load gives a lane its operands of a step: which channels its
 //! registers stand for is a matter of how the weights are packed. Where a step finds its operands is known when the text is made,
 //! but for what depends on the warp: an address found step by step would take longer than the products.
+//!
+//! The 16 terms of a step are 16 channels of a pixel. The first layers of networks have three: there a step's terms are four
+//! pixels side by side, of one element each, and filters are packed with zeros behind their rows ([`Step`]).
 
 use super::block_sums::{
     BlockSums, ChunkCopies, InputTraffic, MAX_CLUSTER, MAX_SHARED, Registers, SumsContext,
@@ -32,7 +35,8 @@ use super::{Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, Unit
 use crate::gpu::{KernelWork, TiledWork};
 use crate::spec::{ConvProblem, Precision, Problem};
 use serde::Serialize;
-use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
+use std::ops::RangeInclusive;
+use tdc_runtime::{Axis, ConvShape, Filter, LayoutDim, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct ImplicitGemm;
@@ -44,20 +48,51 @@ const MAX_SUMS: u32 = 32;
 /// Tiles of sums at most for the smaller products to have a sum of their own.
 const MAX_CROSSED: u32 = 2;
 
+/// What the 16 terms of a step are: so many channels, of so many pixels side by side.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    channels: u32,
+    columns: u32,
+}
+
+impl Step {
+    /// Channels of the narrowest inputs, and the most of what is one element: with fewer or more the step would be mostly padding.
+    const FEW: RangeInclusive<u32> = 2..=4;
+
+    fn of(shape: &ConvShape) -> Self {
+        let columns = if Self::FEW.contains(&shape.c) { 4 } else { 1 };
+        Self {
+            channels: STEP_CHANNELS / columns,
+            columns,
+        }
+    }
+
+    /// Steps of a chunk of so many groups of channels: of the groups, rows of the filter, its columns.
+    fn counts(self, groups: u32, shape: &ConvShape) -> [u32; 3] {
+        [groups, shape.r, shape.s.div_ceil(self.columns)]
+    }
+
+    /// Shares of a chunk's steps that warps are tried with.
+    fn warps_k(self) -> &'static [u32] {
+        match self.columns {
+            1 => &[1, 2, 3, 4, 6, 8, 9, 12, 16],
+            _ => &[1, 2, 3, 5, 6, 7, 10, 11, 14],
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Context {
     c: u32,
     h: u32,
     w: u32,
-    r: u32,
-    s: u32,
-    taps: u32,
+    /// The terms of a step are columns, of one element each.
+    few_channels: bool,
     stride_h: u32,
     stride_w: u32,
     pad_top: u32,
     /// Columns between a tile's first and the first that is staged.
     pad_x: u32,
-    dilation_h: u32,
     dilation_w: u32,
     m_tiles: u32,
     p_tiles: u32,
@@ -171,10 +206,10 @@ impl Sizes {
         }
         let shape = &problem.shape;
         let pixel_tiles = (tile_h * tile_w).div_ceil(P_TILE);
-        let chunks = chunks(shape.c, cluster, groups)?;
-        if !pixel_tiles.is_multiple_of(warps_p)
-            || split_steps([groups, shape.r, shape.s], warps_k).is_none()
-        {
+        let step = Step::of(shape);
+        let chunks = chunks(shape.c.div_ceil(step.channels), cluster, groups)?;
+        let counts = step.counts(groups, shape);
+        if !pixel_tiles.is_multiple_of(warps_p) || split_steps(counts, warps_k).is_none() {
             return None;
         }
         let warps = warps_m * warps_p * warps_k;
@@ -188,7 +223,7 @@ impl Sizes {
             return None;
         }
         let threads = 32 * warps;
-        let quads = groups * STEP_CHANNELS / 4;
+        let quads = groups * step.channels / 4;
         let staging = Staging::new(problem, [tile_h, tile_w], quads, threads);
         let [rows, row] = staging.input;
         if rows * row > 1 << 13 {
@@ -196,8 +231,7 @@ impl Sizes {
         }
         let plane = quad_plane(rows * row, parts);
         let items = staging.items.div_ceil(threads);
-        let step_weights = 128 * parts;
-        let chunk_weights = m_tiles * warps_m * groups * shape.r * shape.s * step_weights;
+        let chunk_weights = m_tiles * warps_m * counts.iter().product::<u32>() * 128 * parts;
         let staged = weight_buffers * chunk_weights + quads * plane * 2 * parts + 2 * warps;
         let tile_n = M_TILE * m_tiles * warps_m;
         let sums = BlockSums {
@@ -266,16 +300,27 @@ impl Sizes {
         self.warps_m * self.warps_p * self.warps_k
     }
 
-    /// Steps of a warp in one chunk.
-    fn steps(&self, problem: &ConvProblem) -> u32 {
-        self.groups * problem.shape.r * problem.shape.s / self.warps_k
+    /// Steps of a chunk: of groups of channels, rows of the filter, its columns.
+    fn counts(&self, problem: &ConvProblem) -> [u32; 3] {
+        Step::of(&problem.shape).counts(self.groups, &problem.shape)
+    }
+
+    /// Times four channels of a chunk.
+    fn quads(&self, problem: &ConvProblem) -> u32 {
+        self.groups * Step::of(&problem.shape).channels / 4
+    }
+
+    /// Packed values of a chunk for 16 output channels.
+    fn m_chunk_weights(&self, problem: &ConvProblem) -> u32 {
+        self.counts(problem).iter().product::<u32>() * 128 * self.parts
     }
 
     /// For the estimate.
     fn work(&self, problem: &ConvProblem) -> KernelWork {
         let shape = &problem.shape;
         let threads = 32 * self.warps();
-        let counts = [self.groups, shape.r, shape.s];
+        let few_channels = Step::of(shape).columns > 1;
+        let counts = self.counts(problem);
         let split = split_steps(counts, self.warps_k).unwrap_or([1; 3]);
         let own = [0, 1, 2].map(|axis| counts[axis] / split[axis]);
         let [m_tiles, p_tiles, parts] = [self.m_tiles, self.p_tiles, self.parts].map(f64::from);
@@ -285,16 +330,19 @@ impl Sizes {
             2 => (4.0 * m_tiles * p_tiles, 3.0),
             _ => (0.0, 1.0),
         };
-        let steps = self.steps(problem);
+        let steps = own.iter().product::<u32>();
         let chain = chain(own, self.parts).iter().product::<u32>();
         let unrolls = unrolls(steps, self.m_tiles * self.p_tiles, self.parts);
-        let quads = self.groups * STEP_CHANNELS / 4;
+        let quads = self.quads(problem);
         let elements = quads * self.rows * self.row;
-        let chunk_weights =
-            self.m_tiles * self.warps_m * self.groups * shape.r * shape.s * 128 * self.parts;
+        let chunk_weights = self.m_tiles * self.warps_m * self.m_chunk_weights(problem);
         let places = self.rows * self.row / self.x_vector;
         // A warp's load is 32 pixels of one channel, or eight vectors of each of four.
-        let of_channel = if self.x_vector > 1 { 8 } else { 32 };
+        let of_channel = if self.x_vector > 1 && !few_channels {
+            8
+        } else {
+            32
+        };
         let traffic = InputTraffic::new(
             problem,
             [self.tile_h, self.tile_w],
@@ -307,8 +355,16 @@ impl Sizes {
             4.0
         };
         let (outputs, _) = self.sums.outputs(problem);
-        // Pixels that lie apart fall on each other's banks.
-        let read_apart = f64::from(shape.stride[1].min(4));
+        // Pixels that lie apart fall on each other's banks, unless what lies between them is read as well.
+        let read_apart = match few_channels {
+            true => 1.0,
+            false => f64::from(shape.stride[1].min(4)),
+        };
+        // Columns of vectors do so in pairs, those of one channel group all.
+        let staged_apart = match (few_channels, self.x_vector) {
+            (true, columns) => f64::from(columns),
+            (false, columns) => f64::from(columns.min(2)),
+        };
         KernelWork {
             blocks: self.blocks,
             threads,
@@ -330,9 +386,7 @@ impl Sizes {
                 values: f64::from(4 * self.x_vector),
                 divisions: divisions(places, self.row / self.x_vector),
                 lines: traffic.lines,
-                // Columns of vectors fall on each other's banks in pairs.
-                staged_wavefronts: f64::from(elements * self.parts) / 16.0
-                    * if self.x_vector > 1 { 2.0 } else { 1.0 },
+                staged_wavefronts: f64::from(elements * self.parts) / 16.0 * staged_apart,
                 input_bytes: traffic.bytes,
                 weight_bytes: f64::from(4 * chunk_weights),
                 sums: 4.0 * m_tiles * p_tiles,
@@ -369,6 +423,8 @@ impl Scheme for ImplicitGemm {
         }
         let shape = &problem.shape;
         let (out_h, out_w) = (shape.out_h(), shape.out_w());
+        let step = Step::of(shape);
+        let all_groups = shape.c.div_ceil(step.channels);
         let mut found = Vec::new();
         let parts = parts(problem.precision);
         for (tile_h, tile_w) in rectangles(out_h, out_w, 512 / parts) {
@@ -381,10 +437,10 @@ impl Scheme for ImplicitGemm {
                     }
                     for cluster in 1..=MAX_CLUSTER {
                         for groups in [1, 2, 3, 4, 5, 6, 8] {
-                            let Some(chunks) = chunks(shape.c, cluster, groups) else {
+                            let Some(chunks) = chunks(all_groups, cluster, groups) else {
                                 continue;
                             };
-                            for warps_k in [1, 2, 3, 4, 6, 8, 9, 12, 16] {
+                            for &warps_k in step.warps_k() {
                                 for weight_buffers in weight_buffers(chunks) {
                                     let tile = [
                                         tile_h,
@@ -442,8 +498,11 @@ impl Scheme for ImplicitGemm {
 
 /// Whether the scheme can compute a problem, and as precisely as it must be.
 fn solves(problem: &ConvProblem) -> bool {
-    let taps = problem.shape.r * problem.shape.s;
-    tiles_well(problem) && multiplies_well(problem, taps)
+    let shape = &problem.shape;
+    let step = Step::of(shape);
+    let enough = shape.c >= STEP_CHANNELS / 2 || Step::FEW.contains(&shape.c);
+    let taps = shape.r * shape.s.next_multiple_of(step.columns);
+    tiles_well(problem) && enough && multiplies_well(problem, taps)
 }
 
 /// Heights and widths of output tiles of so many pixels at most that waste few: whole rows, halves of them, and small rectangles.
@@ -477,11 +536,19 @@ pub(super) fn rectangles(out_h: u32, out_w: u32, most: u32) -> Vec<(u32, u32)> {
 }
 
 /// `[O/TN][I/chunk][TN/16][chunk/16][R][S]` of 16x16 matrices, each as the tensor cores' lanes hold it, in numbers of 16 bits: what
-/// a block stages of a chunk lies in one piece.
+/// a block stages of a chunk lies in one piece. With few channels `[O/TN][TN/16][R][S/4]`, where the matrices' columns are four
+/// columns of the filter.
 fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     let tile_n = sizes.tile_n();
+    let step = Step::of(shape);
+    let [groups, rows, columns] = sizes.counts(problem);
+    // Which of a step's elements a lane holds.
+    let elements = match step.columns {
+        1 => dim(Axis::I, 4, 4),
+        columns => dim(Axis::S, columns, 1),
+    };
     WeightLayout {
         source: problem.shape.weight(),
         dims: vec![
@@ -489,15 +556,15 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
             dim(
                 Axis::I,
                 sizes.chunks * sizes.cluster,
-                sizes.groups * STEP_CHANNELS,
+                sizes.groups * step.channels,
             ),
             dim(Axis::O, sizes.m_tiles * sizes.warps_m, M_TILE),
-            dim(Axis::I, sizes.groups, STEP_CHANNELS),
-            dim(Axis::R, shape.r, 1),
-            dim(Axis::S, shape.s, 1),
+            dim(Axis::I, groups, step.channels),
+            dim(Axis::R, rows, 1),
+            dim(Axis::S, columns, step.columns),
             // A lane: a row, and four channels; its registers: two of them, the row eight rows on, the two others.
             dim(Axis::O, 8, 1),
-            dim(Axis::I, 4, 4),
+            elements,
             dim(Axis::I, 2, 2),
             dim(Axis::O, 2, 8),
             dim(Axis::I, 2, 1),
@@ -534,7 +601,9 @@ impl Staging {
         let reach = |axis: usize, taps: u32| {
             (tile[axis] - 1) * shape.stride[axis] + (taps - 1) * shape.dilation[axis] + 1
         };
-        let (rows, columns) = (reach(0, shape.r), reach(1, shape.s));
+        // What lies behind a filter's row is multiplied with zeros.
+        let filter_row = shape.s.next_multiple_of(Step::of(shape).columns);
+        let (rows, columns) = (reach(0, shape.r), reach(1, filter_row));
         let staging = |x_vector: u32| {
             let margin = shape.padding.left.next_multiple_of(x_vector);
             let row = (columns + margin - shape.padding.left).next_multiple_of(x_vector);
@@ -560,10 +629,9 @@ impl Staging {
     }
 }
 
-/// Chunks of so many groups of 16 channels that each block of a cluster takes; `None` where a block would have none but padding, or
+/// Chunks of so many groups of channels, of those that there are, that each block of a cluster takes; `None` where a block would have none but padding, or
 /// more than an eighth of all that is computed would be padding. (Without any, channels such as 16 x 31 could hardly be split.)
-fn chunks(c: u32, cluster: u32, groups: u32) -> Option<u32> {
-    let all_groups = c.div_ceil(STEP_CHANNELS);
+fn chunks(all_groups: u32, cluster: u32, groups: u32) -> Option<u32> {
     let chunks = all_groups.div_ceil(cluster * groups);
     let of_block = chunks * groups;
     let fits = (cluster - 1) * of_block < all_groups
@@ -573,24 +641,24 @@ fn chunks(c: u32, cluster: u32, groups: u32) -> Option<u32> {
 
 fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
     let shape = &problem.shape;
-    let taps = shape.r * shape.s;
+    let step = Step::of(shape);
     let warps = sizes.warps();
-    let quads = sizes.groups * STEP_CHANNELS / 4;
-    let step_weights = 128 * sizes.parts;
-    let m_chunk_weights = sizes.groups * taps * step_weights;
+    let quads = sizes.quads(problem);
+    let m_chunk_weights = sizes.m_chunk_weights(problem);
     let all_chunks = sizes.chunks * sizes.cluster;
     let chunk_weights = sizes.m_tiles * sizes.warps_m * m_chunk_weights;
     let pixels = sizes.tile_h * sizes.tile_w;
     let threads = 32 * warps;
     let (x_type, x_elements) = vector(sizes.x_vector);
     let all_items = quads * sizes.rows * sizes.row / sizes.x_vector;
+    let counts = sizes.counts(problem);
     let steps = ChunkSteps {
-        counts: [sizes.groups, shape.r, shape.s],
-        a: [taps, shape.s, 1].map(|steps| steps * step_weights),
+        counts,
+        a: [counts[1] * counts[2], counts[2], 1].map(|steps| steps * 128 * sizes.parts),
         b: [
             4 * sizes.plane,
             sizes.row * shape.dilation[0],
-            shape.dilation[1],
+            step.columns * shape.dilation[1],
         ],
         warps: sizes.warps_k,
         parts: sizes.parts,
@@ -600,14 +668,11 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         c: shape.c,
         h: shape.h,
         w: shape.w,
-        r: shape.r,
-        s: shape.s,
-        taps,
+        few_channels: step.columns > 1,
         stride_h: shape.stride[0],
         stride_w: shape.stride[1],
         pad_top: shape.padding.top,
         pad_x: sizes.margin,
-        dilation_h: shape.dilation[0],
         dilation_w: shape.dilation[1],
         m_tiles: sizes.m_tiles,
         p_tiles: sizes.p_tiles,
@@ -629,7 +694,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         positions: sizes.rows * sizes.row / sizes.x_vector,
         all_items,
         checks_items: sizes.items * threads != all_items,
-        checks_c: all_chunks * sizes.groups * STEP_CHANNELS != shape.c,
+        checks_c: step.columns == 1 && all_chunks * 4 * quads != shape.c,
         odd_c: !shape.c.is_multiple_of(4),
         checks_pixel: !pixels.is_multiple_of(P_TILE),
         weight_buffers: sizes.weight_buffers,

@@ -328,15 +328,14 @@ pub(super) fn device(precision: Precision, clusters: bool) -> &'static [DevicePa
 
 /// Whether a convolution whose packed filters have so many `taps` can be computed, and as precisely as it must be: in fp32 the
 /// errors of single outputs are a few times those of a plain sum, in the others the bound is a few times the mean error, and only
-/// over many outputs is the error of their norm sure to stay below it. With fewer channels than half a tile the tensor cores would
-/// mostly multiply padding besides.
+/// over many outputs is the error of their norm sure to stay below it.
 pub(super) fn multiplies_well(problem: &ConvProblem, taps: u32) -> bool {
     let shape = &problem.shape;
     // Padded to whole tiles, the weights must still be counted by an int.
     let weights = (u64::from(shape.n) + 4096)
         * (u64::from(shape.c) + u64::from(STEP_CHANNELS))
         * u64::from(taps);
-    shape.n >= 8 && shape.c >= 8 && shape.output_len() >= 256 && weights <= MAX_ELEMENTS
+    shape.n >= 8 && shape.output_len() >= 256 && weights <= MAX_ELEMENTS
 }
 
 /// Those of some numbers that divide another one.

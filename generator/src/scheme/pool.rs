@@ -34,7 +34,12 @@ struct Context {
     checks_len: bool,
     max: bool,
     count_include_pad: bool,
+    /// The loads of a window are under way together.
+    unrolls: bool,
 }
+
+/// Elements of a window whose loop is unrolled at most.
+const MAX_UNROLLED: u64 = 64;
 
 impl Scheme for Pool {
     fn name(&self) -> &'static str {
@@ -47,7 +52,9 @@ impl Scheme for Pool {
 
     fn tiles(&self, problem: &Problem) -> Vec<Tile> {
         match problem {
-            Problem::Pool(_) => [64, 128, 256].map(|threads| Tile(vec![threads])).to_vec(),
+            Problem::Pool(_) => [64, 128, 256, 512]
+                .map(|threads| Tile(vec![threads]))
+                .to_vec(),
             _ => Vec::new(),
         }
     }
@@ -92,6 +99,7 @@ impl Scheme for Pool {
                         == PoolKind::Avg {
                             count_include_pad: true,
                         },
+                    unrolls: u64::from(p.kernel[0]) * u64::from(p.kernel[1]) <= MAX_UNROLLED,
                 }),
                 grid: [blocks as u32, 1, 1],
                 block: [threads, 1, 1],

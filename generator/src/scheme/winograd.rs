@@ -461,6 +461,8 @@ fn eligible(problem: &ConvProblem) -> impl Iterator<Item = Winograd> {
     let fits = [shape.r, shape.s] == [3, 3]
         && shape.stride == [1, 1]
         && shape.dilation == [1, 1]
+        // With fewer channels than half a step the tensor cores would mostly multiply padding.
+        && shape.c >= STEP_CHANNELS / 2
         && tiles_well(problem);
     let (problem, precision) = (*problem, problem.precision);
     [Winograd::F2, Winograd::F4]

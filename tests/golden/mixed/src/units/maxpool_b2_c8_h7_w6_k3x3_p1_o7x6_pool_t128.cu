@@ -39,15 +39,16 @@ mixed_maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128_kernel(const float* x, float* y
 
     tdc_wait_for_inputs();
     float value = __int_as_float(0xff800000);  // minus infinity
+#pragma unroll
     for (int r = 0; r < 3; ++r) {
         const int row = row0 + r;
+#pragma unroll
         for (int s = 0; s < 3; ++s) {
             const int column = column0 + s;
-            if (row >= 0 && row < H && column >= 0 && column < W) {
-                const float element = x[row * W + column];
-                // Unlike fmaxf this keeps a NaN, as PyTorch does.
-                value = element > value || element != element ? element : value;
-            }
+            const bool inside = row >= 0 && row < H && column >= 0 && column < W;
+            const float element = inside ? x[row * W + column] : __int_as_float(0xff800000);
+            // Unlike fmaxf this keeps a NaN, as PyTorch does.
+            value = element > value || element != element ? element : value;
         }
     }
     y[image * y_batch_stride + i % 336] = value;
