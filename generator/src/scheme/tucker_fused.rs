@@ -13,7 +13,8 @@
 //!
 //! So no two blocks of a cluster read the same weights of the first factor or the core, and with `v` blocks to a group of pixels
 //! each reads one in `v` of the last factor's. Chunks of weights are on their way in the order of their use from before the launch
-//! ahead has ended, each to a place of its own, or through a ring of buffers where shared memory cannot hold them all.
+//! ahead has ended, each to a place of its own, or through a ring of buffers where shared memory cannot hold them all. What comes
+//! later takes the room of weights and inputs that have been used.
 
 use super::block_sums::{
     BlockSums, MAX_CLUSTER, MAX_SHARED, most_promising, promise, tiles_well, vector,
@@ -556,9 +557,9 @@ impl Sizes {
         let products_clocks = 1.66 * f64::from(products);
         // A cluster takes pairs of multiprocessors of one group: what does not fit there waits for another round. (On an H200 16
         // clusters of 6 blocks ran at once; 20 took twice the time, and so did 16 of 8 and 40 of 3.)
-        let resident = self.blocks_beside();
+        // Two blocks of a launch on one multiprocessor take twice the time.
         let of_group = |multiprocessors: u32| {
-            u64::from(multiprocessors * resident / self.members.next_multiple_of(2))
+            u64::from(multiprocessors / self.members.next_multiple_of(2))
         };
         let clusters = (7 * of_group(16) + of_group(14)).max(1);
         let rounds = match self.members {
@@ -575,6 +576,7 @@ impl Sizes {
         let exchanged = f64::from(self.row_share * self.columns * self.members);
         let waits = (clocks - products_clocks).max(0.0)
             + 350.0 * f64::from(chunks)
+            + 100.0 * f64::from(self.warps)
             + 250.0 * (self.factors().count() as f64 + exchanges)
             + 12.0 * exchanged / f64::from(threads);
         // Weights come while the launch ahead still runs and while the input is staged.
