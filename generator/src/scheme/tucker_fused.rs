@@ -558,9 +558,8 @@ impl Sizes {
         // A cluster takes pairs of multiprocessors of one group: what does not fit there waits for another round. (On an H200 16
         // clusters of 6 blocks ran at once; 20 took twice the time, and so did 16 of 8 and 40 of 3.)
         // Two blocks of a launch on one multiprocessor take twice the time.
-        let of_group = |multiprocessors: u32| {
-            u64::from(multiprocessors / self.members.next_multiple_of(2))
-        };
+        let of_group =
+            |multiprocessors: u32| u64::from(multiprocessors / self.members.next_multiple_of(2));
         let clusters = (7 * of_group(16) + of_group(14)).max(1);
         let rounds = match self.members {
             1 => 1,

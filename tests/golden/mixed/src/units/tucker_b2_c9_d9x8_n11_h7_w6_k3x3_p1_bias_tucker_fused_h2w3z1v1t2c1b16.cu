@@ -73,12 +73,13 @@ template <int PENDING>
 
 #ifndef TDC_CHUNK_COPY
 #define TDC_CHUNK_COPY
-// Copies of whole chunks from global to shared memory: on sm_90 by one thread and the copy engine, before by all threads, 16 bytes
-// each. All threads of a block call the functions, with the same arguments; both addresses and the size are multiples of 16 bytes.
-// A chunk has a barrier, 8 bytes of shared memory, aligned, one of `count` that tdc_begin_chunks() made; that of a chunk which has
+// Copies of whole chunks from global to shared memory: from sm_90 on by one thread and the copy engine, before by all threads.
+// All threads of a block call the functions, with the same arguments; both addresses and the size are multiples of 16 bytes. A
+// chunk has a barrier, 8 bytes of shared memory, aligned, one of `count` that tdc_begin_chunks() made; that of a chunk which has
 // arrived may serve another. All threads pass a __syncthreads() between the functions that begin something and the wait for it.
-// tdc_await_chunk<PENDING>() also waits for the calling thread's own copies: from sm_90 on for all of them; before, a chunk is one
-// group of these, and all groups are waited for except the latest PENDING. `parity` is that of the copies that the barrier served before.
+// tdc_await_chunk<PENDING>() also waits for the calling thread's own copies: from sm_90 on for all of them; before, a chunk is
+// one group of these, and all groups are waited for except the latest PENDING. `parity` is that of the number of copies that the
+// barrier served before.
 
 [[maybe_unused]] static __device__ __forceinline__ void tdc_begin_chunks(float* barriers, int count) {
 #if __CUDA_ARCH__ >= 900
@@ -95,7 +96,8 @@ template <int PENDING>
 #endif
 }
 
-[[maybe_unused]] static __device__ __forceinline__ void tdc_copy_chunk(float* shared, const float* global, int floats, float* barrier) {
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_copy_chunk(float* shared, const float* global, int floats, float* barrier) {
 #if __CUDA_ARCH__ >= 900
     if (threadIdx.x == 0) {
         const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
@@ -437,7 +439,8 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
         tdc_copy_async4(factors_at + 48 + i, bias + i);
     }
     tdc_commit_copies();
-    // Chunks of weights in the order of their use: of the first factor and the core for a share, then of the last; each has its place.
+    // Chunks of weights in the order of their use: of the first factor and the core for a share, then of the last.
+    // Each has its place.
     constexpr int SHARE_CHUNKS = FIRST_CHUNKS + CORE_CHUNKS, CHUNKS = SHARE_CHUNKS + LAST_CHUNKS;
     const auto copy_weights = [&](int share, int chunk) {
         const float* from;
