@@ -54,6 +54,8 @@ templates![
 pub mod device {
     /// Asynchronous copies to shared memory.
     pub const ASYNC_COPY: &str = include_str!("device/async_copy.cuh");
+    /// Copies of chunks by the copy engine.
+    pub const CHUNK_COPY: &str = include_str!("device/chunk_copy.cuh");
     /// Pairs of bf16 numbers.
     pub const BF16: &str = include_str!("device/bf16.cuh");
     /// Clusters of blocks.

@@ -69,6 +69,11 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
                 "uncommitted_copy",
                 "misaligned_copy",
                 "copy_to_global",
+                "chunks",
+                "misaligned_chunk",
+                "chunk_to_global",
+                "chunk_not_begun",
+                "chunk_not_awaited",
             ],
         ),
         unit(
@@ -243,6 +248,29 @@ fn copies_between_wrong_places_are_refused() {
         message.contains("not in the block's shared memory"),
         "{message}"
     );
+}
+
+#[test]
+fn chunks_arrive_where_they_are_awaited() {
+    let x = noise(256, 11);
+    let mut y = vec![f32::NAN; 256];
+    launch("chunks", [1, 1, 1], 32, [1, 1, 1], &x, &mut y).unwrap();
+    for (from, to) in x.chunks(32).zip(y.chunks(32)) {
+        assert!(from.iter().eq(to.iter().rev()));
+    }
+}
+
+#[test]
+fn misused_chunks_are_told() {
+    for (kernel, expected) in [
+        ("misaligned_chunk", "must be multiples of 16"),
+        ("chunk_to_global", "not in the block's shared memory"),
+        ("chunk_not_begun", "awaits a copy that has not begun"),
+        ("chunk_not_awaited", "another that nobody has awaited"),
+    ] {
+        let message = failure(kernel);
+        assert!(message.contains(expected), "{kernel}: {message}");
+    }
 }
 
 // ---- clusters -----------------------------------------------------------------------------------------------------------------

@@ -66,6 +66,7 @@ fn device_text(part: DevicePart) -> &'static str {
     match part {
         DevicePart::DynamicShared => device::DYNAMIC_SHARED,
         DevicePart::AsyncCopy => device::ASYNC_COPY,
+        DevicePart::ChunkCopy => device::CHUNK_COPY,
         DevicePart::Cluster => device::CLUSTER,
         DevicePart::Overlap => device::OVERLAP,
         DevicePart::Half => device::HALF,

@@ -8,6 +8,8 @@ pub enum DevicePart {
     DynamicShared,
     /// `tdc_copy_async4`, `tdc_copy_async16`, `tdc_commit_copies`, `tdc_wait_copies`: copies to shared memory beside the arithmetic.
     AsyncCopy,
+    /// `tdc_begin_chunks`, `tdc_copy_chunk`, `tdc_await_chunk`: copies of many values at once. Uses the part before.
+    ChunkCopy,
     /// `tdc_has_clusters`, `tdc_cluster_sync` and its halves, `tdc_cluster_shared`: blocks that read each other's shared memory.
     Cluster,
     /// `tdc_wait_for_inputs`: launches that overlap.

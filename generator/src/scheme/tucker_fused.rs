@@ -13,7 +13,8 @@
 //!
 //! So no two blocks of a cluster read the same weights of the first factor or the core, and with `v` blocks to a group of pixels
 //! each reads one in `v` of the last factor's. Chunks of weights are on their way in the order of their use from before the launch
-//! ahead has ended, each to a place of its own, or through a ring of buffers where shared memory cannot hold them all.
+//! ahead has ended, each to a place of its own, or through a ring of buffers where shared memory cannot hold them all. What comes
+//! later takes the room of weights and inputs that have been used.
 
 use super::block_sums::{
     BlockSums, MAX_CLUSTER, MAX_SHARED, most_promising, promise, tiles_well, vector,
@@ -39,6 +40,9 @@ pub struct TuckerFused;
 
 /// Tiles of sums that a warp holds at most.
 const MAX_SUMS: u32 = 16;
+
+/// Elements of four channels that a thread loads at once, at most, where chunks are loaded together.
+const MAX_LOADS: u32 = 14;
 
 /// Tiles of sums at most for the smaller products to have a sum of their own.
 const MAX_CROSSED: u32 = 2;
@@ -71,8 +75,9 @@ struct Factor {
     partial_row: u32,
     /// The smaller products have a sum of their own: with few sums those of a step would wait for each other.
     crosses: bool,
-    /// Where its chunks lie in shared memory, if all have a place of their own.
+    /// Where its chunks lie in shared memory, if all have a place of their own, and how many come before.
     place: u32,
+    chunks_before: u32,
     /// Products of the tensor cores, and clocks of a warp, roughly.
     #[serde(skip)]
     products: u32,
@@ -166,6 +171,7 @@ impl Factor {
             partial_row: (columns + 23) / 32 * 32 + 8,
             crosses: crosses(m * p, parts),
             place: 0,
+            chunks_before: 0,
             products: m_tiles * columns / P_TILE * chunks * chunk_steps * (2 * parts - 1),
             clocks,
         })
@@ -241,14 +247,22 @@ struct Sizes {
     resident: bool,
     slots: u32,
     slot: u32,
-    /// Places in shared memory, in floats.
-    middle_at: u32,
-    scratch_at: u32,
+    /// Chunks of the first factor's sum that are loaded at once.
+    loads: u32,
+    /// Whether warps send their sums of the core from registers.
+    sends_sums: bool,
+    /// Places in shared memory, in floats: of what is staged, of shares of the first factor's sums, of the other factors', and of the
+    /// core's output. They take the room of weights that have been used.
+    staged_at: u32,
+    early_at: u32,
+    late_at: u32,
     gathered_at: u32,
+    middle_at: u32,
     received_at: u32,
     factors_at: u32,
     largest_at: u32,
     arrivals_at: u32,
+    chunks_at: u32,
     shared_floats: u32,
     sums: BlockSums,
     registers: u32,
@@ -289,7 +303,7 @@ impl Sizes {
             || !members.is_multiple_of(group)
             || warps > MAX_WARPS
             || chunk_groups > 32
-            || chunk_kib > 64
+            || chunk_kib > 128
         {
             return None;
         }
@@ -374,51 +388,72 @@ impl Sizes {
         let middle_quads = share_groups * STEP_CHANNELS / 4;
         let stagers = threads / positions;
         let items = quads.div_ceil(stagers);
+
+        // Shared memory: the weights, last ones first, what is staged, and what stays beside them. Sums of the first factor may lie
+        // where its weights and its input were, what comes behind the core also where those of the core were.
+        let (mut first, mut core, mut last) = (first, core, last);
+        let mut chunks = 0;
+        for factor in first.iter_mut().chain([&mut core, &mut last]) {
+            factor.chunks_before = chunks;
+            chunks += factor.chunks;
+        }
+        let mut all_weights = 0;
+        for factor in [&mut last, &mut core].into_iter().chain(&mut first) {
+            factor.place = all_weights;
+            all_weights += factor.weights();
+        }
         let d2_rows = core.rows;
         let row_share = d2_rows.div_ceil(group);
-
-        // Shared memory behind the weights.
-        let staged = first
-            .as_ref()
-            .map_or(0, |first| (2 * quads * plane * parts).max(first.partials()));
-        let scratch = staged.max(core.partials()).max(last.partials());
-        let middle_floats = 2 * parts * (middle_quads * plane).max(d2_rows / 4 * inner);
-        let received = if members > 1 {
-            members * row_share * columns
-        } else {
-            0
+        let in_clusters = |floats: u32| if members > 1 { floats } else { 0 };
+        let staged = first.as_ref().map_or(0, |_| 2 * quads * plane * parts);
+        let early = first.as_ref().map_or(0, Factor::partials);
+        // Straight from registers, where one warp has the whole sum and all columns are sent.
+        let sends_sums = members > 1 && core.warps_k == 1 && core.columns >= all_columns;
+        let core_partials = if sends_sums { 0 } else { core.partials() };
+        let inner_floats = (2 * parts * (d2_rows / 4) * inner).max(in_clusters(d2_rows * columns));
+        let late = core_partials.max(last.partials());
+        // Other blocks may send the core's output while warps still compute or send theirs.
+        let gathered = |early_at: u32, late_at: u32| match members {
+            1 => late_at,
+            _ => early_at.max(late_at + core_partials),
         };
-        let factor_floats = first.as_ref().map_or(0, |first| members * first.rows)
-            + d2_rows
-            + 2 * group * last.rows;
+        let first_place = first.as_ref().map_or(all_weights, |first| first.place);
+        let behind = |[weights, early_at, late_at]: [u32; 3]| {
+            (weights + staged)
+                .max(early_at + early)
+                .max(late_at + late)
+                .max(gathered(early_at, late_at) + inner_floats)
+        };
         let mut end = 0;
         let mut place = |floats: u32| {
             let at = end;
             end = (end + floats).next_multiple_of(4);
             at
         };
-        let middle_at = place(middle_floats);
-        let scratch_at = place(scratch);
-        let gathered_at = place(if members > 1 { d2_rows * columns } else { 0 });
-        let received_at = place(received);
-        let factors_at = place(factor_floats);
+        let middle_at = place(2 * parts * middle_quads * plane);
+        let received_at = place(in_clusters(members * row_share * columns));
+        let first_factors = first.as_ref().map_or(0, |first| members * first.rows);
+        let factors_at = place(first_factors + d2_rows + 2 * group * last.rows);
         let largest_at = place(4 * warps);
-        let arrivals_at = place(4);
-        let (mut first, mut core, mut last) = (first, core, last);
-        let mut factors: Vec<_> = first.iter_mut().chain([&mut core, &mut last]).collect();
-        let slot = factors.iter().map(|factor| factor.chunk_weights).max()?;
-        let mut all_weights = 0;
-        for factor in &mut factors {
-            factor.place = all_weights;
-            all_weights += factor.weights();
-        }
+        let arrivals_at = place(in_clusters(4));
+        let chunks_at = place(2 * chunks);
         let left = (MAX_SHARED / 4).checked_sub(end)?;
-        let resident = all_weights <= left;
-        let slots = left / slot;
+        let factors = first.iter().chain([&core, &last]);
+        let slot = factors.map(|factor| factor.chunk_weights).max()?;
+        let slots = left.saturating_sub(behind([0; 3])) / slot;
+        let own_places = [all_weights, first_place, core.place];
+        let resident = behind(own_places) <= left;
         if !resident && slots < 2 {
             return None;
         }
-        let weights = if resident { all_weights } else { slots * slot };
+        let places = if resident {
+            own_places
+        } else {
+            [slots * slot; 3]
+        };
+        let [staged_at, early_at, late_at] = places;
+        let gathered_at = gathered(early_at, late_at);
+        let behind = behind(places);
         let sums = BlockSums {
             tile: [tile_h, tile_w, last.rows],
             threads,
@@ -433,8 +468,13 @@ impl Sizes {
             .iter()
             .flatten()
             .map(|factor| 8 * factor.m * factor.p + 8 * factor.m + 5 * factor.p);
-        let registers = operands.max()? + 4 * core.m * core.p + 4 * items + 44;
-        let fits = 4 * items <= 64 && registers * threads <= 65536 && registers <= 255;
+        let first_chunks = first.as_ref().map_or(1, |first| first.chunks);
+        let loads = match first_chunks * items <= MAX_LOADS {
+            true => first_chunks,
+            false => 1,
+        };
+        let registers = operands.max()?.max(4 * loads * items) + 28;
+        let fits = items <= 16 && registers * threads <= 65536 && registers <= 255;
         fits.then_some(Self {
             tile_h,
             tile_w,
@@ -458,14 +498,19 @@ impl Sizes {
             resident,
             slots,
             slot,
-            middle_at: weights + middle_at,
-            scratch_at: weights + scratch_at,
-            gathered_at: weights + gathered_at,
-            received_at: weights + received_at,
-            factors_at: weights + factors_at,
-            largest_at: weights + largest_at,
-            arrivals_at: weights + arrivals_at,
-            shared_floats: weights + end,
+            loads,
+            sends_sums,
+            staged_at,
+            early_at,
+            late_at,
+            gathered_at,
+            middle_at: behind + middle_at,
+            received_at: behind + received_at,
+            factors_at: behind + factors_at,
+            largest_at: behind + largest_at,
+            arrivals_at: behind + arrivals_at,
+            chunks_at: behind + chunks_at,
+            shared_floats: behind + end,
             sums,
             registers,
             blocks,
@@ -512,10 +557,9 @@ impl Sizes {
         let products_clocks = 1.66 * f64::from(products);
         // A cluster takes pairs of multiprocessors of one group: what does not fit there waits for another round. (On an H200 16
         // clusters of 6 blocks ran at once; 20 took twice the time, and so did 16 of 8 and 40 of 3.)
-        let resident = self.blocks_beside();
-        let of_group = |multiprocessors: u32| {
-            u64::from(multiprocessors * resident / self.members.next_multiple_of(2))
-        };
+        // Two blocks of a launch on one multiprocessor take twice the time.
+        let of_group =
+            |multiprocessors: u32| u64::from(multiprocessors / self.members.next_multiple_of(2));
         let clusters = (7 * of_group(16) + of_group(14)).max(1);
         let rounds = match self.members {
             1 => 1,
@@ -530,10 +574,12 @@ impl Sizes {
         // What the products wait for, barriers, and sums on their way through shared memory.
         let exchanged = f64::from(self.row_share * self.columns * self.members);
         let waits = (clocks - products_clocks).max(0.0)
-            + 50.0 * f64::from(chunks)
+            + 350.0 * f64::from(chunks)
+            + 100.0 * f64::from(self.warps)
             + 250.0 * (self.factors().count() as f64 + exchanges)
             + 12.0 * exchanged / f64::from(threads);
-        let bytes = 4.0 * f64::from(weights + values);
+        // Weights come while the launch ahead still runs and while the input is staged.
+        let bytes = 4.0 * (0.5 * f64::from(weights) + f64::from(values));
         let rounds = rounds as f64;
         KernelWork {
             blocks: self.blocks,
@@ -581,7 +627,7 @@ impl Scheme for TuckerFused {
         for (tile_h, tile_w) in rectangles(core.out_h(), core.out_w(), 256) {
             for members in 1..=MAX_CLUSTER {
                 for group in divisors(members, &[1, 2, 3, 4, 5, 6, 7, 8]) {
-                    for warps in [8, 12, 16] {
+                    for warps in [4, 6, 8, 12, 16] {
                         // Of the chunks that threads can load, the two largest.
                         let most = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]);
                         let mut chunks = most.collect::<Vec<_>>().into_iter().rev();
@@ -590,7 +636,7 @@ impl Scheme for TuckerFused {
                             && fitting < 2
                         {
                             let mut known = Vec::new();
-                            for chunk_kib in [32, 64] {
+                            for chunk_kib in [64, 128] {
                                 let tile = [
                                     tile_h,
                                     tile_w,
@@ -787,21 +833,31 @@ struct Context {
     follows: bool,
     slots: u32,
     slot: u32,
-    middle_at: u32,
-    scratch_at: u32,
+    /// Chunks of weights that are waited for, and of the first factor's sum that are loaded at once.
+    chunks: u32,
+    loads: u32,
+    min_blocks: u32,
+    sends_sums: bool,
+    staged_at: u32,
+    early_at: u32,
+    late_at: u32,
     gathered_at: u32,
+    middle_at: u32,
     received_at: u32,
     factors_at: u32,
     largest_at: u32,
     arrivals_at: u32,
+    chunks_at: u32,
     /// Of what undoes the scales: where that of the core and of the last factor begin, and how many values there are.
     core_factors: u32,
     last_factors: u32,
     factor_floats: u32,
-    /// Times four channels of the first factor's output and of the core's; vectors of four pixels of all of that, and of a channel.
+    /// Times four channels of the first factor's output and of the core's; vectors of four pixels of all of that, of a
+    /// block's pixels, and of a channel.
     first_quads: u32,
     d2_quads: u32,
     exchanged: u32,
+    gathered: u32,
     row_vectors: u32,
     /// Vectors of outputs of a thread, and of a channel.
     output_items: u32,
@@ -898,6 +954,7 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
         .map_or(0, |first| sizes.members * first.rows);
     let last_factors = core_factors + sizes.core.rows;
     let d2_rows = sizes.core.rows;
+    let chunks = sizes.factors().map(|factor| factor.chunks).sum();
     let epilogue = problem.epilogue;
     let work = sizes.work(problem);
     let padded_c = match &sizes.first {
@@ -958,22 +1015,30 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
             row_share: sizes.row_share,
             resident: sizes.resident,
             ahead: sizes.chunks_ahead(),
-            follows: sizes.chunks_ahead() < sizes.factors().map(|factor| factor.chunks).sum(),
+            follows: sizes.chunks_ahead() < chunks,
             slots: sizes.slots,
             slot: sizes.slot,
-            middle_at: sizes.middle_at,
-            scratch_at: sizes.scratch_at,
+            chunks,
+            loads: sizes.loads,
+            min_blocks: sizes.blocks_beside().min(2),
+            sends_sums: sizes.sends_sums,
+            staged_at: sizes.staged_at,
+            early_at: sizes.early_at,
+            late_at: sizes.late_at,
             gathered_at: sizes.gathered_at,
+            middle_at: sizes.middle_at,
             received_at: sizes.received_at,
             factors_at: sizes.factors_at,
             largest_at: sizes.largest_at,
             arrivals_at: sizes.arrivals_at,
+            chunks_at: sizes.chunks_at,
             core_factors,
             last_factors,
             factor_floats: last_factors + n_rows,
             first_quads: sizes.share_groups * STEP_CHANNELS / 4,
             d2_quads: d2_rows / 4,
             exchanged: d2_rows * sizes.all_columns / 4,
+            gathered: d2_rows * sizes.columns / 4,
             row_vectors: sizes.all_columns / 4,
             output_items: outputs.div_ceil(threads),
             pixel_vectors: sizes.columns / y_vector,
@@ -1014,6 +1079,7 @@ const DEVICE_WITH_CLUSTERS: &[DevicePart] = &[
     DevicePart::Cluster,
     DevicePart::DynamicShared,
     DevicePart::AsyncCopy,
+    DevicePart::ChunkCopy,
     DevicePart::Overlap,
     DevicePart::Half,
     DevicePart::Mma,

@@ -40,6 +40,11 @@ void commit_copies();
 // Lets all copies of the calling thread arrive except those of its latest `pending` groups and of none yet.
 void wait_copies(unsigned pending);
 
+// Begins a copy to shared memory by the whole block that `barrier` tells the end of.
+void copy_chunk(void* shared, const void* global, unsigned bytes, const void* barrier, int line);
+// Lets the latest copy of `barrier` arrive; `parity` is that of the number of copies before it.
+void await_chunk(const void* barrier, unsigned parity, int line);
+
 // Whether the device forms clusters.
 bool has_clusters();
 // The halves of a barrier of all threads of the cluster.

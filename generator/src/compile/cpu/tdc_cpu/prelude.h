@@ -29,6 +29,33 @@ void tdc_wait_copies() {
     tdc_cpu::wait_copies(PENDING);
 }
 
+// Until somebody awaits a chunk, its destination holds NaNs. To await one that has not begun is an error.
+#define TDC_CHUNK_COPY
+inline void tdc_begin_chunks(float* barriers, int count) {
+    static_cast<void>(barriers);
+    static_cast<void>(count);
+}
+inline void tdc_copy_chunk(float* shared, const float* global, int floats, float* barrier, int line = __builtin_LINE()) {
+    if (tdc_cpu::has_clusters()) {
+        if (threadIdx.x == 0) tdc_cpu::copy_chunk(shared, global, static_cast<unsigned>(4 * floats), barrier, line);
+        return;
+    }
+    for (int i = static_cast<int>(threadIdx.x) * 4; i < floats; i += static_cast<int>(blockDim.x) * 4) {
+        tdc_copy_async16(shared + i, global + i, line);
+    }
+    tdc_commit_copies();
+}
+template <int PENDING>
+void tdc_await_chunk(float* barrier, int parity, int line = __builtin_LINE()) {
+    if (tdc_cpu::has_clusters()) {
+        tdc_wait_copies<0>();
+        tdc_cpu::await_chunk(barrier, static_cast<unsigned>(parity), line);
+    } else {
+        tdc_wait_copies<PENDING>();
+        __syncthreads(line);
+    }
+}
+
 // The blocks of a cluster take turns at random. A barrier that a thread of the cluster never reaches is an error, and so is the
 // shared memory of a block that has returned.
 #define TDC_CLUSTER

@@ -161,6 +161,16 @@ struct PendingCopy {
     unsigned group;
 };
 
+// A copy by a whole block, and how many its barrier has served before.
+struct ChunkCopy {
+    const void* barrier;
+    void* shared;
+    const void* global;
+    unsigned bytes;
+    unsigned number;
+    bool arrived;
+};
+
 // One CUDA thread.
 struct Thread {
     Context context;
@@ -212,6 +222,7 @@ struct Block {
     int cluster_line;  // of the barrier at which those wait
     Barrier barrier;
     int barrier_result;
+    std::vector<ChunkCopy> chunks;  // the latest of each barrier
     std::vector<SharedUnit> shared;  // dynamic, between guards
 };
 
@@ -328,6 +339,36 @@ public:
             }
         }
         self.copies.resize(kept);
+    }
+
+    void copy_chunk(void* shared, const void* global, unsigned bytes, const void* barrier, int line) {
+        const uintptr_t addresses = reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global);
+        if ((addresses | bytes) % 16 != 0) {
+            fail("line %d: a copy of %u bytes, where addresses and size must be multiples of 16", line, bytes);
+        }
+        if (!is_shared(shared, bytes) || !is_shared(barrier, 8)) {
+            fail("line %d: a copy to an address or with a barrier that is not in the block's shared memory", line);
+        }
+        ChunkCopy* copy = chunk_of(barrier);
+        if (copy == nullptr) {
+            block_->chunks.push_back({barrier, shared, global, bytes, 0, false});
+        } else if (copy->arrived) {
+            *copy = {barrier, shared, global, bytes, copy->number + 1, false};
+        } else {
+            fail("line %d: a copy whose barrier serves another that nobody has awaited", line);
+        }
+        std::memset(shared, 0xff, bytes);
+    }
+
+    void await_chunk(const void* barrier, unsigned parity, int line) {
+        ChunkCopy* const copy = chunk_of(barrier);
+        if (copy == nullptr || copy->number % 2 != parity) {
+            fail("line %d: the thread awaits a copy that has not begun", line);
+        }
+        if (!copy->arrived) {
+            std::memcpy(copy->shared, copy->global, copy->bytes);
+            copy->arrived = true;
+        }
     }
 
     void warp_multiply(const Product& product, int line) {
@@ -453,6 +494,7 @@ private:
             block.finished = 0;
             block.at_cluster_barrier = 0;
             block.barrier.arrived = 0;
+            block.chunks.clear();
             Warp* const block_warps = &warps_[rank * warps];
             for (unsigned i = 0; i < warps; ++i) {
                 block_warps[i] = {&block.threads[32 * i], 0, 0};
@@ -747,6 +789,13 @@ private:
         }
     }
 
+    ChunkCopy* chunk_of(const void* barrier) {
+        for (ChunkCopy& copy : block_->chunks) {
+            if (copy.barrier == barrier) return &copy;
+        }
+        return nullptr;
+    }
+
     bool is_shared(const void* address, size_t bytes) const {
         const auto inside = [=](const char* begin, size_t size) {
             const char* const first = static_cast<const char*>(address);
@@ -874,6 +923,14 @@ TDC_CPU_ENGINE void copy_async(void* shared, const void* global, unsigned bytes,
 TDC_CPU_ENGINE void commit_copies() { current_worker->commit_copies(); }
 
 TDC_CPU_ENGINE void wait_copies(unsigned pending) { current_worker->wait_copies(pending); }
+
+TDC_CPU_ENGINE void copy_chunk(void* shared, const void* global, unsigned bytes, const void* barrier, int line) {
+    current_worker->copy_chunk(shared, global, bytes, barrier, line);
+}
+
+TDC_CPU_ENGINE void await_chunk(const void* barrier, unsigned parity, int line) {
+    current_worker->await_chunk(barrier, parity, line);
+}
 
 TDC_CPU_ENGINE bool has_clusters() { return current_worker->has_clusters(); }
 

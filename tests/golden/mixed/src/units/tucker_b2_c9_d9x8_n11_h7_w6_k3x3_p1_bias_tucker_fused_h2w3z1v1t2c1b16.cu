@@ -71,6 +71,72 @@ template <int PENDING>
 }
 #endif
 
+#ifndef TDC_CHUNK_COPY
+#define TDC_CHUNK_COPY
+// Copies of whole chunks from global to shared memory: from sm_90 on by one thread and the copy engine, before by all threads.
+// All threads of a block call the functions, with the same arguments; both addresses and the size are multiples of 16 bytes. A
+// chunk has a barrier, 8 bytes of shared memory, aligned, one of `count` that tdc_begin_chunks() made; that of a chunk which has
+// arrived may serve another. All threads pass a __syncthreads() between the functions that begin something and the wait for it.
+// tdc_await_chunk<PENDING>() also waits for the calling thread's own copies: from sm_90 on for all of them; before, a chunk is
+// one group of these, and all groups are waited for except the latest PENDING. `parity` is that of the number of copies that the
+// barrier served before.
+
+[[maybe_unused]] static __device__ __forceinline__ void tdc_begin_chunks(float* barriers, int count) {
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < count; ++i) {
+            const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barriers + 2 * i));
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" : : "r"(at) : "memory");
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+    }
+#else
+    static_cast<void>(barriers);
+    static_cast<void>(count);
+#endif
+}
+
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_copy_chunk(float* shared, const float* global, int floats, float* barrier) {
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0) {
+        const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(at), "r"(4 * floats) : "memory");
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                     :
+                     : "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))), "l"(__cvta_generic_to_global(global)),
+                       "r"(4 * floats), "r"(at)
+                     : "memory");
+    }
+#else
+    static_cast<void>(barrier);
+    for (int i = threadIdx.x * 4; i < floats; i += blockDim.x * 4) tdc_copy_async16(shared + i, global + i);
+    tdc_commit_copies();
+#endif
+}
+
+template <int PENDING>
+[[maybe_unused]] static __device__ __forceinline__ void tdc_await_chunk(float* barrier, int parity) {
+#if __CUDA_ARCH__ >= 900
+    tdc_wait_copies<0>();
+    const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
+    unsigned done;
+    do {
+        asm volatile("{ .reg .pred done; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%1], %2; "
+                     "selp.u32 %0, 1, 0, done; }"
+                     : "=r"(done)
+                     : "r"(at), "r"(parity)
+                     : "memory");
+    } while (done == 0);
+#else
+    static_cast<void>(barrier);
+    static_cast<void>(parity);
+    tdc_wait_copies<PENDING>();
+    __syncthreads();
+#endif
+}
+#endif
+
 #ifndef TDC_OVERLAP
 #define TDC_OVERLAP
 // Programmatic dependent launch, from sm_90 on: a launch may begin while the one ahead of it on the stream still runs. Before
@@ -329,7 +395,7 @@ static __device__ __forceinline__ void tdc_put_sums(float* to, int row, const fl
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(64)
+extern "C" __global__ void __launch_bounds__(64, 2)
 mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kernel(const float* x,
     const float* __restrict__ packed, const float* __restrict__ bias, float* y, long long x_batch_stride,
     long long y_batch_stride)
@@ -347,11 +413,14 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
     using Quad = uint4;  // four channels as fp16: rounded, and what rounding left
 
     TDC_DYNAMIC_SHARED(float, shared);
-    Quad* const middle = reinterpret_cast<Quad*>(shared + 2816);  // input of the core
-    Quad* const inner = middle;  // its output, when its input is no longer needed
-    float* const partials = shared + 3232;  // shares of sums that warps hold
-    Quad* const input = reinterpret_cast<Quad*>(partials);
-    float* const largest = shared + 3936;  // magnitude that each warp has, of four kinds
+    // What comes later takes the room of weights and inputs that have been used.
+    Quad* const middle = reinterpret_cast<Quad*>(shared + 3232);  // input of the core
+    Quad* const inner = reinterpret_cast<Quad*>(shared + 256);  // its output, rounded
+    Quad* const input = reinterpret_cast<Quad*>(shared + 2816);
+    float* const first_partials = shared + 2560;  // shares of the first factor's sums that warps hold
+    float* const partials = shared + 256;  // of the other factors'
+    float* const arrived = shared + 3720;  // barriers of chunks of weights
+    float* const largest = shared + 3712;  // magnitude that each warp has, of four kinds
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int image = blockIdx.x / 8, tile = blockIdx.x % 8;
@@ -359,7 +428,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
     constexpr int first_share = 0, end_share = 1;
 
     // What undoes the scales of the factors' output channels, and the bias.
-    float* const factors_at = shared + 3872;
+    float* const factors_at = shared + 3648;
     for (int i = threadIdx.x * 4; i < 48; i += 256) {
         const float* from = packed + 2944 + i - 32;
         if (i < 32) from = packed + 2624 + i - 16;
@@ -369,46 +438,35 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
     for (int i = threadIdx.x; i < 11; i += 64) {
         tdc_copy_async4(factors_at + 48 + i, bias + i);
     }
-    // Chunks of weights in the order of their use: of the first factor and the core for each share, then of the last.
-    constexpr int SHARE_CHUNKS = FIRST_CHUNKS + CORE_CHUNKS;
-    const int shares = end_share - first_share;
-    const auto copy_weights = [&](int use) {
-        const bool is_last = use >= shares * SHARE_CHUNKS;
-        const int i = is_last ? use - shares * SHARE_CHUNKS : use % SHARE_CHUNKS;
-        const int share = first_share + (is_last ? i / LAST_CHUNKS : use / SHARE_CHUNKS);
+    tdc_commit_copies();
+    // Chunks of weights in the order of their use: of the first factor and the core for a share, then of the last.
+    // Each has its place.
+    constexpr int SHARE_CHUNKS = FIRST_CHUNKS + CORE_CHUNKS, CHUNKS = SHARE_CHUNKS + LAST_CHUNKS;
+    const auto copy_weights = [&](int share, int chunk) {
         const float* from;
         int count, place;
-        if (is_last) {
-            from = packed + 2688 + (i % LAST_CHUNKS) * 256;
-            count = 256;
-            place = 2560 + i % LAST_CHUNKS * 256;
-        } else if (i < FIRST_CHUNKS) {
-            from = packed + (share * FIRST_CHUNKS + i) * 256;
+        if (chunk >= SHARE_CHUNKS) {
+            const int i = chunk - SHARE_CHUNKS;
+            from = packed + 2688 + i * 256;
             count = 256;
             place = i * 256;
-        } else {
-            from = packed + 320 + (share * CORE_CHUNKS + i - FIRST_CHUNKS) * 2304;
+        } else if (chunk >= FIRST_CHUNKS) {
+            const int i = chunk - FIRST_CHUNKS;
+            from = packed + 320 + (share * CORE_CHUNKS + i) * 2304;
             count = 2304;
-            place = 256 + (i - FIRST_CHUNKS) * 2304;
+            place = 256 + i * 2304;
+        } else {
+            from = packed + (share * FIRST_CHUNKS + chunk) * 256;
+            count = 256;
+            place = 2560 + chunk * 256;
         }
-        float* const to = shared + place;
-        for (int j = threadIdx.x * 4; j < count; j += 256) {
-            tdc_copy_async16(to + j, from + j);
-        }
-        tdc_commit_copies();
+        tdc_copy_chunk(shared + place, from, count, arrived + chunk * 2);
     };
-    constexpr int CHUNKS = SHARE_CHUNKS + LAST_CHUNKS;  // of a share; each has its place
+    tdc_begin_chunks(arrived, CHUNKS);
 #pragma unroll
-    for (int i = 0; i < CHUNKS; ++i) {
-        copy_weights(i);
-    }
-    // Waits for the next chunk of weights; all warps have done with what was before.
-    const auto await_weights = [&]() {
-        tdc_wait_copies<CHUNKS - 1>();
-        __syncthreads();
-    };
-    const auto refill_weights = [&]() {
-        tdc_commit_copies();  // nothing, so that each wait counts the same groups
+    for (int chunk = 0; chunk < CHUNKS; ++chunk) copy_weights(first_share, chunk);
+    const auto await_weights = [&](int chunk) {
+        tdc_await_chunk<CHUNKS - 1>(arrived + chunk * 2, 0);
     };
     // The exponent of the largest magnitude that any thread has, within what the scales can undo. Scaled by 2^(141 - exponent)
     // it is in [2^14, 2^15): fp16 then keeps 22 bits of what matters.
@@ -432,8 +490,9 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
     const bool inside = stages && x_row >= 0 && x_row < H && x_column >= 0 && x_column < W;
     tdc_wait_for_inputs();
     x += image * x_batch_stride;
-    float loaded[ITEMS][4];
-    const auto load = [&](int chunk) {
+    constexpr int LOADS = 1;  // chunks that are loaded together
+    float loaded[LOADS][ITEMS][4];
+    const auto load = [&](int chunk, float (&values)[ITEMS][4]) {
         const int first_c = 4 * (chunk * QUADS + first_quad);
         const float* const from = x + (first_c * H + x_row) * W + x_column;
 #pragma unroll
@@ -445,17 +504,17 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
                 if (inside && first_quad + i * STAGERS < QUADS && first_c + c < 9) {
                     value = from[c * (H * W)];
                 }
-                loaded[i][j] = value;
+                values[i][j] = value;
             }
         }
     };
     // Scales what was loaded and stages it; returns what undoes the scale.
-    const auto stage = [&](float* round) {
+    const auto stage = [&](const float (&values)[ITEMS][4], float* round) {
         float magnitude = 0.0f;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
 #pragma unroll
-            for (int j = 0; j < 4; ++j) magnitude = fmaxf(magnitude, fabsf(loaded[i][j]));
+            for (int j = 0; j < 4; ++j) magnitude = fmaxf(magnitude, fabsf(values[i][j]));
         }
         const int exponent = largest_exponent(magnitude, round);  // and all warps have done with the chunk before
         const float scale = power(268 - exponent);
@@ -463,7 +522,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
         for (int i = 0; i < ITEMS; ++i) {
             const int quad = first_quad + i * STAGERS;
             if (!stages || quad >= QUADS) break;
-            tdc_set_quad(input[quad * PLANE + position], loaded[i], scale);
+            tdc_set_quad(input[quad * PLANE + position], values[i], scale);
         }
         return power(exponent - 14);
     };
@@ -488,12 +547,14 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
         for (int p = 0; p < FIRST_P; ++p) {
             at[p] = lane % 4 * PLANE + min((warp_p * FIRST_P + p) * 8 + lane / 4, POSITIONS - 1);
         }
-        load(0);
+#pragma unroll
+        for (int chunk = 0; chunk < LOADS; ++chunk) load(chunk, loaded[chunk]);
 #pragma unroll 1
         for (int chunk = 0; chunk < FIRST_CHUNKS; ++chunk) {
-            const float unscale = stage(largest + chunk % 2 * 2);
-            await_weights();
-            const float* a = shared + chunk * 256 + warp_m * 256 + lane * 4;
+            const float unscale = stage(loaded[0], largest + chunk % 2 * 2);
+            await_weights(chunk);
+            __syncthreads();
+            const float* a = shared + 2560 + chunk * 256 + warp_m * 256 + lane * 4;
             const Quad* b = input;
             {
                 const float* const a_chain = a;
@@ -506,12 +567,12 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
                 tdc_add_scaled(sum, cross, unscale);
                 tdc_add_scaled(sum, part, unscale);
             }
-            refill_weights();
+            tdc_commit_copies();  // nothing, so that each wait counts the same groups
         }
         __syncthreads();
         {
             const int row = warp_k * FIRST_ROWS + warp_m * (16 * FIRST_M) + lane / 4;
-            tdc_put_sums(partials + row * 40 + warp_p * (8 * FIRST_P) + lane % 4 * 2, 40, sum);
+            tdc_put_sums(first_partials + row * 40 + warp_p * (8 * FIRST_P) + lane % 4 * 2, 40, sum);
         }
         __syncthreads();
         float value[2][4], magnitude = 0.0f;
@@ -525,7 +586,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
                 const int row = 4 * quad + j;
 #pragma unroll
                 for (int k = 0; k < FIRST_WARPS_K; ++k) {
-                    value[i][j] += partials[(k * FIRST_ROWS + row) * 40 + position];
+                    value[i][j] += first_partials[(k * FIRST_ROWS + row) * 40 + position];
                 }
                 value[i][j] *= factors_at[share * FIRST_ROWS + row];
                 magnitude = fmaxf(magnitude, fabsf(value[i][j]));
@@ -542,7 +603,8 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
         const float unscale = power(exponent - 14);
 #pragma unroll 1
         for (int chunk = 0; chunk < CORE_CHUNKS; ++chunk) {
-            await_weights();
+            await_weights(FIRST_CHUNKS + chunk);
+            if (chunk == 0) __syncthreads();
             const float* a = shared + 256 + chunk * 2304 + core_warp_m * 2304 + lane * 4;
             const Quad* b = middle + chunk * (4 * PLANE);
             if (core_warp_k < CORE_WARPS_K) {
@@ -559,16 +621,16 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
                     tdc_add_scaled(core_sum, part, unscale);
                 }
             }
-            refill_weights();
+            tdc_commit_copies();  // nothing, so that each wait counts the same groups
         }
     }
+    const float* const core_factors = factors_at + 16;
     __syncthreads();
     if (core_warp_k < CORE_WARPS_K) {
         const int row = core_warp_k * CORE_ROWS + core_warp_m * (16 * CORE_M) + lane / 4;
         tdc_put_sums(partials + row * 8 + core_warp_p * (8 * CORE_P) + lane % 4 * 2, 8, core_sum);
     }
     __syncthreads();
-    const float* const core_factors = factors_at + 16;
     y += image * y_batch_stride;
 
     // The last factor: LAST_ROWS of its output channels of COLUMNS_OUT pixels.
@@ -621,8 +683,9 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
         float sum[LAST_M][LAST_P][4] = {};
 #pragma unroll 1
         for (int chunk = 0; chunk < LAST_CHUNKS; ++chunk) {
-            await_weights();
-            const float* a = shared + 2560 + chunk * 256 + warp_m * 256 + lane * 4;
+            await_weights(SHARE_CHUNKS + chunk);
+            if (chunk == 0) __syncthreads();
+            const float* a = shared + chunk * 256 + warp_m * 256 + lane * 4;
             const Quad* b = inner + chunk * (4 * INNER);
             if (warp_k < LAST_WARPS_K) {
                 const float* const a_chain = a;
@@ -635,7 +698,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kern
                 tdc_add_scaled(sum, cross, unscale);
                 tdc_add_scaled(sum, part, unscale);
             }
-            refill_weights();
+            tdc_commit_copies();  // nothing, so that each wait counts the same groups
         }
         __syncthreads();
         if (warp_k < LAST_WARPS_K) {
@@ -826,7 +889,7 @@ cudaError_t tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b1
 
     config.gridDim = dim3(16);
     config.blockDim = dim3(64);
-    config.dynamicSmemBytes = 15792;
+    config.dynamicSmemBytes = 14912;
     return cudaLaunchKernelEx(
         &config, mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_kernel, x, packed, bias, y,
         x_batch_stride, y_batch_stride);

@@ -1,0 +1,65 @@
+#ifndef TDC_CHUNK_COPY
+#define TDC_CHUNK_COPY
+// Copies of whole chunks from global to shared memory: from sm_90 on by one thread and the copy engine, before by all threads.
+// All threads of a block call the functions, with the same arguments; both addresses and the size are multiples of 16 bytes. A
+// chunk has a barrier, 8 bytes of shared memory, aligned, one of `count` that tdc_begin_chunks() made; that of a chunk which has
+// arrived may serve another. All threads pass a __syncthreads() between the functions that begin something and the wait for it.
+// tdc_await_chunk<PENDING>() also waits for the calling thread's own copies: from sm_90 on for all of them; before, a chunk is
+// one group of these, and all groups are waited for except the latest PENDING. `parity` is that of the number of copies that the
+// barrier served before.
+
+[[maybe_unused]] static __device__ __forceinline__ void tdc_begin_chunks(float* barriers, int count) {
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < count; ++i) {
+            const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barriers + 2 * i));
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" : : "r"(at) : "memory");
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" : : : "memory");
+    }
+#else
+    static_cast<void>(barriers);
+    static_cast<void>(count);
+#endif
+}
+
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_copy_chunk(float* shared, const float* global, int floats, float* barrier) {
+#if __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0) {
+        const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(at), "r"(4 * floats) : "memory");
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                     :
+                     : "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))), "l"(__cvta_generic_to_global(global)),
+                       "r"(4 * floats), "r"(at)
+                     : "memory");
+    }
+#else
+    static_cast<void>(barrier);
+    for (int i = threadIdx.x * 4; i < floats; i += blockDim.x * 4) tdc_copy_async16(shared + i, global + i);
+    tdc_commit_copies();
+#endif
+}
+
+template <int PENDING>
+[[maybe_unused]] static __device__ __forceinline__ void tdc_await_chunk(float* barrier, int parity) {
+#if __CUDA_ARCH__ >= 900
+    tdc_wait_copies<0>();
+    const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
+    unsigned done;
+    do {
+        asm volatile("{ .reg .pred done; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%1], %2; "
+                     "selp.u32 %0, 1, 0, done; }"
+                     : "=r"(done)
+                     : "r"(at), "r"(parity)
+                     : "memory");
+    } while (done == 0);
+#else
+    static_cast<void>(barrier);
+    static_cast<void>(parity);
+    tdc_wait_copies<PENDING>();
+    __syncthreads();
+#endif
+}
+#endif
