@@ -14,7 +14,7 @@
 #include "units/conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_p32n1g1k1.h"
 #include "units/conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1.h"
 #include "units/tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16.h"
-#include "units/cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2.h"
+#include "units/cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1.h"
 #include "units/conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1.h"
 #include "units/conv_b2_c5_n5_h7_w6_k3x1_p1x0x1x0_g5_depthwise_h1w2t64.h"
 #include "units/conv_b2_c5_n5_h7_w6_k1x3_p0x1x0x1_g5_depthwise_h1w2t64.h"
@@ -159,7 +159,7 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
         return tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_launch(
             p.arena + 960, p.weights + 2368, p.weights + 5376, nullptr, p.arena, nullptr, stream, 378, 462, 462);
     case 11:  // "chain"
-        return cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2_launch(
+        return cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_launch(
             p.arena, p.weights + 5440, p.weights + 5696, nullptr, p.arena + 960, nullptr, stream, 462, 294, 294);
     case 12:  // "pairwise.first"
         return conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1_launch(
@@ -206,13 +206,13 @@ constexpr Slot slots[] = {
     // "fused.last"
     {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_last, 88, 8, 0, 5056, 5376, 11},
     // "chain.first"
-    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2_pack_first, 33, 11, 0, 5440, 5504, 0},
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_first, 33, 11, 0, 5440, 5504, 0},
     // "chain.vertical"
-    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2_pack_vertical, 9, 3, 0, 5504, 5568, 0},
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_vertical, 9, 3, 0, 5504, 5568, 0},
     // "chain.horizontal"
-    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2_pack_horizontal, 15, 5, 0, 5568, 5632, 0},
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_horizontal, 15, 5, 0, 5568, 5632, 0},
     // "chain.last"
-    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2_pack_last, 21, 3, 0, 5632, 5696, 7},
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_last, 21, 3, 0, 5632, 5696, 7},
     // "pairwise.first"
     {conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1_pack, 35, 7, 0, 5760, 5824, 0},
     // "pairwise.vertical"
