@@ -9,9 +9,10 @@
 //! 2. The vertical filter of each rank, then 3. the horizontal one.
 //! 4. Every output is an inner product of a pixel's vector, in registers, with its channel's row of the last factor.
 //!
-//! The first and the last are matrix products. By the fp32 lanes (`m1`), reading the factors takes longer than the products from rank
-//! 16 on: a thread reads a whole row for each of its pixels. By the tensor cores (`m16`) a warp reads it for 16 of them, each operand
-//! the sum of two tf32 numbers: three of the four products, like the two halves of `implicit_gemm` but with the range of fp32.
+//! The first and the last are matrix products, by the fp32 lanes (`m1`) or by the tensor cores (`m16`). At rank 16 reading a factor
+//! takes the lanes longer than the products: a thread reads a whole row for a pixel or few, a warp of the others for 16 at once. Each
+//! operand is then the sum of two tf32 numbers and three of the four products are added, as `implicit_gemm` does with two fp16
+//! numbers, but without scales.
 //!
 //! What lies between stays in shared memory, with the factors, which are on their way there before the launch ahead has ended.
 //! Against Algorithm 2 of the seed ([`cp_fused`](super::cp_fused)) this takes `S + H + W` products of a pixel where that takes
@@ -49,7 +50,7 @@ const MAX_UNROLLED: u32 = 256;
 /// Positions, and values of the rank or channels, of a product of the tensor cores; the channels of one are steps of a sum.
 const PRODUCT: [u32; 2] = [16, 8];
 
-/// Steps that add to one partial sum at most: the tensor cores round towards zero.
+/// Steps whose loads are on their way at once at most, and that add to one partial sum: the tensor cores round towards zero.
 const MAX_STEPS: u32 = 6;
 
 /// Vectors of the rank that a thread keeps for the last factor at most, in registers.
@@ -66,7 +67,7 @@ struct Sizes {
     /// Whether the tensor cores multiply.
     mma: bool,
     /// Positions of the input that a thread contracts (or times that a warp does for all rows of a product), so many of them at
-    /// once, and channels whose loads are on their way at once (or steps of a partial sum).
+    /// once, and channels (or steps) whose loads are on their way at once.
     places: u32,
     at_once: u32,
     loads: u32,
@@ -85,9 +86,6 @@ struct Sizes {
     middle_row: u32,
     lanes: u32,
     slices: u32,
-    /// For the tensor cores: values of a channel of the staged input, and groups of threads that stage one each at once.
-    plane: u32,
-    copiers: u32,
     /// Places in shared memory, in floats.
     vertical_at: u32,
     horizontal_at: u32,
@@ -96,8 +94,7 @@ struct Sizes {
     bias_at: u32,
     inner_at: u32,
     middle_at: u32,
-    /// Of the staged input, later of a warp's outputs.
-    input_at: u32,
+    out_at: u32,
     shared_floats: u32,
     registers: u32,
 }
@@ -111,7 +108,7 @@ struct OuterWork {
     stored: f64,
     /// Products of the tensor cores of a block.
     mma: f64,
-    /// Times that loads go out, as many as can at once.
+    /// Times that loads go out, a few at once.
     trips: f64,
 }
 
@@ -132,7 +129,10 @@ impl Sizes {
             || !threads.is_multiple_of(groups)
             || groups > shape.c
             || !(m == 1 || mma)
-            || mma && (pixels > 2 || rank % PRODUCT[1] > 0 || threads % (32 * groups) > 0)
+            || mma
+                && !(pixels <= 2
+                    && rank.is_multiple_of(PRODUCT[1])
+                    && threads.is_multiple_of(32 * groups))
             || pixels.checked_mul(rank)? > MAX_VECTORS
         {
             return None;
@@ -180,28 +180,16 @@ impl Sizes {
         let bias_at = place(if problem.conv.epilogue.bias { n } else { 0 });
         let inner_at = place(inner);
         let middle_at = place(rank * tile_h * middle_row);
-        let (mut plane, mut copiers, mut staged) = (0, 1, 0);
-        if mma {
-            // Rows of four channels begin eight banks apart.
-            let together = positions.next_multiple_of(PRODUCT[0]);
-            plane = together + if together.is_multiple_of(32) { 8 } else { 24 };
-            copiers = (1..=warps)
-                .rev()
-                .find(|&of| warps.is_multiple_of(of) && threads / of >= positions)
-                .unwrap_or(1);
-            let out = warps * PRODUCT[1] * (pixels * PRODUCT[0] + 4);
-            staged = shape.c.checked_mul(plane)?.max(out);
-            if staged > MAX_SHARED / 4 {
-                return None;
-            }
-        }
-        let input_at = place(staged);
+        let out_at = place(match mma {
+            true => warps * PRODUCT[1] * (pixels * PRODUCT[0] + 4),
+            false => 0,
+        });
         let (places, at_once, loads, staging, outputs);
         if mma {
             places = positions.div_ceil(PRODUCT[0]).div_ceil(warps / groups);
             at_once = 1;
             loads = shape.c.div_ceil(PRODUCT[1]).div_ceil(groups).min(MAX_STEPS);
-            staging = rank / PRODUCT[1] * 16 + 45;
+            staging = 4 * loads + rank / PRODUCT[1] * 12 + 45;
             outputs = pixels * (rank + 12) + rank / 2 + 30;
         } else {
             places = positions.div_ceil(threads / groups);
@@ -235,8 +223,6 @@ impl Sizes {
             middle_row,
             lanes,
             slices,
-            plane,
-            copiers,
             vertical_at,
             horizontal_at,
             last_at,
@@ -244,7 +230,7 @@ impl Sizes {
             bias_at,
             inner_at,
             middle_at,
-            input_at,
+            out_at,
             shared_floats: end,
             registers,
         })
@@ -265,19 +251,16 @@ impl Sizes {
             let [together, step] = PRODUCT;
             let values = rank / f64::from(step);
             let steps = channels.div_ceil(step);
-            // A lane reads four values of a step and splits them, as it does with what it reads of the factors.
-            let staged = f64::from(steps) * (24.0 + 4.0 * READ + values * (11.0 + 4.0 * READ));
+            // A lane loads four values of a step and splits them, as it does with what it reads of the factors.
+            let staged = f64::from(steps) * (48.0 + values * (11.0 + 4.0 * READ));
             let rows_of_store = 32.0 / f64::from((self.pixels * together).min(self.tile_w));
             let outputs = f64::from((self.n / step).div_ceil(self.slices));
             let positions = self.rows * self.columns;
-            let copies = positions.div_ceil(self.threads / self.copiers)
-                * problem.conv.shape.c.div_ceil(self.copiers);
             let products = |positions: u32, columns: u32| {
                 3.0 * values * f64::from(positions.div_ceil(together) * columns)
             };
             return OuterWork {
-                staged: 12.0 * f64::from(copies)
-                    + places * (staged + 40.0 + 4.0 * values * (1.0 + READ)),
+                staged: places * (staged + 40.0 + 4.0 * values * (1.0 + READ)),
                 stored: 20.0
                     + pixels * rank / 2.0 * (4.0 + READ)
                     + outputs
@@ -288,7 +271,7 @@ impl Sizes {
                                     + 4.0 * (8.0 + 2.0 * READ + tensors * (4.0 + rows_of_store)))),
                 mma: products(positions, problem.conv.shape.c.div_ceil(step))
                     + products(self.tile_h * self.tile_w, self.n / step),
-                trips: 1.0,
+                trips: places * f64::from(steps.div_ceil(self.loads)),
             };
         }
         let vectors = f64::from(self.row.div_ceil(4));
@@ -521,8 +504,6 @@ struct Context {
     pixels: u32,
     pixel_lanes: u32,
     slices: u32,
-    plane: u32,
-    copiers: u32,
     idle_slices: bool,
     checks_pixels: bool,
     unrolls_column: bool,
@@ -536,7 +517,7 @@ struct Context {
     bias_at: u32,
     inner_at: u32,
     middle_at: u32,
-    input_at: u32,
+    out_at: u32,
     /// A row of the last factor as vectors: their type, their number, their elements.
     vector: &'static str,
     vectors: u32,
@@ -607,8 +588,6 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
             pixels: sizes.pixels,
             pixel_lanes: sizes.lanes,
             slices: sizes.slices,
-            plane: sizes.plane,
-            copiers: sizes.copiers,
             idle_slices: sizes.slices * sizes.lanes != threads,
             checks_pixels: {
                 let lanes = match sizes.mma {
@@ -627,7 +606,7 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
             bias_at: sizes.bias_at,
             inner_at: sizes.inner_at,
             middle_at: sizes.middle_at,
-            input_at: sizes.input_at,
+            out_at: sizes.out_at,
             vector,
             vectors: sizes.row / vector_len,
             elements,

@@ -240,63 +240,62 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp
     y += blockIdx.z * y_batch_stride;
     tdc_wait_copies<0>();
     __syncthreads();
-    // Every position under the block of all channels, zero outside the image.
-    constexpr int PLANE = 72;  // positions, and what keeps lanes in different banks
-    float* const input = shared + 1396;
-    for (int i = threadIdx.x % 64; i < ROWS * COLUMNS; i += 64) {
-        const int row = y0 + i / COLUMNS - 1;
-        const int column = x0 * 2 + i % COLUMNS - 2;
-        const bool inside = row >= 0 && row < H && column >= 0 && column < W;
-        const float* const from = inside ? x + row * W + column : x;
-#pragma unroll 4
-        for (int c = threadIdx.x / 64; c < C; c += 3) {
-            float value = inside ? fmaf(affine[c], from[c * (H * W)], affine[C + c]) : 0.0f;
-            value = fmaxf(value, 0.0f);
-            input[c * PLANE + i] = value;
-        }
-    }
-    tdc_commit_copies();
-    tdc_wait_copies<0>();
-    __syncthreads();
 
     // The first factor by the tensor cores: 16 positions and all of the rank a warp, a share of the channels in each group of warps.
-    // Of a product a lane has what tdc_mma_tf32 wants of it: positions g and g + 8, channels t and t + 4.
+    // Of a product a lane loads what tdc_mma_tf32 wants of it: positions g and g + 8, channels t and t + 4.
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    constexpr int STEPS = 1;  // of 8 channels: their loads are on their way at once
     const int group = warp / 3;
 #pragma unroll 1
     for (int place = warp % 3 * 16; place < ROWS * COLUMNS; place += 48) {
+        bool inside[2];
+        const float* from[2];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+            const int i = place + g + j * 8;
+            const int row = y0 + i / COLUMNS - 1;
+            const int column = x0 * 2 + i % COLUMNS - 2;
+            inside[j] = i < ROWS * COLUMNS && row >= 0 && row < H && column >= 0 && column < W;
+            from[j] = x + row * W + column;
+        }
         float sum[RANK / 8][4] = {};
 #pragma unroll 1
-        for (int c0 = group * 8; c0 < C; c0 += 16) {
-            // Three sums, since a product waits for the one before it of its sum, and what is small would be cut off beside what is large.
-            float large[RANK / 8][4] = {}, small_a[RANK / 8][4] = {}, small_b[RANK / 8][4] = {};
-#pragma unroll 1  // code that runs once takes longer to fetch than to execute
-            for (int c = c0; c < min(c0 + 8, C); c += 8) {
-                unsigned a[4], a_rest[4];
+        for (int c0 = group * (STEPS * 8); c0 < C; c0 += GROUPS * STEPS * 8) {
+            float value[STEPS][4];
+#pragma unroll
+            for (int step = 0; step < STEPS; ++step) {
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    const int channel = c + i / 2 * 4 + t;
-                    const float* const value = input + channel * PLANE + place + i % 2 * 8 + g;
-                    tdc_split_tf32(channel < C ? *value : 0.0f, a[i], a_rest[i]);
+                    const int c = c0 + step * 8 + i / 2 * 4 + t;
+                    const bool exists = inside[i % 2] && c < C;
+                    value[step][i] = exists ? fmaf(affine[c], from[i % 2][c * (H * W)], affine[C + c]) : 0.0f;
+                    value[step][i] = fmaxf(value[step][i], 0.0f);
                 }
+            }
+            // Large and small products apart: the tensor cores cut off what is far below the sum.
+            float large[RANK / 8][4] = {}, small[RANK / 8][4] = {};
+#pragma unroll
+            for (int step = 0; step < STEPS; ++step) {
+                unsigned a[4], a_rest[4];
+#pragma unroll
+                for (int i = 0; i < 4; ++i) tdc_split_tf32(value[step][i], a[i], a_rest[i]);
 #pragma unroll
                 for (int k = 0; k < RANK / 8; ++k) {
                     unsigned b[2], b_rest[2];
 #pragma unroll
                     for (int i = 0; i < 2; ++i) {
-                        const int channel = c + i * 4 + t;
-                        const float* const value = first + channel * ROW + k * 8 + g;
-                        tdc_split_tf32(channel < C ? *value : 0.0f, b[i], b_rest[i]);
+                        const int c = c0 + step * 8 + i * 4 + t;
+                        tdc_split_tf32(c < C ? first[c * ROW + k * 8 + g] : 0.0f, b[i], b_rest[i]);
                     }
-                    tdc_mma_tf32(small_a[k], a_rest, b);
-                    tdc_mma_tf32(small_b[k], a, b_rest);
+                    tdc_mma_tf32(small[k], a_rest, b);
+                    tdc_mma_tf32(small[k], a, b_rest);
                     tdc_mma_tf32(large[k], a, b);
                 }
             }
 #pragma unroll
             for (int k = 0; k < RANK / 8; ++k) {
 #pragma unroll
-                for (int i = 0; i < 4; ++i) sum[k][i] += large[k][i] + (small_a[k][i] + small_b[k][i]);
+                for (int i = 0; i < 4; ++i) sum[k][i] += large[k][i] + small[k][i];
             }
         }
 #pragma unroll
@@ -369,7 +368,7 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp
     }
     // Outputs pass through shared memory, from where a warp stores whole rows: sectors that are written in parts take twice the time.
     constexpr int OUT_ROW = PIXELS * 16 + 4;  // no two lanes in one bank
-    float* const out = input + warp * (8 * OUT_ROW);
+    float* const out = shared + 1396 + warp * (8 * OUT_ROW);
     const int own = threadIdx.x % 16, pixel = pixel0 + own;
     const int row = y0 + pixel / TW, column = x0 + pixel % TW;
     const bool inside = pixel < TH * TW && row < OUT_H && column < OUT_W;
@@ -385,15 +384,15 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp
         }
 #pragma unroll
         for (int p = 0; p < PIXELS; ++p) {
-            float large[4] = {}, small_a[4] = {}, small_b[4] = {};
+            float large[4] = {}, small[4] = {};
 #pragma unroll
             for (int k = 0; k < RANK / 8; ++k) {
-                tdc_mma_tf32(small_a, a_rest[p][k], b[k]);
-                tdc_mma_tf32(small_b, a[p][k], b_rest[k]);
+                tdc_mma_tf32(small, a_rest[p][k], b[k]);
+                tdc_mma_tf32(small, a[p][k], b_rest[k]);
                 tdc_mma_tf32(large, a[p][k], b[k]);
             }
 #pragma unroll
-            for (int i = 0; i < 4; ++i) out[(t * 2 + i % 2) * OUT_ROW + p * 16 + i / 2 * 8 + g] = large[i] + (small_a[i] + small_b[i]);
+            for (int i = 0; i < 4; ++i) out[(t * 2 + i % 2) * OUT_ROW + p * 16 + i / 2 * 8 + g] = large[i] + small[i];
         }
         __syncwarp();
 #pragma unroll
