@@ -184,8 +184,8 @@ tdc_mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
 
 #ifndef TDC_SPLIT_TF32
 #define TDC_SPLIT_TF32
-// A float as the sum of two tf32 numbers for tdc_mma_tf32, with 22 of its bits: the first is the nearest, the second the nearest to
-// what that left, in the upper 19 bits. Adding half of the last of them rounds, since the exponent takes the carry.
+// A float as the sum of two tf32 numbers for tdc_mma_tf32, with 22 of its bits: the first is the nearest, the second the nearest
+// to what that left, in the upper 19 bits. Adding half of the last of them rounds, since the exponent takes the carry.
 [[maybe_unused]] static __device__ __forceinline__ void tdc_split_tf32(float value, unsigned& nearest, unsigned& rest) {
     nearest = (__float_as_uint(value) + 0x1000u) & 0xffffe000u;
     rest = __float_as_uint(value - __uint_as_float(nearest)) + 0x1000u;
@@ -241,7 +241,8 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp
     tdc_wait_copies<0>();
     __syncthreads();
 
-    // The first factor by the tensor cores: 16 positions and all of the rank a warp, a share of the channels in each group of warps.
+    // The first factor by the tensor cores: 16 positions and all of the rank a warp, a share of the channels in
+    // each group of warps.
     // Of a product a lane loads what tdc_mma_tf32 wants of it: positions g and g + 8, channels t and t + 4.
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     constexpr int STEPS = 1;  // of 8 channels: their loads are on their way at once
@@ -366,7 +367,8 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp
             }
         }
     }
-    // Outputs pass through shared memory, from where a warp stores whole rows: sectors that are written in parts take twice the time.
+    // Outputs pass through shared memory, from where a warp stores whole rows: sectors that are written in parts take twice as
+    // long.
     constexpr int OUT_ROW = PIXELS * 16 + 4;  // no two lanes in one bank
     float* const out = shared + 1396 + warp * (8 * OUT_ROW);
     const int own = threadIdx.x % 16, pixel = pixel0 + own;
