@@ -14,7 +14,9 @@ templates![
     "kernel/copy_factors.cu",
     "kernel/copy_weights.cu",
     "kernel/cp_chain.cu",
+    "kernel/cp_first_mma.cu",
     "kernel/cp_fused.cu",
+    "kernel/cp_last_mma.cu",
     "kernel/depthwise.cu",
     "kernel/direct.cu",
     "kernel/direct_tiled.cu",
@@ -66,6 +68,8 @@ pub mod device {
     pub const HALF: &str = include_str!("device/half.cuh");
     /// Matrix products of a warp.
     pub const MMA: &str = include_str!("device/mma.cuh");
+    /// A float as the sum of two tf32 numbers.
+    pub const SPLIT_TF32: &str = include_str!("device/split_tf32.cuh");
     /// Steps of a matrix product of split values.
     pub const STEPS: &str = include_str!("device/steps.cuh");
     /// Launches that overlap.

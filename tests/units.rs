@@ -450,6 +450,57 @@ fn cp_units(scheme: &'static str, count: usize) -> Vec<PlannedUnit> {
     })
 }
 
+/// CP layers whose outer factors the tensor cores compute: channels that fill no step, more steps than one partial sum has, tails of
+/// pixels and of output channels, groups of warps, a single pixel.
+fn cp_product_units() -> Vec<PlannedUnit> {
+    let layer = |[c, n, h, w]: [u32; 4], [r, s]: [u32; 2], rank, stride, batch| {
+        Problem::Cp(CpProblem {
+            conv: ConvProblem {
+                shape: ConvShape {
+                    stride: [stride; 2],
+                    padding: Padding {
+                        top: r / 2,
+                        left: s / 2,
+                        bottom: r / 2,
+                        right: s / 2,
+                    },
+                    batch,
+                    ..ConvShape::new(c, n, h, w, r, s)
+                },
+                prologue: (stride > 1).then_some(Prologue { relu: true }),
+                epilogue: Epilogue {
+                    bias: true,
+                    residual: batch > 1,
+                    relu: n > 20,
+                },
+                reduce: Reduce::default(),
+                precision: Precision::default(),
+                tolerance: Tolerance::default(),
+            },
+            rank,
+        })
+    };
+    let requests = [
+        (
+            layer([13, 21, 9, 7], [3, 5], 8, 2, 3),
+            vec![2, 3, 2, 128, 2, 1, 16],
+        ),
+        (
+            layer([61, 19, 1, 1], [5, 5], 16, 1, 1),
+            vec![1, 1, 1, 96, 1, 1, 16],
+        ),
+        (
+            layer([5, 70, 7, 23], [1, 3], 32, 1, 1),
+            vec![3, 11, 1, 256, 1, 2, 16],
+        ),
+        (
+            layer([101, 37, 11, 13], [3, 3], 16, 1, 2),
+            vec![4, 7, 3, 192, 3, 2, 16],
+        ),
+    ];
+    units(&requests.map(|(problem, tile)| (problem, "cp_chain", Some(tile))))
+}
+
 /// Every op but the convolutions, with one image and with three.
 fn other_units() -> Vec<PlannedUnit> {
     let x = TensorShape::new(3, 5, 7, 9);
@@ -581,6 +632,7 @@ fn winograd_is_right_on_random_convolutions_and_tiles() {
 fn cp_layers_in_one_launch_are_right_on_random_sizes_and_tiles() {
     let mut units = cp_units("cp_chain", 24);
     units.extend(cp_units("cp_fused", 12));
+    units.extend(cp_product_units());
     assert_right(&units, cpu);
 }
 
@@ -762,6 +814,7 @@ fn every_scheme_is_right_on_a_gpu() {
         input_stationary_units(300),
         stride_fixed_units(300),
         cp_units("cp_chain", 300),
+        cp_product_units(),
         cp_units("cp_fused", 100),
         other_units(),
     ] {

@@ -72,6 +72,7 @@ fn device_text(part: DevicePart) -> &'static str {
         DevicePart::Half => device::HALF,
         DevicePart::Bf16 => device::BF16,
         DevicePart::Mma => device::MMA,
+        DevicePart::SplitTf32 => device::SPLIT_TF32,
         DevicePart::Steps => device::STEPS,
     }
 }

@@ -9,6 +9,11 @@
 //! 2. The vertical filter of each rank, then 3. the horizontal one.
 //! 4. Every output is an inner product of a pixel's vector, in registers, with its channel's row of the last factor.
 //!
+//! The first and the last are matrix products, by the fp32 lanes (`m1`) or by the tensor cores (`m16`). At rank 16 reading a factor
+//! takes the lanes longer than the products: a thread reads a whole row for a pixel or few, a warp of the others for 16 at once. Each
+//! operand is then the sum of two tf32 numbers and three of the four products are added, as `implicit_gemm` does with two fp16
+//! numbers, but without scales.
+//!
 //! What lies between stays in shared memory, with the factors, which are on their way there before the launch ahead has ended.
 //! Against Algorithm 2 of the seed ([`cp_fused`](super::cp_fused)) this takes `S + H + W` products of a pixel where that takes
 //! `S H W`.
@@ -42,6 +47,12 @@ const MAX_SUMS: u32 = 32;
 /// Multiply-adds that loops are unrolled to at most.
 const MAX_UNROLLED: u32 = 256;
 
+/// Positions, and values of the rank or channels, of a product of the tensor cores; the channels of one are steps of a sum.
+const PRODUCT: [u32; 2] = [16, 8];
+
+/// Steps whose loads are on their way at once at most, and that add to one partial sum: the tensor cores round towards zero.
+const MAX_STEPS: u32 = 6;
+
 /// Vectors of the rank that a thread keeps for the last factor at most, in registers.
 const MAX_VECTORS: u32 = 64;
 
@@ -53,7 +64,10 @@ struct Sizes {
     threads: u32,
     groups: u32,
     pixels: u32,
-    /// Positions of the input that a thread contracts, so many of them at once, and channels whose loads are on their way at once.
+    /// Whether the tensor cores multiply.
+    mma: bool,
+    /// Positions of the input that a thread contracts (or times that a warp does for all rows of a product), so many of them at
+    /// once, and channels (or steps) whose loads are on their way at once.
     places: u32,
     at_once: u32,
     loads: u32,
@@ -80,16 +94,31 @@ struct Sizes {
     bias_at: u32,
     inner_at: u32,
     middle_at: u32,
+    out_at: u32,
     shared_floats: u32,
     registers: u32,
+}
+
+/// What reading 128 bytes of shared memory costs, in instructions of a multiprocessor.
+const READ: f64 = 4.0;
+
+/// What a warp does for the first and the last factor, in its instructions.
+struct OuterWork {
+    staged: f64,
+    stored: f64,
+    /// Products of the tensor cores of a block.
+    mma: f64,
+    /// Times that loads go out, a few at once.
+    trips: f64,
 }
 
 impl Sizes {
     /// `None` where the numbers do not fit each other or the problem.
     fn new(problem: &CpProblem, tile: &[u32]) -> Option<Self> {
-        let &[tile_h, tile_w, parts, threads, groups, pixels] = tile else {
+        let &[tile_h, tile_w, parts, threads, groups, pixels, m] = tile else {
             return None;
         };
+        let mma = m == PRODUCT[0];
         let shape = &problem.conv.shape;
         let rank = problem.rank;
         if tile.contains(&0)
@@ -99,13 +128,19 @@ impl Sizes {
             || threads > 1024
             || !threads.is_multiple_of(groups)
             || groups > shape.c
+            || !(m == 1 || mma)
+            || mma
+                && !(pixels <= 2
+                    && rank.is_multiple_of(PRODUCT[1])
+                    && threads.is_multiple_of(32 * groups))
             || pixels.checked_mul(rank)? > MAX_VECTORS
         {
             return None;
         }
         let tiles_w = shape.out_w().div_ceil(tile_w);
         let tiles = [shape.out_h().div_ceil(tile_h) * tiles_w, tiles_w];
-        let n = shape.n.div_ceil(parts).next_multiple_of(4);
+        let n_together = if mma { PRODUCT[1] } else { 4 };
+        let n = shape.n.div_ceil(parts).next_multiple_of(n_together);
         if (parts - 1) * n >= shape.n || tiles[0].checked_mul(shape.batch)? > 1 << 30 {
             return None;
         }
@@ -116,10 +151,15 @@ impl Sizes {
         let run = RUN.min(tile_w);
         let runs = tile_w.div_ceil(run);
         let [_, middle_row] = shape.inputs_under([1, runs * run]);
-        let lanes = (tile_h * tile_w).div_ceil(pixels);
+        let lanes = match mma {
+            true => (tile_h * tile_w).div_ceil(pixels * PRODUCT[0]) * 32,
+            false => (tile_h * tile_w).div_ceil(pixels),
+        };
         if lanes > threads {
             return None;
         }
+        let slices = threads / lanes;
+        let warps = threads / 32;
         let row = rank_row(rank);
         let positions = rows.checked_mul(columns)?;
         let inner = (groups * rank).checked_mul(positions)?;
@@ -140,11 +180,24 @@ impl Sizes {
         let bias_at = place(if problem.conv.epilogue.bias { n } else { 0 });
         let inner_at = place(inner);
         let middle_at = place(rank * tile_h * middle_row);
-        let places = positions.div_ceil(threads / groups);
-        let at_once = places.min(MAX_AT_ONCE).min(MAX_SUMS / rank).max(1);
-        let loads = (LOADS / at_once).min(shape.c.div_ceil(groups));
-        let staging = row + at_once * (loads + 3 + rank) - rank + 33;
-        let outputs = pixels * rank + 4 * pixels + row + 24;
+        let out_at = place(match mma {
+            true => warps * PRODUCT[1] * (pixels * PRODUCT[0] + 4),
+            false => 0,
+        });
+        let (places, at_once, loads, staging, outputs);
+        if mma {
+            places = positions.div_ceil(PRODUCT[0]).div_ceil(warps / groups);
+            at_once = 1;
+            loads = shape.c.div_ceil(PRODUCT[1]).div_ceil(groups).min(MAX_STEPS);
+            staging = 4 * loads + rank / PRODUCT[1] * 12 + 45;
+            outputs = pixels * (rank + 12) + rank / 2 + 30;
+        } else {
+            places = positions.div_ceil(threads / groups);
+            at_once = places.min(MAX_AT_ONCE).min(MAX_SUMS / rank).max(1);
+            loads = (LOADS / at_once).min(shape.c.div_ceil(groups));
+            staging = row + at_once * (loads + 3 + rank) - rank + 33;
+            outputs = pixels * rank + 4 * pixels + row + 24;
+        }
         let registers = staging.max(outputs).max(column_run + shape.r + 30);
         let fits = end <= MAX_SHARED / 4 && registers <= 200 && registers * threads <= 65536;
         fits.then_some(Self {
@@ -154,6 +207,7 @@ impl Sizes {
             threads,
             groups,
             pixels,
+            mma,
             places,
             at_once,
             loads,
@@ -168,7 +222,7 @@ impl Sizes {
             runs,
             middle_row,
             lanes,
-            slices: threads / lanes,
+            slices,
             vertical_at,
             horizontal_at,
             last_at,
@@ -176,6 +230,7 @@ impl Sizes {
             bias_at,
             inner_at,
             middle_at,
+            out_at,
             shared_floats: end,
             registers,
         })
@@ -185,23 +240,78 @@ impl Sizes {
         Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
     }
 
+    /// What a warp does for the first and the last factor.
+    fn outer_work(&self, problem: &CpProblem) -> OuterWork {
+        let rank = f64::from(problem.rank);
+        let tensors = self.tensors(problem);
+        let pixels = f64::from(self.pixels);
+        let channels = problem.conv.shape.c.div_ceil(self.groups);
+        let places = f64::from(self.places);
+        if self.mma {
+            let [together, step] = PRODUCT;
+            let values = rank / f64::from(step);
+            let steps = channels.div_ceil(step);
+            // A lane loads four values of a step and splits them, as it does with what it reads of the factors.
+            let staged = f64::from(steps) * (48.0 + values * (11.0 + 4.0 * READ));
+            let rows_of_store = 32.0 / f64::from((self.pixels * together).min(self.tile_w));
+            let outputs = f64::from((self.n / step).div_ceil(self.slices));
+            let positions = self.rows * self.columns;
+            let products = |positions: u32, columns: u32| {
+                3.0 * values * f64::from(positions.div_ceil(together) * columns)
+            };
+            return OuterWork {
+                staged: places * (staged + 40.0 + 4.0 * values * (1.0 + READ)),
+                stored: 20.0
+                    + pixels * rank / 2.0 * (4.0 + READ)
+                    + outputs
+                        * (4.0
+                            + values * (8.0 + 2.0 * READ)
+                            + pixels
+                                * (3.0 * values
+                                    + 4.0 * (8.0 + 2.0 * READ + tensors * (4.0 + rows_of_store)))),
+                mma: products(positions, problem.conv.shape.c.div_ceil(step))
+                    + products(self.tile_h * self.tile_w, self.n / step),
+                trips: places * f64::from(steps.div_ceil(self.loads)),
+            };
+        }
+        let vectors = f64::from(self.row.div_ceil(4));
+        let rounds = self.places.div_ceil(self.at_once);
+        // Rows that the threads of a warp store at once.
+        let rows_of_store = 32.0 / f64::from(self.lanes.min(32).min(self.tile_w));
+        let outputs = f64::from(self.n.div_ceil(self.slices));
+        OuterWork {
+            staged: f64::from(self.places * channels) * (6.0 + rank)
+                + f64::from(rounds * channels) * READ * vectors
+                + places * (20.0 + (1.0 + READ) * rank),
+            stored: 20.0
+                + READ * pixels * rank
+                + outputs
+                    * (4.0
+                        + READ * vectors
+                        + pixels * (rank + tensors * (2.0 + rows_of_store) + 2.0)),
+            mma: 0.0,
+            trips: f64::from(rounds * channels.div_ceil(self.loads)),
+        }
+    }
+
+    /// Tensors as large as the output that are read or written.
+    fn tensors(&self, problem: &CpProblem) -> f64 {
+        if problem.conv.epilogue.residual {
+            2.0
+        } else {
+            1.0
+        }
+    }
+
     /// For the estimate.
     fn work(&self, problem: &CpProblem) -> KernelWork {
-        /// What reading 128 bytes of shared memory costs, in instructions of a multiprocessor.
-        const READ: f64 = 4.0;
         let shape = &problem.conv.shape;
         let blocks = u64::from(self.tiles[0]) * u64::from(self.parts) * u64::from(shape.batch);
         let threads = self.threads;
         let warps = f64::from(threads.div_ceil(32));
         let rounds = |items: u32| f64::from(items.div_ceil(threads));
-        let rank = f64::from(problem.rank);
-        let vectors = f64::from(self.row.div_ceil(4));
+        let outer = self.outer_work(problem);
         let positions = self.rows * self.columns;
-        let channels = shape.c.div_ceil(self.groups);
-        let reads = f64::from(self.places.div_ceil(self.at_once) * channels) * READ * vectors;
-        let staged = f64::from(self.places * channels) * (6.0 + rank)
-            + reads
-            + f64::from(self.places) * (20.0 + (1.0 + READ) * rank);
         let gathered = match self.groups {
             1 => 0.0,
             groups => rounds(problem.rank * positions) * (4.0 + READ * f64::from(groups + 1)),
@@ -225,13 +335,6 @@ impl Sizes {
             shape.stride[1],
             shape.dilation[1],
         );
-        let tensors = if problem.conv.epilogue.residual {
-            2.0
-        } else {
-            1.0
-        };
-        let pixels = f64::from(self.pixels);
-        let outputs = f64::from(self.n.div_ceil(self.slices));
         // Rows come and go in whole sectors of 32 bytes, in which they begin anywhere; rows as long as the output's are one piece.
         // Sectors that are written in parts cost twice.
         let sectors = |rows: u32, row: u32, whole: u32| match (row == whole, whole % 8 + row % 8) {
@@ -240,21 +343,12 @@ impl Sizes {
             (false, _) if whole > 0 => f64::from(rows) * f64::from(row + 14),
             (false, _) => f64::from(rows) * f64::from(row + 7),
         };
-        // Rows that the threads of a warp store at once.
-        let rows_of_store = 32.0 / f64::from(self.lanes.min(32).min(self.tile_w));
-        let stored = 20.0
-            + READ * pixels * rank
-            + outputs
-                * (4.0 + READ * vectors + pixels * (rank + tensors * (2.0 + rows_of_store) + 2.0));
-        let issue = staged + gathered + vertical + horizontal + stored + 100.0;
+        let issue = outer.staged + gathered + vertical + horizontal + outer.stored + 100.0;
         let values = f64::from(shape.c) * sectors(self.rows, self.columns, 0)
             + f64::from(shape.c + self.n) * f64::from(self.row)
-            + tensors
+            + self.tensors(problem)
                 * f64::from(self.n.min(shape.n))
                 * sectors(self.tile_h, self.tile_w, shape.out_w());
-        // Loads go out a few at a time; what a block waits for is that and its barriers.
-        let rounds = self.places.div_ceil(self.at_once) * channels.div_ceil(self.loads);
-        let trips = f64::from(rounds);
         KernelWork {
             blocks,
             threads,
@@ -263,10 +357,12 @@ impl Sizes {
             // Warp instructions as multiply-adds.
             flops: 64.0 * blocks as f64 * warps * issue,
             fma_share: 1.0,
+            mma: blocks as f64 * outer.mma,
             l2_bytes: 4.0 * blocks as f64 * values,
             dram_bytes: Problem::Cp(*problem).bytes() as f64,
             trips: 2.0,
-            clocks: 1000.0 + 700.0 * trips,
+            // Loads go out a few at a time; what a block waits for is that and its barriers.
+            clocks: 1000.0 + 700.0 * outer.trips,
             overlaps: true,
             ..KernelWork::default()
         }
@@ -279,7 +375,7 @@ impl Scheme for CpChain {
     }
 
     fn tile_names(&self) -> &'static [&'static str] {
-        &["h", "w", "z", "t", "g", "p"]
+        &["h", "w", "z", "t", "g", "p", "m"]
     }
 
     fn joins_factors(&self) -> bool {
@@ -293,6 +389,8 @@ impl Scheme for CpChain {
         if !suits(problem) {
             return Vec::new();
         }
+        /// Pixels, and positions of a product.
+        const LAST: [(u32, u32); 5] = [(1, 1), (2, 1), (4, 1), (1, PRODUCT[0]), (2, PRODUCT[0])];
         let shape = &problem.conv.shape;
         let (out_h, out_w) = (shape.out_h(), shape.out_w());
         let mut found = Vec::new();
@@ -302,10 +400,10 @@ impl Scheme for CpChain {
                 .filter(|&h| h <= out_h)
             {
                 for parts in [1, 2, 3, 4, 6, 8, 12, 16] {
-                    for threads in [128, 256, 512] {
+                    for threads in [128, 256, 320, 384, 512] {
                         for groups in [1, 2, 4, 8, 16, 32] {
-                            for pixels in [1, 2, 4] {
-                                let tile = [tile_h, tile_w, parts, threads, groups, pixels];
+                            for (pixels, m) in LAST {
+                                let tile = [tile_h, tile_w, parts, threads, groups, pixels, m];
                                 if let Some(sizes) = Sizes::new(problem, &tile) {
                                     found.push((promise(&sizes.work(problem)), tile));
                                 }
@@ -390,7 +488,11 @@ struct Context {
     columns: u32,
     groups: u32,
     lanes: u32,
-    /// Positions of a thread, so many of them at once, and channels whose loads are on their way at once.
+    /// Whether the tensor cores multiply; warps of a group, and whether the last step lacks channels.
+    mma: bool,
+    warps: u32,
+    checks_c: bool,
+    /// Positions of a thread, so many of them at once, and channels or steps whose loads are on their way at once.
     places: u32,
     at_once: u32,
     loads: u32,
@@ -415,6 +517,7 @@ struct Context {
     bias_at: u32,
     inner_at: u32,
     middle_at: u32,
+    out_at: u32,
     /// A row of the last factor as vectors: their type, their number, their elements.
     vector: &'static str,
     vectors: u32,
@@ -471,6 +574,9 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
             columns: sizes.columns,
             groups: sizes.groups,
             lanes,
+            mma: sizes.mma,
+            warps: lanes / 32,
+            checks_c: !shape.c.is_multiple_of(sizes.loads * PRODUCT[1]),
             places: sizes.places,
             at_once: sizes.at_once,
             loads: sizes.loads,
@@ -483,7 +589,13 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
             pixel_lanes: sizes.lanes,
             slices: sizes.slices,
             idle_slices: sizes.slices * sizes.lanes != threads,
-            checks_pixels: sizes.lanes * sizes.pixels != sizes.tile_h * sizes.tile_w,
+            checks_pixels: {
+                let lanes = match sizes.mma {
+                    true => sizes.lanes / 32 * PRODUCT[0],
+                    false => sizes.lanes,
+                };
+                lanes * sizes.pixels != sizes.tile_h * sizes.tile_w
+            },
             unrolls_column: shape.r * sizes.column_run <= MAX_UNROLLED,
             unrolls_row: shape.s * sizes.run <= MAX_UNROLLED,
             blocks: copied,
@@ -494,6 +606,7 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
             bias_at: sizes.bias_at,
             inner_at: sizes.inner_at,
             middle_at: sizes.middle_at,
+            out_at: sizes.out_at,
             vector,
             vectors: sizes.row / vector_len,
             elements,
@@ -504,11 +617,21 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
         cluster: [1; 3],
         shared_bytes: 4 * sizes.shared_floats,
         overlaps: true,
-        device: &[
-            DevicePart::DynamicShared,
-            DevicePart::AsyncCopy,
-            DevicePart::Overlap,
-        ],
+        device: if sizes.mma {
+            &[
+                DevicePart::DynamicShared,
+                DevicePart::AsyncCopy,
+                DevicePart::Overlap,
+                DevicePart::Mma,
+                DevicePart::SplitTf32,
+            ]
+        } else {
+            &[
+                DevicePart::DynamicShared,
+                DevicePart::AsyncCopy,
+                DevicePart::Overlap,
+            ]
+        },
         args: convolution::args(&problem.conv, false),
         work: sizes.work(problem),
     }

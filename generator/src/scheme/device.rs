@@ -20,6 +20,8 @@ pub enum DevicePart {
     Bf16,
     /// `tdc_mma_tf32`, `tdc_mma_f16`, `tdc_mma_bf16`: products of small matrices by a warp.
     Mma,
-    /// `tdc_set_pair`, `tdc_add_step`, `tdc_add_scaled`: products of values split in fp16 numbers. Uses the two parts before.
+    /// `tdc_split_tf32`: a float as the sum of two tf32 numbers.
+    SplitTf32,
+    /// `tdc_set_pair`, `tdc_add_step`, `tdc_add_scaled`: products of values split in fp16 numbers. Uses `Half` and `Mma`.
     Steps,
 }

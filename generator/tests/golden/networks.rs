@@ -117,7 +117,7 @@ pub fn mixed() -> Network {
             bias: true,
             relu: true,
             scheme: Some("cp_chain".to_owned()),
-            tile: Some(vec![2, 3, 2, 64, 2, 2]),
+            tile: Some(vec![2, 3, 2, 64, 2, 2, 1]),
             ..ConvOptions::new(7)
         }),
     );
@@ -340,7 +340,14 @@ pub fn layers() -> LayerSet {
             layer(
                 "cp_chain",
                 TensorShape { batch: 2, ..x },
-                cp("cp_chain", 6, &[4, 3, 2, 96, 3, 2]),
+                cp("cp_chain", 6, &[4, 3, 2, 96, 3, 2, 1]),
+                Some(Prologue { relu: true }),
+                true,
+            ),
+            layer(
+                "cp_chain.products",
+                TensorShape { batch: 2, ..x },
+                cp("cp_chain", 8, &[4, 3, 2, 192, 2, 1, 16]),
                 Some(Prologue { relu: true }),
                 true,
             ),

@@ -17,7 +17,8 @@
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_affine_bias_add_implicit_gemm_h2w8m2a1b1k9z2c1s1.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_tf32_implicit_gemm_h3w7m1a2b1k3z1c1s2.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1.h"
-#include "some_layers/cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2.h"
+#include "some_layers/cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2m1.h"
+#include "some_layers/cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t192g2p1m16.h"
 #include "some_layers/cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_affinerelu_bias_add_winograd_f2h6w8m2a1b1k1z2c1s1.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s2.h"
@@ -127,21 +128,39 @@ constexpr Layer layers[] = {
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_pack,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2a1b1k9z2c1s1_launch},
     {"cp_chain", 2, 6, 9, 8, 13, 9, 4, 3, 5, 1, 2, 1, 2, 1, 1, 1, 6, false, true, true, true, true, true, 2e-6,
-     some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2_packed_floats(),
-     some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2_workspace_bytes(),
+     some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2m1_packed_floats(),
+     some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2m1_workspace_bytes(),
      [](const float* weights, const float* scale, const float* shift, float* packed) {
-         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2_pack_first(
+         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2m1_pack_first(
              weights, scale, shift, packed);
-         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2_pack_vertical(
+         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2m1_pack_vertical(
              weights + 36, scale, shift, packed + 128);
-         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2_pack_horizontal(
+         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2m1_pack_horizontal(
              weights + 54, scale, shift, packed + 192);
-         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2_pack_last(
+         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2m1_pack_last(
              weights + 84, scale, shift, packed + 256);
      },
      [](const float* x, const float* packed, const float* bias, const float* residual, float* y,
          void* workspace, cudaStream_t stream) {
-         return some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2_launch(
+         return some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t96g3p2m1_launch(
+             x, packed, bias, residual, y, workspace, stream);
+     }},
+    {"cp_chain.products", 2, 6, 9, 8, 13, 9, 4, 3, 5, 1, 2, 1, 2, 1, 1, 1, 8, false, true, true, true, true, true, 2e-6,
+     some_layers::cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t192g2p1m16_packed_floats(),
+     some_layers::cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t192g2p1m16_workspace_bytes(),
+     [](const float* weights, const float* scale, const float* shift, float* packed) {
+         some_layers::cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t192g2p1m16_pack_first(
+             weights, scale, shift, packed);
+         some_layers::cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t192g2p1m16_pack_vertical(
+             weights + 48, scale, shift, packed + 128);
+         some_layers::cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t192g2p1m16_pack_horizontal(
+             weights + 72, scale, shift, packed + 192);
+         some_layers::cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t192g2p1m16_pack_last(
+             weights + 112, scale, shift, packed + 256);
+     },
+     [](const float* x, const float* packed, const float* bias, const float* residual, float* y,
+         void* workspace, cudaStream_t stream) {
+         return some_layers::cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp_chain_h4w3z2t192g2p1m16_launch(
              x, packed, bias, residual, y, workspace, stream);
      }},
     {"cp_fused", 1, 6, 9, 8, 13, 9, 4, 3, 5, 1, 2, 1, 2, 1, 1, 1, 2, false, false, false, true, false, true, 2e-6,
