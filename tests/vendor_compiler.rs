@@ -245,7 +245,8 @@ fn no_kernel_chosen_by_default_spills() {
             }
             let (guessed, role) = (kernel.blueprint.work.registers, kernel.blueprint.role);
             let known = known_resources(&unit.unit.name, role, Arch::new(90));
-            if known.is_none() && used.registers * 7 > guessed * 8 {
+            // The guess is meant to be right in the median.
+            if known.is_none() && used.registers * 2 > guessed * 3 {
                 failures.push(format!(
                     "{symbol}: {} registers, not {guessed}",
                     used.registers

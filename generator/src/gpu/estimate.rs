@@ -45,6 +45,8 @@ pub struct KernelWork {
 pub struct TiledWork {
     /// Chunks, one after the other.
     pub chunks: f64,
+    /// Those whose weights are asked for when an earlier chunk is done with its own, there being fewer buffers than chunks.
+    pub refills: f64,
     /// Steps of a warp in a chunk.
     pub steps: f64,
     /// Runs of them between which the compiler moves nothing: loads of operands do not come before the sums of the run ahead.
@@ -108,7 +110,7 @@ pub struct Terms {
     pub store: f64,
     /// Blocks behind the first that a multiprocessor takes, with all their terms.
     pub waves: f64,
-    /// Memory where it is slower than all that.
+    /// Memory, or the level-2 cache for all multiprocessors together, where they are slower than all that.
     pub memory: f64,
 }
 
@@ -289,11 +291,12 @@ pub fn tiled_terms(work: &KernelWork, tiled: &TiledWork, gpu: &Gpu, model: &Mode
     } else {
         (sms * at_once, (blocks / sms).ceil())
     };
-    let resident = busiest.min(at_once);
     // Of the next launch, which waits while this one runs: its share of blocks that find no room, and of those that find it only
     // beside one of this.
     let without = |room: f64| ((2.0 * blocks - room) / blocks).clamp(0.0, 1.0);
     let (crowded, beside) = (without(slots), without(slots / at_once));
+    // Blocks that waited go where the launch ahead leaves first, one more to a multiprocessor that has room for it.
+    let resident = busiest.min(at_once) + crowded * (at_once - busiest).clamp(0.0, 1.0);
     let warps = f64::from(work.threads.div_ceil(32));
     // Warps of the fullest quarter, and of all.
     let quarter = (warps / 4.0).ceil().max(resident * warps / 4.0);
@@ -317,7 +320,9 @@ pub fn tiled_terms(work: &KernelWork, tiled: &TiledWork, gpu: &Gpu, model: &Mode
             latency,
         ],
     );
-    let compute = tiled.steps * step;
+    // What a run of steps begins with no sum hides: all warps ask for their first operands.
+    let compute = tiled.steps * step
+        + tiled.runs * model.run_start * all * tiled.wavefronts * model.wavefront;
 
     let staging = tiled.places
         * (model.division * tiled.divisions
@@ -339,7 +344,7 @@ pub fn tiled_terms(work: &KernelWork, tiled: &TiledWork, gpu: &Gpu, model: &Mode
             model.later_load + bytes(tiled.input_bytes + tiled.weight_bytes),
         ],
     );
-    let wait = (tiled.chunks - 1.0) * (later - stage - compute);
+    let wait = (tiled.chunks - 1.0) * (later - stage - compute) + tiled.refills * model.refill;
 
     let adding =
         tiled.rounds * (model.round + model.share * tiled.shares) + model.share * tiled.sums;
@@ -367,13 +372,15 @@ pub fn tiled_terms(work: &KernelWork, tiled: &TiledWork, gpu: &Gpu, model: &Mode
     };
     let block = terms.us() - terms.launch;
     // A multiprocessor that is not full any more is done with what is left a little sooner.
-    let waves = busiest / resident;
+    let waves = busiest / busiest.min(at_once);
     let rounds = waves.floor() + (waves - waves.floor()).sqrt();
     terms.waves = block * (rounds - 1.0);
     let memory = gpu.launch_us + work.dram_bytes / gpu.sustained_bytes_per_us();
+    let all_bytes = blocks * tiled.chunks * (tiled.input_bytes + tiled.weight_bytes);
+    let level_2 = gpu.launch_us + all_bytes / (sms * model.l2_all_bytes * clock);
     let so_far = terms.us();
-    let both = so_far.powi(4) + memory.powi(4);
-    terms.memory = both.sqrt().sqrt() - so_far;
+    let together = so_far.powi(4) + memory.powi(4) + level_2.powi(4);
+    terms.memory = together.sqrt().sqrt() - so_far;
     terms
 }
 
@@ -511,6 +518,7 @@ mod tests {
     fn tiled() -> TiledWork {
         TiledWork {
             chunks: 2.0,
+            refills: 0.0,
             steps: 9.0,
             products: 12.0,
             chained: 3.0,
@@ -559,7 +567,7 @@ mod tests {
             |tiled| tiled.products *= 3.0,
             |tiled| tiled.places *= 4.0,
             |tiled| tiled.input_bytes *= 8.0,
-            |tiled| tiled.shares *= 16.0,
+            |tiled| tiled.shares *= 4.0,
             |tiled| tiled.rounds *= 4.0,
             |tiled| tiled.stored_sectors *= 10.0,
         ];

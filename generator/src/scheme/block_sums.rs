@@ -28,11 +28,16 @@ pub(super) struct Registers {
 impl Registers {
     /// Of a thread that wants so many, in a block of so many threads.
     pub(super) fn new(wanted: u32, threads: u32) -> Self {
-        let most = (65536 / threads.next_multiple_of(32) / 8 * 8).min(255);
+        let most = Self::most(threads);
         Self {
             held: wanted.min(most),
             spills: 4 * wanted > 5 * most,
         }
+    }
+
+    /// The most that a thread can have in a block of so many.
+    pub(super) fn most(threads: u32) -> u32 {
+        (65536 / threads.next_multiple_of(32) / 8 * 8).min(255)
     }
 }
 

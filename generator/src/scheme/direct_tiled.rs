@@ -250,6 +250,7 @@ impl Sizes {
             overlaps: true,
             tiled: Some(TiledWork {
                 chunks: f64::from(self.chunks),
+                refills: f64::from(self.chunks - self.weight_buffers),
                 steps,
                 runs: (steps * fmas / f64::from(UNROLLED)).ceil(),
                 products: 0.0,

@@ -22,6 +22,14 @@ pub(super) struct ChunkSteps {
     pub(super) parts: u32,
 }
 
+impl ChunkSteps {
+    /// Whether the loop over a warp's steps is unrolled, each with products for so many tiles.
+    pub(super) fn unroll(&self, tiles: u32) -> bool {
+        let steps = self.counts.iter().product::<u32>() / self.warps;
+        unrolls(steps, tiles, self.parts)
+    }
+}
+
 /// How many warps share each of the counts, outermost first, so that all shares are equal; `None` where they cannot be.
 pub(super) fn split_steps(counts: [u32; 3], warps: u32) -> Option<[u32; 3]> {
     fn common(a: u32, b: u32) -> u32 {
@@ -95,8 +103,8 @@ pub(super) struct StepOrder {
 }
 
 impl StepOrder {
-    /// The order for a warp whose share is the variable `warp_k`, with so many tiles of sums.
-    pub(super) fn new(steps: ChunkSteps, warp_k: &str, tiles: u32) -> Self {
+    /// The order for a warp whose share is the variable `warp_k`, with its loops unrolled or not.
+    pub(super) fn new(steps: ChunkSteps, warp_k: &str, unrolls: bool) -> Self {
         let ChunkSteps {
             counts,
             a,
@@ -141,7 +149,7 @@ impl StepOrder {
         Self {
             shares_of_steps,
             loops: loops.collect(),
-            unrolls: unrolls(own.iter().product(), tiles, parts),
+            unrolls,
             chain: chain.iter().product(),
             a_step: place_of_step(chain, a),
             b_step: place_of_step(chain, b),

@@ -906,7 +906,11 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
         end = at + layout.len();
         FactorContext {
             factor: factor.clone(),
-            order: StepOrder::new(factor.steps, warp_k, factor.m * factor.p),
+            order: StepOrder::new(
+                factor.steps,
+                warp_k,
+                factor.steps.unroll(factor.m * factor.p),
+            ),
             at,
             unscale_at: at + layout.weight_len() - layout.unscale_len(),
         }

@@ -29,7 +29,7 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     if args.check {
         return Ok(());
     }
-    let model = samples.calibrate(before);
+    let model = samples.calibrate(&Model::START);
     tell("now", &samples.fit(&model));
     let out = args
         .out
