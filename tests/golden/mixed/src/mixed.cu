@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: 0BSD
 #include "mixed.h"
 
-#include "units/conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_direct_p32n1g1k1.h"
+#include "units/conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w7m1a1b1k3z1c1s1.h"
 #include "units/maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128.h"
 #include "units/conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64.h"
 #include "units/convert_b2_c8_h7_w6_hwcn_t128.h"
@@ -97,8 +97,8 @@ constexpr std::size_t arena_bytes = 9216;
 
 // Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters: a section with
 // another one is for another network, or for another choice of kernels.
-constexpr std::size_t payload_bytes = 24832;
-constexpr std::uint64_t layouts_checksum = 0x6182ca86a1e9a45au;
+constexpr std::size_t payload_bytes = 27136;
+constexpr std::uint64_t layouts_checksum = 0x079dfd46547d1651u;
 
 constexpr Layer layers[] = {
     {"stem", "stem", Memory::arena, 0, 336, 2, 336, 0},
@@ -126,59 +126,59 @@ constexpr int layers_size = static_cast<int>(sizeof layers / sizeof layers[0]);
 cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
     switch (layer) {
     case 0:  // "stem"
-        return conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_direct_p32n1g1k1_launch(
-            p.x, p.weights, p.weights + 256, nullptr, p.arena, nullptr, stream, 429, 336, 336);
+        return conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w7m1a1b1k3z1c1s1_launch(
+            p.x, p.weights, p.weights + 832, nullptr, p.arena, nullptr, stream, 429, 336, 336);
     case 1:  // "pool"
         return maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128_launch(
             p.arena, nullptr, nullptr, nullptr, p.arena + 1152, nullptr, stream, 336, 336, 336);
     case 2:  // "depthwise"
         return conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64_launch(
-            p.arena + 1152, p.weights + 320, p.weights + 448, p.arena + 1152, p.arena, nullptr, stream, 336, 336, 546);
+            p.arena + 1152, p.weights + 896, p.weights + 1024, p.arena + 1152, p.arena, nullptr, stream, 336, 336, 546);
     case 3:  // "join.hwcn"
         return convert_b2_c8_h7_w6_hwcn_t128_launch(
             p.arena, nullptr, nullptr, nullptr, p.arena + 1152, nullptr, stream, 546, 336, 336);
     case 4:  // "grow"
         return conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_launch(
-            p.arena + 1152, p.weights + 512, nullptr, nullptr, p.arena + 1856, nullptr, stream);
+            p.arena + 1152, p.weights + 1088, nullptr, nullptr, p.arena + 1856, nullptr, stream);
     case 5:  // "grow.nchw"
         return convert_b2_c5_h7_w6_nchw_t128_launch(
             p.arena + 1856, nullptr, nullptr, nullptr, p.arena + 336, nullptr, stream, 210, 546, 546);
     case 6:  // "tucker.first"
         return conv_b2_c13_n6_h7_w6_k1x1_direct_p32n1g1k1_launch(
-            p.arena, p.weights + 1728, nullptr, nullptr, p.arena + 1152, nullptr, stream, 546, 252, 252);
+            p.arena, p.weights + 2304, nullptr, nullptr, p.arena + 1152, nullptr, stream, 546, 252, 252);
     case 7:  // "tucker.core"
         return conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_launch(
-            p.arena + 1152, p.weights + 1856, nullptr, nullptr, p.arena + 768, p.arena, stream, 252, 168, 168);
+            p.arena + 1152, p.weights + 2432, nullptr, nullptr, p.arena + 768, p.arena, stream, 252, 168, 168);
     case 8:  // "tucker.last"
         return conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_launch(
-            p.arena + 768, p.weights + 2112, p.weights + 2176, nullptr, p.arena, nullptr, stream, 168, 378, 378);
+            p.arena + 768, p.weights + 2688, p.weights + 2752, nullptr, p.arena, nullptr, stream, 168, 378, 378);
     case 9:  // "squeeze"
         return conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_launch(
-            p.arena, p.weights + 2240, nullptr, p.arena, p.arena + 960, nullptr, stream, 378, 378, 378);
+            p.arena, p.weights + 2816, nullptr, p.arena, p.arena + 960, nullptr, stream, 378, 378, 378);
     case 10:  // "fused"
         return tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_launch(
-            p.arena + 960, p.weights + 2368, p.weights + 5376, nullptr, p.arena, nullptr, stream, 378, 462, 462);
+            p.arena + 960, p.weights + 2944, p.weights + 5952, nullptr, p.arena, nullptr, stream, 378, 462, 462);
     case 11:  // "chain"
         return cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_launch(
-            p.arena, p.weights + 5440, p.weights + 5696, nullptr, p.arena + 960, nullptr, stream, 462, 294, 294);
+            p.arena, p.weights + 6016, p.weights + 6272, nullptr, p.arena + 960, nullptr, stream, 462, 294, 294);
     case 12:  // "pairwise.first"
         return conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1_launch(
-            p.arena + 960, p.weights + 5760, nullptr, nullptr, p.arena, nullptr, stream, 294, 210, 210);
+            p.arena + 960, p.weights + 6336, nullptr, nullptr, p.arena, nullptr, stream, 294, 210, 210);
     case 13:  // "pairwise.vertical"
         return conv_b2_c5_n5_h7_w6_k3x1_p1x0x1x0_g5_depthwise_h1w2t64_launch(
-            p.arena, p.weights + 5824, nullptr, nullptr, p.arena + 448, nullptr, stream, 210, 210, 210);
+            p.arena, p.weights + 6400, nullptr, nullptr, p.arena + 448, nullptr, stream, 210, 210, 210);
     case 14:  // "pairwise.horizontal"
         return conv_b2_c5_n5_h7_w6_k1x3_p0x1x0x1_g5_depthwise_h1w2t64_launch(
-            p.arena + 448, p.weights + 5888, nullptr, nullptr, p.arena + 960, nullptr, stream, 210, 210, 210);
+            p.arena + 448, p.weights + 6464, nullptr, nullptr, p.arena + 960, nullptr, stream, 210, 210, 210);
     case 15:  // "pairwise.last"
         return conv_b2_c5_n11_h7_w6_k1x1_direct_p32n1g1k1_launch(
-            p.arena + 960, p.weights + 5952, nullptr, nullptr, p.arena, nullptr, stream, 210, 462, 462);
+            p.arena + 960, p.weights + 6528, nullptr, nullptr, p.arena, nullptr, stream, 210, 462, 462);
     case 16:  // "average"
         return globalavgpool_b2_c11_h7_w6_global_pool_w1_launch(
             p.arena, nullptr, nullptr, nullptr, p.arena + 960, nullptr, stream, 462, 11, 11);
     case 17:  // "head"
         return linear_b2_c11_n7_bias_w2_launch(
-            p.arena + 960, p.weights + 6016, p.weights + 6144, nullptr, p.y, nullptr, stream, 11, 7, 7);
+            p.arena + 960, p.weights + 6592, p.weights + 6720, nullptr, p.y, nullptr, stream, 11, 7, 7);
     default:
         return cudaErrorInvalidValue;
     }
@@ -186,43 +186,43 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
 
 constexpr Slot slots[] = {
     // "stem"
-    {conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_direct_p32n1g1k1_pack, 216, 27, 0, 0, 256, 8},
+    {conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w7m1a1b1k3z1c1s1_pack, 216, 27, 0, 0, 832, 8},
     // "depthwise"
-    {conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64_pack, 72, 9, 0, 320, 448, 8},
+    {conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64_pack, 72, 9, 0, 896, 1024, 8},
     // "grow"
-    {conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_pack, 360, 72, 8, 512, 1728, 0},
+    {conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_pack, 360, 72, 8, 1088, 2304, 0},
     // "tucker.first"
-    {conv_b2_c13_n6_h7_w6_k1x1_direct_p32n1g1k1_pack, 78, 13, 0, 1728, 1856, 0},
+    {conv_b2_c13_n6_h7_w6_k1x1_direct_p32n1g1k1_pack, 78, 13, 0, 2304, 2432, 0},
     // "tucker.core"
-    {conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_pack, 216, 54, 0, 1856, 2112, 0},
+    {conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_pack, 216, 54, 0, 2432, 2688, 0},
     // "tucker.last"
-    {conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_pack, 36, 4, 0, 2112, 2176, 9},
+    {conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_pack, 36, 4, 0, 2688, 2752, 9},
     // "squeeze"
-    {conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_pack, 81, 9, 0, 2240, 2368, 0},
+    {conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_pack, 81, 9, 0, 2816, 2944, 0},
     // "fused.first"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_first, 81, 9, 0, 2368, 2688, 0},
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_first, 81, 9, 0, 2944, 3264, 0},
     // "fused.core"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_core, 648, 81, 0, 2688, 5056, 0},
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_core, 648, 81, 0, 3264, 5632, 0},
     // "fused.last"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_last, 88, 8, 0, 5056, 5376, 11},
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1t2c1b16_pack_last, 88, 8, 0, 5632, 5952, 11},
     // "chain.first"
-    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_first, 33, 11, 0, 5440, 5504, 0},
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_first, 33, 11, 0, 6016, 6080, 0},
     // "chain.vertical"
-    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_vertical, 9, 3, 0, 5504, 5568, 0},
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_vertical, 9, 3, 0, 6080, 6144, 0},
     // "chain.horizontal"
-    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_horizontal, 15, 5, 0, 5568, 5632, 0},
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_horizontal, 15, 5, 0, 6144, 6208, 0},
     // "chain.last"
-    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_last, 21, 3, 0, 5632, 5696, 7},
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_last, 21, 3, 0, 6208, 6272, 7},
     // "pairwise.first"
-    {conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1_pack, 35, 7, 0, 5760, 5824, 0},
+    {conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1_pack, 35, 7, 0, 6336, 6400, 0},
     // "pairwise.vertical"
-    {conv_b2_c5_n5_h7_w6_k3x1_p1x0x1x0_g5_depthwise_h1w2t64_pack, 15, 3, 0, 5824, 5888, 0},
+    {conv_b2_c5_n5_h7_w6_k3x1_p1x0x1x0_g5_depthwise_h1w2t64_pack, 15, 3, 0, 6400, 6464, 0},
     // "pairwise.horizontal"
-    {conv_b2_c5_n5_h7_w6_k1x3_p0x1x0x1_g5_depthwise_h1w2t64_pack, 15, 3, 0, 5888, 5952, 0},
+    {conv_b2_c5_n5_h7_w6_k1x3_p0x1x0x1_g5_depthwise_h1w2t64_pack, 15, 3, 0, 6464, 6528, 0},
     // "pairwise.last"
-    {conv_b2_c5_n11_h7_w6_k1x1_direct_p32n1g1k1_pack, 55, 5, 0, 5952, 6016, 0},
+    {conv_b2_c5_n11_h7_w6_k1x1_direct_p32n1g1k1_pack, 55, 5, 0, 6528, 6592, 0},
     // "head"
-    {linear_b2_c11_n7_bias_w2_pack, 77, 11, 0, 6016, 6144, 7},
+    {linear_b2_c11_n7_bias_w2_pack, 77, 11, 0, 6592, 6720, 7},
 };
 constexpr int slots_size = static_cast<int>(sizeof slots / sizeof slots[0]);
 
