@@ -4,6 +4,7 @@ mod arena;
 mod chain;
 mod choose;
 mod error;
+mod factor_order;
 mod fuse;
 mod kernel;
 mod launch;

@@ -1,7 +1,7 @@
 //! The parameters of a checkpoint for the reference, in float64, as they were trained: nothing folded.
 
 use super::reference::NetworkParameters;
-use crate::plan::{NetworkPlan, affine, factored_layer};
+use crate::plan::{NetworkPlan, TaskPart, affine, factored_layer};
 use crate::spec::{Network, OpId};
 use std::collections::HashMap;
 use tdc_weights::{Affine, Checkpoint, Form, Resolved, WeightError};
@@ -80,15 +80,19 @@ impl TrainedParameters {
 
     /// Multiplies factors out. The last one alone had the BatchNorm folded into its rows; that is taken out again.
     fn multiply_out(&mut self, network: &Network, plan: &NetworkPlan, resolved: &Resolved) {
-        let mut factors: HashMap<OpId, Vec<&[f32]>> = HashMap::new();
+        let mut factors: HashMap<OpId, Vec<(TaskPart, &[f32])>> = HashMap::new();
         for layer in &plan.layers {
             if let (Some(op), false) = (layer.parameters.layer, layer.parameters.parts.is_empty()) {
                 let slots = layer.slots.iter();
                 let weights = slots.map(|&slot| &resolved.values[slot].weight[..]);
-                factors.entry(op).or_default().extend(weights);
+                let parts = layer.parameters.parts.iter().copied();
+                factors.entry(op).or_default().extend(parts.zip(weights));
             }
         }
-        for (id, parts) in factors {
+        for (id, mut parts) in factors {
+            // Filters of a CP layer may be applied in either order.
+            parts.sort_unstable_by_key(|&(part, _)| part);
+            let parts: Vec<&[f32]> = parts.into_iter().map(|(_, weight)| weight).collect();
             let Some(layer) = factored_layer(network, id) else {
                 continue;
             };

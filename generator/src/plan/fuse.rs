@@ -4,13 +4,13 @@
 //!   what lies between.
 //! - An affine map (and its ReLU) that only convolutions read becomes their prologue.
 //! - A convolution with ranks becomes three: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (seed 000, eqs. 2-4); one with a CP
-//!   rank becomes four: 1x1, an R x 1 and a 1 x S filter of each channel, 1x1 (seed 004, eq. 7). What can take their place, two or
-//!   one, is told on request: that is a choice by time.
+//!   rank becomes four: 1x1, an R x 1 and a 1 x S filter of each channel in [the cheaper order](factor_order), 1x1 (seed 004, eq. 7).
+//!   What can take their place, two or one, is told on request: that is a choice by time.
 //! - A concatenation is no task: its inputs are written where they belong; only what cannot be is copied.
 //! - A flatten is no task: it is another view of the same memory.
 //! - Where layouts differ a [converter](layouts) comes between.
 
-use super::layouts;
+use super::{factor_order, layouts};
 use crate::spec::{
     Conv, ConvProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem,
     Layout, LinearProblem, Network, OpId, OpKind, Problem, Prologue, TensorShape, TuckerProblem,
@@ -35,7 +35,7 @@ pub struct Value {
 }
 
 /// Which factor of a Tucker or CP layer a task computes with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TaskPart {
     /// 1x1 from C to D1 channels.
     First,
@@ -53,8 +53,12 @@ impl TaskPart {
     /// Those of a Tucker layer, in order.
     pub const TUCKER: [Self; 3] = [Self::First, Self::Core, Self::Last];
 
-    /// Those of a CP layer.
+    /// Those of a CP layer, as its weights have them.
     pub const CP: [Self; 4] = [Self::First, Self::Vertical, Self::Horizontal, Self::Last];
+
+    /// The same where the horizontal filter comes first.
+    const CP_HORIZONTAL_FIRST: [Self; 4] =
+        [Self::First, Self::Horizontal, Self::Vertical, Self::Last];
 
     /// Its word in names of tasks and slots.
     pub fn word(self) -> &'static str {
@@ -151,7 +155,10 @@ impl TaskGraph {
             _ => None,
         };
         let of_tucker = of_layer(&TaskPart::TUCKER);
-        let tasks = of_tucker.or_else(|| of_layer(&TaskPart::CP))?;
+        let horizontal_first = of_layer(&TaskPart::CP_HORIZONTAL_FIRST);
+        let tasks = of_tucker
+            .or(horizontal_first)
+            .or_else(|| of_layer(&TaskPart::CP))?;
         let [first, middle, .., last] = tasks else {
             return None;
         };
@@ -173,8 +180,9 @@ impl TaskGraph {
         };
         let affine = first.parameters.affine;
         if of_tucker.is_none() {
-            let horizontal = conv(&tasks[2])?.shape;
-            let vertical = middle_conv.shape;
+            let filters = [middle_conv.shape, conv(&tasks[2])?.shape];
+            let at = usize::from(horizontal_first.is_some());
+            let (vertical, horizontal) = (filters[at], filters[1 - at]);
             let whole = CpProblem {
                 conv: ConvProblem {
                     shape: ConvShape {
@@ -448,7 +456,16 @@ impl<'a> Builder<'a> {
         };
         let (parts, factors) = match (options.ranks, options.cp_rank) {
             (Some(ranks), _) => (&TaskPart::TUCKER[..], whole.tucker_factors(ranks).to_vec()),
-            (None, Some(rank)) => (&TaskPart::CP[..], whole.cp_factors(rank).to_vec()),
+            (None, Some(rank)) => {
+                let horizontal_first =
+                    factor_order::horizontal_first(&CpProblem { conv: whole, rank });
+                let parts = match horizontal_first {
+                    true => &TaskPart::CP_HORIZONTAL_FIRST,
+                    false => &TaskPart::CP,
+                };
+                let factors = whole.cp_factors(rank, horizontal_first);
+                (&parts[..], factors.to_vec())
+            }
             (None, None) => {
                 self.task(
                     &op.name,

@@ -215,11 +215,11 @@ impl ConvProblem {
         ])
     }
 
-    /// The four convolutions of its CP form: the [factors](CpProblem::factors), with prologue, epilogue and way of reducing as of
+    /// The four convolutions of its CP form, [in order](CpProblem::factors_in_order), with prologue, epilogue and way of reducing as of
     /// [`tucker_factors`](Self::tucker_factors).
-    pub fn cp_factors(&self, rank: u32) -> [Self; 4] {
+    pub fn cp_factors(&self, rank: u32, horizontal_first: bool) -> [Self; 4] {
         let cp = CpProblem { conv: *self, rank };
-        self.in_parts(cp.factors())
+        self.in_parts(cp.factors_in_order(horizontal_first))
     }
 
     fn in_parts<const PARTS: usize>(&self, shapes: [ConvShape; PARTS]) -> [Self; PARTS] {
@@ -311,17 +311,27 @@ pub struct CpProblem {
 }
 
 impl CpProblem {
-    /// The factors in order, as the convolutions that they are: first, vertical, horizontal, last.
+    /// The factors as the convolutions that they are: first, vertical, horizontal, last.
     pub fn factors(&self) -> [ConvShape; 4] {
+        self.factors_in_order(false)
+    }
+
+    /// The same with the horizontal filter before the vertical one, or behind it: what the second reads is what the first leaves.
+    pub fn factors_in_order(&self, horizontal_first: bool) -> [ConvShape; 4] {
         let (shape, rank) = (&self.conv.shape, self.rank);
         let (out_h, out_w) = (shape.out_h(), shape.out_w());
         let pointwise = |c, n, h, w| ConvShape {
             batch: shape.batch,
             ..ConvShape::new(c, n, h, w, 1, 1)
         };
-        let vertical = ConvShape {
+        let filter = ConvShape {
             c: rank,
             n: rank,
+            groups: rank,
+            ..*shape
+        };
+        let vertical = ConvShape {
+            w: if horizontal_first { out_w } else { shape.w },
             s: 1,
             stride: [shape.stride[0], 1],
             padding: Padding {
@@ -330,13 +340,11 @@ impl CpProblem {
                 ..shape.padding
             },
             dilation: [shape.dilation[0], 1],
-            groups: rank,
-            ..*shape
+            ..filter
         };
         let horizontal = ConvShape {
-            h: out_h,
+            h: if horizontal_first { shape.h } else { out_h },
             r: 1,
-            s: shape.s,
             stride: [1, shape.stride[1]],
             padding: Padding {
                 top: 0,
@@ -344,14 +352,14 @@ impl CpProblem {
                 ..shape.padding
             },
             dilation: [1, shape.dilation[1]],
-            ..vertical
+            ..filter
         };
-        [
-            pointwise(shape.c, rank, shape.h, shape.w),
-            vertical,
-            horizontal,
-            pointwise(rank, shape.n, out_h, out_w),
-        ]
+        let first = pointwise(shape.c, rank, shape.h, shape.w);
+        let last = pointwise(rank, shape.n, out_h, out_w);
+        match horizontal_first {
+            true => [first, horizontal, vertical, last],
+            false => [first, vertical, horizontal, last],
+        }
     }
 }
 

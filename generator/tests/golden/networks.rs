@@ -126,6 +126,7 @@ pub fn mixed() -> Network {
         None,
         OpOptions::Conv(ConvOptions {
             cp_rank: Some(5),
+            stride: [1, 2],
             scheme: Some("depthwise".to_owned()),
             tile: Some(vec![1, 2, 64]),
             ..ConvOptions::new(11)

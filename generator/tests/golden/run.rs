@@ -344,7 +344,7 @@ fn bad_command_lines_are_told(built: &Built) {
 
 fn layer_sets_check_themselves(built: &Built) {
     let text = succeed(built.program("some-layers").args(["--runs", "1"]));
-    assert_eq!(text.matches("ok  ").count(), 18, "{text}");
+    assert_eq!(text.matches("ok  ").count(), 19, "{text}");
     let (code, _) = outcome(built.program("some-layers").arg("--bogus"));
     assert_eq!(code, Some(2));
 }
