@@ -108,18 +108,32 @@ fn emitted_folders_compile_with_nvcc_without_a_warning() {
 /// Each part alone and all together, with functions that nobody calls.
 #[test]
 fn the_device_prelude_compiles_for_every_architecture_without_a_warning() {
-    use tdc_templates::device::{ASYNC_COPY, BF16, CLUSTER, DYNAMIC_SHARED, HALF, MMA, OVERLAP};
+    use tdc_templates::device::{
+        ASYNC_COPY, BF16, CHUNK_COPY, CLUSTER, DYNAMIC_SHARED, HALF, MMA, OVERLAP, SPLIT_TF32,
+        STEPS,
+    };
+    // Behind what they use.
     let parts = [
         DYNAMIC_SHARED,
         ASYNC_COPY,
+        CHUNK_COPY,
         CLUSTER,
         OVERLAP,
         HALF,
         BF16,
         MMA,
+        SPLIT_TF32,
+        STEPS,
     ];
+    let needed = |part: &str| match part {
+        CHUNK_COPY => ASYNC_COPY.to_owned(),
+        STEPS => [HALF, MMA].concat(),
+        _ => String::new(),
+    };
     let unused = "extern \"C\" __global__ void uses_none(int* y) { *y = 1; }\n";
-    let mut texts: Vec<_> = parts.map(|part| format!("{part}{unused}")).to_vec();
+    let mut texts: Vec<_> = parts
+        .map(|part| format!("{}{part}{unused}", needed(part)))
+        .to_vec();
     // Guards: the second time there is nothing.
     let all = parts.concat().repeat(2);
     texts.push(format!("{all}{unused}"));

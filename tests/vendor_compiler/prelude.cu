@@ -37,6 +37,23 @@ uses_all(const float* __restrict__ x, const float* __restrict__ packed, float* _
     tdc_cluster_wait();
 }
 
+extern "C" __global__ void __launch_bounds__(128)
+copies_chunks(const float* __restrict__ packed, float* __restrict__ y) {
+    TDC_DYNAMIC_SHARED(float, tile);
+    float* const barriers = tile + 1024;
+    tdc_begin_chunks(barriers, 2);
+    __syncthreads();
+    tdc_copy_chunk(tile, packed, 512, barriers);
+    tdc_copy_chunk(tile + 512, packed + 512, 512, barriers + 2);
+    tdc_await_chunk<1>(barriers, 0);
+    unsigned nearest, rest;
+    tdc_split_tf32(tile[threadIdx.x], nearest, rest);
+    tdc_await_chunk<0>(barriers + 2, 0);
+    uint4 quad;
+    tdc_set_quad(quad, {tile[threadIdx.x], tile[512], tile[513], __uint_as_float(nearest)}, 2.0f);
+    y[threadIdx.x] = tdc_lower_half(quad.x ^ quad.z) + __uint_as_float(rest);
+}
+
 extern "C" __global__ void uses_another_type(int* y) {
     TDC_DYNAMIC_SHARED(int, tile);
     tile[threadIdx.x] = threadIdx.x;
