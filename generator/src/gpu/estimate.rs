@@ -567,7 +567,7 @@ mod tests {
             |tiled| tiled.products *= 3.0,
             |tiled| tiled.places *= 4.0,
             |tiled| tiled.input_bytes *= 8.0,
-            |tiled| tiled.shares *= 4.0,
+            |tiled| tiled.shares *= 8.0,
             |tiled| tiled.rounds *= 4.0,
             |tiled| tiled.stored_sectors *= 10.0,
         ];
