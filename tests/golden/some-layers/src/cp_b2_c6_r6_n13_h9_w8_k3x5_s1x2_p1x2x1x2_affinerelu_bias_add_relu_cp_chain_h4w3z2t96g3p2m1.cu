@@ -125,13 +125,13 @@ some_layers_cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp
     float* const offsets = shared + 236;
     for (int i = threadIdx.x; i < min(TN, 13 - n0); i += 96) tdc_copy_async4(offsets + i, bias + n0 + i);
     tdc_commit_copies();
-    tdc_wait_copies<0>();
-    __syncthreads();
 
     tdc_wait_for_inputs();
     x += blockIdx.z * x_batch_stride;
     residual += blockIdx.z * residual_batch_stride;
     y += blockIdx.z * y_batch_stride;
+    tdc_wait_copies<0>();
+    __syncthreads();
 
     // The first factor: every position under the block, a share of the channels in each group of threads.
     {

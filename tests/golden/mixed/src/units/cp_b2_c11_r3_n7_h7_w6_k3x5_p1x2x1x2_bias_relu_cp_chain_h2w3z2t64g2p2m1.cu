@@ -122,12 +122,12 @@ mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_ker
     float* const offsets = shared + 112;
     for (int i = threadIdx.x; i < min(TN, 7 - n0); i += 64) tdc_copy_async4(offsets + i, bias + n0 + i);
     tdc_commit_copies();
-    tdc_wait_copies<0>();
-    __syncthreads();
 
     tdc_wait_for_inputs();
     x += blockIdx.z * x_batch_stride;
     y += blockIdx.z * y_batch_stride;
+    tdc_wait_copies<0>();
+    __syncthreads();
 
     // The first factor: every position under the block, a share of the channels in each group of threads.
     {
