@@ -188,7 +188,7 @@ pub struct KernelBlueprint {
     pub cluster: [u32; 3],
     /// Dynamic shared memory, bytes.
     pub shared_bytes: u32,
-    /// As [`Launch::overlaps`](tdc_runtime::Launch::overlaps); the text then has `tdc_wait_for_inputs()`.
+    /// As [`Launch::overlaps`](tdc_runtime::Launch::overlaps); the text then has `tdc_wait_for_inputs()` or its two halves.
     pub overlaps: bool,
     /// Parts of the device prelude that the text uses, in any order.
     pub device: &'static [DevicePart],

@@ -9,6 +9,8 @@ uses_all(const float* __restrict__ x, const float* __restrict__ packed, float* _
     tdc_copy_async16(tile + 256 + 4 * i, packed + 4 * i);
     tdc_commit_copies();
     tdc_wait_for_inputs();
+    tdc_wait_for_launches_ahead();
+    tdc_let_next_launch_begin();
     tdc_copy_async16(tile + 768 + 4 * i, x + 4 * i, i < 100);
     tdc_commit_copies();
     tdc_wait_copies<1>();

@@ -38,7 +38,7 @@ const RUN: u32 = 5;
 const COLUMN_RUN: u32 = 8;
 
 /// Loads of a thread on their way at once.
-const LOADS: u32 = 16;
+const LOADS: u32 = 32;
 
 /// Positions that a thread contracts at once at most, and their sums: what it reads of the first factor serves all of them.
 const MAX_AT_ONCE: u32 = 4;
@@ -492,6 +492,8 @@ struct Context {
     mma: bool,
     warps: u32,
     checks_c: bool,
+    /// Whether a lane has its part of the first factor in registers, split, before it waits for the input.
+    splits_ahead: bool,
     /// Positions of a thread, so many of them at once, and channels or steps whose loads are on their way at once.
     places: u32,
     at_once: u32,
@@ -536,12 +538,27 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
     let (vector, elements) = super::block_sums::vector(vector_len);
     // Of the last factor, which is packed for all blocks, one needs its own rows.
     let own_rows = (sizes.n * sizes.row) as usize;
+    // Input channels that a group of warps loads at once.
+    let steps = sizes.loads * PRODUCT[1];
     let places = [0, sizes.vertical_at, sizes.horizontal_at, sizes.last_at];
     let copied = blocks(layouts).into_iter().zip(places);
     let mut copied: Vec<_> = copied
         .map(|([at, len], to)| [at, to as usize, len])
         .collect();
     copied[3][2] = own_rows;
+    // The last factor begins elsewhere for each part of the output channels; else what lies side by side is one piece.
+    let joined = if sizes.parts == 1 { 4 } else { 3 };
+    let mut pieces: Vec<[usize; 3]> = Vec::new();
+    for (i, piece) in copied.into_iter().enumerate() {
+        match pieces.last_mut() {
+            Some([at, to, len])
+                if i < joined && [*at + *len, *to + *len] == [piece[0], piece[1]] =>
+            {
+                *len += piece[2];
+            }
+            _ => pieces.push(piece),
+        }
+    }
     KernelBlueprint {
         role: convolution::role(false),
         template: "kernel/cp_chain.cu",
@@ -576,7 +593,9 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
             lanes,
             mma: sizes.mma,
             warps: lanes / 32,
-            checks_c: !shape.c.is_multiple_of(sizes.loads * PRODUCT[1]),
+            checks_c: !shape.c.is_multiple_of(steps),
+            splits_ahead: (steps * (sizes.groups - 1) + 1..=steps * sizes.groups)
+                .contains(&shape.c),
             places: sizes.places,
             at_once: sizes.at_once,
             loads: sizes.loads,
@@ -598,7 +617,7 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
             },
             unrolls_column: shape.r * sizes.column_run <= MAX_UNROLLED,
             unrolls_row: shape.s * sizes.run <= MAX_UNROLLED,
-            blocks: copied,
+            blocks: pieces,
             vertical_at: sizes.vertical_at,
             horizontal_at: sizes.horizontal_at,
             last_at: sizes.last_at,

@@ -12,7 +12,7 @@ pub enum DevicePart {
     ChunkCopy,
     /// `tdc_has_clusters`, `tdc_cluster_sync` and its halves, `tdc_cluster_shared`: blocks that read each other's shared memory.
     Cluster,
-    /// `tdc_wait_for_inputs`: launches that overlap.
+    /// `tdc_wait_for_inputs` and its two halves: launches that overlap.
     Overlap,
     /// `tdc_to_halves`, `tdc_lower_half`, `tdc_upper_half`, `tdc_warp_largest`: pairs of fp16 numbers and what scales them.
     Half,

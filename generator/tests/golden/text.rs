@@ -260,18 +260,29 @@ fn kernels_that_overlap_wait_for_their_inputs() {
         });
         for (kernel, launch) in unit.kernels.iter().zip(launches) {
             let text = kernel_text(kernel).unwrap();
-            let waits = text.matches("    tdc_wait_for_inputs();\n").count();
+            let places = |calls: &[&str]| -> Vec<usize> {
+                let found = calls.iter().flat_map(|call| text.match_indices(call));
+                found.map(|(at, _)| at).collect()
+            };
+            let both = "    tdc_wait_for_inputs();\n";
+            let waits = places(&[both, "    tdc_wait_for_launches_ahead();\n"]);
+            let lets_in = places(&[both, "    tdc_let_next_launch_begin();"]);
             let uses = kernel.blueprint.device.contains(&DevicePart::Overlap);
-            assert_eq!(waits, usize::from(launch.overlaps), "{text}");
+            assert_eq!(waits.len(), usize::from(launch.overlaps), "{text}");
+            assert_eq!(lets_in.len(), usize::from(launch.overlaps), "{text}");
             assert_eq!(uses, launch.overlaps, "{text}");
             if !launch.overlaps {
                 continue;
             }
             overlapping += 1;
-            let body = &text[text.find("\n{\n").unwrap() + 3..];
-            let before = &body[..body.find("tdc_wait_for_inputs").unwrap()];
-            let opened = before.matches('{').count();
-            assert_eq!(opened, before.matches('}').count(), "{text}");
+            assert!(waits <= lets_in, "{text}");
+            let body = text.find("\n{\n").unwrap() + 3;
+            for place in [waits[0], lets_in[0]] {
+                let before = &text[body..place];
+                let opened = before.matches('{').count();
+                assert_eq!(opened, before.matches('}').count(), "{text}");
+            }
+            let before = &text[body..waits[0]];
             for access in ["x", "residual", "workspace", "y"]
                 .iter()
                 .flat_map(|name| {

@@ -71,16 +71,27 @@ template <int PENDING>
 #ifndef TDC_OVERLAP
 #define TDC_OVERLAP
 // Programmatic dependent launch, from sm_90 on: a launch may begin while the one ahead of it on the stream still runs. Before
-// sm_90, and where the launch does not ask for it, the function does nothing.
+// sm_90, and where the launch does not ask for it, the functions do nothing.
 
-// Waits until the launches ahead have ended and all that they wrote can be read, then lets the next launch begin. Before it a
-// thread may read packed weights and bias, which no launch writes, and write its own shared memory; nothing else. The next one is
-// let in no earlier, or launches would pile up on the multiprocessors and the blocks of each lie where the others left room.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
+// Waits until the launches ahead have ended and all that they wrote can be read. Before it a thread may read packed weights and
+// bias, which no launch writes, and write its own shared memory; nothing else.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_launches_ahead() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
+}
+
+// Lets the next launch begin, once all blocks have come here. Not before their own wait, or launches would pile up on the
+// multiprocessors and the blocks of each lie where the others left room.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_let_next_launch_begin() {
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
+}
+
+[[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
+    tdc_wait_for_launches_ahead();
+    tdc_let_next_launch_begin();
 }
 #endif
 
@@ -125,13 +136,13 @@ some_layers_cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp
     float* const offsets = shared + 236;
     for (int i = threadIdx.x; i < min(TN, 13 - n0); i += 96) tdc_copy_async4(offsets + i, bias + n0 + i);
     tdc_commit_copies();
+    tdc_wait_copies<0>();
+    __syncthreads();
 
-    tdc_wait_for_inputs();
+    tdc_wait_for_launches_ahead();
     x += blockIdx.z * x_batch_stride;
     residual += blockIdx.z * residual_batch_stride;
     y += blockIdx.z * y_batch_stride;
-    tdc_wait_copies<0>();
-    __syncthreads();
 
     // The first factor: every position under the block, a share of the channels in each group of threads.
     {
@@ -171,6 +182,7 @@ some_layers_cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp
             }
         }
     }
+    tdc_let_next_launch_begin();  // whose copies of its factors would hold up the loads above
     __syncthreads();
     for (int i = threadIdx.x; i < RANK * ROWS * COLUMNS; i += 96) {
         float sum = inner[i];

@@ -71,16 +71,27 @@ template <int PENDING>
 #ifndef TDC_OVERLAP
 #define TDC_OVERLAP
 // Programmatic dependent launch, from sm_90 on: a launch may begin while the one ahead of it on the stream still runs. Before
-// sm_90, and where the launch does not ask for it, the function does nothing.
+// sm_90, and where the launch does not ask for it, the functions do nothing.
 
-// Waits until the launches ahead have ended and all that they wrote can be read, then lets the next launch begin. Before it a
-// thread may read packed weights and bias, which no launch writes, and write its own shared memory; nothing else. The next one is
-// let in no earlier, or launches would pile up on the multiprocessors and the blocks of each lie where the others left room.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
+// Waits until the launches ahead have ended and all that they wrote can be read. Before it a thread may read packed weights and
+// bias, which no launch writes, and write its own shared memory; nothing else.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_launches_ahead() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
+}
+
+// Lets the next launch begin, once all blocks have come here. Not before their own wait, or launches would pile up on the
+// multiprocessors and the blocks of each lie where the others left room.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_let_next_launch_begin() {
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
+}
+
+[[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
+    tdc_wait_for_launches_ahead();
+    tdc_let_next_launch_begin();
 }
 #endif
 
@@ -233,20 +244,21 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp
     float* const offsets = shared + 236;
     for (int i = threadIdx.x; i < min(TN, 13 - n0); i += 192) tdc_copy_async4(offsets + i, bias + n0 + i);
     tdc_commit_copies();
+    tdc_wait_copies<0>();
+    __syncthreads();
 
-    tdc_wait_for_inputs();
+    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    constexpr int STEPS = 1;  // of 8 channels: their loads are on their way at once
+    const int group = warp / 3;
+
+    tdc_wait_for_launches_ahead();
     x += blockIdx.z * x_batch_stride;
     residual += blockIdx.z * residual_batch_stride;
     y += blockIdx.z * y_batch_stride;
-    tdc_wait_copies<0>();
-    __syncthreads();
 
     // The first factor by the tensor cores: 16 positions and all of the rank a warp, a share of the channels in
     // each group of warps.
     // Of a product a lane loads what tdc_mma_tf32 wants of it: positions g and g + 8, channels t and t + 4.
-    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    constexpr int STEPS = 1;  // of 8 channels: their loads are on their way at once
-    const int group = warp / 3;
 #pragma unroll 1
     for (int place = warp % 3 * 16; place < ROWS * COLUMNS; place += 48) {
         bool inside[2];
@@ -307,6 +319,7 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_affinerelu_bias_add_relu_cp
             for (int k = 0; k < RANK / 8; ++k) inner[(group * RANK + k * 8 + t * 2 + i % 2) * (ROWS * COLUMNS) + to] = sum[k][i];
         }
     }
+    tdc_let_next_launch_begin();  // whose copies of its factors would hold up the loads above
     __syncthreads();
     for (int i = threadIdx.x; i < RANK * ROWS * COLUMNS; i += 192) {
         float sum = inner[i];

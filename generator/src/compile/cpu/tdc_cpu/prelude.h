@@ -104,6 +104,8 @@ inline void tdc_await(float* barrier, int line = __builtin_LINE()) {
 
 // Launches are carried out one after the other: there is nothing to wait for.
 #define TDC_OVERLAP
+inline void tdc_wait_for_launches_ahead() {}
+inline void tdc_let_next_launch_begin() {}
 inline void tdc_wait_for_inputs() {}
 
 #define TDC_HALF

@@ -70,16 +70,27 @@ template <int PENDING>
 #ifndef TDC_OVERLAP
 #define TDC_OVERLAP
 // Programmatic dependent launch, from sm_90 on: a launch may begin while the one ahead of it on the stream still runs. Before
-// sm_90, and where the launch does not ask for it, the function does nothing.
+// sm_90, and where the launch does not ask for it, the functions do nothing.
 
-// Waits until the launches ahead have ended and all that they wrote can be read, then lets the next launch begin. Before it a
-// thread may read packed weights and bias, which no launch writes, and write its own shared memory; nothing else. The next one is
-// let in no earlier, or launches would pile up on the multiprocessors and the blocks of each lie where the others left room.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
+// Waits until the launches ahead have ended and all that they wrote can be read. Before it a thread may read packed weights and
+// bias, which no launch writes, and write its own shared memory; nothing else.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_launches_ahead() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
+}
+
+// Lets the next launch begin, once all blocks have come here. Not before their own wait, or launches would pile up on the
+// multiprocessors and the blocks of each lie where the others left room.
+[[maybe_unused]] static __device__ __forceinline__ void tdc_let_next_launch_begin() {
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
 #endif
+}
+
+[[maybe_unused]] static __device__ __forceinline__ void tdc_wait_for_inputs() {
+    tdc_wait_for_launches_ahead();
+    tdc_let_next_launch_begin();
 }
 #endif
 
@@ -122,12 +133,12 @@ mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_ker
     float* const offsets = shared + 112;
     for (int i = threadIdx.x; i < min(TN, 7 - n0); i += 64) tdc_copy_async4(offsets + i, bias + n0 + i);
     tdc_commit_copies();
-
-    tdc_wait_for_inputs();
-    x += blockIdx.z * x_batch_stride;
-    y += blockIdx.z * y_batch_stride;
     tdc_wait_copies<0>();
     __syncthreads();
+
+    tdc_wait_for_launches_ahead();
+    x += blockIdx.z * x_batch_stride;
+    y += blockIdx.z * y_batch_stride;
 
     // The first factor: every position under the block, a share of the channels in each group of threads.
     {
@@ -166,6 +177,7 @@ mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_ker
             }
         }
     }
+    tdc_let_next_launch_begin();  // whose copies of its factors would hold up the loads above
     __syncthreads();
     for (int i = threadIdx.x; i < RANK * ROWS * COLUMNS; i += 64) {
         float sum = inner[i];
