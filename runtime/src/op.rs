@@ -39,7 +39,7 @@ pub struct Conv {
     pub fused: Fused,
 }
 
-/// A Tucker layer: 1x1 from C to D1 channels, the R x S core to D2, 1x1 to N (seed 000, eqs. 2-4).
+/// A Tucker layer: 1x1 from C to D1 channels, the R x S core to D2, 1x1 to N (TDC paper, eqs. 2-4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tucker {
     /// Sizes of the convolution that the factors stand for.

@@ -127,7 +127,7 @@ impl TrainedParameters {
     }
 }
 
-/// `W[o,i,r,s] = sum over d1, d2 of last[o,d2] core[d2,d1,r,s] first[d1,i]` (seed 000, eq. 1).
+/// `W[o,i,r,s] = sum over d1, d2 of last[o,d2] core[d2,d1,r,s] first[d1,i]` (TDC paper, eq. 1).
 fn tucker_product(
     [o, i, r, s]: [usize; 4],
     [d1, d2]: [usize; 2],
@@ -160,7 +160,7 @@ fn tucker_product(
     weight
 }
 
-/// `W[o,i,r,s] = sum over k of last[o,k] first[k,i] vertical[k,r] horizontal[k,s]` (seed 004, eq. 2).
+/// `W[o,i,r,s] = sum over k of last[o,k] first[k,i] vertical[k,r] horizontal[k,s]` (CP paper, eq. 2).
 fn cp_product(
     [o, i, r, s]: [usize; 4],
     rank: usize,

@@ -28,9 +28,9 @@ pub struct Gpu {
     pub lanes: u32,
     /// Boost clock, MHz.
     pub clock_mhz: u32,
-    /// Base clock, MHz, where somebody's figures are in its clocks (seed 002, table 1); elsewhere the boost clock stands in.
+    /// Base clock, MHz, where somebody's figures are in its clocks (stride-fixed paper, table 1); elsewhere the boost clock stands in.
     pub base_clock_mhz: Option<u32>,
-    /// Clocks until a value has come from global memory. Measured for 6.1 (seed 002, table 1), 8.0, 8.9 and 9.0 (Luo et al.,
+    /// Clocks until a value has come from global memory. Measured for 6.1 (stride-fixed paper, table 1), 8.0, 8.9 and 9.0 (Luo et al.,
     /// "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024, arXiv 2402.13499); the others are estimates, those
     /// of a neighbour.
     pub memory_latency: u32,

@@ -1,4 +1,4 @@
-//! In which order the factors of a CP layer are applied: what the search for pairwise orders finds cheapest (seed 004, section 3).
+//! In which order the factors of a CP layer are applied: what the search for pairwise orders finds cheapest (CP paper, section 3).
 //!
 //! Of the orders that it may find, those are chains of convolutions that begin with the input channels and end with the output
 //! channels, where the rank is summed; which of the two filters comes first is left. With a stride or without padding it matters:

@@ -3,8 +3,8 @@
 //! - BatchNorm and ReLU behind a convolution become its weights and epilogue, an addition its residual, when nobody else reads
 //!   what lies between.
 //! - An affine map (and its ReLU) that only convolutions read becomes their prologue.
-//! - A convolution with ranks becomes three: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (seed 000, eqs. 2-4); one with a CP
-//!   rank becomes four: 1x1, an R x 1 and a 1 x S filter of each channel in [the cheaper order](factor_order), 1x1 (seed 004, eq. 7).
+//! - A convolution with ranks becomes three: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (TDC paper, eqs. 2-4); one with a CP
+//!   rank becomes four: 1x1, an R x 1 and a 1 x S filter of each channel in [the cheaper order](factor_order), 1x1 (CP paper, eq. 7).
 //!   What can take their place, two or one, is told on request: that is a choice by time.
 //! - A concatenation is no task: its inputs are written where they belong; only what cannot be is copied.
 //! - A flatten is no task: it is another view of the same memory.

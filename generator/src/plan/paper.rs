@@ -1,4 +1,4 @@
-//! `tiles: paper`: TDC's analytical choice of a tile for its core convolution (seed 000, sections 5.3 to 5.5).
+//! `tiles: paper`: TDC's analytical choice of a tile for its core convolution (sections 5.3 to 5.5).
 //!
 //! All tiles are sorted by compute latency (eqs. 14 and 15). Of the best few percent (5 % on an A100, 15 % on an RTX 2080 Ti; 5 % is
 //! our choice for the others) the one that moves the least (eqs. 16 to 19) is taken.

@@ -1,5 +1,5 @@
-//! `tiles: paper` for schemes `single_channel` and `stride_fixed`: what hides the latency of global memory (seed 002, sections 2.2,
-//! 3.1 and 3.2).
+//! `tiles: paper` for schemes `single_channel` and `stride_fixed`: what hides the latency of global memory (stride-fixed paper,
+//! sections 2.2, 3.1 and 3.2).
 //!
 //! The equations are the text's, with its slips: it counts two multiply-adds a clock and lane (they are two operations, one
 //! multiply-add), and the middle form of eq. 5 adds `(K-1) Wx` values to a number of bytes, where the last form, taken here, has the
@@ -149,7 +149,7 @@ fn block_tile(shape: &ConvShape, gpu: &Gpu) -> Tile {
     ])
 }
 
-/// The published tile of a scheme of seed 002 for a convolution; `None` for any other scheme.
+/// The published tile of a scheme of the stride-fixed paper for a convolution; `None` for any other scheme.
 pub(super) fn published_tile(scheme: &str, shape: &ConvShape, gpu: &Gpu) -> Option<Tile> {
     match scheme {
         "single_channel" => Some(Division::of(shape, gpu).tile(shape, gpu)),

@@ -1,6 +1,6 @@
 //! `cp_chain`: a CP layer in one launch, factor by factor, in fp32.
 //!
-//! A block computes a rectangle of pixels of some output channels, in the order of seed 004, eq. 7, which is also the cheapest one
+//! A block computes a rectangle of pixels of some output channels, in the order of the CP paper, eq. 7, which is also the cheapest one
 //! for the layers of its Table 1 (`tdc-gen sequence`):
 //!
 //! 1. The input channels are contracted at every position that the filters read: a vector of the rank each, zero outside the
@@ -15,7 +15,7 @@
 //! numbers, but without scales.
 //!
 //! What lies between stays in shared memory, with the factors, which are on their way there before the launch ahead has ended.
-//! Against Algorithm 2 of the seed ([`cp_fused`](super::cp_fused)) this takes `S + H + W` products of a pixel where that takes
+//! Against Algorithm 2 ([`cp_fused`](super::cp_fused)) this takes `S + H + W` products of a pixel where that takes
 //! `S H W`.
 
 use super::block_sums::{MAX_SHARED, most_promising, promise};

@@ -1,4 +1,4 @@
-//! `cp_fused`: a CP layer in one launch as it was published (seed 004, Algorithm 2).
+//! `cp_fused`: a CP layer in one launch as it was published (CP paper, Algorithm 2).
 //!
 //! Threads of a warp share a pixel and stride over its input channels, `S_TILE` apart. For each channel a thread sums the window
 //! times the two filters, a vector of the rank in registers, and adds it scaled by the channel's factor (lines 3 to 11). Then

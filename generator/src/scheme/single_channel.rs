@@ -1,4 +1,4 @@
-//! `single_channel`: convolutions of one input channel (seed 002, sections 2.2 and 3.1).
+//! `single_channel`: convolutions of one input channel (stride-fixed paper, sections 2.2 and 3.1).
 //!
 //! The sizes of map and filters decide what a block keeps on the chip and what it goes through piece by piece, the next piece being
 //! prefetched while one is computed. Either (eqs. 4-6) a block keeps a share of the filters and goes through the rows of the map in

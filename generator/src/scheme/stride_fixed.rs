@@ -1,4 +1,4 @@
-//! `stride_fixed`: the stride-fixed block method for convolutions of several channels (seed 002, section 3.2).
+//! `stride_fixed`: the stride-fixed block method for convolutions of several channels (stride-fixed paper, section 3.2).
 //!
 //! A block computes M' filters on W'x pixels. A round works on one segment of each filter: S bytes, S/4 taps one behind the other in
 //! the order channel, row, column, whatever channel they begin and end in. With it come the lines of the map that the segment's

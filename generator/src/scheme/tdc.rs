@@ -1,4 +1,4 @@
-//! `tdc` and `tdc_rows`: TDC's kernels for the core convolution (seed 000, section 5.2, Listing 2, and its published code).
+//! `tdc` and `tdc_rows`: TDC's kernels for the core convolution (TDC paper, section 5.2, Listing 2, and its published code).
 //!
 //! A block stages a tile of the input, TC channels deep, in shared memory at once, behind a single barrier. A thread computes TH x
 //! TW outputs of one output channel in registers: it reads each staged value once, the same for all threads of a warp, and uses it

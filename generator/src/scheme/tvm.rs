@@ -1,4 +1,4 @@
-//! `tvm`: TVM's tutorial schedule of a convolution with a large batch (seed 001), on HWCN activations and RSCN weights.
+//! `tvm`: TVM's tutorial schedule of a convolution with a large batch, on HWCN activations and RSCN weights.
 //!
 //! A block computes one pixel: TN output channels x TB images, a matrix product over the input channels of every tap of the
 //! filter. A step brings the values of TC input channels of one tap into shared memory, TC x TB of the input and TC x TN of the
@@ -379,7 +379,7 @@ fn work(problem: &ConvProblem, sizes: &Sizes, grid: [u32; 3]) -> KernelWork {
         registers: sizes.registers,
         shared_bytes: sizes.shared_bytes,
         flops: 2.0 * tile * f64::from(sizes.tile_c) * steps * blocks as f64,
-        // What a step takes beside products and reads is fitted to 18 tiles of seed 001's problem on an H200.
+        // What a step takes beside products and reads is fitted to 18 tiles of the TVM tutorial's problem on an H200.
         fma_share: sums * tile_c
             / ((sums + 2.0 * f64::from(read)) * tile_c + 12.0 * f64::from(fetches) + 150.0),
         l2_bytes: 4.0 * (fetched + tile) * blocks as f64,

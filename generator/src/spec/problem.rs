@@ -126,7 +126,7 @@ pub enum Layout {
     /// One image behind the other, in each one channel behind the other.
     #[default]
     Nchw,
-    /// The images' values of one channel of one pixel side by side (seed 001): always dense, never inside another tensor.
+    /// The images' values of one channel of one pixel side by side (TVM tutorial): always dense, never inside another tensor.
     Hwcn,
 }
 
@@ -195,7 +195,7 @@ impl ConvProblem {
         self.precision.tolerance().max(self.tolerance.value())
     }
 
-    /// The three convolutions of its Tucker form with ranks [D1, D2]: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (seed 000,
+    /// The three convolutions of its Tucker form with ranks [D1, D2]: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (TDC paper,
     /// eqs. 2-4). The prologue is the first one's, the epilogue the last one's, the way of reducing the core's.
     pub fn tucker_factors(&self, [d1, d2]: [u32; 2]) -> [Self; 3] {
         let shape = &self.shape;
@@ -242,7 +242,7 @@ impl ConvProblem {
     }
 }
 
-/// A Tucker layer, or what is left of one whose first factor was applied before: 1x1, an R x S core, 1x1 (seed 000, eqs. 2-4).
+/// A Tucker layer, or what is left of one whose first factor was applied before: 1x1, an R x S core, 1x1 (TDC paper, eqs. 2-4).
 ///
 /// The input has C channels, or D1 where the first factor is not part of it. Nothing is added between the factors, so padding is
 /// of zeros in both.
@@ -298,7 +298,7 @@ impl TuckerProblem {
     }
 }
 
-/// A CP layer: a convolution whose weight is the sum of `rank` outer products of four vectors (seed 004, eq. 6), carried out with
+/// A CP layer: a convolution whose weight is the sum of `rank` outer products of four vectors (CP paper, eq. 6), carried out with
 /// those: 1x1 to `rank` channels, an R x 1 and a 1 x S filter of each, 1x1 to N (eq. 7).
 ///
 /// Nothing is added between the factors, so padding is of zeros in each.
