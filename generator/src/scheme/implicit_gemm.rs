@@ -196,8 +196,8 @@ struct Wants {
 }
 
 impl Wants {
-    /// With two parts. Fitted to what NVRTC 13.0 took for 3900 tiles on sm_90: right in the median, 11 % off in the root mean square.
-    /// (Tiles with the same of all these numbers differ by 7 % among each other.)
+    /// With two parts. Fitted to what NVRTC 13.0 took for 5800 tiles on sm_90: right in the median, 11 % off in the root mean square.
+    /// (Tiles with the same of all these numbers differ by 7 %.)
     fn registers(&self) -> u32 {
         let split = split_steps(self.counts, self.warps_k).unwrap_or([1; 3]);
         let own = [0, 1, 2].map(|axis| self.counts[axis] / split[axis]);
@@ -221,7 +221,7 @@ impl Wants {
             0
         };
         let crossed = if tiles <= MAX_CROSSED { 5 * tiles } else { 0 };
-        (25 + (9 * tiles + ahead + crossed) / 2 + waiting).saturating_sub(4 * self.m_tiles)
+        (26 + (9 * tiles + ahead + crossed) / 2 + waiting).saturating_sub(4 * self.m_tiles)
     }
 
     /// Chains of steps that are added up one after the other, of so many steps of a warp in a chunk.
