@@ -29,7 +29,7 @@ pub use fuse::{Fusions, Parameters, Task, TaskGraph, TaskPart, Value, ValueId};
 pub use kernel::{
     KERNEL_PREFIX, KernelOp, KernelPlan, VariantPlan, kernel_name, network_layers, plan_kernel,
 };
-pub use launch::{LaunchEstimate, resourced};
+pub use launch::LaunchEstimate;
 pub use layer_set::{LayerSetPlan, PlannedLayer, plan_layer_set, plan_layer_set_by};
 pub use name::{problem_label, unit_name};
 pub use network::{

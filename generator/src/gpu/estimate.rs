@@ -82,6 +82,10 @@ pub struct TiledWork {
     pub shares: f64,
     /// Rounds in which all threads add up and store.
     pub rounds: f64,
+    /// Divisions by what is no power of two that find the places of a thread's outputs in all rounds.
+    pub store_divisions: f64,
+    /// Bytes that a block of a cluster sends to the others.
+    pub sent_bytes: f64,
     /// Sectors of 32 bytes that a block stores, and reads of a residual.
     pub stored_sectors: f64,
     /// Whether there is a residual.
@@ -346,11 +350,12 @@ pub fn tiled_terms(work: &KernelWork, tiled: &TiledWork, gpu: &Gpu, model: &Mode
     );
     let wait = (tiled.chunks - 1.0) * (later - stage - compute) + tiled.refills * model.refill;
 
-    let adding =
-        tiled.rounds * (model.round + model.share * tiled.shares) + model.share * tiled.sums;
+    let adding = tiled.rounds * (model.round + model.share * tiled.shares)
+        + model.share * tiled.sums
+        + model.store_division * tiled.store_divisions;
     let reduce = instruction * adding;
     let exchange = if work.cluster > 1 {
-        model.exchange + model.exchange_round * tiled.rounds
+        model.exchange + resident * tiled.sent_bytes / model.exchange_bytes
     } else {
         0.0
     };
@@ -536,6 +541,8 @@ mod tests {
             sums: 16.0,
             shares: 3.0,
             rounds: 2.0,
+            store_divisions: 4.0,
+            sent_bytes: 10_000.0,
             stored_sectors: 130.0,
             residual: false,
         }

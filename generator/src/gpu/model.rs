@@ -37,61 +37,63 @@ macro_rules! constants {
 
 constants! {
     /// Until the first chunk's input has come from the level-2 cache.
-    first_load = 54.0,
+    first_load = 47.0,
     /// Until a later chunk's has, which is asked for while the one before is computed.
-    later_load = 790.0,
+    later_load = 730.0,
     /// What a block loses that finds no room before one of the launch ahead has left.
-    crowded = 260.0,
+    crowded = 250.0,
     /// What a block loses that shares its multiprocessor with one of the launch ahead.
-    beside = 220.0,
+    beside = 85.0,
     /// A product of matrices on a quarter of a multiprocessor.
-    product = 7.4,
+    product = 7.5,
     /// Until a product can be added to.
-    product_latency = 53.0,
+    product_latency = 55.0,
     /// Until a warp's run of steps has its first operands, and has added up its last.
-    drain = 16.0,
+    drain = 15.0,
     /// Share of the reads of a run's first step, by all warps of the multiprocessor, that nothing hides.
-    run_start = 0.4,
+    run_start = 0.5,
     /// A warp's instruction on a quarter of a multiprocessor that has warps enough.
-    instruction = 2.2,
+    instruction = 1.1,
     /// One of a warp that is alone there.
-    instruction_latency = 3.8,
+    instruction_latency = 2.7,
     /// 128 bytes of shared memory.
-    wavefront = 1.3,
+    wavefront = 1.2,
     /// Instructions for each value that is staged.
-    staged_value = 4.8,
+    staged_value = 9.6,
     /// Instructions for each load of them.
-    staged_load = 2.1,
+    staged_load = 5.5,
     /// Instructions for each division that finds the place of a load.
-    division = 16.0,
+    division = 13.0,
     /// A line of 128 bytes that a warp's load touches.
-    line = 1.3,
+    line = 1.2,
     /// Barriers of a chunk.
-    chunk = 95.0,
+    chunk = 110.0,
     /// What each warp adds to them.
-    chunk_warp = 42.0,
+    chunk_warp = 51.0,
     /// What a chunk takes longer whose weights could not be asked for ahead.
-    refill = 170.0,
+    refill = 240.0,
     /// Instructions for each share of a sum.
-    share = 2.4,
+    share = 3.0,
     /// Instructions for each round in which all threads store.
-    round = 26.0,
+    round = 21.0,
+    /// Instructions for each division that finds the place of what is stored.
+    store_division = 4.6,
     /// 32 bytes that are stored, or read of a residual.
-    stored_sector = 1.3,
+    stored_sector = 1.5,
     /// Until a residual has come.
-    residual = 480.0,
-    /// Until the blocks of a cluster have sent each other their sums.
-    exchange = 620.0,
-    /// What each round of them adds to that.
-    exchange_round = 41.0,
+    residual = 550.0,
+    /// Until the blocks of a cluster have begun to send each other their sums, and have all of them.
+    exchange = 520.0,
+    /// Bytes a clock that a multiprocessor sends to others.
+    exchange_bytes = 12.0,
     /// Times as long as others clusters of three take: multiprocessors come in pairs.
     three = 1.1,
     /// Bytes a clock that one multiprocessor gets of the level-2 cache.
-    l2_bytes = 140.0,
+    l2_bytes = 130.0,
     /// Bytes a clock for each multiprocessor when all of them ask.
-    l2_all_bytes = 34.0,
+    l2_all_bytes = 29.0,
     /// How sharply the longest of what happens at the same time counts: the exponent of a norm.
-    sharpness = 3.6,
+    sharpness = 3.9,
 }
 
 impl Model {
@@ -199,14 +201,14 @@ mod tests {
     fn what_is_no_constant_is_told() {
         let text = Model::START.to_string();
         let cases = [
-            (text.replace("line 1.3", "line -1.3"), "a number above 0"),
-            (text.replace("line 1.3", "line x"), "a number above 0"),
+            (text.replace("line 1.2", "line -1.2"), "a number above 0"),
+            (text.replace("line 1.2", "line x"), "a number above 0"),
             (
                 text.replace("\nline ", "\nlines "),
                 "the name of a constant",
             ),
-            (text.replace("line 1.3000", "line"), "a name and a number"),
-            (text.replace("line 1.3000\n", ""), "`line` is missing"),
+            (text.replace("line 1.2000", "line"), "a name and a number"),
+            (text.replace("line 1.2000\n", ""), "`line` is missing"),
         ];
         for (text, expected) in cases {
             let error = Model::parse(&text).unwrap_err().to_string();

@@ -1,11 +1,9 @@
 //! What single launches are expected to cost.
 
 use super::PlannedUnit;
-use super::name::unit_name;
 use super::resources::known_resources;
 use crate::gpu::{Gpu, KernelWork, Model, Occupancy, Terms, kernel_us, occupancy, tiled_terms};
-use crate::scheme::{LaunchWork, Scheme, Tile};
-use crate::spec::Problem;
+use crate::scheme::LaunchWork;
 
 /// What one launch is expected to cost on one GPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -18,30 +16,14 @@ pub struct LaunchEstimate {
     pub terms: Option<Terms>,
 }
 
-/// What a launch of the unit of a name does, with the registers that the compiler needed where that is known.
-fn of_unit(unit: &str, launch: &LaunchWork, gpu: &Gpu) -> KernelWork {
-    let known = known_resources(unit, launch.role, gpu.arch);
-    KernelWork {
-        registers: known.map_or(launch.work.registers, |known| known.registers),
-        ..launch.work
-    }
-}
-
-/// What a launch of a problem does, as the estimate sees it.
-pub fn resourced(
-    problem: &Problem,
-    scheme: &dyn Scheme,
-    tile: &Tile,
-    launch: &LaunchWork,
-    gpu: &Gpu,
-) -> KernelWork {
-    of_unit(&unit_name(problem, scheme, tile), launch, gpu)
-}
-
 impl LaunchEstimate {
     /// A launch of the unit of a name, with the registers that the compiler needed where that is known.
     pub fn new(unit: &str, launch: &LaunchWork, gpu: &Gpu) -> Self {
-        let work = of_unit(unit, launch, gpu);
+        let known = known_resources(unit, launch.role, gpu.arch);
+        let work = KernelWork {
+            registers: known.map_or(launch.work.registers, |known| known.registers),
+            ..launch.work
+        };
         Self {
             occupancy: occupancy(&work, gpu),
             us: kernel_us(&work, gpu),

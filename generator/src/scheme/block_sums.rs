@@ -317,6 +317,28 @@ impl BlockSums {
         f64::from(tensors * runs) * f64::from(run + beyond) / f64::from(SECTOR * self.cluster)
     }
 
+    /// Bytes of its sums that a block of a cluster sends to the others.
+    pub(super) fn sent_bytes(&self) -> f64 {
+        let outputs: u32 = self.tile.iter().product();
+        4.0 * f64::from(outputs) * f64::from(self.cluster - 1) / f64::from(self.cluster)
+    }
+
+    /// Divisions by what is no power of two that find the places of a thread's outputs: in a cluster once for those that it sends,
+    /// and once for those that it finishes.
+    pub(super) fn store_divisions(&self, problem: &ConvProblem) -> f64 {
+        let [tile_h, tile_w, _] = self.tile;
+        let (outputs, y_vector) = self.outputs(problem);
+        let rounds = |outputs: u32| f64::from(outputs.div_ceil(self.threads));
+        let pixels = tile_h * tile_w;
+        let of_pixel = divisions(pixels, tile_w);
+        if self.cluster == 1 {
+            return rounds(outputs) * of_pixel;
+        }
+        let part = self.part(y_vector);
+        rounds(outputs) * (divisions(pixels, pixels) + divisions(part, part))
+            + rounds(part) * of_pixel
+    }
+
     /// Tiles over an image, and in a row of it.
     pub(super) fn tiles(&self, problem: &ConvProblem) -> [u32; 2] {
         let [tile_h, tile_w, _] = self.tile;

@@ -269,6 +269,8 @@ impl Sizes {
                 sums: f64::from(self.thread_n * self.thread_p),
                 shares: f64::from(self.sums.shares),
                 rounds: f64::from(outputs.div_ceil(self.threads)),
+                store_divisions: self.sums.store_divisions(problem),
+                sent_bytes: self.sums.sent_bytes(),
                 stored_sectors: self.sums.stored_sectors(problem),
                 residual: problem.epilogue.residual,
             }),

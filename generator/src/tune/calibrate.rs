@@ -2,7 +2,6 @@
 
 use super::{Outcome, Problems, Row};
 use crate::gpu::{Gpu, KernelWork, Model, TiledWork, tiled_terms};
-use crate::plan::resourced;
 use crate::scheme::{Tile, scheme};
 use std::collections::BTreeMap;
 
@@ -74,7 +73,8 @@ impl Samples {
             let [launch] = &launches[..] else {
                 continue;
             };
-            let work = resourced(problem, scheme, &tile, launch, gpu);
+            // Registers as they are guessed: of the tiles to choose among few have been compiled.
+            let work = launch.work;
             if let Some(tiled) = work.tiled {
                 found.entry(&row.problem).or_default().push(Sample {
                     work,
@@ -286,7 +286,7 @@ mod tests {
                 let scheme = scheme(name).unwrap();
                 for tile in scheme.tiles(problem).into_iter().step_by(10) {
                     let launch = scheme.work(problem, &tile).launches[0];
-                    let work = resourced(problem, scheme, &tile, &launch, h200);
+                    let work = launch.work;
                     let us = work
                         .tiled
                         .map_or(1.0, |tiled| tiled_terms(&work, &tiled, h200, model).us());

@@ -3,13 +3,13 @@
 // SPDX-License-Identifier: 0BSD
 #include "mixed.h"
 
-#include "units/conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w7m1a1b1k3z1c1s1.h"
+#include "units/conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1a1b1k3z1c1s1.h"
 #include "units/maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128.h"
 #include "units/conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64.h"
 #include "units/convert_b2_c8_h7_w6_hwcn_t128.h"
 #include "units/conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_hwcn_tvm_n16b8tn16tb8v1c8s1.h"
 #include "units/convert_b2_c5_h7_w6_nchw_t128.h"
-#include "units/conv_b2_c13_n6_h7_w6_k1x1_direct_p32n1g1k1.h"
+#include "units/conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w8n2p4g4k4z4c4s1.h"
 #include "units/conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2.h"
 #include "units/conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1.h"
 #include "units/conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1.h"
@@ -98,7 +98,7 @@ constexpr std::size_t arena_bytes = 9216;
 // Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters: a section with
 // another one is for another network, or for another choice of kernels.
 constexpr std::size_t payload_bytes = 27136;
-constexpr std::uint64_t layouts_checksum = 0x2cef08bfa303e9c8u;
+constexpr std::uint64_t layouts_checksum = 0x7424ef33e6e61ab1u;
 
 constexpr Layer layers[] = {
     {"stem", "stem", Memory::arena, 0, 336, 2, 336, 0},
@@ -126,7 +126,7 @@ constexpr int layers_size = static_cast<int>(sizeof layers / sizeof layers[0]);
 cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
     switch (layer) {
     case 0:  // "stem"
-        return conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w7m1a1b1k3z1c1s1_launch(
+        return conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1a1b1k3z1c1s1_launch(
             p.x, p.weights, p.weights + 832, nullptr, p.arena, nullptr, stream, 429, 336, 336);
     case 1:  // "pool"
         return maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128_launch(
@@ -144,7 +144,7 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
         return convert_b2_c5_h7_w6_nchw_t128_launch(
             p.arena + 1856, nullptr, nullptr, nullptr, p.arena + 336, nullptr, stream, 210, 546, 546);
     case 6:  // "tucker.first"
-        return conv_b2_c13_n6_h7_w6_k1x1_direct_p32n1g1k1_launch(
+        return conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w8n2p4g4k4z4c4s1_launch(
             p.arena, p.weights + 2304, nullptr, nullptr, p.arena + 1152, nullptr, stream, 546, 252, 252);
     case 7:  // "tucker.core"
         return conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_launch(
@@ -186,13 +186,13 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
 
 constexpr Slot slots[] = {
     // "stem"
-    {conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w7m1a1b1k3z1c1s1_pack, 216, 27, 0, 0, 832, 8},
+    {conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1a1b1k3z1c1s1_pack, 216, 27, 0, 0, 832, 8},
     // "depthwise"
     {conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64_pack, 72, 9, 0, 896, 1024, 8},
     // "grow"
     {conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_pack, 360, 72, 8, 1088, 2304, 0},
     // "tucker.first"
-    {conv_b2_c13_n6_h7_w6_k1x1_direct_p32n1g1k1_pack, 78, 13, 0, 2304, 2432, 0},
+    {conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w8n2p4g4k4z4c4s1_pack, 78, 13, 0, 2304, 2432, 0},
     // "tucker.core"
     {conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_pack, 216, 54, 0, 2432, 2688, 0},
     // "tucker.last"
