@@ -12,7 +12,9 @@
 //! 4. Each multiplies with its part of the last factor and stores.
 //!
 //! So no two blocks of a cluster read the same weights of the first factor or the core, and with `v` blocks to a group of pixels
-//! each reads one in `v` of the last factor's. Chunks of weights are on their way in the order of their use from before the launch
+//! each reads one in `v` of the last factor's. With `u` above 1 a share of the D1 channels belongs to `u` blocks, and each multiplies
+//! it with a part of the core's output channels: fewer sums to exchange, and more blocks than D1 has shares. With `m` above 1 the
+//! blocks of `m` neighbouring rectangles are one cluster, and copy the weights for each other. Chunks of weights are on their way in the order of their use from before the launch
 //! ahead has ended, each to a place of its own, or through a ring of buffers where shared memory cannot hold them all. What comes
 //! later takes the room of weights and inputs that have been used.
 
@@ -222,10 +224,14 @@ fn clocks(
 struct Sizes {
     tile_h: u32,
     tile_w: u32,
-    /// Blocks of a cluster, those of them that finish the same pixels, and groups of 16 of the core's input channels of each.
+    /// Blocks of a rectangle, those of them that finish the same pixels, and groups of 16 of the core's input channels of each.
     members: u32,
     group: u32,
     share_groups: u32,
+    /// Parts of the core's output channels, blocks that have sums of each, and rectangles of a cluster.
+    row_parts: u32,
+    senders: u32,
+    sharers: u32,
     warps: u32,
     first: Option<Factor>,
     core: Factor,
@@ -290,6 +296,8 @@ impl Sizes {
             tile_w,
             members,
             group,
+            row_parts,
+            sharers,
             warps,
             chunk_groups,
             chunk_kib,
@@ -299,8 +307,9 @@ impl Sizes {
         };
         if tile.contains(&0)
             || tile_h.max(tile_w) > 256
-            || members > MAX_CLUSTER
+            || members.saturating_mul(sharers) > MAX_CLUSTER
             || !members.is_multiple_of(group)
+            || !members.is_multiple_of(row_parts)
             || warps > MAX_WARPS
             || chunk_groups > 32
             || chunk_kib > 128
@@ -309,10 +318,12 @@ impl Sizes {
         }
         let core = &problem.core;
         let (d1_groups, d2_tiles) = (core.c.div_ceil(STEP_CHANNELS), core.n.div_ceil(M_TILE));
-        let share_groups = d1_groups.div_ceil(members);
-        if (members - 1) * share_groups >= d1_groups {
+        let senders = members / row_parts;
+        let share_groups = d1_groups.div_ceil(senders);
+        if (senders - 1) * share_groups >= d1_groups || !d2_tiles.is_multiple_of(row_parts) {
             return None;
         }
+        let part_tiles = d2_tiles / row_parts;
         let parts = parts(problem.precision);
         let threads = 32 * warps;
         let rows = (tile_h - 1) * core.stride[0] + (core.r - 1) * core.dilation[0] + 1;
@@ -355,13 +366,13 @@ impl Sizes {
         let several = (1..=share_groups).filter(|&groups| share_groups.is_multiple_of(groups));
         let whole = several.map(|groups| [groups, core.r, core.s]);
         let counts = whole
-            .filter(|[groups, ..]| groups * taps <= most(d2_tiles))
+            .filter(|[groups, ..]| groups * taps <= most(part_tiles))
             .max()
             .unwrap_or([1, 1, core.s]);
         let core_steps = counts.iter().product::<u32>();
         let b = [4 * plane, row * core.dilation[0], core.dilation[1]];
         let core = Factor::new(
-            [d2_tiles, pixel_tiles],
+            [part_tiles, pixel_tiles],
             share_steps / core_steps,
             counts,
             b,
@@ -402,7 +413,7 @@ impl Sizes {
             factor.place = all_weights;
             all_weights += factor.weights();
         }
-        let d2_rows = core.rows;
+        let d2_rows = row_parts * core.rows;
         let row_share = d2_rows.div_ceil(group);
         let in_clusters = |floats: u32| if members > 1 { floats } else { 0 };
         let staged = first.as_ref().map_or(0, |_| 2 * quads * plane * parts);
@@ -432,7 +443,7 @@ impl Sizes {
         };
         let middle_at = place(2 * parts * middle_quads * plane);
         let received_at = place(in_clusters(members * row_share * columns));
-        let first_factors = first.as_ref().map_or(0, |first| members * first.rows);
+        let first_factors = first.as_ref().map_or(0, |first| senders * first.rows);
         let factors_at = place(first_factors + d2_rows + 2 * group * last.rows);
         let largest_at = place(4 * warps);
         let arrivals_at = place(in_clusters(4));
@@ -443,7 +454,7 @@ impl Sizes {
         let slots = left.saturating_sub(behind([0; 3])) / slot;
         let own_places = [all_weights, first_place, core.place];
         let resident = behind(own_places) <= left;
-        if !resident && slots < 2 {
+        if !resident && (slots < 2 || row_parts * sharers > 1) {
             return None;
         }
         let places = if resident {
@@ -457,12 +468,16 @@ impl Sizes {
         let sums = BlockSums {
             tile: [tile_h, tile_w, last.rows],
             threads,
-            cluster: members,
+            cluster: members * sharers,
             shares: last.warps_k,
             partial_row: last.partial_row,
         };
         let [tiles, _] = sums.tiles(&core_problem(problem));
-        let blocks = u64::from(tiles) * u64::from(problem.core.batch) * u64::from(members);
+        let tiles = u64::from(tiles) * u64::from(problem.core.batch);
+        if !tiles.is_multiple_of(u64::from(sharers)) {
+            return None;
+        }
+        let blocks = tiles * u64::from(members);
         let factors = [first.as_ref(), Some(&core), Some(&last)];
         let operands = factors
             .iter()
@@ -481,6 +496,9 @@ impl Sizes {
             members,
             group,
             share_groups,
+            row_parts,
+            senders,
+            sharers,
             warps,
             first,
             core,
@@ -558,12 +576,13 @@ impl Sizes {
         // A cluster takes pairs of multiprocessors of one group: what does not fit there waits for another round. (On an H200 16
         // clusters of 6 blocks ran at once; 20 took twice the time, and so did 16 of 8 and 40 of 3.)
         // Two blocks of a launch on one multiprocessor take twice the time.
+        let cluster = self.members * self.sharers;
         let of_group =
-            |multiprocessors: u32| u64::from(multiprocessors / self.members.next_multiple_of(2));
+            |multiprocessors: u32| u64::from(multiprocessors / cluster.next_multiple_of(2));
         let clusters = (7 * of_group(16) + of_group(14)).max(1);
-        let rounds = match self.members {
+        let rounds = match cluster {
             1 => 1,
-            members => (self.blocks / u64::from(members)).div_ceil(clusters),
+            _ => (self.blocks / u64::from(cluster)).div_ceil(clusters),
         };
         let clocks: f64 = self.factors().map(|factor| factor.clocks).sum();
         let exchanges = match (self.members, self.group) {
@@ -572,14 +591,15 @@ impl Sizes {
             _ => 2.0,
         };
         // What the products wait for, barriers, and sums on their way through shared memory.
-        let exchanged = f64::from(self.row_share * self.columns * self.members);
+        let exchanged = f64::from(self.row_share * self.columns * self.senders);
         let waits = (clocks - products_clocks).max(0.0)
             + 350.0 * f64::from(chunks)
             + 100.0 * f64::from(self.warps)
             + 250.0 * (self.factors().count() as f64 + exchanges)
             + 12.0 * exchanged / f64::from(threads);
         // Weights come while the launch ahead still runs and while the input is staged.
-        let bytes = 4.0 * (0.5 * f64::from(weights) + f64::from(values));
+        let weights = f64::from(weights) / f64::from(self.sharers);
+        let bytes = 4.0 * (0.5 * weights + f64::from(values));
         let rounds = rounds as f64;
         KernelWork {
             blocks: self.blocks,
@@ -594,7 +614,7 @@ impl Sizes {
             dram_bytes: Problem::Tucker(*problem).bytes() as f64,
             trips: 4.2 + 0.06 * f64::from(chunks),
             clocks: waits + (rounds - 1.0) * (waits + products_clocks + bytes / 40.0),
-            cluster: self.members,
+            cluster,
             overlaps: true,
             ..KernelWork::default()
         }
@@ -611,7 +631,7 @@ impl Scheme for TuckerFused {
     }
 
     fn tile_names(&self) -> &'static [&'static str] {
-        &["h", "w", "z", "v", "t", "c", "b"]
+        &["h", "w", "z", "v", "u", "m", "t", "c", "b"]
     }
 
     fn tiles(&self, problem: &Problem) -> Vec<Tile> {
@@ -625,39 +645,39 @@ impl Scheme for TuckerFused {
         let groups = problem.first.map_or(1, |c| c.div_ceil(STEP_CHANNELS));
         let mut found = Vec::new();
         for (tile_h, tile_w) in rectangles(core.out_h(), core.out_w(), 256) {
-            for members in 1..=MAX_CLUSTER {
-                for group in divisors(members, &[1, 2, 3, 4, 5, 6, 7, 8]) {
-                    for warps in [4, 6, 8, 12, 16] {
-                        // Of the chunks that threads can load, the two largest.
-                        let most = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]);
-                        let mut chunks = most.collect::<Vec<_>>().into_iter().rev();
-                        let mut fitting = 0;
-                        while let Some(chunk_groups) = chunks.next()
-                            && fitting < 2
-                        {
-                            let mut known = Vec::new();
-                            for chunk_kib in [64, 128] {
-                                let tile = [
-                                    tile_h,
-                                    tile_w,
-                                    members,
-                                    group,
-                                    warps,
-                                    chunk_groups,
-                                    chunk_kib,
-                                ];
-                                let Some(sizes) = Sizes::new(problem, &tile) else {
-                                    continue;
-                                };
-                                // With larger chunks than there are it would be the same kernel.
-                                let chunks = (sizes.core.chunks, sizes.last.chunks);
-                                if !known.contains(&chunks) {
-                                    known.push(chunks);
-                                    found.push((promise(&sizes.work(problem)), tile));
-                                }
+            for [members, group, row_parts, sharers] in clusters() {
+                for warps in [4, 6, 8, 12, 16] {
+                    // Of the chunks that threads can load, the two largest.
+                    let most = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]);
+                    let mut chunks = most.collect::<Vec<_>>().into_iter().rev();
+                    let mut fitting = 0;
+                    while let Some(chunk_groups) = chunks.next()
+                        && fitting < 2
+                    {
+                        let mut known = Vec::new();
+                        for chunk_kib in [64, 128] {
+                            let tile = [
+                                tile_h,
+                                tile_w,
+                                members,
+                                group,
+                                row_parts,
+                                sharers,
+                                warps,
+                                chunk_groups,
+                                chunk_kib,
+                            ];
+                            let Some(sizes) = Sizes::new(problem, &tile) else {
+                                continue;
+                            };
+                            // With larger chunks than there are it would be the same kernel.
+                            let chunks = (sizes.core.chunks, sizes.last.chunks);
+                            if !known.contains(&chunks) {
+                                known.push(chunks);
+                                found.push((promise(&sizes.work(problem)), tile));
                             }
-                            fitting += u32::from(!known.is_empty());
                         }
+                        fitting += u32::from(!known.is_empty());
                     }
                 }
             }
@@ -697,6 +717,22 @@ impl Scheme for TuckerFused {
             more_weights: layouts.collect(),
         }
     }
+}
+
+/// What a cluster can be: blocks of a rectangle, those that finish the same pixels, parts of the core's output channels, rectangles.
+fn clusters() -> Vec<[u32; 4]> {
+    const PARTS: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8];
+    let mut found = Vec::new();
+    for members in 1..=MAX_CLUSTER {
+        for group in divisors(members, PARTS) {
+            for row_parts in divisors(members, PARTS) {
+                let sharers = [1, 2, 4, 8].into_iter();
+                let fitting = sharers.filter(|sharers| members * sharers <= MAX_CLUSTER);
+                found.extend(fitting.map(|sharers| [members, group, row_parts, sharers]));
+            }
+        }
+    }
+    found
 }
 
 /// The Tucker layer in a problem that the scheme was given.
@@ -761,11 +797,13 @@ fn layouts(problem: &TuckerProblem, sizes: &Sizes) -> Vec<WeightLayout> {
     };
     let (r, s) = (problem.core.r, problem.core.s);
     let core = &sizes.core;
-    let share = dim(Axis::I, sizes.members, sizes.share_groups * STEP_CHANNELS);
+    let share = dim(Axis::I, sizes.senders, sizes.share_groups * STEP_CHANNELS);
+    let part = dim(Axis::O, sizes.row_parts, core.rows);
     let tiles = dim(Axis::O, core.rows / M_TILE, M_TILE);
     let core_dims = match core.chunk_steps / (r * s) {
         0 => vec![
             share,
+            part,
             dim(Axis::I, sizes.share_groups, STEP_CHANNELS),
             dim(Axis::R, r, 1),
             tiles,
@@ -773,6 +811,7 @@ fn layouts(problem: &TuckerProblem, sizes: &Sizes) -> Vec<WeightLayout> {
         ],
         groups => vec![
             share,
+            part,
             dim(Axis::I, sizes.share_groups / groups, groups * STEP_CHANNELS),
             tiles,
             dim(Axis::I, groups, STEP_CHANNELS),
@@ -783,7 +822,7 @@ fn layouts(problem: &TuckerProblem, sizes: &Sizes) -> Vec<WeightLayout> {
     let dims = sizes
         .first
         .iter()
-        .map(|first| pointwise(first, sizes.members))
+        .map(|first| pointwise(first, sizes.senders))
         .chain([core_dims, pointwise(&sizes.last, sizes.group)]);
     let affine = Problem::Tucker(*problem).affine_channels();
     let weights = Problem::Tucker(*problem).weights();
@@ -817,6 +856,11 @@ struct Context {
     tile_w: u32,
     members: u32,
     group: u32,
+    row_parts: u32,
+    senders: u32,
+    sharers: u32,
+    /// Of the text that a loop over the parts encloses.
+    core_indent: u32,
     warps: u32,
     rows: u32,
     row: u32,
@@ -852,7 +896,7 @@ struct Context {
     core_factors: u32,
     last_factors: u32,
     factor_floats: u32,
-    /// Times four channels of the first factor's output and of the core's; vectors of four pixels of all of that, of a
+    /// Times four channels of the first factor's output and of the core's; vectors of four pixels of a block's sums, of a
     /// block's pixels, and of a channel.
     first_quads: u32,
     d2_quads: u32,
@@ -955,15 +999,15 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
     let core_factors = sizes
         .first
         .as_ref()
-        .map_or(0, |first| sizes.members * first.rows);
-    let last_factors = core_factors + sizes.core.rows;
-    let d2_rows = sizes.core.rows;
+        .map_or(0, |first| sizes.senders * first.rows);
+    let d2_rows = sizes.row_parts * sizes.core.rows;
+    let last_factors = core_factors + d2_rows;
     let chunks = sizes.factors().map(|factor| factor.chunks).sum();
     let epilogue = problem.epilogue;
     let work = sizes.work(problem);
     let padded_c = match &sizes.first {
         Some(_) => x.c.next_multiple_of(STEP_CHANNELS),
-        None => sizes.members * sizes.share_groups * STEP_CHANNELS,
+        None => sizes.senders * sizes.share_groups * STEP_CHANNELS,
     };
     let mut args = vec![Arg::X, Arg::Packed];
     args.extend(epilogue.bias.then_some(Arg::Bias));
@@ -975,11 +1019,12 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
         template: "kernel/tucker_fused.cu",
         grid: [tiles * shape.batch, 1, sizes.members],
         block: [threads, 1, 1],
-        cluster: [1, 1, sizes.members],
+        cluster: [sizes.sharers, 1, sizes.members],
         shared_bytes: 4 * sizes.shared_floats,
         overlaps: true,
-        device: match sizes.members {
-            1 => &DEVICE_WITH_CLUSTERS[1..],
+        device: match (sizes.sharers, sizes.members) {
+            (1, 1) => &DEVICE_WITH_CLUSTERS[2..],
+            (1, _) => &DEVICE_WITH_CLUSTERS[1..],
             _ => DEVICE_WITH_CLUSTERS,
         },
         args,
@@ -1007,6 +1052,10 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
             tile_w: sizes.tile_w,
             members: sizes.members,
             group: sizes.group,
+            row_parts: sizes.row_parts,
+            senders: sizes.senders,
+            sharers: sizes.sharers,
+            core_indent: if sizes.row_parts > 1 { 4 } else { 0 },
             warps: sizes.warps,
             rows: sizes.rows,
             row: sizes.row,
@@ -1041,7 +1090,7 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
             factor_floats: last_factors + n_rows,
             first_quads: sizes.share_groups * STEP_CHANNELS / 4,
             d2_quads: d2_rows / 4,
-            exchanged: d2_rows * sizes.all_columns / 4,
+            exchanged: sizes.core.rows * sizes.all_columns / 4,
             gathered: d2_rows * sizes.columns / 4,
             row_vectors: sizes.all_columns / 4,
             output_items: outputs.div_ceil(threads),
@@ -1078,8 +1127,9 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
     }
 }
 
-/// Parts of the prelude that the kernel uses; the first only with clusters.
+/// Parts of the prelude that the kernel uses; the second only with clusters, the first where they share what they copy.
 const DEVICE_WITH_CLUSTERS: &[DevicePart] = &[
+    DevicePart::ChunkMulticast,
     DevicePart::Cluster,
     DevicePart::DynamicShared,
     DevicePart::AsyncCopy,
