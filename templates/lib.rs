@@ -58,8 +58,6 @@ pub mod device {
     pub const ASYNC_COPY: &str = include_str!("device/async_copy.cuh");
     /// Copies of chunks by the copy engine.
     pub const CHUNK_COPY: &str = include_str!("device/chunk_copy.cuh");
-    /// Copies of chunks by one block for several.
-    pub const CHUNK_MULTICAST: &str = include_str!("device/chunk_multicast.cuh");
     /// Pairs of bf16 numbers.
     pub const BF16: &str = include_str!("device/bf16.cuh");
     /// Clusters of blocks.

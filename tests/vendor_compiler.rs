@@ -109,7 +109,7 @@ fn emitted_folders_compile_with_nvcc_without_a_warning() {
 #[test]
 fn the_device_prelude_compiles_for_every_architecture_without_a_warning() {
     use tdc_templates::device::{
-        ASYNC_COPY, BF16, CHUNK_COPY, CHUNK_MULTICAST, CLUSTER, DYNAMIC_SHARED, HALF, MMA, OVERLAP, SPLIT_TF32,
+        ASYNC_COPY, BF16, CHUNK_COPY, CLUSTER, DYNAMIC_SHARED, HALF, MMA, OVERLAP, SPLIT_TF32,
         STEPS,
     };
     // Behind what they use.
@@ -117,7 +117,6 @@ fn the_device_prelude_compiles_for_every_architecture_without_a_warning() {
         DYNAMIC_SHARED,
         ASYNC_COPY,
         CHUNK_COPY,
-        CHUNK_MULTICAST,
         CLUSTER,
         OVERLAP,
         HALF,
@@ -128,7 +127,6 @@ fn the_device_prelude_compiles_for_every_architecture_without_a_warning() {
     ];
     let needed = |part: &str| match part {
         CHUNK_COPY => ASYNC_COPY.to_owned(),
-        CHUNK_MULTICAST => [ASYNC_COPY, CHUNK_COPY].concat(),
         STEPS => [HALF, MMA].concat(),
         _ => String::new(),
     };

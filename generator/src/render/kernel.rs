@@ -67,7 +67,6 @@ fn device_text(part: DevicePart) -> &'static str {
         DevicePart::DynamicShared => device::DYNAMIC_SHARED,
         DevicePart::AsyncCopy => device::ASYNC_COPY,
         DevicePart::ChunkCopy => device::CHUNK_COPY,
-        DevicePart::ChunkMulticast => device::CHUNK_MULTICAST,
         DevicePart::Cluster => device::CLUSTER,
         DevicePart::Overlap => device::OVERLAP,
         DevicePart::Half => device::HALF,

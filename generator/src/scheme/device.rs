@@ -10,8 +10,6 @@ pub enum DevicePart {
     AsyncCopy,
     /// `tdc_begin_chunks`, `tdc_copy_chunk`, `tdc_await_chunk`: copies of many values at once. Uses the part before.
     ChunkCopy,
-    /// `tdc_copy_chunk_for_all`: chunks that blocks of a cluster copy for each other. Uses the part before.
-    ChunkMulticast,
     /// `tdc_has_clusters`, `tdc_cluster_sync` and its halves, `tdc_cluster_shared`: blocks that read each other's shared memory.
     Cluster,
     /// `tdc_wait_for_inputs`: launches that overlap.

@@ -13,8 +13,7 @@
 //!
 //! So no two blocks of a cluster read the same weights of the first factor or the core, and with `v` blocks to a group of pixels
 //! each reads one in `v` of the last factor's. With `u` above 1 a share of the D1 channels belongs to `u` blocks, and each multiplies
-//! it with a part of the core's output channels: fewer sums to exchange, and more blocks than D1 has shares. With `m` above 1 the
-//! blocks of `m` neighbouring rectangles are one cluster, and copy the weights for each other. Chunks of weights are on their way in the order of their use from before the launch
+//! it with a part of the core's output channels: fewer sums to exchange, and more blocks than D1 has shares. Chunks of weights are on their way in the order of their use from before the launch
 //! ahead has ended, each to a place of its own, or through a ring of buffers where shared memory cannot hold them all. What comes
 //! later takes the room of weights and inputs that have been used.
 
@@ -228,10 +227,9 @@ struct Sizes {
     members: u32,
     group: u32,
     share_groups: u32,
-    /// Parts of the core's output channels, blocks that have sums of each, and rectangles of a cluster.
+    /// Parts of the core's output channels, and blocks that have sums of each.
     row_parts: u32,
     senders: u32,
-    sharers: u32,
     warps: u32,
     first: Option<Factor>,
     core: Factor,
@@ -297,7 +295,6 @@ impl Sizes {
             members,
             group,
             row_parts,
-            sharers,
             warps,
             chunk_groups,
             chunk_kib,
@@ -307,7 +304,7 @@ impl Sizes {
         };
         if tile.contains(&0)
             || tile_h.max(tile_w) > 256
-            || members.saturating_mul(sharers) > MAX_CLUSTER
+            || members > MAX_CLUSTER
             || !members.is_multiple_of(group)
             || !members.is_multiple_of(row_parts)
             || warps > MAX_WARPS
@@ -454,7 +451,7 @@ impl Sizes {
         let slots = left.saturating_sub(behind([0; 3])) / slot;
         let own_places = [all_weights, first_place, core.place];
         let resident = behind(own_places) <= left;
-        if !resident && (slots < 2 || row_parts * sharers > 1) {
+        if !resident && (slots < 2 || row_parts > 1) {
             return None;
         }
         let places = if resident {
@@ -468,15 +465,12 @@ impl Sizes {
         let sums = BlockSums {
             tile: [tile_h, tile_w, last.rows],
             threads,
-            cluster: members * sharers,
+            cluster: members,
             shares: last.warps_k,
             partial_row: last.partial_row,
         };
         let [tiles, _] = sums.tiles(&core_problem(problem));
         let tiles = u64::from(tiles) * u64::from(problem.core.batch);
-        if !tiles.is_multiple_of(u64::from(sharers)) {
-            return None;
-        }
         let blocks = tiles * u64::from(members);
         let factors = [first.as_ref(), Some(&core), Some(&last)];
         let operands = factors
@@ -498,7 +492,6 @@ impl Sizes {
             share_groups,
             row_parts,
             senders,
-            sharers,
             warps,
             first,
             core,
@@ -576,13 +569,12 @@ impl Sizes {
         // A cluster takes pairs of multiprocessors of one group: what does not fit there waits for another round. (On an H200 16
         // clusters of 6 blocks ran at once; 20 took twice the time, and so did 16 of 8 and 40 of 3.)
         // Two blocks of a launch on one multiprocessor take twice the time.
-        let cluster = self.members * self.sharers;
         let of_group =
-            |multiprocessors: u32| u64::from(multiprocessors / cluster.next_multiple_of(2));
+            |multiprocessors: u32| u64::from(multiprocessors / self.members.next_multiple_of(2));
         let clusters = (7 * of_group(16) + of_group(14)).max(1);
-        let rounds = match cluster {
+        let rounds = match self.members {
             1 => 1,
-            _ => (self.blocks / u64::from(cluster)).div_ceil(clusters),
+            members => (self.blocks / u64::from(members)).div_ceil(clusters),
         };
         let clocks: f64 = self.factors().map(|factor| factor.clocks).sum();
         let exchanges = match (self.members, self.group) {
@@ -598,8 +590,7 @@ impl Sizes {
             + 250.0 * (self.factors().count() as f64 + exchanges)
             + 12.0 * exchanged / f64::from(threads);
         // Weights come while the launch ahead still runs and while the input is staged.
-        let weights = f64::from(weights) / f64::from(self.sharers);
-        let bytes = 4.0 * (0.5 * weights + f64::from(values));
+        let bytes = 4.0 * (0.5 * f64::from(weights) + f64::from(values));
         let rounds = rounds as f64;
         KernelWork {
             blocks: self.blocks,
@@ -614,7 +605,7 @@ impl Sizes {
             dram_bytes: Problem::Tucker(*problem).bytes() as f64,
             trips: 4.2 + 0.06 * f64::from(chunks),
             clocks: waits + (rounds - 1.0) * (waits + products_clocks + bytes / 40.0),
-            cluster,
+            cluster: self.members,
             overlaps: true,
             ..KernelWork::default()
         }
@@ -631,7 +622,7 @@ impl Scheme for TuckerFused {
     }
 
     fn tile_names(&self) -> &'static [&'static str] {
-        &["h", "w", "z", "v", "u", "m", "t", "c", "b"]
+        &["h", "w", "z", "v", "u", "t", "c", "b"]
     }
 
     fn tiles(&self, problem: &Problem) -> Vec<Tile> {
@@ -645,7 +636,7 @@ impl Scheme for TuckerFused {
         let groups = problem.first.map_or(1, |c| c.div_ceil(STEP_CHANNELS));
         let mut found = Vec::new();
         for (tile_h, tile_w) in rectangles(core.out_h(), core.out_w(), 256) {
-            for [members, group, row_parts, sharers] in clusters() {
+            for [members, group, row_parts] in clusters() {
                 for warps in [4, 6, 8, 12, 16] {
                     // Of the chunks that threads can load, the two largest.
                     let most = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]);
@@ -662,7 +653,6 @@ impl Scheme for TuckerFused {
                                 members,
                                 group,
                                 row_parts,
-                                sharers,
                                 warps,
                                 chunk_groups,
                                 chunk_kib,
@@ -719,17 +709,14 @@ impl Scheme for TuckerFused {
     }
 }
 
-/// What a cluster can be: blocks of a rectangle, those that finish the same pixels, parts of the core's output channels, rectangles.
-fn clusters() -> Vec<[u32; 4]> {
+/// What a cluster can be: its blocks, those that finish the same pixels, and parts of the core's output channels.
+fn clusters() -> Vec<[u32; 3]> {
     const PARTS: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8];
     let mut found = Vec::new();
     for members in 1..=MAX_CLUSTER {
         for group in divisors(members, PARTS) {
-            for row_parts in divisors(members, PARTS) {
-                let sharers = [1, 2, 4, 8].into_iter();
-                let fitting = sharers.filter(|sharers| members * sharers <= MAX_CLUSTER);
-                found.extend(fitting.map(|sharers| [members, group, row_parts, sharers]));
-            }
+            let parts = divisors(members, PARTS);
+            found.extend(parts.map(|row_parts| [members, group, row_parts]));
         }
     }
     found
@@ -858,7 +845,6 @@ struct Context {
     group: u32,
     row_parts: u32,
     senders: u32,
-    sharers: u32,
     /// Of the text that a loop over the parts encloses.
     core_indent: u32,
     warps: u32,
@@ -1019,12 +1005,11 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
         template: "kernel/tucker_fused.cu",
         grid: [tiles * shape.batch, 1, sizes.members],
         block: [threads, 1, 1],
-        cluster: [sizes.sharers, 1, sizes.members],
+        cluster: [1, 1, sizes.members],
         shared_bytes: 4 * sizes.shared_floats,
         overlaps: true,
-        device: match (sizes.sharers, sizes.members) {
-            (1, 1) => &DEVICE_WITH_CLUSTERS[2..],
-            (1, _) => &DEVICE_WITH_CLUSTERS[1..],
+        device: match sizes.members {
+            1 => &DEVICE_WITH_CLUSTERS[1..],
             _ => DEVICE_WITH_CLUSTERS,
         },
         args,
@@ -1054,7 +1039,6 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
             group: sizes.group,
             row_parts: sizes.row_parts,
             senders: sizes.senders,
-            sharers: sizes.sharers,
             core_indent: if sizes.row_parts > 1 { 4 } else { 0 },
             warps: sizes.warps,
             rows: sizes.rows,
@@ -1127,9 +1111,8 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
     }
 }
 
-/// Parts of the prelude that the kernel uses; the second only with clusters, the first where they share what they copy.
+/// Parts of the prelude that the kernel uses; the first only with clusters.
 const DEVICE_WITH_CLUSTERS: &[DevicePart] = &[
-    DevicePart::ChunkMulticast,
     DevicePart::Cluster,
     DevicePart::DynamicShared,
     DevicePart::AsyncCopy,

@@ -32,7 +32,8 @@ void tdc_wait_copies() {
 // Until somebody awaits a chunk, its destination holds NaNs. To await one that has not begun is an error.
 #define TDC_CHUNK_COPY
 inline void tdc_begin_chunks(float* barriers, int count) {
-    if (threadIdx.x == 0) std::memset(barriers, 0, 8 * static_cast<size_t>(count));
+    static_cast<void>(barriers);
+    static_cast<void>(count);
 }
 inline void tdc_copy_chunk(float* shared, const float* global, int floats, float* barrier, int line = __builtin_LINE()) {
     if (tdc_cpu::has_clusters()) {
@@ -48,14 +49,6 @@ template <int PENDING>
 void tdc_await_chunk(float* barrier, int parity, int line = __builtin_LINE()) {
     if (tdc_cpu::has_clusters()) {
         tdc_wait_copies<0>();
-        int counts[2];
-        std::memcpy(counts, barrier, sizeof counts);
-        if (counts[1] != 0) {  // other blocks copy parts of it
-            tdc_cpu::cluster_arrive(line);
-            tdc_cpu::cluster_wait(line);
-            std::memcpy(counts, barrier, sizeof counts);
-            if (counts[0] != 0) tdc_cpu::mistake("awaits parts of a chunk that nobody copies", line);
-        }
         tdc_cpu::await_chunk(barrier, static_cast<unsigned>(parity), line);
     } else {
         tdc_wait_copies<PENDING>();
@@ -79,25 +72,6 @@ inline const float* tdc_cluster_shared(const float* shared, unsigned rank, int l
 }
 inline float* tdc_cluster_shared(float* shared, unsigned rank, int line = __builtin_LINE()) {
     return const_cast<float*>(static_cast<const float*>(tdc_cpu::cluster_shared(shared, rank, line)));
-}
-
-// The barrier counts the bytes that the other blocks have not sent yet, and knows by its second word that they do: whoever awaits the
-// chunk waits for the whole cluster, and then all must be there. Each block gets them from its own copy, so that they arrive late.
-#define TDC_CHUNK_MULTICAST
-template <int BLOCKS>
-void tdc_copy_chunk_for_all(float* shared, const float* global, int floats, float* barrier, int rank, int own,
-                            int line = __builtin_LINE()) {
-    tdc_copy_chunk(shared, global, floats, barrier, line);
-    if (!tdc_cpu::has_clusters() || threadIdx.x != 0) return;
-    if (floats % (4 * BLOCKS) != 0) tdc_cpu::mistake("copies a part of a chunk that is no multiple of 16 bytes", line);
-    for (int i = 0; i < BLOCKS; ++i) {
-        float* const there = tdc_cluster_shared(barrier, static_cast<unsigned>(rank + i), line);
-        int counts[2];
-        std::memcpy(counts, there, sizeof counts);
-        counts[0] += (i == own ? floats : 0) - floats / BLOCKS;
-        if (i == own) counts[1] = 1;
-        std::memcpy(there, counts, sizeof counts);
-    }
 }
 
 // The bytes still to come are counted in the barrier; whoever awaits them waits for the whole cluster, and then all must be there.
