@@ -45,6 +45,9 @@ const MAX_SUMS: u32 = 16;
 /// Elements of four channels that a thread loads at once, at most, where chunks are loaded together.
 const MAX_LOADS: u32 = 14;
 
+/// KiB of a chunk at most: a barrier counts them.
+const MAX_CHUNK_KIB: u32 = 224;
+
 /// Tiles of sums at most for the smaller products to have a sum of their own.
 const MAX_CROSSED: u32 = 2;
 
@@ -215,8 +218,12 @@ fn clocks(
     let chained = if crosses(m * p, parts) { 2.0 } else { products };
     let alone = (6.7 * products * tiles).max(39.0 * chained) + 60.0;
     let outputs = f64::from(m * warps_m * M_TILE * p * warps_p * P_TILE);
-    let shares = f64::from(warps_k + 1) * outputs / f64::from(32 * warps);
-    f64::from(steps / warps_k) * issue.max(shared).max(alone) + 6.0 * shares
+    let sums = match warps_k {
+        // From the registers of those that have them.
+        1 => 6.0 * outputs / f64::from(32 * warps_used),
+        _ => 250.0 + 6.0 * f64::from(warps_k + 1) * outputs / f64::from(32 * warps),
+    };
+    f64::from(steps / warps_k) * issue.max(shared).max(alone) + sums
 }
 
 /// A tile's numbers with what follows from them.
@@ -253,8 +260,12 @@ struct Sizes {
     slot: u32,
     /// Chunks of the first factor's sum that are loaded at once.
     loads: u32,
-    /// Whether warps send their sums of the core from registers.
+    /// Whether warps round their sums of the first factor, send or round those of the core, and store those of the last straight from
+    /// registers, because they have the whole of them.
+    rounds_first: bool,
     sends_sums: bool,
+    rounds_core: bool,
+    stores_sums: bool,
     /// Places in shared memory, in floats: of what is staged, of shares of the first factor's sums, of the other factors', and of the
     /// core's output. They take the room of weights that have been used.
     staged_at: u32,
@@ -309,7 +320,7 @@ impl Sizes {
             || !members.is_multiple_of(row_parts)
             || warps > MAX_WARPS
             || chunk_groups > 32
-            || chunk_kib > 128
+            || chunk_kib > MAX_CHUNK_KIB
         {
             return None;
         }
@@ -414,12 +425,20 @@ impl Sizes {
         let row_share = d2_rows.div_ceil(group);
         let in_clusters = |floats: u32| if members > 1 { floats } else { 0 };
         let staged = first.as_ref().map_or(0, |_| 2 * quads * plane * parts);
+        let rounds_first = first.as_ref().is_some_and(|first| first.warps_k == 1);
         let early = first.as_ref().map_or(0, Factor::partials);
-        // Straight from registers, where one warp has the whole sum and all columns are sent.
+        let early = if rounds_first { 0 } else { early };
+        // All columns are sent.
         let sends_sums = members > 1 && core.warps_k == 1 && core.columns >= all_columns;
-        let core_partials = if sends_sums { 0 } else { core.partials() };
+        let rounds_core = members == 1 && core.warps_k == 1;
+        let stores_sums = last.warps_k == 1;
+        let core_partials = match sends_sums || rounds_core {
+            true => 0,
+            false => core.partials(),
+        };
+        let last_partials = if stores_sums { 0 } else { last.partials() };
         let inner_floats = (2 * parts * (d2_rows / 4) * inner).max(in_clusters(d2_rows * columns));
-        let late = core_partials.max(last.partials());
+        let late = core_partials.max(last_partials);
         // Other blocks may send the core's output while warps still compute or send theirs.
         let gathered = |early_at: u32, late_at: u32| match members {
             1 => late_at,
@@ -510,7 +529,10 @@ impl Sizes {
             slots,
             slot,
             loads,
+            rounds_first,
             sends_sums,
+            rounds_core,
+            stores_sums,
             staged_at,
             early_at,
             late_at,
@@ -646,7 +668,7 @@ impl Scheme for TuckerFused {
                         && fitting < 2
                     {
                         let mut known = Vec::new();
-                        for chunk_kib in [64, 128] {
+                        for chunk_kib in [64, 128, MAX_CHUNK_KIB] {
                             let tile = [
                                 tile_h,
                                 tile_w,
@@ -751,16 +773,17 @@ fn solves(problem: &TuckerProblem) -> bool {
 /// Layouts of the factors, of matrices of 16x16 as the tensor cores' lanes hold them, in the order in which a block reads them.
 fn layouts(problem: &TuckerProblem, sizes: &Sizes) -> Vec<WeightLayout> {
     let dim = |axis, count, step| LayoutDim { axis, count, step };
-    let layout = |source, outer: Vec<LayoutDim>, prologue_channels| WeightLayout {
+    // A lane: a row, and four channels; its registers: the second two of them, the row eight rows on. Where the terms were sums in
+    // registers, the four channels are those that a lane has of them.
+    let layout = |source, outer: Vec<LayoutDim>, prologue_channels, rounded| WeightLayout {
         source,
         filter: Filter::Taps,
-        // A lane: a row, and four channels; its registers: the second two of them, the row eight rows on.
         dims: [
             outer,
             vec![
                 dim(Axis::O, 8, 1),
-                dim(Axis::I, 4, 4),
-                dim(Axis::I, 2, 2),
+                dim(Axis::I, 4, if rounded { 2 } else { 4 }),
+                dim(Axis::I, 2, if rounded { 8 } else { 2 }),
                 dim(Axis::O, 2, 8),
                 dim(Axis::I, 2, 1),
             ],
@@ -809,13 +832,18 @@ fn layouts(problem: &TuckerProblem, sizes: &Sizes) -> Vec<WeightLayout> {
     let dims = sizes
         .first
         .iter()
-        .map(|first| pointwise(first, sizes.senders))
-        .chain([core_dims, pointwise(&sizes.last, sizes.group)]);
+        .map(|first| (pointwise(first, sizes.senders), false))
+        .chain([
+            (core_dims, sizes.rounds_first),
+            (pointwise(&sizes.last, sizes.group), sizes.rounds_core),
+        ]);
     let affine = Problem::Tucker(*problem).affine_channels();
     let weights = Problem::Tucker(*problem).weights();
     dims.zip(weights)
         .enumerate()
-        .map(|(index, (dims, source))| layout(source, dims, if index == 0 { affine } else { 0 }))
+        .map(|(index, ((dims, rounded), source))| {
+            layout(source, dims, if index == 0 { affine } else { 0 }, rounded)
+        })
         .collect()
 }
 
@@ -867,7 +895,12 @@ struct Context {
     chunks: u32,
     loads: u32,
     min_blocks: u32,
+    rounds_first: bool,
     sends_sums: bool,
+    rounds_core: bool,
+    stores_sums: bool,
+    /// Whether shares of the core's sums go through shared memory.
+    core_partials: bool,
     staged_at: u32,
     early_at: u32,
     late_at: u32,
@@ -889,9 +922,10 @@ struct Context {
     exchanged: u32,
     gathered: u32,
     row_vectors: u32,
-    /// Vectors of outputs of a thread, and of a channel.
+    /// Vectors of outputs of a thread, and of a channel, all of them or those of a lane.
     output_items: u32,
     pixel_vectors: u32,
+    lane_row: u32,
     /// Elements of four channels that a thread rounds of the first factor's output and of the core's.
     first_items: u32,
     inner_items: u32,
@@ -952,12 +986,19 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
     let scale_at = layouts.first().map_or(0, WeightLayout::weight_len);
     let conv = core_problem(problem);
     let [tiles, tiles_w] = sizes.sums.tiles(&conv);
-    let y_vector = sizes.sums.y_vector(&conv);
+    // A lane has pairs of neighbouring pixels.
+    let most = if sizes.stores_sums { 2 } else { 4 };
+    let y_vector = sizes.sums.y_vector(&conv).min(most);
     let (y_type, y_elements) = vector(y_vector);
     let (out_h, out_w) = (shape.out_h(), shape.out_w());
     let pixels = sizes.tile_h * sizes.tile_w;
     let n_rows = sizes.group * sizes.last.rows;
     let outputs = sizes.last.rows * sizes.columns / y_vector;
+    let lane_row = sizes.last.p * 2 / y_vector.min(2);
+    let output_items = match sizes.stores_sums {
+        true => 2 * sizes.last.m * lane_row,
+        false => outputs.div_ceil(32 * sizes.warps),
+    };
     let bounds = [
         (sizes.all_columns > pixels, "pixel >= TH * TW".to_owned()),
         (
@@ -970,8 +1011,16 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
         ),
         (n_rows > problem.n, format!("n0 + n >= {}", problem.n)),
         (
-            !outputs.is_multiple_of(32 * sizes.warps),
+            !sizes.stores_sums && !outputs.is_multiple_of(32 * sizes.warps),
             format!("item >= {outputs}"),
+        ),
+        (
+            sizes.stores_sums && sizes.last.idle,
+            "warp_k >= LAST_WARPS_K".to_owned(),
+        ),
+        (
+            sizes.stores_sums && sizes.last.columns > sizes.columns,
+            "column_out >= COLUMNS_OUT".to_owned(),
         ),
     ];
     let bounds: Vec<_> = bounds
@@ -1008,10 +1057,7 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
         cluster: [1, 1, sizes.members],
         shared_bytes: 4 * sizes.shared_floats,
         overlaps: true,
-        device: match sizes.members {
-            1 => &DEVICE_WITH_CLUSTERS[1..],
-            _ => DEVICE_WITH_CLUSTERS,
-        },
+        device: device(&sizes),
         args,
         work,
         context: context(&Context {
@@ -1058,7 +1104,12 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
             chunks,
             loads: sizes.loads,
             min_blocks: sizes.blocks_beside().min(2),
+            rounds_first: sizes.rounds_first,
             sends_sums: sizes.sends_sums,
+            rounds_core: sizes.rounds_core,
+            stores_sums: sizes.stores_sums,
+            core_partials: !sizes.sends_sums && !sizes.rounds_core,
+            lane_row,
             staged_at: sizes.staged_at,
             early_at: sizes.early_at,
             late_at: sizes.late_at,
@@ -1077,7 +1128,7 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
             exchanged: sizes.core.rows * sizes.all_columns / 4,
             gathered: d2_rows * sizes.columns / 4,
             row_vectors: sizes.all_columns / 4,
-            output_items: outputs.div_ceil(threads),
+            output_items,
             pixel_vectors: sizes.columns / y_vector,
             first_items: (sizes.share_groups * STEP_CHANNELS / 4).div_ceil(sizes.stagers),
             inner_items: (d2_rows / 4).div_ceil(rounders),
@@ -1111,8 +1162,15 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
     }
 }
 
-/// Parts of the prelude that the kernel uses; the first only with clusters.
-const DEVICE_WITH_CLUSTERS: &[DevicePart] = &[
+/// Parts of the prelude that the kernel uses.
+fn device(sizes: &Sizes) -> &'static [DevicePart] {
+    let first = usize::from(sizes.members == 1);
+    let rounds = sizes.rounds_first || sizes.rounds_core;
+    &DEVICE[first..DEVICE.len() - usize::from(!rounds)]
+}
+
+/// The first only with clusters, the last where sums are rounded in registers.
+const DEVICE: &[DevicePart] = &[
     DevicePart::Cluster,
     DevicePart::DynamicShared,
     DevicePart::AsyncCopy,
@@ -1121,4 +1179,5 @@ const DEVICE_WITH_CLUSTERS: &[DevicePart] = &[
     DevicePart::Half,
     DevicePart::Mma,
     DevicePart::Steps,
+    DevicePart::RoundedSums,
 ];
