@@ -45,10 +45,20 @@ const MAX_SUMS: u32 = 16;
 /// Elements of four channels that a thread loads at once, at most, where chunks are loaded together.
 const MAX_LOADS: u32 = 14;
 
+/// Warps at most that share a sum, and KiB of a chunk at most, that are tried together.
+const SHARERS_AND_CHUNKS: [(u32, u32); 6] = [
+    (1, 128),
+    (1, MAX_CHUNK_KIB),
+    (2, MAX_CHUNK_KIB),
+    (16, 64),
+    (16, 128),
+    (16, MAX_CHUNK_KIB),
+];
+
 /// KiB of a chunk at most: a barrier counts them.
 const MAX_CHUNK_KIB: u32 = 224;
 
-/// Tiles of sums at most for the smaller products to have a sum of their own.
+/// Tiles of sums at most for each product to have a sum of its own.
 const MAX_CROSSED: u32 = 2;
 
 /// What a factor multiplies in a block: a matrix of `rows` output channels by so many pixels, over steps of 16 terms.
@@ -77,7 +87,7 @@ struct Factor {
     /// Pixels that warps hold sums of, and floats of shared memory between the sums of two output channels.
     columns: u32,
     partial_row: u32,
-    /// The smaller products have a sum of their own: with few sums those of a step would wait for each other.
+    /// Each product has a sum of its own: with few sums those of a step would wait for each other.
     crosses: bool,
     /// Where its chunks lie in shared memory, if all have a place of their own, and how many come before.
     place: u32,
@@ -109,7 +119,7 @@ impl Factor {
         chunks: u32,
         counts: [u32; 3],
         b: [u32; 3],
-        warps: u32,
+        [warps, sharers]: [u32; 2],
         parts: u32,
     ) -> Option<Self> {
         let chunk_steps = counts.iter().product::<u32>();
@@ -119,7 +129,7 @@ impl Factor {
             let fits = |p: &u32| 12 * m * p + 8 * m + 5 * p + 60 <= (65536 / (32 * warps)).min(255);
             for p in (1..=p_tiles.min(MAX_SUMS / m)).filter(fits) {
                 let warps_p = p_tiles.div_ceil(p);
-                let most = warps / (warps_m * warps_p);
+                let most = (warps / (warps_m * warps_p)).min(sharers);
                 for warps_k in (1..=most).filter(|&part| split_steps(counts, part).is_some()) {
                     let clocks = clocks(
                         [m, p],
@@ -192,7 +202,7 @@ impl Factor {
     }
 }
 
-/// Whether the smaller products of so many tiles of sums have a sum of their own.
+/// Whether each product of so many tiles of sums has a sum of its own.
 fn crosses(tiles: u32, parts: u32) -> bool {
     parts == 2 && tiles <= MAX_CROSSED
 }
@@ -215,13 +225,13 @@ fn clocks(
     let tiles = f64::from(m * p);
     let issue = beside * (6.7 * products * tiles + 3.0 * loads + 20.0);
     let shared = f64::from(warps_used) * wavefronts;
-    let chained = if crosses(m * p, parts) { 2.0 } else { products };
+    let chained = if crosses(m * p, parts) { 1.0 } else { products };
     let alone = (6.7 * products * tiles).max(39.0 * chained) + 60.0;
     let outputs = f64::from(m * warps_m * M_TILE * p * warps_p * P_TILE);
     let sums = match warps_k {
         // From the registers of those that have them.
         1 => 6.0 * outputs / f64::from(32 * warps_used),
-        _ => 250.0 + 6.0 * f64::from(warps_k + 1) * outputs / f64::from(32 * warps),
+        _ => 6.0 * f64::from(warps_k + 1) * outputs / f64::from(32 * warps),
     };
     f64::from(steps / warps_k) * issue.max(shared).max(alone) + sums
 }
@@ -307,6 +317,7 @@ impl Sizes {
             group,
             row_parts,
             warps,
+            sharers,
             chunk_groups,
             chunk_kib,
         ] = tile
@@ -362,7 +373,7 @@ impl Sizes {
                     chunks,
                     [chunk_groups, 1, 1],
                     [4 * plane, 1, 1],
-                    warps,
+                    [warps, sharers],
                     parts,
                 )?)
             }
@@ -384,7 +395,7 @@ impl Sizes {
             share_steps / core_steps,
             counts,
             b,
-            warps,
+            [warps, sharers],
             parts,
         )?;
         let n_tiles = problem.n.div_ceil(M_TILE).div_ceil(group);
@@ -399,7 +410,7 @@ impl Sizes {
             d2_tiles / last_steps,
             [last_steps, 1, 1],
             [4 * inner, 1, 1],
-            warps,
+            [warps, sharers],
             parts,
         )?;
 
@@ -644,7 +655,7 @@ impl Scheme for TuckerFused {
     }
 
     fn tile_names(&self) -> &'static [&'static str] {
-        &["h", "w", "z", "v", "u", "t", "c", "b"]
+        &["h", "w", "z", "v", "u", "t", "k", "c", "b"]
     }
 
     fn tiles(&self, problem: &Problem) -> Vec<Tile> {
@@ -668,7 +679,7 @@ impl Scheme for TuckerFused {
                         && fitting < 2
                     {
                         let mut known = Vec::new();
-                        for chunk_kib in [64, 128, MAX_CHUNK_KIB] {
+                        for (sharers, chunk_kib) in SHARERS_AND_CHUNKS {
                             let tile = [
                                 tile_h,
                                 tile_w,
@@ -676,16 +687,19 @@ impl Scheme for TuckerFused {
                                 group,
                                 row_parts,
                                 warps,
+                                sharers,
                                 chunk_groups,
                                 chunk_kib,
                             ];
                             let Some(sizes) = Sizes::new(problem, &tile) else {
                                 continue;
                             };
-                            // With larger chunks than there are it would be the same kernel.
-                            let chunks = (sizes.core.chunks, sizes.last.chunks);
-                            if !known.contains(&chunks) {
-                                known.push(chunks);
+                            // With larger chunks than there are, or more shares, it would be the same kernel.
+                            let shares: Vec<_> =
+                                sizes.factors().map(|factor| factor.warps_k).collect();
+                            let kernel = (sizes.core.chunks, sizes.last.chunks, shares);
+                            if !known.contains(&kernel) {
+                                known.push(kernel);
                                 found.push((promise(&sizes.work(problem)), tile));
                             }
                         }
@@ -1179,5 +1193,6 @@ const DEVICE: &[DevicePart] = &[
     DevicePart::Half,
     DevicePart::Mma,
     DevicePart::Steps,
+    DevicePart::CrossedSums,
     DevicePart::RoundedSums,
 ];
