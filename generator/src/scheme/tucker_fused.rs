@@ -11,6 +11,9 @@
 //!    the channels each, for the same pixels, and tell each other.
 //! 4. Each multiplies with its part of the last factor and stores.
 //!
+//! Sums that one warp has the whole of are rounded, sent or stored straight from its registers; `k` is how many warps may share one, and
+//! with 0 all go through shared memory, which leaves less to each warp.
+//!
 //! So no two blocks of a cluster read the same weights of the first factor or the core, and with `v` blocks to a group of pixels
 //! each reads one in `v` of the last factor's. With `u` above 1 a share of the D1 channels belongs to `u` blocks, and each multiplies
 //! it with a part of the core's output channels: fewer sums to exchange, and more blocks than D1 has shares. Chunks of weights are on their way in the order of their use from before the launch
@@ -45,8 +48,11 @@ const MAX_SUMS: u32 = 16;
 /// Elements of four channels that a thread loads at once, at most, where chunks are loaded together.
 const MAX_LOADS: u32 = 14;
 
-/// Warps at most that share a sum, and KiB of a chunk at most, that are tried together.
-const SHARERS_AND_CHUNKS: [(u32, u32); 6] = [
+/// Warps at most that share a sum, and KiB of a chunk at most, that are tried together. With 0 all sums go through shared memory, whoever
+/// has them.
+const SHARERS_AND_CHUNKS: [(u32, u32); 8] = [
+    (0, 128),
+    (0, MAX_CHUNK_KIB),
     (1, 128),
     (1, MAX_CHUNK_KIB),
     (2, MAX_CHUNK_KIB),
@@ -113,7 +119,8 @@ struct FactorContext {
 
 impl Factor {
     /// The arrangement of warps that takes the fewest clocks, roughly; `None` where no warp can hold its sums. `steps` are those of a
-    /// chunk: groups of channels, rows of the filter, its columns; `b` is how far they are apart in what is staged.
+    /// chunk: groups of channels, rows of the filter, its columns; `b` is how far they are apart in what is staged. At most
+    /// `sharers` of the warps have shares of the same sums, or any if that is 0.
     fn new(
         [m_tiles, p_tiles]: [u32; 2],
         chunks: u32,
@@ -129,13 +136,14 @@ impl Factor {
             let fits = |p: &u32| 12 * m * p + 8 * m + 5 * p + 60 <= (65536 / (32 * warps)).min(255);
             for p in (1..=p_tiles.min(MAX_SUMS / m)).filter(fits) {
                 let warps_p = p_tiles.div_ceil(p);
-                let most = (warps / (warps_m * warps_p)).min(sharers);
+                let most =
+                    (warps / (warps_m * warps_p)).min(if sharers == 0 { warps } else { sharers });
                 for warps_k in (1..=most).filter(|&part| split_steps(counts, part).is_some()) {
                     let clocks = clocks(
                         [m, p],
                         [warps_m, warps_p, warps_k],
                         chunks * chunk_steps,
-                        warps,
+                        [warps, sharers],
                         parts,
                     );
                     if best.is_none_or(|(least, _)| clocks < least) {
@@ -213,7 +221,7 @@ fn clocks(
     [m, p]: [u32; 2],
     [warps_m, warps_p, warps_k]: [u32; 3],
     steps: u32,
-    warps: u32,
+    [warps, sharers]: [u32; 2],
     parts: u32,
 ) -> f64 {
     let products = f64::from(2 * parts - 1);
@@ -230,7 +238,7 @@ fn clocks(
     let outputs = f64::from(m * warps_m * M_TILE * p * warps_p * P_TILE);
     let sums = match warps_k {
         // From the registers of those that have them.
-        1 => 6.0 * outputs / f64::from(32 * warps_used),
+        1 if sharers > 0 => 6.0 * outputs / f64::from(32 * warps_used),
         _ => 6.0 * f64::from(warps_k + 1) * outputs / f64::from(32 * warps),
     };
     f64::from(steps / warps_k) * issue.max(shared).max(alone) + sums
@@ -324,7 +332,8 @@ impl Sizes {
         else {
             return None;
         };
-        if tile.contains(&0)
+        if [tile_h, tile_w, members, group, row_parts].contains(&0)
+            || [warps, chunk_groups, chunk_kib].contains(&0)
             || tile_h.max(tile_w) > 256
             || members > MAX_CLUSTER
             || !members.is_multiple_of(group)
@@ -436,13 +445,14 @@ impl Sizes {
         let row_share = d2_rows.div_ceil(group);
         let in_clusters = |floats: u32| if members > 1 { floats } else { 0 };
         let staged = first.as_ref().map_or(0, |_| 2 * quads * plane * parts);
-        let rounds_first = first.as_ref().is_some_and(|first| first.warps_k == 1);
+        let in_registers = |factor: &Factor| sharers > 0 && factor.warps_k == 1;
+        let rounds_first = first.as_ref().is_some_and(in_registers);
         let early = first.as_ref().map_or(0, Factor::partials);
         let early = if rounds_first { 0 } else { early };
         // All columns are sent.
         let sends_sums = members > 1 && core.warps_k == 1 && core.columns >= all_columns;
-        let rounds_core = members == 1 && core.warps_k == 1;
-        let stores_sums = last.warps_k == 1;
+        let rounds_core = members == 1 && in_registers(&core);
+        let stores_sums = in_registers(&last);
         let core_partials = match sends_sums || rounds_core {
             true => 0,
             false => core.partials(),
@@ -697,7 +707,8 @@ impl Scheme for TuckerFused {
                             // With larger chunks than there are, or more shares, it would be the same kernel.
                             let shares: Vec<_> =
                                 sizes.factors().map(|factor| factor.warps_k).collect();
-                            let kernel = (sizes.core.chunks, sizes.last.chunks, shares);
+                            let chunks = (sizes.core.chunks, sizes.last.chunks);
+                            let kernel = (sharers == 0, chunks, shares);
                             if !known.contains(&kernel) {
                                 known.push(kernel);
                                 found.push((promise(&sizes.work(problem)), tile));
