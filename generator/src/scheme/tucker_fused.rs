@@ -11,8 +11,12 @@
 //!    the channels each, for the same pixels, and tell each other.
 //! 4. Each multiplies with its part of the last factor and stores.
 //!
+//! Sums that one warp has the whole of are rounded, sent or stored straight from its registers; `k` is how many warps may share one, and
+//! with 0 all go through shared memory, which leaves less to each warp.
+//!
 //! So no two blocks of a cluster read the same weights of the first factor or the core, and with `v` blocks to a group of pixels
-//! each reads one in `v` of the last factor's. Chunks of weights are on their way in the order of their use from before the launch
+//! each reads one in `v` of the last factor's. With `u` above 1 a share of the D1 channels belongs to `u` blocks, and each multiplies
+//! it with a part of the core's output channels: fewer sums to exchange, and more blocks than D1 has shares. Chunks of weights are on their way in the order of their use from before the launch
 //! ahead has ended, each to a place of its own, or through a ring of buffers where shared memory cannot hold them all. What comes
 //! later takes the room of weights and inputs that have been used.
 
@@ -44,7 +48,23 @@ const MAX_SUMS: u32 = 16;
 /// Elements of four channels that a thread loads at once, at most, where chunks are loaded together.
 const MAX_LOADS: u32 = 14;
 
-/// Tiles of sums at most for the smaller products to have a sum of their own.
+/// Warps at most that share a sum, and KiB of a chunk at most, that are tried together. With 0 all sums go through shared memory, whoever
+/// has them.
+const SHARERS_AND_CHUNKS: [(u32, u32); 8] = [
+    (0, 128),
+    (0, MAX_CHUNK_KIB),
+    (1, 128),
+    (1, MAX_CHUNK_KIB),
+    (2, MAX_CHUNK_KIB),
+    (16, 64),
+    (16, 128),
+    (16, MAX_CHUNK_KIB),
+];
+
+/// KiB of a chunk at most: a barrier counts them.
+const MAX_CHUNK_KIB: u32 = 224;
+
+/// Tiles of sums at most for each product to have a sum of its own.
 const MAX_CROSSED: u32 = 2;
 
 /// What a factor multiplies in a block: a matrix of `rows` output channels by so many pixels, over steps of 16 terms.
@@ -73,7 +93,7 @@ struct Factor {
     /// Pixels that warps hold sums of, and floats of shared memory between the sums of two output channels.
     columns: u32,
     partial_row: u32,
-    /// The smaller products have a sum of their own: with few sums those of a step would wait for each other.
+    /// Each product has a sum of its own: with few sums those of a step would wait for each other.
     crosses: bool,
     /// Where its chunks lie in shared memory, if all have a place of their own, and how many come before.
     place: u32,
@@ -99,13 +119,14 @@ struct FactorContext {
 
 impl Factor {
     /// The arrangement of warps that takes the fewest clocks, roughly; `None` where no warp can hold its sums. `steps` are those of a
-    /// chunk: groups of channels, rows of the filter, its columns; `b` is how far they are apart in what is staged.
+    /// chunk: groups of channels, rows of the filter, its columns; `b` is how far they are apart in what is staged. At most
+    /// `sharers` of the warps have shares of the same sums, or any if that is 0.
     fn new(
         [m_tiles, p_tiles]: [u32; 2],
         chunks: u32,
         counts: [u32; 3],
         b: [u32; 3],
-        warps: u32,
+        [warps, sharers]: [u32; 2],
         parts: u32,
     ) -> Option<Self> {
         let chunk_steps = counts.iter().product::<u32>();
@@ -115,13 +136,14 @@ impl Factor {
             let fits = |p: &u32| 12 * m * p + 8 * m + 5 * p + 60 <= (65536 / (32 * warps)).min(255);
             for p in (1..=p_tiles.min(MAX_SUMS / m)).filter(fits) {
                 let warps_p = p_tiles.div_ceil(p);
-                let most = warps / (warps_m * warps_p);
+                let most =
+                    (warps / (warps_m * warps_p)).min(if sharers == 0 { warps } else { sharers });
                 for warps_k in (1..=most).filter(|&part| split_steps(counts, part).is_some()) {
                     let clocks = clocks(
                         [m, p],
                         [warps_m, warps_p, warps_k],
                         chunks * chunk_steps,
-                        warps,
+                        [warps, sharers],
                         parts,
                     );
                     if best.is_none_or(|(least, _)| clocks < least) {
@@ -188,7 +210,7 @@ impl Factor {
     }
 }
 
-/// Whether the smaller products of so many tiles of sums have a sum of their own.
+/// Whether each product of so many tiles of sums has a sum of its own.
 fn crosses(tiles: u32, parts: u32) -> bool {
     parts == 2 && tiles <= MAX_CROSSED
 }
@@ -199,7 +221,7 @@ fn clocks(
     [m, p]: [u32; 2],
     [warps_m, warps_p, warps_k]: [u32; 3],
     steps: u32,
-    warps: u32,
+    [warps, sharers]: [u32; 2],
     parts: u32,
 ) -> f64 {
     let products = f64::from(2 * parts - 1);
@@ -211,21 +233,28 @@ fn clocks(
     let tiles = f64::from(m * p);
     let issue = beside * (6.7 * products * tiles + 3.0 * loads + 20.0);
     let shared = f64::from(warps_used) * wavefronts;
-    let chained = if crosses(m * p, parts) { 2.0 } else { products };
+    let chained = if crosses(m * p, parts) { 1.0 } else { products };
     let alone = (6.7 * products * tiles).max(39.0 * chained) + 60.0;
     let outputs = f64::from(m * warps_m * M_TILE * p * warps_p * P_TILE);
-    let shares = f64::from(warps_k + 1) * outputs / f64::from(32 * warps);
-    f64::from(steps / warps_k) * issue.max(shared).max(alone) + 6.0 * shares
+    let sums = match warps_k {
+        // From the registers of those that have them.
+        1 if sharers > 0 => 6.0 * outputs / f64::from(32 * warps_used),
+        _ => 6.0 * f64::from(warps_k + 1) * outputs / f64::from(32 * warps),
+    };
+    f64::from(steps / warps_k) * issue.max(shared).max(alone) + sums
 }
 
 /// A tile's numbers with what follows from them.
 struct Sizes {
     tile_h: u32,
     tile_w: u32,
-    /// Blocks of a cluster, those of them that finish the same pixels, and groups of 16 of the core's input channels of each.
+    /// Blocks of a rectangle, those of them that finish the same pixels, and groups of 16 of the core's input channels of each.
     members: u32,
     group: u32,
     share_groups: u32,
+    /// Parts of the core's output channels, and blocks that have sums of each.
+    row_parts: u32,
+    senders: u32,
     warps: u32,
     first: Option<Factor>,
     core: Factor,
@@ -249,8 +278,12 @@ struct Sizes {
     slot: u32,
     /// Chunks of the first factor's sum that are loaded at once.
     loads: u32,
-    /// Whether warps send their sums of the core from registers.
+    /// Whether warps round their sums of the first factor, send or round those of the core, and store those of the last straight from
+    /// registers, because they have the whole of them.
+    rounds_first: bool,
     sends_sums: bool,
+    rounds_core: bool,
+    stores_sums: bool,
     /// Places in shared memory, in floats: of what is staged, of shares of the first factor's sums, of the other factors', and of the
     /// core's output. They take the room of weights that have been used.
     staged_at: u32,
@@ -290,29 +323,35 @@ impl Sizes {
             tile_w,
             members,
             group,
+            row_parts,
             warps,
+            sharers,
             chunk_groups,
             chunk_kib,
         ] = tile
         else {
             return None;
         };
-        if tile.contains(&0)
+        if [tile_h, tile_w, members, group, row_parts].contains(&0)
+            || [warps, chunk_groups, chunk_kib].contains(&0)
             || tile_h.max(tile_w) > 256
             || members > MAX_CLUSTER
             || !members.is_multiple_of(group)
+            || !members.is_multiple_of(row_parts)
             || warps > MAX_WARPS
             || chunk_groups > 32
-            || chunk_kib > 128
+            || chunk_kib > MAX_CHUNK_KIB
         {
             return None;
         }
         let core = &problem.core;
         let (d1_groups, d2_tiles) = (core.c.div_ceil(STEP_CHANNELS), core.n.div_ceil(M_TILE));
-        let share_groups = d1_groups.div_ceil(members);
-        if (members - 1) * share_groups >= d1_groups {
+        let senders = members / row_parts;
+        let share_groups = d1_groups.div_ceil(senders);
+        if (senders - 1) * share_groups >= d1_groups || !d2_tiles.is_multiple_of(row_parts) {
             return None;
         }
+        let part_tiles = d2_tiles / row_parts;
         let parts = parts(problem.precision);
         let threads = 32 * warps;
         let rows = (tile_h - 1) * core.stride[0] + (core.r - 1) * core.dilation[0] + 1;
@@ -343,7 +382,7 @@ impl Sizes {
                     chunks,
                     [chunk_groups, 1, 1],
                     [4 * plane, 1, 1],
-                    warps,
+                    [warps, sharers],
                     parts,
                 )?)
             }
@@ -355,17 +394,17 @@ impl Sizes {
         let several = (1..=share_groups).filter(|&groups| share_groups.is_multiple_of(groups));
         let whole = several.map(|groups| [groups, core.r, core.s]);
         let counts = whole
-            .filter(|[groups, ..]| groups * taps <= most(d2_tiles))
+            .filter(|[groups, ..]| groups * taps <= most(part_tiles))
             .max()
             .unwrap_or([1, 1, core.s]);
         let core_steps = counts.iter().product::<u32>();
         let b = [4 * plane, row * core.dilation[0], core.dilation[1]];
         let core = Factor::new(
-            [d2_tiles, pixel_tiles],
+            [part_tiles, pixel_tiles],
             share_steps / core_steps,
             counts,
             b,
-            warps,
+            [warps, sharers],
             parts,
         )?;
         let n_tiles = problem.n.div_ceil(M_TILE).div_ceil(group);
@@ -380,7 +419,7 @@ impl Sizes {
             d2_tiles / last_steps,
             [last_steps, 1, 1],
             [4 * inner, 1, 1],
-            warps,
+            [warps, sharers],
             parts,
         )?;
 
@@ -402,16 +441,25 @@ impl Sizes {
             factor.place = all_weights;
             all_weights += factor.weights();
         }
-        let d2_rows = core.rows;
+        let d2_rows = row_parts * core.rows;
         let row_share = d2_rows.div_ceil(group);
         let in_clusters = |floats: u32| if members > 1 { floats } else { 0 };
         let staged = first.as_ref().map_or(0, |_| 2 * quads * plane * parts);
+        let in_registers = |factor: &Factor| sharers > 0 && factor.warps_k == 1;
+        let rounds_first = first.as_ref().is_some_and(in_registers);
         let early = first.as_ref().map_or(0, Factor::partials);
-        // Straight from registers, where one warp has the whole sum and all columns are sent.
+        let early = if rounds_first { 0 } else { early };
+        // All columns are sent.
         let sends_sums = members > 1 && core.warps_k == 1 && core.columns >= all_columns;
-        let core_partials = if sends_sums { 0 } else { core.partials() };
+        let rounds_core = members == 1 && in_registers(&core);
+        let stores_sums = in_registers(&last);
+        let core_partials = match sends_sums || rounds_core {
+            true => 0,
+            false => core.partials(),
+        };
+        let last_partials = if stores_sums { 0 } else { last.partials() };
         let inner_floats = (2 * parts * (d2_rows / 4) * inner).max(in_clusters(d2_rows * columns));
-        let late = core_partials.max(last.partials());
+        let late = core_partials.max(last_partials);
         // Other blocks may send the core's output while warps still compute or send theirs.
         let gathered = |early_at: u32, late_at: u32| match members {
             1 => late_at,
@@ -432,7 +480,7 @@ impl Sizes {
         };
         let middle_at = place(2 * parts * middle_quads * plane);
         let received_at = place(in_clusters(members * row_share * columns));
-        let first_factors = first.as_ref().map_or(0, |first| members * first.rows);
+        let first_factors = first.as_ref().map_or(0, |first| senders * first.rows);
         let factors_at = place(first_factors + d2_rows + 2 * group * last.rows);
         let largest_at = place(4 * warps);
         let arrivals_at = place(in_clusters(4));
@@ -443,7 +491,7 @@ impl Sizes {
         let slots = left.saturating_sub(behind([0; 3])) / slot;
         let own_places = [all_weights, first_place, core.place];
         let resident = behind(own_places) <= left;
-        if !resident && slots < 2 {
+        if !resident && (slots < 2 || row_parts > 1) {
             return None;
         }
         let places = if resident {
@@ -462,7 +510,8 @@ impl Sizes {
             partial_row: last.partial_row,
         };
         let [tiles, _] = sums.tiles(&core_problem(problem));
-        let blocks = u64::from(tiles) * u64::from(problem.core.batch) * u64::from(members);
+        let tiles = u64::from(tiles) * u64::from(problem.core.batch);
+        let blocks = tiles * u64::from(members);
         let factors = [first.as_ref(), Some(&core), Some(&last)];
         let operands = factors
             .iter()
@@ -481,6 +530,8 @@ impl Sizes {
             members,
             group,
             share_groups,
+            row_parts,
+            senders,
             warps,
             first,
             core,
@@ -499,7 +550,10 @@ impl Sizes {
             slots,
             slot,
             loads,
+            rounds_first,
             sends_sums,
+            rounds_core,
+            stores_sums,
             staged_at,
             early_at,
             late_at,
@@ -572,7 +626,7 @@ impl Sizes {
             _ => 2.0,
         };
         // What the products wait for, barriers, and sums on their way through shared memory.
-        let exchanged = f64::from(self.row_share * self.columns * self.members);
+        let exchanged = f64::from(self.row_share * self.columns * self.senders);
         let waits = (clocks - products_clocks).max(0.0)
             + 350.0 * f64::from(chunks)
             + 100.0 * f64::from(self.warps)
@@ -611,7 +665,7 @@ impl Scheme for TuckerFused {
     }
 
     fn tile_names(&self) -> &'static [&'static str] {
-        &["h", "w", "z", "v", "t", "c", "b"]
+        &["h", "w", "z", "v", "u", "t", "k", "c", "b"]
     }
 
     fn tiles(&self, problem: &Problem) -> Vec<Tile> {
@@ -625,39 +679,42 @@ impl Scheme for TuckerFused {
         let groups = problem.first.map_or(1, |c| c.div_ceil(STEP_CHANNELS));
         let mut found = Vec::new();
         for (tile_h, tile_w) in rectangles(core.out_h(), core.out_w(), 256) {
-            for members in 1..=MAX_CLUSTER {
-                for group in divisors(members, &[1, 2, 3, 4, 5, 6, 7, 8]) {
-                    for warps in [4, 6, 8, 12, 16] {
-                        // Of the chunks that threads can load, the two largest.
-                        let most = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]);
-                        let mut chunks = most.collect::<Vec<_>>().into_iter().rev();
-                        let mut fitting = 0;
-                        while let Some(chunk_groups) = chunks.next()
-                            && fitting < 2
-                        {
-                            let mut known = Vec::new();
-                            for chunk_kib in [64, 128] {
-                                let tile = [
-                                    tile_h,
-                                    tile_w,
-                                    members,
-                                    group,
-                                    warps,
-                                    chunk_groups,
-                                    chunk_kib,
-                                ];
-                                let Some(sizes) = Sizes::new(problem, &tile) else {
-                                    continue;
-                                };
-                                // With larger chunks than there are it would be the same kernel.
-                                let chunks = (sizes.core.chunks, sizes.last.chunks);
-                                if !known.contains(&chunks) {
-                                    known.push(chunks);
-                                    found.push((promise(&sizes.work(problem)), tile));
-                                }
+            for [members, group, row_parts] in clusters() {
+                for warps in [4, 6, 8, 12, 16] {
+                    // Of the chunks that threads can load, the two largest.
+                    let most = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]);
+                    let mut chunks = most.collect::<Vec<_>>().into_iter().rev();
+                    let mut fitting = 0;
+                    while let Some(chunk_groups) = chunks.next()
+                        && fitting < 2
+                    {
+                        let mut known = Vec::new();
+                        for (sharers, chunk_kib) in SHARERS_AND_CHUNKS {
+                            let tile = [
+                                tile_h,
+                                tile_w,
+                                members,
+                                group,
+                                row_parts,
+                                warps,
+                                sharers,
+                                chunk_groups,
+                                chunk_kib,
+                            ];
+                            let Some(sizes) = Sizes::new(problem, &tile) else {
+                                continue;
+                            };
+                            // With larger chunks than there are, or more shares, it would be the same kernel.
+                            let shares: Vec<_> =
+                                sizes.factors().map(|factor| factor.warps_k).collect();
+                            let chunks = (sizes.core.chunks, sizes.last.chunks);
+                            let kernel = (sharers == 0, chunks, shares);
+                            if !known.contains(&kernel) {
+                                known.push(kernel);
+                                found.push((promise(&sizes.work(problem)), tile));
                             }
-                            fitting += u32::from(!known.is_empty());
                         }
+                        fitting += u32::from(!known.is_empty());
                     }
                 }
             }
@@ -699,6 +756,19 @@ impl Scheme for TuckerFused {
     }
 }
 
+/// What a cluster can be: its blocks, those that finish the same pixels, and parts of the core's output channels.
+fn clusters() -> Vec<[u32; 3]> {
+    const PARTS: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8];
+    let mut found = Vec::new();
+    for members in 1..=MAX_CLUSTER {
+        for group in divisors(members, PARTS) {
+            let parts = divisors(members, PARTS);
+            found.extend(parts.map(|row_parts| [members, group, row_parts]));
+        }
+    }
+    found
+}
+
 /// The Tucker layer in a problem that the scheme was given.
 fn of(problem: &Problem) -> &TuckerProblem {
     match problem {
@@ -728,16 +798,17 @@ fn solves(problem: &TuckerProblem) -> bool {
 /// Layouts of the factors, of matrices of 16x16 as the tensor cores' lanes hold them, in the order in which a block reads them.
 fn layouts(problem: &TuckerProblem, sizes: &Sizes) -> Vec<WeightLayout> {
     let dim = |axis, count, step| LayoutDim { axis, count, step };
-    let layout = |source, outer: Vec<LayoutDim>, prologue_channels| WeightLayout {
+    // A lane: a row, and four channels; its registers: the second two of them, the row eight rows on. Where the terms were sums in
+    // registers, the four channels are those that a lane has of them.
+    let layout = |source, outer: Vec<LayoutDim>, prologue_channels, rounded| WeightLayout {
         source,
         filter: Filter::Taps,
-        // A lane: a row, and four channels; its registers: the second two of them, the row eight rows on.
         dims: [
             outer,
             vec![
                 dim(Axis::O, 8, 1),
-                dim(Axis::I, 4, 4),
-                dim(Axis::I, 2, 2),
+                dim(Axis::I, 4, if rounded { 2 } else { 4 }),
+                dim(Axis::I, 2, if rounded { 8 } else { 2 }),
                 dim(Axis::O, 2, 8),
                 dim(Axis::I, 2, 1),
             ],
@@ -761,11 +832,13 @@ fn layouts(problem: &TuckerProblem, sizes: &Sizes) -> Vec<WeightLayout> {
     };
     let (r, s) = (problem.core.r, problem.core.s);
     let core = &sizes.core;
-    let share = dim(Axis::I, sizes.members, sizes.share_groups * STEP_CHANNELS);
+    let share = dim(Axis::I, sizes.senders, sizes.share_groups * STEP_CHANNELS);
+    let part = dim(Axis::O, sizes.row_parts, core.rows);
     let tiles = dim(Axis::O, core.rows / M_TILE, M_TILE);
     let core_dims = match core.chunk_steps / (r * s) {
         0 => vec![
             share,
+            part,
             dim(Axis::I, sizes.share_groups, STEP_CHANNELS),
             dim(Axis::R, r, 1),
             tiles,
@@ -773,6 +846,7 @@ fn layouts(problem: &TuckerProblem, sizes: &Sizes) -> Vec<WeightLayout> {
         ],
         groups => vec![
             share,
+            part,
             dim(Axis::I, sizes.share_groups / groups, groups * STEP_CHANNELS),
             tiles,
             dim(Axis::I, groups, STEP_CHANNELS),
@@ -783,13 +857,18 @@ fn layouts(problem: &TuckerProblem, sizes: &Sizes) -> Vec<WeightLayout> {
     let dims = sizes
         .first
         .iter()
-        .map(|first| pointwise(first, sizes.members))
-        .chain([core_dims, pointwise(&sizes.last, sizes.group)]);
+        .map(|first| (pointwise(first, sizes.senders), false))
+        .chain([
+            (core_dims, sizes.rounds_first),
+            (pointwise(&sizes.last, sizes.group), sizes.rounds_core),
+        ]);
     let affine = Problem::Tucker(*problem).affine_channels();
     let weights = Problem::Tucker(*problem).weights();
     dims.zip(weights)
         .enumerate()
-        .map(|(index, (dims, source))| layout(source, dims, if index == 0 { affine } else { 0 }))
+        .map(|(index, ((dims, rounded), source))| {
+            layout(source, dims, if index == 0 { affine } else { 0 }, rounded)
+        })
         .collect()
 }
 
@@ -817,6 +896,10 @@ struct Context {
     tile_w: u32,
     members: u32,
     group: u32,
+    row_parts: u32,
+    senders: u32,
+    /// Of the text that a loop over the parts encloses.
+    core_indent: u32,
     warps: u32,
     rows: u32,
     row: u32,
@@ -837,7 +920,12 @@ struct Context {
     chunks: u32,
     loads: u32,
     min_blocks: u32,
+    rounds_first: bool,
     sends_sums: bool,
+    rounds_core: bool,
+    stores_sums: bool,
+    /// Whether shares of the core's sums go through shared memory.
+    core_partials: bool,
     staged_at: u32,
     early_at: u32,
     late_at: u32,
@@ -852,16 +940,17 @@ struct Context {
     core_factors: u32,
     last_factors: u32,
     factor_floats: u32,
-    /// Times four channels of the first factor's output and of the core's; vectors of four pixels of all of that, of a
+    /// Times four channels of the first factor's output and of the core's; vectors of four pixels of a block's sums, of a
     /// block's pixels, and of a channel.
     first_quads: u32,
     d2_quads: u32,
     exchanged: u32,
     gathered: u32,
     row_vectors: u32,
-    /// Vectors of outputs of a thread, and of a channel.
+    /// Vectors of outputs of a thread, and of a channel, all of them or those of a lane.
     output_items: u32,
     pixel_vectors: u32,
+    lane_row: u32,
     /// Elements of four channels that a thread rounds of the first factor's output and of the core's.
     first_items: u32,
     inner_items: u32,
@@ -922,12 +1011,19 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
     let scale_at = layouts.first().map_or(0, WeightLayout::weight_len);
     let conv = core_problem(problem);
     let [tiles, tiles_w] = sizes.sums.tiles(&conv);
-    let y_vector = sizes.sums.y_vector(&conv);
+    // A lane has pairs of neighbouring pixels.
+    let most = if sizes.stores_sums { 2 } else { 4 };
+    let y_vector = sizes.sums.y_vector(&conv).min(most);
     let (y_type, y_elements) = vector(y_vector);
     let (out_h, out_w) = (shape.out_h(), shape.out_w());
     let pixels = sizes.tile_h * sizes.tile_w;
     let n_rows = sizes.group * sizes.last.rows;
     let outputs = sizes.last.rows * sizes.columns / y_vector;
+    let lane_row = sizes.last.p * 2 / y_vector.min(2);
+    let output_items = match sizes.stores_sums {
+        true => 2 * sizes.last.m * lane_row,
+        false => outputs.div_ceil(32 * sizes.warps),
+    };
     let bounds = [
         (sizes.all_columns > pixels, "pixel >= TH * TW".to_owned()),
         (
@@ -940,8 +1036,16 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
         ),
         (n_rows > problem.n, format!("n0 + n >= {}", problem.n)),
         (
-            !outputs.is_multiple_of(32 * sizes.warps),
+            !sizes.stores_sums && !outputs.is_multiple_of(32 * sizes.warps),
             format!("item >= {outputs}"),
+        ),
+        (
+            sizes.stores_sums && sizes.last.idle,
+            "warp_k >= LAST_WARPS_K".to_owned(),
+        ),
+        (
+            sizes.stores_sums && sizes.last.columns > sizes.columns,
+            "column_out >= COLUMNS_OUT".to_owned(),
         ),
     ];
     let bounds: Vec<_> = bounds
@@ -955,15 +1059,15 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
     let core_factors = sizes
         .first
         .as_ref()
-        .map_or(0, |first| sizes.members * first.rows);
-    let last_factors = core_factors + sizes.core.rows;
-    let d2_rows = sizes.core.rows;
+        .map_or(0, |first| sizes.senders * first.rows);
+    let d2_rows = sizes.row_parts * sizes.core.rows;
+    let last_factors = core_factors + d2_rows;
     let chunks = sizes.factors().map(|factor| factor.chunks).sum();
     let epilogue = problem.epilogue;
     let work = sizes.work(problem);
     let padded_c = match &sizes.first {
         Some(_) => x.c.next_multiple_of(STEP_CHANNELS),
-        None => sizes.members * sizes.share_groups * STEP_CHANNELS,
+        None => sizes.senders * sizes.share_groups * STEP_CHANNELS,
     };
     let mut args = vec![Arg::X, Arg::Packed];
     args.extend(epilogue.bias.then_some(Arg::Bias));
@@ -978,10 +1082,7 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
         cluster: [1, 1, sizes.members],
         shared_bytes: 4 * sizes.shared_floats,
         overlaps: true,
-        device: match sizes.members {
-            1 => &DEVICE_WITH_CLUSTERS[1..],
-            _ => DEVICE_WITH_CLUSTERS,
-        },
+        device: device(&sizes),
         args,
         work,
         context: context(&Context {
@@ -1007,6 +1108,9 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
             tile_w: sizes.tile_w,
             members: sizes.members,
             group: sizes.group,
+            row_parts: sizes.row_parts,
+            senders: sizes.senders,
+            core_indent: if sizes.row_parts > 1 { 4 } else { 0 },
             warps: sizes.warps,
             rows: sizes.rows,
             row: sizes.row,
@@ -1025,7 +1129,12 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
             chunks,
             loads: sizes.loads,
             min_blocks: sizes.blocks_beside().min(2),
+            rounds_first: sizes.rounds_first,
             sends_sums: sizes.sends_sums,
+            rounds_core: sizes.rounds_core,
+            stores_sums: sizes.stores_sums,
+            core_partials: !sizes.sends_sums && !sizes.rounds_core,
+            lane_row,
             staged_at: sizes.staged_at,
             early_at: sizes.early_at,
             late_at: sizes.late_at,
@@ -1041,10 +1150,10 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
             factor_floats: last_factors + n_rows,
             first_quads: sizes.share_groups * STEP_CHANNELS / 4,
             d2_quads: d2_rows / 4,
-            exchanged: d2_rows * sizes.all_columns / 4,
+            exchanged: sizes.core.rows * sizes.all_columns / 4,
             gathered: d2_rows * sizes.columns / 4,
             row_vectors: sizes.all_columns / 4,
-            output_items: outputs.div_ceil(threads),
+            output_items,
             pixel_vectors: sizes.columns / y_vector,
             first_items: (sizes.share_groups * STEP_CHANNELS / 4).div_ceil(sizes.stagers),
             inner_items: (d2_rows / 4).div_ceil(rounders),
@@ -1078,8 +1187,15 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
     }
 }
 
-/// Parts of the prelude that the kernel uses; the first only with clusters.
-const DEVICE_WITH_CLUSTERS: &[DevicePart] = &[
+/// Parts of the prelude that the kernel uses.
+fn device(sizes: &Sizes) -> &'static [DevicePart] {
+    let first = usize::from(sizes.members == 1);
+    let rounds = sizes.rounds_first || sizes.rounds_core;
+    &DEVICE[first..DEVICE.len() - usize::from(!rounds)]
+}
+
+/// The first only with clusters, the last where sums are rounded in registers.
+const DEVICE: &[DevicePart] = &[
     DevicePart::Cluster,
     DevicePart::DynamicShared,
     DevicePart::AsyncCopy,
@@ -1088,4 +1204,6 @@ const DEVICE_WITH_CLUSTERS: &[DevicePart] = &[
     DevicePart::Half,
     DevicePart::Mma,
     DevicePart::Steps,
+    DevicePart::CrossedSums,
+    DevicePart::RoundedSums,
 ];

@@ -1,0 +1,49 @@
+#ifndef TDC_ROUNDED_SUMS
+#define TDC_ROUNDED_SUMS
+// Sums of tdc_add_step() as terms of the next product, straight from registers: rows become terms, columns stay. Of each 16 rows
+// the lane with l % 4 = t gets 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of column l / 4, the order in which the packed weights of that product are.
+
+// Multiplies sums by what undoes the scales of their rows, `factors` of the lane's first row; returns the largest magnitude.
+template <int M, int P>
+[[maybe_unused]] static __device__ __forceinline__ float tdc_scale_rows(float (&sum)[M][P][4], const float* factors) {
+    float largest = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4 * M * P; ++i) {
+        float& value = sum[i / (4 * P)][i / 4 % P][i % 4];
+        value *= factors[i / (4 * P) * 16 + i / 2 % 2 * 8];
+        largest = fmaxf(largest, fabsf(value));
+    }
+    return largest;
+}
+
+// Exchanges pairs of neighbouring columns of eight rows for pairs of neighbouring rows of eight columns.
+[[maybe_unused]] static __device__ __forceinline__ unsigned tdc_transpose_halves(unsigned pair) {
+    const int lane = threadIdx.x % 32, column = lane / 4, row = lane % 4 * 2;
+    const unsigned first = __shfl_sync(0xffffffffu, pair, row * 4 + column / 2);
+    const unsigned second = __shfl_sync(0xffffffffu, pair, row * 4 + 4 + column / 2);
+    return column % 2 == 0 ? (first & 0xffffu) | second << 16 : first >> 16 | (second & 0xffff0000u);
+}
+
+[[maybe_unused]] static __device__ __forceinline__ uint2 tdc_transpose_quads(uint2 quad) {
+    return make_uint2(tdc_transpose_halves(quad.x), tdc_transpose_halves(quad.y));
+}
+
+[[maybe_unused]] static __device__ __forceinline__ uint4 tdc_transpose_quads(uint4 quad) {
+    return make_uint4(tdc_transpose_halves(quad.x), tdc_transpose_halves(quad.y), tdc_transpose_halves(quad.z),
+                      tdc_transpose_halves(quad.w));
+}
+
+// Rounds sums, scaled, and stores those of the lane's column that lie in the first `columns` from it on: `to` is the lane's place in
+// the first tile, and rows of elements are `plane` apart.
+template <class Quad, int M, int P>
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_round_sums(Quad* to, int plane, int columns, const float (&sum)[M][P][4], float scale) {
+#pragma unroll
+    for (int i = 0; i < M * P; ++i) {
+        Quad quad;
+        tdc_set_quad(quad, sum[i / P][i % P], scale);
+        quad = tdc_transpose_quads(quad);
+        if (i % P * 8 < columns) to[i / P * 4 * plane + i % P * 8] = quad;
+    }
+}
+#endif
