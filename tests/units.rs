@@ -501,6 +501,43 @@ fn cp_product_units() -> Vec<PlannedUnit> {
     units(&requests.map(|(problem, tile)| (problem, "cp_chain", Some(tile))))
 }
 
+/// Tucker layers by each way that sums can take: the core's output channels in parts, with and without the first factor; through
+/// shared memory or from registers, shared by warps or whole; chunks through a ring. Prime channels, tails of tiles, two images.
+fn tucker_kinds() -> Vec<PlannedUnit> {
+    let layer = |first, [d1, d2, n]: [u32; 3], [h, w]: [u32; 2], stride| {
+        Problem::Tucker(TuckerProblem {
+            core: ConvShape {
+                stride: [stride; 2],
+                padding: Padding::all(1),
+                batch: stride,
+                ..ConvShape::new(d1, d2, h, w, 3, 3)
+            },
+            first,
+            n,
+            prologue: first.is_some().then_some(Prologue { relu: true }),
+            epilogue: Epilogue {
+                bias: true,
+                residual: n > 60,
+                relu: true,
+            },
+            precision: Precision::default(),
+        })
+    };
+    let whole = |n| layer(Some(37), [61, 59, n], [7, 13], 1);
+    let rest = |n| layer(None, [83, 61, n], [9, 7], 2);
+    let requests = [
+        (whole(67), vec![2, 7, 1, 1, 1, 8, 0, 3, 128]),
+        (whole(67), vec![2, 7, 1, 1, 1, 8, 1, 3, 128]),
+        (whole(31), vec![3, 5, 1, 1, 1, 4, 16, 3, 8]),
+        (whole(67), vec![1, 13, 4, 2, 2, 6, 1, 3, 64]),
+        (whole(31), vec![2, 7, 4, 4, 4, 12, 2, 1, 128]),
+        (rest(67), vec![1, 4, 6, 3, 2, 6, 1, 1, 224]),
+        (rest(109), vec![1, 4, 8, 8, 4, 8, 16, 1, 224]),
+        (rest(31), vec![2, 4, 4, 1, 4, 4, 0, 1, 64]),
+    ];
+    units(&requests.map(|(problem, tile)| (problem, "tucker_fused", Some(tile))))
+}
+
 /// Every op but the convolutions, with one image and with three.
 fn other_units() -> Vec<PlannedUnit> {
     let x = TensorShape::new(3, 5, 7, 9);
@@ -639,6 +676,7 @@ fn cp_layers_in_one_launch_are_right_on_random_sizes_and_tiles() {
 #[test]
 fn tucker_layers_in_one_launch_are_right_on_random_sizes_and_tiles() {
     assert_right(&tucker_units(40), cpu);
+    assert_right(&tucker_kinds(), cpu);
 }
 
 /// One convolution by the tensor cores in every precision.

@@ -109,8 +109,8 @@ fn emitted_folders_compile_with_nvcc_without_a_warning() {
 #[test]
 fn the_device_prelude_compiles_for_every_architecture_without_a_warning() {
     use tdc_templates::device::{
-        ASYNC_COPY, BF16, CHUNK_COPY, CLUSTER, CROSSED_SUMS, DYNAMIC_SHARED, HALF, MMA, OVERLAP, ROUNDED_SUMS,
-        SPLIT_TF32, STEPS,
+        ASYNC_COPY, BF16, CHUNK_COPY, CLUSTER, CROSSED_SUMS, DYNAMIC_SHARED, HALF, MMA, OVERLAP,
+        ROUNDED_SUMS, SPLIT_TF32, STEPS,
     };
     // Behind what they use.
     let parts = [

@@ -1,6 +1,7 @@
 #ifndef TDC_CROSSED_SUMS
 #define TDC_CROSSED_SUMS
-// As tdc_add_step(), with a sum for each of the three products: where a warp has few tiles, those of a step need not wait for each other.
+// As tdc_add_step(), with a sum for each of the three products: where a warp has few tiles, those of a step need not wait for
+// each other.
 template <int M, int P>
 static __device__ __forceinline__ void
 tdc_add_step(float (&sum)[M][P][4], float (&left_rows)[M][P][4], float (&left_columns)[M][P][4], const float* a, int tile,

@@ -1,7 +1,8 @@
 #ifndef TDC_ROUNDED_SUMS
 #define TDC_ROUNDED_SUMS
 // Sums of tdc_add_step() as terms of the next product, straight from registers: rows become terms, columns stay. Of each 16 rows
-// the lane with l % 4 = t gets 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of column l / 4, the order in which the packed weights of that product are.
+// the lane with l % 4 = t gets 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of column l / 4, the order in which the packed weights of that
+// product are.
 
 // Multiplies sums by what undoes the scales of their rows, `factors` of the lane's first row; returns the largest magnitude.
 template <int M, int P>
@@ -33,8 +34,8 @@ template <int M, int P>
                       tdc_transpose_halves(quad.w));
 }
 
-// Rounds sums, scaled, and stores those of the lane's column that lie in the first `columns` from it on: `to` is the lane's place in
-// the first tile, and rows of elements are `plane` apart.
+// Rounds sums, scaled, and stores those of the lane's column that lie in the first `columns` from it on: `to` is the lane's place
+// in the first tile, and rows of elements are `plane` apart.
 template <class Quad, int M, int P>
 [[maybe_unused]] static __device__ __forceinline__ void
 tdc_round_sums(Quad* to, int plane, int columns, const float (&sum)[M][P][4], float scale) {

@@ -16,9 +16,11 @@
 //!
 //! So no two blocks of a cluster read the same weights of the first factor or the core, and with `v` blocks to a group of pixels
 //! each reads one in `v` of the last factor's. With `u` above 1 a share of the D1 channels belongs to `u` blocks, and each multiplies
-//! it with a part of the core's output channels: fewer sums to exchange, and more blocks than D1 has shares. Chunks of weights are on their way in the order of their use from before the launch
-//! ahead has ended, each to a place of its own, or through a ring of buffers where shared memory cannot hold them all. What comes
-//! later takes the room of weights and inputs that have been used.
+//! it with a part of the core's output channels: fewer sums to exchange, and more blocks than D1 has shares.
+//!
+//! Chunks of weights are on their way in the order of their use from before the launch ahead has ended, each to a place of its own, or
+//! through a ring of buffers where shared memory cannot hold them all. What comes later takes the room of weights and inputs that have
+//! been used.
 
 use super::block_sums::{
     BlockSums, MAX_CLUSTER, MAX_SHARED, most_promising, promise, tiles_well, vector,

@@ -104,7 +104,7 @@ pub fn mixed() -> Network {
             ranks: Some([9, 8]),
             bias: true,
             scheme: Some("tucker_fused".to_owned()),
-            tile: Some(vec![2, 3, 1, 1, 2, 1, 16]),
+            tile: Some(vec![2, 3, 1, 1, 1, 2, 1, 1, 16]),
             ..ConvOptions::new(11)
         }),
     );
