@@ -56,8 +56,6 @@ templates![
 pub mod device {
     /// Asynchronous copies to shared memory.
     pub const ASYNC_COPY: &str = include_str!("device/async_copy.cuh");
-    /// Steps with a sum for each product.
-    pub const CROSSED_SUMS: &str = include_str!("device/crossed_sums.cuh");
     /// Sums as terms of the next product.
     pub const ROUNDED_SUMS: &str = include_str!("device/rounded_sums.cuh");
     /// Copies of chunks by the copy engine.

@@ -109,8 +109,8 @@ fn emitted_folders_compile_with_nvcc_without_a_warning() {
 #[test]
 fn the_device_prelude_compiles_for_every_architecture_without_a_warning() {
     use tdc_templates::device::{
-        ASYNC_COPY, BF16, CHUNK_COPY, CLUSTER, CROSSED_SUMS, DYNAMIC_SHARED, HALF, MMA, OVERLAP,
-        ROUNDED_SUMS, SPLIT_TF32, STEPS,
+        ASYNC_COPY, BF16, CHUNK_COPY, CLUSTER, DYNAMIC_SHARED, HALF, MMA, OVERLAP, ROUNDED_SUMS,
+        SPLIT_TF32, STEPS,
     };
     // Behind what they use.
     let parts = [
@@ -124,13 +124,12 @@ fn the_device_prelude_compiles_for_every_architecture_without_a_warning() {
         MMA,
         SPLIT_TF32,
         STEPS,
-        CROSSED_SUMS,
         ROUNDED_SUMS,
     ];
     let needed = |part: &str| match part {
         CHUNK_COPY => ASYNC_COPY.to_owned(),
         STEPS => [HALF, MMA].concat(),
-        CROSSED_SUMS | ROUNDED_SUMS => [HALF, MMA, STEPS].concat(),
+        ROUNDED_SUMS => [HALF, MMA, STEPS].concat(),
         _ => String::new(),
     };
     let unused = "extern \"C\" __global__ void uses_none(int* y) { *y = 1; }\n";

@@ -24,7 +24,7 @@
 }
 
 // Adds the products of a step. `a` is the lane's place in the first tile of packed weights, `tile` the distance to the next; in
-// tile p a lane's terms are the element at[p] of `b`. The smaller products may have a sum of their own and need not wait then.
+// tile p a lane's terms are the element at[p] of `b`.
 template <int M, int P>
 static __device__ __forceinline__ void
 tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const uint2* b, const int (&at)[P]) {
@@ -45,7 +45,7 @@ tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const uint2* b, co
 
 template <int M, int P>
 static __device__ __forceinline__ void
-tdc_add_step(float (&sum)[M][P][4], float (&cross)[M][P][4], const float* a, int tile, const uint4* b, const int (&at)[P]) {
+tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const uint4* b, const int (&at)[P]) {
     unsigned rows[M][4], rows_left[M][4], columns[P][2], columns_left[P][2];
 #pragma unroll
     for (int m = 0; m < M; ++m) {
@@ -61,17 +61,41 @@ tdc_add_step(float (&sum)[M][P][4], float (&cross)[M][P][4], const float* a, int
 #pragma unroll
     for (int p = 0; p < P; ++p) {
 #pragma unroll
-        for (int m = 0; m < M; ++m) tdc_mma_f16(cross[m][p], rows_left[m], columns[p]);
+        for (int m = 0; m < M; ++m) tdc_mma_f16(sum[m][p], rows_left[m], columns[p]);
     }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
 #pragma unroll
-        for (int m = 0; m < M; ++m) tdc_mma_f16(cross[m][p], rows[m], columns_left[p]);
+        for (int m = 0; m < M; ++m) tdc_mma_f16(sum[m][p], rows[m], columns_left[p]);
     }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
 #pragma unroll
         for (int m = 0; m < M; ++m) tdc_mma_f16(sum[m][p], rows[m], columns[p]);
+    }
+}
+
+// With a sum for each of the three products: where a warp has few tiles, those of a step need not wait for each other.
+template <int M, int P>
+static __device__ __forceinline__ void
+tdc_add_step(float (&sum)[M][P][4], float (&left_rows)[M][P][4], float (&left_columns)[M][P][4], const float* a, int tile,
+             const uint4* b, const int (&at)[P]) {
+    unsigned rows[M][4], rows_left[M][4];
+#pragma unroll
+    for (int m = 0; m < M; ++m) {
+        tdc_load_four(rows[m], a + m * tile);
+        tdc_load_four(rows_left[m], a + m * tile + 128);
+    }
+#pragma unroll
+    for (int p = 0; p < P; ++p) {
+        const uint4 quad = b[at[p]];
+        const unsigned columns[2] = {quad.x, quad.y}, columns_left[2] = {quad.z, quad.w};
+#pragma unroll
+        for (int m = 0; m < M; ++m) {
+            tdc_mma_f16(left_rows[m][p], rows_left[m], columns);
+            tdc_mma_f16(left_columns[m][p], rows[m], columns_left);
+            tdc_mma_f16(sum[m][p], rows[m], columns);
+        }
     }
 }
 

@@ -74,7 +74,6 @@ fn device_text(part: DevicePart) -> &'static str {
         DevicePart::Mma => device::MMA,
         DevicePart::SplitTf32 => device::SPLIT_TF32,
         DevicePart::Steps => device::STEPS,
-        DevicePart::CrossedSums => device::CROSSED_SUMS,
         DevicePart::RoundedSums => device::ROUNDED_SUMS,
     }
 }

@@ -24,8 +24,6 @@ pub enum DevicePart {
     SplitTf32,
     /// `tdc_set_pair`, `tdc_add_step`, `tdc_add_scaled`: products of values split in fp16 numbers. Uses `Half` and `Mma`.
     Steps,
-    /// `tdc_add_step` with three sums. Uses `Steps`.
-    CrossedSums,
     /// `tdc_scale_rows`, `tdc_round_sums`: sums as terms of the next product. Uses `Half` and `Steps`.
     RoundedSums,
 }

@@ -12,11 +12,12 @@
 //! 4. Each multiplies with its part of the last factor and stores.
 //!
 //! Sums that one warp has the whole of are rounded, sent or stored straight from its registers; `k` is how many warps may share one, and
-//! with 0 all go through shared memory, which leaves less to each warp.
+//! with 0 all
+//! but those that go to other blocks pass through shared memory, which leaves less to each warp.
 //!
 //! So no two blocks of a cluster read the same weights of the first factor or the core, and with `v` blocks to a group of pixels
-//! each reads one in `v` of the last factor's. With `u` above 1 a share of the D1 channels belongs to `u` blocks, and each multiplies
-//! it with a part of the core's output channels: fewer sums to exchange, and more blocks than D1 has shares.
+//! each reads one in `v` of the last factor's. With `u` above 1 a share of the D1 channels belongs to `u` blocks, which all compute it, and
+//! each multiplies it with a part of the core's output channels: fewer sums to exchange, and more blocks than D1 has shares.
 //!
 //! Chunks of weights are on their way in the order of their use from before the launch ahead has ended, each to a place of its own, or
 //! through a ring of buffers where shared memory cannot hold them all. What comes later takes the room of weights and inputs that have
@@ -50,20 +51,22 @@ const MAX_SUMS: u32 = 16;
 /// Elements of four channels that a thread loads at once, at most, where chunks are loaded together.
 const MAX_LOADS: u32 = 14;
 
-/// Warps at most that share a sum, and KiB of a chunk at most, that are tried together. With 0 all sums go through shared memory, whoever
-/// has them.
-const SHARERS_AND_CHUNKS: [(u32, u32); 8] = [
-    (0, 128),
-    (0, MAX_CHUNK_KIB),
-    (1, 128),
-    (1, MAX_CHUNK_KIB),
-    (2, MAX_CHUNK_KIB),
-    (16, 64),
-    (16, 128),
-    (16, MAX_CHUNK_KIB),
+/// Warps at most that share a sum, and KiB of a chunk at most, that are tried together.
+const SHARERS_AND_CHUNKS: [[u32; 2]; 8] = [
+    [0, 128],
+    [0, MAX_CHUNK_KIB],
+    [1, 128],
+    [1, MAX_CHUNK_KIB],
+    [2, MAX_CHUNK_KIB],
+    [16, 64],
+    [16, 128],
+    [16, MAX_CHUNK_KIB],
 ];
 
-/// KiB of a chunk at most: a barrier counts them.
+/// What asks for the least room: whole sums in registers, or small chunks.
+const LEAST: [[u32; 2]; 2] = [[1, 128], [16, 64]];
+
+/// KiB of a chunk at most: no more fits beside what else a block keeps in shared memory.
 const MAX_CHUNK_KIB: u32 = 224;
 
 /// Tiles of sums at most for each product to have a sum of its own.
@@ -462,17 +465,22 @@ impl Sizes {
         let last_partials = if stores_sums { 0 } else { last.partials() };
         let inner_floats = (2 * parts * (d2_rows / 4) * inner).max(in_clusters(d2_rows * columns));
         let late = core_partials.max(last_partials);
-        // Other blocks may send the core's output while warps still compute or send theirs.
-        let gathered = |early_at: u32, late_at: u32| match members {
+        // Other blocks may send the core's output while warps still compute or send theirs; those of another part of its channels,
+        // from which a block awaits nothing before, even while it stages its input.
+        let gathered = |[weights, early_at, late_at]: [u32; 3]| match members {
             1 => late_at,
+            _ if group > 1 && row_parts > 1 => (weights + staged)
+                .max(early_at + early)
+                .max(late_at + core_partials),
             _ => early_at.max(late_at + core_partials),
         };
         let first_place = first.as_ref().map_or(all_weights, |first| first.place);
-        let behind = |[weights, early_at, late_at]: [u32; 3]| {
+        let behind = |places: [u32; 3]| {
+            let [weights, early_at, late_at] = places;
             (weights + staged)
                 .max(early_at + early)
                 .max(late_at + late)
-                .max(gathered(early_at, late_at) + inner_floats)
+                .max(gathered(places) + inner_floats)
         };
         let mut end = 0;
         let mut place = |floats: u32| {
@@ -502,7 +510,7 @@ impl Sizes {
             [slots * slot; 3]
         };
         let [staged_at, early_at, late_at] = places;
-        let gathered_at = gathered(early_at, late_at);
+        let gathered_at = gathered(places);
         let behind = behind(places);
         let sums = BlockSums {
             tile: [tile_h, tile_w, last.rows],
@@ -679,45 +687,67 @@ impl Scheme for TuckerFused {
         }
         let core = &problem.core;
         let groups = problem.first.map_or(1, |c| c.div_ceil(STEP_CHANNELS));
-        let mut found = Vec::new();
+        let tile = |base: [u32; 7], [sharers, chunk_kib]: [u32; 2]| {
+            let [h, w, members, group, row_parts, warps, chunk_groups] = base;
+            let tile = [
+                h,
+                w,
+                members,
+                group,
+                row_parts,
+                warps,
+                sharers,
+                chunk_groups,
+                chunk_kib,
+            ];
+            Some((Sizes::new(problem, &tile)?, tile))
+        };
+        // Each with the first of the least that fits; then those that promise most with all sharers and chunks.
+        let mut bases = Vec::new();
         for (tile_h, tile_w) in rectangles(core.out_h(), core.out_w(), 256) {
             for [members, group, row_parts] in clusters() {
                 for warps in [4, 6, 8, 12, 16] {
                     // Of the chunks that threads can load, the two largest.
                     let most = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]);
-                    let mut chunks = most.collect::<Vec<_>>().into_iter().rev();
-                    let mut fitting = 0;
-                    while let Some(chunk_groups) = chunks.next()
-                        && fitting < 2
-                    {
-                        let mut known = Vec::new();
-                        for (sharers, chunk_kib) in SHARERS_AND_CHUNKS {
-                            let tile = [
-                                tile_h,
-                                tile_w,
-                                members,
-                                group,
-                                row_parts,
-                                warps,
-                                sharers,
-                                chunk_groups,
-                                chunk_kib,
-                            ];
-                            let Some(sizes) = Sizes::new(problem, &tile) else {
-                                continue;
-                            };
-                            // With larger chunks than there are, or more shares, it would be the same kernel.
-                            let shares: Vec<_> =
-                                sizes.factors().map(|factor| factor.warps_k).collect();
-                            let chunks = (sizes.core.chunks, sizes.last.chunks);
-                            let kernel = (sharers == 0, chunks, shares);
-                            if !known.contains(&kernel) {
-                                known.push(kernel);
-                                found.push((promise(&sizes.work(problem)), tile));
-                            }
-                        }
-                        fitting += u32::from(!known.is_empty());
-                    }
+                    let largest_first = most.collect::<Vec<_>>().into_iter().rev();
+                    let fitting = largest_first.filter_map(|chunk_groups| {
+                        let base = [
+                            tile_h,
+                            tile_w,
+                            members,
+                            group,
+                            row_parts,
+                            warps,
+                            chunk_groups,
+                        ];
+                        let (sizes, _) = LEAST.iter().find_map(|&numbers| tile(base, numbers))?;
+                        Some((promise(&sizes.work(problem)), base))
+                    });
+                    bases.extend(fitting.take(2));
+                }
+            }
+        }
+        let mut found = Vec::new();
+        for base in most_promising(bases) {
+            let base = base.0.try_into().expect("seven numbers");
+            let mut known = Vec::new();
+            for (sizes, tile) in SHARERS_AND_CHUNKS
+                .iter()
+                .filter_map(|&numbers| tile(base, numbers))
+            {
+                // With larger chunks than there are, or more shares, it would be the same kernel.
+                let shares: Vec<_> = sizes.factors().map(|factor| factor.warps_k).collect();
+                let chunks = (sizes.core.chunks, sizes.last.chunks);
+                let whole = [
+                    sizes.rounds_first,
+                    sizes.sends_sums,
+                    sizes.rounds_core,
+                    sizes.stores_sums,
+                ];
+                let kernel = (whole, chunks, shares);
+                if !known.contains(&kernel) {
+                    known.push(kernel);
+                    found.push((promise(&sizes.work(problem)), tile));
                 }
             }
         }
@@ -1206,6 +1236,5 @@ const DEVICE: &[DevicePart] = &[
     DevicePart::Half,
     DevicePart::Mma,
     DevicePart::Steps,
-    DevicePart::CrossedSums,
     DevicePart::RoundedSums,
 ];

@@ -15,7 +15,7 @@ inline constexpr int warpSize = 32;
 
 namespace tdc_cpu {
 
-enum class BarrierKind : unsigned char { plain, any, all, count };
+enum class BarrierKind : unsigned char { plain, any, all, count, bytes };
 enum class WarpCallKind : unsigned char { sync, shuffle, vote, multiply };
 enum class MatrixKind : unsigned char { tf32, f16, bf16 };
 
@@ -48,6 +48,7 @@ void await_chunk(const void* barrier, unsigned parity, int line);
 // Whether the device forms clusters.
 bool has_clusters();
 // The halves of a barrier of all threads of the cluster.
+void await_bytes(const void* bytes, int line);
 void cluster_arrive(int line);
 void cluster_wait(int line);
 // The place of `shared`, which lies in the calling block's dynamic shared memory, in that of another block of the cluster.

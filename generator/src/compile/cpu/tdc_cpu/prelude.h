@@ -74,7 +74,7 @@ inline float* tdc_cluster_shared(float* shared, unsigned rank, int line = __buil
     return const_cast<float*>(static_cast<const float*>(tdc_cpu::cluster_shared(shared, rank, line)));
 }
 
-// The bytes still to come are counted in the barrier; whoever awaits them waits for the whole cluster, and then all must be there.
+// The bytes still to come are counted in the barrier; a block that awaits them goes on when they are there, wherever the others are.
 inline void tdc_expect(float* barrier, unsigned bytes) {
     if (tdc_cpu::has_clusters()) std::memcpy(barrier, &bytes, sizeof bytes);
 }
@@ -96,10 +96,7 @@ inline void tdc_await(float* barrier, int line = __builtin_LINE()) {
         __syncthreads(line);
         return;
     }
-    tdc_cluster_sync(line);
-    unsigned bytes;
-    std::memcpy(&bytes, barrier, sizeof bytes);
-    if (bytes != 0) tdc_cpu::mistake("awaits bytes that nobody has sent", line);
+    tdc_cpu::await_bytes(barrier, line);
 }
 
 // Launches are carried out one after the other: there is nothing to wait for.

@@ -206,6 +206,7 @@ struct Barrier {
     int line;
     unsigned arrived;
     unsigned votes;
+    const unsigned* bytes;  // still to be sent by blocks of the cluster, where it waits for them
 };
 
 struct alignas(128) SharedUnit {
@@ -257,12 +258,12 @@ public:
         current_worker = nullptr;
     }
 
-    int block_barrier(BarrierKind kind, bool predicate, int line) {
+    int block_barrier(BarrierKind kind, bool predicate, int line, const unsigned* bytes = nullptr) {
         Thread& self = *running_;
         Barrier& barrier = block_->barrier;
         if (barrier.arrived == 0) {
-            barrier = {kind, line, 0, 0};
-        } else if (barrier.kind != kind || barrier.line != line) {
+            barrier = {kind, line, 0, 0, bytes};
+        } else if (barrier.kind != kind || barrier.line != line || barrier.bytes != bytes) {
             fail("threads of one block wait at different barriers, in lines %d and %d", barrier.line, line);
         }
         ++barrier.arrived;
@@ -270,6 +271,14 @@ public:
         self.line = line;
         suspend(State::at_barrier);
         return block_->barrier_result;
+    }
+
+    // A barrier of the block that opens when all bytes are there.
+    void await_bytes(const void* bytes, int line) {
+        if (!is_shared(bytes, 8)) {
+            fail("line %d: the barrier is not in the block's shared memory", line);
+        }
+        block_barrier(BarrierKind::bytes, false, line, static_cast<const unsigned*>(bytes));
     }
 
     void cluster_arrive(int line) {
@@ -459,6 +468,10 @@ private:
         Block* chosen = nullptr;
         unsigned able = 0;
         for (Block& block : blocks_) {
+            if (awaits_bytes(block) && *block.barrier.bytes == 0) {
+                block.barrier.arrived = 0;
+                make_ready(block);
+            }
             if (block.runnable > 0 && random.below(++able) == 0) {
                 chosen = &block;
             }
@@ -624,7 +637,7 @@ private:
                    arrived > 0 ? barrier.line : block.cluster_line, arrived + block.at_cluster_barrier, thread_count_);
             return false;
         }
-        if (arrived == 0) {
+        if (arrived == 0 || barrier.kind == BarrierKind::bytes) {
             return true;  // the other blocks of the cluster have to come first
         }
         switch (barrier.kind) {
@@ -632,10 +645,16 @@ private:
             case BarrierKind::any: block.barrier_result = barrier.votes > 0; break;
             case BarrierKind::all: block.barrier_result = barrier.votes == arrived; break;
             case BarrierKind::count: block.barrier_result = static_cast<int>(barrier.votes); break;
+            case BarrierKind::bytes: break;
         }
         barrier.arrived = 0;
         make_ready(block);
         return true;
+    }
+
+    // Whether all threads of the block wait for what others send.
+    bool awaits_bytes(const Block& block) const {
+        return block.barrier.arrived == thread_count_ && block.barrier.kind == BarrierKind::bytes;
     }
 
     // No block can run: lets all threads of the cluster go on, if none has returned. False when one has.
@@ -643,6 +662,11 @@ private:
         unsigned waiting = 0;
         Block* some = nullptr;
         for (Block& block : blocks_) {
+            if (awaits_bytes(block)) {
+                block_ = &block;
+                report("deadlock: line %d awaits bytes that nobody has sent, %u of them", block.barrier.line, *block.barrier.bytes);
+                return false;
+            }
             waiting += block.at_cluster_barrier;
             some = block.at_cluster_barrier > 0 ? &block : some;
         }
@@ -933,6 +957,8 @@ TDC_CPU_ENGINE void await_chunk(const void* barrier, unsigned parity, int line) 
 }
 
 TDC_CPU_ENGINE bool has_clusters() { return current_worker->has_clusters(); }
+
+TDC_CPU_ENGINE void await_bytes(const void* bytes, int line) { current_worker->await_bytes(bytes, line); }
 
 TDC_CPU_ENGINE void cluster_arrive(int line) { current_worker->cluster_arrive(line); }
 
