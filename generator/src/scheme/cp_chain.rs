@@ -37,7 +37,7 @@ const RUN: u32 = 5;
 /// Rows of a column that a thread filters at once at most.
 const COLUMN_RUN: u32 = 8;
 
-/// Loads of a thread on their way at once.
+/// Loads of a thread on their way at once, if its registers suffice.
 const LOADS: u32 = 32;
 
 /// Positions that a thread contracts at once at most, and their sums: what it reads of the first factor serves all of them.
@@ -194,8 +194,11 @@ impl Sizes {
         } else {
             places = positions.div_ceil(threads / groups);
             at_once = places.min(MAX_AT_ONCE).min(MAX_SUMS / rank).max(1);
-            loads = (LOADS / at_once).min(shape.c.div_ceil(groups));
-            staging = row + at_once * (loads + 3 + rank) - rank + 33;
+            let wanted = |loads: u32| row + at_once * (loads + 3 + rank) - rank + 33;
+            loads = (1..=(LOADS / at_once).min(shape.c.div_ceil(groups)))
+                .rev()
+                .find(|&loads| wanted(loads) * threads <= 65536)?;
+            staging = wanted(loads);
             outputs = pixels * rank + 4 * pixels + row + 24;
         }
         let registers = staging.max(outputs).max(column_run + shape.r + 30);
@@ -653,5 +656,30 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
         },
         args: convolution::args(&problem.conv, false),
         work: sizes.work(problem),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{ConvProblem, Epilogue, Precision, Reduce, Tolerance};
+    use tdc_runtime::ConvShape;
+
+    #[test]
+    fn threads_of_a_large_block_load_less_at_once() {
+        let problem = CpProblem {
+            conv: ConvProblem {
+                shape: ConvShape::new(48, 20, 33, 32, 3, 3),
+                prologue: None,
+                epilogue: Epilogue::default(),
+                reduce: Reduce::default(),
+                precision: Precision::default(),
+                tolerance: Tolerance::default(),
+            },
+            rank: 4,
+        };
+        let sizes = |threads| Sizes::new(&problem, &[8, 31, 1, threads, 1, 1, 1]).unwrap();
+        assert!(sizes(1024).registers * 1024 <= 65536);
+        assert!(sizes(1024).loads < sizes(512).loads);
     }
 }
