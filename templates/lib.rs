@@ -56,8 +56,6 @@ templates![
 pub mod device {
     /// Asynchronous copies to shared memory.
     pub const ASYNC_COPY: &str = include_str!("device/async_copy.cuh");
-    /// Sums as terms of the next product.
-    pub const ROUNDED_SUMS: &str = include_str!("device/rounded_sums.cuh");
     /// Copies of chunks by the copy engine.
     pub const CHUNK_COPY: &str = include_str!("device/chunk_copy.cuh");
     /// Pairs of bf16 numbers.
@@ -70,6 +68,8 @@ pub mod device {
     pub const HALF: &str = include_str!("device/half.cuh");
     /// Matrix products of a warp.
     pub const MMA: &str = include_str!("device/mma.cuh");
+    /// Sums as terms of the next product.
+    pub const ROUNDED_SUMS: &str = include_str!("device/rounded_sums.cuh");
     /// A float as the sum of two tf32 numbers.
     pub const SPLIT_TF32: &str = include_str!("device/split_tf32.cuh");
     /// Steps of a matrix product of split values.

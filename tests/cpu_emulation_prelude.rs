@@ -91,6 +91,7 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
                 "no_such_block",
                 "not_shared",
                 "exchange",
+                "relay",
                 "sends_too_little",
                 "sends_between_vectors",
                 "static_shared",
@@ -353,6 +354,20 @@ fn between_the_halves_of_a_barrier_blocks_go_on() {
         for (thread, &value) in values.iter().enumerate() {
             let own = x[31 - thread] + block as f32;
             assert_eq!(value, own + (x[thread] + (block ^ 1) as f32), "{block}");
+        }
+    }
+}
+
+#[test]
+fn a_block_goes_on_when_its_own_bytes_are_there() {
+    let x = noise(8 * 32, 8);
+    let mut y = vec![f32::NAN; x.len()];
+    launch("relay", [8, 1, 1], 32, [2, 1, 1], &x, &mut y).unwrap();
+    for (pair, values) in y.chunks(64).enumerate() {
+        for (thread, &value) in values.iter().enumerate() {
+            let sent = x[pair * 64 + 31 - thread % 32];
+            let rank = thread / 32;
+            assert_eq!(value, sent + rank as f32, "{pair}");
         }
     }
 }

@@ -102,6 +102,21 @@ extern "C" __global__ void exchange(const float* x, float* y) {
     y[blockIdx.x * 32 + threadIdx.x] = tile[threadIdx.x] - tile[32 + threadIdx.x];
 }
 
+// The first of two blocks goes on when it has what it sends itself; the second has to wait for what the first sends after that.
+extern "C" __global__ void relay(const float* x, float* y) {
+    TDC_DYNAMIC_SHARED(float, tile);
+    float* const arrivals = tile + 64;
+    const unsigned rank = blockIdx.x % 2;
+    if (threadIdx.x == 0) tdc_expect(arrivals, 128);
+    tdc_cluster_begin();
+    tdc_cluster_wait();  // both have begun
+    if (rank == 0) tdc_send(tile + 31 - threadIdx.x, arrivals, 0, x[blockIdx.x * 32 + threadIdx.x]);
+    tdc_await(arrivals);
+    const float value = tile[threadIdx.x];
+    if (rank == 0) tdc_send(tile + threadIdx.x, arrivals, 1, value + 1.0f);
+    y[blockIdx.x * 32 + threadIdx.x] = value;
+}
+
 // One lane sends nothing.
 extern "C" __global__ void sends_too_little(const float*, float*) {
     TDC_DYNAMIC_SHARED(float, tile);

@@ -597,8 +597,8 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
             mma: sizes.mma,
             warps: lanes / 32,
             checks_c: !shape.c.is_multiple_of(steps),
-            splits_ahead: (steps * (sizes.groups - 1) + 1..=steps * sizes.groups)
-                .contains(&shape.c),
+            splits_ahead: sizes.mma
+                && (steps * (sizes.groups - 1) + 1..=steps * sizes.groups).contains(&shape.c),
             places: sizes.places,
             at_once: sizes.at_once,
             loads: sizes.loads,

@@ -11,9 +11,8 @@
 //!    the channels each, for the same pixels, and tell each other.
 //! 4. Each multiplies with its part of the last factor and stores.
 //!
-//! Sums that one warp has the whole of are rounded, sent or stored straight from its registers; `k` is how many warps may share one, and
-//! with 0 all
-//! but those that go to other blocks pass through shared memory, which leaves less to each warp.
+//! Sums that one warp has the whole of are rounded, sent or stored straight from its registers; `k` is how many warps may share one,
+//! and with 0 all but those that go to other blocks pass through shared memory, which leaves less to each warp.
 //!
 //! So no two blocks of a cluster read the same weights of the first factor or the core, and with `v` blocks to a group of pixels
 //! each reads one in `v` of the last factor's. With `u` above 1 a share of the D1 channels belongs to `u` blocks, which all compute it, and
