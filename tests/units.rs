@@ -331,6 +331,7 @@ fn tucker_units(count: usize) -> Vec<PlannedUnit> {
             n: pick(&[8, 31, 64, 109]),
             prologue: conv.prologue.filter(|_| first.is_some()),
             epilogue: conv.epilogue,
+            next: None,
             precision: Precision::WORDS[pick(&[0, 0, 0, 1, 2]) as usize].1,
         }))
     })
@@ -520,6 +521,7 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
                 residual: n > 60,
                 relu: true,
             },
+            next: None,
             precision: Precision::default(),
         })
     };

@@ -23,8 +23,8 @@ pub use options::{
 };
 pub use problem::{
     ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
-    GlobalPoolProblem, Layout, LinearProblem, PoolKind, PoolProblem, Precision, Problem, Prologue,
-    Reduce, Tolerance, TuckerProblem,
+    GlobalPoolProblem, Layout, LinearProblem, NextFactor, PoolKind, PoolProblem, Precision,
+    Problem, Prologue, Reduce, Tolerance, TuckerProblem,
 };
 pub use tensor::{MAX_ELEMENTS, ParseShapeError, TensorShape};
 pub use text::{Asked, KernelRequest};

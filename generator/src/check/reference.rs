@@ -43,7 +43,21 @@ pub fn solve(problem: &Problem, operands: &Operands) -> Vec<f64> {
                 operands,
             )
         }
-        Problem::Tucker(p) => convs(problem, &p.factors(), p.prologue, p.epilogue, operands),
+        Problem::Tucker(p) => {
+            let factors = p.factors();
+            let Some(next) = p.next else {
+                return convs(problem, &factors, p.prologue, p.epilogue, operands);
+            };
+            let [own @ .., shape] = &factors[..] else {
+                unreachable!("the layer's own factors and the next layer's")
+            };
+            let made = convs(problem, own, p.prologue, p.epilogue, operands);
+            let read = conv(shape, &made, &operands.weights[own.len()]);
+            match next.keeps {
+                true => concat(p.made(), &made, &read),
+                false => read,
+            }
+        }
         Problem::Linear(p) => {
             let mut y = linear(p.c as usize, p.n as usize, operands.x, &operands.weights[0]);
             if p.epilogue.bias {
@@ -98,7 +112,7 @@ fn convs(
         y = conv(shape, &y, weight);
     }
     if epilogue.bias {
-        add_bias(problem.y(), &mut y, operands.bias);
+        add_bias(problem.added_to(), &mut y, operands.bias);
     }
     if epilogue.residual {
         add(&mut y, operands.residual);
@@ -107,6 +121,16 @@ fn convs(
         relu(&mut y);
     }
     y
+}
+
+/// The channels of each image of `first`, whose shape is given, and behind them those of `second`.
+fn concat(shape: TensorShape, first: &[f64], second: &[f64]) -> Vec<f64> {
+    let images = shape.batch as usize;
+    let [first, second] = [first, second].map(|values| values.chunks(values.len() / images));
+    let pairs = first.zip(second);
+    pairs
+        .flat_map(|(first, second)| [first, second].concat())
+        .collect()
 }
 
 /// Direct convolution: `y[b,n,i,j] = sum over c,r,s of w[n,c,r,s] x[b,c,i*stride+r*dilation-pad,...]`, zero outside.

@@ -256,16 +256,16 @@ impl ProblemData {
     pub fn new(problem: &Problem, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let count = |there: bool, count: u64| if there { count as usize } else { 0 };
-        let y = problem.y();
+        let added_to = problem.added_to();
         let x = random.values(problem.x().len() as usize);
-        let residual = random.values(count(problem.reads_residual(), y.len()));
+        let residual = random.values(count(problem.reads_residual(), added_to.len()));
         let elements = |sizes: &[u32; 4]| sizes.iter().map(|&size| size as usize).product();
         let weights = problem.weights();
         let weights: Vec<_> = weights
             .iter()
             .map(|sizes| random.values(elements(sizes)))
             .collect();
-        let bias = random.values(count(problem.reads_bias(), u64::from(y.c)));
+        let bias = random.values(count(problem.reads_bias(), u64::from(added_to.c)));
         let scale = random.values(problem.affine_channels() as usize);
         let shift = random.values(scale.len());
         let double =
@@ -348,6 +348,8 @@ impl Placed {
         let (x_layout, y_layout) = (unit.problem.x_layout(), unit.problem.y_layout());
         let x_stride = x_shape.image_len() as usize + gap(x_shape, x_layout);
         let y_stride = y_shape.image_len() as usize + gap(y_shape, y_layout);
+        let added_to = unit.problem.added_to();
+        let residual_stride = added_to.image_len() as usize + gap(added_to, y_layout);
         let batch = x_shape.batch as usize;
         let upload = |device: &mut dyn Device, values: &[f32], stride: usize| {
             let mut tensor = Guarded::new(device, batch * stride, INPUT_POISON)?;
@@ -359,8 +361,8 @@ impl Placed {
             Ok::<_, DeviceError>(tensor)
         };
         let x = upload(device, &from_nchw(x_shape, x_layout, &data.x), x_stride)?;
-        let residual = from_nchw(y_shape, y_layout, &data.residual);
-        let residual = upload(device, &residual, y_stride)?;
+        let residual = from_nchw(added_to, y_layout, &data.residual);
+        let residual = upload(device, &residual, residual_stride)?;
         let mut packed = Guarded::new(device, values.len(), INPUT_POISON)?;
         packed.write(device, 0, &values)?;
         let mut bias = Guarded::new(device, data.bias.len(), INPUT_POISON)?;
@@ -375,7 +377,7 @@ impl Placed {
             y: y.address,
             workspace: workspace.address,
             x_batch_stride: x_stride as u64,
-            residual_batch_stride: y_stride as u64,
+            residual_batch_stride: residual_stride as u64,
             y_batch_stride: y_stride as u64,
         };
         Ok(Self {

@@ -68,6 +68,10 @@ pub fn problem_label(problem: &Problem) -> String {
             name += &filter(s);
             name += prologue(p.prologue);
             name += &epilogue(p.epilogue);
+            if let Some(next) = p.next {
+                name += if next.keeps { "_next" } else { "_only" };
+                name += &next.n.to_string();
+            }
             name + &precision(p.precision)
         }
         Problem::Linear(p) => format!(

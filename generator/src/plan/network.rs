@@ -185,7 +185,7 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
         weights: blueprint.weights,
         more_weights: blueprint.more_weights.into(),
         bias_len: if problem.reads_bias() {
-            problem.y().c
+            problem.added_to().c
         } else {
             0
         },

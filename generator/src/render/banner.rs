@@ -96,6 +96,14 @@ fn described(problem: &Problem) -> Vec<String> {
             text += &format!(" to {} channels, core {}", core.c, filter(core));
             text += &format!(" to {} channels, 1x1", core.n);
             text += &epilogue(tucker.epilogue);
+            if let Some(next) = tucker.next {
+                text += &format!("; then 1x1 to {} channels of the next layer", next.n);
+                text += if next.keeps {
+                    ", behind them"
+                } else {
+                    " alone"
+                };
+            }
             text + &precision(tucker.precision)
         }
         Problem::Linear(linear) => format!("Fully connected layer{}", epilogue(linear.epilogue)),

@@ -260,8 +260,10 @@ pub fn takes_strides(problem: &Problem) -> bool {
 /// The names of a unit's packers: one, or one for each factor of a Tucker or CP layer.
 pub fn packer_names(unit: &PlannedUnit) -> Vec<String> {
     let parts: &[&str] = match &unit.problem {
-        Problem::Tucker(TuckerProblem { first: Some(_), .. }) => &["_first", "_core", "_last"],
-        Problem::Tucker(_) => &["_core", "_last"],
+        Problem::Tucker(TuckerProblem { first, next, .. }) => {
+            let factors: &[&str] = &["_first", "_core", "_last", "_next"];
+            &factors[usize::from(first.is_none())..factors.len() - usize::from(next.is_none())]
+        }
         Problem::Cp(_) => &["_first", "_vertical", "_horizontal", "_last"],
         _ => &[""],
     };
@@ -337,7 +339,7 @@ fn launch_signature(unit: &PlannedUnit, declaration: bool) -> String {
             (
                 "residual_batch_stride",
                 Arg::ResidualBatchStride,
-                problem.y(),
+                problem.added_to(),
             ),
             ("y_batch_stride", Arg::YBatchStride, problem.y()),
         ];
@@ -432,7 +434,7 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<Parameter> {
                 u64::from(problem.reads_residual()),
                 format!(
                     "{}, added; aligned likewise",
-                    tensor(problem.y(), problem.y_layout())
+                    tensor(problem.added_to(), problem.y_layout())
                 ),
             ),
         ),

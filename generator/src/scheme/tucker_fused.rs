@@ -819,6 +819,7 @@ fn solves(problem: &TuckerProblem) -> bool {
         + padded(core.c) * padded(core.n) * u64::from(core.r) * u64::from(core.s)
         + padded(core.n) * padded(problem.n);
     tiles_well(&core_problem(problem))
+        && problem.next.is_none()
         && problem.precision != Precision::Bf16
         && c.min(core.c).min(core.n).min(problem.n) >= 8
         && c.max(core.n).max(problem.n) <= 1 << 13

@@ -256,10 +256,22 @@ pub struct TuckerProblem {
     pub n: u32,
     /// On the input; only with the first factor.
     pub prologue: Option<Prologue>,
-    /// On the output.
+    /// On the output of the last factor.
     pub epilogue: Epilogue,
+    /// The first factor of the layer behind, on what the epilogue made.
+    pub next: Option<NextFactor>,
     /// How products may be rounded, those of each factor.
     pub precision: Precision,
+}
+
+/// The first factor of the Tucker layer that reads the output of another, computed where that output is made: 1x1, to the D1
+/// channels of its layer. What it makes lies behind the other output, in the same tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct NextFactor {
+    /// Its output channels.
+    pub n: u32,
+    /// Whether the N channels that it reads are part of the output too, ahead of its own.
+    pub keeps: bool,
 }
 
 impl TuckerProblem {
@@ -275,6 +287,7 @@ impl TuckerProblem {
             n: last.shape.n,
             prologue: first.prologue,
             epilogue: last.epilogue,
+            next: None,
             precision: core.precision,
         };
         let rest = Self {
@@ -293,8 +306,22 @@ impl TuckerProblem {
             ..ConvShape::new(c, n, h, w, 1, 1)
         };
         let first = self.first.map(|c| pointwise(c, core.c, core.h, core.w));
-        let last = pointwise(core.n, self.n, core.out_h(), core.out_w());
-        first.into_iter().chain([*core, last]).collect()
+        let (out_h, out_w) = (core.out_h(), core.out_w());
+        let last = pointwise(core.n, self.n, out_h, out_w);
+        let next = self
+            .next
+            .map(|next| pointwise(self.n, next.n, out_h, out_w));
+        first.into_iter().chain([*core, last]).chain(next).collect()
+    }
+
+    /// What the epilogue makes: N channels.
+    pub fn made(&self) -> TensorShape {
+        TensorShape::new(
+            self.core.batch,
+            self.n,
+            self.core.out_h(),
+            self.core.out_w(),
+        )
     }
 }
 
@@ -528,9 +555,11 @@ impl Problem {
                 let shape = &p.shape;
                 TensorShape::new(shape.batch, shape.n, shape.out_h(), shape.out_w())
             }
-            Problem::Tucker(p) => {
-                TensorShape::new(p.core.batch, p.n, p.core.out_h(), p.core.out_w())
-            }
+            Problem::Tucker(p) => TensorShape {
+                c: p.next
+                    .map_or(p.n, |next| if next.keeps { p.n + next.n } else { next.n }),
+                ..p.made()
+            },
             Problem::Linear(p) => TensorShape::new(p.batch, p.n, 1, 1),
             Problem::Pool(p) => TensorShape::new(p.x.batch, p.x.c, p.out[0], p.out[1]),
             Problem::GlobalPool(p) => TensorShape::new(p.x.batch, p.x.c, 1, 1),
@@ -539,7 +568,15 @@ impl Problem {
         }
     }
 
-    /// Whether a second operand of the output's shape is read.
+    /// Shape of what bias and residual are added to: the output, but for what follows them in the same launch.
+    pub fn added_to(&self) -> TensorShape {
+        match self {
+            Problem::Tucker(p) => p.made(),
+            _ => self.y(),
+        }
+    }
+
+    /// Whether a second operand is read, [of the shape that it is added to](Self::added_to).
     pub fn reads_residual(&self) -> bool {
         match self {
             Problem::Conv(p) | Problem::HwcnConv(p) | Problem::Cp(CpProblem { conv: p, .. }) => {
@@ -629,11 +666,15 @@ impl Problem {
             |sizes: &[u32; 4]| sizes.iter().map(|&size| u64::from(size)).product::<u64>();
         let weight: u64 = self.weights().iter().map(elements).sum();
         let residual = if self.reads_residual() {
-            self.y().len()
+            self.added_to().len()
         } else {
             0
         };
-        let bias = if self.reads_bias() { self.y().c } else { 0 };
+        let bias = if self.reads_bias() {
+            self.added_to().c
+        } else {
+            0
+        };
         4 * (self.x().len()
             + self.y().len()
             + weight
