@@ -6,6 +6,7 @@ mod choose;
 mod error;
 mod factor_order;
 mod fuse;
+mod join;
 mod kernel;
 mod launch;
 mod launches;
@@ -26,6 +27,7 @@ pub use chain::chained;
 pub use choose::{Choice, ChosenBy, Planner};
 pub use error::PlanError;
 pub use fuse::{Fusions, Parameters, Task, TaskGraph, TaskPart, Value, ValueId};
+pub use join::Join;
 pub use kernel::{
     KERNEL_PREFIX, KernelOp, KernelPlan, VariantPlan, kernel_name, network_layers, plan_kernel,
 };

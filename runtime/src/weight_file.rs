@@ -7,11 +7,11 @@
 //! offset  0  magic    8 bytes  "TDCWGHT\0"
 //! offset  8  version  u32      1
 //! offset 12  zero     u32
-//! offset 16  layouts  u64      checksum of the list of slots: name, layout, bias length
+//! offset 16  layouts  u64      checksum of the list of slots: name, layout, bias length, how far the bias is from the block
 //! offset 24  bytes    u64      length of the payload
 //! offset 32  payload  u64      checksum of the payload
 //! offset 40  zeros up to 256
-//! offset 256 payload: for each slot its packed block, then its bias, each starting at a multiple of 256 bytes
+//! offset 256 payload: for each unit the packed blocks of its slots, then their biases, each starting at a multiple of 256 bytes
 //! ```
 //!
 //! Offsets are from the section's first byte. The payload's length is a multiple of 256, so every section begins at one. All
@@ -81,25 +81,37 @@ impl WeightFile {
     /// Alignment of every block in the payload, bytes.
     pub const ALIGNMENT: u64 = 256;
 
-    /// Lays the slots out one behind the other.
+    /// Lays the slots out one behind the other, each of a unit of its own.
     pub fn new(slots: Vec<WeightSlot>) -> Self {
-        let mut end = 0;
-        let mut place = |elements: usize| {
-            let start = end;
-            end = (start + 4 * elements as u64).next_multiple_of(Self::ALIGNMENT);
-            start
-        };
-        let regions = slots
-            .iter()
-            .map(|slot| WeightRegion {
-                packed: place(slot.layout.len()),
-                bias: place(slot.bias_len as usize),
-            })
-            .collect();
+        Self::of_units(slots.into_iter().map(|slot| vec![slot]))
+    }
+
+    /// Lays out the slots of units one behind the other. The blocks of a unit lie as
+    /// [`Variant::packed_layouts`](crate::Variant::packed_layouts) has them, so its bias follows the last of them, whichever slot
+    /// has it.
+    pub fn of_units(units: impl IntoIterator<Item = Vec<WeightSlot>>) -> Self {
+        let (mut slots, mut regions) = (Vec::new(), Vec::new());
+        let mut payload_bytes = 0;
+        for unit in units {
+            let mut place = |elements: usize| {
+                let start = payload_bytes;
+                payload_bytes = (start + 4 * elements as u64).next_multiple_of(Self::ALIGNMENT);
+                start
+            };
+            let blocks: Vec<_> = unit.iter().map(|slot| place(slot.layout.len())).collect();
+            regions.extend(unit.iter().zip(blocks).map(|(slot, packed)| WeightRegion {
+                packed,
+                bias: match slot.bias_len {
+                    0 => end_of_block(slot, packed),
+                    len => place(len as usize),
+                },
+            }));
+            slots.extend(unit);
+        }
         Self {
             slots,
             regions,
-            payload_bytes: end,
+            payload_bytes,
         }
     }
 
@@ -116,8 +128,13 @@ impl WeightFile {
     /// The checksum of the list of layouts that a section must carry to fit.
     pub fn layouts_checksum(&self) -> u64 {
         let mut text = String::new();
-        for slot in &self.slots {
-            text += &format!("{} {} b{}\n", slot.name, slot.layout, slot.bias_len);
+        for (slot, region) in self.iter() {
+            text += &format!("{} {} b{}", slot.name, slot.layout, slot.bias_len);
+            let apart = region.bias - end_of_block(slot, region.packed);
+            if apart > 0 {
+                text += &format!("+{apart}");
+            }
+            text.push('\n');
         }
         Checksum::of(text.as_bytes())
     }
@@ -132,6 +149,11 @@ impl WeightFile {
         header[32..40].copy_from_slice(&Checksum::of(payload).to_le_bytes());
         header
     }
+}
+
+/// Where the next block or bias can begin behind the block of a slot at `packed`, in bytes.
+fn end_of_block(slot: &WeightSlot, packed: u64) -> u64 {
+    (packed + 4 * slot.layout.len() as u64).next_multiple_of(WeightFile::ALIGNMENT)
 }
 
 #[cfg(test)]
@@ -186,6 +208,35 @@ mod tests {
             }
         );
         assert_eq!(file.payload_bytes(), 1280 + 512);
+    }
+
+    #[test]
+    fn the_bias_of_a_unit_follows_its_blocks() {
+        let [a, b, c] = [
+            slot("a", [3, 5, 3, 3], 0),
+            slot("b", [64, 1, 1, 1], 64),
+            slot("c", [7, 1, 1, 1], 0),
+        ];
+        let slots = || vec![a.clone(), b.clone(), c.clone()];
+        let file = WeightFile::of_units([slots()]);
+        let regions: Vec<_> = file.iter().map(|(_, region)| region).collect();
+        assert_eq!(
+            regions
+                .iter()
+                .map(|region| region.packed)
+                .collect::<Vec<_>>(),
+            [0, 768, 1024]
+        );
+        assert_eq!(regions[1].bias, 1280);
+        assert_eq!(file.payload_bytes(), 1280 + 256);
+        // The same slots with the bias elsewhere are another file; where it is at its place anyway, the same.
+        let apart = WeightFile::new(slots());
+        assert_eq!(apart.payload_bytes(), file.payload_bytes());
+        assert_ne!(apart.layouts_checksum(), file.layouts_checksum());
+        assert_eq!(
+            WeightFile::of_units([vec![a.clone(), b.clone()], vec![c.clone()]]),
+            apart
+        );
     }
 
     #[test]

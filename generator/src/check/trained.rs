@@ -82,11 +82,11 @@ impl TrainedParameters {
     fn multiply_out(&mut self, network: &Network, plan: &NetworkPlan, resolved: &Resolved) {
         let mut factors: HashMap<OpId, Vec<(TaskPart, &[f32])>> = HashMap::new();
         for layer in &plan.layers {
-            if let (Some(op), false) = (layer.parameters.layer, layer.parameters.parts.is_empty()) {
-                let slots = layer.slots.iter();
-                let weights = slots.map(|&slot| &resolved.values[slot].weight[..]);
-                let parts = layer.parameters.parts.iter().copied();
-                factors.entry(op).or_default().extend(parts.zip(weights));
+            for ((op, part), &slot) in layer.parameters.weights().into_iter().zip(&layer.slots) {
+                if let Some(part) = part {
+                    let weight = &resolved.values[slot].weight[..];
+                    factors.entry(op).or_default().push((part, weight));
+                }
             }
         }
         for (id, mut parts) in factors {

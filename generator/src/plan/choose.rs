@@ -133,6 +133,11 @@ impl Planner {
         Ok(choice)
     }
 
+    /// The least measured time of a problem, microseconds; `None` where such times were not asked for or the table has none.
+    pub fn fewest_measured_us(&self, problem: &Problem) -> Option<f64> {
+        self.measured_us(problem, &self.by_oracle(problem, None)?)
+    }
+
     /// Estimated time of all steps, microseconds; infinite when a block does not fit the GPU.
     pub fn estimate_us(&self, problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> f64 {
         let unit = unit_name(problem, scheme, tile);

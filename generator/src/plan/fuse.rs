@@ -5,7 +5,7 @@
 //! - An affine map (and its ReLU) that only convolutions read becomes their prologue.
 //! - A convolution with ranks becomes three: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (TDC paper, eqs. 2-4); one with a CP
 //!   rank becomes four: 1x1, an R x 1 and a 1 x S filter of each channel in [the cheaper order](factor_order), 1x1 (CP paper, eq. 7).
-//!   What can take their place, two or one, is told on request: that is a choice by time.
+//!   What can take their place, two or one, is told on request, as is what [joins two layers](super::Join): that is a choice by time.
 //! - A concatenation is no task: its inputs are written where they belong; only what cannot be is copied.
 //! - A flatten is no task: it is another view of the same memory.
 //! - Where layouts differ a [converter](layouts) comes between.
@@ -83,6 +83,30 @@ pub struct Parameters {
     pub fold: Vec<OpId>,
     /// The affine map before the layer, or the task's own for an affine task.
     pub affine: Option<OpId>,
+    /// The layer behind, whose first factor follows those parts.
+    pub next: Option<OpId>,
+}
+
+impl Parameters {
+    /// Whose weights the task computes with, in order: the layer, and which factor of it where it has ranks.
+    pub fn weights(&self) -> Vec<(OpId, Option<TaskPart>)> {
+        let Some(layer) = self.layer else {
+            return Vec::new();
+        };
+        let next = self.next.map(|next| (next, Some(TaskPart::First)));
+        match self.parts.is_empty() {
+            true => vec![(layer, None)],
+            false => {
+                let parts = self.parts.iter().map(|&part| (layer, Some(part)));
+                parts.chain(next).collect()
+            }
+        }
+    }
+
+    /// Whether bias and folded maps go with these weights of the task's layer: with the last of its factors.
+    pub fn carries_bias(part: Option<TaskPart>) -> bool {
+        matches!(part, None | Some(TaskPart::Last))
+    }
 }
 
 /// One unit's work.
@@ -453,6 +477,7 @@ impl<'a> Builder<'a> {
             parts: parts.to_vec(),
             fold: fold.to_vec(),
             affine,
+            next: None,
         };
         let (parts, factors) = match (options.ranks, options.cp_rank) {
             (Some(ranks), _) => (&TaskPart::TUCKER[..], whole.tucker_factors(ranks).to_vec()),

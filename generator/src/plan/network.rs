@@ -101,7 +101,8 @@ pub struct Layer {
     pub x: Location,
     /// Second operand.
     pub residual: Option<Location>,
-    /// Output.
+    /// Output. Behind it lies, in each image, what the unit makes with the first factor of the layer behind, if it goes on with that
+    /// and others read the output too.
     pub y: Location,
     /// Byte offset of its workspace in the arena.
     pub workspace: Option<u64>,
@@ -132,6 +133,21 @@ pub struct NetworkPlan {
     pub arena_sum_bytes: u64,
     /// The file of packed weights.
     pub weights: WeightFile,
+}
+
+impl NetworkPlan {
+    /// Where a layer's packed blocks begin in the payload of the weight file, and where its bias does, in bytes; `None` for what it
+    /// has not.
+    pub fn parameter_places(&self, layer: &Layer) -> (Option<u64>, Option<u64>) {
+        let slots: Vec<_> = self.weights.iter().collect();
+        let own = || layer.slots.iter().map(|&slot| slots[slot]);
+        let packed = own().next().filter(|(slot, _)| !slot.layout.is_empty());
+        let bias = own().find(|(slot, _)| slot.bias_len > 0);
+        (
+            packed.map(|(_, region)| region.packed),
+            bias.map(|(_, region)| region.bias),
+        )
+    }
 }
 
 /// Plans a single problem as a unit of its own, named by the grammar.
@@ -308,7 +324,8 @@ pub fn plan_network_by(network: &Network, planner: Planner) -> Result<NetworkPla
     }
 
     let memory = MemoryPlan::new(&graph, &units, &unit_of_task);
-    let mut slots = Vec::new();
+    let mut slots: Vec<Vec<WeightSlot>> = Vec::new();
+    let mut slots_end = 0;
     let layers = graph
         .tasks
         .iter()
@@ -316,8 +333,10 @@ pub fn plan_network_by(network: &Network, planner: Planner) -> Result<NetworkPla
         .enumerate()
         .map(|(index, (task, &unit))| {
             let variant = units[unit].variant();
-            let first_slot = slots.len();
-            slots.extend(task_slots(&graph, task, variant));
+            let first_slot = slots_end;
+            let own = task_slots(&graph, task, variant);
+            slots_end += own.len();
+            slots.push(own);
             Layer {
                 name: task.name.clone(),
                 produces: graph.values[task.y.0].name.clone(),
@@ -326,7 +345,7 @@ pub fn plan_network_by(network: &Network, planner: Planner) -> Result<NetworkPla
                 residual: task.residual.map(|value| memory.location(&graph, value)),
                 y: memory.location(&graph, task.y),
                 workspace: memory.workspaces[index],
-                slots: (first_slot..slots.len()).collect(),
+                slots: (first_slot..slots_end).collect(),
                 parameters: task.parameters.clone(),
             }
         })
@@ -340,28 +359,31 @@ pub fn plan_network_by(network: &Network, planner: Planner) -> Result<NetworkPla
         units,
         arena_bytes: memory.arena.bytes,
         arena_sum_bytes: memory.arena.sum_bytes,
-        weights: WeightFile::new(slots),
+        weights: WeightFile::of_units(slots),
     })
 }
 
-/// The slots of a task's parameters; of several the last has the bias.
+/// The slots of a task's parameters, one for each of its weights.
 fn task_slots(graph: &TaskGraph, task: &Task, variant: &Variant) -> Vec<WeightSlot> {
-    let Parameters { layer, parts, .. } = &task.parameters;
-    let names: Vec<String> = match layer {
-        Some(layer) if parts.len() > 1 => {
-            let layer = &graph.values[layer.0].name;
-            let names = parts.iter().map(|part| format!("{layer}.{}", part.word()));
-            names.collect()
-        }
-        _ => vec![task.name.clone()],
-    };
-    let last = names.len() - 1;
-    let slots = names.into_iter().zip(variant.packed_layouts()).enumerate();
+    let weights = task.parameters.weights();
+    let slots = variant.packed_layouts().enumerate();
     slots
-        .map(|(index, (name, (_, layout)))| WeightSlot {
-            name,
-            layout: layout.clone(),
-            bias_len: if index == last { variant.bias_len } else { 0 },
+        .map(|(index, (_, layout))| {
+            let (name, part) = match weights.get(index) {
+                Some(&(layer, Some(part))) => {
+                    let layer = &graph.values[layer.0].name;
+                    (format!("{layer}.{}", part.word()), Some(part))
+                }
+                _ => (task.name.clone(), None),
+            };
+            WeightSlot {
+                name,
+                layout: layout.clone(),
+                bias_len: match Parameters::carries_bias(part) {
+                    true => variant.bias_len,
+                    false => 0,
+                },
+            }
         })
         .filter(|slot| !slot.layout.is_empty() || slot.bias_len > 0)
         .collect()

@@ -10,16 +10,19 @@ use tdc_weights::{Affine, FactorPart, FactoredLayer, Form, SlotRecipe, WeightSou
 pub fn recipes(network: &Network, plan: &NetworkPlan) -> Vec<SlotRecipe> {
     let slots: Vec<_> = plan.weights.iter().map(|(slot, _)| slot.clone()).collect();
     let of_layer = |layer: &Layer| {
-        let last = layer.slots.len().saturating_sub(1);
+        let parameters = &layer.parameters;
+        let weights = parameters.weights();
         let recipe = |(index, &slot): (usize, &usize)| {
-            let parameters = &layer.parameters;
-            let part = parameters.parts.get(index).copied();
-            let fold = parameters.fold.iter().filter(|_| index == last);
+            let (op, part) = weights
+                .get(index)
+                .map_or((None, None), |&(op, part)| (Some(op), part));
+            let carries_bias = Parameters::carries_bias(part);
+            let fold = parameters.fold.iter().filter(|_| carries_bias);
             let before = parameters.affine.filter(|_| index == 0);
             SlotRecipe {
                 slot: slots[slot].clone(),
-                weight: weight(network, parameters, part),
-                bias: bias(network, parameters, part),
+                weight: op.and_then(|op| weight(network, op, part)),
+                bias: op.filter(|_| carries_bias).and_then(|op| bias(network, op)),
                 fold: fold.filter_map(|&op| affine(network, op)).collect(),
                 prologue: before.and_then(|op| affine(network, op)),
             }
@@ -30,18 +33,14 @@ pub fn recipes(network: &Network, plan: &NetworkPlan) -> Vec<SlotRecipe> {
     plan.layers.iter().flat_map(of_layer).collect()
 }
 
-fn weight(
-    network: &Network,
-    parameters: &Parameters,
-    part: Option<TaskPart>,
-) -> Option<WeightSource> {
-    let op = network.op(parameters.layer?);
+fn weight(network: &Network, id: OpId, part: Option<TaskPart>) -> Option<WeightSource> {
+    let op = network.op(id);
     let name = format!("{}.weight", op.name);
     match (&op.kind, part) {
         (OpKind::Linear(_), _) => Some(WeightSource::Linear(name)),
         (OpKind::Conv(_), None) => Some(WeightSource::Tensor(name)),
         (OpKind::Conv(_), Some(part)) => Some(WeightSource::Factor {
-            layer: factored_layer(network, parameters.layer?)?,
+            layer: factored_layer(network, id)?,
             part: match part {
                 TaskPart::First => FactorPart::First,
                 TaskPart::Core => FactorPart::Core,
@@ -54,16 +53,15 @@ fn weight(
     }
 }
 
-/// The layer's own bias; of a layer with ranks the last part has it.
-fn bias(network: &Network, parameters: &Parameters, part: Option<TaskPart>) -> Option<String> {
-    let op = network.op(parameters.layer?);
-    let carries = matches!(part, None | Some(TaskPart::Last));
+/// The layer's own bias.
+fn bias(network: &Network, id: OpId) -> Option<String> {
+    let op = network.op(id);
     let has_bias = match &op.kind {
         OpKind::Conv(conv) => conv.options.bias,
         OpKind::Linear(linear) => linear.options.bias,
         _ => false,
     };
-    (carries && has_bias).then(|| format!("{}.bias", op.name))
+    has_bias.then(|| format!("{}.bias", op.name))
 }
 
 /// A convolution with Tucker ranks or a CP rank as the checkpoint knows it; `None` for any other op.

@@ -290,23 +290,13 @@ fn layer_context(plan: &NetworkPlan, layer: &Layer, has_hwcn: bool) -> LayerCont
 fn launch_call(plan: &NetworkPlan, layer: &Layer) -> String {
     let unit = &plan.units[layer.unit];
     let null = || "nullptr".to_owned();
-    let (mut packed, mut bias) = (null(), null());
-    // Of several slots the packed blocks follow the first; the last has the bias.
-    for (index, &slot) in layer.slots.iter().enumerate() {
-        let Some((slot, region)) = plan.weights.iter().nth(slot) else {
-            continue;
-        };
-        if index == 0 && !slot.layout.is_empty() {
-            packed = at("p.weights", region.packed / 4);
-        }
-        if slot.bias_len > 0 {
-            bias = at("p.weights", region.bias / 4);
-        }
-    }
+    let parameter =
+        |place: Option<u64>| place.map_or_else(null, |place| at("p.weights", place / 4));
+    let (packed, bias) = plan.parameter_places(layer);
     let mut arguments = vec![
         pointer(&layer.x),
-        packed,
-        bias,
+        parameter(packed),
+        parameter(bias),
         layer.residual.as_ref().map_or_else(null, pointer),
         pointer(&layer.y),
         layer

@@ -13,7 +13,7 @@ pub struct Problems {
 
 impl Problems {
     /// Adds every problem of a config that is not there yet: of each task of a network after fusion, of what
-    /// could take the place of those of a Tucker or CP layer, of each layer of a set.
+    /// could take the place of those of a Tucker or CP layer, with the first factor of the layer behind too, of each layer of a set.
     pub fn add(&mut self, config: &Config) {
         match config {
             Config::Network(network) => {
@@ -25,6 +25,10 @@ impl Problems {
                         if let Some(rest) = fusions.rest {
                             self.add_problem(&rest.problem);
                         }
+                    }
+                    if let Some(join) = graph.join(index) {
+                        self.add_problem(&join.whole.problem);
+                        self.add_problem(&join.rest.problem);
                     }
                 }
             }
