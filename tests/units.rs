@@ -2,17 +2,21 @@
 //! where there is one (`tests/gpu/run.sh` runs those tests).
 
 mod device;
+mod toolkit;
 
 use device::{cpu, gpu_here};
 use tdc_generator::check::{Bindings, CpuDevice, Device, Random, check_unit, run_variant};
+use tdc_generator::compile::Compiler;
+use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
+use tdc_generator::render::unit_text;
 use tdc_generator::spec::{
     ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
     GlobalPoolProblem, Layout, LinearProblem, NextFactor, PoolKind, PoolProblem, Precision,
     Problem, Prologue, Reduce, TensorShape, Tolerance, TuckerProblem,
 };
-use tdc_runtime::{ConvShape, Padding};
+use tdc_runtime::{Arch, ConvShape, Padding};
 
 /// Plans problems with the tiles given, one unit each, all with symbols of their own.
 fn units(requests: &[(Problem, &str, Option<Vec<u32>>)]) -> Vec<PlannedUnit> {
@@ -692,6 +696,24 @@ fn cp_layers_in_one_launch_are_right_on_random_sizes_and_tiles() {
 fn tucker_layers_in_one_launch_are_right_on_random_sizes_and_tiles() {
     assert_right(&tucker_units(40), cpu);
     assert_right(&tucker_kinds(), cpu);
+}
+
+/// Committed configs have few of these texts; among them are kinds that the vendor's compiler warns of easily, for what they leave out.
+#[test]
+fn each_kind_of_tucker_layer_compiles_without_a_warning() {
+    let compiler = toolkit::toolkit()
+        .compiler(Options {
+            effort: Effort::Fast,
+            ..Options::default()
+        })
+        .unwrap();
+    for unit in tucker_kinds() {
+        let text = unit_text(&unit).unwrap();
+        for sm in [75, 90] {
+            let image = compiler.compile(&text, &unit.unit.name, Arch::new(sm));
+            image.unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
 }
 
 /// One convolution by the tensor cores in every precision.
