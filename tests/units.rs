@@ -2,17 +2,21 @@
 //! where there is one (`tests/gpu/run.sh` runs those tests).
 
 mod device;
+mod toolkit;
 
 use device::{cpu, gpu_here};
 use tdc_generator::check::{Bindings, CpuDevice, Device, Random, check_unit, run_variant};
+use tdc_generator::compile::Compiler;
+use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::gpu::gpu;
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
+use tdc_generator::render::unit_text;
 use tdc_generator::spec::{
     ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
-    GlobalPoolProblem, Layout, LinearProblem, PoolKind, PoolProblem, Precision, Problem, Prologue,
-    Reduce, TensorShape, Tolerance, TuckerProblem,
+    GlobalPoolProblem, Layout, LinearProblem, NextFactor, PoolKind, PoolProblem, Precision,
+    Problem, Prologue, Reduce, TensorShape, Tolerance, TuckerProblem,
 };
-use tdc_runtime::{ConvShape, Padding};
+use tdc_runtime::{Arch, ConvShape, Padding};
 
 /// Plans problems with the tiles given, one unit each, all with symbols of their own.
 fn units(requests: &[(Problem, &str, Option<Vec<u32>>)]) -> Vec<PlannedUnit> {
@@ -331,7 +335,12 @@ fn tucker_units(count: usize) -> Vec<PlannedUnit> {
             n: pick(&[8, 31, 64, 109]),
             prologue: conv.prologue.filter(|_| first.is_some()),
             epilogue: conv.epilogue,
-            next: None,
+            next: [8, 13, 32, 70][..]
+                .get(pick(&[0, 1, 2, 3, 4, 4, 4, 4]) as usize)
+                .map(|&n| NextFactor {
+                    n,
+                    keeps: pick(&[0, 1]) == 1,
+                }),
             precision: Precision::WORDS[pick(&[0, 0, 0, 1, 2]) as usize].1,
         }))
     })
@@ -505,7 +514,7 @@ fn cp_product_units() -> Vec<PlannedUnit> {
 /// Tucker layers by each way that sums can take: the core's output channels in parts, with and without the first factor; through
 /// shared memory or from registers, shared by warps or whole; chunks through a ring. Prime channels, tails of tiles, two images.
 fn tucker_kinds() -> Vec<PlannedUnit> {
-    let layer = |first, [d1, d2, n]: [u32; 3], [h, w]: [u32; 2], stride| {
+    let layer = |first, [d1, d2, n]: [u32; 3], [h, w]: [u32; 2], stride, next| {
         Problem::Tucker(TuckerProblem {
             core: ConvShape {
                 stride: [stride; 2],
@@ -521,12 +530,15 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
                 residual: n > 60,
                 relu: true,
             },
-            next: None,
+            next,
             precision: Precision::default(),
         })
     };
-    let whole = |n| layer(Some(37), [61, 59, n], [7, 13], 1);
-    let rest = |n| layer(None, [83, 61, n], [9, 7], 2);
+    let whole = |n| layer(Some(37), [61, 59, n], [7, 13], 1, None);
+    let rest = |n| layer(None, [83, 61, n], [9, 7], 2, None);
+    let next = |n, keeps| Some(NextFactor { n, keeps });
+    let whole_and = |n, keeps| layer(Some(37), [61, 59, 67], [7, 13], 1, next(n, keeps));
+    let rest_and = |n, keeps| layer(None, [83, 61, 109], [9, 8], 2, next(n, keeps));
     let requests = [
         (whole(67), vec![2, 7, 1, 1, 1, 8, 0, 3, 128]),
         (whole(67), vec![2, 7, 1, 1, 1, 8, 1, 3, 128]),
@@ -536,6 +548,11 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
         (rest(67), vec![1, 4, 6, 3, 2, 6, 1, 1, 224]),
         (rest(109), vec![1, 4, 8, 8, 4, 8, 16, 1, 224]),
         (rest(31), vec![2, 4, 4, 1, 4, 4, 0, 1, 64]),
+        (whole_and(53, true), vec![2, 7, 1, 1, 1, 8, 1, 3, 128]),
+        (whole_and(131, false), vec![3, 5, 4, 2, 2, 6, 0, 3, 128]),
+        (rest_and(19, true), vec![1, 4, 6, 3, 2, 6, 1, 1, 224]),
+        (rest_and(8, false), vec![5, 4, 8, 8, 4, 8, 16, 1, 224]),
+        (rest_and(83, true), vec![2, 4, 4, 1, 4, 4, 2, 1, 224]),
     ];
     units(&requests.map(|(problem, tile)| (problem, "tucker_fused", Some(tile))))
 }
@@ -679,6 +696,24 @@ fn cp_layers_in_one_launch_are_right_on_random_sizes_and_tiles() {
 fn tucker_layers_in_one_launch_are_right_on_random_sizes_and_tiles() {
     assert_right(&tucker_units(40), cpu);
     assert_right(&tucker_kinds(), cpu);
+}
+
+/// Committed configs have few of these texts; among them are kinds that the vendor's compiler warns of easily, for what they leave out.
+#[test]
+fn each_kind_of_tucker_layer_compiles_without_a_warning() {
+    let compiler = toolkit::toolkit()
+        .compiler(Options {
+            effort: Effort::Fast,
+            ..Options::default()
+        })
+        .unwrap();
+    for unit in tucker_kinds() {
+        let text = unit_text(&unit).unwrap();
+        for sm in [75, 90] {
+            let image = compiler.compile(&text, &unit.unit.name, Arch::new(sm));
+            image.unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
 }
 
 /// One convolution by the tensor cores in every precision.

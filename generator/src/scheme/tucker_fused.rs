@@ -36,7 +36,7 @@ use super::{
 };
 use crate::gpu::KernelWork;
 use crate::spec::{
-    ConvProblem, MAX_ELEMENTS, Precision, Problem, Reduce, Tolerance, TuckerProblem,
+    ConvProblem, MAX_ELEMENTS, NextFactor, Precision, Problem, Reduce, Tolerance, TuckerProblem,
 };
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, Filter, LayoutDim, Transform, WeightFile, WeightLayout};
@@ -263,6 +263,10 @@ struct Sizes {
     first: Option<Factor>,
     core: Factor,
     last: Factor,
+    /// The first factor of the layer behind, where its weights lie, and how many of its output channels a block adds up.
+    next: Option<Factor>,
+    next_at: u32,
+    next_share: u32,
     rows: u32,
     row: u32,
     /// Times four channels that are staged at once, elements of four, threads for a position, and elements of each.
@@ -423,9 +427,21 @@ impl Sizes {
             d2_tiles / last_steps,
             [last_steps, 1, 1],
             [4 * inner, 1, 1],
-            [warps, sharers],
+            [warps, if problem.next.is_some() { 1 } else { sharers }],
             parts,
         )?;
+        // From the registers that have the output, all of a block's channels at once.
+        let next = match problem.next {
+            Some(next) => Some(Factor::new(
+                [next.n.div_ceil(M_TILE), columns / P_TILE],
+                1,
+                [n_tiles, 1, 1],
+                [4 * inner, 1, 1],
+                [warps, 1],
+                parts,
+            )?),
+            None => None,
+        };
 
         let quads = first.as_ref().map_or(share_groups, |_| chunk_groups) * STEP_CHANNELS / 4;
         let middle_quads = share_groups * STEP_CHANNELS / 4;
@@ -456,13 +472,15 @@ impl Sizes {
         // All columns are sent.
         let sends_sums = members > 1 && core.warps_k == 1 && core.columns >= all_columns;
         let rounds_core = members == 1 && in_registers(&core);
-        let stores_sums = in_registers(&last);
+        let stores_sums = next.is_some() || in_registers(&last);
         let core_partials = match sends_sums || rounds_core {
             true => 0,
             false => core.partials(),
         };
         let last_partials = if stores_sums { 0 } else { last.partials() };
-        let inner_floats = (2 * parts * (d2_rows / 4) * inner).max(in_clusters(d2_rows * columns));
+        let made_rows = next.as_ref().map_or(0, |_| last.rows);
+        let inner_floats =
+            (2 * parts * (d2_rows.max(made_rows) / 4) * inner).max(in_clusters(d2_rows * columns));
         let late = core_partials.max(last_partials);
         // Other blocks may send the core's output while warps still compute or send theirs; those of another part of its channels,
         // from which a block awaits nothing before, even while it stages its input.
@@ -474,12 +492,22 @@ impl Sizes {
             _ => early_at.max(late_at + core_partials),
         };
         let first_place = first.as_ref().map_or(all_weights, |first| first.place);
+        // Where weights of the core were, if what comes behind it leaves them enough room there.
+        let next_weights = next.as_ref().map_or(0, Factor::weights);
+        let next_at = |places: [u32; 3]| {
+            let (at, gathered_at) = (places[2] + late, gathered(places));
+            match at + next_weights <= gathered_at {
+                true => at,
+                false => at.max(gathered_at + inner_floats),
+            }
+        };
         let behind = |places: [u32; 3]| {
             let [weights, early_at, late_at] = places;
             (weights + staged)
                 .max(early_at + early)
                 .max(late_at + late)
                 .max(gathered(places) + inner_floats)
+                .max(next_at(places) + next_weights)
         };
         let mut end = 0;
         let mut place = |floats: u32| {
@@ -488,19 +516,22 @@ impl Sizes {
             at
         };
         let middle_at = place(2 * parts * middle_quads * plane);
-        let received_at = place(in_clusters(members * row_share * columns));
+        let next_rows = next.as_ref().map_or(0, |next| next.rows);
+        let next_share = next_rows.div_ceil(group);
+        let received = (members * row_share).max(group * next_share) * columns;
+        let received_at = place(in_clusters(received));
         let first_factors = first.as_ref().map_or(0, |first| senders * first.rows);
-        let factors_at = place(first_factors + d2_rows + 2 * group * last.rows);
-        let largest_at = place(4 * warps);
-        let arrivals_at = place(in_clusters(4));
-        let chunks_at = place(2 * chunks);
+        let factors_at = place(first_factors + d2_rows + 2 * group * last.rows + next_rows);
+        let largest_at = place(5 * warps);
+        let arrivals_at = place(in_clusters(6));
+        let chunks_at = place(2 * (chunks + 1));
         let left = (MAX_SHARED / 4).checked_sub(end)?;
         let factors = first.iter().chain([&core, &last]);
         let slot = factors.map(|factor| factor.chunk_weights).max()?;
         let slots = left.saturating_sub(behind([0; 3])) / slot;
         let own_places = [all_weights, first_place, core.place];
         let resident = behind(own_places) <= left;
-        if !resident && (slots < 2 || row_parts > 1) {
+        if !resident && (slots < 2 || row_parts > 1 || next.is_some()) {
             return None;
         }
         let places = if resident {
@@ -510,6 +541,7 @@ impl Sizes {
         };
         let [staged_at, early_at, late_at] = places;
         let gathered_at = gathered(places);
+        let next_at = next_at(places);
         let behind = behind(places);
         let sums = BlockSums {
             tile: [tile_h, tile_w, last.rows],
@@ -521,7 +553,7 @@ impl Sizes {
         let [tiles, _] = sums.tiles(&core_problem(problem));
         let tiles = u64::from(tiles) * u64::from(problem.core.batch);
         let blocks = tiles * u64::from(members);
-        let factors = [first.as_ref(), Some(&core), Some(&last)];
+        let factors = [first.as_ref(), Some(&core), Some(&last), next.as_ref()];
         let operands = factors
             .iter()
             .flatten()
@@ -545,6 +577,9 @@ impl Sizes {
             first,
             core,
             last,
+            next,
+            next_at,
+            next_share,
             rows,
             row,
             quads,
@@ -611,9 +646,10 @@ impl Sizes {
     fn work(&self, problem: &TuckerProblem) -> KernelWork {
         let blocks = self.blocks as f64;
         let threads = 32 * self.warps;
-        let products: u32 = self.factors().map(|factor| factor.products).sum();
-        let weights: u32 = self.factors().map(Factor::weights).sum();
-        let chunks: u32 = self.factors().map(|factor| factor.chunks).sum();
+        let factors = || self.factors().chain(&self.next);
+        let products: u32 = factors().map(|factor| factor.products).sum();
+        let weights: u32 = factors().map(Factor::weights).sum();
+        let chunks: u32 = factors().map(|factor| factor.chunks).sum();
         let staged = self.first.as_ref().map_or(1, |first| first.chunks);
         // Rows of the input come in whole sectors of 32 bytes.
         let values = staged * self.quads * 4 * self.rows * (self.row.div_ceil(8) + 1) * 8;
@@ -628,18 +664,19 @@ impl Sizes {
             1 => 1,
             members => (self.blocks / u64::from(members)).div_ceil(clusters),
         };
-        let clocks: f64 = self.factors().map(|factor| factor.clocks).sum();
-        let exchanges = match (self.members, self.group) {
-            (1, _) => 0.0,
-            (_, 1) => 1.0,
-            _ => 2.0,
+        let clocks: f64 = factors().map(|factor| factor.clocks).sum();
+        let exchanges = match (self.members, self.group, &self.next) {
+            (1, _, _) => 0.0,
+            (_, 1, _) => 1.0,
+            (_, _, None) => 2.0,
+            (_, _, Some(_)) => 3.0,
         };
         // What the products wait for, barriers, and sums on their way through shared memory.
         let exchanged = f64::from(self.row_share * self.columns * self.senders);
         let waits = (clocks - products_clocks).max(0.0)
             + 350.0 * f64::from(chunks)
             + 100.0 * f64::from(self.warps)
-            + 250.0 * (self.factors().count() as f64 + exchanges)
+            + 250.0 * (factors().count() as f64 + exchanges)
             + 12.0 * exchanged / f64::from(threads);
         // Weights come while the launch ahead still runs and while the input is staged.
         let bytes = 4.0 * (0.5 * f64::from(weights) + f64::from(values));
@@ -817,12 +854,17 @@ fn solves(problem: &TuckerProblem) -> bool {
     let c = problem.first.unwrap_or(core.c);
     let weights = padded(c) * padded(core.c)
         + padded(core.c) * padded(core.n) * u64::from(core.r) * u64::from(core.s)
-        + padded(core.n) * padded(problem.n);
+        + padded(core.n) * padded(problem.n)
+        + problem
+            .next
+            .map_or(0, |next| padded(problem.n) * padded(next.n));
     tiles_well(&core_problem(problem))
-        && problem.next.is_none()
         && problem.precision != Precision::Bf16
         && c.min(core.c).min(core.n).min(problem.n) >= 8
         && c.max(core.n).max(problem.n) <= 1 << 13
+        && problem
+            .next
+            .is_none_or(|next| (8..=1 << 13).contains(&next.n))
         && Problem::Tucker(*problem).y().len() >= 256
         && weights <= MAX_ELEMENTS
 }
@@ -893,7 +935,15 @@ fn layouts(problem: &TuckerProblem, sizes: &Sizes) -> Vec<WeightLayout> {
         .chain([
             (core_dims, sizes.rounds_first),
             (pointwise(&sizes.last, sizes.group), sizes.rounds_core),
-        ]);
+        ])
+        .chain(sizes.next.iter().map(|next| {
+            let dims = vec![
+                dim(Axis::I, sizes.group, sizes.last.rows),
+                dim(Axis::O, next.rows / M_TILE, M_TILE),
+                dim(Axis::I, next.chunk_steps, STEP_CHANNELS),
+            ];
+            (dims, true)
+        }));
     let affine = Problem::Tucker(*problem).affine_channels();
     let weights = Problem::Tucker(*problem).weights();
     dims.zip(weights)
@@ -994,6 +1044,17 @@ struct Context {
     /// Elements of what the core multiplies that a chunk of whole filters has, of one position; 0 where a chunk is a row of one.
     core_chunk_quads: u32,
     last: FactorContext,
+    /// The first factor of the layer behind: where its weights lie in shared memory, its output channels, those that a block adds
+    /// up, where what undoes its scales and its output begin, and the condition for a place outside of that.
+    next: Option<FactorContext>,
+    next_at: u32,
+    next_n: u32,
+    next_share: u32,
+    next_factors: u32,
+    z_at: u32,
+    z_bounds: String,
+    /// Whether the output that it reads is not stored.
+    made_only: bool,
     split: bool,
     /// Threads that stage a position, elements of four channels that one has, and what has to be checked.
     stagers: u32,
@@ -1040,6 +1101,8 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
     let first = first.map(|first| of_factor(first, "warp_k"));
     let core = of_factor(&sizes.core, "core_warp_k");
     let last = of_factor(&sizes.last, "warp_k");
+    let next = sizes.next.as_ref();
+    let next = next.map(|next| of_factor(next, "next_warp_k"));
     let scale_at = layouts.first().map_or(0, WeightLayout::weight_len);
     let conv = core_problem(problem);
     let [tiles, tiles_w] = sizes.sums.tiles(&conv);
@@ -1056,7 +1119,7 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
         true => 2 * sizes.last.m * lane_row,
         false => outputs.div_ceil(32 * sizes.warps),
     };
-    let bounds = [
+    let outside_image = [
         (sizes.all_columns > pixels, "pixel >= TH * TW".to_owned()),
         (
             !out_h.is_multiple_of(sizes.tile_h),
@@ -1066,6 +1129,8 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
             !out_w.is_multiple_of(sizes.tile_w),
             "column >= OUT_W".to_owned(),
         ),
+    ];
+    let outside_output = [
         (n_rows > problem.n, format!("n0 + n >= {}", problem.n)),
         (
             !sizes.stores_sums && !outputs.is_multiple_of(32 * sizes.warps),
@@ -1080,11 +1145,20 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
             "column_out >= COLUMNS_OUT".to_owned(),
         ),
     ];
-    let bounds: Vec<_> = bounds
-        .into_iter()
-        .filter(|(there, _)| *there)
-        .map(|(_, bound)| bound)
-        .collect();
+    let z = problem.next.unwrap_or(NextFactor { n: 0, keeps: true });
+    let next_rows = sizes.next.as_ref().map_or(0, |next| next.rows);
+    let outside_next = [(next_rows > z.n, format!("n >= {}", z.n))];
+    let any_of = |bounds: &[(bool, String)]| {
+        let there = outside_image
+            .iter()
+            .chain(bounds)
+            .filter(|(there, _)| *there);
+        let there: Vec<_> = there.map(|(_, bound)| &bound[..]).collect();
+        match there.is_empty() {
+            true => "false".to_owned(),
+            false => there.join(" || "),
+        }
+    };
     let threads = 32 * sizes.warps;
     let positions = sizes.rows * sizes.row;
     let rounders = threads / sizes.columns;
@@ -1207,10 +1281,19 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
             y_vector,
             y_type,
             y_elements,
-            bounds: match bounds.is_empty() {
-                true => "false".to_owned(),
-                false => bounds.join(" || "),
+            bounds: any_of(&outside_output),
+            z_bounds: any_of(&outside_next),
+            next_at: sizes.next_at,
+            next_n: z.n,
+            next_share: sizes.next_share,
+            next_factors: last_factors + 2 * n_rows,
+            z_at: if z.keeps {
+                problem.n * out_h * out_w
+            } else {
+                0
             },
+            made_only: !z.keeps,
+            next,
             first,
             core,
             core_chunk_quads: sizes.core.chunk_steps / (shape.r * shape.s) * STEP_CHANNELS / 4,
@@ -1222,7 +1305,7 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
 /// Parts of the prelude that the kernel uses.
 fn device(sizes: &Sizes) -> &'static [DevicePart] {
     let first = usize::from(sizes.members == 1);
-    let rounds = sizes.rounds_first || sizes.rounds_core;
+    let rounds = sizes.rounds_first || sizes.rounds_core || sizes.next.is_some();
     &DEVICE[first..DEVICE.len() - usize::from(!rounds)]
 }
 
