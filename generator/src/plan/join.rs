@@ -94,3 +94,164 @@ impl TaskGraph {
         self.values[own.0].parent = Some((both, 0));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{
+        ConvOptions, NetworkBuilder, OpOptions, Precision, ScaleShiftOptions, TensorShape,
+    };
+
+    fn tucker(n: u32) -> ConvOptions {
+        ConvOptions {
+            ranks: Some([3, 3]),
+            ..ConvOptions::new(n)
+        }
+    }
+
+    fn graph(ops: &[(&str, &[&str], OpOptions)]) -> TaskGraph {
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(2, 7, 9, 11));
+        for (name, inputs, options) in ops {
+            let inputs: Vec<_> = inputs.iter().map(|&input| input.to_owned()).collect();
+            builder.op(name, Some(&inputs), options.clone());
+        }
+        TaskGraph::new(&builder.finish().unwrap())
+    }
+
+    /// Names of the tasks that can join two layers, and whether the first one's output is kept.
+    fn joins(graph: &TaskGraph) -> Vec<(String, bool)> {
+        let found = (0..graph.tasks.len()).filter_map(|index| graph.join(index));
+        let told = found.map(|join| match join.rest.problem {
+            Problem::Tucker(TuckerProblem {
+                next: Some(next), ..
+            }) => (join.rest.name, next.keeps),
+            other => panic!("{other:?}"),
+        });
+        told.collect()
+    }
+
+    #[test]
+    fn layers_behind_each_other_join_and_keep_what_others_read() {
+        let conv = |n| OpOptions::Conv(tucker(n));
+        let graph = graph(&[
+            ("a", &["input"], conv(8)),
+            ("b", &["a"], conv(13)),
+            ("c", &["b"], conv(8)),
+            ("sum", &["c", "a"], OpOptions::Add { relu: true }),
+            ("d", &["sum"], conv(3)),
+        ]);
+        let expected = [
+            ("a.rest+b.first".to_owned(), true),
+            ("b.rest+c.first".to_owned(), false),
+            ("c.rest+d.first".to_owned(), false),
+        ];
+        assert_eq!(joins(&graph), expected);
+
+        let mut graph = graph;
+        let join = graph.join(0).unwrap();
+        assert_eq!(join.whole.name, "a+b.first");
+        assert_eq!(join.behind, 3);
+        let words = |task: &Task| -> Vec<_> {
+            let weights = task.parameters.weights().into_iter();
+            weights
+                .map(|(op, part)| (op.0, part.unwrap().word()))
+                .collect()
+        };
+        let rest = [(1, "core"), (1, "last"), (2, "first")];
+        assert_eq!(words(&join.rest), rest);
+        assert_eq!(words(&join.whole)[0], (1, "first"));
+        assert_eq!(words(&join.whole)[1..], rest);
+        // Both are in one tensor, the factor's behind the layer's; the layer is still what the task writes.
+        graph.place(&join);
+        let own = graph.values[..].iter().position(|value| value.name == "a");
+        assert_eq!(join.whole.y.0, own.unwrap());
+        let (both, at) = graph.root(join.whole.y);
+        assert_eq!((at, graph.root(graph.tasks[3].y)), (0, (both, 8 * 99)));
+        let both = &graph.values[both.0];
+        assert_eq!(
+            (&both.name[..], both.shape),
+            ("a+b.first", TensorShape::new(2, 11, 9, 11))
+        );
+        assert_eq!(both.shape, join.whole.problem.y());
+        // What nobody else reads lies nowhere.
+        let (join, values) = (graph.join(3).unwrap(), graph.values.len());
+        graph.place(&join);
+        assert_eq!(join.rest.y, graph.tasks[6].y);
+        assert_eq!(
+            join.rest.problem.y(),
+            graph.values[graph.tasks[6].y.0].shape
+        );
+        assert_eq!(graph.values.len(), values);
+    }
+
+    #[test]
+    fn the_first_of_several_readers_is_joined() {
+        let conv = |n| OpOptions::Conv(tucker(n));
+        let graph = graph(&[
+            ("a", &["input"], conv(8)),
+            ("dense", &["a"], OpOptions::Conv(ConvOptions::new(4))),
+            ("b", &["a"], conv(13)),
+            ("c", &["a"], conv(4)),
+            ("all", &["dense", "b", "c"], OpOptions::Concat),
+        ]);
+        assert_eq!(joins(&graph), [("a.rest+b.first".to_owned(), true)]);
+    }
+
+    #[test]
+    fn what_one_launch_cannot_go_on_with_is_not_joined() {
+        #[track_caller]
+        fn none(ops: &[(&str, &[&str], OpOptions)]) {
+            assert_eq!(joins(&graph(ops)), []);
+        }
+        let conv = |n| OpOptions::Conv(tucker(n));
+        let with = |change: &dyn Fn(&mut ConvOptions)| {
+            let mut options = tucker(6);
+            change(&mut options);
+            OpOptions::Conv(options)
+        };
+        let a = || ("a", &["input"][..], conv(8));
+        // The caller's memory has room for the output alone.
+        none(&[a()]);
+        // So has a concatenation, and what is flattened lies as it is.
+        let all = ("all", &["b", "a"][..], OpOptions::Concat);
+        none(&[a(), ("b", &["a"], conv(8)), all]);
+        none(&[
+            a(),
+            ("flat", &["a"], OpOptions::Flatten),
+            ("b", &["a"], conv(8)),
+            ("also", &["b"], OpOptions::Flatten),
+            ("sum", &["flat", "also"], OpOptions::Add { relu: false }),
+        ]);
+        // A prologue comes between.
+        let affine = OpOptions::ScaleShift(ScaleShiftOptions {
+            bn: None,
+            relu: true,
+        });
+        none(&[
+            a(),
+            ("s", &["a"], affine),
+            ("b", &["s"], conv(8)),
+            ("sum", &["b", "a"], OpOptions::Add { relu: false }),
+        ]);
+        // Another kind of layer, another precision, and layers that the config has plans for.
+        let wide = |options: &mut ConvOptions| options.ranks = None;
+        none(&[a(), ("b", &["a"], with(&wide))]);
+        let cp = |options: &mut ConvOptions| {
+            options.ranks = None;
+            options.cp_rank = Some(3);
+        };
+        none(&[a(), ("b", &["a"], with(&cp))]);
+        none(&[("a", &["input"], with(&cp)), ("b", &["a"], conv(8))]);
+        let tf32 = |options: &mut ConvOptions| options.precision = Precision::Tf32;
+        none(&[a(), ("b", &["a"], with(&tf32))]);
+        let named = |options: &mut ConvOptions| options.scheme = Some("tucker_fused".to_owned());
+        none(&[a(), ("b", &["a"], with(&named))]);
+        none(&[("a", &["input"], with(&named)), ("b", &["a"], conv(8))]);
+        let hwcn = |options: &mut ConvOptions| options.layout = Layout::Hwcn;
+        none(&[a(), ("b", &["a"], with(&hwcn))]);
+        none(&[("a", &["input"], with(&hwcn)), ("b", &["a"], conv(8))]);
+        let atomic = |options: &mut ConvOptions| options.reduce = crate::spec::Reduce::Atomic;
+        none(&[a(), ("b", &["a"], with(&atomic))]);
+        none(&[("a", &["input"], with(&atomic)), ("b", &["a"], conv(8))]);
+    }
+}

@@ -14,9 +14,14 @@ use std::ops::Range;
 ///
 /// A layer whose config names a scheme is in the form that the scheme computes, and `tiles: paper` plans separate launches, as the
 /// paper does.
-pub(super) fn fewest_us(planner: &mut Planner, mut graph: TaskGraph) -> TaskGraph {
+pub(super) fn fewest_us(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
     let mut layers = Layer::all(planner, &graph);
     Layer::join(&mut layers, planner, &graph);
+    carried_out(graph, layers)
+}
+
+/// The graph with each of its layers in the way whose time is part of the least sum.
+fn carried_out(mut graph: TaskGraph, layers: Vec<Layer>) -> TaskGraph {
     let best = fewest_us_from(&layers);
     let mut begun = vec![false; layers.len()];
     let mut tasks = Vec::with_capacity(graph.tasks.len());
@@ -240,5 +245,104 @@ impl Clock {
         };
         let times: Option<f64> = units.iter().map(us).sum();
         times.unwrap_or(f64::INFINITY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::gpu;
+    use crate::spec::{ConvOptions, NetworkBuilder, OpOptions, TensorShape};
+
+    /// A chain of three Tucker layers: [[F K L], [F][K L], [F][K][L]], ...
+    fn chain(scheme: Option<&str>) -> TaskGraph {
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 16, 9, 11));
+        for name in ["a", "b", "c"] {
+            let options = ConvOptions {
+                ranks: Some([8, 8]),
+                scheme: scheme.filter(|_| name == "b").map(str::to_owned),
+                ..ConvOptions::new(16)
+            };
+            builder.op(name, None, OpOptions::Conv(options));
+        }
+        TaskGraph::new(&builder.finish().unwrap())
+    }
+
+    /// The chain as it is carried out where each task takes the time that `us` gives its name.
+    fn planned(us: &dyn Fn(&str) -> f64) -> TaskGraph {
+        let graph = chain(None);
+        let mut planner = Planner::new(gpu("h200").unwrap());
+        let mut layers = Layer::all(&mut planner, &graph);
+        Layer::join(&mut layers, &mut planner, &graph);
+        for way in layers.iter_mut().flat_map(|layer| &mut layer.ways) {
+            way.us = way.tasks.iter().map(|task| us(&task.name)).sum();
+        }
+        carried_out(graph, layers)
+    }
+
+    fn told(graph: &TaskGraph) -> String {
+        let names: Vec<_> = graph.tasks.iter().map(|task| &task.name[..]).collect();
+        names.join(" ")
+    }
+
+    /// A launch of a factor takes 2, the core 3, and each further factor in the same launch 1, of the next layer half of that.
+    fn plain(name: &str) -> f64 {
+        match name {
+            _ if name.contains('+') => 0.5 + plain(name.split('+').next().unwrap()),
+            _ if name.ends_with(".first") || name.ends_with(".last") => 2.0,
+            _ if name.ends_with(".core") => 3.0,
+            _ if name.ends_with(".rest") => 4.0,
+            _ => 5.0,
+        }
+    }
+
+    #[test]
+    fn a_chain_takes_the_launches_whose_sum_is_least() {
+        let names = |us: &dyn Fn(&str) -> f64| told(&planned(us));
+        assert_eq!(names(&plain), "a+b.first b.rest+c.first c.rest");
+        // What one layer gains must be more than what the next one loses: `b` behind a launch that has begun it cannot be whole.
+        let but = |slow: &'static str, us: f64| {
+            move |name: &str| if name == slow { us } else { plain(name) }
+        };
+        assert_eq!(names(&but("b.rest+c.first", 9.0)), "a+b.first b.rest c");
+        assert_eq!(names(&but("a+b.first", 9.0)), "a b+c.first c.rest");
+        assert_eq!(names(&but("c.rest", 9.0)), "a+b.first b.rest c");
+        assert_eq!(
+            names(&|name| if name.contains('+') {
+                f64::INFINITY
+            } else {
+                plain(name)
+            }),
+            "a b c"
+        );
+        // Behind a launch that has begun a layer its core and last factor may be on their own, and before one that begins the
+        // next its own first.
+        let apart = |name: &str| match name {
+            "b.rest" | "b" => 8.0,
+            "a" | "a+b.first" | "b.rest+c.first" | "b+c.first" => 20.0,
+            _ => plain(name),
+        };
+        assert_eq!(names(&apart), "a.first a.rest+b.first b.core b.last c");
+    }
+
+    #[test]
+    fn what_joined_launches_make_has_a_place() {
+        let joined = planned(&plain);
+        for tasks in joined.tasks.windows(2) {
+            assert_eq!(tasks[0].y, tasks[1].x);
+            assert_eq!(tasks[0].problem.y(), tasks[1].problem.x());
+        }
+        assert_eq!(joined.tasks[2].y, joined.output);
+    }
+
+    #[test]
+    fn a_layer_that_is_asked_for_joins_nothing() {
+        let mut planner = Planner::new(gpu("h200").unwrap());
+        let free = fewest_us(&mut planner, chain(None));
+        assert!(told(&free).contains('+'), "{}", told(&free));
+        let named = fewest_us(&mut planner, chain(Some("direct")));
+        assert!(!told(&named).contains('+'), "{}", told(&named));
+        let mut planner = Planner::new(gpu("h200").unwrap()).with_tiles(Tiles::Paper);
+        assert_eq!(fewest_us(&mut planner, chain(None)), chain(None));
     }
 }
