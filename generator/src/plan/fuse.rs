@@ -596,7 +596,9 @@ impl<'a> Builder<'a> {
             relu,
             end: id,
         };
-        while let Some(reader) = self.only_reader(tail.end) {
+        while let Some(reader) = self.only_reader(tail.end)
+            && !self.absorbed[reader.0]
+        {
             let op = self.network.op(reader);
             match &op.kind {
                 OpKind::Relu => tail.relu = true,
@@ -606,13 +608,18 @@ impl<'a> Builder<'a> {
                 }
                 OpKind::Add { relu } if is_conv && !tail.relu && tail.residual.is_none() => {
                     // The other operand must be there when this layer runs.
-                    let other = op.inputs.iter().find(|&&input| input != tail.end);
-                    match other {
-                        Some(&other) if other < id => {
-                            tail.residual = Some(other);
-                            tail.relu = *relu;
-                        }
-                        _ => break,
+                    let other = op.inputs.iter().copied().find(|&input| input != tail.end);
+                    let Some(other) =
+                        other.filter(|&other| other < id || self.runs_ahead(other, id))
+                    else {
+                        break;
+                    };
+                    tail.residual = Some(other);
+                    tail.relu = *relu;
+                    if other > id {
+                        self.absorbed[reader.0] = true;
+                        self.visit(other);
+                        self.absorbed[other.0] = true;
                     }
                 }
                 _ => break,
@@ -621,6 +628,20 @@ impl<'a> Builder<'a> {
             tail.end = reader;
         }
         tail
+    }
+
+    /// Whether `other`, a convolution behind the layer with ranks `id`, may run ahead of it, so that the layer adds what it makes:
+    /// a chain of such layers is then not cut where a shortcut changes the channels.
+    fn runs_ahead(&self, other: OpId, id: OpId) -> bool {
+        let ranks = |op: OpId| match &self.network.op(op).kind {
+            OpKind::Conv(conv) => Some(conv.options.ranks),
+            _ => None,
+        };
+        let op = self.network.op(other);
+        ranks(id).flatten().is_some()
+            && ranks(other) == Some(None)
+            && self.only_reader(other).is_some()
+            && op.inputs.iter().all(|&input| input < id)
     }
 
     /// A task without parameters or second operand that nothing is fused to.
