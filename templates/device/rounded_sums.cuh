@@ -19,10 +19,16 @@ template <int M, int P>
 
 // Exchanges pairs of neighbouring columns of eight rows for pairs of neighbouring rows of eight columns.
 [[maybe_unused]] static __device__ __forceinline__ unsigned tdc_transpose_halves(unsigned pair) {
+#if __CUDA_ARCH__ >= 750
+    unsigned exchanged;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(exchanged) : "r"(pair));
+    return exchanged;
+#else
     const int lane = threadIdx.x % 32, column = lane / 4, row = lane % 4 * 2;
     const unsigned first = __shfl_sync(0xffffffffu, pair, row * 4 + column / 2);
     const unsigned second = __shfl_sync(0xffffffffu, pair, row * 4 + 4 + column / 2);
     return column % 2 == 0 ? (first & 0xffffu) | second << 16 : first >> 16 | (second & 0xffff0000u);
+#endif
 }
 
 [[maybe_unused]] static __device__ __forceinline__ uint2 tdc_transpose_quads(uint2 quad) {
