@@ -5,6 +5,7 @@ use tdc_generator::plan::{
     ChosenBy, Fusions, PlannedUnit, Planner, TaskGraph, TuningTable, plan_network, plan_network_by,
     plan_problem, tuning_key,
 };
+use tdc_generator::render::{NetworkFile, network_text};
 use tdc_generator::scheme::{Tile, scheme};
 use tdc_generator::spec::{
     Config, ConvProblem, Epilogue, Network, OpKind, Overrides, Precision, Problem, Reduce, Tiles,
@@ -413,6 +414,22 @@ fn tucker_layers_are_joined_where_that_was_measured_to_be_faster() {
     assert_eq!(a.y.batch_stride, (24 + 11) * 400);
     assert_eq!((b.y, b.y.shape.c), (c.x, 13));
     assert_eq!(b.y.offset, 0);
+    // The driver packs random weights by each unit's own packers, and gives each launch its block and its bias.
+    let text = network_text(std::slice::from_ref(&plan), NetworkFile::Driver).expect("a driver");
+    for (slot, layer, factor) in [
+        ("a.last", a, "last"),
+        ("b.first", a, "next"),
+        ("b.core", b, "core"),
+    ] {
+        let unit = &plan.units[layer.unit].unit.name;
+        let row = format!("// \"{slot}\"\n    {{{unit}_pack_{factor},");
+        assert!(text.contains(&row), "no {row} in\n{text}");
+    }
+    let bias = plan.parameter_places(a).1.expect("a bias") / 4;
+    assert!(
+        text.contains(&format!("p.weights, p.weights + {bias}, ")),
+        "{text}"
+    );
 }
 
 /// A network of one CP layer: uneven everything.

@@ -731,7 +731,9 @@ mod tests {
     fn an_error_of_small_channels_cannot_hide_behind_large_ones() {
         // Two images of three channels, the last one small and wrong in the second image.
         let shape = TensorShape::new(2, 3, 1, 2);
-        let expected = [1e3, 1e3, 1e3, 1e3, 1e-3, 1e-3, 1e3, 1e3, 1e3, 1e3, 1e-3, 1e-3];
+        let expected = [
+            1e3, 1e3, 1e3, 1e3, 1e-3, 1e-3, 1e3, 1e3, 1e3, 1e3, 1e-3, 1e-3,
+        ];
         let mut found = expected.map(|value| value as f32);
         found[11] = 3e-3;
         assert!(Deviation::of(shape, &found, &expected).relative < 1e-5);
