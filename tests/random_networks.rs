@@ -17,7 +17,7 @@ use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
 use tdc_generator::render::unit_text;
 use tdc_generator::spec::{
     BatchNorm, ConvOptions, Layout, LinearOptions, Network, NetworkBuilder, OpOptions, Pad,
-    PoolOptions, Precision, Reduce, ScaleShiftOptions, TensorShape, Tiles,
+    PoolOptions, Precision, Problem, Reduce, ScaleShiftOptions, TensorShape, Tiles, TuckerProblem,
 };
 use tdc_runtime::{Padding, WeightFile};
 use tdc_weights::{Checkpoint, pack, resolve};
@@ -110,6 +110,27 @@ impl Writer {
             }
             _ => {}
         }
+        self.push_conv(input, options);
+    }
+
+    /// A Tucker layer with the channels that one launch wants.
+    fn tucker(&mut self, input: usize) {
+        let x = self.values[input].1;
+        let mut options = ConvOptions::new(self.pick(&[8, 13, 16, 21]));
+        options.kernel = [self.pick(&[1, 2, 3]), self.pick(&[1, 3, 3])];
+        options.stride = [self.pick(&[1, 1, 1, 2]), self.pick(&[1, 1, 1, 2])];
+        options.bias = self.flag();
+        options.bn = self.bn();
+        options.relu = self.flag();
+        options.precision = self.precision;
+        let [d1, d2] = [self.pick(&[8, 9, 16]), self.pick(&[8, 11])];
+        options.ranks = Some([d1.min(x.c), d2.min(options.n)]);
+        self.push_conv(input, options);
+    }
+
+    /// A convolution padded so that its stride alone makes the image smaller.
+    fn push_conv(&mut self, input: usize, mut options: ConvOptions) {
+        let (x, kernel) = (self.values[input].1, options.kernel);
         let pad = |size: u32| size / 2;
         let padding = Padding {
             top: pad(kernel[0]),
@@ -232,19 +253,19 @@ impl Writer {
     }
 }
 
-fn random_network(index: usize) -> Network {
+/// A network that is its input so far.
+fn writer(name: &str, index: usize, channels: &[u32]) -> Writer {
     let mut random = Random::new(1000 + index as u64);
     let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
     let input = TensorShape::new(
         pick(&[1, 1, 2, 3]),
-        pick(&[1, 3, 7]),
+        pick(channels),
         pick(&[5, 9, 14]),
         pick(&[4, 7, 13]),
     );
-    let steps = pick(&[1, 3, 6, 10, 14]);
-    let mut writer = Writer {
+    Writer {
         random,
-        builder: NetworkBuilder::new(&format!("net{index}"), input),
+        builder: NetworkBuilder::new(&format!("{name}{index}"), input),
         values: vec![("input".to_owned(), input)],
         read: vec![false],
         // Mostly fp32: its bound is the sharpest.
@@ -254,7 +275,12 @@ fn random_network(index: usize) -> Network {
             9 => Precision::Bf16,
             _ => Precision::Fp32,
         },
-    };
+    }
+}
+
+fn random_network(index: usize) -> Network {
+    let mut writer = writer("net", index, &[1, 3, 7]);
+    let steps = writer.pick(&[1, 3, 6, 10, 14]);
     for _ in 0..steps {
         writer.step();
     }
@@ -267,6 +293,39 @@ fn random_network(index: usize) -> Network {
         network.tiles = Tiles::Paper;
     }
     network
+}
+
+/// Tucker layers behind each other, among them additions, shortcuts and other readers of what lies between.
+fn random_chain(index: usize) -> Network {
+    let mut writer = writer("chain", index, &[8, 11, 19]);
+    for _ in 0..writer.pick(&[3, 4, 5]) {
+        let input = writer.values.len() - 1;
+        writer.tucker(input);
+        let last = input + 1;
+        let y = writer.values[last].1;
+        let same = (0..last).rev().find(|&i| writer.values[i].1 == y);
+        match (writer.random.below(4), same) {
+            (0 | 1, Some(other)) => {
+                let relu = writer.flag();
+                writer.push(&[last, other], OpOptions::Add { relu }, y);
+            }
+            (0, None) => {
+                let mut shortcut = ConvOptions::new(y.c);
+                let x = writer.values[input].1;
+                shortcut.kernel = [1, 1];
+                shortcut.stride = [x.h.div_ceil(y.h), x.w.div_ceil(y.w)];
+                writer.push_conv(input, shortcut);
+                writer.push(&[last, last + 1], OpOptions::Add { relu: true }, y);
+            }
+            (2, _) => {
+                // Read by two layers: the next one, and one that ends beside it.
+                writer.tucker(last);
+                writer.push(&[last], OpOptions::Relu, y);
+            }
+            _ => {}
+        }
+    }
+    writer.finish()
 }
 
 /// The GPU that a network is planned for.
@@ -321,14 +380,20 @@ fn check(device: &mut dyn Device, network: &Network, plan: &NetworkPlan) -> Resu
     }
 }
 
-fn assert_right(count: usize, open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
+/// Plans and runs the first of a series of networks.
+fn assert_right(
+    count: usize,
+    network: fn(usize) -> Network,
+    open: fn(&[PlannedUnit]) -> Box<dyn Device>,
+) -> Vec<NetworkPlan> {
     let indices: Vec<usize> = (0..count).collect();
     let mut failures = Vec::new();
+    let mut plans = Vec::new();
     for indices in indices.chunks(BUILT_TOGETHER) {
         let networks: Vec<_> = indices
             .iter()
             .map(|&index| {
-                let network = random_network(index);
+                let network = network(index);
                 let plan = plan_network(&network, target(index))
                     .unwrap_or_else(|errors| panic!("{network:#?}: {errors:?}"));
                 network_files(std::slice::from_ref(&plan))
@@ -346,6 +411,7 @@ fn assert_right(count: usize, open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
                 failures.push(format!("{}: {failure}\n{network:#?}", network.name));
             }
         }
+        plans.extend(networks.into_iter().map(|(_, plan)| plan));
     }
     assert!(
         failures.is_empty(),
@@ -353,17 +419,52 @@ fn assert_right(count: usize, open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
         failures.len(),
         failures[0]
     );
+    plans
+}
+
+/// How many networks of a series are checked; `few` where nobody says.
+fn count(few: usize) -> usize {
+    std::env::var("TDC_NETWORKS").map_or(few, |count| {
+        count.parse().expect("TDC_NETWORKS is a number")
+    })
+}
+
+/// Layers that go on with the first factor of the one behind, beside the output that others read or instead of it.
+fn joined(plans: &[NetworkPlan]) -> [usize; 2] {
+    let layers = plans
+        .iter()
+        .flat_map(|plan| plan.layers.iter().map(|layer| &plan.units[layer.unit]));
+    let mut joined = [0, 0];
+    for unit in layers {
+        if let Problem::Tucker(TuckerProblem {
+            next: Some(next), ..
+        }) = unit.problem
+        {
+            joined[usize::from(next.keeps)] += 1;
+        }
+    }
+    joined
 }
 
 #[test]
 fn random_networks_compute_what_they_say() {
-    let count = std::env::var("TDC_NETWORKS")
-        .map_or(20, |count| count.parse().expect("TDC_NETWORKS is a number"));
-    assert_right(count, cpu_after_compiling);
+    assert_right(count(20), random_network, cpu_after_compiling);
+}
+
+#[test]
+fn random_chains_of_tucker_layers_compute_what_they_say() {
+    let count = count(10);
+    let joined = joined(&assert_right(count, random_chain, cpu_after_compiling));
+    // Most layers are so small that launches of their own take less time.
+    assert!(
+        joined.iter().all(|&joined| joined >= count / 10),
+        "{joined:?}"
+    );
 }
 
 #[test]
 #[ignore = "needs a GPU"]
 fn random_networks_compute_what_they_say_on_a_gpu() {
-    assert_right(50, gpu_here);
+    assert_right(50, random_network, gpu_here);
+    assert_right(50, random_chain, gpu_here);
 }

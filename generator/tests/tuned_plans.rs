@@ -5,6 +5,7 @@ use tdc_generator::plan::{
     ChosenBy, Fusions, PlannedUnit, Planner, TaskGraph, TuningTable, plan_network, plan_network_by,
     plan_problem, tuning_key,
 };
+use tdc_generator::render::{NetworkFile, network_text};
 use tdc_generator::scheme::{Tile, scheme};
 use tdc_generator::spec::{
     Config, ConvProblem, Epilogue, Network, OpKind, Overrides, Precision, Problem, Reduce, Tiles,
@@ -250,27 +251,31 @@ fn tucker(tiles: &str, keys: &str) -> Network {
     }
 }
 
+/// A row of a problem by one scheme, with the first of its tiles.
+fn row_of(problem: &Problem, name: &str, us: f64) -> String {
+    let scheme = scheme(name).expect("a scheme");
+    let tile = scheme.tiles(problem)[0].clone();
+    let tile = tile.label(scheme.tile_names()).to_string();
+    format!("{} {name} {tile} {us}\n", tuning_key(problem))
+}
+
+/// A row of a task of a Tucker layer.
+fn row(problem: &Problem, us: f64) -> String {
+    let name = match problem {
+        Problem::Tucker(_) => "tucker_fused",
+        _ => "direct",
+    };
+    row_of(problem, name, us)
+}
+
 /// Rows of the layer's tasks with these times: first, core and last factor, the whole, the rest behind the first; 0 for none.
 fn tucker_rows(us: [f64; 5]) -> String {
     let graph = TaskGraph::new(&tucker("", ""));
     let Fusions { whole, rest, .. } = graph.fusions(0).expect("a Tucker layer");
     let rest = rest.expect("the factors behind the first");
     let problems = graph.tasks.iter().chain([&whole, &rest]);
-    let mut rows = String::new();
-    for (problem, us) in problems.map(|task| task.problem).zip(us) {
-        let name = match problem {
-            Problem::Tucker(_) => "tucker_fused",
-            _ => "direct",
-        };
-        let scheme = scheme(name).expect("a scheme");
-        let tile = scheme.tiles(&problem)[0]
-            .label(scheme.tile_names())
-            .to_string();
-        if us > 0.0 {
-            rows += &format!("{} {name} {tile} {us}\n", tuning_key(&problem));
-        }
-    }
-    rows
+    let rows = problems.zip(us).filter(|(_, us)| *us > 0.0);
+    rows.map(|(task, us)| row(&task.problem, us)).collect()
 }
 
 #[test]
@@ -307,6 +312,124 @@ fn a_tucker_layer_takes_the_launches_that_were_measured_to_be_fastest() {
     assert_eq!(names(fast, "", ", scheme: direct"), three);
     assert_eq!(names(fast, "", ", scheme: tdc, reduce: atomic"), three);
     assert_eq!(names(fast, "tiles: paper\n", ""), three);
+}
+
+/// Two Tucker layers of which the second adds what the first made, and a third.
+fn chain() -> Network {
+    let text = "name: n\ninput: 1x32x20x20\nops:\n\
+        \x20 - {op: conv, name: a, n: 24, ranks: [16, 17], bias: true}\n\
+        \x20 - {op: conv, name: b, n: 24, ranks: [11, 12], bn: bn}\n\
+        \x20 - {op: add, name: sum, inputs: [b, a], relu: true}\n\
+        \x20 - {op: conv, name: c, n: 9, ranks: [13, 9]}\n";
+    match yaml::parse(text, "n.yaml", &Overrides::default()) {
+        Ok(Config::Network(network)) => network,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn tucker_layers_are_joined_where_that_was_measured_to_be_faster() {
+    let graph = TaskGraph::new(&chain());
+    let plan = |rows: &str| {
+        let planner = Planner::new(h200()).with_table(table(rows));
+        plan_network_by(&chain(), planner).expect("a plan")
+    };
+    let names = |rows: &str| {
+        let names: Vec<_> = plan(rows)
+            .layers
+            .iter()
+            .map(|layer| layer.name.clone())
+            .collect();
+        names.join(" ")
+    };
+    // Each factor 2; whole layers 5, core and last factor 3.5.
+    let factors = graph.tasks.iter().map(|task| row(&task.problem, 2.0));
+    let factors: Vec<String> = factors.collect();
+    let joins = [0, 3].map(|at| graph.join(at).expect("a join"));
+    let mut rows = String::new();
+    for at in [0, 3, 6] {
+        let fusions = graph.fusions(at).expect("a Tucker layer");
+        rows += &row(&fusions.whole.problem, 5.0);
+        rows += &row(&fusions.rest.expect("a rest").problem, 3.5);
+    }
+    let separate = factors.concat() + &rows;
+    // What was not measured does not count.
+    assert_eq!(names(&separate), "a b c");
+    // The first layer in 5.5 with the factor behind it: 5.5 + 3.5 < 5 + 5.
+    let first = separate.clone() + &row(&joins[0].whole.problem, 5.5);
+    assert_eq!(names(&first), "a+b.first b.rest c");
+    let slow = separate.clone() + &row(&joins[0].whole.problem, 6.6);
+    assert_eq!(names(&slow), "a b c");
+    let all = first.clone() + &row(&joins[1].rest.problem, 4.5);
+    assert_eq!(names(&all), "a+b.first b.rest+c.first c.rest");
+    // Times and estimates are not compared: with one layer that was not measured there is no join with it.
+    let partly = factors[..8].concat() + &rows + &row(&joins[1].rest.problem, 0.5);
+    assert!(!names(&partly).contains("+c"), "{}", names(&partly));
+
+    // However they are joined, the parameters are those of nine convolutions, and each unit finds its own one behind the other.
+    let plan = plan(&all);
+    let slots: Vec<_> = plan.weights.iter().collect();
+    let told: Vec<_> = slots
+        .iter()
+        .map(|(slot, _)| (&slot.name[..], slot.bias_len))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("a.first", 0),
+            ("a.core", 0),
+            ("a.last", 24),
+            ("b.first", 0),
+            ("b.core", 0),
+            ("b.last", 24),
+            ("c.first", 0),
+            ("c.core", 0),
+            ("c.last", 0),
+        ]
+    );
+    for layer in &plan.layers {
+        let variant = plan.units[layer.unit].variant();
+        let (packed, bias) = plan.parameter_places(layer);
+        let packed = packed.expect("weights");
+        let places = variant.packed_layouts().map(|(at, layout)| {
+            let layout = layout.clone();
+            (packed + 4 * at as u64, layout)
+        });
+        let own = layer.slots.iter().map(|&slot| {
+            let (slot, region) = slots[slot];
+            (region.packed, slot.layout.clone())
+        });
+        assert!(places.eq(own), "{}", layer.name);
+        let end = packed + 4 * variant.packed_len() as u64;
+        assert_eq!(bias.is_some(), variant.bias_len > 0, "{}", layer.name);
+        assert!(bias.is_none_or(|bias| bias >= end), "{}", layer.name);
+    }
+    // `b` reads what lies behind the output of `a`, which it adds; of `b` nothing but the next factor is left.
+    let [a, b, c] = &plan.layers[..] else {
+        panic!("three layers");
+    };
+    assert_eq!((&a.produces[..], a.y.shape.c), ("a", 24));
+    assert_eq!((b.x.memory, b.x.offset), (a.y.memory, 24 * 400));
+    assert_eq!(b.residual, Some(a.y));
+    assert_eq!(a.y.batch_stride, (24 + 11) * 400);
+    assert_eq!((b.y, b.y.shape.c), (c.x, 13));
+    assert_eq!(b.y.offset, 0);
+    // The driver packs random weights by each unit's own packers, and gives each launch its block and its bias.
+    let text = network_text(std::slice::from_ref(&plan), NetworkFile::Driver).expect("a driver");
+    for (slot, layer, factor) in [
+        ("a.last", a, "last"),
+        ("b.first", a, "next"),
+        ("b.core", b, "core"),
+    ] {
+        let unit = &plan.units[layer.unit].unit.name;
+        let row = format!("// \"{slot}\"\n    {{{unit}_pack_{factor},");
+        assert!(text.contains(&row), "no {row} in\n{text}");
+    }
+    let bias = plan.parameter_places(a).1.expect("a bias") / 4;
+    assert!(
+        text.contains(&format!("p.weights, p.weights + {bias}, ")),
+        "{text}"
+    );
 }
 
 /// A network of one CP layer: uneven everything.
@@ -360,19 +483,13 @@ fn a_cp_layer_is_its_four_factors_or_one_launch() {
     // Measured times of all four, and then of the whole, decide.
     let graph = TaskGraph::new(&cp("", 7, ""));
     let whole = graph.fusions(0).expect("a CP layer").whole;
-    let row = |problem: &Problem, name: &str, us: f64| {
-        let scheme = scheme(name).expect("a scheme");
-        let tile = scheme.tiles(problem)[0].clone();
-        let tile = tile.label(scheme.tile_names()).to_string();
-        format!("{} {name} {tile} {us}\n", tuning_key(problem))
-    };
     let mut rows: String = graph
         .tasks
         .iter()
-        .map(|task| row(&task.problem, "direct", 0.5))
+        .map(|task| row_of(&task.problem, "direct", 0.5))
         .collect();
     assert_eq!(names("", 7, "", &rows).0, four);
-    rows += &row(&whole.problem, "cp_chain", 1.9);
+    rows += &row_of(&whole.problem, "cp_chain", 1.9);
     assert_eq!(names("", 7, "", &rows).0, "a");
 }
 

@@ -722,3 +722,27 @@ fn read_location(
     }
     Ok(values)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_small_channels_cannot_hide_behind_large_ones() {
+        // Two images of three channels, the last one small and wrong in the second image.
+        let shape = TensorShape::new(2, 3, 1, 2);
+        let expected = [
+            1e3, 1e3, 1e3, 1e3, 1e-3, 1e-3, 1e3, 1e3, 1e3, 1e3, 1e-3, 1e-3,
+        ];
+        let mut found = expected.map(|value| value as f32);
+        found[11] = 3e-3;
+        assert!(Deviation::of(shape, &found, &expected).relative < 1e-5);
+        let large = Deviation::of_channels(shape, 0..2, &found, &expected);
+        let small = Deviation::of_channels(shape, 2..3, &found, &expected);
+        assert!(large.relative < 1e-7 && small.relative > 0.9, "{small}");
+        assert_eq!(small.worst, [1, 2, 0, 1]);
+        assert_eq!(worse(large.clone(), small.clone()), small);
+        let none = Deviation::of_channels(shape, 3..3, &found, &expected);
+        assert_eq!(worse(large.clone(), none), large);
+    }
+}
