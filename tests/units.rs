@@ -695,7 +695,30 @@ fn cp_layers_in_one_launch_are_right_on_random_sizes_and_tiles() {
 #[test]
 fn tucker_layers_in_one_launch_are_right_on_random_sizes_and_tiles() {
     assert_right(&tucker_units(40), cpu);
+}
+
+#[test]
+fn each_kind_of_tucker_layer_is_right() {
     assert_right(&tucker_kinds(), cpu);
+}
+
+/// Where there are no clusters one block does the work of all, share by share.
+#[test]
+fn each_kind_of_tucker_layer_is_right_without_clusters() {
+    let own = std::env::current_exe().unwrap();
+    let run = std::process::Command::new(own)
+        .args(["--exact", "each_kind_of_tucker_layer_is_right"])
+        .env("TDC_CPU_ARCH", "80")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&run.stdout);
+    assert!(printed.contains("1 passed"), "{printed}");
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn each_kind_of_tucker_layer_is_right_on_a_gpu() {
+    assert_right(&tucker_kinds(), gpu_here);
 }
 
 /// Committed configs have few of these texts; among them are kinds that the vendor's compiler warns of easily, for what they leave out.
@@ -883,6 +906,7 @@ fn every_scheme_is_right_on_a_gpu() {
         few_channel_units(200),
         winograd_units(300),
         tucker_units(300),
+        tucker_kinds(),
         published_tvm_units(),
         tvm_units(300),
         single_channel_units(200),
