@@ -20,7 +20,7 @@ impl TaskGraph {
     /// one that runs first. `None` where no such layer begins or none reads it, where the output belongs to the caller or
     /// shares the memory of other values, and where the config names a scheme for either layer.
     ///
-    /// The tasks write the layer's own output, with what the factor makes [behind it](Self::place); that alone where nobody else reads
+    /// The tasks write the layer's own output, with what the factor makes behind it in each image; that alone where nobody else reads
     /// the layer's.
     pub fn join(&self, index: usize) -> Option<Join> {
         let Fusions { whole, rest, .. } = self.fusions(index)?;
