@@ -649,7 +649,8 @@ impl Sizes {
         let factors = || self.factors().chain(&self.next);
         let products: u32 = factors().map(|factor| factor.products).sum();
         let weights: u32 = factors().map(Factor::weights).sum();
-        let chunks: u32 = factors().map(|factor| factor.chunks).sum();
+        // Those of the layer behind come while the last factor's are used.
+        let chunks: u32 = self.factors().map(|factor| factor.chunks).sum();
         let staged = self.first.as_ref().map_or(1, |first| first.chunks);
         // Rows of the input come in whole sectors of 32 bytes.
         let values = staged * self.quads * 4 * self.rows * (self.row.div_ceil(8) + 1) * 8;
