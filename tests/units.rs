@@ -538,6 +538,14 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
     let rest = |n| layer(None, [83, 61, n], [9, 7], 2, None);
     let next = |n, keeps| Some(NextFactor { n, keeps });
     let whole_and = |n, keeps| layer(Some(37), [61, 59, 67], [7, 13], 1, next(n, keeps));
+    // Rows of whole pairs; a block that adds up no channels of the layer behind.
+    let pairs_and = |n, precision| match layer(None, [77, 61, 61], [6, 8], 1, next(n, true)) {
+        Problem::Tucker(problem) => Problem::Tucker(TuckerProblem {
+            precision,
+            ..problem
+        }),
+        other => other,
+    };
     let rest_and = |n, keeps| layer(None, [83, 61, 109], [9, 8], 2, next(n, keeps));
     let requests = [
         (whole(67), vec![2, 7, 1, 1, 1, 8, 0, 3, 128]),
@@ -553,6 +561,14 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
         (rest_and(19, true), vec![1, 4, 6, 3, 2, 6, 1, 1, 224]),
         (rest_and(8, false), vec![5, 4, 8, 8, 4, 8, 16, 1, 224]),
         (rest_and(83, true), vec![2, 4, 4, 1, 4, 4, 2, 1, 224]),
+        (
+            pairs_and(13, Precision::Fp32),
+            vec![1, 8, 5, 5, 1, 4, 1, 1, 224],
+        ),
+        (
+            pairs_and(24, Precision::Tf32),
+            vec![2, 8, 2, 2, 1, 4, 1, 1, 224],
+        ),
     ];
     units(&requests.map(|(problem, tile)| (problem, "tucker_fused", Some(tile))))
 }

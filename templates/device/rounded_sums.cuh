@@ -21,7 +21,7 @@ template <int M, int P>
 [[maybe_unused]] static __device__ __forceinline__ unsigned tdc_transpose_halves(unsigned pair) {
 #if __CUDA_ARCH__ >= 750
     unsigned exchanged;
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(exchanged) : "r"(pair));
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(exchanged) : "r"(pair));
     return exchanged;
 #else
     const int lane = threadIdx.x % 32, column = lane / 4, row = lane % 4 * 2;

@@ -617,6 +617,7 @@ impl<'a> Builder<'a> {
                     tail.residual = Some(other);
                     tail.relu = *relu;
                     if other > id {
+                        // Its own tail must not take the same addition.
                         self.absorbed[reader.0] = true;
                         self.visit(other);
                         self.absorbed[other.0] = true;
@@ -722,5 +723,61 @@ impl<'a> Builder<'a> {
             parent,
         });
         ValueId(self.graph.values.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{ConvOptions, NetworkBuilder, OpOptions};
+
+    /// Names of the tasks of a block whose shortcut is computed behind its Tucker layer, each with what is added to it.
+    fn tasks(shortcut: ConvOptions, reads: &str, also: bool) -> String {
+        let ranked = ConvOptions {
+            ranks: Some([3, 3]),
+            ..ConvOptions::new(8)
+        };
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 7, 9, 9));
+        let mut op = |name: &str, inputs: &[&str], options| {
+            let inputs: Vec<_> = inputs.iter().map(|&input| input.to_owned()).collect();
+            builder.op(name, Some(&inputs), options);
+        };
+        op("a", &["input"], OpOptions::Conv(ConvOptions::new(8)));
+        op("b", &["a"], OpOptions::Conv(ranked));
+        op("short", &[reads], OpOptions::Conv(shortcut));
+        op("sum", &["b", "short"], OpOptions::Add { relu: true });
+        if also {
+            op("more", &["sum", "short"], OpOptions::Add { relu: false });
+        }
+        let graph = TaskGraph::new(&builder.finish().unwrap());
+        let told = graph.tasks.iter().map(|task| match task.residual {
+            Some(added) => format!("{}+{}", task.name, graph.values[added.0].name),
+            None => task.name.clone(),
+        });
+        told.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_shortcut_runs_ahead_of_the_layer_that_it_is_added_to() {
+        let dense = ConvOptions::new(8);
+        let ahead = "a short b.first b.core b.last+short";
+        assert_eq!(tasks(dense.clone(), "a", false), ahead);
+        let grouped = ConvOptions {
+            groups: 2,
+            ..dense.clone()
+        };
+        assert_eq!(tasks(grouped, "a", false), ahead);
+        // One that reads the layer cannot, one that others read is not fused to, one with ranks adds as it always did.
+        let behind = |shortcut, reads, also| {
+            let told = tasks(shortcut, reads, also);
+            assert!(told.starts_with("a b.first b.core b.last short"), "{told}");
+        };
+        behind(dense.clone(), "b", false);
+        behind(dense.clone(), "a", true);
+        let ranked = ConvOptions {
+            ranks: Some([2, 2]),
+            ..dense
+        };
+        behind(ranked, "a", false);
     }
 }

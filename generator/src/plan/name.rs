@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! unit    = problem "_" scheme "_" tile                  conv_c64_n32_h56_w56_k3x3_p1_relu_direct_p64n8g4k1
-//! problem = "conv" sizes "_k" RxS [options] [epilogue]   sizes: [_bB] _cC _nN _hH _wW
-//!         | "cp" [_bB] _cC _rRANK _nN _hH _wW "_k" RxS [options] [epilogue]
-//!         | "tucker" [_bB] [_cC] _dD1xD2 _nN _hH _wW "_k" RxS [options] [epilogue] [next]   without C the first factor is not part of it
+//! problem = "conv" sizes "_k" RxS [options] [epilogue] [numbers]   sizes: [_bB] _cC _nN _hH _wW
+//!         | "cp" [_bB] _cC _rRANK _nN _hH _wW "_k" RxS [options] [epilogue] [numbers]
+//!         | "tucker" [_bB] [_cC] _dD1xD2 _nN _hH _wW "_k" RxS [options] [epilogue] [next] [numbers]   without C the first factor is not part of it
 //!         | "convert" sizes "_" ("hwcn" | "nchw")                the layout of the output
 //! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_affine|_affinerelu]   what is not said is 1, 0 or absent
-//! epilogue = [_bias] [_add] [_relu] [_atomic] [_tf32|_fp16|_bf16] [_tolBILLIONTHS] [_hwcn]
+//! epilogue = [_bias] [_add] [_relu]
+//! numbers = [_atomic] [_tf32|_fp16|_bf16] [_tolBILLIONTHS] [_hwcn]
 //! next    = ("_next" | "_only") D1      the first factor of the layer behind; the N channels that it reads are kept, or not
 //! tile    = (letters number)+                            the letters are the scheme's
 //! ```

@@ -10,9 +10,12 @@
 //! 3. The blocks exchange their shares. With `v` = 1 each finishes all D2 channels of some pixels; else `v` blocks add up a part of
 //!    the channels each, for the same pixels, and tell each other.
 //! 4. Each multiplies with its part of the last factor and stores.
+//! 5. Where the problem goes on with the first factor of the layer behind, each rounds what it has stored and multiplies it with its
+//!    rows of that factor. Blocks that have the same pixels exchange those sums too, a part of the channels each.
 //!
 //! Sums that one warp has the whole of are rounded, sent or stored straight from its registers; `k` is how many warps may share one,
-//! and with 0 all but those that go to other blocks pass through shared memory, which leaves less to each warp.
+//! and with 0 all but those that go to other blocks pass through shared memory, which leaves less to each warp. Those of the last
+//! factor are always whole where the launch goes on, and the chunks have places of their own there.
 //!
 //! So no two blocks of a cluster read the same weights of the first factor or the core, and with `v` blocks to a group of pixels
 //! each reads one in `v` of the last factor's. With `u` above 1 a share of the D1 channels belongs to `u` blocks, which all compute it, and
@@ -492,23 +495,29 @@ impl Sizes {
             _ => early_at.max(late_at + core_partials),
         };
         let first_place = first.as_ref().map_or(all_weights, |first| first.place);
-        // Where weights of the core were, if what comes behind it leaves them enough room there.
-        let next_weights = next.as_ref().map_or(0, Factor::weights);
-        let next_at = |places: [u32; 3]| {
-            let (at, gathered_at) = (places[2] + late, gathered(places));
-            match at + next_weights <= gathered_at {
-                true => at,
-                false => at.max(gathered_at + inner_floats),
-            }
-        };
-        let behind = |places: [u32; 3]| {
+        let behind_own = |places: [u32; 3]| {
             let [weights, early_at, late_at] = places;
             (weights + staged)
                 .max(early_at + early)
                 .max(late_at + late)
                 .max(gathered(places) + inner_floats)
-                .max(next_at(places) + next_weights)
         };
+        // Where weights of the core were, if what comes behind it leaves enough room there. Not where threads have written: the
+        // copy engine's writes are not in order with those.
+        let next_weights = next.as_ref().map_or(0, Factor::weights);
+        let next_at = |places: [u32; 3]| {
+            let [weights, early_at, late_at] = places;
+            let read_only = if early > 0 { early_at } else { weights };
+            let at = match gathered(places) {
+                gathered_at if gathered_at < read_only => gathered_at + inner_floats,
+                _ => late_at,
+            };
+            match at.max(late_at + late) {
+                at if at + next_weights <= read_only => at,
+                _ => behind_own(places),
+            }
+        };
+        let behind = |places: [u32; 3]| behind_own(places).max(next_at(places) + next_weights);
         let mut end = 0;
         let mut place = |floats: u32| {
             let at = end;
@@ -518,13 +527,15 @@ impl Sizes {
         let middle_at = place(2 * parts * middle_quads * plane);
         let next_rows = next.as_ref().map_or(0, |next| next.rows);
         let next_share = next_rows.div_ceil(group);
-        let received = (members * row_share).max(group * next_share) * columns;
+        let next_received = if group > 1 { group * next_share } else { 0 };
+        let received = (members * row_share).max(next_received) * columns;
         let received_at = place(in_clusters(received));
         let first_factors = first.as_ref().map_or(0, |first| senders * first.rows);
         let factors_at = place(first_factors + d2_rows + 2 * group * last.rows + next_rows);
-        let largest_at = place(5 * warps);
-        let arrivals_at = place(in_clusters(6));
-        let chunks_at = place(2 * (chunks + 1));
+        let goes_on = u32::from(next.is_some());
+        let largest_at = place((4 + goes_on) * warps);
+        let arrivals_at = place(in_clusters(4 + 2 * goes_on));
+        let chunks_at = place(2 * (chunks + goes_on));
         let left = (MAX_SHARED / 4).checked_sub(end)?;
         let factors = first.iter().chain([&core, &last]);
         let slot = factors.map(|factor| factor.chunk_weights).max()?;
@@ -646,9 +657,9 @@ impl Sizes {
     fn work(&self, problem: &TuckerProblem) -> KernelWork {
         let blocks = self.blocks as f64;
         let threads = 32 * self.warps;
-        let factors = || self.factors().chain(&self.next);
-        let products: u32 = factors().map(|factor| factor.products).sum();
-        let weights: u32 = factors().map(Factor::weights).sum();
+        let with_next = || self.factors().chain(&self.next);
+        let products: u32 = with_next().map(|factor| factor.products).sum();
+        let weights: u32 = with_next().map(Factor::weights).sum();
         // Those of the layer behind come while the last factor's are used.
         let chunks: u32 = self.factors().map(|factor| factor.chunks).sum();
         let staged = self.first.as_ref().map_or(1, |first| first.chunks);
@@ -665,7 +676,7 @@ impl Sizes {
             1 => 1,
             members => (self.blocks / u64::from(members)).div_ceil(clusters),
         };
-        let clocks: f64 = factors().map(|factor| factor.clocks).sum();
+        let clocks: f64 = with_next().map(|factor| factor.clocks).sum();
         let exchanges = match (self.members, self.group, &self.next) {
             (1, _, _) => 0.0,
             (_, 1, _) => 1.0,
@@ -677,7 +688,7 @@ impl Sizes {
         let waits = (clocks - products_clocks).max(0.0)
             + 350.0 * f64::from(chunks)
             + 100.0 * f64::from(self.warps)
-            + 250.0 * (factors().count() as f64 + exchanges)
+            + 250.0 * (with_next().count() as f64 + exchanges)
             + 12.0 * exchanged / f64::from(threads);
         // Weights come while the launch ahead still runs and while the input is staged.
         let bytes = 4.0 * (0.5 * f64::from(weights) + f64::from(values));
@@ -1045,11 +1056,10 @@ struct Context {
     /// Elements of what the core multiplies that a chunk of whole filters has, of one position; 0 where a chunk is a row of one.
     core_chunk_quads: u32,
     last: FactorContext,
-    /// The first factor of the layer behind: where its weights lie in shared memory, its output channels, those that a block adds
+    /// The first factor of the layer behind: where its weights lie in shared memory, its output channels that a block adds
     /// up, where what undoes its scales and its output begin, and the condition for a place outside of that.
     next: Option<FactorContext>,
     next_at: u32,
-    next_n: u32,
     next_share: u32,
     next_factors: u32,
     z_at: u32,
@@ -1285,7 +1295,6 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
             bounds: any_of(&outside_output),
             z_bounds: any_of(&outside_next),
             next_at: sizes.next_at,
-            next_n: z.n,
             next_share: sizes.next_share,
             next_factors: last_factors + 2 * n_rows,
             z_at: if z.keeps {

@@ -453,7 +453,7 @@ template <int M, int P>
 [[maybe_unused]] static __device__ __forceinline__ unsigned tdc_transpose_halves(unsigned pair) {
 #if __CUDA_ARCH__ >= 750
     unsigned exchanged;
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(exchanged) : "r"(pair));
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(exchanged) : "r"(pair));
     return exchanged;
 #else
     const int lane = threadIdx.x % 32, column = lane / 4, row = lane % 4 * 2;
@@ -509,7 +509,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_
     Quad* const middle = reinterpret_cast<Quad*>(shared + 3232);  // input of the core
     Quad* const inner = reinterpret_cast<Quad*>(shared + 256);  // its output, rounded
     Quad* const input = reinterpret_cast<Quad*>(shared + 2816);
-    float* const arrived = shared + 3724;  // barriers of chunks of weights
+    float* const arrived = shared + 3720;  // barriers of chunks of weights
     float* const largest = shared + 3712;  // magnitude that each warp has, of four kinds
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -925,7 +925,7 @@ cudaError_t tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1
 
     config.gridDim = dim3(16);
     config.blockDim = dim3(64);
-    config.dynamicSmemBytes = 14928;
+    config.dynamicSmemBytes = 14912;
     return cudaLaunchKernelEx(
         &config, mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_kernel, x, packed,
         bias, y, x_batch_stride, y_batch_stride);
