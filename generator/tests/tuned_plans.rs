@@ -1,5 +1,7 @@
 //! What the planner makes of measured times.
 
+use std::collections::HashMap;
+use std::path::Path;
 use tdc_generator::gpu::{Gpu, gpu};
 use tdc_generator::plan::{
     ChosenBy, Fusions, PlannedUnit, Planner, TaskGraph, TuningTable, plan_network, plan_network_by,
@@ -11,6 +13,7 @@ use tdc_generator::spec::{
     Config, ConvProblem, Epilogue, Network, OpKind, Overrides, Precision, Problem, Reduce, Tiles,
     Tolerance, yaml,
 };
+use tdc_generator::tune::Problems;
 use tdc_runtime::{ConvShape, Padding};
 
 const HEADING: &str = "\
@@ -171,6 +174,45 @@ conv_c24_n40_h13_w15_k1x1_bias_relu tdc nonsense 0.4
         told(&found),
         ("direct", vec![32, 4, 1, 2], ChosenBy::Oracle, Some(3.5))
     );
+}
+
+/// One whose tile no longer fits would be passed over without a word too, and what was measured would be lost.
+#[test]
+fn every_committed_row_is_a_tile_of_its_scheme() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut problems = Problems::default();
+    for file in std::fs::read_dir(root.join("configs")).unwrap() {
+        let path = file.unwrap().path();
+        for (dense, precision) in [
+            (false, None),
+            (true, None),
+            (false, Some(Precision::Tf32)),
+            (false, Some(Precision::Fp16)),
+        ] {
+            let overrides = Overrides {
+                dense,
+                precision,
+                ..Overrides::default()
+            };
+            problems.add(&yaml::load(&path, &overrides).unwrap());
+        }
+    }
+    let problems: HashMap<_, _> = problems.iter().collect();
+    let text = std::fs::read_to_string(root.join("generated/tuning/h200.txt")).unwrap();
+    let mut rows = 0;
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let &[key, name, tile, _] = &line.split(' ').collect::<Vec<_>>()[..] else {
+            continue;
+        };
+        let problem = problems
+            .get(key)
+            .unwrap_or_else(|| panic!("no config has {key}"));
+        let scheme = scheme(name).unwrap();
+        let tile = Tile::of_label(tile, scheme.tile_names()).unwrap();
+        assert!(scheme.takes(problem, &tile), "{line}");
+        rows += 1;
+    }
+    assert!(rows > 500, "{rows} rows");
 }
 
 #[test]
