@@ -95,6 +95,9 @@ fn described(problem: &Problem) -> Vec<String> {
             text += prologue(tucker.prologue);
             text += &format!(" to {} channels, core {}", core.c, filter(core));
             text += &format!(" to {} channels, 1x1", core.n);
+            if tucker.next.is_some() {
+                text += &format!(" to {}", tucker.n);
+            }
             text += &epilogue(tucker.epilogue);
             if let Some(next) = tucker.next {
                 text += &format!("; then 1x1 to {} channels of the next layer", next.n);

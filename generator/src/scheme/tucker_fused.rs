@@ -266,9 +266,8 @@ struct Sizes {
     first: Option<Factor>,
     core: Factor,
     last: Factor,
-    /// The first factor of the layer behind, where its weights lie, and how many of its output channels a block adds up.
+    /// The first factor of the layer behind, and how many of its output channels a block adds up.
     next: Option<Factor>,
-    next_at: u32,
     next_share: u32,
     rows: u32,
     row: u32,
@@ -434,7 +433,7 @@ impl Sizes {
             parts,
         )?;
         // From the registers that have the output, all of a block's channels at once.
-        let next = match problem.next {
+        let mut next = match problem.next {
             Some(next) => Some(Factor::new(
                 [next.n.div_ceil(M_TILE), columns / P_TILE],
                 1,
@@ -552,7 +551,9 @@ impl Sizes {
         };
         let [staged_at, early_at, late_at] = places;
         let gathered_at = gathered(places);
-        let next_at = next_at(places);
+        if let Some(next) = &mut next {
+            next.place = next_at(places);
+        }
         let behind = behind(places);
         let sums = BlockSums {
             tile: [tile_h, tile_w, last.rows],
@@ -589,7 +590,6 @@ impl Sizes {
             core,
             last,
             next,
-            next_at,
             next_share,
             rows,
             row,
@@ -1056,10 +1056,8 @@ struct Context {
     /// Elements of what the core multiplies that a chunk of whole filters has, of one position; 0 where a chunk is a row of one.
     core_chunk_quads: u32,
     last: FactorContext,
-    /// The first factor of the layer behind: where its weights lie in shared memory, its output channels that a block adds
-    /// up, where what undoes its scales and its output begin, and the condition for a place outside of that.
+    /// The first factor of the layer behind: its output channels that a block adds up, where what undoes its scales and its output begin, and the condition for a place outside of that.
     next: Option<FactorContext>,
-    next_at: u32,
     next_share: u32,
     next_factors: u32,
     z_at: u32,
@@ -1294,7 +1292,6 @@ fn kernel(problem: &TuckerProblem, sizes: Sizes, layouts: &[WeightLayout]) -> Ke
             y_elements,
             bounds: any_of(&outside_output),
             z_bounds: any_of(&outside_next),
-            next_at: sizes.next_at,
             next_share: sizes.next_share,
             next_factors: last_factors + 2 * n_rows,
             z_at: if z.keeps {

@@ -755,8 +755,8 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_
             if (output < 0) continue;
             const float* const two = sum[i / 4][i % 2 / 2] + i / 2 % 2 * 2;
             float value = two[i % 2];
-        value = fmaf(value, factors[n], factors[TN + n]);
-        *reinterpret_cast<float*>(y + output) = value;
+            value = fmaf(value, factors[n], factors[TN + n]);
+            *reinterpret_cast<float*>(y + output) = value;
         }
     }
 }
