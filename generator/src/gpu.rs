@@ -5,6 +5,7 @@ mod model;
 mod table;
 mod targets;
 
+pub(crate) use estimate::slots;
 pub use estimate::{
     KernelWork, Occupancy, Terms, TiledWork, floor_us, kernel_us, memset_us, occupancy, tiled_terms,
 };

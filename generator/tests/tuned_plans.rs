@@ -1,7 +1,7 @@
 //! What the planner makes of measured times.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
 use tdc_generator::gpu::{Gpu, gpu};
 use tdc_generator::plan::{
     ChosenBy, Fusions, PlannedUnit, Planner, TaskGraph, TuningTable, plan_network, plan_network_by,
@@ -176,12 +176,10 @@ conv_c24_n40_h13_w15_k1x1_bias_relu tdc nonsense 0.4
     );
 }
 
-/// One whose tile no longer fits would be passed over without a word too, and what was measured would be lost.
-#[test]
-fn every_committed_row_is_a_tile_of_its_scheme() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+/// What measured rows are about: every problem of the configs, by its key.
+fn problems_of_configs() -> Problems {
     let mut problems = Problems::default();
-    for file in std::fs::read_dir(root.join("configs")).unwrap() {
+    for file in std::fs::read_dir(root().join("configs")).unwrap() {
         let path = file.unwrap().path();
         for (dense, precision) in [
             (false, None),
@@ -197,22 +195,67 @@ fn every_committed_row_is_a_tile_of_its_scheme() {
             problems.add(&yaml::load(&path, &overrides).unwrap());
         }
     }
+    problems
+}
+
+/// Key, scheme, tile and microseconds of each row of the table for an H200.
+fn committed_rows() -> Vec<[String; 4]> {
+    let text = std::fs::read_to_string(root().join("generated/tuning/h200.txt")).unwrap();
+    let rows = text.lines().filter(|line| !line.starts_with('#'));
+    rows.filter_map(|line| {
+        let words: Vec<_> = line.split(' ').map(str::to_owned).collect();
+        words.try_into().ok()
+    })
+    .collect()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// One whose tile no longer fits would be passed over without a word too, and what was measured would be lost.
+#[test]
+fn every_committed_row_is_a_tile_of_its_scheme() {
+    let problems = problems_of_configs();
     let problems: HashMap<_, _> = problems.iter().collect();
-    let text = std::fs::read_to_string(root.join("generated/tuning/h200.txt")).unwrap();
-    let mut rows = 0;
-    for line in text.lines().filter(|line| !line.starts_with('#')) {
-        let &[key, name, tile, _] = &line.split(' ').collect::<Vec<_>>()[..] else {
-            continue;
-        };
+    let rows = committed_rows();
+    for row @ [key, name, tile, _] in &rows {
         let problem = problems
-            .get(key)
+            .get(&key[..])
             .unwrap_or_else(|| panic!("no config has {key}"));
         let scheme = scheme(name).unwrap();
         let tile = Tile::of_label(tile, scheme.tile_names()).unwrap();
-        assert!(scheme.takes(problem, &tile), "{line}");
-        rows += 1;
+        assert!(scheme.takes(problem, &tile), "{row:?}");
     }
-    assert!(rows > 500, "{rows} rows");
+    assert!(rows.len() > 500, "{} rows", rows.len());
+}
+
+/// Between one launch for a Tucker layer, two and three, and those that go on with the next layer, the planner of a GPU without a table
+/// chooses by estimates: they must not be off by more for one kind than for another.
+#[test]
+fn estimates_of_tucker_layers_are_near_their_rows() {
+    let problems = problems_of_configs();
+    let problems: HashMap<_, _> = problems.iter().collect();
+    let planner = Planner::new(h200());
+    let mut off = BTreeMap::<_, Vec<f64>>::new();
+    for row @ [key, name, tile, us] in &committed_rows() {
+        if name != "tucker_fused" {
+            continue;
+        }
+        let (scheme, us) = (scheme(name).unwrap(), us.parse::<f64>().unwrap());
+        let tile = Tile::of_label(tile, scheme.tile_names()).unwrap();
+        let estimate = planner.estimate_us(problems[&key[..]], scheme, &tile);
+        let ratio = estimate / us;
+        assert!((0.7..1.4).contains(&ratio), "{row:?}: {estimate} us");
+        let goes_on = key.contains("_only") || key.contains("_next");
+        let kind = (key.starts_with("tucker_c"), goes_on);
+        off.entry(kind).or_default().push(ratio.ln());
+    }
+    assert_eq!(off.len(), 4);
+    for (kind, off) in off {
+        let mean = (off.iter().sum::<f64>() / off.len() as f64).exp();
+        assert!((0.93..1.07).contains(&mean), "{kind:?}: {mean}");
+    }
 }
 
 #[test]

@@ -223,7 +223,7 @@ pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
         return tiled_terms(work, tiled, gpu, Model::of(gpu)).us();
     }
     let clock = f64::from(gpu.clock_mhz);
-    let busiest = work.blocks.div_ceil(u64::from(gpu.sms)) as f64;
+    let busiest = (work.blocks as f64 / slots(work.cluster, 1.0, gpu.sms)).ceil();
     let resident = busiest.min(f64::from(occupancy.blocks_per_sm));
     let warps = resident * f64::from(work.threads.div_ceil(32));
     // Schemes that tell their latencies need no share of idle lanes.
@@ -276,25 +276,29 @@ fn together<const N: usize>(sharpness: f64, terms: [f64; N]) -> f64 {
     most * (1.0 + sum).powf(1.0 / sharpness)
 }
 
-/// Where the time of a tiled kernel goes that fits the GPU, by the constants of a model.
-pub fn tiled_terms(work: &KernelWork, tiled: &TiledWork, gpu: &Gpu, model: &Model) -> Terms {
+/// Blocks that run at once, in clusters of so many, where a multiprocessor holds `at_once`.
+pub(crate) fn slots(cluster: u32, at_once: f64, sms: u32) -> f64 {
     /// Clusters of two blocks and more that an H200's 132 multiprocessors hold with one block each
     /// (`cudaOccupancyMaxActiveClusters`): their blocks lie in one group of multiprocessors, and groups differ.
     const CLUSTERS: [f64; 7] = [66.0, 39.0, 30.0, 22.0, 17.0, 15.0, 15.0];
 
+    let sms = f64::from(sms);
+    if cluster <= 1 {
+        return sms * at_once;
+    }
+    let of_132 = CLUSTERS[(cluster as usize - 2).min(CLUSTERS.len() - 1)];
+    let clusters = (of_132 * at_once * sms / 132.0).floor().max(1.0);
+    clusters * f64::from(cluster)
+}
+
+/// Where the time of a tiled kernel goes that fits the GPU, by the constants of a model.
+pub fn tiled_terms(work: &KernelWork, tiled: &TiledWork, gpu: &Gpu, model: &Model) -> Terms {
     let blocks = work.blocks as f64;
     let clock = f64::from(gpu.clock_mhz);
     let sms = f64::from(gpu.sms);
     let at_once = f64::from(occupancy(work, gpu).blocks_per_sm.max(1));
-    let cluster = f64::from(work.cluster.max(1));
-    let (slots, busiest) = if work.cluster > 1 {
-        let of_132 = CLUSTERS[(work.cluster as usize - 2).min(CLUSTERS.len() - 1)];
-        let clusters = (of_132 * at_once * sms / 132.0).floor().max(1.0);
-        let slots = clusters * cluster;
-        (slots, (blocks * at_once / slots).ceil())
-    } else {
-        (sms * at_once, (blocks / sms).ceil())
-    };
+    let slots = slots(work.cluster, at_once, gpu.sms);
+    let busiest = (blocks * at_once / slots).ceil();
     // Of the next launch, which waits while this one runs: its share of blocks that find no room, and of those that find it only
     // beside one of this.
     let without = |room: f64| ((2.0 * blocks - room) / blocks).clamp(0.0, 1.0);

@@ -1,0 +1,163 @@
+//! One factor in a block: which warps multiply what.
+
+use crate::scheme::matrix_product::{M_TILE, P_TILE};
+use crate::scheme::step_order::{ChunkSteps, split_steps};
+use serde::Serialize;
+
+/// Tiles of sums that a warp holds at most.
+const MAX_SUMS: u32 = 16;
+
+/// Tiles of sums at most for each product to have a sum of its own.
+const MAX_CROSSED: u32 = 2;
+
+/// What a factor multiplies in a block: a matrix of `rows` output channels by so many pixels, over steps of 16 terms.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Factor {
+    /// Output channels.
+    pub(super) rows: u32,
+    /// Tiles of a warp: of 16 output channels, of 8 pixels.
+    pub(super) m: u32,
+    pub(super) p: u32,
+    /// Parts of the channels, pixels and steps that warps have.
+    #[serde(skip)]
+    pub(super) warps_m: u32,
+    #[serde(skip)]
+    pub(super) warps_p: u32,
+    pub(super) warps_k: u32,
+    /// Whether some warps have none.
+    pub(super) idle: bool,
+    /// Chunks of its weights, and steps of one.
+    pub(super) chunks: u32,
+    pub(super) chunk_steps: u32,
+    #[serde(skip)]
+    pub(super) steps: ChunkSteps,
+    /// Packed values of a chunk, and of 16 output channels of it.
+    pub(super) chunk_weights: u32,
+    pub(super) tile_weights: u32,
+    /// Pixels that warps hold sums of, and floats of shared memory between the sums of two output channels.
+    pub(super) columns: u32,
+    pub(super) partial_row: u32,
+    /// Each product has a sum of its own: with few sums those of a step would wait for each other.
+    pub(super) crosses: bool,
+    /// Where its chunks lie in shared memory, if all have a place of their own, and how many come before.
+    pub(super) place: u32,
+    pub(super) chunks_before: u32,
+    /// Products of the tensor cores, and clocks of a warp, roughly.
+    #[serde(skip)]
+    pub(super) products: u32,
+    #[serde(skip)]
+    pub(super) clocks: f64,
+}
+
+impl Factor {
+    /// The arrangement of warps that takes the fewest clocks, roughly; `None` where no warp can hold its sums. `steps` are those of a
+    /// chunk: groups of channels, rows of the filter, its columns; `b` is how far they are apart in what is staged. At most
+    /// `sharers` of the warps have shares of the same sums, or any if that is 0.
+    pub(super) fn new(
+        [m_tiles, p_tiles]: [u32; 2],
+        chunks: u32,
+        counts: [u32; 3],
+        b: [u32; 3],
+        [warps, sharers]: [u32; 2],
+        parts: u32,
+    ) -> Option<Self> {
+        let chunk_steps = counts.iter().product::<u32>();
+        let mut best: Option<(f64, [u32; 5])> = None;
+        for warps_m in (1..=warps.min(m_tiles)).filter(|&part| m_tiles.is_multiple_of(part)) {
+            let m = m_tiles / warps_m;
+            let fits = |p: &u32| 12 * m * p + 8 * m + 5 * p + 60 <= (65536 / (32 * warps)).min(255);
+            for p in (1..=p_tiles.min(MAX_SUMS / m)).filter(fits) {
+                let warps_p = p_tiles.div_ceil(p);
+                let most =
+                    (warps / (warps_m * warps_p)).min(if sharers == 0 { warps } else { sharers });
+                for warps_k in (1..=most).filter(|&part| split_steps(counts, part).is_some()) {
+                    let clocks = clocks(
+                        [m, p],
+                        [warps_m, warps_p, warps_k],
+                        chunks * chunk_steps,
+                        [warps, sharers],
+                        parts,
+                    );
+                    if best.is_none_or(|(least, _)| clocks < least) {
+                        best = Some((clocks, [m, p, warps_m, warps_p, warps_k]));
+                    }
+                }
+            }
+        }
+        let (clocks, [m, p, warps_m, warps_p, warps_k]) = best?;
+        let columns = warps_p * p * P_TILE;
+        let tile_weights = chunk_steps * 128 * parts;
+        Some(Self {
+            rows: M_TILE * m_tiles,
+            m,
+            p,
+            warps_m,
+            warps_p,
+            warps_k,
+            idle: warps_m * warps_p * warps_k < warps,
+            chunks,
+            chunk_steps,
+            steps: ChunkSteps {
+                counts,
+                a: [counts[1] * counts[2], counts[2], 1].map(|steps| steps * 128 * parts),
+                b,
+                warps: warps_k,
+                parts,
+            },
+            chunk_weights: m_tiles * tile_weights,
+            tile_weights,
+            columns,
+            // Eight rows of channels, two pixels of each lane: in different banks.
+            partial_row: (columns + 23) / 32 * 32 + 8,
+            crosses: crosses(m * p, parts),
+            place: 0,
+            chunks_before: 0,
+            products: m_tiles * columns / P_TILE * chunks * chunk_steps * (2 * parts - 1),
+            clocks,
+        })
+    }
+
+    /// Packed values of all its chunks.
+    pub(super) fn weights(&self) -> u32 {
+        self.chunks * self.chunk_weights
+    }
+
+    /// Floats that the warps' shares of its sums take.
+    pub(super) fn partials(&self) -> u32 {
+        self.warps_k * self.rows * self.partial_row
+    }
+}
+
+/// Whether each product of so many tiles of sums has a sum of its own.
+fn crosses(tiles: u32, parts: u32) -> bool {
+    parts == 2 && tiles <= MAX_CROSSED
+}
+
+/// Clocks of a block for a factor: a step's products share a quarter of a multiprocessor with those of other warps or wait for each
+/// other, then shares of sums are added.
+fn clocks(
+    [m, p]: [u32; 2],
+    [warps_m, warps_p, warps_k]: [u32; 3],
+    steps: u32,
+    [warps, sharers]: [u32; 2],
+    parts: u32,
+) -> f64 {
+    let products = f64::from(2 * parts - 1);
+    let warps_used = warps_m * warps_p * warps_k;
+    let beside = f64::from(warps_used.div_ceil(4));
+    // Of 128 bytes of shared memory, one a clock for all warps.
+    let wavefronts = f64::from(4 * parts * m + 2 * parts * p);
+    let loads = f64::from(parts * m + p);
+    let tiles = f64::from(m * p);
+    let issue = beside * (6.7 * products * tiles + 3.0 * loads + 20.0);
+    let shared = f64::from(warps_used) * wavefronts;
+    let chained = if crosses(m * p, parts) { 1.0 } else { products };
+    let alone = (6.7 * products * tiles).max(39.0 * chained) + 60.0;
+    let outputs = f64::from(m * warps_m * M_TILE * p * warps_p * P_TILE);
+    let sums = match warps_k {
+        // From the registers of those that have them.
+        1 if sharers > 0 => 6.0 * outputs / f64::from(32 * warps_used),
+        _ => 6.0 * f64::from(warps_k + 1) * outputs / f64::from(32 * warps),
+    };
+    f64::from(steps / warps_k) * issue.max(shared).max(alone) + sums
+}
