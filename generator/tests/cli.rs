@@ -199,6 +199,16 @@ fn mistakes_in_a_config() {
             "6:33: there are two ops named `b`; give each op its own name",
         ),
         (
+            "name: p}",
+            "name: input}",
+            "6:33: `input` is the network's input; give each op its own name",
+        ),
+        (
+            "name: p}",
+            "name: b.first}",
+            "6:33: `b.first` is what a part of `b` is called; choose another name",
+        ),
+        (
             "[4, 4]",
             "[0, 4]",
             "5:39: rank 0 is not between 1 and 8; D1 is at most the input channels; ranks are written [D1, D2]",
@@ -217,6 +227,12 @@ fn mistakes_in_a_config() {
             "name: tiny",
             "name: class",
             "1:7: `class` cannot be the name of a network: it is a keyword of C++; choose another, such as `class_net`",
+        ),
+        (
+            "name: tiny",
+            "name: Status",
+            "1:7: `Status` cannot be the name of a network: every C++ or CUDA program has that name already; choose another, such \
+             as `Status_net`",
         ),
     ] {
         let text = TINY.replacen(right, wrong, 1);
@@ -392,7 +408,7 @@ fn wrong_arguments() {
                 "--safetensors",
                 "weights.bin",
             ],
-            "--output and --safetensors both name weights.bin; give each its own file",
+            "two outputs both name weights.bin; give each its own file",
         ),
         (
             &[
@@ -404,6 +420,45 @@ fn wrong_arguments() {
                 "file/x",
             ],
             "cannot write to file: file is not a folder; name another folder",
+        ),
+        (
+            &[
+                "pack",
+                "tiny.yaml",
+                "--random",
+                "1",
+                "-o",
+                "w.bin",
+                "--safetensors",
+                "./w.bin",
+            ],
+            "two outputs both name ./w.bin; give each its own file",
+        ),
+        (
+            &[
+                "pack",
+                "tiny.yaml",
+                "--random",
+                "1",
+                "--table",
+                "table.txt",
+                "-o",
+                "./table.txt",
+            ],
+            "./table.txt is read and would be overwritten; name another output",
+        ),
+        (
+            &["plan", "tiny.yaml", "--gpu", "H100"],
+            "there is no GPU named `H100`; did you mean `h100`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, \
+             rtx4090, rtx3090, rtx2080ti, gtx1080ti",
+        ),
+        (
+            &["verify", "tiny.yaml", "--weights", "none"],
+            "cannot read the checkpoint none: No such file or directory (os error 2); check the path and its permissions",
+        ),
+        (
+            &["compile", "tiny.yaml", "--resources", "tiny.yaml"],
+            "tiny.yaml: line 1: 2 fields where `key arch registers shared spill_stores spill_loads` are needed",
         ),
         (
             &["verify", "set.yaml", "--weights", "file"],
@@ -428,6 +483,55 @@ fn wrong_arguments() {
     ] {
         folder.fails(arguments, 2, &format!("error: {message}"));
     }
+}
+
+/// A file is moved into place, which would put it in the place of what else stands there.
+#[cfg(unix)]
+#[test]
+fn links_are_followed_and_pipes_stay() {
+    let folder = Folder::with_tiny();
+    folder.succeeds(&["pack", "tiny.yaml", "--random", "1", "-o", "file"]);
+    let content = folder.read("file");
+    folder.write("file", "before");
+    std::os::unix::fs::symlink("file", folder.path("link")).unwrap();
+    folder.succeeds(&["pack", "tiny.yaml", "--random", "1", "-o", "link"]);
+    assert!(folder.path("link").is_symlink());
+    assert!(folder.read("file") == content);
+
+    std::os::unix::fs::symlink("nowhere", folder.path("astray")).unwrap();
+    let pipe = Folder::with_tiny();
+    let made = Command::new("mkfifo").arg(pipe.path("pipe")).status();
+    assert!(made.unwrap().success());
+    for (folder, name) in [(&folder, "astray"), (&pipe, "pipe")] {
+        let before = folder.path(name).symlink_metadata().unwrap().file_type();
+        let told = folder.run(&["pack", "tiny.yaml", "--random", "1", "-o", name]);
+        let message =
+            format!("error: cannot write to {name}: it is no ordinary file; name another\n");
+        assert_eq!((told.code, told.stderr), (Some(2), message));
+        let after = folder.path(name).symlink_metadata().unwrap().file_type();
+        assert_eq!(after, before);
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn paths_that_are_no_text_are_printed_as_json() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = Folder::with_tiny();
+    let mut command = folder.command(&["pack", "tiny.yaml", "--random", "1", "--json", "-o"]);
+    command.arg(std::ffi::OsStr::from_bytes(b"w\xff.bin"));
+    let outcome = Outcome::of(command.output().unwrap());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(report["file"], "w\u{fffd}.bin");
+}
+
+#[test]
+fn strides_of_any_size() {
+    let folder = Folder::new();
+    let layer = "{conv: [7, 4, 5, 3], kernel: 1, stride: 2147483647, name: a}";
+    folder.write("set.yaml", format!("name: set\nlayers:\n  - {layer}\n"));
+    folder.succeeds(&["plan", "set.yaml"]);
 }
 
 #[test]
@@ -897,7 +1001,9 @@ fn several_gpus_share_a_folder_and_a_file() {
         1,
         "a shared unit is checked once: {report:#}"
     );
-    let printed = folder.succeeds(&["verify", "two.yaml", "--planned-for", "rtx2080ti"]);
+    let seed = u64::MAX.to_string();
+    let verify = ["verify", "two.yaml", "--planned-for", "rtx2080ti"];
+    let printed = folder.succeeds(&[&verify[..], &["--seed", &seed]].concat());
     assert_eq!(printed.matches(" whole for ").count(), 1, "{printed}");
     assert!(
         printed.contains("two whole for rtx2080ti, 1x3x20x20: "),
@@ -1093,7 +1199,7 @@ fn measured_times_choose_tiles() {
     folder.fails(
         &["plan", "set.yaml", "--table", "bad.txt"],
         2,
-        "error: bad.txt: line 7: us cannot be `fast`; it is a time in microseconds, greater than 0",
+        "error: bad.txt: line 7: us cannot be `fast`; it is a time in microseconds, 0.001 at least",
     );
     folder.fails(
         &["plan", "set.yaml", "--table", "none.txt"],
@@ -1127,6 +1233,19 @@ fn tables_are_merged() {
         2,
         "error: other.txt: gpu is `h200` here and `h100` there; times of different environments cannot be mixed: measure one of \
          them again",
+    );
+    // What would be written as no time at all, and what may be half of a time.
+    folder.write("short.txt", TABLE.replace(" 1.25\n", " 0.0004\n"));
+    folder.fails(
+        &["merge", "short.txt", "--out", "a.txt"],
+        2,
+        "error: short.txt: line 7: us cannot be `0.0004`; it is a time in microseconds, 0.001 at least",
+    );
+    folder.write("cut.txt", TABLE.trim_end());
+    folder.fails(
+        &["merge", "cut.txt", "--out", "a.txt"],
+        2,
+        "error: cut.txt: line 7: the line has no end, and may be cut; end it, if all of it is there",
     );
     folder.fails(
         &["merge", "a.txt"],
@@ -1186,6 +1305,15 @@ generator: 0.1.0
         "{}",
         told.stderr
     );
+    // Of a candidate that was measured again, here or in another journal, the last row alone.
+    let journal = String::from_utf8(folder.read("a.journal")).unwrap();
+    let again = row("h2w8m1a1b1k3z4c1s1", "timed 5.1 5.1") + journal.strip_prefix(HEADING).unwrap();
+    folder.write("again.journal", format!("{HEADING}{again}"));
+    let journals = ["--journal", "again.journal", "--journal", "a.journal"];
+    let told_again = folder.run(&[&["calibrate", "set.yaml", "--check"], &journals[..]].concat());
+    let before = told.stderr.lines().next().unwrap();
+    assert_eq!(told_again.stderr.lines().next(), Some(before));
+
     let text = String::from_utf8(folder.read("model.txt")).unwrap();
     assert!(text.starts_with(
         "# Constants of the estimate, by `tdc-gen calibrate` on an NVIDIA H200.\nfirst_load "
@@ -1200,11 +1328,25 @@ generator: 0.1.0
         2,
         "error: b.journal: measured on a h100 (NVIDIA H200), those before on a h200 (NVIDIA H200); calibrate one GPU at a time",
     );
+    for output in ["a.journal", "./a.journal", "set.yaml"] {
+        folder.fails(
+            &[
+                "calibrate",
+                "set.yaml",
+                "--journal",
+                "a.journal",
+                "--out",
+                output,
+            ],
+            2,
+            &format!("error: {output} is read and would be overwritten; name another output"),
+        );
+    }
     folder.write("c.journal", HEADING);
     folder.fails(
         &["calibrate", "set.yaml", "--journal", "c.journal"],
         2,
-        "error: no row is about a tile of a tiled scheme for a problem of the configs; name those configs that were measured",
+        "error: no problem of the configs has three rows about tiles of a tiled scheme; name those configs that were measured",
     );
     folder.fails(
         &["calibrate", "set.yaml", "--journal", "none.journal"],

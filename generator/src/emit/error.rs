@@ -15,6 +15,12 @@ pub enum EmitError {
         /// What stands in its way.
         obstacle: PathBuf,
     },
+    /// A path that leads to a folder, a device, a pipe or nowhere.
+    #[error("cannot write to {}: it is no ordinary file; name another", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
     /// Files that the generator did not write, or that were changed since.
     #[error(
         "{} of {} would be overwritten but {} not what the generator wrote: {}; move them away, or pass --force to lose them",

@@ -174,15 +174,13 @@ pub fn write_together(files: &[(&Path, &[u8])]) -> Result<(), EmitError> {
     let mut made = Vec::new();
     let mut ready = Vec::new();
     for &(path, content) in files {
-        let folder = match path.parent() {
+        let target = file_behind(path)?;
+        let folder = match target.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
         check_folder(folder)?;
         let fail = |error| EmitError::io("write", path, error);
-        if path.is_dir() {
-            return Err(fail(ErrorKind::IsADirectory.into()));
-        }
         made.push(MadeFolders::of(folder));
         std::fs::create_dir_all(folder).map_err(fail)?;
         let mut staged = tempfile::NamedTempFile::new_in(folder).map_err(fail)?;
@@ -193,17 +191,34 @@ pub fn write_together(files: &[(&Path, &[u8])]) -> Result<(), EmitError> {
             .as_file()
             .set_permissions(PermissionsExt::from_mode(0o644))
             .map_err(fail)?;
-        ready.push((path, staged));
+        ready.push((target, staged));
     }
     for (path, staged) in ready {
         staged
-            .persist(path)
-            .map_err(|error| EmitError::io("write", path, error.error))?;
+            .persist(&path)
+            .map_err(|error| EmitError::io("write", &path, error.error))?;
     }
     for made in &mut made {
         made.keep();
     }
     Ok(())
+}
+
+/// The file that a path leads to, which may not be there yet: through links, which stay. Moving a file to the place of a device or a
+/// pipe would take that away.
+fn file_behind(path: &Path) -> Result<PathBuf, EmitError> {
+    let not_a_file = || EmitError::NotAFile {
+        path: path.to_owned(),
+    };
+    match path.symlink_metadata() {
+        Ok(there) if there.is_file() => Ok(path.to_owned()),
+        Ok(there) if there.is_symlink() => match path.canonicalize() {
+            Ok(target) if target.is_file() => Ok(target),
+            _ => Err(not_a_file()),
+        },
+        Ok(_) => Err(not_a_file()),
+        Err(_) => Ok(path.to_owned()),
+    }
 }
 
 /// Whether the generator wrote a file's content. A manifest is the generator's when it reads as one.

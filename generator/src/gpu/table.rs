@@ -417,7 +417,7 @@ pub fn gpu(name: &str) -> Result<&'static Gpu, UnknownGpu> {
         .find(|gpu| gpu.name == name)
         .ok_or_else(|| UnknownGpu {
             name: name.to_owned(),
-            nearest: nearest(name, GPUS.iter().map(|gpu| gpu.name)),
+            nearest: nearest(&name.to_lowercase(), GPUS.iter().map(|gpu| gpu.name)),
         })
 }
 

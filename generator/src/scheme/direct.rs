@@ -224,7 +224,7 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
     let issue = tap_steps * (outputs + 2.0 * loads_per_tap + 3.0) + ends;
     let weight_bytes = macs_per_thread * f64::from(sizes.tiles_per_block) * 4.0;
     let input_bytes = f64::from(sizes.tile_p)
-        * f64::from(shape.stride[0] * shape.stride[1]).min(f64::from(taps))
+        * (f64::from(shape.stride[0]) * f64::from(shape.stride[1])).min(f64::from(taps))
         * f64::from(split_c)
         * 4.0;
     KernelBlueprint {

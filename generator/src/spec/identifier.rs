@@ -9,8 +9,23 @@ const KEYWORDS: &str = "alignas alignof and and_eq asm auto bitand bitor bool br
     this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor \
     xor_eq";
 
-/// Names in the global scope that every CUDA program has, or that a compiler defines as macros.
-const GLOBAL: &str = "NULL cuda linux main nv nvcuda posix std unix";
+/// Names in the global scope that every CUDA program has, that the driver takes out of its namespace, or that a compiler defines as
+/// macros. Others that begin with `cuda` belong to CUDA's interface.
+const GLOBAL: &str = "EOF FILE INFINITY NAN NULL Network Status abort abs acos acosf asin asinf atan atan2 atanf atexit atof \
+    atoi atol bsearch calloc cbrt ceil ceilf char1 char2 char3 char4 close cos cosf cosh cuda dim3 div double1 double2 double3 double4 \
+    erf erfc exit exp exp2 expf fabs fabsf fclose feof ferror fflush fgetc fgets float1 float2 float3 float4 floor floorf fma fmaf \
+    fmax fmaxf fmin fminf fmod fopen fprintf fputc fputs fread free frexp fseek ftell fwrite getc getchar getenv gets half half2 \
+    hypot int1 int2 int3 int4 int16_t int32_t int64_t int8_t labs ldexp ldiv linux llabs log log10 log1p log2 logf long1 long2 long3 \
+    long4 lrint lround lseek main malloc max max_align_t memchr memcmp memcpy memmove memset min mmap modf msync munmap \
+    nan nearbyint norm nullptr_t nv nvcuda open perror posix pow powf printf ptrdiff_t putc putchar puts qsort rand read \
+    realloc remainder remove rename rewind rint round rsqrt rsqrtf scanf short1 short2 short3 short4 sin sincos sinf sinh size_t \
+    snprintf sprintf sqrt sqrtf srand sscanf stat std stderr stdin stdout strcat strchr strcmp strcpy strdup strerror strlen \
+    strncmp strncpy strstr strtod strtof strtol strtoul system tan tanf tanh tgamma tmpfile trunc truncf uchar1 uchar2 uchar3 uchar4 uint \
+    uint1 uint16_t uint2 uint3 uint32_t uint4 uint64_t uint8_t uintptr_t ulong ungetc unix ushort vfprintf vprintf warpSize wchar_t \
+    write";
+
+/// Characters of a name at most: files are named by it, with more behind.
+const LONGEST: usize = 100;
 
 /// Headers of C and of CUDA: a generated one of the same name would be found in their place.
 const HEADERS: &str = "assert complex crt ctype cuda_runtime cuda_runtime_api errno features fenv float inttypes iso646 \
@@ -32,6 +47,18 @@ pub(crate) fn refusal(name: &str) -> Option<(&'static str, String)> {
     let is_listed = |list: &str| list.split_ascii_whitespace().any(|word| word == name);
     if let Some((_, reason)) = lists.iter().find(|(list, _)| is_listed(list)) {
         return Some((reason, format!("choose another, such as `{name}_net`")));
+    }
+    if name.starts_with("cuda") {
+        return Some((
+            "CUDA's interface has names that begin so",
+            format!("choose another, such as `net_{name}`"),
+        ));
+    }
+    if name.len() > LONGEST {
+        return Some((
+            "files are named by it",
+            format!("take {LONGEST} characters at most"),
+        ));
     }
     if name.starts_with('_') || name.ends_with('_') || name.contains("__") {
         return Some((
@@ -56,6 +83,10 @@ mod tests {
             "xor",
             "std",
             "main",
+            "Network",
+            "Status",
+            "size_t",
+            "stat",
             "linux",
             "math",
             "test",
@@ -65,6 +96,15 @@ mod tests {
             assert_eq!(help, format!("choose another, such as `{name}_net`"));
             assert_eq!(refusal(&format!("{name}_net")), None, "{name}");
         }
+    }
+
+    #[test]
+    fn names_of_cuda_and_long_ones_are_refused() {
+        for name in ["cudaMalloc", "cudart", &"n".repeat(101)] {
+            assert!(refusal(name).is_some(), "{name}");
+            assert!(refusal(&format!("net_{}", &name[..6])).is_none());
+        }
+        assert_eq!(refusal(&"n".repeat(100)), None);
     }
 
     #[test]

@@ -145,6 +145,9 @@ const MOST_SUGGESTIONS: usize = 20;
 /// Name of the network's input.
 pub const INPUT_NAME: &str = "input";
 
+/// What follows the name of a factored convolution in those of its factors, and of all but the first.
+const FACTORS: [&str; 6] = ["first", "core", "vertical", "horizontal", "last", "rest"];
+
 impl NetworkBuilder {
     /// A network with the given name and input shape.
     pub fn new(name: &str, input: TensorShape) -> Self {
@@ -200,9 +203,13 @@ impl NetworkBuilder {
             );
         }
         if self.ids.contains_key(name) {
+            let message = match name {
+                INPUT_NAME => format!("`{INPUT_NAME}` is the network's input"),
+                _ => format!("there are two ops named `{name}`"),
+            };
             self.error(
                 Place::Key(index, "name"),
-                format!("there are two ops named `{name}`"),
+                message,
                 "give each op its own name",
             );
         }
@@ -273,6 +280,9 @@ impl NetworkBuilder {
             }
         }
         if self.errors.is_empty() && !self.incomplete {
+            self.names_of_parts();
+        }
+        if self.errors.is_empty() && !self.incomplete {
             Ok(Network {
                 name: self.name,
                 gpus: Targets::default(),
@@ -281,6 +291,37 @@ impl NetworkBuilder {
             })
         } else {
             Err(self.errors)
+        }
+    }
+
+    /// Refuses names that parts of other ops have: factors of a convolution, whose weights a checkpoint has by these names, and what
+    /// is copied for a concatenation.
+    fn names_of_parts(&mut self) {
+        let mut parts = HashMap::new();
+        for op in &self.ops {
+            let own: Vec<&str> = match &op.kind {
+                OpKind::Conv(conv)
+                    if conv.options.ranks.is_some() || conv.options.cp_rank.is_some() =>
+                {
+                    FACTORS.to_vec()
+                }
+                OpKind::Concat => {
+                    let inputs = op.inputs.iter();
+                    inputs.map(|input| &self.ops[input.0].name[..]).collect()
+                }
+                _ => continue,
+            };
+            for part in own {
+                parts.insert(format!("{}.{part}", op.name), op.name.clone());
+            }
+        }
+        let taken = self.ops.iter().enumerate().filter_map(|(index, op)| {
+            let owner = parts.get(&op.name)?;
+            let message = format!("`{}` is what a part of `{owner}` is called", op.name);
+            Some((Place::Key(index.checked_sub(1)?, "name"), message))
+        });
+        for (place, message) in taken.collect::<Vec<_>>() {
+            self.error(place, message, "choose another name");
         }
     }
 

@@ -207,17 +207,18 @@ impl Journal {
     }
 }
 
-/// What a journal was begun with, and its rows, without taking it.
+/// What a journal was begun with, and the last row of every candidate, sorted, without taking it.
 ///
 /// # Errors
 /// [`JournalError`] when it cannot be read or is none.
 pub fn read_journal(path: &Path) -> Result<(Environment, Vec<Row>), JournalError> {
-    let mut rows = Vec::new();
+    let mut rows = BTreeMap::new();
     let environment = read_journal_file(path, &mut |line, row| {
-        rows.push(Row::parse(line, row)?);
+        let row = Row::parse(line, row)?;
+        rows.insert(key(&row), row);
         Ok(())
     })?;
-    Ok((environment, rows))
+    Ok((environment, rows.into_values().collect()))
 }
 
 fn key(row: &Row) -> Key {

@@ -2,8 +2,10 @@
 
 use crate::args::CalibrateArgs;
 use crate::failure::Failure;
+use crate::inputs::keep_inputs;
 use crate::output::{note, print};
 use crate::tune;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tdc_generator::emit::write_whole;
 use tdc_generator::gpu::{DEFAULT_GPU, Gpu, Model, gpu};
@@ -12,6 +14,8 @@ use tdc_generator::tune::{Ended, Fit, Problems, Row, Samples, read_journal};
 
 /// Fits the constants to journals, or to what it measures first; or only tells how well the committed ones do.
 pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
+    let inputs = args.configs.iter().chain(&args.journals);
+    keep_inputs(inputs.map(PathBuf::as_path), args.out.as_deref())?;
     let problems = problems(&args.configs)?;
     let (gpu, device, rows) = match &args.journals[..] {
         [] => measured(args)?,
@@ -20,7 +24,7 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let samples = Samples::new(&problems, rows.iter(), gpu);
     if samples.is_empty() {
         return Err(Failure::Input(
-            "no row is about a tile of a tiled scheme for a problem of the configs; name those configs that were measured"
+            "no problem of the configs has three rows about tiles of a tiled scheme; name those configs that were measured"
                 .to_owned(),
         ));
     }
@@ -57,14 +61,16 @@ fn problems(configs: &[PathBuf]) -> Result<Problems, Failure> {
 }
 
 fn tell(when: &str, fit: &Fit) {
+    let worst = match &fit.worst_pick {
+        (_, none) if none.is_empty() => String::new(),
+        (times, problem) => format!(" (at worst {times:.2} x: {problem})"),
+    };
     note(format_args!(
-        "{when}: {} problems, {} tiles: error {:.1} %, tiles that are picked {:.3} x the best (at worst {:.2} x: {})",
+        "{when}: {} problems, {} tiles: error {:.1} %, tiles that are picked {:.3} x the best{worst}",
         fit.problems,
         fit.tiles,
         100.0 * fit.error,
-        fit.picks,
-        fit.worst_pick.0,
-        fit.worst_pick.1
+        fit.picks
     ));
 }
 
@@ -75,10 +81,22 @@ fn measured(args: &CalibrateArgs) -> Result<(&'static Gpu, String, Vec<Row>), Fa
         .clone()
         .unwrap_or_else(|| PathBuf::from("calibration.txt"));
     let measured = tune::measure(&args.tune(out))?;
-    if let Ended::Stopped { left } = measured.summary.ended {
-        return Err(Failure::Machine(format!(
-            "interrupted with {left} tiles left; the same command goes on with them"
-        )));
+    match measured.summary.ended {
+        Ended::Complete => {}
+        Ended::Stopped { left } => {
+            return Err(Failure::Machine(format!(
+                "interrupted with {left} tiles left; the same command goes on with them"
+            )));
+        }
+        Ended::Lost {
+            candidate,
+            message,
+            left,
+        } => {
+            return Err(Failure::Machine(format!(
+                "{candidate} broke the device ({message}); {left} tiles are left, the same command goes on behind it"
+            )));
+        }
     }
     let rows = measured.journal.rows().cloned().collect();
     Ok((measured.gpu, measured.device, rows))
@@ -87,7 +105,8 @@ fn measured(args: &CalibrateArgs) -> Result<(&'static Gpu, String, Vec<Row>), Fa
 /// The rows of all journals, which must be of one GPU.
 fn read(journals: &[PathBuf]) -> Result<(&'static Gpu, String, Vec<Row>), Failure> {
     let mut of = (DEFAULT_GPU.to_owned(), String::new());
-    let mut all = Vec::new();
+    // Of a candidate in several journals, the last.
+    let mut all = BTreeMap::new();
     for (index, path) in journals.iter().enumerate() {
         let (environment, rows) = read_journal(path).map_err(Failure::input)?;
         let this = (environment.gpu, environment.device);
@@ -102,8 +121,9 @@ fn read(journals: &[PathBuf]) -> Result<(&'static Gpu, String, Vec<Row>), Failur
             )));
         }
         of = this;
-        all.extend(rows);
+        let of_candidate = |row: &Row| (row.problem.clone(), row.scheme.clone(), row.tile.clone());
+        all.extend(rows.into_iter().map(|row| (of_candidate(&row), row)));
     }
     let gpu = gpu(&of.0).map_err(Failure::input)?;
-    Ok((gpu, of.1, all))
+    Ok((gpu, of.1, all.into_values().collect()))
 }

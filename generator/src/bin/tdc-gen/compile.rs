@@ -4,6 +4,8 @@ use crate::args::CompileArgs;
 use crate::failure::Failure;
 use crate::output::{note, print};
 use serde_json::json;
+use std::fmt::Display;
+use std::io::ErrorKind;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use tdc_generator::compile::nvrtc::{Effort, Options};
@@ -16,6 +18,9 @@ use tdc_runtime::Arch;
 
 /// Compiles the units of all configs for all architectures, prints a table, writes cubins and resources.
 pub fn run(args: &CompileArgs) -> Result<(), Failure> {
+    // Before the long work: the file may be something else.
+    let known = args.resources.as_ref().map(|path| Ok((path, known(path)?)));
+    let known = known.transpose()?;
     let mut units: Vec<PlannedUnit> = Vec::new();
     for path in &args.configs {
         let planned = args.options.plan(path, args.target.gpu.as_deref())?;
@@ -93,14 +98,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Failure> {
     if !failures.is_empty() {
         return Err(Failure::Input(failures.join("\nerror: ")));
     }
-    if let Some(path) = &args.resources {
-        let mut known = match std::fs::read_to_string(path) {
-            Ok(text) => text
-                .parse::<ResourceTable>()
-                .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => ResourceTable::default(),
-            Err(error) => return Err(Failure::Input(format!("{}: {error}", path.display()))),
-        };
+    if let Some((path, mut known)) = known {
         known.merge(table);
         files.push((path.clone(), known.to_string().into_bytes()));
     }
@@ -110,6 +108,18 @@ pub fn run(args: &CompileArgs) -> Result<(), Failure> {
         .collect();
     write_together(&files).map_err(Failure::input)?;
     print_resources(args, &rows)
+}
+
+/// What a table of resources has; nothing when it is not there yet.
+fn known(path: &Path) -> Result<ResourceTable, Failure> {
+    let of_file = |error: &dyn Display| Failure::Input(format!("{}: {error}", path.display()));
+    match std::fs::read_to_string(path) {
+        Ok(text) => text
+            .parse::<ResourceTable>()
+            .map_err(|error| of_file(&error)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(ResourceTable::default()),
+        Err(error) => Err(of_file(&error)),
+    }
 }
 
 fn print_resources(args: &CompileArgs, rows: &[(String, Arch, Resources)]) -> Result<(), Failure> {

@@ -7,6 +7,7 @@ mod compile;
 mod config;
 mod failure;
 mod generate;
+mod inputs;
 mod interrupt;
 mod merge;
 mod output;

@@ -2,9 +2,10 @@
 
 use crate::args::PackArgs;
 use crate::failure::Failure;
+use crate::inputs::keep_inputs;
 use crate::output::{note, print};
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tdc_generator::emit::write_together;
 use tdc_generator::plan::{WeightSection, recipes, weight_sections};
 use tdc_runtime::WeightFile;
@@ -12,7 +13,12 @@ use tdc_weights::{Checkpoint, Form, Resolved, SlotRecipe, pack, resolve};
 
 /// Reads or makes weights, packs them and says what was factorised.
 pub fn run(args: &PackArgs) -> Result<(), Failure> {
-    keep_inputs(args)?;
+    let inputs = [args.weights.as_deref(), args.options.table.as_deref()];
+    let outputs = [Some(&args.output), args.safetensors.as_ref()];
+    keep_inputs(
+        inputs.into_iter().flatten().chain([args.config.as_path()]),
+        outputs.into_iter().flatten().map(PathBuf::as_path),
+    )?;
     let gpus = args.target.gpu.as_deref();
     let (network, plans) = args.options.plan_network(&args.config, gpus)?;
     let sections = weight_sections(&plans);
@@ -45,35 +51,6 @@ pub fn run(args: &PackArgs) -> Result<(), Failure> {
         print_json(&args.output, bytes.len(), &sections, &resolved)
     } else {
         print_text(&args.output, bytes.len(), &sections, &resolved)
-    }
-}
-
-/// Refuses to write over what is read, and to write two things to one file.
-fn keep_inputs(args: &PackArgs) -> Result<(), Failure> {
-    let same = |a: &Path, b: &Path| match (a.canonicalize(), b.canonicalize()) {
-        (Ok(a), Ok(b)) => a == b,
-        _ => a == b,
-    };
-    let outputs = [Some(&args.output), args.safetensors.as_ref()];
-    for output in outputs.into_iter().flatten() {
-        let inputs = [Some(&args.config), args.weights.as_ref()];
-        if inputs
-            .into_iter()
-            .flatten()
-            .any(|input| same(input, output))
-        {
-            return Err(Failure::Input(format!(
-                "{} is read and would be overwritten; name another output",
-                output.display()
-            )));
-        }
-    }
-    match &args.safetensors {
-        Some(path) if same(path, &args.output) => Err(Failure::Input(format!(
-            "--output and --safetensors both name {}; give each its own file",
-            path.display()
-        ))),
-        _ => Ok(()),
     }
 }
 
@@ -159,7 +136,7 @@ fn print_json(
         })
         .collect();
     let report = json!({
-        "file": output,
+        "file": output.display().to_string(),
         "bytes": bytes,
         "sections": sections,
         "factorisations": factorisations,

@@ -20,6 +20,7 @@ use tdc_weights::{Checkpoint, pack, resolve};
 pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let mut failures = Vec::new();
     let mut reports = Vec::new();
+    let mut checkpoint = None;
     for path in &args.configs {
         let planned = args.options.plan(path, args.planned_for.as_deref())?;
         if args.weights.is_some() && matches!(planned, Planned::LayerSet(_)) {
@@ -27,6 +28,10 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
                 "{}: a layer set has no weights; leave out --weights, or name a network",
                 path.display()
             )));
+        }
+        // Before the long work: its name may be mistyped.
+        if let (None, Some(path)) = (&checkpoint, &args.weights) {
+            checkpoint = Some(Checkpoint::open(path).map_err(Failure::input)?);
         }
         let units = planned.units();
         note(format_args!(
@@ -36,12 +41,20 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
         ));
         let mut device = open(args.gpu, &units)?;
         let device = device.as_mut();
-        let mut report = json!({ "config": path, "device": device.name(), "units": [] });
+        let mut report =
+            json!({ "config": path.display().to_string(), "device": device.name(), "units": [] });
         check_units(args, &units, device, &mut report, &mut failures)?;
         if let Planned::Network(network, plans) = &planned {
             let mut variants = Vec::new();
             for plan in plans {
-                variants.push(check_whole(args, network, plan, device, &mut failures)?);
+                variants.push(check_whole(
+                    args,
+                    checkpoint.as_ref(),
+                    network,
+                    plan,
+                    device,
+                    &mut failures,
+                )?);
             }
             report["variants"] = variants.into();
         }
@@ -79,7 +92,7 @@ fn check_units(
     let mut results = Vec::new();
     for (index, unit) in units.iter().enumerate() {
         let name = &unit.unit.name;
-        let data = ProblemData::new(&unit.problem, args.seed + index as u64);
+        let data = ProblemData::new(&unit.problem, args.seed.wrapping_add(index as u64));
         match check_unit_with(device, unit, &data, args.runs.get()) {
             Ok(check) => {
                 if !args.json {
@@ -102,6 +115,7 @@ fn check_units(
 
 fn check_whole(
     args: &VerifyArgs,
+    checkpoint: Option<&Checkpoint>,
     network: &Network,
     plan: &NetworkPlan,
     device: &mut dyn Device,
@@ -110,11 +124,15 @@ fn check_whole(
     let gpu = plan.gpu.name;
     let mut report = json!({ "gpu": gpu });
     let recipes = recipes(network, plan);
-    let checkpoint = match &args.weights {
-        Some(path) => Checkpoint::open(path).map_err(Failure::input)?,
-        None => Checkpoint::random(&recipes, args.seed),
+    let random;
+    let checkpoint = match checkpoint {
+        Some(given) => given,
+        None => {
+            random = Checkpoint::random(&recipes, args.seed);
+            &random
+        }
     };
-    let resolved = resolve(&recipes, &checkpoint).map_err(Failure::input)?;
+    let resolved = resolve(&recipes, checkpoint).map_err(Failure::input)?;
     let file = pack(&plan.weights, &resolved.values).map_err(Failure::input)?;
     let payload: Vec<f32> = file.bytes[WeightFile::HEADER_BYTES as usize..]
         .chunks_exact(4)

@@ -41,6 +41,12 @@ pub enum TuningError {
         /// What should.
         expected: &'static str,
     },
+    /// The last line has no end: some of it may be missing.
+    #[error("line {line}: the line has no end, and may be cut; end it, if all of it is there")]
+    Cut {
+        /// Line of the text, from 1.
+        line: usize,
+    },
     /// A row repeats the problem and scheme of an earlier one.
     #[error("line {line}: `{problem} {scheme}` has a line already; remove one of the two")]
     Duplicate {

@@ -173,6 +173,11 @@ impl FromStr for TuningTable {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (environment, rows) = Environment::read(text)?;
+        if !text.ends_with('\n') {
+            return Err(TuningError::Cut {
+                line: text.lines().count(),
+            });
+        }
         let mut table = Self::new(environment);
         for (line, row) in rows {
             let fields: Vec<_> = row.split_whitespace().collect();
@@ -204,13 +209,14 @@ pub(crate) fn microseconds(
     column: &'static str,
     text: &str,
 ) -> Result<f64, TuningError> {
+    // As it is written: rounded to nothing it would be no time.
     let us = text.parse().ok();
-    us.filter(|us: &f64| us.is_finite() && *us > 0.0)
+    us.filter(|us: &f64| us.is_finite() && *us >= 0.0005)
         .ok_or_else(|| TuningError::Field {
             line,
             column,
             text: text.to_owned(),
-            expected: "a time in microseconds, greater than 0",
+            expected: "a time in microseconds, 0.001 at least",
         })
 }
 
@@ -235,7 +241,7 @@ pool t64 t64 2.000
 ";
 
     fn table(rows: &str) -> TuningTable {
-        format!("{HEADING}{rows}").parse().unwrap()
+        format!("{HEADING}{rows}\n").parse().unwrap()
     }
 
     fn measured(tile: &str, us: f64) -> Measured {
@@ -297,7 +303,7 @@ pool t64 t64 2.000
         let before = ours.clone();
         for (key, here, there) in [("gpu", "h200", "h100"), ("driver", "580.1", "580.2")] {
             let other = HEADING.replace(&format!("{key}: {here}"), &format!("{key}: {there}"));
-            let other: TuningTable = format!("{other}p s t1 1.0").parse().unwrap();
+            let other: TuningTable = format!("{other}p s t1 1.0\n").parse().unwrap();
             let error = ours.merge(other).unwrap_err().to_string();
             assert!(
                 error.starts_with(&format!("{key} is `{here}` here and `{there}` there;")),
@@ -326,15 +332,15 @@ pool t64 t64 2.000
             ),
             (
                 "p s t NaN",
-                "line 6: us cannot be `NaN`; it is a time in microseconds, greater than 0",
+                "line 6: us cannot be `NaN`; it is a time in microseconds, 0.001 at least",
             ),
             (
                 "p s t -1",
-                "line 6: us cannot be `-1`; it is a time in microseconds, greater than 0",
+                "line 6: us cannot be `-1`; it is a time in microseconds, 0.001 at least",
             ),
             (
                 "p s t inf",
-                "line 6: us cannot be `inf`; it is a time in microseconds, greater than 0",
+                "line 6: us cannot be `inf`; it is a time in microseconds, 0.001 at least",
             ),
             (
                 "p s t 1\np s u 2",
@@ -349,11 +355,16 @@ pool t64 t64 2.000
                 "line 6: `cpu:` is unknown or there twice; remove the line",
             ),
         ] {
-            let error = format!("{HEADING}{rows}")
+            let error = format!("{HEADING}{rows}\n")
                 .parse::<TuningTable>()
                 .unwrap_err();
             assert_eq!(error.to_string(), expected);
         }
+        let cut = format!("{HEADING}p s t 2.77").parse::<TuningTable>();
+        assert_eq!(
+            cut.unwrap_err().to_string(),
+            "line 6: the line has no end, and may be cut; end it, if all of it is there"
+        );
         for text in ["", "gpu: h200", &HEADING.replace("13.0", "")] {
             let error = text.parse::<TuningTable>().unwrap_err().to_string();
             assert!(error.starts_with("the heading has no line `"), "{error}");

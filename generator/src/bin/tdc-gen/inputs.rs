@@ -1,0 +1,46 @@
+//! What a command reads is not what it writes.
+
+use crate::failure::Failure;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+/// Refuses to write over what is read, and to write two things to one file.
+pub fn keep_inputs<'a>(
+    inputs: impl IntoIterator<Item = &'a Path>,
+    outputs: impl IntoIterator<Item = &'a Path>,
+) -> Result<(), Failure> {
+    let inputs: Vec<_> = inputs.into_iter().map(place).collect();
+    let mut known = Vec::new();
+    for output in outputs {
+        let place = place(output);
+        if inputs.contains(&place) {
+            return Err(Failure::Input(format!(
+                "{} is read and would be overwritten; name another output",
+                output.display()
+            )));
+        }
+        if known.contains(&place) {
+            return Err(Failure::Input(format!(
+                "two outputs both name {}; give each its own file",
+                output.display()
+            )));
+        }
+        known.push(place);
+    }
+    Ok(())
+}
+
+/// Where a path leads; that of a file that is not there yet, too.
+fn place(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| {
+        let folder = match path.parent() {
+            Some(folder) if folder != OsStr::new("") => folder,
+            _ => Path::new("."),
+        };
+        let folder = folder.canonicalize();
+        folder.map_or_else(
+            |_| path.to_owned(),
+            |folder| folder.join(path.file_name().unwrap_or_default()),
+        )
+    })
+}
