@@ -11,8 +11,8 @@ pub(super) trait FileSystem {
     fn write(&mut self, path: &Path, content: &[u8]) -> io::Result<()>;
     /// Moves a file over another.
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a file.
-    fn remove_file(&mut self, path: &Path) -> io::Result<()>;
+    /// Gives a file a second name, which it keeps when another file takes the first.
+    fn keep(&mut self, path: &Path, name: &Path) -> io::Result<()>;
 }
 
 /// The disk.
@@ -31,7 +31,8 @@ impl FileSystem for Disk {
         std::fs::rename(from, to)
     }
 
-    fn remove_file(&mut self, path: &Path) -> io::Result<()> {
-        std::fs::remove_file(path)
+    fn keep(&mut self, path: &Path, name: &Path) -> io::Result<()> {
+        // Not every file system has links.
+        std::fs::hard_link(path, name).or_else(|_| std::fs::copy(path, name).map(drop))
     }
 }

@@ -25,7 +25,7 @@ pub struct Written {
 /// Writes `files` and their manifest to `folder`, which is created if need be: [`prepare`] and [`Prepared::commit`] at once.
 ///
 /// # Errors
-/// [`EmitError`]; the folder is then as it was, unless the system refuses to move a finished file into its place.
+/// [`EmitError`]; the folder is then as it was.
 pub fn write(files: &Files, folder: &Path, force: bool) -> Result<Written, EmitError> {
     prepare(files, folder, force)?.commit()
 }
@@ -59,32 +59,76 @@ impl Prepared {
     /// Moves the new files into place and removes the stale ones.
     ///
     /// # Errors
-    /// [`EmitError::Io`] when the system refuses to move or remove a file; running again repairs the folder.
+    /// [`EmitError::Io`] when the system refuses to move a file; what has been moved by then goes back.
     pub fn commit(self) -> Result<Written, EmitError> {
         self.commit_with(&mut Disk)
     }
 
     fn commit_with(mut self, disk: &mut impl FileSystem) -> Result<Written, EmitError> {
-        for (index, path) in self.changed.iter().enumerate() {
-            let target = self.folder.join(path);
-            if let Some(parent) = target.parent() {
-                disk.create_folder(parent)
-                    .map_err(|error| EmitError::io("create", parent, error))?;
+        let mut moved = Vec::new();
+        let mut made = Vec::new();
+        if let Err(error) = self.move_all(disk, &mut moved, &mut made) {
+            for Moved { target, old } in moved.into_iter().rev() {
+                // Nothing to be done about one that cannot go back; the error tells of the first refusal.
+                drop(match old {
+                    Some(old) => std::fs::rename(old, target),
+                    None => std::fs::remove_file(target),
+                });
             }
-            disk.rename(&self.lock.staged(index), &target)
-                .map_err(|error| EmitError::io("write", &target, error))?;
-            self.outcome.written.push(path.clone());
+            // The innermost folders first.
+            while made.pop().is_some() {}
+            return Err(error);
         }
-        for path in &self.stale {
-            let target = self.folder.join(path);
-            disk.remove_file(&target)
-                .map_err(|error| EmitError::io("remove", &target, error))?;
-            remove_empty_parents(&target, &self.folder);
-            self.outcome.removed.push(path.clone());
+        for path in &self.outcome.removed {
+            remove_empty_parents(&self.folder.join(path), &self.folder);
         }
+        made.iter_mut().for_each(MadeFolders::keep);
         self.made.keep();
         Ok(std::mem::take(&mut self.outcome))
     }
+
+    /// Tells what it has moved, and which folders it made, also when it fails. Old files stay beside the new ones until all is done.
+    fn move_all(
+        &mut self,
+        disk: &mut impl FileSystem,
+        moved: &mut Vec<Moved>,
+        made: &mut Vec<MadeFolders>,
+    ) -> Result<(), EmitError> {
+        for (index, path) in self.changed.iter().enumerate() {
+            let target = self.folder.join(path);
+            if let Some(parent) = target.parent() {
+                made.push(MadeFolders::of(parent));
+                disk.create_folder(parent)
+                    .map_err(|error| EmitError::io("create", parent, error))?;
+            }
+            let fail = |error| EmitError::io("write", &target, error);
+            let old = self.lock.staged(self.changed.len() + index);
+            let old = match target.exists() {
+                true => Some(disk.keep(&target, &old).map_err(fail).map(|()| old)?),
+                false => None,
+            };
+            disk.rename(&self.lock.staged(index), &target)
+                .map_err(fail)?;
+            moved.push(Moved { target, old });
+            self.outcome.written.push(path.clone());
+        }
+        for (index, path) in self.stale.iter().enumerate() {
+            let target = self.folder.join(path);
+            let old = self.lock.staged(2 * self.changed.len() + index);
+            disk.rename(&target, &old)
+                .map_err(|error| EmitError::io("remove", &target, error))?;
+            let old = Some(old);
+            moved.push(Moved { target, old });
+            self.outcome.removed.push(path.clone());
+        }
+        Ok(())
+    }
+}
+
+/// A place that has a new file, or none any more, and where its old file is.
+struct Moved {
+    target: PathBuf,
+    old: Option<PathBuf>,
 }
 
 fn prepare_with(

@@ -88,9 +88,9 @@ impl FileSystem for Failing {
         self.step("rename")?;
         Disk.rename(from, to)
     }
-    fn remove_file(&mut self, path: &Path) -> io::Result<()> {
-        self.step("remove_file")?;
-        Disk.remove_file(path)
+    fn keep(&mut self, path: &Path, name: &Path) -> io::Result<()> {
+        self.step("keep")?;
+        Disk.keep(path, name)
     }
 }
 
@@ -189,39 +189,38 @@ fn an_edited_stale_file_stays() {
 
 #[test]
 fn a_writer_that_fails_leaves_the_folder_whole() {
-    for fails_on in ["create_folder", "write"] {
-        for fails_at in 0..3 {
+    // Of each operation as many as there are: three files change, two were there, one goes.
+    for (fails_on, times) in [
+        ("create_folder", 4),
+        ("write", 3),
+        ("keep", 2),
+        ("rename", 4),
+    ] {
+        for fails_at in 0..times {
             let folder = TempDir::new().unwrap();
             write(&first(), folder.path(), false).unwrap();
             let before = content(folder.path());
             let mut disk = Failing::on(fails_on, fails_at);
-            let error = write_with(&mut disk, &second(), folder.path(), false);
-            if fails_on == "write" {
-                assert!(error.unwrap_err().to_string().contains("no space left"));
-                assert_eq!(content(folder.path()), before);
-            }
+            let error = write_with(&mut disk, &second(), folder.path(), false).unwrap_err();
+            assert!(error.to_string().contains("no space left"), "{error}");
+            assert_eq!(content(folder.path()), before, "{fails_on} {fails_at}");
+            // Of other content than that which failed, too.
+            write(&first(), folder.path(), false).unwrap();
+            write(&second(), folder.path(), false).unwrap();
+            assert_eq!(check(&second(), folder.path()).unwrap(), []);
+            assert!(!folder.path().join("src/old/c.cu").exists());
         }
-        let parent = TempDir::new().unwrap();
-        let mut disk = Failing::on(fails_on, 0);
-        write_with(&mut disk, &first(), &parent.path().join("x/y"), false).unwrap_err();
-        assert_eq!(
-            fs::read_dir(parent.path()).unwrap().count(),
-            0,
-            "{fails_on}"
-        );
-    }
-}
-
-#[test]
-fn a_run_after_one_that_stopped_between_two_files_repairs_the_folder() {
-    for fails_at in 0..3 {
+        let mut disk = Failing::on(fails_on, times);
         let folder = TempDir::new().unwrap();
         write(&first(), folder.path(), false).unwrap();
-        let mut disk = Failing::on("rename", fails_at);
-        write_with(&mut disk, &second(), folder.path(), false).unwrap_err();
-        write(&second(), folder.path(), false).unwrap();
-        assert_eq!(check(&second(), folder.path()).unwrap(), []);
-        assert!(!folder.path().join("src/old/c.cu").exists());
+        write_with(&mut disk, &second(), folder.path(), false).unwrap();
+    }
+    for (fails_on, fails_at) in [("create_folder", 2), ("write", 2), ("rename", 3)] {
+        let parent = TempDir::new().unwrap();
+        let mut disk = Failing::on(fails_on, fails_at);
+        write_with(&mut disk, &first(), &parent.path().join("x/y"), false).unwrap_err();
+        let left = fs::read_dir(parent.path()).unwrap().count();
+        assert_eq!(left, 0, "{fails_on}");
     }
 }
 

@@ -4,6 +4,7 @@ use crate::args::TuneArgs;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{note, print};
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -29,6 +30,8 @@ pub struct Measured {
     pub device: String,
     /// Every result, of this run and of those before.
     pub journal: Journal,
+    /// Its rows about problems that were not asked for: whether their kernels are still the same is not looked at.
+    pub others: usize,
     /// How the run ended.
     pub summary: Summary,
 }
@@ -38,9 +41,16 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
     let Measured {
         out,
         journal,
+        others,
         summary,
         ..
     } = measure(args)?;
+    if others > 0 {
+        note(format_args!(
+            "note: {others} rows of the journal are about problems that were not asked for; they count as they are, also where a \
+             kernel's text has changed since: name their configs too, or another --out"
+        ));
+    }
     let table = journal.table();
     write_whole(&out, table.to_string().as_bytes()).map_err(Failure::input)?;
     let Summary {
@@ -130,11 +140,15 @@ pub fn measure(args: &TuneArgs) -> Result<Measured, Failure> {
         &mut |event| teller.tell(event),
     )
     .map_err(Failure::input)?;
+    let asked: HashSet<_> = problems.iter().map(|(key, _)| key).collect();
+    let rows = journal.rows();
+    let others = rows.filter(|row| !asked.contains(&row.problem[..])).count();
     Ok(Measured {
         out,
         gpu,
         device: device.name(),
         journal,
+        others,
         summary,
     })
 }

@@ -139,7 +139,7 @@ fn check_whole(
         .map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
         .collect();
     let parameters =
-        TrainedParameters::new(network, plan, &checkpoint, &resolved).map_err(Failure::input)?;
+        TrainedParameters::new(network, plan, checkpoint, &resolved).map_err(Failure::input)?;
     let input = Random::new(args.seed).values(plan.input.len() as usize);
     let check = check_network(device, network, plan, &parameters, &payload, &input)
         .map_err(Failure::machine)?;
