@@ -94,7 +94,7 @@ pub struct ConfigArgs {
     #[arg(long, value_name = "BxCxHxW")]
     pub input: Option<TensorShape>,
     /// Another batch size
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub batch: Option<u32>,
     /// Ignore the Tucker ranks; the network's name gets `_dense` behind it
     #[arg(long)]
@@ -168,7 +168,7 @@ pub struct GenerateArgs {
     #[arg(long)]
     pub force: bool,
     /// Write nothing; print all files to standard output
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["force", "out"])]
     pub stdout: bool,
     /// Print the plan of each config as a JSON document instead of a summary
     #[arg(long, conflicts_with = "stdout")]
@@ -302,7 +302,7 @@ pub struct TuneArgs {
     #[arg(long, value_name = "ERROR", value_parser = tolerance)]
     pub tolerance: Option<Tolerance>,
     /// Another batch size
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub batch: Option<u32>,
     /// Measure a scheme, also one that the planner takes only when it is named; may be repeated [default: those taken unasked]
     #[arg(long = "scheme", value_name = "SCHEME", value_parser = schemes())]

@@ -1,7 +1,8 @@
-//! What a command reads is not what it writes.
+//! Files that a command reads: they are not what it writes, and a mistake in one names it.
 
 use crate::failure::Failure;
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 /// Refuses to write over what is read, and to write two things to one file.
@@ -28,6 +29,16 @@ pub fn keep_inputs<'a>(
         known.push(place);
     }
     Ok(())
+}
+
+/// What is wrong with weights, a line each, with the file's name if they are of one.
+pub fn of_weights(file: Option<&Path>, error: &dyn Display) -> Failure {
+    let error = error.to_string();
+    let lines = error.lines().map(|line| match file {
+        Some(file) => format!("{}: {line}", file.display()),
+        None => line.to_owned(),
+    });
+    Failure::Input(lines.collect::<Vec<_>>().join("\nerror: "))
 }
 
 /// Where a path leads; that of a file that is not there yet, too.
