@@ -88,7 +88,10 @@ fn print_text(
         }
     }
     for name in &resolved.unused {
-        note(format_args!("note: nothing reads the tensor `{name}`"));
+        note(format_args!(
+            "note: nothing reads the tensor `{}`",
+            name.escape_debug()
+        ));
     }
     print(format_args!("{}: {bytes} bytes", output.display()))?;
     if sections.len() > 1 || sections.iter().any(|section| section.plans.len() > 1) {
