@@ -475,6 +475,31 @@ mod tests {
         assert!((floor_us(51_000_000, 8_600_000, h200) - 2.55).abs() < 1e-9);
     }
 
+    /// An H200 runs 15 clusters of eight blocks at once where a multiprocessor holds one block, though it has room for 16.
+    #[test]
+    fn clusters_that_find_no_room_wait_for_another_round() {
+        let h200 = gpu("h200").unwrap();
+        let of_blocks = |blocks: u64, cluster: u32, shared_kib: u32| {
+            let work = KernelWork {
+                blocks,
+                cluster,
+                shared_bytes: shared_kib * 1024,
+                flops: 0.0,
+                l2_bytes: 0.0,
+                dram_bytes: 0.0,
+                trips: 0.0,
+                clocks: 19_800.0,
+                ..work()
+            };
+            kernel_us(&work, h200)
+        };
+        let one_round = of_blocks(120, 8, 200);
+        assert!((of_blocks(128, 8, 200) - one_round - 10.0).abs() < 0.1);
+        // Without clusters they find it, and so do clusters where two blocks lie on a multiprocessor.
+        assert!((of_blocks(128, 1, 200) - of_blocks(120, 1, 200)).abs() < 0.1);
+        assert!((of_blocks(128, 8, 100) - one_round).abs() < 0.1);
+    }
+
     /// 64x224x224 to 64x112x112 by a maximum, an output a thread: 15.7 us in blocks of 64 threads, 4.3 us in blocks of 256.
     #[test]
     fn many_small_blocks_take_longer_to_begin_than_to_compute() {
