@@ -14,6 +14,8 @@ pub mod yaml;
 pub use config_error::{ConfigError, ConfigErrors, Position};
 pub use error::{Place, SpecError};
 pub use layer_set::{Layer, LayerSet};
+#[cfg(test)]
+pub(crate) use network::FACTORS;
 pub(crate) use network::nearest;
 pub use network::{
     Conv, INPUT_NAME, Linear, Network, NetworkBuilder, Op, OpId, OpKind, Pool, ScaleShift,

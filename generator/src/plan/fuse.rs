@@ -729,7 +729,14 @@ impl<'a> Builder<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{ConvOptions, NetworkBuilder, OpOptions};
+    use crate::spec::{ConvOptions, FACTORS, NetworkBuilder, OpOptions};
+
+    #[test]
+    fn no_op_can_be_named_as_a_part_of_another() {
+        for part in TaskPart::TUCKER.iter().chain(&TaskPart::CP) {
+            assert!(FACTORS.contains(&part.word()), "{part:?}");
+        }
+    }
 
     /// Names of the tasks of a block whose shortcut is computed behind its Tucker layer, each with what is added to it.
     fn tasks(shortcut: ConvOptions, reads: &str, also: bool) -> String {

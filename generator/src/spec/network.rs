@@ -146,7 +146,7 @@ const MOST_SUGGESTIONS: usize = 20;
 pub const INPUT_NAME: &str = "input";
 
 /// What follows the name of a factored convolution in those of its factors, and of all but the first.
-const FACTORS: [&str; 6] = ["first", "core", "vertical", "horizontal", "last", "rest"];
+pub(crate) const FACTORS: [&str; 6] = ["first", "core", "vertical", "horizontal", "last", "rest"];
 
 impl NetworkBuilder {
     /// A network with the given name and input shape.

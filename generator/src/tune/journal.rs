@@ -74,6 +74,11 @@ fn one_line(message: &str) -> String {
 }
 
 impl Row {
+    /// What was measured: problem, scheme and tile. Of several rows of one candidate the last counts.
+    pub fn candidate(&self) -> (String, String, String) {
+        (self.problem.clone(), self.scheme.clone(), self.tile.clone())
+    }
+
     fn parse(line: usize, row: &str) -> Result<Self, TuningError> {
         let mut fields = row.splitn(6, ' ');
         let mut field = |found| {
@@ -150,7 +155,7 @@ impl Journal {
         let mut read = |line: usize, row: &str| {
             let row = Row::parse(line, row)?;
             // Of a candidate that was measured again, the last.
-            rows.insert(key(&row), row);
+            rows.insert(row.candidate(), row);
             Ok(())
         };
         Ok(Self {
@@ -166,7 +171,7 @@ impl Journal {
     /// [`JournalError::Io`].
     pub fn append(&mut self, row: Row) -> Result<(), JournalError> {
         self.file.append(&row)?;
-        self.rows.insert(key(&row), row);
+        self.rows.insert(row.candidate(), row);
         Ok(())
     }
 
@@ -215,12 +220,8 @@ pub fn read_journal(path: &Path) -> Result<(Environment, Vec<Row>), JournalError
     let mut rows = BTreeMap::new();
     let environment = read_journal_file(path, &mut |line, row| {
         let row = Row::parse(line, row)?;
-        rows.insert(key(&row), row);
+        rows.insert(row.candidate(), row);
         Ok(())
     })?;
     Ok((environment, rows.into_values().collect()))
-}
-
-fn key(row: &Row) -> Key {
-    (row.problem.clone(), row.scheme.clone(), row.tile.clone())
 }

@@ -121,8 +121,7 @@ fn read(journals: &[PathBuf]) -> Result<(&'static Gpu, String, Vec<Row>), Failur
             )));
         }
         of = this;
-        let of_candidate = |row: &Row| (row.problem.clone(), row.scheme.clone(), row.tile.clone());
-        all.extend(rows.into_iter().map(|row| (of_candidate(&row), row)));
+        all.extend(rows.into_iter().map(|row| (row.candidate(), row)));
     }
     let gpu = gpu(&of.0).map_err(Failure::input)?;
     Ok((gpu, of.1, all.into_values().collect()))

@@ -2,9 +2,9 @@
 
 use crate::args::CompileArgs;
 use crate::failure::Failure;
+use crate::inputs::in_file;
 use crate::output::{note, print};
 use serde_json::json;
-use std::fmt::Display;
 use std::io::ErrorKind;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -112,13 +112,12 @@ pub fn run(args: &CompileArgs) -> Result<(), Failure> {
 
 /// What a table of resources has; nothing when it is not there yet.
 fn known(path: &Path) -> Result<ResourceTable, Failure> {
-    let of_file = |error: &dyn Display| Failure::Input(format!("{}: {error}", path.display()));
     match std::fs::read_to_string(path) {
         Ok(text) => text
             .parse::<ResourceTable>()
-            .map_err(|error| of_file(&error)),
+            .map_err(|error| in_file(Some(path), &error)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(ResourceTable::default()),
-        Err(error) => Err(of_file(&error)),
+        Err(error) => Err(in_file(Some(path), &error)),
     }
 }
 

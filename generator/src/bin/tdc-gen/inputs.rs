@@ -31,8 +31,8 @@ pub fn keep_inputs<'a>(
     Ok(())
 }
 
-/// What is wrong with weights, a line each, with the file's name if they are of one.
-pub fn of_weights(file: Option<&Path>, error: &dyn Display) -> Failure {
+/// What is wrong, a line each, with the name of the file that it is wrong in, if it is of one.
+pub fn in_file(file: Option<&Path>, error: &dyn Display) -> Failure {
     let error = error.to_string();
     let lines = error.lines().map(|line| match file {
         Some(file) => format!("{}: {line}", file.display()),

@@ -2,7 +2,7 @@
 
 use crate::args::PackArgs;
 use crate::failure::Failure;
-use crate::inputs::{keep_inputs, of_weights};
+use crate::inputs::{in_file, keep_inputs};
 use crate::output::{note, print};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -31,8 +31,8 @@ pub fn run(args: &PackArgs) -> Result<(), Failure> {
         (Some(path), _) => Checkpoint::open(path).map_err(Failure::input)?,
         (None, seed) => Checkpoint::random(&recipes, seed.unwrap_or_default()),
     };
-    let resolved = resolve(&recipes, &checkpoint)
-        .map_err(|error| of_weights(args.weights.as_deref(), &error))?;
+    let resolved =
+        resolve(&recipes, &checkpoint).map_err(|error| in_file(args.weights.as_deref(), &error))?;
     let mut bytes = Vec::new();
     let mut values = &resolved.values[..];
     for section in &sections {

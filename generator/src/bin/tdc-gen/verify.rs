@@ -3,7 +3,7 @@
 use crate::args::VerifyArgs;
 use crate::config::Planned;
 use crate::failure::Failure;
-use crate::inputs::of_weights;
+use crate::inputs::in_file;
 use crate::output::{note, print};
 use serde_json::json;
 use tdc_generator::check::{
@@ -133,15 +133,15 @@ fn check_whole(
             &random
         }
     };
-    let resolved = resolve(&recipes, checkpoint)
-        .map_err(|error| of_weights(args.weights.as_deref(), &error))?;
+    let resolved =
+        resolve(&recipes, checkpoint).map_err(|error| in_file(args.weights.as_deref(), &error))?;
     let file = pack(&plan.weights, &resolved.values).map_err(Failure::input)?;
     let payload: Vec<f32> = file.bytes[WeightFile::HEADER_BYTES as usize..]
         .chunks_exact(4)
         .map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
         .collect();
     let parameters = TrainedParameters::new(network, plan, checkpoint, &resolved)
-        .map_err(|error| of_weights(args.weights.as_deref(), &error))?;
+        .map_err(|error| in_file(args.weights.as_deref(), &error))?;
     let input = Random::new(args.seed).values(plan.input.len() as usize);
     let check = check_network(device, network, plan, &parameters, &payload, &input)
         .map_err(Failure::machine)?;

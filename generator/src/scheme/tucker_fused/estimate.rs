@@ -20,17 +20,15 @@ impl Sizes {
             (_, _, Some(_)) => 3.0,
         };
         let exchanged = f64::from(self.row_share * self.columns * self.senders);
-        let core_in_registers = self.rounds_core || self.sends_sums;
-        let chunks: u32 = self.factors().map(|factor| factor.chunks).sum();
         // Of the launch on a multiprocessor of an H200.
         let busiest = (blocks / slots(self.members, 1.0, 132)).ceil();
         let beside = busiest.min(f64::from(self.blocks_beside())) - 1.0;
         let latency = 1.02 * clocks
             + 540.0 * pointwise as f64
-            + 410.0 * f64::from(chunks)
+            + 410.0 * f64::from(self.chunks())
             + 330.0 * exchanges
             + 0.52 * exchanged
-            + 800.0 * f64::from(u8::from(!core_in_registers))
+            + 800.0 * f64::from(u8::from(self.core_partials()))
             + 36.0 * f64::from(self.warps)
             + 1200.0 * beside;
         // What blocks beside each other share: instructions that stage, and sectors of 32 bytes that are stored, or read of a residual.

@@ -201,7 +201,8 @@ struct Context {
     /// Elements of what the core multiplies that a chunk of whole filters has, of one position; 0 where a chunk is a row of one.
     core_chunk_quads: u32,
     last: FactorContext,
-    /// The first factor of the layer behind: its output channels that a block adds up, where what undoes its scales and its output begin, and the condition for a place outside of that.
+    /// The first factor of the layer behind: its output channels that a block adds up, where what undoes its scales and its output begin,
+    /// and the condition for a place outside of that.
     next: Option<FactorContext>,
     next_share: u32,
     next_factors: u32,
@@ -330,7 +331,7 @@ pub(super) fn kernel(
         .map_or(0, |first| sizes.senders * first.rows);
     let d2_rows = sizes.row_parts * sizes.core.rows;
     let last_factors = core_factors + d2_rows;
-    let chunks = sizes.factors().map(|factor| factor.chunks).sum();
+    let chunks = sizes.chunks();
     let epilogue = problem.epilogue;
     let work = sizes.work(problem);
     let padded_c = match &sizes.first {
@@ -401,7 +402,7 @@ pub(super) fn kernel(
             sends_sums: sizes.sends_sums,
             rounds_core: sizes.rounds_core,
             stores_sums: sizes.stores_sums,
-            core_partials: !sizes.sends_sums && !sizes.rounds_core,
+            core_partials: sizes.core_partials(),
             lane_row,
             staged_at: sizes.staged_at,
             early_at: sizes.early_at,

@@ -390,6 +390,16 @@ impl Sizes {
         Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
     }
 
+    /// Chunks of weights that a block waits for, without those of the layer behind.
+    pub(super) fn chunks(&self) -> u32 {
+        self.factors().map(|factor| factor.chunks).sum()
+    }
+
+    /// Whether shares of the core's sums go through shared memory.
+    pub(super) fn core_partials(&self) -> bool {
+        !self.sends_sums && !self.rounds_core
+    }
+
     pub(super) fn factors(&self) -> impl Iterator<Item = &Factor> {
         self.first.iter().chain([&self.core, &self.last])
     }
@@ -408,7 +418,7 @@ impl Sizes {
     pub(super) fn chunks_ahead(&self) -> u32 {
         match &self.first {
             Some(first) if self.resident && self.blocks_beside() == 1 => first.chunks,
-            _ => self.factors().map(|factor| factor.chunks).sum(),
+            _ => self.chunks(),
         }
     }
 }
