@@ -1,0 +1,240 @@
+//! Machine code of generated kernels against a committed baseline: a change of structure, names or text must not change it.
+//!
+//! `tests/golden/machine_code.txt` has a line for each kernel of every committed config (as written and dense, in every precision,
+//! planned for the H200): its code, hashed, as NVRTC 13.0 makes it for sm_90, its registers and its shared memory. Kernels are
+//! found again by the name of their unit, which has the problem, the scheme and the tile: so plans are held as well.
+//!
+//! `TDC_BLESS=1 cargo test --release --test machine_code -- --ignored` rewrites the file. A kernel whose code changes on purpose is
+//! listed, with its times before and after, in `docs/decisions.md`.
+
+mod toolkit;
+
+use object::{Object, ObjectSection};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::hash::Hasher;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use tdc_generator::compile::nvrtc::Options;
+use tdc_generator::compile::{Compiler, Image, Job, compile_all};
+use tdc_generator::gpu::gpu;
+use tdc_generator::plan::Planner;
+use tdc_generator::plan::{
+    KERNEL_PREFIX, PlannedUnit, plan_layer_set, plan_network, plan_problem, resource_key,
+};
+use tdc_generator::render::unit_text;
+use tdc_generator::spec::{Config, Overrides, Precision, yaml};
+use tdc_runtime::Arch;
+use toolkit::toolkit;
+
+const BASELINE: &str = "tests/golden/machine_code.txt";
+
+/// Of so many kernels one is compiled by the quick test.
+const SAMPLE: usize = 60;
+
+/// Names of configs and the units that their plans have, in order.
+type Plans = Vec<(String, Vec<PlannedUnit>)>;
+
+/// Every config as written and dense, in every precision, planned for the H200.
+fn plans() -> Plans {
+    let gpu = gpu("h200").unwrap();
+    let mut configs: Vec<PathBuf> = std::fs::read_dir("configs")
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
+    configs.sort();
+    let mut plans = Plans::new();
+    for path in configs {
+        for dense in [false, true] {
+            for (word, precision) in Precision::WORDS {
+                let overrides = Overrides {
+                    dense,
+                    precision: (precision != Precision::Fp32).then_some(precision),
+                    ..Overrides::default()
+                };
+                let (name, units) = match yaml::load(&path, &overrides).unwrap() {
+                    Config::Network(network) => (
+                        network.name.clone(),
+                        plan_network(&network, gpu).unwrap().units,
+                    ),
+                    Config::LayerSet(set) => {
+                        (set.name.clone(), plan_layer_set(&set, gpu).unwrap().units)
+                    }
+                };
+                let name = format!("{name} {word}");
+                // A config without ranks is the same when it is dense.
+                if plans.iter().all(|(known, _)| *known != name) {
+                    plans.push((name, units));
+                }
+            }
+        }
+    }
+    plans
+}
+
+/// The distinct units with a neutral prefix of their symbols, by name.
+fn distinct(plans: &Plans) -> BTreeMap<String, PlannedUnit> {
+    let mut planner = Planner::new(gpu("h200").unwrap());
+    let mut units = BTreeMap::new();
+    for unit in plans.iter().flat_map(|(_, units)| units) {
+        units.entry(unit.unit.name.to_string()).or_insert_with(|| {
+            let (scheme, tile) = (Some(unit.scheme), Some(&unit.tile.0[..]));
+            plan_problem(&mut planner, KERNEL_PREFIX, "", &unit.problem, scheme, tile).unwrap()
+        });
+    }
+    units
+}
+
+/// FNV-1a: stable over versions of Rust, unlike the hashers of the standard library.
+struct Fnv(u64);
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}
+
+/// The hash of one kernel's instructions.
+fn code_hash(image: &Image, symbol: &str) -> u64 {
+    let file = object::File::parse(&image.cubin[..]).unwrap();
+    let section = file.section_by_name(&format!(".text.{symbol}")).unwrap();
+    let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+    hash.write(section.data().unwrap());
+    hash.finish()
+}
+
+/// A line for each kernel of the units: key, hash of its code, registers, bytes of static and dynamic shared memory.
+fn lines(compiler: &dyn Compiler, units: &[&PlannedUnit]) -> Vec<String> {
+    let texts: Vec<_> = units.iter().map(|unit| unit_text(unit).unwrap()).collect();
+    let jobs: Vec<_> = units
+        .iter()
+        .zip(&texts)
+        .map(|(unit, source)| Job {
+            source,
+            name: &unit.unit.name,
+            arch: Arch::new(90),
+        })
+        .collect();
+    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let images = compile_all(compiler, &jobs, threads, |_, _| ());
+    let mut lines = Vec::new();
+    for (unit, image) in units.iter().zip(images) {
+        let image = image.unwrap_or_else(|error| panic!("{error}"));
+        for kernel in &unit.kernels {
+            let used = image.kernel(&kernel.symbol).unwrap();
+            lines.push(format!(
+                "{} {:016x} {} {} {}",
+                resource_key(&unit.unit.name, kernel.blueprint.role),
+                code_hash(&image, &kernel.symbol),
+                used.registers,
+                used.shared_bytes,
+                kernel.blueprint.shared_bytes,
+            ));
+        }
+    }
+    lines
+}
+
+fn compiler() -> impl Compiler {
+    let compiler = toolkit().compiler(Options::default()).unwrap();
+    let version = compiler.version_for(Arch::new(90)).unwrap();
+    assert_eq!(
+        (version.major, version.minor),
+        (13, 0),
+        "the baseline is by NVRTC 13.0"
+    );
+    compiler
+}
+
+/// The committed lines; those of plans begin with `plan`.
+fn baseline() -> Vec<String> {
+    let text = std::fs::read_to_string(BASELINE).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(str::to_owned).collect()
+}
+
+/// A line for each plan: how many units it has, and a hash of their names in order.
+fn plan_lines(plans: &Plans) -> Vec<String> {
+    let line = |(name, units): &(String, Vec<PlannedUnit>)| {
+        let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+        for unit in units {
+            hash.write(unit.unit.name.as_bytes());
+            hash.write(b"\n");
+        }
+        format!("plan {name} {} {:016x}", units.len(), hash.finish())
+    };
+    plans.iter().map(line).collect()
+}
+
+fn assert_same(found: &[String], baseline: &[String]) {
+    let differing = found.iter().filter(|line| !baseline.contains(line));
+    let differing: Vec<_> = differing.map(String::as_str).collect();
+    assert!(
+        differing.is_empty(),
+        "{} of {} lines are not in {BASELINE}:\n{}",
+        differing.len(),
+        found.len(),
+        differing.join("\n")
+    );
+}
+
+#[test]
+fn a_sample_of_kernels_is_the_same_machine_code() {
+    assert!(
+        Path::new("configs").is_dir(),
+        "runs in the root of the tree"
+    );
+    let set = yaml::load(Path::new("configs/core-shapes.yaml"), &Overrides::default());
+    let Config::LayerSet(set) = set.unwrap() else {
+        panic!("the core shapes are a layer set");
+    };
+    let network = yaml::load(Path::new("configs/resnet18.yaml"), &Overrides::default());
+    let Config::Network(network) = network.unwrap() else {
+        panic!("ResNet-18 is a network");
+    };
+    let gpu = gpu("h200").unwrap();
+    let plans = vec![
+        (
+            "core_shapes".to_owned(),
+            plan_layer_set(&set, gpu).unwrap().units,
+        ),
+        (
+            "resnet18".to_owned(),
+            plan_network(&network, gpu).unwrap().units,
+        ),
+    ];
+    let units = distinct(&plans);
+    let units: Vec<_> = units.values().step_by(SAMPLE / 10).collect();
+    assert!(units.len() >= 4);
+    assert_same(&lines(&compiler(), &units), &baseline());
+}
+
+#[test]
+#[ignore = "deep tier: compiles every kernel of every config"]
+fn every_kernel_is_the_same_machine_code() {
+    let plans = plans();
+    let units = distinct(&plans);
+    let units: Vec<_> = units.values().collect();
+    let mut found = plan_lines(&plans);
+    found.extend(lines(&compiler(), &units));
+    if std::env::var_os("TDC_BLESS").is_some() {
+        let mut text = String::from(
+            "# Machine code of every kernel, sm_90, NVRTC 13.0: key, hash of its code, registers, static and dynamic shared memory in bytes.\n\
+             # Plans: config, precision, units, hash of their names. Written by TDC_BLESS=1 cargo test --release --test machine_code -- --ignored\n",
+        );
+        for line in &found {
+            writeln!(text, "{line}").unwrap();
+        }
+        std::fs::write(BASELINE, text).unwrap();
+        return;
+    }
+    let baseline = baseline();
+    assert_same(&found, &baseline);
+    assert_same(&baseline, &found);
+}
