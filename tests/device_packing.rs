@@ -5,10 +5,10 @@ mod toolkit;
 use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::path::Path;
-use tdc_generator::check::Random;
 use tdc_generator::compile::Compiler;
 use tdc_generator::compile::cpu::{CpuModule, TranslationUnit};
 use tdc_generator::compile::nvrtc::Options;
+use tdc_generator::verify::Random;
 use tdc_runtime::device_packing::TEXT;
 use tdc_runtime::{
     Arch, Axis, Filter, Launch, LayoutDim, Transform, WeightLayout, Winograd, device_packing,

@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tdc::{Checksum, Conv, ConvShape, Fused, Padding, Tucker};
-use tdc_generator::check::{CpuDevice, check_unit};
 use tdc_generator::embed::prepare::{PrepareError, prepared_files, recorded};
 use tdc_generator::embed::{PREPARED, Settings};
 use tdc_generator::emit;
 use tdc_generator::gpu::gpu;
-use tdc_generator::plan::{KernelOp, KernelPlan, PlannedUnit, VariantPlan, plan_kernel};
-use tdc_generator::render::units_text;
-use tdc_generator::scheme::scheme;
-use tdc_generator::spec::{
+use tdc_generator::ir::{
     ConvProblem, Epilogue, Layer, Layout, Precision, Problem, Prologue, Reduce, Tiles, Tolerance,
     TuckerProblem,
 };
+use tdc_generator::plan::{KernelOp, KernelPlan, PlannedUnit, VariantPlan, plan_kernel};
+use tdc_generator::render::units_text;
+use tdc_generator::scheme::scheme;
+use tdc_generator::verify::{CpuDevice, check_unit};
 use tempfile::TempDir;
 
 fn plain(shape: ConvShape) -> Layer {

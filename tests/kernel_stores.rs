@@ -5,13 +5,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use std::{env, fs, thread};
 use tdc::{Arch, ConvShape, Padding};
-use tdc_generator::bench::{BenchProblem, candidates};
 use tdc_generator::compile::Compiler;
 use tdc_generator::compile::nvrtc::Options;
 use tdc_generator::embed::{Expansion, Mistake, Mode, Settings, expand, expand_config};
 use tdc_generator::gpu::gpu;
+use tdc_generator::ir::{Layout, Precision, Tolerance};
+use tdc_generator::measure::bench::{BenchProblem, candidates};
 use tdc_generator::render::unit_text;
-use tdc_generator::spec::{Layout, Precision, Tolerance};
 
 mod toolkit;
 

@@ -17,13 +17,14 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use tdc_generator::compile::nvrtc::Options;
 use tdc_generator::compile::{Compiler, Image, Job, compile_all};
+use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::gpu::gpu;
+use tdc_generator::ir::Precision;
 use tdc_generator::plan::Planner;
 use tdc_generator::plan::{
     KERNEL_PREFIX, PlannedUnit, plan_layer_set, plan_network, plan_problem, resource_key,
 };
 use tdc_generator::render::unit_text;
-use tdc_generator::spec::{Config, Overrides, Precision, yaml};
 use tdc_runtime::Arch;
 use toolkit::toolkit;
 

@@ -8,17 +8,17 @@ mod toolkit;
 
 use device::{cpu, gpu_here};
 use std::num::NonZeroUsize;
-use tdc_generator::check::{Device, Random, TrainedParameters, check_network};
 use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::compile::{Job, compile_all};
 use tdc_generator::emit::network_files;
 use tdc_generator::gpu::{GPUS, Gpu, gpu};
-use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
-use tdc_generator::render::unit_text;
-use tdc_generator::spec::{
+use tdc_generator::ir::{
     BatchNorm, ConvOptions, Layout, LinearOptions, Network, NetworkBuilder, OpOptions, Pad,
     PoolOptions, Precision, Problem, Reduce, ScaleShiftOptions, TensorShape, Tiles, TuckerProblem,
 };
+use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
+use tdc_generator::render::unit_text;
+use tdc_generator::verify::{Device, Random, TrainedParameters, check_network};
 use tdc_runtime::{Padding, WeightFile};
 use tdc_weights::{Checkpoint, pack, resolve};
 

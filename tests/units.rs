@@ -5,17 +5,17 @@ mod device;
 mod toolkit;
 
 use device::{cpu, gpu_here};
-use tdc_generator::check::{Bindings, CpuDevice, Device, Random, check_unit, run_variant};
 use tdc_generator::compile::Compiler;
 use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::gpu::gpu;
-use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
-use tdc_generator::render::unit_text;
-use tdc_generator::spec::{
+use tdc_generator::ir::{
     ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
     GlobalPoolProblem, Layout, LinearProblem, NextFactor, PoolKind, PoolProblem, Precision,
     Problem, Prologue, Reduce, TensorShape, Tolerance, TuckerProblem,
 };
+use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
+use tdc_generator::render::unit_text;
+use tdc_generator::verify::{Bindings, CpuDevice, Device, Random, check_unit, run_variant};
 use tdc_runtime::{Arch, ConvShape, Padding};
 
 /// Plans problems with the tiles given, one unit each, all with symbols of their own.

@@ -10,10 +10,11 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::compile::{Job, compile_all};
+use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::gpu::gpu;
+use tdc_generator::ir::Precision;
 use tdc_generator::plan::{PlannedUnit, known_resources, plan_layer_set, plan_network};
 use tdc_generator::render::unit_text;
-use tdc_generator::spec::{Config, Overrides, Precision, yaml};
 use tdc_runtime::Arch;
 use toolkit::toolkit;
 

@@ -1,25 +1,24 @@
 //! Plans and renders CUDA code for convolutional networks.
 //!
-//! Data goes one way: [`spec`] (what is asked) -> [`plan`] (units, launches, memory) -> render (text) -> [`emit`] (files) or
-//! [`compile`] (machine code). [`scheme`] holds the algorithms, [`gpu`] the figures they are chosen by; `check` runs what was
-//! rendered against float64, and `tune` measures it into tables that [`plan`] reads.
+//! Data goes one way: [`config`] (what users write) -> [`ir`] (networks of typed ops) -> [`plan`] (units, launches, memory) -> render
+//! (text) -> emit (files) or [`compile`] (machine code). [`scheme`] holds the algorithms, [`cost`] predicts their times on the GPUs of
+//! [`gpu`]; `verify` runs what was rendered against float64, and `measure` times it into tables that [`plan`] reads.
 
-#[cfg(feature = "bench")]
-pub mod bench;
-#[cfg(feature = "check")]
-pub mod check;
 pub mod compile;
+pub mod config;
+pub mod cost;
 pub mod embed;
 #[cfg(feature = "emit")]
 pub mod emit;
 pub mod gpu;
+pub mod ir;
 #[cfg(feature = "tune")]
-mod journal;
+pub mod measure;
 pub mod plan;
 #[cfg(feature = "render")]
 pub mod render;
 pub mod scheme;
 pub mod sequence;
-pub mod spec;
-#[cfg(feature = "tune")]
-pub mod tune;
+mod suggest;
+#[cfg(feature = "check")]
+pub mod verify;

@@ -31,8 +31,8 @@ mod winograd;
 
 pub use device::DevicePart;
 
-use crate::gpu::KernelWork;
-use crate::spec::Problem;
+use crate::cost::KernelWork;
+use crate::ir::Problem;
 use serde::Serialize;
 use std::fmt;
 use tdc_runtime::{Arg, WeightLayout};

@@ -2,12 +2,12 @@
 
 #![cfg(feature = "bench")]
 
-use tdc_generator::bench::{
+use tdc_generator::ir::{Precision, Reduce};
+use tdc_generator::measure::bench::{
     CudnnTimes, Environment, OursTime, Outcome, ProblemReport, Report, RivalCandidate, RivalTime,
     Timed, charts, report_table, shape_label,
 };
 use tdc_generator::plan::ChosenBy;
-use tdc_generator::spec::{Precision, Reduce};
 use tdc_runtime::{ConvShape, Padding};
 
 fn timed(us: f64, cold_us: Option<f64>) -> Timed {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use tdc_generator::gpu::Model;
+use tdc_generator::cost::Model;
 use tempfile::TempDir;
 
 /// A network with a BatchNorm, Tucker ranks and a linear layer.

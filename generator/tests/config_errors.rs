@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use tdc_generator::spec::yaml::{load, parse};
-use tdc_generator::spec::{ConfigErrors, Overrides};
+use tdc_generator::config::yaml::{load, parse};
+use tdc_generator::config::{ConfigErrors, Overrides};
 
 /// `line:column: message` of every mistake, one a line.
 fn short(errors: &ConfigErrors) -> String {

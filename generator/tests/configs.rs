@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use tdc_generator::config::yaml::{self, load};
+use tdc_generator::config::{Config, Overrides};
 use tdc_generator::gpu::{DEFAULT_GPU, gpu};
-use tdc_generator::plan::{Task, TaskGraph, plan_network};
-use tdc_generator::spec::yaml::{self, load};
-use tdc_generator::spec::{
-    Config, Elementwise, LayerSet, Network, OpKind, Overrides, Precision, Problem, TensorShape,
-    Tolerance,
+use tdc_generator::ir::{
+    Elementwise, LayerSet, Network, OpKind, Precision, Problem, TensorShape, Tolerance,
 };
+use tdc_generator::plan::{Task, TaskGraph, plan_network};
 use tdc_runtime::{ConvShape, Padding};
 
 fn path(name: &str) -> PathBuf {

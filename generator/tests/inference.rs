@@ -1,7 +1,7 @@
 //! Sizes that a network infers, against what PyTorch gives for the same layers.
 
-use tdc_generator::spec::yaml::parse;
-use tdc_generator::spec::{Config, Overrides};
+use tdc_generator::config::yaml::parse;
+use tdc_generator::config::{Config, Overrides};
 
 /// Output shape of the last of some ops.
 fn shape(input: &str, ops: &str) -> String {

@@ -6,7 +6,8 @@ mod random;
 use random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use tdc_generator::gpu::{floor_us, gpu};
+use tdc_generator::cost::floor_us;
+use tdc_generator::gpu::gpu;
 use tdc_generator::sequence::{
     Cost, Network, Order, OrderError, Part, cheapest_order, parse_network,
 };

@@ -8,16 +8,16 @@ use std::fs;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use tdc_generator::check::ProblemData;
 use tdc_generator::compile::{CompilerVersion, FakeCompiler, Image};
+use tdc_generator::config::{Overrides, yaml};
 use tdc_generator::gpu::gpu;
-use tdc_generator::plan::{Environment, PlannedUnit, TuningTable};
-use tdc_generator::scheme::scheme;
-use tdc_generator::spec::{Overrides, yaml};
-use tdc_generator::tune::{
+use tdc_generator::measure::tune::{
     Ended, Event, Journal, JournalError, Measure, MeasureError, Options, Outcome, Problems, Row,
     Selection, Shard, Summary, Timing, tune,
 };
+use tdc_generator::plan::{Environment, PlannedUnit, TuningTable};
+use tdc_generator::scheme::scheme;
+use tdc_generator::verify::ProblemData;
 use tdc_runtime::{Arch, Checksum};
 use tempfile::TempDir;
 

@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::gpu::{Gpu, gpu};
+use tdc_generator::ir::{
+    ConvProblem, Epilogue, Network, OpKind, Precision, Problem, Reduce, Tiles, Tolerance,
+};
+use tdc_generator::measure::tune::Problems;
 use tdc_generator::plan::{
     ChosenBy, Fusions, PlannedUnit, Planner, TaskGraph, TuningTable, plan_network, plan_network_by,
     plan_problem, tuning_key,
 };
 use tdc_generator::render::{NetworkFile, network_text};
 use tdc_generator::scheme::{Tile, scheme};
-use tdc_generator::spec::{
-    Config, ConvProblem, Epilogue, Network, OpKind, Overrides, Precision, Problem, Reduce, Tiles,
-    Tolerance, yaml,
-};
-use tdc_generator::tune::Problems;
 use tdc_runtime::{ConvShape, Padding};
 
 const HEADING: &str = "\

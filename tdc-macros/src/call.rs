@@ -1,8 +1,8 @@
 //! The tokens of a call as a text, and from places in the text back to tokens.
 
 use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
+use tdc_generator::config::Position;
 use tdc_generator::embed::Mistake;
-use tdc_generator::spec::Position;
 
 /// What is wrong, at its token.
 pub type Spanned = (Span, String);

@@ -1,9 +1,9 @@
 //! Where the numeric tests run.
 
-use tdc_generator::check::{CpuDevice, Device, GpuDevice};
 use tdc_generator::compile::nvrtc::Options;
 use tdc_generator::compile::toolkit::Toolkit;
 use tdc_generator::plan::PlannedUnit;
+use tdc_generator::verify::{CpuDevice, Device, GpuDevice};
 
 /// The CPU emulation with the kernels of all units.
 pub fn cpu(units: &[PlannedUnit]) -> Box<dyn Device> {

@@ -3,8 +3,8 @@
 use super::entry::{Entry, Key, is_of_another_version};
 use super::request::{Wanted, wanted};
 use super::{KERNELS_VARIABLE, Mode, Settings, expression};
+use crate::config::{ConfigErrors, KernelRequest, Position, text};
 use crate::plan::KernelOp;
-use crate::spec::{ConfigErrors, KernelRequest, Position, text};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tdc_runtime::{Checksum, Conv, ConvShape, Fused, Tucker};

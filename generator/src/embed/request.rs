@@ -2,9 +2,11 @@
 
 use super::Settings;
 use super::expand::Mistake;
+use crate::config::{Asked, Config, KernelRequest, Overrides, yaml};
 use crate::gpu::{Gpu, Targets, gpu_of_arch};
+use crate::ir::{Layer, Layout, Tiles};
 use crate::plan::{TuningTable, network_layers};
-use crate::spec::{Asked, Config, KernelRequest, Layer, Layout, Overrides, Tiles, nearest, yaml};
+use crate::suggest::nearest;
 use std::path::{Path, PathBuf};
 use tdc_runtime::Arch;
 

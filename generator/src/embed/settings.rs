@@ -101,7 +101,7 @@ impl Settings {
 fn named_archs(list: &str) -> Result<Vec<Arch>, String> {
     let read = |word: &str| {
         let arch = word.trim().parse::<Arch>().map_err(|e| e.to_string())?;
-        crate::spec::text::compiled_for(arch)
+        crate::config::text::compiled_for(arch)
     };
     let archs: Result<Vec<_>, _> = list.split(',').map(read).collect();
     let mut archs = archs.map_err(|error| format!("{ARCH_VARIABLE}={list}: {error}"))?;

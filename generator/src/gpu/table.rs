@@ -4,7 +4,7 @@
 //! (`deviceQuery`). What a compute capability fixes is written once for it. The launch time, the clock and the sustained rates of the
 //! H200 were measured (docs/design.md); the launch times of all others are estimates, scaled from it by generation and clock.
 
-use crate::spec::nearest;
+use crate::suggest::nearest;
 use serde::Serialize;
 use tdc_runtime::{Arch, names_gpu};
 

@@ -4,9 +4,11 @@ use super::name::{problem_label, unit_name};
 use super::paper::{self, PaperEstimate};
 use super::prefetch;
 use super::{LaunchEstimate, PlanError, TuningTable, committed_tuning, tuning_keys};
-use crate::gpu::{Gpu, memset_us};
+use crate::cost::memset_us;
+use crate::gpu::Gpu;
+use crate::ir::{Layout, Problem, Tiles};
 use crate::scheme::{SCHEMES, Scheme, Tile, scheme};
-use crate::spec::{Layout, Problem, Tiles, nearest};
+use crate::suggest::nearest;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 

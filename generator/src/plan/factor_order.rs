@@ -4,10 +4,10 @@
 //! channels, where the rank is summed; which of the two filters comes first is left. With a stride or without padding it matters:
 //! the second one runs where the first has already left rows or columns out. A Tucker layer has one such chain only.
 
+use crate::ir::CpProblem;
 use crate::sequence::{
     Convolution, Cost, Network, Operand, Order, Padding, Part, Step, cheapest_order,
 };
-use crate::spec::CpProblem;
 use std::num::NonZeroU32;
 
 /// Tensors of the network in the order in which it has them: the input, then the factors.
@@ -73,7 +73,7 @@ fn factors(order: &Order) -> Option<[usize; 4]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{ConvProblem, Epilogue, Precision, Reduce, Tolerance};
+    use crate::ir::{ConvProblem, Epilogue, Precision, Reduce, Tolerance};
     use tdc_runtime::{ConvShape, Padding};
 
     fn layer(shape: ConvShape, rank: u32) -> CpProblem {

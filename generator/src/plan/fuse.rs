@@ -11,7 +11,7 @@
 //! - Where layouts differ a [converter](layouts) comes between.
 
 use super::{factor_order, layouts};
-use crate::spec::{
+use crate::ir::{
     Conv, ConvProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem,
     Layout, LinearProblem, Network, OpId, OpKind, Problem, Prologue, TensorShape, TuckerProblem,
 };
@@ -729,7 +729,7 @@ impl<'a> Builder<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{ConvOptions, FACTORS, NetworkBuilder, OpOptions};
+    use crate::ir::{ConvOptions, FACTORS, NetworkBuilder, OpOptions};
 
     #[test]
     fn no_op_can_be_named_as_a_part_of_another() {

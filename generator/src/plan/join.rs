@@ -2,7 +2,7 @@
 //! compute it there, and a chain of layers has a launch less for each layer but one.
 
 use super::fuse::{Fusions, Parameters, Task, TaskGraph, TaskPart, Value, ValueId};
-use crate::spec::{Layout, NextFactor, Problem, TuckerProblem};
+use crate::ir::{Layout, NextFactor, Problem, TuckerProblem};
 
 /// What can carry out a Tucker layer together with the first factor of the one that reads its output.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,7 +98,7 @@ impl TaskGraph {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{
+    use crate::ir::{
         ConvOptions, NetworkBuilder, OpOptions, Precision, ScaleShiftOptions, TensorShape,
     };
 
@@ -250,7 +250,7 @@ mod tests {
         let hwcn = |options: &mut ConvOptions| options.layout = Layout::Hwcn;
         none(&[a(), ("b", &["a"], with(&hwcn))]);
         none(&[("a", &["input"], with(&hwcn)), ("b", &["a"], conv(8))]);
-        let atomic = |options: &mut ConvOptions| options.reduce = crate::spec::Reduce::Atomic;
+        let atomic = |options: &mut ConvOptions| options.reduce = crate::ir::Reduce::Atomic;
         none(&[a(), ("b", &["a"], with(&atomic))]);
         none(&[("a", &["input"], with(&atomic)), ("b", &["a"], conv(8))]);
     }

@@ -7,7 +7,7 @@ use super::{
     problem_label,
 };
 use crate::gpu::Gpu;
-use crate::spec::{ConvProblem, Layer, Network, OpKind, Problem, Tiles, TuckerProblem};
+use crate::ir::{ConvProblem, Layer, Network, OpKind, Problem, Tiles, TuckerProblem};
 use tdc_runtime::{Conv, Fused, Tucker, Variant};
 
 /// What the symbols of kernels outside networks and layer sets begin with: of those that programs embed, and of the same ones where

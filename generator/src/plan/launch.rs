@@ -2,7 +2,8 @@
 
 use super::PlannedUnit;
 use super::resources::known_resources;
-use crate::gpu::{Gpu, KernelWork, Model, Occupancy, Terms, kernel_us, occupancy, tiled_terms};
+use crate::cost::{KernelWork, Model, Occupancy, Terms, kernel_us, occupancy, tiled_terms};
+use crate::gpu::Gpu;
 use crate::scheme::LaunchWork;
 
 /// What one launch is expected to cost on one GPU.

@@ -4,8 +4,8 @@
 use super::Planner;
 use super::fuse::{Task, TaskGraph};
 use super::join::Join;
+use crate::ir::{Problem, Tiles};
 use crate::scheme::scheme;
-use crate::spec::{Problem, Tiles};
 use std::ops::Range;
 
 /// The graph with its Tucker and CP layers in the form that takes the least time: as it is measured where their separate tasks are
@@ -266,7 +266,7 @@ impl Clock {
 mod tests {
     use super::*;
     use crate::gpu::gpu;
-    use crate::spec::{ConvOptions, NetworkBuilder, OpOptions, TensorShape};
+    use crate::ir::{ConvOptions, NetworkBuilder, OpOptions, TensorShape};
 
     /// A chain of three Tucker layers: [[F K L], [F][K L], [F][K][L]], ...
     fn chain(scheme: Option<&str>) -> TaskGraph {

@@ -2,8 +2,8 @@
 
 use super::{PlanError, PlannedUnit, Planner, plan_problem};
 use crate::gpu::Gpu;
-use crate::spec::ConvProblem;
-use crate::spec::layer_set::{LayerSet, symbol};
+use crate::ir::ConvProblem;
+use crate::ir::{LayerSet, symbol};
 
 /// One convolution of a set.
 #[derive(Debug, Clone, PartialEq)]

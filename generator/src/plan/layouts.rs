@@ -1,7 +1,7 @@
 //! Layouts of activations: converters where two tasks want the same value in different ones.
 
 use super::fuse::{Parameters, Task, TaskGraph, Value, ValueId};
-use crate::spec::{ConvertProblem, Layout, Problem};
+use crate::ir::{ConvertProblem, Layout, Problem};
 use std::collections::HashMap;
 
 /// The graph with tasks that convert, where a convolution on HWCN stands beside something on NCHW.
@@ -89,8 +89,8 @@ fn converter(graph: &TaskGraph, from: ValueId, into: ValueId, to: Layout) -> Tas
 mod tests {
     use super::*;
     use crate::gpu::gpu;
+    use crate::ir::{ConvOptions, NetworkBuilder, OpOptions, TensorShape};
     use crate::plan::plan_network;
-    use crate::spec::{ConvOptions, NetworkBuilder, OpOptions, TensorShape};
 
     fn hwcn(n: u32) -> ConvOptions {
         ConvOptions {

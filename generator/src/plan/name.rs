@@ -14,10 +14,10 @@
 //! ```
 //! A pair is written once when both are equal, else `VxH`; padding `TxLxBxR`.
 
-use crate::scheme::{Scheme, Tile};
-use crate::spec::{
+use crate::ir::{
     Elementwise, Epilogue, PoolKind, Precision, Problem, Prologue, Reduce, TensorShape, Tolerance,
 };
+use crate::scheme::{Scheme, Tile};
 use tdc_runtime::{ConvShape, Padding};
 
 /// The unit's name: also the stem of its file and, behind the network's name, of its symbols.

@@ -162,8 +162,8 @@ pub(super) fn published_tile(scheme: &str, shape: &ConvShape, gpu: &Gpu) -> Opti
 mod tests {
     use super::*;
     use crate::gpu::gpu;
+    use crate::ir::{ConvOptions, Layer, TensorShape, Tiles};
     use crate::plan::{Planner, plan_problem};
-    use crate::spec::{ConvOptions, Layer, TensorShape, Tiles};
 
     #[test]
     fn a_gtx_1080_ti_needs_what_table_1_says() {

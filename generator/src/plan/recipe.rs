@@ -2,7 +2,7 @@
 
 use super::fuse::{Parameters, TaskPart};
 use super::network::{Layer, NetworkPlan};
-use crate::spec::{BatchNorm, Network, OpId, OpKind};
+use crate::ir::{BatchNorm, Network, OpId, OpKind};
 use tdc_weights::{Affine, FactorPart, FactoredLayer, Form, SlotRecipe, WeightSource};
 
 /// One recipe for each slot of `plan.weights`, in order, with the checkpoint's names as PyTorch writes them: `<layer>.weight`,

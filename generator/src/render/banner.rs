@@ -2,9 +2,9 @@
 
 use super::wrap::{MARGIN, paragraph};
 use crate::gpu::Gpu;
+use crate::ir::{Elementwise, Epilogue, PoolKind, Precision, Problem, Prologue, Tolerance};
 use crate::plan::PlannedUnit;
 use crate::scheme::scheme;
-use crate::spec::{Elementwise, Epilogue, PoolKind, Precision, Problem, Prologue, Tolerance};
 use tdc_runtime::{ConvShape, Padding};
 
 /// How a file marks a line that is no content.

@@ -6,8 +6,8 @@ use super::engine::{RenderError, render};
 use super::text::literal;
 use super::unit::{packer_names, takes_strides};
 use super::wrap::wrapped;
+use crate::ir::{ConvProblem, Layout, Problem};
 use crate::plan::{LayerSetPlan, PlannedUnit};
-use crate::spec::{ConvProblem, Layout, Problem};
 use serde::Serialize;
 
 #[derive(Serialize)]

@@ -1,12 +1,13 @@
 //! `plan.json`: what was decided for each layer, by whom, and what it should cost.
 
 use super::engine::RenderError;
-use crate::gpu::{Gpu, memset_us};
+use crate::cost::memset_us;
+use crate::gpu::Gpu;
+use crate::ir::{Precision, TensorShape, Tolerance};
 use crate::plan::{
     ChosenBy, LaunchEstimate, Layer, LayerSetPlan, Location, NetworkPlan, PlannedUnit,
 };
 use crate::scheme::scheme;
-use crate::spec::{Precision, TensorShape, Tolerance};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tdc_runtime::{Arg, Step, WeightFile, WeightRegion, WeightSlot};

@@ -2,7 +2,8 @@
 
 use super::columns::aligned;
 use super::plan_json::tile_letters;
-use crate::gpu::{Gpu, memset_us};
+use crate::cost::memset_us;
+use crate::gpu::Gpu;
 use crate::plan::{LaunchEstimate, LayerSetPlan, NetworkPlan, PlannedUnit};
 use tdc_runtime::Step;
 

@@ -5,8 +5,8 @@ use super::engine::{RenderError, render};
 use super::kernel::unit_text;
 use super::wrap::{MARGIN, call};
 use crate::gpu::{Gpu, gpu};
+use crate::ir::{Layout, Problem, TensorShape, TuckerProblem};
 use crate::plan::PlannedUnit;
-use crate::spec::{Layout, Problem, TensorShape, TuckerProblem};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, Filter, Launch, Step, Transform, WeightLayout};
 

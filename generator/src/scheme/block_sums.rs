@@ -2,8 +2,9 @@
 //! and the shares meet in shared memory, or in that of a cluster, before they are stored.
 
 use super::Tile;
-use crate::gpu::{DEFAULT_GPU, Gpu, KernelWork, Model, gpu, tiled_terms};
-use crate::spec::{ConvProblem, Reduce};
+use crate::cost::{KernelWork, Model, tiled_terms};
+use crate::gpu::{DEFAULT_GPU, Gpu, gpu};
+use crate::ir::{ConvProblem, Reduce};
 use serde::Serialize;
 use std::sync::LazyLock;
 

@@ -1,8 +1,8 @@
 //! `convert`: between NCHW and HWCN, the transposition of pixels with channels and images, tile by tile through shared memory.
 
 use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context};
-use crate::gpu::KernelWork;
-use crate::spec::{Layout, Problem};
+use crate::cost::KernelWork;
+use crate::ir::{Layout, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 

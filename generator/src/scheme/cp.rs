@@ -2,7 +2,7 @@
 
 use super::MAX_GRID;
 use super::block_sums::tiles_well;
-use crate::spec::{CpProblem, Problem};
+use crate::ir::{CpProblem, Problem};
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightFile, WeightLayout};
 
 /// Ranks that a thread keeps in registers at most. Layers of larger ones are matrix products, which other schemes do better.

@@ -22,8 +22,8 @@ use super::block_sums::{MAX_SHARED, most_promising, promise};
 use super::convolution::{self, ConvEnds};
 use super::cp::{self, blocks, layouts, rank_row, suits};
 use super::{Blueprint, DevicePart, KernelBlueprint, LaunchWork, Scheme, Tile, UnitWork, context};
-use crate::gpu::KernelWork;
-use crate::spec::{CpProblem, Problem};
+use crate::cost::KernelWork;
+use crate::ir::{CpProblem, Problem};
 use serde::Serialize;
 use tdc_runtime::WeightLayout;
 
@@ -662,7 +662,7 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{ConvProblem, Epilogue, Precision, Reduce, Tolerance};
+    use crate::ir::{ConvProblem, Epilogue, Precision, Reduce, Tolerance};
     use tdc_runtime::ConvShape;
 
     #[test]

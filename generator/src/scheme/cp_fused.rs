@@ -11,8 +11,8 @@
 use super::convolution::{self, ConvEnds};
 use super::cp::{self, blocks, layouts, rank_row, suits};
 use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, up_to};
-use crate::gpu::KernelWork;
-use crate::spec::{CpProblem, Problem};
+use crate::cost::KernelWork;
+use crate::ir::{CpProblem, Problem};
 use serde::Serialize;
 use tdc_runtime::WeightLayout;
 

@@ -9,8 +9,8 @@
 use super::block_sums::vector;
 use super::convolution::{self, ConvEnds};
 use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, up_to};
-use crate::gpu::KernelWork;
-use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
+use crate::cost::KernelWork;
+use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
 

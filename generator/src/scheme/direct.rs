@@ -7,8 +7,8 @@
 use super::convolution::{self, ConvEnds};
 use super::reduction::MAX_SPLITS;
 use super::{Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, context, up_to};
-use crate::gpu::KernelWork;
-use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
+use crate::cost::KernelWork;
+use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
 

@@ -14,8 +14,8 @@ use super::convolution::{self, ConvEnds};
 use super::{
     Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context,
 };
-use crate::gpu::{KernelWork, TiledWork};
-use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
+use crate::cost::{KernelWork, TiledWork};
+use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
 

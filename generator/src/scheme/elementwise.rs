@@ -1,8 +1,8 @@
 //! `elementwise`: additions, ReLU, affine maps and copies that no convolution could take over, one thread an element.
 
 use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, stride_args};
-use crate::gpu::KernelWork;
-use crate::spec::{Elementwise, Problem};
+use crate::cost::KernelWork;
+use crate::ir::{Elementwise, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 

@@ -1,8 +1,8 @@
 //! `global_pool`: maximum or average of each channel, one warp a channel, reduced by a butterfly of shuffles.
 
 use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, stride_args};
-use crate::gpu::KernelWork;
-use crate::spec::Problem;
+use crate::cost::KernelWork;
+use crate::ir::Problem;
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 

@@ -32,8 +32,8 @@ use super::matrix_product::{
 };
 use super::step_order::{ChunkSteps, StepOrder, chain, split_steps, unrolls};
 use super::{Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
-use crate::gpu::{KernelWork, TiledWork};
-use crate::spec::{ConvProblem, Precision, Problem};
+use crate::cost::{KernelWork, TiledWork};
+use crate::ir::{ConvProblem, Precision, Problem};
 use serde::Serialize;
 use std::ops::RangeInclusive;
 use tdc_runtime::{Axis, ConvShape, Filter, LayoutDim, Transform, WeightLayout};

@@ -11,8 +11,8 @@ use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_by_registers, context,
     up_to,
 };
-use crate::gpu::KernelWork;
-use crate::spec::{ConvProblem, MAX_ELEMENTS, Problem};
+use crate::cost::KernelWork;
+use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
 

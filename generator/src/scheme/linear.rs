@@ -3,8 +3,8 @@
 //! Lanes read the row of weights side by side, and add their sums by a butterfly of shuffles in a fixed order.
 
 use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, stride_args};
-use crate::gpu::KernelWork;
-use crate::spec::{MAX_ELEMENTS, Problem};
+use crate::cost::KernelWork;
+use crate::ir::{MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 

@@ -5,7 +5,7 @@
 use super::DevicePart;
 use super::block_sums::{BlockSums, SumsContext, input_tile, stages_vectors};
 use super::convolution::ConvEnds;
-use crate::spec::{ConvProblem, MAX_ELEMENTS, Precision, Problem};
+use crate::ir::{ConvProblem, MAX_ELEMENTS, Precision, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
 

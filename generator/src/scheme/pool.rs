@@ -1,8 +1,8 @@
 //! `pool`: maximum or average over windows, one thread an output element.
 
 use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, stride_args};
-use crate::gpu::KernelWork;
-use crate::spec::{PoolKind, Problem};
+use crate::cost::KernelWork;
+use crate::ir::{PoolKind, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 

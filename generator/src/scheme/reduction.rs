@@ -1,8 +1,8 @@
 //! The second launch of a unit that split the input channels: adds the partial sums in a fixed order and applies the epilogue.
 
 use super::{DevicePart, KernelBlueprint, context, stride_args};
-use crate::gpu::KernelWork;
-use crate::spec::ConvProblem;
+use crate::cost::KernelWork;
+use crate::ir::ConvProblem;
 use serde::Serialize;
 use tdc_runtime::Arg;
 

@@ -23,8 +23,8 @@ use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, Zeroed, context, reduction,
     up_to,
 };
-use crate::gpu::KernelWork;
-use crate::spec::{ConvProblem, Epilogue, MAX_ELEMENTS, Problem, Reduce};
+use crate::cost::KernelWork;
+use crate::ir::{ConvProblem, Epilogue, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, ConvShape, Filter, LayoutDim, Padding, Transform, WeightLayout};
 
@@ -430,7 +430,7 @@ fn work(problem: &ConvProblem, sizes: &Sizes, grid: [u32; 3], atomic: bool) -> K
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{Precision, Tolerance};
+    use crate::ir::{Precision, Tolerance};
 
     fn conv(shape: ConvShape) -> Problem {
         Problem::Conv(ConvProblem {

@@ -34,7 +34,7 @@ use super::block_sums::{MAX_CLUSTER, most_promising, promise, tiles_well};
 use super::implicit_gemm::rectangles;
 use super::matrix_product::{STEP_CHANNELS, divisors};
 use super::{Blueprint, LaunchWork, Scheme, Tile, UnitWork};
-use crate::spec::{MAX_ELEMENTS, Precision, Problem, TuckerProblem};
+use crate::ir::{MAX_ELEMENTS, Precision, Problem, TuckerProblem};
 use kernel::{kernel, layouts};
 use sizes::{Sizes, core_problem};
 use tdc_runtime::WeightLayout;

@@ -27,8 +27,8 @@ use super::matrix_product::{
     divisors, multiplies_well, parts, weight_buffers,
 };
 use super::{Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
-use crate::gpu::KernelWork;
-use crate::spec::{ConvProblem, Precision, Problem};
+use crate::cost::KernelWork;
+use crate::ir::{ConvProblem, Precision, Problem};
 use serde::Serialize;
 use tdc_runtime::{Filter, WeightLayout, Winograd};
 

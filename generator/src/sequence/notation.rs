@@ -10,7 +10,7 @@
 //! Spaces and line ends mean nothing but for comments; `;` may stand between statements.
 
 use super::{Convolution, Network, NetworkPlace, Operand, Padding};
-use crate::spec::{ConfigError, Position};
+use crate::config::{ConfigError, Position};
 use std::num::NonZeroU32;
 
 /// Reads a network; `file` is what messages call the text.

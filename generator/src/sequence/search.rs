@@ -6,7 +6,8 @@
 //! with a cap too, since a product that is too large is too large however it was made.
 
 use super::{ModeKind, Network};
-use crate::gpu::{Gpu, floor_us};
+use crate::cost::floor_us;
+use crate::gpu::Gpu;
 use std::cmp::Ordering;
 use std::fmt;
 

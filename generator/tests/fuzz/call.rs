@@ -94,7 +94,7 @@ fn calls_are_read_or_their_mistakes_told() {
             Err(mistakes) => {
                 let lines = call.matches('\n').count() + 1;
                 let is_there =
-                    |at: tdc_generator::spec::Position| at.line <= lines && at.column > 0;
+                    |at: tdc_generator::config::Position| at.line <= lines && at.column > 0;
                 let wrong = mistakes
                     .iter()
                     .find(|mistake| mistake.message.is_empty() || !mistake.at.is_none_or(is_there));

@@ -4,8 +4,9 @@ use crate::fuzz;
 use crate::random::Random;
 use std::fs;
 use std::path::Path;
-use tdc_generator::spec::yaml::parse;
-use tdc_generator::spec::{Overrides, Precision};
+use tdc_generator::config::Overrides;
+use tdc_generator::config::yaml::parse;
+use tdc_generator::ir::Precision;
 
 /// Short texts that are awkward in many places.
 const AWKWARD: [&str; 38] = [

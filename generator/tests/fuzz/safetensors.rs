@@ -3,10 +3,11 @@
 use crate::fuzz;
 use crate::random::Random;
 use serde_json::{Map, Value, json};
+use tdc_generator::config::yaml::parse;
+use tdc_generator::config::{Config, Overrides};
 use tdc_generator::gpu::gpu;
+use tdc_generator::ir::Network;
 use tdc_generator::plan::{NetworkPlan, plan_network, recipes};
-use tdc_generator::spec::yaml::parse;
-use tdc_generator::spec::{Config, Network, Overrides};
 use tdc_weights::{Checkpoint, SlotRecipe, pack, resolve};
 
 /// Everything that a checkpoint is read for: a bias, folded BatchNorms, a prologue, Tucker factors, a linear layer.

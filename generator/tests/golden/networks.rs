@@ -2,11 +2,11 @@
 
 use tdc_generator::emit::{Files, layer_set_files, network_files};
 use tdc_generator::gpu::{Targets, gpu};
-use tdc_generator::plan::{LayerSetPlan, NetworkPlan, plan_layer_set, plan_variants};
-use tdc_generator::spec::{
+use tdc_generator::ir::{
     ConvOptions, Layer, LayerSet, Layout, LinearOptions, Network, NetworkBuilder, OpOptions, Pad,
     PoolOptions, Precision, Prologue, Reduce, ScaleShiftOptions, TensorShape, Tiles, Tolerance,
 };
+use tdc_generator::plan::{LayerSetPlan, NetworkPlan, plan_layer_set, plan_variants};
 use tdc_runtime::Padding;
 
 /// Two images; every kind of op: stem, pooling, depthwise, residual, Tucker with channels split over blocks and in one launch,

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Mutex;
-use tdc_generator::check::reference::evaluate;
-use tdc_generator::check::{Deviation, Random, TrainedParameters};
 use tdc_generator::compile::cpu::write_headers;
 use tdc_generator::emit::write;
+use tdc_generator::ir::Problem;
 use tdc_generator::plan::recipes;
-use tdc_generator::spec::Problem;
+use tdc_generator::verify::reference::evaluate;
+use tdc_generator::verify::{Deviation, Random, TrainedParameters};
 use tdc_runtime::Transform;
 use tdc_weights::{Checkpoint, pack, resolve};
 

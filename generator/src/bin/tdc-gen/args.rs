@@ -5,13 +5,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
-use tdc_generator::bench::Sweep;
 use tdc_generator::compile::Component;
 use tdc_generator::embed::PREPARED;
 use tdc_generator::gpu::DEFAULT_GPU;
+use tdc_generator::ir::{Precision, TensorShape, Tiles, Tolerance};
+use tdc_generator::measure::bench::Sweep;
+use tdc_generator::measure::tune::Shard;
 use tdc_generator::scheme::SCHEMES;
-use tdc_generator::spec::{Precision, TensorShape, Tiles, Tolerance};
-use tdc_generator::tune::Shard;
 use tdc_runtime::Arch;
 
 const EXAMPLES: &str = "\

@@ -6,14 +6,14 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{note, print};
 use std::path::{Path, PathBuf};
-use tdc_generator::bench::{
+use tdc_generator::emit::write_together;
+use tdc_generator::gpu::{Gpu, gpu};
+use tdc_generator::ir::Tiles;
+use tdc_generator::measure::bench::{
     self, BenchError, BenchProblem, Options, Published, Report, Rival, charts, problems_of,
     report_table, sweep_of,
 };
-use tdc_generator::emit::write_together;
-use tdc_generator::gpu::{Gpu, gpu};
-use tdc_generator::spec::Tiles;
-use tdc_generator::tune::journal_of;
+use tdc_generator::measure::tune::journal_of;
 
 /// What is measured, and for which GPU it is planned.
 struct Asked {

@@ -3,14 +3,15 @@
 use crate::args::CalibrateArgs;
 use crate::failure::Failure;
 use crate::inputs::keep_inputs;
-use crate::output::{note, print};
 use crate::tune;
+use crate::output::{note, print};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use tdc_generator::config::{Overrides, yaml};
+use tdc_generator::cost::Model;
 use tdc_generator::emit::write_whole;
-use tdc_generator::gpu::{DEFAULT_GPU, Gpu, Model, gpu};
-use tdc_generator::spec::{Overrides, yaml};
-use tdc_generator::tune::{Ended, Fit, Problems, Row, Samples, read_journal};
+use tdc_generator::gpu::{DEFAULT_GPU, Gpu, gpu};
+use tdc_generator::measure::tune::{Ended, Fit, Problems, Row, Samples, read_journal};
 
 /// Fits the constants to journals, or to what it measures first; or only tells how well the committed ones do.
 pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {

@@ -4,13 +4,14 @@ use crate::args::ConfigArgs;
 use crate::failure::Failure;
 use std::io::ErrorKind;
 use std::path::Path;
+use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::gpu::{Gpu, Targets};
+use tdc_generator::ir::Network;
 use tdc_generator::plan::{
     LayerSetPlan, NetworkPlan, PlannedUnit, Planner, TuningTable, plan_layer_set_by,
     plan_variants_by, shared_units,
 };
 use tdc_generator::render::{layer_set_json, network_json};
-use tdc_generator::spec::{Config, Network, Overrides, yaml};
 
 /// A config that was read and planned.
 pub enum Planned {

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use tdc_generator::compile::Compiler;
 use tdc_generator::compile::nvrtc;
 use tdc_generator::compile::toolkit::Toolkit;
+use tdc_generator::config::{Overrides, yaml};
 use tdc_generator::emit::write_whole;
 use tdc_generator::gpu::Gpu;
-use tdc_generator::scheme::scheme;
-use tdc_generator::spec::{Overrides, yaml};
-use tdc_generator::tune::{
+use tdc_generator::measure::tune::{
     Ended, Event, GpuMeasure, Journal, Options, Outcome, Problems, Selection, Summary, journal_of,
     tune,
 };
+use tdc_generator::scheme::scheme;
 
 /// What a run has measured.
 pub struct Measured {

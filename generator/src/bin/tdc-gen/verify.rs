@@ -6,14 +6,14 @@ use crate::failure::Failure;
 use crate::inputs::in_file;
 use crate::output::{note, print};
 use serde_json::json;
-use tdc_generator::check::{
+use tdc_generator::compile::nvrtc::Options;
+use tdc_generator::compile::toolkit::Toolkit;
+use tdc_generator::ir::Network;
+use tdc_generator::plan::{NetworkPlan, PlannedUnit, recipes};
+use tdc_generator::verify::{
     CpuDevice, Device, GpuDevice, ProblemData, Random, TrainedParameters, check_network,
     check_unit_with,
 };
-use tdc_generator::compile::nvrtc::Options;
-use tdc_generator::compile::toolkit::Toolkit;
-use tdc_generator::plan::{NetworkPlan, PlannedUnit, recipes};
-use tdc_generator::spec::Network;
 use tdc_runtime::WeightFile;
 use tdc_weights::{Checkpoint, pack, resolve};
 

@@ -1,7 +1,7 @@
 //! Which problems share a measurement.
 
+use crate::ir::{ConvProblem, Epilogue, Problem, Reduce, Tolerance};
 use crate::plan::problem_label;
-use crate::spec::{ConvProblem, Epilogue, Problem, Reduce, Tolerance};
 
 /// The problem that is measured in the place of `problem`.
 ///
@@ -64,7 +64,7 @@ pub fn tuning_keys(problem: &Problem) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{Precision, Prologue};
+    use crate::ir::{Precision, Prologue};
     use tdc_runtime::ConvShape;
 
     fn conv(bias: bool, residual: bool, relu: bool) -> ConvProblem {

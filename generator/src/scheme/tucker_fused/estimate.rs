@@ -1,8 +1,8 @@
 //! What a launch does, for the estimate of its time.
 
 use super::sizes::Sizes;
-use crate::gpu::{KernelWork, slots};
-use crate::spec::{Problem, TuckerProblem};
+use crate::cost::{KernelWork, slots};
+use crate::ir::{Problem, TuckerProblem};
 
 impl Sizes {
     /// For the estimate. The constants, clocks of an H200, are those that come closest to 5900 measured tiles of 95 problems.

@@ -2,11 +2,11 @@
 
 use super::factor::Factor;
 use super::sizes::{Sizes, core_problem};
+use crate::ir::{NextFactor, Problem, TuckerProblem};
 use crate::scheme::block_sums::vector;
 use crate::scheme::matrix_product::{M_TILE, STEP_CHANNELS};
 use crate::scheme::step_order::StepOrder;
 use crate::scheme::{DevicePart, KernelBlueprint, context, stride_args};
-use crate::spec::{NextFactor, Problem, TuckerProblem};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, Filter, LayoutDim, Transform, WeightFile, WeightLayout};
 

@@ -2,10 +2,10 @@
 
 use super::MAX_CHUNK_KIB;
 use super::factor::Factor;
+use crate::ir::{ConvProblem, Reduce, Tolerance, TuckerProblem};
 use crate::scheme::Tile;
 use crate::scheme::block_sums::{BlockSums, MAX_CLUSTER, MAX_SHARED};
 use crate::scheme::matrix_product::{M_TILE, MAX_WARPS, P_TILE, STEP_CHANNELS, parts, quad_plane};
-use crate::spec::{ConvProblem, Reduce, Tolerance, TuckerProblem};
 
 /// Elements of four channels that a thread loads at once, at most, where chunks are loaded together.
 const MAX_LOADS: u32 = 14;

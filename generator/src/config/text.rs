@@ -1,0 +1,679 @@
+//! One kernel in one line: `conv 64,32,56,56, kernel = 5, pad = [2, 1], gpu = h100`.
+//!
+//! ```text
+//! call  = op value {"," value} {"," key "=" value} [","]        the values are the sizes: C, N, H, W
+//!       | string {"," key "=" value} [","]                      a config, and which of its layers
+//! value = number | word | string | "[" value {"," value} "]" | "{" key ":" value {"," key ":" value} "}"
+//! ```
+//! The keys are those of a layer in a layer set, with the same forms, defaults and checks, and those of [`TARGET_KEYS`]. A kernel's
+//! activations are NCHW.
+
+mod parser;
+
+use super::yaml::fields::{Fields, Words, whole};
+use super::yaml::layers::{self, Names, OPTIONS};
+use super::yaml::node::{Node, Value};
+use super::yaml::report::Report;
+use super::{ConfigErrors, Overrides, Position, yaml};
+use crate::gpu::{ARCHS, Targets, gpu_of_arch};
+use crate::ir::{Layer, Tiles};
+use crate::suggest::nearest;
+use parser::{Call, is_word};
+use tdc_runtime::Arch;
+
+/// A kernel asked for by itself, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KernelRequest {
+    /// What it computes.
+    pub asked: Asked,
+    /// The GPUs to plan for, where the call names some.
+    pub gpus: Option<Targets>,
+    /// The architectures to compile for, where the call names some: ascending, none twice.
+    pub archs: Option<Vec<Arch>>,
+    /// How tiles are chosen, where the call says so.
+    pub tiles: Option<Tiles>,
+    /// A file of measured times to plan by.
+    pub table: Option<String>,
+    places: Places,
+}
+
+/// What a call asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Asked {
+    /// A layer with every size and option.
+    Layer(Layer),
+    /// A layer of a config.
+    Config {
+        /// Path of the config.
+        file: String,
+        /// Name of the layer in it; `None` for all of its convolutions.
+        layer: Option<String>,
+    },
+}
+
+/// Where things stand that can be wrong for reasons that this module does not know.
+#[derive(Debug, Clone, PartialEq)]
+struct Places {
+    op: Position,
+    keys: Vec<(&'static str, Position)>,
+}
+
+impl KernelRequest {
+    /// Where a key's value stands, for the cause of a [`PlanError`](crate::plan::PlanError); the op or the config's path where the
+    /// call has no such key.
+    pub fn position(&self, key: Option<&str>) -> Position {
+        let Places { op, keys } = &self.places;
+        let found = keys.iter().find(|(known, _)| Some(*known) == key);
+        found.map_or(*op, |(_, at)| *at)
+    }
+}
+
+/// The keys that say for which GPUs a kernel is made, and how its tiles are chosen.
+pub const TARGET_KEYS: [&str; 4] = ["gpu", "arch", "tiles", "table"];
+
+/// The value of a key from the input channels.
+type FromChannels = fn(u32) -> u32;
+
+/// An op: its word and keys, its sizes, and the keys that it fixes.
+struct KernelOp {
+    words: Words,
+    sizes: &'static [&'static str],
+    example: &'static str,
+    /// Keys that are not asked for, with their values from C.
+    fixed: &'static [(&'static str, FromChannels)],
+}
+
+/// A convolution by its weight, of NCHW activations.
+const CONV: Words = Words {
+    what: "conv",
+    keys: &layers::with_options::<4, 19>(TARGET_KEYS, &["cp_rank", "layout"]),
+};
+
+const POINTWISE: Words = Words {
+    what: "pointwise",
+    keys: &layers::with_options::<4, 16>(
+        TARGET_KEYS,
+        &["cp_rank", "layout", "kernel", "dilation", "groups"],
+    ),
+};
+
+const DEPTHWISE: Words = Words {
+    what: "depthwise",
+    keys: &layers::with_options::<4, 18>(TARGET_KEYS, &["cp_rank", "layout", "groups"]),
+};
+
+const TUCKER: Words = Words {
+    what: "tucker",
+    keys: &layers::with_options::<5, 19>(
+        ["ranks", "gpu", "arch", "tiles", "table"],
+        &["cp_rank", "layout", "groups"],
+    ),
+};
+
+const OPS: [KernelOp; 4] = [
+    KernelOp {
+        words: CONV,
+        sizes: &["C", "N", "H", "W"],
+        example: "conv 64,32,56,56",
+        fixed: &[],
+    },
+    KernelOp {
+        words: POINTWISE,
+        sizes: &["C", "N", "H", "W"],
+        example: "pointwise 64,32,56,56",
+        fixed: &[("kernel", |_| 1)],
+    },
+    KernelOp {
+        words: DEPTHWISE,
+        sizes: &["C", "H", "W"],
+        example: "depthwise 64,56,56",
+        fixed: &[("groups", |c| c)],
+    },
+    KernelOp {
+        words: TUCKER,
+        sizes: &["C", "N", "H", "W"],
+        example: "tucker 64,64,56,56, ranks = [32, 32]",
+        fixed: &[],
+    },
+];
+
+/// All convolutions of a config.
+const CONFIG: Words = Words {
+    what: "a config",
+    keys: &TARGET_KEYS,
+};
+
+/// A layer of a config.
+const CONFIG_LAYER: Words = Words {
+    what: "a layer of a config",
+    keys: &["layer", "gpu", "arch", "tiles", "table"],
+};
+
+/// The word of the op that a call begins with, for whoever must answer it by type even where it is wrong.
+pub fn op_word(text: &str) -> &str {
+    let text = text.trim_start();
+    text.split(|c| !is_word(c)).next().unwrap_or_default()
+}
+
+/// Reads the request in a text; `source` is what messages call it.
+///
+/// # Errors
+/// Every mistake that can be found, each with its line and column.
+pub fn parse(text: &str, source: &str) -> Result<KernelRequest, ConfigErrors> {
+    let mut report = Report::new(text);
+    let call = parser::call(text, &mut report);
+    let request = call.and_then(|call| match call.is_config {
+        true => request(call, config_layer, &mut report),
+        false => request(call, layer, &mut report),
+    });
+    report.finish(source, request)
+}
+
+/// Reads the request for all convolutions of a config in a text, such as `"configs/resnet18.yaml", gpu = h100`; `source` is what
+/// messages call it.
+///
+/// # Errors
+/// As of [`parse`].
+pub fn parse_config(text: &str, source: &str) -> Result<KernelRequest, ConfigErrors> {
+    let mut report = Report::new(text);
+    let call = parser::call(text, &mut report);
+    let request = call.and_then(|call| request(call, whole_config, &mut report));
+    report.finish(source, request)
+}
+
+fn request(
+    call: Call,
+    read: fn(Call, &mut Report<'_>) -> Option<Read>,
+    report: &mut Report<'_>,
+) -> Option<KernelRequest> {
+    let at = call.op.at;
+    let (asked, options, known) = read(call, report)?;
+    let fields = Fields::of(&options, known.what, report)?;
+    let before = report.count();
+    let gpus = fields
+        .get("gpu")
+        .and_then(|node| code_targets(node, &fields, report));
+    let archs = fields.get("arch").and_then(|node| archs(node, report));
+    let tiles = fields
+        .get("tiles")
+        .map(|_| yaml::tiles(&fields, &Overrides::default(), report));
+    let table = fields.word("table", report).map(str::to_owned);
+    if report.count() > before {
+        return None;
+    }
+    let position = |key: &'static str| {
+        fields.get(key)?;
+        Some((key, fields.position(key, None)))
+    };
+    let keys = OPTIONS
+        .iter()
+        .chain(&TARGET_KEYS)
+        .chain(&["layer", "ranks"]);
+    Some(KernelRequest {
+        asked: asked?,
+        gpus,
+        archs,
+        tiles,
+        table,
+        places: Places {
+            op: at,
+            keys: keys.filter_map(|key| position(key)).collect(),
+        },
+    })
+}
+
+/// What was asked for if it could be read, the keys and their words.
+type Read = (Option<Asked>, Node, Words);
+
+/// A call that names a config and one of its layers.
+fn config_layer(call: Call, report: &mut Report<'_>) -> Option<Read> {
+    let at = call.op.at;
+    let (file, options) = config(call, CONFIG_LAYER, report)?;
+    let fields = Fields::of(&options, CONFIG_LAYER.what, report)?;
+    if fields.get("layer").is_none() {
+        report.error(
+            at,
+            "`layer` is missing; write `layer = \"its name\"` behind the path of the config",
+        );
+    }
+    let layer = fields.word("layer", report).map(str::to_owned);
+    let asked = file.zip(layer).map(|(file, layer)| Asked::Config {
+        file,
+        layer: Some(layer),
+    });
+    Some((asked, options, CONFIG_LAYER))
+}
+
+/// A call that names a config.
+fn whole_config(call: Call, report: &mut Report<'_>) -> Option<Read> {
+    if !call.is_config {
+        report.error(
+            call.op.at,
+            "the path of a config is missing; write it in quotes, as \"configs/resnet18.yaml\"",
+        );
+        return None;
+    }
+    let (file, options) = config(call, CONFIG, report)?;
+    let asked = file.map(|file| Asked::Config { file, layer: None });
+    Some((asked, options, CONFIG))
+}
+
+/// The path of a config and the keys behind it.
+fn config(call: Call, words: Words, report: &mut Report<'_>) -> Option<(Option<String>, Node)> {
+    let Call {
+        op, sizes, options, ..
+    } = call;
+    if let Some(size) = sizes.first() {
+        report.error(
+            size.at,
+            "the sizes of layers are in the config; leave them out",
+        );
+    }
+    let fields = Fields::of(&options, words.what, report)?;
+    fields.check_keys(&options, words, &OPS.map(|op| op.words), report);
+    let file = match op.value {
+        Value::Text(path) => Some(path),
+        _ => None,
+    };
+    Some((file, options))
+}
+
+/// A call that names an op.
+fn layer(call: Call, report: &mut Report<'_>) -> Option<Read> {
+    let Call {
+        op, sizes, options, ..
+    } = call;
+    let words = OPS.iter().map(|op| op.words.what);
+    let word = match &op.value {
+        Value::Text(word) => Some(word.as_str()),
+        _ => None,
+    };
+    let Some(known) = OPS.iter().find(|known| Some(known.words.what) == word) else {
+        let near = word.and_then(|word| nearest(word, words.clone()));
+        let hint = near.map_or(String::new(), |near| format!("did you mean `{near}`? "));
+        let found = report.quote(&op);
+        let all: Vec<_> = words.collect();
+        report.error(
+            op.at,
+            format!("unknown op {found}; {hint}the ops are {}", all.join(", ")),
+        );
+        return None;
+    };
+    let what = known.words.what;
+    let others: Vec<Words> = OPS
+        .iter()
+        .map(|op| op.words)
+        .filter(|words| words.what != what)
+        .collect();
+    let fields = Fields::of(&options, what, report)?;
+    fields.check_keys(&options, known.words, &others, report);
+    if known.words.keys.contains(&"ranks") {
+        fields.require("ranks", "write `ranks = [D1, D2]`", report);
+    }
+    let numbers = numbers(known, &op, &sizes, report);
+    let at = op.at;
+    let node = |value| Node {
+        value,
+        at,
+        written: op.written.clone(),
+    };
+    let fixed = known.fixed.iter().map(|(key, value)| {
+        let value = value(numbers.map_or(1, |[c, ..]| c));
+        let key = Value::Text((*key).to_owned());
+        (node(key), node(Value::Whole(value.into())))
+    });
+    let mut entries: Vec<_> = fixed.collect();
+    // So that mistakes that the sizes turn out to be stand at them.
+    entries.push((
+        node(Value::Text("conv".to_owned())),
+        node(in_order(known, &sizes)),
+    ));
+    if let Value::Map(written) = &options.value {
+        // A key that was refused must not take the place of the sizes.
+        let takes =
+            |key: &Node| matches!(&key.value, Value::Text(k) if known.words.keys.contains(&&k[..]));
+        entries.extend(written.iter().filter(|(key, _)| takes(key)).cloned());
+    }
+    let all = Node {
+        value: Value::Map(entries),
+        at,
+        written: options.written.clone(),
+    };
+    let fields = Fields::of(&all, what, report)?;
+    let overrides = Overrides::default();
+    let layer = layers::layer(numbers, &fields, &overrides, &mut Names::default(), report);
+    Some((layer.map(Asked::Layer), options, known.words))
+}
+
+/// C, N, H and W. A size too many is reported and left out, so that the others are still checked.
+fn numbers(
+    known: &KernelOp,
+    op: &Node,
+    sizes: &[Node],
+    report: &mut Report<'_>,
+) -> Option<[u32; 4]> {
+    let (what, names) = (known.words.what, known.sizes);
+    let numbers: Vec<_> = names
+        .iter()
+        .zip(sizes)
+        .map(|(name, node)| whole(name, node, report))
+        .collect();
+    let takes = format!("{what} takes {} sizes ({})", names.len(), names.join(", "));
+    let found = sizes.len();
+    if let Some(extra) = sizes.get(names.len()) {
+        let help = match (&extra.value, what) {
+            (_, "depthwise") => {
+                "for several outputs of a channel write `conv` with `groups`".to_owned()
+            }
+            (_, "pointwise") => format!("write them as `{}`", known.example),
+            (Value::Whole(side @ 1..=11), _) => {
+                format!("for a {side}x{side} filter write `kernel = {side}`")
+            }
+            _ => "for a 5x5 filter write `kernel = 5`".to_owned(),
+        };
+        report.error(extra.at, format!("{takes}, not {found}; {help}"));
+    } else if found < names.len() {
+        let at = sizes.last().unwrap_or(op).at;
+        report.error(
+            at,
+            format!("{takes}, not {found}; write them as `{}`", known.example),
+        );
+    }
+    let numbers: Option<Vec<u32>> = numbers.into_iter().collect();
+    match numbers?[..] {
+        [c, n, h, w] => Some([c, n, h, w]),
+        [c, h, w] if names.len() == 3 => Some([c, c, h, w]),
+        _ => None,
+    }
+}
+
+/// The sizes as written, in the places of C, N, H and W.
+fn in_order(known: &KernelOp, sizes: &[Node]) -> Value {
+    let mut sizes = sizes.to_vec();
+    if let ([c, ..], 3) = (&sizes[..], known.sizes.len()) {
+        sizes.insert(1, c.clone());
+    }
+    Value::List(sizes)
+}
+
+/// The GPUs that code is made for; `None` after a report.
+fn code_targets(node: &Node, fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Targets> {
+    let before = report.count();
+    let targets = yaml::targets(fields, &Overrides::default(), report)?;
+    for (index, gpu) in targets.gpus().iter().enumerate() {
+        if let Err(old) = gpu.code_target() {
+            let at = match &node.value {
+                Value::List(items) => items.get(index).map_or(node.at, |item| item.at),
+                _ => node.at,
+            };
+            report.error(at, old.to_string());
+        }
+    }
+    (report.count() == before).then_some(targets)
+}
+
+/// `sm_90`, or a list of such words; `None` after a report.
+fn archs(node: &Node, report: &mut Report<'_>) -> Option<Vec<Arch>> {
+    const FORM: &str = "write a word such as sm_90, or a list of words";
+    let items = match &node.value {
+        Value::List(items) => &items[..],
+        _ => std::slice::from_ref(node),
+    };
+    if items.is_empty() {
+        report.error(
+            node.at,
+            format!("the list of architectures is empty; {FORM}"),
+        );
+        return None;
+    }
+    let before = report.count();
+    let mut archs: Vec<Arch> = Vec::new();
+    for item in items {
+        let read = match &item.value {
+            Value::Text(word) => word.parse::<Arch>().map_err(|error| error.to_string()),
+            Value::Whole(sm) => (sm.to_string().parse::<Arch>()).map_err(|error| error.to_string()),
+            _ => Err(format!("{} is no architecture; {FORM}", report.quote(item))),
+        };
+        match read.and_then(compiled_for) {
+            Ok(arch) if archs.contains(&arch) => {
+                report.error(item.at, format!("{arch} is named twice; keep one of them"));
+            }
+            Ok(arch) => archs.push(arch),
+            Err(error) => report.error(item.at, error),
+        }
+    }
+    archs.sort_unstable();
+    (report.count() == before).then_some(archs)
+}
+
+/// Refuses architectures that no kernel is compiled for.
+pub fn compiled_for(arch: Arch) -> Result<Arch, String> {
+    match gpu_of_arch(arch) {
+        Some(_) => Ok(arch),
+        None => {
+            let known: Vec<_> = ARCHS.iter().map(|(arch, _)| arch.to_string()).collect();
+            Err(format!(
+                "kernels are not compiled for {arch}; choose among {}",
+                known.join(", ")
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, yaml};
+
+    /// `column: message` of every mistake, one a line.
+    fn mistakes(text: &str) -> String {
+        match parse(text, "call") {
+            Ok(request) => format!("no mistake: {request:?}"),
+            Err(errors) => {
+                let lines = errors.first.iter().map(|error| {
+                    let column = error.position.map_or(0, |at| at.column);
+                    format!("{column}: {}\n", error.message)
+                });
+                lines.collect()
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_means_what_a_layer_set_says() {
+        for (call, layer) in [
+            ("conv 64,32,56,56", "conv: [64, 32, 56, 56]"),
+            (
+                "conv 64, 32, 56, 28, kernel = [5, 3], stride = 2, pad = [1, 0, 2, 1], dilation = [1, 2],",
+                "conv: [64, 32, 56, 28], kernel: [5, 3], stride: 2, pad: [1, 0, 2, 1], dilation: [1, 2]",
+            ),
+            (
+                "conv 1_6,32,9,9,batch=3,groups=4,bias=true,relu=true,residual=true,prologue={relu: true}",
+                "conv: [16, 32, 9, 9], batch: 3, groups: 4, bias: true, relu: true, residual: true, prologue: {relu: true}",
+            ),
+            (
+                "conv 8,8,9,9, scheme = \"direct\", tile = [64, 4, 1, 1], pad = {top: 1}, kernel = 2",
+                "conv: [8, 8, 9, 9], scheme: direct, tile: [64, 4, 1, 1], pad: {top: 1}, kernel: 2",
+            ),
+            (
+                "conv 8,8,9,9, precision = tf32",
+                "conv: [8, 8, 9, 9], precision: tf32",
+            ),
+            (
+                "conv 8,8,9,9, tolerance = 5e-6",
+                "conv: [8, 8, 9, 9], tolerance: 5e-6",
+            ),
+        ] {
+            let request = parse(call, "call").unwrap_or_else(|errors| panic!("{errors}"));
+            let set = format!("name: set\nlayers: [{{{layer}}}]\n");
+            let Ok(Config::LayerSet(set)) = yaml::parse(&set, "set", &Overrides::default()) else {
+                panic!("{layer}");
+            };
+            assert_eq!(request.asked, Asked::Layer(set.layers[0].clone()), "{call}");
+            assert_eq!((request.gpus, request.archs), (None, None));
+        }
+    }
+
+    fn layer(call: &str) -> Layer {
+        match parse(call, "call").map(|request| request.asked) {
+            Ok(Asked::Layer(layer)) => layer,
+            other => panic!("{call}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn other_ops_are_convolutions_with_keys_fixed() {
+        let pointwise = layer("pointwise 7,5,9,8, stride = 2, bias = true");
+        let conv = layer("conv 7,5,9,8, kernel = 1, stride = 2, bias = true");
+        assert_eq!(pointwise, conv);
+        let depthwise = layer("depthwise 7,9,8, kernel = 5");
+        assert_eq!(depthwise, layer("conv 7,7,9,8, kernel = 5, groups = 7"));
+        let tucker = layer("tucker 7,6,9,8, ranks = [3, 5], residual = true, prologue = true");
+        let dense = layer("conv 7,6,9,8, residual = true, prologue = true");
+        assert_eq!(tucker.ranks, Some([3, 5]));
+        assert_eq!(
+            Layer {
+                ranks: None,
+                ..tucker
+            },
+            dense
+        );
+    }
+
+    #[test]
+    fn targets_and_layers_of_configs_are_read() {
+        let call = "\"nets/a.yaml\", layer = \"layer1.0.conv1\", arch = [sm_90, sm_80], gpu = [h100, a100], tiles = model, table = \"t.txt\",";
+        let request = parse(call, "call").unwrap();
+        let file = "nets/a.yaml".to_owned();
+        let layer = Some("layer1.0.conv1".to_owned());
+        assert_eq!(request.asked, Asked::Config { file, layer });
+        assert_eq!(request.archs, Some(vec![Arch::new(80), Arch::new(90)]));
+        let names: Vec<_> = request
+            .gpus
+            .iter()
+            .flat_map(Targets::gpus)
+            .map(|gpu| gpu.name)
+            .collect();
+        assert_eq!(names, ["h100", "a100"]);
+        assert_eq!(
+            (request.tiles, request.table.as_deref()),
+            (Some(Tiles::Model), Some("t.txt"))
+        );
+        assert_eq!(request.position(Some("layer")).column, 24);
+        assert_eq!(request.position(Some("scheme")).column, 1);
+        let all = parse_config("\"a.yaml\", gpu = h100", "call").unwrap();
+        let file = "a.yaml".to_owned();
+        assert_eq!(all.asked, Asked::Config { file, layer: None });
+        for wrong in ["conv 1,1,1,1", "\"a.yaml\", layer = a", "\"a.yaml\", 3", ""] {
+            assert!(parse_config(wrong, "call").is_err(), "{wrong}");
+        }
+        assert_eq!(
+            parse("conv 1,1,1,1, arch = 75", "call").unwrap().archs,
+            Some(vec![Arch::new(75)])
+        );
+    }
+
+    #[test]
+    fn mistakes_of_ops_and_targets_are_told() {
+        assert_eq!(
+            mistakes(
+                "conv 8,8,8,8, arch = [sm_80, sm_81, sm_80, true, hopper], gpu = [h200, gtx1080ti]"
+            ),
+            "30: kernels are not compiled for sm_81; choose among sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_100, sm_120\n37: sm_80 is named twice; keep one of them\n44: `true` is no architecture; write a word such as sm_90, or a list of words\n50: `hopper` is not an architecture; write it as sm_90 or 90\n72: no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at its plan with `tdc-gen plan`, or name a newer GPU\n"
+        );
+        assert_eq!(
+            mistakes("conv 8,8,8,8, arch = [], table = 3"),
+            "22: the list of architectures is empty; write a word such as sm_90, or a list of words\n34: `table` must be a name, not `3`; put it in quotes if it is one\n"
+        );
+        assert_eq!(
+            mistakes("pointwise 8,8,8,8,3, kernel = 1"),
+            "19: pointwise takes 4 sizes (C, N, H, W), not 5; write them as `pointwise 64,32,56,56`\n22: `kernel` is a key of conv, depthwise, tucker, not of pointwise; pointwise takes gpu, arch, tiles, table, batch, stride, pad, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n"
+        );
+        assert_eq!(
+            mistakes("depthwise 8,8,8,8, groups = 8"),
+            "17: depthwise takes 3 sizes (C, H, W), not 4; for several outputs of a channel write `conv` with `groups`\n20: `groups` is a key of conv, not of depthwise; depthwise takes gpu, arch, tiles, table, batch, kernel, stride, pad, dilation, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n"
+        );
+        assert_eq!(
+            mistakes("tucker 8,8,8,8"),
+            "1: `ranks` is missing; write `ranks = [D1, D2]`\n"
+        );
+        assert_eq!(
+            mistakes("tucker 8,8,8,8, ranks = [9, 8]"),
+            "26: rank 9 is not between 1 and 8; D1 is at most the input channels; ranks are written [D1, D2]\n"
+        );
+        assert_eq!(
+            mistakes("\"a.yaml\", 3, batch = 2"),
+            "1: `layer` is missing; write `layer = \"its name\"` behind the path of the config\n11: the sizes of layers are in the config; leave them out\n14: `batch` is a key of conv, pointwise, depthwise, tucker, not of a layer of a config; a layer of a config takes layer, gpu, arch, tiles, table\n"
+        );
+        assert_eq!(
+            mistakes("\"a.yaml\", layer = 3"),
+            "19: `layer` must be a name, not `3`; put it in quotes if it is one\n"
+        );
+    }
+
+    #[test]
+    fn every_mistake_is_reported_at_its_place() {
+        assert_eq!(
+            mistakes("conv 64,-3,56,\"56\", strid = 2, kernel = x, gpu = h20, pad = 1, pad = 2"),
+            "9: `N` is negative: `-3`; it must be a whole number from 0\n\
+             15: `W` must be a whole number, not the text `\"56\"`; leave out the quotes\n\
+             21: unknown key `strid`; did you mean `stride`? conv takes gpu, arch, tiles, table, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n\
+             41: `kernel` must be a whole number, not `x`; use digits only\n\
+             50: there is no GPU named `h20`; did you mean `h200`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, rtx2080ti, gtx1080ti\n\
+             64: the key `pad` stands here twice; keep one of them\n"
+        );
+        assert_eq!(
+            mistakes("conv 64,32,56,56, gpu = gtx1080ti"),
+            "25: no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at its plan \
+             with `tdc-gen plan`, or name a newer GPU\n"
+        );
+        assert_eq!(
+            mistakes("conv 64,32,56,56,7, stride = [2, 0], 3, relu"),
+            "18: conv takes 4 sizes (C, N, H, W), not 5; for a 7x7 filter write `kernel = 7`\n\
+             34: `stride` is 0; it must be at least 1\n\
+             38: `3` stands behind a key; write the sizes first, then `key = value`\n\
+             41: `relu` is no size; write a number, or `relu = ...` if it is a key\n"
+        );
+    }
+
+    #[test]
+    fn broken_texts_are_refused() {
+        assert_eq!(
+            mistakes(""),
+            "1: nothing is asked for; write `conv 64,32,56,56`\n"
+        );
+        assert_eq!(
+            mistakes("covn 1,2"),
+            "1: unknown op `covn`; did you mean `conv`? the ops are conv, pointwise, depthwise, tucker\n"
+        );
+        assert_eq!(
+            mistakes("conv 4 4,4,4, pad = [1 * 2, 3], bias = 2"),
+            "8: `4` was not expected; write a comma between sizes and between keys\n\
+             24: a comma or `]` was expected; write one\n\
+             40: `bias` is a yes-or-no question, not `2`; write true or false\n"
+        );
+        assert_eq!(
+            mistakes("conv 1u32,2,3*3,4, pad ="),
+            "6: `C` must be a whole number, not `1u32`; use digits only\n\
+             14: `*` was not expected; write a comma between sizes and between keys\n\
+             24: a value is missing at the end; write it or leave out the key\n"
+        );
+        let pieces = [
+            "conv", "1", ",", "=", "[", "]", "{", "}", ":", "-", "\"", "\\", "é", "pad", "9e99",
+            " ",
+        ];
+        let mut state = 1u64;
+        for _ in 0..20_000 {
+            let mut text = String::from("conv 4,4,4,4, ");
+            for _ in 0..12 {
+                state = state
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
+                text += pieces[(state >> 60) as usize];
+            }
+            let _ = parse(&text, "call");
+        }
+        let deep = format!("conv 4,4,4,4, pad = {}", "[".repeat(100_000));
+        assert!(mistakes(&deep).contains("`[` was not expected"));
+    }
+}

@@ -1,0 +1,317 @@
+//! Configs in YAML: networks and layer sets.
+//!
+//! A network has `name`, `input` and `ops`; a layer set `name`, `layers` and perhaps `defaults`; both may have `gpu`. The
+//! keys of an op are the fields of its options. Whatever is wrong is reported with its line and column, all of it at once.
+
+pub(super) mod fields;
+pub(super) mod layers;
+pub(super) mod node;
+mod ops;
+pub(super) mod report;
+mod targets;
+
+use super::{ConfigError, ConfigErrors, Position};
+use crate::gpu::Targets;
+use crate::ir::{
+    LayerSet, Network, NetworkBuilder, OpOptions, Place, Precision, TensorShape, Tiles, Tolerance,
+};
+use fields::{Fields, Words, list, wholes};
+use node::{Node, Value};
+use ops::RawOp;
+use report::Report;
+use std::io::Read;
+use std::path::Path;
+pub(super) use targets::targets;
+
+/// Largest config read; real ones have some kilobytes.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// Ops of a network at most; the deepest known ones have some hundreds.
+const MAX_OPS: usize = 10_000;
+
+/// What a config asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Config {
+    /// A whole network.
+    Network(Network),
+    /// Separate convolutions.
+    LayerSet(LayerSet),
+}
+
+/// What the caller wants instead of what the config says.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Overrides {
+    /// Another input shape of a network; every size is inferred from it.
+    pub input: Option<TensorShape>,
+    /// Another batch size, also of `input` and of the layers of a set.
+    pub batch: Option<u32>,
+    /// Leave out all ranks, and the factors with them. A network or layer set that had some gets `_dense` behind its name, so
+    /// that both live in one program.
+    pub dense: bool,
+    /// Another precision of all convolutions.
+    pub precision: Option<Precision>,
+    /// Another tolerance of all convolutions.
+    pub tolerance: Option<Tolerance>,
+    /// Another way to choose tiles.
+    pub tiles: Option<Tiles>,
+    /// Other GPUs to plan for.
+    pub gpus: Option<Targets>,
+}
+
+/// The keys of a network.
+const NETWORK: Words = Words {
+    what: "a network",
+    keys: &[
+        "name",
+        "gpu",
+        "tiles",
+        "precision",
+        "tolerance",
+        "input",
+        "ops",
+    ],
+};
+
+/// Reads the config in a file.
+///
+/// # Errors
+/// The file cannot be read, or as [`parse`].
+pub fn load(path: &Path, overrides: &Overrides) -> Result<Config, ConfigErrors> {
+    let file = path.display().to_string();
+    let text = read_text(path)
+        .map_err(|message| ConfigErrors::from(ConfigError::unreadable(&file, message)))?;
+    parse(&text, &file, overrides)
+}
+
+fn read_text(path: &Path) -> Result<String, String> {
+    let explain = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::NotFound => "no such file; check the path".to_owned(),
+        std::io::ErrorKind::PermissionDenied => {
+            "the file may not be read; check its permissions".to_owned()
+        }
+        _ => format!("the file cannot be read: {error}"),
+    };
+    if path.is_dir() {
+        return Err("this is a directory; name a YAML file".to_owned());
+    }
+    let file = std::fs::File::open(path).map_err(explain)?;
+    let mut bytes = Vec::new();
+    // One byte more than allowed tells a full file from one that is too large, without trusting its reported size.
+    file.take(MAX_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(explain)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err("the file is larger than 16 MiB; a config has some kilobytes".to_owned());
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let line = error.as_bytes()[..error.utf8_error().valid_up_to()]
+            .split(|&byte| byte == b'\n')
+            .count();
+        format!("line {line} is not UTF-8 text; save the file as UTF-8")
+    })
+}
+
+/// Reads the config in a text; `file` is what messages call it.
+///
+/// # Errors
+/// Every mistake that can be found, each with its line and column.
+pub fn parse(text: &str, file: &str, overrides: &Overrides) -> Result<Config, ConfigErrors> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut report = Report::new(text);
+    let root = node::read(text, &mut report);
+    let config = root.and_then(|root| config(&root, overrides, &mut report));
+    report.finish(file, config)
+}
+
+fn config(root: &Node, overrides: &Overrides, report: &mut Report<'_>) -> Option<Config> {
+    let fields = Fields::of(root, "a config", report)?;
+    match (fields.get("ops"), fields.get("layers")) {
+        (Some(_), None) => network(root, &fields, overrides, report).map(Config::Network),
+        (None, Some(_)) => layers::read(root, &fields, overrides, report).map(Config::LayerSet),
+        (Some(_), Some(layers)) => {
+            report.error(
+                layers.at,
+                "`ops` and `layers` are both there; a config is a network with `ops` or a layer set with `layers`",
+            );
+            None
+        }
+        (None, None) => {
+            report.error(
+                root.at,
+                "there is neither `ops` nor `layers`; a network has `ops`, a layer set has `layers`",
+            );
+            // A misspelt one of the two is worth pointing at.
+            fields.check_keys(root, NETWORK, &[layers::LAYER_SET], report);
+            None
+        }
+    }
+}
+
+/// The way to choose tiles: the caller's, else the config's, else the default.
+pub(super) fn tiles(fields: &Fields<'_>, overrides: &Overrides, report: &mut Report<'_>) -> Tiles {
+    let written = fields.choice("tiles", &Tiles::WORDS, report);
+    overrides.tiles.or(written).unwrap_or_default()
+}
+
+fn network(
+    root: &Node,
+    fields: &Fields<'_>,
+    overrides: &Overrides,
+    report: &mut Report<'_>,
+) -> Option<Network> {
+    fields.check_keys(root, NETWORK, &[layers::LAYER_SET], report);
+    fields.require("name", "every generated symbol carries it", report);
+    let name = fields.word("name", report);
+    let gpus = targets(fields, overrides, report);
+    let tiles = tiles(fields, overrides, report);
+    ops::check_inherited(fields, report);
+    let input = input(fields, overrides, report);
+    let node = fields.get("ops")?;
+    let items = list("ops", node, "one `- {op: ..., name: ...}` a line", report)?;
+    if items.len() > MAX_OPS {
+        let count = items.len();
+        report.error(
+            node.at,
+            format!("the network has {count} ops; at most {MAX_OPS} are supported"),
+        );
+        return None;
+    }
+    let raw: Vec<Option<RawOp<'_>>> = items
+        .iter()
+        .map(|item| ops::read(item, fields, report))
+        .collect();
+    // Without a name the ops can still be checked.
+    let mut builder = NetworkBuilder::new(name.unwrap_or("network"), input?);
+    for op in &raw {
+        let (name, request) = match op {
+            Some(op) => (op.name, op.request.as_ref()),
+            None => (None, None),
+        };
+        match (name, request) {
+            (Some(name), Some(request)) => {
+                let mut options = request.options.clone();
+                if let OpOptions::Conv(conv) = &mut options {
+                    conv.precision = overrides.precision.unwrap_or(conv.precision);
+                    conv.tolerance = overrides.tolerance.unwrap_or(conv.tolerance);
+                    if overrides.dense {
+                        conv.ranks = None;
+                        conv.cp_rank = None;
+                        conv.factors = None;
+                    }
+                }
+                builder.op(name, request.inputs.as_deref(), options);
+            }
+            (name, _) => builder.refuse(name),
+        }
+    }
+    let was_factorised = raw.iter().flatten().any(|op| {
+        let options = op.request.as_ref().map(|request| &request.options);
+        matches!(options, Some(OpOptions::Conv(conv)) if conv.ranks.is_some() || conv.cp_rank.is_some())
+    });
+    match builder.finish() {
+        Ok(mut network) => {
+            network.gpus = gpus?;
+            network.tiles = tiles;
+            if overrides.dense && was_factorised {
+                network.name.push_str("_dense");
+            }
+            Some(network)
+        }
+        Err(mistakes) => {
+            for mistake in mistakes {
+                let at = position(&mistake.place, fields, items, &raw);
+                report.error(at, mistake.to_string());
+            }
+            None
+        }
+    }
+}
+
+/// Where a part of a network stands.
+fn position(
+    place: &Place,
+    fields: &Fields<'_>,
+    items: &[Node],
+    raw: &[Option<RawOp<'_>>],
+) -> Position {
+    let op = |index: usize| raw.get(index).and_then(Option::as_ref);
+    let start = |index: usize| items.get(index).map_or(fields.at, |item| item.at);
+    match place {
+        Place::Top(key) => fields.position(key, None),
+        Place::Op(index) => start(*index),
+        Place::Key(index, key) => {
+            op(*index).map_or(start(*index), |op| op.fields.position(key, None))
+        }
+        Place::Item(index, key, item) => {
+            op(*index).map_or(start(*index), |op| op.fields.position(key, Some(*item)))
+        }
+    }
+}
+
+/// The input's shape: `1x3x224x224` or `[1, 3, 224, 224]`, unless the caller wants another.
+fn input(
+    fields: &Fields<'_>,
+    overrides: &Overrides,
+    report: &mut Report<'_>,
+) -> Option<TensorShape> {
+    let before = report.count();
+    let written = match fields.get("input") {
+        None if overrides.input.is_some() => None,
+        None => {
+            fields.require("input", "write it as 1x3x224x224", report);
+            None
+        }
+        Some(node) => shape(node, report),
+    };
+    if report.count() > before {
+        return None;
+    }
+    let mut shape = overrides.input.or(written)?;
+    if let Some(batch) = overrides.batch {
+        shape.batch = batch;
+    }
+    Some(shape)
+}
+
+fn shape(node: &Node, report: &mut Report<'_>) -> Option<TensorShape> {
+    let message = match &node.value {
+        Value::List(_) => {
+            let [batch, c, h, w] =
+                wholes("input", node, "[batch, channels, height, width]", report)?;
+            return Some(TensorShape::new(batch, c, h, w));
+        }
+        Value::Text(text) => match text.parse() {
+            Ok(shape) => return Some(shape),
+            Err(error) => format!("{error}"),
+        },
+        _ => format!(
+            "`input` must be a shape, not {}; write it as 1x3x224x224",
+            report.quote(node)
+        ),
+    };
+    report.error(node.at, message);
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_names_every_op_and_key() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configs.md");
+        let reference = std::fs::read_to_string(path).unwrap();
+        let mut all = vec![NETWORK, layers::LAYER_SET, layers::LAYER];
+        all.extend(ops::words());
+        for words in all {
+            // Kinds of mappings are no words of a config.
+            let kind = (!words.what.contains(' ')).then_some(words.what);
+            for word in words.keys.iter().copied().chain(kind) {
+                // In the example of a layer set, or in a table.
+                let named = reference.contains(&format!("`{word}`"))
+                    || reference.contains(&format!("`{word}:"));
+                assert!(named, "{word} of {}", words.what);
+            }
+        }
+    }
+}

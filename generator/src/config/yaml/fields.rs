@@ -1,0 +1,313 @@
+//! The keys of one mapping and their values, with messages in the config's own words.
+
+use super::node::{Node, Value};
+use super::report::Report;
+use crate::config::Position;
+use crate::ir::MAX_ELEMENTS;
+use crate::suggest::nearest;
+
+/// A kind of mapping: what messages call it, and its keys.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::config) struct Words {
+    pub(in crate::config) what: &'static str,
+    pub(in crate::config) keys: &'static [&'static str],
+}
+
+/// A mapping's entries, behind them those of mappings with defaults.
+#[derive(Debug, Clone)]
+pub(in crate::config) struct Fields<'n> {
+    pub(in crate::config) at: Position,
+    entries: Vec<(&'n str, &'n Node)>,
+    defaults: Vec<(&'n str, &'n Node)>,
+}
+
+impl<'n> Fields<'n> {
+    /// The entries of a mapping; `what` is for the message when it is none.
+    pub(in crate::config) fn of(
+        node: &'n Node,
+        what: &str,
+        report: &mut Report<'_>,
+    ) -> Option<Self> {
+        let Value::Map(map) = &node.value else {
+            let found = report.quote(node);
+            report.error(
+                node.at,
+                format!("{what} must be a mapping, not {found}; write `key: value`"),
+            );
+            return None;
+        };
+        let entries = map
+            .iter()
+            .filter_map(|(key, value)| match &key.value {
+                Value::Text(word) => Some((word.as_str(), value)),
+                _ => None,
+            })
+            .collect();
+        Some(Self {
+            at: node.at,
+            entries,
+            defaults: Vec::new(),
+        })
+    }
+
+    /// The same with values for those of `keys` that are not there, behind the defaults that it has.
+    pub(in crate::config) fn with_defaults(mut self, defaults: &Fields<'n>, keys: &[&str]) -> Self {
+        let wanted = defaults
+            .entries
+            .iter()
+            .filter(|(key, _)| keys.contains(key));
+        self.defaults.extend(wanted.copied());
+        self
+    }
+
+    /// Reports every key of the mapping `node` that is not in `words`; `others` are the mappings that it may have been meant for.
+    pub(in crate::config) fn check_keys(
+        &self,
+        node: &Node,
+        words: Words,
+        others: &[Words],
+        report: &mut Report<'_>,
+    ) {
+        let Value::Map(map) = &node.value else { return };
+        for (key, _) in map {
+            let Words { what, keys } = words;
+            let takes = format!("{what} takes {}", keys.join(", "));
+            let Value::Text(word) = &key.value else {
+                let found = report.quote(key);
+                report.error(
+                    key.at,
+                    format!("a key must be a word, not {found}; {takes}"),
+                );
+                continue;
+            };
+            if keys.contains(&word.as_str()) {
+                continue;
+            }
+            let owners: Vec<&str> = others
+                .iter()
+                .filter(|other| other.keys.contains(&word.as_str()))
+                .map(|other| other.what)
+                .collect();
+            let message = if !owners.is_empty() {
+                format!(
+                    "`{word}` is a key of {}, not of {what}; {takes}",
+                    owners.join(", ")
+                )
+            } else if let Some(known) = nearest(word, keys.iter().copied()) {
+                format!("unknown key `{word}`; did you mean `{known}`? {takes}")
+            } else {
+                format!("unknown key `{word}`; {takes}")
+            };
+            report.error(key.at, message);
+        }
+    }
+
+    /// The value of a key.
+    pub(in crate::config) fn get(&self, key: &str) -> Option<&'n Node> {
+        let mut all = self.entries.iter().chain(&self.defaults);
+        all.find(|(word, _)| *word == key).map(|(_, node)| *node)
+    }
+
+    /// Where a key's value or an item of it stands; the mapping itself where the key is not there.
+    pub(in crate::config) fn position(&self, key: &str, item: Option<usize>) -> Position {
+        let Some(node) = self.get(key) else {
+            return self.at;
+        };
+        match (&node.value, item) {
+            (Value::List(items), Some(item)) => items.get(item).map_or(node.at, |item| item.at),
+            _ => node.at,
+        }
+    }
+
+    /// Whether a key has this number.
+    pub(in crate::config) fn whole_is(&self, key: &str, number: i128) -> bool {
+        matches!(self.get(key), Some(Node { value: Value::Whole(found), .. }) if *found == number)
+    }
+
+    /// The value of a key that must be there.
+    pub(in crate::config) fn require(
+        &self,
+        key: &str,
+        help: &str,
+        report: &mut Report<'_>,
+    ) -> Option<&'n Node> {
+        let found = self.get(key);
+        if found.is_none() {
+            report.error(self.at, format!("`{key}` is missing; {help}"));
+        }
+        found
+    }
+
+    /// A whole number; `None` when it is not there or was reported.
+    pub(in crate::config) fn whole(&self, key: &str, report: &mut Report<'_>) -> Option<u32> {
+        self.get(key).and_then(|node| whole(key, node, report))
+    }
+
+    /// `true` or `false`.
+    pub(in crate::config) fn flag(
+        &self,
+        key: &str,
+        default: bool,
+        report: &mut Report<'_>,
+    ) -> bool {
+        self.get(key)
+            .and_then(|node| flag(key, node, report))
+            .unwrap_or(default)
+    }
+
+    /// One of some words, and what it stands for.
+    pub(in crate::config) fn choice<T: Copy>(
+        &self,
+        key: &str,
+        words: &[(&'static str, T)],
+        report: &mut Report<'_>,
+    ) -> Option<T> {
+        let node = self.get(key)?;
+        let written = match &node.value {
+            Value::Text(written) => Some(written.as_str()),
+            _ => None,
+        };
+        let found = words.iter().find(|(word, _)| Some(*word) == written);
+        if found.is_none() {
+            let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            let near = written.and_then(|written| nearest(written, all.iter().copied()));
+            let hint = near.map_or(String::new(), |near| format!("did you mean `{near}`? "));
+            let quoted = report.quote(node);
+            report.error(
+                node.at,
+                format!(
+                    "`{key}` cannot be {quoted}; {hint}it is one of {}",
+                    all.join(", ")
+                ),
+            );
+        }
+        found.map(|(_, value)| *value)
+    }
+
+    /// A word.
+    pub(in crate::config) fn word(&self, key: &str, report: &mut Report<'_>) -> Option<&'n str> {
+        self.get(key).and_then(|node| word(key, node, report))
+    }
+
+    /// One number for both axes, or `[vertical, horizontal]`.
+    pub(in crate::config) fn pair(&self, key: &str, report: &mut Report<'_>) -> Option<[u32; 2]> {
+        let node = self.get(key)?;
+        match &node.value {
+            Value::List(_) => wholes(key, node, "[vertical, horizontal]", report),
+            _ => whole(key, node, report).map(|number| [number; 2]),
+        }
+    }
+
+    /// A list of so many whole numbers, written as `form`.
+    pub(in crate::config) fn wholes<const COUNT: usize>(
+        &self,
+        key: &str,
+        form: &str,
+        report: &mut Report<'_>,
+    ) -> Option<[u32; COUNT]> {
+        self.get(key)
+            .and_then(|node| wholes(key, node, form, report))
+    }
+}
+
+/// A whole number from 0 to the largest size of anything.
+pub(in crate::config) fn whole(key: &str, node: &Node, report: &mut Report<'_>) -> Option<u32> {
+    let found = report.quote(node);
+    let message = match &node.value {
+        Value::Whole(number) if (0..=i128::from(MAX_ELEMENTS)).contains(number) => {
+            return u32::try_from(*number).ok();
+        }
+        Value::Whole(number) if *number < 0 => {
+            format!("`{key}` is negative: {found}; it must be a whole number from 0")
+        }
+        Value::Whole(_) => format!("`{key}` is too large: {found}; at most {MAX_ELEMENTS}"),
+        // YAML reads a whole number beyond 64 bits as a real one.
+        Value::Real(number) if *number > u64::MAX as f64 => {
+            format!("`{key}` is too large: {found}; at most {MAX_ELEMENTS}")
+        }
+        Value::Text(text) if text.parse::<u32>().is_ok() => {
+            format!("`{key}` must be a whole number, not the text {found}; leave out the quotes")
+        }
+        Value::Null => format!("`{key}` has no value; write a whole number"),
+        _ => format!("`{key}` must be a whole number, not {found}; use digits only"),
+    };
+    report.error(node.at, message);
+    None
+}
+
+/// `true` or `false`.
+pub(in crate::config) fn flag(key: &str, node: &Node, report: &mut Report<'_>) -> Option<bool> {
+    let message = match &node.value {
+        Value::Flag(flag) => return Some(*flag),
+        Value::Null => format!("`{key}` has no value; write true or false"),
+        _ => format!(
+            "`{key}` is a yes-or-no question, not {}; write true or false",
+            report.quote(node)
+        ),
+    };
+    report.error(node.at, message);
+    None
+}
+
+/// A word: YAML reads some of them as numbers, so the message says how to prevent it.
+pub(in crate::config) fn word<'n>(
+    key: &str,
+    node: &'n Node,
+    report: &mut Report<'_>,
+) -> Option<&'n str> {
+    let found = report.quote(node);
+    let message = match &node.value {
+        Value::Text(text) => return Some(text),
+        Value::Null => format!("`{key}` has no value; write a name"),
+        Value::List(_) | Value::Map(_) => {
+            format!("`{key}` must be one name, not {found}; write a single word")
+        }
+        Value::Flag(_) | Value::Whole(_) | Value::Real(_) => {
+            format!("`{key}` must be a name, not {found}; put it in quotes if it is one")
+        }
+    };
+    report.error(node.at, message);
+    None
+}
+
+/// The items of a list.
+pub(in crate::config) fn list<'n>(
+    key: &str,
+    node: &'n Node,
+    form: &str,
+    report: &mut Report<'_>,
+) -> Option<&'n [Node]> {
+    let message = match &node.value {
+        Value::List(items) => return Some(items),
+        Value::Null => format!("`{key}` has no value; write {form}"),
+        _ => format!(
+            "`{key}` must be a list, not {}; write {form}",
+            report.quote(node)
+        ),
+    };
+    report.error(node.at, message);
+    None
+}
+
+/// A list of so many whole numbers, written as `form`.
+pub(in crate::config) fn wholes<const COUNT: usize>(
+    key: &str,
+    node: &Node,
+    form: &str,
+    report: &mut Report<'_>,
+) -> Option<[u32; COUNT]> {
+    let items = list(key, node, form, report)?;
+    if items.len() != COUNT {
+        report.error(
+            node.at,
+            format!(
+                "`{key}` needs {COUNT} numbers, not {}; write {form}",
+                items.len()
+            ),
+        );
+        return None;
+    }
+    let numbers: Vec<_> = items.iter().map(|item| whole(key, item, report)).collect();
+    let numbers: Option<Vec<u32>> = numbers.into_iter().collect();
+    numbers?.try_into().ok()
+}

@@ -1,0 +1,445 @@
+//! One entry of a network's `ops`: the keys of each op and how they become its options.
+
+use super::fields::{Fields, Words, list, whole, wholes, word};
+use super::node::{Node, Value};
+use super::report::Report;
+use crate::ir::{
+    BatchNorm, ConvOptions, Layout, LinearOptions, OpOptions, Pad, PoolOptions, Precision, Reduce,
+    ScaleShiftOptions, Tolerance,
+};
+use crate::suggest::nearest;
+use tdc_runtime::Padding;
+
+/// An op as written.
+pub(super) struct RawOp<'n> {
+    pub(super) fields: Fields<'n>,
+    /// Its name, where that much could be read.
+    pub(super) name: Option<&'n str>,
+    /// The rest; `None` when something was reported.
+    pub(super) request: Option<Request>,
+}
+
+/// What a builder needs beside the name.
+pub(super) struct Request {
+    pub(super) inputs: Option<Vec<String>>,
+    pub(super) options: OpOptions,
+}
+
+type Read = fn(&Fields<'_>, &mut Report<'_>) -> Option<OpOptions>;
+
+/// Every op: its word, its keys, and the function that reads them.
+const OPS: [(Words, Read); 11] = [
+    (CONV, |fields, report| {
+        let n = required_n(fields, report);
+        Some(OpOptions::Conv(ConvOptions {
+            bn: batch_norm(fields, report),
+            ranks: fields.wholes("ranks", "[D1, D2]", report),
+            factors: factors(fields, report),
+            ..conv_options(n?, fields, report)
+        }))
+    }),
+    (
+        Words {
+            what: "max_pool",
+            keys: &[
+                "op",
+                "name",
+                "inputs",
+                "kernel",
+                "stride",
+                "pad",
+                "dilation",
+                "ceil_mode",
+            ],
+        },
+        |fields, report| pool(fields, report).map(OpOptions::MaxPool),
+    ),
+    (
+        Words {
+            what: "avg_pool",
+            keys: &[
+                "op",
+                "name",
+                "inputs",
+                "kernel",
+                "stride",
+                "pad",
+                "ceil_mode",
+                "count_include_pad",
+            ],
+        },
+        |fields, report| pool(fields, report).map(OpOptions::AvgPool),
+    ),
+    (plain("global_max_pool"), |_, _| {
+        Some(OpOptions::GlobalMaxPool)
+    }),
+    (plain("global_avg_pool"), |_, _| {
+        Some(OpOptions::GlobalAvgPool)
+    }),
+    (
+        Words {
+            what: "linear",
+            keys: &["op", "name", "inputs", "n", "bias", "relu"],
+        },
+        |fields, report| {
+            let n = required_n(fields, report);
+            Some(OpOptions::Linear(LinearOptions {
+                bias: fields.flag("bias", true, report),
+                relu: fields.flag("relu", false, report),
+                n: n?,
+            }))
+        },
+    ),
+    (
+        Words {
+            what: "add",
+            keys: &["op", "name", "inputs", "relu"],
+        },
+        |fields, report| {
+            let relu = fields.flag("relu", false, report);
+            Some(OpOptions::Add { relu })
+        },
+    ),
+    (plain("relu"), |_, _| Some(OpOptions::Relu)),
+    (
+        Words {
+            what: "scale_shift",
+            keys: &["op", "name", "inputs", "bn", "relu"],
+        },
+        |fields, report| {
+            Some(OpOptions::ScaleShift(ScaleShiftOptions {
+                bn: batch_norm(fields, report),
+                relu: fields.flag("relu", false, report),
+            }))
+        },
+    ),
+    (plain("concat"), |_, _| Some(OpOptions::Concat)),
+    (plain("flatten"), |_, _| Some(OpOptions::Flatten)),
+];
+
+/// The keys of a convolution in a network.
+const CONV: Words = Words {
+    what: "conv",
+    keys: &[
+        "op",
+        "name",
+        "inputs",
+        "n",
+        "kernel",
+        "stride",
+        "pad",
+        "dilation",
+        "groups",
+        "bias",
+        "bn",
+        "relu",
+        "ranks",
+        "cp_rank",
+        "factors",
+        "scheme",
+        "tile",
+        "reduce",
+        "precision",
+        "tolerance",
+        "layout",
+    ],
+};
+
+/// The keys that a network or layer set has for all its convolutions.
+pub(super) const INHERITED: [&str; 2] = ["precision", "tolerance"];
+
+/// Reads them where they stand for all: a wrong value is one also where every convolution has its own, or where there are none.
+pub(super) fn check_inherited(fields: &Fields<'_>, report: &mut Report<'_>) {
+    precision(fields, report);
+    tolerance(fields, report);
+}
+
+fn precision(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Precision> {
+    fields.choice("precision", &Precision::WORDS, report)
+}
+
+/// A relative error.
+fn tolerance(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Tolerance> {
+    let node = fields.get("tolerance")?;
+    let number = match node.value {
+        Value::Real(number) => Some(number),
+        Value::Whole(number) => Some(number as f64),
+        _ => None,
+    };
+    let found = number.and_then(Tolerance::new);
+    if found.is_none() {
+        let [least, most] = Tolerance::RANGE;
+        let quoted = report.quote(node);
+        report.error(
+            node.at,
+            format!(
+                "`tolerance` cannot be {quoted}; write a relative error from {least:e} to {most}, such as 5e-6"
+            ),
+        );
+    }
+    found
+}
+
+const fn plain(what: &'static str) -> Words {
+    Words {
+        what,
+        keys: &["op", "name", "inputs"],
+    }
+}
+
+/// The keys of every op, to say where a misplaced one belongs.
+pub(super) fn words() -> [Words; 11] {
+    OPS.map(|(words, _)| words)
+}
+
+/// Reads one op of a network, whose keys are the op's defaults; `None` when it is not even a mapping.
+pub(super) fn read<'n>(
+    node: &'n Node,
+    network: &Fields<'n>,
+    report: &mut Report<'_>,
+) -> Option<RawOp<'n>> {
+    let before = report.count();
+    let fields = Fields::of(node, "an op", report)?.with_defaults(network, &INHERITED);
+    let kind = fields
+        .require("op", "write `op: conv` or another op first", report)
+        .and_then(|node| kind(node, report));
+    if let Some((words, _)) = kind {
+        fields.check_keys(node, words, &self::words(), report);
+    }
+    fields.require(
+        "name",
+        "every op has one: weights and other ops refer to it",
+        report,
+    );
+    let name = fields.word("name", report);
+    let inputs = inputs(&fields, report);
+    let options = kind.and_then(|(_, read)| read(&fields, report));
+    let request = options
+        .filter(|_| report.count() == before)
+        .map(|options| Request { inputs, options });
+    Some(RawOp {
+        fields,
+        name,
+        request,
+    })
+}
+
+fn kind(node: &Node, report: &mut Report<'_>) -> Option<(Words, Read)> {
+    let wanted = word("op", node, report)?;
+    let known = OPS.iter().find(|(words, _)| words.what == wanted);
+    if known.is_none() {
+        let all: Vec<&str> = OPS.iter().map(|(words, _)| words.what).collect();
+        let hint = match nearest(wanted, all.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`? "),
+            None => String::new(),
+        };
+        let found = report.quote(node);
+        report.error(
+            node.at,
+            format!("unknown op {found}; {hint}the ops are {}", all.join(", ")),
+        );
+    }
+    known.copied()
+}
+
+/// One name or a list of them.
+fn inputs(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<String>> {
+    let node = fields.get("inputs")?;
+    if let Value::Text(name) = &node.value {
+        return Some(vec![name.clone()]);
+    }
+    let names = list("inputs", node, "[first, second]", report)?;
+    let names = names.iter().filter_map(|item| word("inputs", item, report));
+    Some(names.map(str::to_owned).collect())
+}
+
+fn required_n(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<u32> {
+    let node = fields.require("n", "it is the number of output channels", report)?;
+    whole("n", node, report)
+}
+
+/// The options that a convolution has in a network and alone. What was reported has its default.
+pub(super) fn conv_options(n: u32, fields: &Fields<'_>, report: &mut Report<'_>) -> ConvOptions {
+    let default = ConvOptions::new(n);
+    ConvOptions {
+        kernel: fields.pair("kernel", report).unwrap_or(default.kernel),
+        stride: fields.pair("stride", report).unwrap_or(default.stride),
+        pad: conv_pad(fields, report).unwrap_or(default.pad),
+        dilation: fields.pair("dilation", report).unwrap_or(default.dilation),
+        groups: fields.whole("groups", report).unwrap_or(default.groups),
+        bias: fields.flag("bias", default.bias, report),
+        relu: fields.flag("relu", default.relu, report),
+        cp_rank: fields.whole("cp_rank", report),
+        scheme: fields.word("scheme", report).map(str::to_owned),
+        tile: tile(fields, report),
+        reduce: fields
+            .choice("reduce", &Reduce::WORDS, report)
+            .unwrap_or(default.reduce),
+        precision: precision(fields, report).unwrap_or(default.precision),
+        tolerance: tolerance(fields, report).unwrap_or(default.tolerance),
+        layout: fields
+            .choice("layout", &Layout::WORDS, report)
+            .unwrap_or(default.layout),
+        ..default
+    }
+}
+
+fn conv_pad(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Pad> {
+    let node = fields.get("pad")?;
+    match &node.value {
+        Value::Text(text) if text == "same" => Some(Pad::Same),
+        _ => padding(node, "same, a number", report).map(Pad::Pixels),
+    }
+}
+
+/// A number, `[vertical, horizontal]`, `[top, left, bottom, right]` or a mapping of sides.
+fn padding(node: &Node, simple_forms: &str, report: &mut Report<'_>) -> Option<Padding> {
+    match &node.value {
+        Value::List(items) if items.len() == 4 => {
+            let [top, left, bottom, right] =
+                wholes("pad", node, "[top, left, bottom, right]", report)?;
+            Some(Padding {
+                top,
+                left,
+                bottom,
+                right,
+            })
+        }
+        Value::List(_) => {
+            let form = "[vertical, horizontal] or [top, left, bottom, right]";
+            let [vertical, horizontal] = wholes("pad", node, form, report)?;
+            Some(Padding {
+                top: vertical,
+                left: horizontal,
+                bottom: vertical,
+                right: horizontal,
+            })
+        }
+        Value::Map(_) => {
+            let sides = Fields::of(node, "`pad`", report)?;
+            let words = Words {
+                what: "pad",
+                keys: &["top", "left", "bottom", "right"],
+            };
+            sides.check_keys(node, words, &[], report);
+            let mut side = |key| sides.whole(key, report).unwrap_or(0);
+            Some(Padding {
+                top: side("top"),
+                left: side("left"),
+                bottom: side("bottom"),
+                right: side("right"),
+            })
+        }
+        Value::Whole(_) => whole("pad", node, report).map(Padding::all),
+        _ => {
+            let found = report.quote(node);
+            report.error(
+                node.at,
+                format!(
+                    "`pad` cannot be {found}; write {simple_forms}, [vertical, horizontal], \
+                     [top, left, bottom, right] or {{top: 1}}"
+                ),
+            );
+            None
+        }
+    }
+}
+
+fn pool(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<PoolOptions> {
+    fields.require("kernel", "it is the size of the window", report);
+    let kernel = fields.pair("kernel", report);
+    let stride = fields.pair("stride", report);
+    let pad = fields
+        .get("pad")
+        .and_then(|node| padding(node, "a number", report));
+    let dilation = fields.pair("dilation", report).unwrap_or([1, 1]);
+    let ceil_mode = fields.flag("ceil_mode", false, report);
+    let count_include_pad = fields.flag("count_include_pad", true, report);
+    let kernel = kernel?;
+    Some(PoolOptions {
+        kernel,
+        stride: stride.unwrap_or(kernel),
+        pad: pad.unwrap_or_default(),
+        dilation,
+        ceil_mode,
+        count_include_pad,
+    })
+}
+
+/// A BatchNorm's name, or `{name, eps}`.
+fn batch_norm(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<BatchNorm> {
+    let node = fields.get("bn")?;
+    if !matches!(node.value, Value::Map(_)) {
+        return Some(BatchNorm {
+            name: word("bn", node, report)?.to_owned(),
+            eps: BatchNorm::DEFAULT_EPS,
+        });
+    }
+    let inner = Fields::of(node, "`bn`", report)?;
+    let words = Words {
+        what: "bn",
+        keys: &["name", "eps"],
+    };
+    inner.check_keys(node, words, &[], report);
+    inner.require(
+        "name",
+        "it is the BatchNorm's name in the checkpoint",
+        report,
+    );
+    let name = inner.word("name", report);
+    let eps = match inner.get("eps") {
+        None => Some(BatchNorm::DEFAULT_EPS),
+        Some(node) => eps(node, report),
+    };
+    Some(BatchNorm {
+        name: name?.to_owned(),
+        eps: eps?,
+    })
+}
+
+fn eps(node: &Node, report: &mut Report<'_>) -> Option<f64> {
+    let eps = match node.value {
+        Value::Real(eps) => eps,
+        Value::Whole(eps) => eps as f64,
+        _ => f64::NAN,
+    };
+    if eps.is_finite() && eps >= 0.0 {
+        return Some(eps);
+    }
+    let found = report.quote(node);
+    report.error(
+        node.at,
+        format!("`eps` must be a number from 0, not {found}; PyTorch's default is 1e-5"),
+    );
+    None
+}
+
+fn factors(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<String>> {
+    let (count, form) = match fields.get("cp_rank") {
+        Some(_) => (4, "[first, vertical, horizontal, last]"),
+        None => (3, "[first, core, last]"),
+    };
+    let node = fields.get("factors")?;
+    let items = list("factors", node, form, report)?;
+    if items.len() != count {
+        report.error(
+            node.at,
+            format!(
+                "`factors` needs {count} names, not {}; write {form}",
+                items.len()
+            ),
+        );
+        return None;
+    }
+    let names = items
+        .iter()
+        .filter_map(|item| word("factors", item, report));
+    Some(names.map(str::to_owned).collect())
+}
+
+fn tile(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<u32>> {
+    let node = fields.get("tile")?;
+    let items = list("tile", node, "the tile's sizes, as [2, 4]", report)?;
+    let sizes = items.iter().filter_map(|item| whole("tile", item, report));
+    Some(sizes.collect())
+}

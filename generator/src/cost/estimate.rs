@@ -1,0 +1,627 @@
+//! Occupancy, the floor of a launch, and a first estimate of a kernel's time.
+
+use super::Model;
+use crate::gpu::Gpu;
+use serde::Serialize;
+use tdc_runtime::Arch;
+
+/// What one launch does, as far as time depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct KernelWork {
+    /// Blocks of the grid.
+    pub blocks: u64,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Registers of a thread, estimated.
+    pub registers: u32,
+    /// Static and dynamic shared memory of a block, bytes.
+    pub shared_bytes: u32,
+    /// Floating-point operations of the whole launch, idle lanes counted as working.
+    pub flops: f64,
+    /// Share of the issued instructions that are multiply-adds, 0 to 1.
+    pub fma_share: f64,
+    /// Bytes read and written through the level-2 cache by the whole launch.
+    pub l2_bytes: f64,
+    /// Bytes moved to and from memory when every tensor is touched once.
+    pub dram_bytes: f64,
+    /// Dependent trips to the level-2 cache in one thread, one behind the other.
+    pub trips: f64,
+    /// Products of 16x16 with 16x8 fp16 matrices by the tensor cores, of the whole launch.
+    pub mma: f64,
+    /// Clocks that a block needs however idle its multiprocessor is, besides the trips: dependent instructions and barriers.
+    pub clocks: f64,
+    /// Whether loads and arithmetic take turns, a step of the sum after the other, and hide little of each other.
+    pub alternates: bool,
+    /// Blocks of a cluster that add up their sums; 0 or 1 for none.
+    pub cluster: u32,
+    /// Whether the launch may begin before the one ahead of it has ended.
+    pub overlaps: bool,
+    /// More of a kernel whose blocks stage chunks, compute steps and add up shares; what is said above of its arithmetic and traffic
+    /// does not count then.
+    pub tiled: Option<TiledWork>,
+}
+
+/// What a block of a tiled kernel does.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct TiledWork {
+    /// Chunks, one after the other.
+    pub chunks: f64,
+    /// Those whose weights are asked for when an earlier chunk is done with its own, there being fewer buffers than chunks.
+    pub refills: f64,
+    /// Steps of a warp in a chunk.
+    pub steps: f64,
+    /// Runs of them between which the compiler moves nothing: loads of operands do not come before the sums of the run ahead.
+    pub runs: f64,
+    /// Products of 16x16 with 16x8 matrices by the tensor cores of a warp's step, and how many wait for each other.
+    pub products: f64,
+    /// See [`products`](Self::products).
+    pub chained: f64,
+    /// Instructions of a warp's step.
+    pub instructions: f64,
+    /// Times 128 bytes that a warp's step reads of shared memory.
+    pub wavefronts: f64,
+    /// Places from which a thread loads for a chunk, and for each the loads, the values, and the divisions by what is no power of
+    /// two that find it.
+    pub places: f64,
+    /// See [`places`](Self::places).
+    pub loads: f64,
+    /// See [`places`](Self::places).
+    pub values: f64,
+    /// See [`places`](Self::places).
+    pub divisions: f64,
+    /// Lines of 128 bytes that the loads of a block's warps touch for a chunk.
+    pub lines: f64,
+    /// Times 128 bytes that a block writes to shared memory for a chunk.
+    pub staged_wavefronts: f64,
+    /// Bytes of input that a block loads for a chunk, in whole sectors of 32.
+    pub input_bytes: f64,
+    /// Bytes of weights.
+    pub weight_bytes: f64,
+    /// Sums that a thread holds.
+    pub sums: f64,
+    /// Shares of each sum in a block.
+    pub shares: f64,
+    /// Rounds in which all threads add up and store.
+    pub rounds: f64,
+    /// Divisions by what is no power of two that find the places of a thread's outputs in all rounds.
+    pub store_divisions: f64,
+    /// Bytes that a block of a cluster sends to the others.
+    pub sent_bytes: f64,
+    /// Sectors of 32 bytes that a block stores, and reads of a residual.
+    pub stored_sectors: f64,
+    /// Whether there is a residual.
+    pub residual: bool,
+}
+
+/// Where the time of a tiled kernel goes, microseconds, as the busiest multiprocessor sees it. What happens at the same time is in
+/// the term that it is hidden behind.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Terms {
+    /// The launch.
+    pub launch: f64,
+    /// Until the first chunk is there, and what is lost where the launch ahead leaves no room.
+    pub load: f64,
+    /// Staging: rounding, writing to shared memory, barriers.
+    pub stage: f64,
+    /// Steps.
+    pub compute: f64,
+    /// Waiting for later chunks.
+    pub wait: f64,
+    /// Adding up the shares of a block.
+    pub reduce: f64,
+    /// Adding up those of a cluster.
+    pub exchange: f64,
+    /// Storing.
+    pub store: f64,
+    /// Blocks behind the first that a multiprocessor takes, with all their terms.
+    pub waves: f64,
+    /// Memory, or the level-2 cache for all multiprocessors together, where they are slower than all that.
+    pub memory: f64,
+}
+
+impl Terms {
+    /// Their sum.
+    pub fn us(&self) -> f64 {
+        self.launch
+            + self.load
+            + self.stage
+            + self.compute
+            + self.wait
+            + self.reduce
+            + self.exchange
+            + self.store
+            + self.waves
+            + self.memory
+    }
+}
+
+/// How many blocks a multiprocessor holds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Occupancy {
+    /// Resident blocks of a multiprocessor; 0 when a block does not fit at all.
+    pub blocks_per_sm: u32,
+    /// Resident threads over the most possible, 0 to 1.
+    pub share: f64,
+    /// Rounds in which the grid is worked off.
+    pub waves: u64,
+}
+
+/// Resident blocks by threads, registers, shared memory and the block limit.
+pub fn occupancy(work: &KernelWork, gpu: &Gpu) -> Occupancy {
+    // Registers are handed out to warps in units of 256.
+    let warps = work.threads.div_ceil(32);
+    let registers = (work.registers * 32).next_multiple_of(256) * warps;
+    let by_shared = if work.shared_bytes > gpu.shared_per_block {
+        0
+    } else {
+        let taken = work.shared_bytes + gpu.shared_reserved;
+        gpu.shared_per_sm.checked_div(taken).unwrap_or(u32::MAX)
+    };
+    let blocks_per_sm = gpu
+        .blocks_per_sm
+        .min(gpu.threads_per_sm / (warps * 32))
+        .min(gpu.registers_per_sm / registers.max(1))
+        .min(by_shared);
+    let resident = u64::from(blocks_per_sm * gpu.sms);
+    Occupancy {
+        blocks_per_sm,
+        share: f64::from(blocks_per_sm * warps * 32) / f64::from(gpu.threads_per_sm),
+        waves: if resident == 0 {
+            0
+        } else {
+            work.blocks.div_ceil(resident)
+        },
+    }
+}
+
+/// The physical limit of one launch in fp32, microseconds: the empty launch, then arithmetic or memory, whichever takes longer, at
+/// the rates that were measured, else at the peak ones.
+pub fn floor_us(flops: u64, bytes: u64, gpu: &Gpu) -> f64 {
+    let compute = flops as f64 / gpu.sustained_flops_per_us();
+    let memory = bytes as f64 / gpu.sustained_bytes_per_us();
+    gpu.launch_us + compute.max(memory)
+}
+
+/// Estimated time of setting bytes to zero in a CUDA graph, microseconds: a launch that only writes.
+pub fn memset_us(bytes: u64, gpu: &Gpu) -> f64 {
+    gpu.launch_us + bytes as f64 / (f64::from(gpu.dram_gbs) * 1e3)
+}
+
+/// Estimated time of one launch in a CUDA graph, microseconds; infinite when a block does not fit.
+///
+/// The busiest multiprocessor's arithmetic (slower with too few warps to hide latency), the traffic through the level-2 cache
+/// and memory, whichever is longest, behind the launch and the dependent trips to memory of each wave.
+pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
+    /// Warps a multiprocessor needs to keep its lanes busy.
+    const BUSY_WARPS: f64 = 12.0;
+    /// Bytes a multiprocessor gets from the level-2 cache in a clock.
+    const L2_BYTES_PER_CLOCK: f64 = 32.0;
+    /// Clocks of one trip to the level-2 cache.
+    const TRIP_CLOCKS: f64 = 280.0;
+    /// Clocks of a multiprocessor for one product of the tensor cores, beside the instructions around it.
+    const MMA_CLOCKS: f64 = 1.2;
+    /// The oldest architecture whose launches overlap, and what that saves, microseconds.
+    const OVERLAPPING: Arch = Arch::new(90);
+    const OVERLAP_US: f64 = 0.35;
+    /// What it takes the blocks of a cluster to add up their sums, microseconds, and more for each block.
+    const EXCHANGE_US: f64 = 0.24;
+    const EXCHANGE_BLOCK_US: f64 = 0.03;
+    /// Times as long as arithmetic and loads alone take what does them in turns: 103 kernels of `direct` and `pointwise` on an H200.
+    const TURNS: f64 = 1.5;
+    /// From one block's begin to the next one's, microseconds: pooling of 3136 to 12544 blocks on an H200, which takes nothing else.
+    const BLOCK_US: f64 = 0.00125;
+    /// The oldest architecture with the tensor cores that kernels are written for; older ones exchange operands by shuffles.
+    const TENSOR_CORES: Arch = Arch::new(80);
+
+    let occupancy = occupancy(work, gpu);
+    // What a fallback would take is not estimated: no plan should want it.
+    let falls_back =
+        work.mma > 0.0 && gpu.arch < TENSOR_CORES || work.cluster > 1 && gpu.arch < OVERLAPPING;
+    if occupancy.blocks_per_sm == 0 || falls_back {
+        return f64::INFINITY;
+    }
+    if let Some(tiled) = &work.tiled {
+        return tiled_terms(work, tiled, gpu, Model::of(gpu)).us();
+    }
+    let clock = f64::from(gpu.clock_mhz);
+    let busiest = (work.blocks as f64 / slots(work.cluster, 1.0, gpu.sms)).ceil();
+    let resident = busiest.min(f64::from(occupancy.blocks_per_sm));
+    let warps = resident * f64::from(work.threads.div_ceil(32));
+    // Schemes that tell their latencies need no share of idle lanes.
+    let hidden = if work.clocks > 0.0 {
+        1.0
+    } else {
+        (warps / BUSY_WARPS).min(1.0)
+    };
+    let rate = gpu.sm_flops_per_us() * work.fma_share * hidden;
+    let compute = work.flops / work.blocks as f64 * busiest / rate;
+    let busy_sms = f64::from(gpu.sms).min(work.blocks as f64);
+    let l2 = work.l2_bytes / (busy_sms * L2_BYTES_PER_CLOCK * clock);
+    let dram = work.dram_bytes / (f64::from(gpu.dram_gbs) * 1e3);
+    let mma = work.mma / work.blocks as f64 * busiest * MMA_CLOCKS / clock;
+    let trips = work.trips * TRIP_CLOCKS / clock * occupancy.waves as f64;
+    let latency = work.clocks / clock * (busiest / resident).ceil();
+    let saved = if work.overlaps && gpu.arch >= OVERLAPPING {
+        OVERLAP_US.min(0.5 * gpu.launch_us)
+    } else {
+        0.0
+    };
+    let exchange = if work.cluster > 1 {
+        EXCHANGE_US + EXCHANGE_BLOCK_US * f64::from(work.cluster)
+    } else {
+        0.0
+    };
+    // Blocks that stage their input first, compute then and store at last overlap little with each other where there are few.
+    let busy = if work.clocks > 0.0 {
+        latency + compute + mma + l2
+    } else if work.alternates {
+        TURNS * (compute + l2)
+    } else {
+        compute.max(l2)
+    };
+    let begins = work.blocks as f64 * BLOCK_US;
+    (gpu.launch_us - saved + trips + exchange + busy.max(dram)).max(begins)
+}
+
+/// The norm of some numbers: nearly the largest where that is much larger than the others.
+fn together<const N: usize>(sharpness: f64, terms: [f64; N]) -> f64 {
+    let most = terms.into_iter().fold(f64::MIN_POSITIVE, f64::max);
+    if sharpness.is_infinite() {
+        return most;
+    }
+    // What is small beside the largest is not worth a power.
+    let others = terms
+        .into_iter()
+        .filter(|&term| term < most && term > 0.01 * most);
+    let sum: f64 = others.map(|term| (term / most).powf(sharpness)).sum();
+    most * (1.0 + sum).powf(1.0 / sharpness)
+}
+
+/// Blocks that run at once, in clusters of so many, where a multiprocessor holds `at_once`.
+pub(crate) fn slots(cluster: u32, at_once: f64, sms: u32) -> f64 {
+    /// Clusters of two blocks and more that an H200's 132 multiprocessors hold with one block each
+    /// (`cudaOccupancyMaxActiveClusters`): their blocks lie in one group of multiprocessors, and groups differ.
+    const CLUSTERS: [f64; 7] = [66.0, 39.0, 30.0, 22.0, 17.0, 15.0, 15.0];
+
+    let sms = f64::from(sms);
+    if cluster <= 1 {
+        return sms * at_once;
+    }
+    let of_132 = CLUSTERS[(cluster as usize - 2).min(CLUSTERS.len() - 1)];
+    let clusters = (of_132 * at_once * sms / 132.0).floor().max(1.0);
+    clusters * f64::from(cluster)
+}
+
+/// Where the time of a tiled kernel goes that fits the GPU, by the constants of a model.
+pub fn tiled_terms(work: &KernelWork, tiled: &TiledWork, gpu: &Gpu, model: &Model) -> Terms {
+    let blocks = work.blocks as f64;
+    let clock = f64::from(gpu.clock_mhz);
+    let sms = f64::from(gpu.sms);
+    let at_once = f64::from(occupancy(work, gpu).blocks_per_sm.max(1));
+    let slots = slots(work.cluster, at_once, gpu.sms);
+    let busiest = (blocks * at_once / slots).ceil();
+    // Of the next launch, which waits while this one runs: its share of blocks that find no room, and of those that find it only
+    // beside one of this.
+    let without = |room: f64| ((2.0 * blocks - room) / blocks).clamp(0.0, 1.0);
+    let (crowded, beside) = (without(slots), without(slots / at_once));
+    // Blocks that waited go where the launch ahead leaves first, one more to a multiprocessor that has room for it.
+    let resident = busiest.min(at_once) + crowded * (at_once - busiest).clamp(0.0, 1.0);
+    let warps = f64::from(work.threads.div_ceil(32));
+    // Warps of the fullest quarter, and of all.
+    let quarter = (warps / 4.0).ceil().max(resident * warps / 4.0);
+    let all = resident * warps;
+    let sharply = model.sharpness;
+    // For an instruction of each warp of a quarter.
+    let instruction = together(
+        sharply,
+        [quarter * model.instruction, model.instruction_latency],
+    );
+
+    let product = tiled.products * model.product;
+    let latency =
+        product.max(tiled.chained * model.product_latency) + model.drain * tiled.runs / tiled.steps;
+    let step = together(
+        sharply,
+        [
+            quarter * product,
+            instruction * tiled.instructions,
+            all * tiled.wavefronts * model.wavefront,
+            latency,
+        ],
+    );
+    // What a run of steps begins with no sum hides: all warps ask for their first operands.
+    let compute = tiled.steps * step
+        + tiled.runs * model.run_start * all * tiled.wavefronts * model.wavefront;
+
+    let staging = tiled.places
+        * (model.division * tiled.divisions
+            + model.staged_load * tiled.loads
+            + model.staged_value * tiled.values);
+    let shared = tiled.staged_wavefronts * model.wavefront + tiled.lines * model.line;
+    let stage = together(sharply, [instruction * staging, resident * shared])
+        + model.chunk
+        + model.chunk_warp * all;
+    let bytes = |bytes: f64| resident * bytes / model.l2_bytes;
+    let load = model.first_load
+        + bytes(tiled.input_bytes)
+        + crowded * (model.crowded + bytes(tiled.weight_bytes))
+        + beside * model.beside;
+    let later = together(
+        sharply,
+        [
+            stage + compute,
+            model.later_load + bytes(tiled.input_bytes + tiled.weight_bytes),
+        ],
+    );
+    let wait = (tiled.chunks - 1.0) * (later - stage - compute) + tiled.refills * model.refill;
+
+    let adding = tiled.rounds * (model.round + model.share * tiled.shares)
+        + model.share * tiled.sums
+        + model.store_division * tiled.store_divisions;
+    let reduce = instruction * adding;
+    let exchange = if work.cluster > 1 {
+        model.exchange + resident * tiled.sent_bytes / model.exchange_bytes
+    } else {
+        0.0
+    };
+    let residual = if tiled.residual { model.residual } else { 0.0 };
+    let store = resident * tiled.stored_sectors * model.stored_sector + residual;
+
+    let slower = if work.cluster == 3 { model.three } else { 1.0 };
+    let us = |clocks: f64| slower * clocks / clock;
+    let mut terms = Terms {
+        launch: gpu.launch_us,
+        load: us(load),
+        stage: us(tiled.chunks * stage),
+        compute: us(tiled.chunks * compute),
+        wait: us(wait),
+        reduce: us(reduce),
+        exchange: us(exchange),
+        store: us(store),
+        ..Terms::default()
+    };
+    let block = terms.us() - terms.launch;
+    // A multiprocessor that is not full any more is done with what is left a little sooner.
+    let waves = busiest / busiest.min(at_once);
+    let rounds = waves.floor() + (waves - waves.floor()).sqrt();
+    terms.waves = block * (rounds - 1.0);
+    let memory = gpu.launch_us + work.dram_bytes / gpu.sustained_bytes_per_us();
+    let all_bytes = blocks * tiled.chunks * (tiled.input_bytes + tiled.weight_bytes);
+    let level_2 = gpu.launch_us + all_bytes / (sms * model.l2_all_bytes * clock);
+    let so_far = terms.us();
+    let together = so_far.powi(4) + memory.powi(4) + level_2.powi(4);
+    terms.memory = together.sqrt().sqrt() - so_far;
+    terms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::gpu;
+    use crate::ir::{ConvProblem, Epilogue, Problem, Reduce};
+    use tdc_runtime::{ConvShape, Padding};
+
+    fn work() -> KernelWork {
+        KernelWork {
+            blocks: 1000,
+            threads: 256,
+            registers: 64,
+            shared_bytes: 0,
+            flops: 1e6,
+            fma_share: 0.5,
+            l2_bytes: 1e6,
+            dram_bytes: 1e6,
+            trips: 1.0,
+            ..KernelWork::default()
+        }
+    }
+
+    #[test]
+    fn occupancy_by_each_limit() {
+        let h200 = gpu("h200").unwrap();
+        // 64 registers x 256 threads = 16384 registers: four blocks.
+        assert_eq!(occupancy(&work(), h200).blocks_per_sm, 4);
+        assert_eq!(occupancy(&work(), h200).waves, 2);
+        let by_threads = KernelWork {
+            registers: 16,
+            ..work()
+        };
+        assert_eq!(occupancy(&by_threads, h200).blocks_per_sm, 8);
+        let by_blocks = KernelWork {
+            registers: 16,
+            threads: 32,
+            ..work()
+        };
+        assert_eq!(occupancy(&by_blocks, h200).blocks_per_sm, 32);
+        let by_shared = KernelWork {
+            shared_bytes: 75 * 1024,
+            ..work()
+        };
+        assert_eq!(occupancy(&by_shared, h200).blocks_per_sm, 3);
+        let too_much = KernelWork {
+            shared_bytes: 300 * 1024,
+            ..work()
+        };
+        assert_eq!(occupancy(&too_much, h200).blocks_per_sm, 0);
+        assert!(kernel_us(&too_much, h200).is_infinite());
+    }
+
+    #[test]
+    fn old_gpus_reserve_no_shared_memory() {
+        let whole = KernelWork {
+            shared_bytes: 64 * 1024,
+            ..work()
+        };
+        assert_eq!(
+            occupancy(&whole, gpu("rtx2080ti").unwrap()).blocks_per_sm,
+            1
+        );
+        let half = KernelWork {
+            shared_bytes: 48 * 1024,
+            ..work()
+        };
+        assert_eq!(occupancy(&half, gpu("gtx1080ti").unwrap()).blocks_per_sm, 2);
+        assert_eq!(occupancy(&work(), gpu("v100").unwrap()).blocks_per_sm, 4);
+    }
+
+    #[test]
+    fn the_floor_is_the_longer_of_arithmetic_and_memory() {
+        // Nobody has measured its rates, so the peak ones count.
+        let h100 = gpu("h100").unwrap();
+        let peak = 2.0 * 128.0 * 1980.0 * 132.0;
+        assert!((floor_us(peak as u64 * 3, 0, h100) - 3.55).abs() < 1e-6);
+        assert!((floor_us(0, 3_350_000, h100) - 1.55).abs() < 1e-6);
+        let h200 = gpu("h200").unwrap();
+        assert!((floor_us(51_000_000, 0, h200) - 1.55).abs() < 1e-9);
+        assert!((floor_us(51_000_000, 8_600_000, h200) - 2.55).abs() < 1e-9);
+    }
+
+    /// An H200 runs 15 clusters of eight blocks at once where a multiprocessor holds one block, though it has room for 16.
+    #[test]
+    fn clusters_that_find_no_room_wait_for_another_round() {
+        let h200 = gpu("h200").unwrap();
+        let of_blocks = |blocks: u64, cluster: u32, shared_kib: u32| {
+            let work = KernelWork {
+                blocks,
+                cluster,
+                shared_bytes: shared_kib * 1024,
+                flops: 0.0,
+                l2_bytes: 0.0,
+                dram_bytes: 0.0,
+                trips: 0.0,
+                clocks: 19_800.0,
+                ..work()
+            };
+            kernel_us(&work, h200)
+        };
+        let one_round = of_blocks(120, 8, 200);
+        assert!((of_blocks(128, 8, 200) - one_round - 10.0).abs() < 0.1);
+        // Without clusters they find it, and so do clusters where two blocks lie on a multiprocessor.
+        assert!((of_blocks(128, 1, 200) - of_blocks(120, 1, 200)).abs() < 0.1);
+        assert!((of_blocks(128, 8, 100) - one_round).abs() < 0.1);
+    }
+
+    /// 64x224x224 to 64x112x112 by a maximum, an output a thread: 15.7 us in blocks of 64 threads, 4.3 us in blocks of 256.
+    #[test]
+    fn many_small_blocks_take_longer_to_begin_than_to_compute() {
+        let h200 = gpu("h200").unwrap();
+        let of_threads = |threads: u32| KernelWork {
+            blocks: 802_816 / u64::from(threads),
+            threads,
+            registers: 32,
+            flops: 3.2e6,
+            fma_share: 0.1,
+            l2_bytes: 16e6,
+            dram_bytes: 16e6,
+            trips: 2.0,
+            overlaps: true,
+            ..KernelWork::default()
+        };
+        let [small, large] = [64, 256].map(|threads| kernel_us(&of_threads(threads), h200));
+        assert!((small / 15.7 - 1.0).abs() < 0.05, "{small}");
+        assert!((large / 4.3 - 1.0).abs() < 0.15, "{large}");
+    }
+
+    #[test]
+    fn floors_of_convolutions_are_those_of_the_measured_rates() {
+        for (sizes, expected) in [
+            // 1849.7 and 14.45 million operations at 51 million a microsecond.
+            ([64, 32, 224, 224], 36.82),
+            ([32, 32, 28, 28], 0.833),
+            // Four bytes an operation: memory.
+            ([1, 1, 4096, 4096], 0.55 + 2.0 * 4.0 * 16.777_216 / 4.3),
+        ] {
+            let [c, n, h, w] = sizes;
+            let kernel = if c == 1 { 1 } else { 3 };
+            let problem = Problem::Conv(ConvProblem {
+                shape: ConvShape {
+                    padding: Padding::all(kernel / 2),
+                    ..ConvShape::new(c, n, h, w, kernel, kernel)
+                },
+                prologue: None,
+                epilogue: Epilogue::default(),
+                reduce: Reduce::Ordered,
+                precision: crate::ir::Precision::default(),
+                tolerance: crate::ir::Tolerance::default(),
+            });
+            let floor = floor_us(problem.flops(), problem.bytes(), gpu("h200").unwrap());
+            assert!((floor / expected - 1.0).abs() < 1e-3, "{sizes:?}: {floor}");
+        }
+    }
+
+    /// A block that computes for about a microsecond.
+    fn tiled() -> TiledWork {
+        TiledWork {
+            chunks: 2.0,
+            refills: 0.0,
+            steps: 9.0,
+            products: 12.0,
+            chained: 3.0,
+            instructions: 20.0,
+            wavefronts: 20.0,
+            runs: 3.0,
+            places: 2.0,
+            loads: 4.0,
+            values: 16.0,
+            divisions: 1.0,
+            lines: 200.0,
+            staged_wavefronts: 40.0,
+            input_bytes: 10_000.0,
+            weight_bytes: 10_000.0,
+            sums: 16.0,
+            shares: 3.0,
+            rounds: 2.0,
+            store_divisions: 4.0,
+            sent_bytes: 10_000.0,
+            stored_sectors: 130.0,
+            residual: false,
+        }
+    }
+
+    fn tiled_us(blocks: u64, cluster: u32, change: impl Fn(&mut TiledWork)) -> f64 {
+        let mut tiled = tiled();
+        change(&mut tiled);
+        let work = KernelWork {
+            blocks,
+            threads: 384,
+            registers: 96,
+            shared_bytes: 120 * 1024,
+            dram_bytes: 1e5,
+            cluster,
+            overlaps: true,
+            tiled: Some(tiled),
+            ..KernelWork::default()
+        };
+        kernel_us(&work, gpu("h200").unwrap())
+    }
+
+    #[test]
+    fn more_of_anything_takes_longer() {
+        let plain = tiled_us(112, 1, |_| ());
+        let more: [fn(&mut TiledWork); 8] = [
+            |tiled| tiled.chunks *= 2.0,
+            |tiled| tiled.steps *= 2.0,
+            |tiled| tiled.products *= 3.0,
+            |tiled| tiled.places *= 4.0,
+            |tiled| tiled.input_bytes *= 8.0,
+            |tiled| tiled.shares *= 8.0,
+            |tiled| tiled.rounds *= 4.0,
+            |tiled| tiled.stored_sectors *= 10.0,
+        ];
+        for (index, more) in more.into_iter().enumerate() {
+            assert!(tiled_us(112, 1, more) > 1.02 * plain, "{index}");
+        }
+    }
+
+    #[test]
+    fn blocks_beyond_the_multiprocessors_wait() {
+        let alone = tiled_us(132, 1, |_| ());
+        assert!(tiled_us(112, 1, |_| ()) <= alone);
+        // One block of 120 KB fits a multiprocessor.
+        assert!(tiled_us(133, 1, |_| ()) > 1.4 * alone);
+        // An H200 holds 15 clusters of eight such blocks, not the 16 that would fill 128 multiprocessors.
+        let clusters = tiled_us(120, 8, |_| ());
+        assert!(clusters > alone);
+        assert!(tiled_us(128, 8, |_| ()) > 1.4 * clusters);
+    }
+}

@@ -1,0 +1,28 @@
+//! What is computed: networks of typed ops, sets of layers, and the problems that single units solve.
+
+mod error;
+mod identifier;
+mod layer_set;
+mod network;
+mod options;
+mod problem;
+mod tensor;
+
+pub use error::{Place, SpecError};
+pub(crate) use identifier::refusal;
+pub(crate) use layer_set::is_file_name;
+pub use layer_set::{Layer, LayerSet, symbol};
+#[cfg(test)]
+pub(crate) use network::FACTORS;
+pub use network::{
+    Conv, INPUT_NAME, Linear, Network, NetworkBuilder, Op, OpId, OpKind, Pool, ScaleShift,
+};
+pub use options::{
+    BatchNorm, ConvOptions, LinearOptions, OpOptions, Pad, PoolOptions, ScaleShiftOptions, Tiles,
+};
+pub use problem::{
+    ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
+    GlobalPoolProblem, Layout, LinearProblem, NextFactor, PoolKind, PoolProblem, Precision,
+    Problem, Prologue, Reduce, Tolerance, TuckerProblem,
+};
+pub use tensor::{MAX_ELEMENTS, ParseShapeError, TensorShape};

@@ -1,0 +1,772 @@
+//! A network: a graph of typed ops with every size inferred, and the builder that checks it.
+
+use super::identifier::refusal;
+use super::options::BatchNorm;
+use super::{
+    ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions, Pad, Place, PoolKind, PoolOptions,
+    PoolProblem, Reduce, ScaleShiftOptions, SpecError, TensorShape, Tiles,
+};
+use crate::gpu::Targets;
+use crate::suggest::nearest;
+use serde::Serialize;
+use std::collections::HashMap;
+use tdc_runtime::{ConvShape, Padding};
+
+/// Index of an op in [`Network::ops`]. An op's inputs always have smaller indices than the op.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct OpId(pub usize);
+
+/// A convolution in a network.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Conv {
+    /// Sizes.
+    pub shape: ConvShape,
+    /// What was asked for, with the parts that concern parameters and planning.
+    pub options: ConvOptions,
+}
+
+/// A fully connected layer in a network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Linear {
+    /// Input features.
+    pub c: u32,
+    /// What was asked for.
+    pub options: LinearOptions,
+}
+
+/// Windowed pooling in a network.
+pub type Pool = PoolProblem;
+
+/// A per-channel affine map in a network.
+pub type ScaleShift = ScaleShiftOptions;
+
+/// What an op computes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub enum OpKind {
+    /// The network's input.
+    Input,
+    /// Convolution, with its BatchNorm and ReLU.
+    Conv(Box<Conv>),
+    /// Pooling over windows.
+    Pool(Pool),
+    /// Pooling over the whole image.
+    GlobalPool {
+        /// Maximum instead of average.
+        max: bool,
+    },
+    /// Fully connected layer.
+    Linear(Linear),
+    /// Sum of two tensors.
+    Add {
+        /// ReLU behind the sum.
+        relu: bool,
+    },
+    /// max(0, x).
+    Relu,
+    /// Per-channel affine map.
+    ScaleShift(ScaleShift),
+    /// Concatenation along the channels.
+    Concat,
+    /// To features.
+    Flatten,
+}
+
+/// One op with its inputs and the shape of its output.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Op {
+    /// Unique name.
+    pub name: String,
+    /// Operands, in order.
+    pub inputs: Vec<OpId>,
+    /// What it computes.
+    pub kind: OpKind,
+    /// Shape of the output.
+    pub y: TensorShape,
+}
+
+/// A checked network. The first op is the input, the last one's output is the network's.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Network {
+    /// Name: a C identifier, as it prefixes every generated symbol.
+    pub name: String,
+    /// The GPUs to plan for.
+    pub gpus: Targets,
+    /// How tiles are chosen.
+    pub tiles: Tiles,
+    /// Ops in an order in which they can run.
+    pub ops: Vec<Op>,
+}
+
+impl Network {
+    /// The op with an id.
+    pub fn op(&self, id: OpId) -> &Op {
+        &self.ops[id.0]
+    }
+
+    /// Shape of the input.
+    pub fn input(&self) -> TensorShape {
+        self.ops[0].y
+    }
+
+    /// Id of the op whose output is the network's.
+    pub fn output(&self) -> OpId {
+        OpId(self.ops.len() - 1)
+    }
+
+    /// For each op, the ops that read it, in order; an op that reads it twice is listed twice.
+    pub fn consumers(&self) -> Vec<Vec<OpId>> {
+        let mut consumers = vec![Vec::new(); self.ops.len()];
+        for (index, op) in self.ops.iter().enumerate() {
+            for input in &op.inputs {
+                consumers[input.0].push(OpId(index));
+            }
+        }
+        consumers
+    }
+}
+
+/// Adds ops one by one, infers their sizes and collects every mistake.
+#[derive(Debug)]
+pub struct NetworkBuilder {
+    name: String,
+    ops: Vec<Op>,
+    /// Ids by name; `None` for an op that was refused, so that its readers cause no second error.
+    ids: HashMap<String, Option<OpId>>,
+    requested: usize,
+    /// The op before, `None` when it was refused.
+    previous: Option<OpId>,
+    /// Whether an op was refused by the caller, who has reported why.
+    incomplete: bool,
+    errors: Vec<SpecError>,
+}
+
+/// Unknown names for which a known one is looked for.
+const MOST_SUGGESTIONS: usize = 20;
+
+/// Name of the network's input.
+pub const INPUT_NAME: &str = "input";
+
+/// What follows the name of a factored convolution in those of its factors, and of all but the first.
+pub(crate) const FACTORS: [&str; 6] = ["first", "core", "vertical", "horizontal", "last", "rest"];
+
+impl NetworkBuilder {
+    /// A network with the given name and input shape.
+    pub fn new(name: &str, input: TensorShape) -> Self {
+        let mut builder = Self {
+            name: name.to_owned(),
+            ops: vec![Op {
+                name: INPUT_NAME.to_owned(),
+                inputs: Vec::new(),
+                kind: OpKind::Input,
+                y: input,
+            }],
+            ids: HashMap::from([(INPUT_NAME.to_owned(), Some(OpId(0)))]),
+            requested: 0,
+            previous: Some(OpId(0)),
+            incomplete: false,
+            errors: Vec::new(),
+        };
+        let refusal = match is_identifier(name) {
+            true => refusal(name).map(|(reason, help)| (format!(": {reason}"), help)),
+            false => Some((
+                String::new(),
+                "use letters, digits and _, not a digit first: it becomes a C++ namespace"
+                    .to_owned(),
+            )),
+        };
+        if let Some((reason, help)) = refusal {
+            builder.errors.push(SpecError::new(
+                Place::Top("name"),
+                format!("`{name}` cannot be the name of a network{reason}"),
+                help,
+            ));
+        }
+        if let Err((message, help)) = check_shape("the input", input) {
+            builder
+                .errors
+                .push(SpecError::new(Place::Top("input"), message, help));
+            builder.ids.insert(INPUT_NAME.to_owned(), None);
+            builder.previous = None;
+        }
+        builder
+    }
+
+    /// Adds an op. Without `inputs` it reads the op before it. Mistakes are kept for [`finish`](Self::finish).
+    pub fn op(&mut self, name: &str, inputs: Option<&[String]>, options: OpOptions) {
+        let index = self.requested;
+        self.requested += 1;
+        let errors_before = self.errors.len();
+        if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            self.error(
+                Place::Key(index, "name"),
+                format!("`{}` cannot be the name of an op", name.escape_debug()),
+                "names are not empty and have no spaces",
+            );
+        }
+        if self.ids.contains_key(name) {
+            let message = match name {
+                INPUT_NAME => format!("`{INPUT_NAME}` is the network's input"),
+                _ => format!("there are two ops named `{name}`"),
+            };
+            self.error(
+                Place::Key(index, "name"),
+                message,
+                "give each op its own name",
+            );
+        }
+        let operands = self.operands(index, inputs, &options);
+        let built = operands.and_then(|operands| {
+            let kind_and_shape = self.infer(index, &operands, options)?;
+            Some((operands, kind_and_shape))
+        });
+        let id = match built {
+            Some((inputs, (kind, y))) if self.errors.len() == errors_before => {
+                self.ops.push(Op {
+                    name: name.to_owned(),
+                    inputs,
+                    kind,
+                    y,
+                });
+                Some(OpId(self.ops.len() - 1))
+            }
+            _ => None,
+        };
+        self.ids.entry(name.to_owned()).or_insert(id);
+        self.previous = id;
+    }
+
+    /// Counts an op that could not even be asked for, so that its readers cause no second error.
+    pub fn refuse(&mut self, name: Option<&str>) {
+        self.requested += 1;
+        self.incomplete = true;
+        self.previous = None;
+        if let Some(name) = name {
+            self.ids.entry(name.to_owned()).or_insert(None);
+        }
+    }
+
+    /// The network, or every mistake found.
+    ///
+    /// # Errors
+    /// All of them at once, in the order of the ops; none beside the caller's own when an op was
+    /// [refused](Self::refuse) and the others are right.
+    pub fn finish(mut self) -> Result<Network, Vec<SpecError>> {
+        if self.requested == 0 {
+            self.error(
+                Place::Top("ops"),
+                "the network has no ops".to_owned(),
+                "list at least one",
+            );
+        }
+        if self.errors.is_empty() && !self.incomplete {
+            let mut read = vec![false; self.ops.len()];
+            for op in &self.ops {
+                for input in &op.inputs {
+                    read[input.0] = true;
+                }
+            }
+            // The last op is the network's output: nothing needs to read it.
+            read.pop();
+            for (index, _) in read.iter().enumerate().filter(|(_, read)| !**read) {
+                let place = match index {
+                    0 => Place::Top("input"),
+                    _ => Place::Op(index - 1),
+                };
+                let message = format!("nothing reads `{}`", self.ops[index].name);
+                self.error(
+                    place,
+                    message,
+                    "remove it, or name it among the inputs of a later op",
+                );
+            }
+        }
+        if self.errors.is_empty() && !self.incomplete {
+            self.names_of_parts();
+        }
+        if self.errors.is_empty() && !self.incomplete {
+            Ok(Network {
+                name: self.name,
+                gpus: Targets::default(),
+                tiles: Tiles::default(),
+                ops: self.ops,
+            })
+        } else {
+            Err(self.errors)
+        }
+    }
+
+    /// Refuses names that parts of other ops have: factors of a convolution, whose weights a checkpoint has by these names, and what
+    /// is copied for a concatenation.
+    fn names_of_parts(&mut self) {
+        let mut parts = HashMap::new();
+        for op in &self.ops {
+            let own: Vec<&str> = match &op.kind {
+                OpKind::Conv(conv)
+                    if conv.options.ranks.is_some() || conv.options.cp_rank.is_some() =>
+                {
+                    FACTORS.to_vec()
+                }
+                OpKind::Concat => {
+                    let inputs = op.inputs.iter();
+                    inputs.map(|input| &self.ops[input.0].name[..]).collect()
+                }
+                _ => continue,
+            };
+            for part in own {
+                parts.insert(format!("{}.{part}", op.name), op.name.clone());
+            }
+        }
+        let taken = self.ops.iter().enumerate().filter_map(|(index, op)| {
+            let owner = parts.get(&op.name)?;
+            let message = format!("`{}` is what a part of `{owner}` is called", op.name);
+            Some((Place::Key(index.checked_sub(1)?, "name"), message))
+        });
+        for (place, message) in taken.collect::<Vec<_>>() {
+            self.error(place, message, "choose another name");
+        }
+    }
+
+    fn error(&mut self, place: Place, message: String, help: impl Into<String>) {
+        self.errors.push(SpecError::new(place, message, help));
+    }
+
+    /// Ids of the operands, or `None` when one is unknown (reported) or was refused before (silent).
+    fn operands(
+        &mut self,
+        index: usize,
+        inputs: Option<&[String]>,
+        options: &OpOptions,
+    ) -> Option<Vec<OpId>> {
+        let operands: Option<Vec<OpId>> = match inputs {
+            None => self.previous.map(|id| vec![id]),
+            Some(names) => {
+                let ids: Vec<_> = names
+                    .iter()
+                    .enumerate()
+                    .map(|(item, name)| match self.ids.get(name) {
+                        Some(id) => *id,
+                        None => {
+                            let known = self.ids.keys().map(String::as_str);
+                            // A file full of unknown names is wrong in another way.
+                            let few = self.errors.len() < MOST_SUGGESTIONS;
+                            let nearest = nearest(name, known.filter(|_| few));
+                            let help = match nearest {
+                                Some(known) => format!("did you mean `{known}`?"),
+                                None => {
+                                    "inputs are ops that stand further up, or `input`".to_owned()
+                                }
+                            };
+                            self.error(
+                                Place::Item(index, "inputs", item),
+                                format!("`{name}` is not the name of an earlier op"),
+                                help,
+                            );
+                            None
+                        }
+                    })
+                    .collect();
+                ids.into_iter().collect()
+            }
+        };
+        let given = inputs.map_or(1, <[String]>::len);
+        let (fits, wanted) = match options {
+            OpOptions::Add { .. } => (given == 2, "two inputs"),
+            OpOptions::Concat => (given >= 2, "two inputs or more"),
+            _ => (given == 1, "one input"),
+        };
+        if !fits {
+            self.error(
+                Place::Key(index, "inputs"),
+                format!("this op takes {wanted}, {given} given"),
+                "name them in `inputs: [a, b]`",
+            );
+            return None;
+        }
+        operands
+    }
+
+    /// The op's kind with all sizes, and its output shape; `None` when a mistake was reported.
+    fn infer(
+        &mut self,
+        index: usize,
+        operands: &[OpId],
+        options: OpOptions,
+    ) -> Option<(OpKind, TensorShape)> {
+        let x = self.ops[operands[0].0].y;
+        let (kind, y) = match options {
+            OpOptions::Conv(options) => {
+                let shape = self.conv_shape(index, x, &options)?;
+                let y = TensorShape::new(x.batch, shape.n, shape.out_h(), shape.out_w());
+                (OpKind::Conv(Box::new(Conv { shape, options })), y)
+            }
+            OpOptions::MaxPool(options) => self.pool(index, x, PoolKind::Max, &options)?,
+            OpOptions::AvgPool(options) => {
+                let kind = PoolKind::Avg {
+                    count_include_pad: options.count_include_pad,
+                };
+                self.pool(index, x, kind, &options)?
+            }
+            OpOptions::GlobalMaxPool => (
+                OpKind::GlobalPool { max: true },
+                TensorShape::new(x.batch, x.c, 1, 1),
+            ),
+            OpOptions::GlobalAvgPool => (
+                OpKind::GlobalPool { max: false },
+                TensorShape::new(x.batch, x.c, 1, 1),
+            ),
+            OpOptions::Linear(options) => {
+                if x.pixels() != 1 {
+                    self.error(
+                        Place::Op(index),
+                        format!("a linear layer needs features, its input is {x}"),
+                        "put a flatten or a global pool before it",
+                    );
+                    return None;
+                }
+                self.positive(index, "n", &[options.n])?;
+                let y = TensorShape::new(x.batch, options.n, 1, 1);
+                self.weight_fits(index, u64::from(x.c) * u64::from(options.n))?;
+                (OpKind::Linear(Linear { c: x.c, options }), y)
+            }
+            OpOptions::Add { relu } => {
+                let other = self.ops[operands[1].0].y;
+                if other != x {
+                    self.error(
+                        Place::Key(index, "inputs"),
+                        format!("an addition needs equal shapes, these are {x} and {other}"),
+                        "make the branches agree in channels and stride",
+                    );
+                    return None;
+                }
+                (OpKind::Add { relu }, x)
+            }
+            OpOptions::Relu => (OpKind::Relu, x),
+            OpOptions::ScaleShift(options) => (OpKind::ScaleShift(options), x),
+            OpOptions::Concat => {
+                let mut c = 0u64;
+                for operand in operands {
+                    let other = self.ops[operand.0].y;
+                    if (other.batch, other.h, other.w) != (x.batch, x.h, x.w) {
+                        self.error(
+                            Place::Key(index, "inputs"),
+                            format!(
+                                "a concatenation needs equal images, these are {x} and {other}"
+                            ),
+                            "make the branches agree in height and width",
+                        );
+                        return None;
+                    }
+                    c += u64::from(other.c);
+                }
+                let c = u32::try_from(c).unwrap_or(u32::MAX);
+                (OpKind::Concat, TensorShape { c, ..x })
+            }
+            OpOptions::Flatten => {
+                let features = u32::try_from(x.image_len()).unwrap_or(u32::MAX);
+                (OpKind::Flatten, TensorShape::new(x.batch, features, 1, 1))
+            }
+        };
+        if let Err((message, help)) = check_shape("the output", y) {
+            self.error(Place::Op(index), message, help);
+            return None;
+        }
+        Some((kind, y))
+    }
+
+    /// Checks the rank of a CP decomposition.
+    fn cp_rank_fits(&mut self, index: usize, x: TensorShape, options: &ConvOptions, rank: u32) {
+        // No tensor has a rank above the product of all its sizes but the largest.
+        let sizes = [options.n, x.c, options.kernel[0], options.kernel[1]].map(u64::from);
+        let largest = sizes.into_iter().max().unwrap_or(1);
+        let product = sizes.into_iter().fold(1, u64::saturating_mul);
+        let limit = product / largest.max(1);
+        if rank == 0 || u64::from(rank) > limit {
+            self.error(
+                Place::Key(index, "cp_rank"),
+                format!("rank {rank} is not between 1 and {limit}"),
+                "no weight of these sizes has a larger CP rank than the product of all but the largest",
+            );
+        }
+        for (wrong, message, help) in [
+            (
+                options.groups != 1,
+                format!(
+                    "a convolution with {} groups cannot have a CP rank",
+                    options.groups
+                ),
+                "leave out `cp_rank` or `groups`",
+            ),
+            (
+                options.ranks.is_some(),
+                "a convolution cannot have a CP rank and Tucker ranks".to_owned(),
+                "leave out `cp_rank` or `ranks`",
+            ),
+            (
+                options.reduce == Reduce::Atomic,
+                "a convolution with a CP rank cannot add by atomics".to_owned(),
+                "leave out `cp_rank` or `reduce`",
+            ),
+        ] {
+            if wrong {
+                self.error(Place::Key(index, "cp_rank"), message, help);
+            }
+        }
+    }
+
+    fn conv_shape(
+        &mut self,
+        index: usize,
+        x: TensorShape,
+        options: &ConvOptions,
+    ) -> Option<ConvShape> {
+        let before = self.errors.len();
+        self.positive(index, "n", &[options.n]);
+        self.positive(index, "kernel", &options.kernel);
+        self.positive(index, "stride", &options.stride);
+        self.positive(index, "dilation", &options.dilation);
+        self.positive(index, "groups", &[options.groups]);
+        if self.errors.len() > before {
+            return None;
+        }
+        let groups = options.groups;
+        if !x.c.is_multiple_of(groups) || !options.n.is_multiple_of(groups) {
+            self.error(
+                Place::Key(index, "groups"),
+                format!(
+                    "{groups} groups do not divide {} input and {} output channels",
+                    x.c, options.n
+                ),
+                "groups must divide both",
+            );
+        }
+        if let Some(ranks) = options.ranks {
+            let limits = [
+                (x.c, "D1 is at most the input channels"),
+                (options.n, "D2 is at most the output channels"),
+            ];
+            for (item, (limit, what)) in limits.into_iter().enumerate() {
+                let rank = ranks[item];
+                if rank == 0 || rank > limit {
+                    self.error(
+                        Place::Item(index, "ranks", item),
+                        format!("rank {rank} is not between 1 and {limit}"),
+                        format!("{what}; ranks are written [D1, D2]"),
+                    );
+                }
+            }
+            if groups != 1 {
+                self.error(
+                    Place::Key(index, "ranks"),
+                    format!("a convolution with {groups} groups cannot have Tucker ranks"),
+                    "leave out `ranks` or `groups`",
+                );
+            }
+        }
+        if let Some(rank) = options.cp_rank {
+            self.cp_rank_fits(index, x, options, rank);
+        }
+        let padding = match options.pad {
+            Pad::Pixels(padding) => padding,
+            Pad::Same => {
+                let half = |axis: usize| {
+                    let reach =
+                        u64::from(options.dilation[axis]) * u64::from(options.kernel[axis] - 1);
+                    u32::try_from(reach / 2).unwrap_or(u32::MAX)
+                };
+                Padding {
+                    top: half(0),
+                    left: half(1),
+                    bottom: half(0),
+                    right: half(1),
+                }
+            }
+        };
+        self.window_fits(index, x, options.kernel, options.dilation, padding)?;
+        let shape = ConvShape {
+            batch: x.batch,
+            c: x.c,
+            n: options.n,
+            h: x.h,
+            w: x.w,
+            r: options.kernel[0],
+            s: options.kernel[1],
+            stride: options.stride,
+            padding,
+            dilation: options.dilation,
+            groups,
+        };
+        let taps = u64::from(shape.r) * u64::from(shape.s);
+        self.weight_fits(
+            index,
+            (u64::from(shape.n) * u64::from(shape.c / groups)).saturating_mul(taps),
+        )?;
+        (self.errors.len() == before).then_some(shape)
+    }
+
+    fn pool(
+        &mut self,
+        index: usize,
+        x: TensorShape,
+        kind: PoolKind,
+        options: &PoolOptions,
+    ) -> Option<(OpKind, TensorShape)> {
+        let before = self.errors.len();
+        self.positive(index, "kernel", &options.kernel);
+        self.positive(index, "stride", &options.stride);
+        self.positive(index, "dilation", &options.dilation);
+        if self.errors.len() > before {
+            return None;
+        }
+        let pad = options.pad;
+        for (pixels, window) in [
+            (pad.top.max(pad.bottom), options.kernel[0]),
+            (pad.left.max(pad.right), options.kernel[1]),
+        ] {
+            if pixels > window / 2 {
+                self.error(
+                    Place::Key(index, "pad"),
+                    format!("{pixels} pixels of padding for a window of {window}"),
+                    "a pool's padding is at most half its window, or a window could hold nothing else",
+                );
+            }
+        }
+        self.window_fits(index, x, options.kernel, options.dilation, pad)?;
+        let rows = pooled_size(
+            x.h,
+            [pad.top, pad.bottom],
+            options.kernel[0],
+            options.stride[0],
+            options.dilation[0],
+            options.ceil_mode,
+        );
+        let columns = pooled_size(
+            x.w,
+            [pad.left, pad.right],
+            options.kernel[1],
+            options.stride[1],
+            options.dilation[1],
+            options.ceil_mode,
+        );
+        let pool = PoolProblem {
+            kind,
+            x,
+            kernel: options.kernel,
+            stride: options.stride,
+            padding: pad,
+            dilation: options.dilation,
+            out: [rows, columns],
+        };
+        let y = TensorShape::new(x.batch, x.c, rows, columns);
+        (self.errors.len() == before).then_some((OpKind::Pool(pool), y))
+    }
+
+    fn positive(&mut self, index: usize, key: &'static str, values: &[u32]) -> Option<()> {
+        if let Some(item) = values.iter().position(|&value| value == 0) {
+            self.error(
+                Place::Item(index, key, item),
+                format!("`{key}` is 0"),
+                "it must be at least 1",
+            );
+            return None;
+        }
+        Some(())
+    }
+
+    /// Checks that a window with its dilation fits into the padded input, and that the padded sizes are sane numbers.
+    fn window_fits(
+        &mut self,
+        index: usize,
+        x: TensorShape,
+        kernel: [u32; 2],
+        dilation: [u32; 2],
+        pad: Padding,
+    ) -> Option<()> {
+        let axes = [
+            (x.h, [pad.top, pad.bottom], kernel[0], dilation[0], "height"),
+            (x.w, [pad.left, pad.right], kernel[1], dilation[1], "width"),
+        ];
+        for (size, pads, window, dilation, what) in axes {
+            let padded = u64::from(size) + pads.iter().map(|&p| u64::from(p)).sum::<u64>();
+            let reach = u64::from(dilation) * u64::from(window - 1) + 1;
+            if padded > MAX_ELEMENTS {
+                self.error(
+                    Place::Key(index, "pad"),
+                    format!("the padded {what} is {padded}"),
+                    format!("it must be below {MAX_ELEMENTS}"),
+                );
+                return None;
+            }
+            if reach > padded {
+                self.error(
+                    Place::Key(index, "kernel"),
+                    format!("the window spans {reach} pixels, the padded {what} is {padded}"),
+                    "use a smaller kernel or more padding",
+                );
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    fn weight_fits(&mut self, index: usize, elements: u64) -> Option<()> {
+        if elements > MAX_ELEMENTS {
+            self.error(
+                Place::Op(index),
+                format!("the weights have {elements} elements"),
+                format!("at most {MAX_ELEMENTS} are supported"),
+            );
+            return None;
+        }
+        Some(())
+    }
+}
+
+/// `floor` or `ceil` of the number of windows; as in PyTorch a last window that would start in the padding is dropped.
+fn pooled_size(
+    size: u32,
+    pad: [u32; 2],
+    window: u32,
+    stride: u32,
+    dilation: u32,
+    ceil: bool,
+) -> u32 {
+    let padded = u64::from(size) + u64::from(pad[0]) + u64::from(pad[1]);
+    let room = padded - (u64::from(dilation) * u64::from(window - 1) + 1);
+    let stride = u64::from(stride);
+    let mut count = if ceil {
+        room.div_ceil(stride) + 1
+    } else {
+        room / stride + 1
+    };
+    if ceil && (count - 1) * stride >= u64::from(size) + u64::from(pad[0]) {
+        count -= 1;
+    }
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+fn check_shape(what: &str, shape: TensorShape) -> Result<(), (String, String)> {
+    if shape.is_empty() {
+        Err((
+            format!("{what} {shape} is empty"),
+            "every size must be at least 1".to_owned(),
+        ))
+    } else if shape.len() > MAX_ELEMENTS {
+        Err((
+            format!("{what} {shape} has more than {MAX_ELEMENTS} elements"),
+            "use a smaller image or batch".to_owned(),
+        ))
+    } else {
+        Ok(())
+    }
+}
+
+fn is_identifier(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+impl BatchNorm {
+    /// PyTorch's default epsilon.
+    pub const DEFAULT_EPS: f64 = 1e-5;
+}

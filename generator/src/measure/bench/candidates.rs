@@ -1,0 +1,288 @@
+//! Our units for one problem: what planners pick, and tiles beside that.
+
+use super::{BenchProblem, NamedTile};
+use crate::gpu::Gpu;
+use crate::ir::{Problem, Reduce, Tiles};
+use crate::measure::tune::{Selection, candidates as ranked_tiles};
+use crate::plan::{
+    ChosenBy, KERNEL_PREFIX, PlanError, PlannedUnit, Planner, TuningTable, plan_problem,
+};
+use crate::scheme::SCHEMES;
+
+/// A unit to be measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    /// What will run, with the text that `kernel!` embeds.
+    pub unit: PlannedUnit,
+    /// Who chose it: labels of named tiles; `oracle` for the fastest row of the table of measured times and `model` for the smallest
+    /// estimate, of the schemes that the planner takes unasked; `scheme_oracle`, `scheme_model` and `scheme_paper` for what the
+    /// table, the estimate and the TDC paper choose of its scheme. Empty for a tile that is only tried.
+    pub picks: Vec<String>,
+}
+
+/// A named tile that the planner refuses.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refusal {
+    /// What was named.
+    pub named: NamedTile,
+    /// The planner's reason.
+    pub reason: PlanError,
+}
+
+/// The units for a problem, without repetitions: the named tiles first, then what the table of measured times and the estimate
+/// choose of all schemes, then for each scheme and each way to add partial sums that it knows the tile of the table, the one with
+/// the smallest estimate and the paper's, where there is one. Of each scheme `tiles` tiles are taken: three quarters those with the
+/// smallest estimates, the others at random, so that the estimate is judged too.
+///
+/// `schemes` names the schemes that count; all do when it is empty. `table` comes before the GPU's committed one.
+pub fn candidates(
+    gpu: &'static Gpu,
+    problem: &BenchProblem,
+    schemes: &[String],
+    tiles: usize,
+    table: Option<&TuningTable>,
+) -> (Vec<Candidate>, Vec<Refusal>) {
+    let counts = |name: &str| schemes.is_empty() || schemes.iter().any(|scheme| scheme == name);
+    let by = |tiles| {
+        let planner = Planner::new(gpu).with_tiles(tiles);
+        match table {
+            Some(table) => planner.with_table(table.clone()),
+            None => planner,
+        }
+    };
+    let (mut model, mut paper, mut oracle) = (by(Tiles::Model), by(Tiles::Paper), by(Tiles::Tuned));
+    let mut found = Candidates(Vec::new());
+    let mut refused = Vec::new();
+    for named in problem.named.iter().filter(|named| counts(&named.scheme)) {
+        let conv = problem.ours(named.reduce);
+        match planned(&mut model, &conv, Some(&named.scheme), Some(&named.tile)) {
+            Ok(unit) => found.add(unit, Some(&named.label)),
+            Err(reason) => refused.push(Refusal {
+                named: named.clone(),
+                reason,
+            }),
+        }
+    }
+    let conv = problem.ours(Reduce::Ordered);
+    for (planner, chooser) in [
+        (&mut oracle, ChosenBy::Oracle),
+        (&mut model, ChosenBy::Model),
+    ] {
+        if let Ok(unit) = planned(planner, &conv, None, None)
+            && unit.chosen_by == chooser
+            && counts(unit.scheme)
+        {
+            found.add(unit, Some(chooser.word()));
+        }
+    }
+    let tiles = tiles.max(1);
+    let selection = Selection::Some {
+        top: tiles - tiles / 4,
+        random: tiles / 4,
+    };
+    for &scheme in SCHEMES.iter().filter(|scheme| counts(scheme.name())) {
+        for (_, reduce) in Reduce::WORDS {
+            let conv = problem.ours(reduce);
+            let ranked = ranked_tiles(&conv, gpu, &[scheme], selection);
+            for (index, candidate) in ranked.iter().enumerate() {
+                let tile = Some(&candidate.tile.0[..]);
+                if let Ok(unit) = planned(&mut model, &conv, Some(scheme.name()), tile) {
+                    found.add(unit, (index == 0).then_some("scheme_model"));
+                }
+            }
+            for (planner, chooser, pick) in [
+                (&mut oracle, ChosenBy::Oracle, "scheme_oracle"),
+                (&mut paper, ChosenBy::Paper, "scheme_paper"),
+            ] {
+                if let Ok(unit) = planned(planner, &conv, Some(scheme.name()), None)
+                    && unit.chosen_by == chooser
+                {
+                    found.add(unit, Some(pick));
+                }
+            }
+        }
+    }
+    (found.0, refused)
+}
+
+/// Candidates without repetitions.
+struct Candidates(Vec<Candidate>);
+
+impl Candidates {
+    fn add(&mut self, unit: PlannedUnit, pick: Option<&str>) {
+        let known = self
+            .0
+            .iter_mut()
+            .find(|known| known.unit.unit.name == unit.unit.name);
+        let picks = match known {
+            Some(known) => &mut known.picks,
+            None => {
+                self.0.push(Candidate {
+                    unit,
+                    picks: Vec::new(),
+                });
+                let last = self.0.len() - 1;
+                &mut self.0[last].picks
+            }
+        };
+        if let Some(pick) = pick
+            && !picks.iter().any(|known| known == pick)
+        {
+            picks.push(pick.to_owned());
+        }
+    }
+}
+
+fn planned(
+    planner: &mut Planner,
+    problem: &Problem,
+    scheme: Option<&str>,
+    tile: Option<&[u32]>,
+) -> Result<PlannedUnit, PlanError> {
+    plan_problem(planner, KERNEL_PREFIX, "convolution", problem, scheme, tile)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::gpu;
+    use crate::ir::{Layout, Precision, Tolerance};
+    use crate::measure::bench::shape_label;
+    use tdc_runtime::{ConvShape, Padding};
+
+    fn problem(shape: ConvShape, named: Vec<NamedTile>) -> BenchProblem {
+        BenchProblem {
+            label: shape_label(&shape),
+            shape,
+            cp_rank: None,
+            precision: Precision::default(),
+            tolerance: Tolerance::default(),
+            layout: Layout::default(),
+            named,
+            planned_by: None,
+        }
+    }
+
+    fn core_shape() -> ConvShape {
+        ConvShape {
+            padding: Padding::all(1),
+            ..ConvShape::new(13, 20, 9, 7, 3, 3)
+        }
+    }
+
+    #[test]
+    fn every_scheme_that_can_has_the_tile_of_the_model() {
+        let h200 = gpu("h200").unwrap();
+        let (found, refused) = candidates(h200, &problem(core_shape(), vec![]), &[], 1, None);
+        assert!(refused.is_empty());
+        for (scheme, reduce) in [
+            ("direct", Reduce::Ordered),
+            ("tdc", Reduce::Ordered),
+            ("tdc", Reduce::Atomic),
+            ("tdc_rows", Reduce::Atomic),
+        ] {
+            let conv = problem(core_shape(), vec![]).ours(reduce);
+            let choice = Planner::new(h200).choose("layer", &conv, Some(scheme), None);
+            let tile = choice.unwrap().tile;
+            let same = |candidate: &&Candidate| {
+                candidate.unit.scheme == scheme && candidate.unit.problem == conv
+            };
+            let mut of_scheme = found.iter().filter(same);
+            let picked =
+                of_scheme.find(|candidate| candidate.picks.contains(&"scheme_model".to_owned()));
+            assert_eq!(picked.unwrap().unit.tile, tile, "{scheme} {reduce:?}");
+        }
+        let pointwise = found.iter().any(|found| found.unit.scheme == "pointwise");
+        assert!(!pointwise, "a 3x3 filter is not pointwise");
+        let by_paper =
+            |candidate: &&Candidate| candidate.picks.contains(&"scheme_paper".to_owned());
+        assert!(found.iter().filter(by_paper).count() >= 2);
+    }
+
+    #[test]
+    fn named_tiles_come_first_and_once() {
+        let h200 = gpu("h200").unwrap();
+        let conv = problem(core_shape(), vec![]).ours(Reduce::Ordered);
+        let choice = Planner::new(h200)
+            .choose("layer", &conv, Some("direct"), None)
+            .unwrap();
+        let named = |label: &str, tile: Vec<u32>| NamedTile {
+            label: label.to_owned(),
+            scheme: "direct".to_owned(),
+            tile,
+            reduce: Reduce::Ordered,
+        };
+        let tiles = vec![
+            named("plan", choice.tile.0.clone()),
+            named("tuned", choice.tile.0.clone()),
+            named("tuned", vec![1, 2, 3]),
+        ];
+        let schemes = ["direct".to_owned()];
+        let (found, refused) = candidates(h200, &problem(core_shape(), tiles), &schemes, 5, None);
+        assert_eq!(found[0].picks, ["plan", "tuned", "scheme_model"]);
+        assert_eq!(found.len(), 5);
+        assert_eq!(refused.len(), 1);
+        assert!(refused[0].reason.to_string().contains("[1, 2, 3]"));
+        let names: std::collections::HashSet<_> =
+            found.iter().map(|found| &found.unit.unit.name).collect();
+        assert_eq!(names.len(), found.len());
+    }
+
+    #[test]
+    fn a_quarter_is_taken_at_random() {
+        let h200 = gpu("h200").unwrap();
+        let schemes = ["direct".to_owned()];
+        let names = |tiles| -> Vec<String> {
+            let (found, _) =
+                candidates(h200, &problem(core_shape(), vec![]), &schemes, tiles, None);
+            found
+                .into_iter()
+                .map(|found| found.unit.unit.name.into_owned())
+                .collect()
+        };
+        let ranked = names(usize::MAX);
+        let picked = names(8);
+        assert!(ranked.len() > 20 && picked.len() == 8);
+        let mut best = ranked.iter().take(6);
+        assert!(best.all(|name| picked[..6].contains(name)));
+        assert!(picked[6..].iter().all(|name| !ranked[..6].contains(name)));
+        assert_eq!(picked, names(8));
+    }
+
+    #[test]
+    fn the_table_has_its_say_beside_the_model() {
+        let h200 = gpu("h200").unwrap();
+        let conv = problem(core_shape(), vec![]).ours(Reduce::Ordered);
+        // What the estimate likes least.
+        let tile_of = |scheme: &str| {
+            let scheme = crate::scheme::scheme(scheme).unwrap();
+            let ranked = ranked_tiles(&conv, h200, &[scheme], Selection::All);
+            ranked.last().unwrap().label()
+        };
+        let table = format!(
+            "gpu: h200\ndevice: NVIDIA H200\ndriver: 1\nnvrtc: 13.0\ngenerator: 1\n\
+             {key} direct {} 2.5\n{key} tdc {} 1.5\n",
+            tile_of("direct"),
+            tile_of("tdc"),
+            key = crate::plan::tuning_key(&conv),
+        );
+        let table: TuningTable = table.parse().unwrap();
+        let picks = |schemes: &[String]| -> Vec<(&str, Vec<String>)> {
+            let bench = problem(core_shape(), vec![]);
+            let (found, _) = candidates(h200, &bench, schemes, 1, Some(&table));
+            let of_unit = |found: Candidate| (found.unit.scheme, found.picks);
+            found.into_iter().map(of_unit).collect()
+        };
+        let all = picks(&[]);
+        assert_eq!(all[0].0, "tdc", "{all:?}");
+        assert_eq!(all[0].1, ["oracle", "scheme_oracle"]);
+        assert_eq!(all[1].1, ["model", "scheme_model"]);
+        let direct = picks(&["direct".to_owned()]);
+        assert!(direct.contains(&("direct", vec!["scheme_oracle".to_owned()])));
+        assert!(
+            !direct
+                .iter()
+                .any(|(_, picks)| picks.contains(&"oracle".to_owned()))
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! Times of our units.
+
+use super::buffers::{Buffers, bytes_of};
+use super::{Candidate, OursTime, Outcome, Refusal, Timed};
+use crate::ir::Reduce;
+use crate::plan::PlannedUnit;
+use crate::scheme::scheme;
+use crate::verify::{
+    Bindings, Device, DeviceError, Failure, GpuDevice, ProblemData, check_unit_with, run_variant,
+};
+
+/// Checks a loaded candidate and times it on buffers that stay where they are.
+///
+/// # Errors
+/// When it is wrong, or the device refuses.
+pub fn timed(
+    device: &mut GpuDevice,
+    candidate: &Candidate,
+    data: &ProblemData,
+) -> Result<Timed, Failure> {
+    let check = check_unit_with(device, &candidate.unit, data, 2)?;
+    Ok(Timed {
+        us: on_copies(device, &candidate.unit, data, 1)?,
+        cold_us: None,
+        relative_error: check.deviation.relative,
+    })
+}
+
+/// Time of a loaded unit on buffers that take turns, microseconds; `None` where its tensors are too small for that.
+///
+/// # Errors
+/// The device's.
+pub fn cold_us(
+    device: &mut GpuDevice,
+    unit: &PlannedUnit,
+    data: &ProblemData,
+    l2_bytes: u64,
+) -> Result<Option<f64>, DeviceError> {
+    let bytes = unit.problem.bytes() as usize;
+    let copies = Buffers::beyond_cache(bytes, l2_bytes);
+    copies
+        .map(|copies| on_copies(device, unit, data, copies))
+        .transpose()
+}
+
+fn on_copies(
+    device: &mut GpuDevice,
+    unit: &PlannedUnit,
+    data: &ProblemData,
+    copies: usize,
+) -> Result<f64, DeviceError> {
+    let us = placed_us(device, unit, data, copies);
+    device.free_all();
+    us
+}
+
+fn placed_us(
+    device: &mut GpuDevice,
+    unit: &PlannedUnit,
+    data: &ProblemData,
+    copies: usize,
+) -> Result<f64, DeviceError> {
+    let variant = unit.variant();
+    let packed = data
+        .pack(variant)
+        .map_err(|error| DeviceError(error.to_string()))?;
+    let (x, y) = (unit.problem.x(), unit.problem.y());
+    let buffers = Buffers::new(
+        device,
+        &bytes_of(data.x()),
+        &bytes_of(&packed),
+        4 * y.len() as usize,
+        copies,
+    )?;
+    let workspace = device.alloc(variant.workspace_bytes.div_ceil(4) as usize)?;
+    device.graph_us(buffers.repeats(), &mut |device, run| {
+        let operands = buffers.of_run(run);
+        let bindings = Bindings {
+            x: operands.x,
+            packed: operands.weight,
+            y: operands.y,
+            workspace,
+            x_batch_stride: x.image_len(),
+            y_batch_stride: y.image_len(),
+            ..Bindings::default()
+        };
+        run_variant(device, variant, &bindings)
+    })
+}
+
+/// The row of a candidate.
+pub fn row(candidate: &Candidate, outcome: Outcome) -> OursTime {
+    let unit = &candidate.unit;
+    let tile = scheme(unit.scheme).map(|scheme| unit.tile.label(scheme.tile_names()).to_string());
+    OursTime {
+        scheme: unit.scheme.to_owned(),
+        reduce: unit
+            .problem
+            .conv()
+            .map_or(Reduce::Ordered, |conv| conv.reduce),
+        tile: tile.unwrap_or_default(),
+        picks: candidate.picks.clone(),
+        estimate_us: Some(unit.estimate_us),
+        outcome,
+    }
+}
+
+/// The row of a named tile that the planner refused.
+pub fn refused_row(refusal: &Refusal) -> OursTime {
+    let named = &refusal.named;
+    OursTime {
+        scheme: named.scheme.clone(),
+        reduce: named.reduce,
+        tile: format!("{:?}", named.tile),
+        picks: vec![named.label.clone()],
+        estimate_us: None,
+        outcome: Outcome::Refused {
+            refused: refusal.reason.to_string(),
+        },
+    }
+}

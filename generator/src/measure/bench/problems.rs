@@ -1,0 +1,349 @@
+//! The convolutions that are measured.
+
+use crate::ir::{
+    ConvOptions, ConvProblem, CpProblem, Epilogue, Layer, Layout, Precision, Problem, Reduce,
+    TensorShape, Tolerance,
+};
+use crate::plan::{ChosenBy, PlannedUnit, Planner};
+use std::collections::HashMap;
+use std::str::FromStr;
+use tdc_runtime::{ConvShape, Padding};
+use thiserror::Error;
+
+/// A tile that is measured because somebody chose it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct NamedTile {
+    /// Who chose it, one word for tables: `plan` for what the config's plan takes.
+    pub label: String,
+    /// The scheme's name.
+    pub scheme: String,
+    /// The tile's numbers.
+    pub tile: Vec<u32>,
+    /// How partial sums are added.
+    pub reduce: Reduce,
+}
+
+/// One convolution or CP layer, without prologue and epilogue.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BenchProblem {
+    /// Its row's title, see [`shape_label`].
+    pub label: String,
+    /// Sizes.
+    pub shape: ConvShape,
+    /// The rank of a CP layer: our kernels compute its factors, the rival the convolution that they stand for.
+    pub cp_rank: Option<u32>,
+    /// How our kernels may round products; the rival's are in classes of their own.
+    pub precision: Precision,
+    /// How far our results may be off beyond that.
+    pub tolerance: Tolerance,
+    /// How our activations lie; the rival takes whatever layout suits it best.
+    pub layout: Layout,
+    /// Tiles to measure beside those of the estimate, the most important first.
+    pub named: Vec<NamedTile>,
+    /// Who chose the first tile of the config's plan.
+    pub planned_by: Option<ChosenBy>,
+}
+
+impl BenchProblem {
+    /// What our kernels compute, with partial sums added in one way.
+    pub fn ours(&self, reduce: Reduce) -> Problem {
+        let conv = self.conv(reduce);
+        match self.cp_rank {
+            Some(rank) => Problem::Cp(CpProblem { conv, rank }),
+            None => conv.in_layout(self.layout),
+        }
+    }
+
+    /// What the rival computes: the convolution, whatever its weight is made of and however activations lie.
+    pub fn rivals(&self) -> ConvProblem {
+        self.conv(Reduce::Ordered)
+    }
+
+    fn conv(&self, reduce: Reduce) -> ConvProblem {
+        ConvProblem {
+            shape: self.shape,
+            prologue: None,
+            epilogue: Epilogue::default(),
+            reduce,
+            precision: self.precision,
+            tolerance: self.tolerance,
+        }
+    }
+}
+
+/// `C,N,H,W`, and whatever is not a single image and a 3x3 filter at stride 1 with an output as large as the input: `3,64,224,224 7x7 s2 p3 b4`.
+pub fn shape_label(shape: &ConvShape) -> String {
+    let mut label = format!("{},{},{},{}", shape.c, shape.n, shape.h, shape.w);
+    // The padding that keeps the size of the image.
+    let [v, h] = [
+        shape.dilation[0] * (shape.r.max(1) - 1) / 2,
+        shape.dilation[1] * (shape.s.max(1) - 1) / 2,
+    ];
+    let same = Padding {
+        top: v,
+        left: h,
+        bottom: v,
+        right: h,
+    };
+    let pair = |[v, h]: [u32; 2]| match v == h {
+        true => v.to_string(),
+        false => format!("{v}x{h}"),
+    };
+    if (shape.r, shape.s) != (3, 3) {
+        label += &format!(" {}x{}", shape.r, shape.s);
+    }
+    if shape.stride != [1, 1] {
+        label += &format!(" s{}", pair(shape.stride));
+    }
+    let p = shape.padding;
+    if p != same {
+        label += &match p == Padding::all(p.top) {
+            true => format!(" p{}", p.top),
+            false => format!(" p{}x{}x{}x{}", p.top, p.left, p.bottom, p.right),
+        };
+    }
+    if shape.dilation != [1, 1] {
+        label += &format!(" d{}", pair(shape.dilation));
+    }
+    if shape.groups > 1 {
+        label += &format!(" g{}", shape.groups);
+    }
+    if shape.batch > 1 {
+        label += &format!(" b{}", shape.batch);
+    }
+    label
+}
+
+/// Every distinct convolution and CP layer of a plan, in the order of first use; a Tucker layer that one launch computes is none.
+/// What the plan takes for it is named `plan`; where it takes several, because of their epilogues, the first is and the others
+/// follow it.
+pub fn problems_of(units: &[PlannedUnit]) -> Vec<BenchProblem> {
+    let mut found: Vec<BenchProblem> = Vec::new();
+    let mut known = HashMap::new();
+    for unit in units {
+        let (conv, cp_rank) = match unit.problem {
+            Problem::Conv(conv) | Problem::HwcnConv(conv) => (conv, None),
+            Problem::Cp(CpProblem { conv, rank }) => (conv, Some(rank)),
+            _ => continue,
+        };
+        let layout = unit.problem.x_layout();
+        let mut label = shape_label(&conv.shape);
+        if let Some(rank) = cp_rank {
+            label += &format!(" rank {rank}");
+        }
+        if layout == Layout::Hwcn {
+            label += " hwcn";
+        }
+        let key = (conv.shape, cp_rank, conv.precision, conv.tolerance, layout);
+        let index = *known.entry(key).or_insert_with(|| {
+            found.push(BenchProblem {
+                label,
+                shape: conv.shape,
+                cp_rank,
+                precision: conv.precision,
+                tolerance: conv.tolerance,
+                layout,
+                named: Vec::new(),
+                planned_by: Some(unit.chosen_by),
+            });
+            found.len() - 1
+        });
+        let named = NamedTile {
+            label: "plan".to_owned(),
+            scheme: unit.scheme.to_owned(),
+            tile: unit.tile.0.clone(),
+            reduce: conv.reduce,
+        };
+        if !found[index].named.contains(&named) {
+            found[index].named.push(named);
+        }
+    }
+    found
+}
+
+/// A series of convolutions that differ in N alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sweep {
+    /// Input channels.
+    pub c: u32,
+    /// Input height.
+    pub h: u32,
+    /// Input width.
+    pub w: u32,
+    /// Filter height and width.
+    pub r: u32,
+}
+
+/// A sweep that cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum SweepError {
+    /// Not a list of sizes.
+    #[error(
+        "`{0}` is not a series; write C,H,W as 64,56,56, or C,H,W,R with a filter other than 3x3"
+    )]
+    Text(String),
+    /// The sizes are those of no convolution, or nothing can compute them.
+    #[error("{0}")]
+    Sizes(String),
+}
+
+impl FromStr for Sweep {
+    type Err = SweepError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let size = |size: &str| match size.bytes().all(|byte| byte.is_ascii_digit()) {
+            true => size.parse::<u32>().ok(),
+            false => None,
+        };
+        let sizes: Option<Vec<u32>> = text.trim().split(',').map(size).collect();
+        match sizes.as_deref() {
+            Some(&[c, h, w]) => Ok(Self { c, h, w, r: 3 }),
+            Some(&[c, h, w, r]) => Ok(Self { c, h, w, r }),
+            _ => Err(SweepError::Text(text.chars().take(60).collect())),
+        }
+    }
+}
+
+/// The convolutions of a sweep with N = 32, 64 and so on up to `last`, so many images each, planned for the planner's GPU.
+///
+/// # Errors
+/// [`SweepError::Sizes`] with the first mistake.
+pub fn sweep_of(
+    sweep: Sweep,
+    last: u32,
+    batch: u32,
+    planner: &mut Planner,
+) -> Result<Vec<BenchProblem>, SweepError> {
+    /// From one N to the next, as in the TDC paper's figure 4.
+    const STEP: u32 = 32;
+    if last < STEP {
+        return Err(SweepError::Sizes(format!(
+            "a series to N = {last} is empty; it begins at {STEP}"
+        )));
+    }
+    let Sweep { c, h, w, r } = sweep;
+    (STEP..=last)
+        .step_by(STEP as usize)
+        .map(|n| {
+            let options = ConvOptions {
+                kernel: [r, r],
+                ..ConvOptions::new(n)
+            };
+            let x = TensorShape::new(batch, c, h, w);
+            let layer = Layer::new("sweep", x, options, None, false).map_err(|errors| {
+                let first = errors.first().map(ToString::to_string);
+                SweepError::Sizes(first.unwrap_or_else(|| format!("no convolution has {sweep:?}")))
+            })?;
+            let problem = layer.problem.in_layout(layer.layout);
+            let choice = planner
+                .choose("sweep", &problem, None, None)
+                .map_err(|error| SweepError::Sizes(error.to_string()))?;
+            let shape = layer.problem.shape;
+            Ok(BenchProblem {
+                label: shape_label(&shape),
+                shape,
+                cp_rank: None,
+                precision: layer.problem.precision,
+                tolerance: layer.problem.tolerance,
+                layout: layer.layout,
+                named: vec![NamedTile {
+                    label: "plan".to_owned(),
+                    scheme: choice.scheme.name().to_owned(),
+                    tile: choice.tile.0,
+                    reduce: Reduce::Ordered,
+                }],
+                planned_by: Some(choice.chosen_by),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::gpu;
+
+    #[test]
+    fn labels_say_what_is_not_usual() {
+        let mut shape = ConvShape::new(64, 32, 56, 56, 3, 3);
+        shape.padding = Padding::all(1);
+        assert_eq!(shape_label(&shape), "64,32,56,56");
+        shape.padding = Padding::all(0);
+        shape.batch = 2;
+        assert_eq!(shape_label(&shape), "64,32,56,56 p0 b2");
+        let mut shape = ConvShape::new(8, 16, 9, 7, 1, 5);
+        shape.stride = [2, 1];
+        shape.groups = 4;
+        shape.padding = Padding {
+            left: 2,
+            ..Padding::default()
+        };
+        assert_eq!(shape_label(&shape), "8,16,9,7 1x5 s2x1 p0x2x0x0 g4");
+        assert_eq!(
+            shape_label(&ConvShape::new(4, 4, 5, 5, 1, 1)),
+            "4,4,5,5 1x1"
+        );
+    }
+
+    #[test]
+    fn series_are_read_and_wrong_ones_told() {
+        let sweep: Sweep = "64,56,28".parse().unwrap();
+        assert_eq!((sweep.c, sweep.h, sweep.w, sweep.r), (64, 56, 28, 3));
+        assert_eq!("64,56,28,1".parse::<Sweep>().unwrap().r, 1);
+        for bad in ["", "64", "64,56", "64,56,+28", "a,b,c", "1,2,3,4,5"] {
+            let error = bad.parse::<Sweep>().unwrap_err().to_string();
+            assert!(error.contains(&format!("`{bad}`")), "{error}");
+            assert!(error.contains("write C,H,W"), "{error}");
+        }
+    }
+
+    #[test]
+    fn layers_with_factors_and_other_layouts_stand_for_one_convolution() {
+        let config = "name: t\nlayers:\n  - {conv: [8, 6, 5, 7], kernel: [3, 5], cp_rank: 2}\n  \
+                      - {conv: [8, 6, 5, 7], kernel: [3, 5], cp_rank: 3, bias: true}\n  \
+                      - {conv: [8, 6, 5, 7], kernel: [3, 5], cp_rank: 3}\n  \
+                      - {conv: [8, 6, 5, 7], kernel: [3, 5], layout: hwcn}\n";
+        let read =
+            crate::config::yaml::parse(config, "t.yaml", &crate::config::Overrides::default());
+        let Ok(crate::config::Config::LayerSet(set)) = read else {
+            panic!("a layer set");
+        };
+        let plan = crate::plan::plan_layer_set(&set, gpu("h200").unwrap()).unwrap();
+        let problems = problems_of(&plan.units);
+        let labels: Vec<_> = problems.iter().map(|p| &p.label[..]).collect();
+        assert_eq!(
+            labels,
+            [
+                "8,6,5,7 3x5 rank 2",
+                "8,6,5,7 3x5 rank 3",
+                "8,6,5,7 3x5 hwcn"
+            ]
+        );
+        let [two, three, hwcn] = &problems[..] else {
+            panic!("three problems");
+        };
+        assert!(matches!(
+            three.ours(Reduce::Ordered),
+            Problem::Cp(CpProblem { rank: 3, .. })
+        ));
+        assert!(matches!(hwcn.ours(Reduce::Ordered), Problem::HwcnConv(_)));
+        assert_eq!(two.rivals(), three.rivals());
+        assert_eq!(two.rivals(), hwcn.rivals());
+        assert_eq!(three.named[0].scheme, "cp_chain");
+    }
+
+    #[test]
+    fn a_sweep_steps_by_32() {
+        let mut planner = Planner::new(gpu("h200").unwrap());
+        let sweep = "16,7,7".parse().unwrap();
+        let problems = sweep_of(sweep, 100, 2, &mut planner).unwrap();
+        let n: Vec<_> = problems.iter().map(|problem| problem.shape.n).collect();
+        assert_eq!(n, [32, 64, 96]);
+        assert!(problems.iter().all(|problem| problem.shape.batch == 2));
+        for (text, last) in [("16,7,7", 31), ("0,7,7", 32), ("16,4294967295,7", 32)] {
+            let sweep = text.parse().unwrap();
+            let error = sweep_of(sweep, last, 1, &mut planner).unwrap_err();
+            assert!(!error.to_string().is_empty());
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Problem after problem: what the journal has comes from there, the rest is measured.
+
+use super::journal::Journal;
+use super::measure::Cut;
+use super::{BenchProblem, Candidate, Environment, Options, ProblemReport, Refusal, candidates};
+use crate::gpu::Gpu;
+use crate::render::unit_text;
+use std::time::Instant;
+use tdc_runtime::Checksum;
+
+/// What times depend on beside the problem.
+pub struct Setup<'a> {
+    /// The GPU that kernels and floor are for.
+    pub gpu: &'static Gpu,
+    /// What is measured.
+    pub options: &'a Options,
+    /// Where.
+    pub environment: &'a Environment,
+}
+
+/// Measures one problem by our candidates; refusals are rows too.
+type Measure<'a> =
+    dyn FnMut(&BenchProblem, &[Candidate], &[Refusal]) -> Result<ProblemReport, Cut> + 'a;
+
+/// The reports of all problems in their order, and why some are missing at the end, if they are. `progress` is told of each.
+///
+/// A problem that the journal has under the same [`checksum`] is not measured.
+pub fn reports(
+    problems: &[BenchProblem],
+    setup: &Setup<'_>,
+    mut journal: Option<&mut Journal>,
+    measure: &mut Measure<'_>,
+    progress: &mut dyn FnMut(&str),
+) -> (Vec<ProblemReport>, Option<String>) {
+    let mut reports: Vec<ProblemReport> = Vec::new();
+    for (index, problem) in problems.iter().enumerate() {
+        let begin = Instant::now();
+        let of = format!("[{}/{}]", index + 1, problems.len());
+        let options = setup.options;
+        let (candidates, refusals) = candidates(
+            setup.gpu,
+            problem,
+            &options.schemes,
+            options.tiles,
+            options.table.as_ref(),
+        );
+        let checksum = checksum(setup, problem, &candidates, &refusals);
+        if let Some(known) = journal.as_ref().and_then(|journal| journal.get(checksum)) {
+            progress(&format!("{of} {} (from the journal)", summary(known)));
+            reports.push(known.clone());
+            continue;
+        }
+        match measure(problem, &candidates, &refusals) {
+            Ok(measured) => {
+                let seconds = begin.elapsed().as_secs_f64();
+                progress(&format!("{of} {} ({seconds:.1} s)", summary(&measured)));
+                let written = journal
+                    .as_mut()
+                    .map_or(Ok(()), |journal| journal.append(checksum, &measured));
+                reports.push(measured);
+                if let Err(error) = written {
+                    return (reports, Some(error.to_string()));
+                }
+            }
+            Err(Cut::Asked) => {
+                let mut reason = format!(
+                    "interrupted with {index} of {} problems measured",
+                    problems.len()
+                );
+                if journal.is_some() {
+                    reason += "; the same command goes on with the others";
+                }
+                return (reports, Some(reason));
+            }
+            Err(Cut::Device(error)) => {
+                return (reports, Some(format!("{}: {error}", problem.label)));
+            }
+        }
+    }
+    (reports, None)
+}
+
+/// Of all that a problem's report follows from: where and how times are taken, our units with their text, and the rival's part.
+fn checksum(
+    setup: &Setup<'_>,
+    problem: &BenchProblem,
+    candidates: &[Candidate],
+    refusals: &[Refusal],
+) -> u64 {
+    let Environment {
+        l2_bytes,
+        cudnn,
+        method,
+        ..
+    } = setup.environment;
+    let Options {
+        compiled_engines,
+        halves,
+        ..
+    } = setup.options;
+    let mut text = format!(
+        "{l2_bytes} {cudnn:?} {method:?} {compiled_engines} {halves} {problem:?} {:?} {refusals:?}",
+        setup.gpu
+    );
+    for candidate in candidates {
+        text += &format!("{candidate:?} {:?}", unit_text(&candidate.unit));
+    }
+    Checksum::of(text.as_bytes())
+}
+
+/// A problem's times in a line.
+fn summary(problem: &ProblemReport) -> String {
+    let us = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{us:.2}"));
+    let mut line = format!("{}: {} us", problem.label, us(problem.planned_us()));
+    if let Some(cudnn) = &problem.cudnn {
+        line += &format!(
+            ", cuDNN {} us of {} algorithms",
+            us(problem.rival(|cudnn| &cudnn.fp32).map(|best| best.timed.us)),
+            cudnn.candidates.len()
+        );
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::gpu;
+    use crate::ir::{Layout, Precision, Reduce, Tolerance};
+    use crate::measure::bench::{
+        CudnnTimes, OursTime, Outcome, Rival, RivalTime, Timed, shape_label,
+    };
+    use crate::verify::DeviceError;
+    use std::path::{Path, PathBuf};
+    use tdc_runtime::{ConvShape, Padding};
+
+    fn problem(n: u32) -> BenchProblem {
+        let shape = ConvShape {
+            padding: Padding::all(1),
+            ..ConvShape::new(3, n, 5, 7, 3, 3)
+        };
+        BenchProblem {
+            label: shape_label(&shape),
+            shape,
+            cp_rank: None,
+            layout: Layout::default(),
+            precision: Precision::default(),
+            tolerance: Tolerance::default(),
+            named: vec![],
+            planned_by: None,
+        }
+    }
+
+    fn environment() -> Environment {
+        Environment {
+            generator: "1.2.3".to_owned(),
+            gpu: "NVIDIA H200".to_owned(),
+            planned_for: "h200".to_owned(),
+            l2_bytes: 60 << 20,
+            driver: "580.1".to_owned(),
+            nvrtc: "13.0".to_owned(),
+            cudnn: Some("9.14.0".to_owned()),
+            method: vec!["By a clock: fast.".to_owned()],
+        }
+    }
+
+    fn options() -> Options {
+        Options {
+            device: 0,
+            schemes: vec!["direct".to_owned()],
+            tiles: 1,
+            table: None,
+            rival: Rival::None,
+            compiled_engines: false,
+            halves: true,
+            journal: None,
+        }
+    }
+
+    /// Times that no decimal fraction has, a candidate that was refused, a rival.
+    fn made_up(problem: &BenchProblem) -> ProblemReport {
+        let ours = |outcome| OursTime {
+            scheme: "direct".to_owned(),
+            reduce: Reduce::Atomic,
+            tile: "h2w2".to_owned(),
+            picks: vec!["plan".to_owned()],
+            estimate_us: Some(2.0_f64.sqrt()),
+            outcome,
+        };
+        let timed = Timed {
+            us: 10.0_f64.ln(),
+            cold_us: None,
+            relative_error: 1.0 / 3e7,
+        };
+        ProblemReport {
+            label: problem.label.clone(),
+            shape: problem.shape,
+            flops: 7,
+            bytes: 11,
+            floor_us: 0.55,
+            precision: problem.precision,
+            tolerance: 1e-6,
+            planned_by: Some(crate::plan::ChosenBy::Oracle),
+            ours: vec![
+                ours(Outcome::Timed(timed.clone())),
+                ours(Outcome::Refused {
+                    refused: "two\nlines \"quoted\": no".to_owned(),
+                }),
+            ],
+            cudnn: Some(CudnnTimes {
+                fp32: Some(RivalTime {
+                    algorithm: "a".to_owned(),
+                    timed,
+                }),
+                fp32_transformed: None,
+                fp32_any: None,
+                fp16: None,
+                candidates: vec![],
+                failed: 3,
+                notes: vec![],
+            }),
+        }
+    }
+
+    /// One process on three problems, which measures until the problem with `end.0` output channels has `end.1`; the labels of what was
+    /// measured, the reports and why some are missing.
+    fn run(
+        path: Option<&Path>,
+        options: &Options,
+        environment: &Environment,
+        end: (u32, Option<Cut>),
+    ) -> (Vec<String>, Vec<ProblemReport>, Option<String>) {
+        let mut journal = path.map(|path| Journal::open(path, environment).unwrap());
+        let mut measured = Vec::new();
+        let setup = Setup {
+            gpu: gpu("h200").unwrap(),
+            options,
+            environment,
+        };
+        let (reports, stopped) = reports(
+            &[4, 6, 10].map(problem),
+            &setup,
+            journal.as_mut(),
+            &mut |problem, candidates, refusals| {
+                assert!(!candidates.is_empty() && refusals.is_empty());
+                match (&end.1, problem.shape.n == end.0) {
+                    (Some(cut), true) => return Err(cut.clone()),
+                    _ => measured.push(problem.label.clone()),
+                }
+                Ok(made_up(problem))
+            },
+            &mut |_| (),
+        );
+        (measured, reports, stopped)
+    }
+
+    const TO_THE_END: (u32, Option<Cut>) = (0, None);
+
+    fn file(dir: &tempfile::TempDir) -> PathBuf {
+        dir.path().join("new/bench.json.journal")
+    }
+
+    #[test]
+    fn a_run_that_was_cut_off_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = file(&dir);
+        let (options, environment) = (options(), environment());
+        let first = run(Some(&path), &options, &environment, (6, Some(Cut::Asked)));
+        assert_eq!(first.0, ["3,4,5,7"]);
+        assert_eq!(first.1, [made_up(&problem(4))]);
+        assert_eq!(
+            first.2.unwrap(),
+            "interrupted with 1 of 3 problems measured; the same command goes on with the others"
+        );
+        // A line that was being written when the process was killed.
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{text}0123456789abcdef {{\"label\": ")).unwrap();
+        let lost = Cut::Device(DeviceError("gone".to_owned()));
+        let second = run(Some(&path), &options, &environment, (10, Some(lost)));
+        assert_eq!(second.0, ["3,6,5,7"]);
+        assert_eq!(second.2.unwrap(), "3,10,5,7: gone");
+        let third = run(Some(&path), &options, &environment, TO_THE_END);
+        assert_eq!(third.0, ["3,10,5,7"]);
+        assert_eq!(third.1, [4, 6, 10].map(|n| made_up(&problem(n))));
+        assert_eq!(third.2, None);
+        let fourth = run(Some(&path), &options, &environment, TO_THE_END);
+        assert!(fourth.0.is_empty());
+        assert_eq!(fourth.1, third.1);
+    }
+
+    #[test]
+    fn without_a_journal_an_interrupted_run_promises_nothing() {
+        let (options, environment) = (options(), environment());
+        let (_, reports, stopped) = run(None, &options, &environment, (6, Some(Cut::Asked)));
+        assert_eq!(reports.len(), 1);
+        assert_eq!(
+            stopped.unwrap(),
+            "interrupted with 1 of 3 problems measured"
+        );
+    }
+
+    #[test]
+    fn what_would_not_be_the_same_today_is_measured_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = file(&dir);
+        run(Some(&path), &options(), &environment(), TO_THE_END);
+        let other_tiles = Options {
+            tiles: 2,
+            ..options()
+        };
+        let other_rival = Environment {
+            cudnn: None,
+            ..environment()
+        };
+        let without_halves = Options {
+            halves: false,
+            ..options()
+        };
+        for (options, environment) in [
+            (other_tiles, environment()),
+            (without_halves, environment()),
+            (options(), other_rival),
+        ] {
+            let again = run(Some(&path), &options, &environment, TO_THE_END);
+            assert_eq!(again.0.len(), 3);
+        }
+        // What was known stays known.
+        let again = run(Some(&path), &options(), &environment(), TO_THE_END);
+        assert!(again.0.is_empty());
+    }
+
+    #[test]
+    fn a_journal_of_another_place_or_kind_is_refused_and_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = file(&dir);
+        run(Some(&path), &options(), &environment(), TO_THE_END);
+        let before = std::fs::read_to_string(&path).unwrap();
+        let elsewhere = Environment {
+            driver: "590.2".to_owned(),
+            ..environment()
+        };
+        let refused = |environment: &_| Journal::open(&path, environment).unwrap_err().to_string();
+        let told = refused(&elsewhere);
+        assert!(
+            told.contains("driver is `590.2` here and `580.1` there"),
+            "{told}"
+        );
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
+        for (row, message) in [
+            (
+                "0123",
+                "line 8: 1 fields where `checksum report` are needed",
+            ),
+            ("012x {}", "line 8: checksum cannot be `012x`"),
+            ("0123 {}", "line 8: report cannot be `{}`; it is the times"),
+        ] {
+            let heading: String = before.split_inclusive('\n').take(7).collect();
+            std::fs::write(&path, format!("{heading}{row}\n")).unwrap();
+            let told = refused(&environment());
+            assert!(told.contains(message), "{told}");
+        }
+    }
+}

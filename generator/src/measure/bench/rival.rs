@@ -1,0 +1,517 @@
+//! Times of cuDNN's algorithms, by the method of ours.
+
+use super::buffers::{Buffers, bytes_of};
+use super::cudnn::{Algorithm, Arithmetic, Cudnn, Layout, Place, Request};
+use super::measure::Cut;
+use super::{BenchProblem, CudnnTimes, RivalCandidate, RivalTime, Timed};
+use crate::ir::{ConvProblem, Problem, TensorShape};
+use crate::verify::{Deviation, Device, DeviceError, GpuDevice, ProblemData, Repeats, tolerance};
+use half::f16;
+use std::time::Instant;
+
+/// Bytes of workspace that cuDNN may use, if the GPU has as much.
+const MOST_WORKSPACE: usize = 1 << 30;
+
+/// Relative error within which a result counts as computed with floats throughout: far above what Winograd and FFT lose, far below
+/// what TF32 does.
+const TRANSFORMED_TOLERANCE: f64 = 2e-5;
+/// Relative error of TF32 at most.
+const TF32_TOLERANCE: f64 = 1e-3;
+/// Relative error of fp16 at most.
+const FP16_TOLERANCE: f64 = 5e-3;
+
+/// So many of the quickest are timed fully.
+const FINALISTS: usize = 3;
+
+/// The operands of all algorithms for one data type and layout.
+struct Operands {
+    arithmetic: Arithmetic,
+    layout: Layout,
+    x: Vec<u8>,
+    weight: Vec<u8>,
+    y_bytes: usize,
+    buffers: Buffers,
+}
+
+/// An algorithm that runs.
+struct Entry<'a> {
+    algorithm: Box<dyn Algorithm + 'a>,
+    /// Index of its operands.
+    operands: usize,
+    found: RivalCandidate,
+    /// Its full times, once they were taken.
+    us: Option<f64>,
+    cold_us: Option<Option<f64>>,
+}
+
+/// What every measurement of one problem needs.
+struct Bench<'a> {
+    device: &'a mut GpuDevice,
+    problem: &'a Problem,
+    data: &'a ProblemData,
+    workspace: u64,
+    l2_bytes: u64,
+    operands: Vec<Operands>,
+}
+
+/// cuDNN as it is measured.
+pub struct CudnnBench {
+    /// The library.
+    pub cudnn: Cudnn,
+    /// Bytes of the GPU's level-2 cache.
+    pub l2_bytes: u64,
+    /// See [`Request::compiled_engines`].
+    pub compiled_engines: bool,
+    /// Whether algorithms on halves count too.
+    pub halves: bool,
+    /// What was measured: CP layers of several ranks, and both layouts of ours, stand for the same convolution.
+    pub known: Vec<(ConvProblem, CudnnTimes)>,
+}
+
+impl CudnnBench {
+    /// Times every algorithm of cuDNN on a problem's convolution quickly and the best ones fully, unless that was done before.
+    /// `data` is our problem's.
+    ///
+    /// # Errors
+    /// [`Cut`]; what single algorithms refuse is counted.
+    pub fn measure(
+        &mut self,
+        device: &mut GpuDevice,
+        problem: &BenchProblem,
+        data: &ProblemData,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<CudnnTimes, Cut> {
+        let conv = problem.rivals();
+        if let Some((_, times)) = self.known.iter().find(|(known, _)| *known == conv) {
+            return Ok(times.clone());
+        }
+        // The factors of a CP layer are no weights of a convolution.
+        let dense = problem.cp_rank;
+        let dense = dense.map(|_| ProblemData::new(&Problem::Conv(conv), 1));
+        let times = self.measure_all(device, &conv, dense.as_ref().unwrap_or(data), stop);
+        device.free_all();
+        let times = times?;
+        self.known.push((conv, times.clone()));
+        Ok(times)
+    }
+
+    fn measure_all(
+        &self,
+        device: &mut GpuDevice,
+        conv: &ConvProblem,
+        data: &ProblemData,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<CudnnTimes, Cut> {
+        let (workspace, workspace_limit) = workspace(device)?;
+        let problem = Problem::Conv(*conv);
+        let mut bench = Bench {
+            device,
+            problem: &problem,
+            data,
+            workspace,
+            l2_bytes: self.l2_bytes,
+            operands: Vec::new(),
+        };
+        let (mut floats, mut halves) = (Vec::new(), Vec::new());
+        let (mut failed, mut notes) = (0, Vec::new());
+        let arithmetics = match self.halves {
+            true => &Arithmetic::ALL[..],
+            false => &[Arithmetic::Float],
+        };
+        for &arithmetic in arithmetics {
+            let mut least_us = f64::INFINITY;
+            let entries = match arithmetic {
+                Arithmetic::Float => &mut floats,
+                Arithmetic::Half | Arithmetic::HalfSums => &mut halves,
+            };
+            for layout in Layout::ALL {
+                let request = Request {
+                    shape: &conv.shape,
+                    arithmetic,
+                    layout,
+                    workspace_limit,
+                    compiled_engines: self.compiled_engines,
+                };
+                let (algorithms, errors) = self.cudnn.algorithms(&request);
+                let errors = errors.iter();
+                notes.extend(errors.map(|error| format!("{arithmetic} {layout}: {error}")));
+                let operands = match bench.place(arithmetic, layout) {
+                    Ok(operands) => operands,
+                    // No room for them, most likely.
+                    Err(error) => {
+                        let note = format!("{arithmetic} {layout}: {error}");
+                        bench.device.survives(&note)?;
+                        notes.push(note);
+                        continue;
+                    }
+                };
+                for algorithm in algorithms {
+                    if stop() {
+                        return Err(Cut::Asked);
+                    }
+                    match bench.ranked(algorithm, operands, least_us)? {
+                        Some(entry) => {
+                            least_us = least_us.min(entry.found.quick_us);
+                            entries.push(entry);
+                        }
+                        None => failed += 1,
+                    }
+                }
+            }
+            entries.sort_by(|a, b| a.found.quick_us.total_cmp(&b.found.quick_us));
+        }
+        Ok(CudnnTimes {
+            fp32: bench.best(&mut floats, tolerance(&problem))?,
+            fp32_transformed: bench.best(&mut floats, TRANSFORMED_TOLERANCE)?,
+            fp32_any: bench.best(&mut floats, TF32_TOLERANCE)?,
+            fp16: bench.best(&mut halves, FP16_TOLERANCE)?,
+            candidates: floats
+                .into_iter()
+                .chain(halves)
+                .map(|entry| entry.found)
+                .collect(),
+            failed,
+            notes,
+        })
+    }
+}
+
+/// The largest workspace up to the limit that the device has room for, with its bytes.
+fn workspace(device: &mut GpuDevice) -> Result<(u64, usize), DeviceError> {
+    /// With less not even small algorithms run.
+    const LEAST: usize = 1 << 26;
+    let mut bytes = MOST_WORKSPACE;
+    loop {
+        match device.alloc(bytes / 4) {
+            Ok(address) => return Ok((address, bytes)),
+            Err(error) if bytes <= LEAST => return Err(error),
+            Err(_) => bytes /= 2,
+        }
+    }
+}
+
+impl Bench<'_> {
+    /// Puts the operands of a data type and a layout on the device; returns their index.
+    fn place(&mut self, arithmetic: Arithmetic, layout: Layout) -> Result<usize, DeviceError> {
+        let [n, c, r, s] = self.problem.weights().first().copied().unwrap_or_default();
+        let x = encoded(self.data.x(), self.problem.x(), arithmetic, layout);
+        let weight_shape = TensorShape::new(n, c, r, s);
+        let weight = encoded(
+            self.data.weights().first().map_or(&[][..], |w| w),
+            weight_shape,
+            arithmetic,
+            layout,
+        );
+        let y_bytes = element_bytes(arithmetic) * self.problem.y().len() as usize;
+        let buffers = Buffers::new(self.device, &x, &weight, y_bytes, 1)?;
+        self.operands.push(Operands {
+            arithmetic,
+            layout,
+            x,
+            weight,
+            y_bytes,
+            buffers,
+        });
+        Ok(self.operands.len() - 1)
+    }
+
+    /// An algorithm with its quick time, when `least_us` is the least so far; `None` when it is refused.
+    fn ranked<'b>(
+        &mut self,
+        algorithm: Box<dyn Algorithm + 'b>,
+        operands: usize,
+        least_us: f64,
+    ) -> Result<Option<Entry<'b>>, DeviceError> {
+        let Operands {
+            arithmetic,
+            layout,
+            buffers,
+            ..
+        } = self.operands[operands];
+        let name = format!("{arithmetic} {layout} {}", algorithm.name());
+        match self.quick_us(algorithm.as_ref(), &buffers, least_us) {
+            Ok(quick_us) => Ok(Some(Entry {
+                algorithm,
+                operands,
+                found: RivalCandidate {
+                    algorithm: name,
+                    quick_us,
+                    relative_error: None,
+                },
+                us: None,
+                cold_us: None,
+            })),
+            Err(error) => {
+                self.device.survives(format!("cuDNN {name}: {error}"))?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The time that an algorithm is ranked by, when `least_us` is the least so far.
+    ///
+    /// A run that takes long need not be one of many; and of one that takes far too long the first look is enough (some algorithms
+    /// are a launch for each group of channels, and a graph of their runs takes seconds to make).
+    fn quick_us(
+        &mut self,
+        algorithm: &dyn Algorithm,
+        buffers: &Buffers,
+        least_us: f64,
+    ) -> Result<f64, DeviceError> {
+        /// Microseconds of a replay, if one run is not more.
+        const REPLAY_US: f64 = 1e3;
+        /// What a single run takes beside its kernels at most, microseconds.
+        const BESIDE_US: f64 = 100.0;
+        // The library loads its kernels in the first run.
+        self.run(algorithm, buffers, 0)?;
+        self.device.synchronize()?;
+        let begin = Instant::now();
+        self.run(algorithm, buffers, 0)?;
+        self.device.synchronize()?;
+        let look_us = begin.elapsed().as_secs_f64() * 1e6;
+        if look_us > 10.0 * least_us + BESIDE_US {
+            return Ok(look_us);
+        }
+        let runs = ((REPLAY_US / look_us) as usize).clamp(1, Repeats::QUICK.runs);
+        let repeats = Repeats {
+            runs,
+            ..Repeats::QUICK
+        };
+        self.graph_us(algorithm, buffers, repeats)
+    }
+
+    /// The relative error of an algorithm's result, checked once; infinite when it has none.
+    fn error_of(&mut self, entry: &mut Entry) -> Result<f64, DeviceError> {
+        if let Some(known) = entry.found.relative_error {
+            return Ok(known);
+        }
+        let error = match self.result_of(entry) {
+            Ok(found) => Deviation::of(self.problem.y(), &found, self.data.expected()).relative,
+            Err(error) => {
+                self.device.survives(named(entry, error))?;
+                f64::INFINITY
+            }
+        };
+        entry.found.relative_error = Some(error);
+        Ok(error)
+    }
+
+    /// What an algorithm writes, NCHW.
+    fn result_of(&mut self, entry: &Entry) -> Result<Vec<f32>, DeviceError> {
+        let Operands {
+            arithmetic,
+            layout,
+            y_bytes,
+            buffers,
+            ..
+        } = self.operands[entry.operands];
+        let y = buffers.of_run(0).y;
+        let mut bytes = vec![0; y_bytes];
+        self.device.poison(y, bytes.len())?;
+        self.run(entry.algorithm.as_ref(), &buffers, 0)?;
+        self.device.read_bytes(y, &mut bytes)?;
+        Ok(decoded(&bytes, self.problem.y(), arithmetic, layout))
+    }
+
+    /// The quickest within a tolerance: of those that the quick times say are, by a full time; of entries that are sorted by their
+    /// quick times.
+    fn best(
+        &mut self,
+        entries: &mut [Entry],
+        tolerance: f64,
+    ) -> Result<Option<RivalTime>, DeviceError> {
+        let mut finalists = 0;
+        for entry in entries.iter_mut() {
+            if finalists == FINALISTS {
+                break;
+            }
+            // Not a number is not within either.
+            let within = self.error_of(entry)? <= tolerance;
+            if !within {
+                continue;
+            }
+            finalists += 1;
+            if entry.us.is_none() {
+                let buffers = self.operands[entry.operands].buffers;
+                let algorithm = entry.algorithm.as_ref();
+                match self.graph_us(algorithm, &buffers, buffers.repeats()) {
+                    Ok(us) => entry.us = Some(us),
+                    Err(error) => self.device.survives(named(entry, error))?,
+                }
+            }
+        }
+        let timed = entries.iter_mut().filter_map(|entry| {
+            let error = entry.found.relative_error?;
+            (error <= tolerance).then_some((entry.us?, error, entry))
+        });
+        let Some((us, relative_error, entry)) = timed.min_by(|a, b| a.0.total_cmp(&b.0)) else {
+            return Ok(None);
+        };
+        let cold_us = match entry.cold_us {
+            Some(known) => known,
+            None => self.cold_us(entry)?,
+        };
+        entry.cold_us = Some(cold_us);
+        Ok(Some(RivalTime {
+            algorithm: entry.found.algorithm.clone(),
+            timed: Timed {
+                us,
+                cold_us,
+                relative_error,
+            },
+        }))
+    }
+
+    fn cold_us(&mut self, entry: &Entry) -> Result<Option<f64>, DeviceError> {
+        let Operands {
+            x, weight, y_bytes, ..
+        } = &self.operands[entry.operands];
+        let bytes = x.len() + weight.len() + y_bytes;
+        let Some(copies) = Buffers::beyond_cache(bytes, self.l2_bytes) else {
+            return Ok(None);
+        };
+        let buffers = Buffers::new(self.device, x, weight, *y_bytes, copies);
+        let timed = buffers.and_then(|buffers| {
+            self.graph_us(entry.algorithm.as_ref(), &buffers, buffers.repeats())
+        });
+        match timed {
+            Ok(us) => Ok(Some(us)),
+            Err(error) => self.device.survives(named(entry, error)).map(|()| None),
+        }
+    }
+
+    fn graph_us(
+        &mut self,
+        algorithm: &dyn Algorithm,
+        buffers: &Buffers,
+        repeats: Repeats,
+    ) -> Result<f64, DeviceError> {
+        let workspace = self.workspace;
+        self.device.graph_us(repeats, &mut |_, run| {
+            put(algorithm, buffers, run, workspace)
+        })
+    }
+
+    fn run(
+        &mut self,
+        algorithm: &dyn Algorithm,
+        buffers: &Buffers,
+        run: usize,
+    ) -> Result<(), DeviceError> {
+        put(algorithm, buffers, run, self.workspace)
+    }
+}
+
+fn named(entry: &Entry, error: DeviceError) -> String {
+    format!("cuDNN {}: {error}", entry.found.algorithm)
+}
+
+/// Puts one run on the stream.
+fn put(
+    algorithm: &dyn Algorithm,
+    buffers: &Buffers,
+    run: usize,
+    workspace: u64,
+) -> Result<(), DeviceError> {
+    let operands = buffers.of_run(run);
+    let place = Place {
+        x: operands.x,
+        weight: operands.weight,
+        y: operands.y,
+        workspace,
+    };
+    algorithm
+        .run(&place)
+        .map_err(|error| DeviceError(error.to_string()))
+}
+
+fn element_bytes(arithmetic: Arithmetic) -> usize {
+    match arithmetic {
+        Arithmetic::Float => 4,
+        Arithmetic::Half | Arithmetic::HalfSums => 2,
+    }
+}
+
+/// Index in memory of each element of a dense NCHW tensor.
+fn order(shape: TensorShape, layout: Layout) -> Box<dyn Fn(usize) -> usize> {
+    let (c, pixels) = (shape.c as usize, shape.pixels() as usize);
+    match layout {
+        Layout::Nchw => Box::new(|index| index),
+        Layout::Nhwc => Box::new(move |index| {
+            let (plane, pixel) = (index / pixels, index % pixels);
+            (plane / c * pixels + pixel) * c + plane % c
+        }),
+    }
+}
+
+/// NCHW values as the device shall have them.
+fn encoded(values: &[f32], shape: TensorShape, arithmetic: Arithmetic, layout: Layout) -> Vec<u8> {
+    let place = order(shape, layout);
+    let mut ordered = vec![0.0; values.len()];
+    for (index, &value) in values.iter().enumerate() {
+        ordered[place(index)] = value;
+    }
+    match arithmetic {
+        Arithmetic::Float => bytes_of(&ordered),
+        Arithmetic::Half | Arithmetic::HalfSums => ordered
+            .iter()
+            .flat_map(|&value| f16::from_f32(value).to_le_bytes())
+            .collect(),
+    }
+}
+
+/// NCHW values of what the device has.
+fn decoded(bytes: &[u8], shape: TensorShape, arithmetic: Arithmetic, layout: Layout) -> Vec<f32> {
+    let values: Vec<f32> = match arithmetic {
+        Arithmetic::Float => bytes
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .collect(),
+        Arithmetic::Half | Arithmetic::HalfSums => bytes
+            .chunks_exact(2)
+            .map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32())
+            .collect(),
+    };
+    let place = order(shape, layout);
+    (0..values.len())
+        .map(|index| values[place(index)])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_are_those_of_cudnn() {
+        // Two images of three channels of 1x2 pixels.
+        let shape = TensorShape::new(2, 3, 1, 2);
+        let values: Vec<f32> = (0..12).map(|index| index as f32).collect();
+        let bytes = encoded(&values, shape, Arithmetic::Float, Layout::Nhwc);
+        let plain = decoded(&bytes, shape, Arithmetic::Float, Layout::Nchw);
+        let expected = [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11].map(|index| index as f32);
+        assert_eq!(plain, expected);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let shape = TensorShape::new(2, 5, 3, 7);
+        let values: Vec<f32> = (0..210).map(|index| index as f32 - 100.5).collect();
+        for arithmetic in Arithmetic::ALL {
+            for layout in Layout::ALL {
+                let bytes = encoded(&values, shape, arithmetic, layout);
+                assert_eq!(bytes.len(), 210 * element_bytes(arithmetic));
+                assert_eq!(decoded(&bytes, shape, arithmetic, layout), values);
+            }
+        }
+    }
+
+    #[test]
+    fn poison_is_not_a_number_in_both_types() {
+        let shape = TensorShape::new(1, 1, 1, 1);
+        for (arithmetic, bytes) in [(Arithmetic::Float, 4), (Arithmetic::Half, 2)] {
+            let values = decoded(&vec![0xff; bytes], shape, arithmetic, Layout::Nchw);
+            assert!(values[0].is_nan());
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The oracle: measures schemes and tiles on a GPU and writes the table that planning reads.
+//!
+//! Problems of configs -> candidates (scheme and tile) -> compiled on all cores while the GPU measures earlier ones -> a line of
+//! the journal for each -> the table. A run that ends early goes on where its journal ends. Journals -> the constants of the estimate.
+
+mod calibrate;
+mod candidates;
+#[cfg(feature = "gpu")]
+mod gpu;
+mod in_order;
+mod journal;
+mod measure;
+mod problems;
+mod progress;
+mod run;
+mod shard;
+
+pub use crate::measure::journal::{JournalError, journal_of};
+pub use calibrate::{Fit, Samples};
+pub use candidates::{Candidate, Selection, candidates};
+#[cfg(feature = "gpu")]
+pub use gpu::GpuMeasure;
+pub use journal::{Journal, Outcome, Row, read_journal};
+pub use measure::{Measure, MeasureError, Timing};
+pub use problems::Problems;
+pub use progress::Progress;
+pub use run::{Ended, Event, Options, Summary, TuneError, tune};
+pub use shard::{ParseShardError, Shard};

@@ -1,0 +1,40 @@
+//! What measures candidates, behind a trait.
+
+use crate::compile::Image;
+use crate::plan::PlannedUnit;
+use crate::verify::ProblemData;
+
+/// Times of a unit whose result was found right, microseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Timing {
+    /// Of few runs.
+    pub quick_us: f64,
+    /// Of many; `None` when the quick time was not worth it.
+    pub full_us: Option<f64>,
+}
+
+/// A unit that has no time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MeasureError {
+    /// Its result is wrong.
+    Wrong(String),
+    /// The device refused it, and can go on with others.
+    Refused(String),
+    /// It broke the device for the rest of this process.
+    Lost(String),
+}
+
+/// Checks and times units, one after the other.
+pub trait Measure {
+    /// Checks a unit on the operands of its problem, then times it: quickly, and in full if the quick time is `worth` it.
+    ///
+    /// # Errors
+    /// [`MeasureError`]; a wrong result has no time.
+    fn measure(
+        &mut self,
+        unit: &PlannedUnit,
+        image: &Image,
+        data: &ProblemData,
+        worth: &dyn Fn(f64) -> bool,
+    ) -> Result<Timing, MeasureError>;
+}

@@ -1,0 +1,68 @@
+//! What there is to measure in configs.
+
+use crate::config::Config;
+use crate::ir::Problem;
+use crate::plan::{TaskGraph, measured_problem, problem_label};
+use std::collections::HashSet;
+
+/// Distinct problems, as they are measured, in the order in which configs first have them.
+#[derive(Debug, Clone, Default)]
+pub struct Problems {
+    problems: Vec<(String, Problem)>,
+    known: HashSet<String>,
+}
+
+impl Problems {
+    /// Adds every problem of a config that is not there yet: of each task of a network after fusion, of what
+    /// could take the place of those of a Tucker or CP layer, with the first factor of the layer behind too, of each layer of a set.
+    pub fn add(&mut self, config: &Config) {
+        match config {
+            Config::Network(network) => {
+                let graph = TaskGraph::new(network);
+                for (index, task) in graph.tasks.iter().enumerate() {
+                    self.add_problem(&task.problem);
+                    if let Some(fusions) = graph.fusions(index) {
+                        self.add_problem(&fusions.whole.problem);
+                        if let Some(rest) = fusions.rest {
+                            self.add_problem(&rest.problem);
+                        }
+                    }
+                    if let Some(join) = graph.join(index) {
+                        self.add_problem(&join.whole.problem);
+                        self.add_problem(&join.rest.problem);
+                    }
+                }
+            }
+            Config::LayerSet(set) => {
+                for layer in &set.layers {
+                    self.add_problem(&layer.computes());
+                }
+            }
+        }
+    }
+
+    fn add_problem(&mut self, problem: &Problem) {
+        let problem = measured_problem(problem);
+        let key = problem_label(&problem);
+        if self.known.insert(key.clone()) {
+            self.problems.push((key, problem));
+        }
+    }
+
+    /// Key and problem of each.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Problem)> {
+        self.problems
+            .iter()
+            .map(|(key, problem)| (&key[..], problem))
+    }
+
+    /// Number of problems.
+    pub fn len(&self) -> usize {
+        self.problems.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.problems.is_empty()
+    }
+}

@@ -1,0 +1,475 @@
+//! One run: candidates through compiler and device into the journal.
+
+use super::in_order::in_order;
+use super::{
+    Candidate, Journal, JournalError, Measure, MeasureError, Outcome, Problems, Progress, Row,
+    Selection, Shard, Timing, candidates,
+};
+use crate::compile::{CompileError, Compiler, Image};
+use crate::gpu::Gpu;
+use crate::ir::Problem;
+use crate::plan::{KERNEL_PREFIX, PlanError, PlannedUnit, Planner, plan_problem};
+use crate::render::{RenderError, unit_text};
+use crate::scheme::{Scheme, Tile, scheme};
+use crate::verify::ProblemData;
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
+use std::time::Instant;
+use tdc_runtime::{Arch, Checksum};
+use thiserror::Error;
+
+/// What is measured, and how it is compiled.
+#[derive(Clone)]
+pub struct Options {
+    /// The GPU that measures.
+    pub gpu: &'static Gpu,
+    /// What to compile for.
+    pub arch: Arch,
+    /// Threads that compile.
+    pub threads: NonZeroUsize,
+    /// The schemes to measure; without any, those that the planner takes unasked.
+    pub schemes: Vec<&'static dyn Scheme>,
+    /// How many tiles of each.
+    pub selection: Selection,
+    /// The part of the problems.
+    pub shard: Shard,
+}
+
+/// Something to tell the user.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// Before the first candidate.
+    Planned {
+        /// Problems of this part.
+        problems: usize,
+        /// Candidates to be measured.
+        candidates: usize,
+        /// Candidates that the journal has.
+        known: usize,
+        /// Rows of the journal whose kernels have changed since; they do not count any more.
+        stale: usize,
+    },
+    /// A candidate has a row.
+    Done {
+        /// How far the run is.
+        progress: Progress,
+        /// The row.
+        row: &'a Row,
+        /// The least full time of its problem and scheme so far, microseconds.
+        best_us: Option<f64>,
+    },
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// Every candidate has a row.
+    Complete,
+    /// It was told to stop; so many candidates have no row.
+    Stopped {
+        /// Candidates without a row.
+        left: usize,
+    },
+    /// A candidate broke the device. It has a row, so another run goes on behind it.
+    Lost {
+        /// Problem, scheme and tile.
+        candidate: String,
+        /// What the device said.
+        message: String,
+        /// Candidates without a row.
+        left: usize,
+    },
+}
+
+/// What a run did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// How it ended.
+    pub ended: Ended,
+    /// Candidates that were measured and right.
+    pub right: usize,
+    /// Candidates with wrong results.
+    pub wrong: usize,
+    /// Candidates that were not compiled, or refused by the device.
+    pub failed: usize,
+}
+
+/// A run that cannot go on.
+#[derive(Debug, Error)]
+pub enum TuneError {
+    /// The journal.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A candidate cannot be planned: a defect of this crate.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A candidate cannot be rendered: a defect of this crate.
+    #[error(transparent)]
+    Render(#[from] RenderError),
+}
+
+/// A candidate is timed in full when its quick time is at most so many times the least quick time of its problem and scheme.
+const WORTH: f64 = 1.3;
+
+/// Jobs for each thread that may be begun and not used.
+const WINDOW: NonZeroUsize = NonZeroUsize::new(8).expect("not 0");
+
+/// A problem with the candidates that have no row yet.
+struct Pending<'a> {
+    key: &'a str,
+    problem: &'a Problem,
+    candidates: Vec<Candidate>,
+}
+
+/// A piece of work for the threads.
+enum Job<'a> {
+    /// Operands and reference of the problem at a place.
+    Data(usize, &'a Problem),
+    /// A candidate of the problem at a place.
+    Candidate(usize, &'a Pending<'a>, &'a Candidate),
+}
+
+/// What comes of it.
+enum Product {
+    Data(Box<ProblemData>),
+    Unit(Result<Box<Compiled>, TuneError>),
+}
+
+struct Compiled {
+    unit: PlannedUnit,
+    text: u64,
+    image: Result<Image, CompileError>,
+}
+
+/// Measures every candidate of the problems that has no row in the journal, one after the other, while others compile.
+///
+/// `stop` is asked before each; when it says so the run ends. `tell` hears of everything.
+///
+/// # Errors
+/// [`TuneError`]; wrong results, texts that do not compile and refusals of the device are rows of the journal instead.
+pub fn tune(
+    problems: &Problems,
+    options: &Options,
+    journal: &mut Journal,
+    compiler: &dyn Compiler,
+    device: &mut dyn Measure,
+    stop: &mut dyn FnMut() -> bool,
+    tell: &mut dyn FnMut(&Event<'_>),
+) -> Result<Summary, TuneError> {
+    let part: Vec<(&str, &Problem)> = problems
+        .iter()
+        .enumerate()
+        .filter(|(place, _)| options.shard.has(*place))
+        .map(|(_, problem)| problem)
+        .collect();
+    let stale = forget_stale(&part, options.gpu, journal)?;
+    let mut known = 0;
+    let mut pending = Vec::new();
+    for &(key, problem) in &part {
+        let mut found = candidates(problem, options.gpu, &options.schemes, options.selection);
+        let all = found.len();
+        found.retain(|found| {
+            journal
+                .get(key, found.scheme.name(), &found.label())
+                .is_none()
+        });
+        known += all - found.len();
+        if !found.is_empty() {
+            pending.push(Pending {
+                key,
+                problem,
+                candidates: found,
+            });
+        }
+    }
+    let total = pending.iter().map(|pending| pending.candidates.len()).sum();
+    tell(&Event::Planned {
+        problems: part.len(),
+        candidates: total,
+        known,
+        stale,
+    });
+
+    let mut run = Run {
+        journal,
+        device,
+        best: BTreeMap::new(),
+        data: HashMap::new(),
+        summary: Summary {
+            ended: Ended::Complete,
+            right: 0,
+            wrong: 0,
+            failed: 0,
+        },
+        progress: Progress {
+            total,
+            ..Progress::default()
+        },
+        started: Instant::now(),
+    };
+    for row in run.journal.rows() {
+        run.best
+            .entry((row.problem.clone(), row.scheme.clone()))
+            .or_default()
+            .add(&row.outcome);
+    }
+    let mut failure = None;
+    let window = options.threads.saturating_mul(WINDOW);
+    let work = |job: &Job<'_>| match job {
+        Job::Data(_, problem) => Product::Data(Box::new(ProblemData::new(problem, 1))),
+        Job::Candidate(_, pending, candidate) => Product::Unit(compile(
+            pending.key,
+            pending.problem,
+            candidate,
+            options,
+            compiler,
+        )),
+    };
+    in_order(
+        &jobs(&pending),
+        options.threads,
+        window,
+        work,
+        |job, product| {
+            if stop() {
+                run.summary.ended = Ended::Stopped { left: run.left() };
+                return ControlFlow::Break(());
+            }
+            let next = match (job, product) {
+                (Job::Data(place, _), Product::Data(data)) => {
+                    run.data.retain(|known, _| known + 1 >= *place);
+                    run.data.insert(*place, data);
+                    return ControlFlow::Continue(());
+                }
+                (Job::Candidate(place, pending, candidate), Product::Unit(compiled)) => compiled
+                    .and_then(|compiled| {
+                        run.candidate(*place, pending.key, candidate, compiled, tell)
+                    }),
+                // A job of one kind has a product of that kind.
+                _ => return ControlFlow::Continue(()),
+            };
+            next.unwrap_or_else(|error| {
+                failure = Some(error);
+                ControlFlow::Break(())
+            })
+        },
+    );
+    let summary = run.summary;
+    journal.sync()?;
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(summary),
+    }
+}
+
+/// All work in order. The data of a problem is made while candidates of the one before are measured.
+fn jobs<'a>(pending: &'a [Pending<'a>]) -> Vec<Job<'a>> {
+    let data = |place: usize| {
+        let pending = pending.get(place)?;
+        Some(Job::Data(place, pending.problem))
+    };
+    let mut jobs: Vec<_> = data(0).into_iter().collect();
+    for (place, problem) in pending.iter().enumerate() {
+        jobs.extend(data(place + 1));
+        let candidates = problem.candidates.iter();
+        jobs.extend(candidates.map(|candidate| Job::Candidate(place, problem, candidate)));
+    }
+    jobs
+}
+
+/// Forgets the rows of problems whose scheme, tile or text is no longer what was measured; tells how many.
+fn forget_stale(
+    problems: &[(&str, &Problem)],
+    gpu: &'static Gpu,
+    journal: &mut Journal,
+) -> Result<usize, TuneError> {
+    let problems: HashMap<&str, &Problem> = problems.iter().copied().collect();
+    let mut stale = 0;
+    let mut failure = None;
+    journal.retain(|row| {
+        let Some(problem) = problems.get(&row.problem[..]) else {
+            return true;
+        };
+        let holds = holds(row, problem, gpu).unwrap_or_else(|error| {
+            failure = Some(error);
+            true
+        });
+        stale += usize::from(!holds);
+        holds
+    });
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(stale),
+    }
+}
+
+/// Whether the candidate of a row is still there with the same text.
+fn holds(row: &Row, problem: &Problem, gpu: &'static Gpu) -> Result<bool, TuneError> {
+    let Some(scheme) = scheme(&row.scheme) else {
+        return Ok(false);
+    };
+    let Some(tile) = Tile::of_label(&row.tile, scheme.tile_names()) else {
+        return Ok(false);
+    };
+    if !scheme.takes(problem, &tile) {
+        return Ok(false);
+    }
+    let unit = planned(&row.problem, problem, &Candidate { scheme, tile }, gpu)?;
+    Ok(checksum(&unit, &unit_text(&unit)?) == row.text)
+}
+
+fn planned(
+    key: &str,
+    problem: &Problem,
+    candidate: &Candidate,
+    gpu: &'static Gpu,
+) -> Result<PlannedUnit, PlanError> {
+    let (scheme, tile) = (candidate.scheme.name(), &candidate.tile.0);
+    plan_problem(
+        &mut Planner::new(gpu),
+        KERNEL_PREFIX,
+        key,
+        problem,
+        Some(scheme),
+        Some(tile),
+    )
+}
+
+/// Of the text and the launches.
+fn checksum(unit: &PlannedUnit, text: &str) -> u64 {
+    let steps = &unit.variant().steps;
+    Checksum::of(format!("{text}\n{steps:?}").as_bytes())
+}
+
+fn compile(
+    key: &str,
+    problem: &Problem,
+    candidate: &Candidate,
+    options: &Options,
+    compiler: &dyn Compiler,
+) -> Result<Box<Compiled>, TuneError> {
+    let unit = planned(key, problem, candidate, options.gpu)?;
+    let source = unit_text(&unit)?;
+    Ok(Box::new(Compiled {
+        text: checksum(&unit, &source),
+        image: compiler.compile(&source, &unit.unit.name, options.arch),
+        unit,
+    }))
+}
+
+/// To nanoseconds, as it is written: a run that was resumed decides as one that was not.
+fn rounded(us: f64) -> f64 {
+    (us * 1e3).round() / 1e3
+}
+
+/// The least times of one scheme for one problem so far, microseconds.
+#[derive(Clone, Copy, Default)]
+struct Best {
+    quick_us: Option<f64>,
+    full_us: Option<f64>,
+}
+
+impl Best {
+    fn add(&mut self, outcome: &Outcome) {
+        let (quick, full) = match *outcome {
+            Outcome::Timed(quick, full) => (Some(quick), Some(full)),
+            Outcome::Slow(quick) => (Some(quick), None),
+            _ => return,
+        };
+        let least = |known: Option<f64>, found: Option<f64>| match (known, found) {
+            (Some(known), Some(found)) => Some(known.min(found)),
+            (known, found) => known.or(found),
+        };
+        self.quick_us = least(self.quick_us, quick);
+        self.full_us = least(self.full_us, full);
+    }
+}
+
+/// What changes while candidates are measured.
+struct Run<'a> {
+    journal: &'a mut Journal,
+    device: &'a mut dyn Measure,
+    /// By problem and scheme.
+    best: BTreeMap<(String, String), Best>,
+    /// By place of the problem: of the one being measured and the next.
+    data: HashMap<usize, Box<ProblemData>>,
+    summary: Summary,
+    progress: Progress,
+    started: Instant,
+}
+
+impl Run<'_> {
+    fn left(&self) -> usize {
+        self.progress.total - self.progress.done
+    }
+
+    /// Measures one candidate and writes its row.
+    fn candidate(
+        &mut self,
+        place: usize,
+        key: &str,
+        candidate: &Candidate,
+        compiled: Box<Compiled>,
+        tell: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<ControlFlow<()>, TuneError> {
+        let scheme = candidate.scheme.name();
+        let best = (key.to_owned(), scheme.to_owned());
+        let best = self.best.entry(best).or_default();
+        let worth = |quick_us: f64| best.quick_us.is_none_or(|least| quick_us <= WORTH * least);
+        let measured = match (&compiled.image, self.data.get(&place)) {
+            (Err(error), _) => Err(Outcome::Uncompiled(error.to_string())),
+            (Ok(image), Some(data)) => self
+                .device
+                .measure(&compiled.unit, image, data, &worth)
+                .map_err(|error| match error {
+                    MeasureError::Wrong(why) => Outcome::Wrong(why),
+                    MeasureError::Refused(why) => Outcome::Refused(why),
+                    MeasureError::Lost(why) => Outcome::Crashed(why),
+                }),
+            // The data of a problem comes before its candidates and stays until they are done.
+            (Ok(_), None) => return Ok(ControlFlow::Continue(())),
+        };
+        let outcome = match measured {
+            Ok(Timing {
+                quick_us,
+                full_us: Some(full_us),
+            }) => Outcome::Timed(rounded(quick_us), rounded(full_us)),
+            Ok(Timing { quick_us, .. }) => Outcome::Slow(rounded(quick_us)),
+            Err(outcome) => outcome,
+        };
+        best.add(&outcome);
+        let best_us = best.full_us;
+        let row = Row {
+            problem: key.to_owned(),
+            scheme: scheme.to_owned(),
+            tile: candidate.label(),
+            text: compiled.text,
+            outcome,
+        };
+        self.journal.append(row.clone())?;
+        self.progress.done += 1;
+        self.progress.elapsed = self.started.elapsed();
+        match &row.outcome {
+            Outcome::Timed(..) | Outcome::Slow(_) => self.summary.right += 1,
+            Outcome::Wrong(_) => self.summary.wrong += 1,
+            Outcome::Uncompiled(_) | Outcome::Refused(_) | Outcome::Crashed(_) => {
+                self.summary.failed += 1;
+            }
+        }
+        tell(&Event::Done {
+            progress: self.progress,
+            row: &row,
+            best_us,
+        });
+        if let Outcome::Crashed(message) = row.outcome {
+            self.summary.ended = Ended::Lost {
+                candidate: format!("{} {} {}", row.problem, row.scheme, row.tile),
+                message,
+                left: self.left(),
+            };
+            return Ok(ControlFlow::Break(()));
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}

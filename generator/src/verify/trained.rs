@@ -1,0 +1,193 @@
+//! The parameters of a checkpoint for the reference, in float64, as they were trained: nothing folded.
+
+use super::reference::NetworkParameters;
+use crate::ir::{Network, OpId};
+use crate::plan::{NetworkPlan, TaskPart, affine, factored_layer};
+use std::collections::HashMap;
+use tdc_weights::{Affine, Checkpoint, Form, Resolved, WeightError};
+
+/// Reads a checkpoint for one network.
+pub struct TrainedParameters {
+    weights: HashMap<OpId, Vec<f64>>,
+    biases: HashMap<OpId, Vec<f64>>,
+    affines: HashMap<OpId, (Vec<f64>, Vec<f64>)>,
+}
+
+impl TrainedParameters {
+    /// Dense weights come from the checkpoint; those of Tucker and CP layers are multiplied out from the factors that the plan's
+    /// slots were given, so that the factorisation's own error does not count.
+    ///
+    /// # Errors
+    /// [`WeightError`] for a tensor that cannot be read.
+    pub fn new(
+        network: &Network,
+        plan: &NetworkPlan,
+        checkpoint: &Checkpoint,
+        resolved: &Resolved,
+    ) -> Result<Self, WeightError> {
+        let mut parameters = Self {
+            weights: HashMap::new(),
+            biases: HashMap::new(),
+            affines: HashMap::new(),
+        };
+        let read = |name: &str| checkpoint.tensor(name).transpose();
+        for (index, op) in network.ops.iter().enumerate() {
+            let id = OpId(index);
+            if factored_layer(network, id).is_none()
+                && let Some(weight) = read(&format!("{}.weight", op.name))?
+            {
+                parameters.weights.insert(id, weight);
+            }
+            if let Some(bias) = read(&format!("{}.bias", op.name))? {
+                parameters.biases.insert(id, bias);
+            }
+            let map = match affine(network, id) {
+                None => continue,
+                Some(Affine::ScaleShift { scale, shift, .. }) => read(&scale)?.zip(read(&shift)?),
+                Some(Affine::BatchNorm {
+                    name,
+                    eps,
+                    channels,
+                }) => {
+                    let part = |part: &str| read(&format!("{name}.{part}"));
+                    let gamma = part("weight")?.unwrap_or_else(|| vec![1.0; channels as usize]);
+                    let beta = part("bias")?.unwrap_or_else(|| vec![0.0; channels as usize]);
+                    part("running_mean")?
+                        .zip(part("running_var")?)
+                        .map(|(mean, var)| {
+                            let scale: Vec<f64> = gamma
+                                .iter()
+                                .zip(&var)
+                                .map(|(gamma, var)| gamma / (var + eps).sqrt())
+                                .collect();
+                            let shift = beta
+                                .iter()
+                                .zip(&mean)
+                                .zip(&scale)
+                                .map(|((beta, mean), scale)| beta - mean * scale)
+                                .collect();
+                            (scale, shift)
+                        })
+                }
+            };
+            if let Some(map) = map {
+                parameters.affines.insert(id, map);
+            }
+        }
+        parameters.multiply_out(network, plan, resolved);
+        Ok(parameters)
+    }
+
+    /// Multiplies factors out. The last one alone had the BatchNorm folded into its rows; that is taken out again.
+    fn multiply_out(&mut self, network: &Network, plan: &NetworkPlan, resolved: &Resolved) {
+        let mut factors: HashMap<OpId, Vec<(TaskPart, &[f32])>> = HashMap::new();
+        for layer in &plan.layers {
+            for ((op, part), &slot) in layer.parameters.weights().into_iter().zip(&layer.slots) {
+                if let Some(part) = part {
+                    let weight = &resolved.values[slot].weight[..];
+                    factors.entry(op).or_default().push((part, weight));
+                }
+            }
+        }
+        for (id, mut parts) in factors {
+            // Filters of a CP layer may be applied in either order.
+            parts.sort_unstable_by_key(|&(part, _)| part);
+            let parts: Vec<&[f32]> = parts.into_iter().map(|(_, weight)| weight).collect();
+            let Some(layer) = factored_layer(network, id) else {
+                continue;
+            };
+            let shape = layer.shape.map(|size| size as usize);
+            let [_, i, r, s] = shape;
+            let mut weight = match (layer.form, &parts[..]) {
+                (Form::Tucker(ranks), &[first, core, last]) => {
+                    tucker_product(shape, ranks.map(|rank| rank as usize), [first, core, last])
+                }
+                (Form::Cp(rank), &[first, vertical, horizontal, last]) => {
+                    cp_product(shape, rank as usize, [first, vertical, horizontal, last])
+                }
+                _ => continue,
+            };
+            let folded = plan
+                .layers
+                .iter()
+                .filter(|layer| layer.parameters.layer == Some(id))
+                .flat_map(|layer| &layer.parameters.fold);
+            for op in folded {
+                if let Some((scale, _)) = self.affines.get(op) {
+                    for (row, scale) in weight.chunks_mut(i * r * s).zip(scale) {
+                        for value in row {
+                            // A channel scaled by zero is zero whatever its weights.
+                            *value = if *scale == 0.0 { 0.0 } else { *value / scale };
+                        }
+                    }
+                }
+            }
+            self.weights.insert(id, weight);
+        }
+    }
+}
+
+/// `W[o,i,r,s] = sum over d1, d2 of last[o,d2] core[d2,d1,r,s] first[d1,i]` (TDC paper, eq. 1).
+fn tucker_product(
+    [o, i, r, s]: [usize; 4],
+    [d1, d2]: [usize; 2],
+    [first, core, last]: [&[f32]; 3],
+) -> Vec<f64> {
+    let taps = r * s;
+    // core x first: [d2][i][taps]
+    let mut half = vec![0.0; d2 * i * taps];
+    for a in 0..d2 {
+        for b in 0..d1 {
+            for c in 0..i {
+                let factor = f64::from(first[b * i + c]);
+                for t in 0..taps {
+                    half[(a * i + c) * taps + t] +=
+                        factor * f64::from(core[(a * d1 + b) * taps + t]);
+                }
+            }
+        }
+    }
+    let mut weight = vec![0.0; o * i * taps];
+    for n in 0..o {
+        let row = &mut weight[n * i * taps..][..i * taps];
+        for a in 0..d2 {
+            let factor = f64::from(last[n * d2 + a]);
+            for (value, half) in row.iter_mut().zip(&half[a * i * taps..]) {
+                *value += factor * half;
+            }
+        }
+    }
+    weight
+}
+
+/// `W[o,i,r,s] = sum over k of last[o,k] first[k,i] vertical[k,r] horizontal[k,s]` (CP paper, eq. 2).
+fn cp_product(
+    [o, i, r, s]: [usize; 4],
+    rank: usize,
+    [first, vertical, horizontal, last]: [&[f32]; 4],
+) -> Vec<f64> {
+    let mut weight = vec![0.0; o * i * r * s];
+    for (at, value) in weight.iter_mut().enumerate() {
+        let (n, c, a, b) = (at / (i * r * s), at / (r * s) % i, at / s % r, at % s);
+        for k in 0..rank {
+            let of_channels = f64::from(last[n * rank + k]) * f64::from(first[k * i + c]);
+            let of_filter = f64::from(vertical[k * r + a]) * f64::from(horizontal[k * s + b]);
+            *value += of_channels * of_filter;
+        }
+    }
+    weight
+}
+
+impl NetworkParameters for TrainedParameters {
+    fn weight(&self, op: OpId) -> Vec<f64> {
+        self.weights.get(&op).cloned().unwrap_or_default()
+    }
+
+    fn bias(&self, op: OpId) -> Vec<f64> {
+        self.biases.get(&op).cloned().unwrap_or_default()
+    }
+
+    fn affine(&self, op: OpId) -> Option<(Vec<f64>, Vec<f64>)> {
+        self.affines.get(&op).cloned()
+    }
+}
