@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use tdc_generator::gpu::Model;
+use tdc_generator::gpu::{Model, gpu};
+use tdc_generator::tune::present_text;
 use tempfile::TempDir;
 
 /// A network with a BatchNorm, Tucker ranks and a linear layer.
@@ -1157,8 +1158,8 @@ device: NVIDIA H200
 driver: 580.1
 nvrtc: 13.0
 generator: 0.1.0
-conv_c4_n8_h6_w6_k3x3_p1_bias_relu direct p31n8g1k1 0.5
-conv_c4_n8_h6_w6_k3x3_p1_bias_relu tdc h2w2c4 1.25
+conv_c4_n8_h6_w6_k3x3_p1_bias_relu direct p31n8g1k1 0.5 0123456789abcdef
+conv_c4_n8_h6_w6_k3x3_p1_bias_relu tdc h2w2c4 1.25 0123456789abcdef
 ";
 
 #[test]
@@ -1221,34 +1222,84 @@ fn measured_times_choose_tiles() {
     );
 }
 
+/// A table with rows of problem, scheme and tile, measured with today's kernels.
+fn present_table(rows: &[(&str, &str, &str, f64)]) -> String {
+    let heading = TABLE.lines().take(5).map(|line| format!("{line}\n"));
+    let h200 = gpu("h200").expect("a GPU");
+    let rows = rows.iter().map(|(problem, scheme, tile, us)| {
+        let text = present_text(problem, scheme, tile, h200).expect("a plan");
+        let text = text.expect("a kernel");
+        format!("{problem} {scheme} {tile} {us:.3} {text:016x}\n")
+    });
+    heading.chain(rows).collect()
+}
+
 #[test]
 fn tables_are_merged() {
+    const SAME: &str = "conv_c4_n8_h6_w6_k3x3_p1_bias_relu";
+    const OTHER: &str = "conv_c5_n8_h6_w6_k3x3_p1_bias_relu";
     let folder = Folder::new();
-    folder.write("a.txt", TABLE);
+    let a = present_table(&[(SAME, "tdc", "h2w2c4", 1.25)]);
+    folder.write("a.txt", &a);
     folder.write(
         "b.txt",
-        TABLE.replace("h2w2c4 1.25", "h1w1c4 0.75") + "conv_x direct p32n1g1k1 2\n",
+        present_table(&[(SAME, "tdc", "h1w1c4", 0.75), (OTHER, "tdc", "h1w1c4", 2.0)]),
     );
     let told = folder.run(&["merge", "a.txt", "b.txt", "--out", "new/all.txt"]);
-    assert_eq!(told.code, Some(0));
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
     assert_eq!(
         told.stderr,
-        "b.txt: conv_c4_n8_h6_w6_k3x3_p1_bias_relu tdc: kept h1w1c4 with 0.750 us, not h2w2c4 with 1.250 us\n"
+        format!("b.txt: {SAME} tdc: kept h1w1c4 with 0.750 us, not h2w2c4 with 1.250 us\n")
     );
-    assert_eq!(told.stdout, "new/all.txt: 3 rows\n");
+    assert_eq!(told.stdout, "new/all.txt: 2 rows\n");
     let merged = folder.read("new/all.txt");
     // The other way round, and into one of those read.
     folder.succeeds(&["merge", "b.txt", "a.txt", "new/all.txt", "--out", "a.txt"]);
     assert_eq!(folder.read("a.txt"), merged);
-    folder.write("other.txt", TABLE.replace("gpu: h200", "gpu: h100"));
+    // A smaller time of a kernel, of the same tile or of another, that is not what is generated now; what is no problem; and a tile
+    // that is not there any more.
+    let stale = |us: &str, tile: &str| {
+        format!(
+            "{SAME} tdc: dropped {tile} with {us} us, measured with other kernels than this version generates; measure it again\n"
+        )
+    };
+    for tile in ["h1w1c4", "h2w2c4"] {
+        let row = format!("{SAME} tdc {tile} 0.125 0123456789abcdef\n");
+        let heading: String = TABLE
+            .lines()
+            .take(5)
+            .map(|line| format!("{line}\n"))
+            .collect();
+        folder.write(
+            "old.txt",
+            heading + &row + "conv_x direct p32n1g1k1 2 0123456789abcdef\n",
+        );
+        for tables in [["old.txt", "a.txt"], ["a.txt", "old.txt"]] {
+            let told = folder.run(&["merge", tables[0], tables[1], "--out", "all.txt"]);
+            let expected = format!(
+                "old.txt: {}old.txt: {}",
+                stale("0.125", tile),
+                stale("2.000", "p32n1g1k1").replace(&format!("{SAME} tdc"), "conv_x direct")
+            );
+            assert_eq!((told.code, told.stderr), (Some(0), expected));
+            assert_eq!(folder.read("all.txt"), merged);
+        }
+    }
+    folder.write("other.txt", a.replace("driver: 580.1", "driver: 575"));
     folder.fails(
         &["merge", "a.txt", "other.txt", "--out", "a.txt"],
         2,
-        "error: other.txt: gpu is `h200` here and `h100` there; times of different environments cannot be mixed: measure one of \
+        "error: other.txt: driver is `580.1` here and `575` there; times of different environments cannot be mixed: measure one of \
          them again",
     );
+    folder.write("unknown.txt", a.replace("gpu: h200", "gpu: abacus"));
+    folder.fails(
+        &["merge", "unknown.txt", "--out", "a.txt"],
+        2,
+        "error: unknown.txt: there is no GPU named `abacus`; known are h200, ",
+    );
     // What would be written as no time at all, and what may be half of a time.
-    folder.write("short.txt", TABLE.replace(" 1.25\n", " 0.0004\n"));
+    folder.write("short.txt", TABLE.replace(" 1.25 ", " 0.0004 "));
     folder.fails(
         &["merge", "short.txt", "--out", "a.txt"],
         2,
