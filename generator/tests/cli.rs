@@ -348,7 +348,7 @@ fn wrong_arguments() {
             "set.yaml:1:1: a layer set is planned for one GPU, 2 are named; name one and run again for another",
         ),
         (
-            &["verify", "set.yaml", "--planned-for", "h200,a100"],
+            &["verify", "set.yaml", "--gpu", "h200,a100"],
             "set.yaml:1:1: a layer set is planned for one GPU, 2 are named; name one and run again for another",
         ),
         (
@@ -716,7 +716,7 @@ fn verify_on_a_gpu_that_is_not_there() {
     }
     let folder = Folder::with_tiny();
     let before = folder.content();
-    let outcome = folder.run(&["verify", "tiny.yaml", "--gpu"]);
+    let outcome = folder.run(&["verify", "tiny.yaml", "--local-gpu"]);
     assert_eq!(outcome.code, Some(3), "{}", outcome.stderr);
     let message = outcome.stderr.lines().last().unwrap_or_default();
     assert!(message.starts_with("error: "), "{}", outcome.stderr);
@@ -1016,7 +1016,7 @@ fn several_gpus_share_a_folder_and_a_file() {
         "a shared unit is checked once: {report:#}"
     );
     let seed = u64::MAX.to_string();
-    let verify = ["verify", "two.yaml", "--planned-for", "rtx2080ti"];
+    let verify = ["verify", "two.yaml", "--gpu", "rtx2080ti"];
     let printed = folder.succeeds(&[&verify[..], &["--seed", &seed]].concat());
     assert_eq!(printed.matches(" whole for ").count(), 1, "{printed}");
     assert!(
@@ -1520,7 +1520,7 @@ fn an_old_gpu_is_planned_for_but_gets_no_code() {
         &["tiny.yaml", "--gpu", "gtx1080ti"][..],
         &["tiny.yaml", "--gpu", "gtx1080ti", "--check"],
         &["pack", "tiny.yaml", "--random", "1", "--gpu", "gtx1080ti"],
-        &["verify", "tiny.yaml", "--planned-for", "gtx1080ti"],
+        &["verify", "tiny.yaml", "--gpu", "gtx1080ti"],
         &["compile", "tiny.yaml", "--gpu", "gtx1080ti"],
     ] {
         folder.fails(

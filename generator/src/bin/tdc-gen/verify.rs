@@ -23,7 +23,7 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let mut reports = Vec::new();
     let mut checkpoint = None;
     for path in &args.configs {
-        let planned = args.options.plan(path, args.planned_for.as_deref())?;
+        let planned = args.options.plan(path, args.target.gpu.as_deref())?;
         if args.weights.is_some() && matches!(planned, Planned::LayerSet(_)) {
             return Err(Failure::Input(format!(
                 "{}: a layer set has no weights; leave out --weights, or name a network",
@@ -40,7 +40,7 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
             path.display(),
             units.len()
         ));
-        let mut device = open(args.gpu, &units)?;
+        let mut device = open(args.local_gpu, &units)?;
         let device = device.as_mut();
         let mut report =
             json!({ "config": path.display().to_string(), "device": device.name(), "units": [] });
@@ -71,8 +71,8 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     }
 }
 
-fn open(on_gpu: bool, units: &[PlannedUnit]) -> Result<Box<dyn Device>, Failure> {
-    if !on_gpu {
+fn open(on_local_gpu: bool, units: &[PlannedUnit]) -> Result<Box<dyn Device>, Failure> {
+    if !on_local_gpu {
         return Ok(Box::new(CpuDevice::new(units).map_err(Failure::machine)?));
     }
     let mut device = GpuDevice::open(0).map_err(Failure::machine)?;
