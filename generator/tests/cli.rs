@@ -723,6 +723,55 @@ fn verify_on_a_gpu_that_is_not_there() {
     assert!(folder.content() == before);
 }
 
+/// A C++ compiler that says that it was started and takes its time, in a script of this name.
+#[cfg(unix)]
+fn slow_compiler(folder: &Folder, name: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+
+    let path = folder.path(name);
+    let script = "#!/bin/sh\n[ \"$1\" = --version ] && exit 0\n: > \"$TMPDIR/cc123.s\"\n: > \"$STARTED\"\nexec sleep 30\n";
+    folder.write(name, script);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a script");
+    path
+}
+
+#[cfg(unix)]
+#[test]
+fn verify_leaves_nothing_behind_when_it_is_interrupted() {
+    use std::os::unix::process::ExitStatusExt;
+    use std::time::{Duration, Instant};
+
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let folder = Folder::with_tiny();
+        let compiler = slow_compiler(&folder, "slow");
+        let (temporary, started) = (folder.path("tmp"), folder.path("started"));
+        fs::create_dir(&temporary).expect("a folder");
+        let mut process = Command::new(env!("CARGO_BIN_EXE_tdc-gen"))
+            .args(["verify", "tiny.yaml"])
+            .current_dir(folder.path("."))
+            .env("TMPDIR", &temporary)
+            .env("CXX", &compiler)
+            .env("STARTED", &started)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("a process");
+        let begun = Instant::now();
+        while !started.exists() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "no compiler was started");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(fs::read_dir(&temporary).expect("a folder").count(), 1);
+        let id = libc::pid_t::try_from(process.id()).expect("an id");
+        // SAFETY: the process is a child that nobody has waited for.
+        unsafe { libc::kill(id, signal) };
+        let ended = process.wait().expect("an end");
+        assert!(begun.elapsed() < Duration::from_secs(25), "it went on");
+        assert_eq!(ended.signal(), Some(signal));
+        assert_eq!(fs::read_dir(&temporary).expect("a folder").count(), 0);
+    }
+}
+
 #[test]
 fn generating_twice_writes_once() {
     let folder = Folder::new();
