@@ -1345,7 +1345,8 @@ fn tables_are_merged() {
     folder.fails(
         &["merge", "unknown.txt", "--out", "a.txt"],
         2,
-        "error: unknown.txt: there is no GPU named `abacus`; known are h200, ",
+        "error: unknown.txt: there is no GPU named `abacus`; known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, \
+         rtx2080ti, gtx1080ti",
     );
     // What would be written as no time at all, and what may be half of a time.
     folder.write("short.txt", TABLE.replace(" 1.25 ", " 0.0004 "));
@@ -1390,7 +1391,7 @@ generator: 0.1.0
         "name: set\nlayers:\n  - {conv: [64, 32, 14, 14], kernel: 3}\n",
     );
     let row = |tile: &str, outcome: &str| {
-        format!("conv_c64_n32_h14_w14_k3x3_p1_bias_relu implicit_gemm {tile} 00 {outcome}\n")
+        format!("conv_c64_n32_h14_w14_k3x3_p1_bias_relu implicit_gemm {tile} 0123456789abcdef {outcome}\n")
     };
     folder.write(
         "a.journal",

@@ -215,7 +215,7 @@ impl Words<'_> {
         let n = self.number("n")?;
         let shape = self.filter(batch, c, n)?;
         let conv = self.fused(shape)?;
-        let is_one = shape.groups == 1 && conv.reduce == Reduce::Ordered;
+        let is_one = rank > 0 && shape.groups == 1 && conv.reduce == Reduce::Ordered;
         is_one.then_some(Problem::Cp(CpProblem { conv, rank }))
     }
 
