@@ -7,7 +7,8 @@ mod targets;
 
 pub(crate) use estimate::slots;
 pub use estimate::{
-    KernelWork, Occupancy, Terms, TiledWork, floor_us, kernel_us, memset_us, occupancy, tiled_terms,
+    KernelWork, Occupancy, Terms, TiledWork, floor_us, kernel_terms, kernel_us, memset_us,
+    occupancy, tiled_terms,
 };
 pub use model::{Model, ModelError};
 pub use table::{

@@ -31,7 +31,7 @@ pub use join::Join;
 pub use kernel::{
     KERNEL_PREFIX, KernelOp, KernelPlan, VariantPlan, kernel_name, network_layers, plan_kernel,
 };
-pub use launch::LaunchEstimate;
+pub use launch::{LaunchEstimate, launch_terms};
 pub use layer_set::{LayerSetPlan, PlannedLayer, plan_layer_set, plan_layer_set_by};
 pub use name::{problem_label, problem_of_label, unit_name};
 pub use network::{

@@ -98,10 +98,7 @@ impl Temporary {
 }
 
 /// The CPU emulation with temporary files in a folder, else the local GPU.
-fn open(
-    temporary: Option<&Temporary>,
-    units: &[PlannedUnit],
-) -> Result<Box<dyn Device>, Failure> {
+fn open(temporary: Option<&Temporary>, units: &[PlannedUnit]) -> Result<Box<dyn Device>, Failure> {
     if let Some(temporary) = temporary {
         let device = CpuDevice::new_in(temporary.0.path(), units).map_err(|error| {
             interrupt::wait_if_asked();
