@@ -5,6 +5,7 @@ mod model;
 
 pub(crate) use estimate::slots;
 pub use estimate::{
-    KernelWork, Occupancy, Terms, TiledWork, floor_us, kernel_us, memset_us, occupancy, tiled_terms,
+    KernelWork, Occupancy, Terms, TiledWork, floor_us, kernel_terms, kernel_us, memset_us,
+    occupancy, tiled_terms,
 };
 pub use model::{Model, ModelError};

@@ -31,9 +31,9 @@ pub use join::Join;
 pub use kernel::{
     KERNEL_PREFIX, KernelOp, KernelPlan, VariantPlan, kernel_name, network_layers, plan_kernel,
 };
-pub use launch::LaunchEstimate;
+pub use launch::{LaunchEstimate, launch_terms};
 pub use layer_set::{LayerSetPlan, PlannedLayer, plan_layer_set, plan_layer_set_by};
-pub use name::{problem_label, unit_name};
+pub use name::{problem_label, problem_of_label, unit_name};
 pub use network::{
     Layer, Location, Memory, NetworkPlan, PlannedKernel, PlannedUnit, plan_network,
     plan_network_by, plan_problem, plan_variants, plan_variants_by, shared_units,
@@ -44,9 +44,9 @@ pub use prefetch::{Division, Prefetch};
 pub use recipe::{affine, factored_layer, recipes};
 pub use resources::{known_resources, resource_key};
 pub use sections::{WeightSection, weight_sections};
-#[cfg(feature = "tune")]
-pub(crate) use tuning::microseconds;
 pub use tuning::{
-    Conflict, Environment, Measured, TuningError, TuningTable, committed_tuning, measured_problem,
-    tuning_key, tuning_keys,
+    Conflict, Environment, Measured, Stale, TuningError, TuningTable, committed_tuning,
+    measured_problem, tuning_key, tuning_keys,
 };
+#[cfg(feature = "tune")]
+pub(crate) use tuning::{microseconds, text_checksum};

@@ -485,7 +485,7 @@ fn changed_kernels_are_measured_again() {
     assert_eq!(stale_told, 3);
     let now = journal.table().to_string();
     assert_eq!(
-        now.replace("conv_other direct p32n1g1k1 2.000\n", ""),
+        now.replace("conv_other direct p32n1g1k1 2.000 0123456789abcdef\n", ""),
         table.to_string()
     );
 }
@@ -527,11 +527,16 @@ fn journals_of_others_are_left_alone() {
         "J: line 11: text cannot be `xyz`; it is a checksum of 16 hexadecimal digits"
     );
     assert!(
-        error(&format!("{text}conv_x direct p1 00 timed 1.0\n"))
-            .contains("timed quick_us full_us` are needed")
+        error(&format!(
+            "{text}conv_x direct p1 0123456789abcdef timed 1.0\n"
+        ))
+        .contains("timed quick_us full_us` are needed")
     );
     assert!(
-        error(&format!("{text}conv_x direct p1 00 slow -1\n")).contains("quick_us cannot be `-1`")
+        error(&format!(
+            "{text}conv_x direct p1 0123456789abcdef slow -1\n"
+        ))
+        .contains("quick_us cannot be `-1`")
     );
 
     bench.write(&text);

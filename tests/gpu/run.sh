@@ -88,23 +88,23 @@ for step in $steps; do
         # Every unit alone and the network whole, through NVRTC and the driver API.
         for dense in "" --dense; do
             for network in $networks; do
-                check "verify $network $dense" ./tdc-gen verify configs/$network.yaml $dense --gpu
+                check "verify $network $dense" ./tdc-gen verify configs/$network.yaml $dense --local-gpu
             done
             for input in 3x3x224x224 1x3x160x200 3x3x160x200; do
-                check "verify resnet18 $dense $input" ./tdc-gen verify configs/resnet18.yaml $dense --gpu --input $input
+                check "verify resnet18 $dense $input" ./tdc-gen verify configs/resnet18.yaml $dense --local-gpu --input $input
             done
         done
-        check "verify cp-layers" ./tdc-gen verify configs/cp-layers.yaml --gpu
+        check "verify cp-layers" ./tdc-gen verify configs/cp-layers.yaml --local-gpu
         for precision in tf32 fp16 bf16; do
             for config in resnet18 densenet121; do
-                check "verify $config $precision" ./tdc-gen verify configs/$config.yaml --dense --precision $precision --gpu
+                check "verify $config $precision" ./tdc-gen verify configs/$config.yaml --dense --precision $precision --local-gpu
             done
         done
         check "random shapes" ./units --ignored --skip every_tile
         check "random networks" ./random_networks --ignored
         for precision in fp32 tf32 fp16 bf16; do
             check "the same bits in 100 runs $precision" \
-                ./tdc-gen verify configs/core-shapes.yaml --precision $precision --gpu --runs 100
+                ./tdc-gen verify configs/core-shapes.yaml --precision $precision --local-gpu --runs 100
         done
         ;;
     embedded)
@@ -172,7 +172,7 @@ sys.exit(not 0 < error < 1e-5)"
         check "merge" ./tdc-gen merge $table $work/first.txt --out $work/merged.txt
         check "merged is the same" cmp $table $work/merged.txt
         gpu=$(sed -n 's/^gpu: //p' $table)
-        check "verify by measured times" ./tdc-gen verify configs/resnet18.yaml --gpu --planned-for "$gpu" --table $table
+        check "verify by measured times" ./tdc-gen verify configs/resnet18.yaml --local-gpu --gpu "$gpu" --table $table
         check "plan by measured times" ./tdc-gen plan configs/resnet18.yaml --gpu "$gpu" --table $table
         check "the oracle chose" grep -q " oracle " $work/log
         tail -n 1 $work/log

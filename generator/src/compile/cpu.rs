@@ -162,10 +162,18 @@ impl CpuModule {
     /// # Errors
     /// As [`CpuModule::build`]; the first unit that fails is told.
     pub fn build_units(units: &[TranslationUnit]) -> Result<Self, CpuError> {
+        Self::build_units_in(&std::env::temp_dir(), units)
+    }
+
+    /// The same with every temporary file, the compiler's own too, in a folder inside of `parent`, which is gone when this returns.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn build_units_in(parent: &Path, units: &[TranslationUnit]) -> Result<Self, CpuError> {
         let folder = tempfile::Builder::new()
             .prefix("tdc-cpu-")
-            .tempdir()
-            .map_err(|source| io_error(&std::env::temp_dir(), source))?;
+            .tempdir_in(parent)
+            .map_err(|source| io_error(parent, source))?;
         let library_path = build_library(folder.path(), units)?;
 
         // SAFETY: the library was built just now from our own headers; loading it runs only the constructors of their
@@ -259,6 +267,8 @@ pub fn write_headers(dir: &Path) -> std::io::Result<()> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Compiler {
     words: Vec<String>,
+    /// Where it keeps what it writes on the way; by default where the system has such files.
+    temporary: Option<PathBuf>,
 }
 
 impl Compiler {
@@ -271,6 +281,7 @@ impl Compiler {
         for candidate in &candidates {
             let compiler = Self {
                 words: candidate.split_whitespace().map(str::to_owned).collect(),
+                temporary: None,
             };
             // Whether it starts is all that is asked here.
             if compiler.command().arg("--version").output().is_ok() {
@@ -280,9 +291,19 @@ impl Compiler {
         Err(CpuError::NoCompiler { tried: candidates })
     }
 
+    fn with_temporary_files_in(self, folder: &Path) -> Self {
+        Self {
+            temporary: Some(folder.to_owned()),
+            ..self
+        }
+    }
+
     fn command(&self) -> Command {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
+        if let Some(folder) = &self.temporary {
+            command.env("TMPDIR", folder);
+        }
         command
     }
 
@@ -327,7 +348,7 @@ impl Compiler {
 
 /// Builds the shared library in `folder`; returns its path.
 fn build_library(folder: &Path, units: &[TranslationUnit]) -> Result<PathBuf, CpuError> {
-    let compiler = Compiler::find(std::env::var("CXX").ok())?;
+    let compiler = Compiler::find(std::env::var("CXX").ok())?.with_temporary_files_in(folder);
     write_headers(folder).map_err(|source| io_error(folder, source))?;
 
     // Job 0 is the engine, then come the units.
@@ -403,12 +424,12 @@ fn compile_unit(
 /// Puts the emulator's own object into `folder`. It is the same for every module and takes longer to compile than a kernel,
 /// so that it is compiled once a process.
 fn engine_object(compiler: &Compiler, folder: &Path) -> Result<(), CpuError> {
-    static LATEST: Mutex<Option<(Compiler, Arc<[u8]>)>> = Mutex::new(None);
+    static LATEST: Mutex<Option<(Vec<String>, Arc<[u8]>)>> = Mutex::new(None);
 
     let path = folder.join("engine.o");
     let mut latest = lock(&LATEST);
     if let Some((made_by, object)) = &*latest
-        && made_by == compiler
+        && *made_by == compiler.words
     {
         let object = Arc::clone(object);
         drop(latest);
@@ -418,7 +439,7 @@ fn engine_object(compiler: &Compiler, folder: &Path) -> Result<(), CpuError> {
     std::fs::write(&source, "").map_err(|error| io_error(&source, error))?;
     compiler.compile("the CPU emulation", folder, &source, &path, None)?;
     let object = std::fs::read(&path).map_err(|source| io_error(&path, source))?;
-    *latest = Some((compiler.clone(), object.into()));
+    *latest = Some((compiler.words.clone(), object.into()));
     Ok(())
 }
 

@@ -93,17 +93,20 @@ pub struct TiledWork {
     pub residual: bool,
 }
 
-/// Where the time of a tiled kernel goes, microseconds, as the busiest multiprocessor sees it. What happens at the same time is in
+/// Where the time of a launch goes, microseconds, as the busiest multiprocessor sees it. What happens at the same time is in
 /// the term that it is hidden behind.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Terms {
-    /// The launch.
+    /// The launch, less what overlapping the one ahead saves.
     pub launch: f64,
-    /// Until the first chunk is there, and what is lost where the launch ahead leaves no room.
+    /// Of a tiled kernel, until the first chunk is there, and what is lost where the launch ahead leaves no room. Of another one,
+    /// dependent trips to the level-2 cache, and bytes through it where they take longer than the arithmetic or take turns with it.
     pub load: f64,
+    /// Dependent instructions and barriers of a kernel that is not tiled and tells them.
+    pub latency: f64,
     /// Staging: rounding, writing to shared memory, barriers.
     pub stage: f64,
-    /// Steps.
+    /// Steps, or all arithmetic.
     pub compute: f64,
     /// Waiting for later chunks.
     pub wait: f64,
@@ -113,7 +116,8 @@ pub struct Terms {
     pub exchange: f64,
     /// Storing.
     pub store: f64,
-    /// Blocks behind the first that a multiprocessor takes, with all their terms.
+    /// Blocks behind the first that a multiprocessor takes, with all their terms; of a kernel that is not tiled, what it takes to begin
+    /// many small blocks, beyond all other terms.
     pub waves: f64,
     /// Memory, or the level-2 cache for all multiprocessors together, where they are slower than all that.
     pub memory: f64,
@@ -124,6 +128,7 @@ impl Terms {
     pub fn us(&self) -> f64 {
         self.launch
             + self.load
+            + self.latency
             + self.stage
             + self.compute
             + self.wait
@@ -192,75 +197,171 @@ pub fn memset_us(bytes: u64, gpu: &Gpu) -> f64 {
 /// The busiest multiprocessor's arithmetic (slower with too few warps to hide latency), the traffic through the level-2 cache
 /// and memory, whichever is longest, behind the launch and the dependent trips to memory of each wave.
 pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
-    /// Warps a multiprocessor needs to keep its lanes busy.
-    const BUSY_WARPS: f64 = 12.0;
-    /// Bytes a multiprocessor gets from the level-2 cache in a clock.
-    const L2_BYTES_PER_CLOCK: f64 = 32.0;
-    /// Clocks of one trip to the level-2 cache.
-    const TRIP_CLOCKS: f64 = 280.0;
-    /// Clocks of a multiprocessor for one product of the tensor cores, beside the instructions around it.
-    const MMA_CLOCKS: f64 = 1.2;
-    /// The oldest architecture whose launches overlap, and what that saves, microseconds.
-    const OVERLAPPING: Arch = Arch::new(90);
-    const OVERLAP_US: f64 = 0.35;
-    /// What it takes the blocks of a cluster to add up their sums, microseconds, and more for each block.
-    const EXCHANGE_US: f64 = 0.24;
-    const EXCHANGE_BLOCK_US: f64 = 0.03;
-    /// Times as long as arithmetic and loads alone take what does them in turns: 103 kernels of `direct` and `pointwise` on an H200.
-    const TURNS: f64 = 1.5;
-    /// From one block's begin to the next one's, microseconds: pooling of 3136 to 12544 blocks on an H200, which takes nothing else.
-    const BLOCK_US: f64 = 0.00125;
+    let Some(occupancy) = runs(work, gpu) else {
+        return f64::INFINITY;
+    };
+    match &work.tiled {
+        Some(tiled) => tiled_terms(work, tiled, gpu, Model::of(gpu)).us(),
+        None => Parts::new(work, &occupancy, gpu).us(),
+    }
+}
+
+/// Where the [estimated time](kernel_us) of a launch goes; `None` when a block does not fit.
+pub fn kernel_terms(work: &KernelWork, gpu: &Gpu) -> Option<Terms> {
+    let occupancy = runs(work, gpu)?;
+    Some(match &work.tiled {
+        Some(tiled) => tiled_terms(work, tiled, gpu, Model::of(gpu)),
+        None => Parts::new(work, &occupancy, gpu).terms(),
+    })
+}
+
+/// The oldest architecture whose launches overlap, and have clusters.
+const OVERLAPPING: Arch = Arch::new(90);
+
+/// How a launch fills the GPU; `None` where a block does not fit. What a fallback would take is not estimated either: no plan should
+/// want it.
+fn runs(work: &KernelWork, gpu: &Gpu) -> Option<Occupancy> {
     /// The oldest architecture with the tensor cores that kernels are written for; older ones exchange operands by shuffles.
     const TENSOR_CORES: Arch = Arch::new(80);
 
     let occupancy = occupancy(work, gpu);
-    // What a fallback would take is not estimated: no plan should want it.
     let falls_back =
         work.mma > 0.0 && gpu.arch < TENSOR_CORES || work.cluster > 1 && gpu.arch < OVERLAPPING;
-    if occupancy.blocks_per_sm == 0 || falls_back {
-        return f64::INFINITY;
+    (occupancy.blocks_per_sm > 0 && !falls_back).then_some(occupancy)
+}
+
+/// How arithmetic and loads of a kernel that is not tiled hide each other.
+enum Hiding {
+    /// Whichever takes longer hides the other.
+    Whole,
+    /// They take turns, and each so many times as long as by itself.
+    Turns(f64),
+    /// What blocks stage, compute and store comes behind their latency: where there are few, nothing overlaps.
+    None,
+}
+
+/// What the time of a launch that is not tiled is made of, microseconds.
+struct Parts {
+    launch: f64,
+    /// Saved by overlapping the launch ahead.
+    saved: f64,
+    trips: f64,
+    exchange: f64,
+    latency: f64,
+    compute: f64,
+    mma: f64,
+    /// Through the level-2 cache.
+    l2: f64,
+    dram: f64,
+    /// Until the last block has begun.
+    begins: f64,
+    hiding: Hiding,
+}
+
+impl Parts {
+    fn new(work: &KernelWork, occupancy: &Occupancy, gpu: &Gpu) -> Self {
+        /// Warps a multiprocessor needs to keep its lanes busy.
+        const BUSY_WARPS: f64 = 12.0;
+        /// Bytes a multiprocessor gets from the level-2 cache in a clock.
+        const L2_BYTES_PER_CLOCK: f64 = 32.0;
+        /// Clocks of one trip to the level-2 cache.
+        const TRIP_CLOCKS: f64 = 280.0;
+        /// Clocks of a multiprocessor for one product of the tensor cores, beside the instructions around it.
+        const MMA_CLOCKS: f64 = 1.2;
+        /// What overlapping launches saves, microseconds.
+        const OVERLAP_US: f64 = 0.35;
+        /// What it takes the blocks of a cluster to add up their sums, microseconds, and more for each block.
+        const EXCHANGE_US: f64 = 0.24;
+        const EXCHANGE_BLOCK_US: f64 = 0.03;
+        /// Times as long as arithmetic and loads alone take what does them in turns: 103 kernels of `direct` and `pointwise` on an H200.
+        const TURNS: f64 = 1.5;
+        /// From one block's begin to the next one's, microseconds: pooling of 3136 to 12544 blocks on an H200, which takes nothing else.
+        const BLOCK_US: f64 = 0.00125;
+
+        let clock = f64::from(gpu.clock_mhz);
+        let busiest = (work.blocks as f64 / slots(work.cluster, 1.0, gpu.sms)).ceil();
+        let resident = busiest.min(f64::from(occupancy.blocks_per_sm));
+        let warps = resident * f64::from(work.threads.div_ceil(32));
+        // Schemes that tell their latencies need no share of idle lanes.
+        let hidden = if work.clocks > 0.0 {
+            1.0
+        } else {
+            (warps / BUSY_WARPS).min(1.0)
+        };
+        let rate = gpu.sm_flops_per_us() * work.fma_share * hidden;
+        let compute = work.flops / work.blocks as f64 * busiest / rate;
+        let busy_sms = f64::from(gpu.sms).min(work.blocks as f64);
+        let l2 = work.l2_bytes / (busy_sms * L2_BYTES_PER_CLOCK * clock);
+        let dram = work.dram_bytes / (f64::from(gpu.dram_gbs) * 1e3);
+        let mma = work.mma / work.blocks as f64 * busiest * MMA_CLOCKS / clock;
+        let trips = work.trips * TRIP_CLOCKS / clock * occupancy.waves as f64;
+        let latency = work.clocks / clock * (busiest / resident).ceil();
+        let saved = if work.overlaps && gpu.arch >= OVERLAPPING {
+            OVERLAP_US.min(0.5 * gpu.launch_us)
+        } else {
+            0.0
+        };
+        let exchange = if work.cluster > 1 {
+            EXCHANGE_US + EXCHANGE_BLOCK_US * f64::from(work.cluster)
+        } else {
+            0.0
+        };
+        Self {
+            launch: gpu.launch_us,
+            saved,
+            trips,
+            exchange,
+            latency,
+            compute,
+            mma,
+            l2,
+            dram,
+            begins: work.blocks as f64 * BLOCK_US,
+            hiding: if work.clocks > 0.0 {
+                Hiding::None
+            } else if work.alternates {
+                Hiding::Turns(TURNS)
+            } else {
+                Hiding::Whole
+            },
+        }
     }
-    if let Some(tiled) = &work.tiled {
-        return tiled_terms(work, tiled, gpu, Model::of(gpu)).us();
+
+    /// What multiprocessors are busy with.
+    fn busy(&self) -> f64 {
+        match self.hiding {
+            Hiding::None => self.latency + self.compute + self.mma + self.l2,
+            Hiding::Turns(times) => times * (self.compute + self.l2),
+            Hiding::Whole => self.compute.max(self.l2),
+        }
     }
-    let clock = f64::from(gpu.clock_mhz);
-    let busiest = (work.blocks as f64 / slots(work.cluster, 1.0, gpu.sms)).ceil();
-    let resident = busiest.min(f64::from(occupancy.blocks_per_sm));
-    let warps = resident * f64::from(work.threads.div_ceil(32));
-    // Schemes that tell their latencies need no share of idle lanes.
-    let hidden = if work.clocks > 0.0 {
-        1.0
-    } else {
-        (warps / BUSY_WARPS).min(1.0)
-    };
-    let rate = gpu.sm_flops_per_us() * work.fma_share * hidden;
-    let compute = work.flops / work.blocks as f64 * busiest / rate;
-    let busy_sms = f64::from(gpu.sms).min(work.blocks as f64);
-    let l2 = work.l2_bytes / (busy_sms * L2_BYTES_PER_CLOCK * clock);
-    let dram = work.dram_bytes / (f64::from(gpu.dram_gbs) * 1e3);
-    let mma = work.mma / work.blocks as f64 * busiest * MMA_CLOCKS / clock;
-    let trips = work.trips * TRIP_CLOCKS / clock * occupancy.waves as f64;
-    let latency = work.clocks / clock * (busiest / resident).ceil();
-    let saved = if work.overlaps && gpu.arch >= OVERLAPPING {
-        OVERLAP_US.min(0.5 * gpu.launch_us)
-    } else {
-        0.0
-    };
-    let exchange = if work.cluster > 1 {
-        EXCHANGE_US + EXCHANGE_BLOCK_US * f64::from(work.cluster)
-    } else {
-        0.0
-    };
-    // Blocks that stage their input first, compute then and store at last overlap little with each other where there are few.
-    let busy = if work.clocks > 0.0 {
-        latency + compute + mma + l2
-    } else if work.alternates {
-        TURNS * (compute + l2)
-    } else {
-        compute.max(l2)
-    };
-    let begins = work.blocks as f64 * BLOCK_US;
-    (gpu.launch_us - saved + trips + exchange + busy.max(dram)).max(begins)
+
+    fn us(&self) -> f64 {
+        let busy = self.busy().max(self.dram);
+        (self.launch - self.saved + self.trips + self.exchange + busy).max(self.begins)
+    }
+
+    /// The same, in terms whose sum it is.
+    fn terms(&self) -> Terms {
+        let (latency, compute, l2) = match self.hiding {
+            Hiding::None => (self.latency, self.compute + self.mma, self.l2),
+            Hiding::Turns(times) => (0.0, times * self.compute, times * self.l2),
+            Hiding::Whole => (0.0, self.compute, (self.l2 - self.compute).max(0.0)),
+        };
+        let terms = Terms {
+            launch: self.launch - self.saved,
+            load: self.trips + l2,
+            latency,
+            compute,
+            exchange: self.exchange,
+            memory: (self.dram - self.busy()).max(0.0),
+            ..Terms::default()
+        };
+        Terms {
+            waves: (self.begins - terms.us()).max(0.0),
+            ..terms
+        }
+    }
 }
 
 /// The norm of some numbers: nearly the largest where that is much larger than the others.
@@ -462,6 +563,92 @@ mod tests {
         };
         assert_eq!(occupancy(&half, gpu("gtx1080ti").unwrap()).blocks_per_sm, 2);
         assert_eq!(occupancy(&work(), gpu("v100").unwrap()).blocks_per_sm, 4);
+    }
+
+    /// The sum of the terms is the estimate, whatever a kernel is bound by.
+    #[test]
+    fn every_launch_has_terms() {
+        let h200 = gpu("h200").unwrap();
+        let staged = KernelWork {
+            clocks: 20_000.0,
+            mma: 1e5,
+            cluster: 4,
+            overlaps: true,
+            ..work()
+        };
+        let arithmetic = KernelWork {
+            flops: 1e9,
+            ..work()
+        };
+        let cached = KernelWork {
+            l2_bytes: 1e8,
+            ..work()
+        };
+        let works = [
+            ("latency", staged),
+            ("compute", arithmetic),
+            ("load", cached),
+            (
+                "load",
+                KernelWork {
+                    alternates: true,
+                    ..cached
+                },
+            ),
+            (
+                "memory",
+                KernelWork {
+                    dram_bytes: 1e9,
+                    ..work()
+                },
+            ),
+            (
+                "waves",
+                KernelWork {
+                    blocks: 100_000,
+                    ..work()
+                },
+            ),
+            (
+                "launch",
+                KernelWork {
+                    blocks: 1,
+                    trips: 0.0,
+                    flops: 0.0,
+                    l2_bytes: 0.0,
+                    dram_bytes: 0.0,
+                    ..work()
+                },
+            ),
+        ];
+        for (bound, work) in works {
+            let terms = kernel_terms(&work, h200).unwrap();
+            let us = kernel_us(&work, h200);
+            assert!(
+                (terms.us() / us - 1.0).abs() < 1e-12,
+                "{bound}: {terms:?}, {us}"
+            );
+            let named = [
+                ("launch", terms.launch),
+                ("load", terms.load),
+                ("latency", terms.latency),
+                ("compute", terms.compute),
+                ("exchange", terms.exchange),
+                ("waves", terms.waves),
+                ("memory", terms.memory),
+            ];
+            assert!(named.iter().all(|(_, us)| *us >= 0.0), "{terms:?}");
+            let most = named
+                .into_iter()
+                .max_by(|a, b| a.1.total_cmp(&b.1))
+                .unwrap();
+            assert_eq!(most.0, bound, "{terms:?}");
+        }
+        let large = KernelWork {
+            shared_bytes: 1 << 20,
+            ..work()
+        };
+        assert_eq!(kernel_terms(&large, h200), None);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod problems;
 mod progress;
 mod run;
 mod shard;
+mod text;
 
 pub use crate::measure::journal::{JournalError, journal_of};
 pub use calibrate::{Fit, Samples};
@@ -26,3 +27,4 @@ pub use problems::Problems;
 pub use progress::Progress;
 pub use run::{Ended, Event, Options, Summary, TuneError, tune};
 pub use shard::{ParseShardError, Shard};
+pub use text::present_text;

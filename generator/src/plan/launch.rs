@@ -2,7 +2,7 @@
 
 use super::PlannedUnit;
 use super::resources::known_resources;
-use crate::cost::{KernelWork, Model, Occupancy, Terms, kernel_us, occupancy, tiled_terms};
+use crate::cost::{KernelWork, Occupancy, Terms, kernel_terms, kernel_us, occupancy};
 use crate::gpu::Gpu;
 use crate::scheme::LaunchWork;
 
@@ -13,39 +13,44 @@ pub struct LaunchEstimate {
     pub occupancy: Occupancy,
     /// Time in a CUDA graph, microseconds; infinite when a block does not fit.
     pub us: f64,
-    /// Where the time of a tiled kernel goes.
-    pub terms: Option<Terms>,
 }
 
 impl LaunchEstimate {
     /// A launch of the unit of a name, with the registers that the compiler needed where that is known.
     pub fn new(unit: &str, launch: &LaunchWork, gpu: &Gpu) -> Self {
-        let known = known_resources(unit, launch.role, gpu.arch);
-        let work = KernelWork {
-            registers: known.map_or(launch.work.registers, |known| known.registers),
-            ..launch.work
-        };
+        let work = with_known_registers(unit, launch, gpu);
         Self {
             occupancy: occupancy(&work, gpu),
             us: kernel_us(&work, gpu),
-            terms: work
-                .tiled
-                .filter(|_| occupancy(&work, gpu).blocks_per_sm > 0)
-                .map(|tiled| tiled_terms(&work, &tiled, gpu, Model::of(gpu))),
         }
     }
 
     /// Every launch of a unit, in order.
     pub fn of_unit(unit: &PlannedUnit, gpu: &Gpu) -> Vec<Self> {
-        unit.kernels
-            .iter()
-            .map(|kernel| {
-                let launch = LaunchWork {
-                    role: kernel.blueprint.role,
-                    work: kernel.blueprint.work,
-                };
-                Self::new(&unit.unit.name, &launch, gpu)
-            })
+        launches(unit)
+            .map(|launch| Self::new(&unit.unit.name, &launch, gpu))
             .collect()
+    }
+}
+
+/// Where the estimated time of every launch of a unit goes, in order; `None` of one whose blocks do not fit the GPU.
+pub fn launch_terms(unit: &PlannedUnit, gpu: &Gpu) -> Vec<Option<Terms>> {
+    launches(unit)
+        .map(|launch| kernel_terms(&with_known_registers(&unit.unit.name, &launch, gpu), gpu))
+        .collect()
+}
+
+fn launches(unit: &PlannedUnit) -> impl Iterator<Item = LaunchWork> {
+    unit.kernels.iter().map(|kernel| LaunchWork {
+        role: kernel.blueprint.role,
+        work: kernel.blueprint.work,
+    })
+}
+
+fn with_known_registers(unit: &str, launch: &LaunchWork, gpu: &Gpu) -> KernelWork {
+    let known = known_resources(unit, launch.role, gpu.arch);
+    KernelWork {
+        registers: known.map_or(launch.work.registers, |known| known.registers),
+        ..launch.work
     }
 }

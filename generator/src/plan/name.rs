@@ -14,6 +14,10 @@
 //! ```
 //! A pair is written once when both are equal, else `VxH`; padding `TxLxBxR`.
 
+mod parse;
+
+pub use parse::problem_of_label;
+
 use crate::ir::{
     Elementwise, Epilogue, PoolKind, Precision, Problem, Prologue, Reduce, TensorShape, Tolerance,
 };

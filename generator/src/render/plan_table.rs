@@ -2,9 +2,9 @@
 
 use super::columns::aligned;
 use super::plan_json::tile_letters;
-use crate::cost::memset_us;
+use crate::cost::{Terms, memset_us};
 use crate::gpu::Gpu;
-use crate::plan::{LaunchEstimate, LayerSetPlan, NetworkPlan, PlannedUnit};
+use crate::plan::{LaunchEstimate, LayerSetPlan, NetworkPlan, PlannedUnit, launch_terms};
 use tdc_runtime::Step;
 
 const TITLES: [&str; 14] = [
@@ -66,12 +66,12 @@ pub fn layer_set_table(plan: &LayerSetPlan) -> String {
     )
 }
 
-const TERMS: [&str; 13] = [
-    "op", "tile", "launch", "load", "stage", "compute", "wait", "reduce", "exchange", "store",
-    "waves", "memory", "us",
+const TERMS: [&str; 14] = [
+    "op", "tile", "launch", "load", "latency", "stage", "compute", "wait", "reduce", "exchange",
+    "store", "waves", "memory", "us",
 ];
 
-/// Where the estimate sees the time of a network's launches go, microseconds; launches of schemes that are not tiled have a sum only.
+/// Where the estimate sees the time of a network's launches and memsets go, microseconds.
 pub fn network_terms(plan: &NetworkPlan) -> String {
     let layers = plan.layers.iter();
     let ops = layers.map(|layer| (layer.name.as_str(), &plan.units[layer.unit]));
@@ -88,32 +88,25 @@ pub fn layer_set_terms(plan: &LayerSetPlan) -> String {
 fn terms(name: &str, ops: &[(&str, &PlannedUnit)], gpu: &Gpu) -> String {
     let mut rows = vec![TERMS.map(str::to_owned)];
     for (name, unit) in ops {
-        for (index, launch) in LaunchEstimate::of_unit(unit, gpu).iter().enumerate() {
-            let mut row: [String; TERMS.len()] = Default::default();
-            row[0] = match index {
+        for (index, terms) in launch_terms(unit, gpu).into_iter().enumerate() {
+            let op = match index {
                 0 => (*name).to_owned(),
                 _ => format!("  {}", unit.kernels[index].blueprint.role),
             };
-            row[1] = unit.tile.label(tile_letters(unit)).to_string();
-            if let Some(terms) = launch.terms {
-                let parts = [
-                    terms.launch,
-                    terms.load,
-                    terms.stage,
-                    terms.compute,
-                    terms.wait,
-                    terms.reduce,
-                    terms.exchange,
-                    terms.store,
-                    terms.waves,
-                    terms.memory,
-                ];
-                for (cell, part) in row[2..].iter_mut().zip(parts) {
-                    *cell = us(part);
-                }
+            let tile = unit.tile.label(tile_letters(unit)).to_string();
+            rows.push(terms_row(op, tile, terms));
+        }
+        for step in unit.variant().steps.iter() {
+            if let Step::Memset { bytes, .. } = step {
+                let launch = memset_us(0, gpu);
+                let memory = memset_us(*bytes, gpu) - launch;
+                let terms = Terms {
+                    launch,
+                    memory,
+                    ..Terms::default()
+                };
+                rows.push(terms_row("  memset".to_owned(), String::new(), Some(terms)));
             }
-            row[12] = us(launch.us);
-            rows.push(row);
         }
     }
     format!(
@@ -121,6 +114,34 @@ fn terms(name: &str, ops: &[(&str, &PlannedUnit)], gpu: &Gpu) -> String {
         planned_for(gpu),
         aligned(&rows, &(2..TERMS.len()))
     )
+}
+
+/// A row of terms and their sum; a sum that is infinite where there are none.
+fn terms_row(op: String, tile: String, terms: Option<Terms>) -> [String; TERMS.len()] {
+    let mut row: [String; TERMS.len()] = Default::default();
+    (row[0], row[1]) = (op, tile);
+    let Some(terms) = terms else {
+        row[TERMS.len() - 1] = us(f64::INFINITY);
+        return row;
+    };
+    let parts = [
+        terms.launch,
+        terms.load,
+        terms.latency,
+        terms.stage,
+        terms.compute,
+        terms.wait,
+        terms.reduce,
+        terms.exchange,
+        terms.store,
+        terms.waves,
+        terms.memory,
+        terms.us(),
+    ];
+    for (cell, part) in row[2..].iter_mut().zip(parts) {
+        *cell = us(part);
+    }
+    row
 }
 
 fn planned_for(gpu: &Gpu) -> String {

@@ -5,6 +5,7 @@ use crate::compile::cpu::{CpuError, CpuModule, TranslationUnit};
 use crate::plan::PlannedUnit;
 use crate::render::{RenderError, unit_text};
 use std::ffi::c_void;
+use std::path::Path;
 use tdc_runtime::Launch;
 
 /// Kernels of several units, and memory for them.
@@ -35,6 +36,14 @@ impl CpuDevice {
     /// # Errors
     /// [`CpuDeviceError`] with the compiler's output.
     pub fn new(units: &[PlannedUnit]) -> Result<Self, CpuDeviceError> {
+        Self::new_in(&std::env::temp_dir(), units)
+    }
+
+    /// The same with temporary files in this folder, of which none is left.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn new_in(temporary: &Path, units: &[PlannedUnit]) -> Result<Self, CpuDeviceError> {
         let units = units
             .iter()
             .map(|unit| {
@@ -45,7 +54,7 @@ impl CpuDevice {
             })
             .collect::<Result<Vec<_>, RenderError>>()?;
         Ok(Self {
-            module: CpuModule::build_units(&units)?,
+            module: CpuModule::build_units_in(temporary, &units)?,
             memory: Vec::new(),
         })
     }

@@ -17,7 +17,7 @@ use thiserror::Error;
 pub enum GpuDeviceError {
     /// No driver, or no device behind it.
     #[error(
-        "no NVIDIA GPU can be used here: {0}; go to a machine with one and its driver, or check on the CPU: `tdc-gen verify` without `--gpu`"
+        "no NVIDIA GPU can be used here: {0}; go to a machine with one and its driver, or check on the CPU: `tdc-gen verify` without `--local-gpu`"
     )]
     NoGpu(String),
     /// The machine has fewer devices.

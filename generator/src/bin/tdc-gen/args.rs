@@ -229,12 +229,9 @@ pub struct VerifyArgs {
     /// Networks and layer sets
     #[arg(required = true, value_name = "CONFIG")]
     pub configs: Vec<PathBuf>,
-    /// Run on the GPU that is there instead of the CPU
+    /// Run on the local GPU instead of the CPU
     #[arg(long)]
-    pub gpu: bool,
-    /// The GPUs that the code is planned for, instead of those of the config [default: h200]
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    pub planned_for: Option<Vec<String>>,
+    pub local_gpu: bool,
     /// Weights of a network, as safetensors; random ones without it
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
@@ -249,6 +246,8 @@ pub struct VerifyArgs {
     pub json: bool,
     #[command(flatten)]
     pub options: ConfigArgs,
+    #[command(flatten)]
+    pub target: TargetArgs,
 }
 
 /// Arguments of `compile`.

@@ -1,19 +1,22 @@
-//! Ctrl-C and SIGTERM as a wish that long work ends by itself, so that what it has is written.
+//! Ctrl-C and SIGTERM as a wish that long work ends by itself, so that what it has is written, or that it ends now and leaves no
+//! temporary files.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI32, Ordering};
 
-static ASKED: AtomicBool = AtomicBool::new(false);
+/// The signal that came; 0 before.
+static ASKED: AtomicI32 = AtomicI32::new(0);
 
 /// Whether the user wants the work to end. Never before [`watch`].
 pub fn is_asked() -> bool {
-    ASKED.load(Ordering::Relaxed)
+    ASKED.load(Ordering::Relaxed) != 0
 }
 
 /// From now on the first Ctrl-C and the first SIGTERM are only noted. The second of its kind ends the process at once.
 #[cfg(unix)]
 pub fn watch() {
-    extern "C" fn ask(_signal: libc::c_int) {
-        ASKED.store(true, Ordering::Relaxed);
+    extern "C" fn ask(signal: libc::c_int) {
+        ASKED.store(signal, Ordering::Relaxed);
     }
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: an all-zero `sigaction` is valid: no flags, an empty mask.
@@ -29,6 +32,42 @@ pub fn watch() {
 /// Elsewhere both end the process at once.
 #[cfg(not(unix))]
 pub fn watch() {}
+
+/// From now on the first Ctrl-C or SIGTERM removes a folder of temporary files and then ends the process, as the signal would have.
+#[cfg(unix)]
+pub fn remove_and_end(folder: PathBuf) {
+    const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+    /// Compilers that are still running may put files in while the folder is emptied.
+    const TRIES: u32 = 100;
+
+    watch();
+    std::thread::spawn(move || {
+        while !is_asked() {
+            std::thread::sleep(PAUSE);
+        }
+        for _ in 0..TRIES {
+            match std::fs::remove_dir_all(&folder) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    std::thread::sleep(PAUSE);
+                }
+                _ => break,
+            }
+        }
+        // SAFETY: the first signal has given the handler back to the system, so this one ends the process.
+        unsafe { libc::raise(ASKED.load(Ordering::Relaxed)) };
+    });
+}
+
+/// Elsewhere the folder is left.
+#[cfg(not(unix))]
+pub fn remove_and_end(_folder: PathBuf) {}
+
+/// Waits for the end of the process, where a signal has asked for it: what fails now fails since it loses its files.
+pub fn wait_if_asked() {
+    while is_asked() {
+        std::thread::park();
+    }
+}
 
 #[cfg(all(test, unix))]
 mod tests {

@@ -5,13 +5,18 @@ use crate::config::tuning_table;
 use crate::failure::Failure;
 use crate::output::{note, print};
 use tdc_generator::emit::write_whole;
-use tdc_generator::plan::TuningTable;
+use tdc_generator::gpu::gpu;
+use tdc_generator::measure::tune::present_text;
+use tdc_generator::plan::{Stale, TuningTable};
 
-/// Joins tables, tells of conflicts, and writes the whole.
+/// Joins the rows of tables that were measured with today's kernels, tells of the others and of conflicts, and writes the whole.
 pub fn run(args: &MergeArgs) -> Result<(), Failure> {
     let mut whole: Option<TuningTable> = None;
     for path in &args.tables {
-        let table = tuning_table(path)?;
+        let mut table = tuning_table(path)?;
+        for stale in remove_stale(&mut table).map_err(|error| Failure::all(path, &[error]))? {
+            note(format_args!("{}: {stale}", path.display()));
+        }
         let Some(whole) = &mut whole else {
             whole = Some(table);
             continue;
@@ -32,4 +37,12 @@ pub fn run(args: &MergeArgs) -> Result<(), Failure> {
         args.out.display(),
         whole.len()
     ))
+}
+
+/// Removes what was measured with other kernels than this version generates.
+fn remove_stale(table: &mut TuningTable) -> Result<Vec<Stale>, String> {
+    let gpu = gpu(&table.environment().gpu).map_err(|error| error.to_string())?;
+    table
+        .remove_stale(|problem, scheme, tile| present_text(problem, scheme, tile, gpu))
+        .map_err(|error| error.to_string())
 }

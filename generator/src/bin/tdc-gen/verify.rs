@@ -4,6 +4,7 @@ use crate::args::VerifyArgs;
 use crate::config::Planned;
 use crate::failure::Failure;
 use crate::inputs::in_file;
+use crate::interrupt;
 use crate::output::{note, print};
 use serde_json::json;
 use tdc_generator::compile::nvrtc::Options;
@@ -16,14 +17,19 @@ use tdc_generator::verify::{
 };
 use tdc_runtime::WeightFile;
 use tdc_weights::{Checkpoint, pack, resolve};
+use tempfile::TempDir;
 
 /// Checks every config: each unit alone, then networks whole in each of their variants.
 pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let mut failures = Vec::new();
     let mut reports = Vec::new();
     let mut checkpoint = None;
+    let temporary = match args.local_gpu {
+        true => None,
+        false => Some(Temporary::new()?),
+    };
     for path in &args.configs {
-        let planned = args.options.plan(path, args.planned_for.as_deref())?;
+        let planned = args.options.plan(path, args.target.gpu.as_deref())?;
         if args.weights.is_some() && matches!(planned, Planned::LayerSet(_)) {
             return Err(Failure::Input(format!(
                 "{}: a layer set has no weights; leave out --weights, or name a network",
@@ -40,7 +46,7 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
             path.display(),
             units.len()
         ));
-        let mut device = open(args.gpu, &units)?;
+        let mut device = open(temporary.as_ref(), &units)?;
         let device = device.as_mut();
         let mut report =
             json!({ "config": path.display().to_string(), "device": device.name(), "units": [] });
@@ -71,9 +77,34 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     }
 }
 
-fn open(on_gpu: bool, units: &[PlannedUnit]) -> Result<Box<dyn Device>, Failure> {
-    if !on_gpu {
-        return Ok(Box::new(CpuDevice::new(units).map_err(Failure::machine)?));
+/// A folder for temporary files that is removed at the end, also where Ctrl-C or SIGTERM is the end.
+struct Temporary(TempDir);
+
+impl Temporary {
+    fn new() -> Result<Self, Failure> {
+        let folder = tempfile::Builder::new()
+            .prefix("tdc-verify-")
+            .tempdir()
+            .map_err(|error| {
+                let parent = std::env::temp_dir();
+                Failure::Machine(format!(
+                    "{}: {error}; is the disk full, or TMPDIR not writable?",
+                    parent.display()
+                ))
+            })?;
+        interrupt::remove_and_end(folder.path().to_owned());
+        Ok(Self(folder))
+    }
+}
+
+/// The CPU emulation with temporary files in a folder, else the local GPU.
+fn open(temporary: Option<&Temporary>, units: &[PlannedUnit]) -> Result<Box<dyn Device>, Failure> {
+    if let Some(temporary) = temporary {
+        let device = CpuDevice::new_in(temporary.0.path(), units).map_err(|error| {
+            interrupt::wait_if_asked();
+            Failure::machine(error)
+        })?;
+        return Ok(Box::new(device));
     }
     let mut device = GpuDevice::open(0).map_err(Failure::machine)?;
     let compiler = Toolkit::find()

@@ -261,10 +261,11 @@ mod tests {
         };
         let table = format!(
             "gpu: h200\ndevice: NVIDIA H200\ndriver: 1\nnvrtc: 13.0\ngenerator: 1\n\
-             {key} direct {} 2.5\n{key} tdc {} 1.5\n",
+             {key} direct {} 2.5 {text}\n{key} tdc {} 1.5 {text}\n",
             tile_of("direct"),
             tile_of("tdc"),
             key = crate::plan::tuning_key(&conv),
+            text = "0123456789abcdef",
         );
         let table: TuningTable = table.parse().unwrap();
         let picks = |schemes: &[String]| -> Vec<(&str, Vec<String>)> {

@@ -1,7 +1,7 @@
 //! Every result, on disk as soon as it is known.
 
 use crate::measure::journal::{JournalError, JournalFile, read_journal_file};
-use crate::plan::{Environment, Measured, TuningError, TuningTable, microseconds};
+use crate::plan::{Environment, Measured, TuningError, TuningTable, microseconds, text_checksum};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -32,7 +32,7 @@ pub struct Row {
     pub scheme: String,
     /// The tile with its letters.
     pub tile: String,
-    /// Checksum of the kernels' text and launches: whether the candidate is still what was measured.
+    /// Checksum of the kernels' text without its comments, and of the launches: whether the candidate is still what was measured.
     pub text: u64,
     /// What came of it.
     pub outcome: Outcome,
@@ -90,12 +90,7 @@ impl Row {
         };
         let [problem, scheme, tile] = [field(0)?, field(1)?, field(2)?].map(str::to_owned);
         let text = field(3)?;
-        let text = u64::from_str_radix(text, 16).map_err(|_| TuningError::Field {
-            line,
-            column: "text",
-            text: text.to_owned(),
-            expected: "a checksum of 16 hexadecimal digits",
-        })?;
+        let text = text_checksum(line, text)?;
         let word = field(4)?;
         let rest = fields.next().unwrap_or_default();
         let outcome = match word {
@@ -204,8 +199,12 @@ impl Journal {
         let mut table = TuningTable::new(self.environment.clone());
         for row in self.rows() {
             if let Outcome::Timed(_, us) = row.outcome {
-                let tile = row.tile.clone();
-                table.insert(&row.problem, &row.scheme, Measured { tile, us });
+                let measured = Measured {
+                    tile: row.tile.clone(),
+                    us,
+                    text: row.text,
+                };
+                table.insert(&row.problem, &row.scheme, measured);
             }
         }
         table

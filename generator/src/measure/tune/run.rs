@@ -1,6 +1,7 @@
 //! One run: candidates through compiler and device into the journal.
 
 use super::in_order::in_order;
+use super::text::{planned, text_checksum, text_of};
 use super::{
     Candidate, Journal, JournalError, Measure, MeasureError, Outcome, Problems, Progress, Row,
     Selection, Shard, Timing, candidates,
@@ -8,15 +9,15 @@ use super::{
 use crate::compile::{CompileError, Compiler, Image};
 use crate::gpu::Gpu;
 use crate::ir::Problem;
-use crate::plan::{KERNEL_PREFIX, PlanError, PlannedUnit, Planner, plan_problem};
+use crate::plan::{PlanError, PlannedUnit};
 use crate::render::{RenderError, unit_text};
-use crate::scheme::{Scheme, Tile, scheme};
+use crate::scheme::Scheme;
 use crate::verify::ProblemData;
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::time::Instant;
-use tdc_runtime::{Arch, Checksum};
+use tdc_runtime::Arch;
 use thiserror::Error;
 
 /// What is measured, and how it is compiled.
@@ -306,40 +307,8 @@ fn forget_stale(
 
 /// Whether the candidate of a row is still there with the same text.
 fn holds(row: &Row, problem: &Problem, gpu: &'static Gpu) -> Result<bool, TuneError> {
-    let Some(scheme) = scheme(&row.scheme) else {
-        return Ok(false);
-    };
-    let Some(tile) = Tile::of_label(&row.tile, scheme.tile_names()) else {
-        return Ok(false);
-    };
-    if !scheme.takes(problem, &tile) {
-        return Ok(false);
-    }
-    let unit = planned(&row.problem, problem, &Candidate { scheme, tile }, gpu)?;
-    Ok(checksum(&unit, &unit_text(&unit)?) == row.text)
-}
-
-fn planned(
-    key: &str,
-    problem: &Problem,
-    candidate: &Candidate,
-    gpu: &'static Gpu,
-) -> Result<PlannedUnit, PlanError> {
-    let (scheme, tile) = (candidate.scheme.name(), &candidate.tile.0);
-    plan_problem(
-        &mut Planner::new(gpu),
-        KERNEL_PREFIX,
-        key,
-        problem,
-        Some(scheme),
-        Some(tile),
-    )
-}
-
-/// Of the text and the launches.
-fn checksum(unit: &PlannedUnit, text: &str) -> u64 {
-    let steps = &unit.variant().steps;
-    Checksum::of(format!("{text}\n{steps:?}").as_bytes())
+    let present = text_of(&row.problem, problem, &row.scheme, &row.tile, gpu)?;
+    Ok(present == Some(row.text))
 }
 
 fn compile(
@@ -352,7 +321,7 @@ fn compile(
     let unit = planned(key, problem, candidate, options.gpu)?;
     let source = unit_text(&unit)?;
     Ok(Box::new(Compiled {
-        text: checksum(&unit, &source),
+        text: text_checksum(&unit, &source),
         image: compiler.compile(&source, &unit.unit.name, options.arch),
         unit,
     }))

@@ -12,6 +12,8 @@ pub struct Measured {
     pub tile: String,
     /// Its time in a CUDA graph, microseconds.
     pub us: f64,
+    /// Checksum of the kernels' text without its comments, and of the launches: what the time was measured with.
+    pub text: u64,
 }
 
 /// Measured times of one environment.
@@ -25,9 +27,9 @@ pub struct Measured {
 /// driver: 580.159.04
 /// nvrtc: 13.0
 /// generator: 0.1.0
-/// # problem scheme tile us
-/// conv_c64_n32_h56_w56_k3x3_p1_bias_relu direct p64n8g4k2 5.184
-/// conv_c64_n32_h56_w56_k3x3_p1_bias_relu tdc h4w4c16 9.872
+/// # problem scheme tile us text
+/// conv_c64_n32_h56_w56_k3x3_p1_bias_relu direct p64n8g4k2 5.184 0123456789abcdef
+/// conv_c64_n32_h56_w56_k3x3_p1_bias_relu tdc h4w4c16 9.872 fedcba9876543210
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct TuningTable {
@@ -63,9 +65,37 @@ impl fmt::Display for Conflict {
     }
 }
 
-const TITLE: &str = "# Measured times of schemes, by `tdc-gen tune`: the best tile of each scheme for each problem, microseconds in a CUDA graph.";
+/// A row that was measured with other kernels than today's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stale {
+    /// Key of the problem.
+    pub problem: String,
+    /// The scheme.
+    pub scheme: String,
+    /// The row.
+    pub measured: Measured,
+}
 
-const COLUMNS: &str = "problem scheme tile us";
+impl fmt::Display for Stale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            problem,
+            scheme,
+            measured: Measured { tile, us, .. },
+        } = self;
+        write!(
+            f,
+            "{problem} {scheme}: dropped {tile} with {us:.3} us, measured with other kernels than this version generates; measure it \
+             again"
+        )
+    }
+}
+
+const TITLE: &str = "\
+# Measured times of schemes, by `tdc-gen tune`: the best tile of each scheme for each problem, microseconds in a CUDA graph.
+# `text` is a checksum of the kernels that were measured, without comments: `merge` drops rows of other kernels than today's.";
+
+const COLUMNS: &str = "problem scheme tile us text";
 
 impl TuningTable {
     /// A table without rows.
@@ -115,6 +145,33 @@ impl TuningTable {
         self.rows.is_empty()
     }
 
+    /// Removes the rows that were measured with other kernels than today's: those for which `present` tells no checksum, or another.
+    ///
+    /// # Errors
+    /// That of `present`; nothing is changed then.
+    pub fn remove_stale<E>(
+        &mut self,
+        mut present: impl FnMut(&str, &str, &str) -> Result<Option<u64>, E>,
+    ) -> Result<Vec<Stale>, E> {
+        let mut found = Vec::new();
+        for ((problem, scheme), measured) in &self.rows {
+            if present(problem, scheme, &measured.tile)? != Some(measured.text) {
+                found.push(Stale {
+                    problem: problem.clone(),
+                    scheme: scheme.clone(),
+                    measured: measured.clone(),
+                });
+            }
+        }
+        for Stale {
+            problem, scheme, ..
+        } in &found
+        {
+            self.rows.remove(&(problem.clone(), scheme.clone()));
+        }
+        Ok(found)
+    }
+
     /// Takes over the rows of another table. Where both have one, that with the smaller time stays; both tables give the same
     /// whichever is merged into which. A table without rows goes with every other of its GPU, and takes its environment.
     ///
@@ -161,8 +218,8 @@ impl TuningTable {
 impl fmt::Display for TuningTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{TITLE}\n{}# {COLUMNS}\n", self.environment)?;
-        for (problem, scheme, Measured { tile, us }) in self.iter() {
-            writeln!(f, "{problem} {scheme} {tile} {us:.3}")?;
+        for (problem, scheme, Measured { tile, us, text }) in self.iter() {
+            writeln!(f, "{problem} {scheme} {tile} {us:.3} {text:016x}")?;
         }
         Ok(())
     }
@@ -181,7 +238,7 @@ impl FromStr for TuningTable {
         let mut table = Self::new(environment);
         for (line, row) in rows {
             let fields: Vec<_> = row.split_whitespace().collect();
-            let [problem, scheme, tile, us] = fields[..] else {
+            let [problem, scheme, tile, us, text] = fields[..] else {
                 return Err(TuningError::Fields {
                     line,
                     found: fields.len(),
@@ -189,9 +246,14 @@ impl FromStr for TuningTable {
                 });
             };
             let us = microseconds(line, "us", us)?;
+            let text = text_checksum(line, text)?;
             let key = (problem.to_owned(), scheme.to_owned());
             let tile = tile.to_owned();
-            if table.rows.insert(key, Measured { tile, us }).is_some() {
+            if table
+                .rows
+                .insert(key, Measured { tile, us, text })
+                .is_some()
+            {
                 return Err(TuningError::Duplicate {
                     line,
                     problem: problem.to_owned(),
@@ -201,6 +263,18 @@ impl FromStr for TuningTable {
         }
         Ok(table)
     }
+}
+
+/// The checksum in the column `text` of a row.
+pub(crate) fn text_checksum(line: usize, text: &str) -> Result<u64, TuningError> {
+    let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let sum = u64::from_str_radix(text, 16).ok();
+    sum.filter(|_| digits).ok_or_else(|| TuningError::Field {
+        line,
+        column: "text",
+        text: text.to_owned(),
+        expected: "a checksum of 16 hexadecimal digits",
+    })
 }
 
 /// A time in a column of a row.
@@ -233,20 +307,27 @@ generator: 0.1.0
 ";
 
     const ROWS: &str = "\
-# problem scheme tile us
-conv_c4 direct p32n1g1k1 5.184
-conv_c4 tdc h4w4c16 9.872
-conv_c40 direct p32n1g1k1 0.001
-pool t64 t64 2.000
+# problem scheme tile us text
+conv_c4 direct p32n1g1k1 5.184 0000000000000001
+conv_c4 tdc h4w4c16 9.872 0123456789abcdef
+conv_c40 direct p32n1g1k1 0.001 0000000000000001
+pool t64 t64 2.000 0000000000000001
 ";
 
     fn table(rows: &str) -> TuningTable {
         format!("{HEADING}{rows}\n").parse().unwrap()
     }
 
+    /// With 1 for a checksum.
     fn measured(tile: &str, us: f64) -> Measured {
         let tile = tile.to_owned();
-        Measured { tile, us }
+        Measured { tile, us, text: 1 }
+    }
+
+    /// Rows without their checksums, with 1 for it.
+    fn stamped(rows: &str) -> TuningTable {
+        let rows = rows.lines().map(|row| format!("{row} {:016x}\n", 1));
+        table(&rows.collect::<String>())
     }
 
     #[test]
@@ -263,7 +344,13 @@ pool t64 t64 2.000
         let found: Vec<_> = read.of_problem("conv_c4").collect();
         let expected = [
             ("direct", &measured("p32n1g1k1", 5.184)),
-            ("tdc", &measured("h4w4c16", 9.872)),
+            (
+                "tdc",
+                &Measured {
+                    text: 0x0123_4567_89ab_cdef,
+                    ..measured("h4w4c16", 9.872)
+                },
+            ),
         ];
         assert_eq!(found, expected);
         assert_eq!(read.of_problem("conv_c").count(), 0);
@@ -283,27 +370,63 @@ pool t64 t64 2.000
 
     #[test]
     fn merging_tells_what_it_drops_and_does_not_depend_on_the_order() {
-        let a = table("p s t1 2.0\np t t1 3.0\nq s t1 1.0");
-        let b = table("p s t2 1.5\np t t1 3.0\nr s t9 4.0");
+        let a = stamped("p s t1 2.0\np t t1 3.0\nq s t1 1.0");
+        let b = stamped("p s t2 1.5\np t t1 3.0\nr s t9 4.0");
         let (mut ab, mut ba) = (a.clone(), b.clone());
         let told = ab.merge(b).unwrap();
         assert_eq!(ba.merge(a).unwrap(), told);
         assert_eq!(ab, ba);
         assert_eq!(
             ab.to_string(),
-            table("p s t2 1.5\np t t1 3.0\nq s t1 1.0\nr s t9 4.0").to_string()
+            stamped("p s t2 1.5\np t t1 3.0\nq s t1 1.0\nr s t9 4.0").to_string()
         );
         let told: Vec<_> = told.iter().map(ToString::to_string).collect();
         assert_eq!(told, ["p s: kept t2 with 1.500 us, not t1 with 2.000 us"]);
     }
 
     #[test]
+    fn rows_of_other_kernels_do_not_stay() {
+        let mut found = table(
+            "p s t1 1.0 000000000000000a\nq s t1 2.0 000000000000000b\nr s t1 3.0 000000000000000c",
+        );
+        // Of `p` the text has changed, `r` is no problem any more.
+        let present = |problem: &str, scheme: &str, tile: &str| {
+            assert_eq!((scheme, tile), ("s", "t1"));
+            match problem {
+                "r" => Ok::<_, String>(None),
+                _ => Ok(Some(0xb)),
+            }
+        };
+        let stale = found.remove_stale(present).unwrap();
+        let stale: Vec<_> = stale.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            stale,
+            [("p", "1.000"), ("r", "3.000")].map(|(problem, us)| format!(
+                "{problem} s: dropped t1 with {us} us, measured with other kernels than this version generates; measure it again"
+            ))
+        );
+        assert_eq!(found.len(), 1);
+        // What was slower with today's kernel stays, then.
+        let mut fast = table("q s t1 1.0 000000000000000a");
+        let slow = found.clone();
+        fast.remove_stale(present).unwrap();
+        assert_eq!(fast.merge(slow.clone()), Ok(vec![]));
+        assert_eq!(fast, slow);
+        // What cannot be told changes nothing.
+        let error = found.remove_stale(|_, _, _| Err("no".to_owned()));
+        assert_eq!(error, Err("no".to_owned()));
+        assert_eq!(found, slow);
+    }
+
+    #[test]
     fn different_environments_are_not_mixed() {
-        let mut ours = table("p s t1 2.0");
+        let mut ours = stamped("p s t1 2.0");
         let before = ours.clone();
         for (key, here, there) in [("gpu", "h200", "h100"), ("driver", "580.1", "580.2")] {
             let other = HEADING.replace(&format!("{key}: {here}"), &format!("{key}: {there}"));
-            let other: TuningTable = format!("{other}p s t1 1.0\n").parse().unwrap();
+            let other: TuningTable = format!("{other}p s t1 1.0 0000000000000001\n")
+                .parse()
+                .unwrap();
             let error = ours.merge(other).unwrap_err().to_string();
             assert!(
                 error.starts_with(&format!("{key} is `{here}` here and `{there}` there;")),
@@ -324,27 +447,35 @@ pool t64 t64 2.000
         for (rows, expected) in [
             (
                 "p s t",
-                "line 6: 3 fields where `problem scheme tile us` are needed",
+                "line 6: 3 fields where `problem scheme tile us text` are needed",
             ),
             (
-                "# r\np s t 1.0 x",
-                "line 7: 5 fields where `problem scheme tile us` are needed",
+                "# r\np s t 1.0 0 x",
+                "line 7: 6 fields where `problem scheme tile us text` are needed",
             ),
             (
-                "p s t NaN",
+                "p s t NaN 0",
                 "line 6: us cannot be `NaN`; it is a time in microseconds, 0.001 at least",
             ),
             (
-                "p s t -1",
+                "p s t -1 0",
                 "line 6: us cannot be `-1`; it is a time in microseconds, 0.001 at least",
             ),
             (
-                "p s t inf",
+                "p s t inf 0",
                 "line 6: us cannot be `inf`; it is a time in microseconds, 0.001 at least",
             ),
             (
-                "p s t 1\np s u 2",
+                "p s t 1 0000000000000001\np s u 2 0000000000000001",
                 "line 7: `p s` has a line already; remove one of the two",
+            ),
+            (
+                "p s t 1 123456789abcdef",
+                "line 6: text cannot be `123456789abcdef`; it is a checksum of 16 hexadecimal digits",
+            ),
+            (
+                "p s t 1 +123456789abcdef",
+                "line 6: text cannot be `+123456789abcdef`; it is a checksum of 16 hexadecimal digits",
             ),
             (
                 "gpu: h100",

@@ -1,0 +1,345 @@
+//! Names of problems, read.
+
+use super::problem_label;
+use crate::ir::{
+    ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
+    GlobalPoolProblem, Layout, LinearProblem, MAX_ELEMENTS, NextFactor, PoolKind, PoolProblem,
+    Precision, Problem, Prologue, Reduce, TensorShape, Tolerance, TuckerProblem,
+};
+use tdc_runtime::{ConvShape, Padding};
+
+/// The problem of a label; `None` when [`problem_label`] writes it for no problem, or for one that a config cannot have.
+pub fn problem_of_label(label: &str) -> Option<Problem> {
+    let (kind, rest) = label.split_once('_')?;
+    let mut words = Words {
+        rest: rest.split('_').collect(),
+        next: 0,
+    };
+    let problem = match kind {
+        "conv" => words.conv()?,
+        "cp" => words.cp()?,
+        "tucker" => words.tucker()?,
+        "linear" => words.linear()?,
+        "convert" => words.convert()?,
+        "maxpool" => words.pool(PoolKind::Max)?,
+        "avgpool" => words.pool(PoolKind::Avg {
+            count_include_pad: true,
+        })?,
+        "avgpoolvalid" => words.pool(PoolKind::Avg {
+            count_include_pad: false,
+        })?,
+        "globalmaxpool" | "globalavgpool" => Problem::GlobalPool(GlobalPoolProblem {
+            max: kind == "globalmaxpool",
+            x: words.sizes()?,
+        }),
+        _ => Problem::Elementwise(ElementwiseProblem {
+            function: elementwise(kind)?,
+            x: words.sizes()?,
+        }),
+    };
+    // Whatever is left over, in another order or written in two ways.
+    (is_sane(&problem) && problem_label(&problem) == label).then_some(problem)
+}
+
+fn elementwise(kind: &str) -> Option<Elementwise> {
+    Some(match kind {
+        "add" => Elementwise::Add { relu: false },
+        "addrelu" => Elementwise::Add { relu: true },
+        "relu" => Elementwise::Relu,
+        "affine" => Elementwise::ScaleShift { relu: false },
+        "affinerelu" => Elementwise::ScaleShift { relu: true },
+        "copy" => Elementwise::Copy,
+        _ => return None,
+    })
+}
+
+/// Whether every tensor has elements, and no more than kernels can index.
+fn is_sane(problem: &Problem) -> bool {
+    let len = |sizes: &[u32; 4]| {
+        let sizes = sizes.iter().map(|&size| u64::from(size));
+        sizes.fold(1, u64::saturating_mul)
+    };
+    let fits = |len: u64| (1..=MAX_ELEMENTS).contains(&len);
+    fits(problem.x().len())
+        && fits(problem.y().len())
+        && problem.weights().iter().map(len).all(fits)
+}
+
+/// The words behind the kind.
+struct Words<'a> {
+    rest: Vec<&'a str>,
+    next: usize,
+}
+
+impl Words<'_> {
+    /// Largest number of a label: sums of some of them are numbers still.
+    const LARGEST: u32 = 1 << 28;
+
+    /// Whether the next word is this one, which is then behind.
+    fn word(&mut self, word: &str) -> bool {
+        let found = self.rest.get(self.next) == Some(&word);
+        self.next += usize::from(found);
+        found
+    }
+
+    /// The numbers of the next word, where it is `prefix`, a number, and others behind an x each.
+    fn numbers(&mut self, prefix: &str) -> Option<Vec<u32>> {
+        let numbers = self.rest.get(self.next)?.strip_prefix(prefix)?.split('x');
+        let number = |text: &str| text.parse().ok().filter(|&number| number <= Self::LARGEST);
+        let numbers = numbers.map(number).collect::<Option<_>>()?;
+        self.next += 1;
+        Some(numbers)
+    }
+
+    fn number(&mut self, prefix: &str) -> Option<u32> {
+        match self.numbers(prefix)?[..] {
+            [number] => Some(number),
+            _ => None,
+        }
+    }
+
+    fn both(&mut self, prefix: &str) -> Option<[u32; 2]> {
+        self.numbers(prefix)?.try_into().ok()
+    }
+
+    /// A pair of positive numbers that is 1 where it is not there.
+    fn pair(&mut self, prefix: &str) -> Option<[u32; 2]> {
+        let pair = match self.numbers(prefix).as_deref() {
+            None => [1, 1],
+            Some(&[both]) => [both, both],
+            Some(&[v, h]) => [v, h],
+            Some(_) => return None,
+        };
+        pair.iter().all(|&number| number > 0).then_some(pair)
+    }
+
+    fn padding(&mut self) -> Option<Padding> {
+        match self.numbers("p").as_deref() {
+            None => Some(Padding::all(0)),
+            Some(&[all]) => Some(Padding::all(all)),
+            Some(&[top, left, bottom, right]) => Some(Padding {
+                top,
+                left,
+                bottom,
+                right,
+            }),
+            Some(_) => None,
+        }
+    }
+
+    fn batch(&mut self) -> u32 {
+        self.number("b").unwrap_or(1)
+    }
+
+    fn sizes(&mut self) -> Option<TensorShape> {
+        let (batch, c) = (self.batch(), self.number("c")?);
+        Some(TensorShape::new(
+            batch,
+            c,
+            self.number("h")?,
+            self.number("w")?,
+        ))
+    }
+
+    /// Image, filter and options of a convolution.
+    fn filter(&mut self, batch: u32, c: u32, n: u32) -> Option<ConvShape> {
+        let (h, w, [r, s]) = (self.number("h")?, self.number("w")?, self.both("k")?);
+        let shape = ConvShape {
+            batch,
+            stride: self.pair("s")?,
+            padding: self.padding()?,
+            dilation: self.pair("d")?,
+            groups: self.number("g").unwrap_or(1),
+            ..ConvShape::new(c, n, h, w, r, s)
+        };
+        let groups = shape.groups;
+        let whole = groups > 0 && c % groups == 0 && n % groups == 0;
+        (whole && r > 0 && s > 0).then_some(shape)
+    }
+
+    fn prologue(&mut self) -> Option<Prologue> {
+        if self.word("affinerelu") {
+            return Some(Prologue { relu: true });
+        }
+        self.word("affine").then_some(Prologue { relu: false })
+    }
+
+    fn epilogue(&mut self) -> Epilogue {
+        Epilogue {
+            bias: self.word("bias"),
+            residual: self.word("add"),
+            relu: self.word("relu"),
+        }
+    }
+
+    fn precision(&mut self) -> Precision {
+        let mut words = Precision::WORDS.iter();
+        let found = words.find(|(word, _)| self.word(word));
+        found.map_or(Precision::Fp32, |(_, precision)| *precision)
+    }
+
+    fn tolerance(&mut self) -> Option<Tolerance> {
+        match self.number("tol") {
+            None => Some(Tolerance::default()),
+            Some(billionths) => Tolerance::new(f64::from(billionths) / 1e9),
+        }
+    }
+
+    /// What follows the sizes of a convolution.
+    fn fused(&mut self, shape: ConvShape) -> Option<ConvProblem> {
+        Some(ConvProblem {
+            shape,
+            prologue: self.prologue(),
+            epilogue: self.epilogue(),
+            reduce: match self.word("atomic") {
+                true => Reduce::Atomic,
+                false => Reduce::Ordered,
+            },
+            precision: self.precision(),
+            tolerance: self.tolerance()?,
+        })
+    }
+
+    fn conv(&mut self) -> Option<Problem> {
+        let (batch, c, n) = (self.batch(), self.number("c")?, self.number("n")?);
+        let shape = self.filter(batch, c, n)?;
+        let conv = self.fused(shape)?;
+        Some(conv.in_layout(match self.word("hwcn") {
+            true => Layout::Hwcn,
+            false => Layout::Nchw,
+        }))
+    }
+
+    fn cp(&mut self) -> Option<Problem> {
+        let (batch, c, rank) = (self.batch(), self.number("c")?, self.number("r")?);
+        let n = self.number("n")?;
+        let shape = self.filter(batch, c, n)?;
+        let conv = self.fused(shape)?;
+        let is_one = rank > 0 && shape.groups == 1 && conv.reduce == Reduce::Ordered;
+        is_one.then_some(Problem::Cp(CpProblem { conv, rank }))
+    }
+
+    fn tucker(&mut self) -> Option<Problem> {
+        let (batch, first, [d1, d2]) = (self.batch(), self.number("c"), self.both("d")?);
+        let n = self.number("n")?;
+        let core = self.filter(batch, d1, d2)?;
+        let problem = TuckerProblem {
+            core,
+            first,
+            n,
+            prologue: self.prologue(),
+            epilogue: self.epilogue(),
+            next: self.next_factor(),
+            precision: self.precision(),
+        };
+        let has_place = problem.prologue.is_none() || first.is_some();
+        (core.groups == 1 && has_place).then_some(Problem::Tucker(problem))
+    }
+
+    fn next_factor(&mut self) -> Option<NextFactor> {
+        if let Some(n) = self.number("next") {
+            return Some(NextFactor { n, keeps: true });
+        }
+        let n = self.number("only")?;
+        Some(NextFactor { n, keeps: false })
+    }
+
+    fn linear(&mut self) -> Option<Problem> {
+        let (batch, c, n) = (self.batch(), self.number("c")?, self.number("n")?);
+        let epilogue = self.epilogue();
+        let problem = LinearProblem {
+            batch,
+            c,
+            n,
+            epilogue,
+        };
+        (!epilogue.residual).then_some(Problem::Linear(problem))
+    }
+
+    fn pool(&mut self, kind: PoolKind) -> Option<Problem> {
+        let (x, kernel) = (self.sizes()?, self.both("k")?);
+        let (stride, padding, dilation) = (self.pair("s")?, self.padding()?, self.pair("d")?);
+        let out = self.both("o")?;
+        kernel
+            .iter()
+            .all(|&size| size > 0)
+            .then_some(Problem::Pool(PoolProblem {
+                kind,
+                x,
+                kernel,
+                stride,
+                padding,
+                dilation,
+                out,
+            }))
+    }
+
+    fn convert(&mut self) -> Option<Problem> {
+        let x = self.sizes()?;
+        let to = match self.word("hwcn") {
+            true => Layout::Hwcn,
+            false => Layout::Nchw,
+        };
+        Some(Problem::Convert(ConvertProblem { x, to }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_read_as_they_are_written() {
+        for label in [
+            "conv_c64_n32_h56_w56_k3x3_p1_bias_relu",
+            "conv_b2_c8_n12_h5_w7_k1x1_affine_bias_relu",
+            "conv_c6_n6_h5_w5_k3x1_s1x2_p0x1x2x3_d2_g6_affinerelu_bias_add_relu_fp16_tol5000",
+            "conv_c6_n6_h5_w5_k3x3_atomic",
+            "conv_b8_c6_n6_h5_w5_k3x3_tf32_hwcn",
+            "cp_c20_r7_n24_h19_w21_k5x3_s1x2_p2x1x0x3_d2x1_bias_relu",
+            "tucker_c32_d16x17_n24_h20_w20_k3x3_p1_bias_bf16",
+            "tucker_d16x17_n24_h20_w20_k3x3_p1_bias_add_relu_next11",
+            "tucker_b4_c32_d16x17_n24_h20_w20_k3x3_p1_affinerelu_only11_fp16",
+            "linear_b3_c512_n1000_bias",
+            "maxpool_c64_h112_w112_k3x3_s2_p1_o56x56",
+            "avgpoolvalid_c64_h112_w112_k3x2_s2x1_o56x56",
+            "globalavgpool_c512_h7_w7",
+            "addrelu_c64_h56_w56",
+            "convert_b2_c3_h4_w5_hwcn",
+            "convert_b2_c3_h4_w5_nchw",
+        ] {
+            let problem = problem_of_label(label).unwrap_or_else(|| panic!("{label}"));
+            assert_eq!(problem_label(&problem), label);
+        }
+    }
+
+    #[test]
+    fn what_no_problem_is_called_is_none() {
+        for label in [
+            "",
+            "conv",
+            "conv_x",
+            "conv_c64_n32_h56_w56",
+            "conv_c64_n32_h56_w56_k3x3_p1_relu_bias",
+            "conv_b1_c64_n32_h56_w56_k3x3",
+            "conv_c064_n32_h56_w56_k3x3",
+            "conv_c64_n32_h56_w56_k3x3_",
+            "conv_c64_n32_h56_w56_k3x3_p1_p1",
+            "conv_c64_n32_h2_w56_k3x3",
+            "conv_c0_n32_h56_w56_k3x3",
+            "conv_c64_n32_h56_w56_k0x3",
+            "conv_c64_n32_h56_w56_k3x3_s0",
+            "conv_c64_n32_h56_w56_k3x3_g0",
+            "conv_c64_n32_h56_w56_k3x3_g3",
+            "conv_c64_n32_h56_w56_k3x3_p4294967295",
+            "conv_c268435456_n268435456_h268435456_w268435456_k268435456x1",
+            "conv_c64_n32_h56_w56_k3x3_tol4294967295",
+            "tucker_d16x17_n24_h20_w20_k3x3_affine",
+            "cp_c20_r0_n24_h19_w21_k5x3",
+            "linear_c512_n1000_add",
+            "fft_c1_h1_w1",
+        ] {
+            assert_eq!(problem_of_label(label), None, "{label}");
+        }
+    }
+}
