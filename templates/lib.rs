@@ -8,11 +8,11 @@ macro_rules! templates {
 }
 
 templates![
-    "kernel/block_place.cu",
+    "kernel/block_position.cu",
     "kernel/convert.cu",
-    "kernel/copy_chunk.cu",
-    "kernel/copy_factors.cu",
-    "kernel/copy_weights.cu",
+    "kernel/copy_weights_of_chunk.cu",
+    "kernel/copy_epilogue.cu",
+    "kernel/prefetch_weights.cu",
     "kernel/cp_chain.cu",
     "kernel/cp_first_mma.cu",
     "kernel/cp_fused.cu",
@@ -21,7 +21,7 @@ templates![
     "kernel/direct.cu",
     "kernel/direct_tiled.cu",
     "kernel/elementwise.cu",
-    "kernel/factor_steps.cu",
+    "kernel/mma_steps_of_factor.cu",
     "kernel/global_pool.cu",
     "kernel/implicit_gemm.cu",
     "kernel/input_stationary.cu",
@@ -31,10 +31,10 @@ templates![
     "kernel/pool.cu",
     "kernel/reduce.cu",
     "kernel/refill_weights.cu",
-    "kernel/scale_chunk.cu",
+    "kernel/quantize_scale.cu",
     "kernel/single_channel.cu",
     "kernel/store_output.cu",
-    "kernel/store_sums.cu",
+    "kernel/reduce_and_store.cu",
     "kernel/stride_fixed.cu",
     "kernel/tdc.cu",
     "kernel/tucker_fused.cu",
@@ -57,7 +57,7 @@ pub mod device {
     /// Asynchronous copies to shared memory.
     pub const ASYNC_COPY: &str = include_str!("device/async_copy.cuh");
     /// Copies of chunks by the copy engine.
-    pub const CHUNK_COPY: &str = include_str!("device/chunk_copy.cuh");
+    pub const BULK_COPY: &str = include_str!("device/bulk_copy.cuh");
     /// Pairs of bf16 numbers.
     pub const BF16: &str = include_str!("device/bf16.cuh");
     /// Clusters of blocks.
@@ -65,15 +65,15 @@ pub mod device {
     /// Dynamic shared memory.
     pub const DYNAMIC_SHARED: &str = include_str!("device/dynamic_shared.cuh");
     /// Pairs of fp16 numbers.
-    pub const HALF: &str = include_str!("device/half.cuh");
+    pub const FP16: &str = include_str!("device/fp16.cuh");
     /// Matrix products of a warp.
     pub const MMA: &str = include_str!("device/mma.cuh");
     /// Sums as terms of the next product.
-    pub const ROUNDED_SUMS: &str = include_str!("device/rounded_sums.cuh");
+    pub const ACCUMULATOR_OPERANDS: &str = include_str!("device/accumulator_operands.cuh");
     /// A float as the sum of two tf32 numbers.
     pub const SPLIT_TF32: &str = include_str!("device/split_tf32.cuh");
     /// Steps of a matrix product of split values.
-    pub const STEPS: &str = include_str!("device/steps.cuh");
+    pub const MMA_STEPS: &str = include_str!("device/mma_steps.cuh");
     /// Launches that overlap.
-    pub const OVERLAP: &str = include_str!("device/overlap.cuh");
+    pub const PDL: &str = include_str!("device/pdl.cuh");
 }

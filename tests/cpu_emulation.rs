@@ -42,12 +42,18 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
         ),
         unit(
             WARPS,
-            &["shuffles", "votes", "block_votes", "atomics", "hand_on"],
+            &[
+                "shuffles",
+                "votes",
+                "block_votes",
+                "atomics",
+                "pass_to_next_lane",
+            ],
         ),
         unit(
             &planted(
-                hand_on_alone(),
-                "hand_on",
+                pass_to_next_lane_source(),
+                "pass_to_next_lane",
                 "hand_on_unsynchronised",
                 "__syncwarp();  // all values are there",
             ),
@@ -79,8 +85,10 @@ fn planted(source: &str, kernel: &str, name: &str, statement: &str) -> String {
     source.replace(statement, "").replace(kernel, name)
 }
 
-fn hand_on_alone() -> &'static str {
-    let start = WARPS.find("extern \"C\" __global__ void hand_on").unwrap();
+fn pass_to_next_lane_source() -> &'static str {
+    let start = WARPS
+        .find("extern \"C\" __global__ void pass_to_next_lane")
+        .unwrap();
     &WARPS[start..]
 }
 
@@ -266,7 +274,7 @@ fn barriers_count_votes() {
 }
 
 #[test]
-fn atomics_lose_nothing() {
+fn atomics_lose_no_update() {
     let (mut sum, mut count, mut limit, mut largest, mut smallest) =
         (0f32, 0i32, 0u32, -5i32, 5i32);
     let mut pointers = [
@@ -289,7 +297,7 @@ fn atomics_lose_nothing() {
 fn a_missing_warp_barrier_is_found() {
     let expected: Vec<i32> = (1..32).chain([0]).collect();
     let mut out = vec![-1i32; 32];
-    launch_on("hand_on", [1; 3], [32, 1, 1], 0, &mut out).unwrap();
+    launch_on("pass_to_next_lane", [1; 3], [32, 1, 1], 0, &mut out).unwrap();
     assert_eq!(out, expected);
     launch_on("hand_on_unsynchronised", [1; 3], [32, 1, 1], 0, &mut out).unwrap();
     assert_ne!(out, expected);
@@ -316,7 +324,7 @@ fn a_write_past_dynamic_shared_memory_is_found() {
 }
 
 #[test]
-fn a_barrier_that_some_threads_never_reach_is_told_with_its_block() {
+fn a_barrier_not_reached_by_all_threads_is_reported() {
     let message = failure("leaves_before_barrier", [3, 2, 1], 32);
     let line = line_of(WRONG, "    __syncthreads();\n    out[threadIdx.x] = 1.0f;") + 1;
     assert_eq!(
@@ -357,7 +365,7 @@ fn a_wrong_mask_is_found() {
 }
 
 #[test]
-fn a_thread_that_outgrows_its_stack_is_found() {
+fn a_stack_overflow_is_found() {
     for _ in 0..2 {
         let message = failure("big_frame", [1; 3], 32);
         assert!(
@@ -368,7 +376,7 @@ fn a_thread_that_outgrows_its_stack_is_found() {
 }
 
 #[test]
-fn a_failed_launch_leaves_nothing_behind() {
+fn a_failed_launch_does_not_affect_the_next() {
     for _ in 0..3 {
         failure("deadlock", [100, 1, 1], 64);
         let mut out = vec![0f32; 64];
@@ -415,7 +423,7 @@ fn thread_order_is_shuffled_by_block_and_interval_but_repeatable() {
 }
 
 #[test]
-fn several_threads_may_launch_at_once() {
+fn concurrent_launches_work() {
     // Built before, so that the threads meet in the launches.
     LazyLock::force(&MODULE);
     std::thread::scope(|scope| {
@@ -506,7 +514,7 @@ fn an_emitted_file_with_host_code_builds_and_runs() {
         ],
     );
     assert_eq!(run(&program, "unknown").status.code(), Some(2));
-    for (part, arch) in [("disguise", "121"), ("older", "80")] {
+    for (part, arch) in [("device_override", "121"), ("older", "80")] {
         let disguised = Command::new(&program)
             .arg(part)
             .env("TDC_CPU_DEVICE", "NVIDIA Something")
@@ -522,7 +530,7 @@ fn an_emitted_file_with_host_code_builds_and_runs() {
 }
 
 #[test]
-fn the_portable_fibers_work_too() {
+fn ucontext_fibers_work() {
     let folder = tempfile::tempdir().unwrap();
     let program = build_driver(folder.path(), &["-O1", "-DTDC_CPU_UCONTEXT"]);
     assert_passes(&program, &["results", "launches", "clusters"]);
@@ -531,7 +539,7 @@ fn the_portable_fibers_work_too() {
 /// The address sanitizer sees fibers and allocations: right programs pass, a write past an allocation is told.
 #[test]
 #[cfg(target_os = "linux")]
-fn sanitizers_understand_the_emulation() {
+fn address_sanitizer_works_with_the_emulation() {
     let folder = tempfile::tempdir().unwrap();
     let flags = [
         "-O0",

@@ -111,7 +111,7 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
         } else {
             CLUSTERS
         };
-        let alone = alone(source, kernel);
+        let alone = kernel_source(source, kernel);
         assert_eq!(alone.matches(statement).count(), 1, "{statement}");
         let text = alone.replace(statement, instead).replace(kernel, name);
         units.push(unit(text, &[name]));
@@ -120,7 +120,7 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
 });
 
 /// The text of one kernel.
-fn alone<'a>(source: &'a str, kernel: &str) -> &'a str {
+fn kernel_source<'a>(source: &'a str, kernel: &str) -> &'a str {
     let head = format!("extern \"C\" __global__ void {kernel}(");
     let start = source.find(&head).unwrap();
     &source[start..][..source[start..].find("\n}\n").unwrap() + 3]
@@ -134,7 +134,8 @@ fn shuffled_product() -> String {
     let prelude = MMA
         .replace(conversion, "value = tdc_cpu::float_of_f16(bits);")
         .replace("TDC_MMA", "SHUFFLED");
-    let kernel = alone(PRODUCTS, "product").replace("void product", "void product_by_shuffles");
+    let kernel =
+        kernel_source(PRODUCTS, "product").replace("void product", "void product_by_shuffles");
     let text = format!("{prelude}{kernel}").replace("tdc_mma_", "shuffled_");
     format!("#include \"tdc_cpu/multiply.h\"\n{text}")
 }
@@ -142,7 +143,7 @@ fn shuffled_product() -> String {
 /// The kernel `to_bf16` with the function that the prelude has for GPUs before sm_80.
 fn conversion_by_integers() -> String {
     let text = format!("{}{CONVERSIONS}", BF16.replace("TDC_BF16", "INTEGERS"));
-    text.replace("tdc_to_bf16", "integers_to_bf16")
+    text.replace("tdc_to_bf16x2", "integers_to_bf16")
         .replace("void to_bf16", "void to_bf16_by_integers")
 }
 
@@ -221,7 +222,7 @@ fn copies_arrive_and_tails_are_zeros() {
 }
 
 #[test]
-fn copies_that_are_not_waited_for_are_not_there() {
+fn copies_are_invisible_until_waited_for() {
     for (kernel, name, ..) in PLANTED {
         if kernel == "staged_sums" {
             assert!(!sums_are_right(name, 500), "{name}");
@@ -241,7 +242,7 @@ fn copies_that_are_not_waited_for_are_not_there() {
 }
 
 #[test]
-fn copies_between_wrong_places_are_refused() {
+fn misaligned_copies_are_rejected() {
     let message = failure("misaligned_copy");
     assert!(message.contains("not aligned"), "{message}");
     let message = failure("copy_to_global");
@@ -252,7 +253,7 @@ fn copies_between_wrong_places_are_refused() {
 }
 
 #[test]
-fn chunks_arrive_where_they_are_awaited() {
+fn bulk_copies_arrive_when_awaited() {
     let x = noise(256, 11);
     let mut y = vec![f32::NAN; 256];
     launch("chunks", [1, 1, 1], 32, [1, 1, 1], &x, &mut y).unwrap();
@@ -262,7 +263,7 @@ fn chunks_arrive_where_they_are_awaited() {
 }
 
 #[test]
-fn misused_chunks_are_told() {
+fn misused_bulk_copies_are_reported() {
     for (kernel, expected) in [
         ("misaligned_chunk", "must be multiples of 16"),
         ("chunk_to_global", "not in the block's shared memory"),
@@ -323,7 +324,7 @@ fn reading_before_the_others_have_written_is_found() {
 }
 
 #[test]
-fn reading_what_a_returned_block_has_left_is_found() {
+fn reading_from_an_exited_block_is_found() {
     let message = cluster_sums_are_right("no_second_sync")
         .unwrap_err()
         .to_string();
@@ -346,7 +347,7 @@ fn reading_what_a_returned_block_has_left_is_found() {
 }
 
 #[test]
-fn between_the_halves_of_a_barrier_blocks_go_on() {
+fn blocks_run_between_arrive_and_wait() {
     let x = noise(32, 7);
     let mut y = vec![f32::NAN; 8 * 32];
     launch("halves", [8, 1, 1], 32, [2, 1, 1], &x, &mut y).unwrap();
@@ -359,7 +360,7 @@ fn between_the_halves_of_a_barrier_blocks_go_on() {
 }
 
 #[test]
-fn a_block_goes_on_when_its_own_bytes_are_there() {
+fn a_block_resumes_when_its_bytes_have_arrived() {
     let x = noise(8 * 32, 8);
     let mut y = vec![f32::NAN; x.len()];
     launch("relay", [8, 1, 1], 32, [2, 1, 1], &x, &mut y).unwrap();
@@ -373,7 +374,7 @@ fn a_block_goes_on_when_its_own_bytes_are_there() {
 }
 
 #[test]
-fn misused_barriers_of_clusters_are_told() {
+fn misused_cluster_barriers_are_reported() {
     for (kernel, expected) in [
         ("waits_only", "before it has come to it"),
         ("arrives_twice", "twice before it waits"),
@@ -602,7 +603,7 @@ fn a_product_without_a_lane_is_found() {
 
 /// As the packer of weights rounds them.
 #[test]
-fn both_ways_to_bf16_round_as_packers_do() {
+fn both_bf16_conversions_round_like_the_packer() {
     let mut x = noise(64 * 32, 11);
     for (index, value) in x.iter_mut().enumerate() {
         // Every exponent; of every fourth value a tie or its neighbour, so that both ways to break it are there.
@@ -645,7 +646,7 @@ fn both_ways_to_bf16_round_as_packers_do() {
 
 /// The program that checks the prelude on a GPU is right itself.
 #[test]
-fn the_program_of_the_gpu_tier_passes() {
+fn the_gpu_tier_program_passes_on_the_emulation() {
     let folder = tempfile::tempdir().unwrap();
     write_headers(folder.path()).unwrap();
     let program = folder.path().join("prelude");

@@ -21,13 +21,13 @@ fn pointer<T>(value: &mut T) -> *mut c_void {
 /// What the kernels make of a weight; words that they do not write are NaN.
 fn packed_by(module: &CpuModule, layout: &WeightLayout, weight: &[f32]) -> Vec<u32> {
     let mut packed = vec![f32::NAN; layout.weight_len()];
-    let mut numbers = layout.numbers();
+    let mut numbers = layout.device_words();
     let mut weight = weight.as_ptr();
     let mut words = packed.as_mut_ptr();
     // SAFETY: one past the last word at most.
-    let mut unscale = unsafe { words.add(layout.word_len()) };
+    let mut dequant_scale = unsafe { words.add(layout.packed_word_len()) };
     let mut layout_at = numbers.as_mut_ptr();
-    let mut count = layout.word_len() as i64;
+    let mut count = layout.packed_word_len() as i64;
     let run = |launch: Option<Launch>, arguments: &mut [*mut c_void]| {
         let Some(launch) = launch else { return };
         // SAFETY: the kernels' own parameters, and as much memory as the layout says.
@@ -44,18 +44,18 @@ fn packed_by(module: &CpuModule, layout: &WeightLayout, weight: &[f32]) -> Vec<u
         .unwrap();
     };
     run(
-        layout.unscale_launch(),
+        layout.dequant_scale_launch(),
         &mut [
             pointer(&mut weight),
-            pointer(&mut unscale),
+            pointer(&mut dequant_scale),
             pointer(&mut layout_at),
         ],
     );
     run(
-        layout.words_launch(),
+        layout.pack_launch(),
         &mut [
             pointer(&mut weight),
-            pointer(&mut unscale),
+            pointer(&mut dequant_scale),
             pointer(&mut words),
             pointer(&mut layout_at),
             pointer(&mut count),
@@ -88,7 +88,7 @@ fn layout(random: &mut Random) -> WeightLayout {
     let mut dims = Vec::new();
     for (axis, size) in [Axis::O, Axis::I, Axis::R, Axis::S]
         .into_iter()
-        .zip(layout.walked())
+        .zip(layout.indexed_shape())
     {
         let inner = 1 + random.below(3) as u32;
         dims.push(LayoutDim {
@@ -108,9 +108,9 @@ fn layout(random: &mut Random) -> WeightLayout {
     let transform = match random.below(4) {
         0 => Transform::None,
         1 => Transform::Bf16,
-        parts => Transform::Halves {
+        parts => Transform::Fp16 {
             run: 4,
-            parts: parts as u32 - 1,
+            terms: parts as u32 - 1,
         },
     };
     if transform != Transform::None {
@@ -132,7 +132,7 @@ fn layout(random: &mut Random) -> WeightLayout {
 fn weights_packed_on_a_device_are_those_packed_on_the_host() {
     let module = CpuModule::build_units(&[TranslationUnit {
         source: TEXT.to_owned(),
-        kernels: ["tdc_pack_unscale", "tdc_pack_weights"]
+        kernels: ["tdc_pack_dequant_scales", "tdc_pack_weights"]
             .map(str::to_owned)
             .to_vec(),
     }])
@@ -176,7 +176,7 @@ fn weights_packed_on_a_device_are_those_packed_on_the_host() {
 
 /// `TDC_BLESS=1` writes what NVRTC gives.
 #[test]
-fn the_machine_independent_code_is_that_of_the_text() {
+fn the_committed_ptx_is_up_to_date() {
     let compiler = toolkit::toolkit().compiler(Options::default()).unwrap();
     let ptx = compiler.ptx(TEXT, "pack.cu", Arch::new(70)).unwrap();
     let ptx = String::from_utf8(ptx).unwrap();

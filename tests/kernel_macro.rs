@@ -8,14 +8,14 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tdc::{Checksum, Conv, ConvShape, Fused, Padding, Tucker};
+use tdc::{Checksum, Conv, ConvShape, FusedOps, Padding, Tucker};
 use tdc_generator::embed::prepare::{PrepareError, prepared_files, recorded};
-use tdc_generator::embed::{PREPARED, Settings};
+use tdc_generator::embed::{PREPARED_DIR, Settings};
 use tdc_generator::emit;
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
-    ConvProblem, Epilogue, Layer, Layout, Precision, Problem, Prologue, Reduce, Tiles, Tolerance,
-    TuckerProblem,
+    ConvProblem, Epilogue, LayerSpec, Layout, Precision, Problem, Prologue, Reduce, TilePolicy,
+    Tolerance, TuckerProblem,
 };
 use tdc_generator::plan::{KernelOp, KernelPlan, PlannedUnit, VariantPlan, plan_kernel};
 use tdc_generator::render::units_text;
@@ -23,8 +23,8 @@ use tdc_generator::scheme::scheme;
 use tdc_generator::verify::{CpuDevice, check_unit};
 use tempfile::TempDir;
 
-fn plain(shape: ConvShape) -> Layer {
-    Layer {
+fn plain(shape: ConvShape) -> LayerSpec {
+    LayerSpec {
         name: "layer".to_owned(),
         problem: ConvProblem {
             shape,
@@ -43,26 +43,26 @@ fn plain(shape: ConvShape) -> Layer {
 }
 
 /// A 3x3 convolution with the padding that keeps the image's size.
-fn same(c: u32, n: u32, h: u32, w: u32) -> Layer {
+fn same(c: u32, n: u32, h: u32, w: u32) -> LayerSpec {
     plain(ConvShape {
         padding: Padding::all(1),
         ..ConvShape::new(c, n, h, w, 3, 3)
     })
 }
 
-fn by(layer: Layer, scheme: &str, tile: Option<&[u32]>) -> Layer {
-    Layer {
+fn by(layer: LayerSpec, scheme: &str, tile: Option<&[u32]>) -> LayerSpec {
+    LayerSpec {
         scheme: Some(scheme.to_owned()),
         tile: tile.map(<[u32]>::to_vec),
         ..layer
     }
 }
 
-fn planned(layer: &Layer, gpus: &[&str]) -> KernelPlan {
-    planned_by(layer, gpus, Tiles::default())
+fn planned(layer: &LayerSpec, gpus: &[&str]) -> KernelPlan {
+    planned_by(layer, gpus, TilePolicy::default())
 }
 
-fn planned_by(layer: &Layer, gpus: &[&str], tiles: Tiles) -> KernelPlan {
+fn planned_by(layer: &LayerSpec, gpus: &[&str], tiles: TilePolicy) -> KernelPlan {
     let gpus: Vec<_> = gpus.iter().map(|name| gpu(name).unwrap()).collect();
     plan_kernel(layer, &gpus, tiles, None).unwrap()
 }
@@ -74,7 +74,7 @@ const ALL: Epilogue = Epilogue {
 };
 
 /// Every option away from its default.
-fn odd() -> Layer {
+fn odd() -> LayerSpec {
     let mut layer = plain(ConvShape {
         batch: 3,
         stride: [2, 1],
@@ -93,7 +93,7 @@ fn odd() -> Layer {
     by(layer, "direct", Some(&[64, 2, 1, 1]))
 }
 
-fn tucker(scheme: &str) -> Layer {
+fn tucker(scheme: &str) -> LayerSpec {
     let mut layer = same(13, 11, 9, 7);
     layer.problem.shape.stride = [2, 2];
     layer.problem.shape.batch = 2;
@@ -105,7 +105,7 @@ fn tucker(scheme: &str) -> Layer {
 
 /// What the program tells of a kernel, by the generator's plan; `images` are the architecture and the index of the plan of each
 /// image, the last one PTX.
-fn told(call: &str, plan: &KernelPlan, images: &[(u16, usize)]) -> String {
+fn expected_report(call: &str, plan: &KernelPlan, images: &[(u16, usize)]) -> String {
     let mut text = String::new();
     let mut line = |line: String| writeln!(text, "{line}").unwrap();
     line(format!("{call} {}", plan.name));
@@ -119,10 +119,10 @@ fn told(call: &str, plan: &KernelPlan, images: &[(u16, usize)]) -> String {
             variant.gpu.device_name, variant.variant
         ));
         for unit in &variant.units {
-            let names = scheme(unit.scheme).unwrap().tile_names();
+            let names = scheme(unit.scheme).unwrap().tile_labels();
             line(format!("    {} {}", unit.scheme, unit.tile.label(names)));
         }
-        let us: f64 = variant.units.iter().map(|unit| unit.estimate_us).sum();
+        let us: f64 = variant.units.iter().map(|unit| unit.predicted_us).sum();
         line(format!("    estimate {us:?}"));
         let source = units_text(&variant.units).unwrap();
         line(format!("    text {:016x}", Checksum::of(source.as_bytes())));
@@ -156,7 +156,7 @@ fn told(call: &str, plan: &KernelPlan, images: &[(u16, usize)]) -> String {
 }
 
 /// The lines about kernels' symbols sorted where they follow each other: the compiler's order is its own.
-fn in_order(text: &str) -> String {
+fn with_sorted_symbols(text: &str) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     let is_symbol = |line: &&str| line.ends_with("has registers: true");
     for run in lines.chunk_by_mut(|a, b| is_symbol(a) && is_symbol(b)) {
@@ -166,9 +166,9 @@ fn in_order(text: &str) -> String {
 }
 
 /// Only one test at a time builds and runs programs: they share a target folder, and the programs' names in it.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+fn build_lock() -> MutexGuard<'static, ()> {
+    static BUILD_LOCK: Mutex<()> = Mutex::new(());
+    BUILD_LOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The command `cargo` for the program of `tests/embedded`, or for a copy of it.
@@ -217,8 +217,8 @@ fn copied() -> (TempDir, PathBuf) {
 }
 
 #[test]
-fn a_program_embeds_what_the_generator_makes() {
-    let _turn = turn();
+fn a_program_embeds_the_generated_kernels() {
+    let _turn = build_lock();
     toolkit::toolkit();
     let found = succeeded(cargo(&program(), &["run", "--quiet"]).output().unwrap());
 
@@ -233,7 +233,7 @@ fn a_program_embeds_what_the_generator_makes() {
         groups: 12,
         ..ConvShape::new(12, 12, 9, 7, 5, 5)
     });
-    let symmetric = Layer {
+    let symmetric = LayerSpec {
         ranks: Some([6, 6]),
         ..by(same(6, 6, 8, 8), "direct", None)
     };
@@ -256,49 +256,49 @@ fn a_program_embeds_what_the_generator_makes() {
     let mut block = same(7, 7, 5, 4);
     block.problem.epilogue = ALL;
 
-    let plan = |layer: &Layer| planned(layer, &["h200"]);
-    let a100 = |layer: &Layer| planned_by(layer, &["a100"], Tiles::Model);
+    let plan = |layer: &LayerSpec| planned(layer, &["h200"]);
+    let a100 = |layer: &LayerSpec| planned_by(layer, &["a100"], TilePolicy::Model);
     let expected = [
-        told(
+        expected_report(
             "plain",
             &planned(&same(64, 32, 56, 56), &["a100", "h200"]),
             &[(80, 0), (90, 1), (90, 1)],
         ),
-        told("relu", &plan(&relu), &h200),
-        told(
+        expected_report("relu", &plan(&relu), &h200),
+        expected_report(
             "odd",
             &planned(&odd(), &["a100", "h200"]),
             &[(80, 0), (90, 1), (90, 1)],
         ),
-        told(
+        expected_report(
             "pointwise",
             &plan(&plain(ConvShape::new(24, 16, 7, 5, 1, 1))),
             &h200,
         ),
-        told("depthwise", &plan(&depthwise), &h200),
-        told("one_launch", &plan(&tucker("tucker_fused")), &h200),
-        told("separate", &plan(&tucker("direct")), &h200),
-        told("symmetric", &plan(&symmetric), &h200),
-        told("tf32", &plan(&rounded(Precision::Tf32)), &h200),
-        told("bf16", &plan(&rounded(Precision::Bf16)), &h200),
-        told("winograd", &plan(&tolerant), &h200),
-        told("square", &plan(&square), &h200),
-        told(
+        expected_report("depthwise", &plan(&depthwise), &h200),
+        expected_report("one_launch", &plan(&tucker("tucker_fused")), &h200),
+        expected_report("separate", &plan(&tucker("direct")), &h200),
+        expected_report("symmetric", &plan(&symmetric), &h200),
+        expected_report("tf32", &plan(&rounded(Precision::Tf32)), &h200),
+        expected_report("bf16", &plan(&rounded(Precision::Bf16)), &h200),
+        expected_report("winograd", &plan(&tolerant), &h200),
+        expected_report("square", &plan(&square), &h200),
+        expected_report(
             "set::_1X1",
             &planned(&plain(ConvShape::new(16, 8, 6, 5, 1, 1)), &["l4"]),
             &[(89, 0), (89, 0)],
         ),
-        told(
+        expected_report(
             "set::C6_N5_H9_W8",
             &planned(&biased, &["l4"]),
             &[(89, 0), (89, 0)],
         ),
-        told("network::TUCKER", &a100(&reduced), &[(80, 0), (80, 0)]),
-        told("network::BLOCK_CONV", &a100(&block), &[(80, 0), (80, 0)]),
-        told("of_network", &a100(&block), &[(80, 0), (80, 0)]),
+        expected_report("network::TUCKER", &a100(&reduced), &[(80, 0), (80, 0)]),
+        expected_report("network::BLOCK_CONV", &a100(&block), &[(80, 0), (80, 0)]),
+        expected_report("of_network", &a100(&block), &[(80, 0), (80, 0)]),
     ];
-    let expected = in_order(&expected.concat());
-    let found = in_order(&found);
+    let expected = with_sorted_symbols(&expected.concat());
+    let found = with_sorted_symbols(&found);
     for (found, expected) in found.lines().zip(expected.lines()) {
         assert_eq!(found, expected);
     }
@@ -308,7 +308,7 @@ fn a_program_embeds_what_the_generator_makes() {
 /// What `tdc-gen prepare` does, and then a build that has neither a compiler nor the code for one.
 #[test]
 fn prepared_kernels_need_no_compiler() {
-    let _turn = turn();
+    let _turn = build_lock();
     toolkit::toolkit();
     let (_folder, copy) = copied();
     let nothing = tempfile::tempdir().unwrap();
@@ -334,7 +334,7 @@ fn prepared_kernels_need_no_compiler() {
     let calls = recorded(record.path()).unwrap();
     // As many as there are different ones: `of_network` is one of the network's.
     assert_eq!(calls.len(), 16);
-    let prepared = copy.join(PREPARED);
+    let prepared = copy.join(PREPARED_DIR);
     let settings = Settings::from_env(&copy).unwrap();
     let missing = prepared_files(&calls, &prepared, false, &settings, |_, _| ());
     assert!(matches!(missing, Err(PrepareError::Missing(_))));
@@ -367,7 +367,7 @@ fn images(cache: &Path) -> BTreeSet<PathBuf> {
 
 #[test]
 fn cargo_compiles_each_kernel_once() {
-    let _turn = turn();
+    let _turn = build_lock();
     // Found before the cache moves, which is where it is installed.
     let nvrtc = toolkit::toolkit().nvrtc13.unwrap();
     let (_folder, copy) = copied();
@@ -400,15 +400,18 @@ fn cargo_compiles_each_kernel_once() {
     let edited = config.replace("[16, 8, 6, 5]", "[16, 8, 6, 7]");
     assert_ne!(config, edited);
     std::fs::write(copy.join("layers.yaml"), edited).unwrap();
-    let told = run(&["run", "--quiet"], "auto");
-    assert!(told.contains("set::_1X1 conv_c16_n8_h6_w7_k1x1"), "{told}");
+    let output = run(&["run", "--quiet"], "auto");
+    assert!(
+        output.contains("set::_1X1 conv_c16_n8_h6_w7_k1x1"),
+        "{output}"
+    );
     let now = images(cache.path());
     assert!(now.is_superset(&made));
     assert_eq!(now.len(), made.len() + 1);
 }
 
 /// A planned layer with its chain of units as one unit, to be checked as the whole that it computes.
-fn as_unit(layer: &Layer, plan: &VariantPlan) -> PlannedUnit {
+fn as_unit(layer: &LayerSpec, plan: &VariantPlan) -> PlannedUnit {
     let mut unit = plan.units[0].clone();
     unit.unit.variants = vec![plan.variant.clone()].into();
     let kernels = plan.units.iter().flat_map(|unit| unit.kernels.clone());
@@ -416,7 +419,7 @@ fn as_unit(layer: &Layer, plan: &VariantPlan) -> PlannedUnit {
     unit.kernels.dedup_by(|a, b| a.symbol == b.symbol);
     if let Some(ranks) = layer.ranks {
         let factors = layer.problem.tucker_factors(ranks);
-        let [whole, _] = TuckerProblem::of_factors(&factors).unwrap();
+        let [whole, _] = TuckerProblem::from_factors(&factors).unwrap();
         unit.problem = Problem::Tucker(whole);
     }
     unit.unit.name = format!("{}_in_{}", unit.unit.name, plan.units.len()).into();
@@ -425,7 +428,7 @@ fn as_unit(layer: &Layer, plan: &VariantPlan) -> PlannedUnit {
 
 /// The text and launches that programs embed, run on the CPU.
 #[test]
-fn chains_of_launches_compute_their_layers() {
+fn multi_launch_kernels_compute_their_layers() {
     let layers = [odd(), tucker("tucker_fused"), tucker("direct")];
     let plans = layers.each_ref().map(|layer| planned(layer, &["h200"]));
     let launches = plans.each_ref().map(|plan| plan.variants[0].units.len());
@@ -443,8 +446,8 @@ fn chains_of_launches_compute_their_layers() {
 
 /// Without a plan by hand: what a call computes is what its op says.
 #[test]
-fn ops_tell_what_is_fused() {
-    let fused = Fused {
+fn ops_describe_their_fusions() {
+    let fused = FusedOps {
         prologue: true,
         bias: true,
         residual: true,

@@ -7,7 +7,7 @@ use std::{env, fs, thread};
 use tdc::{Arch, ConvShape, Padding};
 use tdc_generator::compile::Compiler;
 use tdc_generator::compile::nvrtc::Options;
-use tdc_generator::embed::{Expansion, Mistake, Mode, Settings, expand, expand_config};
+use tdc_generator::embed::{CallError, Expansion, KernelMode, Settings, expand, expand_config};
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{Layout, Precision, Tolerance};
 use tdc_generator::measure::bench::{BenchProblem, candidates};
@@ -19,8 +19,8 @@ mod toolkit;
 fn settings(base: &Path) -> Settings {
     Settings {
         base: base.to_owned(),
-        mode: Mode::Auto,
-        impatient: false,
+        mode: KernelMode::Auto,
+        stub_on_miss: false,
         archs: vec![Arch::new(80)],
         prepared: None,
         cache: Ok(base.join("cache")),
@@ -30,16 +30,16 @@ fn settings(base: &Path) -> Settings {
 
 fn offline(settings: &Settings) -> Settings {
     Settings {
-        mode: Mode::Offline,
+        mode: KernelMode::Offline,
         ..settings.clone()
     }
 }
 
-fn file(expansion: Result<Expansion, Vec<Mistake>>) -> PathBuf {
+fn file(expansion: Result<Expansion, Vec<CallError>>) -> PathBuf {
     expansion.unwrap().kernel.unwrap()
 }
 
-fn message(expansion: Result<Expansion, Vec<Mistake>>) -> String {
+fn message(expansion: Result<Expansion, Vec<CallError>>) -> String {
     expansion.unwrap_err().remove(0).message
 }
 
@@ -57,7 +57,7 @@ fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 const CALL: &str = "conv 5,3,7,6, kernel = 1, bias = true, scheme = direct";
 
 #[test]
-fn what_was_made_is_found_and_what_is_broken_is_made_anew() {
+fn cached_kernels_are_reused_and_damaged_ones_rebuilt() {
     toolkit::toolkit();
     let base = tempfile::tempdir().unwrap();
     let settings = settings(base.path());
@@ -105,7 +105,7 @@ fn what_was_made_is_found_and_what_is_broken_is_made_anew() {
 }
 
 #[test]
-fn what_another_version_prepared_is_told() {
+fn kernels_prepared_by_another_version_are_reported() {
     toolkit::toolkit();
     let base = tempfile::tempdir().unwrap();
     let settings = settings(base.path());
@@ -170,13 +170,18 @@ fn finished(base: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn builds_at_once_leave_the_cache_whole() {
+fn concurrent_builds_leave_the_cache_consistent() {
     if is_build() {
         return;
     }
     toolkit::toolkit();
     let [at_once, alone] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let builds = [(); 8].map(|()| build("builds_at_once_leave_the_cache_whole", at_once.path()));
+    let builds = [(); 8].map(|()| {
+        build(
+            "concurrent_builds_leave_the_cache_consistent",
+            at_once.path(),
+        )
+    });
     for mut build in builds {
         assert!(build.wait().unwrap().success());
     }
@@ -185,7 +190,7 @@ fn builds_at_once_leave_the_cache_whole() {
 }
 
 #[test]
-fn killed_builds_leave_the_cache_whole() {
+fn killed_builds_leave_the_cache_consistent() {
     if is_build() {
         return;
     }
@@ -197,7 +202,7 @@ fn killed_builds_leave_the_cache_whole() {
     let step = start.elapsed() / 8;
     let mut unfinished = 0;
     for delay in 0..16 {
-        let mut build = build("killed_builds_leave_the_cache_whole", killed.path());
+        let mut build = build("killed_builds_leave_the_cache_consistent", killed.path());
         thread::sleep(delay * step);
         build.kill().unwrap();
         unfinished += usize::from(!build.wait().unwrap().success());
@@ -239,7 +244,7 @@ fn the_machine_code_is_what_bench_times() {
         layout: Layout::default(),
         cp_rank: None,
         named: Vec::new(),
-        planned_by: None,
+        plan_chosen_by: None,
     };
     let (candidates, _) = candidates(gpu("h200").unwrap(), &problem, &[], 1, None);
     let text = unit_text(&candidates[0].unit).unwrap();
@@ -250,7 +255,7 @@ fn the_machine_code_is_what_bench_times() {
 const CONFIG: &str = "name: layers\ngpu: a100\nlayers:\n  - {name: a, conv: [4, 4, 5, 5], scheme: direct}\n  - {name: b, conv: [4, 4, 6, 5], scheme: direct}\n";
 
 #[test]
-fn an_edit_of_a_config_makes_what_it_concerns() {
+fn editing_a_config_rebuilds_only_its_kernels() {
     toolkit::toolkit();
     let base = tempfile::tempdir().unwrap();
     let config = base.path().join("net.yaml");
@@ -290,10 +295,10 @@ fn an_edit_of_a_config_makes_what_it_concerns() {
 }
 
 #[test]
-fn stubs_are_of_the_right_type_and_need_nothing() {
+fn stubs_have_the_right_type() {
     let base = tempfile::tempdir().unwrap();
     let mut settings = settings(base.path());
-    settings.mode = Mode::Stub;
+    settings.mode = KernelMode::Stub;
     let stub = expand(CALL, &settings).unwrap();
     assert_eq!(stub.kind, "__tdc::Kernel<__tdc::Conv>");
     let text = stub.kernel.unwrap_err();
@@ -302,8 +307,8 @@ fn stubs_are_of_the_right_type_and_need_nothing() {
         "{text}"
     );
     // An editor's server takes what is there and does not wait for what is not.
-    settings.mode = Mode::Auto;
-    settings.impatient = true;
+    settings.mode = KernelMode::Auto;
+    settings.stub_on_miss = true;
     let stub = expand("tucker 9,8,7,6, ranks = [3, 4]", &settings).unwrap();
     assert_eq!(stub.kind, "__tdc::Kernel<__tdc::Tucker>");
     assert!(stub.kernel.unwrap_err().contains("ranks: [3, 4]"));
@@ -316,7 +321,7 @@ fn stubs_are_of_the_right_type_and_need_nothing() {
 fn a_table_is_part_of_the_key_and_of_its_gpu() {
     let base = tempfile::tempdir().unwrap();
     let settings = Settings {
-        mode: Mode::Stub,
+        mode: KernelMode::Stub,
         ..settings(base.path())
     };
     let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("generated/tuning/h200.txt");
@@ -335,16 +340,16 @@ fn a_table_is_part_of_the_key_and_of_its_gpu() {
 }
 
 #[test]
-fn no_place_to_write_is_told() {
+fn an_unwritable_cache_is_reported() {
     let base = tempfile::tempdir().unwrap();
     let settings = Settings {
         cache: Ok(base.path().join("file/cache")),
         ..settings(base.path())
     };
     fs::write(base.path().join("file"), "").unwrap();
-    let told = message(expand(CALL, &settings));
+    let message = message(expand(CALL, &settings));
     assert!(
-        told.contains("cannot be written") && told.contains("set TDC_CACHE_DIR"),
-        "{told}"
+        message.contains("cannot be written") && message.contains("set TDC_CACHE_DIR"),
+        "{message}"
     );
 }

@@ -47,7 +47,7 @@ fn plans() -> Plans {
     let mut plans = Plans::new();
     for path in configs {
         for dense in [false, true] {
-            for (word, precision) in Precision::WORDS {
+            for (word, precision) in Precision::NAMES {
                 let overrides = Overrides {
                     dense,
                     precision: (precision != Precision::Fp32).then_some(precision),

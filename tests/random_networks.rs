@@ -13,19 +13,20 @@ use tdc_generator::compile::{Job, compile_all};
 use tdc_generator::emit::network_files;
 use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::ir::{
-    BatchNorm, ConvOptions, Layout, LinearOptions, Network, NetworkBuilder, OpOptions, Pad,
-    PoolOptions, Precision, Problem, Reduce, ScaleShiftOptions, TensorShape, Tiles, TuckerProblem,
+    BatchNorm, ConvOptions, Layout, LinearOptions, Network, NetworkBuilder, OpOptions,
+    PaddingOption, PoolOptions, Precision, Problem, Reduce, ScaleShiftOptions, TensorShape,
+    TilePolicy, TuckerProblem,
 };
 use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
 use tdc_generator::render::unit_text;
-use tdc_generator::verify::{Device, Random, TrainedParameters, check_network};
+use tdc_generator::verify::{CheckpointParameters, Device, Random, check_network};
 use tdc_runtime::{Padding, WeightFile};
 use tdc_weights::{Checkpoint, pack, resolve};
 
 /// Networks whose kernels are built together.
-const BUILT_TOGETHER: usize = 10;
+const NETWORKS_PER_BUILD: usize = 10;
 
-struct Writer {
+struct RandomNetworkBuilder {
     random: Random,
     builder: NetworkBuilder,
     /// Names and shapes of all ops, the input first.
@@ -36,7 +37,7 @@ struct Writer {
     precision: Precision,
 }
 
-impl Writer {
+impl RandomNetworkBuilder {
     fn pick(&mut self, choices: &[u32]) -> u32 {
         choices[self.random.below(choices.len() as u64) as usize]
     }
@@ -138,7 +139,7 @@ impl Writer {
             left: pad(kernel[1]),
             right: kernel[1] - 1 - pad(kernel[1]),
         };
-        options.pad = Pad::Pixels(padding);
+        options.pad = PaddingOption::Pixels(padding);
         let y = TensorShape::new(
             x.batch,
             options.n,
@@ -254,7 +255,7 @@ impl Writer {
 }
 
 /// A network that is its input so far.
-fn writer(name: &str, index: usize, channels: &[u32]) -> Writer {
+fn random_builder(name: &str, index: usize, channels: &[u32]) -> RandomNetworkBuilder {
     let mut random = Random::new(1000 + index as u64);
     let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
     let input = TensorShape::new(
@@ -263,7 +264,7 @@ fn writer(name: &str, index: usize, channels: &[u32]) -> Writer {
         pick(&[5, 9, 14]),
         pick(&[4, 7, 13]),
     );
-    Writer {
+    RandomNetworkBuilder {
         random,
         builder: NetworkBuilder::new(&format!("{name}{index}"), input),
         values: vec![("input".to_owned(), input)],
@@ -279,53 +280,53 @@ fn writer(name: &str, index: usize, channels: &[u32]) -> Writer {
 }
 
 fn random_network(index: usize) -> Network {
-    let mut writer = writer("net", index, &[1, 3, 7]);
-    let steps = writer.pick(&[1, 3, 6, 10, 14]);
+    let mut random_builder = random_builder("net", index, &[1, 3, 7]);
+    let steps = random_builder.pick(&[1, 3, 6, 10, 14]);
     for _ in 0..steps {
-        writer.step();
+        random_builder.step();
     }
-    if writer.values.len() == 1 {
-        writer.conv(0);
+    if random_builder.values.len() == 1 {
+        random_builder.conv(0);
     }
-    let paper = writer.random.below(3) == 0;
-    let mut network = writer.finish();
+    let paper = random_builder.random.below(3) == 0;
+    let mut network = random_builder.finish();
     if paper {
-        network.tiles = Tiles::Paper;
+        network.tiles = TilePolicy::Paper;
     }
     network
 }
 
 /// Tucker layers behind each other, among them additions, shortcuts and other readers of what lies between.
 fn random_chain(index: usize) -> Network {
-    let mut writer = writer("chain", index, &[8, 11, 19]);
-    for _ in 0..writer.pick(&[3, 4, 5]) {
-        let input = writer.values.len() - 1;
-        writer.tucker(input);
+    let mut random_builder = random_builder("chain", index, &[8, 11, 19]);
+    for _ in 0..random_builder.pick(&[3, 4, 5]) {
+        let input = random_builder.values.len() - 1;
+        random_builder.tucker(input);
         let last = input + 1;
-        let y = writer.values[last].1;
-        let same = (0..last).rev().find(|&i| writer.values[i].1 == y);
-        match (writer.random.below(4), same) {
+        let y = random_builder.values[last].1;
+        let same = (0..last).rev().find(|&i| random_builder.values[i].1 == y);
+        match (random_builder.random.below(4), same) {
             (0 | 1, Some(other)) => {
-                let relu = writer.flag();
-                writer.push(&[last, other], OpOptions::Add { relu }, y);
+                let relu = random_builder.flag();
+                random_builder.push(&[last, other], OpOptions::Add { relu }, y);
             }
             (0, None) => {
                 let mut shortcut = ConvOptions::new(y.c);
-                let x = writer.values[input].1;
+                let x = random_builder.values[input].1;
                 shortcut.kernel = [1, 1];
                 shortcut.stride = [x.h.div_ceil(y.h), x.w.div_ceil(y.w)];
-                writer.push_conv(input, shortcut);
-                writer.push(&[last, last + 1], OpOptions::Add { relu: true }, y);
+                random_builder.push_conv(input, shortcut);
+                random_builder.push(&[last, last + 1], OpOptions::Add { relu: true }, y);
             }
             (2, _) => {
                 // Read by two layers: the next one, and one that ends beside it.
-                writer.tucker(last);
-                writer.push(&[last], OpOptions::Relu, y);
+                random_builder.tucker(last);
+                random_builder.push(&[last], OpOptions::Relu, y);
             }
             _ => {}
         }
     }
-    writer.finish()
+    random_builder.finish()
 }
 
 /// The GPU that a network is planned for.
@@ -369,7 +370,7 @@ fn check(device: &mut dyn Device, network: &Network, plan: &NetworkPlan) -> Resu
         .chunks_exact(4)
         .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
         .collect();
-    let parameters = TrainedParameters::new(network, plan, &checkpoint, &resolved)
+    let parameters = CheckpointParameters::new(network, plan, &checkpoint, &resolved)
         .map_err(|error| error.to_string())?;
     let input = Random::new(9).values(plan.input.len() as usize);
     let check = check_network(device, network, plan, &parameters, &payload, &input)
@@ -389,7 +390,7 @@ fn assert_right(
     let indices: Vec<usize> = (0..count).collect();
     let mut failures = Vec::new();
     let mut plans = Vec::new();
-    for indices in indices.chunks(BUILT_TOGETHER) {
+    for indices in indices.chunks(NETWORKS_PER_BUILD) {
         let networks: Vec<_> = indices
             .iter()
             .map(|&index| {
@@ -430,41 +431,43 @@ fn count(few: usize) -> usize {
 }
 
 /// Layers that go on with the first factor of the one behind, beside the output that others read or instead of it.
-fn joined(plans: &[NetworkPlan]) -> [usize; 2] {
+fn fused_with_next(plans: &[NetworkPlan]) -> [usize; 2] {
     let layers = plans
         .iter()
         .flat_map(|plan| plan.layers.iter().map(|layer| &plan.units[layer.unit]));
-    let mut joined = [0, 0];
+    let mut fused_with_next = [0, 0];
     for unit in layers {
         if let Problem::Tucker(TuckerProblem {
             next: Some(next), ..
         }) = unit.problem
         {
-            joined[usize::from(next.keeps)] += 1;
+            fused_with_next[usize::from(next.stores_layer_output)] += 1;
         }
     }
-    joined
+    fused_with_next
 }
 
 #[test]
-fn random_networks_compute_what_they_say() {
+fn random_networks_match_the_reference() {
     assert_right(count(20), random_network, cpu_after_compiling);
 }
 
 #[test]
-fn random_chains_of_tucker_layers_compute_what_they_say() {
+fn random_tucker_chains_match_the_reference() {
     let count = count(10);
-    let joined = joined(&assert_right(count, random_chain, cpu_after_compiling));
+    let fused_with_next = fused_with_next(&assert_right(count, random_chain, cpu_after_compiling));
     // Most layers are so small that launches of their own take less time.
     assert!(
-        joined.iter().all(|&joined| joined >= count / 10),
-        "{joined:?}"
+        fused_with_next
+            .iter()
+            .all(|&fused_with_next| fused_with_next >= count / 10),
+        "{fused_with_next:?}"
     );
 }
 
 #[test]
 #[ignore = "needs a GPU"]
-fn random_networks_compute_what_they_say_on_a_gpu() {
+fn random_networks_match_the_reference_on_a_gpu() {
     assert_right(50, random_network, gpu_here);
     assert_right(50, random_chain, gpu_here);
 }

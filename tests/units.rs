@@ -214,7 +214,7 @@ fn tiled_units(count: usize) -> Vec<PlannedUnit> {
         conv.shape.groups = 1;
         conv.shape.c = pick(&[1, 5, 16, 32, 33, 64, 96, 177, 267]);
         conv.shape.n = pick(&[1, 7, 16, 19, 32, 70]);
-        conv.precision = Precision::WORDS[pick(&[0, 0, 0, 1, 1, 2, 3, 3]) as usize].1;
+        conv.precision = Precision::NAMES[pick(&[0, 0, 0, 1, 1, 2, 3, 3]) as usize].1;
         if pick(&[0, 1]) == 1 {
             conv.shape.batch = 1;
             conv.shape.w = pick(&[4, 8, 12, 28]);
@@ -239,7 +239,7 @@ fn few_channel_units(count: usize) -> Vec<PlannedUnit> {
         if pick(&[0, 1]) == 1 {
             shape.batch = 1;
         }
-        conv.precision = Precision::WORDS[pick(&[0, 0, 0, 1, 2, 3]) as usize].1;
+        conv.precision = Precision::NAMES[pick(&[0, 0, 0, 1, 2, 3]) as usize].1;
     })
 }
 
@@ -285,7 +285,7 @@ fn padded_units() -> Vec<PlannedUnit> {
             ),
         ]
     };
-    let requests: Vec<_> = Precision::WORDS
+    let requests: Vec<_> = Precision::NAMES
         .into_iter()
         .flat_map(of_precision)
         .collect();
@@ -310,7 +310,7 @@ fn winograd_units(count: usize) -> Vec<PlannedUnit> {
             [shape.batch, shape.n] = [3, 131];
             shape.padding = Padding::all(pick(&[1, 2]));
         }
-        conv.precision = Precision::WORDS[pick(&[0, 0, 0, 1, 2, 2, 3]) as usize].1;
+        conv.precision = Precision::NAMES[pick(&[0, 0, 0, 1, 2, 2, 3]) as usize].1;
         if pick(&[0, 0, 1]) == 1 {
             conv.tolerance = Tolerance::new(4e-6).unwrap();
         }
@@ -339,9 +339,9 @@ fn tucker_units(count: usize) -> Vec<PlannedUnit> {
                 .get(pick(&[0, 1, 2, 3, 4, 4, 4, 4]) as usize)
                 .map(|&n| NextFactor {
                     n,
-                    keeps: pick(&[0, 1]) == 1,
+                    stores_layer_output: pick(&[0, 1]) == 1,
                 }),
-            precision: Precision::WORDS[pick(&[0, 0, 0, 1, 2]) as usize].1,
+            precision: Precision::NAMES[pick(&[0, 0, 0, 1, 2]) as usize].1,
         }))
     })
 }
@@ -536,8 +536,21 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
     };
     let whole = |n| layer(Some(37), [61, 59, n], [7, 13], 1, None);
     let rest = |n| layer(None, [83, 61, n], [9, 7], 2, None);
-    let next = |n, keeps| Some(NextFactor { n, keeps });
-    let whole_and = |n, keeps| layer(Some(37), [61, 59, 67], [7, 13], 1, next(n, keeps));
+    let next = |n, stores_layer_output| {
+        Some(NextFactor {
+            n,
+            stores_layer_output,
+        })
+    };
+    let whole_and = |n, stores_layer_output| {
+        layer(
+            Some(37),
+            [61, 59, 67],
+            [7, 13],
+            1,
+            next(n, stores_layer_output),
+        )
+    };
     // Rows of whole pairs; a block that adds up no channels of the layer behind.
     let pairs_and = |n, precision| match layer(None, [77, 61, 61], [6, 8], 1, next(n, true)) {
         Problem::Tucker(problem) => Problem::Tucker(TuckerProblem {
@@ -546,7 +559,9 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
         }),
         other => other,
     };
-    let rest_and = |n, keeps| layer(None, [83, 61, 109], [9, 8], 2, next(n, keeps));
+    let rest_and = |n, stores_layer_output| {
+        layer(None, [83, 61, 109], [9, 8], 2, next(n, stores_layer_output))
+    };
     let requests = [
         (whole(67), vec![2, 7, 1, 1, 1, 8, 0, 3, 128]),
         (whole(67), vec![2, 7, 1, 1, 1, 8, 1, 3, 128]),
@@ -591,7 +606,7 @@ fn other_units() -> Vec<PlannedUnit> {
             requests.push((problem, "elementwise", None));
         }
         for x in [x, TensorShape::new(batch, 64, 4, 8)] {
-            for (_, to) in Layout::WORDS {
+            for (_, to) in Layout::NAMES {
                 let problem = Problem::Convert(ConvertProblem { x, to });
                 requests.push((problem, "convert", None));
             }
@@ -686,7 +701,7 @@ fn the_tiled_schemes_are_right_on_random_convolutions_and_tiles() {
 }
 
 #[test]
-fn padded_channels_count_for_nothing() {
+fn padded_channels_do_not_contribute() {
     assert_right(&padded_units(), cpu);
 }
 
@@ -757,7 +772,7 @@ fn each_kind_of_tucker_layer_compiles_without_a_warning() {
 
 /// One convolution by the tensor cores in every precision.
 fn precise_units() -> Vec<PlannedUnit> {
-    let requests = Precision::WORDS.map(|(_, precision)| {
+    let requests = Precision::NAMES.map(|(_, precision)| {
         let problem = Problem::Conv(ConvProblem {
             shape: ConvShape {
                 padding: Padding::all(1),
@@ -811,7 +826,7 @@ fn products_are_rounded_as_the_precision_says() {
 /// Channels whose magnitudes differ by 2^24, with weights that make up for it: in tf32, whose range is that of fp32, the sums must
 /// follow the scale of the inputs, whether it grows from chunk to chunk or falls, in one block and in the blocks of a cluster.
 #[test]
-fn tf32_holds_its_bound_over_channels_of_any_magnitude() {
+fn tf32_keeps_its_bound_for_channels_of_any_magnitude() {
     const C: usize = 61;
     const N: usize = 19;
     const PIXELS: usize = 16 * 16;
@@ -1032,7 +1047,7 @@ fn every_tile_of_direct_tiled_is_right_on_a_gpu() {
 
 /// The check itself must be able to fail: a unit with its bias forgotten, one that writes past its end.
 #[test]
-fn planted_mistakes_are_found() {
+fn planted_errors_are_found() {
     let problem = Problem::Conv(ConvProblem {
         shape: ConvShape {
             padding: Padding::all(1),

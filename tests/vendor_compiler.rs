@@ -19,7 +19,7 @@ use tdc_runtime::Arch;
 use toolkit::toolkit;
 
 /// The sets of layers that are neither networks nor measured.
-const UNTUNED: [&str; 4] = [
+const UNTUNED_CONFIGS: [&str; 4] = [
     "held_out_",
     "beyond_paper_",
     "stride_fixed_",
@@ -110,27 +110,27 @@ fn emitted_folders_compile_with_nvcc_without_a_warning() {
 #[test]
 fn the_device_prelude_compiles_for_every_architecture_without_a_warning() {
     use tdc_templates::device::{
-        ASYNC_COPY, BF16, CHUNK_COPY, CLUSTER, DYNAMIC_SHARED, HALF, MMA, OVERLAP, ROUNDED_SUMS,
-        SPLIT_TF32, STEPS,
+        ASYNC_COPY, BF16, BULK_COPY, CLUSTER, DYNAMIC_SHARED, FP16, MMA, PDL, ACCUMULATOR_OPERANDS,
+        SPLIT_TF32, MMA_STEPS,
     };
     // Behind what they use.
     let parts = [
         DYNAMIC_SHARED,
         ASYNC_COPY,
-        CHUNK_COPY,
+        BULK_COPY,
         CLUSTER,
-        OVERLAP,
-        HALF,
+        PDL,
+        FP16,
         BF16,
         MMA,
         SPLIT_TF32,
-        STEPS,
-        ROUNDED_SUMS,
+        MMA_STEPS,
+        ACCUMULATOR_OPERANDS,
     ];
     let needed = |part: &str| match part {
-        CHUNK_COPY => ASYNC_COPY.to_owned(),
-        STEPS => [HALF, MMA].concat(),
-        ROUNDED_SUMS => [HALF, MMA, STEPS].concat(),
+        BULK_COPY => ASYNC_COPY.to_owned(),
+        MMA_STEPS => [FP16, MMA].concat(),
+        ACCUMULATOR_OPERANDS => [FP16, MMA, MMA_STEPS].concat(),
         _ => String::new(),
     };
     let unused = "extern \"C\" __global__ void uses_none(int* y) { *y = 1; }\n";
@@ -233,7 +233,7 @@ fn no_kernel_chosen_by_default_spills() {
     let mut units = units();
     // Lists of layers that nobody has tuned may have what the estimate thinks of them.
     units.retain(|unit| {
-        !UNTUNED
+        !UNTUNED_CONFIGS
             .iter()
             .any(|name| unit.kernels[0].symbol.starts_with(name))
     });

@@ -5,5 +5,5 @@ pub mod text;
 pub mod yaml;
 
 pub use config_error::{ConfigError, ConfigErrors, Position};
-pub use text::{Asked, KernelRequest};
+pub use text::{KernelRequest, LayerSource};
 pub use yaml::{Config, Overrides};

@@ -3,9 +3,9 @@
 mod estimate;
 mod model;
 
-pub(crate) use estimate::slots;
+pub(crate) use estimate::resident_blocks;
 pub use estimate::{
-    KernelWork, Occupancy, Terms, TiledWork, floor_us, kernel_terms, kernel_us, memset_us,
+    CostTerms, KernelWork, Occupancy, TiledWork, floor_us, kernel_terms, kernel_us, memset_us,
     occupancy, tiled_terms,
 };
-pub use model::{Model, ModelError};
+pub use model::{CostModel, CostModelError};

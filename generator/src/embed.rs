@@ -8,7 +8,7 @@
 //! - the *cache*: `kernels` in tdc's cache directory, written by whoever needs a kernel first.
 //!
 //! Both are found by two keys. The first is of what is asked for: layer, GPUs, architectures, the generator's sources, a table of
-//! measured times; [`entry::Key`]. The second is of what the compiler is given: the CUDA text, the architecture, the compiler's
+//! measured times; [`entry::CacheKey`]. The second is of what the compiler is given: the CUDA text, the architecture, the compiler's
 //! version; it is part of the images' names, so that what another call or an older version of the planner had compiled already is
 //! not compiled again.
 
@@ -24,10 +24,10 @@ pub mod prepare;
 mod request;
 mod settings;
 
-pub use entry::{Entry, Key};
-pub use expand::{Expansion, Mistake, expand, expand_config, refused_kernel};
-pub use request::{Wanted, wanted};
+pub use entry::{CacheKey, StoreEntry};
+pub use expand::{CallError, Expansion, expand, expand_config, placeholder_kernel};
+pub use request::{RequestedKernel, requested_kernels};
 pub use settings::{
-    ARCH_VARIABLE, DEFAULT_ARCHS, KERNELS_VARIABLE, Mode, PREPARE_VARIABLE, PREPARED, Settings,
-    VARIABLES,
+    ARCH_VARIABLE, DEFAULT_ARCHS, KERNELS_VARIABLE, KernelMode, PREPARE_VARIABLE, PREPARED_DIR,
+    Settings, VARIABLES,
 };

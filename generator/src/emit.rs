@@ -12,4 +12,4 @@ pub use check::{Difference, DifferenceKind, check};
 pub use error::EmitError;
 pub use files::{Files, layer_set_files, network_files};
 pub use manifest::MANIFEST;
-pub use write::{Prepared, Written, prepare, write, write_together, write_whole};
+pub use write::{StagedWrite, WriteSummary, stage, write, write_all_atomic, write_atomic};

@@ -5,6 +5,6 @@ mod targets;
 
 pub use table::{
     ARCHS, DEFAULT_GPU, GPUS, Gpu, OLDEST_ARCH, PlanningOnly, Sustained, UnknownGpu, gpu,
-    gpu_of_arch, gpu_of_device,
+    gpu_for_arch, gpu_for_device,
 };
 pub use targets::{Targets, TargetsError};

@@ -8,17 +8,18 @@ mod options;
 mod problem;
 mod tensor;
 
-pub use error::{Place, SpecError};
-pub(crate) use identifier::refusal;
+pub use error::{SpecError, SpecLocation};
+pub(crate) use identifier::reserved_reason;
 pub(crate) use layer_set::is_file_name;
-pub use layer_set::{Layer, LayerSet, symbol};
+pub use layer_set::{LayerSet, LayerSpec, symbol};
 #[cfg(test)]
-pub(crate) use network::FACTORS;
+pub(crate) use network::FACTOR_SUFFIXES;
 pub use network::{
     Conv, INPUT_NAME, Linear, Network, NetworkBuilder, Op, OpId, OpKind, Pool, ScaleShift,
 };
 pub use options::{
-    BatchNorm, ConvOptions, LinearOptions, OpOptions, Pad, PoolOptions, ScaleShiftOptions, Tiles,
+    BatchNorm, ConvOptions, LinearOptions, OpOptions, PaddingOption, PoolOptions,
+    ScaleShiftOptions, TilePolicy,
 };
 pub use problem::{
     ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,

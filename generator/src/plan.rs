@@ -6,14 +6,14 @@ mod choose;
 mod error;
 mod factor_order;
 mod fuse;
-mod join;
 mod kernel;
 mod launch;
-mod launches;
 mod layer_set;
 mod layouts;
+mod lowering;
 mod name;
 mod network;
+mod next_fusion;
 mod paper;
 mod prefetch;
 #[cfg(feature = "weights")]
@@ -23,30 +23,30 @@ mod sections;
 mod tuning;
 
 pub use arena::{Arena, Lifetime};
-pub use chain::chained;
+pub use chain::chain_units;
 pub use choose::{Choice, ChosenBy, Planner};
 pub use error::PlanError;
-pub use fuse::{Fusions, Parameters, Task, TaskGraph, TaskPart, Value, ValueId};
-pub use join::Join;
+pub use fuse::{FusedTasks, Parameters, Task, TaskFactor, TaskGraph, Value, ValueId};
 pub use kernel::{
     KERNEL_PREFIX, KernelOp, KernelPlan, VariantPlan, kernel_name, network_layers, plan_kernel,
 };
-pub use launch::{LaunchEstimate, launch_terms};
-pub use layer_set::{LayerSetPlan, PlannedLayer, plan_layer_set, plan_layer_set_by};
+pub use launch::{LaunchPrediction, launch_terms};
+pub use layer_set::{LayerSetPlan, SetLayerPlan, plan_layer_set, plan_layer_set_with};
 pub use name::{problem_label, problem_of_label, unit_name};
 pub use network::{
-    Layer, Location, Memory, NetworkPlan, PlannedKernel, PlannedUnit, plan_network,
-    plan_network_by, plan_problem, plan_variants, plan_variants_by, shared_units,
+    LayerPlan, Location, Memory, NetworkPlan, PlannedKernel, PlannedUnit, distinct_units,
+    plan_network, plan_network_with, plan_problem, plan_variants, plan_variants_with,
 };
-pub use paper::PaperEstimate;
+pub use next_fusion::NextFusion;
+pub use paper::PaperPrediction;
 pub use prefetch::{Division, Prefetch};
 #[cfg(feature = "weights")]
-pub use recipe::{affine, factored_layer, recipes};
+pub use recipe::{factorized_layer, recipes, scale_shift_source};
 pub use resources::{known_resources, resource_key};
 pub use sections::{WeightSection, weight_sections};
 pub use tuning::{
-    Conflict, Environment, Measured, Stale, TuningError, TuningTable, committed_tuning,
+    Conflict, Environment, MeasuredTile, Stale, TuningError, TuningTable, committed_tuning,
     measured_problem, tuning_key, tuning_keys,
 };
 #[cfg(feature = "tune")]
-pub(crate) use tuning::{microseconds, text_checksum};
+pub(crate) use tuning::{parse_microseconds, text_checksum};

@@ -2,7 +2,6 @@
 //!
 //! Adding one = a file here, a template, and a line in [`SCHEMES`].
 
-mod block_sums;
 mod convert;
 mod convolution;
 mod cp;
@@ -17,7 +16,6 @@ mod global_pool;
 mod implicit_gemm;
 mod input_stationary;
 mod linear;
-mod matrix_product;
 mod pointwise;
 mod pool;
 mod reduction;
@@ -25,6 +23,8 @@ mod single_channel;
 mod step_order;
 mod stride_fixed;
 mod tdc;
+mod tensor_core;
+mod tiling;
 mod tucker_fused;
 mod tvm;
 mod winograd;
@@ -70,7 +70,7 @@ pub trait Scheme: Sync {
     fn name(&self) -> &'static str;
 
     /// Letters of the tile's numbers, in order; they make up file names.
-    fn tile_names(&self) -> &'static [&'static str];
+    fn tile_labels(&self) -> &'static [&'static str];
 
     /// Whether the planner takes it unasked. A scheme that is here because it was published, and is slower than ours nearly
     /// wherever it was measured, waits to be named, to be what `tiles: paper` means, or for a problem that no other scheme takes.
@@ -79,7 +79,7 @@ pub trait Scheme: Sync {
     }
 
     /// Whether it computes a layer with all factors of its weight in one launch, so that naming it for such a layer means that.
-    fn joins_factors(&self) -> bool {
+    fn fuses_factors(&self) -> bool {
         false
     }
 
@@ -88,7 +88,7 @@ pub trait Scheme: Sync {
 
     /// Whether a tile fits the problem: one of [`tiles`](Self::tiles), or one that was left out there only because others promise
     /// more.
-    fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
         self.tiles(problem).contains(tile)
     }
 
@@ -115,7 +115,7 @@ pub fn scheme(name: &str) -> Option<&'static dyn Scheme> {
     SCHEMES.iter().copied().find(|scheme| scheme.name() == name)
 }
 
-/// The numbers that a scheme's template is specialised with, in the order of [`Scheme::tile_names`].
+/// The numbers that a scheme's template is specialised with, in the order of [`Scheme::tile_labels`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Tile(pub Vec<u32>);
 
@@ -135,15 +135,15 @@ impl Tile {
     }
 
     /// The tile of a [label](Self::label); `None` when the text is none with these letters.
-    pub fn of_label(label: &str, names: &[&str]) -> Option<Self> {
+    pub fn from_label(label: &str, names: &[&str]) -> Option<Self> {
         let mut rest = label;
         let mut values = Vec::new();
         for name in names {
             let numbers = rest.strip_prefix(name)?;
             let end = numbers.find(|c: char| !c.is_ascii_digit());
-            let (number, behind) = numbers.split_at(end.unwrap_or(numbers.len()));
+            let (number, tail) = numbers.split_at(end.unwrap_or(numbers.len()));
             values.push(number.parse().ok()?);
-            rest = behind;
+            rest = tail;
         }
         let tile = Self(values);
         // Neither a remainder nor leading zeros: one tile has one label.
@@ -188,8 +188,8 @@ pub struct KernelBlueprint {
     pub cluster: [u32; 3],
     /// Dynamic shared memory, bytes.
     pub shared_bytes: u32,
-    /// As [`Launch::overlaps`](tdc_runtime::Launch::overlaps); the text then has `tdc_wait_for_inputs()` or its two halves.
-    pub overlaps: bool,
+    /// As [`Launch::pdl`](tdc_runtime::Launch::pdl); the text then has `tdc_pdl_wait_and_trigger()` or its two halves.
+    pub pdl: bool,
     /// Parts of the device prelude that the text uses, in any order.
     pub device: &'static [DevicePart],
     /// Parameters in order.
@@ -218,8 +218,8 @@ pub struct Blueprint {
     pub workspace_bytes: u64,
     /// How the parameters are packed.
     pub weights: WeightLayout,
-    /// As [`Variant::more_weights`](tdc_runtime::Variant::more_weights).
-    pub more_weights: Vec<WeightLayout>,
+    /// As [`Variant::extra_weight_layouts`](tdc_runtime::Variant::extra_weight_layouts).
+    pub extra_weight_layouts: Vec<WeightLayout>,
 }
 
 /// The context of a template as JSON.
@@ -229,7 +229,7 @@ fn context(value: &impl Serialize) -> serde_json::Value {
 }
 
 /// The strides that kernels take for batches of more than one image: of the input, the residual if there is one, the output.
-fn stride_args(batch: u32, residual: bool) -> Vec<Arg> {
+fn batch_stride_args(batch: u32, residual: bool) -> Vec<Arg> {
     if batch == 1 {
         return Vec::new();
     }
@@ -243,13 +243,13 @@ fn stride_args(batch: u32, residual: bool) -> Vec<Arg> {
 
 /// Blocks that a multiprocessor can hold at once, eight at most, by the registers of their threads: each quarter of it has 16384
 /// for a quarter of the warps.
-fn blocks_by_registers(threads: u32, registers: u32) -> u32 {
+fn blocks_per_sm_by_registers(threads: u32, registers: u32) -> u32 {
     let warps = 4 * (16384 / (32 * registers.next_multiple_of(8)));
     (warps / threads.div_ceil(32)).clamp(1, 8)
 }
 
 /// The ascending `candidates` up to the first that is at least `size`: a larger one would only idle.
-fn up_to(size: u32, candidates: &[u32]) -> Vec<u32> {
+fn candidates_up_to(size: u32, candidates: &[u32]) -> Vec<u32> {
     let end = candidates
         .iter()
         .position(|&candidate| candidate >= size)
@@ -267,7 +267,7 @@ mod tests {
         let tile = Tile(vec![16, 64, 8, 4, 1, 16]);
         let label = tile.label(&letters).to_string();
         assert_eq!(label, "n16p64c8rn4rp1k16");
-        assert_eq!(Tile::of_label(&label, &letters), Some(tile));
+        assert_eq!(Tile::from_label(&label, &letters), Some(tile));
         for wrong in [
             "",
             "n16p64c8rn4rp1",
@@ -278,7 +278,7 @@ mod tests {
             "n16p64c8rn4rp1k99999999999",
             "n16p64c8rn4rp1k-1",
         ] {
-            assert_eq!(Tile::of_label(wrong, &letters), None, "{wrong}");
+            assert_eq!(Tile::from_label(wrong, &letters), None, "{wrong}");
         }
     }
 }

@@ -5,15 +5,15 @@
 //! and Huang, "Fast GPU Convolution for CP-decomposed Tensorial Neural Networks", section 1.1), each along a mode that both have:
 //! contraction, convolution or partial outer product, all at once where they share several.
 //!
-//! [`Network`] is a network whose labels were checked, [`parse_network`] reads one from its notation, [`cheapest_order`] searches.
+//! [`TensorNetwork`] is a network whose labels were checked, [`parse_network`] reads one from its notation, [`cheapest_order`] searches.
 
 mod network;
 mod notation;
 mod search;
 
 pub use network::{
-    Convolution, MAX_MODES, MAX_TENSORS, Mode, ModeKind, Network, NetworkError, NetworkPlace,
-    Operand, Padding, Tensor,
+    Convolution, MAX_MODES, MAX_TENSORS, Mode, ModeKind, Padding, Tensor, TensorNetwork,
+    TensorNetworkError, TensorNetworkLocation, TensorSpec,
 };
 pub use notation::parse_network;
-pub use search::{Cost, Order, OrderError, Part, Step, cheapest_order};
+pub use search::{Cost, Order, OrderError, Step, StepInput, cheapest_order};

@@ -2,6 +2,7 @@
 //!
 //! Nothing here shares code with schemes or templates but the plain data that says what to launch.
 
+mod checkpoint_parameters;
 mod cpu_device;
 mod device;
 #[cfg(feature = "gpu")]
@@ -10,9 +11,9 @@ mod gpu_device;
 mod graph_time;
 mod random;
 pub mod reference;
-mod trained;
 mod verify;
 
+pub use checkpoint_parameters::CheckpointParameters;
 pub use cpu_device::{CpuDevice, CpuDeviceError};
 pub use device::{Device, DeviceError, run_variant};
 #[cfg(feature = "gpu")]
@@ -21,10 +22,9 @@ pub use gpu_device::{GpuDevice, GpuDeviceError};
 pub use graph_time::Repeats;
 pub use random::Random;
 pub use tdc_runtime::Bindings;
-pub use trained::TrainedParameters;
 #[cfg(feature = "gpu")]
 pub use verify::time_unit;
 pub use verify::{
-    Deviation, Failure, NetworkCheck, ProblemData, UnitCheck, check_network, check_unit,
-    check_unit_with, network_tolerance, tolerance,
+    CheckFailure, Deviation, NetworkCheck, ProblemData, UnitCheck, check_network, check_unit,
+    check_unit_on, network_tolerance, tolerance,
 };

@@ -4,8 +4,8 @@
 
 use tdc_generator::ir::{Precision, Reduce};
 use tdc_generator::measure::bench::{
-    CudnnTimes, Environment, OursTime, Outcome, ProblemReport, Report, RivalCandidate, RivalTime,
-    Timed, charts, report_table, shape_label,
+    CandidateResult, CudnnBest, CudnnCandidate, CudnnReport, Environment, Measurement,
+    ProblemReport, Report, Timed, charts, report_table, shape_label,
 };
 use tdc_generator::plan::ChosenBy;
 use tdc_runtime::{ConvShape, Padding};
@@ -18,25 +18,25 @@ fn timed(us: f64, cold_us: Option<f64>) -> Timed {
     }
 }
 
-fn ours(scheme: &str, reduce: Reduce, picks: &[&str], us: f64) -> OursTime {
-    OursTime {
+fn candidate(scheme: &str, reduce: Reduce, selected_by: &[&str], us: f64) -> CandidateResult {
+    CandidateResult {
         scheme: scheme.to_owned(),
         reduce,
         tile: "h2w2c4".to_owned(),
-        picks: picks.iter().map(|pick| (*pick).to_owned()).collect(),
-        estimate_us: Some(1.5),
-        outcome: Outcome::Timed(timed(us, Some(us + 1.0))),
+        selected_by: selected_by.iter().map(|pick| (*pick).to_owned()).collect(),
+        predicted_us: Some(1.5),
+        outcome: Measurement::Timed(timed(us, Some(us + 1.0))),
     }
 }
 
-fn rival(algorithm: &str, us: f64) -> Option<RivalTime> {
-    Some(RivalTime {
+fn cudnn_best(algorithm: &str, us: f64) -> Option<CudnnBest> {
+    Some(CudnnBest {
         algorithm: algorithm.to_owned(),
         timed: timed(us, Some(2.0 * us)),
     })
 }
 
-fn problem(n: u32, ours: Vec<OursTime>, cudnn: Option<CudnnTimes>) -> ProblemReport {
+fn problem(n: u32, candidates: Vec<CandidateResult>, cudnn: Option<CudnnReport>) -> ProblemReport {
     let mut shape = ConvShape::new(64, n, 14, 14, 3, 3);
     shape.padding = Padding::all(1);
     ProblemReport {
@@ -47,41 +47,41 @@ fn problem(n: u32, ours: Vec<OursTime>, cudnn: Option<CudnnTimes>) -> ProblemRep
         floor_us: 0.7,
         precision: Precision::Fp32,
         tolerance: 1e-6,
-        planned_by: Some(ChosenBy::Oracle),
-        ours,
+        plan_chosen_by: Some(ChosenBy::Tuned),
+        candidates,
         cudnn,
     }
 }
 
-fn cudnn(us: f64) -> CudnnTimes {
-    CudnnTimes {
-        fp32: rival("fp32 NCHW implicit_gemm, FMA", us),
-        fp32_transformed: rival("fp32 NCHW winograd, FMA", us / 2.0),
-        fp32_any: rival("fp32 NHWC engine 38 k2=1, A", us / 4.0),
+fn cudnn(us: f64) -> CudnnReport {
+    CudnnReport {
+        same_bound: cudnn_best("fp32 NCHW implicit_gemm, FMA", us),
+        fp32_arithmetic: cudnn_best("fp32 NCHW winograd, FMA", us / 2.0),
+        fp32_data: cudnn_best("fp32 NHWC engine 38 k2=1, A", us / 4.0),
         fp16: None,
-        candidates: vec![RivalCandidate {
+        candidates: vec![CudnnCandidate {
             algorithm: "fp32 NCHW implicit_gemm, FMA".to_owned(),
             quick_us: us + 0.5,
             relative_error: Some(2.5e-7),
         }],
         failed: 3,
-        notes: vec!["fp16 sums NCHW: cudnnBackendFinalize: not supported".to_owned()],
+        notes: vec!["fp16 accumulate NCHW: cudnnBackendFinalize: not supported".to_owned()],
     }
 }
 
 fn report() -> Report {
-    let refused = OursTime {
-        outcome: Outcome::Refused {
-            refused: "wrote 3 elements outside its output".to_owned(),
+    let failure = CandidateResult {
+        outcome: Measurement::Failed {
+            failure: "wrote 3 elements outside its output".to_owned(),
         },
-        ..ours("tdc", Reduce::Atomic, &["scheme_model"], 0.0)
+        ..candidate("tdc", Reduce::Atomic, &["scheme_model"], 0.0)
     };
     Report {
         name: "set".to_owned(),
         environment: Environment {
             generator: "1.2.3".to_owned(),
-            gpu: "NVIDIA <H200> & Co".to_owned(),
-            planned_for: "h200".to_owned(),
+            device: "NVIDIA <H200> & Co".to_owned(),
+            gpu: "h200".to_owned(),
             l2_bytes: 60 << 20,
             driver: "580.1".to_owned(),
             nvrtc: "13.0".to_owned(),
@@ -92,30 +92,30 @@ fn report() -> Report {
             problem(
                 32,
                 vec![
-                    ours(
+                    candidate(
                         "direct",
                         Reduce::Ordered,
-                        &["plan", "oracle", "scheme_oracle"],
+                        &["plan", "tuned", "scheme_tuned"],
                         4.0,
                     ),
-                    ours("direct", Reduce::Ordered, &["model", "scheme_model"], 3.0),
-                    ours("tdc", Reduce::Ordered, &["scheme_model"], 5.0),
-                    refused.clone(),
+                    candidate("direct", Reduce::Ordered, &["model", "scheme_model"], 3.0),
+                    candidate("tdc", Reduce::Ordered, &["scheme_model"], 5.0),
+                    failure.clone(),
                 ],
                 Some(cudnn(12.0)),
             ),
             // Nothing of ours is right; cuDNN has no algorithm within the bound.
             problem(
                 64,
-                vec![refused],
-                Some(CudnnTimes {
-                    fp32: None,
+                vec![failure],
+                Some(CudnnReport {
+                    same_bound: None,
                     ..cudnn(8.0)
                 }),
             ),
             problem(
                 96,
-                vec![ours("direct", Reduce::Ordered, &["plan"], 64.0)],
+                vec![candidate("direct", Reduce::Ordered, &["plan"], 64.0)],
                 Some(cudnn(3.0 * 64.0)),
             ),
         ],
@@ -146,7 +146,7 @@ C,N,H,W      floor   plan   cold   error   best  model   cuDNN    cold   error  
         "64,32,14,14  direct  h2w2c4   3.00      1.50     3.00      4.00        -  2.5e-7",
         "64,32,14,14  tdc     h2w2c4   5.00      1.50     5.00         -        -  2.5e-7",
         "64,64,14,14, tdc atomic h2w2c4: wrote 3 elements outside its output",
-        "64,32,14,14, cuDNN fp16 sums NCHW: cudnnBackendFinalize: not supported\n\nGeometric means",
+        "64,32,14,14, cuDNN fp16 accumulate NCHW: cudnnBackendFinalize: not supported\n\nGeometric means",
         "cuDNN within our fp32 bound / plan                     3.00  over 2",
         "cuDNN within our fp32 bound / best of ours             3.46  over 2",
         "fp32 NHWC engine 38 k2=1, A",
@@ -184,7 +184,7 @@ fn the_bound_is_that_of_the_kernels_precision() {
 }
 
 #[test]
-fn without_cudnn_there_are_no_columns_of_it() {
+fn without_cudnn_its_columns_are_left_out() {
     let mut report = report();
     report.environment.cudnn = None;
     report.published = None;
@@ -204,21 +204,21 @@ fn without_cudnn_there_are_no_columns_of_it() {
 }
 
 #[test]
-fn a_plan_that_is_wrong_is_not_replaced_by_another_tile() {
+fn a_wrong_plan_has_no_time() {
     let mut report = report();
     let problem = &mut report.problems[0];
-    problem.ours[0].outcome = Outcome::Refused {
-        refused: "wrong".to_owned(),
+    problem.candidates[0].outcome = Measurement::Failed {
+        failure: "wrong".to_owned(),
     };
     assert_eq!(problem.planned(), None);
     assert_eq!(problem.best_us(), Some(3.0));
     // Where the plan was not asked for, the quickest stands for it.
-    problem.ours.remove(0);
+    problem.candidates.remove(0);
     assert_eq!(problem.planned_us(), Some(3.0));
 }
 
 #[test]
-fn an_empty_report_is_a_report() {
+fn an_empty_report_can_be_printed() {
     let mut report = report();
     report.problems.clear();
     report.stopped = Some("at once".to_owned());
@@ -237,32 +237,32 @@ fn the_json_has_what_was_measured() {
     let first = &json["problems"][0];
     assert_eq!(first["shape"]["n"], 32);
     assert_eq!(first["precision"], "fp32");
-    assert_eq!(first["ours"][0]["us"], 4.0);
-    assert_eq!(first["ours"][0]["picks"][0], "plan");
-    assert!(first["ours"][0]["refused"].is_null());
-    let refused = &first["ours"][3];
-    assert_eq!(refused["reduce"], "atomic");
-    assert_eq!(refused["refused"], "wrote 3 elements outside its output");
-    assert!(refused["us"].is_null());
-    assert_eq!(first["cudnn"]["fp32"]["cold_us"], 24.0);
+    assert_eq!(first["candidates"][0]["us"], 4.0);
+    assert_eq!(first["candidates"][0]["selected_by"][0], "plan");
+    assert!(first["candidates"][0]["failure"].is_null());
+    let failure = &first["candidates"][3];
+    assert_eq!(failure["reduce"], "atomic");
+    assert_eq!(failure["failure"], "wrote 3 elements outside its output");
+    assert!(failure["us"].is_null());
+    assert_eq!(first["cudnn"]["same_bound"]["cold_us"], 24.0);
     assert_eq!(first["cudnn"]["failed"], 3);
-    assert!(json["problems"][1]["cudnn"]["fp32"].is_null());
+    assert!(json["problems"][1]["cudnn"]["same_bound"].is_null());
     let mean = &json["geometric_means"][0];
     assert_eq!(mean["title"], "cuDNN within our fp32 bound / plan");
     assert!((mean["mean"].as_f64().unwrap() - 3.0).abs() < 1e-12);
-    assert_eq!(json["near_floor"]["of"], 3);
-    assert_eq!(json["near_floor"]["beyond"][2], "64,96,14,14");
+    assert_eq!(json["near_floor"]["total"], 3);
+    assert_eq!(json["near_floor"]["others"][2], "64,96,14,14");
     let faster = json["faster_than_plan"].as_array().unwrap();
     assert_eq!(faster[0]["title"], "cuDNN within our fp32 bound");
     assert_eq!(faster[0]["problems"], serde_json::json!([]));
     assert_eq!(faster[3]["problems"][0], "64,32,14,14");
-    assert_eq!(first["planned_by"], "oracle");
+    assert_eq!(first["plan_chosen_by"], "tuned");
 }
 
 #[test]
-fn near_the_floor_is_a_share_of_it_or_two_microseconds() {
+fn near_the_floor_means_1_8_times_or_2_us() {
     let mut report = report();
-    let time = |us| vec![ours("direct", Reduce::Ordered, &["plan"], us)];
+    let time = |us| vec![candidate("direct", Reduce::Ordered, &["plan"], us)];
     let mut cases = Vec::new();
     // Below 2.5 us the two microseconds count, above it the share.
     for (floor_us, us) in [(1.0, 3.0), (1.0, 3.01), (10.0, 18.0), (10.0, 18.01)] {
@@ -274,8 +274,8 @@ fn near_the_floor_is_a_share_of_it_or_two_microseconds() {
     }
     report.problems = cases;
     let near = report.near_floor();
-    assert_eq!((near.within, near.of), (2, 4));
-    assert_eq!(near.beyond, ["64,16,14,14", "64,32,14,14"]);
+    assert_eq!((near.count, near.total), (2, 4));
+    assert_eq!(near.others, ["64,16,14,14", "64,32,14,14"]);
     assert!(
         report.faster_than_plan().is_empty(),
         "nobody else has times"
@@ -283,7 +283,7 @@ fn near_the_floor_is_a_share_of_it_or_two_microseconds() {
 }
 
 #[test]
-fn a_rival_as_fast_as_the_plan_is_not_faster() {
+fn equal_times_do_not_count_as_faster() {
     let mut report = report();
     report.published = None;
     report.problems[0].cudnn = Some(cudnn(4.0));
@@ -314,7 +314,7 @@ fn charts_have_a_bar_for_every_time_and_the_floor() {
 }
 
 #[test]
-fn only_a_series_is_drawn_over_n() {
+fn only_a_sweep_gets_a_line_chart() {
     let mut report = report();
     report.problems[1].shape.h = 15;
     assert_eq!(charts(&report).len(), 1);
@@ -368,11 +368,11 @@ ops:
     }
 
     #[test]
-    fn without_a_gpu_it_says_so_and_writes_nothing() {
+    fn without_a_gpu_bench_exits_with_3() {
         let dir = folder();
         for asked in [
             &["set.yaml"][..],
-            &["--sweep-n", "4,6,6", "--sweep-to", "64"],
+            &["--sweep", "4,6,6", "--sweep-max-n", "64"],
         ] {
             let files = ["--no-cudnn", "--json", "out.json", "--svg", "charts"];
             let (code, told) = run(dir.path(), &[asked, &files[..]].concat());
@@ -388,7 +388,7 @@ ops:
     }
 
     #[test]
-    fn wrong_arguments_are_told_before_a_gpu_is_looked_for() {
+    fn invalid_arguments_are_reported_before_the_gpu_is_opened() {
         let dir = folder();
         for (arguments, message) in [
             (
@@ -400,7 +400,7 @@ ops:
                 "error: nowhere.txt: no such file; check the path",
             ),
             (
-                &["--sweep-n", "4,6,6", "--table", "set.yaml"],
+                &["--sweep", "4,6,6", "--table", "set.yaml"],
                 "error: set.yaml: ",
             ),
             (
@@ -416,34 +416,34 @@ ops:
                 "error: ./libcudnn.so.9: cannot be loaded: ",
             ),
             (
-                &["set.yaml", "--reference", "nowhere.txt"],
+                &["set.yaml", "--published", "nowhere.txt"],
                 "error: nowhere.txt: ",
             ),
             (
-                &["set.yaml", "--reference", "times.txt"],
+                &["set.yaml", "--published", "times.txt"],
                 "error: times.txt: line 2: `8,8,5,5` has 0 times behind cuDNN's",
             ),
             (
-                &["--sweep-n", "4,6"],
-                "error: invalid value '4,6' for '--sweep-n <C,H,W[,R]>': `4,6` is not a series; write C,H,W",
+                &["--sweep", "4,6"],
+                "error: invalid value '4,6' for '--sweep <C,H,W[,R]>': `4,6` is not a series; write C,H,W",
             ),
             (
-                &["--sweep-n", "4,6,6", "--sweep-to", "31"],
-                "error: --sweep-n: a series to N = 31 is empty; it begins at 32",
+                &["--sweep", "4,6,6", "--sweep-max-n", "31"],
+                "error: --sweep: a series to N = 31 is empty; it begins at 32",
             ),
-            (&["--sweep-n", "4,2,2,0"], "error: --sweep-n: "),
-            (&["--sweep-n", "4,6,6", "--gpu", "gtx1080ti"], "error: "),
+            (&["--sweep", "4,2,2,0"], "error: --sweep: "),
+            (&["--sweep", "4,6,6", "--gpu", "gtx1080ti"], "error: "),
             (
-                &["set.yaml", "--sweep-n", "4,6,6"],
-                "error: the argument '[CONFIG]' cannot be used with '--sweep-n <C,H,W[,R]>'",
+                &["set.yaml", "--sweep", "4,6,6"],
+                "error: the argument '[CONFIG]' cannot be used with '--sweep <C,H,W[,R]>'",
             ),
             (
                 &["set.yaml", "--scheme", "indirect"],
                 "error: invalid value 'indirect' for '--scheme <NAME,...>'",
             ),
             (
-                &["set.yaml", "--best-of", "0"],
-                "error: invalid value '0' for '--best-of <TILES>'",
+                &["set.yaml", "--tiles-per-scheme", "0"],
+                "error: invalid value '0' for '--tiles-per-scheme <TILES>'",
             ),
             (
                 &["set.yaml", "--no-cudnn", "--cudnn", "x"],

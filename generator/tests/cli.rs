@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use tdc_generator::cost::Model;
+use tdc_generator::cost::CostModel;
 use tdc_generator::gpu::gpu;
 use tdc_generator::measure::tune::present_text;
 use tempfile::TempDir;
@@ -151,7 +151,7 @@ fn configs_that_cannot_be_read() {
 }
 
 #[test]
-fn mistakes_in_a_config() {
+fn errors_in_a_config_have_their_position() {
     let folder = Folder::new();
     for (right, wrong, message) in [
         (
@@ -294,7 +294,7 @@ fn schemes_and_tiles_that_do_not_exist() {
 }
 
 #[test]
-fn all_mistakes_are_printed_at_once() {
+fn all_errors_of_a_config_are_printed() {
     let folder = Folder::new();
     let text = TINY
         .replace("name: tiny", "name: class")
@@ -330,7 +330,7 @@ fn all_mistakes_are_printed_at_once() {
 }
 
 #[test]
-fn wrong_arguments() {
+fn invalid_arguments_exit_with_2() {
     let folder = Folder::with_tiny();
     folder.write("again.yaml", TINY);
     folder.write("set.yaml", SET);
@@ -476,7 +476,7 @@ fn wrong_arguments() {
         ),
         (
             &["tiny.yaml", "--precision", "tf23"],
-            "invalid value 'tf23' for '--precision <WORD>'",
+            "invalid value 'tf23' for '--precision <PRECISION>'",
         ),
         (
             &["tiny.yaml", "--tolerance", "1"],
@@ -494,7 +494,7 @@ fn wrong_arguments() {
 /// A file is moved into place, which would put it in the place of what else stands there.
 #[cfg(unix)]
 #[test]
-fn links_are_followed_and_pipes_stay() {
+fn outputs_follow_symlinks_and_keep_pipes() {
     let folder = Folder::with_tiny();
     folder.succeeds(&["pack", "tiny.yaml", "--random", "1", "-o", "file"]);
     let content = folder.read("file");
@@ -510,10 +510,10 @@ fn links_are_followed_and_pipes_stay() {
     assert!(made.unwrap().success());
     for (folder, name) in [(&folder, "astray"), (&pipe, "pipe")] {
         let before = folder.path(name).symlink_metadata().unwrap().file_type();
-        let told = folder.run(&["pack", "tiny.yaml", "--random", "1", "-o", name]);
+        let output = folder.run(&["pack", "tiny.yaml", "--random", "1", "-o", name]);
         let message =
             format!("error: cannot write to {name}: it is no ordinary file; name another\n");
-        assert_eq!((told.code, told.stderr), (Some(2), message));
+        assert_eq!((output.code, output.stderr), (Some(2), message));
         let after = folder.path(name).symlink_metadata().unwrap().file_type();
         assert_eq!(after, before);
     }
@@ -521,7 +521,7 @@ fn links_are_followed_and_pipes_stay() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn paths_that_are_no_text_are_printed_as_json() {
+fn non_utf8_paths_are_printed_in_json() {
     use std::os::unix::ffi::OsStrExt;
     let folder = Folder::with_tiny();
     let mut command = folder.command(&["pack", "tiny.yaml", "--random", "1", "--json", "-o"]);
@@ -533,7 +533,7 @@ fn paths_that_are_no_text_are_printed_as_json() {
 }
 
 #[test]
-fn strides_of_any_size() {
+fn strides_larger_than_the_image() {
     let folder = Folder::new();
     let layer = "{conv: [7, 4, 5, 3], kernel: 1, stride: 2147483647, name: a}";
     folder.write("set.yaml", format!("name: set\nlayers:\n  - {layer}\n"));
@@ -557,7 +557,7 @@ fn a_folder_that_cannot_be_created() {
 
 #[cfg(unix)]
 #[test]
-fn a_folder_that_may_not_be_written() {
+fn an_unwritable_folder_is_reported() {
     use std::os::unix::fs::PermissionsExt;
     let folder = Folder::with_tiny();
     fs::create_dir(folder.path("locked")).expect("a folder");
@@ -601,7 +601,7 @@ fn put(tensor: &str, number: f32) -> impl FnOnce(&mut Value, &mut [u8]) {
 }
 
 #[test]
-fn checkpoints_that_do_not_fit() {
+fn checkpoints_that_do_not_match_the_network() {
     let folder = Folder::with_tiny();
     folder.succeeds(&[
         "pack",
@@ -710,7 +710,7 @@ fn checkpoints_that_do_not_fit() {
 }
 
 #[test]
-fn verify_on_a_gpu_that_is_not_there() {
+fn verify_without_a_gpu_exits_with_3() {
     if Path::new("/proc/driver/nvidia/version").exists() || Path::new("/dev/nvidiactl").exists() {
         println!("skipped: this machine has a GPU");
         return;
@@ -822,14 +822,20 @@ fn an_edited_file_is_found_and_kept() {
         .expect("the line");
     folder.write("generated/tiny/main.cu", text);
 
-    let told = folder.fails(
+    let output = folder.fails(
         &["tiny.yaml", "--check"],
         1,
         "failed: generated/tiny is not up to date; run the same without --check",
     );
-    assert!(told.contains("main.cu: differs\n--- main.cu\n"), "{told}");
-    assert!(told.contains(&format!("\n@@ -{},", line + 1 - 2)), "{told}");
-    assert!(told.contains("\n-// mine\n"), "{told}");
+    assert!(
+        output.contains("main.cu: differs\n--- main.cu\n"),
+        "{output}"
+    );
+    assert!(
+        output.contains(&format!("\n@@ -{},", line + 1 - 2)),
+        "{output}"
+    );
+    assert!(output.contains("\n-// mine\n"), "{output}");
 
     folder.fails(
         &["tiny.yaml"],
@@ -842,16 +848,16 @@ fn an_edited_file_is_found_and_kept() {
     folder.succeeds(&["tiny.yaml", "--check"]);
 
     fs::remove_file(folder.path("generated/tiny/plan.json")).expect("a file");
-    let told = folder.fails(
+    let output = folder.fails(
         &["tiny.yaml", "--check"],
         1,
         "failed: generated/tiny is not up to date; run the same without --check",
     );
-    assert!(told.contains("\nplan.json: missing\n"), "{told}");
+    assert!(output.contains("\nplan.json: missing\n"), "{output}");
 }
 
 #[test]
-fn a_foreign_file_is_kept_and_no_config_of_the_run_is_written() {
+fn a_foreign_file_aborts_the_whole_run() {
     let folder = Folder::with_tiny();
     folder.write("set.yaml", SET);
     fs::create_dir_all(folder.path("generated/tiny")).expect("a folder");
@@ -869,7 +875,7 @@ fn a_foreign_file_is_kept_and_no_config_of_the_run_is_written() {
 }
 
 #[test]
-fn what_is_not_generated_any_more_goes_unless_it_was_edited() {
+fn stale_files_are_removed_unless_edited() {
     let folder = Folder::with_tiny();
     folder.succeeds(&["tiny.yaml"]);
     folder.write("tiny.yaml", TINY.replace("n: 4}", "n: 5}"));
@@ -914,7 +920,7 @@ fn stdout_prints_every_file_and_writes_none() {
 
 #[cfg(unix)]
 #[test]
-fn a_reader_who_goes_away_is_no_failure() {
+fn closed_stdout_is_not_an_error() {
     let folder = Folder::with_tiny();
     let mut child = folder
         .command(&["tiny.yaml", "--stdout"])
@@ -928,7 +934,7 @@ fn a_reader_who_goes_away_is_no_failure() {
 }
 
 #[test]
-fn an_output_that_is_full_is_told() {
+fn a_full_disk_is_reported() {
     let Ok(full) = fs::File::options().write(true).open("/dev/full") else {
         println!("skipped: this system has no /dev/full");
         return;
@@ -978,7 +984,7 @@ ops:
 ";
 
 #[test]
-fn several_gpus_share_a_folder_and_a_file() {
+fn several_gpus_share_a_folder_and_a_weight_file() {
     let folder = Folder::new();
     folder.write("two.yaml", TWO_GPUS);
     let printed = folder.succeeds(&["two.yaml"]);
@@ -1157,7 +1163,7 @@ fn plan_prints_a_row_for_each_launch_and_writes_nothing() {
 }
 
 #[test]
-fn tiles_as_in_the_paper() {
+fn tiles_paper_plans_as_published() {
     let folder = Folder::new();
     let text = folder.succeeds(&["plan", &resnet18(), "--json", "--tiles", "paper"]);
     let plan: Value = serde_json::from_str(&text).unwrap();
@@ -1193,14 +1199,14 @@ fn tiles_as_in_the_paper() {
     assert_eq!(chosen(&["plan", "set.yaml", "--json"]), ["paper", "model"]);
     let model = ["plan", "set.yaml", "--json", "--tiles", "model"];
     assert_eq!(chosen(&model), ["model", "model"]);
-    let told = folder.fails(
+    let output = folder.fails(
         &["plan", "set.yaml", "--tiles", "papers"],
         2,
         "error: invalid value 'papers' for '--tiles <WAY>'",
     );
     assert!(
-        told.contains("[possible values: tuned, model, paper]"),
-        "{told}"
+        output.contains("[possible values: tuned, model, paper]"),
+        "{output}"
     );
 }
 
@@ -1216,7 +1222,7 @@ conv_c4_n8_h6_w6_k3x3_p1_bias_relu tdc h2w2c4 1.25 0123456789abcdef
 ";
 
 #[test]
-fn measured_times_choose_tiles() {
+fn a_tuning_table_chooses_tiles() {
     let folder = Folder::new();
     folder.write("set.yaml", SET);
     folder.write("table.txt", TABLE);
@@ -1226,14 +1232,14 @@ fn measured_times_choose_tiles() {
         plan["layers"][0].clone()
     };
     let tuned = layer(&["--table", "table.txt"]);
-    assert_eq!(tuned["chosen_by"], "oracle");
+    assert_eq!(tuned["chosen_by"], "tuned");
     assert_eq!(
         (&tuned["scheme"], &tuned["measured_us"]),
         (&json!("tdc"), &json!(1.25))
     );
     assert_eq!(tuned["tile"], json!({"h": 2, "w": 2, "c": 4}));
     let table = folder.succeeds(&["plan", "set.yaml", "--table", "table.txt"]);
-    assert!(table.contains("tdc     h2w2c4  oracle  "), "{table}");
+    assert!(table.contains("tdc     h2w2c4  tuned   "), "{table}");
     assert!(
         table
             .lines()
@@ -1298,13 +1304,13 @@ fn tables_are_merged() {
         "b.txt",
         present_table(&[(SAME, "tdc", "h1w1c4", 0.75), (OTHER, "tdc", "h1w1c4", 2.0)]),
     );
-    let told = folder.run(&["merge", "a.txt", "b.txt", "--out", "new/all.txt"]);
-    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    let output = folder.run(&["merge", "a.txt", "b.txt", "--out", "new/all.txt"]);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
     assert_eq!(
-        told.stderr,
+        output.stderr,
         format!("b.txt: {SAME} tdc: kept h1w1c4 with 0.750 us, not h2w2c4 with 1.250 us\n")
     );
-    assert_eq!(told.stdout, "new/all.txt: 2 rows\n");
+    assert_eq!(output.stdout, "new/all.txt: 2 rows\n");
     let merged = folder.read("new/all.txt");
     // The other way round, and into one of those read.
     folder.succeeds(&["merge", "b.txt", "a.txt", "new/all.txt", "--out", "a.txt"]);
@@ -1328,13 +1334,13 @@ fn tables_are_merged() {
             heading + &row + "conv_x direct p32n1g1k1 2 0123456789abcdef\n",
         );
         for tables in [["old.txt", "a.txt"], ["a.txt", "old.txt"]] {
-            let told = folder.run(&["merge", tables[0], tables[1], "--out", "all.txt"]);
+            let output = folder.run(&["merge", tables[0], tables[1], "--out", "all.txt"]);
             let expected = format!(
                 "old.txt: {}old.txt: {}",
                 stale("0.125", tile),
                 stale("2.000", "p32n1g1k1").replace(&format!("{SAME} tdc"), "conv_x direct")
             );
-            assert_eq!((told.code, told.stderr), (Some(0), expected));
+            assert_eq!((output.code, output.stderr), (Some(0), expected));
             assert_eq!(folder.read("all.txt"), merged);
         }
     }
@@ -1379,7 +1385,7 @@ fn tables_are_merged() {
 }
 
 #[test]
-fn constants_are_fitted_to_journals() {
+fn calibrate_fits_constants_to_journals() {
     const HEADING: &str = "\
 # Every result of `tdc-gen tune`; times in microseconds.
 gpu: h200
@@ -1405,7 +1411,7 @@ generator: 0.1.0
             "{HEADING}{}{}{}{}",
             row("h2w8m1a1b1k3z4c1s1", "timed 1.7 1.701"),
             row("h2w8m2a1b1k3z4c1s1", "timed 1.8 1.801"),
-            row("h2w8m1a1b1k1z4c1s1", "slow 2.9"),
+            row("h2w8m1a1b1k1z4c1s1", "quick_only 2.9"),
             row("h2w8m1a1b1k3z2c1s2", "timed 9.9 9.9").trim_end_matches("9.9\n"),
         ),
     );
@@ -1417,28 +1423,29 @@ generator: 0.1.0
         "--out",
         "model.txt",
     ];
-    let told = folder.run(&fit);
-    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    let output = folder.run(&fit);
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
     // The torn last line does not count.
     assert!(
-        told.stderr.contains("now: 1 problems, 3 tiles"),
+        output.stderr.contains("now: 1 problems, 3 tiles"),
         "{}",
-        told.stderr
+        output.stderr
     );
     // Of a candidate that was measured again, here or in another journal, the last row alone.
     let journal = String::from_utf8(folder.read("a.journal")).unwrap();
     let again = row("h2w8m1a1b1k3z4c1s1", "timed 5.1 5.1") + journal.strip_prefix(HEADING).unwrap();
     folder.write("again.journal", format!("{HEADING}{again}"));
     let journals = ["--journal", "again.journal", "--journal", "a.journal"];
-    let told_again = folder.run(&[&["calibrate", "set.yaml", "--check"], &journals[..]].concat());
-    let before = told.stderr.lines().next().unwrap();
-    assert_eq!(told_again.stderr.lines().next(), Some(before));
+    let second_output =
+        folder.run(&[&["calibrate", "set.yaml", "--evaluate"], &journals[..]].concat());
+    let before = output.stderr.lines().next().unwrap();
+    assert_eq!(second_output.stderr.lines().next(), Some(before));
 
     let text = String::from_utf8(folder.read("model.txt")).unwrap();
     assert!(text.starts_with(
         "# Constants of the estimate, by `tdc-gen calibrate` on an NVIDIA H200.\nfirst_load "
     ));
-    assert!(Model::parse(&text).is_ok(), "{text}");
+    assert!(CostModel::parse(&text).is_ok(), "{text}");
     folder.run(&fit);
     assert_eq!(folder.read("model.txt"), text.as_bytes());
 
@@ -1476,14 +1483,14 @@ generator: 0.1.0
 }
 
 #[test]
-fn plan_tells_where_the_time_goes() {
+fn plan_terms_sum_to_the_predicted_time() {
     let folder = Folder::with_tiny();
     // With a pool and a linear layer, and a scheme that sets memory to zero before it adds to it.
     let atomic = "ops:\n  - {op: conv, name: z, n: 5, scheme: tdc, reduce: atomic}\n";
     folder.write("more.yaml", TINY.replace("ops:\n", atomic));
-    let told = folder.succeeds(&["plan", "more.yaml", "--terms", "--tiles", "model"]);
-    let mut lines = told.lines().skip(2);
-    assert!(lines.next().unwrap().starts_with("op "), "{told}");
+    let output = folder.succeeds(&["plan", "more.yaml", "--terms", "--tiles", "model"]);
+    let mut lines = output.lines().skip(2);
+    assert!(lines.next().unwrap().starts_with("op "), "{output}");
     let mut ops = Vec::new();
     for line in lines {
         let numbers: Vec<f64> = line
@@ -1497,7 +1504,7 @@ fn plan_tells_where_the_time_goes() {
         ops.push(line.split_whitespace().next().unwrap());
     }
     for op in ["z", "memset", "a", "p", "fc"] {
-        assert!(ops.contains(&op), "{op}: {told}");
+        assert!(ops.contains(&op), "{op}: {output}");
     }
     folder.fails(
         &["plan", "tiny.yaml", "--terms", "--json"],
@@ -1507,7 +1514,7 @@ fn plan_tells_where_the_time_goes() {
 }
 
 #[test]
-fn tune_is_asked_for_sensibly() {
+fn tune_rejects_invalid_arguments() {
     let folder = Folder::with_tiny();
     let before = folder.content();
     for (arguments, message) in [
@@ -1558,17 +1565,17 @@ fn plan_as_json_is_the_plan_of_the_folder() {
                 assert!(share > 0.0 && share <= 1.0, "{launch}");
                 assert!(launch["blocks_per_sm"].as_u64() > Some(0), "{launch}");
                 assert!(launch["waves"].as_u64() > Some(0), "{launch}");
-                us += launch["estimate_us"].as_f64().expect("a time");
+                us += launch["predicted_us"].as_f64().expect("a time");
             }
             // Each of them is rounded to nanoseconds.
-            let whole = layer["estimate_us"].as_f64().expect("a time");
+            let whole = layer["predicted_us"].as_f64().expect("a time");
             assert!((us - whole).abs() < 2e-3, "{layer}");
         }
     }
 }
 
 #[test]
-fn an_old_gpu_is_planned_for_but_gets_no_code() {
+fn a_gpu_before_sm_70_can_be_planned_but_not_generated() {
     let folder = Folder::with_tiny();
     let printed = folder.succeeds(&["plan", "tiny.yaml", "--gpu", "gtx1080ti"]);
     assert!(
@@ -1579,7 +1586,7 @@ fn an_old_gpu_is_planned_for_but_gets_no_code() {
         &["tiny.yaml", "--gpu", "gtx1080ti"][..],
         &["tiny.yaml", "--gpu", "gtx1080ti", "--check"],
         &["pack", "tiny.yaml", "--random", "1", "--gpu", "gtx1080ti"],
-        &["verify", "tiny.yaml", "--gpu", "gtx1080ti"],
+        &["verify", "tiny.yaml", "--device", "0", "gtx1080ti"],
         &["compile", "tiny.yaml", "--gpu", "gtx1080ti"],
     ] {
         folder.fails(
@@ -1605,7 +1612,7 @@ fn an_old_gpu_is_planned_for_but_gets_no_code() {
 }
 
 #[test]
-fn dense_leaves_out_the_ranks_and_renames() {
+fn dense_ignores_ranks_and_renames_the_network() {
     let folder = Folder::new();
     let printed = folder.succeeds(&[&resnet18(), "--dense"]);
     assert!(
@@ -1643,7 +1650,7 @@ fn another_input_shape() {
 }
 
 #[test]
-fn random_weights_are_the_same_twice_and_through_safetensors() {
+fn random_weights_are_reproducible_and_survive_safetensors() {
     let folder = Folder::with_tiny();
     let seeded = ["pack", "tiny.yaml", "--random", "1"];
     let printed = folder.succeeds(&[&seeded[..], &["-o", "a", "--safetensors", "st"]].concat());
@@ -1666,8 +1673,8 @@ fn random_weights_are_the_same_twice_and_through_safetensors() {
     assert_ne!(folder.read("a"), folder.read("d"));
     let report = folder.succeeds(&[&seeded[..], &["-o", "a", "--json"]].concat());
     let report: Value = serde_json::from_str(&report).expect("JSON");
-    assert_eq!(report["factorisations"][0]["layer"], "b");
-    assert!(report["factorisations"][0]["relative_error"].as_f64() < Some(1.0));
+    assert_eq!(report["factorizations"][0]["layer"], "b");
+    assert!(report["factorizations"][0]["relative_error"].as_f64() < Some(1.0));
 }
 
 #[test]
@@ -1745,7 +1752,7 @@ fn a_set_of_cp_layers_is_planned_and_can_be_dense() {
 }
 
 #[test]
-fn packing_a_cp_layer_says_how_good_its_form_is() {
+fn pack_reports_the_error_of_a_cp_factorisation() {
     let folder = Folder::new();
     folder.write(
         "cp.yaml",
@@ -1758,7 +1765,7 @@ fn packing_a_cp_layer_says_how_good_its_form_is() {
     assert!(line.starts_with(expected), "{line}");
     let json = folder.succeeds(&["pack", "cp.yaml", "dense", "--json"]);
     let report: Value = serde_json::from_str(&json).expect("JSON");
-    let of_layer = &report["factorisations"][0];
+    let of_layer = &report["factorizations"][0];
     assert_eq!(
         (&of_layer["ranks"], &of_layer["cp_rank"]),
         (&json!(null), &json!(2))
@@ -1826,11 +1833,11 @@ total                                                                  72    320
         expected
     );
     assert_eq!(folder.succeeds(&["sequence", text]), expected);
-    let timed = folder.succeeds(&["sequence", text, "--by", "latency", "--gpu", "a100"]);
+    let timed = folder.succeeds(&["sequence", text, "--minimize", "latency", "--gpu", "a100"]);
     assert!(timed.contains(" us on a100; "), "{timed}");
     for (arguments, message) in [
         (
-            &["--file", "chain.txt", "--cap", "3"][..],
+            &["--file", "chain.txt", "--max-intermediate", "3"][..],
             "error: no order keeps every intermediate within 3 elements; allow at least 4",
         ),
         (

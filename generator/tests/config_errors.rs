@@ -46,7 +46,7 @@ fn load_error(path: &Path) -> String {
 /// The table: each block is a config, then `===>` and the mistakes expected in it, up to `-----`.
 /// A config that starts with `- {` stands for the `ops` of a network with the input 1x8x9x9.
 #[test]
-fn every_mistake_has_its_message() {
+fn every_error_has_its_message() {
     let table = include_str!("fixtures/config-errors.txt");
     let mut wrong = String::new();
     for block in table.split("-----\n").filter(|block| !block.is_empty()) {
@@ -66,7 +66,7 @@ fn every_mistake_has_its_message() {
 }
 
 #[test]
-fn a_mistake_is_printed_with_its_line_and_a_caret() {
+fn an_error_is_printed_with_its_line_and_a_caret() {
     let text = ops("- {op: conv, name: a, n: 64, ranks: [80, 32]}\n").replace("1x8", "1x64");
     let expected = "\
 configs/x.yaml:4:38: rank 80 is not between 1 and 64; D1 is at most the input channels; ranks are written [D1, D2]
@@ -79,7 +79,7 @@ configs/x.yaml:4:38: rank 80 is not between 1 and 64; D1 is at most the input ch
 }
 
 #[test]
-fn a_long_list_of_mistakes_is_cut() {
+fn a_long_list_of_errors_is_truncated() {
     let lines: String = (0..80)
         .map(|i| format!("- {{op: conv, name: c{i}, n: 0}}\n"))
         .collect();
@@ -143,7 +143,7 @@ fn an_input_shape_does_not_fit_a_layer_set() {
 }
 
 #[test]
-fn hostile_texts_are_refused_quickly() {
+fn pathological_yaml_is_rejected_quickly() {
     let deep = format!("name: {}", "[".repeat(100_000));
     let deep_maps: String = (0..5000)
         .map(|depth| format!("{}a:\n", " ".repeat(depth)))

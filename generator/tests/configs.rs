@@ -128,7 +128,7 @@ fn networks_have_torchvisions_shapes_and_the_published_ranks() {
 }
 
 #[test]
-fn the_convolutions_cost_what_was_published() {
+fn flops_match_the_published_counts() {
     for published in &NETWORKS {
         for (is_dense, expected) in [
             (true, published.dense_gflops),
@@ -147,7 +147,7 @@ fn the_convolutions_cost_what_was_published() {
 }
 
 /// The BatchNorm that torchvision has behind a convolution.
-fn norm_behind(network: &str, conv: &str) -> Option<String> {
+fn norm_after(network: &str, conv: &str) -> Option<String> {
     match network {
         "vgg16" => None,
         "resnet18" | "resnet50" => Some(match conv.strip_suffix("downsample.0") {
@@ -163,12 +163,12 @@ fn norm_behind(network: &str, conv: &str) -> Option<String> {
 }
 
 /// Whether torchvision has a ReLU behind a convolution and its BatchNorm, with no addition between.
-fn relu_behind(network: &str, conv: &str) -> bool {
+fn relu_after(network: &str, conv: &str) -> bool {
     match network {
         "vgg16" => true,
         "resnet18" => conv.ends_with("conv1"),
         "resnet50" => conv.ends_with("conv1") || conv.ends_with("conv2"),
-        _ => norm_behind(network, conv).is_some(),
+        _ => norm_after(network, conv).is_some(),
     }
 }
 
@@ -180,9 +180,9 @@ fn layers_have_the_norms_biases_and_relus_of_torchvision() {
             match &op.kind {
                 OpKind::Conv(conv) => {
                     let bn = conv.options.bn.as_ref().map(|bn| bn.name.clone());
-                    assert_eq!(bn, norm_behind(published.name, &op.name));
+                    assert_eq!(bn, norm_after(published.name, &op.name));
                     assert_eq!(conv.options.bias, published.name == "vgg16", "{}", op.name);
-                    let relu = relu_behind(published.name, &op.name);
+                    let relu = relu_after(published.name, &op.name);
                     assert_eq!(conv.options.relu, relu, "{}", op.name);
                 }
                 OpKind::ScaleShift(options) => {
@@ -214,7 +214,7 @@ fn layers_have_the_norms_biases_and_relus_of_torchvision() {
 }
 
 #[test]
-fn nothing_is_copied_and_only_the_last_norm_of_a_densenet_stands_alone() {
+fn densenet_has_no_copies_and_one_unfused_norm() {
     for published in &NETWORKS {
         for overrides in [
             dense(true),
@@ -244,7 +244,7 @@ fn nothing_is_copied_and_only_the_last_norm_of_a_densenet_stands_alone() {
 }
 
 #[test]
-fn every_norm_before_a_convolution_of_a_densenet_is_its_prologue() {
+fn densenet_norms_become_prologues() {
     for published in &NETWORKS[3..] {
         for is_dense in [true, false] {
             let network = published.network(&dense(is_dense));
@@ -269,7 +269,7 @@ fn every_norm_before_a_convolution_of_a_densenet_is_its_prologue() {
 }
 
 #[test]
-fn a_block_of_a_densenet_is_one_buffer() {
+fn a_densenet_block_shares_one_buffer() {
     for (published, blocks) in NETWORKS[3..].iter().zip([[6, 12, 24, 16], [6, 12, 48, 32]]) {
         for is_dense in [true, false] {
             let network = published.network(&dense(is_dense));
@@ -285,9 +285,9 @@ fn a_block_of_a_densenet_is_one_buffer() {
                     .layers
                     .iter()
                     .filter(|layer| {
-                        let added = layer.produces.starts_with(&prefix)
-                            && layer.produces.ends_with(".conv2");
-                        added || layer.produces == start
+                        let added = layer.output_op.starts_with(&prefix)
+                            && layer.output_op.ends_with(".conv2");
+                        added || layer.output_op == start
                     })
                     .map(|layer| layer.y)
                     .collect();
@@ -324,7 +324,7 @@ fn overrides_change_a_network() {
 
 /// The convolution's own word counts most, then `defaults`, then the whole config's; the caller's before all.
 #[test]
-fn precision_is_that_of_the_nearest_place_unless_overridden() {
+fn precision_of_the_layer_overrides_defaults() {
     let precisions = |text: &str, precision| {
         let overrides = Overrides {
             precision,
@@ -341,7 +341,7 @@ fn precision_is_that_of_the_nearest_place_unless_overridden() {
             }
         };
         let words = problems.iter().map(|problem| match problem {
-            Problem::Conv(conv) => conv.precision.word(),
+            Problem::Conv(conv) => conv.precision.as_str(),
             _ => "none",
         });
         words.collect::<Vec<_>>().join(" ")
@@ -379,7 +379,7 @@ layers:
 
 /// Likewise the tolerance, where it is not said that of the precision alone.
 #[test]
-fn tolerance_is_that_of_the_nearest_place_unless_overridden() {
+fn tolerance_of_the_layer_overrides_defaults() {
     let errors = |text: &str, tolerance| {
         let overrides = Overrides {
             tolerance,
@@ -592,7 +592,7 @@ fn held_out_shapes_are_in_no_other_config() {
 }
 
 #[test]
-fn a_batch_can_be_asked_for_of_a_layer_set() {
+fn batch_overrides_a_layer_set() {
     let overrides = Overrides {
         batch: Some(8),
         ..Overrides::default()

@@ -78,7 +78,7 @@ fn a_cache_that_cannot_be_written_is_named() {
 }
 
 #[test]
-fn two_at_once_install_once_and_leftovers_are_cleared() {
+fn concurrent_installs_run_once_and_clean_up() {
     let cache = tempfile::tempdir().unwrap();
     let leftover = cache.path().join("nvrtc-13.0.88.partial-1/package/nvidia");
     fs::create_dir_all(&leftover).unwrap();

@@ -26,7 +26,7 @@ extern "C" __global__ void scale(float* y, float by) { y[threadIdx.x] *= by; }
 "#;
 
 /// Keeps 96 values a thread alive.
-const HUNGRY: &str = r#"
+const MANY_REGISTERS: &str = r#"
 extern "C" __global__ void __launch_bounds__(1024) hungry(const float* x, float* y, int n) {
     float a[96];
     #pragma unroll
@@ -98,8 +98,8 @@ fn spills_are_detected() {
         max_registers: Some(32),
         ..Options::default()
     };
-    let free = HUNGRY.replace("__launch_bounds__(1024)", "");
-    for (source, options) in [(HUNGRY, Options::default()), (&free, tight)] {
+    let free = MANY_REGISTERS.replace("__launch_bounds__(1024)", "");
+    for (source, options) in [(MANY_REGISTERS, Options::default()), (&free, tight)] {
         let image = compile(source, 80, options).unwrap();
         let hungry = image.kernel("hungry").unwrap();
         assert!(hungry.registers <= 64, "{}", image.log);
@@ -121,8 +121,11 @@ fn spills_are_detected() {
 #[test]
 fn two_compilations_give_the_same_bytes() {
     for arch in [70, 90] {
-        let first = compile(HUNGRY, arch, Options::default()).unwrap();
-        assert_eq!(first, compile(HUNGRY, arch, Options::default()).unwrap());
+        let first = compile(MANY_REGISTERS, arch, Options::default()).unwrap();
+        assert_eq!(
+            first,
+            compile(MANY_REGISTERS, arch, Options::default()).unwrap()
+        );
     }
 }
 
@@ -146,7 +149,7 @@ fn a_broken_kernel_shows_the_log() {
         Options::default(),
     );
     let error = error.unwrap_err();
-    assert!(matches!(error, CompileError::Refused { .. }));
+    assert!(matches!(error, CompileError::SourceErrors { .. }));
     let text = error.to_string();
     assert!(text.starts_with("test.cu: NVRTC 13."), "{text}");
     assert!(
@@ -171,7 +174,10 @@ fn a_warning_is_an_error() {
     let source = "extern \"C\" __global__ void f(float* x) { int unused; x[0] = 1; }";
     for arch in [70, 90] {
         let error = compile(source, arch, Options::default()).unwrap_err();
-        assert!(matches!(error, CompileError::Warned { .. }), "{error}");
+        assert!(
+            matches!(error, CompileError::SourceWarnings { .. }),
+            "{error}"
+        );
         assert!(
             error.to_string().contains("\"unused\" was declared"),
             "{error}"
@@ -212,7 +218,7 @@ fn a_missing_or_broken_library_is_an_error() {
 
     let search = Search {
         nvrtc_dir: Some(dir.path().to_owned()),
-        ask_others: true,
+        search_system: true,
         ..Search::default()
     };
     let error = search.find().compiler(Options::default()).unwrap_err();

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use tdc_generator::cost::floor_us;
 use tdc_generator::gpu::gpu;
 use tdc_generator::sequence::{
-    Cost, Network, Order, OrderError, Part, cheapest_order, parse_network,
+    Cost, Order, OrderError, StepInput, TensorNetwork, cheapest_order, parse_network,
 };
 
-fn network(text: &str) -> Network {
+fn network(text: &str) -> TensorNetwork {
     parse_network("n", text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
@@ -21,13 +21,13 @@ fn best(text: &str, cap: Option<u64>) -> Result<Order, OrderError> {
 }
 
 /// Who is joined with whom, as in `((A C) B)`.
-fn shown(text: &str, order: &Order) -> String {
+fn order_text(text: &str, order: &Order) -> String {
     let network = network(text);
     let mut made: Vec<String> = Vec::new();
     for step in &order.steps {
         let part = |part| match part {
-            Part::Tensor(index) => network.tensors()[index].name.clone(),
-            Part::Step(index) => made[index].clone(),
+            StepInput::Tensor(index) => network.tensors()[index].name.clone(),
+            StepInput::Step(index) => made[index].clone(),
         };
         let joined = format!("({} {})", part(step.left), part(step.right));
         made.push(joined);
@@ -50,7 +50,7 @@ fn the_papers_example() {
         let found = best(FIGURE_5B, cap).expect("an order");
         assert_eq!(found.cost, multiplications, "{cap:?}");
         assert_eq!(found.multiplications(), multiplications, "{cap:?}");
-        assert_eq!(shown(FIGURE_5B, &found), order, "{cap:?}");
+        assert_eq!(order_text(FIGURE_5B, &found), order, "{cap:?}");
         assert!(found.largest <= cap.unwrap_or(u64::MAX), "{cap:?}");
     }
     let error = best(FIGURE_5B, Some(1_079)).expect_err("no order");
@@ -66,7 +66,7 @@ fn the_papers_example() {
         "no order keeps every intermediate within 1079 elements; allow at least 1080"
     );
     // The naive order, one after the other.
-    let every = EveryOrder::of(&Plain::of(FIGURE_5B));
+    let every = AllOrders::of(&Plain::of(FIGURE_5B));
     let naive = every.orders.iter().find(|order| order.0 == "(((A B) C) D)");
     assert_eq!(naive.expect("the naive order").1.multiplications, 45_360);
 }
@@ -93,7 +93,7 @@ fn cp_layers_contract_the_input_channels_first() {
             let found = best(&text, None).expect("an order");
             assert_eq!(found.cost, u64::from(rank) * a_rank, "{layer:?} {rank}");
             assert_eq!(
-                shown(&text, &found),
+                order_text(&text, &found),
                 "((((U S) H) W) T)",
                 "{layer:?} {rank}"
             );
@@ -111,7 +111,11 @@ fn a_rank_shared_by_several_factors_is_not_summed_early() {
     let found = best(&text, None).expect("an order");
     assert_eq!(found.cost, 12_146_848);
     let last = found.steps.last().expect("a last step");
-    assert_eq!(last.left, Part::Tensor(0), "the kernel is rebuilt first");
+    assert_eq!(
+        last.left,
+        StepInput::Tensor(0),
+        "the kernel is rebuilt first"
+    );
 }
 
 #[test]
@@ -151,7 +155,7 @@ fn other_costs_choose_other_orders() {
 }
 
 #[test]
-fn what_passes_64_bits_is_an_error() {
+fn overflow_of_64_bits_is_an_error() {
     let text = "A[i:4000000000, j:2] B[j, k:4000000000] C[k, l:4000000000] -> [i, l]";
     assert_eq!(best(text, None), Err(OrderError::TooLarge));
     let capped = best(text, Some(1));
@@ -165,7 +169,7 @@ fn what_passes_64_bits_is_an_error() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_place() {
+fn errors_have_their_position() {
     for (text, message) in [
         ("A[i:2] -> [i]", "1:1: a network of 1 tensors; give 2 to 16"),
         ("-> []", "1:1: a network of 0 tensors; give 2 to 16"),
@@ -259,7 +263,7 @@ fn mistakes_are_told_with_their_place() {
 }
 
 #[test]
-fn twelve_tensors_take_less_than_a_second() {
+fn twelve_tensors_are_searched_in_under_a_second() {
     // A chain of links and one rank that all share.
     let mut text = String::new();
     for index in 0..12 {
@@ -296,7 +300,7 @@ struct Plain {
 
 /// What an order takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Taken {
+struct OrderCost {
     multiplications: u64,
     bytes: u64,
     largest: u64,
@@ -367,7 +371,7 @@ impl Plain {
     }
 
     /// Joins two of several tensors: the product, and what that takes.
-    fn join(&self, parts: &[Labelled], a: usize, b: usize) -> (Labelled, Taken) {
+    fn join(&self, parts: &[Labelled], a: usize, b: usize) -> (Labelled, OrderCost) {
         let size = |modes: &BTreeMap<String, u64>| modes.values().product::<u64>();
         let (mut product, mut multiplications) = (BTreeMap::new(), 1);
         for label in parts[a]
@@ -398,7 +402,7 @@ impl Plain {
                 product.insert(label.clone(), length);
             }
         }
-        let taken = Taken {
+        let taken = OrderCost {
             multiplications,
             bytes: 4 * (size(&parts[a].1) + size(&parts[b].1) + size(&product)),
             largest: if parts.len() > 2 { size(&product) } else { 0 },
@@ -408,27 +412,27 @@ impl Plain {
 }
 
 /// Every order of a network, with what it takes.
-struct EveryOrder {
-    orders: Vec<(String, Taken)>,
+struct AllOrders {
+    orders: Vec<(String, OrderCost)>,
 }
 
-impl EveryOrder {
+impl AllOrders {
     fn of(network: &Plain) -> Self {
         let mut orders = Vec::new();
-        let none = Taken {
+        let none = OrderCost {
             multiplications: 0,
             bytes: 0,
             largest: 0,
         };
-        Self::go_on(network, &network.tensors, none, &mut orders);
+        Self::extend(network, &network.tensors, none, &mut orders);
         Self { orders }
     }
 
-    fn go_on(
+    fn extend(
         network: &Plain,
         parts: &[Labelled],
-        so_far: Taken,
-        orders: &mut Vec<(String, Taken)>,
+        so_far: OrderCost,
+        orders: &mut Vec<(String, OrderCost)>,
     ) {
         if let [(name, _)] = parts {
             orders.push((name.clone(), so_far));
@@ -439,17 +443,17 @@ impl EveryOrder {
                 let mut rest = parts.to_vec();
                 rest.remove(b);
                 rest[a] = product;
-                let sum = Taken {
+                let sum = OrderCost {
                     multiplications: so_far.multiplications + taken.multiplications,
                     bytes: so_far.bytes + taken.bytes,
                     largest: so_far.largest.max(taken.largest),
                 };
-                Self::go_on(network, &rest, sum, orders);
+                Self::extend(network, &rest, sum, orders);
             }
         }
     }
 
-    fn least(&self, cap: u64, cost: fn(&Taken) -> u64) -> Option<(u64, u64)> {
+    fn least(&self, cap: u64, cost: fn(&OrderCost) -> u64) -> Option<(u64, u64)> {
         let within = self.orders.iter().filter(|(_, taken)| taken.largest <= cap);
         within.map(|(_, taken)| (cost(taken), taken.largest)).min()
     }
@@ -508,20 +512,20 @@ fn random_network(random: &mut Random) -> String {
 }
 
 #[test]
-fn a_thousand_random_networks_agree_with_every_order() {
+fn a_thousand_random_networks_match_brute_force() {
     let mut random = Random::new(4);
     let mut refused = 0;
     for _ in 0..1000 {
         let text = random_network(&mut random);
         let parsed = network(&text);
-        let every = EveryOrder::of(&Plain::of(&text));
+        let every = AllOrders::of(&Plain::of(&text));
         // No cap, one at, and one just below what some order needs.
         let some = every.orders[random.below(every.orders.len())].1.largest;
         for cap in [u64::MAX, some, some.saturating_sub(1)] {
             for (cost, of) in [
                 (
                     Cost::Multiplications,
-                    (|taken| taken.multiplications) as fn(&Taken) -> u64,
+                    (|taken| taken.multiplications) as fn(&OrderCost) -> u64,
                 ),
                 (Cost::Bytes, |taken| taken.bytes),
             ] {
@@ -535,13 +539,14 @@ fn a_thousand_random_networks_agree_with_every_order() {
                             "{cap}: {text}"
                         );
                         // The steps that are told take what is told of them.
-                        let told = shown(&text, &found);
-                        let same = Taken {
+                        let told = order_text(&text, &found);
+                        let same = OrderCost {
                             multiplications: found.multiplications(),
                             bytes: found.bytes(),
                             largest,
                         };
-                        let is_told = |order: &(String, Taken)| order.0 == told && order.1 == same;
+                        let is_told =
+                            |order: &(String, OrderCost)| order.0 == told && order.1 == same;
                         assert!(every.orders.iter().any(is_told), "{told} {same:?}: {text}");
                     }
                     None => {

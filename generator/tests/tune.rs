@@ -12,7 +12,7 @@ use tdc_generator::compile::{CompilerVersion, FakeCompiler, Image};
 use tdc_generator::config::{Overrides, yaml};
 use tdc_generator::gpu::gpu;
 use tdc_generator::measure::tune::{
-    Ended, Event, Journal, JournalError, Measure, MeasureError, Options, Outcome, Problems, Row,
+    Event, Journal, JournalError, Measure, MeasureError, Options, Outcome, Problems, Row, RunEnd,
     Selection, Shard, Summary, Timing, tune,
 };
 use tdc_generator::plan::{Environment, PlannedUnit, TuningTable};
@@ -34,8 +34,8 @@ layers:
 
 const PROBLEMS: [&str; 5] = [
     "conv_c7_n5_h6_w5_k3x3_p1_bias_relu",
-    "conv_c7_n5_h6_w5_k3x3_p1_bias_add_relu",
-    "conv_b2_c8_n12_h5_w7_k1x1_affine_bias_relu",
+    "conv_c7_n5_h6_w5_k3x3_p1_bias_residual_relu",
+    "conv_b2_c8_n12_h5_w7_k1x1_prologue_bias_relu",
     "conv_c3_n4_h9_w9_k3x3_s2_p1_bias_relu",
     "conv_c6_n6_h5_w5_k3x3_p1_g6_bias_relu",
 ];
@@ -48,8 +48,8 @@ const TOTAL: usize = 39;
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     Wrong,
-    Refused,
-    Lost,
+    LaunchFailed,
+    DeviceLost,
     /// The process ends.
     Killed,
 }
@@ -74,7 +74,7 @@ impl Measure for FakeDevice {
         unit: &PlannedUnit,
         image: &Image,
         _data: &ProblemData,
-        worth: &dyn Fn(f64) -> bool,
+        wants_full: &dyn Fn(f64) -> bool,
     ) -> Result<Timing, MeasureError> {
         let name = unit.unit.name.to_string();
         let symbol = unit.kernels[0].symbol.as_bytes();
@@ -86,12 +86,12 @@ impl Measure for FakeDevice {
         let why = format!("{name}:\n made up");
         match fault {
             Some(Fault::Wrong) => return Err(MeasureError::Wrong(why)),
-            Some(Fault::Refused) => return Err(MeasureError::Refused(why)),
-            Some(Fault::Lost) => return Err(MeasureError::Lost(why)),
+            Some(Fault::LaunchFailed) => return Err(MeasureError::LaunchFailed(why)),
+            Some(Fault::DeviceLost) => return Err(MeasureError::DeviceLost(why)),
             _ => {}
         }
         let us = time_of(&name);
-        let full = worth(us * 1.01);
+        let full = wants_full(us * 1.01);
         self.measured.push((name, full));
         Ok(Timing {
             quick_us: us * 1.01,
@@ -132,9 +132,9 @@ fn options() -> Options {
 }
 
 /// A folder with a journal.
-struct Bench(TempDir);
+struct JournalFolder(TempDir);
 
-impl Bench {
+impl JournalFolder {
     fn new() -> Self {
         Self(TempDir::new().expect("a folder"))
     }
@@ -210,11 +210,11 @@ impl Bench {
 const ALL: usize = usize::MAX;
 
 #[test]
-fn every_candidate_has_a_row_and_the_best_are_the_table() {
-    let bench = Bench::new();
+fn every_candidate_gets_a_row_and_the_table_has_the_best() {
+    let bench = JournalFolder::new();
     let mut device = FakeDevice::default();
     let (summary, table) = bench.run(&options(), &mut device, ALL);
-    assert_eq!(summary.ended, Ended::Complete);
+    assert_eq!(summary.ended, RunEnd::Complete);
     let keys: Vec<_> = problems().iter().map(|(key, _)| key.to_owned()).collect();
     assert_eq!(keys, PROBLEMS);
     // Four of five problems have one default scheme, a 1x1 convolution two.
@@ -222,7 +222,7 @@ fn every_candidate_has_a_row_and_the_best_are_the_table() {
     let rows = bench.rows();
     assert_eq!(rows.len(), TOTAL);
     assert_eq!(
-        (summary.right, summary.wrong, summary.failed),
+        (summary.correct, summary.wrong, summary.failed),
         (TOTAL, 0, 0)
     );
     let full = device.measured.iter().filter(|(_, full)| *full).count();
@@ -244,7 +244,7 @@ fn every_candidate_has_a_row_and_the_best_are_the_table() {
                 Outcome::Timed(quick, full) => {
                     assert!((full - us).abs() < 1e-6 && (quick - 1.01 * us).abs() < 1e-3);
                 }
-                Outcome::Slow(quick) => assert!(quick > 1.3 * least),
+                Outcome::QuickOnly(quick) => assert!(quick > 1.3 * least),
                 _ => panic!("{row}"),
             }
         }
@@ -267,8 +267,8 @@ fn every_candidate_has_a_row_and_the_best_are_the_table() {
 }
 
 #[test]
-fn wrong_results_and_failures_are_rows_and_not_in_the_table() {
-    let whole = Bench::new();
+fn failed_candidates_are_journaled_but_not_in_the_table() {
+    let whole = JournalFolder::new();
     let (_, table) = whole.run(&options(), &mut FakeDevice::default(), ALL);
     let (problem, _, best) = table.iter().next().expect("a row");
     let best_unit = format!("{problem}_direct_{}", best.tile);
@@ -283,19 +283,19 @@ fn wrong_results_and_failures_are_rows_and_not_in_the_table() {
         major: 13,
         minor: 0,
     };
-    let compiler =
-        FakeCompiler::new(version, &[Arch::new(90)]).refusing(&others[0], "x(1): error: no\nmore");
+    let compiler = FakeCompiler::new(version, &[Arch::new(90)])
+        .with_errors(&others[0], "x(1): error: no\nmore");
     let mut device = FakeDevice::default();
     device.faults.insert(best_unit.clone(), Fault::Wrong);
-    device.faults.insert(others[1].clone(), Fault::Refused);
-    let bench = Bench::new();
+    device.faults.insert(others[1].clone(), Fault::LaunchFailed);
+    let bench = JournalFolder::new();
     let (summary, table) = bench.run_with(&options(), &compiler, &mut device, ALL);
-    assert_eq!(summary.ended, Ended::Complete);
+    assert_eq!(summary.ended, RunEnd::Complete);
     assert_eq!(
-        (summary.right, summary.wrong, summary.failed),
+        (summary.correct, summary.wrong, summary.failed),
         (TOTAL - 3, 1, 2)
     );
-    let (_, now) = table.of_problem(problem).next().expect("a row");
+    let (_, now) = table.rows_for(problem).next().expect("a row");
     assert_ne!(now.tile, best.tile);
     let text = bench.text();
     assert!(
@@ -303,7 +303,7 @@ fn wrong_results_and_failures_are_rows_and_not_in_the_table() {
         "{text}"
     );
     assert!(
-        text.contains(&format!(" refused {}: made up\n", others[1])),
+        text.contains(&format!(" launch_failed {}: made up\n", others[1])),
         "{text}"
     );
     assert!(
@@ -319,19 +319,19 @@ fn wrong_results_and_failures_are_rows_and_not_in_the_table() {
 }
 
 #[test]
-fn a_run_that_ended_early_goes_on_to_the_same_end() {
-    let whole = Bench::new();
+fn a_resumed_run_gives_the_same_table() {
+    let whole = JournalFolder::new();
     let (_, table) = whole.run(&options(), &mut FakeDevice::default(), ALL);
     let victim = whole.rows()[20].clone();
     let victim = format!("{}_{}_{}", victim.problem, victim.scheme, victim.tile);
 
-    let bench = Bench::new();
+    let bench = JournalFolder::new();
     // The time was up, at once and later.
     let (summary, empty) = bench.run(&options(), &mut FakeDevice::default(), 0);
-    assert_eq!(summary.ended, Ended::Stopped { left: TOTAL });
+    assert_eq!(summary.ended, RunEnd::Interrupted { left: TOTAL });
     assert!(empty.is_empty());
     let (summary, _) = bench.run(&options(), &mut FakeDevice::default(), 5);
-    assert_eq!(summary.ended, Ended::Stopped { left: TOTAL - 5 });
+    assert_eq!(summary.ended, RunEnd::Interrupted { left: TOTAL - 5 });
     assert_eq!(bench.rows().len(), 5);
     // Killed while a candidate was measured.
     let mut killed = FakeDevice::default();
@@ -348,7 +348,7 @@ fn a_run_that_ended_early_goes_on_to_the_same_end() {
     let before = bench.rows().len();
     let mut device = FakeDevice::default();
     let (summary, resumed) = bench.run(&options(), &mut device, ALL);
-    assert_eq!(summary.ended, Ended::Complete);
+    assert_eq!(summary.ended, RunEnd::Complete);
     assert_eq!(device.measured.len(), TOTAL - before);
     assert_eq!(resumed.to_string(), table.to_string());
     assert_eq!(bench.rows(), whole.rows());
@@ -360,12 +360,12 @@ fn bench_rows(text: &str) -> usize {
 }
 
 #[test]
-fn a_lost_device_ends_the_run_and_is_not_tried_again() {
-    let bench = Bench::new();
+fn a_lost_device_ends_the_run_and_is_not_retried() {
+    let bench = JournalFolder::new();
     let mut device = FakeDevice::default();
-    device.faults.insert("_b2_c8".to_owned(), Fault::Lost);
+    device.faults.insert("_b2_c8".to_owned(), Fault::DeviceLost);
     let (summary, table) = bench.run(&options(), &mut device, ALL);
-    let Ended::Lost {
+    let RunEnd::DeviceLost {
         candidate,
         message,
         left,
@@ -381,18 +381,21 @@ fn a_lost_device_ends_the_run_and_is_not_tried_again() {
     assert_eq!((left, table.len()), (TOTAL - 15, 2));
     let tile = candidate.rsplit(' ').next().expect("a tile");
     let row = bench.rows().into_iter().find(|row| row.tile == tile);
-    assert!(matches!(row.expect("a row").outcome, Outcome::Crashed(_)));
+    assert!(matches!(
+        row.expect("a row").outcome,
+        Outcome::DeviceLost(_)
+    ));
 
     let mut device = FakeDevice::default();
     let (summary, _) = bench.run(&options(), &mut device, ALL);
-    assert_eq!(summary.ended, Ended::Complete);
+    assert_eq!(summary.ended, RunEnd::Complete);
     assert_eq!(device.measured.len(), left);
     assert!(!device.measured.iter().any(|(name, _)| name.ends_with(tile)));
 }
 
 #[test]
-fn shards_are_the_whole_once_merged() {
-    let whole = Bench::new();
+fn merged_shards_equal_one_run() {
+    let whole = JournalFolder::new();
     let (_, table) = whole.run(&options(), &mut FakeDevice::default(), ALL);
     let mut merged: Option<TuningTable> = None;
     let mut measured = Vec::new();
@@ -403,8 +406,8 @@ fn shards_are_the_whole_once_merged() {
             ..options()
         };
         let mut device = FakeDevice::default();
-        let (summary, table) = Bench::new().run(&part, &mut device, ALL);
-        assert_eq!(summary.ended, Ended::Complete);
+        let (summary, table) = JournalFolder::new().run(&part, &mut device, ALL);
+        assert_eq!(summary.ended, RunEnd::Complete);
         measured.extend(device.measured.into_iter().map(|(name, _)| name));
         // As it is read from a file.
         let table: TuningTable = table.to_string().parse().expect("a table");
@@ -419,12 +422,12 @@ fn shards_are_the_whole_once_merged() {
 }
 
 #[test]
-fn schemes_that_are_named_are_measured_and_no_others() {
+fn only_named_schemes_are_measured() {
     let named = Options {
         schemes: vec![scheme("tdc").expect("a scheme")],
         ..options()
     };
-    let bench = Bench::new();
+    let bench = JournalFolder::new();
     let (_, table) = bench.run(&named, &mut FakeDevice::default(), ALL);
     // Not the depthwise convolution.
     assert_eq!(table.iter().count(), 4);
@@ -435,8 +438,8 @@ fn schemes_that_are_named_are_measured_and_no_others() {
 }
 
 #[test]
-fn changed_kernels_are_measured_again() {
-    let bench = Bench::new();
+fn rows_of_changed_kernels_are_stale() {
+    let bench = JournalFolder::new();
     let (_, table) = bench.run(&options(), &mut FakeDevice::default(), ALL);
     let text = bench.text();
     let row = text
@@ -460,7 +463,7 @@ fn changed_kernels_are_measured_again() {
     // Of a problem of another config nothing is known here.
     let other = "conv_other direct p32n1g1k1 0123456789abcdef timed 3.000 2.000\n";
     bench.write(&format!("{}{gone}{other}", text.replace(row, &changed)));
-    let mut stale_told = 0;
+    let mut stale_message = 0;
     let mut journal = bench.open().expect("a journal");
     let version = CompilerVersion {
         major: 13,
@@ -477,12 +480,12 @@ fn changed_kernels_are_measured_again() {
         &mut |event| {
             if let Event::Planned { stale, known, .. } = event {
                 assert_eq!(*known, TOTAL - 1);
-                stale_told = *stale;
+                stale_message = *stale;
             }
         },
     );
-    assert_eq!(summary.expect("a run").right, 1);
-    assert_eq!(stale_told, 3);
+    assert_eq!(summary.expect("a run").correct, 1);
+    assert_eq!(stale_message, 3);
     let now = journal.table().to_string();
     assert_eq!(
         now.replace("conv_other direct p32n1g1k1 2.000 0123456789abcdef\n", ""),
@@ -491,8 +494,8 @@ fn changed_kernels_are_measured_again() {
 }
 
 #[test]
-fn journals_of_others_are_left_alone() {
-    let bench = Bench::new();
+fn journals_of_another_environment_are_rejected() {
+    let bench = JournalFolder::new();
     bench.run(&options(), &mut FakeDevice::default(), 3);
     let text = bench.text();
     let error = |text: &str| {
@@ -516,14 +519,14 @@ fn journals_of_others_are_left_alone() {
     );
     assert_eq!(
         error(&text.replacen(" timed ", " guessed ", 1)),
-        "J: line 8: outcome cannot be `guessed`; it is one of timed, slow, wrong, uncompiled, refused and crashed"
+        "J: line 8: outcome cannot be `guessed`; it is one of timed, quick_only, wrong, compile_failed, launch_failed and device_lost"
     );
     assert_eq!(
         error(&format!("{text}conv_x direct\n")),
         "J: line 11: 2 fields where `problem scheme tile text outcome` are needed"
     );
     assert_eq!(
-        error(&format!("{text}conv_x direct p1 xyz slow 1.0\n")),
+        error(&format!("{text}conv_x direct p1 xyz quick_only 1.0\n")),
         "J: line 11: text cannot be `xyz`; it is a checksum of 16 hexadecimal digits"
     );
     assert!(

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::gpu::{Gpu, gpu};
 use tdc_generator::ir::{
-    ConvProblem, Epilogue, Network, OpKind, Precision, Problem, Reduce, Tiles, Tolerance,
+    ConvProblem, Epilogue, Network, OpKind, Precision, Problem, Reduce, TilePolicy, Tolerance,
 };
 use tdc_generator::measure::tune::{Problems, present_text};
 use tdc_generator::plan::{
-    ChosenBy, Fusions, PlannedUnit, Planner, TaskGraph, TuningTable, plan_network, plan_network_by,
-    plan_problem, tuning_key,
+    ChosenBy, FusedTasks, PlannedUnit, Planner, TaskGraph, TuningTable, plan_network,
+    plan_network_with, plan_problem, tuning_key,
 };
 use tdc_generator::render::{NetworkFile, network_text};
 use tdc_generator::scheme::{Tile, scheme};
@@ -48,14 +48,14 @@ fn problem(reduce: Reduce) -> Problem {
 
 fn planned(
     rows: &str,
-    tiles: Tiles,
+    tiles: TilePolicy,
     reduce: Reduce,
     scheme: Option<&str>,
     tile: Option<&[u32]>,
 ) -> PlannedUnit {
     let mut planner = Planner::new(h200())
         .with_table(table(rows))
-        .with_tiles(tiles);
+        .with_tile_policy(tiles);
     plan_problem(&mut planner, "t", "layer", &problem(reduce), scheme, tile).expect("a plan")
 }
 
@@ -64,13 +64,13 @@ const ROWS: &str = "\
 conv_c24_n40_h13_w15_k1x1_bias_relu direct p32n4g1k2 3.5
 conv_c24_n40_h13_w15_k1x1_bias_relu pointwise n16p16c8rn4rp1k1 2.5
 conv_c24_n40_h13_w15_k1x1_bias_relu tdc h2w2c4 4.5
-conv_c24_n40_h13_w15_k1x1_bias_add_relu direct p32n1g1k1 0.1
+conv_c24_n40_h13_w15_k1x1_bias_residual_relu direct p32n1g1k1 0.1
 conv_c24_n40_h13_w15_k1x1_atomic tdc h1w1c8 6.25
 ";
 
 /// The tiles that the estimate is asked about are a thousand; a row may be of another.
 #[test]
-fn a_tile_that_promised_little_and_was_fast_is_taken() {
+fn a_measured_tile_outside_the_pruned_space_is_chosen() {
     let conv = Problem::Conv(ConvProblem {
         shape: ConvShape {
             padding: Padding::all(1),
@@ -85,20 +85,20 @@ fn a_tile_that_promised_little_and_was_fast_is_taken() {
     let gemm = scheme("implicit_gemm").expect("a scheme");
     // One warp a block: none of the tiles that are tried by themselves.
     let label = "h4w8m2a1b1k1z6c1s1";
-    let tile = Tile::of_label(label, gemm.tile_names()).expect("a tile");
-    assert!(gemm.takes(&conv, &tile) && !gemm.tiles(&conv).contains(&tile));
+    let tile = Tile::from_label(label, gemm.tile_labels()).expect("a tile");
+    assert!(gemm.supports(&conv, &tile) && !gemm.tiles(&conv).contains(&tile));
     let rows = format!("{} implicit_gemm {label} 0.5\n", tuning_key(&conv));
     let mut planner = Planner::new(h200())
         .with_table(table(&rows))
-        .with_tiles(Tiles::Tuned);
+        .with_tile_policy(TilePolicy::Tuned);
     let unit = plan_problem(&mut planner, "t", "layer", &conv, None, None).expect("a plan");
     assert_eq!(
-        told(&unit),
-        ("implicit_gemm", tile.0, ChosenBy::Oracle, Some(0.5))
+        choice(&unit),
+        ("implicit_gemm", tile.0, ChosenBy::Tuned, Some(0.5))
     );
 }
 
-fn told(unit: &PlannedUnit) -> (&'static str, Vec<u32>, ChosenBy, Option<f64>) {
+fn choice(unit: &PlannedUnit) -> (&'static str, Vec<u32>, ChosenBy, Option<f64>) {
     (
         unit.scheme,
         unit.tile.0.clone(),
@@ -108,40 +108,40 @@ fn told(unit: &PlannedUnit) -> (&'static str, Vec<u32>, ChosenBy, Option<f64>) {
 }
 
 #[test]
-fn the_fastest_that_was_measured_is_taken() {
-    let plan = |scheme| planned(ROWS, Tiles::Tuned, Reduce::Ordered, scheme, None);
+fn the_fastest_measured_row_is_chosen() {
+    let plan = |scheme| planned(ROWS, TilePolicy::Tuned, Reduce::Ordered, scheme, None);
     let pointwise = vec![16, 16, 8, 4, 1, 1];
-    let oracle = ChosenBy::Oracle;
+    let tuned = ChosenBy::Tuned;
     assert_eq!(
-        told(&plan(None)),
-        ("pointwise", pointwise, oracle, Some(2.5))
+        choice(&plan(None)),
+        ("pointwise", pointwise, tuned, Some(2.5))
     );
     // Of a scheme that the config names, its own best.
     assert_eq!(
-        told(&plan(Some("direct"))),
-        ("direct", vec![32, 4, 1, 2], oracle, Some(3.5))
+        choice(&plan(Some("direct"))),
+        ("direct", vec![32, 4, 1, 2], tuned, Some(3.5))
     );
     assert_eq!(
-        told(&plan(Some("tdc"))),
-        ("tdc", vec![2, 2, 4], oracle, Some(4.5))
+        choice(&plan(Some("tdc"))),
+        ("tdc", vec![2, 2, 4], tuned, Some(4.5))
     );
     // What was not measured is planned by the estimate.
     let rows = plan(Some("tdc_rows"));
     assert_eq!((rows.chosen_by, rows.measured_us), (ChosenBy::Model, None));
-    let atomic = planned(ROWS, Tiles::Tuned, Reduce::Atomic, None, None);
-    assert_eq!(told(&atomic), ("tdc", vec![1, 1, 8], oracle, Some(6.25)));
+    let atomic = planned(ROWS, TilePolicy::Tuned, Reduce::Atomic, None, None);
+    assert_eq!(choice(&atomic), ("tdc", vec![1, 1, 8], tuned, Some(6.25)));
     // A scheme that waits to be named is taken when it was measured to be the fastest.
     let fast = ROWS.replace("4.5", "0.5");
-    let tdc = planned(&fast, Tiles::Tuned, Reduce::Ordered, None, None);
-    assert_eq!(told(&tdc), ("tdc", vec![2, 2, 4], oracle, Some(0.5)));
+    let tdc = planned(&fast, TilePolicy::Tuned, Reduce::Ordered, None, None);
+    assert_eq!(choice(&tdc), ("tdc", vec![2, 2, 4], tuned, Some(0.5)));
 }
 
 #[test]
-fn a_tile_that_the_config_names_has_its_time_where_it_is_known() {
+fn a_named_tile_shows_its_measured_time() {
     let plan = |tile: &[u32]| {
         planned(
             ROWS,
-            Tiles::Tuned,
+            TilePolicy::Tuned,
             Reduce::Ordered,
             Some("direct"),
             Some(tile),
@@ -149,18 +149,18 @@ fn a_tile_that_the_config_names_has_its_time_where_it_is_known() {
     };
     let user = ChosenBy::User;
     assert_eq!(
-        told(&plan(&[32, 4, 1, 2])),
+        choice(&plan(&[32, 4, 1, 2])),
         ("direct", vec![32, 4, 1, 2], user, Some(3.5))
     );
     assert_eq!(
-        told(&plan(&[32, 1, 1, 1])),
+        choice(&plan(&[32, 1, 1, 1])),
         ("direct", vec![32, 1, 1, 1], user, None)
     );
 }
 
 #[test]
-fn stale_rows_are_passed_over() {
-    let model = planned("", Tiles::Model, Reduce::Ordered, None, None);
+fn stale_rows_are_ignored() {
+    let model = planned("", TilePolicy::Model, Reduce::Ordered, None, None);
     let stale = "\
 conv_c24_n40_h13_w15_k1x1_bias_relu fft t4 0.1
 conv_c24_n40_h13_w15_k1x1_bias_relu pointwise n16p16c9rn4rp1k1 0.2
@@ -168,14 +168,14 @@ conv_c24_n40_h13_w15_k1x1_bias_relu linear w1 0.3
 conv_c24_n40_h13_w15_k1x1_bias_relu tdc nonsense 0.4
 ";
     assert_eq!(
-        planned(stale, Tiles::Tuned, Reduce::Ordered, None, None),
+        planned(stale, TilePolicy::Tuned, Reduce::Ordered, None, None),
         model
     );
     let one = format!("{stale}conv_c24_n40_h13_w15_k1x1_bias_relu direct p32n4g1k2 3.5\n");
-    let found = planned(&one, Tiles::Tuned, Reduce::Ordered, None, None);
+    let found = planned(&one, TilePolicy::Tuned, Reduce::Ordered, None, None);
     assert_eq!(
-        told(&found),
-        ("direct", vec![32, 4, 1, 2], ChosenBy::Oracle, Some(3.5))
+        choice(&found),
+        ("direct", vec![32, 4, 1, 2], ChosenBy::Tuned, Some(3.5))
     );
 }
 
@@ -227,8 +227,8 @@ fn every_committed_row_is_a_tile_of_its_scheme() {
             .get(&key[..])
             .unwrap_or_else(|| panic!("no config has {key}"));
         let scheme = scheme(name).unwrap();
-        let tile = Tile::of_label(tile, scheme.tile_names()).unwrap();
-        assert!(scheme.takes(problem, &tile), "{row:?}");
+        let tile = Tile::from_label(tile, scheme.tile_labels()).unwrap();
+        assert!(scheme.supports(problem, &tile), "{row:?}");
     }
     assert!(rows.len() > 500, "{} rows", rows.len());
 }
@@ -270,7 +270,7 @@ fn every_committed_row_was_measured_with_the_present_text() {
 /// Between one launch for a Tucker layer, two and three, and those that go on with the next layer, the planner of a GPU without a table
 /// chooses by estimates: they must not be off by more for one kind than for another.
 #[test]
-fn estimates_of_tucker_layers_are_near_their_rows() {
+fn predicted_times_of_tucker_layers_are_unbiased() {
     let problems = problems_of_configs();
     let problems: HashMap<_, _> = problems.iter().collect();
     let planner = Planner::new(h200());
@@ -280,11 +280,11 @@ fn estimates_of_tucker_layers_are_near_their_rows() {
             continue;
         }
         let (scheme, us) = (scheme(name).unwrap(), us.parse::<f64>().unwrap());
-        let tile = Tile::of_label(tile, scheme.tile_names()).unwrap();
-        let estimate = planner.estimate_us(problems[&key[..]], scheme, &tile);
+        let tile = Tile::from_label(tile, scheme.tile_labels()).unwrap();
+        let estimate = planner.predicted_us(problems[&key[..]], scheme, &tile);
         let ratio = estimate / us;
         assert!((0.7..1.4).contains(&ratio), "{row:?}: {estimate} us");
-        let goes_on = key.contains("_only") || key.contains("_next");
+        let goes_on = key.contains("_nextonly") || key.contains("_next");
         let kind = (key.starts_with("tucker_c"), goes_on);
         off.entry(kind).or_default().push(ratio.ln());
     }
@@ -296,13 +296,13 @@ fn estimates_of_tucker_layers_are_near_their_rows() {
 }
 
 #[test]
-fn other_ways_and_other_gpus_know_no_table() {
+fn the_table_applies_only_to_tuned_and_its_gpu() {
     let plan = |rows, tiles| planned(rows, tiles, Reduce::Ordered, None, None);
-    assert_eq!(plan(ROWS, Tiles::Model), plan("", Tiles::Model));
-    assert_eq!(plan(ROWS, Tiles::Paper), plan("", Tiles::Paper));
+    assert_eq!(plan(ROWS, TilePolicy::Model), plan("", TilePolicy::Model));
+    assert_eq!(plan(ROWS, TilePolicy::Paper), plan("", TilePolicy::Paper));
     // The order in which table and way are given does not matter.
     let mut planner = Planner::new(h200())
-        .with_tiles(Tiles::Tuned)
+        .with_tile_policy(TilePolicy::Tuned)
         .with_table(table(ROWS));
     let found = plan_problem(
         &mut planner,
@@ -312,11 +312,13 @@ fn other_ways_and_other_gpus_know_no_table() {
         None,
         None,
     );
-    assert_eq!(found.expect("a plan"), plan(ROWS, Tiles::Tuned));
+    assert_eq!(found.expect("a plan"), plan(ROWS, TilePolicy::Tuned));
 
     let a100 = gpu("a100").expect("a GPU");
     let of = |tiles| {
-        let mut planner = Planner::new(a100).with_table(table(ROWS)).with_tiles(tiles);
+        let mut planner = Planner::new(a100)
+            .with_table(table(ROWS))
+            .with_tile_policy(tiles);
         plan_problem(
             &mut planner,
             "t",
@@ -327,11 +329,11 @@ fn other_ways_and_other_gpus_know_no_table() {
         )
         .expect("a plan")
     };
-    assert_eq!(of(Tiles::Tuned), of(Tiles::Model));
+    assert_eq!(of(TilePolicy::Tuned), of(TilePolicy::Model));
 }
 
 #[test]
-fn networks_are_tuned_unless_they_say_otherwise() {
+fn tiles_tuned_is_the_default() {
     let network = |tiles: &str| {
         let text = format!(
             "name: n\n{tiles}input: 1x24x13x15\nops:\n  - {{op: conv, name: a, n: 40, kernel: 1, bn: b}}\n"
@@ -343,8 +345,8 @@ fn networks_are_tuned_unless_they_say_otherwise() {
     };
     let plan = |tiles: &str| {
         let planner = Planner::new(h200()).with_table(table(ROWS));
-        let plan = plan_network_by(&network(tiles), planner).expect("a plan");
-        told(&plan.units[0])
+        let plan = plan_network_with(&network(tiles), planner).expect("a plan");
+        choice(&plan.units[0])
     };
     // BatchNorm became a bias, which shares the measurement.
     assert_eq!(
@@ -352,13 +354,13 @@ fn networks_are_tuned_unless_they_say_otherwise() {
         (
             "pointwise",
             vec![16, 16, 8, 4, 1, 1],
-            ChosenBy::Oracle,
+            ChosenBy::Tuned,
             Some(2.5)
         )
     );
     assert_eq!(plan("tiles: tuned\n"), plan(""));
     let by_model = plan_network(&network("tiles: model\n"), h200()).expect("a plan");
-    assert_eq!(plan("tiles: model\n"), told(&by_model.units[0]));
+    assert_eq!(plan("tiles: model\n"), choice(&by_model.units[0]));
     assert_eq!(by_model.units[0].chosen_by, ChosenBy::Model);
 }
 
@@ -377,7 +379,7 @@ fn tucker(tiles: &str, keys: &str) -> Network {
 fn row_of(problem: &Problem, name: &str, us: f64) -> String {
     let scheme = scheme(name).expect("a scheme");
     let tile = scheme.tiles(problem)[0].clone();
-    let tile = tile.label(scheme.tile_names()).to_string();
+    let tile = tile.label(scheme.tile_labels()).to_string();
     format!("{} {name} {tile} {us}\n", tuning_key(problem))
 }
 
@@ -393,18 +395,20 @@ fn row(problem: &Problem, us: f64) -> String {
 /// Rows of the layer's tasks with these times: first, core and last factor, the whole, the rest behind the first; 0 for none.
 fn tucker_rows(us: [f64; 5]) -> String {
     let graph = TaskGraph::new(&tucker("", ""));
-    let Fusions { whole, rest, .. } = graph.fusions(0).expect("a Tucker layer");
-    let rest = rest.expect("the factors behind the first");
-    let problems = graph.tasks.iter().chain([&whole, &rest]);
+    let FusedTasks {
+        whole, core_last, ..
+    } = graph.fused_tasks(0).expect("a Tucker layer");
+    let core_last = core_last.expect("the factors behind the first");
+    let problems = graph.tasks.iter().chain([&whole, &core_last]);
     let rows = problems.zip(us).filter(|(_, us)| *us > 0.0);
     rows.map(|(task, us)| row(&task.problem, us)).collect()
 }
 
 #[test]
-fn a_tucker_layer_takes_the_launches_that_were_measured_to_be_fastest() {
+fn a_tucker_layer_uses_the_fastest_measured_lowering() {
     let names = |us: [f64; 5], tiles: &str, keys: &str| {
         let planner = Planner::new(h200()).with_table(table(&tucker_rows(us)));
-        let plan = plan_network_by(&tucker(tiles, keys), planner).expect("a plan");
+        let plan = plan_network_with(&tucker(tiles, keys), planner).expect("a plan");
         // However many launches there are, the parameters are those of three convolutions.
         let slots: Vec<_> = plan
             .weights
@@ -421,11 +425,17 @@ fn a_tucker_layer_takes_the_launches_that_were_measured_to_be_fastest() {
     };
     let three = "a.first a.core a.last";
     assert_eq!(names([2.0, 3.0, 2.0, 6.5, 4.9], "", ""), "a");
-    assert_eq!(names([2.0, 3.0, 2.0, 6.5, 4.1], "", ""), "a.first a.rest");
+    assert_eq!(
+        names([2.0, 3.0, 2.0, 6.5, 4.1], "", ""),
+        "a.first a.core_last"
+    );
     assert_eq!(names([2.0, 3.0, 1.0, 6.5, 4.1], "", ""), three);
     // What was not measured takes no place from what was; a tie goes to fewer launches.
     assert_eq!(names([2.0, 3.0, 1.0, 0.0, 0.0], "", ""), three);
-    assert_eq!(names([2.0, 3.0, 2.0, 0.0, 4.9], "", ""), "a.first a.rest");
+    assert_eq!(
+        names([2.0, 3.0, 2.0, 0.0, 4.9], "", ""),
+        "a.first a.core_last"
+    );
     assert_eq!(names([2.0, 3.0, 2.0, 7.0, 5.0], "", ""), "a");
     // The config decides, and `paper` knows three.
     let slow = [2.0, 3.0, 1.0, 6.5, 4.1];
@@ -450,11 +460,11 @@ fn chain() -> Network {
 }
 
 #[test]
-fn tucker_layers_are_joined_where_that_was_measured_to_be_faster() {
+fn tucker_layers_are_fused_with_the_next_where_measured_faster() {
     let graph = TaskGraph::new(&chain());
     let plan = |rows: &str| {
         let planner = Planner::new(h200()).with_table(table(rows));
-        plan_network_by(&chain(), planner).expect("a plan")
+        plan_network_with(&chain(), planner).expect("a plan")
     };
     let names = |rows: &str| {
         let names: Vec<_> = plan(rows)
@@ -467,36 +477,36 @@ fn tucker_layers_are_joined_where_that_was_measured_to_be_faster() {
     // Each factor 2; whole layers 5, core and last factor 3.5.
     let factors = graph.tasks.iter().map(|task| row(&task.problem, 2.0));
     let factors: Vec<String> = factors.collect();
-    let joins = [0, 3].map(|at| graph.join(at).expect("a join"));
+    let joins = [0, 3].map(|at| graph.next_fusion(at).expect("a join"));
     let mut rows = String::new();
     for at in [0, 3, 6] {
-        let fusions = graph.fusions(at).expect("a Tucker layer");
-        rows += &row(&fusions.whole.problem, 5.0);
-        rows += &row(&fusions.rest.expect("a rest").problem, 3.5);
+        let fused_tasks = graph.fused_tasks(at).expect("a Tucker layer");
+        rows += &row(&fused_tasks.whole.problem, 5.0);
+        rows += &row(&fused_tasks.core_last.expect("a rest").problem, 3.5);
     }
     let separate = factors.concat() + &rows;
     // What was not measured does not count.
     assert_eq!(names(&separate), "a b c");
     // The first layer in 5.5 with the factor behind it: 5.5 + 3.5 < 5 + 5.
     let first = separate.clone() + &row(&joins[0].whole.problem, 5.5);
-    assert_eq!(names(&first), "a+b.first b.rest c");
+    assert_eq!(names(&first), "a+b.first b.core_last c");
     let slow = separate.clone() + &row(&joins[0].whole.problem, 6.6);
     assert_eq!(names(&slow), "a b c");
-    let all = first.clone() + &row(&joins[1].rest.problem, 4.5);
-    assert_eq!(names(&all), "a+b.first b.rest+c.first c.rest");
+    let all = first.clone() + &row(&joins[1].core_last.problem, 4.5);
+    assert_eq!(names(&all), "a+b.first b.core_last+c.first c.core_last");
     // Times and estimates are not compared: with one layer that was not measured there is no join with it.
-    let partly = factors[..8].concat() + &rows + &row(&joins[1].rest.problem, 0.5);
+    let partly = factors[..8].concat() + &rows + &row(&joins[1].core_last.problem, 0.5);
     assert!(!names(&partly).contains("+c"), "{}", names(&partly));
 
     // However they are joined, the parameters are those of nine convolutions, and each unit finds its own one behind the other.
     let plan = plan(&all);
     let slots: Vec<_> = plan.weights.iter().collect();
-    let told: Vec<_> = slots
+    let choice: Vec<_> = slots
         .iter()
         .map(|(slot, _)| (&slot.name[..], slot.bias_len))
         .collect();
     assert_eq!(
-        told,
+        choice,
         [
             ("a.first", 0),
             ("a.core", 0),
@@ -511,7 +521,7 @@ fn tucker_layers_are_joined_where_that_was_measured_to_be_faster() {
     );
     for layer in &plan.layers {
         let variant = plan.units[layer.unit].variant();
-        let (packed, bias) = plan.parameter_places(layer);
+        let (packed, bias) = plan.parameter_offsets(layer);
         let packed = packed.expect("weights");
         let places = variant.packed_layouts().map(|(at, layout)| {
             let layout = layout.clone();
@@ -530,7 +540,7 @@ fn tucker_layers_are_joined_where_that_was_measured_to_be_faster() {
     let [a, b, c] = &plan.layers[..] else {
         panic!("three layers");
     };
-    assert_eq!((&a.produces[..], a.y.shape.c), ("a", 24));
+    assert_eq!((&a.output_op[..], a.y.shape.c), ("a", 24));
     assert_eq!((b.x.memory, b.x.offset), (a.y.memory, 24 * 400));
     assert_eq!(b.residual, Some(a.y));
     assert_eq!(a.y.batch_stride, (24 + 11) * 400);
@@ -547,7 +557,7 @@ fn tucker_layers_are_joined_where_that_was_measured_to_be_faster() {
         let row = format!("// \"{slot}\"\n    {{{unit}_pack_{factor},");
         assert!(text.contains(&row), "no {row} in\n{text}");
     }
-    let bias = plan.parameter_places(a).1.expect("a bias") / 4;
+    let bias = plan.parameter_offsets(a).1.expect("a bias") / 4;
     assert!(
         text.contains(&format!("p.weights, p.weights + {bias}, ")),
         "{text}"
@@ -567,10 +577,10 @@ fn cp(tiles: &str, rank: u32, keys: &str) -> Network {
 }
 
 #[test]
-fn a_cp_layer_is_its_four_factors_or_one_launch() {
+fn a_cp_layer_uses_four_launches_or_one() {
     let names = |tiles: &str, rank: u32, keys: &str, rows: &str| {
         let planner = Planner::new(h200()).with_table(table(rows));
-        let plan = plan_network_by(&cp(tiles, rank, keys), planner).expect("a plan");
+        let plan = plan_network_with(&cp(tiles, rank, keys), planner).expect("a plan");
         let slots: Vec<_> = plan
             .weights
             .iter()
@@ -604,7 +614,7 @@ fn a_cp_layer_is_its_four_factors_or_one_launch() {
     assert_eq!(names("", 33, "", "").0, four);
     // Measured times of all four, and then of the whole, decide.
     let graph = TaskGraph::new(&cp("", 7, ""));
-    let whole = graph.fusions(0).expect("a CP layer").whole;
+    let whole = graph.fused_tasks(0).expect("a CP layer").whole;
     let mut rows: String = graph
         .tasks
         .iter()
@@ -620,7 +630,7 @@ fn the_factors_of_a_cp_layer_make_up_its_convolution() {
     let network = cp("", 7, "");
     let graph = TaskGraph::new(&network);
     assert_eq!(graph.tasks.len(), 4);
-    let Problem::Cp(whole) = graph.fusions(0).expect("a CP layer").whole.problem else {
+    let Problem::Cp(whole) = graph.fused_tasks(0).expect("a CP layer").whole.problem else {
         panic!("another problem");
     };
     let OpKind::Conv(conv) = &network.op(network.output()).kind else {
@@ -645,9 +655,9 @@ fn the_factors_of_a_cp_layer_make_up_its_convolution() {
 }
 
 #[test]
-fn a_tucker_layer_that_one_launch_cannot_compute_says_so() {
+fn an_unsupported_tucker_fused_layer_is_an_error() {
     let mut layer = tucker("", ", scheme: tucker_fused");
-    layer.tiles = Tiles::Model;
+    layer.tiles = TilePolicy::Model;
     assert!(plan_network(&layer, h200()).is_ok());
     let bf16 = tucker("", ", scheme: tucker_fused, precision: bf16");
     let errors = plan_network(&bf16, h200()).expect_err("an error");

@@ -6,7 +6,7 @@
 use crate::{Filter, Launch, Transform, WeightLayout};
 use std::borrow::Cow;
 
-/// The kernels `tdc_pack_unscale` and `tdc_pack_weights`.
+/// The kernels `tdc_pack_dequant_scales` and `tdc_pack_weights`.
 pub const TEXT: &str = include_str!("device_packing/pack.cu");
 
 /// [`TEXT`] compiled for every architecture from sm_70 on.
@@ -15,11 +15,11 @@ pub const PTX: &str = include_str!("device_packing/pack.ptx");
 const THREADS: u32 = 256;
 
 /// Blocks at most; each thread takes several words then.
-const MOST_BLOCKS: u64 = 4096;
+const MAX_BLOCKS: u64 = 4096;
 
 impl WeightLayout {
     /// The layout as `struct Layout` of [`TEXT`] with its dimensions behind it.
-    pub fn numbers(&self) -> Vec<u32> {
+    pub fn device_words(&self) -> Vec<u32> {
         let mut numbers = self.source.to_vec();
         let mut g = [[0; 3]; 6];
         let (points, denominator) = match self.filter {
@@ -37,7 +37,7 @@ impl WeightLayout {
         numbers.push(u32::from(denominator));
         numbers.extend(match self.transform {
             Transform::None => [0, 1, 0],
-            Transform::Halves { run, parts } => [run, parts, 0],
+            Transform::Fp16 { run, terms } => [run, terms, 0],
             Transform::Bf16 => [0, 1, 1],
         });
         numbers.push(self.dims.len() as u32);
@@ -48,20 +48,20 @@ impl WeightLayout {
     }
 
     /// Words of the packed weights without factors and prologue.
-    pub fn word_len(&self) -> usize {
-        self.weight_len() - self.unscale_len()
+    pub fn packed_word_len(&self) -> usize {
+        self.weight_len() - self.dequant_scale_len()
     }
 
-    /// The launch that finds the factors: of `tdc_pack_unscale(weight, unscale, layout)`. `None` when there are none.
-    pub fn unscale_launch(&self) -> Option<Launch> {
-        let blocks = self.unscale_len() as u32;
-        (blocks > 0).then(|| launch("tdc_pack_unscale", blocks))
+    /// The launch that finds the factors: of `tdc_pack_dequant_scales(weight, dequant_scale, layout)`. `None` when there are none.
+    pub fn dequant_scale_launch(&self) -> Option<Launch> {
+        let blocks = self.dequant_scale_len() as u32;
+        (blocks > 0).then(|| launch("tdc_pack_dequant_scales", blocks))
     }
 
-    /// The launch behind it: of `tdc_pack_weights(weight, unscale, packed, layout, words)`. `None` when there are no weights.
-    pub fn words_launch(&self) -> Option<Launch> {
-        let blocks = (self.word_len() as u64).div_ceil(u64::from(THREADS));
-        (blocks > 0).then(|| launch("tdc_pack_weights", blocks.min(MOST_BLOCKS) as u32))
+    /// The launch behind it: of `tdc_pack_weights(weight, dequant_scale, packed, layout, words)`. `None` when there are no weights.
+    pub fn pack_launch(&self) -> Option<Launch> {
+        let blocks = (self.packed_word_len() as u64).div_ceil(u64::from(THREADS));
+        (blocks > 0).then(|| launch("tdc_pack_weights", blocks.min(MAX_BLOCKS) as u32))
     }
 }
 
@@ -72,7 +72,7 @@ fn launch(kernel: &'static str, blocks: u32) -> Launch {
         block: [THREADS, 1, 1],
         cluster: [1; 3],
         shared_bytes: 0,
-        overlaps: false,
+        pdl: false,
         args: Cow::Borrowed(&[]),
     }
 }

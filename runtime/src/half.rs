@@ -1,32 +1,35 @@
 //! fp16 for packed weights: rounding, and values split in two halves. The emitted packers do the same in C++.
 
 /// For each of `channels` rows of `weight` the power of two that takes a row's largest value back from [2^14, 2^15); 1 for rows
-/// of zeros, for rows that are not finite and for what stands behind them in `unscale`.
-pub(crate) fn unscale(weight: &[f32], channels: usize, unscale: &mut [f32]) {
-    unscale.fill(1.0);
+/// of zeros, for rows that are not finite and for what stands behind them in `dequant_scale`.
+pub(crate) fn dequant_scale(weight: &[f32], channels: usize, dequant_scale: &mut [f32]) {
+    dequant_scale.fill(1.0);
     let row = weight.len() / channels.max(1);
-    for (unscale, weights) in unscale.iter_mut().zip(weight.chunks_exact(row.max(1))) {
+    for (dequant_scale, weights) in dequant_scale
+        .iter_mut()
+        .zip(weight.chunks_exact(row.max(1)))
+    {
         let largest = weights
             .iter()
             .fold(0.0f32, |largest, weight| largest.max(weight.abs()));
         if largest > 0.0 && largest < f32::INFINITY {
             // The exponent of a subnormal counts as that of the smallest normal number; results stay normal numbers.
             let exponent = (largest.to_bits() >> 23).max(15);
-            *unscale = f32::from_bits((exponent - 14) << 23);
+            *dequant_scale = f32::from_bits((exponent - 14) << 23);
         }
     }
 }
 
-/// Writes each `run` of values as fp16, two to a word, and with two `parts` what rounding left of them behind it.
-pub(crate) fn split(values: &[f32], run: usize, parts: usize, words: &mut [f32]) {
+/// Writes each `run` of values as fp16, two to a word, and with two `terms` what rounding left of them behind it.
+pub(crate) fn split(values: &[f32], run: usize, terms: usize, words: &mut [f32]) {
     for (values, words) in values
         .chunks_exact(run)
-        .zip(words.chunks_exact_mut(run * parts / 2))
+        .zip(words.chunks_exact_mut(run * terms / 2))
     {
         for (at, pair) in values.chunks_exact(2).enumerate() {
             let upper = [bits(pair[0]), bits(pair[1])];
             words[at] = word(upper);
-            if parts == 2 {
+            if terms == 2 {
                 words[run / 2 + at] = word([
                     bits(pair[0] - value(upper[0])),
                     bits(pair[1] - value(upper[1])),
@@ -107,7 +110,7 @@ mod tests {
     fn rows_that_are_not_finite_or_tiny_have_a_scale() {
         let mut factors = [0.0; 5];
         let weight = [f32::MAX, f32::MIN_POSITIVE / 8.0, f32::INFINITY, 0.0];
-        unscale(&weight, 4, &mut factors);
+        dequant_scale(&weight, 4, &mut factors);
         assert_eq!(factors[2..], [1.0; 3]);
         assert!(factors.iter().all(|factor| factor.is_normal()));
         let largest = f32::MAX / factors[0];

@@ -26,16 +26,16 @@ pub struct KernelVariant {
     /// Launches, their parameters, and how the weights are packed.
     pub variant: Variant,
     /// The algorithms, in the order of the launches: one for each unit.
-    pub choices: &'static [Choice],
+    pub choices: &'static [UnitChoice],
     /// Estimated time of all launches on the GPU planned for, microseconds.
-    pub estimate_us: f64,
+    pub predicted_us: f64,
     /// The CUDA C++ text of all kernels that are launched; it includes nothing.
     pub source: &'static str,
 }
 
 /// An algorithm with its numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Choice {
+pub struct UnitChoice {
     /// The algorithm's name.
     pub scheme: &'static str,
     /// Its tile, such as `h2w8n2p4g2k3z1c8s1`.
@@ -54,7 +54,7 @@ pub struct Image {
     /// The code, as the driver loads it.
     pub bytes: &'static [u8],
     /// What each kernel uses; empty for PTX, which the driver has yet to compile.
-    pub kernels: &'static [KernelUse],
+    pub kernels: &'static [KernelUsage],
 }
 
 /// Machine code, or what a driver makes it of.
@@ -68,7 +68,7 @@ pub enum ImageFormat {
 
 /// What one kernel uses of a multiprocessor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KernelUse {
+pub struct KernelUsage {
     /// The kernel's symbol.
     pub kernel: &'static str,
     /// Registers of a thread.
@@ -164,11 +164,11 @@ impl<O: Op> Kernel<O> {
     pub fn image_for(&self, device: &str, arch: Arch) -> Result<&Image, NoImage> {
         let is_device = |image: &Image| {
             let variant = self.variants.get(image.variant);
-            variant.is_some_and(|variant| names_gpu(device, variant.device_name))
+            variant.is_some_and(|variant| is_gpu_name(device, variant.device_name))
         };
-        let fits = self.images.iter().filter(|image| image.runs_on(arch));
+        let runnable = self.images.iter().filter(|image| image.runs_on(arch));
         // Of equal ones `max_by_key` takes the last; what stands first is preferred.
-        let best = fits.rev().max_by_key(|image| {
+        let best = runnable.rev().max_by_key(|image| {
             let machine_code = image.format == ImageFormat::Cubin;
             (machine_code, image.arch, is_device(image))
         });
@@ -204,18 +204,18 @@ impl KernelVariant {
 }
 
 /// Whether a device's name, as the driver tells it, has a GPU's in it, as whole words: an `L4` is no `L40S`.
-pub fn names_gpu(device: &str, gpu: &str) -> bool {
+pub fn is_gpu_name(device: &str, gpu: &str) -> bool {
     device.match_indices(gpu).any(|(start, found)| {
-        let ends = |c: Option<char>| !c.is_some_and(char::is_alphanumeric);
-        ends(device[..start].chars().next_back())
-            && ends(device[start + found.len()..].chars().next())
+        let is_boundary = |c: Option<char>| !c.is_some_and(char::is_alphanumeric);
+        is_boundary(device[..start].chars().next_back())
+            && is_boundary(device[start + found.len()..].chars().next())
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ConvShape, Fused, WeightLayout};
+    use crate::{ConvShape, FusedOps, WeightLayout};
     use std::borrow::Cow;
 
     const fn variant(device_name: &'static str) -> KernelVariant {
@@ -227,11 +227,11 @@ mod tests {
                 steps: Cow::Borrowed(&[]),
                 workspace_bytes: 0,
                 weights: WeightLayout::NONE,
-                more_weights: Cow::Borrowed(&[]),
+                extra_weight_layouts: Cow::Borrowed(&[]),
                 bias_len: 0,
             },
             choices: &[],
-            estimate_us: 1.0,
+            predicted_us: 1.0,
             source: "",
         }
     }
@@ -250,7 +250,7 @@ mod tests {
         name: "conv",
         op: Conv {
             shape: ConvShape::new(1, 1, 1, 1, 1, 1),
-            fused: Fused {
+            fused: FusedOps {
                 prologue: false,
                 bias: false,
                 residual: false,
@@ -299,9 +299,9 @@ mod tests {
 
     #[test]
     fn names_are_whole_words() {
-        assert!(names_gpu("NVIDIA L4", "L4"));
-        assert!(!names_gpu("NVIDIA L40S", "L4"));
-        assert!(!names_gpu("NVIDIA GH200", "H200"));
-        assert!(names_gpu("NVIDIA A100-SXM4", "A100"));
+        assert!(is_gpu_name("NVIDIA L4", "L4"));
+        assert!(!is_gpu_name("NVIDIA L40S", "L4"));
+        assert!(!is_gpu_name("NVIDIA GH200", "H200"));
+        assert!(is_gpu_name("NVIDIA A100-SXM4", "A100"));
     }
 }

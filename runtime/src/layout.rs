@@ -64,11 +64,11 @@ pub enum Transform {
     /// then, with `parts` = 2, what rounding left of them, rounded itself: together 22 bits of each weight.
     ///
     /// Behind the weights stand the factors that undo the scale, one float for each output channel that the dimensions cover.
-    Halves {
+    Fp16 {
         /// Weights whose parts lie side by side; it divides the number of packed weights and is even.
         run: u32,
         /// 1 or 2.
-        parts: u32,
+        terms: u32,
     },
     /// Each weight is rounded to bf16, two to the 32 bits of a packed value, the first in the lower half. Their number is even.
     /// bf16 has the range of fp32, so nothing is scaled.
@@ -164,7 +164,7 @@ impl WeightLayout {
     }
 
     /// Sizes of what the dimensions walk: the source, or each of its filters as points.
-    pub fn walked(&self) -> [u32; 4] {
+    pub fn indexed_shape(&self) -> [u32; 4] {
         let [o, i, r, s] = self.source;
         match self.filter {
             Filter::Taps => [o, i, r, s],
@@ -173,7 +173,7 @@ impl WeightLayout {
     }
 
     /// Weights that the dimensions walk, padding included.
-    pub fn walked_len(&self) -> usize {
+    pub fn padded_len(&self) -> usize {
         if self.dims.is_empty() {
             0
         } else {
@@ -181,11 +181,11 @@ impl WeightLayout {
         }
     }
 
-    /// Factors behind the weights that undo the scales of [`Transform::Halves`]; 0 when weights are not scaled.
-    pub fn unscale_len(&self) -> usize {
+    /// Factors behind the weights that undo the scales of [`Transform::Fp16`]; 0 when weights are not scaled.
+    pub fn dequant_scale_len(&self) -> usize {
         match self.transform {
             Transform::None | Transform::Bf16 => 0,
-            Transform::Halves { .. } => {
+            Transform::Fp16 { .. } => {
                 let dims = self.dims.iter().filter(|dim| dim.axis == Axis::O);
                 let last: u64 = dims
                     .map(|dim| u64::from(dim.count - 1) * u64::from(dim.step))
@@ -198,11 +198,11 @@ impl WeightLayout {
     /// Values of the packed weights with what belongs to them, without the prologue.
     pub fn weight_len(&self) -> usize {
         match self.transform {
-            Transform::None => self.walked_len(),
-            Transform::Halves { parts, .. } => {
-                self.walked_len() * parts as usize / 2 + self.unscale_len()
+            Transform::None => self.padded_len(),
+            Transform::Fp16 { terms, .. } => {
+                self.padded_len() * terms as usize / 2 + self.dequant_scale_len()
             }
-            Transform::Bf16 => self.walked_len() / 2,
+            Transform::Bf16 => self.padded_len() / 2,
         }
     }
 
@@ -252,19 +252,19 @@ impl WeightLayout {
         };
         let (packed_weight, prologue) = packed.split_at_mut(self.weight_len());
         match self.transform {
-            Transform::None => self.walk(weight, &[], packed_weight),
-            Transform::Halves { run, parts } => {
-                let unscale_len = self.unscale_len();
-                let (halves, unscale) =
-                    packed_weight.split_at_mut(packed_weight.len() - unscale_len);
-                half::unscale(weight, self.source[0] as usize, unscale);
-                let mut scaled = vec![0.0; self.walked_len()];
-                self.walk(weight, unscale, &mut scaled);
-                half::split(&scaled, run as usize, parts as usize, halves);
+            Transform::None => self.gather(weight, &[], packed_weight),
+            Transform::Fp16 { run, terms } => {
+                let dequant_scale_len = self.dequant_scale_len();
+                let (halves, dequant_scale) =
+                    packed_weight.split_at_mut(packed_weight.len() - dequant_scale_len);
+                half::dequant_scale(weight, self.source[0] as usize, dequant_scale);
+                let mut scaled = vec![0.0; self.padded_len()];
+                self.gather(weight, dequant_scale, &mut scaled);
+                half::split(&scaled, run as usize, terms as usize, halves);
             }
             Transform::Bf16 => {
-                let mut values = vec![0.0; self.walked_len()];
-                self.walk(weight, &[], &mut values);
+                let mut values = vec![0.0; self.padded_len()];
+                self.gather(weight, &[], &mut values);
                 bf16::round(&values, packed_weight);
             }
         }
@@ -273,9 +273,9 @@ impl WeightLayout {
         Ok(())
     }
 
-    /// The weights in the order of the dimensions, each divided by its output channel's `unscale` where there is one.
-    fn walk(&self, weight: &[f32], unscale: &[f32], packed: &mut [f32]) {
-        let sizes = self.walked();
+    /// The weights in the order of the dimensions, each divided by its output channel's `dequant_scale` where there is one.
+    fn gather(&self, weight: &[f32], dequant_scale: &[f32], packed: &mut [f32]) {
+        let sizes = self.indexed_shape();
         let [_, i_size, r_size, s_size] = sizes.map(|size| size as usize);
         let mut position = vec![0u32; self.dims.len()];
         for value in packed {
@@ -291,7 +291,9 @@ impl WeightLayout {
                 let [o, i, r, s] = at.map(|index| index as usize);
                 let value = weight[((o * i_size + i) * r_size + r) * s_size + s];
                 // A power of two: nothing is rounded.
-                unscale.get(o).map_or(value, |unscale| value / unscale)
+                dequant_scale
+                    .get(o)
+                    .map_or(value, |dequant_scale| value / dequant_scale)
             } else {
                 0.0
             };
@@ -319,7 +321,7 @@ impl fmt::Display for WeightLayout {
         }
         match self.transform {
             Transform::None => {}
-            Transform::Halves { run, parts } => write!(f, " halves{run}x{parts}")?,
+            Transform::Fp16 { run, terms } => write!(f, " fp16_{run}x{terms}")?,
             Transform::Bf16 => write!(f, " bf16")?,
         }
         write!(f, " +{}", self.prologue_channels)
@@ -388,11 +390,11 @@ mod tests {
             source: [3, 2, 1, 1],
             dims: vec![dim(Axis::O, 2, 2), dim(Axis::O, 2, 1), dim(Axis::I, 2, 1)].into(),
             filter: Filter::Taps,
-            transform: Transform::Halves { run: 4, parts: 2 },
+            transform: Transform::Fp16 { run: 4, terms: 2 },
             prologue_channels: 1,
         };
-        assert_eq!(layout.to_string(), "[3,2,1,1] O2x2 O2x1 I2x1 halves4x2 +1");
-        assert_eq!((layout.unscale_len(), layout.len()), (4, 8 + 4 + 2));
+        assert_eq!(layout.to_string(), "[3,2,1,1] O2x2 O2x1 I2x1 fp16_4x2 +1");
+        assert_eq!((layout.dequant_scale_len(), layout.len()), (4, 8 + 4 + 2));
         let weight = [0.1f32, -1e-9, 3e20, 1.2345678e20, 0.0, 0.0];
         let mut packed = vec![f32::NAN; layout.len()];
         layout.pack(&weight, &[7.0], &[-7.0], &mut packed).unwrap();
@@ -438,9 +440,9 @@ mod tests {
             (packed[index / 2].to_bits() >> (16 * (index % 2))) as u16
         };
 
-        let halves = layout(Transform::Halves { run: 4, parts: 1 });
-        assert_eq!(halves.to_string(), "[2,3,1,1] O2x1 I4x1 halves4x1 +1");
-        assert_eq!((halves.unscale_len(), halves.len()), (2, 4 + 2 + 2));
+        let halves = layout(Transform::Fp16 { run: 4, terms: 1 });
+        assert_eq!(halves.to_string(), "[2,3,1,1] O2x1 I4x1 fp16_4x1 +1");
+        assert_eq!((halves.dequant_scale_len(), halves.len()), (2, 4 + 2 + 2));
         let packed = pack(&halves);
         for (index, &weight) in weight.iter().enumerate() {
             let (o, i) = (index / 3, index % 3);
@@ -457,7 +459,7 @@ mod tests {
 
         let rounded = layout(Transform::Bf16);
         assert_eq!(rounded.to_string(), "[2,3,1,1] O2x1 I4x1 bf16 +1");
-        assert_eq!((rounded.unscale_len(), rounded.len()), (0, 4 + 2));
+        assert_eq!((rounded.dequant_scale_len(), rounded.len()), (0, 4 + 2));
         let packed = pack(&rounded);
         for (index, &weight) in weight.iter().enumerate() {
             let bits = half_of(&packed, index / 3 * 4 + index % 3);
@@ -510,7 +512,7 @@ mod tests {
         }
         // Halves are scaled by the largest of the points, 2e20, not of the taps.
         let halves = WeightLayout {
-            transform: Transform::Halves { run: 2, parts: 1 },
+            transform: Transform::Fp16 { run: 2, terms: 1 },
             ..layout
         };
         let mut packed = vec![f32::NAN; halves.len()];

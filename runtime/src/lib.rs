@@ -27,10 +27,10 @@ pub use cudarc;
 
 pub use arch::{Arch, ParseArchError};
 pub use kernel::{
-    Choice, Image, ImageFormat, Kernel, KernelUse, KernelVariant, NoImage, names_gpu,
+    Image, ImageFormat, Kernel, KernelUsage, KernelVariant, NoImage, UnitChoice, is_gpu_name,
 };
 pub use layout::{Axis, Filter, LayoutDim, PackError, Transform, WeightLayout};
-pub use op::{Conv, Fused, Op, Tucker};
+pub use op::{Conv, FusedOps, Op, Tucker};
 pub use shape::{ConvShape, Padding};
 pub use unit::{Arg, Bindings, Launch, Step, Unit, Variant};
 pub use weight_file::{Checksum, WeightFile, WeightRegion, WeightSlot};

@@ -9,7 +9,7 @@ mod sealed {
 
 /// What is fused to a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Fused {
+pub struct FusedOps {
     /// `scale[c] x + shift[c]`, perhaps with ReLU, on the input; the two are packed with the weights.
     pub prologue: bool,
     /// One value added to each output channel.
@@ -25,7 +25,7 @@ pub trait Op: Copy + fmt::Debug + PartialEq + Send + Sync + sealed::Sealed + 'st
     /// The convolution from input to output; of a Tucker layer the dense one that it stands for.
     fn shape(&self) -> &ConvShape;
     /// What is fused to it.
-    fn fused(&self) -> Fused;
+    fn fused(&self) -> FusedOps;
     /// Floating-point operations, a multiply-add counted as two.
     fn flops(&self) -> u64;
 }
@@ -36,7 +36,7 @@ pub struct Conv {
     /// Sizes.
     pub shape: ConvShape,
     /// What is fused to it.
-    pub fused: Fused,
+    pub fused: FusedOps,
 }
 
 /// A Tucker layer: 1x1 from C to D1 channels, the R x S core to D2, 1x1 to N (TDC paper, eqs. 2-4).
@@ -47,7 +47,7 @@ pub struct Tucker {
     /// D1 and D2.
     pub ranks: [u32; 2],
     /// What is fused to it.
-    pub fused: Fused,
+    pub fused: FusedOps,
 }
 
 impl sealed::Sealed for Conv {}
@@ -57,7 +57,7 @@ impl Op for Conv {
         &self.shape
     }
 
-    fn fused(&self) -> Fused {
+    fn fused(&self) -> FusedOps {
         self.fused
     }
 
@@ -94,7 +94,7 @@ impl Op for Tucker {
         &self.shape
     }
 
-    fn fused(&self) -> Fused {
+    fn fused(&self) -> FusedOps {
         self.fused
     }
 
@@ -119,7 +119,7 @@ mod tests {
         let tucker = Tucker {
             shape,
             ranks: [5, 6],
-            fused: Fused::default(),
+            fused: FusedOps::default(),
         };
         let [first, core, last] = tucker.factors();
         assert_eq!((first.c, first.n, first.h, first.w), (12, 5, 9, 7));

@@ -103,7 +103,7 @@ impl ConvShape {
     }
 
     /// Input rows and columns, padding counted, that so many rows and columns of the output see.
-    pub fn inputs_under(&self, outputs: [u32; 2]) -> [u32; 2] {
+    pub fn input_window(&self, outputs: [u32; 2]) -> [u32; 2] {
         let taps = [self.r, self.s];
         std::array::from_fn(|axis| {
             let outputs = outputs[axis].saturating_sub(1);
@@ -174,15 +174,15 @@ mod tests {
     #[test]
     fn outputs_see_the_taps_and_what_lies_between() {
         let mut shape = ConvShape::new(1, 1, 64, 64, 3, 2);
-        assert_eq!(shape.inputs_under([1, 1]), [3, 2]);
-        assert_eq!(shape.inputs_under([4, 5]), [6, 6]);
+        assert_eq!(shape.input_window([1, 1]), [3, 2]);
+        assert_eq!(shape.input_window([4, 5]), [6, 6]);
         shape.stride = [2, 3];
         shape.dilation = [4, 5];
         assert_eq!(
-            shape.inputs_under([4, 5]),
+            shape.input_window([4, 5]),
             [3 * 2 + 2 * 4 + 1, 4 * 3 + 5 + 1]
         );
         shape.dilation = [u32::MAX, 1];
-        assert_eq!(shape.inputs_under([4, 1]), [u32::MAX, 2]);
+        assert_eq!(shape.input_window([4, 1]), [u32::MAX, 2]);
     }
 }

@@ -69,7 +69,7 @@ pub struct Bindings {
 
 impl Bindings {
     /// What an argument is bound to.
-    pub const fn of(&self, arg: Arg) -> u64 {
+    pub const fn get(&self, arg: Arg) -> u64 {
         match arg {
             Arg::X => self.x,
             Arg::Residual => self.residual,
@@ -103,18 +103,18 @@ pub struct Launch {
     pub shared_bytes: u32,
     /// Whether the kernel may begin before the launch ahead of it has ended (programmatic dependent launch). Such a kernel waits
     /// by itself before it touches anything but its packed weights and its bias.
-    pub overlaps: bool,
+    pub pdl: bool,
     /// Parameters, in the kernel's order.
     pub args: Cow<'static, [Arg]>,
 }
 
 impl Launch {
     /// Dynamic shared memory that every launch gets; for more the kernel must be granted it, bytes.
-    pub const SHARED_FOR_ALL: u32 = 48 * 1024;
+    pub const DEFAULT_MAX_SHARED_BYTES: u32 = 48 * 1024;
     /// Blocks of the largest cluster that every GPU with clusters forms; for more the kernel must be granted it.
-    pub const PORTABLE_CLUSTER: u32 = 8;
+    pub const MAX_PORTABLE_CLUSTER: u32 = 8;
     /// What a kernel's text must have been compiled for, at least, for its launches to overlap or form clusters.
-    pub const MODERN: Arch = Arch::new(90);
+    pub const MIN_ATTRIBUTE_ARCH: Arch = Arch::new(90);
 
     /// Blocks of a cluster; 1 when there are none.
     pub fn cluster_blocks(&self) -> u32 {
@@ -157,7 +157,7 @@ pub struct Variant {
     pub weights: WeightLayout,
     /// Layouts of further weights, where a unit computes with several: the other factors of a Tucker layer. Their blocks follow the
     /// first, each at a multiple of [`WeightFile::ALIGNMENT`] bytes, as in a weight file.
-    pub more_weights: Cow<'static, [WeightLayout]>,
+    pub extra_weight_layouts: Cow<'static, [WeightLayout]>,
     /// Values of bias, one an output channel; 0 when the unit adds none.
     pub bias_len: u32,
 }
@@ -166,7 +166,7 @@ impl Variant {
     /// Every layout, and where its block begins in the packed parameters, in floats.
     pub fn packed_layouts(&self) -> impl Iterator<Item = (usize, &WeightLayout)> {
         let mut end = 0usize;
-        let layouts = std::iter::once(&self.weights).chain(self.more_weights.iter());
+        let layouts = std::iter::once(&self.weights).chain(self.extra_weight_layouts.iter());
         layouts.map(move |layout| {
             let start = end.next_multiple_of(WeightFile::ALIGNMENT as usize / 4);
             end = start + layout.len();
@@ -184,7 +184,7 @@ impl Variant {
         scale: &[f32],
         shift: &[f32],
     ) -> Result<Vec<f32>, PackError> {
-        let tensors = 1 + self.more_weights.len();
+        let tensors = 1 + self.extra_weight_layouts.len();
         if weights.len() != tensors {
             return Err(PackError::Length {
                 what: "the list of weights",
@@ -249,7 +249,7 @@ mod tests {
             steps: Vec::new().into(),
             workspace_bytes: 0,
             weights: layouts[0].clone(),
-            more_weights: layouts[1..].to_vec().into(),
+            extra_weight_layouts: layouts[1..].to_vec().into(),
             bias_len: 7,
         };
         let slots = layouts
@@ -261,7 +261,7 @@ mod tests {
                 // Not the last of them: behind it lies a factor of another layer.
                 bias_len: if index == 1 { variant.bias_len } else { 0 },
             });
-        let file = WeightFile::of_units([slots.collect()]);
+        let file = WeightFile::from_units([slots.collect()]);
         let packed: Vec<_> = variant.packed_layouts().collect();
         for ((at, layout), (slot, region)) in packed.iter().zip(file.iter()) {
             assert_eq!((*layout, 4 * *at as u64), (&slot.layout, region.packed));

@@ -83,13 +83,13 @@ impl WeightFile {
 
     /// Lays the slots out one behind the other, each of a unit of its own.
     pub fn new(slots: Vec<WeightSlot>) -> Self {
-        Self::of_units(slots.into_iter().map(|slot| vec![slot]))
+        Self::from_units(slots.into_iter().map(|slot| vec![slot]))
     }
 
     /// Lays out the slots of units one behind the other. The blocks of a unit lie as
     /// [`Variant::packed_layouts`](crate::Variant::packed_layouts) has them, so its bias follows the last of them, whichever slot
     /// has it.
-    pub fn of_units(units: impl IntoIterator<Item = Vec<WeightSlot>>) -> Self {
+    pub fn from_units(units: impl IntoIterator<Item = Vec<WeightSlot>>) -> Self {
         let (mut slots, mut regions) = (Vec::new(), Vec::new());
         let mut payload_bytes = 0;
         for unit in units {
@@ -130,9 +130,9 @@ impl WeightFile {
         let mut text = String::new();
         for (slot, region) in self.iter() {
             text += &format!("{} {} b{}", slot.name, slot.layout, slot.bias_len);
-            let apart = region.bias - end_of_block(slot, region.packed);
-            if apart > 0 {
-                text += &format!("+{apart}");
+            let bias_gap = region.bias - end_of_block(slot, region.packed);
+            if bias_gap > 0 {
+                text += &format!("+{bias_gap}");
             }
             text.push('\n');
         }
@@ -218,7 +218,7 @@ mod tests {
             slot("c", [7, 1, 1, 1], 0),
         ];
         let slots = || vec![a.clone(), b.clone(), c.clone()];
-        let file = WeightFile::of_units([slots()]);
+        let file = WeightFile::from_units([slots()]);
         let regions: Vec<_> = file.iter().map(|(_, region)| region).collect();
         assert_eq!(
             regions
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(apart.payload_bytes(), file.payload_bytes());
         assert_ne!(apart.layouts_checksum(), file.layouts_checksum());
         assert_eq!(
-            WeightFile::of_units([vec![a.clone(), b.clone()], vec![c.clone()]]),
+            WeightFile::from_units([vec![a.clone(), b.clone()], vec![c.clone()]]),
             apart
         );
     }

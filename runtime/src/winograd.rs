@@ -49,7 +49,7 @@ impl Winograd {
 /// `G g G^T` of each 3x3 filter of `weight`, in float64 and rounded once. The emitted packers do the same in C++.
 pub(crate) fn points(weight: &[f32], winograd: Winograd) -> Vec<f32> {
     let (g, denominator) = winograd.filter();
-    let unscale = f64::from(denominator) * f64::from(denominator);
+    let denominator_squared = f64::from(denominator) * f64::from(denominator);
     let mut points = Vec::with_capacity(weight.len() / 9 * g.len() * g.len());
     for filter in weight.chunks_exact(9) {
         for vertical in g {
@@ -61,7 +61,7 @@ pub(crate) fn points(weight: &[f32], winograd: Winograd) -> Vec<f32> {
                         sum += factor * f64::from(filter[3 * r + s]);
                     }
                 }
-                points.push((sum / unscale) as f32);
+                points.push((sum / denominator_squared) as f32);
             }
         }
     }

@@ -2,10 +2,10 @@
 
 use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 use tdc_generator::config::Position;
-use tdc_generator::embed::Mistake;
+use tdc_generator::embed::CallError;
 
 /// What is wrong, at its token.
-pub type Spanned = (Span, String);
+pub type SpannedError = (Span, String);
 
 /// A call with every token on a line of its own, so that a line is a token. A minus stands with its number.
 #[derive(Default)]
@@ -14,7 +14,7 @@ pub struct Call {
     /// The token that begins each line.
     spans: Vec<Span>,
     /// The last token was a minus.
-    joined: bool,
+    after_minus: bool,
 }
 
 impl Call {
@@ -36,9 +36,9 @@ impl Call {
     }
 
     /// Mistakes in the text, at their tokens.
-    pub fn spanned(&self, mistakes: Vec<Mistake>) -> Vec<Spanned> {
-        let mistakes = mistakes.into_iter();
-        let spanned = mistakes.map(|mistake| (self.span(mistake.at), mistake.message));
+    pub fn spanned(&self, call_errors: Vec<CallError>) -> Vec<SpannedError> {
+        let call_errors = call_errors.into_iter();
+        let spanned = call_errors.map(|error| (self.span(error.at), error.message));
         spanned.collect()
     }
 
@@ -59,7 +59,7 @@ impl Call {
                 }
                 TokenTree::Punct(sign) => {
                     self.line(&sign.as_char().to_string(), sign.span());
-                    self.joined = sign.as_char() == '-';
+                    self.after_minus = sign.as_char() == '-';
                 }
                 TokenTree::Ident(word) => self.line(&word.to_string(), word.span()),
                 TokenTree::Literal(literal) => {
@@ -75,13 +75,13 @@ impl Call {
         if token.is_empty() {
             return;
         }
-        if !self.joined {
+        if !self.after_minus {
             if !self.text.is_empty() {
                 self.text.push('\n');
             }
             self.spans.push(span);
         }
         self.text.push_str(token);
-        self.joined = false;
+        self.after_minus = false;
     }
 }

@@ -1,11 +1,11 @@
 //! The tokens of an expansion.
 
-use crate::call::{Call, Spanned};
+use crate::call::{Call, SpannedError};
 use crate::module::Module;
 use proc_macro2::{TokenStream, TokenTree};
 use quote::{format_ident, quote, quote_spanned};
 use std::path::Path;
-use tdc_generator::embed::{Expansion, VARIABLES, refused_kernel};
+use tdc_generator::embed::{Expansion, VARIABLES, placeholder_kernel};
 
 /// An expression of a kernel's type.
 pub fn kernel(tdc: &TokenTree, expansion: &Expansion) -> TokenStream {
@@ -42,9 +42,9 @@ pub fn module(tdc: &TokenTree, module: &Module, kernels: &[(String, Expansion)])
 }
 
 /// The errors, and a kernel of nothing so that what uses the call gives no errors of its own.
-pub fn refused(tdc: &TokenTree, call: &Call, mistakes: &[Spanned]) -> TokenStream {
-    let errors = errors(mistakes);
-    let kernel = parsed(&refused_kernel(call.text()));
+pub fn refused(tdc: &TokenTree, call: &Call, call_errors: &[SpannedError]) -> TokenStream {
+    let errors = errors(call_errors);
+    let kernel = parsed(&placeholder_kernel(call.text()));
     quote! {{
         use #tdc::__embedded as __tdc;
         #errors
@@ -53,8 +53,8 @@ pub fn refused(tdc: &TokenTree, call: &Call, mistakes: &[Spanned]) -> TokenStrea
 }
 
 /// The errors alone.
-pub fn errors(mistakes: &[Spanned]) -> TokenStream {
-    let errors = mistakes
+pub fn errors(call_errors: &[SpannedError]) -> TokenStream {
+    let errors = call_errors
         .iter()
         .map(|(span, message)| quote_spanned!(*span=> ::core::compile_error!(#message);));
     errors.collect()

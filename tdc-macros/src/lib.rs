@@ -6,7 +6,7 @@ mod call;
 mod expansion;
 mod module;
 
-use call::{Call, Spanned};
+use call::{Call, SpannedError};
 use module::Module;
 use proc_macro2::{TokenStream, TokenTree};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub fn kernel_impl(tokens: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let call = Call::new(tokens);
     match kernel(&call) {
         Ok(expansion) => expansion::kernel(&tdc, &expansion).into(),
-        Err(mistakes) => expansion::refused(&tdc, &call, &mistakes).into(),
+        Err(call_errors) => expansion::refused(&tdc, &call, &call_errors).into(),
     }
 }
 
@@ -37,24 +37,24 @@ pub fn kernels_impl(tokens: proc_macro::TokenStream) -> proc_macro::TokenStream 
     let modules = modules.map(
         |module| match module.and_then(|module| kernels(&tdc, &module)) {
             Ok(tokens) => tokens,
-            Err(mistakes) => expansion::errors(&mistakes),
+            Err(call_errors) => expansion::errors(&call_errors),
         },
     );
     modules.collect::<TokenStream>().into()
 }
 
-fn kernel(call: &Call) -> Result<Expansion, Vec<Spanned>> {
-    expand(call.text(), &settings(call)?).map_err(|mistakes| call.spanned(mistakes))
+fn kernel(call: &Call) -> Result<Expansion, Vec<SpannedError>> {
+    expand(call.text(), &settings(call)?).map_err(|call_errors| call.spanned(call_errors))
 }
 
-fn kernels(tdc: &TokenTree, module: &Module) -> Result<TokenStream, Vec<Spanned>> {
+fn kernels(tdc: &TokenTree, module: &Module) -> Result<TokenStream, Vec<SpannedError>> {
     let call = &module.call;
     let kernels = expand_config(call.text(), &settings(call)?);
-    let kernels = kernels.map_err(|mistakes| call.spanned(mistakes))?;
+    let kernels = kernels.map_err(|call_errors| call.spanned(call_errors))?;
     Ok(expansion::module(tdc, module, &kernels))
 }
 
-fn settings(call: &Call) -> Result<Settings, Vec<Spanned>> {
+fn settings(call: &Call) -> Result<Settings, Vec<SpannedError>> {
     let folder = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| ".".into(), PathBuf::from);
     Settings::from_env(&folder).map_err(|message| vec![(call.span(None), message)])
 }

@@ -1,6 +1,6 @@
 //! `pub mod resnet18 = "configs/resnet18.yaml", gpu = h200;`
 
-use crate::call::{Call, Spanned};
+use crate::call::{Call, SpannedError};
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 
 /// One module that is asked for.
@@ -15,7 +15,7 @@ pub struct Module {
 
 impl Module {
     /// The modules of a call, separated by semicolons.
-    pub fn all(tokens: impl Iterator<Item = TokenTree>) -> Vec<Result<Self, Vec<Spanned>>> {
+    pub fn all(tokens: impl Iterator<Item = TokenTree>) -> Vec<Result<Self, Vec<SpannedError>>> {
         let tokens: Vec<TokenTree> = tokens.collect();
         let is_end =
             |token: &TokenTree| matches!(token, TokenTree::Punct(sign) if sign.as_char() == ';');
@@ -30,7 +30,7 @@ impl Module {
         }
     }
 
-    fn new(tokens: &[TokenTree]) -> Result<Self, Vec<Spanned>> {
+    fn new(tokens: &[TokenTree]) -> Result<Self, Vec<SpannedError>> {
         let word =
             |token: &TokenTree, word| matches!(token, TokenTree::Ident(found) if found == word);
         let span = |index: usize| {

@@ -3,7 +3,7 @@
 // Pairs of bf16 numbers, the upper halves of floats, in a register, the first in the lower half.
 
 // Rounds two floats to the nearest bf16 numbers.
-[[maybe_unused]] static __device__ __forceinline__ unsigned tdc_to_bf16(float first, float second) {
+[[maybe_unused]] static __device__ __forceinline__ unsigned tdc_to_bf16x2(float first, float second) {
 #if __CUDA_ARCH__ >= 800
     unsigned pair;
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));

@@ -21,7 +21,7 @@
 }
 
 // As the first half of a barrier that orders nothing: it tells that the thread has begun.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_cluster_begin() {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_cluster_arrive_relaxed() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory");
 #endif
@@ -58,10 +58,10 @@
 }
 
 // Values that blocks of a cluster send each other. One thread of each block tells how many bytes the block will be sent, its own
-// threads' too, before tdc_cluster_begin(). Behind the wait for that, all may send to `to` in the shared memory of block `rank`;
-// tdc_await() returns when all bytes are there. `barrier` is 8 bytes of shared memory, aligned, used once. Without clusters a
+// threads' too, before tdc_cluster_arrive_relaxed(). Behind the wait for that, all may send to `to` in the shared memory of block `rank`;
+// tdc_wait_bytes() returns when all bytes are there. `barrier` is 8 bytes of shared memory, aligned, used once. Without clusters a
 // block sends to itself.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_expect(float* barrier, unsigned bytes) {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_expect_bytes(float* barrier, unsigned bytes) {
 #if __CUDA_ARCH__ >= 900
     const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" : : "r"(at) : "memory");
@@ -84,7 +84,7 @@
 }
 #endif
 
-[[maybe_unused]] static __device__ __forceinline__ void tdc_send(float* to, float* barrier, unsigned rank, float value) {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_store_async(float* to, float* barrier, unsigned rank, float value) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];"
                  :
@@ -97,7 +97,7 @@
 #endif
 }
 
-[[maybe_unused]] static __device__ __forceinline__ void tdc_send(float* to, float* barrier, unsigned rank, float2 value) {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_store_async(float* to, float* barrier, unsigned rank, float2 value) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
                  :
@@ -110,7 +110,7 @@
 #endif
 }
 
-[[maybe_unused]] static __device__ __forceinline__ void tdc_send(float* to, float* barrier, unsigned rank, float4 value) {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_store_async(float* to, float* barrier, unsigned rank, float4 value) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
                  :
@@ -124,7 +124,7 @@
 #endif
 }
 
-[[maybe_unused]] static __device__ __forceinline__ void tdc_await(float* barrier) {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_wait_bytes(float* barrier) {
 #if __CUDA_ARCH__ >= 900
     const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
     unsigned done;

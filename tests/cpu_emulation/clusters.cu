@@ -92,13 +92,13 @@ extern "C" __global__ void exchange(const float* x, float* y) {
     TDC_DYNAMIC_SHARED(float, tile);
     float* const arrivals = tile + 64;
     const unsigned rank = blockIdx.x % 2;
-    if (threadIdx.x == 0) tdc_expect(arrivals, 256);
-    tdc_cluster_begin();
+    if (threadIdx.x == 0) tdc_expect_bytes(arrivals, 256);
+    tdc_cluster_arrive_relaxed();
     const float value = x[blockIdx.x * 32 + threadIdx.x];
     tdc_cluster_wait();  // both have begun
-    tdc_send(tile + rank * 32 + threadIdx.x, arrivals, rank, 2.0f * value);
-    tdc_send(tile + rank * 32 + threadIdx.x, arrivals, 1 - rank, value);
-    tdc_await(arrivals);
+    tdc_store_async(tile + rank * 32 + threadIdx.x, arrivals, rank, 2.0f * value);
+    tdc_store_async(tile + rank * 32 + threadIdx.x, arrivals, 1 - rank, value);
+    tdc_wait_bytes(arrivals);
     y[blockIdx.x * 32 + threadIdx.x] = tile[threadIdx.x] - tile[32 + threadIdx.x];
 }
 
@@ -107,29 +107,29 @@ extern "C" __global__ void relay(const float* x, float* y) {
     TDC_DYNAMIC_SHARED(float, tile);
     float* const arrivals = tile + 64;
     const unsigned rank = blockIdx.x % 2;
-    if (threadIdx.x == 0) tdc_expect(arrivals, 128);
-    tdc_cluster_begin();
+    if (threadIdx.x == 0) tdc_expect_bytes(arrivals, 128);
+    tdc_cluster_arrive_relaxed();
     tdc_cluster_wait();  // both have begun
-    if (rank == 0) tdc_send(tile + 31 - threadIdx.x, arrivals, 0, x[blockIdx.x * 32 + threadIdx.x]);
-    tdc_await(arrivals);
+    if (rank == 0) tdc_store_async(tile + 31 - threadIdx.x, arrivals, 0, x[blockIdx.x * 32 + threadIdx.x]);
+    tdc_wait_bytes(arrivals);
     const float value = tile[threadIdx.x];
-    if (rank == 0) tdc_send(tile + threadIdx.x, arrivals, 1, value + 1.0f);
+    if (rank == 0) tdc_store_async(tile + threadIdx.x, arrivals, 1, value + 1.0f);
     y[blockIdx.x * 32 + threadIdx.x] = value;
 }
 
 // One lane sends nothing.
 extern "C" __global__ void sends_too_little(const float*, float*) {
     TDC_DYNAMIC_SHARED(float, tile);
-    if (threadIdx.x == 0) tdc_expect(tile + 64, 128);
-    tdc_cluster_begin();
+    if (threadIdx.x == 0) tdc_expect_bytes(tile + 64, 128);
+    tdc_cluster_arrive_relaxed();
     tdc_cluster_wait();
-    if (threadIdx.x < 31) tdc_send(tile + threadIdx.x, tile + 64, 0, 1.0f);
-    tdc_await(tile + 64);
+    if (threadIdx.x < 31) tdc_store_async(tile + threadIdx.x, tile + 64, 0, 1.0f);
+    tdc_wait_bytes(tile + 64);
 }
 
 extern "C" __global__ void sends_between_vectors(const float*, float*) {
     TDC_DYNAMIC_SHARED(float, tile);
-    tdc_cluster_begin();
+    tdc_cluster_arrive_relaxed();
     tdc_cluster_wait();
-    tdc_send(tile + 1, tile + 64, 0, make_float2(1.0f, 2.0f));
+    tdc_store_async(tile + 1, tile + 64, 0, make_float2(1.0f, 2.0f));
 }

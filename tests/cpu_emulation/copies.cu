@@ -57,37 +57,37 @@ extern "C" __global__ void copy_to_global(const float* x, float* y) {
 extern "C" __global__ void chunks(const float* x, float* y) {
     TDC_DYNAMIC_SHARED(float, stage);
     float* const barriers = stage + 64;
-    tdc_begin_chunks(barriers, 2);
-    for (int i = 0; i < 2; ++i) tdc_copy_chunk(stage + i * 32, x + i * 32, 32, barriers + 2 * i);
+    tdc_init_copy_barriers(barriers, 2);
+    for (int i = 0; i < 2; ++i) tdc_bulk_copy(stage + i * 32, x + i * 32, 32, barriers + 2 * i);
     __syncthreads();
     for (int i = 0; i < 8; ++i) {
-        tdc_await_chunk<1>(barriers + i % 2 * 2, i / 2 % 2);
+        tdc_wait_bulk_copy<1>(barriers + i % 2 * 2, i / 2 % 2);
         y[i * 32 + threadIdx.x] = stage[i % 2 * 32 + 31 - threadIdx.x];
         __syncthreads();
-        if (i + 2 < 8) tdc_copy_chunk(stage + i % 2 * 32, x + (i + 2) * 32, 32, barriers + i % 2 * 2);
+        if (i + 2 < 8) tdc_bulk_copy(stage + i % 2 * 32, x + (i + 2) * 32, 32, barriers + i % 2 * 2);
         else tdc_commit_copies();
     }
 }
 
 extern "C" __global__ void misaligned_chunk(const float* x, float*) {
     __shared__ __align__(16) float tile[36];
-    tdc_copy_chunk(tile, x, 30, tile + 32);
+    tdc_bulk_copy(tile, x, 30, tile + 32);
 }
 
 extern "C" __global__ void chunk_to_global(const float* x, float* y) {
     __shared__ __align__(16) float barrier[2];
-    tdc_copy_chunk(y, x, 32, barrier);
+    tdc_bulk_copy(y, x, 32, barrier);
 }
 
 extern "C" __global__ void chunk_not_begun(const float* x, float*) {
     __shared__ __align__(16) float tile[36];
-    tdc_copy_chunk(tile, x, 32, tile + 32);
+    tdc_bulk_copy(tile, x, 32, tile + 32);
     __syncthreads();
-    tdc_await_chunk<0>(tile + 32, 1);
+    tdc_wait_bulk_copy<0>(tile + 32, 1);
 }
 
 extern "C" __global__ void chunk_not_awaited(const float* x, float*) {
     __shared__ __align__(16) float tile[68];
-    tdc_copy_chunk(tile, x, 32, tile + 64);
-    tdc_copy_chunk(tile + 32, x, 32, tile + 64);
+    tdc_bulk_copy(tile, x, 32, tile + 64);
+    tdc_bulk_copy(tile + 32, x, 32, tile + 64);
 }

@@ -71,12 +71,12 @@ extern "C" __global__ void pairs_kernel(const float* x, float* y) {
     const unsigned rank = blockIdx.x % 2;
     if (!tdc_has_clusters()) {
         if (rank == 0) {
-            tdc_wait_for_inputs();
+            tdc_pdl_wait_and_trigger();
             sums[threadIdx.x] = values[threadIdx.x] + values[32 + threadIdx.x];
         }
         return;
     }
-    tdc_wait_for_inputs();
+    tdc_pdl_wait_and_trigger();
     tdc_copy_async4(tile + threadIdx.x, values + threadIdx.x);
     tdc_commit_copies();
     tdc_wait_copies<0>();
@@ -246,7 +246,7 @@ static int device() {
 }
 
 // As whom it poses is for the environment to say.
-static int disguise() {
+static int device_override() {
     int major = 0, minor = 0;
     cudaDeviceProp properties;
     CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0));
@@ -402,7 +402,7 @@ int main(int, char** arguments) {
         const char* name;
         int (*run)();
     } parts[] = {{"results", results}, {"graph", graph},   {"events", events},
-                 {"device", device},   {"memory", memory}, {"launches", launches}, {"disguise", disguise},
+                 {"device", device},   {"memory", memory}, {"launches", launches}, {"device_override", device_override},
                  {"clusters", clusters}, {"older", older}};
     for (const auto& part : parts) {
         if (std::strcmp(part.name, arguments[1]) == 0) {

@@ -59,7 +59,7 @@ extern "C" __global__ void atomics(float* sum, int* count, unsigned* limit, int*
 }
 
 // What a missing __syncwarp costs: lanes hand a value on through shared memory.
-extern "C" __global__ void hand_on(int* out) {
+extern "C" __global__ void pass_to_next_lane(int* out) {
     __shared__ int value[32];
     value[threadIdx.x] = threadIdx.x;
     __syncwarp();  // all values are there

@@ -31,11 +31,11 @@ pub struct CpFactors {
 const STARTS: usize = 4;
 
 /// Rounds of the start that promises most, at most; the others have a quarter of them.
-const ROUNDS: usize = 400;
+const MAX_ROUNDS: usize = 400;
 
 /// Multiply-adds that all rounds together may take, and rounds that there are however long one takes.
-const WORK: usize = 400_000_000_000;
-const LEAST_ROUNDS: usize = 20;
+const MAX_MULTIPLY_ADDS: usize = 400_000_000_000;
+const MIN_ROUNDS: usize = 20;
 
 impl CpFactors {
     /// A CP form of `weight` (OIHW), by alternating least squares (Kolda and Bader 2009, section 3.4): each factor in turn is the
@@ -56,10 +56,10 @@ impl CpFactors {
         }
         let scale = power_of_two_below(weight.iter().fold(0.0, |max, v| v.abs().max(max)));
         let scaled: Vec<_> = weight.iter().map(|v| v / scale).collect();
-        let iteration = Iteration::new(scaled, shape, rank);
+        let iteration = AlsSolver::new(scaled, shape, rank);
         let round = 2 * rank * weight.len().max(1);
-        let rounds = (WORK / round / 2).clamp(LEAST_ROUNDS, ROUNDS);
-        let mut best: Option<Modes> = None;
+        let rounds = (MAX_MULTIPLY_ADDS / round / 2).clamp(MIN_ROUNDS, MAX_ROUNDS);
+        let mut best: Option<ModeVectors> = None;
         for start in 0..STARTS {
             let mut modes = iteration.start(start)?;
             iteration.improve(&mut modes, rounds / 4);
@@ -113,13 +113,13 @@ impl CpFactors {
 }
 
 /// Vectors of each mode while they are improved: [K, O], [K, I], [K, R], [K, S]. All but those of O are of length 1.
-struct Modes {
+struct ModeVectors {
     vectors: [Vec<f64>; 4],
     /// `|W - sum|^2`, by subtraction.
     error: f64,
 }
 
-struct Iteration {
+struct AlsSolver {
     weight: Vec<f64>,
     /// [I * R * S, O].
     transposed: Vec<f64>,
@@ -128,7 +128,7 @@ struct Iteration {
     squared_norm: f64,
 }
 
-impl Iteration {
+impl AlsSolver {
     fn new(weight: Vec<f64>, shape: [usize; 4], rank: usize) -> Self {
         let [o, i, r, s] = shape;
         Self {
@@ -141,7 +141,7 @@ impl Iteration {
     }
 
     /// Vectors to begin with: the leading singular ones of both channel unfoldings as far as they go, all else random.
-    fn start(&self, start: usize) -> Result<Modes, NoConvergence> {
+    fn start(&self, start: usize) -> Result<ModeVectors, NoConvergence> {
         let [o, i, ..] = self.shape;
         let mut vectors = [0, 1, 2, 3].map(|mode| {
             let mut numbers = SplitMix64::for_tensor(start as u64, &mode.to_string());
@@ -161,14 +161,14 @@ impl Iteration {
         for (vectors, size) in vectors.iter_mut().zip(self.shape) {
             normalise(vectors, size);
         }
-        Ok(Modes {
+        Ok(ModeVectors {
             vectors,
             error: f64::INFINITY,
         })
     }
 
     /// So many rounds over the modes, or until a round no longer pays.
-    fn improve(&self, modes: &mut Modes, rounds: usize) {
+    fn improve(&self, modes: &mut ModeVectors, rounds: usize) {
         let [o, i, r, s] = self.shape;
         let rank = self.rank;
         for _ in 0..rounds {
@@ -211,13 +211,13 @@ impl Iteration {
     }
 
     /// The best vectors of a mode for those of the others: the normal equations, a little regularised.
-    fn solve(&self, modes: &mut Modes, mode: usize, sums: Vec<f64>) {
+    fn solve(&self, modes: &mut ModeVectors, mode: usize, sums: Vec<f64>) {
         let gram = self.gram(modes, Some(mode));
         modes.vectors[mode] = solve_positive(gram, self.rank, sums);
     }
 
     /// Products of all pairs of outer products, [K, K], without one mode.
-    fn gram(&self, modes: &Modes, without: Option<usize>) -> Vec<f64> {
+    fn gram(&self, modes: &ModeVectors, without: Option<usize>) -> Vec<f64> {
         let mut gram = vec![1.0; self.rank * self.rank];
         for (mode, vectors) in modes.vectors.iter().enumerate() {
             if without == Some(mode) {
@@ -238,7 +238,7 @@ impl Iteration {
 
     /// The factors of the scaled weight times `scale`: the four vectors of each k of one length, the largest outer product first,
     /// and signs so that the first largest component is positive but in `last`.
-    fn balanced(&self, modes: &Modes, scale: f64) -> CpFactors {
+    fn balanced(&self, modes: &ModeVectors, scale: f64) -> CpFactors {
         let rank = self.rank;
         let size = |mode: usize| self.shape[mode];
         let vector = |mode: usize, k: usize| &modes.vectors[mode][k * size(mode)..][..size(mode)];

@@ -6,7 +6,7 @@ use crate::{FileError, SlotValues};
 
 /// One section of a weight file, header and payload: a whole file where there is only one, else to be put one behind the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PackedFile {
+pub struct PackedSection {
     /// The bytes to write.
     pub bytes: Vec<u8>,
 }
@@ -15,7 +15,7 @@ pub struct PackedFile {
 ///
 /// # Errors
 /// [`FileError`] when the number of slots or a length is not the one of the file.
-pub fn pack(file: &WeightFile, values: &[SlotValues]) -> Result<PackedFile, FileError> {
+pub fn pack(file: &WeightFile, values: &[SlotValues]) -> Result<PackedSection, FileError> {
     let slots = file.iter().count();
     if slots != values.len() {
         return Err(FileError::Count {
@@ -47,7 +47,7 @@ pub fn pack(file: &WeightFile, values: &[SlotValues]) -> Result<PackedFile, File
         write(&mut payload[region.bias as usize..], &values.bias);
     }
     header.copy_from_slice(&file.header(payload));
-    Ok(PackedFile { bytes })
+    Ok(PackedSection { bytes })
 }
 
 /// Writes `values` as little-endian fp32 to the start of `bytes`.

@@ -49,8 +49,10 @@ mod tucker;
 pub use checkpoint::Checkpoint;
 pub use cp::CpFactors;
 pub use error::{CheckpointError, FileError, WeightError, WeightErrors};
-pub use file::{PackedFile, pack};
+pub use file::{PackedSection, pack};
 pub use matrix::NoConvergence;
-pub use recipe::{Affine, FactorPart, FactoredLayer, Form, SlotRecipe, WeightSource};
-pub use resolve::{Factorisation, Resolved, SlotValues, resolve};
-pub use tucker::Factors;
+pub use recipe::{
+    Decomposition, FactorRole, FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource,
+};
+pub use resolve::{Factorization, Resolved, SlotValues, resolve};
+pub use tucker::TuckerFactors;

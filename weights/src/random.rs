@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use tdc_runtime::Checksum;
 
-use crate::{Affine, Checkpoint, SlotRecipe, WeightSource};
+use crate::{Checkpoint, ScaleShiftSource, SlotRecipe, WeightSource};
 
 /// The distribution a tensor is drawn from.
-enum Draw {
+enum Distribution {
     Normal { deviation: f64 },
     Uniform { low: f64, high: f64 },
 }
 
-const SMALL: Draw = Draw::Normal { deviation: 0.1 };
-const AROUND_ONE: Draw = Draw::Uniform {
+const SMALL: Distribution = Distribution::Normal { deviation: 0.1 };
+const AROUND_ONE: Distribution = Distribution::Uniform {
     low: 0.5,
     high: 1.5,
 };
@@ -28,7 +28,7 @@ impl Checkpoint {
     pub fn random(recipes: &[SlotRecipe], seed: u64) -> Self {
         let mut tensors = BTreeMap::new();
         for recipe in recipes {
-            let mut add = |name: &str, shape: &[u32], draw: Draw| {
+            let mut add = |name: &str, shape: &[u32], draw: Distribution| {
                 tensors
                     .entry(name.to_owned())
                     .or_insert_with(|| (shape.to_vec(), draw));
@@ -50,15 +50,15 @@ impl Checkpoint {
             if let Some(name) = &recipe.bias {
                 add(name, &[recipe.slot.layout.source[0]], SMALL);
             }
-            for affine in recipe.fold.iter().chain(&recipe.prologue) {
-                match affine {
-                    Affine::BatchNorm { name, channels, .. } => {
+            for source in recipe.fold.iter().chain(&recipe.prologue) {
+                match source {
+                    ScaleShiftSource::BatchNorm { name, channels, .. } => {
                         add(&format!("{name}.weight"), &[*channels], AROUND_ONE);
                         add(&format!("{name}.bias"), &[*channels], SMALL);
                         add(&format!("{name}.running_mean"), &[*channels], SMALL);
                         add(&format!("{name}.running_var"), &[*channels], AROUND_ONE);
                     }
-                    Affine::ScaleShift {
+                    ScaleShiftSource::Tensors {
                         scale,
                         shift,
                         channels,
@@ -81,14 +81,14 @@ impl Checkpoint {
     }
 }
 
-fn he_normal([_, i, r, s]: [u32; 4]) -> Draw {
+fn he_normal([_, i, r, s]: [u32; 4]) -> Distribution {
     let inputs = f64::from(i) * f64::from(r) * f64::from(s);
-    Draw::Normal {
+    Distribution::Normal {
         deviation: (2.0 / inputs).sqrt(),
     }
 }
 
-impl Draw {
+impl Distribution {
     fn next(&self, numbers: &mut SplitMix64) -> f64 {
         match *self {
             Self::Uniform { low, high } => {

@@ -16,9 +16,9 @@ pub struct SlotRecipe {
     /// Tensor of the layer's own bias, shape `[O]`.
     pub bias: Option<String>,
     /// Affines over the output channels behind the layer, folded in this order into weight and bias.
-    pub fold: Vec<Affine>,
+    pub fold: Vec<ScaleShiftSource>,
     /// Affine over the input channels before the layer; its scale and shift are stored behind the weights.
-    pub prologue: Option<Affine>,
+    pub prologue: Option<ScaleShiftSource>,
 }
 
 /// Where a weight comes from.
@@ -31,16 +31,16 @@ pub enum WeightSource {
     /// One of the factors of a layer in Tucker or CP form.
     Factor {
         /// The whole layer, the same in the recipes of all its parts.
-        layer: FactoredLayer,
+        layer: FactorizedLayer,
         /// Which of them.
-        part: FactorPart,
+        role: FactorRole,
     },
 }
 
 /// One of the convolutions that a layer in Tucker form (TDC paper, eqs. 2-4) or in CP form (Reustle et al., eq. 7) consists of, with
 /// its weight's shape in OIHW.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FactorPart {
+pub enum FactorRole {
     /// [D1, I, 1, 1]: U1 transposed, eq. 2; or [K, I, 1, 1] of CP rank K.
     First,
     /// [D2, D1, R, S]: the core, eq. 3.
@@ -55,17 +55,17 @@ pub enum FactorPart {
 
 /// The form that factors have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum Decomposition {
     /// Tucker ranks [D1, D2]: D1 of the input channels (weight dimension 1), D2 of the output channels (dimension 0).
     Tucker([u32; 2]),
     /// CP rank K: the weight is a sum of so many outer products of four vectors.
     Cp(u32),
 }
 
-impl Form {
+impl Decomposition {
     /// Its factors in order.
-    pub fn parts(self) -> &'static [FactorPart] {
-        use FactorPart::{Core, First, Horizontal, Last, Vertical};
+    pub fn roles(self) -> &'static [FactorRole] {
+        use FactorRole::{Core, First, Horizontal, Last, Vertical};
         match self {
             Self::Tucker(_) => &[First, Core, Last],
             Self::Cp(_) => &[First, Vertical, Horizontal, Last],
@@ -73,7 +73,7 @@ impl Form {
     }
 }
 
-impl fmt::Display for Form {
+impl fmt::Display for Decomposition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tucker([d1, d2]) => write!(f, "ranks [{d1}, {d2}]"),
@@ -84,21 +84,21 @@ impl fmt::Display for Form {
 
 /// A convolution whose weight is given by factors.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct FactoredLayer {
+pub struct FactorizedLayer {
     /// Tensor of the dense weight.
     pub weight: String,
     /// Shape of the dense weight: O, I, R, S.
     pub shape: [u32; 4],
     /// Form and ranks.
-    pub form: Form,
-    /// Tensors of the trained factors in the order of [`Form::parts`], such as `layer1.0.conv1.first.weight`. They are taken when
+    pub decomposition: Decomposition,
+    /// Tensors of the trained factors in the order of [`Decomposition::roles`], such as `layer1.0.conv1.first.weight`. They are taken when
     /// the checkpoint holds all of them; when it holds none, the dense weight is factorised.
     pub factors: Vec<String>,
 }
 
 /// A scale and a shift for each channel.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Affine {
+pub enum ScaleShiftSource {
     /// Batch normalisation in inference: `weight * (x - running_mean) / sqrt(running_var + eps) + bias`.
     BatchNorm {
         /// Tensors are `{name}.running_mean`, `{name}.running_var` and, where present, `{name}.weight` (else 1) and
@@ -110,7 +110,7 @@ pub enum Affine {
         channels: u32,
     },
     /// `scale * x + shift`.
-    ScaleShift {
+    Tensors {
         /// Tensor of the scales.
         scale: String,
         /// Tensor of the shifts.
@@ -120,34 +120,34 @@ pub enum Affine {
     },
 }
 
-impl FactoredLayer {
+impl FactorizedLayer {
     /// The name of the layer: its dense weight's without `.weight`.
     pub fn name(&self) -> &str {
         self.weight.strip_suffix(".weight").unwrap_or(&self.weight)
     }
 
     /// Shape of a part's weight, OIHW.
-    pub fn part_shape(&self, part: FactorPart) -> [u32; 4] {
+    pub fn factor_shape(&self, role: FactorRole) -> [u32; 4] {
         let [o, i, r, s] = self.shape;
-        let [inner, outer] = match self.form {
-            Form::Tucker(ranks) => ranks,
-            Form::Cp(rank) => [rank, rank],
+        let [inner, outer] = match self.decomposition {
+            Decomposition::Tucker(ranks) => ranks,
+            Decomposition::Cp(rank) => [rank, rank],
         };
-        match part {
-            FactorPart::First => [inner, i, 1, 1],
-            FactorPart::Core => [outer, inner, r, s],
-            FactorPart::Vertical => [inner, 1, r, 1],
-            FactorPart::Horizontal => [inner, 1, 1, s],
-            FactorPart::Last => [o, outer, 1, 1],
+        match role {
+            FactorRole::First => [inner, i, 1, 1],
+            FactorRole::Core => [outer, inner, r, s],
+            FactorRole::Vertical => [inner, 1, r, 1],
+            FactorRole::Horizontal => [inner, 1, 1, s],
+            FactorRole::Last => [o, outer, 1, 1],
         }
     }
 }
 
-impl Affine {
+impl ScaleShiftSource {
     /// Number of channels.
     pub fn channels(&self) -> u32 {
         match self {
-            Self::BatchNorm { channels, .. } | Self::ScaleShift { channels, .. } => *channels,
+            Self::BatchNorm { channels, .. } | Self::Tensors { channels, .. } => *channels,
         }
     }
 
@@ -155,14 +155,14 @@ impl Affine {
     fn label(&self) -> &str {
         match self {
             Self::BatchNorm { name, .. } => name,
-            Self::ScaleShift { scale, .. } => scale,
+            Self::Tensors { scale, .. } => scale,
         }
     }
 }
 
 impl SlotRecipe {
     /// Every way in which the parts of the recipe contradict one another.
-    pub(crate) fn contradictions(&self) -> Vec<String> {
+    pub(crate) fn inconsistencies(&self) -> Vec<String> {
         let mut found = Vec::new();
         let layout = &self.slot.layout;
         let (outputs, bias_len) = (layout.source[0], self.slot.bias_len);
@@ -185,8 +185,8 @@ impl SlotRecipe {
                         layout.source
                     ));
                 }
-                if let WeightSource::Factor { layer, part } = source {
-                    found.extend(factor_contradictions(layer, *part, layout.source));
+                if let WeightSource::Factor { layer, role } = source {
+                    found.extend(factor_inconsistencies(layer, *role, layout.source));
                 }
                 let needs_bias = self.bias.is_some() || !self.fold.is_empty();
                 if bias_len != outputs && (bias_len != 0 || needs_bias) {
@@ -196,16 +196,16 @@ impl SlotRecipe {
                 }
             }
         }
-        for affine in &self.fold {
-            if self.weight.is_some() && affine.channels() != outputs {
+        for scale_shift in &self.fold {
+            if self.weight.is_some() && scale_shift.channels() != outputs {
                 found.push(format!(
                     "`{}` has {} channels and is folded into {outputs} output channels",
-                    affine.label(),
-                    affine.channels()
+                    scale_shift.label(),
+                    scale_shift.channels()
                 ));
             }
         }
-        let prologue = self.prologue.as_ref().map_or(0, Affine::channels);
+        let prologue = self.prologue.as_ref().map_or(0, ScaleShiftSource::channels);
         if prologue != layout.prologue_channels {
             found.push(format!(
                 "its prologue has {prologue} channels, its layout {}",
@@ -216,32 +216,36 @@ impl SlotRecipe {
     }
 }
 
-fn factor_contradictions(layer: &FactoredLayer, part: FactorPart, source: [u32; 4]) -> Vec<String> {
+fn factor_inconsistencies(
+    layer: &FactorizedLayer,
+    role: FactorRole,
+    source: [u32; 4],
+) -> Vec<String> {
     let mut found = Vec::new();
     let [o, i, ..] = layer.shape;
-    match layer.form {
-        Form::Tucker([d1, d2]) if d1 == 0 || d1 > i || d2 == 0 || d2 > o => {
+    match layer.decomposition {
+        Decomposition::Tucker([d1, d2]) if d1 == 0 || d1 > i || d2 == 0 || d2 > o => {
             found.push(format!(
                 "the ranks [{d1}, {d2}] of `{}` are not in 1..={i} and 1..={o}",
                 layer.name()
             ));
         }
-        Form::Cp(0) => found.push(format!("the CP rank of `{}` is 0", layer.name())),
-        Form::Tucker(_) | Form::Cp(_) => {}
+        Decomposition::Cp(0) => found.push(format!("the CP rank of `{}` is 0", layer.name())),
+        Decomposition::Tucker(_) | Decomposition::Cp(_) => {}
     }
-    let parts = layer.form.parts();
-    if layer.factors.len() != parts.len() || !parts.contains(&part) {
+    let roles = layer.decomposition.roles();
+    if layer.factors.len() != roles.len() || !roles.contains(&role) {
         found.push(format!(
-            "`{}` has {} factors and this is the {part:?} one, but with {} there are {parts:?}",
+            "`{}` has {} factors and this is the {role:?} one, but with {} there are {roles:?}",
             layer.name(),
             layer.factors.len(),
-            layer.form
+            layer.decomposition
         ));
     }
-    let expected = layer.part_shape(part);
+    let expected = layer.factor_shape(role);
     if expected != source {
         found.push(format!(
-            "its layout's source is {source:?}, but the {part:?} factor of `{}` has shape {expected:?}",
+            "its layout's source is {source:?}, but the {role:?} factor of `{}` has shape {expected:?}",
             layer.name()
         ));
     }

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use crate::checkpoint::FloatTensor;
 use crate::{
-    Affine, Checkpoint, CpFactors, FactorPart, FactoredLayer, Factors, Form, SlotRecipe,
-    WeightError, WeightErrors, WeightSource,
+    Checkpoint, CpFactors, Decomposition, FactorRole, FactorizedLayer, ScaleShiftSource,
+    SlotRecipe, TuckerFactors, WeightError, WeightErrors, WeightSource,
 };
 
 /// Values of one slot in fp32, before packing.
@@ -25,11 +25,11 @@ pub struct SlotValues {
 
 /// How a layer was brought into Tucker or CP form.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Factorisation {
+pub struct Factorization {
     /// Name of the layer: its dense weight's without `.weight`.
     pub layer: String,
     /// Form and ranks.
-    pub form: Form,
+    pub decomposition: Decomposition,
     /// Relative error of the factors' product against the dense weight in the Frobenius norm, before rounding to fp32; none
     /// when the checkpoint has trained factors and no dense weight.
     pub relative_error: Option<f64>,
@@ -45,7 +45,7 @@ pub struct Resolved {
     /// In the order of the recipes.
     pub values: Vec<SlotValues>,
     /// One for each layer in Tucker or CP form, in the order of the recipes.
-    pub factorisations: Vec<Factorisation>,
+    pub factorizations: Vec<Factorization>,
     /// Tensors of the checkpoint that nothing asked for, sorted; `num_batches_tracked` is left out.
     pub unused: Vec<String>,
 }
@@ -62,9 +62,9 @@ pub struct Resolved {
 pub fn resolve(recipes: &[SlotRecipe], checkpoint: &Checkpoint) -> Result<Resolved, WeightErrors> {
     let mut resolver = Resolver {
         checkpoint,
-        asked: BTreeSet::new(),
+        requested: BTreeSet::new(),
         factors: HashMap::new(),
-        factorisations: Vec::new(),
+        factorizations: Vec::new(),
         errors: Vec::new(),
         reported: HashSet::new(),
     };
@@ -77,12 +77,14 @@ pub fn resolve(recipes: &[SlotRecipe], checkpoint: &Checkpoint) -> Result<Resolv
     }
     let unused = checkpoint
         .names()
-        .filter(|&name| !resolver.asked.contains(name) && !name.ends_with("num_batches_tracked"))
+        .filter(|&name| {
+            !resolver.requested.contains(name) && !name.ends_with("num_batches_tracked")
+        })
         .map(str::to_owned)
         .collect();
     Ok(Resolved {
         values,
-        factorisations: resolver.factorisations,
+        factorizations: resolver.factorizations,
         unused,
     })
 }
@@ -90,41 +92,43 @@ pub fn resolve(recipes: &[SlotRecipe], checkpoint: &Checkpoint) -> Result<Resolv
 /// The state of [`resolve`]. Its methods note errors and answer `None` where there is one.
 struct Resolver<'a> {
     checkpoint: &'a Checkpoint,
-    asked: BTreeSet<String>,
-    factors: HashMap<FactoredLayer, Option<Rc<Factored>>>,
-    factorisations: Vec<Factorisation>,
+    requested: BTreeSet<String>,
+    factors: HashMap<FactorizedLayer, Option<Rc<LayerFactors>>>,
+    factorizations: Vec<Factorization>,
     errors: Vec<WeightError>,
     reported: HashSet<(String, mem::Discriminant<WeightError>)>,
 }
 
 /// A layer's factors.
-enum Factored {
-    Tucker(Factors),
+enum LayerFactors {
+    Tucker(TuckerFactors),
     Cp(CpFactors),
 }
 
-impl Factored {
+impl LayerFactors {
     /// Factorises a dense weight; `None` when that fails.
-    fn new(weight: &[f64], layer: &FactoredLayer) -> Option<Self> {
+    fn new(weight: &[f64], layer: &FactorizedLayer) -> Option<Self> {
         let shape = layer.shape.map(|size| size as usize);
-        match layer.form {
-            Form::Tucker(ranks) => {
+        match layer.decomposition {
+            Decomposition::Tucker(ranks) => {
                 let ranks = ranks.map(|rank| rank as usize);
-                Factors::hosvd(weight, shape, ranks).map(Self::Tucker).ok()
+                TuckerFactors::hosvd(weight, shape, ranks)
+                    .map(Self::Tucker)
+                    .ok()
             }
-            Form::Cp(rank) => CpFactors::als(weight, shape, rank as usize)
+            Decomposition::Cp(rank) => CpFactors::als(weight, shape, rank as usize)
                 .map(Self::Cp)
                 .ok(),
         }
     }
 
     /// The trained factors of a layer, in the order of its form's parts.
-    fn trained(layer: &FactoredLayer, values: Vec<Vec<f64>>) -> Option<Self> {
+    fn trained(layer: &FactorizedLayer, values: Vec<Vec<f64>>) -> Option<Self> {
         let shape = layer.shape.map(|size| size as usize);
-        Some(match layer.form {
-            Form::Tucker(ranks) => {
+        Some(match layer.decomposition {
+            Decomposition::Tucker(ranks) => {
                 let [first, core, last] = values.try_into().ok()?;
-                Self::Tucker(Factors {
+                Self::Tucker(TuckerFactors {
                     shape,
                     ranks: ranks.map(|rank| rank as usize),
                     first,
@@ -132,7 +136,7 @@ impl Factored {
                     last,
                 })
             }
-            Form::Cp(rank) => {
+            Decomposition::Cp(rank) => {
                 let [first, vertical, horizontal, last] = values.try_into().ok()?;
                 Self::Cp(CpFactors {
                     shape,
@@ -147,17 +151,17 @@ impl Factored {
     }
 
     /// The values of a part; none of one that the form lacks.
-    fn part(&self, part: FactorPart) -> &[f64] {
-        match (self, part) {
-            (Self::Tucker(factors), FactorPart::First) => &factors.first,
-            (Self::Tucker(factors), FactorPart::Core) => &factors.core,
-            (Self::Tucker(factors), FactorPart::Last) => &factors.last,
-            (Self::Cp(factors), FactorPart::First) => &factors.first,
-            (Self::Cp(factors), FactorPart::Vertical) => &factors.vertical,
-            (Self::Cp(factors), FactorPart::Horizontal) => &factors.horizontal,
-            (Self::Cp(factors), FactorPart::Last) => &factors.last,
-            (Self::Tucker(_), FactorPart::Vertical | FactorPart::Horizontal)
-            | (Self::Cp(_), FactorPart::Core) => &[],
+    fn role(&self, role: FactorRole) -> &[f64] {
+        match (self, role) {
+            (Self::Tucker(factors), FactorRole::First) => &factors.first,
+            (Self::Tucker(factors), FactorRole::Core) => &factors.core,
+            (Self::Tucker(factors), FactorRole::Last) => &factors.last,
+            (Self::Cp(factors), FactorRole::First) => &factors.first,
+            (Self::Cp(factors), FactorRole::Vertical) => &factors.vertical,
+            (Self::Cp(factors), FactorRole::Horizontal) => &factors.horizontal,
+            (Self::Cp(factors), FactorRole::Last) => &factors.last,
+            (Self::Tucker(_), FactorRole::Vertical | FactorRole::Horizontal)
+            | (Self::Cp(_), FactorRole::Core) => &[],
         }
     }
 
@@ -177,7 +181,7 @@ impl Factored {
 }
 
 /// `scale * x + shift` for each channel.
-struct Coefficients {
+struct ScaleShift {
     scale: Vec<f64>,
     shift: Vec<f64>,
 }
@@ -193,9 +197,9 @@ enum Expected {
 impl<'a> Resolver<'a> {
     fn slot(&mut self, recipe: &SlotRecipe) -> Option<SlotValues> {
         let slot = recipe.slot.name.as_str();
-        let contradictions = recipe.contradictions();
-        if !contradictions.is_empty() {
-            for problem in contradictions {
+        let inconsistencies = recipe.inconsistencies();
+        if !inconsistencies.is_empty() {
+            for problem in inconsistencies {
                 self.report(WeightError::Recipe {
                     slot: slot.to_owned(),
                     problem,
@@ -207,7 +211,7 @@ impl<'a> Resolver<'a> {
         let fold: Vec<_> = recipe
             .fold
             .iter()
-            .map(|affine| self.affine(affine, slot))
+            .map(|source| self.scale_shift(source, slot))
             .collect();
         let bias = recipe.bias.as_ref().map(|name| {
             let expected = Expected::Channels(recipe.slot.bias_len);
@@ -216,8 +220,8 @@ impl<'a> Resolver<'a> {
         let prologue = recipe
             .prologue
             .as_ref()
-            .map(|affine| self.affine(affine, slot));
-        let output = Coefficients::fold(recipe.slot.layout.source[0] as usize, bias, fold);
+            .map(|source| self.scale_shift(source, slot));
+        let output = ScaleShift::fold(recipe.slot.layout.source[0] as usize, bias, fold);
         let weight = match &recipe.weight {
             None => Some(Vec::new()),
             Some(source) => self.weight(source, recipe, output.as_ref()),
@@ -229,11 +233,11 @@ impl<'a> Resolver<'a> {
         };
         let (scale, shift) = match prologue {
             None => (Some(Vec::new()), Some(Vec::new())),
-            Some(affine) => {
-                let affine = affine?;
+            Some(scale_shift) => {
+                let scale_shift = scale_shift?;
                 (
-                    self.round(slot, "scale", affine.scale.iter().copied()),
-                    self.round(slot, "shift", affine.shift.iter().copied()),
+                    self.round(slot, "scale", scale_shift.scale.iter().copied()),
+                    self.round(slot, "shift", scale_shift.shift.iter().copied()),
                 )
             }
         };
@@ -250,7 +254,7 @@ impl<'a> Resolver<'a> {
         &mut self,
         source: &WeightSource,
         recipe: &SlotRecipe,
-        output: Option<&Coefficients>,
+        output: Option<&ScaleShift>,
     ) -> Option<Vec<f32>> {
         let slot = recipe.slot.name.as_str();
         let shape = recipe.slot.layout.source;
@@ -260,9 +264,9 @@ impl<'a> Resolver<'a> {
                 let scaled = scale_rows(tensor.values(), shape, &output?.scale);
                 self.round(slot, "weight", scaled)
             }
-            WeightSource::Factor { layer, part } => {
+            WeightSource::Factor { layer, role } => {
                 let factors = self.factors(layer, slot)?;
-                let values = factors.part(*part).iter().copied();
+                let values = factors.role(*role).iter().copied();
                 let scaled = scale_rows(values, shape, &output?.scale);
                 self.round(slot, "weight", scaled)
             }
@@ -270,7 +274,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// The factors of a layer, made when it is met first.
-    fn factors(&mut self, layer: &FactoredLayer, slot: &str) -> Option<Rc<Factored>> {
+    fn factors(&mut self, layer: &FactorizedLayer, slot: &str) -> Option<Rc<LayerFactors>> {
         if let Some(known) = self.factors.get(layer) {
             return known.clone();
         }
@@ -279,13 +283,13 @@ impl<'a> Resolver<'a> {
         factors
     }
 
-    fn new_factors(&mut self, layer: &FactoredLayer, slot: &str) -> Option<Factored> {
+    fn new_factors(&mut self, layer: &FactorizedLayer, slot: &str) -> Option<LayerFactors> {
         let (found, missing): (Vec<_>, Vec<_>) = layer
             .factors
             .iter()
             .cloned()
             .partition(|name| self.checkpoint.shape(name).is_some());
-        self.asked.extend(found.iter().cloned());
+        self.requested.extend(found.iter().cloned());
         let trained = missing.is_empty();
         let has_dense = self.checkpoint.shape(&layer.weight).is_some();
         let dense = if has_dense || found.is_empty() {
@@ -305,7 +309,7 @@ impl<'a> Resolver<'a> {
         let factors = if trained {
             self.trained_factors(layer, slot)?
         } else {
-            match Factored::new(dense.as_ref()?, layer) {
+            match LayerFactors::new(dense.as_ref()?, layer) {
                 Some(factors) => factors,
                 None => {
                     self.report(WeightError::NoConvergence {
@@ -315,9 +319,9 @@ impl<'a> Resolver<'a> {
                 }
             }
         };
-        self.factorisations.push(Factorisation {
+        self.factorizations.push(Factorization {
             layer: layer.name().to_owned(),
-            form: layer.form,
+            decomposition: layer.decomposition,
             relative_error: dense.map(|dense| factors.relative_error(&dense)),
             cancellation: factors.cancellation(),
             trained,
@@ -325,34 +329,34 @@ impl<'a> Resolver<'a> {
         Some(factors)
     }
 
-    fn trained_factors(&mut self, layer: &FactoredLayer, slot: &str) -> Option<Factored> {
-        let parts = layer.form.parts().iter().zip(&layer.factors);
+    fn trained_factors(&mut self, layer: &FactorizedLayer, slot: &str) -> Option<LayerFactors> {
+        let roles = layer.decomposition.roles().iter().zip(&layer.factors);
         // Everything is asked for before the first `?`.
-        let values: Vec<_> = parts
-            .map(|(&part, name)| {
-                let expected = Expected::Weight(layer.part_shape(part));
+        let values: Vec<_> = roles
+            .map(|(&role, name)| {
+                let expected = Expected::Weight(layer.factor_shape(role));
                 let tensor = self.tensor(name, expected, slot)?;
                 Some(tensor.values().collect())
             })
             .collect();
-        Factored::trained(layer, values.into_iter().collect::<Option<_>>()?)
+        LayerFactors::trained(layer, values.into_iter().collect::<Option<_>>()?)
     }
 
-    fn affine(&mut self, affine: &Affine, slot: &str) -> Option<Coefficients> {
-        match affine {
-            Affine::ScaleShift {
+    fn scale_shift(&mut self, source: &ScaleShiftSource, slot: &str) -> Option<ScaleShift> {
+        match source {
+            ScaleShiftSource::Tensors {
                 scale,
                 shift,
                 channels,
             } => {
                 let scale = self.channels(scale, *channels, slot);
                 let shift = self.channels(shift, *channels, slot);
-                Some(Coefficients {
+                Some(ScaleShift {
                     scale: scale?,
                     shift: shift?,
                 })
             }
-            Affine::BatchNorm {
+            ScaleShiftSource::BatchNorm {
                 name,
                 eps,
                 channels,
@@ -367,7 +371,7 @@ impl<'a> Resolver<'a> {
         eps: f64,
         channels: u32,
         slot: &str,
-    ) -> Option<Coefficients> {
+    ) -> Option<ScaleShift> {
         let mean = self.channels(&format!("{name}.running_mean"), channels, slot);
         let variance_name = format!("{name}.running_var");
         let variance = self.channels(&variance_name, channels, slot);
@@ -403,7 +407,7 @@ impl<'a> Resolver<'a> {
             .zip(&scale)
             .map(|((bias, mean), scale)| bias - mean * scale)
             .collect();
-        Some(Coefficients { scale, shift })
+        Some(ScaleShift { scale, shift })
     }
 
     fn channels(&mut self, name: &str, channels: u32, slot: &str) -> Option<Vec<f64>> {
@@ -412,7 +416,7 @@ impl<'a> Resolver<'a> {
     }
 
     fn tensor(&mut self, name: &str, expected: Expected, slot: &str) -> Option<FloatTensor<'a>> {
-        self.asked.insert(name.to_owned());
+        self.requested.insert(name.to_owned());
         let checkpoint = self.checkpoint;
         let error = match checkpoint.shape(name) {
             None => WeightError::Missing {
@@ -476,12 +480,12 @@ impl<'a> Resolver<'a> {
     }
 }
 
-impl Coefficients {
+impl ScaleShift {
     /// A layer's bias and the affines behind it as one affine.
     fn fold(
         channels: usize,
         bias: Option<Option<Vec<f64>>>,
-        affines: Vec<Option<Coefficients>>,
+        scale_shifts: Vec<Option<ScaleShift>>,
     ) -> Option<Self> {
         let mut folded = Self {
             scale: vec![1.0; channels],
@@ -490,12 +494,12 @@ impl Coefficients {
                 Some(bias) => bias?,
             },
         };
-        for affine in affines {
-            let affine = affine?;
+        for scale_shift in scale_shifts {
+            let scale_shift = scale_shift?;
             for channel in 0..channels {
-                folded.scale[channel] *= affine.scale[channel];
+                folded.scale[channel] *= scale_shift.scale[channel];
                 folded.shift[channel] =
-                    affine.scale[channel] * folded.shift[channel] + affine.shift[channel];
+                    scale_shift.scale[channel] * folded.shift[channel] + scale_shift.shift[channel];
             }
         }
         Some(folded)

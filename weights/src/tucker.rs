@@ -9,7 +9,7 @@ use crate::matrix::{
 ///
 /// `W[o, i, r, s]` is the sum over d1 and d2 of `last[o, d2] * core[d2, d1, r, s] * first[d1, i]`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Factors {
+pub struct TuckerFactors {
     /// O, I, R, S.
     pub shape: [usize; 4],
     /// D1 of the input channels, D2 of the output channels.
@@ -22,7 +22,7 @@ pub struct Factors {
     pub last: Vec<f64>,
 }
 
-impl Factors {
+impl TuckerFactors {
     /// Truncated HOSVD of `weight` (OIHW) on its two channel dimensions (TDC paper, section 4.1, projection of eq. 12).
     ///
     /// U1 holds the D1 leading left singular vectors of the unfolding along dimension 1, U2 the D2 leading ones of the

@@ -8,14 +8,14 @@ static CONV: Kernel = tdc::kernel!(conv 64,32,56,56, bias = true, relu = true);
 static LAYER: Kernel<Tucker> = tdc::kernel!(tucker 64,64,56,56, ranks = [32, 32], relu = true, gpu = h200);
 
 fn main() {
-    tell(&CONV);
-    tell(&LAYER);
+    print_kernel(&CONV);
+    print_kernel(&LAYER);
 }
 
-fn tell<O: Op>(kernel: &Kernel<O>) {
+fn print_kernel<O: Op>(kernel: &Kernel<O>) {
     println!("{}: {:.1} MFLOP", kernel.name, kernel.flops() as f64 / 1e6);
     for variant in kernel.variants {
-        println!("  for {}: {:.1} us expected", variant.device_name, variant.estimate_us);
+        println!("  for {}: {:.1} us predicted", variant.device_name, variant.predicted_us);
         for choice in variant.choices {
             println!("    {} with tile {}", choice.scheme, choice.tile);
         }

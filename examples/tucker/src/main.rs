@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     stream.synchronize()?;
     let us = start.elapsed().as_secs_f64() * 1e6 / REPLAYS as f64;
     let y = stream.clone_dtoh(&y)?;
-    println!("{us:.1} us a block, {} of {} outputs above zero", y.iter().filter(|y| **y > 0.0).count(), y.len());
+    println!("{us:.1} us per block, {} of {} outputs above zero", y.iter().filter(|y| **y > 0.0).count(), y.len());
     Ok(())
 }
 

@@ -12,11 +12,11 @@ pub const CACHE_DIR_VARIABLE: &str = "TDC_CACHE_DIR";
 pub enum CacheDirError {
     /// Neither the variable nor a home directory is there.
     #[error(
-        "no cache directory: there is no home directory; set {CACHE_DIR_VARIABLE} to a directory that may be written"
+        "no cache directory: there is no home directory; set {CACHE_DIR_VARIABLE} to a writable directory"
     )]
     NoHome(#[from] etcetera::HomeDirError),
     /// The variable's path cannot be made absolute.
-    #[error("{CACHE_DIR_VARIABLE}={path:?} cannot be made an absolute path: {source}")]
+    #[error("{CACHE_DIR_VARIABLE}={path:?} cannot be resolved to an absolute path: {source}")]
     Path {
         /// The variable's value.
         path: PathBuf,

@@ -59,7 +59,7 @@ impl Image {
     /// The image of a compilation that succeeded, if its log holds no warning.
     ///
     /// # Errors
-    /// [`CompileError::Warned`] else.
+    /// [`CompileError::SourceWarnings`] else.
     pub(super) fn from_log(
         cubin: Vec<u8>,
         log: &str,
@@ -69,7 +69,7 @@ impl Image {
     ) -> Result<Self, CompileError> {
         let log = without_times(log);
         if first_warning(&log).is_some() {
-            return Err(CompileError::Warned {
+            return Err(CompileError::SourceWarnings {
                 name: name.to_owned(),
                 arch,
                 version,
@@ -105,11 +105,11 @@ pub enum CompileError {
     },
     /// The compiler found errors.
     #[error(
-        "{name}: NVRTC {version} does not compile it for {arch}:\n{}{}",
+        "{name}: NVRTC {version} reports errors for {arch}:\n{}{}",
         indented(log),
         hint(log)
     )]
-    Refused {
+    SourceErrors {
         /// The source's name.
         name: String,
         /// The architecture compiled for.
@@ -121,10 +121,10 @@ pub enum CompileError {
     },
     /// The compiler found something to warn of, which generated code must not give rise to.
     #[error(
-        "{name}: NVRTC {version} warns when compiling it for {arch}; remove the cause:\n{}",
+        "{name}: NVRTC {version} reports warnings for {arch}, which are errors here:\n{}",
         indented(log)
     )]
-    Warned {
+    SourceWarnings {
         /// The source's name.
         name: String,
         /// The architecture compiled for.
@@ -145,7 +145,7 @@ pub enum CompileError {
     /// The compiler itself failed.
     #[error("{name}: {function} of NVRTC {version} failed: {message}; if this persists, remove the installed NVRTC and run `{}`",
         Component::Nvrtc13.install_command())]
-    Failed {
+    CompilerFailed {
         /// The source's name.
         name: String,
         /// The compiler's version.
@@ -164,7 +164,7 @@ fn remedy(arch: Arch, compilers: &str) -> String {
             Component::Nvrtc12.install_command()
         )
     } else {
-        format!("{compilers}; choose an architecture among these")
+        format!("{compilers}; choose one of these architectures")
     }
 }
 
@@ -181,7 +181,7 @@ fn hint(log: &str) -> String {
         .filter(|kernel| kernel.shared_bytes > STATIC_SHARED_LIMIT)
         .map(|kernel| {
             format!(
-                "kernel `{}` has {} bytes of static shared memory, a block may have {STATIC_SHARED_LIMIT}; make it dynamic\n",
+                "kernel `{}` has {} bytes of static shared memory, but the limit per block is {STATIC_SHARED_LIMIT}; use dynamic shared memory\n",
                 kernel.name, kernel.shared_bytes
             )
         })
@@ -203,19 +203,20 @@ impl<C: Compiler + fmt::Display> Compiler for ByArch<C> {
     }
 
     fn compile(&self, source: &str, name: &str, arch: Arch) -> Result<Image, CompileError> {
-        self.able(name, arch)?.compile(source, name, arch)
+        self.compiler_for(name, arch)?.compile(source, name, arch)
     }
 
     fn ptx(&self, source: &str, name: &str, arch: Arch) -> Result<Vec<u8>, CompileError> {
-        self.able(name, arch)?.ptx(source, name, arch)
+        self.compiler_for(name, arch)?.ptx(source, name, arch)
     }
 }
 
 impl<C: Compiler + fmt::Display> ByArch<C> {
     /// The compiler for an architecture.
-    fn able(&self, name: &str, arch: Arch) -> Result<&C, CompileError> {
-        let mut able = self.0.iter();
-        able.find(|compiler| compiler.version_for(arch).is_some())
+    fn compiler_for(&self, name: &str, arch: Arch) -> Result<&C, CompileError> {
+        let mut compilers = self.0.iter();
+        compilers
+            .find(|compiler| compiler.version_for(arch).is_some())
             .ok_or_else(|| CompileError::Unsupported {
                 name: name.to_owned(),
                 arch,
@@ -231,7 +232,7 @@ impl<C: fmt::Display> fmt::Display for ByArch<C> {
             write!(f, "{separator}{compiler}")?;
         }
         if self.0.is_empty() {
-            f.write_str("no compiler was found")?;
+            f.write_str("no CUDA compiler was found")?;
         }
         Ok(())
     }
@@ -269,7 +270,7 @@ mod tests {
         );
         let none = ByArch(Vec::<FakeCompiler>::new());
         let error = none.compile("", "a.cu", Arch::new(90)).unwrap_err();
-        assert!(error.to_string().contains("no compiler was found"));
+        assert!(error.to_string().contains("no CUDA compiler was found"));
     }
 
     #[test]
@@ -285,7 +286,7 @@ mod tests {
 
     #[test]
     fn too_much_static_shared_memory_is_named() {
-        let error = CompileError::Refused {
+        let error = CompileError::SourceErrors {
             name: "huge.cu".to_owned(),
             arch: Arch::new(80),
             version: NEW,

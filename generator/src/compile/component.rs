@@ -19,7 +19,7 @@ impl Component {
     pub const ALL: [Self; 3] = [Self::Nvrtc13, Self::Nvrtc12, Self::Nvcc];
 
     /// The word that names it on the command line.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Nvrtc13 => "nvrtc",
             Self::Nvrtc12 => "nvrtc12",
@@ -67,7 +67,7 @@ impl Component {
 
     /// The command that installs it, for error messages.
     pub fn install_command(self) -> String {
-        format!("tdc-gen toolkit install {}", self.word())
+        format!("tdc-gen toolkit install {}", self.as_str())
     }
 }
 
@@ -79,7 +79,7 @@ impl fmt::Display for Component {
 
 /// The word names no component.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no component; there are nvrtc, nvrtc12 and nvcc")]
+#[error("unknown component `{0}`; known are nvrtc, nvrtc12 and nvcc")]
 pub struct ParseComponentError(String);
 
 impl FromStr for Component {
@@ -88,7 +88,7 @@ impl FromStr for Component {
     fn from_str(word: &str) -> Result<Self, Self::Err> {
         Self::ALL
             .into_iter()
-            .find(|component| component.word() == word)
+            .find(|component| component.as_str() == word)
             .ok_or_else(|| ParseComponentError(word.to_owned()))
     }
 }
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn every_word_is_understood() {
         for component in Component::ALL {
-            assert_eq!(component.word().parse(), Ok(component));
+            assert_eq!(component.as_str().parse(), Ok(component));
         }
         let error = "cudnn".parse::<Component>().unwrap_err();
         assert_eq!(

@@ -65,7 +65,7 @@ const COMPILER_FLAGS: &[&str] = &[
 pub enum CpuError {
     /// No compiler could be started.
     #[error(
-        "no C++ compiler found (tried {}); install g++ or set CXX to a compiler for C++17",
+        "no C++ compiler found (tried {}); install g++, or set CXX to a C++17 compiler",
         tried.join(", ")
     )]
     NoCompiler {
@@ -73,7 +73,7 @@ pub enum CpuError {
         tried: Vec<String>,
     },
     /// The compiler refused the text, or the linker the objects.
-    #[error("`{command}` failed on {what}; its output:\n{output}")]
+    #[error("`{command}` failed to compile {what}:\n{output}")]
     Compile {
         /// The compiler's command.
         command: String,
@@ -83,7 +83,7 @@ pub enum CpuError {
         output: String,
     },
     /// A file could not be written or read.
-    #[error("cannot access {}: {source}; is the disk full, or TMPDIR not writable?", path.display())]
+    #[error("cannot access {}: {source}; check free disk space and that TMPDIR is writable", path.display())]
     Io {
         /// The file.
         path: PathBuf,
@@ -102,7 +102,7 @@ pub enum CpuError {
         known: Vec<String>,
     },
     /// The launch was refused or broke a rule while it ran.
-    #[error("launch of `{kernel}` failed with CUDA error {code}: {message}")]
+    #[error("launch of `{kernel}` failed with emulated CUDA error {code}: {message}")]
     Launch {
         /// The kernel.
         kernel: String,
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_compiler_is_told_with_the_remedy() {
+    fn a_missing_compiler_error_names_the_remedy() {
         let error = Compiler::find(Some("/nowhere/c++ -m64".to_owned())).unwrap_err();
         assert_eq!(
             error.to_string(),

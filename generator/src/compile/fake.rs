@@ -12,8 +12,8 @@ use tdc_runtime::Arch;
 pub struct FakeCompiler {
     version: CompilerVersion,
     archs: Vec<Arch>,
-    accepted: BTreeMap<String, String>,
-    refused: BTreeMap<String, String>,
+    logs: BTreeMap<String, String>,
+    error_logs: BTreeMap<String, String>,
 }
 
 impl FakeCompiler {
@@ -22,20 +22,20 @@ impl FakeCompiler {
         Self {
             version,
             archs: archs.to_vec(),
-            accepted: BTreeMap::new(),
-            refused: BTreeMap::new(),
+            logs: BTreeMap::new(),
+            error_logs: BTreeMap::new(),
         }
     }
 
     /// The source `name` compiles and gives `log`.
-    pub fn accepting(mut self, name: &str, log: &str) -> Self {
-        self.accepted.insert(name.to_owned(), log.to_owned());
+    pub fn with_log(mut self, name: &str, log: &str) -> Self {
+        self.logs.insert(name.to_owned(), log.to_owned());
         self
     }
 
     /// The source `name` does not compile and gives `log`.
-    pub fn refusing(mut self, name: &str, log: &str) -> Self {
-        self.refused.insert(name.to_owned(), log.to_owned());
+    pub fn with_errors(mut self, name: &str, log: &str) -> Self {
+        self.error_logs.insert(name.to_owned(), log.to_owned());
         self
     }
 }
@@ -57,15 +57,15 @@ impl Compiler for FakeCompiler {
                 compilers: self.to_string(),
             });
         }
-        if let Some(log) = self.refused.get(name) {
-            return Err(CompileError::Refused {
+        if let Some(log) = self.error_logs.get(name) {
+            return Err(CompileError::SourceErrors {
                 name: name.to_owned(),
                 arch,
                 version: self.version,
                 log: log.clone(),
             });
         }
-        let log = self.accepted.get(name).map_or("", String::as_str);
+        let log = self.logs.get(name).map_or("", String::as_str);
         Image::from_log(source.as_bytes().to_vec(), log, name, arch, self.version)
     }
 }
@@ -73,7 +73,7 @@ impl Compiler for FakeCompiler {
 impl fmt::Display for FakeCompiler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let archs: Vec<_> = self.archs.iter().map(Arch::to_string).collect();
-        write!(f, "version {} knows {}", self.version, archs.join(", "))
+        write!(f, "version {} supports {}", self.version, archs.join(", "))
     }
 }
 
@@ -82,19 +82,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_with_the_logs_laid_down() {
+    fn returns_the_configured_logs() {
         let version = CompilerVersion {
             major: 13,
             minor: 0,
         };
         let arch = Arch::new(90);
         let compiler = FakeCompiler::new(version, &[arch])
-            .accepting(
+            .with_log(
                 "good",
                 "ptxas info    : Compiling entry function 'k' for 'sm_90'\n\
                  ptxas info    : Used 10 registers, used 1 barriers, 4096 bytes smem\n",
             )
-            .refusing("bad", "bad(1): error: no");
+            .with_errors("bad", "bad(1): error: no");
         let image = compiler.compile("text", "good", arch).unwrap();
         assert_eq!(image.cubin, b"text");
         assert_eq!(image.kernel("k").unwrap().shared_bytes, 4096);

@@ -35,7 +35,7 @@ impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Waiting(component) => write!(f, "{component}: waiting for another installation"),
-            Self::Preparing(component) => write!(f, "{component}: preparing"),
+            Self::Preparing(component) => write!(f, "{component}: creating a virtual environment"),
             Self::Downloading(component) => write!(
                 f,
                 "{component}: downloading {} (about {} MB)",
@@ -51,7 +51,7 @@ impl fmt::Display for Progress {
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// There is no python3.
-    #[error("cannot install {component}: `{}` is not there ({source}); install Python 3 (Debian, Ubuntu: apt install python3 python3-venv)",
+    #[error("cannot install {component}: cannot run `{}` ({source}); install Python 3 (Debian, Ubuntu: apt install python3 python3-venv)",
         python.display())]
     NoPython {
         /// What was to be installed.
@@ -63,7 +63,7 @@ pub enum InstallError {
     },
     /// python3 cannot make a virtual environment.
     #[error(
-        "cannot install {component}: python3 cannot make a virtual environment with pip; on Debian and Ubuntu: apt install python3-venv\n{}",
+        "cannot install {component}: python3 cannot create a virtual environment with pip (Debian, Ubuntu: apt install python3-venv)\n{}",
         indented(output)
     )]
     NoVenv {
@@ -74,7 +74,7 @@ pub enum InstallError {
     },
     /// pip failed.
     #[error(
-        "cannot install {component}: pip failed; it needs the network, or a mirror by PIP_INDEX_URL or PIP_FIND_LINKS\n{}",
+        "cannot install {component}: pip failed; it needs network access, or a mirror set with PIP_INDEX_URL or PIP_FIND_LINKS\n{}",
         indented(output)
     )]
     Pip {
@@ -84,7 +84,7 @@ pub enum InstallError {
         output: String,
     },
     /// The package does not hold what it should.
-    #[error("cannot install {component}: {} has no {missing}; this machine may not be one that NVIDIA makes packages for", component.requirement())]
+    #[error("cannot install {component}: {} lacks {missing}; NVIDIA may have no package for this platform", component.requirement())]
     Incomplete {
         /// What was to be installed.
         component: Component,
@@ -92,7 +92,7 @@ pub enum InstallError {
         missing: &'static str,
     },
     /// A file or directory of the cache cannot be worked with.
-    #[error("cannot install {component}: {}: {source}; set TDC_CACHE_DIR to a directory that may be written", path.display())]
+    #[error("cannot install {component}: {}: {source}; set TDC_CACHE_DIR to a writable directory", path.display())]
     Cache {
         /// What was to be installed.
         component: Component,
@@ -116,7 +116,7 @@ fn indented(output: &str) -> String {
 const PARTIAL: &str = "partial-";
 
 /// Where a component lies in a cache, whether it is there or not.
-pub(super) fn place(cache_dir: &Path, component: Component) -> PathBuf {
+pub(super) fn component_dir(cache_dir: &Path, component: Component) -> PathBuf {
     cache_dir.join(component.directory())
 }
 
@@ -144,9 +144,9 @@ impl Installer {
         component: Component,
         mut on_progress: impl FnMut(Progress),
     ) -> Result<PathBuf, InstallError> {
-        let place = place(&self.cache_dir, component);
-        if place.is_dir() {
-            return Ok(place);
+        let component_dir = component_dir(&self.cache_dir, component);
+        if component_dir.is_dir() {
+            return Ok(component_dir);
         }
         let cache = |path: &Path, source| InstallError::Cache {
             component,
@@ -155,23 +155,25 @@ impl Installer {
         };
         fs::create_dir_all(&self.cache_dir).map_err(|error| cache(&self.cache_dir, error))?;
         let _lock = self.lock(component, &mut on_progress)?;
-        if place.is_dir() {
-            return Ok(place);
+        if component_dir.is_dir() {
+            return Ok(component_dir);
         }
         self.remove_partials(component)?;
         // The process id keeps pip away from here if it outlives a killed installation.
-        let partial = self.beside(component, &format!("{PARTIAL}{}", process::id()));
+        let partial = self.sibling(component, &format!("{PARTIAL}{}", process::id()));
         let built = self
             .build(component, &partial, &mut on_progress)
-            .and_then(|root| fs::rename(&root, &place).map_err(|error| cache(&place, error)));
+            .and_then(|root| {
+                fs::rename(&root, &component_dir).map_err(|error| cache(&component_dir, error))
+            });
         let removed = self.remove_partials(component);
         built?;
         removed?;
         on_progress(Progress::Installed(component));
-        Ok(place)
+        Ok(component_dir)
     }
 
-    fn beside(&self, component: Component, ending: &str) -> PathBuf {
+    fn sibling(&self, component: Component, ending: &str) -> PathBuf {
         self.cache_dir
             .join(format!("{}.{ending}", component.directory()))
     }
@@ -190,7 +192,7 @@ impl Installer {
         };
         remove().map_err(|source| InstallError::Cache {
             component,
-            path: self.beside(component, PARTIAL),
+            path: self.sibling(component, PARTIAL),
             source,
         })
     }
@@ -201,7 +203,7 @@ impl Installer {
         component: Component,
         on_progress: &mut impl FnMut(Progress),
     ) -> Result<File, InstallError> {
-        let path = self.beside(component, "lock");
+        let path = self.sibling(component, "lock");
         let mut locked = || {
             let file = File::create(&path)?;
             match file.try_lock() {
@@ -238,7 +240,7 @@ impl Installer {
         on_progress(Progress::Preparing(component));
         let mut command = Command::new(&self.python);
         command.args(["-m", "venv"]).arg(&venv);
-        if let Err(output) = succeed(&mut command).map_err(no_python)? {
+        if let Err(output) = run_command(&mut command).map_err(no_python)? {
             return Err(InstallError::NoVenv { component, output });
         }
 
@@ -252,7 +254,7 @@ impl Installer {
             .arg(component.requirement())
             // A user's own setting of it is in conflict with --target.
             .env("PIP_USER", "0");
-        if let Err(output) = succeed(&mut command).map_err(no_python)? {
+        if let Err(output) = run_command(&mut command).map_err(no_python)? {
             return Err(InstallError::Pip { component, output });
         }
 
@@ -271,7 +273,7 @@ impl Installer {
 }
 
 /// Runs a command to its end; what it printed, when it does not succeed.
-fn succeed(command: &mut Command) -> io::Result<Result<(), String>> {
+fn run_command(command: &mut Command) -> io::Result<Result<(), String>> {
     let output = command.output()?;
     if output.status.success() {
         return Ok(Ok(()));

@@ -66,20 +66,20 @@ impl Options {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The directory holds none.
-    #[error("{}: no NVRTC there (libnvrtc.so.13 with libnvrtc-builtins.so.13.x); install one with `{}`",
+    #[error("{}: NVRTC (libnvrtc.so.13 and libnvrtc-builtins.so.13.x) was not found there; install it with `{}`",
         dir.display(), Component::Nvrtc13.install_command())]
     NotInDir {
         /// The directory.
         dir: PathBuf,
     },
     /// None was found anywhere.
-    #[error("no NVRTC was found; install one with `{}`{}", Component::Nvrtc13.install_command(), noted(notes))]
+    #[error("NVRTC was not found; install it with `{}`{}", Component::Nvrtc13.install_command(), noted(notes))]
     NotFound {
         /// What was found and cannot be used, and why.
         notes: Vec<String>,
     },
     /// The loader finds none.
-    #[error("no NVRTC on the loader's path; install one with `{}`", Component::Nvrtc13.install_command())]
+    #[error("NVRTC is not on the loader path; install it with `{}`", Component::Nvrtc13.install_command())]
     NotOnLoaderPath,
     /// A file is not a library this machine can load.
     #[error("{}: cannot be loaded: {source}; remove it and run `{}`", file.display(), Component::Nvrtc13.install_command())]
@@ -90,7 +90,7 @@ pub enum LoadError {
         source: libloading::Error,
     },
     /// The library lacks a function.
-    #[error("{origin}: not an NVRTC of CUDA 11.2 or later: {source}; install one with `{}`",
+    #[error("{origin}: not NVRTC of CUDA 11.2 or later: {source}; install it with `{}`",
         Component::Nvrtc13.install_command())]
     Symbol {
         /// The file, or the loader's path.
@@ -100,7 +100,7 @@ pub enum LoadError {
     },
     /// The library does not answer.
     #[error("{origin}: {function} failed with code {code}; install NVRTC again with `{}`", Component::Nvrtc13.install_command())]
-    Silent {
+    CallFailed {
         /// The file, or the loader's path.
         origin: String,
         /// The function that failed.
@@ -142,8 +142,8 @@ impl Nvrtc {
     /// # Errors
     /// [`LoadError`] when they cannot be loaded.
     pub fn open(files: &NvrtcFiles) -> Result<Self, LoadError> {
-        load_for_good(&files.builtins)?;
-        let library = load_for_good(&files.library)?;
+        load_permanently(&files.builtins)?;
+        let library = load_permanently(&files.library)?;
         Self::new(library, &files.library.display().to_string())
     }
 
@@ -158,7 +158,7 @@ impl Nvrtc {
         }
         // SAFETY: as above; without the check before, this would panic when there is none.
         let library = unsafe { sys::culib() };
-        Self::new(library, "NVRTC on the loader's path")
+        Self::new(library, "NVRTC on the loader path")
     }
 
     /// The same library with other options.
@@ -184,7 +184,7 @@ impl Nvrtc {
         })?;
         let ask = |function, code| match succeeded(code) {
             true => Ok(()),
-            false => Err(LoadError::Silent {
+            false => Err(LoadError::CallFailed {
                 origin: origin.to_owned(),
                 function,
                 code,
@@ -259,7 +259,7 @@ impl Nvrtc {
         let log = program.log()?;
         match compiled {
             Err(error) if log.trim().is_empty() => Err(error),
-            Err(_) => Err(CompileError::Refused {
+            Err(_) => Err(CompileError::SourceErrors {
                 name: name.to_owned(),
                 arch,
                 version: self.version,
@@ -273,7 +273,7 @@ impl Nvrtc {
 impl fmt::Display for Nvrtc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let archs: Vec<_> = self.archs.iter().map(Arch::to_string).collect();
-        write!(f, "NVRTC {} knows {}", self.version, archs.join(", "))
+        write!(f, "NVRTC {} supports {}", self.version, archs.join(", "))
     }
 }
 
@@ -288,7 +288,7 @@ impl fmt::Debug for Nvrtc {
 }
 
 /// Loads a library and never unloads it: its threads and thread-local destructors may outlive every handle.
-fn load_for_good(file: &Path) -> Result<&'static Library, LoadError> {
+fn load_permanently(file: &Path) -> Result<&'static Library, LoadError> {
     // SAFETY: the file has the name of one of NVRTC's libraries, whose initialisers ask nothing of their loader.
     match unsafe { Library::new(file) } {
         Ok(library) => Ok(Box::leak(Box::new(library))),
@@ -445,7 +445,7 @@ impl<'a> Program<'a> {
         }
         // SAFETY: the function takes any code and returns a string of static life.
         let message = unsafe { CStr::from_ptr((self.nvrtc.functions.error_string)(code)) };
-        Err(CompileError::Failed {
+        Err(CompileError::CompilerFailed {
             name: self.name.to_owned(),
             version: self.nvrtc.version,
             function,

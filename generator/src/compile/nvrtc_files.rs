@@ -27,8 +27,8 @@ impl NvrtcFiles {
                     library: dir.join(format!("libnvrtc.so.{}", version.major)),
                     builtins: dir.join(format!("libnvrtc-builtins.so.{version}")),
                 };
-                let wanted = major.is_none_or(|major| major == version.major);
-                (wanted && files.library.is_file()).then_some(files)
+                let is_requested = major.is_none_or(|major| major == version.major);
+                (is_requested && files.library.is_file()).then_some(files)
             })
             .max_by_key(|files| files.version)
     }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_whole_pair_is_taken() {
+    fn the_newest_complete_pair_is_chosen() {
         let dir = tempfile::tempdir().unwrap();
         let found =
             |major| NvrtcFiles::in_dir(dir.path(), major).map(|files| files.version.to_string());

@@ -66,7 +66,7 @@ mod tests {
             minor: 0,
         };
         let arch = Arch::new(90);
-        let compiler = FakeCompiler::new(version, &[arch]).refusing("n13", "no");
+        let compiler = FakeCompiler::new(version, &[arch]).with_errors("n13", "no");
         let names: Vec<String> = (0..50).map(|index| format!("n{index}")).collect();
         let jobs: Vec<_> = names
             .iter()

@@ -193,7 +193,7 @@ ptxas info    : Compile time = 39.492 ms
     }
 
     #[test]
-    fn anything_else_is_no_kernel() {
+    fn other_logs_have_no_kernels() {
         for log in [
             "",
             "ptxas",

@@ -1,7 +1,7 @@
 //! Which of CUDA's compilers this machine has, and where.
 
 use super::cache::cache_dir;
-use super::install::place;
+use super::install::component_dir;
 use super::nvrtc::{LoadError, Nvrtc, Options};
 use super::{ByArch, CompilerVersion, Component, NvrtcFiles};
 use std::env;
@@ -29,7 +29,7 @@ pub struct Search {
     /// The C++ compiler that a person named, perhaps with arguments.
     pub cxx: Option<String>,
     /// Whether python3 and the loader are asked for an NVRTC 13 that is nowhere else.
-    pub ask_others: bool,
+    pub search_system: bool,
     /// What was wrong with the environment itself.
     pub notes: Vec<String>,
 }
@@ -63,8 +63,8 @@ impl fmt::Display for Origin {
             Self::Cache => "cache",
             Self::Environment => "virtual environment",
             Self::Toolkit => "CUDA toolkit",
-            Self::Python => "python3's packages",
-            Self::Loader => "loader's path",
+            Self::Python => "Python package",
+            Self::Loader => "loader path",
             Self::Cxx => "$CXX",
             Self::Path => "$PATH",
         })
@@ -149,7 +149,7 @@ impl Search {
                 .collect(),
             path: variable("PATH").map_or_else(Vec::new, |path| env::split_paths(&path).collect()),
             cxx: variable("CXX").and_then(|value| value.into_string().ok()),
-            ask_others: true,
+            search_system: true,
             notes,
         }
     }
@@ -158,7 +158,7 @@ impl Search {
     pub fn nvidia_packages(&self) -> Vec<PathBuf> {
         let environments = self.environments.iter().flat_map(|dir| site_packages(dir));
         let mut found: Vec<_> = environments.map(|dir| dir.join("nvidia")).collect();
-        if self.ask_others {
+        if self.search_system {
             found.extend(python_packages());
         }
         found
@@ -170,14 +170,14 @@ impl Search {
     /// As of [`Toolkit::compiler`].
     pub fn compiler(&self, options: Options) -> Result<ByArch<Nvrtc>, LoadError> {
         let mut notes = self.notes.clone();
-        let (nvrtc13, nvrtc12) = self.nvrtcs(&mut notes);
+        let (nvrtc13, nvrtc12) = self.find_nvrtcs(&mut notes);
         compiler([&nvrtc13, &nvrtc12], &notes, options)
     }
 
     /// Looks at the machine.
     pub fn find(self) -> Toolkit {
         let mut notes = self.notes.clone();
-        let (nvrtc13, nvrtc12) = self.nvrtcs(&mut notes);
+        let (nvrtc13, nvrtc12) = self.find_nvrtcs(&mut notes);
         Toolkit {
             nvrtc13,
             nvrtc12,
@@ -188,12 +188,12 @@ impl Search {
         }
     }
 
-    fn nvrtcs(&self, notes: &mut Vec<String>) -> (Option<FoundNvrtc>, Option<FoundNvrtc>) {
+    fn find_nvrtcs(&self, notes: &mut Vec<String>) -> (Option<FoundNvrtc>, Option<FoundNvrtc>) {
         if let Some(dir) = &self.nvrtc_dir
             && NvrtcFiles::in_dir(dir, None).is_none()
         {
             notes.push(format!(
-                "{NVRTC_DIR_VARIABLE}={} holds no libnvrtc.so.13 with libnvrtc-builtins.so.13.x; correct or unset it",
+                "{NVRTC_DIR_VARIABLE}={} does not contain libnvrtc.so.13 and libnvrtc-builtins.so.13.x; correct or unset it",
                 dir.display()
             ));
             return (None, None);
@@ -210,7 +210,7 @@ impl Search {
             })
         };
         let mut nvrtc13 = found(&places, 13);
-        if nvrtc13.is_none() && self.ask_others {
+        if nvrtc13.is_none() && self.search_system {
             places.extend(
                 python_packages()
                     .iter()
@@ -221,14 +221,14 @@ impl Search {
         }
         let mut nvrtc12 = found(&places, 12);
         if nvrtc13.is_none()
-            && self.ask_others
-            && let Some(known) = known_to_loader(notes)
+            && self.search_system
+            && let Some(known) = nvrtc_on_loader_path(notes)
         {
             match known.version.major {
                 13 => nvrtc13 = Some(known),
                 12 => nvrtc12 = nvrtc12.or(Some(known)),
                 _ => notes.push(format!(
-                    "NVRTC {} on the loader's path is neither 13 nor 12 and is not used",
+                    "NVRTC {} on the loader path is not used; supported are 12 and 13",
                     known.version
                 )),
             }
@@ -243,7 +243,7 @@ impl Search {
         }
         if let Some(cache) = &self.cache_dir {
             for component in Component::ALL {
-                let packages = place(cache, component).join("nvidia");
+                let packages = component_dir(cache, component).join("nvidia");
                 places.extend(wheel_dirs(&packages).map(|dir| (Origin::Cache, dir)));
             }
         }
@@ -263,7 +263,7 @@ impl Search {
         let cached = self
             .cache_dir
             .iter()
-            .map(|cache| place(cache, Component::Nvcc).join("nvidia/cu13/bin"));
+            .map(|cache| component_dir(cache, Component::Nvcc).join("nvidia/cu13/bin"));
         let dirs = cached
             .map(|dir| (Origin::Cache, dir))
             .chain(self.path.iter().map(|dir| (Origin::Path, dir.clone())))
@@ -275,7 +275,7 @@ impl Search {
         dirs.map(|(origin, dir)| (origin, dir.join("nvcc")))
             .filter(|(_, program)| program.is_file())
             .find_map(|(origin, program)| {
-                FoundProgram::asked(program, vec![], origin, nvcc_version, notes)
+                FoundProgram::probe(program, vec![], origin, nvcc_version, notes)
             })
     }
 
@@ -294,21 +294,21 @@ impl Search {
             };
             let Some(program) = program else {
                 notes.push(format!(
-                    "CXX={cxx}: `{name}` is not in $PATH; correct or unset it"
+                    "CXX={cxx}: `{name}` was not found in $PATH; correct or unset it"
                 ));
                 return None;
             };
-            return FoundProgram::asked(program, words.collect(), Origin::Cxx, first_line, notes);
+            return FoundProgram::probe(program, words.collect(), Origin::Cxx, first_line, notes);
         }
         ["c++", "g++"].into_iter().find_map(|name| {
-            FoundProgram::asked(in_path(name)?, vec![], Origin::Path, first_line, notes)
+            FoundProgram::probe(in_path(name)?, vec![], Origin::Path, first_line, notes)
         })
     }
 }
 
 impl FoundProgram {
     /// The program, if it tells its version.
-    fn asked(
+    fn probe(
         program: PathBuf,
         arguments: Vec<String>,
         origin: Origin,
@@ -319,12 +319,12 @@ impl FoundProgram {
             .args(&arguments)
             .arg("--version")
             .output();
-        let told = match answer {
+        let version_result = match answer {
             Ok(answer) => version(&String::from_utf8_lossy(&answer.stdout))
-                .ok_or_else(|| "does not tell its version".to_owned()),
+                .ok_or_else(|| "does not report a version".to_owned()),
             Err(error) => Err(error.to_string()),
         };
-        match told {
+        match version_result {
             Ok(version) => Some(Self {
                 version,
                 program,
@@ -386,7 +386,7 @@ fn python_packages() -> Vec<PathBuf> {
     }
 }
 
-fn known_to_loader(notes: &mut Vec<String>) -> Option<FoundNvrtc> {
+fn nvrtc_on_loader_path(notes: &mut Vec<String>) -> Option<FoundNvrtc> {
     match Nvrtc::from_loader_path() {
         Ok(nvrtc) => Some(FoundNvrtc {
             version: nvrtc.version(),
@@ -463,7 +463,7 @@ impl fmt::Display for Toolkit {
             Some(cxx) => writeln!(f, "{:<12}{cxx}", "C++")?,
             None => writeln!(
                 f,
-                "{:<12}missing (needed by nvcc and by the check on the CPU): install g++ or clang++, or set CXX",
+                "{:<12}not found (needed by nvcc and `verify` on the CPU): install g++ or clang++, or set CXX",
                 "C++"
             )?,
         }
@@ -501,12 +501,12 @@ impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let needed_for = match self.0 {
             Component::Nvrtc13 => "compiles kernels for sm_75 and later",
-            Component::Nvrtc12 => "compiles kernels for sm_70, nothing else needs it",
+            Component::Nvrtc12 => "compiles kernels for sm_70; only needed for that",
             Component::Nvcc => "compiles C++ drivers",
         };
         write!(
             f,
-            "{:<12}missing ({needed_for}): `{}`",
+            "{:<12}not found ({needed_for}); install it with `{}`",
             self.0.title(),
             self.0.install_command()
         )
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_compiler_that_is_not_there_is_noted() {
+    fn a_missing_named_compiler_is_noted() {
         for cxx in ["no-such-compiler -O2", "/nowhere/c++"] {
             let search = Search {
                 cxx: Some(cxx.to_owned()),

@@ -38,21 +38,21 @@ pub struct ConfigErrors {
     /// The first ones, at least one.
     pub first: Vec<ConfigError>,
     /// How many more there are: a file with very many is wrong as a whole.
-    pub more: usize,
+    pub omitted: usize,
 }
 
 /// Mistakes kept at most.
-const MOST: usize = 50;
+const MAX_ERRORS: usize = 50;
 
 impl ConfigErrors {
     /// The mistakes of a text, by their places.
-    pub(super) fn in_text(file: &str, text: &str, mistakes: &[(Position, String)]) -> Self {
-        let first = mistakes.iter().take(MOST);
+    pub(super) fn in_text(file: &str, text: &str, errors: &[(Position, String)]) -> Self {
+        let first = errors.iter().take(MAX_ERRORS);
         Self {
             first: first
                 .map(|(at, message)| ConfigError::at(file, text, *at, message))
                 .collect(),
-            more: mistakes.len().saturating_sub(MOST),
+            omitted: errors.len().saturating_sub(MAX_ERRORS),
         }
     }
 }
@@ -61,13 +61,13 @@ impl From<ConfigError> for ConfigErrors {
     fn from(error: ConfigError) -> Self {
         Self {
             first: vec![error],
-            more: 0,
+            omitted: 0,
         }
     }
 }
 
 /// Characters of a long line shown on either side of the caret.
-const REACH: usize = 60;
+const EXCERPT_CHARS: usize = 60;
 
 impl ConfigError {
     /// A mistake at a place of `text`, the content of `file`.
@@ -95,8 +95,8 @@ impl Excerpt {
     fn of(text: &str, position: Position) -> Option<Self> {
         let line = lines(text).nth(position.line.checked_sub(1)?)?;
         let column = position.column.saturating_sub(1).min(line.chars().count());
-        let first = column.saturating_sub(REACH);
-        let shown = line.chars().skip(first).take(2 * REACH);
+        let first = column.saturating_sub(EXCERPT_CHARS);
+        let shown = line.chars().skip(first).take(2 * EXCERPT_CHARS);
         // Anything that is not one column wide on a terminal would move the caret.
         let line: String = shown
             .map(|c| if c.is_control() { ' ' } else { c })
@@ -158,9 +158,9 @@ impl fmt::Display for ConfigErrors {
             }
             write!(f, "{error}")?;
         }
-        match self.more {
+        match self.omitted {
             0 => Ok(()),
-            more => write!(f, "\nand {more} more mistakes"),
+            more => write!(f, "\nand {more} more errors"),
         }
     }
 }

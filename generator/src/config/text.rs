@@ -10,13 +10,13 @@
 
 mod parser;
 
-use super::yaml::fields::{Fields, Words, whole};
-use super::yaml::layers::{self, Names, OPTIONS};
+use super::yaml::fields::{Fields, KeySet, integer};
+use super::yaml::layers::{self, OPTIONS, UsedNames};
 use super::yaml::node::{Node, Value};
 use super::yaml::report::Report;
 use super::{ConfigErrors, Overrides, Position, yaml};
-use crate::gpu::{ARCHS, Targets, gpu_of_arch};
-use crate::ir::{Layer, Tiles};
+use crate::gpu::{ARCHS, Targets, gpu_for_arch};
+use crate::ir::{LayerSpec, TilePolicy};
 use crate::suggest::nearest;
 use parser::{Call, is_word};
 use tdc_runtime::Arch;
@@ -25,23 +25,23 @@ use tdc_runtime::Arch;
 #[derive(Debug, Clone, PartialEq)]
 pub struct KernelRequest {
     /// What it computes.
-    pub asked: Asked,
+    pub source: LayerSource,
     /// The GPUs to plan for, where the call names some.
     pub gpus: Option<Targets>,
     /// The architectures to compile for, where the call names some: ascending, none twice.
     pub archs: Option<Vec<Arch>>,
     /// How tiles are chosen, where the call says so.
-    pub tiles: Option<Tiles>,
+    pub tiles: Option<TilePolicy>,
     /// A file of measured times to plan by.
     pub table: Option<String>,
-    places: Places,
+    positions: KeyPositions,
 }
 
 /// What a call asks for.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Asked {
+pub enum LayerSource {
     /// A layer with every size and option.
-    Layer(Layer),
+    Inline(LayerSpec),
     /// A layer of a config.
     Config {
         /// Path of the config.
@@ -53,7 +53,7 @@ pub enum Asked {
 
 /// Where things stand that can be wrong for reasons that this module does not know.
 #[derive(Debug, Clone, PartialEq)]
-struct Places {
+struct KeyPositions {
     op: Position,
     keys: Vec<(&'static str, Position)>,
 }
@@ -62,7 +62,7 @@ impl KernelRequest {
     /// Where a key's value stands, for the cause of a [`PlanError`](crate::plan::PlanError); the op or the config's path where the
     /// call has no such key.
     pub fn position(&self, key: Option<&str>) -> Position {
-        let Places { op, keys } = &self.places;
+        let KeyPositions { op, keys } = &self.positions;
         let found = keys.iter().find(|(known, _)| Some(*known) == key);
         found.map_or(*op, |(_, at)| *at)
     }
@@ -76,7 +76,7 @@ type FromChannels = fn(u32) -> u32;
 
 /// An op: its word and keys, its sizes, and the keys that it fixes.
 struct KernelOp {
-    words: Words,
+    words: KeySet,
     sizes: &'static [&'static str],
     example: &'static str,
     /// Keys that are not asked for, with their values from C.
@@ -84,12 +84,12 @@ struct KernelOp {
 }
 
 /// A convolution by its weight, of NCHW activations.
-const CONV: Words = Words {
+const CONV: KeySet = KeySet {
     what: "conv",
     keys: &layers::with_options::<4, 19>(TARGET_KEYS, &["cp_rank", "layout"]),
 };
 
-const POINTWISE: Words = Words {
+const POINTWISE: KeySet = KeySet {
     what: "pointwise",
     keys: &layers::with_options::<4, 16>(
         TARGET_KEYS,
@@ -97,12 +97,12 @@ const POINTWISE: Words = Words {
     ),
 };
 
-const DEPTHWISE: Words = Words {
+const DEPTHWISE: KeySet = KeySet {
     what: "depthwise",
     keys: &layers::with_options::<4, 18>(TARGET_KEYS, &["cp_rank", "layout", "groups"]),
 };
 
-const TUCKER: Words = Words {
+const TUCKER: KeySet = KeySet {
     what: "tucker",
     keys: &layers::with_options::<5, 19>(
         ["ranks", "gpu", "arch", "tiles", "table"],
@@ -138,13 +138,13 @@ const OPS: [KernelOp; 4] = [
 ];
 
 /// All convolutions of a config.
-const CONFIG: Words = Words {
+const CONFIG: KeySet = KeySet {
     what: "a config",
     keys: &TARGET_KEYS,
 };
 
 /// A layer of a config.
-const CONFIG_LAYER: Words = Words {
+const CONFIG_LAYER: KeySet = KeySet {
     what: "a layer of a config",
     keys: &["layer", "gpu", "arch", "tiles", "table"],
 };
@@ -183,11 +183,11 @@ pub fn parse_config(text: &str, source: &str) -> Result<KernelRequest, ConfigErr
 
 fn request(
     call: Call,
-    read: fn(Call, &mut Report<'_>) -> Option<Read>,
+    read: fn(Call, &mut Report<'_>) -> Option<ParsedCall>,
     report: &mut Report<'_>,
 ) -> Option<KernelRequest> {
     let at = call.op.at;
-    let (asked, options, known) = read(call, report)?;
+    let (layer_source, options, known) = read(call, report)?;
     let fields = Fields::of(&options, known.what, report)?;
     let before = report.count();
     let gpus = fields
@@ -197,7 +197,7 @@ fn request(
     let tiles = fields
         .get("tiles")
         .map(|_| yaml::tiles(&fields, &Overrides::default(), report));
-    let table = fields.word("table", report).map(str::to_owned);
+    let table = fields.string("table", report).map(str::to_owned);
     if report.count() > before {
         return None;
     }
@@ -210,12 +210,12 @@ fn request(
         .chain(&TARGET_KEYS)
         .chain(&["layer", "ranks"]);
     Some(KernelRequest {
-        asked: asked?,
+        source: layer_source?,
         gpus,
         archs,
         tiles,
         table,
-        places: Places {
+        positions: KeyPositions {
             op: at,
             keys: keys.filter_map(|key| position(key)).collect(),
         },
@@ -223,10 +223,10 @@ fn request(
 }
 
 /// What was asked for if it could be read, the keys and their words.
-type Read = (Option<Asked>, Node, Words);
+type ParsedCall = (Option<LayerSource>, Node, KeySet);
 
 /// A call that names a config and one of its layers.
-fn config_layer(call: Call, report: &mut Report<'_>) -> Option<Read> {
+fn config_layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     let at = call.op.at;
     let (file, options) = config(call, CONFIG_LAYER, report)?;
     let fields = Fields::of(&options, CONFIG_LAYER.what, report)?;
@@ -236,16 +236,16 @@ fn config_layer(call: Call, report: &mut Report<'_>) -> Option<Read> {
             "`layer` is missing; write `layer = \"its name\"` behind the path of the config",
         );
     }
-    let layer = fields.word("layer", report).map(str::to_owned);
-    let asked = file.zip(layer).map(|(file, layer)| Asked::Config {
+    let layer = fields.string("layer", report).map(str::to_owned);
+    let layer_source = file.zip(layer).map(|(file, layer)| LayerSource::Config {
         file,
         layer: Some(layer),
     });
-    Some((asked, options, CONFIG_LAYER))
+    Some((layer_source, options, CONFIG_LAYER))
 }
 
 /// A call that names a config.
-fn whole_config(call: Call, report: &mut Report<'_>) -> Option<Read> {
+fn whole_config(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     if !call.is_config {
         report.error(
             call.op.at,
@@ -254,12 +254,12 @@ fn whole_config(call: Call, report: &mut Report<'_>) -> Option<Read> {
         return None;
     }
     let (file, options) = config(call, CONFIG, report)?;
-    let asked = file.map(|file| Asked::Config { file, layer: None });
-    Some((asked, options, CONFIG))
+    let layer_source = file.map(|file| LayerSource::Config { file, layer: None });
+    Some((layer_source, options, CONFIG))
 }
 
 /// The path of a config and the keys behind it.
-fn config(call: Call, words: Words, report: &mut Report<'_>) -> Option<(Option<String>, Node)> {
+fn config(call: Call, words: KeySet, report: &mut Report<'_>) -> Option<(Option<String>, Node)> {
     let Call {
         op, sizes, options, ..
     } = call;
@@ -272,20 +272,20 @@ fn config(call: Call, words: Words, report: &mut Report<'_>) -> Option<(Option<S
     let fields = Fields::of(&options, words.what, report)?;
     fields.check_keys(&options, words, &OPS.map(|op| op.words), report);
     let file = match op.value {
-        Value::Text(path) => Some(path),
+        Value::String(path) => Some(path),
         _ => None,
     };
     Some((file, options))
 }
 
 /// A call that names an op.
-fn layer(call: Call, report: &mut Report<'_>) -> Option<Read> {
+fn layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     let Call {
         op, sizes, options, ..
     } = call;
     let words = OPS.iter().map(|op| op.words.what);
     let word = match &op.value {
-        Value::Text(word) => Some(word.as_str()),
+        Value::String(word) => Some(word.as_str()),
         _ => None,
     };
     let Some(known) = OPS.iter().find(|known| Some(known.words.what) == word) else {
@@ -300,7 +300,7 @@ fn layer(call: Call, report: &mut Report<'_>) -> Option<Read> {
         return None;
     };
     let what = known.words.what;
-    let others: Vec<Words> = OPS
+    let others: Vec<KeySet> = OPS
         .iter()
         .map(|op| op.words)
         .filter(|words| words.what != what)
@@ -319,19 +319,18 @@ fn layer(call: Call, report: &mut Report<'_>) -> Option<Read> {
     };
     let fixed = known.fixed.iter().map(|(key, value)| {
         let value = value(numbers.map_or(1, |[c, ..]| c));
-        let key = Value::Text((*key).to_owned());
-        (node(key), node(Value::Whole(value.into())))
+        let key = Value::String((*key).to_owned());
+        (node(key), node(Value::Integer(value.into())))
     });
     let mut entries: Vec<_> = fixed.collect();
     // So that mistakes that the sizes turn out to be stand at them.
     entries.push((
-        node(Value::Text("conv".to_owned())),
-        node(in_order(known, &sizes)),
+        node(Value::String("conv".to_owned())),
+        node(sizes_as_list(known, &sizes)),
     ));
     if let Value::Map(written) = &options.value {
         // A key that was refused must not take the place of the sizes.
-        let takes =
-            |key: &Node| matches!(&key.value, Value::Text(k) if known.words.keys.contains(&&k[..]));
+        let takes = |key: &Node| matches!(&key.value, Value::String(k) if known.words.keys.contains(&&k[..]));
         entries.extend(written.iter().filter(|(key, _)| takes(key)).cloned());
     }
     let all = Node {
@@ -341,8 +340,14 @@ fn layer(call: Call, report: &mut Report<'_>) -> Option<Read> {
     };
     let fields = Fields::of(&all, what, report)?;
     let overrides = Overrides::default();
-    let layer = layers::layer(numbers, &fields, &overrides, &mut Names::default(), report);
-    Some((layer.map(Asked::Layer), options, known.words))
+    let layer = layers::layer(
+        numbers,
+        &fields,
+        &overrides,
+        &mut UsedNames::default(),
+        report,
+    );
+    Some((layer.map(LayerSource::Inline), options, known.words))
 }
 
 /// C, N, H and W. A size too many is reported and left out, so that the others are still checked.
@@ -356,7 +361,7 @@ fn numbers(
     let numbers: Vec<_> = names
         .iter()
         .zip(sizes)
-        .map(|(name, node)| whole(name, node, report))
+        .map(|(name, node)| integer(name, node, report))
         .collect();
     let takes = format!("{what} takes {} sizes ({})", names.len(), names.join(", "));
     let found = sizes.len();
@@ -366,7 +371,7 @@ fn numbers(
                 "for several outputs of a channel write `conv` with `groups`".to_owned()
             }
             (_, "pointwise") => format!("write them as `{}`", known.example),
-            (Value::Whole(side @ 1..=11), _) => {
+            (Value::Integer(side @ 1..=11), _) => {
                 format!("for a {side}x{side} filter write `kernel = {side}`")
             }
             _ => "for a 5x5 filter write `kernel = 5`".to_owned(),
@@ -388,7 +393,7 @@ fn numbers(
 }
 
 /// The sizes as written, in the places of C, N, H and W.
-fn in_order(known: &KernelOp, sizes: &[Node]) -> Value {
+fn sizes_as_list(known: &KernelOp, sizes: &[Node]) -> Value {
     let mut sizes = sizes.to_vec();
     if let ([c, ..], 3) = (&sizes[..], known.sizes.len()) {
         sizes.insert(1, c.clone());
@@ -430,11 +435,13 @@ fn archs(node: &Node, report: &mut Report<'_>) -> Option<Vec<Arch>> {
     let mut archs: Vec<Arch> = Vec::new();
     for item in items {
         let read = match &item.value {
-            Value::Text(word) => word.parse::<Arch>().map_err(|error| error.to_string()),
-            Value::Whole(sm) => (sm.to_string().parse::<Arch>()).map_err(|error| error.to_string()),
+            Value::String(word) => word.parse::<Arch>().map_err(|error| error.to_string()),
+            Value::Integer(sm) => {
+                (sm.to_string().parse::<Arch>()).map_err(|error| error.to_string())
+            }
             _ => Err(format!("{} is no architecture; {FORM}", report.quote(item))),
         };
-        match read.and_then(compiled_for) {
+        match read.and_then(check_compilable) {
             Ok(arch) if archs.contains(&arch) => {
                 report.error(item.at, format!("{arch} is named twice; keep one of them"));
             }
@@ -447,8 +454,8 @@ fn archs(node: &Node, report: &mut Report<'_>) -> Option<Vec<Arch>> {
 }
 
 /// Refuses architectures that no kernel is compiled for.
-pub fn compiled_for(arch: Arch) -> Result<Arch, String> {
-    match gpu_of_arch(arch) {
+pub fn check_compilable(arch: Arch) -> Result<Arch, String> {
+    match gpu_for_arch(arch) {
         Some(_) => Ok(arch),
         None => {
             let known: Vec<_> = ARCHS.iter().map(|(arch, _)| arch.to_string()).collect();
@@ -509,14 +516,18 @@ mod tests {
             let Ok(Config::LayerSet(set)) = yaml::parse(&set, "set", &Overrides::default()) else {
                 panic!("{layer}");
             };
-            assert_eq!(request.asked, Asked::Layer(set.layers[0].clone()), "{call}");
+            assert_eq!(
+                request.source,
+                LayerSource::Inline(set.layers[0].clone()),
+                "{call}"
+            );
             assert_eq!((request.gpus, request.archs), (None, None));
         }
     }
 
-    fn layer(call: &str) -> Layer {
-        match parse(call, "call").map(|request| request.asked) {
-            Ok(Asked::Layer(layer)) => layer,
+    fn layer(call: &str) -> LayerSpec {
+        match parse(call, "call").map(|request| request.source) {
+            Ok(LayerSource::Inline(layer)) => layer,
             other => panic!("{call}: {other:?}"),
         }
     }
@@ -532,7 +543,7 @@ mod tests {
         let dense = layer("conv 7,6,9,8, residual = true, prologue = true");
         assert_eq!(tucker.ranks, Some([3, 5]));
         assert_eq!(
-            Layer {
+            LayerSpec {
                 ranks: None,
                 ..tucker
             },
@@ -546,7 +557,7 @@ mod tests {
         let request = parse(call, "call").unwrap();
         let file = "nets/a.yaml".to_owned();
         let layer = Some("layer1.0.conv1".to_owned());
-        assert_eq!(request.asked, Asked::Config { file, layer });
+        assert_eq!(request.source, LayerSource::Config { file, layer });
         assert_eq!(request.archs, Some(vec![Arch::new(80), Arch::new(90)]));
         let names: Vec<_> = request
             .gpus
@@ -557,13 +568,13 @@ mod tests {
         assert_eq!(names, ["h100", "a100"]);
         assert_eq!(
             (request.tiles, request.table.as_deref()),
-            (Some(Tiles::Model), Some("t.txt"))
+            (Some(TilePolicy::Model), Some("t.txt"))
         );
         assert_eq!(request.position(Some("layer")).column, 24);
         assert_eq!(request.position(Some("scheme")).column, 1);
         let all = parse_config("\"a.yaml\", gpu = h100", "call").unwrap();
         let file = "a.yaml".to_owned();
-        assert_eq!(all.asked, Asked::Config { file, layer: None });
+        assert_eq!(all.source, LayerSource::Config { file, layer: None });
         for wrong in ["conv 1,1,1,1", "\"a.yaml\", layer = a", "\"a.yaml\", 3", ""] {
             assert!(parse_config(wrong, "call").is_err(), "{wrong}");
         }

@@ -13,9 +13,10 @@ mod targets;
 use super::{ConfigError, ConfigErrors, Position};
 use crate::gpu::Targets;
 use crate::ir::{
-    LayerSet, Network, NetworkBuilder, OpOptions, Place, Precision, TensorShape, Tiles, Tolerance,
+    LayerSet, Network, NetworkBuilder, OpOptions, Precision, SpecLocation, TensorShape, TilePolicy,
+    Tolerance,
 };
-use fields::{Fields, Words, list, wholes};
+use fields::{Fields, KeySet, integers, list};
 use node::{Node, Value};
 use ops::RawOp;
 use report::Report;
@@ -53,13 +54,13 @@ pub struct Overrides {
     /// Another tolerance of all convolutions.
     pub tolerance: Option<Tolerance>,
     /// Another way to choose tiles.
-    pub tiles: Option<Tiles>,
+    pub tiles: Option<TilePolicy>,
     /// Other GPUs to plan for.
     pub gpus: Option<Targets>,
 }
 
 /// The keys of a network.
-const NETWORK: Words = Words {
+const NETWORK: KeySet = KeySet {
     what: "a network",
     keys: &[
         "name",
@@ -148,8 +149,12 @@ fn config(root: &Node, overrides: &Overrides, report: &mut Report<'_>) -> Option
 }
 
 /// The way to choose tiles: the caller's, else the config's, else the default.
-pub(super) fn tiles(fields: &Fields<'_>, overrides: &Overrides, report: &mut Report<'_>) -> Tiles {
-    let written = fields.choice("tiles", &Tiles::WORDS, report);
+pub(super) fn tiles(
+    fields: &Fields<'_>,
+    overrides: &Overrides,
+    report: &mut Report<'_>,
+) -> TilePolicy {
+    let written = fields.choice("tiles", &TilePolicy::NAMES, report);
     overrides.tiles.or(written).unwrap_or_default()
 }
 
@@ -161,7 +166,7 @@ fn network(
 ) -> Option<Network> {
     fields.check_keys(root, NETWORK, &[layers::LAYER_SET], report);
     fields.require("name", "every generated symbol carries it", report);
-    let name = fields.word("name", report);
+    let name = fields.string("name", report);
     let gpus = targets(fields, overrides, report);
     let tiles = tiles(fields, overrides, report);
     ops::check_inherited(fields, report);
@@ -201,7 +206,7 @@ fn network(
                 }
                 builder.op(name, request.inputs.as_deref(), options);
             }
-            (name, _) => builder.refuse(name),
+            (name, _) => builder.add_invalid(name),
         }
     }
     let was_factorised = raw.iter().flatten().any(|op| {
@@ -217,10 +222,10 @@ fn network(
             }
             Some(network)
         }
-        Err(mistakes) => {
-            for mistake in mistakes {
-                let at = position(&mistake.place, fields, items, &raw);
-                report.error(at, mistake.to_string());
+        Err(errors) => {
+            for error in errors {
+                let at = position(&error.location, fields, items, &raw);
+                report.error(at, error.to_string());
             }
             None
         }
@@ -229,20 +234,20 @@ fn network(
 
 /// Where a part of a network stands.
 fn position(
-    place: &Place,
+    location: &SpecLocation,
     fields: &Fields<'_>,
     items: &[Node],
     raw: &[Option<RawOp<'_>>],
 ) -> Position {
     let op = |index: usize| raw.get(index).and_then(Option::as_ref);
     let start = |index: usize| items.get(index).map_or(fields.at, |item| item.at);
-    match place {
-        Place::Top(key) => fields.position(key, None),
-        Place::Op(index) => start(*index),
-        Place::Key(index, key) => {
+    match location {
+        SpecLocation::TopLevel(key) => fields.position(key, None),
+        SpecLocation::Op(index) => start(*index),
+        SpecLocation::Key(index, key) => {
             op(*index).map_or(start(*index), |op| op.fields.position(key, None))
         }
-        Place::Item(index, key, item) => {
+        SpecLocation::Item(index, key, item) => {
             op(*index).map_or(start(*index), |op| op.fields.position(key, Some(*item)))
         }
     }
@@ -277,10 +282,10 @@ fn shape(node: &Node, report: &mut Report<'_>) -> Option<TensorShape> {
     let message = match &node.value {
         Value::List(_) => {
             let [batch, c, h, w] =
-                wholes("input", node, "[batch, channels, height, width]", report)?;
+                integers("input", node, "[batch, channels, height, width]", report)?;
             return Some(TensorShape::new(batch, c, h, w));
         }
-        Value::Text(text) => match text.parse() {
+        Value::String(text) => match text.parse() {
             Ok(shape) => return Some(shape),
             Err(error) => format!("{error}"),
         },

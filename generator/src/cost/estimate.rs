@@ -1,6 +1,6 @@
 //! Occupancy, the floor of a launch, and a first estimate of a kernel's time.
 
-use super::Model;
+use super::CostModel;
 use crate::gpu::Gpu;
 use serde::Serialize;
 use tdc_runtime::Arch;
@@ -19,23 +19,23 @@ pub struct KernelWork {
     /// Floating-point operations of the whole launch, idle lanes counted as working.
     pub flops: f64,
     /// Share of the issued instructions that are multiply-adds, 0 to 1.
-    pub fma_share: f64,
+    pub fma_fraction: f64,
     /// Bytes read and written through the level-2 cache by the whole launch.
     pub l2_bytes: f64,
     /// Bytes moved to and from memory when every tensor is touched once.
     pub dram_bytes: f64,
     /// Dependent trips to the level-2 cache in one thread, one behind the other.
-    pub trips: f64,
+    pub l2_round_trips: f64,
     /// Products of 16x16 with 16x8 fp16 matrices by the tensor cores, of the whole launch.
     pub mma: f64,
     /// Clocks that a block needs however idle its multiprocessor is, besides the trips: dependent instructions and barriers.
-    pub clocks: f64,
+    pub latency_clocks: f64,
     /// Whether loads and arithmetic take turns, a step of the sum after the other, and hide little of each other.
-    pub alternates: bool,
+    pub unpipelined: bool,
     /// Blocks of a cluster that add up their sums; 0 or 1 for none.
     pub cluster: u32,
     /// Whether the launch may begin before the one ahead of it has ended.
-    pub overlaps: bool,
+    pub pdl: bool,
     /// More of a kernel whose blocks stage chunks, compute steps and add up shares; what is said above of its arithmetic and traffic
     /// does not count then.
     pub tiled: Option<TiledWork>,
@@ -47,30 +47,30 @@ pub struct TiledWork {
     /// Chunks, one after the other.
     pub chunks: f64,
     /// Those whose weights are asked for when an earlier chunk is done with its own, there being fewer buffers than chunks.
-    pub refills: f64,
+    pub refilled_chunks: f64,
     /// Steps of a warp in a chunk.
-    pub steps: f64,
+    pub k_steps: f64,
     /// Runs of them between which the compiler moves nothing: loads of operands do not come before the sums of the run ahead.
-    pub runs: f64,
+    pub loops: f64,
     /// Products of 16x16 with 16x8 matrices by the tensor cores of a warp's step, and how many wait for each other.
-    pub products: f64,
-    /// See [`products`](Self::products).
-    pub chained: f64,
+    pub mma_per_step: f64,
+    /// See [`mma_per_step`](Self::mma_per_step).
+    pub dependent_mma: f64,
     /// Instructions of a warp's step.
-    pub instructions: f64,
+    pub instructions_per_step: f64,
     /// Times 128 bytes that a warp's step reads of shared memory.
-    pub wavefronts: f64,
+    pub wavefronts_per_step: f64,
     /// Places from which a thread loads for a chunk, and for each the loads, the values, and the divisions by what is no power of
     /// two that find it.
-    pub places: f64,
-    /// See [`places`](Self::places).
-    pub loads: f64,
-    /// See [`places`](Self::places).
-    pub values: f64,
-    /// See [`places`](Self::places).
-    pub divisions: f64,
+    pub positions: f64,
+    /// See [`positions`](Self::positions).
+    pub loads_per_position: f64,
+    /// See [`positions`](Self::positions).
+    pub values_per_position: f64,
+    /// See [`positions`](Self::positions).
+    pub divisions_per_position: f64,
     /// Lines of 128 bytes that the loads of a block's warps touch for a chunk.
-    pub lines: f64,
+    pub cache_lines: f64,
     /// Times 128 bytes that a block writes to shared memory for a chunk.
     pub staged_wavefronts: f64,
     /// Bytes of input that a block loads for a chunk, in whole sectors of 32.
@@ -78,11 +78,11 @@ pub struct TiledWork {
     /// Bytes of weights.
     pub weight_bytes: f64,
     /// Sums that a thread holds.
-    pub sums: f64,
+    pub accumulators: f64,
     /// Shares of each sum in a block.
-    pub shares: f64,
+    pub partial_sums: f64,
     /// Rounds in which all threads add up and store.
-    pub rounds: f64,
+    pub store_rounds: f64,
     /// Divisions by what is no power of two that find the places of a thread's outputs in all rounds.
     pub store_divisions: f64,
     /// Bytes that a block of a cluster sends to the others.
@@ -96,7 +96,7 @@ pub struct TiledWork {
 /// Where the time of a launch goes, microseconds, as the busiest multiprocessor sees it. What happens at the same time is in
 /// the term that it is hidden behind.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-pub struct Terms {
+pub struct CostTerms {
     /// The launch, less what overlapping the one ahead saves.
     pub launch: f64,
     /// Of a tiled kernel, until the first chunk is there, and what is lost where the launch ahead leaves no room. Of another one,
@@ -123,7 +123,7 @@ pub struct Terms {
     pub memory: f64,
 }
 
-impl Terms {
+impl CostTerms {
     /// Their sum.
     pub fn us(&self) -> f64 {
         self.launch
@@ -146,7 +146,7 @@ pub struct Occupancy {
     /// Resident blocks of a multiprocessor; 0 when a block does not fit at all.
     pub blocks_per_sm: u32,
     /// Resident threads over the most possible, 0 to 1.
-    pub share: f64,
+    pub fraction: f64,
     /// Rounds in which the grid is worked off.
     pub waves: u64,
 }
@@ -170,7 +170,7 @@ pub fn occupancy(work: &KernelWork, gpu: &Gpu) -> Occupancy {
     let resident = u64::from(blocks_per_sm * gpu.sms);
     Occupancy {
         blocks_per_sm,
-        share: f64::from(blocks_per_sm * warps * 32) / f64::from(gpu.threads_per_sm),
+        fraction: f64::from(blocks_per_sm * warps * 32) / f64::from(gpu.threads_per_sm),
         waves: if resident == 0 {
             0
         } else {
@@ -201,22 +201,22 @@ pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
         return f64::INFINITY;
     };
     match &work.tiled {
-        Some(tiled) => tiled_terms(work, tiled, gpu, Model::of(gpu)).us(),
+        Some(tiled) => tiled_terms(work, tiled, gpu, CostModel::for_gpu(gpu)).us(),
         None => Parts::new(work, &occupancy, gpu).us(),
     }
 }
 
 /// Where the [estimated time](kernel_us) of a launch goes; `None` when a block does not fit.
-pub fn kernel_terms(work: &KernelWork, gpu: &Gpu) -> Option<Terms> {
+pub fn kernel_terms(work: &KernelWork, gpu: &Gpu) -> Option<CostTerms> {
     let occupancy = runs(work, gpu)?;
     Some(match &work.tiled {
-        Some(tiled) => tiled_terms(work, tiled, gpu, Model::of(gpu)),
+        Some(tiled) => tiled_terms(work, tiled, gpu, CostModel::for_gpu(gpu)),
         None => Parts::new(work, &occupancy, gpu).terms(),
     })
 }
 
 /// The oldest architecture whose launches overlap, and have clusters.
-const OVERLAPPING: Arch = Arch::new(90);
+const PDL_ARCH: Arch = Arch::new(90);
 
 /// How a launch fills the GPU; `None` where a block does not fit. What a fallback would take is not estimated either: no plan should
 /// want it.
@@ -226,7 +226,7 @@ fn runs(work: &KernelWork, gpu: &Gpu) -> Option<Occupancy> {
 
     let occupancy = occupancy(work, gpu);
     let falls_back =
-        work.mma > 0.0 && gpu.arch < TENSOR_CORES || work.cluster > 1 && gpu.arch < OVERLAPPING;
+        work.mma > 0.0 && gpu.arch < TENSOR_CORES || work.cluster > 1 && gpu.arch < PDL_ARCH;
     (occupancy.blocks_per_sm > 0 && !falls_back).then_some(occupancy)
 }
 
@@ -245,7 +245,7 @@ struct Parts {
     launch: f64,
     /// Saved by overlapping the launch ahead.
     saved: f64,
-    trips: f64,
+    l2_round_trips: f64,
     exchange: f64,
     latency: f64,
     compute: f64,
@@ -269,7 +269,7 @@ impl Parts {
         /// Clocks of a multiprocessor for one product of the tensor cores, beside the instructions around it.
         const MMA_CLOCKS: f64 = 1.2;
         /// What overlapping launches saves, microseconds.
-        const OVERLAP_US: f64 = 0.35;
+        const PDL_SAVING_US: f64 = 0.35;
         /// What it takes the blocks of a cluster to add up their sums, microseconds, and more for each block.
         const EXCHANGE_US: f64 = 0.24;
         const EXCHANGE_BLOCK_US: f64 = 0.03;
@@ -279,25 +279,26 @@ impl Parts {
         const BLOCK_US: f64 = 0.00125;
 
         let clock = f64::from(gpu.clock_mhz);
-        let busiest = (work.blocks as f64 / slots(work.cluster, 1.0, gpu.sms)).ceil();
-        let resident = busiest.min(f64::from(occupancy.blocks_per_sm));
+        let busiest_blocks =
+            (work.blocks as f64 / resident_blocks(work.cluster, 1.0, gpu.sms)).ceil();
+        let resident = busiest_blocks.min(f64::from(occupancy.blocks_per_sm));
         let warps = resident * f64::from(work.threads.div_ceil(32));
         // Schemes that tell their latencies need no share of idle lanes.
-        let hidden = if work.clocks > 0.0 {
+        let hidden = if work.latency_clocks > 0.0 {
             1.0
         } else {
             (warps / BUSY_WARPS).min(1.0)
         };
-        let rate = gpu.sm_flops_per_us() * work.fma_share * hidden;
-        let compute = work.flops / work.blocks as f64 * busiest / rate;
+        let rate = gpu.sm_flops_per_us() * work.fma_fraction * hidden;
+        let compute = work.flops / work.blocks as f64 * busiest_blocks / rate;
         let busy_sms = f64::from(gpu.sms).min(work.blocks as f64);
         let l2 = work.l2_bytes / (busy_sms * L2_BYTES_PER_CLOCK * clock);
         let dram = work.dram_bytes / (f64::from(gpu.dram_gbs) * 1e3);
-        let mma = work.mma / work.blocks as f64 * busiest * MMA_CLOCKS / clock;
-        let trips = work.trips * TRIP_CLOCKS / clock * occupancy.waves as f64;
-        let latency = work.clocks / clock * (busiest / resident).ceil();
-        let saved = if work.overlaps && gpu.arch >= OVERLAPPING {
-            OVERLAP_US.min(0.5 * gpu.launch_us)
+        let mma = work.mma / work.blocks as f64 * busiest_blocks * MMA_CLOCKS / clock;
+        let l2_round_trips = work.l2_round_trips * TRIP_CLOCKS / clock * occupancy.waves as f64;
+        let latency = work.latency_clocks / clock * (busiest_blocks / resident).ceil();
+        let saved = if work.pdl && gpu.arch >= PDL_ARCH {
+            PDL_SAVING_US.min(0.5 * gpu.launch_us)
         } else {
             0.0
         };
@@ -309,7 +310,7 @@ impl Parts {
         Self {
             launch: gpu.launch_us,
             saved,
-            trips,
+            l2_round_trips,
             exchange,
             latency,
             compute,
@@ -317,9 +318,9 @@ impl Parts {
             l2,
             dram,
             begins: work.blocks as f64 * BLOCK_US,
-            hiding: if work.clocks > 0.0 {
+            hiding: if work.latency_clocks > 0.0 {
                 Hiding::None
-            } else if work.alternates {
+            } else if work.unpipelined {
                 Hiding::Turns(TURNS)
             } else {
                 Hiding::Whole
@@ -338,26 +339,26 @@ impl Parts {
 
     fn us(&self) -> f64 {
         let busy = self.busy().max(self.dram);
-        (self.launch - self.saved + self.trips + self.exchange + busy).max(self.begins)
+        (self.launch - self.saved + self.l2_round_trips + self.exchange + busy).max(self.begins)
     }
 
     /// The same, in terms whose sum it is.
-    fn terms(&self) -> Terms {
+    fn terms(&self) -> CostTerms {
         let (latency, compute, l2) = match self.hiding {
             Hiding::None => (self.latency, self.compute + self.mma, self.l2),
             Hiding::Turns(times) => (0.0, times * self.compute, times * self.l2),
             Hiding::Whole => (0.0, self.compute, (self.l2 - self.compute).max(0.0)),
         };
-        let terms = Terms {
+        let terms = CostTerms {
             launch: self.launch - self.saved,
-            load: self.trips + l2,
+            load: self.l2_round_trips + l2,
             latency,
             compute,
             exchange: self.exchange,
             memory: (self.dram - self.busy()).max(0.0),
-            ..Terms::default()
+            ..CostTerms::default()
         };
-        Terms {
+        CostTerms {
             waves: (self.begins - terms.us()).max(0.0),
             ..terms
         }
@@ -365,112 +366,138 @@ impl Parts {
 }
 
 /// The norm of some numbers: nearly the largest where that is much larger than the others.
-fn together<const N: usize>(sharpness: f64, terms: [f64; N]) -> f64 {
+fn p_norm<const N: usize>(exponent: f64, terms: [f64; N]) -> f64 {
     let most = terms.into_iter().fold(f64::MIN_POSITIVE, f64::max);
-    if sharpness.is_infinite() {
+    if exponent.is_infinite() {
         return most;
     }
     // What is small beside the largest is not worth a power.
     let others = terms
         .into_iter()
         .filter(|&term| term < most && term > 0.01 * most);
-    let sum: f64 = others.map(|term| (term / most).powf(sharpness)).sum();
-    most * (1.0 + sum).powf(1.0 / sharpness)
+    let sum: f64 = others.map(|term| (term / most).powf(exponent)).sum();
+    most * (1.0 + sum).powf(1.0 / exponent)
 }
 
 /// Blocks that run at once, in clusters of so many, where a multiprocessor holds `at_once`.
-pub(crate) fn slots(cluster: u32, at_once: f64, sms: u32) -> f64 {
+pub(crate) fn resident_blocks(cluster: u32, blocks_per_sm: f64, sms: u32) -> f64 {
     /// Clusters of two blocks and more that an H200's 132 multiprocessors hold with one block each
     /// (`cudaOccupancyMaxActiveClusters`): their blocks lie in one group of multiprocessors, and groups differ.
     const CLUSTERS: [f64; 7] = [66.0, 39.0, 30.0, 22.0, 17.0, 15.0, 15.0];
 
     let sms = f64::from(sms);
     if cluster <= 1 {
-        return sms * at_once;
+        return sms * blocks_per_sm;
     }
     let of_132 = CLUSTERS[(cluster as usize - 2).min(CLUSTERS.len() - 1)];
-    let clusters = (of_132 * at_once * sms / 132.0).floor().max(1.0);
+    let clusters = (of_132 * blocks_per_sm * sms / 132.0).floor().max(1.0);
     clusters * f64::from(cluster)
 }
 
 /// Where the time of a tiled kernel goes that fits the GPU, by the constants of a model.
-pub fn tiled_terms(work: &KernelWork, tiled: &TiledWork, gpu: &Gpu, model: &Model) -> Terms {
+pub fn tiled_terms(
+    work: &KernelWork,
+    tiled: &TiledWork,
+    gpu: &Gpu,
+    model: &CostModel,
+) -> CostTerms {
     let blocks = work.blocks as f64;
     let clock = f64::from(gpu.clock_mhz);
     let sms = f64::from(gpu.sms);
-    let at_once = f64::from(occupancy(work, gpu).blocks_per_sm.max(1));
-    let slots = slots(work.cluster, at_once, gpu.sms);
-    let busiest = (blocks * at_once / slots).ceil();
+    let blocks_per_sm = f64::from(occupancy(work, gpu).blocks_per_sm.max(1));
+    let resident_blocks = resident_blocks(work.cluster, blocks_per_sm, gpu.sms);
+    let busiest_blocks = (blocks * blocks_per_sm / resident_blocks).ceil();
     // Of the next launch, which waits while this one runs: its share of blocks that find no room, and of those that find it only
     // beside one of this.
     let without = |room: f64| ((2.0 * blocks - room) / blocks).clamp(0.0, 1.0);
-    let (crowded, beside) = (without(slots), without(slots / at_once));
+    let (no_room, shared_sm) = (
+        without(resident_blocks),
+        without(resident_blocks / blocks_per_sm),
+    );
     // Blocks that waited go where the launch ahead leaves first, one more to a multiprocessor that has room for it.
-    let resident = busiest.min(at_once) + crowded * (at_once - busiest).clamp(0.0, 1.0);
+    let resident = busiest_blocks.min(blocks_per_sm)
+        + no_room * (blocks_per_sm - busiest_blocks).clamp(0.0, 1.0);
     let warps = f64::from(work.threads.div_ceil(32));
     // Warps of the fullest quarter, and of all.
-    let quarter = (warps / 4.0).ceil().max(resident * warps / 4.0);
+    let partition_warps = (warps / 4.0).ceil().max(resident * warps / 4.0);
     let all = resident * warps;
-    let sharply = model.sharpness;
+    let norm_exponent = model.norm_exponent;
     // For an instruction of each warp of a quarter.
-    let instruction = together(
-        sharply,
-        [quarter * model.instruction, model.instruction_latency],
+    let instruction = p_norm(
+        norm_exponent,
+        [
+            partition_warps * model.instruction_issue,
+            model.instruction_latency,
+        ],
     );
 
-    let product = tiled.products * model.product;
-    let latency =
-        product.max(tiled.chained * model.product_latency) + model.drain * tiled.runs / tiled.steps;
-    let step = together(
-        sharply,
+    let product = tiled.mma_per_step * model.mma_issue;
+    let latency = product.max(tiled.dependent_mma * model.mma_latency)
+        + model.loop_drain * tiled.loops / tiled.k_steps;
+    let step = p_norm(
+        norm_exponent,
         [
-            quarter * product,
-            instruction * tiled.instructions,
-            all * tiled.wavefronts * model.wavefront,
+            partition_warps * product,
+            instruction * tiled.instructions_per_step,
+            all * tiled.wavefronts_per_step * model.shared_wavefront,
             latency,
         ],
     );
     // What a run of steps begins with no sum hides: all warps ask for their first operands.
-    let compute = tiled.steps * step
-        + tiled.runs * model.run_start * all * tiled.wavefronts * model.wavefront;
+    let compute = tiled.k_steps * step
+        + tiled.loops
+            * model.loop_start_reads
+            * all
+            * tiled.wavefronts_per_step
+            * model.shared_wavefront;
 
-    let staging = tiled.places
-        * (model.division * tiled.divisions
-            + model.staged_load * tiled.loads
-            + model.staged_value * tiled.values);
-    let shared = tiled.staged_wavefronts * model.wavefront + tiled.lines * model.line;
-    let stage = together(sharply, [instruction * staging, resident * shared])
-        + model.chunk
-        + model.chunk_warp * all;
-    let bytes = |bytes: f64| resident * bytes / model.l2_bytes;
-    let load = model.first_load
+    let staging = tiled.positions
+        * (model.load_index_division * tiled.divisions_per_position
+            + model.staging_per_load * tiled.loads_per_position
+            + model.staging_per_value * tiled.values_per_position);
+    let shared =
+        tiled.staged_wavefronts * model.shared_wavefront + tiled.cache_lines * model.cache_line;
+    let stage = p_norm(norm_exponent, [instruction * staging, resident * shared])
+        + model.chunk_barriers
+        + model.chunk_barriers_per_warp * all;
+    let bytes = |bytes: f64| resident * bytes / model.l2_bytes_per_clock;
+    let load = model.first_chunk_latency
         + bytes(tiled.input_bytes)
-        + crowded * (model.crowded + bytes(tiled.weight_bytes))
-        + beside * model.beside;
-    let later = together(
-        sharply,
+        + no_room * (model.pdl_no_room + bytes(tiled.weight_bytes))
+        + shared_sm * model.pdl_shared_sm;
+    let later = p_norm(
+        norm_exponent,
         [
             stage + compute,
-            model.later_load + bytes(tiled.input_bytes + tiled.weight_bytes),
+            model.later_chunk_latency + bytes(tiled.input_bytes + tiled.weight_bytes),
         ],
     );
-    let wait = (tiled.chunks - 1.0) * (later - stage - compute) + tiled.refills * model.refill;
+    let wait = (tiled.chunks - 1.0) * (later - stage - compute)
+        + tiled.refilled_chunks * model.stage_refill;
 
-    let adding = tiled.rounds * (model.round + model.share * tiled.shares)
-        + model.share * tiled.sums
-        + model.store_division * tiled.store_divisions;
+    let adding = tiled.store_rounds * (model.store_round + model.partial_add * tiled.partial_sums)
+        + model.partial_add * tiled.accumulators
+        + model.store_index_division * tiled.store_divisions;
     let reduce = instruction * adding;
     let exchange = if work.cluster > 1 {
-        model.exchange + resident * tiled.sent_bytes / model.exchange_bytes
+        model.cluster_exchange_latency + resident * tiled.sent_bytes / model.cluster_bytes_per_clock
     } else {
         0.0
     };
-    let residual = if tiled.residual { model.residual } else { 0.0 };
+    let residual = if tiled.residual {
+        model.residual_latency
+    } else {
+        0.0
+    };
     let store = resident * tiled.stored_sectors * model.stored_sector + residual;
 
-    let slower = if work.cluster == 3 { model.three } else { 1.0 };
+    let slower = if work.cluster == 3 {
+        model.cluster_of_3
+    } else {
+        1.0
+    };
     let us = |clocks: f64| slower * clocks / clock;
-    let mut terms = Terms {
+    let mut terms = CostTerms {
         launch: gpu.launch_us,
         load: us(load),
         stage: us(tiled.chunks * stage),
@@ -479,19 +506,19 @@ pub fn tiled_terms(work: &KernelWork, tiled: &TiledWork, gpu: &Gpu, model: &Mode
         reduce: us(reduce),
         exchange: us(exchange),
         store: us(store),
-        ..Terms::default()
+        ..CostTerms::default()
     };
     let block = terms.us() - terms.launch;
     // A multiprocessor that is not full any more is done with what is left a little sooner.
-    let waves = busiest / busiest.min(at_once);
+    let waves = busiest_blocks / busiest_blocks.min(blocks_per_sm);
     let rounds = waves.floor() + (waves - waves.floor()).sqrt();
     terms.waves = block * (rounds - 1.0);
     let memory = gpu.launch_us + work.dram_bytes / gpu.sustained_bytes_per_us();
     let all_bytes = blocks * tiled.chunks * (tiled.input_bytes + tiled.weight_bytes);
-    let level_2 = gpu.launch_us + all_bytes / (sms * model.l2_all_bytes * clock);
+    let level_2 = gpu.launch_us + all_bytes / (sms * model.l2_bytes_per_clock_all_sms * clock);
     let so_far = terms.us();
-    let together = so_far.powi(4) + memory.powi(4) + level_2.powi(4);
-    terms.memory = together.sqrt().sqrt() - so_far;
+    let fourth_powers = so_far.powi(4) + memory.powi(4) + level_2.powi(4);
+    terms.memory = fourth_powers.sqrt().sqrt() - so_far;
     terms
 }
 
@@ -509,10 +536,10 @@ mod tests {
             registers: 64,
             shared_bytes: 0,
             flops: 1e6,
-            fma_share: 0.5,
+            fma_fraction: 0.5,
             l2_bytes: 1e6,
             dram_bytes: 1e6,
-            trips: 1.0,
+            l2_round_trips: 1.0,
             ..KernelWork::default()
         }
     }
@@ -570,10 +597,10 @@ mod tests {
     fn every_launch_has_terms() {
         let h200 = gpu("h200").unwrap();
         let staged = KernelWork {
-            clocks: 20_000.0,
+            latency_clocks: 20_000.0,
             mma: 1e5,
             cluster: 4,
-            overlaps: true,
+            pdl: true,
             ..work()
         };
         let arithmetic = KernelWork {
@@ -591,7 +618,7 @@ mod tests {
             (
                 "load",
                 KernelWork {
-                    alternates: true,
+                    unpipelined: true,
                     ..cached
                 },
             ),
@@ -613,7 +640,7 @@ mod tests {
                 "launch",
                 KernelWork {
                     blocks: 1,
-                    trips: 0.0,
+                    l2_round_trips: 0.0,
                     flops: 0.0,
                     l2_bytes: 0.0,
                     dram_bytes: 0.0,
@@ -675,8 +702,8 @@ mod tests {
                 flops: 0.0,
                 l2_bytes: 0.0,
                 dram_bytes: 0.0,
-                trips: 0.0,
-                clocks: 19_800.0,
+                l2_round_trips: 0.0,
+                latency_clocks: 19_800.0,
                 ..work()
             };
             kernel_us(&work, h200)
@@ -697,11 +724,11 @@ mod tests {
             threads,
             registers: 32,
             flops: 3.2e6,
-            fma_share: 0.1,
+            fma_fraction: 0.1,
             l2_bytes: 16e6,
             dram_bytes: 16e6,
-            trips: 2.0,
-            overlaps: true,
+            l2_round_trips: 2.0,
+            pdl: true,
             ..KernelWork::default()
         };
         let [small, large] = [64, 256].map(|threads| kernel_us(&of_threads(threads), h200));
@@ -740,24 +767,24 @@ mod tests {
     fn tiled() -> TiledWork {
         TiledWork {
             chunks: 2.0,
-            refills: 0.0,
-            steps: 9.0,
-            products: 12.0,
-            chained: 3.0,
-            instructions: 20.0,
-            wavefronts: 20.0,
-            runs: 3.0,
-            places: 2.0,
-            loads: 4.0,
-            values: 16.0,
-            divisions: 1.0,
-            lines: 200.0,
+            refilled_chunks: 0.0,
+            k_steps: 9.0,
+            mma_per_step: 12.0,
+            dependent_mma: 3.0,
+            instructions_per_step: 20.0,
+            wavefronts_per_step: 20.0,
+            loops: 3.0,
+            positions: 2.0,
+            loads_per_position: 4.0,
+            values_per_position: 16.0,
+            divisions_per_position: 1.0,
+            cache_lines: 200.0,
             staged_wavefronts: 40.0,
             input_bytes: 10_000.0,
             weight_bytes: 10_000.0,
-            sums: 16.0,
-            shares: 3.0,
-            rounds: 2.0,
+            accumulators: 16.0,
+            partial_sums: 3.0,
+            store_rounds: 2.0,
             store_divisions: 4.0,
             sent_bytes: 10_000.0,
             stored_sectors: 130.0,
@@ -775,7 +802,7 @@ mod tests {
             shared_bytes: 120 * 1024,
             dram_bytes: 1e5,
             cluster,
-            overlaps: true,
+            pdl: true,
             tiled: Some(tiled),
             ..KernelWork::default()
         };
@@ -787,12 +814,12 @@ mod tests {
         let plain = tiled_us(112, 1, |_| ());
         let more: [fn(&mut TiledWork); 8] = [
             |tiled| tiled.chunks *= 2.0,
-            |tiled| tiled.steps *= 2.0,
-            |tiled| tiled.products *= 3.0,
-            |tiled| tiled.places *= 4.0,
+            |tiled| tiled.k_steps *= 2.0,
+            |tiled| tiled.mma_per_step *= 3.0,
+            |tiled| tiled.positions *= 4.0,
             |tiled| tiled.input_bytes *= 8.0,
-            |tiled| tiled.shares *= 8.0,
-            |tiled| tiled.rounds *= 4.0,
+            |tiled| tiled.partial_sums *= 8.0,
+            |tiled| tiled.store_rounds *= 4.0,
             |tiled| tiled.stored_sectors *= 10.0,
         ];
         for (index, more) in more.into_iter().enumerate() {

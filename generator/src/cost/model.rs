@@ -10,16 +10,16 @@ macro_rules! constants {
     ($($(#[$doc:meta])* $name:ident = $start:literal,)*) => {
         /// What the parts of a tiled kernel take; clocks of a multiprocessor where nothing else is said.
         #[derive(Debug, Clone, Copy, PartialEq)]
-        pub struct Model {
+        pub struct CostModel {
             $($(#[$doc])* pub $name: f64,)*
         }
 
-        impl Model {
+        impl CostModel {
             /// Names of the constants, in order.
             pub const NAMES: &[&str] = &[$(stringify!($name)),*];
 
             /// What the constants are before anything was measured, and are drawn to where measurements say little.
-            pub const START: Self = Self { $($name: $start,)* };
+            pub const INITIAL: Self = Self { $($name: $start,)* };
 
             /// The constants in order.
             pub fn values(&self) -> Vec<f64> {
@@ -27,7 +27,7 @@ macro_rules! constants {
             }
 
             /// The constants of a list in order; what it lacks is as at the start.
-            pub fn of_values(values: &[f64]) -> Self {
+            pub fn from_values(values: &[f64]) -> Self {
                 let mut values = values.iter().copied();
                 Self { $($name: values.next().unwrap_or($start),)* }
             }
@@ -37,73 +37,73 @@ macro_rules! constants {
 
 constants! {
     /// Until the first chunk's input has come from the level-2 cache.
-    first_load = 47.0,
+    first_chunk_latency = 47.0,
     /// Until a later chunk's has, which is asked for while the one before is computed.
-    later_load = 730.0,
+    later_chunk_latency = 730.0,
     /// What a block loses that finds no room before one of the launch ahead has left.
-    crowded = 250.0,
+    pdl_no_room = 250.0,
     /// What a block loses that shares its multiprocessor with one of the launch ahead.
-    beside = 85.0,
+    pdl_shared_sm = 85.0,
     /// A product of matrices on a quarter of a multiprocessor.
-    product = 7.5,
+    mma_issue = 7.5,
     /// Until a product can be added to.
-    product_latency = 55.0,
+    mma_latency = 55.0,
     /// Until a warp's run of steps has its first operands, and has added up its last.
-    drain = 15.0,
+    loop_drain = 15.0,
     /// Share of the reads of a run's first step, by all warps of the multiprocessor, that nothing hides.
-    run_start = 0.5,
+    loop_start_reads = 0.5,
     /// A warp's instruction on a quarter of a multiprocessor that has warps enough.
-    instruction = 1.1,
+    instruction_issue = 1.1,
     /// One of a warp that is alone there.
     instruction_latency = 2.7,
     /// 128 bytes of shared memory.
-    wavefront = 1.2,
+    shared_wavefront = 1.2,
     /// Instructions for each value that is staged.
-    staged_value = 9.6,
+    staging_per_value = 9.6,
     /// Instructions for each load of them.
-    staged_load = 5.5,
+    staging_per_load = 5.5,
     /// Instructions for each division that finds the place of a load.
-    division = 13.0,
+    load_index_division = 13.0,
     /// A line of 128 bytes that a warp's load touches.
-    line = 1.2,
+    cache_line = 1.2,
     /// Barriers of a chunk.
-    chunk = 110.0,
+    chunk_barriers = 110.0,
     /// What each warp adds to them.
-    chunk_warp = 51.0,
+    chunk_barriers_per_warp = 51.0,
     /// What a chunk takes longer whose weights could not be asked for ahead.
-    refill = 240.0,
+    stage_refill = 240.0,
     /// Instructions for each share of a sum.
-    share = 3.0,
+    partial_add = 3.0,
     /// Instructions for each round in which all threads store.
-    round = 21.0,
+    store_round = 21.0,
     /// Instructions for each division that finds the place of what is stored.
-    store_division = 4.6,
+    store_index_division = 4.6,
     /// 32 bytes that are stored, or read of a residual.
     stored_sector = 1.5,
     /// Until a residual has come.
-    residual = 550.0,
+    residual_latency = 550.0,
     /// Until the blocks of a cluster have begun to send each other their sums, and have all of them.
-    exchange = 520.0,
+    cluster_exchange_latency = 520.0,
     /// Bytes a clock that a multiprocessor sends to others.
-    exchange_bytes = 12.0,
+    cluster_bytes_per_clock = 12.0,
     /// Times as long as others clusters of three take: multiprocessors come in pairs.
-    three = 1.1,
+    cluster_of_3 = 1.1,
     /// Bytes a clock that one multiprocessor gets of the level-2 cache.
-    l2_bytes = 130.0,
+    l2_bytes_per_clock = 130.0,
     /// Bytes a clock for each multiprocessor when all of them ask.
-    l2_all_bytes = 29.0,
+    l2_bytes_per_clock_all_sms = 29.0,
     /// How sharply the longest of what happens at the same time counts: the exponent of a norm.
-    sharpness = 3.9,
+    norm_exponent = 3.9,
 }
 
-impl Model {
+impl CostModel {
     /// The constants for a GPU: as they were measured on one, else those of an H200, in clocks.
-    pub fn of(gpu: &Gpu) -> &'static Self {
-        static MEASURED: LazyLock<Vec<(&str, Model)>> = LazyLock::new(|| {
+    pub fn for_gpu(gpu: &Gpu) -> &'static Self {
+        static MEASURED: LazyLock<Vec<(&str, CostModel)>> = LazyLock::new(|| {
             let models = tdc_generated::MODELS.iter();
             models
                 .map(|&(name, text)| {
-                    let model = Model::parse(text);
+                    let model = CostModel::parse(text);
                     (
                         name,
                         model.expect("the committed constants are well formed"),
@@ -111,24 +111,24 @@ impl Model {
                 })
                 .collect()
         });
-        static START: Model = Model::START;
+        static INITIAL: CostModel = CostModel::INITIAL;
         let of = |name: &str| MEASURED.iter().find(|(measured, _)| *measured == name);
         of(gpu.name)
             .or_else(|| of(DEFAULT_GPU))
-            .map_or(&START, |(_, model)| model)
+            .map_or(&INITIAL, |(_, model)| model)
     }
 
     /// Reads what [`Display`](fmt::Display) writes.
     ///
     /// # Errors
-    /// [`ModelError`] on anything else.
-    pub fn parse(text: &str) -> Result<Self, ModelError> {
+    /// [`CostModelError`] on anything else.
+    pub fn parse(text: &str) -> Result<Self, CostModelError> {
         let mut values: Vec<Option<f64>> = vec![None; Self::NAMES.len()];
         for (index, line) in text.lines().enumerate() {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let error = |expected| ModelError::Line {
+            let error = |expected| CostModelError::Line {
                 line: index + 1,
                 text: line.to_owned(),
                 expected,
@@ -145,15 +145,15 @@ impl Model {
             values[place] = Some(value.ok_or_else(|| error("a number above 0"))?);
         }
         match values.iter().position(Option::is_none) {
-            Some(missing) => Err(ModelError::Missing(Self::NAMES[missing])),
-            None => Ok(Self::of_values(
+            Some(missing) => Err(CostModelError::Missing(Self::NAMES[missing])),
+            None => Ok(Self::from_values(
                 &values.into_iter().flatten().collect::<Vec<_>>(),
             )),
         }
     }
 }
 
-impl fmt::Display for Model {
+impl fmt::Display for CostModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in Self::NAMES.iter().zip(self.values()) {
             writeln!(f, "{name} {value:.4}")?;
@@ -164,7 +164,7 @@ impl fmt::Display for Model {
 
 /// A text that is not a list of constants.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ModelError {
+pub enum CostModelError {
     /// A line of it.
     #[error("line {line}: `{text}`: expected {expected}")]
     Line {
@@ -187,38 +187,50 @@ mod tests {
 
     #[test]
     fn constants_are_read_back() {
-        let model = Model {
-            line: 123.4567,
-            ..Model::START
+        let model = CostModel {
+            cache_line: 123.4567,
+            ..CostModel::INITIAL
         };
         let text = format!("# a comment\n\n{model}");
-        assert_eq!(Model::parse(&text), Ok(model));
-        assert_eq!(Model::of_values(&model.values()), model);
-        assert!(Model::NAMES.len() <= 30);
+        assert_eq!(CostModel::parse(&text), Ok(model));
+        assert_eq!(CostModel::from_values(&model.values()), model);
+        assert!(CostModel::NAMES.len() <= 30);
     }
 
     #[test]
     fn what_is_no_constant_is_told() {
-        let text = Model::START.to_string();
+        let text = CostModel::INITIAL.to_string();
         let cases = [
-            (text.replace("line 1.2", "line -1.2"), "a number above 0"),
-            (text.replace("line 1.2", "line x"), "a number above 0"),
             (
-                text.replace("\nline ", "\nlines "),
+                text.replace("cache_line 1.2", "cache_line -1.2"),
+                "a number above 0",
+            ),
+            (
+                text.replace("cache_line 1.2", "cache_line x"),
+                "a number above 0",
+            ),
+            (
+                text.replace("\ncache_line ", "\ncache_lines "),
                 "the name of a constant",
             ),
-            (text.replace("line 1.2000", "line"), "a name and a number"),
-            (text.replace("line 1.2000\n", ""), "`line` is missing"),
+            (
+                text.replace("cache_line 1.2000", "cache_line"),
+                "a name and a number",
+            ),
+            (
+                text.replace("cache_line 1.2000\n", ""),
+                "`cache_line` is missing",
+            ),
         ];
         for (text, expected) in cases {
-            let error = Model::parse(&text).unwrap_err().to_string();
+            let error = CostModel::parse(&text).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }
 
     #[test]
     fn gpus_that_nobody_measured_have_the_constants_of_the_h200() {
-        let of = |name| Model::of(gpu(name).unwrap());
+        let of = |name| CostModel::for_gpu(gpu(name).unwrap());
         assert_eq!(of("a100"), of("h200"));
     }
 }

@@ -1,9 +1,9 @@
 //! Plans, renders and compiles kernels into a store.
 
-use super::entry::{Entry, Key, short};
-use super::expand::Refusal;
+use super::entry::{CacheKey, StoreEntry, truncated};
+use super::expand::KernelError;
 use super::kernel_file::{ImageFile, VariantFile, kernel};
-use super::request::Wanted;
+use super::request::RequestedKernel;
 use crate::compile::nvrtc::{Nvrtc, Options};
 use crate::compile::toolkit::Search;
 use crate::compile::{ByArch, CompileError, Compiler, KernelResources};
@@ -38,26 +38,26 @@ pub fn shared_compiler() -> Result<&'static dyn Compiler, String> {
 }
 
 /// Finds a compiler; asked for when something must be compiled. An error is what a person should read.
-type Find<'a> = dyn Fn() -> Result<&'static dyn Compiler, String> + Sync + 'a;
+type GetCompiler<'a> = dyn Fn() -> Result<&'static dyn Compiler, String> + Sync + 'a;
 
-/// Makes kernels into the store at `folder`, on as many threads as there are cores; results come in the order of `wanted`.
+/// Makes kernels into the store at `folder`, on as many threads as there are cores; results come in the order of `requested`.
 /// `on_done` is told the index of each that is finished, in any order.
 pub(super) fn build(
-    wanted: &[(&Wanted, &Key)],
+    requested: &[(&RequestedKernel, &CacheKey)],
     folder: &Path,
-    compiler: &Find<'_>,
+    compiler: &GetCompiler<'_>,
     on_done: impl Fn(usize) + Sync,
-) -> Vec<Result<Entry, Refusal>> {
+) -> Vec<Result<StoreEntry, KernelError>> {
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<Option<Result<Entry, Refusal>>>> =
-        Mutex::new(wanted.iter().map(|_| None).collect());
+    let done: Mutex<Vec<Option<Result<StoreEntry, KernelError>>>> =
+        Mutex::new(requested.iter().map(|_| None).collect());
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let work = || {
-        while let Some((index, (wanted, key))) = {
+        while let Some((index, (requested, key))) = {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            wanted.get(index).map(|item| (index, item))
+            requested.get(index).map(|item| (index, item))
         } {
-            let made = make(wanted, key, folder, compiler);
+            let made = make(requested, key, folder, compiler);
             if let Ok(mut done) = done.lock() {
                 done[index] = Some(made);
             }
@@ -65,13 +65,13 @@ pub(super) fn build(
         }
     };
     thread::scope(|scope| {
-        for _ in 0..cores.min(wanted.len()) {
+        for _ in 0..cores.min(requested.len()) {
             scope.spawn(work);
         }
     });
     let done = done.into_inner().unwrap_or_default().into_iter();
     let unfinished = || {
-        Err(Refusal::new(
+        Err(KernelError::new(
             "the compiler's thread ended early; build again".to_owned(),
         ))
     };
@@ -79,46 +79,56 @@ pub(super) fn build(
 }
 
 /// Makes one kernel: its texts, images and then the file that includes them.
-fn make(wanted: &Wanted, key: &Key, folder: &Path, compiler: &Find<'_>) -> Result<Entry, Refusal> {
+fn make(
+    requested: &RequestedKernel,
+    key: &CacheKey,
+    folder: &Path,
+    compiler: &GetCompiler<'_>,
+) -> Result<StoreEntry, KernelError> {
     fs::create_dir_all(folder).map_err(|error| cannot_write(folder, &error))?;
-    let table = wanted.tuning_table();
-    let plan = plan_kernel(&wanted.layer, &wanted.gpus, wanted.tiles, table.as_ref()).map_err(
-        |error| Refusal {
-            key: error.key,
-            message: format!("{}; {}", error.message, error.help),
-        },
-    )?;
-    let texts: Vec<Text> = plan
+    let table = requested.tuning_table();
+    let plan = plan_kernel(
+        &requested.layer,
+        &requested.gpus,
+        requested.tiles,
+        table.as_ref(),
+    )
+    .map_err(|error| KernelError {
+        key: error.key,
+        message: format!("{}; {}", error.message, error.help),
+    })?;
+    let texts: Vec<SourceText> = plan
         .variants
         .iter()
-        .map(|variant| Text::new(&plan, variant, folder))
+        .map(|variant| SourceText::new(&plan, variant, folder))
         .collect::<Result<_, _>>()?;
-    let images = images(wanted, &texts, folder, compiler)?;
+    let images = images(requested, &texts, folder, compiler)?;
     let variants: Vec<VariantFile<'_>> =
         plan.variants.iter().zip(&texts).map(variant_file).collect();
-    let mut includes: Vec<String> = texts.iter().map(Text::file).collect();
+    let mut includes: Vec<String> = texts.iter().map(SourceText::file).collect();
     includes.extend(images.iter().map(|image| image.file.clone()));
     includes.sort();
     includes.dedup();
     let expression = kernel(&plan.name, &plan.op, &variants, &images);
     let file = folder.join(key.file());
     write(&file, (key.header(&includes) + &expression).as_bytes())?;
-    Ok(Entry { file, includes })
+    Ok(StoreEntry { file, includes })
 }
 
 /// The CUDA text of a variant, in the store.
-struct Text {
+struct SourceText {
     /// What its files' names begin with.
     stem: String,
     text: String,
 }
 
-impl Text {
-    fn new(plan: &KernelPlan, variant: &VariantPlan, folder: &Path) -> Result<Self, Refusal> {
-        let text = units_text(&variant.units).map_err(|error| Refusal::new(error.to_string()))?;
+impl SourceText {
+    fn new(plan: &KernelPlan, variant: &VariantPlan, folder: &Path) -> Result<Self, KernelError> {
+        let text =
+            units_text(&variant.units).map_err(|error| KernelError::new(error.to_string()))?;
         let sum = Checksum::of(format!("{IMAGE_FORMAT} {text}").as_bytes());
         let text = Self {
-            stem: format!("{}-{sum:016x}", short(&plan.name)),
+            stem: format!("{}-{sum:016x}", truncated(&plan.name)),
             text,
         };
         let file = folder.join(text.file());
@@ -133,10 +143,10 @@ impl Text {
     }
 }
 
-fn variant_file<'a>((variant, text): (&'a VariantPlan, &Text)) -> VariantFile<'a> {
+fn variant_file<'a>((variant, text): (&'a VariantPlan, &SourceText)) -> VariantFile<'a> {
     let units = &variant.units;
     let label = |tile: &crate::scheme::Tile, name| {
-        let names = scheme(name).map_or(&[][..], |scheme| scheme.tile_names());
+        let names = scheme(name).map_or(&[][..], |scheme| scheme.tile_labels());
         tile.label(names).to_string()
     };
     VariantFile {
@@ -146,20 +156,26 @@ fn variant_file<'a>((variant, text): (&'a VariantPlan, &Text)) -> VariantFile<'a
             .iter()
             .map(|unit| (unit.scheme, label(&unit.tile, unit.scheme)))
             .collect(),
-        estimate_us: units.iter().map(|unit| unit.estimate_us).sum(),
+        predicted_us: units.iter().map(|unit| unit.predicted_us).sum(),
         source: text.file(),
     }
 }
 
-/// The machine code that is wanted, ascending, and PTX of the newest architecture: each on a thread of its own.
+/// The machine code that is requested, ascending, and PTX of the newest architecture: each on a thread of its own.
 fn images(
-    wanted: &Wanted,
-    texts: &[Text],
+    requested: &RequestedKernel,
+    texts: &[SourceText],
     folder: &Path,
-    compiler: &Find<'_>,
-) -> Result<Vec<ImageFile>, Refusal> {
-    let cubins = wanted.images.iter().map(|&(arch, gpu)| (arch, gpu, false));
-    let newest = wanted.images.last().map(|&(arch, gpu)| (arch, gpu, true));
+    compiler: &GetCompiler<'_>,
+) -> Result<Vec<ImageFile>, KernelError> {
+    let cubins = requested
+        .images
+        .iter()
+        .map(|&(arch, gpu)| (arch, gpu, false));
+    let newest = requested
+        .images
+        .last()
+        .map(|&(arch, gpu)| (arch, gpu, true));
     let jobs: Vec<_> = cubins.chain(newest).collect();
     thread::scope(|scope| {
         let threads: Vec<_> = jobs
@@ -173,7 +189,7 @@ fn images(
             })
             .collect();
         let ended = || {
-            Err(Refusal::new(
+            Err(KernelError::new(
                 "the compiler's thread ended early; build again".to_owned(),
             ))
         };
@@ -186,27 +202,27 @@ fn images(
 
 /// An image of a text: as it is in the store, else compiled into it.
 fn image(
-    text: &Text,
+    text: &SourceText,
     arch: Arch,
     ptx: bool,
     folder: &Path,
-    compiler: &Find<'_>,
-) -> Result<ImageFile, Refusal> {
-    let compiler = compiler().map_err(Refusal::new)?;
+    compiler: &GetCompiler<'_>,
+) -> Result<ImageFile, KernelError> {
+    let compiler = compiler().map_err(KernelError::new)?;
     let version = compiler
         .version_for(arch)
         .map_or("none".to_owned(), |version| version.to_string());
     let kind = if ptx { "ptx" } else { "cubin" };
     let file = format!("{}-{arch}-nvrtc{version}.{kind}", text.stem);
     let path = folder.join(&file);
-    let uses_path = folder.join(format!("{file}.txt"));
+    let usage_path = folder.join(format!("{file}.txt"));
     let known = match ptx {
         true => path.is_file().then(Vec::new),
         false => path
             .is_file()
-            .then(|| fs::read_to_string(&uses_path).ok())
+            .then(|| fs::read_to_string(&usage_path).ok())
             .flatten()
-            .and_then(|text| read_uses(&text)),
+            .and_then(|text| parse_usage(&text)),
     };
     let kernels = match known {
         Some(kernels) => kernels,
@@ -220,10 +236,10 @@ fn image(
                 false => {
                     let image = compiler.compile(&text.text, &text.file(), arch);
                     let image = image.map_err(refused)?;
-                    (image.cubin, image.kernels.iter().map(uses).collect())
+                    (image.cubin, image.kernels.iter().map(usage).collect())
                 }
             };
-            write(&uses_path, written_uses(&kernels).as_bytes())?;
+            write(&usage_path, usage_text(&kernels).as_bytes())?;
             write(&path, &bytes)?;
             kernels
         }
@@ -238,21 +254,21 @@ fn image(
 }
 
 /// Symbol, registers, static shared memory and spilled bytes of a kernel.
-fn uses(kernel: &KernelResources) -> (String, [u32; 3]) {
+fn usage(kernel: &KernelResources) -> (String, [u32; 3]) {
     let spilled = kernel.spill_stores + kernel.spill_loads;
-    let uses = [kernel.registers, kernel.shared_bytes, spilled];
-    (kernel.name.clone(), uses)
+    let usage = [kernel.registers, kernel.shared_bytes, spilled];
+    (kernel.name.clone(), usage)
 }
 
 /// What kernels use, one a line.
-fn written_uses(kernels: &[(String, [u32; 3])]) -> String {
+fn usage_text(kernels: &[(String, [u32; 3])]) -> String {
     let line = |(kernel, [registers, shared, spilled]): &(String, [u32; 3])| {
         format!("{kernel} {registers} {shared} {spilled}\n")
     };
     kernels.iter().map(line).collect()
 }
 
-fn read_uses(text: &str) -> Option<Vec<(String, [u32; 3])>> {
+fn parse_usage(text: &str) -> Option<Vec<(String, [u32; 3])>> {
     let line = |line: &str| {
         let mut words = line.split(' ');
         let kernel = words.next()?.to_owned();
@@ -263,13 +279,13 @@ fn read_uses(text: &str) -> Option<Vec<(String, [u32; 3])>> {
 }
 
 /// A text of ours that does not compile is a mistake of ours, unless no compiler knows the architecture.
-fn refused(error: &CompileError, source: &Path) -> Refusal {
+fn refused(error: &CompileError, source: &Path) -> KernelError {
     match error {
-        CompileError::Unsupported { .. } => Refusal {
+        CompileError::Unsupported { .. } => KernelError {
             key: Some("arch"),
             message: error.to_string(),
         },
-        _ => Refusal::new(format!(
+        _ => KernelError::new(format!(
             "{error}\nthis is a mistake of tdc; the text is {}",
             source.display()
         )),
@@ -277,7 +293,7 @@ fn refused(error: &CompileError, source: &Path) -> Refusal {
 }
 
 /// Writes a file whole, whoever else writes it at the same time.
-fn write(file: &Path, content: &[u8]) -> Result<(), Refusal> {
+fn write(file: &Path, content: &[u8]) -> Result<(), KernelError> {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let partial = file.with_extension(format!("{}-{count}.partial", std::process::id()));
@@ -289,8 +305,8 @@ fn write(file: &Path, content: &[u8]) -> Result<(), Refusal> {
         })
 }
 
-fn cannot_write(file: &Path, error: &io::Error) -> Refusal {
-    Refusal::new(format!(
+fn cannot_write(file: &Path, error: &io::Error) -> KernelError {
+    KernelError::new(format!(
         "{}: cannot be written: {error}; set TDC_CACHE_DIR to a directory that may be written",
         file.display()
     ))

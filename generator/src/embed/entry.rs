@@ -1,6 +1,6 @@
 //! A kernel in a store: the file of its expression, found by what was asked for.
 
-use super::Wanted;
+use super::RequestedKernel;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -14,24 +14,27 @@ const MAX_HEADER: u64 = 1 << 16;
 
 /// Everything that decides about a kernel's file, as text: equal keys, equal files. What compilers add is not part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key {
+pub struct CacheKey {
     name: String,
     text: String,
 }
 
-impl Key {
-    /// The key of what is wanted.
-    pub fn new(wanted: &Wanted) -> Self {
-        let layer = &wanted.layer;
+impl CacheKey {
+    /// The key of what is requested.
+    pub fn new(requested: &RequestedKernel) -> Self {
+        let layer = &requested.layer;
         let name = crate::plan::kernel_name(layer);
-        let gpus: Vec<_> = wanted.gpus.iter().map(|gpu| gpu.name).collect();
-        let images = wanted.images.iter();
+        let gpus: Vec<_> = requested.gpus.iter().map(|gpu| gpu.name).collect();
+        let images = requested.images.iter();
         let images: Vec<_> = images
             .map(|(arch, gpu)| format!("{arch}:{}", gpus[*gpu]))
             .collect();
-        let table = wanted.table.as_deref().map_or("none".to_owned(), |text| {
-            format!("{:016x}", Checksum::of(text.as_bytes()))
-        });
+        let table = requested
+            .table
+            .as_deref()
+            .map_or("none".to_owned(), |text| {
+                format!("{:016x}", Checksum::of(text.as_bytes()))
+            });
         let text = format!(
             "tdc {} {}\nlayer {:?} {:?}\nscheme {:?} {:?} {:?}\ngpu {}\narch {}\ntable {table}\n",
             env!("CARGO_PKG_VERSION"),
@@ -40,7 +43,7 @@ impl Key {
             layer.ranks,
             layer.scheme,
             layer.tile,
-            wanted.tiles,
+            requested.tiles,
             gpus.join(" "),
             images.join(" "),
         );
@@ -55,7 +58,7 @@ impl Key {
     /// The name of its file.
     pub fn file(&self) -> String {
         let sum = Checksum::of(self.text.as_bytes());
-        format!("{}-{sum:016x}.rs", short(&self.name))
+        format!("{}-{sum:016x}.rs", truncated(&self.name))
     }
 
     /// The first lines of its file, with the files that it includes.
@@ -73,23 +76,23 @@ impl Key {
 }
 
 /// A name as the beginning of a file's name.
-pub(super) fn short(name: &str) -> &str {
+pub(super) fn truncated(name: &str) -> &str {
     // Names are ASCII.
     name.get(..NAME_CHARS).unwrap_or(name)
 }
 
 /// A kernel that a store has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct StoreEntry {
     /// The file of its expression.
     pub file: PathBuf,
     /// The names of the files that it includes, beside it.
     pub includes: Vec<String>,
 }
 
-impl Entry {
+impl StoreEntry {
     /// The kernel of a key in the store at `folder`; `None` when it is not there, not whole, or of another key with the same name.
-    pub fn find(folder: &Path, key: &Key) -> Option<Self> {
+    pub fn find(folder: &Path, key: &CacheKey) -> Option<Self> {
         let file = folder.join(key.file());
         let text = header_of(&file).ok()?;
         let mut lines = text.lines().skip(1);
@@ -108,11 +111,11 @@ impl Entry {
 }
 
 /// Whether the store at `folder` has the kernel of a key as another version of this crate makes it.
-pub(super) fn is_of_another_version(folder: &Path, key: &Key) -> bool {
+pub(super) fn has_other_version(folder: &Path, key: &CacheKey) -> bool {
     let Ok(files) = folder.read_dir() else {
         return false;
     };
-    let prefix = format!("{}-", short(&key.name));
+    let prefix = format!("{}-", truncated(&key.name));
     files.flatten().any(|file| {
         let name = file.file_name();
         let name = name.to_string_lossy();

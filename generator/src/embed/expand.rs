@@ -1,17 +1,17 @@
 //! What a call becomes.
 
-use super::entry::{Entry, Key, is_of_another_version};
-use super::request::{Wanted, wanted};
-use super::{KERNELS_VARIABLE, Mode, Settings, expression};
+use super::entry::{CacheKey, StoreEntry, has_other_version};
+use super::request::{RequestedKernel, requested_kernels};
+use super::{KERNELS_VARIABLE, KernelMode, Settings, expression};
 use crate::config::{ConfigErrors, KernelRequest, Position, text};
 use crate::plan::KernelOp;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use tdc_runtime::{Checksum, Conv, ConvShape, Fused, Tucker};
+use tdc_runtime::{Checksum, Conv, ConvShape, FusedOps, Tucker};
 
 /// What is wrong with a call and where in its text; the whole call where it has no place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
+pub struct CallError {
     /// The place.
     pub at: Option<Position>,
     /// What is wrong and what to do about it.
@@ -32,33 +32,33 @@ pub struct Expansion {
 }
 
 /// The mistakes of a text, with their places in it.
-pub(super) fn mistakes(errors: &ConfigErrors) -> Vec<Mistake> {
-    let mut mistakes: Vec<Mistake> = errors
+pub(super) fn call_errors(errors: &ConfigErrors) -> Vec<CallError> {
+    let mut call_errors: Vec<CallError> = errors
         .first
         .iter()
-        .map(|error| Mistake {
+        .map(|error| CallError {
             at: error.position,
             message: error.message.clone(),
         })
         .collect();
-    if errors.more > 0 {
-        mistakes.push(Mistake {
+    if errors.omitted > 0 {
+        call_errors.push(CallError {
             at: None,
-            message: format!("and {} more mistakes", errors.more),
+            message: format!("and {} more errors", errors.omitted),
         });
     }
-    mistakes
+    call_errors
 }
 
 /// What a call of `kernel!` becomes.
 ///
 /// # Errors
 /// Every mistake in the call and in the files that it names, and what keeps its kernel from being compiled.
-pub fn expand(call: &str, settings: &Settings) -> Result<Expansion, Vec<Mistake>> {
-    let request = text::parse(call, "kernel!").map_err(|errors| mistakes(&errors))?;
-    let wanted = wanted(&request, settings)?;
+pub fn expand(call: &str, settings: &Settings) -> Result<Expansion, Vec<CallError>> {
+    let request = text::parse(call, "kernel!").map_err(|errors| call_errors(&errors))?;
+    let requested = requested_kernels(&request, settings)?;
     record(settings, "kernel", call).map_err(whole)?;
-    let found = resolve(&wanted, settings).map_err(|refusal| refusal.at(&request))?;
+    let found = resolve(&requested, settings).map_err(|error| error.at(&request))?;
     let found = found.into_iter().next();
     found.ok_or_else(|| whole("nothing is asked for".to_owned()))
 }
@@ -70,33 +70,33 @@ pub fn expand(call: &str, settings: &Settings) -> Result<Expansion, Vec<Mistake>
 pub fn expand_config(
     call: &str,
     settings: &Settings,
-) -> Result<Vec<(String, Expansion)>, Vec<Mistake>> {
-    let request = text::parse_config(call, "kernels!").map_err(|errors| mistakes(&errors))?;
-    let wanted = wanted(&request, settings)?;
+) -> Result<Vec<(String, Expansion)>, Vec<CallError>> {
+    let request = text::parse_config(call, "kernels!").map_err(|errors| call_errors(&errors))?;
+    let requested = requested_kernels(&request, settings)?;
     let mut layer_of: BTreeMap<String, &str> = BTreeMap::new();
-    for wanted in &wanted {
-        let layer = &wanted.layer.name[..];
+    for requested in &requested {
+        let layer = &requested.layer.name[..];
         if let Some(other) = layer_of.insert(constant_name(layer), layer) {
             let name = constant_name(layer);
-            let refusal = Refusal::new(format!(
+            let error = KernelError::new(format!(
                 "the layers `{other}` and `{layer}` would both be the constant {name}; rename one of them"
             ));
-            return Err(refusal.at(&request));
+            return Err(error.at(&request));
         }
     }
     record(settings, "kernels", call).map_err(whole)?;
-    let found = resolve(&wanted, settings).map_err(|refusal| refusal.at(&request))?;
-    let names = wanted
+    let found = resolve(&requested, settings).map_err(|error| error.at(&request))?;
+    let names = requested
         .iter()
-        .map(|wanted| constant_name(&wanted.layer.name));
+        .map(|requested| constant_name(&requested.layer.name));
     Ok(names.zip(found).collect())
 }
 
 /// The expression of a kernel of nothing, of the type that a wrong call was meant to have as far as that can be told: with it in
 /// the call's place only the call's own mistakes are errors.
-pub fn refused_kernel(call: &str) -> String {
+pub fn placeholder_kernel(call: &str) -> String {
     let shape = ConvShape::new(1, 1, 1, 1, 1, 1);
-    let fused = Fused::default();
+    let fused = FusedOps::default();
     let op = match text::op_word(call) {
         "tucker" => KernelOp::Tucker(Tucker {
             shape,
@@ -113,43 +113,43 @@ pub fn refused_kernel(call: &str) -> String {
 /// # Errors
 /// As of [`expand`].
 #[cfg(all(feature = "emit", feature = "kernels"))]
-pub(super) fn wanted_of_call(
+pub(super) fn kernels_of_call(
     kind: &str,
     call: &str,
     settings: &Settings,
-) -> Result<Vec<Wanted>, Vec<Mistake>> {
+) -> Result<Vec<RequestedKernel>, Vec<CallError>> {
     let parse = match kind {
         "kernels" => text::parse_config,
         _ => text::parse,
     };
-    let request = parse(call, kind).map_err(|errors| mistakes(&errors))?;
-    wanted(&request, settings)
+    let request = parse(call, kind).map_err(|errors| call_errors(&errors))?;
+    requested_kernels(&request, settings)
 }
 
 /// Why a kernel cannot be had.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct KernelError {
     /// The key of the call that is the cause.
     pub key: Option<&'static str>,
     /// What is wrong and what to do about it.
     pub message: String,
 }
 
-impl Refusal {
+impl KernelError {
     pub fn new(message: String) -> Self {
         Self { key: None, message }
     }
 
-    fn at(self, request: &KernelRequest) -> Vec<Mistake> {
-        vec![Mistake {
+    fn at(self, request: &KernelRequest) -> Vec<CallError> {
+        vec![CallError {
             at: Some(request.position(self.key)),
             message: self.message,
         }]
     }
 }
 
-fn whole(message: String) -> Vec<Mistake> {
-    vec![Mistake { at: None, message }]
+fn whole(message: String) -> Vec<CallError> {
+    vec![CallError { at: None, message }]
 }
 
 /// `layer1.0.conv1` as `LAYER1_0_CONV1`.
@@ -165,61 +165,64 @@ fn constant_name(layer: &str) -> String {
     }
 }
 
-/// The kernels that are wanted: as they are prepared or cached, else compiled together.
-fn resolve(wanted: &[Wanted], settings: &Settings) -> Result<Vec<Expansion>, Refusal> {
-    let stub = settings.mode == Mode::Stub || settings.record.is_some();
-    let keys: Vec<Key> = wanted.iter().map(Key::new).collect();
-    let mut found: Vec<Option<Entry>> = keys
+/// The kernels that are requested: as they are prepared or cached, else compiled together.
+fn resolve(
+    requested: &[RequestedKernel],
+    settings: &Settings,
+) -> Result<Vec<Expansion>, KernelError> {
+    let stub = settings.mode == KernelMode::Stub || settings.record.is_some();
+    let keys: Vec<CacheKey> = requested.iter().map(CacheKey::new).collect();
+    let mut found: Vec<Option<StoreEntry>> = keys
         .iter()
         .map(|key| if stub { None } else { find(key, settings) })
         .collect();
-    if found.iter().any(Option::is_none) && !stub && !settings.impatient {
-        make(wanted, &keys, &mut found, settings)?;
+    if found.iter().any(Option::is_none) && !stub && !settings.stub_on_miss {
+        make(requested, &keys, &mut found, settings)?;
     }
-    let all = wanted.iter().zip(&keys).zip(found);
-    let expansions = all.map(|((wanted, key), entry)| {
-        let op = KernelOp::of(&wanted.layer);
+    let all = requested.iter().zip(&keys).zip(found);
+    let expansions = all.map(|((requested, key), entry)| {
+        let op = KernelOp::of(&requested.layer);
         Expansion {
             kernel: match entry {
                 Some(entry) => Ok(entry.file),
                 None => Err(expression::stub(key.name(), &op)),
             },
-            layer: wanted.layer.name.clone(),
+            layer: requested.layer.name.clone(),
             kind: expression::kernel_type(&op),
-            tracked: wanted.tracked.clone(),
+            tracked: requested.tracked.clone(),
         }
     });
     Ok(expansions.collect())
 }
 
 /// A kernel that is prepared or cached.
-fn find(key: &Key, settings: &Settings) -> Option<Entry> {
+fn find(key: &CacheKey, settings: &Settings) -> Option<StoreEntry> {
     let folders = [settings.prepared.as_deref(), settings.cache.as_deref().ok()];
     let mut folders = folders.into_iter().flatten();
-    folders.find_map(|folder| Entry::find(folder, key))
+    folders.find_map(|folder| StoreEntry::find(folder, key))
 }
 
 /// Compiles what was not found.
 #[cfg(feature = "kernels")]
 fn make(
-    wanted: &[Wanted],
-    keys: &[Key],
-    found: &mut [Option<Entry>],
+    requested: &[RequestedKernel],
+    keys: &[CacheKey],
+    found: &mut [Option<StoreEntry>],
     settings: &Settings,
-) -> Result<(), Refusal> {
+) -> Result<(), KernelError> {
     use super::build::{build, shared_compiler};
-    if settings.mode == Mode::Offline {
+    if settings.mode == KernelMode::Offline {
         return Err(not_prepared(keys, found, settings));
     }
     let cache = settings.cache.as_deref();
-    let cache = cache.map_err(|error| Refusal::new(error.clone()))?;
+    let cache = cache.map_err(|error| KernelError::new(error.clone()))?;
     let names = missing(keys, found);
     let compiler = || {
         shared_compiler().map_err(|error| {
             format!(
                 "{names} must be compiled, and {error}; or run `tdc-gen prepare` where there is one and commit {}, or set \
                  {KERNELS_VARIABLE}=stub to build without kernels",
-                super::settings::PREPARED
+                super::settings::PREPARED_DIR
             )
         })
     };
@@ -228,7 +231,7 @@ fn make(
         .collect();
     let missing: Vec<_> = indices
         .iter()
-        .map(|&index| (&wanted[index], &keys[index]))
+        .map(|&index| (&requested[index], &keys[index]))
         .collect();
     let made = build(&missing, cache, &compiler, |_| ());
     for (index, entry) in indices.into_iter().zip(made) {
@@ -240,27 +243,31 @@ fn make(
 /// Without a compiler what was not found is an error.
 #[cfg(not(feature = "kernels"))]
 fn make(
-    _: &[Wanted],
-    keys: &[Key],
-    found: &mut [Option<Entry>],
+    _: &[RequestedKernel],
+    keys: &[CacheKey],
+    found: &mut [Option<StoreEntry>],
     settings: &Settings,
-) -> Result<(), Refusal> {
+) -> Result<(), KernelError> {
     Err(not_prepared(keys, found, settings))
 }
 
-fn not_prepared(keys: &[Key], found: &[Option<Entry>], settings: &Settings) -> Refusal {
+fn not_prepared(
+    keys: &[CacheKey],
+    found: &[Option<StoreEntry>],
+    settings: &Settings,
+) -> KernelError {
     let place = match &settings.prepared {
         Some(folder) => folder.display().to_string(),
         None => format!(
             "{} of this crate or of a folder above it",
-            super::settings::PREPARED
+            super::settings::PREPARED_DIR
         ),
     };
     let mut absent = keys.iter().zip(found).filter(|(_, entry)| entry.is_none());
     if let Some(folder) = &settings.prepared
-        && absent.any(|(key, _)| is_of_another_version(folder, key))
+        && absent.any(|(key, _)| has_other_version(folder, key))
     {
-        return Refusal::new(format!(
+        return KernelError::new(format!(
             "{} in {place} was prepared by another version of tdc-gen than this tdc; install tdc-gen {} from the same sources, \
              run `tdc-gen prepare` and commit what it writes",
             missing(keys, found),
@@ -268,17 +275,17 @@ fn not_prepared(keys: &[Key], found: &[Option<Entry>], settings: &Settings) -> R
         ));
     }
     let why = match settings.mode {
-        Mode::Offline => format!("{KERNELS_VARIABLE}=offline forbids compiling"),
+        KernelMode::Offline => format!("{KERNELS_VARIABLE}=offline forbids compiling"),
         _ => "the feature `nvrtc` of tdc is off".to_owned(),
     };
-    Refusal::new(format!(
+    KernelError::new(format!(
         "{} is not in {place}, and {why}; run `tdc-gen prepare` and commit what it writes",
         missing(keys, found)
     ))
 }
 
 /// The kernels that were not found, as a message names them.
-fn missing(keys: &[Key], found: &[Option<Entry>]) -> String {
+fn missing(keys: &[CacheKey], found: &[Option<StoreEntry>]) -> String {
     let mut missing = keys.iter().zip(found).filter(|(_, entry)| entry.is_none());
     let first = missing.next().map_or("a kernel", |(key, _)| key.name());
     match missing.count() {

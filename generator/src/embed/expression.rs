@@ -3,7 +3,7 @@
 //! `__tdc` is what the including code calls the runtime's crate.
 
 use crate::plan::KernelOp;
-use tdc_runtime::{Conv, ConvShape, Fused, Padding, Tucker};
+use tdc_runtime::{Conv, ConvShape, FusedOps, Padding, Tucker};
 
 /// The type of a kernel.
 pub fn kernel_type(op: &KernelOp) -> &'static str {
@@ -39,15 +39,15 @@ pub(super) fn op(op: &KernelOp) -> String {
     }
 }
 
-fn fused(fused: &Fused) -> String {
-    let Fused {
+fn fused(fused: &FusedOps) -> String {
+    let FusedOps {
         prologue,
         bias,
         residual,
         relu,
     } = fused;
     format!(
-        "__tdc::Fused {{ prologue: {prologue}, bias: {bias}, residual: {residual}, relu: {relu} }}"
+        "__tdc::FusedOps {{ prologue: {prologue}, bias: {bias}, residual: {residual}, relu: {relu} }}"
     )
 }
 

@@ -32,7 +32,7 @@ pub struct VariantFile<'a> {
     /// Scheme and tile of each unit.
     pub choices: Vec<(&'a str, String)>,
     /// Estimated microseconds.
-    pub estimate_us: f64,
+    pub predicted_us: f64,
     /// Name of the file of the CUDA text, beside the expression's.
     pub source: String,
 }
@@ -81,7 +81,7 @@ fn variant(file: &VariantFile) -> String {
         device_name,
         variant,
         choices,
-        estimate_us,
+        predicted_us,
         source,
     } = file;
     let Variant {
@@ -90,11 +90,11 @@ fn variant(file: &VariantFile) -> String {
         steps,
         workspace_bytes,
         weights,
-        more_weights,
+        extra_weight_layouts,
         bias_len,
     } = variant;
     let choices = plain(choices, |(scheme, tile)| {
-        format!("__tdc::Choice {{ scheme: {scheme:?}, tile: {tile:?} }}")
+        format!("__tdc::UnitChoice {{ scheme: {scheme:?}, tile: {tile:?} }}")
     });
     let variant = [
         format!("gpu: __tdc::Cow::Borrowed({gpu:?}),"),
@@ -103,8 +103,8 @@ fn variant(file: &VariantFile) -> String {
         format!("workspace_bytes: {workspace_bytes},"),
         format!("weights: {},", layout(weights)),
         format!(
-            "more_weights: {},",
-            cow("WeightLayout", more_weights, layout)
+            "extra_weight_layouts: {},",
+            cow("WeightLayout", extra_weight_layouts, layout)
         ),
         format!("bias_len: {bias_len},"),
     ];
@@ -116,7 +116,7 @@ fn variant(file: &VariantFile) -> String {
         format!("variant: __tdc::Variant {{\n{variant}}},"),
         format!("choices: {choices},"),
         // `{:?}` of a float reads back as the same float.
-        format!("estimate_us: {estimate_us:?},"),
+        format!("predicted_us: {predicted_us:?},"),
         format!("source: include_str!({source:?}),"),
     ];
     let parts: String = parts
@@ -140,7 +140,7 @@ fn image(image: &ImageFile) -> String {
     let format = if *ptx { "Ptx" } else { "Cubin" };
     let kernels = plain(kernels, |(kernel, [registers, shared, spilled])| {
         format!(
-            "__tdc::KernelUse {{ kernel: {kernel:?}, registers: {registers}, shared_bytes: {shared}, spilled_bytes: {spilled} }}"
+            "__tdc::KernelUsage {{ kernel: {kernel:?}, registers: {registers}, shared_bytes: {shared}, spilled_bytes: {spilled} }}"
         )
     });
     format!(
@@ -158,11 +158,11 @@ fn step(step: &Step) -> String {
             block,
             cluster,
             shared_bytes,
-            overlaps,
+            pdl,
             args,
         }) => format!(
             "__tdc::Step::Launch(__tdc::Launch {{\n    kernel: __tdc::Cow::Borrowed({kernel:?}),\n    grid: {grid:?},\n    \
-             block: {block:?},\n    cluster: {cluster:?},\n    shared_bytes: {shared_bytes},\n    overlaps: {overlaps},\n    \
+             block: {block:?},\n    cluster: {cluster:?},\n    shared_bytes: {shared_bytes},\n    pdl: {pdl},\n    \
              args: __tdc::Cow::Borrowed({}),\n}})",
             plain(args, |&value| arg(value))
         ),
@@ -192,7 +192,7 @@ fn layout(layout: &WeightLayout) -> String {
     };
     let transform = match transform {
         Transform::None => "None".to_owned(),
-        Transform::Halves { run, parts } => format!("Halves {{ run: {run}, parts: {parts} }}"),
+        Transform::Fp16 { run, terms } => format!("Fp16 {{ run: {run}, terms: {terms} }}"),
         Transform::Bf16 => "Bf16".to_owned(),
     };
     let dims = plain(dims, |LayoutDim { axis, count, step }| {

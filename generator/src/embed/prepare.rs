@@ -4,10 +4,10 @@
 //! expansion writes its call down and gives a stub. Then all kernels are made together, on all cores, and copied to the folder.
 
 use super::build::{build, shared_compiler};
-use super::entry::{Entry, Key};
-use super::expand::{Mistake, wanted_of_call};
-use super::request::Wanted;
-use super::{KERNELS_VARIABLE, Mode, Settings};
+use super::entry::{CacheKey, StoreEntry};
+use super::expand::{CallError, kernels_of_call};
+use super::request::RequestedKernel;
+use super::{KERNELS_VARIABLE, KernelMode, Settings};
 use crate::emit::Files;
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A kernel that some call asks for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Call {
+pub struct RecordedCall {
     /// Its key.
-    pub key: Key,
-    wanted: Wanted,
+    pub key: CacheKey,
+    requested: RequestedKernel,
 }
 
 /// Kernels cannot be prepared.
@@ -49,7 +49,7 @@ pub enum PrepareError {
 ///
 /// # Errors
 /// A record that cannot be read, or a call that is wrong.
-pub fn recorded(folder: &Path) -> Result<Vec<Call>, PrepareError> {
+pub fn recorded(folder: &Path) -> Result<Vec<RecordedCall>, PrepareError> {
     let io = |path: &Path, source| PrepareError::Io {
         path: path.to_owned(),
         source,
@@ -64,13 +64,17 @@ pub fn recorded(folder: &Path) -> Result<Vec<Call>, PrepareError> {
             continue;
         };
         let settings = Settings::from_env(Path::new(base)).map_err(PrepareError::Calls)?;
-        let wanted = wanted_of_call(kind, call, &settings).map_err(|mistakes| {
-            let messages = mistakes.into_iter().map(|Mistake { message, .. }| message);
+        let requested = kernels_of_call(kind, call, &settings).map_err(|call_errors| {
+            let messages = call_errors
+                .into_iter()
+                .map(|CallError { message, .. }| message);
             PrepareError::Calls(messages.collect::<Vec<_>>().join("\n"))
         })?;
-        for wanted in wanted {
-            let key = Key::new(&wanted);
-            calls.entry(key.file()).or_insert(Call { key, wanted });
+        for requested in requested {
+            let key = CacheKey::new(&requested);
+            calls
+                .entry(key.file())
+                .or_insert(RecordedCall { key, requested });
         }
     }
     Ok(calls.into_values().collect())
@@ -82,7 +86,7 @@ pub fn recorded(folder: &Path) -> Result<Vec<Call>, PrepareError> {
 /// # Errors
 /// What keeps a kernel from being made.
 pub fn prepared_files(
-    calls: &[Call],
+    calls: &[RecordedCall],
     folder: &Path,
     make: bool,
     settings: &Settings,
@@ -90,12 +94,13 @@ pub fn prepared_files(
 ) -> Result<Files, PrepareError> {
     let cache = settings.cache.clone().map_err(PrepareError::Compiler)?;
     let stores: &[&Path] = if make { &[folder, &cache] } else { &[folder] };
-    let find = |key: &Key| {
+    let find = |key: &CacheKey| {
         let mut found = stores.iter();
-        found.find_map(|store| Some((*store, Entry::find(store, key)?)))
+        found.find_map(|store| Some((*store, StoreEntry::find(store, key)?)))
     };
     let missing = calls.iter().filter(|call| find(&call.key).is_none());
-    let missing: Vec<(&Wanted, &Key)> = missing.map(|call| (&call.wanted, &call.key)).collect();
+    let missing: Vec<(&RequestedKernel, &CacheKey)> =
+        missing.map(|call| (&call.requested, &call.key)).collect();
     if let Some((_, first)) = missing.first() {
         let others = match missing.len() - 1 {
             0 => String::new(),
@@ -108,7 +113,7 @@ pub fn prepared_files(
                 folder.display()
             )));
         }
-        if settings.mode == Mode::Offline {
+        if settings.mode == KernelMode::Offline {
             return Err(PrepareError::Compiler(format!(
                 "{missing_names} must be compiled, which {KERNELS_VARIABLE}=offline forbids; unset it"
             )));
@@ -119,7 +124,7 @@ pub fn prepared_files(
         });
         let refused: Vec<String> = made
             .into_iter()
-            .filter_map(|made| made.err().map(|refusal| refusal.message))
+            .filter_map(|made| made.err().map(|error| error.message))
             .collect();
         if !refused.is_empty() {
             return Err(PrepareError::Calls(refused.join("\n")));

@@ -1,33 +1,33 @@
 //! From a request to everything that decides about its kernel.
 
 use super::Settings;
-use super::expand::Mistake;
-use crate::config::{Asked, Config, KernelRequest, Overrides, yaml};
-use crate::gpu::{Gpu, Targets, gpu_of_arch};
-use crate::ir::{Layer, Layout, Tiles};
+use super::expand::CallError;
+use crate::config::{Config, KernelRequest, LayerSource, Overrides, yaml};
+use crate::gpu::{Gpu, Targets, gpu_for_arch};
+use crate::ir::{LayerSpec, Layout, TilePolicy};
 use crate::plan::{TuningTable, network_layers};
 use crate::suggest::nearest;
 use std::path::{Path, PathBuf};
 use tdc_runtime::Arch;
 
-/// A kernel that is wanted: what is computed, and for what it is made.
+/// A kernel that is requested: what is computed, and for what it is made.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct RequestedKernel {
     /// What it computes.
-    pub layer: Layer,
+    pub layer: LayerSpec,
     /// The GPUs to plan for.
     pub gpus: Vec<&'static Gpu>,
     /// The machine code to compile, and the index of the GPU whose plan it is of; ascending.
     pub images: Vec<(Arch, usize)>,
     /// How tiles are chosen.
-    pub tiles: Tiles,
+    pub tiles: TilePolicy,
     /// Measured times to plan by, as text.
     pub table: Option<String>,
     /// Files that it was read from, absolute.
     pub tracked: Vec<PathBuf>,
 }
 
-impl Wanted {
+impl RequestedKernel {
     /// The measured times to plan by.
     pub fn tuning_table(&self) -> Option<TuningTable> {
         self.table.as_deref().and_then(|text| text.parse().ok())
@@ -38,25 +38,28 @@ impl Wanted {
 ///
 /// # Errors
 /// Every mistake that only its files, or its targets together, show.
-pub fn wanted(request: &KernelRequest, settings: &Settings) -> Result<Vec<Wanted>, Vec<Mistake>> {
-    let mistake = |key: Option<&str>, message: String| {
-        vec![Mistake {
+pub fn requested_kernels(
+    request: &KernelRequest,
+    settings: &Settings,
+) -> Result<Vec<RequestedKernel>, Vec<CallError>> {
+    let call_error = |key: Option<&str>, message: String| {
+        vec![CallError {
             at: Some(request.position(key)),
             message,
         }]
     };
-    match &request.asked {
-        Asked::Layer(layer) => {
-            let wanted = of_layer(layer.clone(), None, None, Vec::new(), request, settings)?;
-            Ok(vec![wanted])
+    match &request.source {
+        LayerSource::Inline(layer) => {
+            let requested = of_layer(layer.clone(), None, None, Vec::new(), request, settings)?;
+            Ok(vec![requested])
         }
-        Asked::Config { file, layer } => {
+        LayerSource::Config { file, layer } => {
             let path = settings.base.join(file);
             let config = yaml::load(&path, &Overrides::default())
-                .map_err(|errors| mistake(None, errors.to_string()))?;
+                .map_err(|errors| call_error(None, errors.to_string()))?;
             let (gpus, tiles) = targets(&config);
             let layers = layers(&config);
-            let of_layer = |found: &Layer| {
+            let of_layer = |found: &LayerSpec| {
                 let (gpus, tracked) = (Some(gpus.clone()), vec![path.clone()]);
                 of_layer(found.clone(), gpus, Some(tiles), tracked, request, settings)
             };
@@ -70,14 +73,14 @@ pub fn wanted(request: &KernelRequest, settings: &Settings) -> Result<Vec<Wanted
                     None => format!("it has {}", names().collect::<Vec<_>>().join(", ")),
                 };
                 let message = format!("{file} has no convolution named `{layer}`; {help}");
-                return Err(mistake(Some("layer"), message));
+                return Err(call_error(Some("layer"), message));
             };
             Ok(vec![of_layer(found)?])
         }
     }
 }
 
-fn layers(config: &Config) -> Vec<Layer> {
+fn layers(config: &Config) -> Vec<LayerSpec> {
     match config {
         Config::Network(network) => network_layers(network),
         // Kernels of programs have NCHW activations, and a weight or Tucker factors.
@@ -91,7 +94,7 @@ fn layers(config: &Config) -> Vec<Layer> {
     }
 }
 
-fn targets(config: &Config) -> (Targets, Tiles) {
+fn targets(config: &Config) -> (Targets, TilePolicy) {
     match config {
         Config::Network(network) => (network.gpus.clone(), network.tiles),
         Config::LayerSet(set) => (Targets::one(set.gpu), set.tiles),
@@ -99,20 +102,20 @@ fn targets(config: &Config) -> (Targets, Tiles) {
 }
 
 fn of_layer(
-    layer: Layer,
+    layer: LayerSpec,
     config_gpus: Option<Targets>,
-    config_tiles: Option<Tiles>,
+    config_tiles: Option<TilePolicy>,
     mut tracked: Vec<PathBuf>,
     request: &KernelRequest,
     settings: &Settings,
-) -> Result<Wanted, Vec<Mistake>> {
+) -> Result<RequestedKernel, Vec<CallError>> {
     let at = |key| Some(request.position(Some(key)));
-    let mut mistakes = Vec::new();
+    let mut call_errors = Vec::new();
     let own = request.gpus.as_ref().map_or(&[][..], Targets::gpus);
     if let Some(archs) = &request.archs
         && let Some(idle) = own.iter().find(|gpu| !archs.contains(&gpu.arch))
     {
-        mistakes.push(Mistake {
+        call_errors.push(CallError {
             at: at("gpu"),
             message: format!(
                 "`{}` is {}, which `arch` does not name; name it there too, or leave the GPU out",
@@ -122,20 +125,20 @@ fn of_layer(
     }
     let config_gpus = config_gpus.as_ref().map_or(&[][..], Targets::gpus);
     let named = if own.is_empty() { config_gpus } else { own };
-    let (gpus, images) = resolved(named, request.archs.as_deref(), &settings.archs);
+    let (gpus, images) = resolve_targets(named, request.archs.as_deref(), &settings.archs);
     let table = request.table.as_ref().and_then(|file| {
         let path = settings.base.join(file);
         let text = read_table(&path, file, &gpus).map_err(|message| {
             let at = at("table");
-            mistakes.push(Mistake { at, message });
+            call_errors.push(CallError { at, message });
         });
         tracked.push(path);
         text.ok()
     });
-    if !mistakes.is_empty() {
-        return Err(mistakes);
+    if !call_errors.is_empty() {
+        return Err(call_errors);
     }
-    Ok(Wanted {
+    Ok(RequestedKernel {
         layer,
         gpus,
         images,
@@ -150,7 +153,7 @@ type Plans = (Vec<&'static Gpu>, Vec<(Arch, usize)>);
 
 /// Each architecture is compiled for the GPUs of it that are named, else for the one that stands for it. Without architectures those
 /// of the GPUs are taken, without either the default ones.
-fn resolved(gpus: &[&'static Gpu], archs: Option<&[Arch]>, default: &[Arch]) -> Plans {
+fn resolve_targets(gpus: &[&'static Gpu], archs: Option<&[Arch]>, default: &[Arch]) -> Plans {
     let mut own: Vec<Arch> = gpus.iter().map(|gpu| gpu.arch).collect();
     own.sort_unstable();
     own.dedup();
@@ -161,8 +164,8 @@ fn resolved(gpus: &[&'static Gpu], archs: Option<&[Arch]>, default: &[Arch]) -> 
     let mut plans = Plans::default();
     for &arch in archs {
         let named: Vec<_> = gpus.iter().filter(|gpu| gpu.arch == arch).collect();
-        let stand_in = named.is_empty().then(|| gpu_of_arch(arch)).flatten();
-        for gpu in named.into_iter().copied().chain(stand_in) {
+        let default_gpu = named.is_empty().then(|| gpu_for_arch(arch)).flatten();
+        for gpu in named.into_iter().copied().chain(default_gpu) {
             plans.1.push((arch, plans.0.len()));
             plans.0.push(gpu);
         }
@@ -196,7 +199,7 @@ mod tests {
             .collect();
         let archs: Vec<_> = archs.iter().map(|&sm| Arch::new(sm)).collect();
         let archs = (!archs.is_empty()).then_some(&archs[..]);
-        let (gpus, images) = resolved(&gpus, archs, &[Arch::new(80), Arch::new(90)]);
+        let (gpus, images) = resolve_targets(&gpus, archs, &[Arch::new(80), Arch::new(90)]);
         let names = gpus.iter().map(|gpu| gpu.name).collect();
         let images = images.iter().map(|(arch, gpu)| (arch.sm, *gpu));
         (names, images.collect())

@@ -25,11 +25,11 @@ pub const VARIABLES: [&str; 5] = [
 pub const DEFAULT_ARCHS: [Arch; 2] = [Arch::new(80), Arch::new(90)];
 
 /// The folder of prepared kernels, below that of a crate or of a workspace.
-pub const PREPARED: &str = "generated/kernels";
+pub const PREPARED_DIR: &str = "generated/kernels";
 
 /// Where kernels come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Mode {
+pub enum KernelMode {
     /// Prepared, else cached, else compiled.
     #[default]
     Auto,
@@ -45,9 +45,9 @@ pub struct Settings {
     /// The crate's folder: paths in calls are relative to it.
     pub base: PathBuf,
     /// Where kernels come from.
-    pub mode: Mode,
+    pub mode: KernelMode,
     /// A miss gives a stub instead of a compilation: an editor's server must not wait.
-    pub impatient: bool,
+    pub stub_on_miss: bool,
     /// Architectures of calls that name none.
     pub archs: Vec<Arch>,
     /// The folder of prepared kernels.
@@ -67,10 +67,10 @@ impl Settings {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let mode = match variable(KERNELS_VARIABLE).as_deref() {
             // docs.rs has neither network nor a place to write.
-            None if variable("DOCS_RS").is_some() => Mode::Stub,
-            None | Some("auto") => Mode::Auto,
-            Some("offline") => Mode::Offline,
-            Some("stub") => Mode::Stub,
+            None if variable("DOCS_RS").is_some() => KernelMode::Stub,
+            None | Some("auto") => KernelMode::Auto,
+            Some("offline") => KernelMode::Offline,
+            Some("stub") => KernelMode::Stub,
             Some(other) => {
                 return Err(format!(
                     "{KERNELS_VARIABLE}={other} is unknown; set it to auto, offline or stub"
@@ -88,7 +88,7 @@ impl Settings {
         Ok(Self {
             base: base.to_owned(),
             mode,
-            impatient: server,
+            stub_on_miss: server,
             archs,
             prepared: prepared_folder(base),
             cache: cache_folder(),
@@ -101,7 +101,7 @@ impl Settings {
 fn named_archs(list: &str) -> Result<Vec<Arch>, String> {
     let read = |word: &str| {
         let arch = word.trim().parse::<Arch>().map_err(|e| e.to_string())?;
-        crate::config::text::compiled_for(arch)
+        crate::config::text::check_compilable(arch)
     };
     let archs: Result<Vec<_>, _> = list.split(',').map(read).collect();
     let mut archs = archs.map_err(|error| format!("{ARCH_VARIABLE}={list}: {error}"))?;
@@ -112,7 +112,7 @@ fn named_archs(list: &str) -> Result<Vec<Arch>, String> {
 
 /// The folder of prepared kernels that is nearest above a crate.
 fn prepared_folder(base: &Path) -> Option<PathBuf> {
-    let mut folders = base.ancestors().map(|folder| folder.join(PREPARED));
+    let mut folders = base.ancestors().map(|folder| folder.join(PREPARED_DIR));
     folders.find(|folder| folder.is_dir())
 }
 
@@ -158,10 +158,10 @@ mod tests {
         let base = top.path().join("a/b");
         std::fs::create_dir_all(&base).unwrap();
         assert_eq!(prepared_folder(&base), None);
-        let outer = top.path().join(PREPARED);
+        let outer = top.path().join(PREPARED_DIR);
         std::fs::create_dir_all(&outer).unwrap();
         assert_eq!(prepared_folder(&base), Some(outer));
-        let own = base.join(PREPARED);
+        let own = base.join(PREPARED_DIR);
         std::fs::create_dir_all(&own).unwrap();
         assert_eq!(prepared_folder(&base), Some(own));
     }

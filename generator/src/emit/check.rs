@@ -1,14 +1,14 @@
 //! Comparing a folder with what would be written to it.
 
 use super::manifest::{MANIFEST, Manifest, Origin, unix_lines};
-use super::write::{check_folder, read_if_there};
+use super::write::{check_folder, read_if_exists};
 use super::{EmitError, Files};
 use similar::TextDiff;
 use std::fmt;
 use std::path::Path;
 
 /// Lines of a diff that are shown.
-const SHOWN_LINES: usize = 24;
+const MAX_DIFF_LINES: usize = 24;
 
 /// A file that is not as it would be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,12 +59,12 @@ pub fn check(files: &Files, folder: &Path) -> Result<Vec<Difference>, EmitError>
     let entries = files
         .iter()
         .map(|(path, content)| (path.as_str(), content.as_slice()));
-    for (path, wanted) in entries.chain([(MANIFEST, manifest.as_slice())]) {
-        let kind = match read_if_there(&folder.join(path))? {
+    for (path, expected) in entries.chain([(MANIFEST, manifest.as_slice())]) {
+        let kind = match read_if_exists(&folder.join(path))? {
             None => DifferenceKind::Missing,
-            Some(found) if found == wanted => continue,
-            Some(found) if unix_lines(&found) == unix_lines(wanted) => DifferenceKind::LineEnds,
-            Some(found) => DifferenceKind::Content(diff(path, &found, wanted)),
+            Some(found) if found == expected => continue,
+            Some(found) if unix_lines(&found) == unix_lines(expected) => DifferenceKind::LineEnds,
+            Some(found) => DifferenceKind::Content(diff(path, &found, expected)),
         };
         differences.push(Difference {
             path: path.to_owned(),
@@ -75,7 +75,7 @@ pub fn check(files: &Files, folder: &Path) -> Result<Vec<Difference>, EmitError>
         .paths()
         .filter(|path| !files.contains_key(*path))
     {
-        if let Some(content) = read_if_there(&folder.join(path))?
+        if let Some(content) = read_if_exists(&folder.join(path))?
             && old_manifest.origin(path, &content) == Origin::Generated
         {
             differences.push(Difference {
@@ -88,21 +88,21 @@ pub fn check(files: &Files, folder: &Path) -> Result<Vec<Difference>, EmitError>
 }
 
 /// The first lines of a unified diff.
-fn diff(path: &str, found: &[u8], wanted: &[u8]) -> String {
-    let (found, wanted) = (
+fn diff(path: &str, found: &[u8], expected: &[u8]) -> String {
+    let (found, expected) = (
         String::from_utf8_lossy(found),
-        String::from_utf8_lossy(wanted),
+        String::from_utf8_lossy(expected),
     );
-    let diff = TextDiff::from_lines(&found, &wanted);
+    let diff = TextDiff::from_lines(&found, &expected);
     let text = diff
         .unified_diff()
         .context_radius(2)
         .header(path, &format!("{path} (generated)"))
         .to_string();
     let lines: Vec<_> = text.lines().collect();
-    let mut shown = lines[..lines.len().min(SHOWN_LINES)].join("\n");
-    if lines.len() > SHOWN_LINES {
-        shown += &format!("\n... {} more lines", lines.len() - SHOWN_LINES);
+    let mut shown = lines[..lines.len().min(MAX_DIFF_LINES)].join("\n");
+    if lines.len() > MAX_DIFF_LINES {
+        shown += &format!("\n... {} more lines", lines.len() - MAX_DIFF_LINES);
     }
     shown
 }

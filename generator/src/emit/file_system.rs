@@ -12,7 +12,7 @@ pub(super) trait FileSystem {
     /// Moves a file over another.
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
     /// Gives a file a second name, which it keeps when another file takes the first.
-    fn keep(&mut self, path: &Path, name: &Path) -> io::Result<()>;
+    fn back_up(&mut self, path: &Path, name: &Path) -> io::Result<()>;
 }
 
 /// The disk.
@@ -31,7 +31,7 @@ impl FileSystem for Disk {
         std::fs::rename(from, to)
     }
 
-    fn keep(&mut self, path: &Path, name: &Path) -> io::Result<()> {
+    fn back_up(&mut self, path: &Path, name: &Path) -> io::Result<()> {
         // Not every file system has links.
         std::fs::hard_link(path, name).or_else(|_| std::fs::copy(path, name).map(drop))
     }

@@ -1,6 +1,6 @@
 //! The files of a folder, in memory.
 
-use crate::plan::{LayerSetPlan, NetworkPlan, shared_units};
+use crate::plan::{LayerSetPlan, NetworkPlan, distinct_units};
 use crate::render::{
     LayerSetFile, NetworkFile, RenderError, layer_set_json, layer_set_text, network_json,
     network_text, unit_header, unit_source,
@@ -28,7 +28,7 @@ pub fn network_files(plans: &[NetworkPlan]) -> Result<Files, RenderError> {
     ] {
         add(path, network_text(plans, file)?);
     }
-    for unit in &shared_units(plans) {
+    for unit in &distinct_units(plans) {
         let unit_name = &unit.unit.name;
         add(format!("src/units/{unit_name}.h"), unit_header(unit)?);
         let source = unit_source(unit, &format!("{unit_name}.h"))?;

@@ -9,7 +9,7 @@ use tdc_runtime::Checksum;
 /// Name of the manifest in a folder.
 pub const MANIFEST: &str = "manifest.txt";
 
-const HEAD: &str = "# Files written by tdc, each with its checksum. A file that was changed since is not overwritten.\n";
+const HEADER: &str = "# Files written by tdc, each with its checksum. A file that was changed since is not overwritten.\n";
 
 /// Checksum by path.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Manifest {
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
         let mut lines = text.lines();
-        if lines.next() != Some(HEAD.trim_end()) {
+        if lines.next() != Some(HEADER.trim_end()) {
             return None;
         }
         let sums = lines.map(|line| {
@@ -69,7 +69,7 @@ impl Manifest {
             .0
             .iter()
             .map(|(path, sum)| format!("{sum:016x}  {path}\n"));
-        std::iter::once(HEAD.to_owned()).chain(lines).collect()
+        std::iter::once(HEADER.to_owned()).chain(lines).collect()
     }
 
     /// Paths, in order.
@@ -124,7 +124,7 @@ mod tests {
     fn refuses_other_texts_and_paths_that_lead_out() {
         assert_eq!(Manifest::parse(b"notes\n"), None);
         for path in ["../x", "/etc/x", "a//b", "C:/x", "a\\..\\b", "."] {
-            let text = format!("{HEAD}0000000000000000  {path}\n");
+            let text = format!("{HEADER}0000000000000000  {path}\n");
             assert_eq!(Manifest::parse(text.as_bytes()), None, "{path}");
         }
     }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// What writing did; paths are relative to the folder.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Written {
+pub struct WriteSummary {
     /// Files that are new or changed.
     pub written: Vec<String>,
     /// Files that were already as they should be, and were not touched.
@@ -22,53 +22,53 @@ pub struct Written {
     pub kept: Vec<String>,
 }
 
-/// Writes `files` and their manifest to `folder`, which is created if need be: [`prepare`] and [`Prepared::commit`] at once.
+/// Writes `files` and their manifest to `folder`, which is created if need be: [`stage`] and [`StagedWrite::commit`] at once.
 ///
 /// # Errors
 /// [`EmitError`]; the folder is then as it was.
-pub fn write(files: &Files, folder: &Path, force: bool) -> Result<Written, EmitError> {
-    prepare(files, folder, force)?.commit()
+pub fn write(files: &Files, folder: &Path, force: bool) -> Result<WriteSummary, EmitError> {
+    stage(files, folder, force)?.commit()
 }
 
-/// Writes the new content of a folder beside the old. Nothing of the old is touched before [`Prepared::commit`].
+/// Writes the new content of a folder beside the old. Nothing of the old is touched before [`StagedWrite::commit`].
 ///
 /// A file that the generator did not write, or that was edited since, is overwritten only with `force`. Files of an earlier
 /// run that are not generated any more are removed unless they were edited.
 ///
 /// # Errors
 /// [`EmitError`]; the folder is then as it was.
-pub fn prepare(files: &Files, folder: &Path, force: bool) -> Result<Prepared, EmitError> {
-    prepare_with(&mut Disk, files, folder, force)
+pub fn stage(files: &Files, folder: &Path, force: bool) -> Result<StagedWrite, EmitError> {
+    stage_with(&mut Disk, files, folder, force)
 }
 
 /// A folder whose new content lies beside the old. Dropped without a [`commit`](Self::commit) it leaves the folder as it was.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct StagedWrite {
     folder: PathBuf,
     /// Paths of new content, each staged under its index.
     changed: Vec<String>,
     /// Files to remove.
     stale: Vec<String>,
-    outcome: Written,
+    outcome: WriteSummary,
     // Dropped in this order: the lock takes its folder with it, and an empty folder can be removed.
     lock: Lock,
-    made: MadeFolders,
+    created: CreatedFolders,
 }
 
-impl Prepared {
+impl StagedWrite {
     /// Moves the new files into place and removes the stale ones.
     ///
     /// # Errors
     /// [`EmitError::Io`] when the system refuses to move a file; what has been moved by then goes back.
-    pub fn commit(self) -> Result<Written, EmitError> {
+    pub fn commit(self) -> Result<WriteSummary, EmitError> {
         self.commit_with(&mut Disk)
     }
 
-    fn commit_with(mut self, disk: &mut impl FileSystem) -> Result<Written, EmitError> {
+    fn commit_with(mut self, disk: &mut impl FileSystem) -> Result<WriteSummary, EmitError> {
         let mut moved = Vec::new();
-        let mut made = Vec::new();
-        if let Err(error) = self.move_all(disk, &mut moved, &mut made) {
-            for Moved { target, old } in moved.into_iter().rev() {
+        let mut created = Vec::new();
+        if let Err(error) = self.move_all(disk, &mut moved, &mut created) {
+            for Replaced { target, old } in moved.into_iter().rev() {
                 // Nothing to be done about one that cannot go back; the error tells of the first refusal.
                 drop(match old {
                     Some(old) => std::fs::rename(old, target),
@@ -76,14 +76,14 @@ impl Prepared {
                 });
             }
             // The innermost folders first.
-            while made.pop().is_some() {}
+            while created.pop().is_some() {}
             return Err(error);
         }
         for path in &self.outcome.removed {
             remove_empty_parents(&self.folder.join(path), &self.folder);
         }
-        made.iter_mut().for_each(MadeFolders::keep);
-        self.made.keep();
+        created.iter_mut().for_each(CreatedFolders::keep);
+        self.created.keep();
         Ok(std::mem::take(&mut self.outcome))
     }
 
@@ -91,25 +91,25 @@ impl Prepared {
     fn move_all(
         &mut self,
         disk: &mut impl FileSystem,
-        moved: &mut Vec<Moved>,
-        made: &mut Vec<MadeFolders>,
+        moved: &mut Vec<Replaced>,
+        created: &mut Vec<CreatedFolders>,
     ) -> Result<(), EmitError> {
         for (index, path) in self.changed.iter().enumerate() {
             let target = self.folder.join(path);
             if let Some(parent) = target.parent() {
-                made.push(MadeFolders::of(parent));
+                created.push(CreatedFolders::of(parent));
                 disk.create_folder(parent)
                     .map_err(|error| EmitError::io("create", parent, error))?;
             }
             let fail = |error| EmitError::io("write", &target, error);
             let old = self.lock.staged(self.changed.len() + index);
             let old = match target.exists() {
-                true => Some(disk.keep(&target, &old).map_err(fail).map(|()| old)?),
+                true => Some(disk.back_up(&target, &old).map_err(fail).map(|()| old)?),
                 false => None,
             };
             disk.rename(&self.lock.staged(index), &target)
                 .map_err(fail)?;
-            moved.push(Moved { target, old });
+            moved.push(Replaced { target, old });
             self.outcome.written.push(path.clone());
         }
         for (index, path) in self.stale.iter().enumerate() {
@@ -118,7 +118,7 @@ impl Prepared {
             disk.rename(&target, &old)
                 .map_err(|error| EmitError::io("remove", &target, error))?;
             let old = Some(old);
-            moved.push(Moved { target, old });
+            moved.push(Replaced { target, old });
             self.outcome.removed.push(path.clone());
         }
         Ok(())
@@ -126,25 +126,25 @@ impl Prepared {
 }
 
 /// A place that has a new file, or none any more, and where its old file is.
-struct Moved {
+struct Replaced {
     target: PathBuf,
     old: Option<PathBuf>,
 }
 
-fn prepare_with(
+fn stage_with(
     disk: &mut impl FileSystem,
     files: &Files,
     folder: &Path,
     force: bool,
-) -> Result<Prepared, EmitError> {
+) -> Result<StagedWrite, EmitError> {
     check_folder(folder)?;
-    let made = MadeFolders::of(folder);
+    let created = CreatedFolders::of(folder);
     disk.create_folder(folder)
         .map_err(|error| EmitError::io("create", folder, error))?;
     let lock = Lock::take(folder)?;
     let new_manifest = Manifest::of(files).text().into_bytes();
     let old_manifest = Manifest::read(folder)?;
-    let mut outcome = Written::default();
+    let mut outcome = WriteSummary::default();
     let mut conflicts = Vec::new();
     let mut changed: Vec<(&str, &[u8])> = Vec::new();
 
@@ -154,13 +154,15 @@ fn prepare_with(
         .map(|(path, content)| (path.as_str(), content.as_slice()));
     // The manifest goes last: it may only speak of files that are in place.
     for (path, content) in entries.chain([manifest_entry]) {
-        let old = read_if_there(&folder.join(path))?;
+        let old = read_if_exists(&folder.join(path))?;
         match old {
             Some(old) if old == content => {
                 outcome.unchanged.push(path.to_owned());
                 continue;
             }
-            Some(old) if !is_ours(&old_manifest, path, &old) => conflicts.push(path.to_owned()),
+            Some(old) if !is_generated(&old_manifest, path, &old) => {
+                conflicts.push(path.to_owned())
+            }
             _ => {}
         }
         changed.push((path, content));
@@ -176,7 +178,7 @@ fn prepare_with(
         .paths()
         .filter(|path| !files.contains_key(*path))
     {
-        match read_if_there(&folder.join(path))? {
+        match read_if_exists(&folder.join(path))? {
             None => {}
             Some(content) if old_manifest.origin(path, &content) == Origin::Generated => {
                 stale.push(path.to_owned());
@@ -189,7 +191,7 @@ fn prepare_with(
         disk.write(&staged, content)
             .map_err(|error| EmitError::io("write", &staged, error))?;
     }
-    Ok(Prepared {
+    Ok(StagedWrite {
         folder: folder.to_owned(),
         changed: changed
             .into_iter()
@@ -198,7 +200,7 @@ fn prepare_with(
         stale,
         outcome,
         lock,
-        made,
+        created,
     })
 }
 
@@ -206,26 +208,26 @@ fn prepare_with(
 ///
 /// # Errors
 /// [`EmitError`] with the file.
-pub fn write_whole(path: &Path, content: &[u8]) -> Result<(), EmitError> {
-    write_together(&[(path, content)])
+pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), EmitError> {
+    write_all_atomic(&[(path, content)])
 }
 
-/// Writes several files as [`write_whole`] does; none is moved into place before the last is written.
+/// Writes several files as [`write_atomic`] does; none is moved into place before the last is written.
 ///
 /// # Errors
 /// [`EmitError`] with the first file that cannot be written.
-pub fn write_together(files: &[(&Path, &[u8])]) -> Result<(), EmitError> {
-    let mut made = Vec::new();
+pub fn write_all_atomic(files: &[(&Path, &[u8])]) -> Result<(), EmitError> {
+    let mut created = Vec::new();
     let mut ready = Vec::new();
     for &(path, content) in files {
-        let target = file_behind(path)?;
+        let target = resolve_target(path)?;
         let folder = match target.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
         check_folder(folder)?;
         let fail = |error| EmitError::io("write", path, error);
-        made.push(MadeFolders::of(folder));
+        created.push(CreatedFolders::of(folder));
         std::fs::create_dir_all(folder).map_err(fail)?;
         let mut staged = tempfile::NamedTempFile::new_in(folder).map_err(fail)?;
         staged.write_all(content).map_err(fail)?;
@@ -242,15 +244,15 @@ pub fn write_together(files: &[(&Path, &[u8])]) -> Result<(), EmitError> {
             .persist(&path)
             .map_err(|error| EmitError::io("write", &path, error.error))?;
     }
-    for made in &mut made {
-        made.keep();
+    for created in &mut created {
+        created.keep();
     }
     Ok(())
 }
 
 /// The file that a path leads to, which may not be there yet: through links, which stay. Moving a file to the place of a device or a
 /// pipe would take that away.
-fn file_behind(path: &Path) -> Result<PathBuf, EmitError> {
+fn resolve_target(path: &Path) -> Result<PathBuf, EmitError> {
     let not_a_file = || EmitError::NotAFile {
         path: path.to_owned(),
     };
@@ -266,7 +268,7 @@ fn file_behind(path: &Path) -> Result<PathBuf, EmitError> {
 }
 
 /// Whether the generator wrote a file's content. A manifest is the generator's when it reads as one.
-fn is_ours(manifest: &Manifest, path: &str, content: &[u8]) -> bool {
+fn is_generated(manifest: &Manifest, path: &str, content: &[u8]) -> bool {
     if path == MANIFEST {
         Manifest::parse(content).is_some()
     } else {
@@ -275,7 +277,7 @@ fn is_ours(manifest: &Manifest, path: &str, content: &[u8]) -> bool {
 }
 
 /// A file's content; `None` when there is none.
-pub(super) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, EmitError> {
+pub(super) fn read_if_exists(path: &Path) -> Result<Option<Vec<u8>>, EmitError> {
     match std::fs::read(path) {
         Ok(content) => Ok(Some(content)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -300,9 +302,9 @@ pub(super) fn check_folder(folder: &Path) -> Result<(), EmitError> {
 
 /// Folders that were not there before. Dropping this removes those that are empty, so that a failure leaves none behind.
 #[derive(Debug)]
-struct MadeFolders(Vec<PathBuf>);
+struct CreatedFolders(Vec<PathBuf>);
 
-impl MadeFolders {
+impl CreatedFolders {
     /// The folders that creating `folder` will make, the innermost first.
     fn of(folder: &Path) -> Self {
         let missing = folder
@@ -317,7 +319,7 @@ impl MadeFolders {
     }
 }
 
-impl Drop for MadeFolders {
+impl Drop for CreatedFolders {
     fn drop(&mut self) {
         for folder in &self.0 {
             // One that got content by someone else stays.

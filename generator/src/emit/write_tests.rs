@@ -88,9 +88,9 @@ impl FileSystem for Failing {
         self.step("rename")?;
         Disk.rename(from, to)
     }
-    fn keep(&mut self, path: &Path, name: &Path) -> io::Result<()> {
+    fn back_up(&mut self, path: &Path, name: &Path) -> io::Result<()> {
         self.step("keep")?;
-        Disk.keep(path, name)
+        Disk.back_up(path, name)
     }
 }
 
@@ -99,8 +99,8 @@ fn write_with(
     files: &Files,
     folder: &Path,
     force: bool,
-) -> Result<Written, EmitError> {
-    prepare_with(disk, files, folder, force)?.commit_with(disk)
+) -> Result<WriteSummary, EmitError> {
+    stage_with(disk, files, folder, force)?.commit_with(disk)
 }
 
 #[test]
@@ -228,12 +228,12 @@ fn a_writer_that_fails_leaves_the_folder_whole() {
 fn what_was_prepared_and_not_committed_vanishes() {
     let parent = TempDir::new().unwrap();
     let folder = parent.path().join("new/out");
-    drop(prepare(&first(), &folder, false).unwrap());
+    drop(stage(&first(), &folder, false).unwrap());
     assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
     write(&first(), &folder, false).unwrap();
     let before = content(&folder);
-    let prepared = prepare(&second(), &folder, false).unwrap();
-    drop(prepared);
+    let staged = stage(&second(), &folder, false).unwrap();
+    drop(staged);
     assert_eq!(content(&folder), before);
 }
 
@@ -242,11 +242,11 @@ fn files_written_together_are_written_all_or_none() {
     let folder = TempDir::new().unwrap();
     let (first, second) = (folder.path().join("a/b"), folder.path().join("c/d"));
     fs::create_dir_all(&second).unwrap();
-    let error = write_together(&[(&first, b"1"), (&second, b"2")]).unwrap_err();
+    let error = write_all_atomic(&[(&first, b"1"), (&second, b"2")]).unwrap_err();
     assert!(error.to_string().contains("c/d"), "{error}");
     assert!(!folder.path().join("a").exists());
     fs::remove_dir(&second).unwrap();
-    write_together(&[(&first, b"1"), (&second, b"2")]).unwrap();
+    write_all_atomic(&[(&first, b"1"), (&second, b"2")]).unwrap();
     assert_eq!(fs::read(&first).unwrap(), b"1");
     assert_eq!(fs::read(&second).unwrap(), b"2");
 }

@@ -6,7 +6,7 @@
 
 use crate::suggest::nearest;
 use serde::Serialize;
-use tdc_runtime::{Arch, names_gpu};
+use tdc_runtime::{Arch, is_gpu_name};
 
 /// One GPU.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -25,7 +25,7 @@ pub struct Gpu {
     /// Streaming multiprocessors.
     pub sms: u32,
     /// fp32 lanes of a multiprocessor.
-    pub lanes: u32,
+    pub fp32_lanes: u32,
     /// Boost clock, MHz.
     pub clock_mhz: u32,
     /// Base clock, MHz, where somebody's figures are in its clocks (stride-fixed paper, table 1); elsewhere the boost clock stands in.
@@ -57,7 +57,7 @@ pub struct Gpu {
     /// Share of the candidate tiles, sorted by their compute latency, that the planner of the TDC paper keeps before it takes
     /// the one that moves the least memory, 0 to 1. The paper has 5 % on the A100 and 15 % on the RTX 2080 Ti (section 5.5);
     /// 5 % elsewhere is our choice.
-    pub paper_share: f64,
+    pub paper_candidate_fraction: f64,
 }
 
 /// What a GPU keeps up, beside what the vendor promises.
@@ -86,7 +86,7 @@ impl Gpu {
 
     /// Peak fp32 rate, FLOP per microsecond, of one multiprocessor.
     pub fn sm_flops_per_us(&self) -> f64 {
-        2.0 * f64::from(self.lanes) * f64::from(self.clock_mhz)
+        2.0 * f64::from(self.fp32_lanes) * f64::from(self.clock_mhz)
     }
 
     /// Whether it is older than every architecture that kernels are compiled for. Such a GPU can be planned for, to compare
@@ -126,7 +126,7 @@ pub const ARCHS: [(Arch, &str); 8] = [
 ];
 
 /// The GPU that stands for an architecture; `None` for one that no kernel is compiled for.
-pub fn gpu_of_arch(arch: Arch) -> Option<&'static Gpu> {
+pub fn gpu_for_arch(arch: Arch) -> Option<&'static Gpu> {
     let (_, name) = ARCHS.iter().find(|(known, _)| *known == arch)?;
     gpu(name).ok()
 }
@@ -141,7 +141,7 @@ const CC: Gpu = Gpu {
     device_name: "",
     arch: Arch::new(0),
     sms: 0,
-    lanes: 128,
+    fp32_lanes: 128,
     clock_mhz: 0,
     base_clock_mhz: None,
     memory_latency: 466,
@@ -155,7 +155,7 @@ const CC: Gpu = Gpu {
     dram_gbs: 0,
     sustained: None,
     launch_us: 0.0,
-    paper_share: 0.05,
+    paper_candidate_fraction: 0.05,
 };
 
 // What each compute capability fixes. Threads, blocks, registers and shared memory: CUDA C++ Programming Guide, "Technical
@@ -172,7 +172,7 @@ const CC_61: Gpu = Gpu {
 };
 const CC_70: Gpu = Gpu {
     arch: Arch::new(70),
-    lanes: 64,
+    fp32_lanes: 64,
     shared_per_sm: 96 * KIB,
     shared_per_block: 96 * KIB,
     shared_reserved: 0,
@@ -180,7 +180,7 @@ const CC_70: Gpu = Gpu {
 };
 const CC_75: Gpu = Gpu {
     arch: Arch::new(75),
-    lanes: 64,
+    fp32_lanes: 64,
     threads_per_sm: 1024,
     blocks_per_sm: 16,
     shared_per_sm: 64 * KIB,
@@ -190,7 +190,7 @@ const CC_75: Gpu = Gpu {
 };
 const CC_80: Gpu = Gpu {
     arch: Arch::new(80),
-    lanes: 64,
+    fp32_lanes: 64,
     shared_per_sm: 164 * KIB,
     shared_per_block: 163 * KIB,
     ..CC
@@ -365,7 +365,7 @@ pub const GPUS: &[Gpu] = &[
         l2_bytes: 5632 * 1024,
         dram_gbs: 616,
         launch_us: 1.0,
-        paper_share: 0.15,
+        paper_candidate_fraction: 0.15,
         ..CC_75
     },
     // NVIDIA GeForce GTX 1080 Ti specifications, 2017: 3584 lanes, clock, 484 GB/s, 11.3 TFLOP/s. Multiprocessors, L2: driver.
@@ -404,8 +404,8 @@ pub struct PlanningOnly {
 }
 
 /// The GPU that the CUDA driver's name of a device tells, by [`Gpu::device_name`] as whole words; `None` when it is not in the table.
-pub fn gpu_of_device(name: &str) -> Option<&'static Gpu> {
-    GPUS.iter().find(|gpu| names_gpu(name, gpu.device_name))
+pub fn gpu_for_device(name: &str) -> Option<&'static Gpu> {
+    GPUS.iter().find(|gpu| is_gpu_name(name, gpu.device_name))
 }
 
 /// The GPU of a name. Code is made for what [`Gpu::code_target`] lets through.
@@ -446,11 +446,11 @@ mod tests {
     fn each_architecture_has_a_gpu_of_its_own() {
         for (arch, name) in ARCHS {
             assert_eq!(
-                gpu_of_arch(arch).map(|gpu| (gpu.arch, gpu.name)),
+                gpu_for_arch(arch).map(|gpu| (gpu.arch, gpu.name)),
                 Some((arch, name))
             );
         }
-        assert_eq!(gpu_of_arch(Arch::new(61)), None);
+        assert_eq!(gpu_for_arch(Arch::new(61)), None);
     }
 
     #[test]
@@ -494,8 +494,11 @@ mod tests {
             assert!((256..=10_000).contains(&gpu.dram_gbs), "{name}");
             assert!((2 * MIB..=256 * MIB).contains(&gpu.l2_bytes), "{name}");
             assert!((0.3..=3.0).contains(&gpu.launch_us), "{name}");
-            assert!(gpu.paper_share > 0.0 && gpu.paper_share <= 1.0, "{name}");
-            assert!([64, 128].contains(&gpu.lanes), "{name}");
+            assert!(
+                gpu.paper_candidate_fraction > 0.0 && gpu.paper_candidate_fraction <= 1.0,
+                "{name}"
+            );
+            assert!([64, 128].contains(&gpu.fp32_lanes), "{name}");
             assert_eq!(gpu.threads_per_sm % 512, 0, "{name}");
             assert!(gpu.blocks_per_sm * 32 <= gpu.threads_per_sm, "{name}");
             let reserved = gpu.shared_reserved;
@@ -527,7 +530,7 @@ mod tests {
 
     #[test]
     fn devices_are_told_by_whole_words() {
-        let name = |device| gpu_of_device(device).map(|gpu| gpu.name);
+        let name = |device| gpu_for_device(device).map(|gpu| gpu.name);
         assert_eq!(name("NVIDIA H200"), Some("h200"));
         assert_eq!(name("NVIDIA A100-SXM4-80GB"), Some("a100"));
         assert_eq!(name("NVIDIA L40S"), Some("l40s"));

@@ -4,7 +4,7 @@ use super::{DEFAULT_GPU, GPUS, Gpu, UnknownGpu, gpu};
 use serde::Serialize;
 
 /// Names that are looked at; a list of more is refused as a whole.
-const MOST: usize = 64;
+const MAX_GPUS: usize = 64;
 
 /// One GPU or several, none of them twice. Where several are as good, generated code takes the first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -17,14 +17,14 @@ pub enum TargetsError {
     #[error("the list of GPUs is empty; name at least one, such as {DEFAULT_GPU}")]
     Empty,
     /// More names than there can be GPUs.
-    #[error("{count} GPUs are named; at most {MOST} are supported")]
+    #[error("{count} GPUs are named; at most {MAX_GPUS} are supported")]
     TooMany {
         /// How many there are.
         count: usize,
     },
     /// A name without letters: a comma too many.
     #[error("a name of a GPU is empty; leave out the comma")]
-    Nameless {
+    EmptyName {
         /// Index of the name.
         index: usize,
     },
@@ -38,7 +38,7 @@ pub enum TargetsError {
     },
     /// A name that was there before.
     #[error("`{name}` is named twice; keep one of them")]
-    Twice {
+    Duplicate {
         /// Index of the second.
         index: usize,
         /// The name.
@@ -51,9 +51,9 @@ impl TargetsError {
     pub fn index(&self) -> Option<usize> {
         match self {
             Self::Empty | Self::TooMany { .. } => None,
-            Self::Nameless { index } | Self::Unknown { index, .. } | Self::Twice { index, .. } => {
-                Some(*index)
-            }
+            Self::EmptyName { index }
+            | Self::Unknown { index, .. }
+            | Self::Duplicate { index, .. } => Some(*index),
         }
     }
 }
@@ -71,7 +71,7 @@ impl Targets {
     pub fn named<S: AsRef<str>>(names: &[S]) -> Result<Self, Vec<TargetsError>> {
         match names.len() {
             0 => return Err(vec![TargetsError::Empty]),
-            count if count > MOST => return Err(vec![TargetsError::TooMany { count }]),
+            count if count > MAX_GPUS => return Err(vec![TargetsError::TooMany { count }]),
             _ => {}
         }
         let mut gpus: Vec<&'static Gpu> = Vec::new();
@@ -79,11 +79,11 @@ impl Targets {
         for (index, name) in names.iter().enumerate() {
             match gpu(name.as_ref()) {
                 Err(_) if name.as_ref().is_empty() => {
-                    errors.push(TargetsError::Nameless { index });
+                    errors.push(TargetsError::EmptyName { index });
                 }
                 Ok(gpu) if gpus.contains(&gpu) => {
                     let name = gpu.name;
-                    errors.push(TargetsError::Twice { index, name });
+                    errors.push(TargetsError::Duplicate { index, name });
                 }
                 Ok(gpu) => gpus.push(gpu),
                 Err(error) => errors.push(TargetsError::Unknown { index, error }),
@@ -146,7 +146,7 @@ mod tests {
                 "the list of GPUs is empty; name at least one, such as h200".to_owned()
             )]
         );
-        let many = vec!["h200"; MOST + 1];
+        let many = vec!["h200"; MAX_GPUS + 1];
         assert_eq!(messages(&many).len(), 1);
     }
 }

@@ -4,9 +4,9 @@ use std::fmt;
 
 /// The part of a request that an error is about. Whoever read the request knows where that part stands in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum SpecLocation {
     /// The network or layer set as a whole, or one of its own keys (`name`, `input`).
-    Top(&'static str),
+    TopLevel(&'static str),
     /// The op at an index in the order it was asked for.
     Op(usize),
     /// A key of that op.
@@ -19,7 +19,7 @@ pub enum Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpecError {
     /// What it is about.
-    pub place: Place,
+    pub location: SpecLocation,
     /// What is wrong, with the value that is.
     pub message: String,
     /// What to do about it.
@@ -27,10 +27,14 @@ pub struct SpecError {
 }
 
 impl SpecError {
-    /// An error at `place`.
-    pub fn new(place: Place, message: impl Into<String>, help: impl Into<String>) -> Self {
+    /// An error at `location`.
+    pub fn new(
+        location: SpecLocation,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
         Self {
-            place,
+            location,
             message: message.into(),
             help: help.into(),
         }

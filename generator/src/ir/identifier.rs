@@ -25,7 +25,7 @@ const GLOBAL: &str = "EOF FILE INFINITY NAN NULL Network Status abort abs acos a
     write";
 
 /// Characters of a name at most: files are named by it, with more behind.
-const LONGEST: usize = 100;
+const MAX_NAME_CHARS: usize = 100;
 
 /// Headers of C and of CUDA: a generated one of the same name would be found in their place.
 const HEADERS: &str = "assert complex crt ctype cuda_runtime cuda_runtime_api errno features fenv float inttypes iso646 \
@@ -37,7 +37,7 @@ const TARGETS: &str = "ALL_BUILD INSTALL PACKAGE RUN_TESTS ZERO_CHECK all clean 
      package_source preinstall rebuild_cache test";
 
 /// Why a network or layer set cannot carry a name, of which the characters are right, and what to do; `None` when it can.
-pub(crate) fn refusal(name: &str) -> Option<(&'static str, String)> {
+pub(crate) fn reserved_reason(name: &str) -> Option<(&'static str, String)> {
     let lists = [
         (KEYWORDS, "it is a keyword of C++"),
         (GLOBAL, "every C++ or CUDA program has that name already"),
@@ -54,10 +54,10 @@ pub(crate) fn refusal(name: &str) -> Option<(&'static str, String)> {
             format!("choose another, such as `net_{name}`"),
         ));
     }
-    if name.len() > LONGEST {
+    if name.len() > MAX_NAME_CHARS {
         return Some((
             "files are named by it",
-            format!("take {LONGEST} characters at most"),
+            format!("take {MAX_NAME_CHARS} characters at most"),
         ));
     }
     if name.starts_with('_') || name.ends_with('_') || name.contains("__") {
@@ -92,25 +92,25 @@ mod tests {
             "test",
             "all",
         ] {
-            let (_, help) = refusal(name).unwrap_or_default();
+            let (_, help) = reserved_reason(name).unwrap_or_default();
             assert_eq!(help, format!("choose another, such as `{name}_net`"));
-            assert_eq!(refusal(&format!("{name}_net")), None, "{name}");
+            assert_eq!(reserved_reason(&format!("{name}_net")), None, "{name}");
         }
     }
 
     #[test]
     fn names_of_cuda_and_long_ones_are_refused() {
         for name in ["cudaMalloc", "cudart", &"n".repeat(101)] {
-            assert!(refusal(name).is_some(), "{name}");
-            assert!(refusal(&format!("net_{}", &name[..6])).is_none());
+            assert!(reserved_reason(name).is_some(), "{name}");
+            assert!(reserved_reason(&format!("net_{}", &name[..6])).is_none());
         }
-        assert_eq!(refusal(&"n".repeat(100)), None);
+        assert_eq!(reserved_reason(&"n".repeat(100)), None);
     }
 
     #[test]
     fn reserved_identifiers_are_refused() {
         for name in ["_", "__", "_Net", "_net", "net_", "my__net"] {
-            assert!(refusal(name).is_some(), "{name}");
+            assert!(reserved_reason(name).is_some(), "{name}");
         }
     }
 
@@ -127,7 +127,7 @@ mod tests {
             "net_2",
             "x_y_z",
         ] {
-            assert_eq!(refusal(name), None, "{name}");
+            assert_eq!(reserved_reason(name), None, "{name}");
         }
     }
 }

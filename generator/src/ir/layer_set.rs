@@ -4,7 +4,7 @@ use super::{
     ConvOptions, ConvProblem, CpProblem, Epilogue, Layout, NetworkBuilder, OpKind, OpOptions,
     Problem, Prologue,
 };
-use super::{SpecError, TensorShape, Tiles};
+use super::{SpecError, TensorShape, TilePolicy};
 use crate::gpu::Gpu;
 use serde::Serialize;
 
@@ -16,14 +16,14 @@ pub struct LayerSet {
     /// The GPU to plan for.
     pub gpu: &'static Gpu,
     /// How tiles are chosen.
-    pub tiles: Tiles,
+    pub tiles: TilePolicy,
     /// The convolutions.
-    pub layers: Vec<Layer>,
+    pub layers: Vec<LayerSpec>,
 }
 
 /// One convolution of a set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Layer {
+pub struct LayerSpec {
     /// Name, of the same characters as a set's; no other layer's [`symbol`] is the same.
     pub name: String,
     /// The convolution.
@@ -40,7 +40,7 @@ pub struct Layer {
     pub tile: Option<Vec<u32>>,
 }
 
-impl Layer {
+impl LayerSpec {
     /// A convolution of an input, with the checks and the size inference of a conv in a network.
     ///
     /// # Errors

@@ -1,10 +1,10 @@
 //! A network: a graph of typed ops with every size inferred, and the builder that checks it.
 
-use super::identifier::refusal;
+use super::identifier::reserved_reason;
 use super::options::BatchNorm;
 use super::{
-    ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions, Pad, Place, PoolKind, PoolOptions,
-    PoolProblem, Reduce, ScaleShiftOptions, SpecError, TensorShape, Tiles,
+    ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions, PaddingOption, PoolKind, PoolOptions,
+    PoolProblem, Reduce, ScaleShiftOptions, SpecError, SpecLocation, TensorShape, TilePolicy,
 };
 use crate::gpu::Targets;
 use crate::suggest::nearest;
@@ -92,7 +92,7 @@ pub struct Network {
     /// The GPUs to plan for.
     pub gpus: Targets,
     /// How tiles are chosen.
-    pub tiles: Tiles,
+    pub tiles: TilePolicy,
     /// Ops in an order in which they can run.
     pub ops: Vec<Op>,
 }
@@ -141,13 +141,20 @@ pub struct NetworkBuilder {
 }
 
 /// Unknown names for which a known one is looked for.
-const MOST_SUGGESTIONS: usize = 20;
+const MAX_SUGGESTIONS: usize = 20;
 
 /// Name of the network's input.
 pub const INPUT_NAME: &str = "input";
 
 /// What follows the name of a factored convolution in those of its factors, and of all but the first.
-pub(crate) const FACTORS: [&str; 6] = ["first", "core", "vertical", "horizontal", "last", "rest"];
+pub(crate) const FACTOR_SUFFIXES: [&str; 6] = [
+    "first",
+    "core",
+    "vertical",
+    "horizontal",
+    "last",
+    "core_last",
+];
 
 impl NetworkBuilder {
     /// A network with the given name and input shape.
@@ -167,7 +174,7 @@ impl NetworkBuilder {
             errors: Vec::new(),
         };
         let refusal = match is_identifier(name) {
-            true => refusal(name).map(|(reason, help)| (format!(": {reason}"), help)),
+            true => reserved_reason(name).map(|(reason, help)| (format!(": {reason}"), help)),
             false => Some((
                 String::new(),
                 "use letters, digits and _, not a digit first: it becomes a C++ namespace"
@@ -176,15 +183,17 @@ impl NetworkBuilder {
         };
         if let Some((reason, help)) = refusal {
             builder.errors.push(SpecError::new(
-                Place::Top("name"),
+                SpecLocation::TopLevel("name"),
                 format!("`{name}` cannot be the name of a network{reason}"),
                 help,
             ));
         }
         if let Err((message, help)) = check_shape("the input", input) {
-            builder
-                .errors
-                .push(SpecError::new(Place::Top("input"), message, help));
+            builder.errors.push(SpecError::new(
+                SpecLocation::TopLevel("input"),
+                message,
+                help,
+            ));
             builder.ids.insert(INPUT_NAME.to_owned(), None);
             builder.previous = None;
         }
@@ -198,7 +207,7 @@ impl NetworkBuilder {
         let errors_before = self.errors.len();
         if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
             self.error(
-                Place::Key(index, "name"),
+                SpecLocation::Key(index, "name"),
                 format!("`{}` cannot be the name of an op", name.escape_debug()),
                 "names are not empty and have no spaces",
             );
@@ -209,7 +218,7 @@ impl NetworkBuilder {
                 _ => format!("there are two ops named `{name}`"),
             };
             self.error(
-                Place::Key(index, "name"),
+                SpecLocation::Key(index, "name"),
                 message,
                 "give each op its own name",
             );
@@ -236,7 +245,7 @@ impl NetworkBuilder {
     }
 
     /// Counts an op that could not even be asked for, so that its readers cause no second error.
-    pub fn refuse(&mut self, name: Option<&str>) {
+    pub fn add_invalid(&mut self, name: Option<&str>) {
         self.requested += 1;
         self.incomplete = true;
         self.previous = None;
@@ -249,11 +258,11 @@ impl NetworkBuilder {
     ///
     /// # Errors
     /// All of them at once, in the order of the ops; none beside the caller's own when an op was
-    /// [refused](Self::refuse) and the others are right.
+    /// [refused](Self::add_invalid) and the others are right.
     pub fn finish(mut self) -> Result<Network, Vec<SpecError>> {
         if self.requested == 0 {
             self.error(
-                Place::Top("ops"),
+                SpecLocation::TopLevel("ops"),
                 "the network has no ops".to_owned(),
                 "list at least one",
             );
@@ -268,26 +277,26 @@ impl NetworkBuilder {
             // The last op is the network's output: nothing needs to read it.
             read.pop();
             for (index, _) in read.iter().enumerate().filter(|(_, read)| !**read) {
-                let place = match index {
-                    0 => Place::Top("input"),
-                    _ => Place::Op(index - 1),
+                let location = match index {
+                    0 => SpecLocation::TopLevel("input"),
+                    _ => SpecLocation::Op(index - 1),
                 };
                 let message = format!("nothing reads `{}`", self.ops[index].name);
                 self.error(
-                    place,
+                    location,
                     message,
                     "remove it, or name it among the inputs of a later op",
                 );
             }
         }
         if self.errors.is_empty() && !self.incomplete {
-            self.names_of_parts();
+            self.check_reserved_names();
         }
         if self.errors.is_empty() && !self.incomplete {
             Ok(Network {
                 name: self.name,
                 gpus: Targets::default(),
-                tiles: Tiles::default(),
+                tiles: TilePolicy::default(),
                 ops: self.ops,
             })
         } else {
@@ -297,14 +306,14 @@ impl NetworkBuilder {
 
     /// Refuses names that parts of other ops have: factors of a convolution, whose weights a checkpoint has by these names, and what
     /// is copied for a concatenation.
-    fn names_of_parts(&mut self) {
+    fn check_reserved_names(&mut self) {
         let mut parts = HashMap::new();
         for op in &self.ops {
             let own: Vec<&str> = match &op.kind {
                 OpKind::Conv(conv)
                     if conv.options.ranks.is_some() || conv.options.cp_rank.is_some() =>
                 {
-                    FACTORS.to_vec()
+                    FACTOR_SUFFIXES.to_vec()
                 }
                 OpKind::Concat => {
                     let inputs = op.inputs.iter();
@@ -319,15 +328,15 @@ impl NetworkBuilder {
         let taken = self.ops.iter().enumerate().filter_map(|(index, op)| {
             let owner = parts.get(&op.name)?;
             let message = format!("`{}` is what a part of `{owner}` is called", op.name);
-            Some((Place::Key(index.checked_sub(1)?, "name"), message))
+            Some((SpecLocation::Key(index.checked_sub(1)?, "name"), message))
         });
-        for (place, message) in taken.collect::<Vec<_>>() {
-            self.error(place, message, "choose another name");
+        for (location, message) in taken.collect::<Vec<_>>() {
+            self.error(location, message, "choose another name");
         }
     }
 
-    fn error(&mut self, place: Place, message: String, help: impl Into<String>) {
-        self.errors.push(SpecError::new(place, message, help));
+    fn error(&mut self, location: SpecLocation, message: String, help: impl Into<String>) {
+        self.errors.push(SpecError::new(location, message, help));
     }
 
     /// Ids of the operands, or `None` when one is unknown (reported) or was refused before (silent).
@@ -348,7 +357,7 @@ impl NetworkBuilder {
                         None => {
                             let known = self.ids.keys().map(String::as_str);
                             // A file full of unknown names is wrong in another way.
-                            let few = self.errors.len() < MOST_SUGGESTIONS;
+                            let few = self.errors.len() < MAX_SUGGESTIONS;
                             let nearest = nearest(name, known.filter(|_| few));
                             let help = match nearest {
                                 Some(known) => format!("did you mean `{known}`?"),
@@ -357,7 +366,7 @@ impl NetworkBuilder {
                                 }
                             };
                             self.error(
-                                Place::Item(index, "inputs", item),
+                                SpecLocation::Item(index, "inputs", item),
                                 format!("`{name}` is not the name of an earlier op"),
                                 help,
                             );
@@ -369,15 +378,15 @@ impl NetworkBuilder {
             }
         };
         let given = inputs.map_or(1, <[String]>::len);
-        let (fits, wanted) = match options {
+        let (accepted, expected) = match options {
             OpOptions::Add { .. } => (given == 2, "two inputs"),
             OpOptions::Concat => (given >= 2, "two inputs or more"),
             _ => (given == 1, "one input"),
         };
-        if !fits {
+        if !accepted {
             self.error(
-                Place::Key(index, "inputs"),
-                format!("this op takes {wanted}, {given} given"),
+                SpecLocation::Key(index, "inputs"),
+                format!("this op takes {expected}, {given} given"),
                 "name them in `inputs: [a, b]`",
             );
             return None;
@@ -417,22 +426,22 @@ impl NetworkBuilder {
             OpOptions::Linear(options) => {
                 if x.pixels() != 1 {
                     self.error(
-                        Place::Op(index),
+                        SpecLocation::Op(index),
                         format!("a linear layer needs features, its input is {x}"),
                         "put a flatten or a global pool before it",
                     );
                     return None;
                 }
-                self.positive(index, "n", &[options.n])?;
+                self.check_positive(index, "n", &[options.n])?;
                 let y = TensorShape::new(x.batch, options.n, 1, 1);
-                self.weight_fits(index, u64::from(x.c) * u64::from(options.n))?;
+                self.check_weight_size(index, u64::from(x.c) * u64::from(options.n))?;
                 (OpKind::Linear(Linear { c: x.c, options }), y)
             }
             OpOptions::Add { relu } => {
                 let other = self.ops[operands[1].0].y;
                 if other != x {
                     self.error(
-                        Place::Key(index, "inputs"),
+                        SpecLocation::Key(index, "inputs"),
                         format!("an addition needs equal shapes, these are {x} and {other}"),
                         "make the branches agree in channels and stride",
                     );
@@ -448,7 +457,7 @@ impl NetworkBuilder {
                     let other = self.ops[operand.0].y;
                     if (other.batch, other.h, other.w) != (x.batch, x.h, x.w) {
                         self.error(
-                            Place::Key(index, "inputs"),
+                            SpecLocation::Key(index, "inputs"),
                             format!(
                                 "a concatenation needs equal images, these are {x} and {other}"
                             ),
@@ -467,14 +476,14 @@ impl NetworkBuilder {
             }
         };
         if let Err((message, help)) = check_shape("the output", y) {
-            self.error(Place::Op(index), message, help);
+            self.error(SpecLocation::Op(index), message, help);
             return None;
         }
         Some((kind, y))
     }
 
     /// Checks the rank of a CP decomposition.
-    fn cp_rank_fits(&mut self, index: usize, x: TensorShape, options: &ConvOptions, rank: u32) {
+    fn check_cp_rank(&mut self, index: usize, x: TensorShape, options: &ConvOptions, rank: u32) {
         // No tensor has a rank above the product of all its sizes but the largest.
         let sizes = [options.n, x.c, options.kernel[0], options.kernel[1]].map(u64::from);
         let largest = sizes.into_iter().max().unwrap_or(1);
@@ -482,7 +491,7 @@ impl NetworkBuilder {
         let limit = product / largest.max(1);
         if rank == 0 || u64::from(rank) > limit {
             self.error(
-                Place::Key(index, "cp_rank"),
+                SpecLocation::Key(index, "cp_rank"),
                 format!("rank {rank} is not between 1 and {limit}"),
                 "no weight of these sizes has a larger CP rank than the product of all but the largest",
             );
@@ -508,7 +517,7 @@ impl NetworkBuilder {
             ),
         ] {
             if wrong {
-                self.error(Place::Key(index, "cp_rank"), message, help);
+                self.error(SpecLocation::Key(index, "cp_rank"), message, help);
             }
         }
     }
@@ -520,18 +529,18 @@ impl NetworkBuilder {
         options: &ConvOptions,
     ) -> Option<ConvShape> {
         let before = self.errors.len();
-        self.positive(index, "n", &[options.n]);
-        self.positive(index, "kernel", &options.kernel);
-        self.positive(index, "stride", &options.stride);
-        self.positive(index, "dilation", &options.dilation);
-        self.positive(index, "groups", &[options.groups]);
+        self.check_positive(index, "n", &[options.n]);
+        self.check_positive(index, "kernel", &options.kernel);
+        self.check_positive(index, "stride", &options.stride);
+        self.check_positive(index, "dilation", &options.dilation);
+        self.check_positive(index, "groups", &[options.groups]);
         if self.errors.len() > before {
             return None;
         }
         let groups = options.groups;
         if !x.c.is_multiple_of(groups) || !options.n.is_multiple_of(groups) {
             self.error(
-                Place::Key(index, "groups"),
+                SpecLocation::Key(index, "groups"),
                 format!(
                     "{groups} groups do not divide {} input and {} output channels",
                     x.c, options.n
@@ -548,7 +557,7 @@ impl NetworkBuilder {
                 let rank = ranks[item];
                 if rank == 0 || rank > limit {
                     self.error(
-                        Place::Item(index, "ranks", item),
+                        SpecLocation::Item(index, "ranks", item),
                         format!("rank {rank} is not between 1 and {limit}"),
                         format!("{what}; ranks are written [D1, D2]"),
                     );
@@ -556,18 +565,18 @@ impl NetworkBuilder {
             }
             if groups != 1 {
                 self.error(
-                    Place::Key(index, "ranks"),
+                    SpecLocation::Key(index, "ranks"),
                     format!("a convolution with {groups} groups cannot have Tucker ranks"),
                     "leave out `ranks` or `groups`",
                 );
             }
         }
         if let Some(rank) = options.cp_rank {
-            self.cp_rank_fits(index, x, options, rank);
+            self.check_cp_rank(index, x, options, rank);
         }
         let padding = match options.pad {
-            Pad::Pixels(padding) => padding,
-            Pad::Same => {
+            PaddingOption::Pixels(padding) => padding,
+            PaddingOption::Same => {
                 let half = |axis: usize| {
                     let reach =
                         u64::from(options.dilation[axis]) * u64::from(options.kernel[axis] - 1);
@@ -581,7 +590,7 @@ impl NetworkBuilder {
                 }
             }
         };
-        self.window_fits(index, x, options.kernel, options.dilation, padding)?;
+        self.check_window(index, x, options.kernel, options.dilation, padding)?;
         let shape = ConvShape {
             batch: x.batch,
             c: x.c,
@@ -596,7 +605,7 @@ impl NetworkBuilder {
             groups,
         };
         let taps = u64::from(shape.r) * u64::from(shape.s);
-        self.weight_fits(
+        self.check_weight_size(
             index,
             (u64::from(shape.n) * u64::from(shape.c / groups)).saturating_mul(taps),
         )?;
@@ -611,9 +620,9 @@ impl NetworkBuilder {
         options: &PoolOptions,
     ) -> Option<(OpKind, TensorShape)> {
         let before = self.errors.len();
-        self.positive(index, "kernel", &options.kernel);
-        self.positive(index, "stride", &options.stride);
-        self.positive(index, "dilation", &options.dilation);
+        self.check_positive(index, "kernel", &options.kernel);
+        self.check_positive(index, "stride", &options.stride);
+        self.check_positive(index, "dilation", &options.dilation);
         if self.errors.len() > before {
             return None;
         }
@@ -624,13 +633,13 @@ impl NetworkBuilder {
         ] {
             if pixels > window / 2 {
                 self.error(
-                    Place::Key(index, "pad"),
+                    SpecLocation::Key(index, "pad"),
                     format!("{pixels} pixels of padding for a window of {window}"),
                     "a pool's padding is at most half its window, or a window could hold nothing else",
                 );
             }
         }
-        self.window_fits(index, x, options.kernel, options.dilation, pad)?;
+        self.check_window(index, x, options.kernel, options.dilation, pad)?;
         let rows = pooled_size(
             x.h,
             [pad.top, pad.bottom],
@@ -660,10 +669,10 @@ impl NetworkBuilder {
         (self.errors.len() == before).then_some((OpKind::Pool(pool), y))
     }
 
-    fn positive(&mut self, index: usize, key: &'static str, values: &[u32]) -> Option<()> {
+    fn check_positive(&mut self, index: usize, key: &'static str, values: &[u32]) -> Option<()> {
         if let Some(item) = values.iter().position(|&value| value == 0) {
             self.error(
-                Place::Item(index, key, item),
+                SpecLocation::Item(index, key, item),
                 format!("`{key}` is 0"),
                 "it must be at least 1",
             );
@@ -673,7 +682,7 @@ impl NetworkBuilder {
     }
 
     /// Checks that a window with its dilation fits into the padded input, and that the padded sizes are sane numbers.
-    fn window_fits(
+    fn check_window(
         &mut self,
         index: usize,
         x: TensorShape,
@@ -690,7 +699,7 @@ impl NetworkBuilder {
             let reach = u64::from(dilation) * u64::from(window - 1) + 1;
             if padded > MAX_ELEMENTS {
                 self.error(
-                    Place::Key(index, "pad"),
+                    SpecLocation::Key(index, "pad"),
                     format!("the padded {what} is {padded}"),
                     format!("it must be below {MAX_ELEMENTS}"),
                 );
@@ -698,7 +707,7 @@ impl NetworkBuilder {
             }
             if reach > padded {
                 self.error(
-                    Place::Key(index, "kernel"),
+                    SpecLocation::Key(index, "kernel"),
                     format!("the window spans {reach} pixels, the padded {what} is {padded}"),
                     "use a smaller kernel or more padding",
                 );
@@ -708,10 +717,10 @@ impl NetworkBuilder {
         Some(())
     }
 
-    fn weight_fits(&mut self, index: usize, elements: u64) -> Option<()> {
+    fn check_weight_size(&mut self, index: usize, elements: u64) -> Option<()> {
         if elements > MAX_ELEMENTS {
             self.error(
-                Place::Op(index),
+                SpecLocation::Op(index),
                 format!("the weights have {elements} elements"),
                 format!("at most {MAX_ELEMENTS} are supported"),
             );

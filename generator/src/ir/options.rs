@@ -7,7 +7,7 @@ use tdc_runtime::Padding;
 /// How tiles are chosen where the config names none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Default)]
 #[serde(rename_all = "snake_case")]
-pub enum Tiles {
+pub enum TilePolicy {
     /// As was measured on the GPU, where the committed table has the problem; else as [`Model`](Self::Model).
     #[default]
     Tuned,
@@ -18,9 +18,9 @@ pub enum Tiles {
     Paper,
 }
 
-impl Tiles {
+impl TilePolicy {
     /// Every way with its word.
-    pub const WORDS: [(&'static str, Self); 3] = [
+    pub const NAMES: [(&'static str, Self); 3] = [
         ("tuned", Self::Tuned),
         ("model", Self::Model),
         ("paper", Self::Paper),
@@ -29,7 +29,7 @@ impl Tiles {
 
 /// Zero padding as asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
-pub enum Pad {
+pub enum PaddingOption {
     /// `dilation * (kernel - 1) / 2` on every side: for odd kernels at stride 1 the output is as large as the input.
     #[default]
     Same,
@@ -56,7 +56,7 @@ pub struct ConvOptions {
     /// Step between output pixels, (vertical, horizontal).
     pub stride: [u32; 2],
     /// Zero padding.
-    pub pad: Pad,
+    pub pad: PaddingOption,
     /// Step between filter taps, (vertical, horizontal).
     pub dilation: [u32; 2],
     /// Groups; the number of channels for a depthwise convolution.
@@ -95,7 +95,7 @@ impl ConvOptions {
             n,
             kernel: [3, 3],
             stride: [1, 1],
-            pad: Pad::Same,
+            pad: PaddingOption::Same,
             dilation: [1, 1],
             groups: 1,
             bias: false,

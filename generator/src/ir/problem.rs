@@ -35,7 +35,7 @@ pub enum Reduce {
 
 impl Reduce {
     /// Every way with its word in configs.
-    pub const WORDS: [(&'static str, Self); 2] =
+    pub const NAMES: [(&'static str, Self); 2] =
         [("ordered", Self::Ordered), ("atomic", Self::Atomic)];
 }
 
@@ -58,7 +58,7 @@ pub enum Precision {
 
 impl Precision {
     /// Every precision with its word in configs.
-    pub const WORDS: [(&'static str, Self); 4] = [
+    pub const NAMES: [(&'static str, Self); 4] = [
         ("fp32", Self::Fp32),
         ("tf32", Self::Tf32),
         ("fp16", Self::Fp16),
@@ -66,7 +66,7 @@ impl Precision {
     ];
 
     /// Its word.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Fp32 => "fp32",
             Self::Tf32 => "tf32",
@@ -132,7 +132,7 @@ pub enum Layout {
 
 impl Layout {
     /// Every layout with its word in configs.
-    pub const WORDS: [(&'static str, Self); 2] = [("nchw", Self::Nchw), ("hwcn", Self::Hwcn)];
+    pub const NAMES: [(&'static str, Self); 2] = [("nchw", Self::Nchw), ("hwcn", Self::Hwcn)];
 
     /// Its name, as the field writes it.
     pub fn name(self) -> &'static str {
@@ -175,11 +175,11 @@ pub struct ConvProblem {
 
 impl ConvProblem {
     /// The relative error that the outputs may have, as an L2 norm on zero-mean inputs: `2.5e-8 sqrt(terms of a sum)`, the growth
-    /// of a plain fp32 sum, and at least [what was asked for](Self::asked_tolerance).
+    /// of a plain fp32 sum, and at least [what was asked for](Self::min_tolerance).
     pub fn tolerance(&self) -> f64 {
         let shape = &self.shape;
         let terms = f64::from(shape.c / shape.groups) * f64::from(shape.r) * f64::from(shape.s);
-        (2.5e-8 * terms.sqrt()).max(self.asked_tolerance())
+        (2.5e-8 * terms.sqrt()).max(self.min_tolerance())
     }
 
     /// The problem of computing it on activations that lie so: input, residual and output.
@@ -191,7 +191,7 @@ impl ConvProblem {
     }
 
     /// What [precision](Precision::tolerance) and tolerance allow, however few the terms are.
-    pub fn asked_tolerance(&self) -> f64 {
+    pub fn min_tolerance(&self) -> f64 {
         self.precision.tolerance().max(self.tolerance.value())
     }
 
@@ -208,7 +208,7 @@ impl ConvProblem {
             n: d2,
             ..*shape
         };
-        self.in_parts([
+        self.with_shapes([
             pointwise(shape.c, d1, shape.h, shape.w),
             core,
             pointwise(d2, shape.n, shape.out_h(), shape.out_w()),
@@ -219,12 +219,12 @@ impl ConvProblem {
     /// [`tucker_factors`](Self::tucker_factors).
     pub fn cp_factors(&self, rank: u32, horizontal_first: bool) -> [Self; 4] {
         let cp = CpProblem { conv: *self, rank };
-        self.in_parts(cp.factors_in_order(horizontal_first))
+        self.with_shapes(cp.factors_in_order(horizontal_first))
     }
 
-    fn in_parts<const PARTS: usize>(&self, shapes: [ConvShape; PARTS]) -> [Self; PARTS] {
+    fn with_shapes<const FACTORS: usize>(&self, shapes: [ConvShape; FACTORS]) -> [Self; FACTORS] {
         std::array::from_fn(|index| {
-            let (is_first, is_last) = (index == 0, index + 1 == PARTS);
+            let (is_first, is_last) = (index == 0, index + 1 == FACTORS);
             Self {
                 shape: shapes[index],
                 prologue: self.prologue.filter(|_| is_first),
@@ -271,13 +271,13 @@ pub struct NextFactor {
     /// Its output channels.
     pub n: u32,
     /// Whether the N channels that it reads are part of the output too, ahead of its own.
-    pub keeps: bool,
+    pub stores_layer_output: bool,
 }
 
 impl TuckerProblem {
     /// The whole layer of which these are the factors, and its core and last factor. `None` where sums are added by atomics, which
     /// needs launches of its own.
-    pub fn of_factors([first, core, last]: &[ConvProblem; 3]) -> Option<[Self; 2]> {
+    pub fn from_factors([first, core, last]: &[ConvProblem; 3]) -> Option<[Self; 2]> {
         if core.reduce == Reduce::Atomic {
             return None;
         }
@@ -290,12 +290,12 @@ impl TuckerProblem {
             next: None,
             precision: core.precision,
         };
-        let rest = Self {
+        let core_last = Self {
             first: None,
             prologue: None,
             ..whole
         };
-        Some([whole, rest])
+        Some([whole, core_last])
     }
 
     /// The factors in order, as the convolutions that they are.
@@ -315,7 +315,7 @@ impl TuckerProblem {
     }
 
     /// What the epilogue makes: N channels.
-    pub fn made(&self) -> TensorShape {
+    pub fn epilogue_shape(&self) -> TensorShape {
         TensorShape::new(
             self.core.batch,
             self.n,
@@ -556,9 +556,14 @@ impl Problem {
                 TensorShape::new(shape.batch, shape.n, shape.out_h(), shape.out_w())
             }
             Problem::Tucker(p) => TensorShape {
-                c: p.next
-                    .map_or(p.n, |next| if next.keeps { p.n + next.n } else { next.n }),
-                ..p.made()
+                c: p.next.map_or(p.n, |next| {
+                    if next.stores_layer_output {
+                        p.n + next.n
+                    } else {
+                        next.n
+                    }
+                }),
+                ..p.epilogue_shape()
             },
             Problem::Linear(p) => TensorShape::new(p.batch, p.n, 1, 1),
             Problem::Pool(p) => TensorShape::new(p.x.batch, p.x.c, p.out[0], p.out[1]),
@@ -569,14 +574,14 @@ impl Problem {
     }
 
     /// Shape of what bias and residual are added to: the output, but for what follows them in the same launch.
-    pub fn added_to(&self) -> TensorShape {
+    pub fn epilogue_shape(&self) -> TensorShape {
         match self {
-            Problem::Tucker(p) => p.made(),
+            Problem::Tucker(p) => p.epilogue_shape(),
             _ => self.y(),
         }
     }
 
-    /// Whether a second operand is read, [of the shape that it is added to](Self::added_to).
+    /// Whether a second operand is read, [of the shape that it is added to](Self::epilogue_shape).
     pub fn reads_residual(&self) -> bool {
         match self {
             Problem::Conv(p) | Problem::HwcnConv(p) | Problem::Cp(CpProblem { conv: p, .. }) => {
@@ -604,7 +609,7 @@ impl Problem {
     }
 
     /// Channels of an affine map of the input; 0 when there is none.
-    pub fn affine_channels(&self) -> u32 {
+    pub fn scale_shift_channels(&self) -> u32 {
         match self {
             Problem::Conv(p) | Problem::HwcnConv(p) | Problem::Cp(CpProblem { conv: p, .. })
                 if p.prologue.is_some() =>
@@ -666,12 +671,12 @@ impl Problem {
             |sizes: &[u32; 4]| sizes.iter().map(|&size| u64::from(size)).product::<u64>();
         let weight: u64 = self.weights().iter().map(elements).sum();
         let residual = if self.reads_residual() {
-            self.added_to().len()
+            self.epilogue_shape().len()
         } else {
             0
         };
         let bias = if self.reads_bias() {
-            self.added_to().c
+            self.epilogue_shape().c
         } else {
             0
         };
@@ -680,6 +685,6 @@ impl Problem {
             + weight
             + residual
             + u64::from(bias)
-            + 2 * u64::from(self.affine_channels()))
+            + 2 * u64::from(self.scale_shift_channels()))
     }
 }

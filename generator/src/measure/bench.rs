@@ -9,29 +9,30 @@ mod buffers;
 mod candidates;
 mod chart;
 mod cudnn;
+mod cudnn_bench;
 mod environment;
 mod journal;
 mod measure;
-mod ours;
 mod problems;
 mod published;
 mod report;
 mod resume;
-mod rival;
 mod run;
 mod summary;
 mod table;
+mod unit_times;
 
-pub use candidates::{Candidate, Refusal, candidates};
+pub use candidates::{Candidate, RejectedTile, candidates};
 pub use chart::charts;
 pub use environment::Environment;
 pub use problems::{
-    BenchProblem, NamedTile, Sweep, SweepError, problems_of, shape_label, sweep_of,
+    BenchProblem, NamedTile, Sweep, SweepError, bench_problems, shape_label, sweep_problems,
 };
 pub use published::{Published, PublishedError};
 pub use report::{
-    CudnnTimes, OursTime, Outcome, ProblemReport, Report, RivalCandidate, RivalTime, Timed,
+    CandidateResult, CudnnBest, CudnnCandidate, CudnnReport, Measurement, ProblemReport, Report,
+    Timed,
 };
-pub use run::{BenchError, Options, Rival, run};
-pub use summary::{Faster, Mean, NearFloor};
+pub use run::{BenchError, CudnnSource, Options, run};
+pub use summary::{FasterThanPlan, Mean, NearFloor};
 pub use table::report_table;

@@ -23,21 +23,21 @@ pub enum JournalError {
         source: io::Error,
     },
     /// Another process writes it.
-    #[error("{}: another process is writing this journal; wait for it, or name another file", path.display())]
+    #[error("{}: another process is using this journal; wait for it, or choose another file", path.display())]
     Busy {
         /// The journal.
         path: PathBuf,
     },
     /// It is no journal.
     #[error("{}: {error}", path.display())]
-    Text {
+    Parse {
         /// The journal.
         path: PathBuf,
         /// What is wrong.
         error: TuningError,
     },
     /// It was begun elsewhere or with other versions.
-    #[error("{}: this journal cannot be resumed here: {error}, or name another file", path.display())]
+    #[error("{}: cannot resume from this journal: {error}, or choose another file", path.display())]
     Environment {
         /// The journal.
         path: PathBuf,
@@ -47,7 +47,7 @@ pub enum JournalError {
 }
 
 /// The journal of a file of results: it lies beside that.
-pub fn journal_of(results: &Path) -> PathBuf {
+pub fn journal_path(results: &Path) -> PathBuf {
     let mut path = results.as_os_str().to_owned();
     path.push(".journal");
     path.into()
@@ -116,14 +116,19 @@ impl JournalFile {
         // Empty, or a heading that was torn.
         let is_new = heading.as_bytes().starts_with(&bytes);
         if !is_new {
-            let begun_with = |found: &Environment| {
-                let same = environment.same_as(found);
+            let check_environment = |found: &Environment| {
+                let same = environment.check_same(found);
                 same.map_err(|error| JournalError::Environment {
                     path: path.to_owned(),
                     error,
                 })
             };
-            read_lines(path, &String::from_utf8_lossy(&bytes), begun_with, row)?;
+            read_lines(
+                path,
+                &String::from_utf8_lossy(&bytes),
+                check_environment,
+                row,
+            )?;
         }
         let end = if is_new {
             0
@@ -199,7 +204,7 @@ fn read_lines(
     accept: impl FnOnce(&Environment) -> Result<(), JournalError>,
     row: &mut dyn FnMut(usize, &str) -> Result<(), TuningError>,
 ) -> Result<Environment, JournalError> {
-    let wrong = |error| JournalError::Text {
+    let wrong = |error| JournalError::Parse {
         path: path.to_owned(),
         error,
     };

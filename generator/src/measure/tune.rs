@@ -7,24 +7,24 @@ mod calibrate;
 mod candidates;
 #[cfg(feature = "gpu")]
 mod gpu;
-mod in_order;
 mod journal;
 mod measure;
+mod ordered_results;
 mod problems;
 mod progress;
 mod run;
 mod shard;
 mod text;
 
-pub use crate::measure::journal::{JournalError, journal_of};
+pub use crate::measure::journal::{JournalError, journal_path};
 pub use calibrate::{Fit, Samples};
 pub use candidates::{Candidate, Selection, candidates};
 #[cfg(feature = "gpu")]
-pub use gpu::GpuMeasure;
+pub use gpu::LocalGpu;
 pub use journal::{Journal, Outcome, Row, read_journal};
 pub use measure::{Measure, MeasureError, Timing};
 pub use problems::Problems;
 pub use progress::Progress;
-pub use run::{Ended, Event, Options, Summary, TuneError, tune};
+pub use run::{Event, Options, RunEnd, Summary, TuneError, tune};
 pub use shard::{ParseShardError, Shard};
 pub use text::present_text;

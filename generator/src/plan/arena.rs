@@ -25,7 +25,7 @@ pub struct Arena {
     /// Bytes of the arena.
     pub bytes: u64,
     /// Bytes that the buffers would need side by side.
-    pub sum_bytes: u64,
+    pub bytes_without_reuse: u64,
 }
 
 impl Arena {
@@ -68,7 +68,7 @@ impl Arena {
         Self {
             offsets,
             bytes,
-            sum_bytes: buffers
+            bytes_without_reuse: buffers
                 .iter()
                 .map(|buffer| buffer.bytes.next_multiple_of(Self::ALIGNMENT))
                 .sum(),
@@ -106,7 +106,7 @@ mod tests {
         let arena = Arena::plan(&chain);
         assert_disjoint(&chain, &arena);
         assert_eq!(arena.bytes, 2 * 1024);
-        assert_eq!(arena.sum_bytes, 10 * 1024);
+        assert_eq!(arena.bytes_without_reuse, 10 * 1024);
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
                 .collect();
             let arena = Arena::plan(&buffers);
             assert_disjoint(&buffers, &arena);
-            assert!(arena.bytes <= arena.sum_bytes);
+            assert!(arena.bytes <= arena.bytes_without_reuse);
         }
     }
 }

@@ -11,7 +11,7 @@ const ALIGNMENT: u64 = WeightFile::ALIGNMENT;
 /// bias and residual are the last one's.
 ///
 /// `None` when there is no unit.
-pub fn chained(units: &[PlannedUnit]) -> Option<Variant> {
+pub fn chain_units(units: &[PlannedUnit]) -> Option<Variant> {
     let (first, last) = (units.first()?, units.last()?);
     let mut steps = Vec::new();
     let mut layouts = Vec::new();
@@ -60,18 +60,18 @@ pub fn chained(units: &[PlannedUnit]) -> Option<Variant> {
             },
         }));
         layouts.push(variant.weights.clone());
-        layouts.extend(variant.more_weights.iter().cloned());
+        layouts.extend(variant.extra_weight_layouts.iter().cloned());
         packed += (4 * variant.packed_len() as u64).next_multiple_of(ALIGNMENT);
         x = y;
     }
-    let more_weights = layouts.split_off(1);
+    let extra_weight_layouts = layouts.split_off(1);
     Some(Variant {
         gpu: first.variant().gpu.clone(),
         min_arch: units.iter().map(|unit| unit.variant().min_arch).max()?,
         steps: steps.into(),
         workspace_bytes: end,
         weights: layouts.pop()?,
-        more_weights: more_weights.into(),
+        extra_weight_layouts: extra_weight_layouts.into(),
         bias_len: last.variant().bias_len,
     })
 }

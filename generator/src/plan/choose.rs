@@ -1,12 +1,12 @@
 //! The choice of scheme and tile for one problem.
 
 use super::name::{problem_label, unit_name};
-use super::paper::{self, PaperEstimate};
+use super::paper::{self, PaperPrediction};
 use super::prefetch;
-use super::{LaunchEstimate, PlanError, TuningTable, committed_tuning, tuning_keys};
+use super::{LaunchPrediction, PlanError, TuningTable, committed_tuning, tuning_keys};
 use crate::cost::memset_us;
 use crate::gpu::Gpu;
-use crate::ir::{Layout, Problem, Tiles};
+use crate::ir::{Layout, Problem, TilePolicy};
 use crate::scheme::{SCHEMES, Scheme, Tile, scheme};
 use crate::suggest::nearest;
 use serde::{Deserialize, Serialize};
@@ -21,18 +21,18 @@ pub enum ChosenBy {
     /// The analytical choice of the paper that the scheme is from: TDC, or stride-fixed blocks.
     Paper,
     /// The fastest of those that were measured on the GPU.
-    Oracle,
+    Tuned,
     /// The config named scheme and tile.
     User,
 }
 
 impl ChosenBy {
     /// Its word, as in `plan.json`.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Model => "model",
             Self::Paper => "paper",
-            Self::Oracle => "oracle",
+            Self::Tuned => "tuned",
             Self::User => "user",
         }
     }
@@ -48,21 +48,21 @@ pub struct Choice {
     /// Who chose the tile.
     pub chosen_by: ChosenBy,
     /// Estimated time, microseconds.
-    pub estimate_us: f64,
+    pub predicted_us: f64,
     /// Measured time, microseconds, where the table of measured times was asked for and has it.
     pub measured_us: Option<f64>,
 }
 
 /// A request for one problem: the layer that makes it (for messages), and what the config fixes.
-type Key = (Problem, Option<String>, Option<Vec<u32>>);
+type ChoiceKey = (Problem, Option<String>, Option<Vec<u32>>);
 
 /// Chooses scheme and tile; equal requests are answered from memory.
 pub struct Planner {
     gpu: &'static Gpu,
-    tiles: Tiles,
+    tiles: TilePolicy,
     /// Comes before the committed tables.
     table: Option<TuningTable>,
-    known: HashMap<Key, Choice>,
+    choices: HashMap<ChoiceKey, Choice>,
 }
 
 impl Planner {
@@ -70,14 +70,14 @@ impl Planner {
     pub fn new(gpu: &'static Gpu) -> Self {
         Self {
             gpu,
-            tiles: Tiles::Model,
+            tiles: TilePolicy::Model,
             table: None,
-            known: HashMap::new(),
+            choices: HashMap::new(),
         }
     }
 
     /// The same, choosing tiles in another way.
-    pub fn with_tiles(self, tiles: Tiles) -> Self {
+    pub fn with_tile_policy(self, tiles: TilePolicy) -> Self {
         Self { tiles, ..self }
     }
 
@@ -92,7 +92,7 @@ impl Planner {
 
     /// The times to choose by: of this GPU, and only where measured times were asked for.
     fn table(&self) -> Option<&TuningTable> {
-        if self.tiles != Tiles::Tuned {
+        if self.tiles != TilePolicy::Tuned {
             return None;
         }
         let own = self.table.as_ref();
@@ -101,7 +101,7 @@ impl Planner {
     }
 
     /// How tiles are chosen.
-    pub fn tiles(&self) -> Tiles {
+    pub fn tile_policy(&self) -> TilePolicy {
         self.tiles
     }
 
@@ -126,29 +126,29 @@ impl Planner {
             scheme.map(str::to_owned),
             tile.map(<[u32]>::to_vec),
         );
-        if let Some(choice) = self.known.get(&key) {
+        if let Some(choice) = self.choices.get(&key) {
             return Ok(choice.clone());
         }
-        let mut choice = self.choose_anew(layer, problem, scheme, tile)?;
+        let mut choice = self.choose_uncached(layer, problem, scheme, tile)?;
         choice.measured_us = self.measured_us(problem, &choice);
-        self.known.insert(key, choice.clone());
+        self.choices.insert(key, choice.clone());
         Ok(choice)
     }
 
     /// The least measured time of a problem, microseconds; `None` where such times were not asked for or the table has none.
-    pub fn fewest_measured_us(&self, problem: &Problem) -> Option<f64> {
-        self.measured_us(problem, &self.by_oracle(problem, None)?)
+    pub fn best_measured_us(&self, problem: &Problem) -> Option<f64> {
+        self.measured_us(problem, &self.by_tuning_table(problem, None)?)
     }
 
     /// Estimated time of all steps, microseconds; infinite when a block does not fit the GPU.
-    pub fn estimate_us(&self, problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> f64 {
+    pub fn predicted_us(&self, problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> f64 {
         let unit = unit_name(problem, scheme, tile);
         let work = scheme.work(problem, tile);
         let memset = work
             .zeroed_bytes
             .map_or(0.0, |bytes| memset_us(bytes, self.gpu));
         let launches = work.launches.iter();
-        let launches = launches.map(|launch| LaunchEstimate::new(&unit, launch, self.gpu).us);
+        let launches = launches.map(|launch| LaunchPrediction::new(&unit, launch, self.gpu).us);
         memset + launches.sum::<f64>()
     }
 
@@ -158,10 +158,10 @@ impl Planner {
         layer: &str,
         problem: &Problem,
         scheme: &'static dyn Scheme,
-        wanted: &[u32],
+        requested: &[u32],
     ) -> Result<Option<Choice>, PlanError> {
-        let tile = Tile(wanted.to_vec());
-        if !scheme.takes(problem, &tile) {
+        let tile = Tile(requested.to_vec());
+        if !scheme.supports(problem, &tile) {
             let tiles = scheme.tiles(problem);
             let Some(example) = tiles.first() else {
                 return Ok(None);
@@ -177,13 +177,13 @@ impl Planner {
                 ),
                 format!(
                     "its numbers are [{}], for example {:?}",
-                    scheme.tile_names().join(", "),
+                    scheme.tile_labels().join(", "),
                     example.0
                 ),
             ));
         }
         Ok(Some(Choice {
-            estimate_us: self.estimate_us(problem, scheme, &tile),
+            predicted_us: self.predicted_us(problem, scheme, &tile),
             scheme,
             tile,
             chosen_by: ChosenBy::User,
@@ -193,26 +193,30 @@ impl Planner {
 
     /// The choice of the paper that a scheme is from, where it was asked for and is about the problem. Without a scheme named it is
     /// TDC's, for filters larger than 1x1: those of 1x1 are other libraries' there.
-    fn by_paper(&self, problem: &Problem, wanted: Option<&'static dyn Scheme>) -> Option<Choice> {
+    fn by_paper(
+        &self,
+        problem: &Problem,
+        requested: Option<&'static dyn Scheme>,
+    ) -> Option<Choice> {
         let Problem::Conv(conv) = problem else {
             return None;
         };
         let shape = &conv.shape;
-        let scheme = match wanted {
+        let scheme = match requested {
             Some(scheme) => scheme,
             None if (shape.r, shape.s) == (1, 1) => return None,
             None => scheme(paper::SCHEMES[0])?,
         };
-        if self.tiles != Tiles::Paper {
+        if self.tiles != TilePolicy::Paper {
             return None;
         }
         if let Some(tile) = prefetch::published_tile(scheme.name(), shape, self.gpu) {
-            if !scheme.takes(problem, &tile) {
+            if !scheme.supports(problem, &tile) {
                 return None;
             }
-            let estimate_us = self.estimate_us(problem, scheme, &tile);
-            return estimate_us.is_finite().then_some(Choice {
-                estimate_us,
+            let predicted_us = self.predicted_us(problem, scheme, &tile);
+            return predicted_us.is_finite().then_some(Choice {
+                predicted_us,
                 scheme,
                 tile,
                 chosen_by: ChosenBy::Paper,
@@ -222,24 +226,24 @@ impl Planner {
         if !paper::SCHEMES.contains(&scheme.name()) {
             return None;
         }
-        let (mut tiles, mut estimates) = (Vec::new(), Vec::new());
+        let (mut tiles, mut predictions) = (Vec::new(), Vec::new());
         for tile in scheme.tiles(problem) {
             let unit = unit_name(problem, scheme, &tile);
             let work = scheme.work(problem, &tile);
-            let launch = LaunchEstimate::new(&unit, work.launches.first()?, self.gpu);
+            let launch = LaunchPrediction::new(&unit, work.launches.first()?, self.gpu);
             let &[h, w, c] = &tile.0[..] else {
                 return None;
             };
             if launch.us.is_finite() {
-                let occupancy = launch.occupancy.share;
-                estimates.push(PaperEstimate::new(shape, [h, w, c], occupancy, self.gpu));
+                let occupancy = launch.occupancy.fraction;
+                predictions.push(PaperPrediction::new(shape, [h, w, c], occupancy, self.gpu));
                 tiles.push(tile);
             }
         }
-        let chosen = paper::choose(&estimates, self.gpu.paper_share)?;
+        let chosen = paper::choose(&predictions, self.gpu.paper_candidate_fraction)?;
         let tile = tiles.swap_remove(chosen);
         Some(Choice {
-            estimate_us: self.estimate_us(problem, scheme, &tile),
+            predicted_us: self.predicted_us(problem, scheme, &tile),
             scheme,
             tile,
             chosen_by: ChosenBy::Paper,
@@ -249,11 +253,15 @@ impl Planner {
 
     /// What was measured to be the fastest, of one scheme or of all. A row that is stale (its scheme is gone, its tile is no
     /// longer one of the scheme, or it does not fit the GPU) is passed over.
-    fn by_oracle(&self, problem: &Problem, wanted: Option<&'static dyn Scheme>) -> Option<Choice> {
+    fn by_tuning_table(
+        &self,
+        problem: &Problem,
+        requested: Option<&'static dyn Scheme>,
+    ) -> Option<Choice> {
         let table = self.table()?;
         tuning_keys(problem)
             .iter()
-            .find_map(|key| self.fastest_row(table, key, problem, wanted))
+            .find_map(|key| self.fastest_row(table, key, problem, requested))
     }
 
     /// The fastest row of one key.
@@ -262,27 +270,29 @@ impl Planner {
         table: &TuningTable,
         key: &str,
         problem: &Problem,
-        wanted: Option<&'static dyn Scheme>,
+        requested: Option<&'static dyn Scheme>,
     ) -> Option<Choice> {
         let mut rows: Vec<_> = table
-            .of_problem(key)
+            .rows_for(key)
             .filter_map(|(name, measured)| Some((scheme(name)?, measured)))
-            .filter(|(scheme, _)| wanted.is_none_or(|wanted| wanted.name() == scheme.name()))
+            .filter(|(scheme, _)| {
+                requested.is_none_or(|requested| requested.name() == scheme.name())
+            })
             .collect();
         rows.sort_by(|(_, a), (_, b)| a.us.total_cmp(&b.us));
         rows.into_iter().find_map(|(scheme, measured)| {
-            let tile = Tile::of_label(&measured.tile, scheme.tile_names())?;
+            let tile = Tile::from_label(&measured.tile, scheme.tile_labels())?;
             // Not whether it is among the tiles that the estimate is asked about: those are pruned by what promises most, and a
             // time says more.
-            if !scheme.takes(problem, &tile) {
+            if !scheme.supports(problem, &tile) {
                 return None;
             }
-            let estimate_us = self.estimate_us(problem, scheme, &tile);
-            estimate_us.is_finite().then_some(Choice {
+            let predicted_us = self.predicted_us(problem, scheme, &tile);
+            predicted_us.is_finite().then_some(Choice {
                 scheme,
                 tile,
-                chosen_by: ChosenBy::Oracle,
-                estimate_us,
+                chosen_by: ChosenBy::Tuned,
+                predicted_us,
                 measured_us: None,
             })
         })
@@ -290,10 +300,10 @@ impl Planner {
 
     /// The measured time of a choice, whoever made it.
     fn measured_us(&self, problem: &Problem, choice: &Choice) -> Option<f64> {
-        let tile = choice.tile.label(choice.scheme.tile_names()).to_string();
+        let tile = choice.tile.label(choice.scheme.tile_labels()).to_string();
         let table = self.table()?;
         tuning_keys(problem).iter().find_map(|key| {
-            let mut rows = table.of_problem(key);
+            let mut rows = table.rows_for(key);
             let row =
                 rows.find(|(scheme, row)| *scheme == choice.scheme.name() && row.tile == tile);
             row.map(|(_, measured)| measured.us)
@@ -305,17 +315,17 @@ impl Planner {
         let mut best: Option<Choice> = None;
         for &scheme in schemes {
             for tile in scheme.tiles(problem) {
-                let estimate_us = self.estimate_us(problem, scheme, &tile);
+                let predicted_us = self.predicted_us(problem, scheme, &tile);
                 let better = match &best {
-                    Some(best) => estimate_us < best.estimate_us,
-                    None => estimate_us.is_finite(),
+                    Some(best) => predicted_us < best.predicted_us,
+                    None => predicted_us.is_finite(),
                 };
                 if better {
                     best = Some(Choice {
                         scheme,
                         tile,
                         chosen_by: ChosenBy::Model,
-                        estimate_us,
+                        predicted_us,
                         measured_us: None,
                     });
                 }
@@ -324,18 +334,18 @@ impl Planner {
         best
     }
 
-    fn choose_anew(
+    fn choose_uncached(
         &self,
         layer: &str,
         problem: &Problem,
-        wanted_scheme: Option<&str>,
-        wanted_tile: Option<&[u32]>,
+        requested_scheme: Option<&str>,
+        requested_tile: Option<&[u32]>,
     ) -> Result<Choice, PlanError> {
-        let wanted = match wanted_scheme {
+        let requested = match requested_scheme {
             Some(name) => Some(scheme(name).ok_or_else(|| unknown_scheme(layer, name))?),
             None => None,
         };
-        let choice = match (wanted, wanted_tile) {
+        let choice = match (requested, requested_tile) {
             (None, Some(_)) => {
                 return Err(PlanError::new(
                     layer,
@@ -347,13 +357,13 @@ impl Planner {
             (Some(scheme), Some(tile)) => self.by_user(layer, problem, scheme, tile)?,
             (Some(scheme), None) => self
                 .by_paper(problem, Some(scheme))
-                .or_else(|| self.by_oracle(problem, Some(scheme)))
+                .or_else(|| self.by_tuning_table(problem, Some(scheme)))
                 .or_else(|| self.by_model(problem, &[scheme])),
             (None, None) => {
                 let (default, others): (Vec<_>, Vec<_>) =
                     SCHEMES.iter().partition(|scheme| scheme.is_default());
                 self.by_paper(problem, None)
-                    .or_else(|| self.by_oracle(problem, None))
+                    .or_else(|| self.by_tuning_table(problem, None))
                     .or_else(|| self.by_model(problem, &default))
                     .or_else(|| self.by_model(problem, &others))
             }
@@ -365,7 +375,7 @@ impl Planner {
                 format!(
                     "`reduce: atomic` cannot be had for {}{}",
                     problem_label(problem),
-                    wanted_scheme.map_or(String::new(), |name| format!(" by scheme `{name}`"))
+                    requested_scheme.map_or(String::new(), |name| format!(" by scheme `{name}`"))
                 ),
                 "it is for schemes `tdc` and `tdc_rows`, which take convolutions of one group with filters of moderate size",
             ));
@@ -377,12 +387,12 @@ impl Planner {
                 format!(
                     "`layout: hwcn` cannot be had for {}{}",
                     problem_label(problem),
-                    wanted_scheme.map_or(String::new(), |name| format!(" by scheme `{name}`"))
+                    requested_scheme.map_or(String::new(), |name| format!(" by scheme `{name}`"))
                 ),
                 "it is for scheme `tvm`, which takes convolutions of one group with up to 65535 output pixels",
             ));
         }
-        choice.ok_or_else(|| match wanted_scheme {
+        choice.ok_or_else(|| match requested_scheme {
             Some(scheme @ "tvm") => PlanError::new(
                 layer,
                 Some("scheme"),

@@ -6,7 +6,7 @@
 
 use crate::ir::CpProblem;
 use crate::sequence::{
-    Convolution, Cost, Network, Operand, Order, Padding, Part, Step, cheapest_order,
+    Convolution, Cost, Order, Padding, Step, StepInput, TensorNetwork, TensorSpec, cheapest_order,
 };
 use std::num::NonZeroU32;
 
@@ -22,9 +22,9 @@ pub(super) fn horizontal_first(problem: &CpProblem) -> bool {
 }
 
 /// `U[c,y,x] S[c,k] V[k,y] H[k,x] T[k,n] -> [n,y,x]`, y and x convolved where the filters lie within the padded input.
-fn network(problem: &CpProblem) -> Option<Network> {
+fn network(problem: &CpProblem) -> Option<TensorNetwork> {
     let shape = &problem.conv.shape;
-    let operand = |name: &str, modes: &[(&str, u32)]| Operand {
+    let operand = |name: &str, modes: &[(&str, u32)]| TensorSpec {
         name: name.to_owned(),
         modes: modes
             .iter()
@@ -50,19 +50,19 @@ fn network(problem: &CpProblem) -> Option<Network> {
     };
     let result = ["n", "y", "x"].map(str::to_owned);
     let convolutions = [convolution("y", 0)?, convolution("x", 1)?];
-    Network::new(&operands, &result, &convolutions).ok()
+    TensorNetwork::new(&operands, &result, &convolutions).ok()
 }
 
 /// The factors in the order in which they are joined with the input; `None` where two of them are joined with each other.
 fn factors(order: &Order) -> Option<[usize; 4]> {
     let joined = |(index, step): (usize, &Step)| {
         let before = match index {
-            0 => Part::Tensor(0),
-            _ => Part::Step(index - 1),
+            0 => StepInput::Tensor(0),
+            _ => StepInput::Step(index - 1),
         };
         match (step.left, step.right) {
-            (left, Part::Tensor(factor)) if left == before => Some(factor),
-            (Part::Tensor(factor), right) if right == before => Some(factor),
+            (left, StepInput::Tensor(factor)) if left == before => Some(factor),
+            (StepInput::Tensor(factor), right) if right == before => Some(factor),
             _ => None,
         }
     };

@@ -5,7 +5,7 @@
 //! - An affine map (and its ReLU) that only convolutions read becomes their prologue.
 //! - A convolution with ranks becomes three: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (TDC paper, eqs. 2-4); one with a CP
 //!   rank becomes four: 1x1, an R x 1 and a 1 x S filter of each channel in [the cheaper order](factor_order), 1x1 (CP paper, eq. 7).
-//!   What can take their place, two or one, is told on request, as is what [joins two layers](super::Join): that is a choice by time.
+//!   What can take their place, two or one, is told on request, as is what [joins two layers](super::NextFusion): that is a choice by time.
 //! - A concatenation is no task: its inputs are written where they belong; only what cannot be is copied.
 //! - A flatten is no task: it is another view of the same memory.
 //! - Where layouts differ a [converter](layouts) comes between.
@@ -36,7 +36,7 @@ pub struct Value {
 
 /// Which factor of a Tucker or CP layer a task computes with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TaskPart {
+pub enum TaskFactor {
     /// 1x1 from C to D1 channels.
     First,
     /// R x S from D1 to D2.
@@ -49,7 +49,7 @@ pub enum TaskPart {
     Last,
 }
 
-impl TaskPart {
+impl TaskFactor {
     /// Those of a Tucker layer, in order.
     pub const TUCKER: [Self; 3] = [Self::First, Self::Core, Self::Last];
 
@@ -61,7 +61,7 @@ impl TaskPart {
         [Self::First, Self::Horizontal, Self::Vertical, Self::Last];
 
     /// Its word in names of tasks and slots.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::First => "first",
             Self::Core => "core",
@@ -78,34 +78,34 @@ pub struct Parameters {
     /// The convolution or linear layer whose weights it takes.
     pub layer: Option<OpId>,
     /// The factors of it that the task computes with, in order; none of a layer without ranks.
-    pub parts: Vec<TaskPart>,
+    pub factors: Vec<TaskFactor>,
     /// Affine maps behind the layer, folded into weights and bias, in order: the layer itself stands for its own BatchNorm.
     pub fold: Vec<OpId>,
     /// The affine map before the layer, or the task's own for an affine task.
-    pub affine: Option<OpId>,
+    pub scale_shift: Option<OpId>,
     /// The layer behind, whose first factor follows those parts.
     pub next: Option<OpId>,
 }
 
 impl Parameters {
     /// Whose weights the task computes with, in order: the layer, and which factor of it where it has ranks.
-    pub fn weights(&self) -> Vec<(OpId, Option<TaskPart>)> {
+    pub fn weights(&self) -> Vec<(OpId, Option<TaskFactor>)> {
         let Some(layer) = self.layer else {
             return Vec::new();
         };
-        let next = self.next.map(|next| (next, Some(TaskPart::First)));
-        match self.parts.is_empty() {
+        let next = self.next.map(|next| (next, Some(TaskFactor::First)));
+        match self.factors.is_empty() {
             true => vec![(layer, None)],
             false => {
-                let parts = self.parts.iter().map(|&part| (layer, Some(part)));
-                parts.chain(next).collect()
+                let factors = self.factors.iter().map(|&factor| (layer, Some(factor)));
+                factors.chain(next).collect()
             }
         }
     }
 
     /// Whether bias and folded maps go with these weights of the task's layer: with the last of its factors.
-    pub fn carries_bias(part: Option<TaskPart>) -> bool {
-        matches!(part, None | Some(TaskPart::Last))
+    pub fn carries_bias(factor: Option<TaskFactor>) -> bool {
+        matches!(factor, None | Some(TaskFactor::Last))
     }
 }
 
@@ -132,13 +132,13 @@ pub struct Task {
 
 /// What can take the place of the tasks of a Tucker or CP layer, one for each factor.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Fusions {
+pub struct FusedTasks {
     /// How many tasks those are.
-    pub separate: usize,
+    pub separate_count: usize,
     /// The whole layer.
     pub whole: Task,
     /// Of a Tucker layer, core and last factor, behind the task of the first.
-    pub rest: Option<Task>,
+    pub core_last: Option<Task>,
 }
 
 /// Tasks in the order they run, and the values between them. The first values are the ops' own, in order.
@@ -168,41 +168,41 @@ impl TaskGraph {
     /// The tasks that can carry out the Tucker or CP layer whose first task is at `index`, instead of one for each factor: all in
     /// one, or of a Tucker layer the first factor alone and the others in one. `None` where no layer begins or its sums are added
     /// by atomics.
-    pub fn fusions(&self, index: usize) -> Option<Fusions> {
-        let of_layer = |parts: &[TaskPart]| {
-            let tasks = self.tasks.get(index..index + parts.len())?;
-            let found = tasks.iter().map(|task| &task.parameters.parts[..]);
-            found.eq(parts.chunks(1)).then_some(tasks)
+    pub fn fused_tasks(&self, index: usize) -> Option<FusedTasks> {
+        let of_layer = |factors: &[TaskFactor]| {
+            let tasks = self.tasks.get(index..index + factors.len())?;
+            let found = tasks.iter().map(|task| &task.parameters.factors[..]);
+            found.eq(factors.chunks(1)).then_some(tasks)
         };
         let conv = |task: &Task| match task.problem {
             Problem::Conv(conv) => Some(conv),
             _ => None,
         };
-        let of_tucker = of_layer(&TaskPart::TUCKER);
-        let horizontal_first = of_layer(&TaskPart::CP_HORIZONTAL_FIRST);
+        let of_tucker = of_layer(&TaskFactor::TUCKER);
+        let horizontal_first = of_layer(&TaskFactor::CP_HORIZONTAL_FIRST);
         let tasks = of_tucker
             .or(horizontal_first)
-            .or_else(|| of_layer(&TaskPart::CP))?;
+            .or_else(|| of_layer(&TaskFactor::CP))?;
         let [first, middle, .., last] = tasks else {
             return None;
         };
         let (first_conv, middle_conv, last_conv) = (conv(first)?, conv(middle)?, conv(last)?);
         let layer = first.parameters.layer?;
         let name = &self.values[layer.0].name;
-        let task = |name, problem, x, parts: &[TaskPart], affine| Task {
+        let task = |name, problem, x, factors: &[TaskFactor], scale_shift| Task {
             name,
             problem,
             x,
             parameters: Parameters {
-                parts: parts.to_vec(),
-                affine,
+                factors: factors.to_vec(),
+                scale_shift,
                 ..last.parameters.clone()
             },
             scheme: middle.scheme.clone(),
             tile: middle.tile.clone(),
             ..last.clone()
         };
-        let affine = first.parameters.affine;
+        let scale_shift = first.parameters.scale_shift;
         if of_tucker.is_none() {
             let filters = [middle_conv.shape, conv(&tasks[2])?.shape];
             let at = usize::from(horizontal_first.is_some());
@@ -228,19 +228,31 @@ impl TaskGraph {
                 rank: vertical.c,
             };
             let whole = Problem::Cp(whole);
-            return Some(Fusions {
-                separate: tasks.len(),
-                whole: task(name.clone(), whole, first.x, &TaskPart::CP, affine),
-                rest: None,
+            return Some(FusedTasks {
+                separate_count: tasks.len(),
+                whole: task(name.clone(), whole, first.x, &TaskFactor::CP, scale_shift),
+                core_last: None,
             });
         }
-        let fused = TuckerProblem::of_factors(&[first_conv, middle_conv, last_conv])?;
-        let [whole, rest] = fused.map(Problem::Tucker);
-        let [_, others @ ..] = &TaskPart::TUCKER;
-        Some(Fusions {
-            separate: tasks.len(),
-            whole: task(name.clone(), whole, first.x, &TaskPart::TUCKER, affine),
-            rest: Some(task(format!("{name}.rest"), rest, middle.x, others, None)),
+        let fused = TuckerProblem::from_factors(&[first_conv, middle_conv, last_conv])?;
+        let [whole, core_last] = fused.map(Problem::Tucker);
+        let [_, others @ ..] = &TaskFactor::TUCKER;
+        Some(FusedTasks {
+            separate_count: tasks.len(),
+            whole: task(
+                name.clone(),
+                whole,
+                first.x,
+                &TaskFactor::TUCKER,
+                scale_shift,
+            ),
+            core_last: Some(task(
+                format!("{name}.core_last"),
+                core_last,
+                middle.x,
+                others,
+                None,
+            )),
         })
     }
 
@@ -261,7 +273,7 @@ struct Builder<'a> {
     /// Ops that another op's task carries out.
     absorbed: Vec<bool>,
     /// Affine maps that became prologues, under the op that convolutions read.
-    prologues: Vec<Option<AffineInput>>,
+    prologues: Vec<Option<PrologueSource>>,
     /// Concatenation inputs that must be copied into place: (input, concatenation, elements into each image).
     copies: Vec<(OpId, OpId, u64)>,
     graph: TaskGraph,
@@ -269,20 +281,20 @@ struct Builder<'a> {
 
 /// An affine map that convolutions carry out as they read.
 #[derive(Clone, Copy)]
-struct AffineInput {
+struct PrologueSource {
     /// What it reads.
     source: OpId,
     /// The op that has its parameters.
-    affine: OpId,
+    scale_shift: OpId,
     prologue: Prologue,
 }
 
 /// What was found to follow a layer.
-struct Tail {
+struct EpilogueOps {
     fold: Vec<OpId>,
     residual: Option<OpId>,
     relu: bool,
-    end: OpId,
+    output: OpId,
 }
 
 impl<'a> Builder<'a> {
@@ -316,7 +328,7 @@ impl<'a> Builder<'a> {
     fn place_views(&mut self) {
         for (index, op) in self.network.ops.iter().enumerate() {
             match op.kind {
-                OpKind::Flatten if !self.flatten_is_copied(OpId(index)) => {
+                OpKind::Flatten if !self.flatten_needs_copy(OpId(index)) => {
                     self.graph.values[index].parent = Some((ValueId(op.inputs[0].0), 0));
                 }
                 OpKind::Concat => {
@@ -324,7 +336,7 @@ impl<'a> Builder<'a> {
                     for &input in &op.inputs {
                         let value = &self.graph.values[input.0];
                         let len = value.shape.image_len();
-                        if self.can_live_inside(input) {
+                        if self.can_be_view(input) {
                             self.graph.values[input.0].parent = Some((ValueId(index), offset));
                         } else {
                             self.copies.push((input, OpId(index), offset));
@@ -344,7 +356,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Whether a concatenation's input can be written straight into its place.
-    fn can_live_inside(&self, id: OpId) -> bool {
+    fn can_be_view(&self, id: OpId) -> bool {
         let op = self.network.op(id);
         let placed = self.graph.values[id.0].parent.is_some();
         // A flattened view of several images needs them one behind the other.
@@ -356,7 +368,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Flattening the network's input into its output moves data; every other flatten is a view.
-    fn flatten_is_copied(&self, id: OpId) -> bool {
+    fn flatten_needs_copy(&self, id: OpId) -> bool {
         let mut source = self.network.op(id).inputs[0];
         while self.network.op(source).kind == OpKind::Flatten {
             source = self.network.op(source).inputs[0];
@@ -373,61 +385,61 @@ impl<'a> Builder<'a> {
                 OpKind::Input => {}
                 OpKind::Conv(conv) => self.conv(id, conv),
                 OpKind::Linear(linear) => {
-                    let problem = |tail: &Tail| {
+                    let problem = |epilogue_ops: &EpilogueOps| {
                         Problem::Linear(LinearProblem {
                             batch: op.y.batch,
                             c: linear.c,
                             n: linear.options.n,
                             epilogue: Epilogue {
-                                bias: linear.options.bias || !tail.fold.is_empty(),
+                                bias: linear.options.bias || !epilogue_ops.fold.is_empty(),
                                 residual: false,
-                                relu: tail.relu,
+                                relu: epilogue_ops.relu,
                             },
                         })
                     };
-                    let tail = self.tail(id, linear.options.relu, false);
+                    let epilogue_ops = self.absorb_epilogue(id, linear.options.relu, false);
                     let parameters = Parameters {
                         layer: Some(id),
-                        fold: tail.fold.clone(),
+                        fold: epilogue_ops.fold.clone(),
                         ..Parameters::default()
                     };
                     self.task(
                         &op.name,
-                        problem(&tail),
+                        problem(&epilogue_ops),
                         op.inputs[0],
                         None,
-                        tail.end,
+                        epilogue_ops.output,
                         parameters,
                     );
                 }
-                OpKind::Pool(pool) => self.plain(id, Problem::Pool(*pool)),
+                OpKind::Pool(pool) => self.unfused_task(id, Problem::Pool(*pool)),
                 OpKind::GlobalPool { max } => {
                     let x = self.network.op(op.inputs[0]).y;
                     let max = *max;
-                    self.plain(id, Problem::GlobalPool(GlobalPoolProblem { max, x }));
+                    self.unfused_task(id, Problem::GlobalPool(GlobalPoolProblem { max, x }));
                 }
                 OpKind::Add { relu } => {
-                    let (end, relu) = self.relu_behind(id, *relu);
+                    let (output, relu) = self.absorb_relu(id, *relu);
                     let function = Elementwise::Add { relu };
                     self.task(
                         &op.name,
                         Problem::Elementwise(ElementwiseProblem { function, x: op.y }),
                         op.inputs[0],
                         Some(op.inputs[1]),
-                        end,
+                        output,
                         Parameters::default(),
                     );
                 }
                 OpKind::Relu => {
                     let function = Elementwise::Relu;
-                    self.plain(
+                    self.unfused_task(
                         id,
                         Problem::Elementwise(ElementwiseProblem { function, x: op.y }),
                     );
                 }
                 OpKind::ScaleShift(options) => self.scale_shift(id, options.relu),
                 OpKind::Flatten => {
-                    if self.flatten_is_copied(id) {
+                    if self.flatten_needs_copy(id) {
                         self.copy(op.inputs[0], ValueId(id.0));
                     }
                 }
@@ -456,13 +468,13 @@ impl<'a> Builder<'a> {
         let options = &conv.options;
         let input = self.prologues[op.inputs[0].0];
         let x = input.map_or(op.inputs[0], |input| input.source);
-        let affine = input.map(|input| input.affine);
+        let scale_shift = input.map(|input| input.scale_shift);
         let prologue = input.map(|input| input.prologue);
-        let tail = self.tail(id, options.relu, options.bn.is_some());
+        let epilogue_ops = self.absorb_epilogue(id, options.relu, options.bn.is_some());
         let epilogue = Epilogue {
-            bias: options.bias || !tail.fold.is_empty(),
-            residual: tail.residual.is_some(),
-            relu: tail.relu,
+            bias: options.bias || !epilogue_ops.fold.is_empty(),
+            residual: epilogue_ops.residual.is_some(),
+            relu: epilogue_ops.relu,
         };
         let whole = ConvProblem {
             shape: conv.shape,
@@ -472,58 +484,64 @@ impl<'a> Builder<'a> {
             precision: options.precision,
             tolerance: options.tolerance,
         };
-        let parameters = |parts: &[TaskPart], fold: &[OpId], affine| Parameters {
+        let parameters = |factors: &[TaskFactor], fold: &[OpId], scale_shift| Parameters {
             layer: Some(id),
-            parts: parts.to_vec(),
+            factors: factors.to_vec(),
             fold: fold.to_vec(),
-            affine,
+            scale_shift,
             next: None,
         };
-        let (parts, factors) = match (options.ranks, options.cp_rank) {
-            (Some(ranks), _) => (&TaskPart::TUCKER[..], whole.tucker_factors(ranks).to_vec()),
+        let (factors, problems) = match (options.ranks, options.cp_rank) {
+            (Some(ranks), _) => (
+                &TaskFactor::TUCKER[..],
+                whole.tucker_factors(ranks).to_vec(),
+            ),
             (None, Some(rank)) => {
                 let horizontal_first =
                     factor_order::horizontal_first(&CpProblem { conv: whole, rank });
-                let parts = match horizontal_first {
-                    true => &TaskPart::CP_HORIZONTAL_FIRST,
-                    false => &TaskPart::CP,
+                let factors = match horizontal_first {
+                    true => &TaskFactor::CP_HORIZONTAL_FIRST,
+                    false => &TaskFactor::CP,
                 };
-                let factors = whole.cp_factors(rank, horizontal_first);
-                (&parts[..], factors.to_vec())
+                let problems = whole.cp_factors(rank, horizontal_first);
+                (&factors[..], problems.to_vec())
             }
             (None, None) => {
                 self.task(
                     &op.name,
                     whole.in_layout(options.layout),
                     x,
-                    tail.residual,
-                    tail.end,
-                    parameters(&[], &tail.fold, affine),
+                    epilogue_ops.residual,
+                    epilogue_ops.output,
+                    parameters(&[], &epilogue_ops.fold, scale_shift),
                 );
-                self.wish(options.scheme.clone(), options.tile.clone());
+                self.set_requested(options.scheme.clone(), options.tile.clone());
                 return;
             }
         };
         let mut from = ValueId(x.0);
-        for (&part, factor) in parts.iter().zip(factors) {
-            let name = format!("{}.{}", op.name, part.word());
-            let (is_first, is_last) = (part == TaskPart::First, part == TaskPart::Last);
+        for (&factor, conv) in factors.iter().zip(problems) {
+            let name = format!("{}.{}", op.name, factor.as_str());
+            let (is_first, is_last) = (factor == TaskFactor::First, factor == TaskFactor::Last);
             let is_inner = !is_first && !is_last;
-            let problem = factor.in_layout(options.layout);
+            let problem = conv.in_layout(options.layout);
             let y = match is_last {
-                true => ValueId(tail.end.0),
+                true => ValueId(epilogue_ops.output.0),
                 false => self.new_value(name.clone(), problem.y(), None),
             };
             self.push(Task {
                 name,
                 problem,
                 x: from,
-                residual: tail.residual.filter(|_| is_last).map(|op| ValueId(op.0)),
+                residual: epilogue_ops
+                    .residual
+                    .filter(|_| is_last)
+                    .map(|op| ValueId(op.0)),
                 y,
                 parameters: parameters(
-                    &[part],
-                    if is_last { &tail.fold } else { &[] },
-                    affine.filter(|_| is_first),
+                    &[factor],
+                    if is_last { &epilogue_ops.fold } else { &[] },
+                    scale_shift.filter(|_| is_first),
                 ),
                 scheme: options.scheme.clone().filter(|_| is_inner),
                 tile: options.tile.clone().filter(|_| is_inner),
@@ -535,18 +553,18 @@ impl<'a> Builder<'a> {
     /// An affine map of its own, or the prologue of the convolutions that read it.
     fn scale_shift(&mut self, id: OpId, relu: bool) {
         let op = self.network.op(id);
-        let (end, relu) = self.relu_behind(id, relu);
-        if self.read_by_convs_only(end) {
-            self.prologues[end.0] = Some(AffineInput {
+        let (output, relu) = self.absorb_relu(id, relu);
+        if self.read_by_convs_only(output) {
+            self.prologues[output.0] = Some(PrologueSource {
                 source: op.inputs[0],
-                affine: id,
+                scale_shift: id,
                 prologue: Prologue { relu },
             });
             return;
         }
         let function = Elementwise::ScaleShift { relu };
         let parameters = Parameters {
-            affine: Some(id),
+            scale_shift: Some(id),
             ..Parameters::default()
         };
         self.task(
@@ -554,7 +572,7 @@ impl<'a> Builder<'a> {
             Problem::Elementwise(ElementwiseProblem { function, x: op.y }),
             op.inputs[0],
             None,
-            end,
+            output,
             parameters,
         );
     }
@@ -569,7 +587,7 @@ impl<'a> Builder<'a> {
     }
 
     /// The only reader of an op, when there is just one and the op is not the network's output.
-    fn only_reader(&self, id: OpId) -> Option<OpId> {
+    fn single_consumer(&self, id: OpId) -> Option<OpId> {
         match self.consumers[id.0][..] {
             [reader] => Some(reader),
             _ => None,
@@ -577,8 +595,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Takes over a ReLU behind `id` when nobody else reads what lies between.
-    fn relu_behind(&mut self, id: OpId, relu: bool) -> (OpId, bool) {
-        match self.only_reader(id) {
+    fn absorb_relu(&mut self, id: OpId, relu: bool) -> (OpId, bool) {
+        match self.single_consumer(id) {
             Some(reader) if self.network.op(reader).kind == OpKind::Relu => {
                 self.absorbed[reader.0] = true;
                 (reader, true)
@@ -588,34 +606,42 @@ impl<'a> Builder<'a> {
     }
 
     /// Follows affine maps, one addition and ReLUs behind a layer, and marks them as carried out.
-    fn tail(&mut self, id: OpId, relu: bool, own_bn: bool) -> Tail {
+    fn absorb_epilogue(&mut self, id: OpId, relu: bool, own_bn: bool) -> EpilogueOps {
         let is_conv = matches!(self.network.op(id).kind, OpKind::Conv(_));
-        let mut tail = Tail {
+        let mut epilogue_ops = EpilogueOps {
             fold: if own_bn { vec![id] } else { Vec::new() },
             residual: None,
             relu,
-            end: id,
+            output: id,
         };
-        while let Some(reader) = self.only_reader(tail.end)
+        while let Some(reader) = self.single_consumer(epilogue_ops.output)
             && !self.absorbed[reader.0]
         {
             let op = self.network.op(reader);
             match &op.kind {
-                OpKind::Relu => tail.relu = true,
-                OpKind::ScaleShift(options) if !tail.relu && tail.residual.is_none() => {
-                    tail.fold.push(reader);
-                    tail.relu = options.relu;
+                OpKind::Relu => epilogue_ops.relu = true,
+                OpKind::ScaleShift(options)
+                    if !epilogue_ops.relu && epilogue_ops.residual.is_none() =>
+                {
+                    epilogue_ops.fold.push(reader);
+                    epilogue_ops.relu = options.relu;
                 }
-                OpKind::Add { relu } if is_conv && !tail.relu && tail.residual.is_none() => {
+                OpKind::Add { relu }
+                    if is_conv && !epilogue_ops.relu && epilogue_ops.residual.is_none() =>
+                {
                     // The other operand must be there when this layer runs.
-                    let other = op.inputs.iter().copied().find(|&input| input != tail.end);
+                    let other = op
+                        .inputs
+                        .iter()
+                        .copied()
+                        .find(|&input| input != epilogue_ops.output);
                     let Some(other) =
-                        other.filter(|&other| other < id || self.runs_ahead(other, id))
+                        other.filter(|&other| other < id || self.can_run_before(other, id))
                     else {
                         break;
                     };
-                    tail.residual = Some(other);
-                    tail.relu = *relu;
+                    epilogue_ops.residual = Some(other);
+                    epilogue_ops.relu = *relu;
                     if other > id {
                         // Its own tail must not take the same addition.
                         self.absorbed[reader.0] = true;
@@ -626,14 +652,14 @@ impl<'a> Builder<'a> {
                 _ => break,
             }
             self.absorbed[reader.0] = true;
-            tail.end = reader;
+            epilogue_ops.output = reader;
         }
-        tail
+        epilogue_ops
     }
 
     /// Whether `other`, a convolution behind the layer with ranks `id`, may run ahead of it, so that the layer adds what it makes:
     /// a chain of such layers is then not cut where a shortcut changes the channels.
-    fn runs_ahead(&self, other: OpId, id: OpId) -> bool {
+    fn can_run_before(&self, other: OpId, id: OpId) -> bool {
         let ranks = |op: OpId| match &self.network.op(op).kind {
             OpKind::Conv(conv) => Some(conv.options.ranks),
             _ => None,
@@ -641,12 +667,12 @@ impl<'a> Builder<'a> {
         let op = self.network.op(other);
         ranks(id).flatten().is_some()
             && ranks(other) == Some(None)
-            && self.only_reader(other).is_some()
+            && self.single_consumer(other).is_some()
             && op.inputs.iter().all(|&input| input < id)
     }
 
     /// A task without parameters or second operand that nothing is fused to.
-    fn plain(&mut self, id: OpId, problem: Problem) {
+    fn unfused_task(&mut self, id: OpId, problem: Problem) {
         let op = self.network.op(id);
         self.task(
             &op.name,
@@ -703,7 +729,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Notes the config's wishes for the task just made.
-    fn wish(&mut self, scheme: Option<String>, tile: Option<Vec<u32>>) {
+    fn set_requested(&mut self, scheme: Option<String>, tile: Option<Vec<u32>>) {
         if let Some(task) = self.graph.tasks.last_mut() {
             task.scheme = scheme;
             task.tile = tile;
@@ -729,12 +755,12 @@ impl<'a> Builder<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{ConvOptions, FACTORS, NetworkBuilder, OpOptions};
+    use crate::ir::{ConvOptions, FACTOR_SUFFIXES, NetworkBuilder, OpOptions};
 
     #[test]
     fn no_op_can_be_named_as_a_part_of_another() {
-        for part in TaskPart::TUCKER.iter().chain(&TaskPart::CP) {
-            assert!(FACTORS.contains(&part.word()), "{part:?}");
+        for part in TaskFactor::TUCKER.iter().chain(&TaskFactor::CP) {
+            assert!(FACTOR_SUFFIXES.contains(&part.as_str()), "{part:?}");
         }
     }
 

@@ -1,14 +1,14 @@
 //! The plan of one kernel asked for by itself, for each of its GPUs.
 
-use super::chain::chained;
-use super::launches::fastest_way;
+use super::chain::chain_units;
+use super::lowering::fastest_lowering;
 use super::{
-    PlanError, PlannedUnit, Planner, Task, TaskGraph, TaskPart, TuningTable, plan_problem,
+    PlanError, PlannedUnit, Planner, Task, TaskFactor, TaskGraph, TuningTable, plan_problem,
     problem_label,
 };
 use crate::gpu::Gpu;
-use crate::ir::{ConvProblem, Layer, Network, OpKind, Problem, Tiles, TuckerProblem};
-use tdc_runtime::{Conv, Fused, Tucker, Variant};
+use crate::ir::{ConvProblem, LayerSpec, Network, OpKind, Problem, TilePolicy, TuckerProblem};
+use tdc_runtime::{Conv, FusedOps, Tucker, Variant};
 
 /// What the symbols of kernels outside networks and layer sets begin with: of those that programs embed, and of the same ones where
 /// they are measured, so that it is the same machine code.
@@ -47,14 +47,14 @@ pub struct VariantPlan {
 
 impl KernelOp {
     /// What a layer computes.
-    pub fn of(layer: &Layer) -> Self {
+    pub fn of(layer: &LayerSpec) -> Self {
         let ConvProblem {
             shape,
             prologue,
             epilogue,
             ..
         } = layer.problem;
-        let fused = Fused {
+        let fused = FusedOps {
             prologue: prologue.is_some(),
             bias: epilogue.bias,
             residual: epilogue.residual,
@@ -72,12 +72,12 @@ impl KernelOp {
 }
 
 /// The name of what a layer computes.
-pub fn kernel_name(layer: &Layer) -> String {
+pub fn kernel_name(layer: &LayerSpec) -> String {
     match layer.ranks {
         None => problem_label(&Problem::Conv(layer.problem)),
         Some(ranks) => {
             let factors = layer.problem.tucker_factors(ranks);
-            match TuckerProblem::of_factors(&factors) {
+            match TuckerProblem::from_factors(&factors) {
                 Some([whole, _]) => problem_label(&Problem::Tucker(whole)),
                 // Its core asks for atomics, which names of whole layers do not tell.
                 None => format!("tucker_{}", problem_label(&Problem::Conv(factors[1]))),
@@ -91,18 +91,18 @@ pub fn kernel_name(layer: &Layer) -> String {
 /// # Errors
 /// [`PlanError`] when the layer's scheme and tile do not fit or nothing does, for the first GPU that has one.
 pub fn plan_kernel(
-    layer: &Layer,
+    layer: &LayerSpec,
     gpus: &[&'static Gpu],
-    tiles: Tiles,
+    tiles: TilePolicy,
     table: Option<&TuningTable>,
 ) -> Result<KernelPlan, PlanError> {
     let plan = |&gpu: &&'static Gpu| {
-        let mut planner = Planner::new(gpu).with_tiles(tiles);
+        let mut planner = Planner::new(gpu).with_tile_policy(tiles);
         if let Some(table) = table {
             planner = planner.with_table(table.clone());
         }
         let units = units(&mut planner, layer)?;
-        let variant = chained(&units).ok_or_else(|| {
+        let variant = chain_units(&units).ok_or_else(|| {
             PlanError::new(&layer.name, None, "nothing is computed", "name a layer")
         })?;
         Ok(VariantPlan {
@@ -119,7 +119,7 @@ pub fn plan_kernel(
 }
 
 /// The units of a layer. What it wishes for is meant for the core of a Tucker layer, in whatever unit that is.
-fn units(planner: &mut Planner, layer: &Layer) -> Result<Vec<PlannedUnit>, PlanError> {
+fn units(planner: &mut Planner, layer: &LayerSpec) -> Result<Vec<PlannedUnit>, PlanError> {
     let name = &layer.name[..];
     let whole = Problem::Conv(layer.problem);
     let (problems, core) = match layer.ranks {
@@ -127,21 +127,21 @@ fn units(planner: &mut Planner, layer: &Layer) -> Result<Vec<PlannedUnit>, PlanE
         Some(ranks) => {
             let factors = layer.problem.tucker_factors(ranks);
             let [first, core, last] = factors.map(Problem::Conv);
-            let three = vec![(name, first), (name, core), (name, last)];
-            let way = match TuckerProblem::of_factors(&factors) {
-                None => three,
+            let separate = vec![(name, first), (name, core), (name, last)];
+            let units = match TuckerProblem::from_factors(&factors) {
+                None => separate,
                 Some(fused) => {
-                    let [whole, rest] = fused.map(Problem::Tucker);
-                    let ways = [
+                    let [whole, core_last] = fused.map(Problem::Tucker);
+                    let lowerings = [
                         vec![(name, whole)],
-                        vec![(name, first), (name, rest)],
-                        three,
+                        vec![(name, first), (name, core_last)],
+                        separate,
                     ];
-                    let fastest = fastest_way(planner, &ways, layer.scheme.as_deref());
-                    ways.into_iter().nth(fastest).unwrap_or_default()
+                    let fastest = fastest_lowering(planner, &lowerings, layer.scheme.as_deref());
+                    lowerings.into_iter().nth(fastest).unwrap_or_default()
                 }
             };
-            (way, core)
+            (units, core)
         }
     };
     let unit = |(name, problem): (&str, Problem)| {
@@ -156,7 +156,7 @@ fn units(planner: &mut Planner, layer: &Layer) -> Result<Vec<PlannedUnit>, PlanE
 }
 
 /// The convolutions of a network with what is fused to each, by the names of their ops, in the order they run.
-pub fn network_layers(network: &Network) -> Vec<Layer> {
+pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
     let graph = TaskGraph::new(network);
     let layer = |task: &Task, rest: &[Task]| {
         let op = network.op(task.parameters.layer?);
@@ -171,11 +171,11 @@ pub fn network_layers(network: &Network) -> Vec<Layer> {
         let first = problem(task)?;
         let last = match conv.options.ranks {
             None => first,
-            Some(_) if task.parameters.parts == [TaskPart::First] => problem(rest.get(1)?)?,
+            Some(_) if task.parameters.factors == [TaskFactor::First] => problem(rest.get(1)?)?,
             // Core and last factor are told with the first.
             Some(_) => return None,
         };
-        Some(Layer {
+        Some(LayerSpec {
             name: op.name.clone(),
             problem: ConvProblem {
                 shape: conv.shape,

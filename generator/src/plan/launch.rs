@@ -2,20 +2,20 @@
 
 use super::PlannedUnit;
 use super::resources::known_resources;
-use crate::cost::{KernelWork, Occupancy, Terms, kernel_terms, kernel_us, occupancy};
+use crate::cost::{CostTerms, KernelWork, Occupancy, kernel_terms, kernel_us, occupancy};
 use crate::gpu::Gpu;
 use crate::scheme::LaunchWork;
 
 /// What one launch is expected to cost on one GPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LaunchEstimate {
+pub struct LaunchPrediction {
     /// How it fills the multiprocessors.
     pub occupancy: Occupancy,
     /// Time in a CUDA graph, microseconds; infinite when a block does not fit.
     pub us: f64,
 }
 
-impl LaunchEstimate {
+impl LaunchPrediction {
     /// A launch of the unit of a name, with the registers that the compiler needed where that is known.
     pub fn new(unit: &str, launch: &LaunchWork, gpu: &Gpu) -> Self {
         let work = with_known_registers(unit, launch, gpu);
@@ -26,7 +26,7 @@ impl LaunchEstimate {
     }
 
     /// Every launch of a unit, in order.
-    pub fn of_unit(unit: &PlannedUnit, gpu: &Gpu) -> Vec<Self> {
+    pub fn for_unit(unit: &PlannedUnit, gpu: &Gpu) -> Vec<Self> {
         launches(unit)
             .map(|launch| Self::new(&unit.unit.name, &launch, gpu))
             .collect()
@@ -34,7 +34,7 @@ impl LaunchEstimate {
 }
 
 /// Where the estimated time of every launch of a unit goes, in order; `None` of one whose blocks do not fit the GPU.
-pub fn launch_terms(unit: &PlannedUnit, gpu: &Gpu) -> Vec<Option<Terms>> {
+pub fn launch_terms(unit: &PlannedUnit, gpu: &Gpu) -> Vec<Option<CostTerms>> {
     launches(unit)
         .map(|launch| kernel_terms(&with_known_registers(&unit.unit.name, &launch, gpu), gpu))
         .collect()

@@ -7,7 +7,7 @@ use crate::ir::{LayerSet, symbol};
 
 /// One convolution of a set.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PlannedLayer {
+pub struct SetLayerPlan {
     /// Its name.
     pub name: String,
     /// The convolution; its unit's problem says whether factors stand for it.
@@ -28,7 +28,7 @@ pub struct LayerSetPlan {
     /// Distinct units, in the order of first use.
     pub units: Vec<PlannedUnit>,
     /// The layers, in the order given.
-    pub layers: Vec<PlannedLayer>,
+    pub layers: Vec<SetLayerPlan>,
 }
 
 /// Plans a layer set for one GPU.
@@ -36,16 +36,19 @@ pub struct LayerSetPlan {
 /// # Errors
 /// Every layer that cannot be planned.
 pub fn plan_layer_set(set: &LayerSet, gpu: &'static Gpu) -> Result<LayerSetPlan, Vec<PlanError>> {
-    plan_layer_set_by(set, Planner::new(gpu))
+    plan_layer_set_with(set, Planner::new(gpu))
 }
 
 /// As [`plan_layer_set`], for the GPU of a planner of the caller's; tiles are chosen in the set's way.
 ///
 /// # Errors
 /// As there.
-pub fn plan_layer_set_by(set: &LayerSet, planner: Planner) -> Result<LayerSetPlan, Vec<PlanError>> {
+pub fn plan_layer_set_with(
+    set: &LayerSet,
+    planner: Planner,
+) -> Result<LayerSetPlan, Vec<PlanError>> {
     let prefix = symbol(&set.name);
-    let mut planner = planner.with_tiles(set.tiles);
+    let mut planner = planner.with_tile_policy(set.tiles);
     let gpu = planner.gpu();
     let mut units: Vec<PlannedUnit> = Vec::new();
     let mut layers = Vec::new();
@@ -69,7 +72,7 @@ pub fn plan_layer_set_by(set: &LayerSet, planner: Planner) -> Result<LayerSetPla
         let known = units
             .iter()
             .position(|other| other.unit.name == unit.unit.name);
-        layers.push(PlannedLayer {
+        layers.push(SetLayerPlan {
             name: layer.name.clone(),
             problem: layer.problem,
             unit: known.unwrap_or(units.len()),

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 /// the network's output.
 pub(super) fn with_converters(mut graph: TaskGraph) -> TaskGraph {
     let needed = needed_in_nchw(&graph);
-    let mut twins: HashMap<ValueId, ValueId> = HashMap::new();
+    let mut hwcn_values: HashMap<ValueId, ValueId> = HashMap::new();
     for mut task in std::mem::take(&mut graph.tasks) {
         if task.problem.x_layout() == Layout::Nchw {
             graph.tasks.push(task);
@@ -19,23 +19,23 @@ pub(super) fn with_converters(mut graph: TaskGraph) -> TaskGraph {
         }
         for read in std::iter::once(&mut task.x).chain(&mut task.residual) {
             let nchw = *read;
-            *read = *twins.entry(nchw).or_insert_with(|| {
-                let twin = add_twin(&mut graph, nchw);
+            *read = *hwcn_values.entry(nchw).or_insert_with(|| {
+                let hwcn_value = add_hwcn_value(&mut graph, nchw);
                 graph
                     .tasks
-                    .push(converter(&graph, nchw, twin, Layout::Hwcn));
-                twin
+                    .push(converter(&graph, nchw, hwcn_value, Layout::Hwcn));
+                hwcn_value
             });
         }
         let nchw = task.y;
-        task.y = add_twin(&mut graph, nchw);
-        let twin = task.y;
-        twins.insert(nchw, twin);
+        task.y = add_hwcn_value(&mut graph, nchw);
+        let hwcn_value = task.y;
+        hwcn_values.insert(nchw, hwcn_value);
         graph.tasks.push(task);
         if needed[nchw.0] {
             graph
                 .tasks
-                .push(converter(&graph, twin, nchw, Layout::Nchw));
+                .push(converter(&graph, hwcn_value, nchw, Layout::Nchw));
         }
     }
     graph
@@ -62,7 +62,7 @@ fn needed_in_nchw(graph: &TaskGraph) -> Vec<bool> {
 }
 
 /// A value of the same name and sizes that lies HWCN, in memory of its own.
-fn add_twin(graph: &mut TaskGraph, of: ValueId) -> ValueId {
+fn add_hwcn_value(graph: &mut TaskGraph, of: ValueId) -> ValueId {
     graph.values.push(Value {
         parent: None,
         layout: Layout::Hwcn,

@@ -6,10 +6,10 @@
 //!         | "cp" [_bB] _cC _rRANK _nN _hH _wW "_k" RxS [options] [epilogue] [numbers]
 //!         | "tucker" [_bB] [_cC] _dD1xD2 _nN _hH _wW "_k" RxS [options] [epilogue] [next] [numbers]   without C the first factor is not part of it
 //!         | "convert" sizes "_" ("hwcn" | "nchw")                the layout of the output
-//! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_affine|_affinerelu]   what is not said is 1, 0 or absent
-//! epilogue = [_bias] [_add] [_relu]
+//! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_prologue|_prologuerelu]   what is not said is 1, 0 or absent
+//! epilogue = [_bias] [_residual] [_relu]
 //! numbers = [_atomic] [_tf32|_fp16|_bf16] [_tolBILLIONTHS] [_hwcn]
-//! next    = ("_next" | "_only") D1      the first factor of the layer behind; the N channels that it reads are kept, or not
+//! next    = ("_next" | "_nextonly") D1      the first factor of the layer behind; the N channels that it reads are kept, or not
 //! tile    = (letters number)+                            the letters are the scheme's
 //! ```
 //! A pair is written once when both are equal, else `VxH`; padding `TxLxBxR`.
@@ -29,7 +29,7 @@ pub fn unit_name(problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> String 
     let label = problem_label(problem);
     // `linear_..._linear_w4` would say the same twice.
     let scheme_name = scheme.name();
-    let tile = tile.label(scheme.tile_names());
+    let tile = tile.label(scheme.tile_labels());
     if label.starts_with(scheme_name) {
         format!("{label}_{tile}")
     } else {
@@ -75,7 +75,11 @@ pub fn problem_label(problem: &Problem) -> String {
             name += prologue(p.prologue);
             name += &epilogue(p.epilogue);
             if let Some(next) = p.next {
-                name += if next.keeps { "_next" } else { "_only" };
+                name += if next.stores_layer_output {
+                    "_next"
+                } else {
+                    "_nextonly"
+                };
                 name += &next.n.to_string();
             }
             name + &precision(p.precision)
@@ -122,8 +126,8 @@ pub fn problem_label(problem: &Problem) -> String {
                 Elementwise::Add { relu: false } => "add",
                 Elementwise::Add { relu: true } => "addrelu",
                 Elementwise::Relu => "relu",
-                Elementwise::ScaleShift { relu: false } => "affine",
-                Elementwise::ScaleShift { relu: true } => "affinerelu",
+                Elementwise::ScaleShift { relu: false } => "scaleshift",
+                Elementwise::ScaleShift { relu: true } => "scaleshiftrelu",
                 Elementwise::Copy => "copy",
             };
             format!("{kind}{}", sizes(p.x))
@@ -179,20 +183,24 @@ fn filter(s: &ConvShape) -> String {
 fn prologue(p: Option<Prologue>) -> &'static str {
     match p {
         None => "",
-        Some(Prologue { relu: true }) => "_affinerelu",
-        Some(Prologue { relu: false }) => "_affine",
+        Some(Prologue { relu: true }) => "_prologuerelu",
+        Some(Prologue { relu: false }) => "_prologue",
     }
 }
 
 fn precision(p: Precision) -> String {
     match p {
         Precision::Fp32 => String::new(),
-        _ => format!("_{}", p.word()),
+        _ => format!("_{}", p.as_str()),
     }
 }
 
 fn epilogue(e: Epilogue) -> String {
-    let parts = [(e.bias, "_bias"), (e.residual, "_add"), (e.relu, "_relu")];
+    let parts = [
+        (e.bias, "_bias"),
+        (e.residual, "_residual"),
+        (e.relu, "_relu"),
+    ];
     parts
         .into_iter()
         .filter(|(there, _)| *there)

@@ -1,7 +1,7 @@
 //! The plan of a network: its units, the layers that use them, and where everything lies in memory.
 
 use super::fuse::{Parameters, Task, TaskGraph, ValueId};
-use super::launches;
+use super::lowering;
 use super::name::unit_name;
 use super::{Arena, Choice, ChosenBy, Lifetime, PlanError, Planner};
 use crate::cost::floor_us;
@@ -37,7 +37,7 @@ pub struct PlannedUnit {
     /// Who chose it.
     pub chosen_by: ChosenBy,
     /// Estimated time, microseconds.
-    pub estimate_us: f64,
+    pub predicted_us: f64,
     /// Measured time, microseconds, where a table has it.
     pub measured_us: Option<f64>,
     /// Physical limit of a single launch, microseconds.
@@ -91,11 +91,11 @@ fn is_nchw(layout: &Layout) -> bool {
 
 /// One step of a network: a unit on certain memory with certain parameters.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Layer {
+pub struct LayerPlan {
     /// Name: of the op, or of the factor of a Tucker layer.
     pub name: String,
     /// Name of the op whose output this layer writes; the last of those fused.
-    pub produces: String,
+    pub output_op: String,
     /// Index of its unit.
     pub unit: usize,
     /// Input.
@@ -127,11 +127,11 @@ pub struct NetworkPlan {
     /// Distinct units, in the order of first use.
     pub units: Vec<PlannedUnit>,
     /// Layers in the order they run.
-    pub layers: Vec<Layer>,
+    pub layers: Vec<LayerPlan>,
     /// Bytes of the arena.
     pub arena_bytes: u64,
     /// Bytes that all its tensors and workspaces would take side by side.
-    pub arena_sum_bytes: u64,
+    pub arena_bytes_without_reuse: u64,
     /// The file of packed weights.
     pub weights: WeightFile,
 }
@@ -139,7 +139,7 @@ pub struct NetworkPlan {
 impl NetworkPlan {
     /// Where a layer's packed blocks begin in the payload of the weight file, and where its bias does, in bytes; `None` for what it
     /// has not.
-    pub fn parameter_places(&self, layer: &Layer) -> (Option<u64>, Option<u64>) {
+    pub fn parameter_offsets(&self, layer: &LayerPlan) -> (Option<u64>, Option<u64>) {
         let slots: Vec<_> = self.weights.iter().collect();
         let own = || layer.slots.iter().map(|&slot| slots[slot]);
         let packed = own().next().filter(|(slot, _)| !slot.layout.is_empty());
@@ -189,7 +189,7 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
             block: kernel.blueprint.block,
             cluster: kernel.blueprint.cluster,
             shared_bytes: kernel.blueprint.shared_bytes,
-            overlaps: kernel.blueprint.overlaps,
+            pdl: kernel.blueprint.pdl,
             args: kernel.blueprint.args.clone().into(),
         })
     });
@@ -200,9 +200,9 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
         steps: steps.into(),
         workspace_bytes: blueprint.workspace_bytes,
         weights: blueprint.weights,
-        more_weights: blueprint.more_weights.into(),
+        extra_weight_layouts: blueprint.extra_weight_layouts.into(),
         bias_len: if problem.reads_bias() {
-            problem.added_to().c
+            problem.epilogue_shape().c
         } else {
             0
         },
@@ -217,7 +217,7 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
         scheme: choice.scheme.name(),
         tile: choice.tile.clone(),
         chosen_by: choice.chosen_by,
-        estimate_us: choice.estimate_us,
+        predicted_us: choice.predicted_us,
         measured_us: choice.measured_us,
         floor_us: floor_us(problem.flops(), problem.bytes(), gpu),
         kernels,
@@ -229,21 +229,21 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
 /// # Errors
 /// Every layer that cannot be planned; once, where it is wrong for several GPUs in the same way.
 pub fn plan_variants(network: &Network) -> Result<Vec<NetworkPlan>, Vec<PlanError>> {
-    plan_variants_by(network, Planner::new)
+    plan_variants_with(network, Planner::new)
 }
 
 /// As [`plan_variants`], with a planner of the caller's for each GPU; tiles are chosen in the network's way.
 ///
 /// # Errors
 /// As there.
-pub fn plan_variants_by(
+pub fn plan_variants_with(
     network: &Network,
     planner: impl Fn(&'static Gpu) -> Planner,
 ) -> Result<Vec<NetworkPlan>, Vec<PlanError>> {
     let mut plans = Vec::new();
     let mut errors: Vec<PlanError> = Vec::new();
     for gpu in network.gpus.gpus() {
-        match plan_network_by(network, planner(gpu)) {
+        match plan_network_with(network, planner(gpu)) {
             Ok(plan) => plans.push(plan),
             Err(found) => {
                 for error in found {
@@ -262,7 +262,7 @@ pub fn plan_variants_by(
 
 /// The distinct units of several plans of one network, in the order of first use. A unit that several plans have carries
 /// the variants of all of them.
-pub fn shared_units(plans: &[NetworkPlan]) -> Vec<PlannedUnit> {
+pub fn distinct_units(plans: &[NetworkPlan]) -> Vec<PlannedUnit> {
     let mut units: Vec<PlannedUnit> = Vec::new();
     let mut index_of_name: HashMap<String, usize> = HashMap::new();
     for unit in plans.iter().flat_map(|plan| &plan.units) {
@@ -283,17 +283,20 @@ pub fn shared_units(plans: &[NetworkPlan]) -> Vec<PlannedUnit> {
 /// # Errors
 /// Every layer that cannot be planned.
 pub fn plan_network(network: &Network, gpu: &'static Gpu) -> Result<NetworkPlan, Vec<PlanError>> {
-    plan_network_by(network, Planner::new(gpu))
+    plan_network_with(network, Planner::new(gpu))
 }
 
 /// As [`plan_network`], for the GPU of a planner of the caller's; tiles are chosen in the network's way.
 ///
 /// # Errors
 /// As there.
-pub fn plan_network_by(network: &Network, planner: Planner) -> Result<NetworkPlan, Vec<PlanError>> {
-    let mut planner = planner.with_tiles(network.tiles);
+pub fn plan_network_with(
+    network: &Network,
+    planner: Planner,
+) -> Result<NetworkPlan, Vec<PlanError>> {
+    let mut planner = planner.with_tile_policy(network.tiles);
     let gpu = planner.gpu();
-    let graph = launches::fewest_us(&mut planner, TaskGraph::new(network));
+    let graph = lowering::choose_lowerings(&mut planner, TaskGraph::new(network));
     let mut units: Vec<PlannedUnit> = Vec::new();
     let mut unit_of_name: HashMap<String, usize> = HashMap::new();
     let mut unit_of_task = Vec::new();
@@ -338,9 +341,9 @@ pub fn plan_network_by(network: &Network, planner: Planner) -> Result<NetworkPla
             let own = task_slots(&graph, task, variant);
             slots_end += own.len();
             slots.push(own);
-            Layer {
+            LayerPlan {
                 name: task.name.clone(),
-                produces: graph.values[task.y.0].name.clone(),
+                output_op: graph.values[task.y.0].name.clone(),
                 unit,
                 x: memory.location(&graph, task.x),
                 residual: task.residual.map(|value| memory.location(&graph, value)),
@@ -359,8 +362,8 @@ pub fn plan_network_by(network: &Network, planner: Planner) -> Result<NetworkPla
         layers,
         units,
         arena_bytes: memory.arena.bytes,
-        arena_sum_bytes: memory.arena.sum_bytes,
-        weights: WeightFile::of_units(slots),
+        arena_bytes_without_reuse: memory.arena.bytes_without_reuse,
+        weights: WeightFile::from_units(slots),
     })
 }
 
@@ -370,17 +373,17 @@ fn task_slots(graph: &TaskGraph, task: &Task, variant: &Variant) -> Vec<WeightSl
     let slots = variant.packed_layouts().enumerate();
     slots
         .map(|(index, (_, layout))| {
-            let (name, part) = match weights.get(index) {
-                Some(&(layer, Some(part))) => {
+            let (name, factor) = match weights.get(index) {
+                Some(&(layer, Some(factor))) => {
                     let layer = &graph.values[layer.0].name;
-                    (format!("{layer}.{}", part.word()), Some(part))
+                    (format!("{layer}.{}", factor.as_str()), Some(factor))
                 }
                 _ => (task.name.clone(), None),
             };
             WeightSlot {
                 name,
                 layout: layout.clone(),
-                bias_len: match Parameters::carries_bias(part) {
+                bias_len: match Parameters::carries_bias(factor) {
                     true => variant.bias_len,
                     false => 0,
                 },

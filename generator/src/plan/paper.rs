@@ -24,7 +24,7 @@ pub const SCHEMES: [&str; 2] = ["tdc", "tdc_rows"];
 
 /// What the equations make of one tile.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PaperEstimate {
+pub struct PaperPrediction {
     /// Rounds in which the threads are worked off (eq. 14).
     pub waves: f64,
     /// Compute latency, microseconds (eq. 15).
@@ -33,14 +33,14 @@ pub struct PaperEstimate {
     pub volume: f64,
 }
 
-impl PaperEstimate {
+impl PaperPrediction {
     /// For a tile TH x TW x TC of a convolution whose kernel fills `occupancy` (0 to 1) of the GPU's threads.
     pub fn new(shape: &ConvShape, tile: [u32; 3], occupancy: f64, gpu: &Gpu) -> Self {
         let [th, tw, tc] = tile.map(f64::from);
         let [c, n] = [shape.c, shape.n].map(f64::from);
         let [h, w] = [shape.out_h(), shape.out_w()].map(f64::from);
         let [r, s] = [shape.r, shape.s].map(f64::from);
-        let [rows, columns] = shape.inputs_under([tile[0], tile[1]]).map(f64::from);
+        let [rows, columns] = shape.input_window([tile[0], tile[1]]).map(f64::from);
         let gpu_threads = f64::from(gpu.sms) * f64::from(gpu.threads_per_sm);
         let gpu_peak = gpu.sm_flops_per_us() * f64::from(gpu.sms);
 
@@ -60,16 +60,16 @@ impl PaperEstimate {
 }
 
 /// The index of the tile to take (section 5.5); `None` of none. Of equal ones the first.
-pub fn choose(estimates: &[PaperEstimate], share: f64) -> Option<usize> {
-    let mut order: Vec<usize> = (0..estimates.len()).collect();
+pub fn choose(predictions: &[PaperPrediction], keep_fraction: f64) -> Option<usize> {
+    let mut order: Vec<usize> = (0..predictions.len()).collect();
     order.sort_by(|&a, &b| {
-        let (a, b) = (estimates[a].compute_us, estimates[b].compute_us);
+        let (a, b) = (predictions[a].compute_us, predictions[b].compute_us);
         a.total_cmp(&b)
     });
-    let kept = (share * estimates.len() as f64).ceil().max(1.0) as usize;
+    let kept = (keep_fraction * predictions.len() as f64).ceil().max(1.0) as usize;
     order.truncate(kept);
     order.into_iter().min_by(|&a, &b| {
-        let (a, b) = (estimates[a].volume, estimates[b].volume);
+        let (a, b) = (predictions[a].volume, predictions[b].volume);
         a.total_cmp(&b)
     })
 }
@@ -95,7 +95,7 @@ mod tests {
 
         // One output a thread, one channel a block, all threads resident: 56 x 56 x 64 x 32 = 6,422,528 threads are 29.04 times
         // those of the GPU. A block: 2 x 3 x 3 x 1 x 9 = 162 FLOP a thread, 162 x 221,184 / 19,491,840 = 1.8383 us.
-        let smallest = PaperEstimate::new(&shape, [1, 1, 1], 1.0, a100);
+        let smallest = PaperPrediction::new(&shape, [1, 1, 1], 1.0, a100);
         assert_eq!(smallest.waves, 30.0);
         assert!((smallest.compute_us - 30.0 * 1.838_297).abs() < 1e-4);
         // 3136 x 64 x 32 weights, 3136 x 64 x 9 inputs, 3136 x 32 x 64 outputs.
@@ -103,14 +103,14 @@ mod tests {
 
         // 7 x 7 x 8 at half occupancy: 8 x 8 x 8 blocks of 32 threads fit into one wave.
         // A block: 2 x 9 x 9 x 8 x 9 = 11,664 FLOP a thread, 132.357 us.
-        let large = PaperEstimate::new(&shape, [7, 7, 8], 0.5, a100);
+        let large = PaperPrediction::new(&shape, [7, 7, 8], 0.5, a100);
         assert_eq!(large.waves, 1.0);
         assert!((large.compute_us - 132.357_3).abs() < 1e-3);
         // 64 tiles x 64 x 32, 64 x 64 x 81, 3136 x 32 x 8.
         assert_eq!(large.volume, 131_072.0 + 331_776.0 + 802_816.0);
 
         // Waves are counted by quotients (56/5 = 11.2), volumes by whole tiles (12 x 12).
-        let tail = PaperEstimate::new(&shape, [5, 5, 16], 0.001, a100);
+        let tail = PaperPrediction::new(&shape, [5, 5, 16], 0.001, a100);
         assert_eq!(tail.waves, (11.2_f64 * 11.2 * 4.0 * 32.0 / 221.184).ceil());
         assert_eq!(
             tail.volume,
@@ -129,7 +129,7 @@ mod tests {
         };
         assert_eq!((shape.out_h(), shape.out_w()), (8, 9));
         // 4 rows of outputs two apart see 9 rows, 3 columns with taps three apart see 9.
-        let estimate = PaperEstimate::new(&shape, [4, 3, 4], 1.0, a100);
+        let estimate = PaperPrediction::new(&shape, [4, 3, 4], 1.0, a100);
         assert_eq!(
             estimate.volume,
             6.0 * 4.0 * 81.0 + 6.0 * 4.0 * 8.0 + 8.0 * 9.0 * 8.0
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_least_volume_of_the_best_few_percent() {
-        let tile = |compute_us: f64, volume: f64| PaperEstimate {
+        let tile = |compute_us: f64, volume: f64| PaperPrediction {
             waves: 1.0,
             compute_us,
             volume,

@@ -41,7 +41,7 @@ impl Prefetch {
         let bytes = bytes_per_clock * latency;
         let threads = bytes.div_ceil(4).div_ceil(u64::from(gpu.sms));
         Self {
-            fmas: latency * u64::from(gpu.lanes) * 2,
+            fmas: latency * u64::from(gpu.fp32_lanes) * 2,
             bytes_per_clock,
             bytes,
             threads_per_sm: threads.next_multiple_of(32),
@@ -162,7 +162,7 @@ pub(super) fn published_tile(scheme: &str, shape: &ConvShape, gpu: &Gpu) -> Opti
 mod tests {
     use super::*;
     use crate::gpu::gpu;
-    use crate::ir::{ConvOptions, Layer, TensorShape, Tiles};
+    use crate::ir::{ConvOptions, LayerSpec, TensorShape, TilePolicy};
     use crate::plan::{Planner, plan_problem};
 
     #[test]
@@ -206,15 +206,15 @@ mod tests {
     #[test]
     fn the_published_tiles_are_chosen_where_the_paper_is_asked() {
         let h200 = gpu("h200").unwrap();
-        let mut planner = Planner::new(h200).with_tiles(Tiles::Paper);
+        let mut planner = Planner::new(h200).with_tile_policy(TilePolicy::Paper);
         let mut tile = |c, scheme: &str| {
             let x = TensorShape::new(1, c, 56, 56);
             let options = ConvOptions::new(64);
-            let layer = Layer::new("conv", x, options, None, false).unwrap();
+            let layer = LayerSpec::new("conv", x, options, None, false).unwrap();
             let problem = layer.problem.in_layout(layer.layout);
             let unit =
                 plan_problem(&mut planner, "test", "conv", &problem, Some(scheme), None).unwrap();
-            (unit.tile.0, unit.chosen_by.word())
+            (unit.tile.0, unit.chosen_by.as_str())
         };
         assert_eq!(
             tile(64, "stride_fixed"),

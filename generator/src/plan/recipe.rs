@@ -1,30 +1,34 @@
 //! What each slot of a network's weight file is made from.
 
-use super::fuse::{Parameters, TaskPart};
-use super::network::{Layer, NetworkPlan};
+use super::fuse::{Parameters, TaskFactor};
+use super::network::{LayerPlan, NetworkPlan};
 use crate::ir::{BatchNorm, Network, OpId, OpKind};
-use tdc_weights::{Affine, FactorPart, FactoredLayer, Form, SlotRecipe, WeightSource};
+use tdc_weights::{
+    Decomposition, FactorRole, FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource,
+};
 
 /// One recipe for each slot of `plan.weights`, in order, with the checkpoint's names as PyTorch writes them: `<layer>.weight`,
 /// `<layer>.bias`, `<bn>.running_mean` and so on, factors as `<layer>.first.weight` unless the config names them.
 pub fn recipes(network: &Network, plan: &NetworkPlan) -> Vec<SlotRecipe> {
     let slots: Vec<_> = plan.weights.iter().map(|(slot, _)| slot.clone()).collect();
-    let of_layer = |layer: &Layer| {
+    let of_layer = |layer: &LayerPlan| {
         let parameters = &layer.parameters;
         let weights = parameters.weights();
         let recipe = |(index, &slot): (usize, &usize)| {
-            let (op, part) = weights
+            let (op, factor) = weights
                 .get(index)
-                .map_or((None, None), |&(op, part)| (Some(op), part));
-            let carries_bias = Parameters::carries_bias(part);
+                .map_or((None, None), |&(op, factor)| (Some(op), factor));
+            let carries_bias = Parameters::carries_bias(factor);
             let fold = parameters.fold.iter().filter(|_| carries_bias);
-            let before = parameters.affine.filter(|_| index == 0);
+            let before = parameters.scale_shift.filter(|_| index == 0);
             SlotRecipe {
                 slot: slots[slot].clone(),
-                weight: op.and_then(|op| weight(network, op, part)),
+                weight: op.and_then(|op| weight(network, op, factor)),
                 bias: op.filter(|_| carries_bias).and_then(|op| bias(network, op)),
-                fold: fold.filter_map(|&op| affine(network, op)).collect(),
-                prologue: before.and_then(|op| affine(network, op)),
+                fold: fold
+                    .filter_map(|&op| scale_shift_source(network, op))
+                    .collect(),
+                prologue: before.and_then(|op| scale_shift_source(network, op)),
             }
         };
         let recipes = layer.slots.iter().enumerate().map(recipe);
@@ -33,20 +37,20 @@ pub fn recipes(network: &Network, plan: &NetworkPlan) -> Vec<SlotRecipe> {
     plan.layers.iter().flat_map(of_layer).collect()
 }
 
-fn weight(network: &Network, id: OpId, part: Option<TaskPart>) -> Option<WeightSource> {
+fn weight(network: &Network, id: OpId, factor: Option<TaskFactor>) -> Option<WeightSource> {
     let op = network.op(id);
     let name = format!("{}.weight", op.name);
-    match (&op.kind, part) {
+    match (&op.kind, factor) {
         (OpKind::Linear(_), _) => Some(WeightSource::Linear(name)),
         (OpKind::Conv(_), None) => Some(WeightSource::Tensor(name)),
-        (OpKind::Conv(_), Some(part)) => Some(WeightSource::Factor {
-            layer: factored_layer(network, id)?,
-            part: match part {
-                TaskPart::First => FactorPart::First,
-                TaskPart::Core => FactorPart::Core,
-                TaskPart::Vertical => FactorPart::Vertical,
-                TaskPart::Horizontal => FactorPart::Horizontal,
-                TaskPart::Last => FactorPart::Last,
+        (OpKind::Conv(_), Some(factor)) => Some(WeightSource::Factor {
+            layer: factorized_layer(network, id)?,
+            role: match factor {
+                TaskFactor::First => FactorRole::First,
+                TaskFactor::Core => FactorRole::Core,
+                TaskFactor::Vertical => FactorRole::Vertical,
+                TaskFactor::Horizontal => FactorRole::Horizontal,
+                TaskFactor::Last => FactorRole::Last,
             },
         }),
         _ => None,
@@ -65,35 +69,35 @@ fn bias(network: &Network, id: OpId) -> Option<String> {
 }
 
 /// A convolution with Tucker ranks or a CP rank as the checkpoint knows it; `None` for any other op.
-pub fn factored_layer(network: &Network, id: OpId) -> Option<FactoredLayer> {
+pub fn factorized_layer(network: &Network, id: OpId) -> Option<FactorizedLayer> {
     let op = network.op(id);
     let OpKind::Conv(conv) = &op.kind else {
         return None;
     };
     let shape = &conv.shape;
     let options = &conv.options;
-    let (form, parts) = match (options.ranks, options.cp_rank) {
-        (Some(ranks), _) => (Form::Tucker(ranks), &TaskPart::TUCKER[..]),
-        (None, Some(rank)) => (Form::Cp(rank), &TaskPart::CP[..]),
+    let (decomposition, factors) = match (options.ranks, options.cp_rank) {
+        (Some(ranks), _) => (Decomposition::Tucker(ranks), &TaskFactor::TUCKER[..]),
+        (None, Some(rank)) => (Decomposition::Cp(rank), &TaskFactor::CP[..]),
         (None, None) => return None,
     };
-    let named = |part: &TaskPart| format!("{}.{}.weight", op.name, part.word());
-    Some(FactoredLayer {
+    let named = |factor: &TaskFactor| format!("{}.{}.weight", op.name, factor.as_str());
+    Some(FactorizedLayer {
         weight: format!("{}.weight", op.name),
         shape: [shape.n, shape.c, shape.r, shape.s],
-        form,
+        decomposition,
         factors: match &options.factors {
             Some(names) => names.clone(),
-            None => parts.iter().map(named).collect(),
+            None => factors.iter().map(named).collect(),
         },
     })
 }
 
 /// The BatchNorm of a convolution, or the map of an affine op; `None` when the op has neither.
-pub fn affine(network: &Network, id: OpId) -> Option<Affine> {
+pub fn scale_shift_source(network: &Network, id: OpId) -> Option<ScaleShiftSource> {
     let op = network.op(id);
     let channels = op.y.c;
-    let batch_norm = |bn: &BatchNorm| Affine::BatchNorm {
+    let batch_norm = |bn: &BatchNorm| ScaleShiftSource::BatchNorm {
         name: bn.name.clone(),
         eps: bn.eps,
         channels,
@@ -102,7 +106,7 @@ pub fn affine(network: &Network, id: OpId) -> Option<Affine> {
         OpKind::Conv(conv) => conv.options.bn.as_ref().map(batch_norm),
         OpKind::ScaleShift(options) => Some(match &options.bn {
             Some(bn) => batch_norm(bn),
-            None => Affine::ScaleShift {
+            None => ScaleShiftSource::Tensors {
                 scale: format!("{}.scale", op.name),
                 shift: format!("{}.shift", op.name),
                 channels,

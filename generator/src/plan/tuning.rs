@@ -8,9 +8,9 @@ mod table;
 pub use environment::Environment;
 pub use error::TuningError;
 pub use key::{measured_problem, tuning_key, tuning_keys};
-pub use table::{Conflict, Measured, Stale, TuningTable};
+pub use table::{Conflict, MeasuredTile, Stale, TuningTable};
 #[cfg(feature = "tune")]
-pub(crate) use table::{microseconds, text_checksum};
+pub(crate) use table::{parse_microseconds, text_checksum};
 
 use crate::gpu::Gpu;
 use std::sync::OnceLock;

@@ -1,7 +1,10 @@
 //! Rows of text in columns.
 
 /// Columns as wide as their widest cell: words to the left, numbers to the right.
-pub fn aligned<const N: usize>(rows: &[[String; N]], numbers: &std::ops::Range<usize>) -> String {
+pub fn align_columns<const N: usize>(
+    rows: &[[String; N]],
+    numbers: &std::ops::Range<usize>,
+) -> String {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.max().unwrap_or_default()

@@ -1,7 +1,7 @@
 //! Text of kernels and units.
 
 use super::engine::{RenderError, render};
-use super::wrap::wrapped;
+use super::wrap::wrap_list;
 use crate::plan::{PlannedKernel, PlannedUnit};
 use crate::scheme::DevicePart;
 use std::collections::BTreeSet;
@@ -16,9 +16,9 @@ pub fn kernel_text(kernel: &PlannedKernel) -> Result<String, RenderError> {
     let blueprint = &kernel.blueprint;
     let mut context = blueprint.context.clone();
     if let Some(map) = context.as_object_mut() {
-        let parameter = |&arg| parameter(arg, blueprint.overlaps);
+        let parameter = |&arg| parameter(arg, blueprint.pdl);
         let parameters: Vec<_> = blueprint.args.iter().map(parameter).collect();
-        let parameters = wrapped(&parameters, kernel.symbol.len() + 1, 4);
+        let parameters = wrap_list(&parameters, kernel.symbol.len() + 1, 4);
         map.insert("symbol".to_owned(), kernel.symbol.clone().into());
         map.insert("parameters".to_owned(), parameters.into());
         let threads: u32 = blueprint.block.iter().product();
@@ -66,26 +66,26 @@ fn device_text(part: DevicePart) -> &'static str {
     match part {
         DevicePart::DynamicShared => device::DYNAMIC_SHARED,
         DevicePart::AsyncCopy => device::ASYNC_COPY,
-        DevicePart::ChunkCopy => device::CHUNK_COPY,
+        DevicePart::BulkCopy => device::BULK_COPY,
         DevicePart::Cluster => device::CLUSTER,
-        DevicePart::Overlap => device::OVERLAP,
-        DevicePart::Half => device::HALF,
+        DevicePart::Pdl => device::PDL,
+        DevicePart::Fp16 => device::FP16,
         DevicePart::Bf16 => device::BF16,
         DevicePart::Mma => device::MMA,
         DevicePart::SplitTf32 => device::SPLIT_TF32,
-        DevicePart::Steps => device::STEPS,
-        DevicePart::RoundedSums => device::ROUNDED_SUMS,
+        DevicePart::MmaSteps => device::MMA_STEPS,
+        DevicePart::AccumulatorOperands => device::ACCUMULATOR_OPERANDS,
     }
 }
 
 /// A kernel's parameter, declared. A launch that overlaps the one ahead may find its inputs being written: that nobody else writes
 /// to them must not be promised then, or the compiler reads them past the coherent caches, or before the wait.
-fn parameter(arg: Arg, overlaps: bool) -> &'static str {
+fn parameter(arg: Arg, pdl: bool) -> &'static str {
     match arg {
-        Arg::X if overlaps => "const float* x",
-        Arg::Residual if overlaps => "const float* residual",
-        Arg::Y if overlaps => "float* y",
-        Arg::Workspace { .. } if overlaps => "float* workspace",
+        Arg::X if pdl => "const float* x",
+        Arg::Residual if pdl => "const float* residual",
+        Arg::Y if pdl => "float* y",
+        Arg::Workspace { .. } if pdl => "float* workspace",
         Arg::X => "const float* __restrict__ x",
         Arg::Residual => "const float* __restrict__ residual",
         Arg::Packed | Arg::PackedAt { .. } => "const float* __restrict__ packed",

@@ -1,11 +1,11 @@
 //! The files of a layer set beside its units: the program that checks and times them, build file, introduction.
 
-use super::banner::{Comment, banner};
+use super::banner::{CommentStyle, banner};
 use super::cuda_version::cuda_versions;
 use super::engine::{RenderError, render};
 use super::text::literal;
-use super::unit::{packer_names, takes_strides};
-use super::wrap::wrapped;
+use super::unit::{has_batch_strides, packer_names};
+use super::wrap::wrap_list;
 use crate::ir::{ConvProblem, Layout, Problem};
 use crate::plan::{LayerSetPlan, PlannedUnit};
 use serde::Serialize;
@@ -20,12 +20,12 @@ struct LayerSetContext {
     cuda_versions: &'static str,
     layer_count: usize,
     units: Vec<String>,
-    layers: Vec<LayerContext>,
+    layers: Vec<SetLayerContext>,
 }
 
 /// A layer's line of the table.
 #[derive(Serialize)]
-struct LayerContext {
+struct SetLayerContext {
     row: String,
 }
 
@@ -46,12 +46,12 @@ pub enum LayerSetFile {
 /// [`RenderError`] for a template that does not fit its context.
 pub fn layer_set_text(plan: &LayerSetPlan, file: LayerSetFile) -> Result<String, RenderError> {
     let (template, comment) = match file {
-        LayerSetFile::Main => ("layers/main.cu", Comment::Cpp),
-        LayerSetFile::CMake => ("layers/CMakeLists.txt", Comment::CMake),
-        LayerSetFile::Readme => ("layers/README.md", Comment::Prose),
+        LayerSetFile::Main => ("layers/main.cu", CommentStyle::Cpp),
+        LayerSetFile::CMake => ("layers/CMakeLists.txt", CommentStyle::CMake),
+        LayerSetFile::Readme => ("layers/README.md", CommentStyle::Prose),
     };
     let title = match comment {
-        Comment::Prose => Vec::new(),
+        CommentStyle::Prose => Vec::new(),
         _ => vec![format!("Layer set {}.", plan.name)],
     };
     let context = LayerSetContext {
@@ -69,7 +69,7 @@ pub fn layer_set_text(plan: &LayerSetPlan, file: LayerSetFile) -> Result<String,
         layers: plan
             .layers
             .iter()
-            .map(|layer| LayerContext {
+            .map(|layer| SetLayerContext {
                 row: row(
                     &layer.name,
                     &layer.problem,
@@ -83,9 +83,9 @@ pub fn layer_set_text(plan: &LayerSetPlan, file: LayerSetFile) -> Result<String,
 }
 
 /// What precision and tolerance allow the result to be off, however few the terms are; independent errors of several factors add up.
-fn least_bound(unit: &PlannedUnit, conv: &ConvProblem) -> f64 {
+fn min_tolerance(unit: &PlannedUnit, conv: &ConvProblem) -> f64 {
     let factors = unit.problem.weights().len().max(1) as f64;
-    factors.sqrt() * conv.asked_tolerance()
+    factors.sqrt() * conv.min_tolerance()
 }
 
 /// The rank of a CP layer, 0 of any other.
@@ -99,7 +99,7 @@ fn cp_rank(problem: &Problem) -> u32 {
 /// A function that packs all weights of a layer, which stand one behind the other.
 fn packer(unit: &PlannedUnit, unit_name: &str) -> String {
     let variant = unit.variant();
-    if variant.more_weights.is_empty() {
+    if variant.extra_weight_layouts.is_empty() {
         return format!("{unit_name}_pack");
     }
     let indent = " ".repeat(9);
@@ -155,12 +155,12 @@ fn row(name: &str, conv: &ConvProblem, unit: &PlannedUnit, namespace: &str) -> S
         conv.epilogue.relu,
     ];
     values.extend(flags.map(|flag| flag.to_string()));
-    values.push(format!("{:e}", least_bound(unit, conv)));
+    values.push(format!("{:e}", min_tolerance(unit, conv)));
     values.push(format!("{unit_name}_packed_floats()"));
     values.push(format!("{unit_name}_workspace_bytes()"));
     values.push(packer(unit, &unit_name));
     // A pointer to the launcher knows no default strides.
-    values.push(if takes_strides(&unit.problem) {
+    values.push(if has_batch_strides(&unit.problem) {
         let indent = " ".repeat(9);
         format!(
             "[](const float* x, const float* packed, const float* bias, const float* residual, float* y,\n\
@@ -171,5 +171,5 @@ fn row(name: &str, conv: &ConvProblem, unit: &PlannedUnit, namespace: &str) -> S
     } else {
         format!("{unit_name}_launch}}")
     });
-    wrapped(&values, 4, 5)
+    wrap_list(&values, 4, 5)
 }

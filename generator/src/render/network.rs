@@ -1,14 +1,14 @@
 //! The files of a network beside its units: driver, interface, program, build file, introduction.
 
-use super::banner::{Comment, banner, gpu_titles};
+use super::banner::{CommentStyle, banner, gpu_titles};
 use super::cuda_version::cuda_versions;
 use super::engine::{RenderError, render};
 use super::text::literal;
-use super::unit::{packer_names, takes_strides};
-use super::wrap::{call, wrapped};
+use super::unit::{has_batch_strides, packer_names};
+use super::wrap::{wrap_call, wrap_list};
 use crate::gpu::Gpu;
 use crate::ir::{Layout, TensorShape};
-use crate::plan::{Layer, Location, Memory, NetworkPlan, shared_units};
+use crate::plan::{LayerPlan, Location, Memory, NetworkPlan, distinct_units};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use tdc_runtime::{WeightFile, WeightRegion, WeightSlot};
@@ -39,14 +39,14 @@ struct NetworkContext {
     units: Vec<String>,
     variants: Vec<VariantContext>,
     /// Whether the driver has to choose.
-    several: bool,
+    multi_variant: bool,
     /// The variants' names in a list.
     variant_names: String,
     /// Whether any variant has parameters.
     has_slots: bool,
     /// Whether any layer's output lies HWCN.
     has_hwcn: bool,
-    file: FileContext,
+    file: WeightFileContext,
 }
 
 /// The tables of one variant.
@@ -58,10 +58,10 @@ struct VariantContext {
     title: String,
     min_arch: u16,
     arena_bytes: u64,
-    arena_sum_bytes: u64,
+    arena_bytes_without_reuse: u64,
     payload_bytes: u64,
     layouts_checksum: String,
-    layers: Vec<LayerContext>,
+    layers: Vec<NetworkLayerContext>,
     slots: Vec<SlotContext>,
     /// Its line of the table of variants.
     row: String,
@@ -69,7 +69,7 @@ struct VariantContext {
 
 /// A layer's line of the table and its case of the switch.
 #[derive(Serialize)]
-struct LayerContext {
+struct NetworkLayerContext {
     name: String,
     row: String,
     call: String,
@@ -84,7 +84,7 @@ struct SlotContext {
 
 /// What the driver checks a weight file against.
 #[derive(Serialize)]
-struct FileContext {
+struct WeightFileContext {
     magic: String,
     version: u32,
     header_bytes: u64,
@@ -117,11 +117,11 @@ impl NetworkFile {
         }
     }
 
-    fn comment(self) -> Comment {
+    fn comment(self) -> CommentStyle {
         match self {
-            Self::Header | Self::Driver | Self::Main => Comment::Cpp,
-            Self::CMake => Comment::CMake,
-            Self::Readme => Comment::Prose,
+            Self::Header | Self::Driver | Self::Main => CommentStyle::Cpp,
+            Self::CMake => CommentStyle::CMake,
+            Self::Readme => CommentStyle::Prose,
         }
     }
 }
@@ -137,9 +137,9 @@ pub fn network_text(plans: &[NetworkPlan], file: NetworkFile) -> Result<String, 
     render(file.template(), &context(first, plans, file.comment()))
 }
 
-fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: Comment) -> NetworkContext {
+fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) -> NetworkContext {
     let title = match comment {
-        Comment::Prose => Vec::new(),
+        CommentStyle::Prose => Vec::new(),
         _ => vec![format!(
             "Network {}: {} -> {}, fp32 NCHW.",
             first.name, first.input, first.output
@@ -168,7 +168,7 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: Comment) -> Netw
         input_size: first.input.len(),
         output_size: first.output.len(),
         input_bytes: 4 * first.input.len(),
-        units: shared_units(plans)
+        units: distinct_units(plans)
             .iter()
             .map(|unit| unit.unit.name.to_string())
             .collect(),
@@ -176,7 +176,7 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: Comment) -> Netw
             .iter()
             .map(|plan| variant_context(plan, has_slots, has_hwcn))
             .collect(),
-        several: plans.len() > 1,
+        multi_variant: plans.len() > 1,
         variant_names: names.join(", "),
         has_slots,
         has_hwcn,
@@ -242,7 +242,7 @@ fn variant_context(plan: &NetworkPlan, has_slots: bool, has_hwcn: bool) -> Varia
         title: gpu_titles(&[gpu]),
         min_arch,
         arena_bytes: plan.arena_bytes,
-        arena_sum_bytes: plan.arena_sum_bytes,
+        arena_bytes_without_reuse: plan.arena_bytes_without_reuse,
         payload_bytes: plan.weights.payload_bytes(),
         layouts_checksum: format!("{:#018x}u", plan.weights.layouts_checksum()),
         layers: plan
@@ -251,11 +251,11 @@ fn variant_context(plan: &NetworkPlan, has_slots: bool, has_hwcn: bool) -> Varia
             .map(|layer| layer_context(plan, layer, has_hwcn))
             .collect(),
         slots,
-        row: wrapped(&row, 4, 5),
+        row: wrap_list(&row, 4, 5),
     }
 }
 
-fn layer_context(plan: &NetworkPlan, layer: &Layer, has_hwcn: bool) -> LayerContext {
+fn layer_context(plan: &NetworkPlan, layer: &LayerPlan, has_hwcn: bool) -> NetworkLayerContext {
     let y = &layer.y;
     let (memory, start) = match y.memory {
         Memory::Arena { offset } => ("arena", offset / 4),
@@ -263,7 +263,7 @@ fn layer_context(plan: &NetworkPlan, layer: &Layer, has_hwcn: bool) -> LayerCont
     };
     let mut row = vec![
         format!("{{\"{}\"", literal(&layer.name)),
-        format!("\"{}\"", literal(&layer.produces)),
+        format!("\"{}\"", literal(&layer.output_op)),
         format!("Memory::{memory}"),
         (start + y.offset).to_string(),
         y.batch_stride.to_string(),
@@ -279,20 +279,20 @@ fn layer_context(plan: &NetworkPlan, layer: &Layer, has_hwcn: bool) -> LayerCont
     if let Some(last) = row.last_mut() {
         last.push('}');
     }
-    LayerContext {
+    NetworkLayerContext {
         name: literal(&layer.name),
-        row: wrapped(&row, 4, 5),
+        row: wrap_list(&row, 4, 5),
         call: launch_call(plan, layer),
     }
 }
 
 /// `return <unit>_launch(...);` with the layer's memory.
-fn launch_call(plan: &NetworkPlan, layer: &Layer) -> String {
+fn launch_call(plan: &NetworkPlan, layer: &LayerPlan) -> String {
     let unit = &plan.units[layer.unit];
     let null = || "nullptr".to_owned();
     let parameter =
         |place: Option<u64>| place.map_or_else(null, |place| at("p.weights", place / 4));
-    let (packed, bias) = plan.parameter_places(layer);
+    let (packed, bias) = plan.parameter_offsets(layer);
     let mut arguments = vec![
         pointer(&layer.x),
         parameter(packed),
@@ -304,14 +304,14 @@ fn launch_call(plan: &NetworkPlan, layer: &Layer) -> String {
             .map_or_else(null, |offset| at("p.arena", offset / 4)),
         "stream".to_owned(),
     ];
-    if takes_strides(&unit.problem) {
+    if has_batch_strides(&unit.problem) {
         let residual = layer.residual.as_ref().unwrap_or(&layer.y);
         for location in [&layer.x, residual, &layer.y] {
             arguments.push(location.batch_stride.to_string());
         }
     }
     let head = format!("return {}_launch", unit.unit.name);
-    format!("{};", call(&head, &arguments, 8, 12))
+    format!("{};", wrap_call(&head, &arguments, 8, 12))
 }
 
 fn pointer(location: &Location) -> String {
@@ -356,15 +356,15 @@ fn slot_row(packer: &str, slot: &WeightSlot, region: WeightRegion) -> String {
         (region.bias / 4).to_string(),
         format!("{}}}", slot.bias_len),
     ];
-    wrapped(&values, 4, 5)
+    wrap_list(&values, 4, 5)
 }
 
-fn file_context() -> FileContext {
+fn file_context() -> WeightFileContext {
     let magic: Vec<_> = WeightFile::MAGIC
         .iter()
         .map(|byte| format!("'{}'", byte.escape_ascii()))
         .collect();
-    FileContext {
+    WeightFileContext {
         magic: magic.join(", ").replace("'\\x00'", "'\\0'"),
         version: WeightFile::VERSION,
         header_bytes: WeightFile::HEADER_BYTES,

@@ -5,7 +5,7 @@ use crate::cost::memset_us;
 use crate::gpu::Gpu;
 use crate::ir::{Precision, TensorShape, Tolerance};
 use crate::plan::{
-    ChosenBy, LaunchEstimate, Layer, LayerSetPlan, Location, NetworkPlan, PlannedUnit,
+    ChosenBy, LaunchPrediction, LayerPlan, LayerSetPlan, Location, NetworkPlan, PlannedUnit,
 };
 use crate::scheme::scheme;
 use serde::Serialize;
@@ -28,8 +28,8 @@ struct VariantJson<'a> {
     min_arch: String,
     arena_bytes: u64,
     /// What the arena's content would take side by side.
-    arena_sum_bytes: u64,
-    estimate_us: f64,
+    arena_bytes_without_reuse: u64,
+    predicted_us: f64,
     floor_us: f64,
     flops: u64,
     weights: WeightsJson<'a>,
@@ -68,7 +68,7 @@ struct SlotJson<'a> {
 struct LayerJson<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    produces: Option<&'a str>,
+    output_op: Option<&'a str>,
     unit: &'a str,
     /// Of products, where it is not fp32.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,7 @@ struct LayerJson<'a> {
     scheme: &'static str,
     tile: Map<String, Value>,
     chosen_by: ChosenBy,
-    estimate_us: f64,
+    predicted_us: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     measured_us: Option<f64>,
     floor_us: f64,
@@ -104,18 +104,18 @@ enum StepJson<'a> {
         /// Dynamic shared memory.
         shared_bytes: u32,
         /// Whether it may begin before the launch ahead has ended.
-        overlaps: bool,
+        pdl: bool,
         /// Resident threads of a multiprocessor over the most possible, 0 to 1.
         occupancy: f64,
         blocks_per_sm: u32,
         /// Rounds in which the grid is worked off; 0 when no block fits.
         waves: u64,
-        estimate_us: f64,
+        predicted_us: f64,
     },
     Memset {
         target: Arg,
         bytes: u64,
-        estimate_us: f64,
+        predicted_us: f64,
     },
 }
 
@@ -157,8 +157,8 @@ fn variant(plan: &NetworkPlan) -> VariantJson<'_> {
         gpu: plan.gpu.name,
         min_arch: oldest.map(|arch| arch.to_string()).unwrap_or_default(),
         arena_bytes: plan.arena_bytes,
-        arena_sum_bytes: plan.arena_sum_bytes,
-        estimate_us: rounded(units().map(|unit| unit.estimate_us).sum()),
+        arena_bytes_without_reuse: plan.arena_bytes_without_reuse,
+        predicted_us: rounded(units().map(|unit| unit.predicted_us).sum()),
         floor_us: rounded(units().map(|unit| unit.floor_us).sum()),
         flops: units().map(|unit| unit.problem.flops()).sum(),
         weights: weights(&plan.weights),
@@ -166,7 +166,7 @@ fn variant(plan: &NetworkPlan) -> VariantJson<'_> {
             .layers
             .iter()
             .map(|layer| LayerJson {
-                produces: Some(&layer.produces),
+                output_op: Some(&layer.output_op),
                 memory: Some(memory(layer)),
                 ..layer_json(&layer.name, &plan.units[layer.unit], plan.gpu)
             })
@@ -202,20 +202,20 @@ fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> LayerJson<
     let variant = unit.variant();
     LayerJson {
         name,
-        produces: None,
+        output_op: None,
         unit: &unit.unit.name,
         precision: Some(unit.problem.precision()).filter(|&found| found != Precision::Fp32),
         tolerance: (unit.problem.conv().map(|conv| conv.tolerance))
             .filter(|&tolerance| tolerance != Tolerance::default())
             .map(Tolerance::value),
         scheme: unit.scheme,
-        tile: tile_letters(unit)
+        tile: tile_labels(unit)
             .iter()
             .zip(&unit.tile.0)
             .map(|(&letter, &value)| (letter.to_owned(), value.into()))
             .collect(),
         chosen_by: unit.chosen_by,
-        estimate_us: rounded(unit.estimate_us),
+        predicted_us: rounded(unit.predicted_us),
         measured_us: unit.measured_us.map(rounded),
         floor_us: rounded(unit.floor_us),
         flops: unit.problem.flops(),
@@ -227,42 +227,42 @@ fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> LayerJson<
 }
 
 /// The letters of a unit's tile.
-pub(super) fn tile_letters(unit: &PlannedUnit) -> &'static [&'static str] {
-    scheme(unit.scheme).map_or(&[], |scheme| scheme.tile_names())
+pub(super) fn tile_labels(unit: &PlannedUnit) -> &'static [&'static str] {
+    scheme(unit.scheme).map_or(&[], |scheme| scheme.tile_labels())
 }
 
 fn steps<'a>(unit: &'a PlannedUnit, gpu: &Gpu) -> Vec<StepJson<'a>> {
-    let mut estimates = LaunchEstimate::of_unit(unit, gpu).into_iter();
+    let mut predictions = LaunchPrediction::for_unit(unit, gpu).into_iter();
     let steps = unit.variant().steps.iter();
     steps
         .filter_map(|step| {
             Some(match step {
                 Step::Launch(launch) => {
-                    let LaunchEstimate { occupancy, us, .. } = estimates.next()?;
+                    let LaunchPrediction { occupancy, us, .. } = predictions.next()?;
                     StepJson::Launch {
                         kernel: &launch.kernel,
                         grid: launch.grid,
                         block: launch.block,
                         cluster: Some(launch.cluster).filter(|&cluster| cluster != [1; 3]),
                         shared_bytes: launch.shared_bytes,
-                        overlaps: launch.overlaps,
-                        occupancy: rounded(occupancy.share),
+                        pdl: launch.pdl,
+                        occupancy: rounded(occupancy.fraction),
                         blocks_per_sm: occupancy.blocks_per_sm,
                         waves: occupancy.waves,
-                        estimate_us: rounded(us),
+                        predicted_us: rounded(us),
                     }
                 }
                 Step::Memset { target, bytes } => StepJson::Memset {
                     target: *target,
                     bytes: *bytes,
-                    estimate_us: rounded(memset_us(*bytes, gpu)),
+                    predicted_us: rounded(memset_us(*bytes, gpu)),
                 },
             })
         })
         .collect()
 }
 
-fn memory(layer: &Layer) -> MemoryJson<'_> {
+fn memory(layer: &LayerPlan) -> MemoryJson<'_> {
     MemoryJson {
         x: &layer.x,
         residual: layer.residual.as_ref(),

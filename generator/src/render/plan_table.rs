@@ -1,10 +1,10 @@
 //! The plan as a table for people.
 
-use super::columns::aligned;
-use super::plan_json::tile_letters;
-use crate::cost::{Terms, memset_us};
+use super::columns::align_columns;
+use super::plan_json::tile_labels;
+use crate::cost::{CostTerms, memset_us};
 use crate::gpu::Gpu;
-use crate::plan::{LaunchEstimate, LayerSetPlan, NetworkPlan, PlannedUnit, launch_terms};
+use crate::plan::{LaunchPrediction, LayerSetPlan, NetworkPlan, PlannedUnit, launch_terms};
 use tdc_runtime::Step;
 
 const TITLES: [&str; 14] = [
@@ -44,7 +44,7 @@ pub fn network_table(plan: &NetworkPlan) -> String {
         planned_for(plan.gpu),
         counts(&ops),
         plan.arena_bytes as f64 / 1e6,
-        plan.arena_sum_bytes as f64 / 1e6,
+        plan.arena_bytes_without_reuse as f64 / 1e6,
         plan.weights.payload_bytes() as f64 / 1e6,
         table(&ops, plan.gpu)
     )
@@ -93,17 +93,17 @@ fn terms(name: &str, ops: &[(&str, &PlannedUnit)], gpu: &Gpu) -> String {
                 0 => (*name).to_owned(),
                 _ => format!("  {}", unit.kernels[index].blueprint.role),
             };
-            let tile = unit.tile.label(tile_letters(unit)).to_string();
+            let tile = unit.tile.label(tile_labels(unit)).to_string();
             rows.push(terms_row(op, tile, terms));
         }
         for step in unit.variant().steps.iter() {
             if let Step::Memset { bytes, .. } = step {
                 let launch = memset_us(0, gpu);
                 let memory = memset_us(*bytes, gpu) - launch;
-                let terms = Terms {
+                let terms = CostTerms {
                     launch,
                     memory,
-                    ..Terms::default()
+                    ..CostTerms::default()
                 };
                 rows.push(terms_row("  memset".to_owned(), String::new(), Some(terms)));
             }
@@ -112,12 +112,12 @@ fn terms(name: &str, ops: &[(&str, &PlannedUnit)], gpu: &Gpu) -> String {
     format!(
         "{name}: {}\n\n{}",
         planned_for(gpu),
-        aligned(&rows, &(2..TERMS.len()))
+        align_columns(&rows, &(2..TERMS.len()))
     )
 }
 
 /// A row of terms and their sum; a sum that is infinite where there are none.
-fn terms_row(op: String, tile: String, terms: Option<Terms>) -> [String; TERMS.len()] {
+fn terms_row(op: String, tile: String, terms: Option<CostTerms>) -> [String; TERMS.len()] {
     let mut row: [String; TERMS.len()] = Default::default();
     (row[0], row[1]) = (op, tile);
     let Some(terms) = terms else {
@@ -173,7 +173,7 @@ fn table(ops: &[(&str, &PlannedUnit)], gpu: &Gpu) -> String {
         rows.extend(memset_rows(unit, gpu));
     }
     rows.push(total(ops));
-    aligned(&rows, &NUMBERS)
+    align_columns(&rows, &NUMBERS)
 }
 
 /// One row for each memset of an op, behind its launches.
@@ -191,10 +191,13 @@ fn memset_rows(unit: &PlannedUnit, gpu: &Gpu) -> impl Iterator<Item = Row> {
 
 /// One row for each launch. What belongs to the op as a whole is in the first.
 fn launch_rows<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> impl Iterator<Item = Row> {
-    let launches = unit.kernels.iter().zip(LaunchEstimate::of_unit(unit, gpu));
+    let launches = unit
+        .kernels
+        .iter()
+        .zip(LaunchPrediction::for_unit(unit, gpu));
     launches
         .enumerate()
-        .map(move |(index, (kernel, estimate))| {
+        .map(move |(index, (kernel, prediction))| {
             let of_op = |text: String| match index {
                 0 => text,
                 _ => String::new(),
@@ -205,15 +208,15 @@ fn launch_rows<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> impl Iter
                     _ => format!("  {}", kernel.blueprint.role),
                 },
                 of_op(unit.scheme.to_owned()),
-                of_op(unit.tile.label(tile_letters(unit)).to_string()),
-                of_op(unit.chosen_by.word().to_owned()),
+                of_op(unit.tile.label(tile_labels(unit)).to_string()),
+                of_op(unit.chosen_by.as_str().to_owned()),
                 size(kernel.blueprint.grid).to_string(),
                 size(kernel.blueprint.block).to_string(),
-                format!("{:.0} %", 100.0 * estimate.occupancy.share),
-                estimate.occupancy.waves.to_string(),
+                format!("{:.0} %", 100.0 * prediction.occupancy.fraction),
+                prediction.occupancy.waves.to_string(),
                 of_op(mflop(unit.problem.flops())),
                 of_op(format!("{:.1}", unit.problem.bytes() as f64 / 1e3)),
-                us(estimate.us),
+                us(prediction.us),
                 of_op(unit.measured_us.map(us).unwrap_or_default()),
                 of_op(us(unit.floor_us)),
                 of_op(unit.unit.name.to_string()),
@@ -226,7 +229,7 @@ fn total(ops: &[(&str, &PlannedUnit)]) -> Row {
     let mut row = Row::default();
     row[0] = "total".to_owned();
     row[8] = mflop(units().map(|unit| unit.problem.flops()).sum());
-    row[10] = us(units().map(|unit| unit.estimate_us).sum());
+    row[10] = us(units().map(|unit| unit.predicted_us).sum());
     // A sum of some would only mislead.
     let measured: Option<f64> = units().map(|unit| unit.measured_us).sum();
     row[11] = measured.map(us).unwrap_or_default();

@@ -1,12 +1,12 @@
 //! Orders of pairwise operations for people.
 
-use super::columns::aligned;
-use crate::sequence::{ModeKind, Network, Order, Part, Step};
+use super::columns::align_columns;
+use crate::sequence::{ModeKind, Order, Step, StepInput, TensorNetwork};
 
 const TITLES: [&str; 8] = [
     "step",
-    "joins",
-    "makes",
+    "operands",
+    "result",
     "sums over",
     "convolves",
     "elements",
@@ -18,7 +18,7 @@ const TITLES: [&str; 8] = [
 const NUMBERS: std::ops::Range<usize> = 5..8;
 
 /// A row for each operation, in order; `#1` is what step 1 has made.
-pub fn order_table(network: &Network, order: &Order) -> String {
+pub fn order_table(network: &TensorNetwork, order: &Order) -> String {
     let mut rows = vec![TITLES.map(str::to_owned)];
     for (index, step) in order.steps.iter().enumerate() {
         rows.push([
@@ -42,27 +42,34 @@ pub fn order_table(network: &Network, order: &Order) -> String {
         order.multiplications().to_string(),
         order.bytes().to_string(),
     ]);
-    aligned(&rows, &NUMBERS)
+    align_columns(&rows, &NUMBERS)
 }
 
 /// The order as a tree: the result first, under each product what is joined to make it.
-pub fn order_tree(network: &Network, order: &Order) -> String {
+pub fn order_tree(network: &TensorNetwork, order: &Order) -> String {
     let mut text = String::new();
     if let Some(last) = order.steps.len().checked_sub(1) {
-        branch(network, order, Part::Step(last), "", "", &mut text);
+        branch(network, order, StepInput::Step(last), "", "", &mut text);
     }
     text
 }
 
 /// A part on a line that `lead` begins, and under it those that make it, behind `indent`.
-fn branch(network: &Network, order: &Order, of: Part, lead: &str, indent: &str, text: &mut String) {
+fn branch(
+    network: &TensorNetwork,
+    order: &Order,
+    of: StepInput,
+    lead: &str,
+    indent: &str,
+    text: &mut String,
+) {
     let name = part(network, of);
     match of {
-        Part::Tensor(index) => {
+        StepInput::Tensor(index) => {
             let shown = modes(network, &network.tensors()[index].modes);
             *text += &format!("{lead}{name}{shown}\n");
         }
-        Part::Step(index) => {
+        StepInput::Step(index) => {
             let step = &order.steps[index];
             let shown = modes(network, &step.modes);
             *text += &format!(
@@ -87,10 +94,10 @@ fn branch(network: &Network, order: &Order, of: Part, lead: &str, indent: &str, 
 
 /// The paper's signs for what joins two parts: contraction, convolution and partial outer product, with their modes; an outer
 /// product without modes where they share none.
-fn operations(network: &Network, order: &Order, step: &Step) -> String {
-    let of_part = |part: Part| match part {
-        Part::Tensor(index) => &network.tensors()[index].modes,
-        Part::Step(index) => &order.steps[index].modes,
+fn operations(network: &TensorNetwork, order: &Order, step: &Step) -> String {
+    let of_part = |part: StepInput| match part {
+        StepInput::Tensor(index) => &network.tensors()[index].modes,
+        StepInput::Step(index) => &order.steps[index].modes,
     };
     let has = |part, mode: usize| of_part(part).iter().any(|&(other, _)| other == mode);
     let mut shared = Vec::new();
@@ -112,21 +119,21 @@ fn operations(network: &Network, order: &Order, step: &Step) -> String {
     }
 }
 
-fn part(network: &Network, part: Part) -> String {
+fn part(network: &TensorNetwork, part: StepInput) -> String {
     match part {
-        Part::Tensor(index) => network.tensors()[index].name.clone(),
-        Part::Step(index) => format!("#{}", index + 1),
+        StepInput::Tensor(index) => network.tensors()[index].name.clone(),
+        StepInput::Step(index) => format!("#{}", index + 1),
     }
 }
 
-fn modes(network: &Network, modes: &[(usize, u64)]) -> String {
+fn modes(network: &TensorNetwork, modes: &[(usize, u64)]) -> String {
     let modes = modes
         .iter()
         .map(|&(mode, length)| format!("{}:{length}", network.modes()[mode].label));
     format!("[{}]", modes.collect::<Vec<_>>().join(", "))
 }
 
-fn labels(network: &Network, modes: &[usize]) -> String {
+fn labels(network: &TensorNetwork, modes: &[usize]) -> String {
     let labels = modes
         .iter()
         .map(|&mode| network.modes()[mode].label.as_str());

@@ -1,9 +1,9 @@
 //! A unit's header and source: the kernels, their packer and their launcher.
 
-use super::banner::{Comment, banner, unit_title};
+use super::banner::{CommentStyle, banner, unit_title};
 use super::engine::{RenderError, render};
 use super::kernel::unit_text;
-use super::wrap::{MARGIN, call};
+use super::wrap::{MAX_COLUMNS, wrap_call};
 use crate::gpu::{Gpu, gpu};
 use crate::ir::{Layout, Problem, TensorShape, TuckerProblem};
 use crate::plan::PlannedUnit;
@@ -14,33 +14,33 @@ use tdc_runtime::{Arg, Axis, Filter, Launch, Step, Transform, WeightLayout};
 const SET_ATTRIBUTES: &str = "set_attributes";
 
 #[derive(Serialize)]
-struct HeaderContext {
+struct UnitHeaderContext {
     banner: String,
     namespace: String,
     packed_floats: String,
     workspace_bytes: String,
-    packers: Vec<DeclaredPacker>,
+    packers: Vec<PackerDeclaration>,
     launch: String,
-    launch_parameters: Vec<Parameter>,
+    launch_parameters: Vec<ParameterDoc>,
 }
 
 /// A packer as the header has it.
 #[derive(Serialize)]
-struct DeclaredPacker {
+struct PackerDeclaration {
     signature: String,
-    parameters: Vec<Parameter>,
+    parameters: Vec<ParameterDoc>,
 }
 
 /// A line of documentation.
 #[derive(Serialize)]
-struct Parameter {
+struct ParameterDoc {
     /// Padded to the longest name.
     name: String,
     text: String,
 }
 
 #[derive(Serialize)]
-struct SourceContext {
+struct UnitSourceContext {
     banner: String,
     namespace: String,
     header: String,
@@ -48,7 +48,7 @@ struct SourceContext {
     /// One for each layout; all round weights in the same way.
     packers: Vec<PackerContext>,
     /// Whether weights are rounded to fp16 or bf16.
-    halves: Option<RunContext>,
+    fp16: Option<Fp16RunContext>,
     /// Whether filters are taken to Winograd's points, and how.
     winograd: Option<WinogradContext>,
     bf16: bool,
@@ -63,8 +63,8 @@ struct SourceContext {
     large_clusters: bool,
     portable_cluster: u32,
     /// The oldest architecture whose kernels have attributes, as `ptxVersion` says it.
-    modern: u16,
-    statements: Vec<Statement>,
+    attribute_arch: u16,
+    statements: Vec<LauncherCall>,
 }
 
 /// What takes filters to Winograd's points, ahead of the packer.
@@ -100,7 +100,7 @@ struct PackerContext {
     loops: Vec<Loop>,
     /// Inside the loops, indented.
     body: Vec<String>,
-    halves: Option<HalvesContext>,
+    fp16: Option<Fp16PackerContext>,
     /// Filters that are taken to Winograd's points.
     winograd: Option<usize>,
     /// Names of the arrays copied behind the weights.
@@ -110,35 +110,35 @@ struct PackerContext {
 
 /// A run of fp16 halves.
 #[derive(Serialize)]
-struct RunContext {
+struct Fp16RunContext {
     run: u32,
-    parts: u32,
+    terms: u32,
 }
 
 /// What the packer of fp16 halves is made of.
 #[derive(Serialize)]
-struct HalvesContext {
+struct Fp16PackerContext {
     run: u32,
     /// Words before the factors.
-    words: usize,
+    packed_words: usize,
     /// Output channels, those covered with padding, weights of one.
     n: usize,
     padded_n: usize,
-    row: usize,
+    channel_len: usize,
 }
 
-impl HalvesContext {
+impl Fp16PackerContext {
     fn new(layout: &WeightLayout) -> Option<Self> {
-        let Transform::Halves { run, .. } = layout.transform else {
+        let Transform::Fp16 { run, .. } = layout.transform else {
             return None;
         };
-        let [n, i, r, s] = layout.walked().map(|size| size as usize);
+        let [n, i, r, s] = layout.indexed_shape().map(|size| size as usize);
         Some(Self {
             run,
-            words: layout.weight_len() - layout.unscale_len(),
+            packed_words: layout.weight_len() - layout.dequant_scale_len(),
             n,
-            padded_n: layout.unscale_len(),
-            row: i * r * s,
+            padded_n: layout.dequant_scale_len(),
+            channel_len: i * r * s,
         })
     }
 }
@@ -155,10 +155,10 @@ struct Loop {
 
 /// A call of the launcher that can fail, and what is set before it.
 #[derive(Serialize)]
-struct Statement {
+struct LauncherCall {
     setup: Vec<String>,
     /// What becomes of the result: `return`, or an assignment that is checked.
-    lead: &'static str,
+    prefix: &'static str,
     call: String,
     last: bool,
 }
@@ -172,7 +172,7 @@ pub fn unit_header(unit: &PlannedUnit) -> Result<String, RenderError> {
     let variant = unit.variant();
     render(
         "unit/unit.h",
-        &HeaderContext {
+        &UnitHeaderContext {
             banner: unit_banner(unit)?,
             namespace: unit.prefix.clone(),
             packed_floats: constant(name, "packed_floats", variant.packed_len() as u64),
@@ -180,7 +180,7 @@ pub fn unit_header(unit: &PlannedUnit) -> Result<String, RenderError> {
             packers: variant
                 .packed_layouts()
                 .zip(packer_names(unit))
-                .map(|((at, layout), name)| DeclaredPacker {
+                .map(|((at, layout), name)| PackerDeclaration {
                     signature: pack_signature(&name, layout, true),
                     parameters: pack_parameters(layout, at),
                 })
@@ -202,7 +202,7 @@ pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderErr
     let largest_cluster = clusters.max().unwrap_or(1);
     render(
         "unit/unit.cu",
-        &SourceContext {
+        &UnitSourceContext {
             banner: unit_banner(unit)?,
             namespace: unit.prefix.clone(),
             header: header.to_owned(),
@@ -212,8 +212,8 @@ pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderErr
                 .zip(packer_names(unit))
                 .map(|((_, layout), name)| packer_context(&name, layout))
                 .collect(),
-            halves: match variant.weights.transform {
-                Transform::Halves { run, parts } => Some(RunContext { run, parts }),
+            fp16: match variant.weights.transform {
+                Transform::Fp16 { run, terms } => Some(Fp16RunContext { run, terms }),
                 _ => None,
             },
             bf16: variant.weights.transform == Transform::Bf16,
@@ -222,9 +222,9 @@ pub fn unit_source(unit: &PlannedUnit, header: &str) -> Result<String, RenderErr
             launches: !launches.is_empty(),
             attributes: launches.iter().map(|&l| attributes(l)).max().unwrap_or(0),
             clusters: largest_cluster > 1,
-            large_clusters: largest_cluster > Launch::PORTABLE_CLUSTER,
-            portable_cluster: Launch::PORTABLE_CLUSTER,
-            modern: Launch::MODERN.sm,
+            large_clusters: largest_cluster > Launch::MAX_PORTABLE_CLUSTER,
+            portable_cluster: Launch::MAX_PORTABLE_CLUSTER,
+            attribute_arch: Launch::MIN_ATTRIBUTE_ARCH.sm,
             statements: statements(&variant.steps, largest_cluster > 1),
         },
     )
@@ -238,14 +238,14 @@ fn unit_banner(unit: &PlannedUnit) -> Result<String, RenderError> {
         .map(|variant| gpu(&variant.gpu))
         .collect();
     let gpus = gpus.map_err(|error| RenderError::new("unit/unit.h", error))?;
-    Ok(banner(Comment::Cpp, &unit_title(unit), &gpus))
+    Ok(banner(CommentStyle::Cpp, &unit_title(unit), &gpus))
 }
 
 /// A function that returns a number.
 fn constant(unit: &str, what: &str, value: u64) -> String {
     let function = format!("{unit}_{what}() {{ return {value}; }}");
     let kind = "constexpr std::size_t";
-    if kind.len() + 1 + function.len() <= MARGIN {
+    if kind.len() + 1 + function.len() <= MAX_COLUMNS {
         format!("{kind} {function}")
     } else {
         format!("{kind}\n{function}")
@@ -253,7 +253,7 @@ fn constant(unit: &str, what: &str, value: u64) -> String {
 }
 
 /// Whether a unit's launcher takes batch strides.
-pub fn takes_strides(problem: &Problem) -> bool {
+pub fn has_batch_strides(problem: &Problem) -> bool {
     problem.x().batch > 1 && !matches!(problem, Problem::HwcnConv(_))
 }
 
@@ -279,7 +279,7 @@ fn packer_context(name: &str, layout: &WeightLayout) -> PackerContext {
         signature: pack_signature(name, layout, false),
         loops,
         body,
-        halves: HalvesContext::new(layout),
+        fp16: Fp16PackerContext::new(layout),
         winograd: WinogradContext::new(layout).map(|_| layout.source_len() / 9),
         prologue: if channels > 0 {
             vec!["scale", "shift"]
@@ -296,14 +296,14 @@ fn pack_signature(name: &str, layout: &WeightLayout, declaration: bool) -> Strin
         true => name.to_owned(),
         false => format!("/*{name}*/"),
     };
-    let affine = layout.prologue_channels > 0;
+    let prologue = layout.prologue_channels > 0;
     let parameters = [
         format!("const float* {}", named("weight", layout.weight_len() > 0)),
-        format!("const float* {}", named("scale", affine)),
-        format!("const float* {}", named("shift", affine)),
+        format!("const float* {}", named("scale", prologue)),
+        format!("const float* {}", named("shift", prologue)),
         format!("float* {}", named("packed", !layout.is_empty())),
     ];
-    call(&format!("void {name}"), &parameters, 0, 4)
+    wrap_call(&format!("void {name}"), &parameters, 0, 4)
 }
 
 /// The launcher's signature, likewise.
@@ -333,13 +333,13 @@ fn launch_signature(unit: &PlannedUnit, declaration: bool) -> String {
         format!("void* {}", named("workspace", uses_workspace)),
         "cudaStream_t stream".to_owned(),
     ];
-    if takes_strides(problem) {
+    if has_batch_strides(problem) {
         let strides = [
             ("x_batch_stride", Arg::XBatchStride, problem.x()),
             (
                 "residual_batch_stride",
                 Arg::ResidualBatchStride,
-                problem.added_to(),
+                problem.epilogue_shape(),
             ),
             ("y_batch_stride", Arg::YBatchStride, problem.y()),
         ];
@@ -352,7 +352,7 @@ fn launch_signature(unit: &PlannedUnit, declaration: bool) -> String {
             });
         }
     }
-    call(
+    wrap_call(
         &format!("cudaError_t {}_launch", unit.unit.name),
         &parameters,
         0,
@@ -360,9 +360,9 @@ fn launch_signature(unit: &PlannedUnit, declaration: bool) -> String {
     )
 }
 
-fn documented(rows: Vec<(&str, String)>) -> Vec<Parameter> {
+fn aligned_docs(rows: Vec<(&str, String)>) -> Vec<ParameterDoc> {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let padded = |(name, text)| Parameter {
+    let padded = |(name, text)| ParameterDoc {
         name: format!("{name:width$}"),
         text,
     };
@@ -370,13 +370,13 @@ fn documented(rows: Vec<(&str, String)>) -> Vec<Parameter> {
 }
 
 /// Of a layout whose block begins so many values into what the kernel is given.
-fn pack_parameters(layout: &WeightLayout, at: usize) -> Vec<Parameter> {
+fn pack_parameters(layout: &WeightLayout, at: usize) -> Vec<ParameterDoc> {
     let [o, i, r, s] = layout.source;
     let weight = match o {
         0 => "not read".to_owned(),
         _ => format!("{o} x {i} x {r} x {s}, PyTorch's order (OIHW)"),
     };
-    let affine = match layout.prologue_channels {
+    let prologue = match layout.prologue_channels {
         0 => "not read".to_owned(),
         channels => format!("{channels} values each, applied to the input: scale * x + shift"),
     };
@@ -387,25 +387,25 @@ fn pack_parameters(layout: &WeightLayout, at: usize) -> Vec<Parameter> {
             layout.len()
         ),
     };
-    documented(vec![
+    aligned_docs(vec![
         ("weight", weight),
-        ("scale, shift", affine),
+        ("scale, shift", prologue),
         ("packed", packed),
     ])
 }
 
 /// The order of a tensor's elements, behind its sizes.
-fn layout_words(layout: Layout) -> &'static str {
+fn layout_text(layout: Layout) -> &'static str {
     match layout {
         Layout::Nchw => "NCHW",
         Layout::Hwcn => "lying HWCN, dense",
     }
 }
 
-fn launch_parameters(unit: &PlannedUnit) -> Vec<Parameter> {
+fn launch_parameters(unit: &PlannedUnit) -> Vec<ParameterDoc> {
     let problem = &unit.problem;
     let variant = unit.variant();
-    let tensor = |shape: TensorShape, layout: Layout| format!("{shape}, {}", layout_words(layout));
+    let tensor = |shape: TensorShape, layout: Layout| format!("{shape}, {}", layout_text(layout));
     let unless_zero = |count: u64, text: String| match count {
         0 => "not used".to_owned(),
         _ => text,
@@ -434,7 +434,7 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<Parameter> {
                 u64::from(problem.reads_residual()),
                 format!(
                     "{}, added; aligned likewise",
-                    tensor(problem.added_to(), problem.y_layout())
+                    tensor(problem.epilogue_shape(), problem.y_layout())
                 ),
             ),
         ),
@@ -453,13 +453,13 @@ fn launch_parameters(unit: &PlannedUnit) -> Vec<Parameter> {
             ),
         ),
     ];
-    if takes_strides(problem) {
+    if has_batch_strides(problem) {
         rows.push((
             "strides",
             "elements from one image of the batch to the next".to_owned(),
         ));
     }
-    documented(rows)
+    aligned_docs(rows)
 }
 
 /// The nested loops that walk a layout's dimensions, and the statements inside.
@@ -467,7 +467,7 @@ fn packer(layout: &WeightLayout) -> (Vec<Loop>, Vec<String>) {
     if layout.weight_len() == 0 {
         return (Vec::new(), Vec::new());
     }
-    let sizes = layout.walked();
+    let sizes = layout.indexed_shape();
     let mut loops: Vec<Loop> = Vec::new();
     // For each axis of the source the variables that add up to its index, and the largest index they reach.
     let mut variables: [Vec<String>; 4] = Default::default();
@@ -521,10 +521,10 @@ fn packer(layout: &WeightLayout) -> (Vec<Loop>, Vec<String>) {
         indices[axis.index()] = Some(index);
     }
     let mut element = format!("weight[{}]", source_index(&indices, sizes));
-    if layout.unscale_len() > 0 {
+    if layout.dequant_scale_len() > 0 {
         element += &match &indices[Axis::O.index()] {
-            Some(o) => format!(" / unscale[{o}]"),
-            None => " / unscale[0]".to_owned(),
+            Some(o) => format!(" / dequant_scales[{o}]"),
+            None => " / dequant_scales[0]".to_owned(),
         };
     }
     let value = if inside.is_empty() {
@@ -543,7 +543,7 @@ fn packer(layout: &WeightLayout) -> (Vec<Loop>, Vec<String>) {
     };
     match layout.transform {
         Transform::None => body.push(format!("{indent}*packed++ = {value};")),
-        Transform::Halves { run, .. } => body.extend(store_when_full("run", run, "store_halves")),
+        Transform::Fp16 { run, .. } => body.extend(store_when_full("run", run, "store_fp16")),
         Transform::Bf16 => body.extend(store_when_full("pair", 2, "store_bf16")),
     }
     (loops, body)
@@ -587,11 +587,11 @@ fn launch_of(step: &Step) -> Option<&Launch> {
 
 /// How many attributes a launch has.
 fn attributes(launch: &Launch) -> usize {
-    usize::from(launch.overlaps) + usize::from(launch.cluster_blocks() > 1)
+    usize::from(launch.pdl) + usize::from(launch.cluster_blocks() > 1)
 }
 
 /// The calls of the launcher. `clusters` says whether the function that sets attributes takes a cluster.
-fn statements(steps: &[Step], clusters: bool) -> Vec<Statement> {
+fn statements(steps: &[Step], clusters: bool) -> Vec<LauncherCall> {
     let mut calls: Vec<(Vec<String>, &str, Vec<String>)> = Vec::new();
     let mut shared = 0;
     let mut attributes_set = false;
@@ -611,8 +611,12 @@ fn statements(steps: &[Step], clusters: bool) -> Vec<Statement> {
                 calls.push((Vec::new(), "cudaMemsetAsync", arguments));
             }
             Step::Launch(launch) => {
-                if launch.shared_bytes > Launch::SHARED_FOR_ALL {
-                    calls.push((Vec::new(), "cudaFuncSetAttribute", allow_shared(launch)));
+                if launch.shared_bytes > Launch::DEFAULT_MAX_SHARED_BYTES {
+                    calls.push((
+                        Vec::new(),
+                        "cudaFuncSetAttribute",
+                        shared_memory_arguments(launch),
+                    ));
                 }
                 let mut setup = Vec::new();
                 if attributes(launch) > 0 {
@@ -641,15 +645,15 @@ fn statements(steps: &[Step], clusters: bool) -> Vec<Statement> {
     let statement =
         |(index, (setup, function, arguments)): (usize, (Vec<String>, &str, Vec<String>))| {
             let last = index + 1 == count;
-            let lead = match (last, index) {
+            let prefix = match (last, index) {
                 (true, _) => "return ",
                 (false, 0) => "cudaError_t error = ",
                 _ => "error = ",
             };
-            Statement {
+            LauncherCall {
                 setup,
-                lead,
-                call: call(function, &arguments, 4 + lead.len(), 8),
+                prefix,
+                call: wrap_call(function, &arguments, 4 + prefix.len(), 8),
                 last,
             }
         };
@@ -657,7 +661,7 @@ fn statements(steps: &[Step], clusters: bool) -> Vec<Statement> {
 }
 
 /// Arguments of the call that lets a kernel have more shared memory than all may.
-fn allow_shared(launch: &Launch) -> Vec<String> {
+fn shared_memory_arguments(launch: &Launch) -> Vec<String> {
     vec![
         launch.kernel.to_string(),
         "cudaFuncAttributeMaxDynamicSharedMemorySize".to_owned(),
@@ -669,7 +673,7 @@ fn allow_shared(launch: &Launch) -> Vec<String> {
 fn attribute_arguments(launch: &Launch, clusters: bool) -> Vec<String> {
     let mut arguments = vec!["&config".to_owned(), launch.kernel.to_string()];
     if clusters {
-        arguments.push(launch.overlaps.to_string());
+        arguments.push(launch.pdl.to_string());
         arguments.push(dim3(launch.cluster));
     }
     arguments

@@ -1,17 +1,17 @@
 //! Lists that would run over the right margin, broken into lines.
 
 /// Columns of generated text.
-pub const MARGIN: usize = 120;
+pub const MAX_COLUMNS: usize = 120;
 
 /// `items` with commas; the first starts at `column`, further lines at `indent`.
-pub fn wrapped<T: AsRef<str>>(items: &[T], mut column: usize, indent: usize) -> String {
+pub fn wrap_list<T: AsRef<str>>(items: &[T], mut column: usize, indent: usize) -> String {
     let mut text = String::new();
     for (index, item) in items.iter().map(AsRef::as_ref).enumerate() {
         if index > 0 {
             text.push(',');
             column += 1;
         }
-        if column + item.len() + 2 > MARGIN {
+        if column + item.len() + 2 > MAX_COLUMNS {
             text.push('\n');
             text.push_str(&" ".repeat(indent));
             column = indent;
@@ -26,22 +26,22 @@ pub fn wrapped<T: AsRef<str>>(items: &[T], mut column: usize, indent: usize) -> 
 }
 
 /// `head(items)` at `column`; when it does not fit, the items go to lines of their own, indented by `indent`.
-pub fn call<T: AsRef<str>>(head: &str, items: &[T], column: usize, indent: usize) -> String {
+pub fn wrap_call<T: AsRef<str>>(head: &str, items: &[T], column: usize, indent: usize) -> String {
     let line = items
         .iter()
         .map(AsRef::as_ref)
         .collect::<Vec<_>>()
         .join(", ");
     // Behind it come a bracket and a semicolon or a brace.
-    if column + head.len() + line.len() + 4 <= MARGIN {
+    if column + head.len() + line.len() + 4 <= MAX_COLUMNS {
         return format!("{head}({line})");
     }
     let space = " ".repeat(indent);
-    format!("{head}(\n{space}{})", wrapped(items, indent, indent))
+    format!("{head}(\n{space}{})", wrap_list(items, indent, indent))
 }
 
 /// A sentence in lines of at most `width`, broken at spaces.
-pub fn paragraph(text: &str, width: usize) -> Vec<String> {
+pub fn wrap_words(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("there is always a line");
@@ -63,17 +63,17 @@ mod tests {
 
     #[test]
     fn short_lists_stay_on_one_line_and_long_ones_are_indented() {
-        assert_eq!(call("f", &["a", "b"], 0, 4), "f(a, b)");
+        assert_eq!(wrap_call("f", &["a", "b"], 0, 4), "f(a, b)");
         let long = "x".repeat(60);
         assert_eq!(
-            call("f", &[&long, &long], 4, 8),
+            wrap_call("f", &[&long, &long], 4, 8),
             format!("f(\n        {long},\n        {long})")
         );
     }
 
     #[test]
     fn paragraphs_break_at_spaces() {
-        assert_eq!(paragraph("one two three", 7), ["one two", "three"]);
-        assert_eq!(paragraph("unbreakable", 3), ["unbreakable"]);
+        assert_eq!(wrap_words("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap_words("unbreakable", 3), ["unbreakable"]);
     }
 }

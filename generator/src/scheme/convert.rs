@@ -13,7 +13,7 @@ pub struct Convert;
 const TILE: u32 = 32;
 
 #[derive(Serialize)]
-struct Context {
+struct ConvertContext {
     batch: u32,
     c: u32,
     pixels: u64,
@@ -35,7 +35,7 @@ impl Scheme for Convert {
         "convert"
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["t"]
     }
 
@@ -67,7 +67,7 @@ impl Scheme for Convert {
         let kernel = KernelBlueprint {
             role: "kernel",
             template: "kernel/convert.cu",
-            context: context(&Context {
+            context: context(&ConvertContext {
                 batch: p.x.batch,
                 c: p.x.c,
                 pixels,
@@ -85,8 +85,8 @@ impl Scheme for Convert {
             block: [threads, 1, 1],
             cluster: [1; 3],
             shared_bytes: 0,
-            overlaps: true,
-            device: &[DevicePart::Overlap],
+            pdl: true,
+            device: &[DevicePart::Pdl],
             args,
             work: KernelWork {
                 blocks,
@@ -94,10 +94,10 @@ impl Scheme for Convert {
                 registers: 32,
                 shared_bytes: 4 * TILE * (TILE + 1),
                 flops: p.x.len() as f64,
-                fma_share: 0.05,
+                fma_fraction: 0.05,
                 l2_bytes: problem.bytes() as f64,
                 dram_bytes: problem.bytes() as f64,
-                trips: 1.5,
+                l2_round_trips: 1.5,
                 ..KernelWork::default()
             },
         };
@@ -106,7 +106,7 @@ impl Scheme for Convert {
             zeroed: None,
             workspace_bytes: 0,
             weights: WeightLayout::NONE,
-            more_weights: Vec::new(),
+            extra_weight_layouts: Vec::new(),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What the schemes for convolutions share: both ends of the kernel, its parameters, and the second launch of a split sum.
 
-use super::{Blueprint, KernelBlueprint, reduction, stride_args};
+use super::{Blueprint, KernelBlueprint, batch_stride_args, reduction};
 use crate::ir::{ConvProblem, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
 /// Prologue, epilogue, batch and partial sums as templates see them; part of a scheme's context.
 #[derive(Serialize)]
-pub(super) struct ConvEnds {
+pub(super) struct FusedOpsContext {
     batched: bool,
     /// Elements of one split's partial sums, and of one image in it.
     partial_len: u64,
@@ -22,7 +22,7 @@ pub(super) struct ConvEnds {
     relu: bool,
 }
 
-impl ConvEnds {
+impl FusedOpsContext {
     /// For a kernel that finishes its sums, or leaves that to the reduction.
     pub(super) fn new(problem: &ConvProblem, layout: &WeightLayout, split: bool) -> Self {
         let shape = &problem.shape;
@@ -54,7 +54,7 @@ pub(super) fn args(problem: &ConvProblem, split: bool) -> Vec<Arg> {
         args.extend(epilogue.bias.then_some(Arg::Bias));
         args.extend(epilogue.residual.then_some(Arg::Residual));
         args.push(Arg::Y);
-        args.extend(stride_args(batch, epilogue.residual));
+        args.extend(batch_stride_args(batch, epilogue.residual));
     }
     args
 }
@@ -82,12 +82,12 @@ pub(super) fn blueprint(
         zeroed: None,
         workspace_bytes,
         weights,
-        more_weights: Vec::new(),
+        extra_weight_layouts: Vec::new(),
     }
 }
 
 /// The convolution in a problem that a scheme for convolutions was given.
-pub(super) fn of(problem: &Problem) -> &ConvProblem {
+pub(super) fn expect_conv(problem: &Problem) -> &ConvProblem {
     problem
         .conv()
         .expect("a scheme for convolutions has tiles for nothing else")

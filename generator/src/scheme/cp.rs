@@ -1,7 +1,7 @@
 //! What the schemes for CP layers share: where the factors lie.
 
 use super::MAX_GRID;
-use super::block_sums::tiles_well;
+use super::tiling::supports_tiling;
 use crate::ir::{CpProblem, Problem};
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightFile, WeightLayout};
 
@@ -9,21 +9,21 @@ use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightFile, WeightLayout};
 const MAX_RANK: u32 = 32;
 
 /// Where a factor's block begins in the packed parameters, and its values, in floats.
-pub(super) type Block = [usize; 2];
+pub(super) type FactorRange = [usize; 2];
 
 /// Values of one row of a factor as it is packed: `rank`, padded so that all of them can be read as vectors.
-pub(super) fn rank_row(rank: u32) -> u32 {
+pub(super) fn rank_pitch(rank: u32) -> u32 {
     match rank {
         1 | 2 => rank,
         _ => rank.next_multiple_of(4),
     }
 }
 
-/// Layouts of the four factors, each a matrix with a row of [`rank_row`] values for each input channel, row of the filter, column of
+/// Layouts of the four factors, each a matrix with a row of [`rank_pitch`] values for each input channel, row of the filter, column of
 /// it and output channel: the vectors `S_s:`, `H_h:`, `W_w:` and `T_t:` of Algorithm 2. Rows are padded so that blocks are of
 /// whole 16 bytes; of the last factor there are `n_rows`.
 pub(super) fn layouts(problem: &CpProblem, n_rows: u32) -> [WeightLayout; 4] {
-    let row = rank_row(problem.rank);
+    let row = rank_pitch(problem.rank);
     let layout = |source: [u32; 4], rows: (Axis, u32), ranks: Axis, prologue_channels| {
         let dim = |axis, count| LayoutDim {
             axis,
@@ -40,9 +40,9 @@ pub(super) fn layouts(problem: &CpProblem, n_rows: u32) -> [WeightLayout; 4] {
     };
     let [first, vertical, horizontal, last] = problem.factors().map(|factor| factor.weight());
     let shape = &problem.conv.shape;
-    let affine = Problem::Cp(*problem).affine_channels();
+    let prologue_channels = Problem::Cp(*problem).scale_shift_channels();
     [
-        layout(first, (Axis::I, shape.c), Axis::O, affine),
+        layout(first, (Axis::I, shape.c), Axis::O, prologue_channels),
         layout(vertical, (Axis::R, shape.r), Axis::O, 0),
         layout(horizontal, (Axis::S, shape.s), Axis::O, 0),
         layout(last, (Axis::O, n_rows), Axis::I, 0),
@@ -50,7 +50,7 @@ pub(super) fn layouts(problem: &CpProblem, n_rows: u32) -> [WeightLayout; 4] {
 }
 
 /// Where the factors lie.
-pub(super) fn blocks(layouts: &[WeightLayout; 4]) -> [Block; 4] {
+pub(super) fn factor_ranges(layouts: &[WeightLayout; 4]) -> [FactorRange; 4] {
     let mut end = 0;
     layouts.each_ref().map(|layout| {
         let at = usize::next_multiple_of(end, WeightFile::ALIGNMENT as usize / 4);
@@ -60,16 +60,16 @@ pub(super) fn blocks(layouts: &[WeightLayout; 4]) -> [Block; 4] {
 }
 
 /// Whether a CP layer is one for a single launch. The bounds keep sizes of tiles far from overflow.
-pub(super) fn suits(problem: &CpProblem) -> bool {
+pub(super) fn supports_fused_cp(problem: &CpProblem) -> bool {
     let shape = &problem.conv.shape;
-    tiles_well(&problem.conv)
+    supports_tiling(&problem.conv)
         && problem.rank <= MAX_RANK
         && shape.n <= 1 << 16
         && shape.batch <= MAX_GRID
 }
 
 /// The CP layer in a problem that a scheme for them was given.
-pub(super) fn of(problem: &Problem) -> &CpProblem {
+pub(super) fn expect_cp(problem: &Problem) -> &CpProblem {
     match problem {
         Problem::Cp(problem) => problem,
         _ => unreachable!("a scheme for CP layers has tiles for nothing else"),

@@ -18,9 +18,9 @@
 //! Against Algorithm 2 ([`cp_fused`](super::cp_fused)) this takes `S + H + W` products of a pixel where that takes
 //! `S H W`.
 
-use super::block_sums::{MAX_SHARED, most_promising, promise};
-use super::convolution::{self, ConvEnds};
-use super::cp::{self, blocks, layouts, rank_row, suits};
+use super::convolution::{self, FusedOpsContext};
+use super::cp::{self, factor_ranges, layouts, rank_pitch, supports_fused_cp};
+use super::tiling::{MAX_SHARED, fastest_tiles, rough_time};
 use super::{Blueprint, DevicePart, KernelBlueprint, LaunchWork, Scheme, Tile, UnitWork, context};
 use crate::cost::KernelWork;
 use crate::ir::{CpProblem, Problem};
@@ -38,17 +38,17 @@ const RUN: u32 = 5;
 const COLUMN_RUN: u32 = 8;
 
 /// Loads of a thread on their way at once, if its registers suffice.
-const LOADS: u32 = 32;
+const MAX_LOADS_IN_FLIGHT: u32 = 32;
 
 /// Positions that a thread contracts at once at most, and their sums: what it reads of the first factor serves all of them.
-const MAX_AT_ONCE: u32 = 4;
+const MAX_POSITIONS_AT_ONCE: u32 = 4;
 const MAX_SUMS: u32 = 32;
 
 /// Multiply-adds that loops are unrolled to at most.
 const MAX_UNROLLED: u32 = 256;
 
 /// Positions, and values of the rank or channels, of a product of the tensor cores; the channels of one are steps of a sum.
-const PRODUCT: [u32; 2] = [16, 8];
+const MMA_SHAPE: [u32; 2] = [16, 8];
 
 /// Steps whose loads are on their way at once at most, and that add to one partial sum: the tensor cores round towards zero.
 const MAX_STEPS: u32 = 6;
@@ -57,20 +57,20 @@ const MAX_STEPS: u32 = 6;
 const MAX_VECTORS: u32 = 64;
 
 /// A tile's numbers with what follows from them.
-struct Sizes {
-    tile_h: u32,
-    tile_w: u32,
-    parts: u32,
+struct CpChainTile {
+    th: u32,
+    tw: u32,
+    blocks_n: u32,
     threads: u32,
-    groups: u32,
-    pixels: u32,
+    threads_k: u32,
+    rp: u32,
     /// Whether the tensor cores multiply.
     mma: bool,
     /// Positions of the input that a thread contracts (or times that a warp does for all rows of a product), so many of them at
     /// once, and channels (or steps) whose loads are on their way at once.
-    places: u32,
-    at_once: u32,
-    loads: u32,
+    positions_per_thread: u32,
+    positions_at_once: u32,
+    loads_in_flight: u32,
     /// Output channels of a block, with padding.
     n: u32,
     tiles: [u32; 2],
@@ -83,14 +83,14 @@ struct Sizes {
     run: u32,
     runs: u32,
     /// Values of a row behind the vertical filter, with what only the last run reads.
-    middle_row: u32,
+    middle_pitch: u32,
     lanes: u32,
-    slices: u32,
+    threads_n: u32,
     /// Places in shared memory, in floats.
     vertical_at: u32,
     horizontal_at: u32,
     last_at: u32,
-    affine_at: u32,
+    prologue_at: u32,
     bias_at: u32,
     inner_at: u32,
     middle_at: u32,
@@ -100,69 +100,69 @@ struct Sizes {
 }
 
 /// What reading 128 bytes of shared memory costs, in instructions of a multiprocessor.
-const READ: f64 = 4.0;
+const SHARED_READ_COST: f64 = 4.0;
 
 /// What a warp does for the first and the last factor, in its instructions.
-struct OuterWork {
+struct FactorGemmWork {
     staged: f64,
     stored: f64,
     /// Products of the tensor cores of a block.
     mma: f64,
     /// Times that loads go out, a few at once.
-    trips: f64,
+    l2_round_trips: f64,
 }
 
-impl Sizes {
+impl CpChainTile {
     /// `None` where the numbers do not fit each other or the problem.
     fn new(problem: &CpProblem, tile: &[u32]) -> Option<Self> {
-        let &[tile_h, tile_w, parts, threads, groups, pixels, m] = tile else {
+        let &[th, tw, blocks_n, threads, threads_k, rp, mma_m] = tile else {
             return None;
         };
-        let mma = m == PRODUCT[0];
+        let mma = mma_m == MMA_SHAPE[0];
         let shape = &problem.conv.shape;
         let rank = problem.rank;
         if tile.contains(&0)
-            || tile_h.max(tile_w) > 256
-            || parts > shape.n
+            || th.max(tw) > 256
+            || blocks_n > shape.n
             || !threads.is_multiple_of(32)
             || threads > 1024
-            || !threads.is_multiple_of(groups)
-            || groups > shape.c
-            || !(m == 1 || mma)
+            || !threads.is_multiple_of(threads_k)
+            || threads_k > shape.c
+            || !(mma_m == 1 || mma)
             || mma
-                && !(pixels <= 2
-                    && rank.is_multiple_of(PRODUCT[1])
-                    && threads.is_multiple_of(32 * groups))
-            || pixels.checked_mul(rank)? > MAX_VECTORS
+                && !(rp <= 2
+                    && rank.is_multiple_of(MMA_SHAPE[1])
+                    && threads.is_multiple_of(32 * threads_k))
+            || rp.checked_mul(rank)? > MAX_VECTORS
         {
             return None;
         }
-        let tiles_w = shape.out_w().div_ceil(tile_w);
-        let tiles = [shape.out_h().div_ceil(tile_h) * tiles_w, tiles_w];
-        let n_together = if mma { PRODUCT[1] } else { 4 };
-        let n = shape.n.div_ceil(parts).next_multiple_of(n_together);
-        if (parts - 1) * n >= shape.n || tiles[0].checked_mul(shape.batch)? > 1 << 30 {
+        let tiles_w = shape.out_w().div_ceil(tw);
+        let tiles = [shape.out_h().div_ceil(th) * tiles_w, tiles_w];
+        let n_together = if mma { MMA_SHAPE[1] } else { 4 };
+        let n = shape.n.div_ceil(blocks_n).next_multiple_of(n_together);
+        if (blocks_n - 1) * n >= shape.n || tiles[0].checked_mul(shape.batch)? > 1 << 30 {
             return None;
         }
-        let [rows, columns] = shape.inputs_under([tile_h, tile_w]);
-        let column_run = (1..=COLUMN_RUN.min(tile_h))
+        let [rows, columns] = shape.input_window([th, tw]);
+        let column_run = (1..=COLUMN_RUN.min(th))
             .rev()
-            .find(|&run| tile_h.is_multiple_of(run))?;
-        let run = RUN.min(tile_w);
-        let runs = tile_w.div_ceil(run);
-        let [_, middle_row] = shape.inputs_under([1, runs * run]);
+            .find(|&run| th.is_multiple_of(run))?;
+        let run = RUN.min(tw);
+        let runs = tw.div_ceil(run);
+        let [_, middle_pitch] = shape.input_window([1, runs * run]);
         let lanes = match mma {
-            true => (tile_h * tile_w).div_ceil(pixels * PRODUCT[0]) * 32,
-            false => (tile_h * tile_w).div_ceil(pixels),
+            true => (th * tw).div_ceil(rp * MMA_SHAPE[0]) * 32,
+            false => (th * tw).div_ceil(rp),
         };
         if lanes > threads {
             return None;
         }
-        let slices = threads / lanes;
+        let threads_n = threads / lanes;
         let warps = threads / 32;
-        let row = rank_row(rank);
+        let row = rank_pitch(rank);
         let positions = rows.checked_mul(columns)?;
-        let inner = (groups * rank).checked_mul(positions)?;
+        let inner = (threads_k * rank).checked_mul(positions)?;
         if inner > MAX_SHARED / 4 {
             return None;
         }
@@ -176,60 +176,70 @@ impl Sizes {
         let vertical_at = place(shape.r.next_multiple_of(4) * row);
         let horizontal_at = place(shape.s.next_multiple_of(4) * row);
         let last_at = place(n * row);
-        let affine_at = place(problem.conv.prologue.map_or(0, |_| 2 * shape.c));
+        let prologue_at = place(problem.conv.prologue.map_or(0, |_| 2 * shape.c));
         let bias_at = place(if problem.conv.epilogue.bias { n } else { 0 });
         let inner_at = place(inner);
-        let middle_at = place(rank * tile_h * middle_row);
+        let middle_at = place(rank * th * middle_pitch);
         let out_at = place(match mma {
-            true => warps * PRODUCT[1] * (pixels * PRODUCT[0] + 4),
+            true => warps * MMA_SHAPE[1] * (rp * MMA_SHAPE[0] + 4),
             false => 0,
         });
-        let (places, at_once, loads, staging, outputs);
+        let (positions_per_thread, positions_at_once, loads_in_flight, staging, outputs);
         if mma {
-            places = positions.div_ceil(PRODUCT[0]).div_ceil(warps / groups);
-            at_once = 1;
-            loads = shape.c.div_ceil(PRODUCT[1]).div_ceil(groups).min(MAX_STEPS);
-            staging = 4 * loads + rank / PRODUCT[1] * 12 + 45;
-            outputs = pixels * (rank + 12) + rank / 2 + 30;
+            positions_per_thread = positions.div_ceil(MMA_SHAPE[0]).div_ceil(warps / threads_k);
+            positions_at_once = 1;
+            loads_in_flight = shape
+                .c
+                .div_ceil(MMA_SHAPE[1])
+                .div_ceil(threads_k)
+                .min(MAX_STEPS);
+            staging = 4 * loads_in_flight + rank / MMA_SHAPE[1] * 12 + 45;
+            outputs = rp * (rank + 12) + rank / 2 + 30;
         } else {
-            places = positions.div_ceil(threads / groups);
-            at_once = places.min(MAX_AT_ONCE).min(MAX_SUMS / rank).max(1);
-            let wanted = |loads: u32| row + at_once * (loads + 3 + rank) - rank + 33;
-            loads = (1..=(LOADS / at_once).min(shape.c.div_ceil(groups)))
+            positions_per_thread = positions.div_ceil(threads / threads_k);
+            positions_at_once = positions_per_thread
+                .min(MAX_POSITIONS_AT_ONCE)
+                .min(MAX_SUMS / rank)
+                .max(1);
+            let wanted = |loads_in_flight: u32| {
+                row + positions_at_once * (loads_in_flight + 3 + rank) - rank + 33
+            };
+            loads_in_flight = (1..=(MAX_LOADS_IN_FLIGHT / positions_at_once)
+                .min(shape.c.div_ceil(threads_k)))
                 .rev()
-                .find(|&loads| wanted(loads) * threads <= 65536)?;
-            staging = wanted(loads);
-            outputs = pixels * rank + 4 * pixels + row + 24;
+                .find(|&loads_in_flight| wanted(loads_in_flight) * threads <= 65536)?;
+            staging = wanted(loads_in_flight);
+            outputs = rp * rank + 4 * rp + row + 24;
         }
         let registers = staging.max(outputs).max(column_run + shape.r + 30);
         let fits = end <= MAX_SHARED / 4 && registers <= 200 && registers * threads <= 65536;
         fits.then_some(Self {
-            tile_h,
-            tile_w,
-            parts,
+            th,
+            tw,
+            blocks_n,
             threads,
-            groups,
-            pixels,
+            threads_k,
+            rp,
             mma,
-            places,
-            at_once,
-            loads,
+            positions_per_thread,
+            positions_at_once,
+            loads_in_flight,
             n,
             tiles,
             rows,
             columns,
             row,
             column_run,
-            column_runs: tile_h / column_run,
+            column_runs: th / column_run,
             run,
             runs,
-            middle_row,
+            middle_pitch,
             lanes,
-            slices,
+            threads_n,
             vertical_at,
             horizontal_at,
             last_at,
-            affine_at,
+            prologue_at,
             bias_at,
             inner_at,
             middle_at,
@@ -239,61 +249,65 @@ impl Sizes {
         })
     }
 
-    fn of(problem: &CpProblem, tile: &Tile) -> Self {
+    fn from_numbers(problem: &CpProblem, tile: &Tile) -> Self {
         Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
     }
 
     /// What a warp does for the first and the last factor.
-    fn outer_work(&self, problem: &CpProblem) -> OuterWork {
+    fn factor_gemm_work(&self, problem: &CpProblem) -> FactorGemmWork {
         let rank = f64::from(problem.rank);
         let tensors = self.tensors(problem);
-        let pixels = f64::from(self.pixels);
-        let channels = problem.conv.shape.c.div_ceil(self.groups);
-        let places = f64::from(self.places);
+        let rp = f64::from(self.rp);
+        let channels = problem.conv.shape.c.div_ceil(self.threads_k);
+        let positions_per_thread = f64::from(self.positions_per_thread);
         if self.mma {
-            let [together, step] = PRODUCT;
+            let [together, step] = MMA_SHAPE;
             let values = rank / f64::from(step);
             let steps = channels.div_ceil(step);
             // A lane loads four values of a step and splits them, as it does with what it reads of the factors.
-            let staged = f64::from(steps) * (48.0 + values * (11.0 + 4.0 * READ));
-            let rows_of_store = 32.0 / f64::from((self.pixels * together).min(self.tile_w));
-            let outputs = f64::from((self.n / step).div_ceil(self.slices));
+            let staged = f64::from(steps) * (48.0 + values * (11.0 + 4.0 * SHARED_READ_COST));
+            let rows_of_store = 32.0 / f64::from((self.rp * together).min(self.tw));
+            let outputs = f64::from((self.n / step).div_ceil(self.threads_n));
             let positions = self.rows * self.columns;
             let products = |positions: u32, columns: u32| {
                 3.0 * values * f64::from(positions.div_ceil(together) * columns)
             };
-            return OuterWork {
-                staged: places * (staged + 40.0 + 4.0 * values * (1.0 + READ)),
+            return FactorGemmWork {
+                staged: positions_per_thread
+                    * (staged + 40.0 + 4.0 * values * (1.0 + SHARED_READ_COST)),
                 stored: 20.0
-                    + pixels * rank / 2.0 * (4.0 + READ)
+                    + rp * rank / 2.0 * (4.0 + SHARED_READ_COST)
                     + outputs
                         * (4.0
-                            + values * (8.0 + 2.0 * READ)
-                            + pixels
-                                * (3.0 * values
-                                    + 4.0 * (8.0 + 2.0 * READ + tensors * (4.0 + rows_of_store)))),
+                            + values * (8.0 + 2.0 * SHARED_READ_COST)
+                            + rp * (3.0 * values
+                                + 4.0
+                                    * (8.0
+                                        + 2.0 * SHARED_READ_COST
+                                        + tensors * (4.0 + rows_of_store)))),
                 mma: products(positions, problem.conv.shape.c.div_ceil(step))
-                    + products(self.tile_h * self.tile_w, self.n / step),
-                trips: places * f64::from(steps.div_ceil(self.loads)),
+                    + products(self.th * self.tw, self.n / step),
+                l2_round_trips: positions_per_thread
+                    * f64::from(steps.div_ceil(self.loads_in_flight)),
             };
         }
         let vectors = f64::from(self.row.div_ceil(4));
-        let rounds = self.places.div_ceil(self.at_once);
+        let rounds = self.positions_per_thread.div_ceil(self.positions_at_once);
         // Rows that the threads of a warp store at once.
-        let rows_of_store = 32.0 / f64::from(self.lanes.min(32).min(self.tile_w));
-        let outputs = f64::from(self.n.div_ceil(self.slices));
-        OuterWork {
-            staged: f64::from(self.places * channels) * (6.0 + rank)
-                + f64::from(rounds * channels) * READ * vectors
-                + places * (20.0 + (1.0 + READ) * rank),
+        let rows_of_store = 32.0 / f64::from(self.lanes.min(32).min(self.tw));
+        let outputs = f64::from(self.n.div_ceil(self.threads_n));
+        FactorGemmWork {
+            staged: f64::from(self.positions_per_thread * channels) * (6.0 + rank)
+                + f64::from(rounds * channels) * SHARED_READ_COST * vectors
+                + positions_per_thread * (20.0 + (1.0 + SHARED_READ_COST) * rank),
             stored: 20.0
-                + READ * pixels * rank
+                + SHARED_READ_COST * rp * rank
                 + outputs
                     * (4.0
-                        + READ * vectors
-                        + pixels * (rank + tensors * (2.0 + rows_of_store) + 2.0)),
+                        + SHARED_READ_COST * vectors
+                        + rp * (rank + tensors * (2.0 + rows_of_store) + 2.0)),
             mma: 0.0,
-            trips: f64::from(rounds * channels.div_ceil(self.loads)),
+            l2_round_trips: f64::from(rounds * channels.div_ceil(self.loads_in_flight)),
         }
     }
 
@@ -309,20 +323,23 @@ impl Sizes {
     /// For the estimate.
     fn work(&self, problem: &CpProblem) -> KernelWork {
         let shape = &problem.conv.shape;
-        let blocks = u64::from(self.tiles[0]) * u64::from(self.parts) * u64::from(shape.batch);
+        let blocks = u64::from(self.tiles[0]) * u64::from(self.blocks_n) * u64::from(shape.batch);
         let threads = self.threads;
         let warps = f64::from(threads.div_ceil(32));
         let rounds = |items: u32| f64::from(items.div_ceil(threads));
-        let outer = self.outer_work(problem);
+        let outer = self.factor_gemm_work(problem);
         let positions = self.rows * self.columns;
-        let gathered = match self.groups {
+        let gathered = match self.threads_k {
             1 => 0.0,
-            groups => rounds(problem.rank * positions) * (4.0 + READ * f64::from(groups + 1)),
+            threads_k => {
+                rounds(problem.rank * positions)
+                    * (4.0 + SHARED_READ_COST * f64::from(threads_k + 1))
+            }
         };
         let filter = |items: u32, run: u32, taps: u32, stride: u32, dilation: u32| {
             let read =
                 ((run - 1) * stride + (taps - 1) * dilation + 1).min(run * taps) + taps + run;
-            rounds(items) * (15.0 + f64::from(run * taps) + READ * f64::from(read))
+            rounds(items) * (15.0 + f64::from(run * taps) + SHARED_READ_COST * f64::from(read))
         };
         let vertical = filter(
             problem.rank * self.column_runs * self.columns,
@@ -332,7 +349,7 @@ impl Sizes {
             shape.dilation[0],
         );
         let horizontal = filter(
-            problem.rank * self.tile_h * self.runs,
+            problem.rank * self.th * self.runs,
             self.run,
             shape.s,
             shape.stride[1],
@@ -351,7 +368,7 @@ impl Sizes {
             + f64::from(shape.c + self.n) * f64::from(self.row)
             + self.tensors(problem)
                 * f64::from(self.n.min(shape.n))
-                * sectors(self.tile_h, self.tile_w, shape.out_w());
+                * sectors(self.th, self.tw, shape.out_w());
         KernelWork {
             blocks,
             threads,
@@ -359,14 +376,14 @@ impl Sizes {
             shared_bytes: 4 * self.shared_floats,
             // Warp instructions as multiply-adds.
             flops: 64.0 * blocks as f64 * warps * issue,
-            fma_share: 1.0,
+            fma_fraction: 1.0,
             mma: blocks as f64 * outer.mma,
             l2_bytes: 4.0 * blocks as f64 * values,
             dram_bytes: Problem::Cp(*problem).bytes() as f64,
-            trips: 2.0,
+            l2_round_trips: 2.0,
             // Loads go out a few at a time; what a block waits for is that and its barriers.
-            clocks: 1000.0 + 700.0 * outer.trips,
-            overlaps: true,
+            latency_clocks: 1000.0 + 700.0 * outer.l2_round_trips,
+            pdl: true,
             ..KernelWork::default()
         }
     }
@@ -377,11 +394,11 @@ impl Scheme for CpChain {
         "cp_chain"
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["h", "w", "z", "t", "g", "p", "m"]
     }
 
-    fn joins_factors(&self) -> bool {
+    fn fuses_factors(&self) -> bool {
         true
     }
 
@@ -389,26 +406,27 @@ impl Scheme for CpChain {
         let Problem::Cp(problem) = problem else {
             return Vec::new();
         };
-        if !suits(problem) {
+        if !supports_fused_cp(problem) {
             return Vec::new();
         }
         /// Pixels, and positions of a product.
-        const LAST: [(u32, u32); 5] = [(1, 1), (2, 1), (4, 1), (1, PRODUCT[0]), (2, PRODUCT[0])];
+        const LAST: [(u32, u32); 5] =
+            [(1, 1), (2, 1), (4, 1), (1, MMA_SHAPE[0]), (2, MMA_SHAPE[0])];
         let shape = &problem.conv.shape;
         let (out_h, out_w) = (shape.out_h(), shape.out_w());
         let mut found = Vec::new();
-        for tile_w in widths(out_w) {
-            for tile_h in [1, 2, 3, 4, 6, 8, 12, 16, 32]
+        for tw in tile_widths(out_w) {
+            for th in [1, 2, 3, 4, 6, 8, 12, 16, 32]
                 .into_iter()
                 .filter(|&h| h <= out_h)
             {
-                for parts in [1, 2, 3, 4, 6, 8, 12, 16] {
+                for blocks_n in [1, 2, 3, 4, 6, 8, 12, 16] {
                     for threads in [128, 256, 320, 384, 512] {
-                        for groups in [1, 2, 4, 8, 16, 32] {
-                            for (pixels, m) in LAST {
-                                let tile = [tile_h, tile_w, parts, threads, groups, pixels, m];
-                                if let Some(sizes) = Sizes::new(problem, &tile) {
-                                    found.push((promise(&sizes.work(problem)), tile));
+                        for threads_k in [1, 2, 4, 8, 16, 32] {
+                            for (rp, mma_m) in LAST {
+                                let tile = [th, tw, blocks_n, threads, threads_k, rp, mma_m];
+                                if let Some(sizes) = CpChainTile::new(problem, &tile) {
+                                    found.push((rough_time(&sizes.work(problem)), tile));
                                 }
                             }
                         }
@@ -416,41 +434,41 @@ impl Scheme for CpChain {
                 }
             }
         }
-        most_promising(found)
+        fastest_tiles(found)
     }
 
-    fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
-        matches!(problem, Problem::Cp(problem) if suits(problem) && Sizes::new(problem, &tile.0).is_some())
+    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
+        matches!(problem, Problem::Cp(problem) if supports_fused_cp(problem) && CpChainTile::new(problem, &tile.0).is_some())
     }
 
     fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
-        let problem = cp::of(problem);
+        let problem = cp::expect_cp(problem);
         UnitWork {
             launches: vec![LaunchWork {
                 role: convolution::role(false),
-                work: Sizes::of(problem, tile).work(problem),
+                work: CpChainTile::from_numbers(problem, tile).work(problem),
             }],
             zeroed_bytes: None,
         }
     }
 
     fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
-        let problem = cp::of(problem);
-        let sizes = Sizes::of(problem, tile);
-        let layouts = layouts(problem, sizes.parts * sizes.n);
+        let problem = cp::expect_cp(problem);
+        let sizes = CpChainTile::from_numbers(problem, tile);
+        let layouts = layouts(problem, sizes.blocks_n * sizes.n);
         let kernel = kernel(problem, &sizes, &layouts);
         let [first, others @ ..] = layouts;
         Blueprint {
-            more_weights: others.to_vec(),
+            extra_weight_layouts: others.to_vec(),
             ..convolution::blueprint(&problem.conv, 1, kernel, first)
         }
     }
 }
 
 /// Widths of tiles: the whole output, or parts of it that waste little.
-fn widths(out_w: u32) -> Vec<u32> {
-    let parts = (1..=8).map(|parts| out_w.div_ceil(parts));
-    let mut found: Vec<u32> = parts
+fn tile_widths(out_w: u32) -> Vec<u32> {
+    let fractions = (1..=8).map(|count| out_w.div_ceil(count));
+    let mut found: Vec<u32> = fractions
         .chain([8, 16, 32, 64])
         .filter(|&w| w <= out_w.min(64))
         .collect();
@@ -460,7 +478,7 @@ fn widths(out_w: u32) -> Vec<u32> {
 }
 
 #[derive(Serialize)]
-struct Context {
+struct CpChainContext {
     c: u32,
     h: u32,
     w: u32,
@@ -476,12 +494,12 @@ struct Context {
     dilation_h: u32,
     dilation_w: u32,
     rank: u32,
-    rank_row: u32,
-    tile_h: u32,
-    tile_w: u32,
-    tile_n: u32,
+    rank_pitch: u32,
+    th: u32,
+    tw: u32,
+    tn: u32,
     /// Blocks that the output channels are split over, and whether the last has fewer of them.
-    parts: u32,
+    blocks_n: u32,
     checks_n: bool,
     /// Whether a tile may lie outside the output.
     checks_row: bool,
@@ -489,27 +507,27 @@ struct Context {
     tiles_w: u32,
     rows: u32,
     columns: u32,
-    groups: u32,
+    threads_k: u32,
     lanes: u32,
     /// Whether the tensor cores multiply; warps of a group, and whether the last step lacks channels.
     mma: bool,
     warps: u32,
     checks_c: bool,
     /// Whether a lane has its part of the first factor in registers, split, before it waits for the input.
-    splits_ahead: bool,
+    splits_factor_early: bool,
     /// Positions of a thread, so many of them at once, and channels or steps whose loads are on their way at once.
-    places: u32,
-    at_once: u32,
-    loads: u32,
+    positions_per_thread: u32,
+    positions_at_once: u32,
+    loads_in_flight: u32,
     column_run: u32,
     column_runs: u32,
     run: u32,
     runs: u32,
-    middle_row: u32,
-    pixels: u32,
+    middle_pitch: u32,
+    rp: u32,
     pixel_lanes: u32,
-    slices: u32,
-    idle_slices: bool,
+    threads_n: u32,
+    has_idle_threads: bool,
     checks_pixels: bool,
     unrolls_column: bool,
     unrolls_row: bool,
@@ -518,7 +536,7 @@ struct Context {
     vertical_at: u32,
     horizontal_at: u32,
     last_at: u32,
-    affine_at: u32,
+    prologue_at: u32,
     bias_at: u32,
     inner_at: u32,
     middle_at: u32,
@@ -528,29 +546,33 @@ struct Context {
     vectors: u32,
     elements: &'static [&'static str],
     #[serde(flatten)]
-    ends: ConvEnds,
+    fused_ops: FusedOpsContext,
 }
 
-fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> KernelBlueprint {
+fn kernel(
+    problem: &CpProblem,
+    sizes: &CpChainTile,
+    layouts: &[WeightLayout; 4],
+) -> KernelBlueprint {
     let shape = &problem.conv.shape;
     let (out_h, out_w) = (shape.out_h(), shape.out_w());
     let [tiles, tiles_w] = sizes.tiles;
     let threads = sizes.threads;
-    let lanes = threads / sizes.groups;
+    let lanes = threads / sizes.threads_k;
     let vector_len = sizes.row.min(4);
-    let (vector, elements) = super::block_sums::vector(vector_len);
+    let (vector, elements) = super::tiling::vector_type(vector_len);
     // Of the last factor, which is packed for all blocks, one needs its own rows.
     let own_rows = (sizes.n * sizes.row) as usize;
     // Input channels that a group of warps loads at once.
-    let steps = sizes.loads * PRODUCT[1];
-    let places = [0, sizes.vertical_at, sizes.horizontal_at, sizes.last_at];
-    let copied = blocks(layouts).into_iter().zip(places);
+    let steps = sizes.loads_in_flight * MMA_SHAPE[1];
+    let destinations = [0, sizes.vertical_at, sizes.horizontal_at, sizes.last_at];
+    let copied = factor_ranges(layouts).into_iter().zip(destinations);
     let mut copied: Vec<_> = copied
         .map(|([at, len], to)| [at, to as usize, len])
         .collect();
     copied[3][2] = own_rows;
     // The last factor begins elsewhere for each part of the output channels; else what lies side by side is one piece.
-    let joined = if sizes.parts == 1 { 4 } else { 3 };
+    let joined = if sizes.blocks_n == 1 { 4 } else { 3 };
     let mut pieces: Vec<[usize; 3]> = Vec::new();
     for (i, piece) in copied.into_iter().enumerate() {
         match pieces.last_mut() {
@@ -565,7 +587,7 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
     KernelBlueprint {
         role: convolution::role(false),
         template: "kernel/cp_chain.cu",
-        context: context(&Context {
+        context: context(&CpChainContext {
             c: shape.c,
             h: shape.h,
             w: shape.w,
@@ -581,42 +603,42 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
             dilation_h: shape.dilation[0],
             dilation_w: shape.dilation[1],
             rank: problem.rank,
-            rank_row: sizes.row,
-            tile_h: sizes.tile_h,
-            tile_w: sizes.tile_w,
-            tile_n: sizes.n,
-            parts: sizes.parts,
-            checks_n: sizes.parts * sizes.n != shape.n,
-            checks_row: !out_h.is_multiple_of(sizes.tile_h),
-            checks_column: !out_w.is_multiple_of(sizes.tile_w),
+            rank_pitch: sizes.row,
+            th: sizes.th,
+            tw: sizes.tw,
+            tn: sizes.n,
+            blocks_n: sizes.blocks_n,
+            checks_n: sizes.blocks_n * sizes.n != shape.n,
+            checks_row: !out_h.is_multiple_of(sizes.th),
+            checks_column: !out_w.is_multiple_of(sizes.tw),
             tiles_w,
             rows: sizes.rows,
             columns: sizes.columns,
-            groups: sizes.groups,
+            threads_k: sizes.threads_k,
             lanes,
             mma: sizes.mma,
             warps: lanes / 32,
             checks_c: !shape.c.is_multiple_of(steps),
-            splits_ahead: sizes.mma
-                && (steps * (sizes.groups - 1) + 1..=steps * sizes.groups).contains(&shape.c),
-            places: sizes.places,
-            at_once: sizes.at_once,
-            loads: sizes.loads,
+            splits_factor_early: sizes.mma
+                && (steps * (sizes.threads_k - 1) + 1..=steps * sizes.threads_k).contains(&shape.c),
+            positions_per_thread: sizes.positions_per_thread,
+            positions_at_once: sizes.positions_at_once,
+            loads_in_flight: sizes.loads_in_flight,
             column_run: sizes.column_run,
             column_runs: sizes.column_runs,
             run: sizes.run,
             runs: sizes.runs,
-            middle_row: sizes.middle_row,
-            pixels: sizes.pixels,
+            middle_pitch: sizes.middle_pitch,
+            rp: sizes.rp,
             pixel_lanes: sizes.lanes,
-            slices: sizes.slices,
-            idle_slices: sizes.slices * sizes.lanes != threads,
+            threads_n: sizes.threads_n,
+            has_idle_threads: sizes.threads_n * sizes.lanes != threads,
             checks_pixels: {
                 let lanes = match sizes.mma {
-                    true => sizes.lanes / 32 * PRODUCT[0],
+                    true => sizes.lanes / 32 * MMA_SHAPE[0],
                     false => sizes.lanes,
                 };
-                lanes * sizes.pixels != sizes.tile_h * sizes.tile_w
+                lanes * sizes.rp != sizes.th * sizes.tw
             },
             unrolls_column: shape.r * sizes.column_run <= MAX_UNROLLED,
             unrolls_row: shape.s * sizes.run <= MAX_UNROLLED,
@@ -624,7 +646,7 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
             vertical_at: sizes.vertical_at,
             horizontal_at: sizes.horizontal_at,
             last_at: sizes.last_at,
-            affine_at: sizes.affine_at,
+            prologue_at: sizes.prologue_at,
             bias_at: sizes.bias_at,
             inner_at: sizes.inner_at,
             middle_at: sizes.middle_at,
@@ -632,18 +654,18 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
             vector,
             vectors: sizes.row / vector_len,
             elements,
-            ends: ConvEnds::new(&problem.conv, &layouts[0], false),
+            fused_ops: FusedOpsContext::new(&problem.conv, &layouts[0], false),
         }),
-        grid: [tiles, sizes.parts, shape.batch],
+        grid: [tiles, sizes.blocks_n, shape.batch],
         block: [threads, 1, 1],
         cluster: [1; 3],
         shared_bytes: 4 * sizes.shared_floats,
-        overlaps: true,
+        pdl: true,
         device: if sizes.mma {
             &[
                 DevicePart::DynamicShared,
                 DevicePart::AsyncCopy,
-                DevicePart::Overlap,
+                DevicePart::Pdl,
                 DevicePart::Mma,
                 DevicePart::SplitTf32,
             ]
@@ -651,7 +673,7 @@ fn kernel(problem: &CpProblem, sizes: &Sizes, layouts: &[WeightLayout; 4]) -> Ke
             &[
                 DevicePart::DynamicShared,
                 DevicePart::AsyncCopy,
-                DevicePart::Overlap,
+                DevicePart::Pdl,
             ]
         },
         args: convolution::args(&problem.conv, false),
@@ -678,8 +700,8 @@ mod tests {
             },
             rank: 4,
         };
-        let sizes = |threads| Sizes::new(&problem, &[8, 31, 1, threads, 1, 1, 1]).unwrap();
+        let sizes = |threads| CpChainTile::new(&problem, &[8, 31, 1, threads, 1, 1, 1]).unwrap();
         assert!(sizes(1024).registers * 1024 <= 65536);
-        assert!(sizes(1024).loads < sizes(512).loads);
+        assert!(sizes(1024).loads_in_flight < sizes(512).loads_in_flight);
     }
 }

@@ -8,9 +8,9 @@
 //! Nothing between the factors is stored anywhere, but the filters multiply every input channel: `S H W` products of vectors
 //! a pixel where contracting the channels first takes `S + H + W`. [`cp_chain`](super::cp_chain) does that.
 
-use super::convolution::{self, ConvEnds};
-use super::cp::{self, blocks, layouts, rank_row, suits};
-use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, up_to};
+use super::convolution::{self, FusedOpsContext};
+use super::cp::{self, factor_ranges, layouts, rank_pitch, supports_fused_cp};
+use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, candidates_up_to, context};
 use crate::cost::KernelWork;
 use crate::ir::{CpProblem, Problem};
 use serde::Serialize;
@@ -20,7 +20,7 @@ use tdc_runtime::WeightLayout;
 pub struct CpFused;
 
 #[derive(Serialize)]
-struct Context {
+struct CpFusedContext {
     c: u32,
     h: u32,
     w: u32,
@@ -36,10 +36,10 @@ struct Context {
     dilation_h: u32,
     dilation_w: u32,
     rank: u32,
-    rank_row: u32,
-    tile_h: u32,
-    tile_w: u32,
-    tile_c: u32,
+    rank_pitch: u32,
+    th: u32,
+    tw: u32,
+    threads_k: u32,
     tiles: u32,
     tiles_w: u32,
     /// Whether the taps are few enough for their loops to be unrolled.
@@ -48,43 +48,43 @@ struct Context {
     horizontal_at: usize,
     last_at: usize,
     #[serde(flatten)]
-    ends: ConvEnds,
+    fused_ops: FusedOpsContext,
 }
 
 /// Blocks of an image, and of a row of it.
-fn tiles(problem: &CpProblem, [tile_h, tile_w]: [u32; 2]) -> [u32; 2] {
+fn tiles(problem: &CpProblem, [th, tw]: [u32; 2]) -> [u32; 2] {
     let shape = &problem.conv.shape;
-    let tiles_w = shape.out_w().div_ceil(tile_w);
-    [shape.out_h().div_ceil(tile_h) * tiles_w, tiles_w]
+    let tiles_w = shape.out_w().div_ceil(tw);
+    [shape.out_h().div_ceil(th) * tiles_w, tiles_w]
 }
 
 /// For the estimate.
 fn work(problem: &CpProblem, tile: &Tile) -> KernelWork {
-    let [tile_h, tile_w, tile_c] = tile.0[..] else {
+    let [th, tw, threads_k] = tile.0[..] else {
         unreachable!("a tile of cp_fused has three numbers");
     };
     let (shape, rank) = (&problem.conv.shape, problem.rank);
-    let [all_tiles, _] = tiles(problem, [tile_h, tile_w]);
+    let [all_tiles, _] = tiles(problem, [th, tw]);
     let blocks = u64::from(all_tiles) * u64::from(shape.batch);
-    let threads = tile_h * tile_w * tile_c;
+    let threads = th * tw * threads_k;
     let (rank_f, taps) = (f64::from(rank), f64::from(shape.r * shape.s));
-    let channels = f64::from(shape.c.div_ceil(tile_c));
+    let channels = f64::from(shape.c.div_ceil(threads_k));
     // Instructions of a thread: a tap has a load and two products of vectors, an output one and the additions over the warp.
     let tap = 4.0 + 2.5 * rank_f;
-    let output = 6.0 + 1.5 * rank_f + 3.0 * f64::from(tile_c.ilog2());
+    let output = 6.0 + 1.5 * rank_f + 3.0 * f64::from(threads_k.ilog2());
     let issue = channels * (taps * tap + rank_f) + f64::from(shape.n) * output;
-    let seen = shape.inputs_under([tile_h, tile_w]).map(f64::from);
-    let values = f64::from(shape.c) * seen[0] * seen[1] + f64::from(shape.n * tile_h * tile_w);
+    let input_size = shape.input_window([th, tw]).map(f64::from);
+    let values = f64::from(shape.c) * input_size[0] * input_size[1] + f64::from(shape.n * th * tw);
     KernelWork {
         blocks,
         threads,
         registers: (2 * rank + 40).min(255),
         flops: 2.0 * f64::from(threads) * blocks as f64 * issue,
-        fma_share: 1.0,
+        fma_fraction: 1.0,
         l2_bytes: 4.0 * blocks as f64 * values,
         dram_bytes: Problem::Cp(*problem).bytes() as f64,
-        trips: 2.0 + channels * f64::from(shape.r),
-        overlaps: true,
+        l2_round_trips: 2.0 + channels * f64::from(shape.r),
+        pdl: true,
         ..KernelWork::default()
     }
 }
@@ -94,7 +94,7 @@ impl Scheme for CpFused {
         "cp_fused"
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["h", "w", "c"]
     }
 
@@ -102,7 +102,7 @@ impl Scheme for CpFused {
         false
     }
 
-    fn joins_factors(&self) -> bool {
+    fn fuses_factors(&self) -> bool {
         true
     }
 
@@ -111,17 +111,17 @@ impl Scheme for CpFused {
             return Vec::new();
         };
         let shape = &problem.conv.shape;
-        if !suits(problem) {
+        if !supports_fused_cp(problem) {
             return Vec::new();
         }
         let mut found = Vec::new();
-        for tile_h in up_to(shape.out_h(), &[1, 2, 4, 8, 16]) {
-            for tile_w in up_to(shape.out_w(), &[4, 8, 16, 32]) {
-                for tile_c in up_to(shape.c, &[1, 2, 4, 8, 16, 32]) {
-                    let threads = tile_h * tile_w * tile_c;
+        for th in candidates_up_to(shape.out_h(), &[1, 2, 4, 8, 16]) {
+            for tw in candidates_up_to(shape.out_w(), &[4, 8, 16, 32]) {
+                for threads_k in candidates_up_to(shape.c, &[1, 2, 4, 8, 16, 32]) {
+                    let threads = th * tw * threads_k;
                     // Whole warps, so that all lanes take part in the additions.
                     if threads.is_multiple_of(32) && threads <= 512 {
-                        found.push(Tile(vec![tile_h, tile_w, tile_c]));
+                        found.push(Tile(vec![th, tw, threads_k]));
                     }
                 }
             }
@@ -130,28 +130,28 @@ impl Scheme for CpFused {
     }
 
     fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
-        let problem = cp::of(problem);
+        let problem = cp::expect_cp(problem);
         let layouts = layouts(problem, problem.conv.shape.n);
         let kernel = kernel(problem, tile, &layouts);
         let [first, others @ ..] = layouts;
         Blueprint {
-            more_weights: others.to_vec(),
+            extra_weight_layouts: others.to_vec(),
             ..convolution::blueprint(&problem.conv, 1, kernel, first)
         }
     }
 }
 
 fn kernel(problem: &CpProblem, tile: &Tile, layouts: &[WeightLayout; 4]) -> KernelBlueprint {
-    let [tile_h, tile_w, tile_c] = tile.0[..] else {
+    let [th, tw, threads_k] = tile.0[..] else {
         unreachable!("a tile of cp_fused has three numbers");
     };
     let shape = &problem.conv.shape;
-    let [tiles, tiles_w] = tiles(problem, [tile_h, tile_w]);
-    let [_, vertical, horizontal, last] = blocks(layouts);
+    let [tiles, tiles_w] = tiles(problem, [th, tw]);
+    let [_, vertical, horizontal, last] = factor_ranges(layouts);
     KernelBlueprint {
         role: convolution::role(false),
         template: "kernel/cp_fused.cu",
-        context: context(&Context {
+        context: context(&CpFusedContext {
             c: shape.c,
             h: shape.h,
             w: shape.w,
@@ -167,24 +167,24 @@ fn kernel(problem: &CpProblem, tile: &Tile, layouts: &[WeightLayout; 4]) -> Kern
             dilation_h: shape.dilation[0],
             dilation_w: shape.dilation[1],
             rank: problem.rank,
-            rank_row: rank_row(problem.rank),
-            tile_h,
-            tile_w,
-            tile_c,
+            rank_pitch: rank_pitch(problem.rank),
+            th,
+            tw,
+            threads_k,
             tiles,
             tiles_w,
             unrolls: shape.r * shape.s * problem.rank <= 256,
             vertical_at: vertical[0],
             horizontal_at: horizontal[0],
             last_at: last[0],
-            ends: ConvEnds::new(&problem.conv, &layouts[0], false),
+            fused_ops: FusedOpsContext::new(&problem.conv, &layouts[0], false),
         }),
         grid: [tiles, shape.batch, 1],
-        block: [tile_h * tile_w * tile_c, 1, 1],
+        block: [th * tw * threads_k, 1, 1],
         cluster: [1; 3],
         shared_bytes: 0,
-        overlaps: true,
-        device: &[DevicePart::Overlap],
+        pdl: true,
+        device: &[DevicePart::Pdl],
         args: convolution::args(&problem.conv, false),
         work: work(problem, tile),
     }

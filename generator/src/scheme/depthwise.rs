@@ -6,9 +6,9 @@
 //! Strips are numbered through columns, rows and channels: neighbouring threads read side by side, what strips share comes from the
 //! level-1 cache, and a block has several channels of a small image.
 
-use super::block_sums::vector;
-use super::convolution::{self, ConvEnds};
-use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, up_to};
+use super::convolution::{self, FusedOpsContext};
+use super::tiling::vector_type;
+use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, candidates_up_to, context};
 use crate::cost::KernelWork;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
@@ -27,7 +27,7 @@ const MAX_UNROLLED: u32 = 2048;
 const MAX_LOADED: u32 = 128;
 
 #[derive(Serialize)]
-struct Context {
+struct DepthwiseContext {
     h: u32,
     w: u32,
     out_h: u32,
@@ -38,14 +38,14 @@ struct Context {
     stride_w: u32,
     pad_top: u32,
     /// Columns between a strip's first and the first that is loaded, and between that and the first that is read.
-    lead: u32,
+    aligned_pad_left: u32,
     first_column: u32,
     dilation_h: u32,
     dilation_w: u32,
-    filter_row: u32,
+    filter_pitch: u32,
     multiplier: u32,
-    tile_h: u32,
-    tile_w: u32,
+    rh: u32,
+    rw: u32,
     /// Strips of a row, of a channel, of an image.
     strips_w: u32,
     strips: u32,
@@ -70,13 +70,13 @@ struct Context {
     y_type: &'static str,
     y_elements: &'static [&'static str],
     #[serde(flatten)]
-    ends: ConvEnds,
+    fused_ops: FusedOpsContext,
 }
 
 /// A tile's numbers with what follows from them.
-struct Sizes {
-    tile_h: u32,
-    tile_w: u32,
+struct DepthwiseTile {
+    rh: u32,
+    rw: u32,
     threads: u32,
     multiplier: u32,
     strips_w: u32,
@@ -86,52 +86,53 @@ struct Sizes {
     rows: u32,
     row_step: u32,
     columns: u32,
-    lead: u32,
+    aligned_pad_left: u32,
     x_vector: u32,
     y_vector: u32,
     loaded_rows: u32,
     registers: u32,
 }
 
-impl Sizes {
+impl DepthwiseTile {
     /// `None` where a thread would have too much to do. The problem is one that the scheme suits.
     fn new(problem: &ConvProblem, tile: &Tile) -> Option<Self> {
-        let [tile_h, tile_w, threads] = tile.0[..] else {
+        let [rh, rw, threads] = tile.0[..] else {
             unreachable!("a depthwise tile has three numbers");
         };
         let shape = &problem.shape;
         let multiplier = shape.n / shape.groups;
-        let strips_w = shape.out_w().div_ceil(tile_w);
-        let strips = shape.out_h().div_ceil(tile_h) * strips_w;
+        let strips_w = shape.out_w().div_ceil(rw);
+        let strips = shape.out_h().div_ceil(rh) * strips_w;
         let all_strips = strips * shape.c;
-        let [rows_under, columns_under] = shape.inputs_under([tile_h, tile_w]);
+        let [rows_under, columns_under] = shape.input_window([rh, rw]);
         // One output row reads every so many input rows only.
-        let (rows, row_step) = match tile_h {
+        let (rows, row_step) = match rh {
             1 => (shape.r, shape.dilation[0]),
             _ => (rows_under, 1),
         };
         // Rows and strips begin on whole vectors; the stride of a batch may be any number.
-        let x_vector = vector_len(problem, [shape.w, tile_w * shape.stride[1]]);
-        let lead = shape.padding.left.next_multiple_of(x_vector);
-        let columns = (lead - shape.padding.left + columns_under).next_multiple_of(x_vector);
-        let row_fmas = multiplier * tile_w * shape.s;
-        let read = columns_under.min(tile_w * shape.s);
+        let x_vector = vector_len(problem, [shape.w, rw * shape.stride[1]]);
+        let aligned_pad_left = shape.padding.left.next_multiple_of(x_vector);
+        let columns =
+            (aligned_pad_left - shape.padding.left + columns_under).next_multiple_of(x_vector);
+        let row_fmas = multiplier * rw * shape.s;
+        let read = columns_under.min(rw * shape.s);
         let loaded_rows = (MAX_LOADED / read)
             .min(MAX_UNROLLED / row_fmas)
             .clamp(1, rows);
-        let outputs = multiplier * tile_h * tile_w;
+        let outputs = multiplier * rh * rw;
         // Fitted to what the compiler takes: sums, inputs, a row of the filter and where all of it lies.
         let registers = 8 + outputs + loaded_rows * read + 9 * multiplier * shape.s;
-        let fmas = u64::from(row_fmas) * u64::from(tile_h) * u64::from(shape.r);
+        let fmas = u64::from(row_fmas) * u64::from(rh) * u64::from(shape.r);
         let fits = columns <= 128
             && row_fmas <= MAX_UNROLLED
             && outputs <= 64
             && registers <= 200
             // With several output rows all loops are unrolled.
-            && (tile_h == 1 || loaded_rows == rows && fmas <= u64::from(MAX_UNROLLED));
+            && (rh == 1 || loaded_rows == rows && fmas <= u64::from(MAX_UNROLLED));
         fits.then(|| Self {
-            tile_h,
-            tile_w,
+            rh,
+            rw,
             threads,
             multiplier,
             strips_w,
@@ -141,9 +142,9 @@ impl Sizes {
             rows,
             row_step,
             columns,
-            lead,
+            aligned_pad_left,
             x_vector,
-            y_vector: vector_len(problem, [shape.out_w(), tile_w]),
+            y_vector: vector_len(problem, [shape.out_w(), rw]),
             loaded_rows,
             registers,
         })
@@ -155,30 +156,30 @@ impl Sizes {
         const LINE: f64 = 4.0;
         let shape = &problem.shape;
         let blocks = f64::from(self.blocks) * f64::from(shape.batch);
-        let outputs = self.multiplier * self.tile_h * self.tile_w;
+        let outputs = self.multiplier * self.rh * self.rw;
         // A warp's strips are so many floats apart, and touch as many lines of 32.
         let lines = |apart: u32| f64::from(apart.min(32)) * LINE;
-        let loads = f64::from(self.rows)
-            * f64::from((self.columns / self.x_vector).min(self.tile_w * shape.s));
+        let loads =
+            f64::from(self.rows) * f64::from((self.columns / self.x_vector).min(self.rw * shape.s));
         let stores = f64::from(outputs / self.y_vector);
         let tensors = if problem.epilogue.residual { 2.0 } else { 1.0 };
-        let filter = f64::from(self.multiplier * shape.r) * f64::from(filter_row(shape.s) / 4);
+        let filter = f64::from(self.multiplier * shape.r) * f64::from(filter_pitch(shape.s) / 4);
         let issue = 80.0
-            + loads * (5.0 + lines(self.tile_w * shape.stride[1]))
+            + loads * (5.0 + lines(self.rw * shape.stride[1]))
             + filter * (2.0 + LINE)
             + f64::from(outputs * shape.s) * f64::from(shape.r)
-            + tensors * stores * (2.0 + lines(self.tile_w))
+            + tensors * stores * (2.0 + lines(self.rw))
             + 2.0 * f64::from(outputs);
         // The input that a block sees: rows of one channel, or whole channels.
         let channel = f64::from(shape.h) * f64::from(shape.w);
         let seen = if self.threads >= self.strips {
             f64::from(self.threads) / f64::from(self.strips) * channel
         } else {
-            let rows = self.threads.div_ceil(self.strips_w) * self.tile_h;
-            f64::from(shape.inputs_under([rows, 1])[0].min(shape.h)) * f64::from(shape.w)
+            let rows = self.threads.div_ceil(self.strips_w) * self.rh;
+            f64::from(shape.input_window([rows, 1])[0].min(shape.h)) * f64::from(shape.w)
         };
         // Stores with gaps between a warp's threads write parts of the sectors of 8 floats.
-        let gaps = f64::from(self.tile_w.min(8)) / f64::from(self.y_vector);
+        let gaps = f64::from(self.rw.min(8)) / f64::from(self.y_vector);
         let written = f64::from(self.threads) * f64::from(outputs) * gaps;
         KernelWork {
             blocks: u64::from(self.blocks) * u64::from(shape.batch),
@@ -186,11 +187,11 @@ impl Sizes {
             registers: self.registers,
             // Warp instructions as multiply-adds.
             flops: 2.0 * f64::from(self.threads) * blocks * issue,
-            fma_share: 1.0,
+            fma_fraction: 1.0,
             l2_bytes: 4.0 * blocks * (seen + tensors * written),
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
-            trips: 1.0 + f64::from(self.rows.div_ceil(self.loaded_rows)),
-            overlaps: true,
+            l2_round_trips: 1.0 + f64::from(self.rows.div_ceil(self.loaded_rows)),
+            pdl: true,
             ..KernelWork::default()
         }
     }
@@ -204,12 +205,12 @@ fn vector_len(problem: &ConvProblem, sizes: [u32; 2]) -> u32 {
 }
 
 /// Values of a filter's row as it is packed: whole float4.
-fn filter_row(s: u32) -> u32 {
+fn filter_pitch(s: u32) -> u32 {
     s.next_multiple_of(4)
 }
 
 /// Whether the scheme can compute a problem. The bounds keep sizes far from overflow.
-fn suits(problem: &ConvProblem) -> bool {
+fn supports_problem(problem: &ConvProblem) -> bool {
     const MAX_SIZE: u32 = 1 << 20;
     let shape = &problem.shape;
     let padding = shape.padding;
@@ -236,7 +237,7 @@ impl Scheme for Depthwise {
         "depthwise"
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["h", "w", "t"]
     }
 
@@ -244,15 +245,15 @@ impl Scheme for Depthwise {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
-        if !suits(problem) {
+        if !supports_problem(problem) {
             return Vec::new();
         }
         let mut tiles = Vec::new();
-        for tile_h in up_to(problem.shape.out_h(), &[1, 2, 4, 7, 8, 14]) {
-            for tile_w in up_to(problem.shape.out_w(), &[1, 2, 4, 8]) {
+        for rh in candidates_up_to(problem.shape.out_h(), &[1, 2, 4, 7, 8, 14]) {
+            for rw in candidates_up_to(problem.shape.out_w(), &[1, 2, 4, 8]) {
                 for threads in [64, 128, 256] {
-                    let tile = Tile(vec![tile_h, tile_w, threads]);
-                    if Sizes::new(problem, &tile).is_some() {
+                    let tile = Tile(vec![rh, rw, threads]);
+                    if DepthwiseTile::new(problem, &tile).is_some() {
                         tiles.push(tile);
                     }
                 }
@@ -262,8 +263,9 @@ impl Scheme for Depthwise {
     }
 
     fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
-        let problem = convolution::of(problem);
-        let sizes = Sizes::new(problem, tile).expect("a tile out of the scheme's own space");
+        let problem = convolution::expect_conv(problem);
+        let sizes =
+            DepthwiseTile::new(problem, tile).expect("a tile out of the scheme's own space");
         let layout = layout(problem);
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)
@@ -283,20 +285,20 @@ fn layout(problem: &ConvProblem) -> WeightLayout {
         dims: vec![
             dim(Axis::O, shape.n),
             dim(Axis::R, shape.r),
-            dim(Axis::S, filter_row(shape.s)),
+            dim(Axis::S, filter_pitch(shape.s)),
         ]
         .into(),
         filter: Filter::Taps,
         transform: Transform::None,
-        prologue_channels: Problem::Conv(*problem).affine_channels(),
+        prologue_channels: Problem::Conv(*problem).scale_shift_channels(),
     }
 }
 
-fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
+fn kernel(problem: &ConvProblem, sizes: &DepthwiseTile, layout: &WeightLayout) -> KernelBlueprint {
     let shape = &problem.shape;
-    let (x_type, x_elements) = vector(sizes.x_vector);
-    let (y_type, y_elements) = vector(sizes.y_vector);
-    let context = context(&Context {
+    let (x_type, x_elements) = vector_type(sizes.x_vector);
+    let (y_type, y_elements) = vector_type(sizes.y_vector);
+    let context = context(&DepthwiseContext {
         h: shape.h,
         w: shape.w,
         out_h: shape.out_h(),
@@ -306,21 +308,21 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         stride_h: shape.stride[0],
         stride_w: shape.stride[1],
         pad_top: shape.padding.top,
-        lead: sizes.lead,
-        first_column: sizes.lead - shape.padding.left,
+        aligned_pad_left: sizes.aligned_pad_left,
+        first_column: sizes.aligned_pad_left - shape.padding.left,
         dilation_h: shape.dilation[0],
         dilation_w: shape.dilation[1],
-        filter_row: filter_row(shape.s),
+        filter_pitch: filter_pitch(shape.s),
         multiplier: sizes.multiplier,
-        tile_h: sizes.tile_h,
-        tile_w: sizes.tile_w,
+        rh: sizes.rh,
+        rw: sizes.rw,
         strips_w: sizes.strips_w,
         strips: sizes.strips,
         all_strips: sizes.all_strips,
         blocks: sizes.blocks,
         checks_thread: !sizes.all_strips.is_multiple_of(sizes.threads),
-        checks_row: !shape.out_h().is_multiple_of(sizes.tile_h),
-        checks_column: !shape.out_w().is_multiple_of(sizes.tile_w),
+        checks_row: !shape.out_h().is_multiple_of(sizes.rh),
+        checks_column: !shape.out_w().is_multiple_of(sizes.rw),
         rows: sizes.rows,
         row_step: sizes.row_step,
         columns: sizes.columns,
@@ -337,7 +339,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         y_vector: sizes.y_vector,
         y_type,
         y_elements,
-        ends: ConvEnds::new(problem, layout, false),
+        fused_ops: FusedOpsContext::new(problem, layout, false),
     });
     KernelBlueprint {
         role: convolution::role(false),
@@ -347,8 +349,8 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         block: [sizes.threads, 1, 1],
         cluster: [1; 3],
         shared_bytes: 0,
-        overlaps: true,
-        device: &[DevicePart::Overlap],
+        pdl: true,
+        device: &[DevicePart::Pdl],
         args: convolution::args(problem, false),
         work: sizes.work(problem),
     }

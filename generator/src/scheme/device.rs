@@ -8,22 +8,22 @@ pub enum DevicePart {
     DynamicShared,
     /// `tdc_copy_async4`, `tdc_copy_async16`, `tdc_commit_copies`, `tdc_wait_copies`: copies to shared memory beside the arithmetic.
     AsyncCopy,
-    /// `tdc_begin_chunks`, `tdc_copy_chunk`, `tdc_await_chunk`: copies of many values at once. Uses the part before.
-    ChunkCopy,
+    /// `tdc_init_copy_barriers`, `tdc_bulk_copy`, `tdc_wait_bulk_copy`: copies of many values at once. Uses the part before.
+    BulkCopy,
     /// `tdc_has_clusters`, `tdc_cluster_sync` and its halves, `tdc_cluster_shared`: blocks that read each other's shared memory.
     Cluster,
-    /// `tdc_wait_for_inputs` and its two halves: launches that overlap.
-    Overlap,
-    /// `tdc_to_halves`, `tdc_lower_half`, `tdc_upper_half`, `tdc_warp_largest`: pairs of fp16 numbers and what scales them.
-    Half,
-    /// `tdc_to_bf16`: pairs of bf16 numbers.
+    /// `tdc_pdl_wait_and_trigger` and its two halves: launches that overlap.
+    Pdl,
+    /// `tdc_to_fp16x2`, `tdc_fp16x2_low`, `tdc_fp16x2_high`, `tdc_warp_max`: pairs of fp16 numbers and what scales them.
+    Fp16,
+    /// `tdc_to_bf16x2`: pairs of bf16 numbers.
     Bf16,
     /// `tdc_mma_tf32`, `tdc_mma_f16`, `tdc_mma_bf16`: products of small matrices by a warp.
     Mma,
     /// `tdc_split_tf32`: a float as the sum of two tf32 numbers.
     SplitTf32,
-    /// `tdc_set_pair`, `tdc_add_step`, `tdc_add_scaled`: products of values split in fp16 numbers. Uses `Half` and `Mma`.
-    Steps,
-    /// `tdc_scale_rows`, `tdc_round_sums`: sums as terms of the next product. Uses `Half` and `Steps`.
-    RoundedSums,
+    /// `tdc_convert_quad`, `tdc_mma_step`, `tdc_accumulate_scaled`: products of values split in fp16 numbers. Uses `Fp16` and `Mma`.
+    MmaSteps,
+    /// `tdc_dequantize_rows`, `tdc_convert_accumulators`: sums as terms of the next product. Uses `Fp16` and `MmaSteps`.
+    AccumulatorOperands,
 }

@@ -4,9 +4,11 @@
 //! neighbouring pixels; the weights of a tile of output channels are read by all threads of a warp at once. Where the output is
 //! too small to fill a GPU the input channels are split over blocks, and a second launch adds the partial sums in a fixed order.
 
-use super::convolution::{self, ConvEnds};
-use super::reduction::MAX_SPLITS;
-use super::{Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, context, up_to};
+use super::convolution::{self, FusedOpsContext};
+use super::reduction::SPLIT_COUNTS;
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, candidates_up_to, context,
+};
 use crate::cost::KernelWork;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
@@ -19,7 +21,7 @@ pub struct Direct;
 const MAX_UNROLLED: u32 = 1024;
 
 #[derive(Serialize)]
-struct Context {
+struct DirectContext {
     c: u32,
     h: u32,
     w: u32,
@@ -36,9 +38,9 @@ struct Context {
     dilation_w: u32,
     /// Output channels of a group; 0 when there is one group.
     n_per_group: u32,
-    tile_p: u32,
-    tile_n: u32,
-    tiles_per_block: u32,
+    tp: u32,
+    rn: u32,
+    threads_n: u32,
     tiles: u32,
     pixel_tiles: u32,
     checks_pixel: bool,
@@ -50,26 +52,26 @@ struct Context {
     split_c: u32,
     checks_split: bool,
     #[serde(flatten)]
-    ends: ConvEnds,
+    fused_ops: FusedOpsContext,
 }
 
 /// Output pixels a block, output channels a thread, channel tiles a block, splits of the input channels.
-struct Sizes {
-    tile_p: u32,
-    tile_n: u32,
-    tiles_per_block: u32,
+struct DirectTile {
+    tp: u32,
+    rn: u32,
+    threads_n: u32,
     splits: u32,
 }
 
-impl Sizes {
-    fn of(tile: &Tile) -> Self {
-        let [tile_p, tile_n, tiles_per_block, splits] = tile.0[..] else {
+impl DirectTile {
+    fn from_numbers(tile: &Tile) -> Self {
+        let [tp, rn, threads_n, splits] = tile.0[..] else {
             unreachable!("a direct tile has four numbers");
         };
         Self {
-            tile_p,
-            tile_n,
-            tiles_per_block,
+            tp,
+            rn,
+            threads_n,
             splits,
         }
     }
@@ -80,7 +82,7 @@ impl Scheme for Direct {
         "direct"
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["p", "n", "g", "k"]
     }
 
@@ -96,29 +98,27 @@ impl Scheme for Direct {
         let n_per_group = shape.n / shape.groups;
         let pixels = shape.out_h() * shape.out_w();
         let mut tiles = Vec::new();
-        for tile_p in up_to(pixels, &[32, 64, 128]) {
-            for tile_n in up_to(n_per_group, &[1, 2, 4, 8, 16]) {
+        for tp in candidates_up_to(pixels, &[32, 64, 128]) {
+            for rn in candidates_up_to(n_per_group, &[1, 2, 4, 8, 16]) {
                 // A thread's channels stay within one group.
-                if shape.groups > 1 && !n_per_group.is_multiple_of(tile_n) {
+                if shape.groups > 1 && !n_per_group.is_multiple_of(rn) {
                     continue;
                 }
-                let channel_tiles = shape.n.div_ceil(tile_n);
-                for tiles_per_block in up_to(channel_tiles, &[1, 2, 4, 8]) {
-                    if tile_p * tiles_per_block > 256
-                        || channel_tiles.div_ceil(tiles_per_block) > MAX_GRID
-                    {
+                let channel_tiles = shape.n.div_ceil(rn);
+                for threads_n in candidates_up_to(channel_tiles, &[1, 2, 4, 8]) {
+                    if tp * threads_n > 256 || channel_tiles.div_ceil(threads_n) > MAX_GRID {
                         continue;
                     }
-                    for splits in up_to(c, &MAX_SPLITS) {
+                    for splits in candidates_up_to(c, &SPLIT_COUNTS) {
                         let splits = splits.min(c);
                         // The last split must not be empty.
                         if c.div_ceil(splits) * (splits - 1) >= c {
                             continue;
                         }
                         let partials = u64::from(splits) * shape.output_len();
-                        let packed = layout(problem, tile_n).len() as u64;
+                        let packed = layout(problem, rn).len() as u64;
                         if partials <= MAX_ELEMENTS && packed <= MAX_ELEMENTS {
-                            tiles.push(Tile(vec![tile_p, tile_n, tiles_per_block, splits]));
+                            tiles.push(Tile(vec![tp, rn, threads_n, splits]));
                         }
                     }
                 }
@@ -129,48 +129,52 @@ impl Scheme for Direct {
     }
 
     fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
-        let problem = convolution::of(problem);
-        let sizes = Sizes::of(tile);
-        let layout = layout(problem, sizes.tile_n);
+        let problem = convolution::expect_conv(problem);
+        let sizes = DirectTile::from_numbers(tile);
+        let layout = layout(problem, sizes.rn);
         let kernel = main_kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, sizes.splits, kernel, layout)
     }
 }
 
 /// `[O/TN][I][R][S][O%TN]`: what one thread reads for one tap lies side by side.
-fn layout(problem: &ConvProblem, tile_n: u32) -> WeightLayout {
+fn layout(problem: &ConvProblem, rn: u32) -> WeightLayout {
     let shape = &problem.shape;
     let c = shape.c / shape.groups;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     WeightLayout {
         source: problem.shape.weight(),
         dims: vec![
-            dim(Axis::O, shape.n.div_ceil(tile_n), tile_n),
+            dim(Axis::O, shape.n.div_ceil(rn), rn),
             dim(Axis::I, c, 1),
             dim(Axis::R, shape.r, 1),
             dim(Axis::S, shape.s, 1),
-            dim(Axis::O, tile_n, 1),
+            dim(Axis::O, rn, 1),
         ]
         .into(),
         filter: Filter::Taps,
         transform: Transform::None,
-        prologue_channels: Problem::Conv(*problem).affine_channels(),
+        prologue_channels: Problem::Conv(*problem).scale_shift_channels(),
     }
 }
 
-fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
+fn main_kernel(
+    problem: &ConvProblem,
+    sizes: &DirectTile,
+    layout: &WeightLayout,
+) -> KernelBlueprint {
     let shape = &problem.shape;
     let c = shape.c / shape.groups;
     let (out_h, out_w) = (shape.out_h(), shape.out_w());
     let pixels = out_h * out_w;
-    let tiles = shape.n.div_ceil(sizes.tile_n);
+    let tiles = shape.n.div_ceil(sizes.rn);
     let splits = sizes.splits;
     let split_c = c.div_ceil(splits);
-    let pixel_tiles = pixels.div_ceil(sizes.tile_p);
+    let pixel_tiles = pixels.div_ceil(sizes.tp);
     let split = splits > 1;
     let taps = shape.r.saturating_mul(shape.s);
     let padding = shape.padding;
-    let context = context(&Context {
+    let context = context(&DirectContext {
         c,
         h: shape.h,
         w: shape.w,
@@ -190,40 +194,40 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
         } else {
             0
         },
-        tile_p: sizes.tile_p,
-        tile_n: sizes.tile_n,
-        tiles_per_block: sizes.tiles_per_block,
+        tp: sizes.tp,
+        rn: sizes.rn,
+        threads_n: sizes.threads_n,
         tiles,
         pixel_tiles,
-        checks_pixel: !pixels.is_multiple_of(sizes.tile_p),
-        checks_tile: !tiles.is_multiple_of(sizes.tiles_per_block),
-        checks_n: !shape.n.is_multiple_of(sizes.tile_n),
+        checks_pixel: !pixels.is_multiple_of(sizes.tp),
+        checks_tile: !tiles.is_multiple_of(sizes.threads_n),
+        checks_n: !shape.n.is_multiple_of(sizes.rn),
         checks_border: padding != Padding::default(),
-        unrolls: taps.saturating_mul(sizes.tile_n) <= MAX_UNROLLED,
+        unrolls: taps.saturating_mul(sizes.rn) <= MAX_UNROLLED,
         split_c: if split { split_c } else { 0 },
         checks_split: !c.is_multiple_of(split_c),
-        ends: ConvEnds::new(problem, layout, split),
+        fused_ops: FusedOpsContext::new(problem, layout, split),
     });
     let grid = [
         pixel_tiles * shape.batch,
-        tiles.div_ceil(sizes.tiles_per_block),
+        tiles.div_ceil(sizes.threads_n),
         splits,
     ];
     let blocks = grid.iter().map(|&size| u64::from(size)).product::<u64>();
-    let threads = sizes.tile_p * sizes.tiles_per_block;
-    let macs_per_thread = f64::from(split_c) * f64::from(taps) * f64::from(sizes.tile_n);
-    let loads_per_tap = 1.0 + (f64::from(sizes.tile_n) / 4.0).ceil();
+    let threads = sizes.tp * sizes.threads_n;
+    let macs_per_thread = f64::from(split_c) * f64::from(taps) * f64::from(sizes.rn);
+    let loads_per_tap = 1.0 + (f64::from(sizes.rn) / 4.0).ceil();
     let tap_steps = f64::from(split_c) * f64::from(taps);
     // Loads and border checks are issued beside the multiply-adds; a load costs about two of them. The sums of a single channel are
     // so short that what comes before and behind them counts.
-    let outputs = f64::from(sizes.tile_n);
-    let (ends, stored) = match shape.c {
+    let outputs = f64::from(sizes.rn);
+    let (fixed_instructions, stored_bytes) = match shape.c {
         1 => (100.0 + 12.0 * outputs, 4.0 * outputs * f64::from(threads)),
         _ => (0.0, 0.0),
     };
-    let issue = tap_steps * (outputs + 2.0 * loads_per_tap + 3.0) + ends;
-    let weight_bytes = macs_per_thread * f64::from(sizes.tiles_per_block) * 4.0;
-    let input_bytes = f64::from(sizes.tile_p)
+    let issue = tap_steps * (outputs + 2.0 * loads_per_tap + 3.0) + fixed_instructions;
+    let weight_bytes = macs_per_thread * f64::from(sizes.threads_n) * 4.0;
+    let input_bytes = f64::from(sizes.tp)
         * (f64::from(shape.stride[0]) * f64::from(shape.stride[1])).min(f64::from(taps))
         * f64::from(split_c)
         * 4.0;
@@ -232,24 +236,24 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
         template: "kernel/direct.cu",
         context,
         grid,
-        block: [sizes.tile_p, sizes.tiles_per_block, 1],
+        block: [sizes.tp, sizes.threads_n, 1],
         cluster: [1; 3],
         shared_bytes: 0,
-        overlaps: true,
-        device: &[DevicePart::Overlap],
+        pdl: true,
+        device: &[DevicePart::Pdl],
         args: convolution::args(problem, split),
         work: KernelWork {
             blocks,
             threads,
-            registers: 48 + 2 * sizes.tile_n,
+            registers: 48 + 2 * sizes.rn,
             shared_bytes: 0,
             flops: 2.0 * macs_per_thread * f64::from(threads) * blocks as f64,
-            fma_share: macs_per_thread / issue,
-            l2_bytes: (weight_bytes + input_bytes + stored) * blocks as f64,
+            fma_fraction: macs_per_thread / issue,
+            l2_bytes: (weight_bytes + input_bytes + stored_bytes) * blocks as f64,
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             // Unrolled taps overlap their loads; about eight are in flight.
-            trips: 2.0 + tap_steps / 24.0,
-            alternates: true,
+            l2_round_trips: 2.0 + tap_steps / 24.0,
+            unpipelined: true,
             ..KernelWork::default()
         },
     }

@@ -6,11 +6,12 @@
 //! the output is too small to fill a GPU the sum is split over groups of threads and over the blocks of a cluster, and the shares
 //! are added on chip in a fixed order.
 
-use super::block_sums::{
-    BlockSums, ChunkCopies, InputTraffic, MAX_CLUSTER, MAX_SHARED, Registers, SumsContext,
-    divisions, input_tile, most_promising, promise, stages_vectors, tiles_well, vector,
+use super::convolution::{self, FusedOpsContext};
+use super::tiling::{
+    BlockOutput, BlockOutputContext, InputTraffic, MAX_CLUSTER, MAX_SHARED, RegisterEstimate,
+    WeightCopies, can_stage_float4, fastest_tiles, index_divisions, input_tile, rough_time,
+    supports_tiling, vector_type,
 };
-use super::convolution::{self, ConvEnds};
 use super::{
     Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context,
 };
@@ -30,14 +31,14 @@ const DEVICE_WITH_CLUSTERS: &[DevicePart] = &[
     DevicePart::Cluster,
     DevicePart::DynamicShared,
     DevicePart::AsyncCopy,
-    DevicePart::Overlap,
+    DevicePart::Pdl,
 ];
 
 /// Multiply-adds that the loop over a thread's share is unrolled to, about.
 const UNROLLED: u32 = 512;
 
 #[derive(Serialize)]
-struct Context {
+struct DirectTiledContext {
     c: u32,
     h: u32,
     w: u32,
@@ -47,20 +48,20 @@ struct Context {
     stride_w: u32,
     pad_top: u32,
     /// Columns between a tile's first and the first that is staged.
-    pad_x: u32,
+    aligned_pad_left: u32,
     dilation_h: u32,
     dilation_w: u32,
-    thread_n: u32,
-    thread_p: u32,
+    rn: u32,
+    rp: u32,
     threads_n: u32,
     threads_p: u32,
     threads_w: u32,
     chunks: u32,
     /// Chunks of the whole sum.
     all_chunks: u32,
-    tile_c: u32,
+    tc: u32,
     rows: u32,
-    row: u32,
+    row_len: u32,
     plane: u32,
     /// Where the first staged column that a pixel reads lies.
     first_column: u32,
@@ -71,110 +72,99 @@ struct Context {
     items: u32,
     checks_items: bool,
     checks_c: bool,
-    weight_buffers: u32,
-    refills: bool,
+    stages: u32,
+    refills_stages: bool,
     chunk_weights: u32,
     #[serde(flatten)]
-    weight_copies: ChunkCopies,
+    weight_copies: WeightCopies,
     /// Steps of a thread in one chunk, and how often their loop is unrolled; 0 leaves that to the compiler.
     steps: u32,
     unroll: u32,
     /// Neighbouring input values that a thread reads for one row of the filter.
-    reach: u32,
+    window_len: u32,
     scaled: bool,
     #[serde(flatten)]
-    sums: SumsContext,
+    sums: BlockOutputContext,
     #[serde(flatten)]
-    ends: ConvEnds,
+    fused_ops: FusedOpsContext,
 }
 
 /// A tile's numbers with what follows from them.
-struct Sizes {
-    thread_n: u32,
-    thread_p: u32,
+struct DirectTiledTile {
+    rn: u32,
+    rp: u32,
     threads_n: u32,
     threads_w: u32,
-    tile_c: u32,
-    weight_buffers: u32,
+    tc: u32,
+    stages: u32,
     chunks: u32,
     rows: u32,
-    row: u32,
+    row_len: u32,
     plane: u32,
     vector_x: bool,
     items: u32,
-    reach: u32,
+    window_len: u32,
     chunk_weights: u32,
-    sums: BlockSums,
+    sums: BlockOutput,
     threads: u32,
-    registers: Registers,
+    registers: RegisterEstimate,
     /// Floats of shared memory that are staged, and all.
     staged: u32,
     shared_floats: u32,
     blocks: u64,
 }
 
-impl Sizes {
+impl DirectTiledTile {
     /// `None` where the numbers do not fit each other or the problem.
     fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
-        let &[
-            tile_h,
-            tile_w,
-            thread_n,
-            thread_p,
-            threads_n,
-            shares,
-            cluster,
-            tile_c,
-            weight_buffers,
-        ] = tile
-        else {
+        let &[th, tw, rn, rp, threads_n, threads_k, cluster, tc, stages] = tile else {
             return None;
         };
         // Each number by itself first: a config may name any.
         if tile.iter().any(|number| !(1..=256).contains(number))
-            || tile_h * tile_w > 1024
-            || thread_n * thread_p > 128
-            || thread_n * threads_n > 256
-            || weight_buffers > 16
+            || th * tw > 1024
+            || rn * rp > 128
+            || rn * threads_n > 256
+            || stages > 16
         {
             return None;
         }
         let shape = &problem.shape;
-        let tile_n = thread_n * threads_n;
-        let threads_w = tile_w / thread_p;
-        let threads = threads_n * threads_w * tile_h * shares;
+        let tn = rn * threads_n;
+        let threads_w = tw / rp;
+        let threads = threads_n * threads_w * th * threads_k;
         // The last block of a cluster has work, if less than the others.
-        let chunks = shape.c.div_ceil(cluster * tile_c);
-        if !tile_w.is_multiple_of(thread_p)
-            || !(tile_c * shape.r).is_multiple_of(shares)
+        let chunks = shape.c.div_ceil(cluster * tc);
+        if !tw.is_multiple_of(rp)
+            || !(tc * shape.r).is_multiple_of(threads_k)
             || !(32..=MAX_THREADS).contains(&threads)
-            || !tile_n.is_multiple_of(4)
+            || !tn.is_multiple_of(4)
             || cluster > MAX_CLUSTER
-            || chunks * tile_c * (cluster - 1) >= shape.c
-            || weight_buffers > chunks
+            || chunks * tc * (cluster - 1) >= shape.c
+            || stages > chunks
         {
             return None;
         }
-        let vector_x = stages_vectors(problem, tile_w);
-        let [rows, row] = input_tile(problem, tile_h, tile_w);
-        if rows * row > 1 << 13 {
+        let vector_x = can_stage_float4(problem, tw);
+        let [rows, row_len] = input_tile(problem, th, tw);
+        if rows * row_len > 1 << 13 {
             return None;
         }
         let plane = if vector_x {
-            rows * row
+            rows * row_len
         } else {
-            (rows * row) | 1
+            (rows * row_len) | 1
         };
-        let items = (tile_c * rows * row / if vector_x { 4 } else { 1 }).div_ceil(threads);
-        let reach = (thread_p - 1) * shape.stride[1] + (shape.s - 1) * shape.dilation[1] + 1;
-        let chunk_weights = tile_c * shape.r * shape.s * tile_n;
-        let staged = weight_buffers * chunk_weights + (tile_c * plane).next_multiple_of(4);
-        let sums = BlockSums {
-            tile: [tile_h, tile_w, tile_n],
+        let items = (tc * rows * row_len / if vector_x { 4 } else { 1 }).div_ceil(threads);
+        let window_len = (rp - 1) * shape.stride[1] + (shape.s - 1) * shape.dilation[1] + 1;
+        let chunk_weights = tc * shape.r * shape.s * tn;
+        let staged = stages * chunk_weights + (tc * plane).next_multiple_of(4);
+        let sums = BlockOutput {
+            tile: [th, tw, tn],
             threads,
             cluster,
-            shares,
-            partial_row: (tile_h * tile_w + 3) / 8 * 8 + 4,
+            k_splits: threads_k,
+            partial_pitch: (th * tw + 3) / 8 * 8 + 4,
         };
         let shared_floats = sums.shared_floats(problem, staged);
         let loaded = items * if vector_x { 4 } else { 1 };
@@ -185,24 +175,24 @@ impl Sizes {
         } else {
             0
         };
-        let wanted = thread_n * thread_p * 3 / 2 + 2 * (reach + thread_n + loaded) + addresses + 14;
-        let registers = Registers::new(wanted, threads);
+        let wanted = rn * rp * 3 / 2 + 2 * (window_len + rn + loaded) + addresses + 14;
+        let registers = RegisterEstimate::new(wanted, threads);
         let grid = sums.grid(problem);
         let fits = loaded <= 32 && shared_floats <= MAX_SHARED / 4 && grid[1] <= MAX_GRID;
         fits.then(|| Self {
-            thread_n,
-            thread_p,
+            rn,
+            rp,
             threads_n,
             threads_w,
-            tile_c,
-            weight_buffers,
+            tc,
+            stages,
             chunks,
             rows,
-            row,
+            row_len,
             plane,
             vector_x,
             items,
-            reach,
+            window_len,
             chunk_weights,
             threads,
             registers,
@@ -213,62 +203,60 @@ impl Sizes {
         })
     }
 
-    fn of(problem: &ConvProblem, tile: &Tile) -> Self {
+    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
         Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
     }
 
     /// Steps of a thread in one chunk: one channel, one row of the filter.
     fn steps(&self, problem: &ConvProblem) -> u32 {
-        self.tile_c * problem.shape.r / self.sums.shares
+        self.tc * problem.shape.r / self.sums.k_splits
     }
 
     /// For the estimate.
     fn work(&self, problem: &ConvProblem) -> KernelWork {
         let shape = &problem.shape;
-        let fmas = f64::from(self.thread_n * self.thread_p * shape.s);
-        let values = f64::from(self.reach.min(self.thread_p * shape.s));
-        let weights = f64::from(shape.s * self.thread_n.div_ceil(4));
-        let staged = f64::from(self.tile_c * self.rows * self.row);
+        let fmas = f64::from(self.rn * self.rp * shape.s);
+        let values = f64::from(self.window_len.min(self.rp * shape.s));
+        let weights = f64::from(shape.s * self.rn.div_ceil(4));
+        let staged = f64::from(self.tc * self.rows * self.row_len);
         let (outputs, _) = self.sums.outputs(problem);
-        let [tile_h, tile_w, _] = self.sums.tile;
+        let [th, tw, _] = self.sums.tile;
         let x_vector = if self.vector_x { 4 } else { 1 };
-        let places = self.tile_c * self.rows * self.row / x_vector;
-        let traffic = InputTraffic::new(
-            problem,
-            [tile_h, tile_w],
-            self.tile_c,
-            f64::from(places) / 32.0,
-        );
+        let places = self.tc * self.rows * self.row_len / x_vector;
+        let traffic = InputTraffic::new(problem, [th, tw], self.tc, f64::from(places) / 32.0);
         let steps = f64::from(self.steps(problem));
         KernelWork {
             blocks: self.blocks,
             threads: self.threads,
-            registers: self.registers.held,
+            registers: self.registers.allocated,
             shared_bytes: 4 * self.shared_floats,
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             cluster: self.sums.cluster,
-            overlaps: true,
+            pdl: true,
             tiled: Some(TiledWork {
                 chunks: f64::from(self.chunks),
-                refills: f64::from(self.chunks - self.weight_buffers),
-                steps,
-                runs: (steps * fmas / f64::from(UNROLLED)).ceil(),
-                products: 0.0,
-                chained: 0.0,
-                instructions: fmas + values + weights,
+                refilled_chunks: f64::from(self.chunks - self.stages),
+                k_steps: steps,
+                loops: (steps * fmas / f64::from(UNROLLED)).ceil(),
+                mma_per_step: 0.0,
+                dependent_mma: 0.0,
+                instructions_per_step: fmas + values + weights,
                 // Pixels of a row lie apart, so that lanes fall on each other's banks.
-                wavefronts: 2.0 * values + weights,
-                places: f64::from(self.items),
-                loads: if problem.prologue.is_some() { 3.0 } else { 1.0 },
-                values: f64::from(x_vector),
-                divisions: divisions(self.rows * self.row / x_vector, self.row / x_vector),
-                lines: traffic.lines,
+                wavefronts_per_step: 2.0 * values + weights,
+                positions: f64::from(self.items),
+                loads_per_position: if problem.prologue.is_some() { 3.0 } else { 1.0 },
+                values_per_position: f64::from(x_vector),
+                divisions_per_position: index_divisions(
+                    self.rows * self.row_len / x_vector,
+                    self.row_len / x_vector,
+                ),
+                cache_lines: traffic.lines,
                 staged_wavefronts: staged / 32.0,
                 input_bytes: traffic.bytes,
                 weight_bytes: f64::from(4 * self.chunk_weights),
-                sums: f64::from(self.thread_n * self.thread_p),
-                shares: f64::from(self.sums.shares),
-                rounds: f64::from(outputs.div_ceil(self.threads)),
+                accumulators: f64::from(self.rn * self.rp),
+                partial_sums: f64::from(self.sums.k_splits),
+                store_rounds: f64::from(outputs.div_ceil(self.threads)),
                 store_divisions: self.sums.store_divisions(problem),
                 sent_bytes: self.sums.sent_bytes(),
                 stored_sectors: self.sums.stored_sectors(problem),
@@ -284,7 +272,7 @@ impl Scheme for DirectTiled {
         "direct_tiled"
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["h", "w", "n", "p", "g", "k", "z", "c", "s"]
     }
 
@@ -292,45 +280,36 @@ impl Scheme for DirectTiled {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
-        if !solves(problem) {
+        if !supports_problem(problem) {
             return Vec::new();
         }
         let shape = &problem.shape;
         let mut found = Vec::new();
-        for ([tile_h, tile_w], thread_p) in rectangles(shape.out_h(), shape.out_w()) {
-            for thread_n in [2, 4, 8] {
+        for ([th, tw], rp) in tile_shapes(shape.out_h(), shape.out_w()) {
+            for rn in [2, 4, 8] {
                 for threads_n in [1, 2, 3, 4, 8] {
-                    let tile_n = thread_n * threads_n;
-                    let threads = threads_n * (tile_w / thread_p) * tile_h;
-                    if shape.n.next_multiple_of(tile_n) * 5 > shape.n.next_multiple_of(4) * 6 {
+                    let tn = rn * threads_n;
+                    let threads = threads_n * (tw / rp) * th;
+                    if shape.n.next_multiple_of(tn) * 5 > shape.n.next_multiple_of(4) * 6 {
                         continue;
                     }
-                    for shares in [1, 2, 4, 8, 12, 16, 24, 32] {
-                        if !(32..=MAX_THREADS).contains(&(threads * shares)) {
+                    for threads_k in [1, 2, 4, 8, 12, 16, 24, 32] {
+                        if !(32..=MAX_THREADS).contains(&(threads * threads_k)) {
                             continue;
                         }
                         for cluster in [1, 2, 3, 4, 6, 8] {
-                            for tile_c in channels(shape.c.div_ceil(cluster)) {
-                                let chunks = shape.c.div_ceil(cluster * tile_c);
-                                if !(tile_c * shape.r).is_multiple_of(shares) {
+                            for tc in chunk_channels(shape.c.div_ceil(cluster)) {
+                                let chunks = shape.c.div_ceil(cluster * tc);
+                                if !(tc * shape.r).is_multiple_of(threads_k) {
                                     continue;
                                 }
-                                for weight_buffers in if chunks == 1 { 1..=1 } else { 2..=3 } {
-                                    let tile = [
-                                        tile_h,
-                                        tile_w,
-                                        thread_n,
-                                        thread_p,
-                                        threads_n,
-                                        shares,
-                                        cluster,
-                                        tile_c,
-                                        weight_buffers,
-                                    ];
-                                    if let Some(sizes) = Sizes::new(problem, &tile)
+                                for stages in if chunks == 1 { 1..=1 } else { 2..=3 } {
+                                    let tile =
+                                        [th, tw, rn, rp, threads_n, threads_k, cluster, tc, stages];
+                                    if let Some(sizes) = DirectTiledTile::new(problem, &tile)
                                         && !sizes.registers.spills
                                     {
-                                        found.push((promise(&sizes.work(problem)), tile));
+                                        found.push((rough_time(&sizes.work(problem)), tile));
                                     }
                                 }
                             }
@@ -339,30 +318,30 @@ impl Scheme for DirectTiled {
                 }
             }
         }
-        most_promising(found)
+        fastest_tiles(found)
     }
 
-    fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
         let Problem::Conv(problem) = problem else {
             return false;
         };
-        solves(problem) && Sizes::new(problem, &tile.0).is_some()
+        supports_problem(problem) && DirectTiledTile::new(problem, &tile.0).is_some()
     }
 
     fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
-        let problem = convolution::of(problem);
+        let problem = convolution::expect_conv(problem);
         UnitWork {
             launches: vec![LaunchWork {
                 role: convolution::role(false),
-                work: Sizes::of(problem, tile).work(problem),
+                work: DirectTiledTile::from_numbers(problem, tile).work(problem),
             }],
             zeroed_bytes: None,
         }
     }
 
     fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
-        let problem = convolution::of(problem);
-        let sizes = Sizes::of(problem, tile);
+        let problem = convolution::expect_conv(problem);
+        let sizes = DirectTiledTile::from_numbers(problem, tile);
         let layout = layout(problem, &sizes);
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)
@@ -370,29 +349,29 @@ impl Scheme for DirectTiled {
 }
 
 /// Whether the scheme can compute a problem: padded to whole tiles, the weights must still be counted by an int.
-fn solves(problem: &ConvProblem) -> bool {
+fn supports_problem(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
     let weights = (u64::from(shape.n) + 256)
         * (u64::from(shape.c) + 2048)
         * u64::from(shape.r)
         * u64::from(shape.s);
-    tiles_well(problem) && weights <= MAX_ELEMENTS
+    supports_tiling(problem) && weights <= MAX_ELEMENTS
 }
 
 /// Output tiles that waste few pixels, each with the pixels of a thread.
-fn rectangles(out_h: u32, out_w: u32) -> Vec<([u32; 2], u32)> {
+fn tile_shapes(out_h: u32, out_w: u32) -> Vec<([u32; 2], u32)> {
     let mut found = Vec::new();
-    for thread_p in [4, 7, 8] {
+    for rp in [4, 7, 8] {
         for threads_w in [1, 2, 4, 8] {
-            let tile_w = thread_p * threads_w;
-            for tile_h in [1, 2, 4, 7, 8] {
-                let wide = threads_w > 1 && tile_w >= out_w + thread_p;
-                if wide || tile_h > out_h || tile_h * tile_w > 448 {
+            let tw = rp * threads_w;
+            for th in [1, 2, 4, 7, 8] {
+                let wide = threads_w > 1 && tw >= out_w + rp;
+                if wide || th > out_h || th * tw > 448 {
                     continue;
                 }
-                let computed = u64::from(out_h.div_ceil(tile_h) * tile_h)
-                    * u64::from(out_w.div_ceil(tile_w) * tile_w);
-                found.push((computed, ([tile_h, tile_w], thread_p)));
+                let computed =
+                    u64::from(out_h.div_ceil(th) * th) * u64::from(out_w.div_ceil(tw) * tw);
+                found.push((computed, ([th, tw], rp)));
             }
         }
     }
@@ -409,7 +388,7 @@ fn rectangles(out_h: u32, out_w: u32) -> Vec<([u32; 2], u32)> {
 }
 
 /// Channels of a chunk: all of a block's, or a power of two of them.
-fn channels(all: u32) -> Vec<u32> {
+fn chunk_channels(all: u32) -> Vec<u32> {
     let mut found: Vec<u32> = [4, 8, 16, 32, 64]
         .into_iter()
         .filter(|&c| c < all)
@@ -419,36 +398,40 @@ fn channels(all: u32) -> Vec<u32> {
 }
 
 /// `[O/TN][I][R][S][O%TN]`, the input channels padded to whole chunks: what a block stages of a chunk lies in one piece.
-fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
+fn layout(problem: &ConvProblem, sizes: &DirectTiledTile) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
-    let tile_n = sizes.sums.tile[2];
+    let tn = sizes.sums.tile[2];
     WeightLayout {
         source: problem.shape.weight(),
         dims: vec![
-            dim(Axis::O, shape.n.div_ceil(tile_n), tile_n),
-            dim(Axis::I, sizes.sums.cluster * sizes.chunks * sizes.tile_c, 1),
+            dim(Axis::O, shape.n.div_ceil(tn), tn),
+            dim(Axis::I, sizes.sums.cluster * sizes.chunks * sizes.tc, 1),
             dim(Axis::R, shape.r, 1),
             dim(Axis::S, shape.s, 1),
-            dim(Axis::O, tile_n, 1),
+            dim(Axis::O, tn, 1),
         ]
         .into(),
         filter: Filter::Taps,
         transform: Transform::None,
-        prologue_channels: Problem::Conv(*problem).affine_channels(),
+        prologue_channels: Problem::Conv(*problem).scale_shift_channels(),
     }
 }
 
-fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
+fn kernel(
+    problem: &ConvProblem,
+    sizes: &DirectTiledTile,
+    layout: &WeightLayout,
+) -> KernelBlueprint {
     let shape = &problem.shape;
     let x_vector = if sizes.vector_x { 4 } else { 1 };
-    let (x_type, x_elements) = vector(x_vector);
+    let (x_type, x_elements) = vector_type(x_vector);
     let pad_left = shape.padding.left;
     let steps = sizes.steps(problem);
-    let step_fmas = sizes.thread_n * sizes.thread_p * shape.s;
-    let [tile_h, _, _] = sizes.sums.tile;
+    let step_fmas = sizes.rn * sizes.rp * shape.s;
+    let [th, _, _] = sizes.sums.tile;
     let cluster = sizes.sums.cluster;
-    let context = context(&Context {
+    let context = context(&DirectTiledContext {
         c: shape.c,
         h: shape.h,
         w: shape.w,
@@ -457,19 +440,19 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         stride_h: shape.stride[0],
         stride_w: shape.stride[1],
         pad_top: shape.padding.top,
-        pad_x: if sizes.vector_x { 4 } else { pad_left },
+        aligned_pad_left: if sizes.vector_x { 4 } else { pad_left },
         dilation_h: shape.dilation[0],
         dilation_w: shape.dilation[1],
-        thread_n: sizes.thread_n,
-        thread_p: sizes.thread_p,
+        rn: sizes.rn,
+        rp: sizes.rp,
         threads_n: sizes.threads_n,
-        threads_p: sizes.threads_w * tile_h,
+        threads_p: sizes.threads_w * th,
         threads_w: sizes.threads_w,
         chunks: sizes.chunks,
         all_chunks: sizes.chunks * cluster,
-        tile_c: sizes.tile_c,
+        tc: sizes.tc,
         rows: sizes.rows,
-        row: sizes.row,
+        row_len: sizes.row_len,
         plane: sizes.plane,
         first_column: if sizes.vector_x { 4 - pad_left } else { 0 },
         x_vector,
@@ -478,18 +461,18 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         vector_x: sizes.vector_x,
         items: sizes.items,
         checks_items: sizes.items * sizes.threads * x_vector
-            != sizes.tile_c * sizes.rows * sizes.row,
-        checks_c: sizes.chunks * cluster * sizes.tile_c != shape.c,
-        weight_buffers: sizes.weight_buffers,
-        refills: cluster > 1 || sizes.chunks > sizes.weight_buffers,
+            != sizes.tc * sizes.rows * sizes.row_len,
+        checks_c: sizes.chunks * cluster * sizes.tc != shape.c,
+        stages: sizes.stages,
+        refills_stages: cluster > 1 || sizes.chunks > sizes.stages,
         chunk_weights: sizes.chunk_weights,
-        weight_copies: ChunkCopies::new(sizes.chunk_weights, sizes.threads),
+        weight_copies: WeightCopies::new(sizes.chunk_weights, sizes.threads),
         steps,
         unroll: (UNROLLED / step_fmas).clamp(1, steps),
-        reach: sizes.reach,
+        window_len: sizes.window_len,
         scaled: false,
         sums: sizes.sums.context(problem, sizes.staged),
-        ends: ConvEnds::new(problem, layout, false),
+        fused_ops: FusedOpsContext::new(problem, layout, false),
     });
     KernelBlueprint {
         role: convolution::role(false),
@@ -499,7 +482,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         block: [sizes.threads, 1, 1],
         cluster: [1, 1, cluster],
         shared_bytes: 4 * sizes.shared_floats,
-        overlaps: true,
+        pdl: true,
         device: if cluster > 1 {
             DEVICE_WITH_CLUSTERS
         } else {

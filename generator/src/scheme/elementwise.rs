@@ -1,6 +1,6 @@
 //! `elementwise`: additions, ReLU, affine maps and copies that no convolution could take over, one thread an element.
 
-use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, stride_args};
+use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, batch_stride_args, context};
 use crate::cost::KernelWork;
 use crate::ir::{Elementwise, Problem};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use tdc_runtime::{Arg, WeightLayout};
 pub struct ElementwiseScheme;
 
 #[derive(Serialize)]
-struct Context {
+struct ElementwiseContext {
     c: u32,
     pixels: u64,
     threads: u32,
@@ -18,8 +18,8 @@ struct Context {
     image_len: u64,
     batched: bool,
     checks_len: bool,
-    add: bool,
-    affine: bool,
+    adds_residual: bool,
+    scale_shift: bool,
     relu: bool,
     residual: bool,
 }
@@ -29,7 +29,7 @@ impl Scheme for ElementwiseScheme {
         "elementwise"
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["t"]
     }
 
@@ -47,23 +47,23 @@ impl Scheme for ElementwiseScheme {
         let threads = tile.0[0];
         let len = p.x.len();
         let blocks = len.div_ceil(u64::from(threads));
-        let add = matches!(p.function, Elementwise::Add { .. });
-        let affine = problem.affine_channels() > 0;
+        let adds_residual = matches!(p.function, Elementwise::Add { .. });
+        let scale_shift = problem.scale_shift_channels() > 0;
         let relu = match p.function {
             Elementwise::Add { relu } | Elementwise::ScaleShift { relu } => relu,
             Elementwise::Relu => true,
             Elementwise::Copy => false,
         };
         let mut args = vec![Arg::X];
-        args.extend(add.then_some(Arg::Residual));
-        args.extend(affine.then_some(Arg::Packed));
+        args.extend(adds_residual.then_some(Arg::Residual));
+        args.extend(scale_shift.then_some(Arg::Packed));
         args.push(Arg::Y);
-        args.extend(stride_args(p.x.batch, add));
+        args.extend(batch_stride_args(p.x.batch, adds_residual));
         Blueprint {
             kernels: vec![KernelBlueprint {
                 role: "kernel",
                 template: "kernel/elementwise.cu",
-                context: context(&Context {
+                context: context(&ElementwiseContext {
                     c: p.x.c,
                     pixels: p.x.pixels(),
                     threads,
@@ -71,17 +71,17 @@ impl Scheme for ElementwiseScheme {
                     image_len: p.x.image_len(),
                     batched: p.x.batch > 1,
                     checks_len: !len.is_multiple_of(u64::from(threads)),
-                    add,
-                    affine,
+                    adds_residual,
+                    scale_shift,
                     relu,
-                    residual: add,
+                    residual: adds_residual,
                 }),
                 grid: [blocks as u32, 1, 1],
                 block: [threads, 1, 1],
                 cluster: [1; 3],
                 shared_bytes: 0,
-                overlaps: true,
-                device: &[DevicePart::Overlap],
+                pdl: true,
+                device: &[DevicePart::Pdl],
                 args,
                 work: KernelWork {
                     blocks,
@@ -89,17 +89,17 @@ impl Scheme for ElementwiseScheme {
                     registers: 20,
                     shared_bytes: 0,
                     flops: len as f64,
-                    fma_share: 0.1,
+                    fma_fraction: 0.1,
                     l2_bytes: problem.bytes() as f64,
                     dram_bytes: problem.bytes() as f64,
-                    trips: 1.5,
+                    l2_round_trips: 1.5,
                     ..KernelWork::default()
                 },
             }],
             zeroed: None,
             workspace_bytes: 0,
-            weights: WeightLayout::NONE.with_prologue(problem.affine_channels()),
-            more_weights: Vec::new(),
+            weights: WeightLayout::NONE.with_prologue(problem.scale_shift_channels()),
+            extra_weight_layouts: Vec::new(),
         }
     }
 }

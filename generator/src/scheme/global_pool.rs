@@ -1,6 +1,6 @@
 //! `global_pool`: maximum or average of each channel, one warp a channel, reduced by a butterfly of shuffles.
 
-use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, stride_args};
+use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, batch_stride_args, context};
 use crate::cost::KernelWork;
 use crate::ir::Problem;
 use serde::Serialize;
@@ -10,7 +10,7 @@ use tdc_runtime::{Arg, WeightLayout};
 pub struct GlobalPool;
 
 #[derive(Serialize)]
-struct Context {
+struct GlobalPoolContext {
     c: u32,
     pixels: u64,
     warps: u32,
@@ -26,7 +26,7 @@ impl Scheme for GlobalPool {
         "global_pool"
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["w"]
     }
 
@@ -45,12 +45,12 @@ impl Scheme for GlobalPool {
         let channels = u64::from(p.x.batch) * u64::from(p.x.c);
         let blocks = channels.div_ceil(u64::from(warps));
         let mut args = vec![Arg::X, Arg::Y];
-        args.extend(stride_args(p.x.batch, false));
+        args.extend(batch_stride_args(p.x.batch, false));
         Blueprint {
             kernels: vec![KernelBlueprint {
                 role: "kernel",
                 template: "kernel/global_pool.cu",
-                context: context(&Context {
+                context: context(&GlobalPoolContext {
                     c: p.x.c,
                     pixels: p.x.pixels(),
                     warps,
@@ -63,8 +63,8 @@ impl Scheme for GlobalPool {
                 block: [32, warps, 1],
                 cluster: [1; 3],
                 shared_bytes: 0,
-                overlaps: true,
-                device: &[DevicePart::Overlap],
+                pdl: true,
+                device: &[DevicePart::Pdl],
                 args,
                 work: KernelWork {
                     blocks,
@@ -72,17 +72,17 @@ impl Scheme for GlobalPool {
                     registers: 24,
                     shared_bytes: 0,
                     flops: problem.flops() as f64,
-                    fma_share: 0.1,
+                    fma_fraction: 0.1,
                     l2_bytes: problem.bytes() as f64,
                     dram_bytes: problem.bytes() as f64,
-                    trips: 2.0 + p.x.pixels() as f64 / 32.0 / 4.0,
+                    l2_round_trips: 2.0 + p.x.pixels() as f64 / 32.0 / 4.0,
                     ..KernelWork::default()
                 },
             }],
             zeroed: None,
             workspace_bytes: 0,
             weights: WeightLayout::NONE,
-            more_weights: Vec::new(),
+            extra_weight_layouts: Vec::new(),
         }
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! A block stages the input tile of a chunk of channels as halves, its weights by asynchronous copies that begin before the
 //! launch ahead has ended. Warps split output channels, pixels and the sum; blocks of a cluster split the sum further. Shares
-//! are added through shared memory in a fixed order. Tensor cores cut sums off instead of rounding: after [`CHAIN`](super::matrix_product::CHAIN) steps a
+//! are added through shared memory in a fixed order. Tensor cores cut sums off instead of rounding: after [`PROMOTION_INTERVAL`](super::tensor_core::PROMOTION_INTERVAL) steps a
 //! partial sum is added in fp32, which keeps the error within twice that of a plain fp32 sum. With operands of one part nobody
 //! would see it, and the tensor cores add up everything.
 //!
@@ -21,16 +21,18 @@
 //! The 16 terms of a step are 16 channels of a pixel. The first layers of networks have three: there a step's terms are four
 //! pixels side by side, of one element each, and filters are packed with zeros behind their rows ([`Step`]).
 
-use super::block_sums::{
-    BlockSums, ChunkCopies, InputTraffic, MAX_CLUSTER, MAX_SHARED, Registers, SumsContext,
-    divisions, most_promising, promise, tiles_well, vector,
+use super::convolution::{self, FusedOpsContext};
+use super::step_order::{
+    ChunkSteps, StepOrder, promotion_interval, split_steps_over_warps, unrolls,
 };
-use super::convolution::{self, ConvEnds};
-use super::matrix_product::{
-    CHAIN, M_TILE, MAX_WARPS, P_TILE, STEP_CHANNELS, channel_tiles, device, divisors,
-    multiplies_well, parts, quad_plane, weight_buffers,
+use super::tensor_core::{
+    MAX_WARPS, MMA_K, MMA_M, MMA_N, PROMOTION_INTERVAL, channel_tiles, device_parts, divisors,
+    quad_plane, split_terms, stages, supports_mma,
 };
-use super::step_order::{ChunkSteps, StepOrder, chain, split_steps, unrolls};
+use super::tiling::{
+    BlockOutput, BlockOutputContext, InputTraffic, MAX_CLUSTER, MAX_SHARED, RegisterEstimate,
+    WeightCopies, fastest_tiles, index_divisions, rough_time, supports_tiling, vector_type,
+};
 use super::{Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
 use crate::cost::{KernelWork, TiledWork};
 use crate::ir::{ConvProblem, Precision, Problem};
@@ -46,30 +48,34 @@ pub struct ImplicitGemm;
 const MAX_SUMS: u32 = 32;
 
 /// Tiles of sums at most for the smaller products to have a sum of their own.
-const MAX_CROSSED: u32 = 2;
+const MAX_SEPARATE_TILES: u32 = 2;
 
 /// What the 16 terms of a step are: so many channels, of so many pixels side by side.
 #[derive(Debug, Clone, Copy)]
-struct Step {
+struct KStep {
     channels: u32,
     columns: u32,
 }
 
-impl Step {
+impl KStep {
     /// Channels of the narrowest inputs, and the most of what is one element: with fewer or more the step would be mostly padding.
-    const FEW: RangeInclusive<u32> = 2..=4;
+    const FEW_CHANNELS: RangeInclusive<u32> = 2..=4;
 
-    fn of(shape: &ConvShape) -> Self {
-        let columns = if Self::FEW.contains(&shape.c) { 4 } else { 1 };
+    fn for_shape(shape: &ConvShape) -> Self {
+        let columns = if Self::FEW_CHANNELS.contains(&shape.c) {
+            4
+        } else {
+            1
+        };
         Self {
-            channels: STEP_CHANNELS / columns,
+            channels: MMA_K / columns,
             columns,
         }
     }
 
     /// Steps of a chunk of so many groups of channels: of the groups, rows of the filter, its columns.
-    fn counts(self, groups: u32, shape: &ConvShape) -> [u32; 3] {
-        [groups, shape.r, shape.s.div_ceil(self.columns)]
+    fn counts(self, chunk_groups: u32, shape: &ConvShape) -> [u32; 3] {
+        [chunk_groups, shape.r, shape.s.div_ceil(self.columns)]
     }
 
     /// Shares of a chunk's steps that warps are tried with.
@@ -82,7 +88,7 @@ impl Step {
 }
 
 #[derive(Serialize)]
-struct Context {
+struct ImplicitGemmContext {
     c: u32,
     h: u32,
     w: u32,
@@ -92,7 +98,7 @@ struct Context {
     stride_w: u32,
     pad_top: u32,
     /// Columns between a tile's first and the first that is staged.
-    pad_x: u32,
+    aligned_pad_left: u32,
     dilation_w: u32,
     m_tiles: u32,
     p_tiles: u32,
@@ -105,7 +111,7 @@ struct Context {
     all_chunks: u32,
     quads: u32,
     rows: u32,
-    row: u32,
+    row_len: u32,
     plane: u32,
     /// Where the first staged column that a pixel reads lies.
     first_column: u32,
@@ -118,23 +124,23 @@ struct Context {
     all_items: u32,
     checks_items: bool,
     checks_c: bool,
-    odd_c: bool,
+    checks_each_c: bool,
     checks_pixel: bool,
-    weight_buffers: u32,
-    refills: bool,
+    stages: u32,
+    refills_stages: bool,
     /// Packed values of a chunk for 16 output channels and for a block.
     m_chunk_weights: u32,
     chunk_weights: u32,
     #[serde(flatten)]
-    weight_copies: ChunkCopies,
-    largest_at: u32,
+    weight_copies: WeightCopies,
+    warp_max_at: u32,
     #[serde(flatten)]
     steps: StepOrder,
-    split: bool,
+    hi_lo: bool,
     /// Sum and operands of each product, smallest first.
-    products: &'static [[&'static str; 3]],
+    split_products: &'static [[&'static str; 3]],
     /// The smaller products have a sum of their own: with few sums those of a step would wait for each other.
-    crosses: bool,
+    separate_accumulators: bool,
     /// Functions of the prelude: a pair of values rounded, and the product of matrices.
     to_pair: &'static str,
     mma: &'static str,
@@ -142,47 +148,47 @@ struct Context {
     scaled: bool,
     /// So is the input.
     scales_input: bool,
-    unscale_at: usize,
+    dequant_scale_at: usize,
     #[serde(flatten)]
-    sums: SumsContext,
+    sums: BlockOutputContext,
     #[serde(flatten)]
-    ends: ConvEnds,
+    fused_ops: FusedOpsContext,
 }
 
 /// A tile's numbers with what follows from them.
-struct Sizes {
-    tile_h: u32,
-    tile_w: u32,
+struct ImplicitGemmTile {
+    th: u32,
+    tw: u32,
     m_tiles: u32,
     warps_m: u32,
     warps_p: u32,
     warps_k: u32,
     cluster: u32,
     /// Groups of 16 input channels of a chunk.
-    groups: u32,
-    weight_buffers: u32,
+    chunk_groups: u32,
+    stages: u32,
     p_tiles: u32,
     chunks: u32,
     rows: u32,
-    row: u32,
+    row_len: u32,
     plane: u32,
     /// Columns that are loaded at once, and how many are staged left of those that the padding needs.
     x_vector: u32,
-    margin: u32,
+    aligned_pad_left: u32,
     items: u32,
-    sums: BlockSums,
+    sums: BlockOutput,
     /// Floats of shared memory that are staged, and all.
     staged: u32,
     shared_floats: u32,
     /// Of a thread, guessed.
-    registers: Registers,
+    registers: RegisterEstimate,
     blocks: u64,
     /// Parts that a value is split into.
-    parts: u32,
+    split_terms: u32,
 }
 
 /// What the registers of a thread hold.
-struct Wants {
+struct RegisterModel {
     m_tiles: u32,
     p_tiles: u32,
     /// Steps of a chunk: groups of channels, rows and columns of the filter.
@@ -195,24 +201,24 @@ struct Wants {
     prologue: bool,
 }
 
-impl Wants {
+impl RegisterModel {
     /// With two parts. Fitted to what NVRTC 13.0 took for 5800 tiles on sm_90: right in the median, 11 % off in the root mean square.
     /// (Tiles with the same of all these numbers differ by 7 %.)
     fn registers(&self) -> u32 {
-        let split = split_steps(self.counts, self.warps_k).unwrap_or([1; 3]);
-        let own = [0, 1, 2].map(|axis| self.counts[axis] / split[axis]);
-        let steps = own.iter().product();
-        let computing = if self.chunks == 1 && steps <= CHAIN {
-            self.of_one_chain(steps)
+        let split = split_steps_over_warps(self.counts, self.warps_k).unwrap_or([1; 3]);
+        let warp_steps = [0, 1, 2].map(|axis| self.counts[axis] / split[axis]);
+        let steps = warp_steps.iter().product();
+        let computing = if self.chunks == 1 && steps <= PROMOTION_INTERVAL {
+            self.single_interval(steps)
         } else {
-            self.of_chains(own)
+            self.several_intervals(warp_steps)
         };
         computing.max(25 + self.loaded + self.items / 2)
     }
 
     /// One chain of a single chunk: sums, and operands of all steps, which nothing keeps the compiler from asking for ahead. With more
     /// tiles of sums there are more products for the first of them to wait for.
-    fn of_one_chain(&self, steps: u32) -> u32 {
+    fn single_interval(&self, steps: u32) -> u32 {
         let tiles = self.m_tiles * self.p_tiles;
         let ahead = if steps > 1 { 6 * tiles } else { 0 };
         let waiting = if steps > 2 {
@@ -220,23 +226,27 @@ impl Wants {
         } else {
             0
         };
-        let crossed = if tiles <= MAX_CROSSED { 5 * tiles } else { 0 };
-        (26 + (9 * tiles + ahead + crossed) / 2 + waiting).saturating_sub(4 * self.m_tiles)
+        let separate = if tiles <= MAX_SEPARATE_TILES {
+            5 * tiles
+        } else {
+            0
+        };
+        (26 + (9 * tiles + ahead + separate) / 2 + waiting).saturating_sub(4 * self.m_tiles)
     }
 
     /// Chains of steps that are added up one after the other, of so many steps of a warp in a chunk.
-    fn of_chains(&self, own: [u32; 3]) -> u32 {
-        let steps: u32 = own.iter().product();
+    fn several_intervals(&self, warp_steps: [u32; 3]) -> u32 {
+        let steps: u32 = warp_steps.iter().product();
         let tiles = self.m_tiles * self.p_tiles;
         let sums = 4 * tiles;
         // Partial ones take the same again and, with several steps at once, half as much more.
         let partial = if steps == 1 { sums / 2 } else { sums * 3 / 2 };
-        let crossed = if tiles <= MAX_CROSSED { sums } else { 0 };
+        let separate = if tiles <= MAX_SEPARATE_TILES { sums } else { 0 };
         // Operands of a step, and of those behind it as far as the compiler reads ahead.
-        let ahead = if unrolls_chunk(self.chunks, steps, tiles, 2) {
-            steps.min(CHAIN)
+        let ahead = if unrolls_steps_of_chunk(self.chunks, steps, tiles, 2) {
+            steps.min(PROMOTION_INTERVAL)
         } else {
-            chain(own, 2).iter().product()
+            promotion_interval(warp_steps, 2).iter().product()
         } - 1;
         let operands = (2 * self.m_tiles + 4 * self.p_tiles)
             + ahead * (2 * self.m_tiles + 3 * self.p_tiles) / 4;
@@ -246,11 +256,11 @@ impl Wants {
         } else {
             0
         };
-        12 + sums + partial + crossed + operands + next_chunk
+        12 + sums + partial + separate + operands + next_chunk
     }
 
     /// With one part, where the compiler was asked for hundreds of tiles; on the safe side.
-    fn registers_of_one_part(&self) -> u32 {
+    fn registers_without_split(&self) -> u32 {
         let sums_and_operands = 5 * self.m_tiles * self.p_tiles
             + 3 * self.m_tiles
             + 4 * self.p_tiles
@@ -261,71 +271,69 @@ impl Wants {
     }
 }
 
-impl Sizes {
+impl ImplicitGemmTile {
     /// `None` where the numbers do not fit each other or the problem.
     fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
         let &[
-            tile_h,
-            tile_w,
+            th,
+            tw,
             m_tiles,
             warps_m,
             warps_p,
             warps_k,
             cluster,
-            groups,
-            weight_buffers,
+            chunk_groups,
+            stages,
         ] = tile
         else {
             return None;
         };
-        if tile.contains(&0)
-            || tile_h.max(tile_w) > 256
-            || tile[2..].iter().any(|&number| number > 16)
-        {
+        if tile.contains(&0) || th.max(tw) > 256 || tile[2..].iter().any(|&number| number > 16) {
             return None;
         }
         let shape = &problem.shape;
-        let pixel_tiles = (tile_h * tile_w).div_ceil(P_TILE);
-        let step = Step::of(shape);
-        let chunks = chunks(shape.c.div_ceil(step.channels), cluster, groups)?;
-        let counts = step.counts(groups, shape);
-        if !pixel_tiles.is_multiple_of(warps_p) || split_steps(counts, warps_k).is_none() {
+        let pixel_tiles = (th * tw).div_ceil(MMA_N);
+        let step = KStep::for_shape(shape);
+        let chunks = chunks(shape.c.div_ceil(step.channels), cluster, chunk_groups)?;
+        let counts = step.counts(chunk_groups, shape);
+        if !pixel_tiles.is_multiple_of(warps_p) || split_steps_over_warps(counts, warps_k).is_none()
+        {
             return None;
         }
         let warps = warps_m * warps_p * warps_k;
         let p_tiles = pixel_tiles / warps_p;
-        let parts = parts(problem.precision);
+        let split_terms = split_terms(problem.precision);
         if warps > MAX_WARPS
-            || m_tiles * p_tiles * parts > MAX_SUMS
+            || m_tiles * p_tiles * split_terms > MAX_SUMS
             || cluster > MAX_CLUSTER
-            || weight_buffers > chunks
+            || stages > chunks
         {
             return None;
         }
         let threads = 32 * warps;
-        let quads = groups * step.channels / 4;
-        let staging = Staging::new(problem, [tile_h, tile_w], quads, threads);
-        let [rows, row] = staging.input;
-        if rows * row > 1 << 13 {
+        let quads = chunk_groups * step.channels / 4;
+        let staging = Staging::new(problem, [th, tw], quads, threads);
+        let [rows, row_len] = staging.input;
+        if rows * row_len > 1 << 13 {
             return None;
         }
-        let plane = quad_plane(rows * row, parts);
+        let plane = quad_plane(rows * row_len, split_terms);
         let items = staging.items.div_ceil(threads);
-        let chunk_weights = m_tiles * warps_m * counts.iter().product::<u32>() * 128 * parts;
-        let staged = weight_buffers * chunk_weights + quads * plane * 2 * parts + 2 * warps;
-        let tile_n = M_TILE * m_tiles * warps_m;
-        let sums = BlockSums {
-            tile: [tile_h, tile_w, tile_n],
+        let chunk_weights = m_tiles * warps_m * counts.iter().product::<u32>() * 128 * split_terms;
+        let staged = stages * chunk_weights + quads * plane * 2 * split_terms + 2 * warps;
+        let tn = MMA_M * m_tiles * warps_m;
+        let sums = BlockOutput {
+            tile: [th, tw, tn],
             threads,
             cluster,
-            shares: warps_k,
+            k_splits: warps_k,
             // Eight rows of channels, two pixels of each lane: in different banks.
-            partial_row: (pixel_tiles * P_TILE + 23) / 32 * 32 + 8,
+            partial_pitch: (pixel_tiles * MMA_N + 23) / 32 * 32 + 8,
         };
         let shared_floats = sums.shared_floats(problem, staged);
         let grid = sums.grid(problem);
         let loaded = items * 4 * staging.x_vector;
-        let wants = Wants {
+        let register_model = RegisterModel {
             m_tiles,
             p_tiles,
             counts,
@@ -335,51 +343,51 @@ impl Sizes {
             items,
             prologue: problem.prologue.is_some(),
         };
-        let registers = if parts == 2 {
-            let most = Registers::most(threads);
-            let wanted = wants.registers();
+        let registers = if split_terms == 2 {
+            let most = RegisterEstimate::max_per_thread(threads);
+            let wanted = register_model.registers();
             // Few of those that are let pass spill, and few of those that would not are left out.
-            Registers {
-                held: wanted.min(most),
+            RegisterEstimate {
+                allocated: wanted.min(most),
                 spills: 10 * wanted > 9 * most,
             }
         } else {
-            Registers::new(wants.registers_of_one_part(), threads)
+            RegisterEstimate::new(register_model.registers_without_split(), threads)
         };
         let fits = loaded <= 64 && shared_floats <= MAX_SHARED / 4 && grid[1] <= MAX_GRID;
         fits.then_some(Self {
-            tile_h,
-            tile_w,
+            th,
+            tw,
             m_tiles,
             warps_m,
             warps_p,
             warps_k,
             cluster,
-            groups,
-            weight_buffers,
+            chunk_groups,
+            stages,
             p_tiles,
             chunks,
             rows,
-            row,
+            row_len,
             plane,
             x_vector: staging.x_vector,
-            margin: staging.margin,
+            aligned_pad_left: staging.aligned_pad_left,
             items,
             sums,
             staged,
             shared_floats,
             registers,
             blocks: grid.iter().map(|&size| u64::from(size)).product(),
-            parts,
+            split_terms,
         })
     }
 
-    fn of(problem: &ConvProblem, tile: &Tile) -> Self {
+    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
         Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
     }
 
-    fn tile_n(&self) -> u32 {
-        M_TILE * self.m_tiles * self.warps_m
+    fn tn(&self) -> u32 {
+        MMA_M * self.m_tiles * self.warps_m
     }
 
     fn warps(&self) -> u32 {
@@ -388,41 +396,49 @@ impl Sizes {
 
     /// Steps of a chunk: of groups of channels, rows of the filter, its columns.
     fn counts(&self, problem: &ConvProblem) -> [u32; 3] {
-        Step::of(&problem.shape).counts(self.groups, &problem.shape)
+        KStep::for_shape(&problem.shape).counts(self.chunk_groups, &problem.shape)
     }
 
     /// Times four channels of a chunk.
     fn quads(&self, problem: &ConvProblem) -> u32 {
-        self.groups * Step::of(&problem.shape).channels / 4
+        self.chunk_groups * KStep::for_shape(&problem.shape).channels / 4
     }
 
     /// Packed values of a chunk for 16 output channels.
     fn m_chunk_weights(&self, problem: &ConvProblem) -> u32 {
-        self.counts(problem).iter().product::<u32>() * 128 * self.parts
+        self.counts(problem).iter().product::<u32>() * 128 * self.split_terms
     }
 
     /// For the estimate.
     fn work(&self, problem: &ConvProblem) -> KernelWork {
         let shape = &problem.shape;
         let threads = 32 * self.warps();
-        let few_channels = Step::of(shape).columns > 1;
+        let few_channels = KStep::for_shape(shape).columns > 1;
         let counts = self.counts(problem);
-        let split = split_steps(counts, self.warps_k).unwrap_or([1; 3]);
-        let own = [0, 1, 2].map(|axis| counts[axis] / split[axis]);
-        let [m_tiles, p_tiles, parts] = [self.m_tiles, self.p_tiles, self.parts].map(f64::from);
-        let products = m_tiles * p_tiles * (2.0 * parts - 1.0);
-        let (adding, chained) = match self.parts {
-            2 if self.crosses() => (8.0 * m_tiles * p_tiles, 2.0),
+        let split = split_steps_over_warps(counts, self.warps_k).unwrap_or([1; 3]);
+        let warp_steps = [0, 1, 2].map(|axis| counts[axis] / split[axis]);
+        let [m_tiles, p_tiles, split_terms] =
+            [self.m_tiles, self.p_tiles, self.split_terms].map(f64::from);
+        let products = m_tiles * p_tiles * (2.0 * split_terms - 1.0);
+        let (adding, chained) = match self.split_terms {
+            2 if self.separate_accumulators() => (8.0 * m_tiles * p_tiles, 2.0),
             2 => (4.0 * m_tiles * p_tiles, 3.0),
             _ => (0.0, 1.0),
         };
-        let steps = own.iter().product::<u32>();
-        let chain = chain(own, self.parts).iter().product::<u32>();
-        let unrolls = unrolls_chunk(self.chunks, steps, self.m_tiles * self.p_tiles, self.parts);
+        let steps = warp_steps.iter().product::<u32>();
+        let promotion_interval = promotion_interval(warp_steps, self.split_terms)
+            .iter()
+            .product::<u32>();
+        let unrolls = unrolls_steps_of_chunk(
+            self.chunks,
+            steps,
+            self.m_tiles * self.p_tiles,
+            self.split_terms,
+        );
         let quads = self.quads(problem);
-        let elements = quads * self.rows * self.row;
+        let elements = quads * self.rows * self.row_len;
         let chunk_weights = self.m_tiles * self.warps_m * self.m_chunk_weights(problem);
-        let places = self.rows * self.row / self.x_vector;
+        let places = self.rows * self.row_len / self.x_vector;
         // A warp's load is 32 pixels of one channel, or eight vectors of each of four.
         let of_channel = if self.x_vector > 1 && !few_channels {
             8
@@ -431,7 +447,7 @@ impl Sizes {
         };
         let traffic = InputTraffic::new(
             problem,
-            [self.tile_h, self.tile_w],
+            [self.th, self.tw],
             4 * quads,
             f64::from(4 * quads * places) / f64::from(of_channel),
         );
@@ -454,31 +470,39 @@ impl Sizes {
         KernelWork {
             blocks: self.blocks,
             threads,
-            registers: self.registers.held,
+            registers: self.registers.allocated,
             shared_bytes: 4 * self.shared_floats,
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             cluster: self.cluster,
-            overlaps: true,
+            pdl: true,
             tiled: Some(TiledWork {
                 chunks: f64::from(self.chunks),
-                refills: f64::from(self.chunks - self.weight_buffers),
-                steps: f64::from(steps),
-                runs: f64::from(if unrolls { 1 } else { steps / chain }),
-                products,
-                chained,
-                instructions: m_tiles * parts + p_tiles + products + adding / f64::from(chain),
-                wavefronts: 4.0 * m_tiles * parts + p_tiles * 2.0 * parts * read_apart,
-                places: f64::from(self.items),
-                loads,
-                values: f64::from(4 * self.x_vector),
-                divisions: divisions(places, self.row / self.x_vector),
-                lines: traffic.lines,
-                staged_wavefronts: f64::from(elements * self.parts) / 16.0 * staged_apart,
+                refilled_chunks: f64::from(self.chunks - self.stages),
+                k_steps: f64::from(steps),
+                loops: f64::from(if unrolls {
+                    1
+                } else {
+                    steps / promotion_interval
+                }),
+                mma_per_step: products,
+                dependent_mma: chained,
+                instructions_per_step: m_tiles * split_terms
+                    + p_tiles
+                    + products
+                    + adding / f64::from(promotion_interval),
+                wavefronts_per_step: 4.0 * m_tiles * split_terms
+                    + p_tiles * 2.0 * split_terms * read_apart,
+                positions: f64::from(self.items),
+                loads_per_position: loads,
+                values_per_position: f64::from(4 * self.x_vector),
+                divisions_per_position: index_divisions(places, self.row_len / self.x_vector),
+                cache_lines: traffic.lines,
+                staged_wavefronts: f64::from(elements * self.split_terms) / 16.0 * staged_apart,
                 input_bytes: traffic.bytes,
                 weight_bytes: f64::from(4 * chunk_weights),
-                sums: 4.0 * m_tiles * p_tiles,
-                shares: f64::from(self.warps_k),
-                rounds: f64::from(outputs.div_ceil(threads)),
+                accumulators: 4.0 * m_tiles * p_tiles,
+                partial_sums: f64::from(self.warps_k),
+                store_rounds: f64::from(outputs.div_ceil(threads)),
                 store_divisions: self.sums.store_divisions(problem),
                 sent_bytes: self.sums.sent_bytes(),
                 stored_sectors: self.sums.stored_sectors(problem),
@@ -489,8 +513,8 @@ impl Sizes {
     }
 
     /// Whether the smaller products have a sum of their own.
-    fn crosses(&self) -> bool {
-        self.parts == 2 && self.m_tiles * self.p_tiles <= MAX_CROSSED
+    fn separate_accumulators(&self) -> bool {
+        self.split_terms == 2 && self.m_tiles * self.p_tiles <= MAX_SEPARATE_TILES
     }
 }
 
@@ -499,7 +523,7 @@ impl Scheme for ImplicitGemm {
         "implicit_gemm"
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["h", "w", "m", "a", "b", "k", "z", "c", "s"]
     }
 
@@ -507,46 +531,46 @@ impl Scheme for ImplicitGemm {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
-        if !solves(problem) {
+        if !supports_problem(problem) {
             return Vec::new();
         }
         let shape = &problem.shape;
         let (out_h, out_w) = (shape.out_h(), shape.out_w());
-        let step = Step::of(shape);
+        let step = KStep::for_shape(shape);
         let all_groups = shape.c.div_ceil(step.channels);
         let mut found = Vec::new();
-        let parts = parts(problem.precision);
-        for (tile_h, tile_w) in rectangles(out_h, out_w, 512 / parts) {
-            let pixel_tiles = (tile_h * tile_w).div_ceil(P_TILE);
-            for (m_tiles, warps_m) in channel_tiles(shape.n, 5 - parts) {
+        let split_terms = split_terms(problem.precision);
+        for (th, tw) in tile_shapes(out_h, out_w, 512 / split_terms) {
+            let pixel_tiles = (th * tw).div_ceil(MMA_N);
+            for (m_tiles, warps_m) in channel_tiles(shape.n, 5 - split_terms) {
                 for warps_p in divisors(pixel_tiles, &[1, 2, 4, 7, 8]) {
-                    let sums = m_tiles * pixel_tiles / warps_p * parts;
+                    let sums = m_tiles * pixel_tiles / warps_p * split_terms;
                     if warps_m * warps_p > MAX_WARPS || sums > MAX_SUMS {
                         continue;
                     }
                     for cluster in 1..=MAX_CLUSTER {
-                        for groups in [1, 2, 3, 4, 5, 6, 8] {
-                            let Some(chunks) = chunks(all_groups, cluster, groups) else {
+                        for chunk_groups in [1, 2, 3, 4, 5, 6, 8] {
+                            let Some(chunks) = chunks(all_groups, cluster, chunk_groups) else {
                                 continue;
                             };
                             for &warps_k in step.warps_k() {
-                                for weight_buffers in weight_buffers(chunks) {
+                                for stages in stages(chunks) {
                                     let tile = [
-                                        tile_h,
-                                        tile_w,
+                                        th,
+                                        tw,
                                         m_tiles,
                                         warps_m,
                                         warps_p,
                                         warps_k,
                                         cluster,
-                                        groups,
-                                        weight_buffers,
+                                        chunk_groups,
+                                        stages,
                                     ];
-                                    if let Some(sizes) = Sizes::new(problem, &tile)
+                                    if let Some(sizes) = ImplicitGemmTile::new(problem, &tile)
                                         && sizes.warps() > 1
                                         && !sizes.registers.spills
                                     {
-                                        found.push((promise(&sizes.work(problem)), tile));
+                                        found.push((rough_time(&sizes.work(problem)), tile));
                                     }
                                 }
                             }
@@ -555,30 +579,30 @@ impl Scheme for ImplicitGemm {
                 }
             }
         }
-        most_promising(found)
+        fastest_tiles(found)
     }
 
-    fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
         let Problem::Conv(problem) = problem else {
             return false;
         };
-        solves(problem) && Sizes::new(problem, &tile.0).is_some()
+        supports_problem(problem) && ImplicitGemmTile::new(problem, &tile.0).is_some()
     }
 
     fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
-        let problem = convolution::of(problem);
+        let problem = convolution::expect_conv(problem);
         UnitWork {
             launches: vec![LaunchWork {
                 role: convolution::role(false),
-                work: Sizes::of(problem, tile).work(problem),
+                work: ImplicitGemmTile::from_numbers(problem, tile).work(problem),
             }],
             zeroed_bytes: None,
         }
     }
 
     fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
-        let problem = convolution::of(problem);
-        let sizes = Sizes::of(problem, tile);
+        let problem = convolution::expect_conv(problem);
+        let sizes = ImplicitGemmTile::from_numbers(problem, tile);
         let layout = layout(problem, &sizes);
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)
@@ -586,30 +610,30 @@ impl Scheme for ImplicitGemm {
 }
 
 /// Whether the scheme can compute a problem, and as precisely as it must be.
-fn solves(problem: &ConvProblem) -> bool {
+fn supports_problem(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
-    let step = Step::of(shape);
-    let enough = shape.c >= STEP_CHANNELS / 2 || Step::FEW.contains(&shape.c);
+    let step = KStep::for_shape(shape);
+    let enough = shape.c >= MMA_K / 2 || KStep::FEW_CHANNELS.contains(&shape.c);
     let taps = shape.r * shape.s.next_multiple_of(step.columns);
-    tiles_well(problem) && enough && multiplies_well(problem, taps)
+    supports_tiling(problem) && enough && supports_mma(problem, taps)
 }
 
 /// Heights and widths of output tiles of so many pixels at most that waste few: whole rows, halves of them, and small rectangles.
-pub(super) fn rectangles(out_h: u32, out_w: u32, most: u32) -> Vec<(u32, u32)> {
+pub(super) fn tile_shapes(out_h: u32, out_w: u32, most: u32) -> Vec<(u32, u32)> {
     let mut found = Vec::new();
-    for tile_w in [4, 7, 8, 14, 16, 28, 32, 56] {
-        if tile_w > out_w.next_multiple_of(8).max(8) {
+    for tw in [4, 7, 8, 14, 16, 28, 32, 56] {
+        if tw > out_w.next_multiple_of(8).max(8) {
             continue;
         }
-        for tile_h in [1, 2, 3, 4, 7, 8, 14, 16] {
-            let pixels = tile_h * tile_w;
-            if tile_h > out_h || !(4..=most).contains(&pixels) {
+        for th in [1, 2, 3, 4, 7, 8, 14, 16] {
+            let pixels = th * tw;
+            if th > out_h || !(4..=most).contains(&pixels) {
                 continue;
             }
-            let computed = u64::from(out_h.div_ceil(tile_h))
-                * u64::from(out_w.div_ceil(tile_w))
-                * u64::from(pixels.next_multiple_of(P_TILE));
-            found.push((computed, (tile_h, tile_w)));
+            let computed = u64::from(out_h.div_ceil(th))
+                * u64::from(out_w.div_ceil(tw))
+                * u64::from(pixels.next_multiple_of(MMA_N));
+            found.push((computed, (th, tw)));
         }
     }
     let least = found
@@ -627,12 +651,12 @@ pub(super) fn rectangles(out_h: u32, out_w: u32, most: u32) -> Vec<(u32, u32)> {
 /// `[O/TN][I/chunk][TN/16][chunk/16][R][S]` of 16x16 matrices, each as the tensor cores' lanes hold it, in numbers of 16 bits: what
 /// a block stages of a chunk lies in one piece. With few channels `[O/TN][TN/16][R][S/4]`, where the matrices' columns are four
 /// columns of the filter.
-fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
+fn layout(problem: &ConvProblem, sizes: &ImplicitGemmTile) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
-    let tile_n = sizes.tile_n();
-    let step = Step::of(shape);
-    let [groups, rows, columns] = sizes.counts(problem);
+    let tn = sizes.tn();
+    let step = KStep::for_shape(shape);
+    let [chunk_groups, rows, columns] = sizes.counts(problem);
     // Which of a step's elements a lane holds.
     let elements = match step.columns {
         1 => dim(Axis::I, 4, 4),
@@ -641,14 +665,14 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
     WeightLayout {
         source: problem.shape.weight(),
         dims: vec![
-            dim(Axis::O, shape.n.div_ceil(tile_n), tile_n),
+            dim(Axis::O, shape.n.div_ceil(tn), tn),
             dim(
                 Axis::I,
                 sizes.chunks * sizes.cluster,
-                sizes.groups * step.channels,
+                sizes.chunk_groups * step.channels,
             ),
-            dim(Axis::O, sizes.m_tiles * sizes.warps_m, M_TILE),
-            dim(Axis::I, groups, step.channels),
+            dim(Axis::O, sizes.m_tiles * sizes.warps_m, MMA_M),
+            dim(Axis::I, chunk_groups, step.channels),
             dim(Axis::R, rows, 1),
             dim(Axis::S, columns, step.columns),
             // A lane: a row, and four channels; its registers: two of them, the row eight rows on, the two others.
@@ -662,12 +686,12 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
         filter: Filter::Taps,
         transform: match problem.precision {
             Precision::Bf16 => Transform::Bf16,
-            _ => Transform::Halves {
-                run: M_TILE * STEP_CHANNELS,
-                parts: sizes.parts,
+            _ => Transform::Fp16 {
+                run: MMA_M * MMA_K,
+                terms: sizes.split_terms,
             },
         },
-        prologue_channels: Problem::Conv(*problem).affine_channels(),
+        prologue_channels: Problem::Conv(*problem).scale_shift_channels(),
     }
 }
 
@@ -678,7 +702,7 @@ struct Staging {
     /// Columns that are loaded at once.
     x_vector: u32,
     /// Columns that are staged left of the output tile's first, so that what is loaded at once is aligned.
-    margin: u32,
+    aligned_pad_left: u32,
     /// What all threads load: so many columns of four channels.
     items: u32,
 }
@@ -691,16 +715,17 @@ impl Staging {
             (tile[axis] - 1) * shape.stride[axis] + (taps - 1) * shape.dilation[axis] + 1
         };
         // What lies behind a filter's row is multiplied with zeros.
-        let filter_row = shape.s.next_multiple_of(Step::of(shape).columns);
+        let filter_row = shape.s.next_multiple_of(KStep::for_shape(shape).columns);
         let (rows, columns) = (reach(0, shape.r), reach(1, filter_row));
         let staging = |x_vector: u32| {
-            let margin = shape.padding.left.next_multiple_of(x_vector);
-            let row = (columns + margin - shape.padding.left).next_multiple_of(x_vector);
+            let aligned_pad_left = shape.padding.left.next_multiple_of(x_vector);
+            let row_len =
+                (columns + aligned_pad_left - shape.padding.left).next_multiple_of(x_vector);
             Self {
-                input: [rows, row],
+                input: [rows, row_len],
                 x_vector,
-                margin,
-                items: quads * rows * row / x_vector,
+                aligned_pad_left,
+                items: quads * rows * row_len / x_vector,
             }
         };
         let aligned = |x_vector: u32| {
@@ -722,49 +747,54 @@ impl Staging {
 /// is worth longer text: nothing else hides the loads that a round of the loop begins with. (On an H200 160,96,28,28 by
 /// `h4w28m1a2b2k2z5c2s1` takes 4.75 us so, 6.08 in a loop, and layers with 7x7 filters a sixth less.) Of several chunks each is a
 /// round of the loop around, and longer text was a little slower.
-fn unrolls_chunk(chunks: u32, steps: u32, tiles: u32, parts: u32) -> bool {
+fn unrolls_steps_of_chunk(chunks: u32, steps: u32, tiles: u32, split_terms: u32) -> bool {
     /// Products of matrices at most.
     const OF_SINGLE: u32 = 384;
-    unrolls(steps, tiles, parts) || parts == 2 && chunks == 1 && 3 * steps * tiles <= OF_SINGLE
+    unrolls(steps, tiles, split_terms)
+        || split_terms == 2 && chunks == 1 && 3 * steps * tiles <= OF_SINGLE
 }
 
 /// Chunks of so many groups of channels, of those that there are, that each block of a cluster takes; `None` where a block would
 /// have none but padding, or more than an eighth of all that is computed would be padding. (Without any, channels such as 16 x 31
 /// could hardly be split.)
-fn chunks(all_groups: u32, cluster: u32, groups: u32) -> Option<u32> {
-    let chunks = all_groups.div_ceil(cluster * groups);
-    let of_block = chunks * groups;
+fn chunks(all_groups: u32, cluster: u32, chunk_groups: u32) -> Option<u32> {
+    let chunks = all_groups.div_ceil(cluster * chunk_groups);
+    let of_block = chunks * chunk_groups;
     let fits = (cluster - 1) * of_block < all_groups
         && 8 * (cluster * of_block - all_groups) <= all_groups;
     fits.then_some(chunks)
 }
 
-fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
+fn kernel(
+    problem: &ConvProblem,
+    sizes: &ImplicitGemmTile,
+    layout: &WeightLayout,
+) -> KernelBlueprint {
     let shape = &problem.shape;
-    let step = Step::of(shape);
+    let step = KStep::for_shape(shape);
     let warps = sizes.warps();
     let quads = sizes.quads(problem);
     let m_chunk_weights = sizes.m_chunk_weights(problem);
     let all_chunks = sizes.chunks * sizes.cluster;
     let chunk_weights = sizes.m_tiles * sizes.warps_m * m_chunk_weights;
-    let pixels = sizes.tile_h * sizes.tile_w;
+    let pixels = sizes.th * sizes.tw;
     let threads = 32 * warps;
-    let (x_type, x_elements) = vector(sizes.x_vector);
-    let all_items = quads * sizes.rows * sizes.row / sizes.x_vector;
+    let (x_type, x_elements) = vector_type(sizes.x_vector);
+    let all_items = quads * sizes.rows * sizes.row_len / sizes.x_vector;
     let counts = sizes.counts(problem);
     let steps = ChunkSteps {
         counts,
-        a: [counts[1] * counts[2], counts[2], 1].map(|steps| steps * 128 * sizes.parts),
+        a: [counts[1] * counts[2], counts[2], 1].map(|steps| steps * 128 * sizes.split_terms),
         b: [
             4 * sizes.plane,
-            sizes.row * shape.dilation[0],
+            sizes.row_len * shape.dilation[0],
             step.columns * shape.dilation[1],
         ],
         warps: sizes.warps_k,
-        parts: sizes.parts,
+        split_terms: sizes.split_terms,
     };
     let bf16 = problem.precision == Precision::Bf16;
-    let context = context(&Context {
+    let context = context(&ImplicitGemmContext {
         c: shape.c,
         h: shape.h,
         w: shape.w,
@@ -772,7 +802,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         stride_h: shape.stride[0],
         stride_w: shape.stride[1],
         pad_top: shape.padding.top,
-        pad_x: sizes.margin,
+        aligned_pad_left: sizes.aligned_pad_left,
         dilation_w: shape.dilation[1],
         m_tiles: sizes.m_tiles,
         p_tiles: sizes.p_tiles,
@@ -784,57 +814,61 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         all_chunks,
         quads,
         rows: sizes.rows,
-        row: sizes.row,
+        row_len: sizes.row_len,
         plane: sizes.plane,
-        first_column: sizes.margin - shape.padding.left,
+        first_column: sizes.aligned_pad_left - shape.padding.left,
         x_vector: sizes.x_vector,
         x_type,
         x_elements,
         items: sizes.items,
-        positions: sizes.rows * sizes.row / sizes.x_vector,
+        positions: sizes.rows * sizes.row_len / sizes.x_vector,
         all_items,
         checks_items: sizes.items * threads != all_items,
         checks_c: step.columns == 1 && all_chunks * 4 * quads != shape.c,
-        odd_c: !shape.c.is_multiple_of(4),
-        checks_pixel: !pixels.is_multiple_of(P_TILE),
-        weight_buffers: sizes.weight_buffers,
-        refills: sizes.cluster > 1 || sizes.chunks > sizes.weight_buffers,
+        checks_each_c: !shape.c.is_multiple_of(4),
+        checks_pixel: !pixels.is_multiple_of(MMA_N),
+        stages: sizes.stages,
+        refills_stages: sizes.cluster > 1 || sizes.chunks > sizes.stages,
         m_chunk_weights,
         chunk_weights,
-        weight_copies: ChunkCopies::new(chunk_weights, threads),
-        largest_at: sizes.weight_buffers * chunk_weights + quads * sizes.plane * 2 * sizes.parts,
+        weight_copies: WeightCopies::new(chunk_weights, threads),
+        warp_max_at: sizes.stages * chunk_weights + quads * sizes.plane * 2 * sizes.split_terms,
         steps: StepOrder::new(
             steps,
             "warp_k",
-            unrolls_chunk(
+            unrolls_steps_of_chunk(
                 sizes.chunks,
                 counts.iter().product::<u32>() / sizes.warps_k,
                 sizes.m_tiles * sizes.p_tiles,
-                sizes.parts,
+                sizes.split_terms,
             ),
         ),
-        split: sizes.parts == 2,
-        products: match sizes.parts {
-            2 if sizes.crosses() => &[
-                ["cross", "left", "rounded"],
-                ["part", "rounded", "rounded"],
-                ["cross", "rounded", "left"],
+        hi_lo: sizes.split_terms == 2,
+        split_products: match sizes.split_terms {
+            2 if sizes.separate_accumulators() => &[
+                ["cross_terms", "lo", "hi"],
+                ["partial", "hi", "hi"],
+                ["cross_terms", "hi", "lo"],
             ],
             2 => &[
-                ["part", "left", "rounded"],
-                ["part", "rounded", "left"],
-                ["part", "rounded", "rounded"],
+                ["partial", "lo", "hi"],
+                ["partial", "hi", "lo"],
+                ["partial", "hi", "hi"],
             ],
-            _ => &[["sum", "rounded", "rounded"]],
+            _ => &[["sum", "hi", "hi"]],
         },
-        crosses: sizes.crosses(),
-        to_pair: if bf16 { "tdc_to_bf16" } else { "tdc_to_halves" },
+        separate_accumulators: sizes.separate_accumulators(),
+        to_pair: if bf16 {
+            "tdc_to_bf16x2"
+        } else {
+            "tdc_to_fp16x2"
+        },
         mma: if bf16 { "tdc_mma_bf16" } else { "tdc_mma_f16" },
         scaled: !bf16,
         scales_input: matches!(problem.precision, Precision::Fp32 | Precision::Tf32),
-        unscale_at: layout.weight_len() - layout.unscale_len(),
+        dequant_scale_at: layout.weight_len() - layout.dequant_scale_len(),
         sums: sizes.sums.context(problem, sizes.staged),
-        ends: ConvEnds::new(problem, layout, false),
+        fused_ops: FusedOpsContext::new(problem, layout, false),
     });
     KernelBlueprint {
         role: convolution::role(false),
@@ -844,8 +878,8 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         block: [threads, 1, 1],
         cluster: [1, 1, sizes.cluster],
         shared_bytes: 4 * sizes.shared_floats,
-        overlaps: true,
-        device: device(problem.precision, sizes.cluster > 1),
+        pdl: true,
+        device: device_parts(problem.precision, sizes.cluster > 1),
         args: convolution::args(problem, false),
         work: sizes.work(problem),
     }

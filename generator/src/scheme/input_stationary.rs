@@ -5,11 +5,11 @@
 //! at a time, each value read from shared memory by a whole warp at once. Pixels are numbered through the rows of an output
 //! channel, and a thread's groups are of neighbours there: a warp stores whole lines, wherever rows end.
 
-use super::block_sums::{MAX_SHARED, tiles_well, vector};
-use super::convolution::{self, ConvEnds};
+use super::convolution::{self, FusedOpsContext};
+use super::tiling::{MAX_SHARED, supports_tiling, vector_type};
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_by_registers, context,
-    up_to,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_per_sm_by_registers,
+    candidates_up_to, context,
 };
 use crate::cost::KernelWork;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
@@ -31,10 +31,10 @@ const MAX_UNROLLED: u32 = 2048;
 
 /// Outputs that are larger than the level-2 caches of today, in floats: nobody will find them there, so they do not stay. Stores that
 /// say so took 31.2 us for 134 MB on an H200 where others took 33.4.
-const STREAMED: u64 = 1 << 24;
+const STREAMING_MIN_LEN: u64 = 1 << 24;
 
 #[derive(Serialize)]
-struct Context {
+struct InputStationaryContext {
     h: u32,
     w: u32,
     n: u32,
@@ -46,13 +46,13 @@ struct Context {
     stride_w: u32,
     pad_top: u32,
     /// Columns between a run's first and the first that is loaded, and between that and the first that is read.
-    lead: u32,
+    aligned_pad_left: u32,
     first_column: u32,
     dilation_h: u32,
     dilation_w: u32,
-    tile_n: u32,
-    group: u32,
-    groups: u32,
+    tn: u32,
+    vector_p: u32,
+    thread_vectors: u32,
     run: u32,
     columns: u32,
     threads: u32,
@@ -62,7 +62,7 @@ struct Context {
     checks_inside: bool,
     checks_pixels: bool,
     checks_n: bool,
-    streams: bool,
+    streaming_stores: bool,
     x_vector: u32,
     x_type: &'static str,
     x_zero: &'static str,
@@ -70,42 +70,42 @@ struct Context {
     y_type: &'static str,
     y_elements: &'static [&'static str],
     #[serde(flatten)]
-    ends: ConvEnds,
+    fused_ops: FusedOpsContext,
 }
 
 /// A tile's numbers with what follows from them.
-struct Sizes {
+struct InputStationaryTile {
     /// Filters of a block.
-    tile_n: u32,
+    tn: u32,
     /// Pixels of a group, and groups of a thread.
-    group: u32,
-    groups: u32,
+    vector_p: u32,
+    thread_vectors: u32,
     threads: u32,
     /// Pixels of an output channel.
     pixels: u32,
     /// Pixels of a group that are in one row for certain.
     run: u32,
     columns: u32,
-    lead: u32,
+    aligned_pad_left: u32,
     x_vector: u32,
     blocks_n: u32,
     blocks: u32,
     registers: u32,
 }
 
-impl Sizes {
+impl InputStationaryTile {
     /// `None` where the numbers do not fit each other or the problem, or a thread would have too much to keep. The problem is one
-    /// that the scheme [`solves`].
+    /// that the scheme [`supports_problem`].
     fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
-        let &[tile_n, group, groups, threads] = tile else {
+        let &[tn, vector_p, thread_vectors, threads] = tile else {
             return None;
         };
         let shape = &problem.shape;
         let taps = shape.r * shape.s;
-        if !tile_n.is_multiple_of(FILTERS)
-            || !(FILTERS..=1 << 12).contains(&tile_n)
-            || !matches!(group, 1 | 2 | 4)
-            || !(1..=16).contains(&groups)
+        if !tn.is_multiple_of(FILTERS)
+            || !(FILTERS..=1 << 12).contains(&tn)
+            || !matches!(vector_p, 1 | 2 | 4)
+            || !(1..=16).contains(&thread_vectors)
             || !(32..=1024).contains(&threads)
             || !threads.is_multiple_of(32)
         {
@@ -113,46 +113,46 @@ impl Sizes {
         }
         let pixels = u32::try_from(u64::from(shape.out_h()) * u64::from(shape.out_w())).ok()?;
         // The stride of a batch may be any number.
-        if !pixels.is_multiple_of(group) || group > 1 && shape.batch > 1 {
+        if !pixels.is_multiple_of(vector_p) || vector_p > 1 && shape.batch > 1 {
             return None;
         }
         let divides = |number: u32, sizes: &[u32]| sizes.iter().all(|s| s.is_multiple_of(number));
         let run = [4, 2, 1]
             .into_iter()
-            .find(|&run| divides(run, &[group, shape.out_w()]))?;
+            .find(|&run| divides(run, &[vector_p, shape.out_w()]))?;
         let x_vector = match shape.batch {
             1 => [4, 2, 1]
                 .into_iter()
                 .find(|&len| divides(len, &[shape.w, run * shape.stride[1]]))?,
             _ => 1,
         };
-        let [_, seen] = shape.inputs_under([1, run]);
-        let lead = shape.padding.left.next_multiple_of(x_vector);
-        let columns = (lead - shape.padding.left + seen).next_multiple_of(x_vector);
-        let kept = groups * group / run * shape.r * seen.min(run * shape.s);
-        let sums = FILTERS * groups * group;
+        let [_, seen] = shape.input_window([1, run]);
+        let aligned_pad_left = shape.padding.left.next_multiple_of(x_vector);
+        let columns = (aligned_pad_left - shape.padding.left + seen).next_multiple_of(x_vector);
+        let kept = thread_vectors * vector_p / run * shape.r * seen.min(run * shape.s);
+        let sums = FILTERS * thread_vectors * vector_p;
         let registers = kept + sums + 24;
-        let per_block = groups * group * threads;
+        let per_block = thread_vectors * vector_p * threads;
         let blocks = pixels.div_ceil(per_block);
-        let blocks_n = shape.n.div_ceil(tile_n);
+        let blocks_n = shape.n.div_ceil(tn);
         let fits = registers <= 168
             && registers * threads <= 65536
             && columns <= 128
             && sums * taps <= MAX_UNROLLED
-            && 4 * tile_n * taps <= MAX_SHARED
+            && 4 * tn * taps <= MAX_SHARED
             && blocks_n <= MAX_GRID
-            && u64::from(blocks_n) * u64::from(tile_n * taps) <= MAX_ELEMENTS
+            && u64::from(blocks_n) * u64::from(tn * taps) <= MAX_ELEMENTS
             && u64::from(blocks) * u64::from(per_block) < 1 << 31
             && u64::from(blocks) * u64::from(shape.batch) < 1 << 31;
         fits.then_some(Self {
-            tile_n,
-            group,
-            groups,
+            tn,
+            vector_p,
+            thread_vectors,
             threads,
             pixels,
             run,
             columns,
-            lead,
+            aligned_pad_left,
             x_vector,
             blocks_n,
             blocks,
@@ -160,7 +160,7 @@ impl Sizes {
         })
     }
 
-    fn of(problem: &ConvProblem, tile: &Tile) -> Self {
+    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
         Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
     }
 
@@ -169,8 +169,8 @@ impl Sizes {
         let shape = &problem.shape;
         let blocks = u64::from(self.blocks) * u64::from(self.blocks_n) * u64::from(shape.batch);
         let taps = f64::from(shape.r * shape.s);
-        let outputs = f64::from(self.tile_n * self.groups * self.group);
-        let runs = f64::from(self.groups * self.group / self.run);
+        let outputs = f64::from(self.tn * self.thread_vectors * self.vector_p);
+        let runs = f64::from(self.thread_vectors * self.vector_p / self.run);
         let tensors = if problem.epilogue.residual { 2.0 } else { 1.0 };
         let loads = runs * f64::from(shape.r * (self.columns / self.x_vector));
         // Instructions of a thread: what it loads, perhaps at a border, the filters that go past, of which reading a vector takes as
@@ -184,23 +184,23 @@ impl Sizes {
             + runs * 30.0
             + loads * load
             + outputs * taps
-            + f64::from(self.tile_n / FILTERS) * (8.0 + 8.0 * taps)
-            + tensors * outputs / f64::from(self.group) * 12.0;
+            + f64::from(self.tn / FILTERS) * (8.0 + 8.0 * taps)
+            + tensors * outputs / f64::from(self.vector_p) * 12.0;
         let bytes = f64::from(self.threads)
             * (tensors * outputs + runs * f64::from(shape.r * self.columns))
-            + f64::from(self.tile_n) * taps;
+            + f64::from(self.tn) * taps;
         KernelWork {
             blocks,
             threads: self.threads,
             registers: self.registers,
-            shared_bytes: 4 * self.tile_n * shape.r * shape.s,
+            shared_bytes: 4 * self.tn * shape.r * shape.s,
             // Warp instructions as multiply-adds.
             flops: 2.0 * f64::from(self.threads) * blocks as f64 * issue,
-            fma_share: 1.0,
+            fma_fraction: 1.0,
             l2_bytes: 4.0 * blocks as f64 * bytes,
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
-            trips: 4.0,
-            overlaps: true,
+            l2_round_trips: 4.0,
+            pdl: true,
             ..KernelWork::default()
         }
     }
@@ -211,7 +211,7 @@ impl Scheme for InputStationary {
         "input_stationary"
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["n", "p", "g", "t"]
     }
 
@@ -219,17 +219,17 @@ impl Scheme for InputStationary {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
-        if !solves(problem) {
+        if !supports_problem(problem) {
             return Vec::new();
         }
         let mut tiles = Vec::new();
-        for tile_n in up_to(problem.shape.n, &[4, 8, 16, 32, 64, 128]) {
-            for group in [4, 2, 1] {
-                for groups in [1, 2, 4, 8] {
+        for tn in candidates_up_to(problem.shape.n, &[4, 8, 16, 32, 64, 128]) {
+            for vector_p in [4, 2, 1] {
+                for thread_vectors in [1, 2, 4, 8] {
                     // The first of equal estimates is taken, and 128 threads are rarely wrong.
                     for threads in [128, 64, 256, 512] {
-                        let tile = [tile_n, group, groups, threads];
-                        if Sizes::new(problem, &tile).is_some() {
+                        let tile = [tn, vector_p, thread_vectors, threads];
+                        if InputStationaryTile::new(problem, &tile).is_some() {
                             tiles.push(Tile(tile.to_vec()));
                         }
                     }
@@ -239,13 +239,13 @@ impl Scheme for InputStationary {
         tiles
     }
 
-    fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
-        matches!(problem, Problem::Conv(problem) if solves(problem) && Sizes::new(problem, &tile.0).is_some())
+    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
+        matches!(problem, Problem::Conv(problem) if supports_problem(problem) && InputStationaryTile::new(problem, &tile.0).is_some())
     }
 
     fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
-        let problem = convolution::of(problem);
-        let sizes = Sizes::of(problem, tile);
+        let problem = convolution::expect_conv(problem);
+        let sizes = InputStationaryTile::from_numbers(problem, tile);
         let layout = layout(problem, &sizes);
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)
@@ -253,22 +253,22 @@ impl Scheme for InputStationary {
 }
 
 /// Whether the scheme can compute a problem.
-fn solves(problem: &ConvProblem) -> bool {
+fn supports_problem(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
-    tiles_well(problem)
+    supports_tiling(problem)
         && shape.c == 1
         && shape.r * shape.s <= MAX_TAPS
         && problem.prologue.is_none()
 }
 
 /// `[O/4][R][S][O%4]`: a vector has the same tap of the filters that go past at once.
-fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
+fn layout(problem: &ConvProblem, sizes: &InputStationaryTile) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     WeightLayout {
         source: shape.weight(),
         dims: vec![
-            dim(Axis::O, sizes.blocks_n * sizes.tile_n / FILTERS, FILTERS),
+            dim(Axis::O, sizes.blocks_n * sizes.tn / FILTERS, FILTERS),
             dim(Axis::R, shape.r, 1),
             dim(Axis::S, shape.s, 1),
             dim(Axis::O, FILTERS, 1),
@@ -280,12 +280,16 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
     }
 }
 
-fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
+fn kernel(
+    problem: &ConvProblem,
+    sizes: &InputStationaryTile,
+    layout: &WeightLayout,
+) -> KernelBlueprint {
     let shape = &problem.shape;
-    let (x_type, x_elements) = vector(sizes.x_vector);
-    let (y_type, y_elements) = vector(sizes.group);
+    let (x_type, x_elements) = vector_type(sizes.x_vector);
+    let (y_type, y_elements) = vector_type(sizes.vector_p);
     let threads = sizes.threads;
-    let context = context(&Context {
+    let context = context(&InputStationaryContext {
         h: shape.h,
         w: shape.w,
         n: shape.n,
@@ -296,24 +300,24 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         stride_h: shape.stride[0],
         stride_w: shape.stride[1],
         pad_top: shape.padding.top,
-        lead: sizes.lead,
-        first_column: sizes.lead - shape.padding.left,
+        aligned_pad_left: sizes.aligned_pad_left,
+        first_column: sizes.aligned_pad_left - shape.padding.left,
         dilation_h: shape.dilation[0],
         dilation_w: shape.dilation[1],
-        tile_n: sizes.tile_n,
-        group: sizes.group,
-        groups: sizes.groups,
+        tn: sizes.tn,
+        vector_p: sizes.vector_p,
+        thread_vectors: sizes.thread_vectors,
         run: sizes.run,
         columns: sizes.columns,
         threads,
-        min_blocks: blocks_by_registers(threads, sizes.registers),
+        min_blocks: blocks_per_sm_by_registers(threads, sizes.registers),
         blocks: sizes.blocks,
         checks_inside: shape.padding != Padding::default(),
         checks_pixels: !sizes
             .pixels
-            .is_multiple_of(sizes.groups * sizes.group * threads),
-        checks_n: !shape.n.is_multiple_of(sizes.tile_n),
-        streams: shape.output_len() >= STREAMED,
+            .is_multiple_of(sizes.thread_vectors * sizes.vector_p * threads),
+        checks_n: !shape.n.is_multiple_of(sizes.tn),
+        streaming_stores: shape.output_len() >= STREAMING_MIN_LEN,
         x_vector: sizes.x_vector,
         x_type,
         x_zero: match sizes.x_vector {
@@ -324,7 +328,7 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         x_elements,
         y_type,
         y_elements,
-        ends: ConvEnds::new(problem, layout, false),
+        fused_ops: FusedOpsContext::new(problem, layout, false),
     });
     let work = sizes.work(problem);
     KernelBlueprint {
@@ -335,11 +339,11 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         block: [threads, 1, 1],
         cluster: [1; 3],
         shared_bytes: work.shared_bytes,
-        overlaps: true,
+        pdl: true,
         device: &[
             DevicePart::DynamicShared,
             DevicePart::AsyncCopy,
-            DevicePart::Overlap,
+            DevicePart::Pdl,
         ],
         args: convolution::args(problem, false),
         work,

@@ -2,7 +2,7 @@
 //!
 //! Lanes read the row of weights side by side, and add their sums by a butterfly of shuffles in a fixed order.
 
-use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, stride_args};
+use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, batch_stride_args, context};
 use crate::cost::KernelWork;
 use crate::ir::{MAX_ELEMENTS, Problem};
 use serde::Serialize;
@@ -12,7 +12,7 @@ use tdc_runtime::{Arg, WeightLayout};
 pub struct Linear;
 
 #[derive(Serialize)]
-struct Context {
+struct LinearContext {
     c: u32,
     n: u32,
     warps: u32,
@@ -28,7 +28,7 @@ impl Scheme for Linear {
         "linear"
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["w"]
     }
 
@@ -50,13 +50,13 @@ impl Scheme for Linear {
         let mut args = vec![Arg::X, Arg::Packed];
         args.extend(p.epilogue.bias.then_some(Arg::Bias));
         args.push(Arg::Y);
-        args.extend(stride_args(p.batch, false));
+        args.extend(batch_stride_args(p.batch, false));
         let blocks = u64::from(row_blocks) * u64::from(p.batch);
         Blueprint {
             kernels: vec![KernelBlueprint {
                 role: "kernel",
                 template: "kernel/linear.cu",
-                context: context(&Context {
+                context: context(&LinearContext {
                     c: p.c,
                     n: p.n,
                     warps,
@@ -70,8 +70,8 @@ impl Scheme for Linear {
                 block: [32, warps, 1],
                 cluster: [1; 3],
                 shared_bytes: 0,
-                overlaps: true,
-                device: &[DevicePart::Overlap],
+                pdl: true,
+                device: &[DevicePart::Pdl],
                 args,
                 work: KernelWork {
                     blocks,
@@ -79,17 +79,17 @@ impl Scheme for Linear {
                     registers: 48,
                     shared_bytes: 0,
                     flops: problem.flops() as f64,
-                    fma_share: 0.2,
+                    fma_fraction: 0.2,
                     l2_bytes: 8.0 * f64::from(p.c) * f64::from(p.n) * f64::from(p.batch),
                     dram_bytes: problem.bytes() as f64,
-                    trips: 2.0 + f64::from(p.c.div_ceil(32)) / 8.0,
+                    l2_round_trips: 2.0 + f64::from(p.c.div_ceil(32)) / 8.0,
                     ..KernelWork::default()
                 },
             }],
             zeroed: None,
             workspace_bytes: 0,
             weights: WeightLayout::oihw([p.n, p.c, 1, 1]),
-            more_weights: Vec::new(),
+            extra_weight_layouts: Vec::new(),
         }
     }
 }

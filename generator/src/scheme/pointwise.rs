@@ -3,9 +3,11 @@
 //! Serves one group, no padding, any stride and batch. A block computes TN output channels x TP pixels in steps of TK input
 //! channels, a thread RN x RP of them in registers. Long sums on small outputs are split over blocks as in `direct`.
 
-use super::convolution::{self, ConvEnds};
-use super::reduction::MAX_SPLITS;
-use super::{Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, context, up_to};
+use super::convolution::{self, FusedOpsContext};
+use super::reduction::SPLIT_COUNTS;
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, candidates_up_to, context,
+};
 use crate::cost::KernelWork;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
@@ -15,7 +17,7 @@ use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
 pub struct Pointwise;
 
 #[derive(Serialize)]
-struct Context {
+struct PointwiseContext {
     c: u32,
     h: u32,
     w: u32,
@@ -25,11 +27,11 @@ struct Context {
     stride_h: u32,
     stride_w: u32,
     strided: bool,
-    tile_n: u32,
-    tile_p: u32,
-    tile_k: u32,
-    reg_n: u32,
-    reg_p: u32,
+    tn: u32,
+    tp: u32,
+    tc: u32,
+    rn: u32,
+    rp: u32,
     threads: u32,
     /// Threads along the pixels, and how far apart a thread's pixels are.
     threads_p: u32,
@@ -45,40 +47,40 @@ struct Context {
     checks_c: bool,
     checks_split: bool,
     #[serde(flatten)]
-    ends: ConvEnds,
+    fused_ops: FusedOpsContext,
 }
 
-struct Sizes {
-    tile_n: u32,
-    tile_p: u32,
-    tile_k: u32,
-    reg_n: u32,
-    reg_p: u32,
+struct PointwiseTile {
+    tn: u32,
+    tp: u32,
+    tc: u32,
+    rn: u32,
+    rp: u32,
     splits: u32,
 }
 
-impl Sizes {
-    fn of(tile: &Tile) -> Self {
-        let [tile_n, tile_p, tile_k, reg_n, reg_p, splits] = tile.0[..] else {
+impl PointwiseTile {
+    fn from_numbers(tile: &Tile) -> Self {
+        let [tn, tp, tc, rn, rp, splits] = tile.0[..] else {
             unreachable!("a pointwise tile has six numbers");
         };
         Self {
-            tile_n,
-            tile_p,
-            tile_k,
-            reg_n,
-            reg_p,
+            tn,
+            tp,
+            tc,
+            rn,
+            rp,
             splits,
         }
     }
 
     fn threads(&self) -> u32 {
-        (self.tile_n / self.reg_n) * (self.tile_p / self.reg_p)
+        (self.tn / self.rn) * (self.tp / self.rp)
     }
 
     /// Input channels of one split: a multiple of TK.
     fn split_c(&self, c: u32) -> u32 {
-        c.div_ceil(self.splits).next_multiple_of(self.tile_k)
+        c.div_ceil(self.splits).next_multiple_of(self.tc)
     }
 }
 
@@ -87,7 +89,7 @@ impl Scheme for Pointwise {
         "pointwise"
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["n", "p", "c", "rn", "rp", "k"]
     }
 
@@ -104,22 +106,21 @@ impl Scheme for Pointwise {
         }
         let pixels = shape.out_h() * shape.out_w();
         let mut tiles = Vec::new();
-        for tile_n in up_to(shape.n, &[16, 32, 64]) {
-            for tile_p in up_to(pixels, &[16, 32, 64]) {
-                for tile_k in up_to(shape.c, &[8, 16, 32]) {
-                    for (reg_n, reg_p) in [(4, 1), (4, 2), (4, 4), (8, 4)] {
-                        for splits in MAX_SPLITS {
-                            let sizes = Sizes {
-                                tile_n,
-                                tile_p,
-                                tile_k,
-                                reg_n,
-                                reg_p,
+        for tn in candidates_up_to(shape.n, &[16, 32, 64]) {
+            for tp in candidates_up_to(pixels, &[16, 32, 64]) {
+                for tc in candidates_up_to(shape.c, &[8, 16, 32]) {
+                    for (rn, rp) in [(4, 1), (4, 2), (4, 4), (8, 4)] {
+                        for splits in SPLIT_COUNTS {
+                            let sizes = PointwiseTile {
+                                tn,
+                                tp,
+                                tc,
+                                rn,
+                                rp,
                                 splits,
                             };
                             if fits(problem, &sizes) {
-                                tiles
-                                    .push(Tile(vec![tile_n, tile_p, tile_k, reg_n, reg_p, splits]));
+                                tiles.push(Tile(vec![tn, tp, tc, rn, rp, splits]));
                             }
                         }
                     }
@@ -130,15 +131,15 @@ impl Scheme for Pointwise {
     }
 
     fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
-        let problem = convolution::of(problem);
-        let sizes = Sizes::of(tile);
+        let problem = convolution::expect_conv(problem);
+        let sizes = PointwiseTile::from_numbers(tile);
         let layout = layout(problem, &sizes);
         let kernel = main_kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, sizes.splits, kernel, layout)
     }
 }
 
-fn fits(problem: &ConvProblem, sizes: &Sizes) -> bool {
+fn fits(problem: &ConvProblem, sizes: &PointwiseTile) -> bool {
     let shape = &problem.shape;
     let threads = sizes.threads();
     let last_split_has_work =
@@ -148,36 +149,40 @@ fn fits(problem: &ConvProblem, sizes: &Sizes) -> bool {
         && last_split_has_work
         && u64::from(sizes.splits) * shape.output_len() <= MAX_ELEMENTS
         && layout(problem, sizes).len() as u64 <= MAX_ELEMENTS
-        && shape.n.div_ceil(sizes.tile_n) <= MAX_GRID
+        && shape.n.div_ceil(sizes.tn) <= MAX_GRID
 }
 
 /// `[O/TN][I padded to TK][O%TN]`: the weight tile of one step is one run of memory.
-fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
+fn layout(problem: &ConvProblem, sizes: &PointwiseTile) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     WeightLayout {
         source: problem.shape.weight(),
         dims: vec![
-            dim(Axis::O, shape.n.div_ceil(sizes.tile_n), sizes.tile_n),
-            dim(Axis::I, shape.c.next_multiple_of(sizes.tile_k), 1),
-            dim(Axis::O, sizes.tile_n, 1),
+            dim(Axis::O, shape.n.div_ceil(sizes.tn), sizes.tn),
+            dim(Axis::I, shape.c.next_multiple_of(sizes.tc), 1),
+            dim(Axis::O, sizes.tn, 1),
         ]
         .into(),
         filter: Filter::Taps,
         transform: Transform::None,
-        prologue_channels: Problem::Conv(*problem).affine_channels(),
+        prologue_channels: Problem::Conv(*problem).scale_shift_channels(),
     }
 }
 
-fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
+fn main_kernel(
+    problem: &ConvProblem,
+    sizes: &PointwiseTile,
+    layout: &WeightLayout,
+) -> KernelBlueprint {
     let shape = &problem.shape;
     let pixels = shape.out_h() * shape.out_w();
     let threads = sizes.threads();
     let split = sizes.splits > 1;
     let split_c = sizes.split_c(shape.c);
-    let padded_c = shape.c.next_multiple_of(sizes.tile_k);
-    let pixel_tiles = pixels.div_ceil(sizes.tile_p);
-    let context = context(&Context {
+    let padded_c = shape.c.next_multiple_of(sizes.tc);
+    let pixel_tiles = pixels.div_ceil(sizes.tp);
+    let context = context(&PointwiseContext {
         c: shape.c,
         h: shape.h,
         w: shape.w,
@@ -187,34 +192,34 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
         stride_h: shape.stride[0],
         stride_w: shape.stride[1],
         strided: shape.stride != [1, 1],
-        tile_n: sizes.tile_n,
-        tile_p: sizes.tile_p,
-        tile_k: sizes.tile_k,
-        reg_n: sizes.reg_n,
-        reg_p: sizes.reg_p,
+        tn: sizes.tn,
+        tp: sizes.tp,
+        tc: sizes.tc,
+        rn: sizes.rn,
+        rp: sizes.rp,
         threads,
-        threads_p: sizes.tile_p / sizes.reg_p,
+        threads_p: sizes.tp / sizes.rp,
         pixel_tiles,
-        weight_vectors: sizes.tile_k * sizes.tile_n / 4,
-        input_elements: sizes.tile_k * sizes.tile_p,
+        weight_vectors: sizes.tc * sizes.tn / 4,
+        input_elements: sizes.tc * sizes.tp,
         padded_c,
         split_c: if split { split_c } else { 0 },
-        checks_pixel: !pixels.is_multiple_of(sizes.tile_p),
-        checks_n: !shape.n.is_multiple_of(sizes.tile_n),
-        checks_c: !shape.c.is_multiple_of(sizes.tile_k),
+        checks_pixel: !pixels.is_multiple_of(sizes.tp),
+        checks_n: !shape.n.is_multiple_of(sizes.tn),
+        checks_c: !shape.c.is_multiple_of(sizes.tc),
         checks_split: !padded_c.is_multiple_of(split_c),
-        ends: ConvEnds::new(problem, layout, split),
+        fused_ops: FusedOpsContext::new(problem, layout, split),
     });
     let grid = [
         pixel_tiles * shape.batch,
-        shape.n.div_ceil(sizes.tile_n),
+        shape.n.div_ceil(sizes.tn),
         sizes.splits,
     ];
     let blocks = grid.iter().map(|&size| u64::from(size)).product::<u64>();
     let tile_flops =
-        2.0 * f64::from(sizes.tile_n) * f64::from(sizes.tile_p) * f64::from(split_c.min(padded_c));
-    let steps = f64::from(split_c.min(padded_c) / sizes.tile_k);
-    let fmas = f64::from(sizes.reg_n * sizes.reg_p);
+        2.0 * f64::from(sizes.tn) * f64::from(sizes.tp) * f64::from(split_c.min(padded_c));
+    let steps = f64::from(split_c.min(padded_c) / sizes.tc);
+    let fmas = f64::from(sizes.rn * sizes.rp);
     KernelBlueprint {
         role: convolution::role(split),
         template: "kernel/pointwise.cu",
@@ -223,25 +228,25 @@ fn main_kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> K
         block: [threads, 1, 1],
         cluster: [1; 3],
         shared_bytes: 0,
-        overlaps: true,
-        device: &[DevicePart::Overlap],
+        pdl: true,
+        device: &[DevicePart::Pdl],
         args: convolution::args(problem, split),
         work: KernelWork {
             blocks,
             threads,
-            registers: 56 + sizes.reg_n * sizes.reg_p,
-            shared_bytes: 4 * sizes.tile_k * (sizes.tile_n + sizes.tile_p),
+            registers: 56 + sizes.rn * sizes.rp,
+            shared_bytes: 4 * sizes.tc * (sizes.tn + sizes.tp),
             flops: tile_flops * blocks as f64,
             // Shared loads beside the multiply-adds: vectors of weights, single pixels.
-            fma_share: fmas / (fmas + 2.0 * f64::from(sizes.reg_n / 4 + sizes.reg_p)),
+            fma_fraction: fmas / (fmas + 2.0 * f64::from(sizes.rn / 4 + sizes.rp)),
             l2_bytes: 4.0
-                * f64::from(sizes.tile_n + sizes.tile_p)
+                * f64::from(sizes.tn + sizes.tp)
                 * f64::from(split_c.min(padded_c))
                 * blocks as f64,
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             // Each step loads a tile behind a barrier.
-            trips: 1.0 + 1.3 * steps,
-            alternates: true,
+            l2_round_trips: 1.0 + 1.3 * steps,
+            unpipelined: true,
             ..KernelWork::default()
         },
     }

@@ -1,6 +1,6 @@
 //! `pool`: maximum or average over windows, one thread an output element.
 
-use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context, stride_args};
+use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, batch_stride_args, context};
 use crate::cost::KernelWork;
 use crate::ir::{PoolKind, Problem};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use tdc_runtime::{Arg, WeightLayout};
 pub struct Pool;
 
 #[derive(Serialize)]
-struct Context {
+struct PoolContext {
     c: u32,
     h: u32,
     w: u32,
@@ -46,7 +46,7 @@ impl Scheme for Pool {
         "pool"
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["t"]
     }
 
@@ -68,12 +68,12 @@ impl Scheme for Pool {
         let blocks = y.len().div_ceil(u64::from(threads));
         let pad = p.padding;
         let mut args = vec![Arg::X, Arg::Y];
-        args.extend(stride_args(p.x.batch, false));
+        args.extend(batch_stride_args(p.x.batch, false));
         Blueprint {
             kernels: vec![KernelBlueprint {
                 role: "kernel",
                 template: "kernel/pool.cu",
-                context: context(&Context {
+                context: context(&PoolContext {
                     c: p.x.c,
                     h: p.x.h,
                     w: p.x.w,
@@ -105,8 +105,8 @@ impl Scheme for Pool {
                 block: [threads, 1, 1],
                 cluster: [1; 3],
                 shared_bytes: 0,
-                overlaps: true,
-                device: &[DevicePart::Overlap],
+                pdl: true,
+                device: &[DevicePart::Pdl],
                 args,
                 work: KernelWork {
                     blocks,
@@ -114,17 +114,17 @@ impl Scheme for Pool {
                     registers: 32,
                     shared_bytes: 0,
                     flops: problem.flops() as f64,
-                    fma_share: 0.1,
+                    fma_fraction: 0.1,
                     l2_bytes: problem.bytes() as f64,
                     dram_bytes: problem.bytes() as f64,
-                    trips: 2.0,
+                    l2_round_trips: 2.0,
                     ..KernelWork::default()
                 },
             }],
             zeroed: None,
             workspace_bytes: 0,
             weights: WeightLayout::NONE,
-            more_weights: Vec::new(),
+            extra_weight_layouts: Vec::new(),
         }
     }
 }

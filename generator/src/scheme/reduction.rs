@@ -1,18 +1,18 @@
 //! The second launch of a unit that split the input channels: adds the partial sums in a fixed order and applies the epilogue.
 
-use super::{DevicePart, KernelBlueprint, context, stride_args};
+use super::{DevicePart, KernelBlueprint, batch_stride_args, context};
 use crate::cost::KernelWork;
 use crate::ir::ConvProblem;
 use serde::Serialize;
 use tdc_runtime::Arg;
 
 /// Numbers of splits that are tried.
-pub const MAX_SPLITS: [u32; 6] = [1, 2, 4, 8, 16, 32];
+pub const SPLIT_COUNTS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
 const THREADS: u32 = 256;
 
 #[derive(Serialize)]
-struct Context {
+struct ReductionContext {
     threads: u32,
     splits: u32,
     n: u32,
@@ -39,7 +39,7 @@ pub fn kernel(problem: &ConvProblem, splits: u32) -> KernelBlueprint {
     args.extend(epilogue.residual.then_some(Arg::Residual));
     args.push(Arg::Y);
     args.extend(
-        stride_args(shape.batch, epilogue.residual)
+        batch_stride_args(shape.batch, epilogue.residual)
             .into_iter()
             .filter(|arg| *arg != Arg::XBatchStride),
     );
@@ -47,7 +47,7 @@ pub fn kernel(problem: &ConvProblem, splits: u32) -> KernelBlueprint {
     KernelBlueprint {
         role: "reduce",
         template: "kernel/reduce.cu",
-        context: context(&Context {
+        context: context(&ReductionContext {
             threads: THREADS,
             splits,
             n: shape.n,
@@ -64,8 +64,8 @@ pub fn kernel(problem: &ConvProblem, splits: u32) -> KernelBlueprint {
         block: [THREADS, 1, 1],
         cluster: [1; 3],
         shared_bytes: 0,
-        overlaps: true,
-        device: &[DevicePart::Overlap],
+        pdl: true,
+        device: &[DevicePart::Pdl],
         args,
         work: KernelWork {
             blocks,
@@ -73,11 +73,11 @@ pub fn kernel(problem: &ConvProblem, splits: u32) -> KernelBlueprint {
             registers: 32,
             shared_bytes: 0,
             flops: len as f64 * f64::from(splits),
-            fma_share: 0.2,
+            fma_fraction: 0.2,
             l2_bytes: moved,
             dram_bytes: 0.0,
             // The launch waits for the one before it; the loads of a few splits overlap.
-            trips: 3.0 + f64::from(splits) / 8.0,
+            l2_round_trips: 3.0 + f64::from(splits) / 8.0,
             ..KernelWork::default()
         },
     }

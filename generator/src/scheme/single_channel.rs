@@ -9,11 +9,11 @@
 //! Beyond the original: any stride, padding, dilation and batch; rows and filters are those of the output; filters are packed tap by
 //! tap, so that a piece of them is one run of memory.
 
-use super::block_sums::{MAX_SHARED, tiles_well, vector};
-use super::convolution::{self, ConvEnds};
+use super::convolution::{self, FusedOpsContext};
+use super::tiling::{MAX_SHARED, supports_tiling, vector_type};
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_by_registers, context,
-    up_to,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_per_sm_by_registers,
+    candidates_up_to, context,
 };
 use crate::cost::KernelWork;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
@@ -24,7 +24,7 @@ use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
 pub struct SingleChannel;
 
 #[derive(Serialize)]
-struct Context {
+struct SingleChannelContext {
     h: u32,
     w: u32,
     n: u32,
@@ -38,13 +38,13 @@ struct Context {
     pad_left: u32,
     dilation_h: u32,
     dilation_w: u32,
-    tile_n: u32,
-    tile_h: u32,
+    tn: u32,
+    th: u32,
     map_pieces: u32,
     filter_pieces: u32,
     pieces: u32,
-    thread_n: u32,
-    thread_p: u32,
+    rn: u32,
+    rp: u32,
     threads: u32,
     min_blocks: u32,
     /// Rows of the map under a piece, and staged columns of each.
@@ -56,8 +56,8 @@ struct Context {
     filter_values: u32,
     blocks_h: u32,
     /// A thread's work in a piece: groups of pixels of a row, of a piece, of a piece with its groups of filters.
-    groups_w: u32,
-    groups: u32,
+    pixel_groups_w: u32,
+    pixel_groups: u32,
     items: u32,
     /// From one pixel of a thread to the next: side by side where they are stored as a vector, else as far apart as threads
     /// have them side by side.
@@ -73,17 +73,17 @@ struct Context {
     checks_w: bool,
     unroll: bool,
     #[serde(flatten)]
-    ends: ConvEnds,
+    fused_ops: FusedOpsContext,
 }
 
 /// A tile's numbers with what follows from them.
-struct Sizes {
-    tile_n: u32,
-    tile_h: u32,
+struct SingleChannelTile {
+    tn: u32,
+    th: u32,
     map_pieces: u32,
     filter_pieces: u32,
-    thread_n: u32,
-    thread_p: u32,
+    rn: u32,
+    rp: u32,
     threads: u32,
     rows: u32,
     columns: u32,
@@ -92,59 +92,50 @@ struct Sizes {
     shared_bytes: u32,
 }
 
-impl Sizes {
+impl SingleChannelTile {
     /// `None` where the numbers do not fit each other or the problem.
     fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
-        let &[
-            tile_n,
-            tile_h,
-            map_pieces,
-            filter_pieces,
-            thread_n,
-            thread_p,
-            threads,
-        ] = tile
-        else {
+        let &[tn, th, map_pieces, filter_pieces, rn, rp, threads] = tile else {
             return None;
         };
         // Each number by itself first: a config may name any.
         if tile.iter().any(|number| !(1..=4096).contains(number))
             || !(32..=1024).contains(&threads)
             || !threads.is_multiple_of(32)
-            || thread_n * thread_p > 64
-            || !tile_n.is_multiple_of(thread_n.max(4))
+            || rn * rp > 64
+            || !tn.is_multiple_of(rn.max(4))
             || (map_pieces > 1 && filter_pieces > 1)
         {
             return None;
         }
         let shape = &problem.shape;
         // A piece must have work: the last one has, if less than the others.
-        if u64::from(tile_h) * u64::from(map_pieces - 1) >= u64::from(shape.out_h())
-            || u64::from(tile_n) * u64::from(filter_pieces - 1) >= u64::from(shape.n)
+        if u64::from(th) * u64::from(map_pieces - 1) >= u64::from(shape.out_h())
+            || u64::from(tn) * u64::from(filter_pieces - 1) >= u64::from(shape.n)
         {
             return None;
         }
-        let [rows, columns] = shape.inputs_under([tile_h, shape.out_w()]);
+        let [rows, columns] = shape.input_window([th, shape.out_w()]);
         let vector_x = shape.batch == 1 && shape.w.is_multiple_of(4) && shape.padding.left == 0;
         let columns = u64::from(columns).next_multiple_of(if vector_x { 4 } else { 1 });
         let map_buffers = map_pieces.min(2);
         let filter_buffers = filter_pieces.min(2);
         let map = (u64::from(rows) * columns).next_multiple_of(4);
-        let filters = u64::from(shape.r * shape.s) * u64::from(tile_n);
+        let filters = u64::from(shape.r * shape.s) * u64::from(tn);
         let shared = 4 * (u64::from(map_buffers) * map + u64::from(filter_buffers) * filters);
-        let blocks_n = shape.n.div_ceil(tile_n * filter_pieces);
+        let blocks_n = shape.n.div_ceil(tn * filter_pieces);
         let packed = u64::from(blocks_n) * u64::from(filter_pieces) * filters;
-        let items = u64::from(tile_n) * u64::from(tile_h) * u64::from(shape.out_w());
+        let items = u64::from(tn) * u64::from(th) * u64::from(shape.out_w());
         let fits = shared <= u64::from(MAX_SHARED)
             && blocks_n <= MAX_GRID
             && packed.max(items) <= MAX_ELEMENTS;
         fits.then_some(Self {
-            tile_n,
-            tile_h,
+            tn,
+            th,
             map_pieces,
             filter_pieces,
-            thread_n,
-            thread_p,
+            rn,
+            rp,
             threads,
             rows,
             columns: columns as u32,
@@ -154,19 +145,16 @@ impl Sizes {
         })
     }
 
-    fn of(problem: &ConvProblem, tile: &Tile) -> Self {
+    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
         Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
     }
 
     fn blocks_n(&self, problem: &ConvProblem) -> u32 {
-        problem.shape.n.div_ceil(self.tile_n * self.filter_pieces)
+        problem.shape.n.div_ceil(self.tn * self.filter_pieces)
     }
 
     fn blocks_h(&self, problem: &ConvProblem) -> u32 {
-        problem
-            .shape
-            .out_h()
-            .div_ceil(self.tile_h * self.map_pieces)
+        problem.shape.out_h().div_ceil(self.th * self.map_pieces)
     }
 }
 
@@ -179,7 +167,7 @@ impl Scheme for SingleChannel {
         false
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["n", "h", "p", "q", "rn", "rp", "t"]
     }
 
@@ -187,26 +175,18 @@ impl Scheme for SingleChannel {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
-        if !solves(problem) {
+        if !supports_problem(problem) {
             return Vec::new();
         }
         let shape = &problem.shape;
         let mut tiles = Vec::new();
-        for tile_n in up_to(shape.n, &[4, 8, 16, 32, 64]) {
-            for tile_h in up_to(shape.out_h(), &[1, 2, 4, 8, 16]) {
+        for tn in candidates_up_to(shape.n, &[4, 8, 16, 32, 64]) {
+            for th in candidates_up_to(shape.out_h(), &[1, 2, 4, 8, 16]) {
                 for [map_pieces, filter_pieces] in [[1, 1], [2, 1], [4, 1], [1, 2], [1, 4]] {
-                    for [thread_n, thread_p] in [[1, 4], [4, 1], [4, 4], [8, 4]] {
+                    for [rn, rp] in [[1, 4], [4, 1], [4, 4], [8, 4]] {
                         for threads in [128, 256, 512] {
-                            let tile = [
-                                tile_n,
-                                tile_h,
-                                map_pieces,
-                                filter_pieces,
-                                thread_n,
-                                thread_p,
-                                threads,
-                            ];
-                            if Sizes::new(problem, &tile).is_some() {
+                            let tile = [tn, th, map_pieces, filter_pieces, rn, rp, threads];
+                            if SingleChannelTile::new(problem, &tile).is_some() {
                                 tiles.push(Tile(tile.to_vec()));
                             }
                         }
@@ -217,16 +197,16 @@ impl Scheme for SingleChannel {
         tiles
     }
 
-    fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
         let Problem::Conv(problem) = problem else {
             return false;
         };
-        solves(problem) && Sizes::new(problem, &tile.0).is_some()
+        supports_problem(problem) && SingleChannelTile::new(problem, &tile.0).is_some()
     }
 
     fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
-        let problem = convolution::of(problem);
-        let sizes = Sizes::of(problem, tile);
+        let problem = convolution::expect_conv(problem);
+        let sizes = SingleChannelTile::from_numbers(problem, tile);
         let layout = layout(problem, &sizes);
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)
@@ -234,12 +214,12 @@ impl Scheme for SingleChannel {
 }
 
 /// Whether the scheme can compute a problem: what is staged is not changed on its way.
-fn solves(problem: &ConvProblem) -> bool {
-    tiles_well(problem) && problem.shape.c == 1 && problem.prologue.is_none()
+fn supports_problem(problem: &ConvProblem) -> bool {
+    supports_tiling(problem) && problem.shape.c == 1 && problem.prologue.is_none()
 }
 
 /// `[O/TN][R][S][O%TN]`: the filters of a piece lie in one run.
-fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
+fn layout(problem: &ConvProblem, sizes: &SingleChannelTile) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     WeightLayout {
@@ -248,11 +228,11 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
             dim(
                 Axis::O,
                 sizes.blocks_n(problem) * sizes.filter_pieces,
-                sizes.tile_n,
+                sizes.tn,
             ),
             dim(Axis::R, shape.r, 1),
             dim(Axis::S, shape.s, 1),
-            dim(Axis::O, sizes.tile_n, 1),
+            dim(Axis::O, sizes.tn, 1),
         ]
         .into(),
         filter: Filter::Taps,
@@ -261,31 +241,31 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
     }
 }
 
-fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
+fn kernel(
+    problem: &ConvProblem,
+    sizes: &SingleChannelTile,
+    layout: &WeightLayout,
+) -> KernelBlueprint {
     let shape = &problem.shape;
     let (out_h, out_w) = (shape.out_h(), shape.out_w());
-    let (tile_n, tile_h) = (sizes.tile_n, sizes.tile_h);
+    let (tn, th) = (sizes.tn, sizes.th);
     let pieces = sizes.map_pieces * sizes.filter_pieces;
-    let groups_w = out_w.div_ceil(sizes.thread_p);
-    let vector_y = shape.batch == 1 && out_w.is_multiple_of(4) && sizes.thread_p.is_multiple_of(4);
+    let pixel_groups_w = out_w.div_ceil(sizes.rp);
+    let vector_y = shape.batch == 1 && out_w.is_multiple_of(4) && sizes.rp.is_multiple_of(4);
     let (pixel_step, group_step) = match vector_y {
-        true => (1, sizes.thread_p),
-        false => (groups_w, 1),
+        true => (1, sizes.rp),
+        false => (pixel_groups_w, 1),
     };
     let y_vector = if vector_y { 4 } else { 1 };
-    let weight_vector = if sizes.thread_n.is_multiple_of(4) {
-        4
-    } else {
-        1
-    };
-    let (y_type, y_elements) = vector(y_vector);
-    let sums = sizes.thread_n * sizes.thread_p;
-    let registers = sums + sizes.thread_n + sizes.thread_p + 32;
+    let weight_vector = if sizes.rn.is_multiple_of(4) { 4 } else { 1 };
+    let (y_type, y_elements) = vector_type(y_vector);
+    let sums = sizes.rn * sizes.rp;
+    let registers = sums + sizes.rn + sizes.rp + 32;
     let blocks_h = sizes.blocks_h(problem);
     let grid = [blocks_h * shape.batch, sizes.blocks_n(problem), 1];
-    let items = tile_n / sizes.thread_n * tile_h * groups_w;
+    let items = tn / sizes.rn * th * pixel_groups_w;
     let taps = shape.r * shape.s;
-    let context = context(&Context {
+    let context = context(&SingleChannelContext {
         h: shape.h,
         w: shape.w,
         n: shape.n,
@@ -299,43 +279,42 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         pad_left: shape.padding.left,
         dilation_h: shape.dilation[0],
         dilation_w: shape.dilation[1],
-        tile_n,
-        tile_h,
+        tn,
+        th,
         map_pieces: sizes.map_pieces,
         filter_pieces: sizes.filter_pieces,
         pieces,
-        thread_n: sizes.thread_n,
-        thread_p: sizes.thread_p,
+        rn: sizes.rn,
+        rp: sizes.rp,
         threads: sizes.threads,
-        min_blocks: blocks_by_registers(sizes.threads, registers),
+        min_blocks: blocks_per_sm_by_registers(sizes.threads, registers),
         rows: sizes.rows,
         columns: sizes.columns,
         map_stride: sizes.map_stride,
         x_vector: if sizes.vector_x { 4 } else { 1 },
-        filter_values: taps * tile_n,
+        filter_values: taps * tn,
         blocks_h,
-        groups_w,
-        groups: tile_h * groups_w,
+        pixel_groups_w,
+        pixel_groups: th * pixel_groups_w,
         items,
         pixel_step,
         group_step,
         weight_vector,
-        weight_type: vector(weight_vector).0,
+        weight_type: vector_type(weight_vector).0,
         y_vector,
         y_type,
         y_elements,
-        checks_n: !shape.n.is_multiple_of(tile_n * sizes.filter_pieces),
-        checks_h: !out_h.is_multiple_of(tile_h * sizes.map_pieces),
-        checks_w: !out_w.is_multiple_of(sizes.thread_p),
+        checks_n: !shape.n.is_multiple_of(tn * sizes.filter_pieces),
+        checks_h: !out_h.is_multiple_of(th * sizes.map_pieces),
+        checks_w: !out_w.is_multiple_of(sizes.rp),
         unroll: sums * taps <= 1024,
-        ends: ConvEnds::new(problem, layout, false),
+        fused_ops: FusedOpsContext::new(problem, layout, false),
     });
     let blocks = u64::from(grid[0]) * u64::from(grid[1]);
     let fmas = f64::from(sums * taps);
     let rounds = f64::from(items.div_ceil(sizes.threads)) * f64::from(pieces);
-    let staged =
-        sizes.rows * sizes.columns * sizes.map_pieces + taps * tile_n * sizes.filter_pieces;
-    let outputs = f64::from(tile_n * tile_h) * f64::from(pieces) * f64::from(out_w);
+    let staged = sizes.rows * sizes.columns * sizes.map_pieces + taps * tn * sizes.filter_pieces;
+    let outputs = f64::from(tn * th) * f64::from(pieces) * f64::from(out_w);
     KernelBlueprint {
         role: convolution::role(false),
         template: "kernel/single_channel.cu",
@@ -344,11 +323,11 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         block: [sizes.threads, 1, 1],
         cluster: [1; 3],
         shared_bytes: sizes.shared_bytes,
-        overlaps: true,
+        pdl: true,
         device: &[
             DevicePart::DynamicShared,
             DevicePart::AsyncCopy,
-            DevicePart::Overlap,
+            DevicePart::Pdl,
         ],
         args: convolution::args(problem, false),
         work: KernelWork {
@@ -357,12 +336,11 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
             registers,
             shared_bytes: sizes.shared_bytes,
             flops: 2.0 * fmas * rounds * f64::from(sizes.threads) * blocks as f64,
-            fma_share: fmas
-                / (fmas + 2.0 * f64::from(taps * (sizes.thread_n / 4 + sizes.thread_p)) + 12.0),
+            fma_fraction: fmas / (fmas + 2.0 * f64::from(taps * (sizes.rn / 4 + sizes.rp)) + 12.0),
             l2_bytes: 4.0 * (f64::from(staged) + outputs) * blocks as f64,
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
-            trips: 1.5 + 0.5 * f64::from(pieces),
-            overlaps: true,
+            l2_round_trips: 1.5 + 0.5 * f64::from(pieces),
+            pdl: true,
             ..KernelWork::default()
         },
     }

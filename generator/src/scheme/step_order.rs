@@ -1,11 +1,11 @@
 //! In which order a warp takes the steps of a chunk on the tensor cores, and where each finds its operands: all of it is known when
 //! the text is made, but for what depends on the warp. An address found step by step would take longer than the products.
 
-use super::matrix_product::CHAIN;
+use super::tensor_core::PROMOTION_INTERVAL;
 use serde::Serialize;
 
 /// Steps that are unrolled at most where the tensor cores add up everything.
-const UNROLLED: u32 = 12;
+const MAX_UNROLLED_STEPS: u32 = 12;
 
 /// The steps of a chunk, which warps share.
 #[derive(Debug, Clone, Copy)]
@@ -19,19 +19,19 @@ pub(super) struct ChunkSteps {
     /// Warps that share the steps.
     pub(super) warps: u32,
     /// Numbers that stand for a value.
-    pub(super) parts: u32,
+    pub(super) split_terms: u32,
 }
 
 impl ChunkSteps {
     /// Whether the loop over a warp's steps is unrolled, each with products for so many tiles.
     pub(super) fn unroll(&self, tiles: u32) -> bool {
         let steps = self.counts.iter().product::<u32>() / self.warps;
-        unrolls(steps, tiles, self.parts)
+        unrolls(steps, tiles, self.split_terms)
     }
 }
 
 /// How many warps share each of the counts, outermost first, so that all shares are equal; `None` where they cannot be.
-pub(super) fn split_steps(counts: [u32; 3], warps: u32) -> Option<[u32; 3]> {
+pub(super) fn split_steps_over_warps(counts: [u32; 3], warps: u32) -> Option<[u32; 3]> {
     fn common(a: u32, b: u32) -> u32 {
         if b == 0 { a } else { common(b, a % b) }
     }
@@ -44,32 +44,36 @@ pub(super) fn split_steps(counts: [u32; 3], warps: u32) -> Option<[u32; 3]> {
     (left == 1).then_some(shares)
 }
 
-/// Steps of the innermost loop in each direction, of `own` steps of a warp: all of the inner directions before some of the next.
+/// Steps of the innermost loop in each direction, of `warp_steps` steps of a warp: all of the inner directions before some of the next.
 /// With two parts they add to one partial sum.
-pub(super) fn chain(own: [u32; 3], parts: u32) -> [u32; 3] {
-    let most = if parts == 2 { CHAIN } else { UNROLLED };
-    let mut chain = [1; 3];
+pub(super) fn promotion_interval(warp_steps: [u32; 3], split_terms: u32) -> [u32; 3] {
+    let most = if split_terms == 2 {
+        PROMOTION_INTERVAL
+    } else {
+        MAX_UNROLLED_STEPS
+    };
+    let mut promotion_interval = [1; 3];
     for axis in [2, 1, 0] {
-        let inner: u32 = chain.iter().product();
-        let fits = |&count: &u32| own[axis].is_multiple_of(count) && count * inner <= most;
-        chain[axis] = (1..=most).rev().find(fits).unwrap_or(1);
-        if chain[axis] < own[axis] {
+        let inner: u32 = promotion_interval.iter().product();
+        let fits = |&count: &u32| warp_steps[axis].is_multiple_of(count) && count * inner <= most;
+        promotion_interval[axis] = (1..=most).rev().find(fits).unwrap_or(1);
+        if promotion_interval[axis] < warp_steps[axis] {
             break;
         }
     }
-    chain
+    promotion_interval
 }
 
 /// Whether the loop over a warp's steps in a chunk is unrolled, each with products for so many tiles.
-pub(super) fn unrolls(steps: u32, tiles: u32, parts: u32) -> bool {
+pub(super) fn unrolls(steps: u32, tiles: u32, split_terms: u32) -> bool {
     /// Products of matrices at most.
     const PRODUCTS: u32 = 128;
-    steps * tiles * (2 * parts - 1) <= PRODUCTS
+    steps * tiles * (2 * split_terms - 1) <= PRODUCTS
 }
 
 /// The share of a chunk's steps that a warp takes along one direction.
 #[derive(Debug, Clone, Serialize)]
-struct StepShare {
+struct WarpOffset {
     /// Its number, as an expression.
     warp: String,
     /// Packed weights and staged input elements between two shares.
@@ -91,15 +95,15 @@ struct StepLoop {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct StepOrder {
     /// Which steps a warp takes.
-    shares_of_steps: Vec<StepShare>,
+    warp_offsets: Vec<WarpOffset>,
     /// Loops around them.
     loops: Vec<StepLoop>,
     /// Whether they are unrolled too.
     unrolls: bool,
     /// Steps of the innermost loop, which with two parts add to one partial sum, and where step `i` of them finds its operands.
-    chain: u32,
-    a_step: String,
-    b_step: String,
+    promotion_interval: u32,
+    a_step_offset: String,
+    b_step_offset: String,
 }
 
 impl StepOrder {
@@ -110,55 +114,55 @@ impl StepOrder {
             a,
             b,
             warps,
-            parts,
+            split_terms,
         } = steps;
-        let split = split_steps(counts, warps).unwrap_or([1; 3]);
-        let own = [0, 1, 2].map(|axis| counts[axis] / split[axis]);
-        let chain = chain(own, parts);
-        let mut shares_of_steps = Vec::new();
-        let mut behind = warps;
+        let split = split_steps_over_warps(counts, warps).unwrap_or([1; 3]);
+        let warp_steps = [0, 1, 2].map(|axis| counts[axis] / split[axis]);
+        let promotion_interval = promotion_interval(warp_steps, split_terms);
+        let mut warp_offsets = Vec::new();
+        let mut inner_warps = warps;
         for axis in 0..3 {
             if split[axis] == 1 {
                 continue;
             }
-            let of_all = behind;
-            behind /= split[axis];
+            let outer_warps = inner_warps;
+            inner_warps /= split[axis];
             let mut warp = warp_k.to_owned();
-            if behind > 1 {
-                warp.push_str(&format!(" / {behind}"));
+            if inner_warps > 1 {
+                warp.push_str(&format!(" / {inner_warps}"));
             }
-            if of_all < warps {
+            if outer_warps < warps {
                 warp.push_str(&format!(" % {}", split[axis]));
             }
-            shares_of_steps.push(StepShare {
+            warp_offsets.push(WarpOffset {
                 warp,
-                a: own[axis] * a[axis],
-                b: own[axis] * b[axis],
+                a: warp_steps[axis] * a[axis],
+                b: warp_steps[axis] * b[axis],
             });
         }
         let names = ["group", "row", "column"];
         let loops = [0, 1, 2]
             .into_iter()
-            .filter(|&axis| chain[axis] < own[axis]);
+            .filter(|&axis| promotion_interval[axis] < warp_steps[axis]);
         let loops = loops.map(|axis| StepLoop {
             name: names[axis],
-            count: own[axis] / chain[axis],
-            a: chain[axis] * a[axis],
-            b: chain[axis] * b[axis],
+            count: warp_steps[axis] / promotion_interval[axis],
+            a: promotion_interval[axis] * a[axis],
+            b: promotion_interval[axis] * b[axis],
         });
         Self {
-            shares_of_steps,
+            warp_offsets,
             loops: loops.collect(),
             unrolls,
-            chain: chain.iter().product(),
-            a_step: place_of_step(chain, a),
-            b_step: place_of_step(chain, b),
+            promotion_interval: promotion_interval.iter().product(),
+            a_step_offset: step_offset(promotion_interval, a),
+            b_step_offset: step_offset(promotion_interval, b),
         }
     }
 }
 
 /// Where step `i` of a chain lies, as an expression: `counts` of steps in three directions, outermost first, each a stride apart.
-fn place_of_step(counts: [u32; 3], strides: [u32; 3]) -> String {
+fn step_offset(counts: [u32; 3], strides: [u32; 3]) -> String {
     let mut terms = Vec::new();
     let mut inner = 1;
     let mut axis = 3;

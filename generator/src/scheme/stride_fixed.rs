@@ -16,11 +16,11 @@
 //! - Filters are packed so that the segments of M' filters are one run of memory. In the original's order each segment is a
 //!   transaction of its own, which is what bounds S from below by 32 bytes.
 
-use super::block_sums::{MAX_SHARED, tiles_well, vector};
-use super::convolution::{self, ConvEnds};
+use super::convolution::{self, FusedOpsContext};
+use super::tiling::{MAX_SHARED, supports_tiling, vector_type};
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_by_registers, context,
-    up_to,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_per_sm_by_registers,
+    candidates_up_to, context,
 };
 use crate::cost::KernelWork;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
@@ -31,7 +31,7 @@ use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
 pub struct StrideFixed;
 
 #[derive(Serialize)]
-struct Context {
+struct StrideFixedContext {
     c: u32,
     h: u32,
     w: u32,
@@ -46,11 +46,11 @@ struct Context {
     pad_left: u32,
     dilation_h: u32,
     dilation_w: u32,
-    tile_n: u32,
-    tile_h: u32,
-    tile_w: u32,
-    thread_n: u32,
-    thread_p: u32,
+    tn: u32,
+    th: u32,
+    tw: u32,
+    rn: u32,
+    rp: u32,
     threads: u32,
     /// Threads along the pixels: a thread's pixels lie so far apart.
     threads_p: u32,
@@ -58,7 +58,7 @@ struct Context {
     tiles_w: u32,
     tiles: u32,
     /// Taps of a segment, of a filter, and rounds.
-    segment: u32,
+    segment_taps: u32,
     taps: u32,
     rounds: u32,
     /// Lines of a round, and values of each: tile rows of so many columns.
@@ -77,18 +77,18 @@ struct Context {
     checks_w: bool,
     checks_border: bool,
     #[serde(flatten)]
-    ends: ConvEnds,
+    fused_ops: FusedOpsContext,
 }
 
 /// A tile's numbers with what follows from them.
-struct Sizes {
-    tile_n: u32,
-    tile_h: u32,
-    tile_w: u32,
+struct StrideFixedTile {
+    tn: u32,
+    th: u32,
+    tw: u32,
     /// Taps of a segment.
-    segment: u32,
-    thread_n: u32,
-    thread_p: u32,
+    segment_taps: u32,
+    rn: u32,
+    rp: u32,
     threads: u32,
     lines: u32,
     columns: u32,
@@ -97,51 +97,51 @@ struct Sizes {
     shared_bytes: u32,
 }
 
-impl Sizes {
+impl StrideFixedTile {
     /// `None` where the numbers do not fit each other or the problem.
     fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
-        let &[tile_n, tile_h, tile_w, segment_bytes, thread_n, thread_p] = tile else {
+        let &[tn, th, tw, segment_bytes, rn, rp] = tile else {
             return None;
         };
         // Each number by itself first: a config may name any.
         if tile.iter().any(|number| !(1..=256).contains(number))
             || !segment_bytes.is_multiple_of(16)
-            || thread_n * thread_p > 128
-            || !tile_n.is_multiple_of(thread_n.max(4))
-            || !(tile_h * tile_w).is_multiple_of(thread_p)
+            || rn * rp > 128
+            || !tn.is_multiple_of(rn.max(4))
+            || !(th * tw).is_multiple_of(rp)
         {
             return None;
         }
         let shape = &problem.shape;
-        let segment = segment_bytes / 4;
-        let threads = tile_n / thread_n * (tile_h * tile_w / thread_p);
-        let [_, columns] = shape.inputs_under([1, tile_w]);
+        let segment_taps = segment_bytes / 4;
+        let threads = tn / rn * (th * tw / rp);
+        let [_, columns] = shape.input_window([1, tw]);
         let vector_x = shape.batch == 1
             && shape.w.is_multiple_of(4)
-            && (tile_w * shape.stride[1]).is_multiple_of(4)
+            && (tw * shape.stride[1]).is_multiple_of(4)
             && shape.padding.left == 0;
         let columns = columns.next_multiple_of(if vector_x { 4 } else { 1 });
-        let lines = lines(segment, shape.s);
+        let lines = lines(segment_taps, shape.s);
         // At most 64 lines of 256 rows and 2^13 columns: far from overflow.
-        let map_stride = (lines * tile_h * columns).next_multiple_of(4);
-        let shared_bytes = 2 * 4 * (map_stride + segment * tile_n);
+        let map_stride = (lines * th * columns).next_multiple_of(4);
+        let shared_bytes = 2 * 4 * (map_stride + segment_taps * tn);
         let taps = u64::from(shape.c) * u64::from(shape.r * shape.s);
-        let packed = taps * u64::from(shape.n.next_multiple_of(tile_n));
-        let tiles_h = u64::from(shape.out_h().div_ceil(tile_h));
-        let blocks = tiles_h * u64::from(shape.out_w().div_ceil(tile_w)) * u64::from(shape.batch);
+        let packed = taps * u64::from(shape.n.next_multiple_of(tn));
+        let tiles_h = u64::from(shape.out_h().div_ceil(th));
+        let blocks = tiles_h * u64::from(shape.out_w().div_ceil(tw)) * u64::from(shape.batch);
         let fits = (32..=512).contains(&threads)
             && threads.is_multiple_of(32)
             && shared_bytes <= MAX_SHARED
             && packed <= MAX_ELEMENTS
             && blocks <= MAX_ELEMENTS
-            && shape.n.div_ceil(tile_n) <= MAX_GRID;
+            && shape.n.div_ceil(tn) <= MAX_GRID;
         fits.then_some(Self {
-            tile_n,
-            tile_h,
-            tile_w,
-            segment,
-            thread_n,
-            thread_p,
+            tn,
+            th,
+            tw,
+            segment_taps,
+            rn,
+            rp,
             threads,
             lines,
             columns,
@@ -151,15 +151,15 @@ impl Sizes {
         })
     }
 
-    fn of(problem: &ConvProblem, tile: &Tile) -> Self {
+    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
         Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
     }
 }
 
 /// Lines of a filter of so many columns that a segment can touch: W'y, for segments that begin anywhere in a line.
-fn lines(segment: u32, columns: u32) -> u32 {
-    let starts = (0..columns).map(|round| round * segment % columns);
-    let touched = starts.map(|start| (start + segment).div_ceil(columns));
+fn lines(segment_taps: u32, columns: u32) -> u32 {
+    let starts = (0..columns).map(|round| round * segment_taps % columns);
+    let touched = starts.map(|start| (start + segment_taps).div_ceil(columns));
     touched.max().unwrap_or(1)
 }
 
@@ -172,7 +172,7 @@ impl Scheme for StrideFixed {
         false
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["m", "h", "w", "s", "rn", "rp"]
     }
 
@@ -180,19 +180,19 @@ impl Scheme for StrideFixed {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
-        if !solves(problem) {
+        if !supports_problem(problem) {
             return Vec::new();
         }
         let shape = &problem.shape;
         let mut tiles = Vec::new();
-        for tile_n in up_to(shape.n, &[16, 32, 64, 128]) {
-            for tile_w in up_to(shape.out_w(), &[8, 16, 32, 64, 128, 256]) {
-                for tile_h in up_to(shape.out_h(), &[1, 2, 4, 8, 16]) {
-                    for segment in [32, 64] {
-                        for thread_n in [4, 8, 16] {
-                            for thread_p in [1, 2, 4, 8] {
-                                let tile = [tile_n, tile_h, tile_w, segment, thread_n, thread_p];
-                                if Sizes::new(problem, &tile).is_some() {
+        for tn in candidates_up_to(shape.n, &[16, 32, 64, 128]) {
+            for tw in candidates_up_to(shape.out_w(), &[8, 16, 32, 64, 128, 256]) {
+                for th in candidates_up_to(shape.out_h(), &[1, 2, 4, 8, 16]) {
+                    for segment_bytes in [32, 64] {
+                        for rn in [4, 8, 16] {
+                            for rp in [1, 2, 4, 8] {
+                                let tile = [tn, th, tw, segment_bytes, rn, rp];
+                                if StrideFixedTile::new(problem, &tile).is_some() {
                                     tiles.push(Tile(tile.to_vec()));
                                 }
                             }
@@ -204,16 +204,16 @@ impl Scheme for StrideFixed {
         tiles
     }
 
-    fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
         let Problem::Conv(problem) = problem else {
             return false;
         };
-        solves(problem) && Sizes::new(problem, &tile.0).is_some()
+        supports_problem(problem) && StrideFixedTile::new(problem, &tile.0).is_some()
     }
 
     fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
-        let problem = convolution::of(problem);
-        let sizes = Sizes::of(problem, tile);
+        let problem = convolution::expect_conv(problem);
+        let sizes = StrideFixedTile::from_numbers(problem, tile);
         let layout = layout(problem, &sizes);
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)
@@ -221,22 +221,22 @@ impl Scheme for StrideFixed {
 }
 
 /// Whether the scheme can compute a problem: what is staged is not changed on its way.
-fn solves(problem: &ConvProblem) -> bool {
-    tiles_well(problem) && problem.prologue.is_none()
+fn supports_problem(problem: &ConvProblem) -> bool {
+    supports_tiling(problem) && problem.prologue.is_none()
 }
 
 /// `[O/M'][I][R][S][O%M']`: the taps of M' filters one behind the other.
-fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
+fn layout(problem: &ConvProblem, sizes: &StrideFixedTile) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     WeightLayout {
         source: problem.shape.weight(),
         dims: vec![
-            dim(Axis::O, shape.n.div_ceil(sizes.tile_n), sizes.tile_n),
+            dim(Axis::O, shape.n.div_ceil(sizes.tn), sizes.tn),
             dim(Axis::I, shape.c, 1),
             dim(Axis::R, shape.r, 1),
             dim(Axis::S, shape.s, 1),
-            dim(Axis::O, sizes.tile_n, 1),
+            dim(Axis::O, sizes.tn, 1),
         ]
         .into(),
         filter: Filter::Taps,
@@ -245,23 +245,23 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
     }
 }
 
-fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
+fn kernel(
+    problem: &ConvProblem,
+    sizes: &StrideFixedTile,
+    layout: &WeightLayout,
+) -> KernelBlueprint {
     let shape = &problem.shape;
     let (out_h, out_w) = (shape.out_h(), shape.out_w());
-    let (tile_h, tile_w) = (sizes.tile_h, sizes.tile_w);
-    let tiles_w = out_w.div_ceil(tile_w);
-    let tiles = out_h.div_ceil(tile_h) * tiles_w;
+    let (th, tw) = (sizes.th, sizes.tw);
+    let tiles_w = out_w.div_ceil(tw);
+    let tiles = out_h.div_ceil(th) * tiles_w;
     let taps = shape.c * shape.r * shape.s;
-    let rounds = taps.div_ceil(sizes.segment);
-    let sums = sizes.thread_n * sizes.thread_p;
-    let registers = sums + sizes.thread_n + 2 * sizes.thread_p + 28;
-    let weight_vector = if sizes.thread_n.is_multiple_of(4) {
-        4
-    } else {
-        1
-    };
-    let grid = [tiles * shape.batch, shape.n.div_ceil(sizes.tile_n), 1];
-    let context = context(&Context {
+    let rounds = taps.div_ceil(sizes.segment_taps);
+    let sums = sizes.rn * sizes.rp;
+    let registers = sums + sizes.rn + 2 * sizes.rp + 28;
+    let weight_vector = if sizes.rn.is_multiple_of(4) { 4 } else { 1 };
+    let grid = [tiles * shape.batch, shape.n.div_ceil(sizes.tn), 1];
+    let context = context(&StrideFixedContext {
         c: shape.c,
         h: shape.h,
         w: shape.w,
@@ -276,40 +276,40 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         pad_left: shape.padding.left,
         dilation_h: shape.dilation[0],
         dilation_w: shape.dilation[1],
-        tile_n: sizes.tile_n,
-        tile_h,
-        tile_w,
-        thread_n: sizes.thread_n,
-        thread_p: sizes.thread_p,
+        tn: sizes.tn,
+        th,
+        tw,
+        rn: sizes.rn,
+        rp: sizes.rp,
         threads: sizes.threads,
-        threads_p: tile_h * tile_w / sizes.thread_p,
-        min_blocks: blocks_by_registers(sizes.threads, registers),
+        threads_p: th * tw / sizes.rp,
+        min_blocks: blocks_per_sm_by_registers(sizes.threads, registers),
         tiles_w,
         tiles,
-        segment: sizes.segment,
+        segment_taps: sizes.segment_taps,
         taps,
         rounds,
         lines: sizes.lines,
         columns: sizes.columns,
         map_stride: sizes.map_stride,
         x_vector: if sizes.vector_x { 4 } else { 1 },
-        aligned: sizes.segment.is_multiple_of(shape.s),
+        aligned: sizes.segment_taps.is_multiple_of(shape.s),
         weight_vector,
-        weight_type: vector(weight_vector).0,
-        checks_n: !shape.n.is_multiple_of(sizes.tile_n),
-        checks_taps: !taps.is_multiple_of(sizes.segment),
-        checks_h: !out_h.is_multiple_of(tile_h),
-        checks_w: !out_w.is_multiple_of(tile_w),
+        weight_type: vector_type(weight_vector).0,
+        checks_n: !shape.n.is_multiple_of(sizes.tn),
+        checks_taps: !taps.is_multiple_of(sizes.segment_taps),
+        checks_h: !out_h.is_multiple_of(th),
+        checks_w: !out_w.is_multiple_of(tw),
         checks_border: shape.padding != Padding::default()
-            || !out_h.is_multiple_of(tile_h)
-            || !out_w.is_multiple_of(tile_w)
+            || !out_h.is_multiple_of(th)
+            || !out_w.is_multiple_of(tw)
             || sizes.vector_x,
-        ends: ConvEnds::new(problem, layout, false),
+        fused_ops: FusedOpsContext::new(problem, layout, false),
     });
     let blocks = u64::from(grid[0]) * u64::from(grid[1]);
     let fmas = f64::from(sums);
-    let outputs = f64::from(sizes.tile_n * tile_h * tile_w);
-    let staged = f64::from(sizes.lines * tile_h * sizes.columns + sizes.segment * sizes.tile_n);
+    let outputs = f64::from(sizes.tn * th * tw);
+    let staged = f64::from(sizes.lines * th * sizes.columns + sizes.segment_taps * sizes.tn);
     KernelBlueprint {
         role: convolution::role(false),
         template: "kernel/stride_fixed.cu",
@@ -318,11 +318,11 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         block: [sizes.threads, 1, 1],
         cluster: [1; 3],
         shared_bytes: sizes.shared_bytes,
-        overlaps: true,
+        pdl: true,
         device: &[
             DevicePart::DynamicShared,
             DevicePart::AsyncCopy,
-            DevicePart::Overlap,
+            DevicePart::Pdl,
         ],
         args: convolution::args(problem, false),
         work: KernelWork {
@@ -330,14 +330,13 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
             threads: sizes.threads,
             registers,
             shared_bytes: sizes.shared_bytes,
-            flops: 2.0 * outputs * f64::from(rounds * sizes.segment) * blocks as f64,
+            flops: 2.0 * outputs * f64::from(rounds * sizes.segment_taps) * blocks as f64,
             // Beside the multiply-adds of a tap: reads of shared memory, and where the next tap lies.
-            fma_share: fmas
-                / (fmas + 2.0 * f64::from(sizes.thread_n.div_ceil(4) + sizes.thread_p) + 4.0),
+            fma_fraction: fmas / (fmas + 2.0 * f64::from(sizes.rn.div_ceil(4) + sizes.rp) + 4.0),
             l2_bytes: 4.0 * (staged * f64::from(rounds) + outputs) * blocks as f64,
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
-            trips: 1.5 + 0.5 * f64::from(rounds),
-            overlaps: true,
+            l2_round_trips: 1.5 + 0.5 * f64::from(rounds),
+            pdl: true,
             ..KernelWork::default()
         },
     }

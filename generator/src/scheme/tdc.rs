@@ -18,10 +18,10 @@
 //! blocks share the channels); blocks are counted by `H/TH`, which loses the tail of a size that TH does not divide. Beyond it:
 //! any filter, stride, dilation, padding and batch, prologue and epilogue. H and W of the tile are those of the output.
 
-use super::convolution::{self, ConvEnds};
+use super::convolution::{self, FusedOpsContext};
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, Zeroed, context, reduction,
-    up_to,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, Zeroed, candidates_up_to,
+    context, reduction,
 };
 use crate::cost::KernelWork;
 use crate::ir::{ConvProblem, Epilogue, MAX_ELEMENTS, Problem, Reduce};
@@ -60,7 +60,7 @@ impl Scheme for Tdc {
         false
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         TILE_NAMES
     }
 
@@ -82,7 +82,7 @@ impl Scheme for TdcRows {
         false
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         TILE_NAMES
     }
 
@@ -98,10 +98,10 @@ impl Scheme for TdcRows {
 const TILE_NAMES: &[&str] = &["h", "w", "c"];
 
 /// A tile with everything that follows from it.
-struct Sizes {
-    tile_h: u32,
-    tile_w: u32,
-    tile_c: u32,
+struct TdcTile {
+    th: u32,
+    tw: u32,
+    tc: u32,
     /// Tiles of the output, vertically and horizontally.
     tiles_h: u32,
     tiles_w: u32,
@@ -118,19 +118,19 @@ struct Sizes {
     splits: u32,
 }
 
-impl Sizes {
-    fn new(shape: &ConvShape, [tile_h, tile_w, tile_c]: [u32; 3], whole_rows: bool) -> Self {
-        let tiles_h = shape.out_h().div_ceil(tile_h);
-        let tiles_w = shape.out_w().div_ceil(tile_w);
+impl TdcTile {
+    fn new(shape: &ConvShape, [th, tw, tc]: [u32; 3], whole_rows: bool) -> Self {
+        let tiles_h = shape.out_h().div_ceil(th);
+        let tiles_w = shape.out_w().div_ceil(tw);
         let block_tiles_w = if whole_rows { tiles_w } else { 1 };
         let fewest = shape.n.div_ceil((MAX_THREADS / block_tiles_w).max(1));
         let block_n = shape.n.div_ceil(fewest);
-        let [rows, columns] = shape.inputs_under([tile_h, tile_w * block_tiles_w]);
-        let [_, thread_columns] = shape.inputs_under([tile_h, tile_w]);
+        let [rows, columns] = shape.input_window([th, tw * block_tiles_w]);
+        let [_, thread_columns] = shape.input_window([th, tw]);
         Self {
-            tile_h,
-            tile_w,
-            tile_c,
+            th,
+            tw,
+            tc,
             tiles_h,
             tiles_w,
             block_tiles_w,
@@ -140,34 +140,34 @@ impl Sizes {
             rows,
             columns,
             thread_columns,
-            splits: shape.c.div_ceil(tile_c),
+            splits: shape.c.div_ceil(tc),
         }
     }
 
-    fn of(shape: &ConvShape, tile: &Tile, whole_rows: bool) -> Self {
-        let [tile_h, tile_w, tile_c] = tile.0[..] else {
+    fn from_numbers(shape: &ConvShape, tile: &Tile, whole_rows: bool) -> Self {
+        let [th, tw, tc] = tile.0[..] else {
             unreachable!("a tile of tdc has three numbers");
         };
-        Self::new(shape, [tile_h, tile_w, tile_c], whole_rows)
+        Self::new(shape, [th, tw, tc], whole_rows)
     }
 
     /// Bytes of the staged input.
     fn shared_bytes(&self) -> u64 {
         let staged = u64::from(self.rows) * u64::from(self.columns);
-        staged.saturating_mul(4 * u64::from(self.tile_c))
+        staged.saturating_mul(4 * u64::from(self.tc))
     }
 
     /// Channels whose weights are read together: as many as registers and the length of the code allow.
     fn unrolled_channels(&self, shape: &ConvShape) -> u32 {
         let taps = shape.r * shape.s;
-        let sums = self.tile_h * self.tile_w;
+        let sums = self.th * self.tw;
         let registers = registers_of(self.threads).saturating_sub(sums + OTHER_REGISTERS);
         let channels = (registers / taps).min(64 / taps).min(1024 / (sums * taps));
-        channels.clamp(1, self.tile_c)
+        channels.clamp(1, self.tc)
     }
 
     fn fits(&self, shape: &ConvShape) -> bool {
-        let sums = u64::from(self.tile_h * self.tile_w);
+        let sums = u64::from(self.th * self.tw);
         let taps = u64::from(shape.r) * u64::from(shape.s);
         self.block_tiles_w <= MAX_THREADS
             && self.shared_bytes() <= u64::from(MAX_SHARED)
@@ -193,12 +193,12 @@ fn tiles(problem: &Problem, whole_rows: bool) -> Vec<Tile> {
         return Vec::new();
     }
     let mut tiles = Vec::new();
-    for tile_h in 1..=shape.out_h().min(MAX_TILE) {
-        for tile_w in 1..=shape.out_w().min(MAX_TILE) {
-            for tile_c in up_to(shape.c, &TILE_C) {
-                let tile_c = tile_c.min(shape.c);
-                if Sizes::new(shape, [tile_h, tile_w, tile_c], whole_rows).fits(shape) {
-                    tiles.push(Tile(vec![tile_h, tile_w, tile_c]));
+    for th in 1..=shape.out_h().min(MAX_TILE) {
+        for tw in 1..=shape.out_w().min(MAX_TILE) {
+            for tc in candidates_up_to(shape.c, &TILE_C) {
+                let tc = tc.min(shape.c);
+                if TdcTile::new(shape, [th, tw, tc], whole_rows).fits(shape) {
+                    tiles.push(Tile(vec![th, tw, tc]));
                 }
             }
         }
@@ -226,14 +226,14 @@ fn layout(problem: &ConvProblem) -> WeightLayout {
         .into(),
         filter: Filter::Taps,
         transform: Transform::None,
-        prologue_channels: Problem::Conv(*problem).affine_channels(),
+        prologue_channels: Problem::Conv(*problem).scale_shift_channels(),
     }
 }
 
 fn blueprint(problem: &Problem, tile: &Tile, whole_rows: bool) -> Blueprint {
-    let problem = convolution::of(problem);
+    let problem = convolution::expect_conv(problem);
     let shape = &problem.shape;
-    let sizes = Sizes::of(shape, tile, whole_rows);
+    let sizes = TdcTile::from_numbers(shape, tile, whole_rows);
     let layout = layout(problem);
     let split = sizes.splits > 1;
     if !split || problem.reduce == Reduce::Ordered {
@@ -260,12 +260,12 @@ fn blueprint(problem: &Problem, tile: &Tile, whole_rows: bool) -> Blueprint {
         zeroed: Some(Zeroed { target, bytes }),
         workspace_bytes,
         weights: layout,
-        more_weights: Vec::new(),
+        extra_weight_layouts: Vec::new(),
     }
 }
 
 #[derive(Serialize)]
-struct Context {
+struct TdcContext {
     c: u32,
     h: u32,
     w: u32,
@@ -280,9 +280,9 @@ struct Context {
     pad_left: u32,
     dilation_h: u32,
     dilation_w: u32,
-    tile_h: u32,
-    tile_w: u32,
-    tile_c: u32,
+    th: u32,
+    tw: u32,
+    tc: u32,
     rows: u32,
     columns: u32,
     thread_columns: u32,
@@ -296,7 +296,7 @@ struct Context {
     block_n: u32,
     blocks_n: u32,
     /// Threads with work.
-    workers: u32,
+    active_threads: u32,
     staged: u32,
     unrolled_channels: u32,
     splits: u32,
@@ -305,16 +305,16 @@ struct Context {
     checks_border: bool,
     checks_c: bool,
     checks_n: bool,
-    checks_worker: bool,
+    checks_thread: bool,
     checks_row: bool,
     checks_column: bool,
     #[serde(flatten)]
-    ends: ConvEnds,
+    fused_ops: FusedOpsContext,
 }
 
 fn main_kernel(
     problem: &ConvProblem,
-    sizes: &Sizes,
+    sizes: &TdcTile,
     layout: &WeightLayout,
     args: Vec<Arg>,
     atomic: bool,
@@ -323,8 +323,8 @@ fn main_kernel(
     let split = sizes.splits > 1;
     let (out_h, out_w) = (shape.out_h(), shape.out_w());
     let blocks_of_row = sizes.tiles_w / sizes.block_tiles_w;
-    let workers = sizes.block_n * sizes.block_tiles_w;
-    let context = context(&Context {
+    let active_threads = sizes.block_n * sizes.block_tiles_w;
+    let context = context(&TdcContext {
         c: shape.c,
         h: shape.h,
         w: shape.w,
@@ -339,9 +339,9 @@ fn main_kernel(
         pad_left: shape.padding.left,
         dilation_h: shape.dilation[0],
         dilation_w: shape.dilation[1],
-        tile_h: sizes.tile_h,
-        tile_w: sizes.tile_w,
-        tile_c: sizes.tile_c,
+        th: sizes.th,
+        tw: sizes.tw,
+        tc: sizes.tc,
         rows: sizes.rows,
         columns: sizes.columns,
         thread_columns: sizes.thread_columns,
@@ -351,21 +351,21 @@ fn main_kernel(
         block_tiles_w: sizes.block_tiles_w,
         block_n: sizes.block_n,
         blocks_n: sizes.blocks_n,
-        workers,
-        staged: sizes.tile_c * sizes.rows * sizes.columns,
+        active_threads,
+        staged: sizes.tc * sizes.rows * sizes.columns,
         unrolled_channels: sizes.unrolled_channels(shape),
         splits: sizes.splits,
         atomic,
         in_place: args.contains(&Arg::Y),
         checks_border: shape.padding != Padding::default()
-            || !out_h.is_multiple_of(sizes.tile_h)
-            || !out_w.is_multiple_of(sizes.tile_w),
-        checks_c: !shape.c.is_multiple_of(sizes.tile_c),
+            || !out_h.is_multiple_of(sizes.th)
+            || !out_w.is_multiple_of(sizes.tw),
+        checks_c: !shape.c.is_multiple_of(sizes.tc),
         checks_n: !shape.n.is_multiple_of(sizes.block_n),
-        checks_worker: workers != sizes.threads,
-        checks_row: !out_h.is_multiple_of(sizes.tile_h),
-        checks_column: !out_w.is_multiple_of(sizes.tile_w),
-        ends: ConvEnds::new(problem, layout, split),
+        checks_thread: active_threads != sizes.threads,
+        checks_row: !out_h.is_multiple_of(sizes.th),
+        checks_column: !out_w.is_multiple_of(sizes.tw),
+        fused_ops: FusedOpsContext::new(problem, layout, split),
     });
     let grid = [
         sizes.tiles_h * blocks_of_row * shape.batch,
@@ -380,14 +380,14 @@ fn main_kernel(
         block: [sizes.threads, 1, 1],
         cluster: [1; 3],
         shared_bytes: 0,
-        overlaps: true,
-        device: &[DevicePart::Overlap],
+        pdl: true,
+        device: &[DevicePart::Pdl],
         args,
         work: work(problem, sizes, grid, atomic),
     }
 }
 
-fn work(problem: &ConvProblem, sizes: &Sizes, grid: [u32; 3], atomic: bool) -> KernelWork {
+fn work(problem: &ConvProblem, sizes: &TdcTile, grid: [u32; 3], atomic: bool) -> KernelWork {
     /// Bytes that a store of 4 bytes moves when its neighbours lie elsewhere.
     const SECTOR: f64 = 32.0;
     /// What an atomic addition costs, in bytes moved: an H200 carries out about 80 in a clock, wherever they go.
@@ -395,8 +395,8 @@ fn work(problem: &ConvProblem, sizes: &Sizes, grid: [u32; 3], atomic: bool) -> K
     let shape = &problem.shape;
     let blocks = grid.iter().map(|&size| u64::from(size)).product::<u64>();
     let taps = f64::from(shape.r * shape.s);
-    let sums = f64::from(sizes.tile_h * sizes.tile_w);
-    let channels = f64::from(sizes.tile_c);
+    let sums = f64::from(sizes.th * sizes.tw);
+    let channels = f64::from(sizes.tc);
     let values = f64::from(sizes.rows * sizes.thread_columns);
     let fmas = sums * taps;
     let threads = f64::from(sizes.threads);
@@ -404,25 +404,25 @@ fn work(problem: &ConvProblem, sizes: &Sizes, grid: [u32; 3], atomic: bool) -> K
     let stored_bytes = if atomic {
         ATOMIC * sums
     } else {
-        SECTOR * f64::from(sizes.tile_h) * (f64::from(sizes.tile_w) / 8.0).ceil()
+        SECTOR * f64::from(sizes.th) * (f64::from(sizes.tw) / 8.0).ceil()
     };
     KernelWork {
         blocks,
         threads: sizes.threads,
         registers: OTHER_REGISTERS
-            + sizes.tile_h * sizes.tile_w
+            + sizes.th * sizes.tw
             + shape.r * shape.s * sizes.unrolled_channels(shape),
         shared_bytes: sizes.shared_bytes() as u32,
         flops: 2.0 * fmas * channels * threads * blocks as f64,
         // A staged value and a weight are read once for all that is done with them.
-        fma_share: fmas / (fmas + 2.0 * values + 2.0 * taps),
+        fma_fraction: fmas / (fmas + 2.0 * values + 2.0 * taps),
         l2_bytes: (4.0 * staged
             + 4.0 * channels * taps * f64::from(sizes.block_n)
             + stored_bytes * threads)
             * blocks as f64,
         dram_bytes: Problem::Conv(*problem).bytes() as f64,
         // The tile, then the weights of so many channels at a time.
-        trips: 2.0 + (channels / f64::from(sizes.unrolled_channels(shape))).ceil(),
+        l2_round_trips: 2.0 + (channels / f64::from(sizes.unrolled_channels(shape))).ceil(),
         ..KernelWork::default()
     }
 }

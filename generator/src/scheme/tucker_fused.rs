@@ -1,7 +1,7 @@
 //! `tucker_fused`: the factors of a Tucker layer, 1x1, R x S core and 1x1, in one launch; or the last two behind the first one's.
 //!
 //! The products are those of [`implicit_gemm`](super::implicit_gemm): on the tensor cores, values split in two scaled fp16 numbers,
-//! sums of [`CHAIN`](super::matrix_product::CHAIN) steps added in fp32. What lies between the factors stays on the chip. A cluster of blocks computes a rectangle
+//! sums of [`PROMOTION_INTERVAL`](super::tensor_core::PROMOTION_INTERVAL) steps added in fp32. What lies between the factors stays on the chip. A cluster of blocks computes a rectangle
 //! of the output, all channels of it:
 //!
 //! 1. Each block has a share of the D1 channels. It computes them from all input channels at every position that the core reads,
@@ -30,20 +30,20 @@ mod factor;
 mod kernel;
 mod sizes;
 
-use super::block_sums::{MAX_CLUSTER, most_promising, promise, tiles_well};
-use super::implicit_gemm::rectangles;
-use super::matrix_product::{STEP_CHANNELS, divisors};
+use super::implicit_gemm::tile_shapes;
+use super::tensor_core::{MMA_K, divisors};
+use super::tiling::{MAX_CLUSTER, fastest_tiles, rough_time, supports_tiling};
 use super::{Blueprint, LaunchWork, Scheme, Tile, UnitWork};
 use crate::ir::{MAX_ELEMENTS, Precision, Problem, TuckerProblem};
 use kernel::{kernel, layouts};
-use sizes::{Sizes, core_problem};
+use sizes::{TuckerFusedTile, core_problem};
 use tdc_runtime::WeightLayout;
 
 /// See the [module](self).
 pub struct TuckerFused;
 
 /// Warps at most that share a sum, and KiB of a chunk at most, that are tried together.
-const SHARERS_AND_CHUNKS: [[u32; 2]; 8] = [
+const WARPS_K_AND_CHUNK_KIB: [[u32; 2]; 8] = [
     [0, 128],
     [0, MAX_CHUNK_KIB],
     [1, 128],
@@ -55,7 +55,7 @@ const SHARERS_AND_CHUNKS: [[u32; 2]; 8] = [
 ];
 
 /// What asks for the least room: whole sums in registers, or small chunks.
-const LEAST: [[u32; 2]; 2] = [[1, 128], [16, 64]];
+const SMALLEST: [[u32; 2]; 2] = [[1, 128], [16, 64]];
 
 /// KiB of a chunk at most: no more fits beside what else a block keeps in shared memory.
 const MAX_CHUNK_KIB: u32 = 224;
@@ -65,11 +65,11 @@ impl Scheme for TuckerFused {
         "tucker_fused"
     }
 
-    fn joins_factors(&self) -> bool {
+    fn fuses_factors(&self) -> bool {
         true
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["h", "w", "z", "v", "u", "t", "k", "c", "b"]
     }
 
@@ -77,56 +77,49 @@ impl Scheme for TuckerFused {
         let Problem::Tucker(problem) = problem else {
             return Vec::new();
         };
-        if !solves(problem) {
+        if !supports_problem(problem) {
             return Vec::new();
         }
         let core = &problem.core;
-        let groups = problem.first.map_or(1, |c| c.div_ceil(STEP_CHANNELS));
-        let tile = |base: [u32; 7], [sharers, chunk_kib]: [u32; 2]| {
-            let [h, w, members, group, row_parts, warps, chunk_groups] = base;
+        let groups = problem.first.map_or(1, |c| c.div_ceil(MMA_K));
+        let tile = |base: [u32; 7], [max_warps_k, chunk_kib]: [u32; 2]| {
+            let [h, w, cluster, blocks_n, d2_splits, warps, chunk_groups] = base;
             let tile = [
                 h,
                 w,
-                members,
-                group,
-                row_parts,
+                cluster,
+                blocks_n,
+                d2_splits,
                 warps,
-                sharers,
+                max_warps_k,
                 chunk_groups,
                 chunk_kib,
             ];
-            Some((Sizes::new(problem, &tile)?, tile))
+            Some((TuckerFusedTile::new(problem, &tile)?, tile))
         };
         // Each with the first of the least that fits; then those that promise most with all sharers and chunks.
         let mut bases = Vec::new();
-        for (tile_h, tile_w) in rectangles(core.out_h(), core.out_w(), 256) {
-            for [members, group, row_parts] in clusters() {
+        for (th, tw) in tile_shapes(core.out_h(), core.out_w(), 256) {
+            for [cluster, blocks_n, d2_splits] in clusters() {
                 for warps in [4, 6, 8, 12, 16] {
                     // Of the chunks that threads can load, the two largest.
                     let most = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]);
                     let largest_first = most.collect::<Vec<_>>().into_iter().rev();
                     let fitting = largest_first.filter_map(|chunk_groups| {
-                        let base = [
-                            tile_h,
-                            tile_w,
-                            members,
-                            group,
-                            row_parts,
-                            warps,
-                            chunk_groups,
-                        ];
-                        let (sizes, _) = LEAST.iter().find_map(|&numbers| tile(base, numbers))?;
-                        Some((promise(&sizes.work(problem)), base))
+                        let base = [th, tw, cluster, blocks_n, d2_splits, warps, chunk_groups];
+                        let (sizes, _) =
+                            SMALLEST.iter().find_map(|&numbers| tile(base, numbers))?;
+                        Some((rough_time(&sizes.work(problem)), base))
                     });
                     bases.extend(fitting.take(2));
                 }
             }
         }
         let mut found = Vec::new();
-        for base in most_promising(bases) {
+        for base in fastest_tiles(bases) {
             let base = base.0.try_into().expect("seven numbers");
             let mut known = Vec::new();
-            for (sizes, tile) in SHARERS_AND_CHUNKS
+            for (sizes, tile) in WARPS_K_AND_CHUNK_KIB
                 .iter()
                 .filter_map(|&numbers| tile(base, numbers))
             {
@@ -134,42 +127,42 @@ impl Scheme for TuckerFused {
                 let shares: Vec<_> = sizes.factors().map(|factor| factor.warps_k).collect();
                 let chunks = (sizes.core.chunks, sizes.last.chunks);
                 let whole = [
-                    sizes.rounds_first,
-                    sizes.sends_sums,
-                    sizes.rounds_core,
-                    sizes.stores_sums,
+                    sizes.first_in_registers,
+                    sizes.core_sent_from_registers,
+                    sizes.core_in_registers,
+                    sizes.last_in_registers,
                 ];
                 let kernel = (whole, chunks, shares);
                 if !known.contains(&kernel) {
                     known.push(kernel);
-                    found.push((promise(&sizes.work(problem)), tile));
+                    found.push((rough_time(&sizes.work(problem)), tile));
                 }
             }
         }
-        most_promising(found)
+        fastest_tiles(found)
     }
 
-    fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
         let Problem::Tucker(problem) = problem else {
             return false;
         };
-        solves(problem) && Sizes::new(problem, &tile.0).is_some()
+        supports_problem(problem) && TuckerFusedTile::new(problem, &tile.0).is_some()
     }
 
     fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
-        let problem = of(problem);
+        let problem = expect_tucker(problem);
         UnitWork {
             launches: vec![LaunchWork {
                 role: "kernel",
-                work: Sizes::of(problem, tile).work(problem),
+                work: TuckerFusedTile::from_numbers(problem, tile).work(problem),
             }],
             zeroed_bytes: None,
         }
     }
 
     fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
-        let problem = of(problem);
-        let sizes = Sizes::of(problem, tile);
+        let problem = expect_tucker(problem);
+        let sizes = TuckerFusedTile::from_numbers(problem, tile);
         let layouts = layouts(problem, &sizes);
         let kernel = kernel(problem, sizes, &layouts);
         let mut layouts = layouts.into_iter();
@@ -178,7 +171,7 @@ impl Scheme for TuckerFused {
             zeroed: None,
             workspace_bytes: 0,
             weights: layouts.next().unwrap_or(WeightLayout::NONE),
-            more_weights: layouts.collect(),
+            extra_weight_layouts: layouts.collect(),
         }
     }
 }
@@ -187,17 +180,17 @@ impl Scheme for TuckerFused {
 fn clusters() -> Vec<[u32; 3]> {
     const PARTS: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8];
     let mut found = Vec::new();
-    for members in 1..=MAX_CLUSTER {
-        for group in divisors(members, PARTS) {
-            let parts = divisors(members, PARTS);
-            found.extend(parts.map(|row_parts| [members, group, row_parts]));
+    for cluster in 1..=MAX_CLUSTER {
+        for blocks_n in divisors(cluster, PARTS) {
+            let parts = divisors(cluster, PARTS);
+            found.extend(parts.map(|d2_splits| [cluster, blocks_n, d2_splits]));
         }
     }
     found
 }
 
 /// The Tucker layer in a problem that the scheme was given.
-fn of(problem: &Problem) -> &TuckerProblem {
+fn expect_tucker(problem: &Problem) -> &TuckerProblem {
     match problem {
         Problem::Tucker(problem) => problem,
         _ => unreachable!("tucker_fused has tiles for Tucker layers only"),
@@ -206,7 +199,7 @@ fn of(problem: &Problem) -> &TuckerProblem {
 
 /// Whether the scheme can compute a problem, and as precisely as it must be; see [`implicit_gemm`](super::implicit_gemm). bf16,
 /// whose numbers are not scaled, is left to single convolutions.
-fn solves(problem: &TuckerProblem) -> bool {
+fn supports_problem(problem: &TuckerProblem) -> bool {
     let core = &problem.core;
     // Padded to whole tiles, the weights must still be counted by an int.
     let padded = |channels: u32| u64::from(channels) + 512;
@@ -217,7 +210,7 @@ fn solves(problem: &TuckerProblem) -> bool {
         + problem
             .next
             .map_or(0, |next| padded(problem.n) * padded(next.n));
-    tiles_well(&core_problem(problem))
+    supports_tiling(&core_problem(problem))
         && problem.precision != Precision::Bf16
         && c.min(core.c).min(core.n).min(problem.n) >= 8
         && c.max(core.n).max(problem.n) <= 1 << 13

@@ -15,11 +15,11 @@
 //!
 //! It is the one scheme of its layout, so that whoever asks for HWCN gets it.
 
-use super::block_sums::{MAX_SHARED, tiles_well, vector};
-use super::convolution::{self, ConvEnds};
+use super::convolution::{self, FusedOpsContext};
+use super::tiling::{MAX_SHARED, supports_tiling, vector_type};
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_by_registers, context,
-    up_to,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_per_sm_by_registers,
+    candidates_up_to, context,
 };
 use crate::cost::KernelWork;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
@@ -33,7 +33,7 @@ pub struct Tvm;
 const MAX_SUMS: u32 = 128;
 
 #[derive(Serialize)]
-struct Context {
+struct TvmContext {
     c: u32,
     h: u32,
     w: u32,
@@ -48,17 +48,17 @@ struct Context {
     pad_left: u32,
     dilation_h: u32,
     dilation_w: u32,
-    tile_n: u32,
-    tile_b: u32,
-    tile_c: u32,
+    tn: u32,
+    tb: u32,
+    tc: u32,
     virtual_threads: u32,
-    thread_n: u32,
-    thread_b: u32,
+    rn: u32,
+    rb: u32,
     threads: u32,
     /// Warps side by side along the images.
     warps_b: u32,
     min_blocks: u32,
-    buffers: u32,
+    stages: u32,
     chunks: u32,
     /// Sizes of the packed weights.
     padded_c: u32,
@@ -80,20 +80,20 @@ struct Context {
     value_vector: u32,
     value_type: &'static str,
     #[serde(flatten)]
-    ends: ConvEnds,
+    fused_ops: FusedOpsContext,
 }
 
 /// A tile's numbers with what follows from them.
-struct Sizes {
-    tile_n: u32,
-    tile_b: u32,
+struct TvmTile {
+    tn: u32,
+    tb: u32,
     threads_b: u32,
     virtual_threads: u32,
-    tile_c: u32,
-    buffers: u32,
+    tc: u32,
+    stages: u32,
     /// Output channels and images of a virtual thread.
-    thread_n: u32,
-    thread_b: u32,
+    rn: u32,
+    rb: u32,
     threads: u32,
     registers: u32,
     shared_bytes: u32,
@@ -101,41 +101,32 @@ struct Sizes {
     padded_n: u32,
 }
 
-impl Sizes {
+impl TvmTile {
     /// `None` where the numbers do not fit each other or the problem.
     fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
-        let &[
-            tile_n,
-            tile_b,
-            threads_n,
-            threads_b,
-            virtual_threads,
-            tile_c,
-            buffers,
-        ] = tile
-        else {
+        let &[tn, tb, threads_n, threads_b, virtual_threads, tc, stages] = tile else {
             return None;
         };
         // Each number by itself first: a config may name any.
         if tile.iter().any(|number| !(1..=256).contains(number))
-            || !tile_n.is_multiple_of((threads_n * virtual_threads).max(4))
-            || !tile_b.is_multiple_of((threads_b * virtual_threads).max(4))
+            || !tn.is_multiple_of((threads_n * virtual_threads).max(4))
+            || !tb.is_multiple_of((threads_b * virtual_threads).max(4))
             || virtual_threads > 4
-            || tile_c > 64
-            || buffers > 8
+            || tc > 64
+            || stages > 8
         {
             return None;
         }
         let shape = &problem.shape;
-        let thread_n = tile_n / threads_n / virtual_threads;
-        let thread_b = tile_b / threads_b / virtual_threads;
+        let rn = tn / threads_n / virtual_threads;
+        let rb = tb / threads_b / virtual_threads;
         let threads = threads_n * threads_b;
-        let sums = thread_n * thread_b * virtual_threads * virtual_threads;
-        let padded_c = shape.c.next_multiple_of(tile_c);
-        let padded_n = shape.n.next_multiple_of(tile_n);
+        let sums = rn * rb * virtual_threads * virtual_threads;
+        let padded_c = shape.c.next_multiple_of(tc);
+        let padded_n = shape.n.next_multiple_of(tn);
         let weights = [shape.r, shape.s, padded_c, padded_n];
         let weights = weights.iter().map(|&size| u64::from(size)).product::<u64>();
-        let shared_bytes = 4 * buffers * tile_c * (tile_n + tile_b);
+        let shared_bytes = 4 * stages * tc * (tn + tb);
         // Lanes of a warp are 8 images wide and 4 channels high.
         let fits = threads_n.is_multiple_of(4)
             && threads_b.is_multiple_of(8)
@@ -143,35 +134,35 @@ impl Sizes {
             && sums <= MAX_SUMS
             && shared_bytes <= MAX_SHARED
             && weights <= MAX_ELEMENTS
-            && padded_n / tile_n <= MAX_GRID
+            && padded_n / tn <= MAX_GRID
             // The map of the input is applied while a step is fetched through registers.
-            && (problem.prologue.is_none() || buffers == 1);
+            && (problem.prologue.is_none() || stages == 1);
         fits.then(|| Self {
-            tile_n,
-            tile_b,
+            tn,
+            tb,
             threads_b,
             virtual_threads,
-            tile_c,
-            buffers,
-            thread_n,
-            thread_b,
+            tc,
+            stages,
+            rn,
+            rb,
             threads,
-            registers: sums + 2 * virtual_threads * (thread_n + thread_b) + 24,
+            registers: sums + 2 * virtual_threads * (rn + rb) + 24,
             shared_bytes,
             padded_c,
             padded_n,
         })
     }
 
-    fn of(problem: &ConvProblem, tile: &Tile) -> Self {
+    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
         Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
     }
 
     fn grid(&self, problem: &ConvProblem) -> [u32; 3] {
         let shape = &problem.shape;
         [
-            shape.batch.div_ceil(self.tile_b),
-            self.padded_n / self.tile_n,
+            shape.batch.div_ceil(self.tb),
+            self.padded_n / self.tn,
             shape.out_h() * shape.out_w(),
         ]
     }
@@ -182,7 +173,7 @@ impl Scheme for Tvm {
         "tvm"
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["n", "b", "tn", "tb", "v", "c", "s"]
     }
 
@@ -190,28 +181,21 @@ impl Scheme for Tvm {
         let Problem::HwcnConv(problem) = problem else {
             return Vec::new();
         };
-        if !solves(problem) {
+        if !supports_problem(problem) {
             return Vec::new();
         }
         let shape = &problem.shape;
         let mut tiles = Vec::new();
-        for tile_n in up_to(shape.n, &[16, 32, 64, 128]) {
-            for tile_b in up_to(shape.batch, &[8, 16, 32, 64, 128]) {
+        for tn in candidates_up_to(shape.n, &[16, 32, 64, 128]) {
+            for tb in candidates_up_to(shape.batch, &[8, 16, 32, 64, 128]) {
                 for threads_n in [4, 8, 16] {
                     for threads_b in [8, 16] {
                         for virtual_threads in [1, 2] {
-                            for tile_c in up_to(shape.c, &[4, 8, 16, 32]) {
-                                for buffers in [1, 2, 3, 4] {
-                                    let tile = [
-                                        tile_n,
-                                        tile_b,
-                                        threads_n,
-                                        threads_b,
-                                        virtual_threads,
-                                        tile_c,
-                                        buffers,
-                                    ];
-                                    if Sizes::new(problem, &tile).is_some() {
+                            for tc in candidates_up_to(shape.c, &[4, 8, 16, 32]) {
+                                for stages in [1, 2, 3, 4] {
+                                    let tile =
+                                        [tn, tb, threads_n, threads_b, virtual_threads, tc, stages];
+                                    if TvmTile::new(problem, &tile).is_some() {
                                         tiles.push(Tile(tile.to_vec()));
                                     }
                                 }
@@ -224,16 +208,16 @@ impl Scheme for Tvm {
         tiles
     }
 
-    fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
         let Problem::HwcnConv(problem) = problem else {
             return false;
         };
-        solves(problem) && Sizes::new(problem, &tile.0).is_some()
+        supports_problem(problem) && TvmTile::new(problem, &tile.0).is_some()
     }
 
     fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
-        let problem = convolution::of(problem);
-        let sizes = Sizes::of(problem, tile);
+        let problem = convolution::expect_conv(problem);
+        let sizes = TvmTile::from_numbers(problem, tile);
         let layout = layout(problem, &sizes);
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)
@@ -241,14 +225,14 @@ impl Scheme for Tvm {
 }
 
 /// Whether the scheme can compute a problem: a block for each pixel must fit the grid.
-fn solves(problem: &ConvProblem) -> bool {
+fn supports_problem(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
     let pixels = u64::from(shape.out_h()) * u64::from(shape.out_w());
-    tiles_well(problem) && pixels <= u64::from(MAX_GRID)
+    supports_tiling(problem) && pixels <= u64::from(MAX_GRID)
 }
 
 /// `[R][S][I][O]`, RSCN in the words of the source, input channels padded to whole steps and output channels to whole tiles.
-fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
+fn layout(problem: &ConvProblem, sizes: &TvmTile) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count| LayoutDim {
         axis,
@@ -266,28 +250,28 @@ fn layout(problem: &ConvProblem, sizes: &Sizes) -> WeightLayout {
         .into(),
         filter: Filter::Taps,
         transform: Transform::None,
-        prologue_channels: Problem::Conv(*problem).affine_channels(),
+        prologue_channels: Problem::Conv(*problem).scale_shift_channels(),
     }
 }
 
 /// The widest vector, of 4, 2 or 1 values, that divides both.
-fn widest(a: u32, b: u32) -> u32 {
+fn widest_vector(a: u32, b: u32) -> u32 {
     let divides = |&len: &u32| a.is_multiple_of(len) && b.is_multiple_of(len);
     [4, 2].into_iter().find(divides).unwrap_or(1)
 }
 
-fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
+fn kernel(problem: &ConvProblem, sizes: &TvmTile, layout: &WeightLayout) -> KernelBlueprint {
     let shape = &problem.shape;
     let epilogue = problem.epilogue;
     // Asynchronous copies are of 4 or 16 bytes.
     let x_vector = if shape.batch.is_multiple_of(4) { 4 } else { 1 };
-    let y_vector = widest(shape.batch, sizes.thread_b);
-    let weight_vector = widest(sizes.thread_n, 4);
-    let value_vector = widest(sizes.thread_b, 4);
-    let (x_type, x_elements) = vector(x_vector);
-    let (y_type, y_elements) = vector(y_vector);
+    let y_vector = widest_vector(shape.batch, sizes.rb);
+    let weight_vector = widest_vector(sizes.rn, 4);
+    let value_vector = widest_vector(sizes.rb, 4);
+    let (x_type, x_elements) = vector_type(x_vector);
+    let (y_type, y_elements) = vector_type(y_vector);
     let grid = sizes.grid(problem);
-    let context = context(&Context {
+    let context = context(&TvmContext {
         c: shape.c,
         h: shape.h,
         w: shape.w,
@@ -302,23 +286,23 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         pad_left: shape.padding.left,
         dilation_h: shape.dilation[0],
         dilation_w: shape.dilation[1],
-        tile_n: sizes.tile_n,
-        tile_b: sizes.tile_b,
-        tile_c: sizes.tile_c,
+        tn: sizes.tn,
+        tb: sizes.tb,
+        tc: sizes.tc,
         virtual_threads: sizes.virtual_threads,
-        thread_n: sizes.thread_n,
-        thread_b: sizes.thread_b,
+        rn: sizes.rn,
+        rb: sizes.rb,
         threads: sizes.threads,
         warps_b: sizes.threads_b / 8,
-        min_blocks: blocks_by_registers(sizes.threads, sizes.registers),
-        buffers: sizes.buffers,
-        chunks: sizes.padded_c / sizes.tile_c,
+        min_blocks: blocks_per_sm_by_registers(sizes.threads, sizes.registers),
+        stages: sizes.stages,
+        chunks: sizes.padded_c / sizes.tc,
         padded_c: sizes.padded_c,
         padded_n: sizes.padded_n,
         checks_taps: shape.padding != Padding::default(),
         checks_c: sizes.padded_c != shape.c,
         checks_n: sizes.padded_n != shape.n,
-        checks_batch: !shape.batch.is_multiple_of(sizes.tile_b),
+        checks_batch: !shape.batch.is_multiple_of(sizes.tb),
         x_vector,
         x_type,
         x_elements,
@@ -326,10 +310,10 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         y_type,
         y_elements,
         weight_vector,
-        weight_type: vector(weight_vector).0,
+        weight_type: vector_type(weight_vector).0,
         value_vector,
-        value_type: vector(value_vector).0,
-        ends: ConvEnds::new(problem, layout, false),
+        value_type: vector_type(value_vector).0,
+        fused_ops: FusedOpsContext::new(problem, layout, false),
     });
     let mut args = vec![Arg::X, Arg::Packed];
     args.extend(epilogue.bias.then_some(Arg::Bias));
@@ -343,49 +327,49 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         block: [sizes.threads, 1, 1],
         cluster: [1; 3],
         shared_bytes: sizes.shared_bytes,
-        overlaps: true,
-        device: if sizes.buffers > 1 {
+        pdl: true,
+        device: if sizes.stages > 1 {
             &[
                 DevicePart::DynamicShared,
                 DevicePart::AsyncCopy,
-                DevicePart::Overlap,
+                DevicePart::Pdl,
             ]
         } else {
-            &[DevicePart::DynamicShared, DevicePart::Overlap]
+            &[DevicePart::DynamicShared, DevicePart::Pdl]
         },
         args,
         work: work(problem, sizes, grid),
     }
 }
 
-fn work(problem: &ConvProblem, sizes: &Sizes, grid: [u32; 3]) -> KernelWork {
+fn work(problem: &ConvProblem, sizes: &TvmTile, grid: [u32; 3]) -> KernelWork {
     let shape = &problem.shape;
     let blocks = grid.iter().map(|&size| u64::from(size)).product::<u64>();
-    let steps = f64::from(sizes.padded_c / sizes.tile_c * shape.r * shape.s);
-    let tile = f64::from(sizes.tile_n) * f64::from(sizes.tile_b);
-    let fetched = f64::from(sizes.tile_n + sizes.tile_b) * f64::from(sizes.tile_c) * steps;
+    let steps = f64::from(sizes.padded_c / sizes.tc * shape.r * shape.s);
+    let tile = f64::from(sizes.tn) * f64::from(sizes.tb);
+    let fetched = f64::from(sizes.tn + sizes.tb) * f64::from(sizes.tc) * steps;
     let v = sizes.virtual_threads;
-    let sums = f64::from(v * v * sizes.thread_n * sizes.thread_b);
+    let sums = f64::from(v * v * sizes.rn * sizes.rb);
     // Lanes that read longer runs than a vector fall on each other's banks.
     let vectors = |run: u32, conflicts: u32| v * run.div_ceil(4) * conflicts;
-    let read = vectors(sizes.thread_n, 1) + vectors(sizes.thread_b, sizes.thread_b.div_ceil(4));
-    let fetches = ((sizes.tile_n + sizes.tile_b) * sizes.tile_c / 4).div_ceil(sizes.threads);
-    let tile_c = f64::from(sizes.tile_c);
+    let read = vectors(sizes.rn, 1) + vectors(sizes.rb, sizes.rb.div_ceil(4));
+    let fetches = ((sizes.tn + sizes.tb) * sizes.tc / 4).div_ceil(sizes.threads);
+    let tc = f64::from(sizes.tc);
     // Fetch and compute by turns wait for the level-2 cache in each step.
-    let waits = if sizes.buffers == 1 { 1.3 } else { 0.15 };
+    let waits = if sizes.stages == 1 { 1.3 } else { 0.15 };
     KernelWork {
         blocks,
         threads: sizes.threads,
         registers: sizes.registers,
         shared_bytes: sizes.shared_bytes,
-        flops: 2.0 * tile * f64::from(sizes.tile_c) * steps * blocks as f64,
+        flops: 2.0 * tile * f64::from(sizes.tc) * steps * blocks as f64,
         // What a step takes beside products and reads is fitted to 18 tiles of the TVM tutorial's problem on an H200.
-        fma_share: sums * tile_c
-            / ((sums + 2.0 * f64::from(read)) * tile_c + 12.0 * f64::from(fetches) + 150.0),
+        fma_fraction: sums * tc
+            / ((sums + 2.0 * f64::from(read)) * tc + 12.0 * f64::from(fetches) + 150.0),
         l2_bytes: 4.0 * (fetched + tile) * blocks as f64,
         dram_bytes: Problem::HwcnConv(*problem).bytes() as f64,
-        trips: 1.0 + waits * steps,
-        overlaps: true,
+        l2_round_trips: 1.0 + waits * steps,
+        pdl: true,
         ..KernelWork::default()
     }
 }

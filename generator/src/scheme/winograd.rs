@@ -10,7 +10,7 @@
 //! row of points is made of, transforms them in fp32, and so makes just those operands that the tensor cores want of it. Of the
 //! output transform the columns are done in registers; the rows are a sum over warps, and so over shares, in shared memory.
 //!
-//! Sums over channels are short: a partial sum has at most [`CHAIN`] steps, and is then transformed and added in fp32. The transforms
+//! Sums over channels are short: a partial sum has at most [`PROMOTION_INTERVAL`] steps, and is then transformed and added in fp32. The transforms
 //! cost accuracy. Against float64, random inputs, relative error in the L2 norm over C = 8 to 512 (emulated as tensor cores cut off):
 //!
 //! | | fp32 | one fp16 number | bf16 |
@@ -20,11 +20,13 @@
 //!
 //! So F(2x2) holds the bound of every precision, and F(4x4) that of fp16; elsewhere it waits for a `tolerance` that allows it.
 
-use super::block_sums::{BlockSums, MAX_CLUSTER, MAX_SHARED, most_promising, promise, tiles_well};
 use super::convolution;
-use super::matrix_product::{
-    Blocking, CHAIN, MAX_WARPS, MatrixContext, P_TILE, STEP_CHANNELS, channel_tiles, device,
-    divisors, multiplies_well, parts, weight_buffers,
+use super::tensor_core::{
+    Blocking, GemmContext, MAX_WARPS, MMA_K, MMA_N, PROMOTION_INTERVAL, channel_tiles,
+    device_parts, divisors, split_terms, stages, supports_mma,
+};
+use super::tiling::{
+    BlockOutput, MAX_CLUSTER, MAX_SHARED, fastest_tiles, rough_time, supports_tiling,
 };
 use super::{Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
 use crate::cost::KernelWork;
@@ -42,7 +44,7 @@ struct Transforms {
     /// A^T: one row an output, one column a point.
     output: &'static [&'static [i8]],
     /// The bits by which the input's magnitude can grow: of the largest sum of magnitudes in a row of B^T, squared.
-    growth: u32,
+    growth_bits: u32,
 }
 
 /// The matrices that go with [`Winograd::filter`].
@@ -56,7 +58,7 @@ fn transforms(winograd: Winograd) -> Transforms {
                 &[0, 1, 0, -1],
             ],
             output: &[&[1, 1, 1, 0], &[0, 1, -1, -1]],
-            growth: 2,
+            growth_bits: 2,
         },
         Winograd::F4 => Transforms {
             input: &[
@@ -73,20 +75,20 @@ fn transforms(winograd: Winograd) -> Transforms {
                 &[0, 1, 1, 4, 4, 0],
                 &[0, 1, -1, 8, -8, 1],
             ],
-            growth: 7,
+            growth_bits: 7,
         },
     }
 }
 
 impl Transforms {
     /// The inputs that stand alone in the row of each point.
-    fn plain_rows(&self) -> Vec<usize> {
+    fn unit_rows(&self) -> Vec<usize> {
         let last_one = |row: &&[i8]| row.iter().rposition(|&factor| factor == 1);
         self.input.iter().filter_map(last_one).collect()
     }
 
     /// For each point the other inputs with their factors, as many as any point has: missing ones have the factor 0.
-    fn other_rows(&self) -> Vec<Vec<(usize, i8)>> {
+    fn scaled_rows(&self) -> Vec<Vec<(usize, i8)>> {
         let others = |(row, plain): (&&[i8], usize)| -> Vec<(usize, i8)> {
             let terms = row.iter().copied().enumerate();
             terms
@@ -96,11 +98,11 @@ impl Transforms {
         let mut found: Vec<_> = self
             .input
             .iter()
-            .zip(self.plain_rows())
+            .zip(self.unit_rows())
             .map(others)
             .collect();
         let most = found.iter().map(Vec::len).max().unwrap_or(0);
-        for (terms, plain) in found.iter_mut().zip(self.plain_rows()) {
+        for (terms, plain) in found.iter_mut().zip(self.unit_rows()) {
             terms.resize(most, (plain, 0));
         }
         found
@@ -109,7 +111,7 @@ impl Transforms {
 
 /// `names` times `factors` as an expression in fp32: what has the factor 1 is added, what has -1 subtracted, the rest follows in
 /// multiply-adds. At least one factor is 1.
-fn combination(factors: &[i8], name: impl Fn(usize) -> String) -> String {
+fn linear_combination(factors: &[i8], name: impl Fn(usize) -> String) -> String {
     let mut sum = String::new();
     for (sign, operator) in [(1, " + "), (-1, " - ")] {
         for index in (0..factors.len()).filter(|&index| factors[index] == sign) {
@@ -129,7 +131,7 @@ fn combination(factors: &[i8], name: impl Fn(usize) -> String) -> String {
 }
 
 /// The value that belongs to the warp's row of points, as an expression in `point_row`.
-fn of_point_row(values: &[String]) -> String {
+fn select_by_point_row(values: &[String]) -> String {
     let count = |value: &&String| values.iter().filter(|other| other == value).count();
     let Some(usual) = values.iter().max_by_key(count) else {
         return String::new();
@@ -143,9 +145,9 @@ fn of_point_row(values: &[String]) -> String {
 }
 
 #[derive(Serialize)]
-struct Context {
+struct WinogradContext {
     /// Outputs of a window, and points, along each axis.
-    out: u32,
+    winograd_m: u32,
     points: u32,
     windows: u32,
     windows_w: u32,
@@ -155,33 +157,33 @@ struct Context {
     pitch: u32,
     plane: u32,
     /// Columns by which the input is moved, so that windows begin on 16 bytes, and where the first window then begins.
-    shift: u32,
+    column_offset: u32,
     first_window: u32,
     /// Steps that a warp takes of a chunk.
     steps: u32,
     /// The input transform of rows, for the warp's row of points.
-    plain_row: String,
-    other_rows: Vec<String>,
-    multiples: Vec<String>,
+    unit_row: String,
+    scaled_rows: Vec<String>,
+    row_coefficients: Vec<String>,
     /// That of columns: both channels of a pair, for each point.
-    transformed: Vec<[String; 2]>,
+    column_transform: Vec<[String; 2]>,
     /// The output transform of columns: each output, of the warp's sums.
-    columns: Vec<String>,
+    output_columns: Vec<String>,
     /// That of rows: each output's factor, for the warp's row of points.
-    row_factors: Vec<String>,
+    output_row_coefficients: Vec<String>,
     #[serde(flatten)]
-    matrix: MatrixContext,
+    matrix: GemmContext,
 }
 
 /// A tile's numbers with what follows from them.
-struct Sizes {
+struct WinogradTile {
     winograd: Winograd,
     blocking: Blocking,
     warps_p: u32,
     warps_k: u32,
     pitch: u32,
     plane: u32,
-    sums: BlockSums,
+    sums: BlockOutput,
     /// Floats of shared memory that are staged, and all.
     staged: u32,
     shared_floats: u32,
@@ -189,92 +191,93 @@ struct Sizes {
     registers: u32,
     blocks: u64,
     /// Parts that a value is split into.
-    parts: u32,
+    split_terms: u32,
 }
 
-impl Sizes {
+impl WinogradTile {
     /// `None` where the numbers do not fit each other or the problem.
     fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
         let &[
-            out,
-            tile_h,
-            tile_w,
+            winograd_m,
+            th,
+            tw,
             m_tiles,
             warps_m,
             warps_p,
             warps_k,
             cluster,
-            groups,
-            weight_buffers,
+            chunk_groups,
+            stages,
         ] = tile
         else {
             return None;
         };
-        if tile.contains(&0)
-            || tile_h.max(tile_w) > 256
-            || tile[3..].iter().any(|&number| number > 16)
-        {
+        if tile.contains(&0) || th.max(tw) > 256 || tile[3..].iter().any(|&number| number > 16) {
             return None;
         }
-        let winograd = eligible(problem).find(|winograd| winograd.m() == out)?;
+        let winograd = supported_variants(problem).find(|winograd| winograd.m() == winograd_m)?;
         let points = winograd.points();
-        let chunks = Blocking::chunks(problem, cluster, groups)?;
-        let windows = (tile_h / out) * (tile_w / out);
-        let window_tiles = windows.div_ceil(P_TILE);
-        if !tile_h.is_multiple_of(out)
-            || !tile_w.is_multiple_of(out)
+        let chunks = Blocking::chunks(problem, cluster, chunk_groups)?;
+        let windows = (th / winograd_m) * (tw / winograd_m);
+        let window_tiles = windows.div_ceil(MMA_N);
+        if !th.is_multiple_of(winograd_m)
+            || !tw.is_multiple_of(winograd_m)
             || !window_tiles.is_multiple_of(warps_p)
-            || !groups.is_multiple_of(warps_k)
-            || groups / warps_k > CHAIN
+            || !chunk_groups.is_multiple_of(warps_k)
+            || chunk_groups / warps_k > PROMOTION_INTERVAL
         {
             return None;
         }
         let blocking = Blocking {
-            tile_h,
-            tile_w,
+            th,
+            tw,
             m_tiles,
             p_tiles: window_tiles / warps_p,
             warps_m,
             warps: points * warps_m * warps_p * warps_k,
             cluster,
-            groups,
+            chunk_groups,
             chunks,
-            weight_buffers,
+            stages,
             filter: Filter::Winograd(winograd),
         };
         let [rows, row] = blocking.input_tile(problem);
         if blocking.warps > MAX_WARPS
             || cluster > MAX_CLUSTER
-            || weight_buffers > chunks
+            || stages > chunks
             || rows * row > 1 << 13
         {
             return None;
         }
-        let parts = parts(problem.precision);
+        let split_terms = split_terms(problem.precision);
         // Rows begin on 16 bytes. The planes of four pairs of channels and two windows fall into different banks of 16 bytes.
-        let pitch = (row + shift(problem, &blocking)).next_multiple_of(2);
+        let pitch = (row + column_offset(problem, &blocking)).next_multiple_of(2);
         let plane = (rows * pitch).saturating_sub(4).next_multiple_of(16) + 4;
-        let staged = weight_buffers * blocking.chunk_weights(problem)
+        let staged = stages * blocking.chunk_weights(problem)
             + 2 * blocking.pairs() * plane
             + 2 * blocking.warps;
-        let sums = BlockSums {
-            tile: [tile_h, tile_w, blocking.tile_n()],
+        let sums = BlockOutput {
+            tile: [th, tw, blocking.tn()],
             threads: blocking.threads(),
             cluster,
-            shares: (points - 1) * warps_k,
-            partial_row: (tile_h * tile_w + 23) / 32 * 32 + 8,
+            k_splits: (points - 1) * warps_k,
+            partial_pitch: (th * tw + 23) / 32 * 32 + 8,
         };
         let shared_floats = sums.shared_floats(problem, staged);
         let grid = sums.grid(problem);
         // Registers: sums, operands, what is loaded ahead, addresses. A tile has four for each point, or with one step to a chunk
         // for each output column, since then points are folded one after the other; and those that are kept from chunk to chunk.
-        let folded = if groups > warps_k { points } else { out };
-        let kept = if chunks > 1 { out } else { 0 };
+        let folded = if chunk_groups > warps_k {
+            points
+        } else {
+            winograd_m
+        };
+        let kept = if chunks > 1 { winograd_m } else { 0 };
         let loaded = blocking.loaded(problem);
         let ahead = if chunks > 1 { loaded } else { 0 };
         let registers = 4 * m_tiles * blocking.p_tiles * (folded + kept)
-            + parts * (2 * points + 1) * blocking.p_tiles
-            + 4 * parts * m_tiles
+            + split_terms * (2 * points + 1) * blocking.p_tiles
+            + 4 * split_terms * m_tiles
             + ahead
             + 40;
         let fits = loaded <= 64
@@ -295,17 +298,17 @@ impl Sizes {
             // The compiler takes an eighth more where it unrolls.
             registers: (registers * 9 / 8).min(255),
             blocks: grid.iter().map(|&size| u64::from(size)).product(),
-            parts,
+            split_terms,
         })
     }
 
-    fn of(problem: &ConvProblem, tile: &Tile) -> Self {
+    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
         Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
     }
 
     /// Steps of a warp in one chunk.
     fn steps(&self) -> u32 {
-        self.blocking.groups / self.warps_k
+        self.blocking.chunk_groups / self.warps_k
     }
 
     /// For the estimate.
@@ -315,29 +318,29 @@ impl Sizes {
             p_tiles,
             warps,
             chunks,
-            groups,
+            chunk_groups,
             ..
         } = self.blocking;
         let threads = self.blocking.threads();
         let points = f64::from(self.winograd.points());
-        let terms = transforms(self.winograd).other_rows()[0].len() as f64 + 1.0;
+        let terms = transforms(self.winograd).scaled_rows()[0].len() as f64 + 1.0;
         let steps = f64::from(chunks * self.steps());
-        let products = points * f64::from(m_tiles * p_tiles * (2 * self.parts - 1));
+        let products = points * f64::from(m_tiles * p_tiles * (2 * self.split_terms - 1));
         let blocks = self.blocks as f64;
         let weights = f64::from(chunks * self.blocking.chunk_weights(problem));
         let [rows, row] = self.blocking.input_tile(problem);
-        let values = f64::from(chunks * groups * STEP_CHANNELS) * f64::from(rows * row);
+        let values = f64::from(chunks * chunk_groups * MMA_K) * f64::from(rows * row);
         let items = chunks * self.blocking.items(problem);
-        let sums = f64::from(self.blocking.tile_n() * self.sums.partial_row);
+        let sums = f64::from(self.blocking.tn() * self.sums.partial_pitch);
         // Clocks that a warp holds its quarter of a multiprocessor: for its operands, for what is loaded, for the sums of a thread.
         let windows =
-            points * f64::from(p_tiles) * (2.0 + 5.0 * terms + 6.0 * f64::from(self.parts));
-        let step_issue = windows + 3.0 * points * f64::from(self.parts * m_tiles) + 28.0;
+            points * f64::from(p_tiles) * (2.0 + 5.0 * terms + 6.0 * f64::from(self.split_terms));
+        let step_issue = windows + 3.0 * points * f64::from(self.split_terms * m_tiles) + 28.0;
         let folds = f64::from(chunks * 4 * m_tiles * p_tiles) * 3.0 * points;
         let vector_x = self.blocking.vector_x(problem);
         let staging = f64::from(items) * if vector_x { 112.0 } else { 56.0 };
         let thread_sums = sums / f64::from(threads);
-        let reduction = 14.0 * thread_sums * f64::from(self.sums.shares + 2);
+        let reduction = 14.0 * thread_sums * f64::from(self.sums.k_splits + 2);
         KernelWork {
             blocks: self.blocks,
             threads,
@@ -348,18 +351,18 @@ impl Sizes {
                 * blocks
                 * f64::from(warps)
                 * (steps * step_issue + folds + staging + reduction),
-            fma_share: 1.0,
+            fma_fraction: 1.0,
             mma: blocks * f64::from(warps) * steps * products,
             l2_bytes: 1.3 * 4.0 * blocks * (weights + values),
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             // The input comes from the level-2 cache once for each chunk; the later ones are loaded ahead.
-            trips: 4.2 + 0.06 * f64::from(chunks),
+            l2_round_trips: 4.2 + 0.06 * f64::from(chunks),
             // The latencies of a step's reads, transforms and products, and the barriers around staging and reduction.
-            clocks: steps * (120.0 + points * f64::from(2 * self.parts - 1) * 16.0)
+            latency_clocks: steps * (120.0 + points * f64::from(2 * self.split_terms - 1) * 16.0)
                 + 72.0 * f64::from(items)
-                + 4.0 * thread_sums * f64::from(self.sums.shares + 1),
+                + 4.0 * thread_sums * f64::from(self.sums.k_splits + 1),
             cluster: self.blocking.cluster,
-            overlaps: true,
+            pdl: true,
             ..KernelWork::default()
         }
     }
@@ -370,7 +373,7 @@ impl Scheme for WinogradScheme {
         "winograd"
     }
 
-    fn tile_names(&self) -> &'static [&'static str] {
+    fn tile_labels(&self) -> &'static [&'static str] {
         &["f", "h", "w", "m", "a", "b", "k", "z", "c", "s"]
     }
 
@@ -380,33 +383,32 @@ impl Scheme for WinogradScheme {
         };
         let shape = &problem.shape;
         let mut found = Vec::new();
-        for winograd in eligible(problem) {
-            let out = winograd.m();
-            let all_groups = shape.c.div_ceil(STEP_CHANNELS);
-            for (tile_h, tile_w) in rectangles(out, shape.out_h(), shape.out_w()) {
-                let window_tiles = (tile_h / out * (tile_w / out)).div_ceil(P_TILE);
+        for winograd in supported_variants(problem) {
+            let winograd_m = winograd.m();
+            let all_groups = shape.c.div_ceil(MMA_K);
+            for (th, tw) in tile_shapes(winograd_m, shape.out_h(), shape.out_w()) {
+                let window_tiles = (th / winograd_m * (tw / winograd_m)).div_ceil(MMA_N);
                 for (m_tiles, warps_m) in channel_tiles(shape.n, 4) {
                     for warps_p in divisors(window_tiles, &[1, 2, 3, 4]) {
                         for cluster in divisors(all_groups, &[1, 2, 3, 4, 5, 6, 7, 8]) {
-                            for groups in divisors(all_groups / cluster, &[1, 2, 3, 4, 5, 6]) {
-                                for warps_k in divisors(groups, &[1, 2, 3, 4]) {
-                                    for weight_buffers in
-                                        weight_buffers(all_groups / cluster / groups)
-                                    {
+                            for chunk_groups in divisors(all_groups / cluster, &[1, 2, 3, 4, 5, 6])
+                            {
+                                for warps_k in divisors(chunk_groups, &[1, 2, 3, 4]) {
+                                    for stages in stages(all_groups / cluster / chunk_groups) {
                                         let tile = [
-                                            out,
-                                            tile_h,
-                                            tile_w,
+                                            winograd_m,
+                                            th,
+                                            tw,
                                             m_tiles,
                                             warps_m,
                                             warps_p,
                                             warps_k,
                                             cluster,
-                                            groups,
-                                            weight_buffers,
+                                            chunk_groups,
+                                            stages,
                                         ];
-                                        if let Some(sizes) = Sizes::new(problem, &tile) {
-                                            found.push((promise(&sizes.work(problem)), tile));
+                                        if let Some(sizes) = WinogradTile::new(problem, &tile) {
+                                            found.push((rough_time(&sizes.work(problem)), tile));
                                         }
                                     }
                                 }
@@ -416,27 +418,27 @@ impl Scheme for WinogradScheme {
                 }
             }
         }
-        most_promising(found)
+        fastest_tiles(found)
     }
 
-    fn takes(&self, problem: &Problem, tile: &Tile) -> bool {
-        matches!(problem, Problem::Conv(problem) if Sizes::new(problem, &tile.0).is_some())
+    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
+        matches!(problem, Problem::Conv(problem) if WinogradTile::new(problem, &tile.0).is_some())
     }
 
     fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
-        let problem = convolution::of(problem);
+        let problem = convolution::expect_conv(problem);
         UnitWork {
             launches: vec![LaunchWork {
                 role: convolution::role(false),
-                work: Sizes::of(problem, tile).work(problem),
+                work: WinogradTile::from_numbers(problem, tile).work(problem),
             }],
             zeroed_bytes: None,
         }
     }
 
     fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
-        let problem = convolution::of(problem);
-        let sizes = Sizes::of(problem, tile);
+        let problem = convolution::expect_conv(problem);
+        let sizes = WinogradTile::from_numbers(problem, tile);
         let layout = sizes.blocking.layout(problem);
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)
@@ -456,31 +458,31 @@ fn error(winograd: Winograd, precision: Precision) -> f64 {
 }
 
 /// The ways to compute a problem that are as precise as it must be.
-fn eligible(problem: &ConvProblem) -> impl Iterator<Item = Winograd> {
+fn supported_variants(problem: &ConvProblem) -> impl Iterator<Item = Winograd> {
     let shape = &problem.shape;
     let fits = [shape.r, shape.s] == [3, 3]
         && shape.stride == [1, 1]
         && shape.dilation == [1, 1]
         // With fewer channels than half a step the tensor cores would mostly multiply padding.
-        && shape.c >= STEP_CHANNELS / 2
-        && tiles_well(problem);
+        && shape.c >= MMA_K / 2
+        && supports_tiling(problem);
     let (problem, precision) = (*problem, problem.precision);
     [Winograd::F2, Winograd::F4]
         .into_iter()
         .filter(move |&winograd| {
             let taps = winograd.points() * winograd.points();
-            fits && multiplies_well(&problem, taps)
+            fits && supports_mma(&problem, taps)
                 && error(winograd, precision) <= problem.tolerance()
         })
 }
 
 /// Heights and widths of output tiles, of whole windows, that waste few of them.
-fn rectangles(out: u32, out_h: u32, out_w: u32) -> Vec<(u32, u32)> {
-    let windows = |outputs: u32| outputs.div_ceil(out);
+fn tile_shapes(winograd_m: u32, out_h: u32, out_w: u32) -> Vec<(u32, u32)> {
+    let windows = |outputs: u32| outputs.div_ceil(winograd_m);
     let mut found = Vec::new();
     for windows_w in [2u32, 3, 4, 5, 6, 7, 8, 14, 16, 28] {
         for windows_h in [1, 2, 3, 4, 5, 7, 8, 14] {
-            let tiles = (windows_h * windows_w).div_ceil(P_TILE);
+            let tiles = (windows_h * windows_w).div_ceil(MMA_N);
             if windows_w > windows(out_w).next_multiple_of(2)
                 || windows_h > windows(out_h)
                 || tiles > 16
@@ -490,7 +492,7 @@ fn rectangles(out: u32, out_h: u32, out_w: u32) -> Vec<(u32, u32)> {
             let computed = u64::from(windows(out_h).div_ceil(windows_h))
                 * u64::from(windows(out_w).div_ceil(windows_w))
                 * u64::from(tiles);
-            found.push((computed, (out * windows_h, out * windows_w)));
+            found.push((computed, (winograd_m * windows_h, winograd_m * windows_w)));
         }
     }
     let least = found
@@ -515,66 +517,69 @@ fn first_column(problem: &ConvProblem, blocking: &Blocking) -> u32 {
 }
 
 /// Columns by which the staged input is moved, so that windows begin on 16 bytes, two pairs of channels.
-fn shift(problem: &ConvProblem, blocking: &Blocking) -> u32 {
+fn column_offset(problem: &ConvProblem, blocking: &Blocking) -> u32 {
     first_column(problem, blocking) % 2
 }
 
-fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> KernelBlueprint {
+fn kernel(problem: &ConvProblem, sizes: &WinogradTile, layout: &WeightLayout) -> KernelBlueprint {
     let blocking = &sizes.blocking;
-    let (out, points) = (sizes.winograd.m(), sizes.winograd.points());
-    let (windows_h, windows_w) = (blocking.tile_h / out, blocking.tile_w / out);
+    let (winograd_m, points) = (sizes.winograd.m(), sizes.winograd.points());
+    let (windows_h, windows_w) = (blocking.th / winograd_m, blocking.tw / winograd_m);
     let transforms = transforms(sizes.winograd);
-    let shift = shift(problem, blocking);
+    let column_offset = column_offset(problem, blocking);
     let rows: Vec<String> = transforms
-        .plain_rows()
+        .unit_rows()
         .iter()
         .map(usize::to_string)
         .collect();
-    let others = transforms.other_rows();
+    let others = transforms.scaled_rows();
     // The others of each point, one after the other.
     let of_other = |value: &dyn Fn((usize, i8)) -> String| -> Vec<String> {
         (0..others[0].len())
             .map(|other| {
                 let values: Vec<String> = others.iter().map(|terms| value(terms[other])).collect();
-                of_point_row(&values)
+                select_by_point_row(&values)
             })
             .collect()
     };
-    let transformed = |row: &&[i8]| ["x", "y"].map(|e| combination(row, |i| format!("d[{i}].{e}")));
+    let column_transform =
+        |row: &&[i8]| ["x", "y"].map(|e| linear_combination(row, |i| format!("d[{i}].{e}")));
     let factor = |factor: i8| format!("{factor}.0f");
-    let context = context(&Context {
-        out,
+    let context = context(&WinogradContext {
+        winograd_m,
         points,
         windows: windows_h * windows_w,
         windows_w,
-        checks_window: !(windows_h * windows_w).is_multiple_of(P_TILE),
+        checks_window: !(windows_h * windows_w).is_multiple_of(MMA_N),
         warps_p: sizes.warps_p,
         warps_k: sizes.warps_k,
         pitch: sizes.pitch,
         plane: sizes.plane,
-        shift,
-        first_window: first_column(problem, blocking) + shift,
+        column_offset,
+        first_window: first_column(problem, blocking) + column_offset,
         steps: sizes.steps(),
-        plain_row: of_point_row(&rows),
-        other_rows: of_other(&|(row, _)| row.to_string()),
-        multiples: of_other(&|(_, multiple)| factor(multiple)),
-        transformed: transforms.input.iter().map(transformed).collect(),
-        columns: transforms
+        unit_row: select_by_point_row(&rows),
+        scaled_rows: of_other(&|(row, _)| row.to_string()),
+        row_coefficients: of_other(&|(_, multiple)| factor(multiple)),
+        column_transform: transforms.input.iter().map(column_transform).collect(),
+        output_columns: transforms
             .output
             .iter()
-            .map(|row| combination(row, |point| format!("q[{point}]")))
+            .map(|row| linear_combination(row, |point| format!("q[{point}]")))
             .collect(),
-        row_factors: transforms
+        output_row_coefficients: transforms
             .output
             .iter()
-            .map(|row| of_point_row(&row.iter().map(|&value| factor(value)).collect::<Vec<_>>()))
+            .map(|row| {
+                select_by_point_row(&row.iter().map(|&value| factor(value)).collect::<Vec<_>>())
+            })
             .collect(),
-        matrix: MatrixContext::new(
+        matrix: GemmContext::new(
             problem,
             blocking,
             &sizes.sums,
             sizes.staged,
-            transforms.growth,
+            transforms.growth_bits,
             layout,
         ),
     });
@@ -586,8 +591,8 @@ fn kernel(problem: &ConvProblem, sizes: &Sizes, layout: &WeightLayout) -> Kernel
         block: [blocking.threads(), 1, 1],
         cluster: [1, 1, blocking.cluster],
         shared_bytes: 4 * sizes.shared_floats,
-        overlaps: true,
-        device: device(problem.precision, blocking.cluster > 1),
+        pdl: true,
+        device: device_parts(problem.precision, blocking.cluster > 1),
         args: convolution::args(problem, false),
         work: sizes.work(problem),
     }
@@ -603,7 +608,7 @@ mod tests {
         for winograd in [Winograd::F2, Winograd::F4] {
             let (filter, denominator) = winograd.filter();
             let transforms = transforms(winograd);
-            let (out, points) = (winograd.m() as usize, winograd.points() as usize);
+            let (winograd_m, points) = (winograd.m() as usize, winograd.points() as usize);
             let moved = |output: usize, tap: usize, input: usize| -> i32 {
                 let points = filter.iter().zip(transforms.input).enumerate();
                 let products = points.map(|(point, (g, b))| {
@@ -614,7 +619,7 @@ mod tests {
                 products.sum()
             };
             for (output, tap, input) in
-                (0..out * 3 * points).map(|i| (i / (3 * points), i / points % 3, i % points))
+                (0..winograd_m * 3 * points).map(|i| (i / (3 * points), i / points % 3, i % points))
             {
                 let expected = match input == output + tap {
                     true => i32::from(denominator),
@@ -625,12 +630,12 @@ mod tests {
             }
             let largest = |row: &&[i8]| row.iter().map(|value| value.unsigned_abs() as u32).sum();
             let growth: u32 = transforms.input.iter().map(largest).max().unwrap();
-            assert!(growth * growth <= 1 << transforms.growth);
-            assert!(growth * growth > 1 << (transforms.growth - 1));
+            assert!(growth * growth <= 1 << transforms.growth_bits);
+            assert!(growth * growth > 1 << (transforms.growth_bits - 1));
             // The first and the last row of points make one share: they are never part of the same output row.
             for (row, factors) in transforms.output.iter().enumerate() {
                 assert_eq!(factors[0] != 0, row == 0);
-                assert_eq!(factors[points - 1] != 0, row == out - 1);
+                assert_eq!(factors[points - 1] != 0, row == winograd_m - 1);
             }
         }
     }
@@ -638,17 +643,17 @@ mod tests {
     #[test]
     fn expressions_are_written_as_by_hand() {
         let name = |index: usize| format!("d[{index}]");
-        assert_eq!(combination(&[1, 0, -1, 0], name), "d[0] - d[2]");
-        assert_eq!(combination(&[0, -1, 1, 0], name), "d[2] - d[1]");
+        assert_eq!(linear_combination(&[1, 0, -1, 0], name), "d[0] - d[2]");
+        assert_eq!(linear_combination(&[0, -1, 1, 0], name), "d[2] - d[1]");
         assert_eq!(
-            combination(&[4, 0, -5, 0, 1, 0], name),
+            linear_combination(&[4, 0, -5, 0, 1, 0], name),
             "fmaf(-5.0f, d[2], fmaf(4.0f, d[0], d[4]))"
         );
         let values = ["0", "2", "2", "1"].map(str::to_owned);
         assert_eq!(
-            of_point_row(&values),
+            select_by_point_row(&values),
             "point_row == 0 ? 0 : point_row == 3 ? 1 : 2"
         );
-        assert_eq!(of_point_row(&["1".to_owned(), "1".to_owned()]), "1");
+        assert_eq!(select_by_point_row(&["1".to_owned(), "1".to_owned()]), "1");
     }
 }

@@ -11,7 +11,7 @@ pub const MAX_MODES: usize = 64;
 
 /// A tensor as it is asked for: its name, then its modes in order. A length may be left out where another tensor gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Operand {
+pub struct TensorSpec {
     /// Name, for messages and for the printed order.
     pub name: String,
     /// Labels and lengths.
@@ -84,13 +84,13 @@ pub struct Mode {
 pub struct Tensor {
     /// Name.
     pub name: String,
-    /// For each mode in order: which one of [`Network::modes`] it is, and how long it is here.
+    /// For each mode in order: which one of [`TensorNetwork::modes`] it is, and how long it is here.
     pub modes: Vec<(usize, u64)>,
 }
 
 /// Tensors to be multiplied into one, with every label checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Network {
+pub struct TensorNetwork {
     tensors: Vec<Tensor>,
     modes: Vec<Mode>,
     result: Vec<usize>,
@@ -98,7 +98,7 @@ pub struct Network {
 
 /// The part of a network that an error is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NetworkPlace {
+pub enum TensorNetworkLocation {
     /// All of it.
     Whole,
     /// A tensor.
@@ -113,30 +113,30 @@ pub enum NetworkPlace {
 
 /// What is wrong with a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NetworkError {
+pub struct TensorNetworkError {
     /// What it is about.
-    pub place: NetworkPlace,
+    pub place: TensorNetworkLocation,
     /// What is wrong, and what to do about it.
     pub message: String,
 }
 
-impl fmt::Display for NetworkError {
+impl fmt::Display for TensorNetworkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for NetworkError {}
+impl std::error::Error for TensorNetworkError {}
 
 /// Where a label is found: tensor, place among its modes, and length if it has one there.
 #[derive(Clone, Copy)]
-struct Use {
+struct ModeUse {
     tensor: usize,
     mode: usize,
     length: Option<NonZeroU32>,
 }
 
-impl Network {
+impl TensorNetwork {
     /// A network of these tensors. Labels in `result` are kept, in that order; those of `convolutions` are convolved; all others
     /// are summed over.
     ///
@@ -145,13 +145,13 @@ impl Network {
     /// label of the result or of a convolution that no tensor has, a label of one tensor that the result lacks, a mode convolved
     /// in other than two tensors or not kept, a filter that does not fit.
     pub fn new(
-        operands: &[Operand],
+        operands: &[TensorSpec],
         result: &[String],
         convolutions: &[(String, Convolution)],
-    ) -> Result<Self, NetworkError> {
+    ) -> Result<Self, TensorNetworkError> {
         check_operands(operands)?;
         let labels = distinct_labels(operands)?;
-        check_known(&labels, result, NetworkPlace::Result, "the result")?;
+        check_known(&labels, result, TensorNetworkLocation::Result, "the result")?;
         let convolved: Vec<_> = convolutions
             .iter()
             .map(|(label, _)| label.clone())
@@ -159,7 +159,7 @@ impl Network {
         check_known(
             &labels,
             &convolved,
-            NetworkPlace::Convolution,
+            TensorNetworkLocation::Convolution,
             "the convolutions",
         )?;
         let mut modes = Vec::with_capacity(labels.len());
@@ -204,7 +204,7 @@ impl Network {
 
 impl Tensor {
     /// With room for its modes, which are numbered and measured later.
-    fn without_lengths(operand: &Operand) -> Self {
+    fn without_lengths(operand: &TensorSpec) -> Self {
         Self {
             name: operand.name.clone(),
             modes: vec![(0, 0); operand.modes.len()],
@@ -212,15 +212,18 @@ impl Tensor {
     }
 }
 
-fn error<T>(place: NetworkPlace, message: impl Into<String>) -> Result<T, NetworkError> {
+fn error<T>(
+    place: TensorNetworkLocation,
+    message: impl Into<String>,
+) -> Result<T, TensorNetworkError> {
     let message = message.into();
-    Err(NetworkError { place, message })
+    Err(TensorNetworkError { place, message })
 }
 
-fn check_operands(operands: &[Operand]) -> Result<(), NetworkError> {
+fn check_operands(operands: &[TensorSpec]) -> Result<(), TensorNetworkError> {
     if operands.len() < 2 || operands.len() > MAX_TENSORS {
         return error(
-            NetworkPlace::Whole,
+            TensorNetworkLocation::Whole,
             format!(
                 "a network of {} tensors; give 2 to {MAX_TENSORS}",
                 operands.len()
@@ -233,7 +236,7 @@ fn check_operands(operands: &[Operand]) -> Result<(), NetworkError> {
             .any(|other| other.name == operand.name)
         {
             return error(
-                NetworkPlace::Tensor(index),
+                TensorNetworkLocation::Tensor(index),
                 format!(
                     "two tensors are named `{}`; give each its own name",
                     operand.name
@@ -246,7 +249,7 @@ fn check_operands(operands: &[Operand]) -> Result<(), NetworkError> {
                 .any(|(other, _)| other == label)
             {
                 return error(
-                    NetworkPlace::Mode(index, place),
+                    TensorNetworkLocation::Mode(index, place),
                     format!(
                         "`{}` has two modes `{label}`; diagonals of one tensor are not supported, give each mode its own label",
                         operand.name
@@ -258,7 +261,7 @@ fn check_operands(operands: &[Operand]) -> Result<(), NetworkError> {
     Ok(())
 }
 
-fn distinct_labels(operands: &[Operand]) -> Result<Vec<String>, NetworkError> {
+fn distinct_labels(operands: &[TensorSpec]) -> Result<Vec<String>, TensorNetworkError> {
     let mut labels: Vec<String> = Vec::new();
     for (label, _) in operands.iter().flat_map(|operand| &operand.modes) {
         if !labels.contains(label) {
@@ -267,7 +270,7 @@ fn distinct_labels(operands: &[Operand]) -> Result<Vec<String>, NetworkError> {
     }
     match labels.len() > MAX_MODES {
         true => error(
-            NetworkPlace::Whole,
+            TensorNetworkLocation::Whole,
             format!(
                 "{} different labels; give at most {MAX_MODES}",
                 labels.len()
@@ -277,14 +280,14 @@ fn distinct_labels(operands: &[Operand]) -> Result<Vec<String>, NetworkError> {
     }
 }
 
-/// Every one of `asked` is a label of some tensor and there once.
+/// Every one of `requested` is a label of some tensor and there once.
 fn check_known(
     labels: &[String],
-    asked: &[String],
-    place: fn(usize) -> NetworkPlace,
+    requested: &[String],
+    place: fn(usize) -> TensorNetworkLocation,
     list: &str,
-) -> Result<(), NetworkError> {
-    for (index, label) in asked.iter().enumerate() {
+) -> Result<(), TensorNetworkError> {
+    for (index, label) in requested.iter().enumerate() {
         if !labels.contains(label) {
             return error(
                 place(index),
@@ -294,7 +297,7 @@ fn check_known(
                 ),
             );
         }
-        if asked[..index].contains(label) {
+        if requested[..index].contains(label) {
             return error(
                 place(index),
                 format!("`{label}` is twice in {list}; name it once"),
@@ -304,12 +307,12 @@ fn check_known(
     Ok(())
 }
 
-fn uses(operands: &[Operand], label: &str) -> Vec<Use> {
+fn uses(operands: &[TensorSpec], label: &str) -> Vec<ModeUse> {
     let mut found = Vec::new();
     for (tensor, operand) in operands.iter().enumerate() {
         for (mode, (other, length)) in operand.modes.iter().enumerate() {
             if other == label {
-                found.push(Use {
+                found.push(ModeUse {
                     tensor,
                     mode,
                     length: *length,
@@ -322,13 +325,13 @@ fn uses(operands: &[Operand], label: &str) -> Vec<Use> {
 
 /// The kind of a mode that is as long everywhere, and its length for each use.
 fn plain_mode(
-    operands: &[Operand],
+    operands: &[TensorSpec],
     label: &str,
-    uses: &[Use],
+    uses: &[ModeUse],
     kept: bool,
-) -> Result<(ModeKind, Vec<u64>), NetworkError> {
-    let place = |found: &Use| NetworkPlace::Mode(found.tensor, found.mode);
-    let name = |found: &Use| &operands[found.tensor].name;
+) -> Result<(ModeKind, Vec<u64>), TensorNetworkError> {
+    let place = |found: &ModeUse| TensorNetworkLocation::Mode(found.tensor, found.mode);
+    let name = |found: &ModeUse| &operands[found.tensor].name;
     let given = uses.iter().find_map(|found| Some((found, found.length?)));
     let Some((first, length)) = given else {
         return error(
@@ -370,14 +373,14 @@ fn plain_mode(
 
 /// The kind of a convolved mode, and its length for each use.
 fn convolved_mode(
-    operands: &[Operand],
+    operands: &[TensorSpec],
     label: &str,
-    uses: &[Use],
+    uses: &[ModeUse],
     kept: bool,
     index: usize,
     convolution: Convolution,
-) -> Result<(ModeKind, Vec<u64>), NetworkError> {
-    let place = NetworkPlace::Convolution(index);
+) -> Result<(ModeKind, Vec<u64>), TensorNetworkError> {
+    let place = TensorNetworkLocation::Convolution(index);
     if uses.len() != 2 {
         let names: Vec<_> = uses
             .iter()
@@ -403,7 +406,7 @@ fn convolved_mode(
     for found in uses {
         let Some(length) = found.length else {
             return error(
-                NetworkPlace::Mode(found.tensor, found.mode),
+                TensorNetworkLocation::Mode(found.tensor, found.mode),
                 format!(
                     "`{label}` is convolved and has no length here; write one behind it, such as `{label}:3`"
                 ),

@@ -9,7 +9,7 @@
 //!
 //! Spaces and line ends mean nothing but for comments; `;` may stand between statements.
 
-use super::{Convolution, Network, NetworkPlace, Operand, Padding};
+use super::{Convolution, Padding, TensorNetwork, TensorNetworkLocation, TensorSpec};
 use crate::config::{ConfigError, Position};
 use std::num::NonZeroU32;
 
@@ -17,8 +17,8 @@ use std::num::NonZeroU32;
 ///
 /// # Errors
 /// The first mistake, of notation or of labels, with its line and column.
-pub fn parse_network(file: &str, text: &str) -> Result<Network, ConfigError> {
-    let at = |(position, message): Mistake| ConfigError::at(file, text, position, &message);
+pub fn parse_network(file: &str, text: &str) -> Result<TensorNetwork, ConfigError> {
+    let at = |(position, message): ParseError| ConfigError::at(file, text, position, &message);
     let request = Reader::new(text).and_then(Reader::request).map_err(at)?;
     let convolutions: Vec<_> = request
         .convolutions
@@ -30,34 +30,34 @@ pub fn parse_network(file: &str, text: &str) -> Result<Network, ConfigError> {
         .iter()
         .map(|(_, what)| what.clone())
         .collect();
-    Network::new(&operands, &request.result.1, &convolutions)
+    TensorNetwork::new(&operands, &request.result.1, &convolutions)
         .map_err(|error| at((request.position(error.place), error.message)))
 }
 
-type Mistake = (Position, String);
+type ParseError = (Position, String);
 
 /// What a text asks for, with the place of each part.
-struct Request {
+struct ParsedNetwork {
     start: Position,
-    operands: Vec<(Places, Operand)>,
-    result: (Places, Vec<String>),
+    operands: Vec<(TensorPositions, TensorSpec)>,
+    result: (TensorPositions, Vec<String>),
     convolutions: Vec<(Position, (String, Convolution))>,
 }
 
 /// Where a tensor stands, and each of its modes.
-struct Places {
+struct TensorPositions {
     whole: Position,
     modes: Vec<Position>,
 }
 
-impl Request {
-    fn position(&self, place: NetworkPlace) -> Position {
+impl ParsedNetwork {
+    fn position(&self, place: TensorNetworkLocation) -> Position {
         match place {
-            NetworkPlace::Whole => self.start,
-            NetworkPlace::Tensor(tensor) => self.operands[tensor].0.whole,
-            NetworkPlace::Mode(tensor, mode) => self.operands[tensor].0.modes[mode],
-            NetworkPlace::Result(mode) => self.result.0.modes[mode],
-            NetworkPlace::Convolution(index) => self.convolutions[index].0,
+            TensorNetworkLocation::Whole => self.start,
+            TensorNetworkLocation::Tensor(tensor) => self.operands[tensor].0.whole,
+            TensorNetworkLocation::Mode(tensor, mode) => self.operands[tensor].0.modes[mode],
+            TensorNetworkLocation::Result(mode) => self.result.0.modes[mode],
+            TensorNetworkLocation::Convolution(index) => self.convolutions[index].0,
         }
     }
 }
@@ -76,7 +76,7 @@ struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    fn new(text: &'t str) -> Result<Self, Mistake> {
+    fn new(text: &'t str) -> Result<Self, ParseError> {
         let mut tokens = Vec::new();
         let mut at = Position { line: 1, column: 1 };
         for (line, content) in text.lines().enumerate() {
@@ -117,20 +117,20 @@ impl<'t> Reader<'t> {
     }
 
     /// Whether the next token is this symbol, which is then behind.
-    fn skips(&mut self, symbol: &str) -> bool {
+    fn skip_if(&mut self, symbol: &str) -> bool {
         let found = self.peek() == Token::Symbol(symbol);
         self.next += usize::from(found);
         found
     }
 
-    fn symbol(&mut self, symbol: &str, example: &str) -> Result<(), Mistake> {
-        match self.skips(symbol) {
+    fn symbol(&mut self, symbol: &str, example: &str) -> Result<(), ParseError> {
+        match self.skip_if(symbol) {
             true => Ok(()),
             false => Err(self.expected(&format!("`{symbol}`"), example)),
         }
     }
 
-    fn word(&mut self, what: &str, example: &str) -> Result<&'t str, Mistake> {
+    fn word(&mut self, what: &str, example: &str) -> Result<&'t str, ParseError> {
         match self.peek() {
             Token::Word(word) => {
                 self.next += 1;
@@ -140,7 +140,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn number(&mut self, example: &str) -> Result<NonZeroU32, Mistake> {
+    fn number(&mut self, example: &str) -> Result<NonZeroU32, ParseError> {
         match self.peek() {
             Token::Number(digits) => {
                 let number = digits.parse().map_err(|_| {
@@ -159,7 +159,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn expected(&self, what: &str, example: &str) -> Mistake {
+    fn expected(&self, what: &str, example: &str) -> ParseError {
         let found = match self.peek() {
             Token::Word(text) | Token::Number(text) | Token::Symbol(text) => {
                 format!("`{text}` is found")
@@ -172,19 +172,19 @@ impl<'t> Reader<'t> {
         )
     }
 
-    fn request(mut self) -> Result<Request, Mistake> {
+    fn request(mut self) -> Result<ParsedNetwork, ParseError> {
         const EXAMPLE: &str = "A[i:2, j:3] B[j, k:4] -> C[i, k]";
         let start = self.at();
         let mut operands = Vec::new();
-        while !self.skips("->") {
+        while !self.skip_if("->") {
             let whole = self.at();
             let name = self.word("a tensor's name or `->`", EXAMPLE)?.to_owned();
             let (places, modes) = self.modes(EXAMPLE)?;
-            let places = Places {
+            let places = TensorPositions {
                 whole,
                 modes: places,
             };
-            operands.push((places, Operand { name, modes }));
+            operands.push((places, TensorSpec { name, modes }));
         }
         let whole = self.at();
         if let Token::Word(_) = self.peek() {
@@ -198,20 +198,20 @@ impl<'t> Reader<'t> {
             );
             return Err((places[at], message));
         }
-        let places = Places {
+        let places = TensorPositions {
             whole,
             modes: places,
         };
         let result = result.into_iter().map(|(label, _)| label).collect();
         let mut convolutions = Vec::new();
         loop {
-            while self.skips(";") {}
+            while self.skip_if(";") {}
             if self.peek() == Token::End {
                 break;
             }
             convolutions.push(self.convolution()?);
         }
-        Ok(Request {
+        Ok(ParsedNetwork {
             start,
             operands,
             result: (places, result),
@@ -224,16 +224,16 @@ impl<'t> Reader<'t> {
     fn modes(
         &mut self,
         example: &str,
-    ) -> Result<(Vec<Position>, Vec<(String, Option<NonZeroU32>)>), Mistake> {
+    ) -> Result<(Vec<Position>, Vec<(String, Option<NonZeroU32>)>), ParseError> {
         self.symbol("[", example)?;
         let (mut places, mut modes) = (Vec::new(), Vec::new());
-        while !self.skips("]") {
-            if !modes.is_empty() && !self.skips(",") {
+        while !self.skip_if("]") {
+            if !modes.is_empty() && !self.skip_if(",") {
                 return Err(self.expected("`,` or `]`", example));
             }
             places.push(self.at());
             let label = self.word("a label", example)?.to_owned();
-            let length = match self.skips(":") {
+            let length = match self.skip_if(":") {
                 true => Some(self.number(example)?),
                 false => None,
             };
@@ -243,7 +243,7 @@ impl<'t> Reader<'t> {
     }
 
     /// `convolve label: padding, stride 1, dilation 1`.
-    fn convolution(&mut self) -> Result<(Position, (String, Convolution)), Mistake> {
+    fn convolution(&mut self) -> Result<(Position, (String, Convolution)), ParseError> {
         const EXAMPLE: &str = "convolve x: same, stride 2, dilation 1";
         if self.peek() != Token::Word("convolve") {
             return Err(self.expected("`convolve` or the end", EXAMPLE));
@@ -259,7 +259,7 @@ impl<'t> Reader<'t> {
         };
         self.take();
         let (mut stride, mut dilation) = (None, None);
-        while self.skips(",") {
+        while self.skip_if(",") {
             let slot = match self.peek() {
                 Token::Word("stride") if stride.is_none() => &mut stride,
                 Token::Word("dilation") if dilation.is_none() => &mut dilation,

@@ -5,7 +5,7 @@
 //! tensor that has it is inside, and never before, so ranks shared by several factors are summed last. That makes the search exact
 //! with a cap too, since a product that is too large is too large however it was made.
 
-use super::{ModeKind, Network};
+use super::{ModeKind, TensorNetwork};
 use crate::cost::floor_us;
 use crate::gpu::Gpu;
 use std::cmp::Ordering;
@@ -37,7 +37,7 @@ impl Cost {
 
 /// One side of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum StepInput {
     /// A tensor of the network.
     Tensor(usize),
     /// What an earlier step has made.
@@ -48,9 +48,9 @@ pub enum Part {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// What it joins. The left side has the network's earliest tensor of both.
-    pub left: Part,
+    pub left: StepInput,
     /// The other side.
-    pub right: Part,
+    pub right: StepInput,
     /// The modes of the product, with lengths; in the order of the network's modes, but for the last step's, which are the
     /// result's.
     pub modes: Vec<(usize, u64)>,
@@ -125,14 +125,14 @@ impl std::error::Error for OrderError {}
 /// # Errors
 /// When the cap rules all orders out, or numbers pass 64 bits.
 pub fn cheapest_order(
-    network: &Network,
+    network: &TensorNetwork,
     cost: Cost,
     cap: Option<u64>,
 ) -> Result<Order, OrderError> {
     let products = Products::of(network);
     let cap = cap.unwrap_or(u64::MAX);
     let best = products.best(cap, |left, right| {
-        let (multiplications, bytes) = products.work(left, right);
+        let (multiplications, bytes) = products.step_work(left, right);
         cost.of(multiplications, bytes)
     });
     let all = products.all();
@@ -141,10 +141,10 @@ pub fn cheapest_order(
             cap,
             needed: products.smallest_cap(),
         }),
-        Some(Best { cost: u64::MAX, .. }) => Err(OrderError::TooLarge),
+        Some(BestSplit { cost: u64::MAX, .. }) => Err(OrderError::TooLarge),
         Some(found) => {
             let mut steps = Vec::with_capacity(network.tensors().len() - 1);
-            products.walk(all, &best, &mut steps);
+            products.collect_steps(all, &best, &mut steps);
             Ok(Order {
                 steps,
                 cost: found.cost,
@@ -159,7 +159,7 @@ type Set = usize;
 
 /// The best way to make the product of a set.
 #[derive(Clone, Copy)]
-struct Best {
+struct BestSplit {
     cost: u64,
     /// Elements of the largest intermediate made on the way, this set's product not counted.
     largest: u64,
@@ -168,7 +168,7 @@ struct Best {
 
 /// What the product of every set of tensors looks like.
 struct Products<'n> {
-    network: &'n Network,
+    network: &'n TensorNetwork,
     /// For each mode, the tensors that have it and its length in each.
     uses: Vec<(Set, Vec<u64>)>,
     /// For each set, a bit for each mode of its product.
@@ -178,7 +178,7 @@ struct Products<'n> {
 }
 
 impl<'n> Products<'n> {
-    fn of(network: &'n Network) -> Self {
+    fn of(network: &'n TensorNetwork) -> Self {
         let tensors = network.tensors();
         let mut uses = vec![(0, vec![0; tensors.len()]); network.modes().len()];
         for (index, tensor) in tensors.iter().enumerate() {
@@ -237,7 +237,7 @@ impl<'n> Products<'n> {
     /// Multiplications of joining two sets' products, and the bytes read and written: the length of each mode that either has
     /// counts once (eqs. 11 and 13), that of a convolved one times the filter's (eq. 12; for an output of another length than the
     /// signal's, the products that there are).
-    fn work(&self, left: Set, right: Set) -> (u64, u64) {
+    fn step_work(&self, left: Set, right: Set) -> (u64, u64) {
         let both = left | right;
         let modes = bits(self.modes[left] | self.modes[right]);
         let lengths = modes.map(|mode| self.length(mode, both));
@@ -254,11 +254,11 @@ impl<'n> Products<'n> {
     }
 
     /// The best way to make each set's product of which no intermediate has more than `cap` elements, by a cost for each step.
-    fn best(&self, cap: u64, cost: impl Fn(Set, Set) -> u64) -> Vec<Option<Best>> {
-        let mut best: Vec<Option<Best>> = vec![None; self.modes.len()];
+    fn best(&self, cap: u64, cost: impl Fn(Set, Set) -> u64) -> Vec<Option<BestSplit>> {
+        let mut best: Vec<Option<BestSplit>> = vec![None; self.modes.len()];
         for set in 1..self.modes.len() {
             best[set] = match set.is_power_of_two() {
-                true => Some(Best {
+                true => Some(BestSplit {
                     cost: 0,
                     largest: 0,
                     left: set,
@@ -268,22 +268,24 @@ impl<'n> Products<'n> {
                     .filter_map(|left| {
                         let right = set ^ left;
                         let (a, b) = (best[left]?, best[right]?);
-                        let made = |part: Set, best: Best| best.largest.max(self.made(part));
+                        let intermediate_len = |part: Set, best: BestSplit| {
+                            best.largest.max(self.intermediate_len(part))
+                        };
                         let below = a.cost.saturating_add(b.cost);
-                        Some(Best {
+                        Some(BestSplit {
                             cost: below.saturating_add(cost(left, right)),
-                            largest: made(left, a).max(made(right, b)),
+                            largest: intermediate_len(left, a).max(intermediate_len(right, b)),
                             left,
                         })
                     })
-                    .min_by(Best::compare),
+                    .min_by(BestSplit::compare),
             };
         }
         best
     }
 
     /// Elements of a set's product where it is an intermediate; 0 for a tensor of the network.
-    fn made(&self, set: Set) -> u64 {
+    fn intermediate_len(&self, set: Set) -> u64 {
         match set.is_power_of_two() {
             true => 0,
             false => self.elements[set],
@@ -298,14 +300,19 @@ impl<'n> Products<'n> {
     }
 
     /// The steps that make a set's product, and what it is then.
-    fn walk(&self, set: Set, best: &[Option<Best>], steps: &mut Vec<Step>) -> Part {
+    fn collect_steps(
+        &self,
+        set: Set,
+        best: &[Option<BestSplit>],
+        steps: &mut Vec<Step>,
+    ) -> StepInput {
         let Some(found) = best[set].filter(|_| !set.is_power_of_two()) else {
-            return Part::Tensor(set.trailing_zeros() as usize);
+            return StepInput::Tensor(set.trailing_zeros() as usize);
         };
         let (left, right) = (found.left, set ^ found.left);
-        let (multiplications, bytes) = self.work(left, right);
-        let of_left = self.walk(left, best, steps);
-        let of_right = self.walk(right, best, steps);
+        let (multiplications, bytes) = self.step_work(left, right);
+        let of_left = self.collect_steps(left, best, steps);
+        let of_right = self.collect_steps(right, best, steps);
         let modes: Vec<usize> = match set == self.all() {
             true => self.network.result().to_vec(),
             false => bits(self.modes[set]).collect(),
@@ -324,11 +331,11 @@ impl<'n> Products<'n> {
             multiplications,
             bytes,
         });
-        Part::Step(steps.len() - 1)
+        StepInput::Step(steps.len() - 1)
     }
 }
 
-impl Best {
+impl BestSplit {
     fn compare(&self, other: &Self) -> Ordering {
         (self.cost, self.largest).cmp(&(other.cost, other.largest))
     }

@@ -70,7 +70,7 @@ impl CpuDevice {
             Ok(address as *mut u8)
         } else {
             Err(DeviceError(format!(
-                "{bytes} bytes at {address:#x} are not in one allocation"
+                "{bytes} bytes at {address:#x} are not inside one allocation"
             )))
         }
     }

@@ -38,10 +38,10 @@ pub fn run_variant(
     for step in variant.steps.iter() {
         match step {
             Step::Launch(launch) => {
-                let args: Vec<u64> = launch.args.iter().map(|&arg| bindings.of(arg)).collect();
+                let args: Vec<u64> = launch.args.iter().map(|&arg| bindings.get(arg)).collect();
                 device.launch(launch, &args)?;
             }
-            Step::Memset { target, bytes } => device.zero(bindings.of(*target), *bytes)?,
+            Step::Memset { target, bytes } => device.zero(bindings.get(*target), *bytes)?,
         }
     }
     Ok(())

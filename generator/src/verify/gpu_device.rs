@@ -22,7 +22,7 @@ pub enum GpuDeviceError {
     NoGpu(String),
     /// The machine has fewer devices.
     #[error(
-        "there is no GPU {ordinal}: the driver shows {count}, counted from 0; name another, or look at CUDA_VISIBLE_DEVICES"
+        "there is no GPU {ordinal}: the driver reports {count} GPU(s), counted from 0; choose another ordinal, or check CUDA_VISIBLE_DEVICES"
     )]
     NoSuchDevice {
         /// The device asked for.
@@ -37,7 +37,7 @@ pub enum GpuDeviceError {
     #[error(transparent)]
     Compile(#[from] CompileError),
     /// The driver refused.
-    #[error("the CUDA driver failed: {0}")]
+    #[error("CUDA driver error: {0}")]
     Driver(#[from] DriverError),
 }
 
@@ -46,7 +46,7 @@ pub struct GpuDevice {
     device: sys::CUdevice,
     /// What kernels are compiled for.
     arch: Arch,
-    title: String,
+    device_name: String,
     /// All work is put here; it takes turns with the default stream.
     pub(crate) stream: sys::CUstream,
     modules: Vec<sys::CUmodule>,
@@ -63,7 +63,7 @@ impl GpuDevice {
         // SAFETY: only tries to load the driver's library.
         if !unsafe { sys::is_culib_present() } {
             return Err(GpuDeviceError::NoGpu(
-                "the driver's library libcuda was not found".to_owned(),
+                "the driver library libcuda was not found".to_owned(),
             ));
         }
         let no_gpu = |error: DriverError| GpuDeviceError::NoGpu(error.to_string());
@@ -74,14 +74,14 @@ impl GpuDevice {
             return Err(GpuDeviceError::NoSuchDevice { ordinal, count });
         }
         let device = result::device::get(index).map_err(no_gpu)?;
-        let title = result::device::get_name(device)?;
+        let device_name = result::device::get_name(device)?;
         let arch = arch_of(device)?;
         // SAFETY: the device was just given by the driver; the context is released when this is dropped.
         let context = unsafe { result::primary_ctx::retain(device) }?;
         let mut opened = Self {
             device,
             arch,
-            title,
+            device_name,
             stream: result::stream::null(),
             modules: Vec::new(),
             launches: HashMap::new(),
@@ -112,8 +112,8 @@ impl GpuDevice {
 
     /// The version of the driver's kernel module where the system tells it, else the newest CUDA that the driver knows.
     pub fn driver_version(&self) -> String {
-        let told = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
-        if let Some(version) = module_version(&told) {
+        let text = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
+        if let Some(version) = module_version(&text) {
             return version.to_owned();
         }
         let mut version = 0;
@@ -212,10 +212,10 @@ impl GpuDevice {
     ///
     /// # Errors
     /// When it does not, with the failure; then nothing more can be done in this process.
-    pub fn survives(&mut self, failure: impl std::fmt::Display) -> Result<(), DeviceError> {
+    pub fn ensure_usable(&mut self, failure: impl std::fmt::Display) -> Result<(), DeviceError> {
         self.synchronize().map_err(|error| {
             DeviceError(format!(
-                "{failure}; nothing more can be done on this GPU in this process: {error}"
+                "{failure}; the CUDA context is unusable, restart the process: {error}"
             ))
         })
     }
@@ -298,12 +298,12 @@ impl Drop for GpuDevice {
 }
 
 pub(super) fn driver(error: DriverError) -> DeviceError {
-    DeviceError(format!("the CUDA driver failed: {error}"))
+    DeviceError(format!("CUDA driver error: {error}"))
 }
 
 impl Device for GpuDevice {
     fn name(&self) -> String {
-        self.title.clone()
+        self.device_name.clone()
     }
 
     fn alloc(&mut self, floats: usize) -> Result<u64, DeviceError> {
@@ -347,13 +347,13 @@ impl Device for GpuDevice {
     fn launch(&mut self, launch: &Launch, args: &[u64]) -> Result<(), DeviceError> {
         let Some(loaded) = self.launches.get(launch.kernel.as_ref()) else {
             return Err(DeviceError(format!(
-                "kernel `{}` was not loaded",
+                "kernel `{}` is not loaded",
                 launch.kernel
             )));
         };
         // SAFETY: the planner gives a kernel exactly the parameters that its text was rendered with; the stream is of the context
         // that `open` made current. That the kernel stays inside its memory is what is being checked.
-        unsafe { loaded.put(self.stream, args) }.map_err(driver)
+        unsafe { loaded.enqueue(self.stream, args) }.map_err(driver)
     }
 }
 
@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_driver_is_told_by_its_module() {
+    fn the_driver_version_is_read_from_its_module() {
         let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54.03  Tue Jun  6 22:20:39 UTC 2023\nGCC version:  gcc 12.3.0\n";
         assert_eq!(module_version(closed), Some("535.54.03"));
         let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (root@host)  1.2\n";

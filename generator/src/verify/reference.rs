@@ -1,6 +1,6 @@
 //! The definition of every op, in float64, in plain loops.
 //!
-//! Tensors are dense NCHW vectors. Problems are solved alone by [`solve`]; [`evaluate`] runs a network op by op as it was
+//! Tensors are dense NCHW vectors. Problems are solved alone by [`evaluate_problem`]; [`evaluate_network`] runs a network op by op as it was
 //! written, before any fusion, folding or factorisation.
 
 use crate::ir::{
@@ -11,7 +11,7 @@ use tdc_runtime::ConvShape;
 
 /// Operands of one problem; what it does not read is empty.
 #[derive(Debug, Clone, Default)]
-pub struct Operands<'a> {
+pub struct ReferenceInputs<'a> {
     /// Input.
     pub x: &'a [f64],
     /// Second operand.
@@ -27,15 +27,15 @@ pub struct Operands<'a> {
 }
 
 /// The exact result of a problem, with its prologue and epilogue.
-pub fn solve(problem: &Problem, operands: &Operands) -> Vec<f64> {
+pub fn evaluate_problem(problem: &Problem, operands: &ReferenceInputs) -> Vec<f64> {
     let shape = problem.x();
     match problem {
         Problem::Conv(p) | Problem::HwcnConv(p) => {
-            convs(problem, &[p.shape], p.prologue, p.epilogue, operands)
+            conv_chain(problem, &[p.shape], p.prologue, p.epilogue, operands)
         }
         Problem::Cp(p) => {
             let conv = &p.conv;
-            convs(
+            conv_chain(
                 problem,
                 &p.factors(),
                 conv.prologue,
@@ -46,15 +46,15 @@ pub fn solve(problem: &Problem, operands: &Operands) -> Vec<f64> {
         Problem::Tucker(p) => {
             let factors = p.factors();
             let Some(next) = p.next else {
-                return convs(problem, &factors, p.prologue, p.epilogue, operands);
+                return conv_chain(problem, &factors, p.prologue, p.epilogue, operands);
             };
             let [own @ .., shape] = &factors[..] else {
                 unreachable!("the layer's own factors and the next layer's")
             };
-            let made = convs(problem, own, p.prologue, p.epilogue, operands);
+            let made = conv_chain(problem, own, p.prologue, p.epilogue, operands);
             let read = conv(shape, &made, &operands.weights[own.len()]);
-            match next.keeps {
-                true => concat(p.made(), &made, &read),
+            match next.stores_layer_output {
+                true => concat(p.epilogue_shape(), &made, &read),
                 false => read,
             }
         }
@@ -79,7 +79,7 @@ pub fn solve(problem: &Problem, operands: &Operands) -> Vec<f64> {
                     relu
                 }
                 Elementwise::ScaleShift { relu } => {
-                    y = affine(shape, &y, operands.scale, operands.shift);
+                    y = scale_shift(shape, &y, operands.scale, operands.shift);
                     relu
                 }
                 Elementwise::Relu => true,
@@ -94,16 +94,16 @@ pub fn solve(problem: &Problem, operands: &Operands) -> Vec<f64> {
 }
 
 /// Convolutions one behind the other, with the prologue of the first and the epilogue of the last.
-fn convs(
+fn conv_chain(
     problem: &Problem,
     shapes: &[ConvShape],
     prologue: Option<Prologue>,
     epilogue: Epilogue,
-    operands: &Operands,
+    operands: &ReferenceInputs,
 ) -> Vec<f64> {
     let mut y = operands.x.to_vec();
     if let Some(prologue) = prologue {
-        y = affine(problem.x(), &y, operands.scale, operands.shift);
+        y = scale_shift(problem.x(), &y, operands.scale, operands.shift);
         if prologue.relu {
             relu(&mut y);
         }
@@ -112,7 +112,7 @@ fn convs(
         y = conv(shape, &y, weight);
     }
     if epilogue.bias {
-        add_bias(problem.added_to(), &mut y, operands.bias);
+        add_bias(problem.epilogue_shape(), &mut y, operands.bias);
     }
     if epilogue.residual {
         add(&mut y, operands.residual);
@@ -251,7 +251,7 @@ fn global_pool(p: &GlobalPoolProblem, x: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-fn affine(shape: TensorShape, x: &[f64], scale: &[f64], shift: &[f64]) -> Vec<f64> {
+fn scale_shift(shape: TensorShape, x: &[f64], scale: &[f64], shift: &[f64]) -> Vec<f64> {
     let pixels = shape.pixels() as usize;
     x.chunks(pixels)
         .enumerate()
@@ -292,11 +292,11 @@ pub trait NetworkParameters {
     /// The layer's own bias; empty when it has none.
     fn bias(&self, op: OpId) -> Vec<f64>;
     /// Scale and shift of the op's BatchNorm or affine map; `None` when it has none.
-    fn affine(&self, op: OpId) -> Option<(Vec<f64>, Vec<f64>)>;
+    fn scale_shift(&self, op: OpId) -> Option<(Vec<f64>, Vec<f64>)>;
 }
 
 /// Outputs of all ops of a network, in order.
-pub fn evaluate(
+pub fn evaluate_network(
     network: &Network,
     parameters: &dyn NetworkParameters,
     input: &[f64],
@@ -314,8 +314,8 @@ pub fn evaluate(
                 if layer.options.bias {
                     add_bias(op.y, &mut y, &parameters.bias(id));
                 }
-                if let Some((scale, shift)) = parameters.affine(id) {
-                    y = affine(op.y, &y, &scale, &shift);
+                if let Some((scale, shift)) = parameters.scale_shift(id) {
+                    y = scale_shift(op.y, &y, &scale, &shift);
                 }
                 with_relu = layer.options.relu;
             }
@@ -343,9 +343,9 @@ pub fn evaluate(
             }
             OpKind::ScaleShift(options) => {
                 let (scale, shift) = parameters
-                    .affine(id)
+                    .scale_shift(id)
                     .unwrap_or_else(|| panic!("`{}` has an affine map", op.name));
-                y = affine(op.y, operand(0), &scale, &shift);
+                y = scale_shift(op.y, operand(0), &scale, &shift);
                 with_relu = options.relu;
             }
             OpKind::Concat => {
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_do_not_see_each_other() {
+    fn groups_are_independent() {
         let mut shape = ConvShape::new(2, 4, 1, 1, 1, 1);
         shape.groups = 2;
         assert_eq!(
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn averages_count_padding_but_not_what_lies_beyond() {
+    fn averages_count_padding_but_not_ceil_mode_overhang() {
         // PyTorch: AvgPool2d(2, stride=2, padding=1, ceil_mode=True) on 1x2 rows of ones.
         let problem = |count_include_pad| PoolProblem {
             kind: PoolKind::Avg { count_include_pad },

@@ -1,6 +1,6 @@
 //! Each unit alone and the network whole, against the reference.
 
-use super::reference::{self, NetworkParameters, Operands};
+use super::reference::{self, NetworkParameters, ReferenceInputs};
 use super::{Bindings, Device, DeviceError, Random, run_variant};
 #[cfg(feature = "gpu")]
 use super::{GpuDevice, Repeats};
@@ -39,7 +39,7 @@ fn terms([_, c, r, s]: &[u32; 4]) -> f64 {
 /// third of it or less.
 pub fn network_tolerance(plan: &NetworkPlan) -> f64 {
     let of_units = plan.units.iter().map(|unit| match unit.problem.conv() {
-        Some(conv) => conv.asked_tolerance(),
+        Some(conv) => conv.min_tolerance(),
         None => unit.problem.precision().tolerance(),
     });
     10.0 * of_units.fold(Precision::Fp32.tolerance(), f64::max)
@@ -60,12 +60,12 @@ pub struct Deviation {
 
 impl Deviation {
     /// Compares a result with its reference; not-a-number counts as infinitely far.
-    pub fn of(shape: TensorShape, found: &[f32], expected: &[f64]) -> Self {
-        Self::of_channels(shape, 0..shape.c, found, expected)
+    pub fn between(shape: TensorShape, found: &[f32], expected: &[f64]) -> Self {
+        Self::for_channels(shape, 0..shape.c, found, expected)
     }
 
     /// The same of some channels alone.
-    fn of_channels(
+    fn for_channels(
         shape: TensorShape,
         channels: Range<u32>,
         found: &[f32],
@@ -114,7 +114,7 @@ impl Deviation {
 }
 
 /// The larger of two deviations, of equal ones the first.
-fn worse(first: Deviation, second: Deviation) -> Deviation {
+fn larger_deviation(first: Deviation, second: Deviation) -> Deviation {
     match second.relative > first.relative {
         true => second,
         false => first,
@@ -125,7 +125,7 @@ impl fmt::Display for Deviation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "relative error {:.2e}, worst at {:?}: {} instead of {}",
+            "relative error {:.2e}; largest difference at [batch, channel, row, column] = {:?}: {} instead of {}",
             self.relative, self.worst, self.found, self.expected
         )
     }
@@ -133,7 +133,7 @@ impl fmt::Display for Deviation {
 
 /// A unit or layer that does not compute what it should.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Failure {
+pub enum CheckFailure {
     /// Farther from the reference than it may be.
     Inaccurate {
         /// How far.
@@ -149,25 +149,25 @@ pub enum Failure {
     Device(DeviceError),
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for CheckFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Inaccurate {
+            CheckFailure::Inaccurate {
                 deviation,
                 tolerance,
-            } => write!(f, "{deviation}; allowed is {tolerance:.1e}"),
-            Failure::OutOfBounds(count) => {
-                write!(f, "wrote {count} elements outside its output")
+            } => write!(f, "{deviation}; tolerance {tolerance:.1e}"),
+            CheckFailure::OutOfBounds(count) => {
+                write!(f, "modified {count} element(s) outside its output")
             }
-            Failure::NotDeterministic => write!(f, "another run gave other bits"),
-            Failure::Device(error) => write!(f, "{error}"),
+            CheckFailure::NotDeterministic => write!(f, "a second run gave different bits"),
+            CheckFailure::Device(error) => write!(f, "{error}"),
         }
     }
 }
 
-impl From<DeviceError> for Failure {
+impl From<DeviceError> for CheckFailure {
     fn from(error: DeviceError) -> Self {
-        Failure::Device(error)
+        CheckFailure::Device(error)
     }
 }
 
@@ -181,7 +181,7 @@ pub struct UnitCheck {
 }
 
 /// Runs of a unit where nobody says how many: what the first left behind must not matter.
-const RUNS: u32 = 2;
+const DEFAULT_RUNS: u32 = 2;
 /// Elements around every tensor that nobody may touch.
 const MARGIN: usize = 1024;
 /// What lies around inputs: a signalling NaN, which arithmetic turns into a quiet one.
@@ -190,7 +190,7 @@ const INPUT_POISON: u32 = 0x7fa1_b2c3;
 const OUTPUT_POISON: u32 = 0x7fa4_d5e6;
 
 /// How many elements have other bits than before.
-fn changed(now: &[f32], then: &[f32]) -> usize {
+fn count_differing(now: &[f32], then: &[f32]) -> usize {
     let pairs = now.iter().zip(then);
     pairs
         .filter(|(now, then)| now.to_bits() != then.to_bits())
@@ -198,14 +198,14 @@ fn changed(now: &[f32], then: &[f32]) -> usize {
 }
 
 /// A tensor on the device between two margins, its images `batch_stride` apart.
-struct Guarded {
+struct GuardedBuffer {
     address: u64,
     floats: usize,
     /// The whole allocation as it was written.
     image: Vec<f32>,
 }
 
-impl Guarded {
+impl GuardedBuffer {
     fn new(device: &mut dyn Device, floats: usize, poison: u32) -> Result<Self, DeviceError> {
         let image = vec![f32::from_bits(poison); floats + 2 * MARGIN];
         let base = device.alloc(image.len())?;
@@ -228,17 +228,17 @@ impl Guarded {
     }
 
     /// How many elements of the margins were changed.
-    fn damaged(&self, device: &mut dyn Device) -> Result<usize, DeviceError> {
-        let mut damaged = 0;
+    fn modified_elements(&self, device: &mut dyn Device) -> Result<usize, DeviceError> {
+        let mut modified_elements = 0;
         for start in [0, MARGIN + self.floats] {
             let mut now = [0.0; MARGIN];
             device.read(
                 self.address - 4 * MARGIN as u64 + 4 * start as u64,
                 &mut now,
             )?;
-            damaged += changed(&now, &self.image[start..]);
+            modified_elements += count_differing(&now, &self.image[start..]);
         }
-        Ok(damaged)
+        Ok(modified_elements)
     }
 
     /// The whole allocation as it is now.
@@ -281,23 +281,23 @@ impl ProblemData {
     pub fn new(problem: &Problem, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let count = |there: bool, count: u64| if there { count as usize } else { 0 };
-        let added_to = problem.added_to();
+        let epilogue_shape = problem.epilogue_shape();
         let x = random.values(problem.x().len() as usize);
-        let residual = random.values(count(problem.reads_residual(), added_to.len()));
+        let residual = random.values(count(problem.reads_residual(), epilogue_shape.len()));
         let elements = |sizes: &[u32; 4]| sizes.iter().map(|&size| size as usize).product();
         let weights = problem.weights();
         let weights: Vec<_> = weights
             .iter()
             .map(|sizes| random.values(elements(sizes)))
             .collect();
-        let bias = random.values(count(problem.reads_bias(), u64::from(added_to.c)));
-        let scale = random.values(problem.affine_channels() as usize);
+        let bias = random.values(count(problem.reads_bias(), u64::from(epilogue_shape.c)));
+        let scale = random.values(problem.scale_shift_channels() as usize);
         let shift = random.values(scale.len());
         let double =
             |values: &[f32]| -> Vec<f64> { values.iter().map(|&v| f64::from(v)).collect() };
-        let expected = reference::solve(
+        let expected = reference::evaluate_problem(
             problem,
-            &Operands {
+            &ReferenceInputs {
                 x: &double(&x),
                 residual: &double(&residual),
                 weights: &weights
@@ -339,19 +339,19 @@ impl ProblemData {
 }
 
 /// The operands of a unit on a device, between guarded margins.
-struct Placed {
-    x: Guarded,
-    residual: Guarded,
-    packed: Guarded,
-    bias: Guarded,
-    workspace: Guarded,
-    y: Guarded,
+struct DeviceTensors {
+    x: GuardedBuffer,
+    residual: GuardedBuffer,
+    packed: GuardedBuffer,
+    bias: GuardedBuffer,
+    workspace: GuardedBuffer,
+    y: GuardedBuffer,
     /// Elements from an image of the output to the next.
     y_stride: usize,
     bindings: Bindings,
 }
 
-impl Placed {
+impl DeviceTensors {
     /// With several images the tensors are given strides larger than an image, as inside a concatenation.
     fn new(
         device: &mut dyn Device,
@@ -373,11 +373,11 @@ impl Placed {
         let (x_layout, y_layout) = (unit.problem.x_layout(), unit.problem.y_layout());
         let x_stride = x_shape.image_len() as usize + gap(x_shape, x_layout);
         let y_stride = y_shape.image_len() as usize + gap(y_shape, y_layout);
-        let added_to = unit.problem.added_to();
-        let residual_stride = added_to.image_len() as usize + gap(added_to, y_layout);
+        let epilogue_shape = unit.problem.epilogue_shape();
+        let residual_stride = epilogue_shape.image_len() as usize + gap(epilogue_shape, y_layout);
         let batch = x_shape.batch as usize;
         let upload = |device: &mut dyn Device, values: &[f32], stride: usize| {
-            let mut tensor = Guarded::new(device, batch * stride, INPUT_POISON)?;
+            let mut tensor = GuardedBuffer::new(device, batch * stride, INPUT_POISON)?;
             if !values.is_empty() {
                 for (image, values) in values.chunks(values.len() / batch).enumerate() {
                     tensor.write(device, image * stride, values)?;
@@ -386,14 +386,15 @@ impl Placed {
             Ok::<_, DeviceError>(tensor)
         };
         let x = upload(device, &from_nchw(x_shape, x_layout, &data.x), x_stride)?;
-        let residual = from_nchw(added_to, y_layout, &data.residual);
+        let residual = from_nchw(epilogue_shape, y_layout, &data.residual);
         let residual = upload(device, &residual, residual_stride)?;
-        let mut packed = Guarded::new(device, values.len(), INPUT_POISON)?;
+        let mut packed = GuardedBuffer::new(device, values.len(), INPUT_POISON)?;
         packed.write(device, 0, &values)?;
-        let mut bias = Guarded::new(device, data.bias.len(), INPUT_POISON)?;
+        let mut bias = GuardedBuffer::new(device, data.bias.len(), INPUT_POISON)?;
         bias.write(device, 0, &data.bias)?;
-        let workspace = Guarded::new(device, variant.workspace_bytes as usize / 4, OUTPUT_POISON)?;
-        let y = Guarded::new(device, batch * y_stride, OUTPUT_POISON)?;
+        let workspace =
+            GuardedBuffer::new(device, variant.workspace_bytes as usize / 4, OUTPUT_POISON)?;
+        let y = GuardedBuffer::new(device, batch * y_stride, OUTPUT_POISON)?;
         let bindings = Bindings {
             x: x.address,
             residual: residual.address,
@@ -422,7 +423,7 @@ impl Placed {
 fn from_nchw(shape: TensorShape, layout: Layout, values: &[f32]) -> Vec<f32> {
     let mut converted = values.to_vec();
     if layout != Layout::Nchw && !values.is_empty() {
-        for (place, index) in places(shape, layout).zip(0..) {
+        for (place, index) in element_indices(shape, layout).zip(0..) {
             converted[place] = values[index];
         }
     }
@@ -433,12 +434,14 @@ fn from_nchw(shape: TensorShape, layout: Layout, values: &[f32]) -> Vec<f32> {
 fn to_nchw(shape: TensorShape, layout: Layout, values: Vec<f32>) -> Vec<f32> {
     match layout {
         Layout::Nchw => values,
-        _ => places(shape, layout).map(|place| values[place]).collect(),
+        _ => element_indices(shape, layout)
+            .map(|place| values[place])
+            .collect(),
     }
 }
 
 /// Where the elements of an NCHW tensor lie in another layout, in NCHW order.
-fn places(shape: TensorShape, layout: Layout) -> impl Iterator<Item = usize> {
+fn element_indices(shape: TensorShape, layout: Layout) -> impl Iterator<Item = usize> {
     let (c, pixels) = (shape.c as usize, shape.pixels() as usize);
     (0..shape.len() as usize).map(move |index| {
         let position = [index / pixels / c, index / pixels % c, index % pixels];
@@ -456,9 +459,9 @@ pub fn check_unit(
     device: &mut dyn Device,
     unit: &PlannedUnit,
     seed: u64,
-) -> Result<UnitCheck, Failure> {
+) -> Result<UnitCheck, CheckFailure> {
     let data = ProblemData::new(&unit.problem, seed);
-    check_unit_with(device, unit, &data, RUNS)
+    check_unit_on(device, unit, &data, DEFAULT_RUNS)
 }
 
 /// As [`check_unit`], on data that several units of the same problem share, and with so many runs, all of which must give the
@@ -466,20 +469,20 @@ pub fn check_unit(
 ///
 /// # Errors
 /// The first way in which it fails.
-pub fn check_unit_with(
+pub fn check_unit_on(
     device: &mut dyn Device,
     unit: &PlannedUnit,
     data: &ProblemData,
     runs: u32,
-) -> Result<UnitCheck, Failure> {
-    let placed = Placed::new(device, unit, data).map_err(Failure::from);
-    let result = placed.and_then(|placed| check_placed(device, unit, data, &placed, runs));
+) -> Result<UnitCheck, CheckFailure> {
+    let tensors = DeviceTensors::new(device, unit, data).map_err(CheckFailure::from);
+    let result = tensors.and_then(|tensors| run_and_compare(device, unit, data, &tensors, runs));
     device.free_all();
     result
 }
 
 /// Times of a unit that was found right, microseconds, in a CUDA graph of many runs, on buffers that stay in the level-2 cache
-/// where they fit: a quick one of few runs, and a full one if that is `worth` it.
+/// where they fit: a quick one of few runs, and a full one if `wants_full` says so.
 ///
 /// # Errors
 /// As [`check_unit`]: a wrong result is not timed.
@@ -488,15 +491,15 @@ pub fn time_unit(
     device: &mut GpuDevice,
     unit: &PlannedUnit,
     data: &ProblemData,
-    worth: &dyn Fn(f64) -> bool,
-) -> Result<(f64, Option<f64>), Failure> {
-    let placed = Placed::new(device, unit, data).map_err(Failure::from);
-    let times = placed.and_then(|placed| {
-        check_placed(device, unit, data, &placed, RUNS)?;
+    wants_full: &dyn Fn(f64) -> bool,
+) -> Result<(f64, Option<f64>), CheckFailure> {
+    let tensors = DeviceTensors::new(device, unit, data).map_err(CheckFailure::from);
+    let times = tensors.and_then(|tensors| {
+        run_and_compare(device, unit, data, &tensors, DEFAULT_RUNS)?;
         let variant = unit.variant();
-        let mut run = |device: &mut GpuDevice, _| run_variant(device, variant, &placed.bindings);
+        let mut run = |device: &mut GpuDevice, _| run_variant(device, variant, &tensors.bindings);
         let quick = device.graph_us(Repeats::QUICK, &mut run)?;
-        let full = match worth(quick) {
+        let full = match wants_full(quick) {
             true => Some(device.graph_us(Repeats::FULL, &mut run)?),
             false => None,
         };
@@ -506,27 +509,27 @@ pub fn time_unit(
     times
 }
 
-fn check_placed(
+fn run_and_compare(
     device: &mut dyn Device,
     unit: &PlannedUnit,
     data: &ProblemData,
-    placed: &Placed,
+    tensors: &DeviceTensors,
     runs: u32,
-) -> Result<UnitCheck, Failure> {
+) -> Result<UnitCheck, CheckFailure> {
     let problem = &unit.problem;
     let variant = unit.variant();
     let y_shape = problem.y();
     let batch = y_shape.batch as usize;
-    let y_stride = placed.y_stride;
+    let y_stride = tensors.y_stride;
     let run = |device: &mut dyn Device| {
-        run_variant(device, variant, &placed.bindings)?;
-        placed.y.read(device)
+        run_variant(device, variant, &tensors.bindings)?;
+        tensors.y.read(device)
     };
     let first = run(device)?;
     let (mut last, mut same) = (first.clone(), true);
     for _ in 1..runs {
         last = run(device)?;
-        same &= changed(&last, &first) == 0;
+        same &= count_differing(&last, &first) == 0;
     }
 
     let image_len = y_shape.image_len() as usize;
@@ -541,16 +544,21 @@ fn check_placed(
             .filter(|(index, value)| !owned(*index) && value.to_bits() != OUTPUT_POISON)
             .count()
     };
-    let mut damaged = outside(&first).max(outside(&last));
-    for input in [&placed.x, &placed.residual, &placed.packed, &placed.bias] {
-        damaged += changed(&input.read(device)?, &input.image);
+    let mut modified_elements = outside(&first).max(outside(&last));
+    for input in [
+        &tensors.x,
+        &tensors.residual,
+        &tensors.packed,
+        &tensors.bias,
+    ] {
+        modified_elements += count_differing(&input.read(device)?, &input.image);
     }
-    damaged += placed.workspace.damaged(device)?;
-    if damaged > 0 {
-        return Err(Failure::OutOfBounds(damaged));
+    modified_elements += tensors.workspace.modified_elements(device)?;
+    if modified_elements > 0 {
+        return Err(CheckFailure::OutOfBounds(modified_elements));
     }
     if problem.is_deterministic() && !same {
-        return Err(Failure::NotDeterministic);
+        return Err(CheckFailure::NotDeterministic);
     }
 
     let deviation = |run: &[f32]| {
@@ -559,20 +567,20 @@ fn check_placed(
             .map(|index| run[index])
             .collect();
         let found = to_nchw(y_shape, problem.y_layout(), found);
-        let of_channels =
-            |channels| Deviation::of_channels(y_shape, channels, &found, &data.expected);
+        let for_channels =
+            |channels| Deviation::for_channels(y_shape, channels, &found, &data.expected);
         // What the first factor of the layer behind makes has a norm of its own: an error of the smaller values cannot hide.
         let next = match problem {
-            Problem::Tucker(tucker) => tucker.next.filter(|next| next.keeps),
+            Problem::Tucker(tucker) => tucker.next.filter(|next| next.stores_layer_output),
             _ => None,
         };
         let own = y_shape.c - next.map_or(0, |next| next.n);
-        worse(of_channels(0..own), of_channels(own..y_shape.c))
+        larger_deviation(for_channels(0..own), for_channels(own..y_shape.c))
     };
-    let deviation = worse(deviation(&first), deviation(&last));
+    let deviation = larger_deviation(deviation(&first), deviation(&last));
     let tolerance = tolerance(problem);
     if deviation.relative > tolerance {
-        return Err(Failure::Inaccurate {
+        return Err(CheckFailure::Inaccurate {
             deviation,
             tolerance,
         });
@@ -589,7 +597,7 @@ pub struct NetworkCheck {
     /// Deviation of each op's output that a layer wrote, in order: layer's name, op's name, deviation.
     pub layers: Vec<(String, String, Deviation)>,
     /// The layer that failed first, and how.
-    pub failure: Option<(String, Failure)>,
+    pub failure: Option<(String, CheckFailure)>,
     /// The output.
     pub output: Vec<f32>,
 }
@@ -622,7 +630,7 @@ fn check_network_layers(
     input: &[f32],
 ) -> Result<NetworkCheck, DeviceError> {
     let double: Vec<f64> = input.iter().map(|&v| f64::from(v)).collect();
-    let expected = reference::evaluate(network, parameters, &double);
+    let expected = reference::evaluate_network(network, parameters, &double);
     let op_index: HashMap<&str, usize> = network
         .ops
         .iter()
@@ -630,10 +638,10 @@ fn check_network_layers(
         .map(|(index, op)| (op.name.as_str(), index))
         .collect();
 
-    let mut x = Guarded::new(device, input.len(), INPUT_POISON)?;
+    let mut x = GuardedBuffer::new(device, input.len(), INPUT_POISON)?;
     x.write(device, 0, input)?;
-    let y = Guarded::new(device, plan.output.len() as usize, OUTPUT_POISON)?;
-    let arena = Guarded::new(device, plan.arena_bytes as usize / 4, OUTPUT_POISON)?;
+    let y = GuardedBuffer::new(device, plan.output.len() as usize, OUTPUT_POISON)?;
+    let arena = GuardedBuffer::new(device, plan.arena_bytes as usize / 4, OUTPUT_POISON)?;
     let weights = device.alloc(packed.len().max(1))?;
     device.write(weights, packed)?;
     let tolerance = network_tolerance(plan);
@@ -652,7 +660,7 @@ fn check_network_layers(
         output: Vec::new(),
     };
     for layer in &plan.layers {
-        let (packed, bias) = plan.parameter_places(layer);
+        let (packed, bias) = plan.parameter_offsets(layer);
         let bindings = Bindings {
             x: address(&layer.x),
             residual: layer.residual.as_ref().map_or(0, address),
@@ -665,19 +673,19 @@ fn check_network_layers(
             y_batch_stride: layer.y.batch_stride,
         };
         run_variant(device, plan.units[layer.unit].variant(), &bindings)?;
-        let Some(&op) = op_index.get(layer.produces.as_str()) else {
+        let Some(&op) = op_index.get(layer.output_op.as_str()) else {
             continue;
         };
         let found = read_location(device, &layer.y, address(&layer.y))?;
-        let deviation = Deviation::of(layer.y.shape, &found, &expected[op]);
+        let deviation = Deviation::between(layer.y.shape, &found, &expected[op]);
         let accurate = deviation.relative <= tolerance;
         check.layers.push((
             layer.name.clone(),
-            layer.produces.clone(),
+            layer.output_op.clone(),
             deviation.clone(),
         ));
         if !accurate {
-            let failure = Failure::Inaccurate {
+            let failure = CheckFailure::Inaccurate {
                 deviation,
                 tolerance,
             };
@@ -688,7 +696,7 @@ fn check_network_layers(
     for guarded in [&x, &y, &arena] {
         let now = guarded.read(device)?;
         let inside = MARGIN..MARGIN + guarded.floats;
-        let damaged = now
+        let modified_elements = now
             .iter()
             .zip(&guarded.image)
             .enumerate()
@@ -696,8 +704,11 @@ fn check_network_layers(
                 !inside.contains(index) && now.to_bits() != then.to_bits()
             })
             .count();
-        if damaged > 0 && check.failure.is_none() {
-            check.failure = Some((plan.name.clone(), Failure::OutOfBounds(damaged)));
+        if modified_elements > 0 && check.failure.is_none() {
+            check.failure = Some((
+                plan.name.clone(),
+                CheckFailure::OutOfBounds(modified_elements),
+            ));
         }
     }
     let whole = y.read(device)?;
@@ -728,7 +739,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_of_small_channels_cannot_hide_behind_large_ones() {
+    fn errors_of_small_channels_are_not_masked_by_large_ones() {
         // Two images of three channels, the last one small and wrong in the second image.
         let shape = TensorShape::new(2, 3, 1, 2);
         let expected = [
@@ -736,13 +747,13 @@ mod tests {
         ];
         let mut found = expected.map(|value| value as f32);
         found[11] = 3e-3;
-        assert!(Deviation::of(shape, &found, &expected).relative < 1e-5);
-        let large = Deviation::of_channels(shape, 0..2, &found, &expected);
-        let small = Deviation::of_channels(shape, 2..3, &found, &expected);
+        assert!(Deviation::between(shape, &found, &expected).relative < 1e-5);
+        let large = Deviation::for_channels(shape, 0..2, &found, &expected);
+        let small = Deviation::for_channels(shape, 2..3, &found, &expected);
         assert!(large.relative < 1e-7 && small.relative > 0.9, "{small}");
         assert_eq!(small.worst, [1, 2, 0, 1]);
-        assert_eq!(worse(large.clone(), small.clone()), small);
-        let none = Deviation::of_channels(shape, 3..3, &found, &expected);
-        assert_eq!(worse(large.clone(), none), large);
+        assert_eq!(larger_deviation(large.clone(), small.clone()), small);
+        let none = Deviation::for_channels(shape, 3..3, &found, &expected);
+        assert_eq!(larger_deviation(large.clone(), none), large);
     }
 }

@@ -4,7 +4,7 @@
 use crate::fuzz;
 use crate::random::Random;
 use std::path::Path;
-use tdc_generator::embed::{Mode, Settings, expand, expand_config};
+use tdc_generator::embed::{KernelMode, Settings, expand, expand_config};
 
 const CALLS: [&str; 6] = [
     "conv 64,32,56,56",
@@ -50,11 +50,11 @@ const PIECES: [&str; 30] = [
 ];
 
 #[test]
-fn calls_are_read_or_their_mistakes_told() {
+fn mutated_calls_parse_or_report_errors() {
     let settings = Settings {
         base: Path::new(env!("CARGO_MANIFEST_DIR")).to_owned(),
-        mode: Mode::Stub,
-        impatient: false,
+        mode: KernelMode::Stub,
+        stub_on_miss: false,
         archs: vec![tdc_runtime::Arch::new(80)],
         prepared: None,
         cache: Err("there is none".to_owned()),

@@ -50,13 +50,13 @@ const AWKWARD: [&str; 38] = [
     "same",
 ];
 
-/// A start and end of a run of characters for which `wanted` holds, at a random place.
-fn run(random: &mut Random, text: &[u8], wanted: fn(&u8) -> bool) -> Option<(usize, usize)> {
+/// A start and end of a run of characters for which `predicate` holds, at a random place.
+fn run(random: &mut Random, text: &[u8], predicate: fn(&u8) -> bool) -> Option<(usize, usize)> {
     let from = random.below(text.len());
-    let start = from + text[from..].iter().position(wanted)?;
+    let start = from + text[from..].iter().position(predicate)?;
     let length = text[start..]
         .iter()
-        .take_while(|&byte| wanted(byte))
+        .take_while(|&byte| predicate(byte))
         .count();
     Some((start, start + length))
 }
@@ -159,7 +159,7 @@ fn seeds() -> Vec<String> {
 }
 
 #[test]
-fn no_config_is_too_strange() {
+fn mutated_configs_parse_or_report_errors() {
     let seeds = seeds();
     for seed in &seeds {
         assert_eq!(read(seed.as_bytes()), Ok(true), "{seed}");

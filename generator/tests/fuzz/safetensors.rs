@@ -291,7 +291,7 @@ fn read(file: &[u8], plan: &NetworkPlan, recipes: &[SlotRecipe]) -> Result<bool,
 }
 
 #[test]
-fn no_checkpoint_is_too_strange() {
+fn mutated_checkpoints_load_or_report_errors() {
     let (network, plan) = network();
     let recipes = recipes(&network, &plan);
     let seeds = seeds(&recipes);

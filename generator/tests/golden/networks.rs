@@ -3,8 +3,9 @@
 use tdc_generator::emit::{Files, layer_set_files, network_files};
 use tdc_generator::gpu::{Targets, gpu};
 use tdc_generator::ir::{
-    ConvOptions, Layer, LayerSet, Layout, LinearOptions, Network, NetworkBuilder, OpOptions, Pad,
-    PoolOptions, Precision, Prologue, Reduce, ScaleShiftOptions, TensorShape, Tiles, Tolerance,
+    ConvOptions, LayerSet, LayerSpec, Layout, LinearOptions, Network, NetworkBuilder, OpOptions,
+    PaddingOption, PoolOptions, Precision, Prologue, Reduce, ScaleShiftOptions, TensorShape,
+    TilePolicy, Tolerance,
 };
 use tdc_generator::plan::{LayerSetPlan, NetworkPlan, plan_layer_set, plan_variants};
 use tdc_runtime::Padding;
@@ -186,7 +187,7 @@ pub fn pair() -> Network {
 /// in three precisions, each with another packer, and CP layers, which have four.
 pub fn layers() -> LayerSet {
     let layer = |name: &str, x, options, prologue, residual| {
-        Layer::new(name, x, options, prologue, residual)
+        LayerSpec::new(name, x, options, prologue, residual)
             .unwrap_or_else(|errors| panic!("{errors:?}"))
     };
     let x = TensorShape::new(1, 6, 9, 8);
@@ -199,7 +200,7 @@ pub fn layers() -> LayerSet {
     let plain = |name: &str| layer(name, x, tiled.clone(), None, false);
     let everything = ConvOptions {
         stride: [2, 1],
-        pad: Pad::Pixels(Padding {
+        pad: PaddingOption::Pixels(Padding {
             top: 1,
             left: 2,
             bottom: 0,
@@ -268,7 +269,7 @@ pub fn layers() -> LayerSet {
     LayerSet {
         name: "some-layers".to_owned(),
         gpu: gpu("h200").unwrap(),
-        tiles: Tiles::default(),
+        tiles: TilePolicy::default(),
         layers: vec![
             plain("plain"),
             layer(

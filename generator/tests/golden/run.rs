@@ -9,8 +9,8 @@ use tdc_generator::compile::cpu::write_headers;
 use tdc_generator::emit::write;
 use tdc_generator::ir::Problem;
 use tdc_generator::plan::recipes;
-use tdc_generator::verify::reference::evaluate;
-use tdc_generator::verify::{Deviation, Random, TrainedParameters};
+use tdc_generator::verify::reference::evaluate_network;
+use tdc_generator::verify::{CheckpointParameters, Deviation, Random};
 use tdc_runtime::Transform;
 use tdc_weights::{Checkpoint, pack, resolve};
 
@@ -160,13 +160,13 @@ fn floats(path: &Path) -> Vec<f32> {
 }
 
 #[test]
-fn folders_compile_run_and_compute_what_they_say() {
+fn generated_folders_compile_and_compute_correctly() {
     let built = Built::new();
     random_weights_give_the_same_bits_twice(&built);
-    bad_command_lines_are_told(&built);
+    invalid_command_lines_are_reported(&built);
     layer_sets_check_themselves(&built);
     let (weights, input) = numbers_are_right(&built);
-    two_networks_live_in_one_program(&built, &weights, &input);
+    two_networks_link_into_one_program(&built, &weights, &input);
     variants_are_chosen_at_load(&built);
     packers_give_the_same_bits(&built);
 }
@@ -265,8 +265,8 @@ fn packers_give_the_same_bits(built: &Built) {
         expected.push((unit.unit.name.to_string(), packed));
     }
     for transform in [
-        Transform::Halves { run: 256, parts: 2 },
-        Transform::Halves { run: 256, parts: 1 },
+        Transform::Fp16 { run: 256, terms: 2 },
+        Transform::Fp16 { run: 256, terms: 1 },
         Transform::Bf16,
     ] {
         assert!(transforms.contains(&transform), "{transform:?}");
@@ -312,7 +312,7 @@ fn random_weights_give_the_same_bits_twice(built: &Built) {
     );
 }
 
-fn bad_command_lines_are_told(built: &Built) {
+fn invalid_command_lines_are_reported(built: &Built) {
     for (args, code, part) in [
         (&["--runs"][..], 2, "needs a value"),
         (&["--runs", "x"], 2, "whole number"),
@@ -357,10 +357,10 @@ fn numbers_are_right(built: &Built) -> (PathBuf, PathBuf) {
     let checkpoint = Checkpoint::random(&recipes, 5);
     let resolved = resolve(&recipes, &checkpoint).unwrap();
     let file = pack(&plan.weights, &resolved.values).unwrap();
-    let parameters = TrainedParameters::new(&network, &plan, &checkpoint, &resolved).unwrap();
+    let parameters = CheckpointParameters::new(&network, &plan, &checkpoint, &resolved).unwrap();
     let x = Random::new(9).values(plan.input.len() as usize);
     let x64: Vec<_> = x.iter().map(|&value| f64::from(value)).collect();
-    let expected = evaluate(&network, &parameters, &x64);
+    let expected = evaluate_network(&network, &parameters, &x64);
 
     let (weights, input) = (built.path("weights.bin"), built.path("input.bin"));
     std::fs::write(&weights, file.bytes).unwrap();
@@ -369,7 +369,7 @@ fn numbers_are_right(built: &Built) -> (PathBuf, PathBuf) {
     let (output, dumped) = (built.path("output.bin"), built.path("dump.bin"));
     let mut compared = 0;
     for (op, expected) in network.ops.iter().zip(&expected) {
-        if !plan.layers.iter().any(|layer| layer.produces == op.name) {
+        if !plan.layers.iter().any(|layer| layer.output_op == op.name) {
             continue;
         }
         let mut command = built.program("mixed");
@@ -383,17 +383,17 @@ fn numbers_are_right(built: &Built) -> (PathBuf, PathBuf) {
             .arg(&output)
             .args(["--runs", "0", "--dump", &op.name]);
         succeed(command.arg("--dump-file").arg(&dumped));
-        let deviation = Deviation::of(op.y, &floats(&dumped), expected);
+        let deviation = Deviation::between(op.y, &floats(&dumped), expected);
         assert!(deviation.relative < 1e-6, "{}: {deviation}", op.name);
         compared += 1;
     }
     assert!(compared >= 8, "{compared}");
-    let deviation = Deviation::of(plan.output, &floats(&output), expected.last().unwrap());
+    let deviation = Deviation::between(plan.output, &floats(&output), expected.last().unwrap());
     assert!(deviation.relative < 1e-6, "{deviation}");
     (weights, input)
 }
 
-fn two_networks_live_in_one_program(built: &Built, weights: &Path, input: &Path) {
+fn two_networks_link_into_one_program(built: &Built, weights: &Path, input: &Path) {
     let output = built.path("two.bin");
     let mut program = built.program("two_networks");
     let text = succeed(program.arg(weights).arg(input).arg(&output));
@@ -465,8 +465,8 @@ fn variants_are_chosen_at_load(built: &Built) {
             let checkpoint = Checkpoint::random(&recipes, 5);
             let resolved = resolve(&recipes, &checkpoint).unwrap();
             let parameters =
-                TrainedParameters::new(&network, plan, &checkpoint, &resolved).unwrap();
-            expected = evaluate(&network, &parameters, &x64).pop().unwrap();
+                CheckpointParameters::new(&network, plan, &checkpoint, &resolved).unwrap();
+            expected = evaluate_network(&network, &parameters, &x64).pop().unwrap();
             pack(&plan.weights, &resolved.values).unwrap().bytes
         })
         .collect();
@@ -495,7 +495,7 @@ fn variants_are_chosen_at_load(built: &Built) {
         assert_eq!(code, Some(0), "{device}, {args:?}: {text}");
         let head = format!("variant {variant}\n");
         assert!(text.starts_with(&head), "{device}, {args:?}: {text}");
-        let deviation = Deviation::of(plans[0].output, &floats(&output), &expected);
+        let deviation = Deviation::between(plans[0].output, &floats(&output), &expected);
         assert!(deviation.relative < 1e-6, "{device}: {deviation}");
     };
     let fails = |weights: &Path, arch: &str, args: &[&str], message: &str| {

@@ -38,7 +38,7 @@ fn paths(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn generated_folders_are_the_committed_ones() {
+fn generated_folders_match_the_golden_files() {
     let bless = std::env::var_os("TDC_BLESS").is_some();
     for (name, files) in folders() {
         let folder = golden(name);
@@ -58,7 +58,7 @@ fn generated_folders_are_the_committed_ones() {
 }
 
 #[test]
-fn tables_of_plans_are_the_committed_ones() {
+fn plan_tables_match_the_golden_files() {
     let tables = [
         network_table(&plan(&mixed())),
         network_table(&plan(&tiny())),
@@ -79,7 +79,7 @@ fn the_same_request_gives_the_same_bytes() {
 }
 
 #[test]
-fn kernels_stand_unchanged_in_their_unit() {
+fn a_unit_contains_its_kernels_unchanged() {
     let [(_, files), ..] = folders();
     for unit in &plan(&mixed()).units {
         let source = &files[&format!("src/units/{}.cu", unit.unit.name)];
@@ -89,7 +89,7 @@ fn kernels_stand_unchanged_in_their_unit() {
 }
 
 #[test]
-fn memsets_and_large_shared_memory_are_asked_for() {
+fn launchers_request_memsets_and_large_shared_memory() {
     let mut unit = plain_unit();
     let mut variant = unit.variant().clone();
     let [Step::Launch(launch)] = &variant.steps[..] else {
@@ -149,17 +149,17 @@ fn assert_in_order(text: &str, parts: &[&str]) {
 }
 
 #[test]
-fn clusters_and_overlap_are_asked_for_where_kernels_know_of_them() {
+fn clusters_and_pdl_are_requested_where_kernels_use_them() {
     let mut unit = plain_unit();
     let mut variant = unit.variant().clone();
     let [Step::Launch(launch)] = &variant.steps[..] else {
         panic!("one launch");
     };
     let launch = launch.clone();
-    let with = |cluster, overlaps, shared_bytes| {
+    let with = |cluster, pdl, shared_bytes| {
         Step::Launch(Launch {
             cluster,
-            overlaps,
+            pdl,
             shared_bytes,
             ..launch.clone()
         })
@@ -173,13 +173,13 @@ fn clusters_and_overlap_are_asked_for_where_kernels_know_of_them() {
     let plain = source(&mut unit, vec![with([1; 3], false, 0)]);
     assert!(!plain.contains("ttributes"), "{plain}");
 
-    let overlapping = source(
+    let pdl_kernels = source(
         &mut unit,
         vec![with([1; 3], true, 0), with([1; 3], false, 0)],
     );
-    assert!(!overlapping.contains("luster"), "{overlapping}");
+    assert!(!pdl_kernels.contains("luster"), "{pdl_kernels}");
     assert_in_order(
-        &overlapping,
+        &pdl_kernels,
         &[
             "function.ptxVersion < 90",
             "cudaLaunchAttributeProgrammaticStreamSerialization",
@@ -201,7 +201,7 @@ fn clusters_and_overlap_are_asked_for_where_kernels_know_of_them() {
     assert_in_order(
         &clusters,
         &[
-            "bool overlaps, dim3 cluster",
+            "bool pdl, dim3 cluster",
             "function.ptxVersion < 90",
             "cudaLaunchAttributeClusterDimension",
             "> 8",
@@ -222,7 +222,7 @@ fn clusters_and_overlap_are_asked_for_where_kernels_know_of_them() {
 }
 
 #[test]
-fn parts_of_the_prelude_stand_once_before_the_kernels() {
+fn each_part_of_the_prelude_is_included_once() {
     let mut unit = plain_unit();
     let mut second = unit.kernels[0].clone();
     second.symbol += "_second";
@@ -245,13 +245,13 @@ fn parts_of_the_prelude_stand_once_before_the_kernels() {
 /// Launches overlap only if their text lets the next one begin, and waits before it touches anything that launches write. The
 /// wait is for all threads that have not returned: not in a loop or a branch.
 #[test]
-fn kernels_that_overlap_wait_for_their_inputs() {
+fn pdl_kernels_wait_for_their_inputs() {
     let mut units = [mixed(), tiny()]
         .map(|network| plan(&network).units)
         .concat();
     units.extend(plans(&pair()).into_iter().flat_map(|plan| plan.units));
     units.extend(plan_set(&layers()).units);
-    let mut overlapping = 0;
+    let mut pdl_kernels = 0;
     for unit in &units {
         let steps = unit.variant().steps.iter();
         let launches = steps.filter_map(|step| match step {
@@ -264,20 +264,20 @@ fn kernels_that_overlap_wait_for_their_inputs() {
                 let found = calls.iter().flat_map(|call| text.match_indices(call));
                 found.map(|(at, _)| at).collect()
             };
-            let both = "    tdc_wait_for_inputs();\n";
-            let waits = places(&[both, "    tdc_wait_for_launches_ahead();\n"]);
-            let lets_in = places(&[both, "    tdc_let_next_launch_begin();"]);
-            let uses = kernel.blueprint.device.contains(&DevicePart::Overlap);
-            assert_eq!(waits.len(), usize::from(launch.overlaps), "{text}");
-            assert_eq!(lets_in.len(), usize::from(launch.overlaps), "{text}");
-            assert_eq!(uses, launch.overlaps, "{text}");
-            if !launch.overlaps {
+            let both = "    tdc_pdl_wait_and_trigger();\n";
+            let waits = places(&[both, "    tdc_pdl_wait();\n"]);
+            let triggers = places(&[both, "    tdc_pdl_trigger();"]);
+            let uses = kernel.blueprint.device.contains(&DevicePart::Pdl);
+            assert_eq!(waits.len(), usize::from(launch.pdl), "{text}");
+            assert_eq!(triggers.len(), usize::from(launch.pdl), "{text}");
+            assert_eq!(uses, launch.pdl, "{text}");
+            if !launch.pdl {
                 continue;
             }
-            overlapping += 1;
-            assert!(waits <= lets_in, "{text}");
+            pdl_kernels += 1;
+            assert!(waits <= triggers, "{text}");
             let body = text.find("\n{\n").unwrap() + 3;
-            for place in [waits[0], lets_in[0]] {
+            for place in [waits[0], triggers[0]] {
                 let before = &text[body..place];
                 let opened = before.matches('{').count();
                 assert_eq!(opened, before.matches('}').count(), "{text}");
@@ -298,7 +298,7 @@ fn kernels_that_overlap_wait_for_their_inputs() {
             }
         }
     }
-    assert!(overlapping > 20, "{overlapping}");
+    assert!(pdl_kernels > 20, "{pdl_kernels}");
 }
 
 /// The CPU check replaces the prelude, and only that.
@@ -311,7 +311,7 @@ fn inline_assembly_is_in_the_device_prelude_only() {
 }
 
 #[test]
-fn text_keeps_to_the_house_rules() {
+fn text_follows_the_style_rules() {
     for (name, files) in folders() {
         for (path, content) in files {
             let text = String::from_utf8(content).unwrap();

@@ -70,7 +70,7 @@ pub enum LaunchError {
         &'static str,
     ),
     /// An operand is given that the kernel does not read.
-    Unread(
+    Unexpected(
         /// `bias`, `residual` or `prologue`.
         &'static str,
     ),
@@ -100,7 +100,7 @@ impl fmt::Display for LaunchError {
                 f,
                 "`{what}` is missing: the kernel was asked for with `{what} = true`"
             ),
-            Self::Unread(what) => write!(
+            Self::Unexpected(what) => write!(
                 f,
                 "`{what}` is given, but the kernel does not read it; ask for it with `{what} = true`"
             ),

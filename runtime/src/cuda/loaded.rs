@@ -254,15 +254,15 @@ impl<O: Op> LoadedKernel<O> {
                 LoadedStep::Launch(launch, args) => {
                     let mut values = [0; 16];
                     for (value, &arg) in values.iter_mut().zip(*args) {
-                        *value = bindings.of(arg);
+                        *value = bindings.get(arg);
                     }
                     let count = args.len().min(values.len());
                     // SAFETY: the planner gives a kernel exactly the parameters that its text was rendered with, and the caller
                     // promises the rest.
-                    unsafe { launch.put(stream, &values[..count]) }?;
+                    unsafe { launch.enqueue(stream, &values[..count]) }?;
                 }
                 LoadedStep::Memset { target, bytes } => {
-                    let address = bindings.of(*target);
+                    let address = bindings.get(*target);
                     // SAFETY: the planner zeroes only the output or a part of the workspace.
                     unsafe { result::memset_d8_async(address, 0, *bytes as usize, stream) }?;
                 }

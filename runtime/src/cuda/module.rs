@@ -6,7 +6,7 @@ use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
 /// Parameters of a kernel at most.
-const MOST_ARGUMENTS: usize = 16;
+const MAX_ARGUMENTS: usize = 16;
 
 /// An image that is loaded into a context, until it is dropped.
 #[derive(Debug)]
@@ -100,14 +100,16 @@ impl LoadedLaunch {
             CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as SHARED_BYTES,
             CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED as LARGE_CLUSTERS,
         };
-        let mut grants = Vec::new();
-        if launch.shared_bytes > Launch::SHARED_FOR_ALL {
-            grants.push((SHARED_BYTES, launch.shared_bytes as i32));
+        let mut function_attributes = Vec::new();
+        if launch.shared_bytes > Launch::DEFAULT_MAX_SHARED_BYTES {
+            function_attributes.push((SHARED_BYTES, launch.shared_bytes as i32));
         }
-        if launch.cluster_blocks() > Launch::PORTABLE_CLUSTER && arch >= Launch::MODERN {
-            grants.push((LARGE_CLUSTERS, 1));
+        if launch.cluster_blocks() > Launch::MAX_PORTABLE_CLUSTER
+            && arch >= Launch::MIN_ATTRIBUTE_ARCH
+        {
+            function_attributes.push((LARGE_CLUSTERS, 1));
         }
-        for (attribute, value) in grants {
+        for (attribute, value) in function_attributes {
             // SAFETY: by the caller's promise.
             unsafe { sys::cuFuncSetAttribute(function, attribute, value) }.result()?;
         }
@@ -128,11 +130,11 @@ impl LoadedLaunch {
     /// # Safety
     /// The stream belongs to the kernel's context, which is current; the arguments are what the kernel's text has as parameters, in
     /// number and kind; and all that it reads and writes is there until it has ended.
-    pub unsafe fn put(&self, stream: sys::CUstream, args: &[u64]) -> Result<(), DriverError> {
-        if args.len() > MOST_ARGUMENTS {
+    pub unsafe fn enqueue(&self, stream: sys::CUstream, args: &[u64]) -> Result<(), DriverError> {
+        if args.len() > MAX_ARGUMENTS {
             return Err(DriverError(sys::CUresult::CUDA_ERROR_INVALID_VALUE));
         }
-        let mut pointers = [std::ptr::null_mut::<c_void>(); MOST_ARGUMENTS];
+        let mut pointers = [std::ptr::null_mut::<c_void>(); MAX_ARGUMENTS];
         for (pointer, arg) in pointers.iter_mut().zip(args) {
             *pointer = std::ptr::from_ref(arg).cast_mut().cast();
         }
@@ -172,10 +174,10 @@ fn attributes(launch: &Launch, arch: Arch) -> Vec<sys::CUlaunchAttribute> {
         value,
     };
     let mut attributes = Vec::new();
-    if arch < Launch::MODERN {
+    if arch < Launch::MIN_ATTRIBUTE_ARCH {
         return attributes;
     }
-    if launch.overlaps {
+    if launch.pdl {
         attributes.push(attribute(
             sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
             sys::CUlaunchAttributeValue {

@@ -1,6 +1,6 @@
 //! Weights packed where they lie.
 
-use super::session::{check_tensor, is_same};
+use super::session::{check_tensor, same_context};
 use super::{LaunchError, LoadedKernel, Module};
 use crate::{Arch, Conv, Op, Tucker, WeightLayout, device_packing};
 use cudarc::driver::{
@@ -26,26 +26,26 @@ fn pack(
     weight: &impl DevicePtr<f32>,
     packed: &mut CudaViewMut<'_, f32>,
 ) -> Result<(), DriverError> {
-    let numbers = stream.clone_htod(&layout.numbers())?;
+    let numbers = stream.clone_htod(&layout.device_words())?;
     let (weight, _weight) = weight.device_ptr(stream);
     let (packed, _packed) = packed.device_ptr_mut(stream);
     let (numbers, _numbers) = numbers.device_ptr(stream);
-    let words = layout.word_len() as u64;
-    let unscale = packed + 4 * words;
+    let words = layout.packed_word_len() as u64;
+    let dequant_scale = packed + 4 * words;
     // A launch without clusters or overlap is the same on every architecture.
     let oldest = Arch::new(70);
-    if let Some(launch) = layout.unscale_launch() {
+    if let Some(launch) = layout.dequant_scale_launch() {
         let launch = module.launch(&launch, oldest)?;
         // SAFETY: the kernel's own parameters; it reads the whole weight and writes the factors behind the words.
-        unsafe { launch.put(stream.cu_stream(), &[weight, unscale, numbers]) }?;
+        unsafe { launch.enqueue(stream.cu_stream(), &[weight, dequant_scale, numbers]) }?;
     }
-    if let Some(launch) = layout.words_launch() {
+    if let Some(launch) = layout.pack_launch() {
         let launch = module.launch(&launch, oldest)?;
         // SAFETY: the kernel's own parameters; it reads the whole weight and the factors and writes `words` words.
         unsafe {
-            launch.put(
+            launch.enqueue(
                 stream.cu_stream(),
-                &[weight, unscale, packed, numbers, words],
+                &[weight, dequant_scale, packed, numbers, words],
             )
         }?;
     }
@@ -64,7 +64,7 @@ impl<O: Op> LoadedKernel<O> {
         let channels = variant.weights.prologue_channels as usize;
         match prologue {
             None if channels > 0 => return Err(LaunchError::Missing("prologue")),
-            Some(_) if channels == 0 => return Err(LaunchError::Unread("prologue")),
+            Some(_) if channels == 0 => return Err(LaunchError::Unexpected("prologue")),
             _ => {}
         }
         for ((_, layout), weight) in variant.packed_layouts().zip(weights) {
@@ -73,7 +73,7 @@ impl<O: Op> LoadedKernel<O> {
         for (what, tensor) in ["scale", "shift"].iter().zip(prologue.iter().flatten()) {
             check_tensor(context, what, *tensor, channels)?;
         }
-        if !is_same(stream.context(), context) {
+        if !same_context(stream.context(), context) {
             return Err(LaunchError::Context("stream"));
         }
         context.bind_to_thread()?;

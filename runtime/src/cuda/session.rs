@@ -21,7 +21,7 @@ impl<'k, O: Op> Session<'k, O> {
         kernel: &'k LoadedKernel<O>,
         stream: &Arc<CudaStream>,
     ) -> Result<Self, LaunchError> {
-        if !is_same(stream.context(), kernel.context()) {
+        if !same_context(stream.context(), kernel.context()) {
             return Err(LaunchError::Context("stream"));
         }
         let workspace = match kernel.workspace_bytes() {
@@ -101,7 +101,7 @@ impl<'k, O: Op> Session<'k, O> {
             (Some(operand), true) => check_tensor(self.kernel.context(), what, operand, expected),
             (None, false) => Ok(()),
             (None, true) => Err(LaunchError::Missing(what)),
-            (Some(_), false) => Err(LaunchError::Unread(what)),
+            (Some(_), false) => Err(LaunchError::Unexpected(what)),
         }
     }
 }
@@ -121,12 +121,12 @@ pub(super) fn check_tensor(
             found,
         });
     }
-    match is_same(tensor.stream().context(), context) {
+    match same_context(tensor.stream().context(), context) {
         true => Ok(()),
         false => Err(LaunchError::Context(what)),
     }
 }
 
-pub(super) fn is_same(a: &CudaContext, b: &CudaContext) -> bool {
+pub(super) fn same_context(a: &CudaContext, b: &CudaContext) -> bool {
     a.cu_ctx() == b.cu_ctx()
 }

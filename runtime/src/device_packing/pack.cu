@@ -12,13 +12,13 @@ struct Layout {
     unsigned points;         // along each axis of F(m x m, 3 x 3); 0 for taps
     int g[6][3];             // G of that F, over `denominator`
     int denominator;
-    unsigned run, parts;     // of fp16 halves; `run` is 0 without
+    unsigned run, terms;     // of fp16 halves; `run` is 0 without
     unsigned bf16;
     unsigned dim_count;
 };
 
 // The weight of a tap, or G g G^T of its filter at a point, in double and rounded once.
-static __device__ float walked(const float* weight, const Layout& layout, unsigned o, unsigned i, unsigned r, unsigned s) {
+static __device__ float weight_at(const float* weight, const Layout& layout, unsigned o, unsigned i, unsigned r, unsigned s) {
     const unsigned long long filter = (unsigned long long)o * layout.source[1] + i;
     if (layout.points == 0) return weight[(filter * layout.source[2] + r) * layout.source[3] + s];
     const float* const taps = weight + 9 * filter;
@@ -31,7 +31,7 @@ static __device__ float walked(const float* weight, const Layout& layout, unsign
 }
 
 // The value at a place of the packed tensor before it is rounded; zero where the dimensions walk past the end of an axis.
-static __device__ float value_at(const float* weight, const float* unscale, const Layout& layout, unsigned long long index) {
+static __device__ float value_at(const float* weight, const float* dequant_scale, const Layout& layout, unsigned long long index) {
     const Dim* const dims = reinterpret_cast<const Dim*>(&layout + 1);
     unsigned long long at[4] = {};
     for (unsigned d = layout.dim_count; d-- > 0; index /= dims[d].count) {
@@ -41,8 +41,8 @@ static __device__ float value_at(const float* weight, const float* unscale, cons
         const unsigned size = axis < 2 || layout.points == 0 ? layout.source[axis] : layout.points;
         if (at[axis] >= size) return 0.0f;
     }
-    const float value = walked(weight, layout, (unsigned)at[0], (unsigned)at[1], (unsigned)at[2], (unsigned)at[3]);
-    return layout.run > 0 ? value / unscale[at[0]] : value;  // by a power of two: nothing is rounded
+    const float value = weight_at(weight, layout, (unsigned)at[0], (unsigned)at[1], (unsigned)at[2], (unsigned)at[3]);
+    return layout.run > 0 ? value / dequant_scale[at[0]] : value;  // by a power of two: nothing is rounded
 }
 
 // The nearest fp16 number, ties to even; whatever is not a number becomes the same one.
@@ -73,7 +73,7 @@ static __device__ unsigned to_bf16(float value) {
 }
 
 // The power of two that takes the largest weight of an output channel back from [2^14, 2^15): a block for each channel.
-extern "C" __global__ void __launch_bounds__(256) tdc_pack_unscale(const float* weight, float* unscale, const Layout* layout_at) {
+extern "C" __global__ void __launch_bounds__(256) tdc_pack_dequant_scales(const float* weight, float* dequant_scale, const Layout* layout_at) {
     const Layout& layout = *layout_at;
     __shared__ float largest_of[256];
     const unsigned o = blockIdx.x;
@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(256) tdc_pack_unscale(const float* 
 #pragma unroll 1
         for (unsigned long long k = threadIdx.x; k < count; k += 256) {
             const unsigned s = (unsigned)(k % columns), r = (unsigned)(k / columns % rows);
-            largest = fmaxf(largest, fabsf(walked(weight, layout, o, (unsigned)(k / columns / rows), r, s)));
+            largest = fmaxf(largest, fabsf(weight_at(weight, layout, o, (unsigned)(k / columns / rows), r, s)));
         }
     }
     largest_of[threadIdx.x] = largest;
@@ -101,31 +101,31 @@ extern "C" __global__ void __launch_bounds__(256) tdc_pack_unscale(const float* 
     const unsigned bits = __float_as_uint(largest_of[0]);
     // The exponent of a subnormal counts as that of the smallest normal number; results stay normal numbers.
     const unsigned exponent = bits >> 23 < 15u ? 15u : bits >> 23;
-    unscale[o] = bits == 0 || bits >= 0x7f800000u ? 1.0f : __uint_as_float((exponent - 14u) << 23);
+    dequant_scale[o] = bits == 0 || bits >= 0x7f800000u ? 1.0f : __uint_as_float((exponent - 14u) << 23);
 }
 
 // The packed weights, a thread for each 32 bits of them.
 extern "C" __global__ void __launch_bounds__(256)
-tdc_pack_weights(const float* weight, const float* unscale, unsigned* packed, const Layout* layout_at, long long words) {
+tdc_pack_weights(const float* weight, const float* dequant_scale, unsigned* packed, const Layout* layout_at, long long words) {
     const Layout& layout = *layout_at;
     for (long long word = blockIdx.x * 256ll + threadIdx.x; word < words; word += gridDim.x * 256ll) {
         if (layout.run == 0 && !layout.bf16) {
-            packed[word] = __float_as_uint(value_at(weight, unscale, layout, word));
+            packed[word] = __float_as_uint(value_at(weight, dequant_scale, layout, word));
             continue;
         }
         // Of a run of weights come first the words with all of them rounded, then those with what rounding left.
         unsigned long long first = 2 * word;
         bool is_rest = false;
         if (layout.run > 0) {
-            const unsigned part_words = layout.run / 2, run_words = part_words * layout.parts;
+            const unsigned term_words = layout.run / 2, run_words = term_words * layout.terms;
             const unsigned in_run = (unsigned)(word % run_words);
-            first = word / run_words * layout.run + 2 * (in_run % part_words);
-            is_rest = in_run >= part_words;
+            first = word / run_words * layout.run + 2 * (in_run % term_words);
+            is_rest = in_run >= term_words;
         }
         unsigned rounded[2];
 #pragma unroll 1
         for (int i = 0; i < 2; ++i) {
-            const float value = value_at(weight, unscale, layout, first + i);
+            const float value = value_at(weight, dequant_scale, layout, first + i);
             rounded[i] = layout.bf16 ? to_bf16(value) : to_half(value);
             if (is_rest) rounded[i] = to_half(value - from_half(rounded[i]));
         }

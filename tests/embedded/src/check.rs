@@ -62,7 +62,7 @@ impl Case {
     fn new(op: &impl Op) -> Self {
         let (shape, fused) = (op.shape(), op.fused());
         let mut random = Random(7);
-        let mut tensor = |len: usize, wanted: bool| random.vec(if wanted { len } else { 0 });
+        let mut tensor = |len: usize, needed: bool| random.vec(if needed { len } else { 0 });
         let [channels, outputs] = [shape.c as usize, shape.n as usize];
         Self {
             x: tensor(shape.input_len() as usize, true),
@@ -279,7 +279,7 @@ fn mistakes(context: &Arc<CudaContext>) -> Outcome {
     let (px, pw) = (zeros(plain.x_len() + 1)?, zeros(plain.weights_len())?);
     let mut py = zeros(plain.y_len())?;
     let aligned = px.slice(..plain.x_len());
-    refused(plain.launch(&stream, &aligned, &pw, b, None, &mut py), LaunchError::Unread("bias"))?;
+    refused(plain.launch(&stream, &aligned, &pw, b, None, &mut py), LaunchError::Unexpected("bias"))?;
     let shifted = px.slice(1..);
     refused(plain.launch(&stream, &shifted, &pw, None, None, &mut py), LaunchError::Misaligned("x"))?;
     // Loaded code outlives the handle that loaded it, and is gone with the last.

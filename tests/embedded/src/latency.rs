@@ -63,7 +63,7 @@ fn measure_on(context: &Arc<CudaContext>, stream: &Arc<CudaStream>, launches: us
         sharedMemBytes: launch.shared_bytes,
         hStream: stream.cu_stream(),
         attrs: &raw mut attribute,
-        numAttrs: u32::from(launch.overlaps),
+        numAttrs: u32::from(launch.pdl),
     };
     let values = [tensors.x, tensors.weights, tensors.y];
     let raw = || {

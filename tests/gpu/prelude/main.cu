@@ -11,7 +11,7 @@
 #include "device/dynamic_shared.cuh"
 #include "device/async_copy.cuh"
 #include "device/cluster.cuh"
-#include "device/overlap.cuh"
+#include "device/pdl.cuh"
 #include "device/bf16.cuh"
 #include "device/mma.cuh"
 
@@ -243,15 +243,15 @@ static int conversions() {
 
 // Reads what the two launches ahead have written, elsewhere than the thread's own place, and overwrites what the one before them
 // has written.
-extern "C" __global__ void __launch_bounds__(128) chain_link(const unsigned* newest, const unsigned* older, unsigned* y, int count) {
+extern "C" __global__ void __launch_bounds__(128) dependent_launch(const unsigned* newest, const unsigned* older, unsigned* y, int count) {
     const int i = blockIdx.x * 128 + threadIdx.x;
     if (i >= count) return;
-    tdc_wait_for_inputs();
+    tdc_pdl_wait_and_trigger();
     y[i] = 3 * newest[(i + 1237) % count] + older[count - 1 - i] + 1;
 }
 
 // The time of a launch is printed; results are checked after each replay.
-static int chain(bool overlaps) {
+static int chain(bool pdl) {
     const int count = 50001, launches = 300;
     std::vector<unsigned> values[3];
     unsigned* memory[3];
@@ -269,12 +269,12 @@ static int chain(bool overlaps) {
     config.blockDim = dim3(128);
     config.stream = stream;
     config.attrs = &attribute;
-    config.numAttrs = overlaps ? 1 : 0;
+    config.numAttrs = pdl ? 1 : 0;
     cudaGraph_t graph;
     cudaGraphExec_t executable;
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
     for (int i = 0; i < launches; ++i) {
-        CHECK(cudaLaunchKernelEx(&config, chain_link, memory[(i + 2) % 3], memory[(i + 1) % 3], memory[i % 3], count));
+        CHECK(cudaLaunchKernelEx(&config, dependent_launch, memory[(i + 2) % 3], memory[(i + 1) % 3], memory[i % 3], count));
     }
     CHECK(cudaStreamEndCapture(stream, &graph));
     CHECK(cudaGraphInstantiate(&executable, graph, 0));
@@ -300,7 +300,7 @@ static int chain(bool overlaps) {
             EXPECT(found == values[i]);
         }
     }
-    std::printf("compiled for %d: %s launches take %.3f us each\n", text_arch, overlaps ? "overlapping" : "plain",
+    std::printf("compiled for sm_%d: %s launches take %.3f us each\n", text_arch, pdl ? "programmatic dependent" : "plain",
                 1e3f * ms / launches);
     for (unsigned* array : memory) CHECK(cudaFree(array));
     CHECK(cudaGraphExecDestroy(executable));
@@ -313,7 +313,7 @@ static int chain(bool overlaps) {
 
 int main() {
     cudaFuncAttributes function;
-    CHECK(cudaFuncGetAttributes(&function, chain_link));
+    CHECK(cudaFuncGetAttributes(&function, dependent_launch));
     text_arch = function.ptxVersion;
     std::printf("ptxVersion %d, binaryVersion %d\n", function.ptxVersion, function.binaryVersion);
     if (copies() != 0 || clusters() != 0 || conversions() != 0 || products() != 0 || chain(false) != 0) return 1;

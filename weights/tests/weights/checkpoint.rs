@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use safetensors::Dtype;
 use tdc_runtime::{WeightFile, WeightLayout};
 use tdc_weights::{
-    Affine, Checkpoint, CheckpointError, SlotRecipe, WeightError, WeightSource, resolve,
+    Checkpoint, CheckpointError, ScaleShiftSource, SlotRecipe, WeightError, WeightSource, resolve,
 };
 
 use crate::fixtures::{Tensors, batch_norm, conv, factored, noise, tucker_layer};
@@ -87,7 +87,7 @@ fn network() -> Vec<SlotRecipe> {
     first.fold = vec![batch_norm("bn", 16)];
     let mut linear = conv("fc", [10, 16, 1, 1]);
     linear.weight = Some(WeightSource::Linear("fc.weight".to_owned()));
-    linear.prologue = Some(Affine::ScaleShift {
+    linear.prologue = Some(ScaleShiftSource::Tensors {
         scale: "gain".to_owned(),
         shift: "offset".to_owned(),
         channels: 16,

@@ -1,6 +1,6 @@
 //! CP form.
 
-use tdc_weights::{CpFactors, FactorPart, Form, resolve};
+use tdc_weights::{CpFactors, Decomposition, FactorRole, resolve};
 
 use crate::fixtures::{Tensors, cp_layer, factored, noise};
 
@@ -135,10 +135,10 @@ fn a_checkpoint_is_factorised_or_gives_its_factors() {
     let weight = random_form(SHAPE, 2).reconstruct();
     let dense = Tensors::default().f32("a.weight", &SHAPE, &rounded(&weight));
     let resolved = resolve(&recipes, &dense.checkpoint()).expect("values");
-    let [factorisation] = &resolved.factorisations[..] else {
-        panic!("{:?}", resolved.factorisations);
+    let [factorisation] = &resolved.factorizations[..] else {
+        panic!("{:?}", resolved.factorizations);
     };
-    assert_eq!(factorisation.form, Form::Cp(2));
+    assert_eq!(factorisation.decomposition, Decomposition::Cp(2));
     assert!(!factorisation.trained);
     assert!(factorisation.relative_error.expect("an error") < 1e-4);
     assert!(factorisation.cancellation.expect("a number") >= 0.5);
@@ -147,19 +147,23 @@ fn a_checkpoint_is_factorised_or_gives_its_factors() {
 
     let trained = random_form(SHAPE, 2);
     let mut tensors = Tensors::default();
-    for (part, values) in [
-        (FactorPart::First, &trained.first),
-        (FactorPart::Vertical, &trained.vertical),
-        (FactorPart::Horizontal, &trained.horizontal),
-        (FactorPart::Last, &trained.last),
+    for (role, values) in [
+        (FactorRole::First, &trained.first),
+        (FactorRole::Vertical, &trained.vertical),
+        (FactorRole::Horizontal, &trained.horizontal),
+        (FactorRole::Last, &trained.last),
     ] {
-        let index = layer.form.parts().iter().position(|&other| other == part);
+        let index = layer
+            .decomposition
+            .roles()
+            .iter()
+            .position(|&other| other == role);
         let name = &layer.factors[index.expect("a part")];
-        let shape = layer.part_shape(part).map(|size| size as usize);
+        let shape = layer.factor_shape(role).map(|size| size as usize);
         tensors = tensors.f32(name, &shape, &rounded(values));
     }
     let resolved = resolve(&recipes, &tensors.checkpoint()).expect("values");
-    assert!(resolved.factorisations[0].trained);
-    assert_eq!(resolved.factorisations[0].relative_error, None);
+    assert!(resolved.factorizations[0].trained);
+    assert_eq!(resolved.factorizations[0].relative_error, None);
     assert_eq!(resolved.values[1].weight, rounded(&trained.vertical));
 }

@@ -1,7 +1,7 @@
 //! What is said about checkpoints that do not fit.
 
 use safetensors::Dtype;
-use tdc_weights::{Affine, SlotRecipe, WeightError, WeightSource, resolve};
+use tdc_weights::{ScaleShiftSource, SlotRecipe, WeightError, WeightSource, resolve};
 
 use crate::fixtures::{Tensors, batch_norm, conv, factored, tucker_layer};
 
@@ -128,7 +128,7 @@ fn variances_must_be_positive() {
          correct eps in the config or the checkpoint's statistics"
     );
     let mut zero_eps = recipe();
-    zero_eps.fold = vec![Affine::BatchNorm {
+    zero_eps.fold = vec![ScaleShiftSource::BatchNorm {
         name: "bn1".to_owned(),
         eps: 0.0,
         channels: 2,
@@ -223,13 +223,13 @@ fn recipes_that_contradict_themselves_are_refused() {
         },
         "a bias or a fold, but no weight",
     );
-    let factor = |ranks, part| {
+    let factor = |ranks, role| {
         move |r: &mut SlotRecipe| {
             let layer = tucker_layer("t", [2, 3, 1, 1], ranks);
-            r.weight = Some(WeightSource::Factor { layer, part });
+            r.weight = Some(WeightSource::Factor { layer, role });
         }
     };
-    use tdc_weights::FactorPart::{Core, Last};
+    use tdc_weights::FactorRole::{Core, Last};
     check(
         &factor([4, 2], Last),
         "ranks [4, 2] of `t` are not in 1..=3 and 1..=2",

@@ -3,7 +3,9 @@
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use tdc_runtime::{WeightLayout, WeightSlot};
-use tdc_weights::{Affine, Checkpoint, FactoredLayer, Form, SlotRecipe, WeightSource};
+use tdc_weights::{
+    Checkpoint, Decomposition, FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource,
+};
 
 /// Tensors on their way into a safetensors file.
 #[derive(Default, Clone)]
@@ -106,30 +108,30 @@ pub fn conv(name: &str, source: [u32; 4]) -> SlotRecipe {
     }
 }
 
-pub fn batch_norm(name: &str, channels: u32) -> Affine {
-    Affine::BatchNorm {
+pub fn batch_norm(name: &str, channels: u32) -> ScaleShiftSource {
+    ScaleShiftSource::BatchNorm {
         name: name.to_owned(),
         eps: 1e-5,
         channels,
     }
 }
 
-pub fn tucker_layer(name: &str, shape: [u32; 4], ranks: [u32; 2]) -> FactoredLayer {
-    FactoredLayer {
+pub fn tucker_layer(name: &str, shape: [u32; 4], ranks: [u32; 2]) -> FactorizedLayer {
+    FactorizedLayer {
         weight: format!("{name}.weight"),
         shape,
-        form: Form::Tucker(ranks),
+        decomposition: Decomposition::Tucker(ranks),
         factors: ["first", "core", "last"]
             .map(|part| format!("{name}.{part}.weight"))
             .to_vec(),
     }
 }
 
-pub fn cp_layer(name: &str, shape: [u32; 4], rank: u32) -> FactoredLayer {
-    FactoredLayer {
+pub fn cp_layer(name: &str, shape: [u32; 4], rank: u32) -> FactorizedLayer {
+    FactorizedLayer {
         weight: format!("{name}.weight"),
         shape,
-        form: Form::Cp(rank),
+        decomposition: Decomposition::Cp(rank),
         factors: ["first", "vertical", "horizontal", "last"]
             .map(|part| format!("{name}.{part}.weight"))
             .to_vec(),
@@ -137,17 +139,17 @@ pub fn cp_layer(name: &str, shape: [u32; 4], rank: u32) -> FactoredLayer {
 }
 
 /// The slots of a layer in Tucker or CP form.
-pub fn factored(layer: &FactoredLayer) -> Vec<SlotRecipe> {
-    let parts = layer.form.parts().iter();
-    parts
-        .map(|&part| SlotRecipe {
+pub fn factored(layer: &FactorizedLayer) -> Vec<SlotRecipe> {
+    let roles = layer.decomposition.roles().iter();
+    roles
+        .map(|&role| SlotRecipe {
             weight: Some(WeightSource::Factor {
                 layer: layer.clone(),
-                part,
+                role,
             }),
             ..conv(
-                &format!("{}/{part:?}", layer.name()),
-                layer.part_shape(part),
+                &format!("{}/{role:?}", layer.name()),
+                layer.factor_shape(role),
             )
         })
         .collect()

@@ -1,6 +1,6 @@
 //! A folded convolution computes what the convolution and the layers behind it compute.
 
-use tdc_weights::{Affine, SlotRecipe, resolve};
+use tdc_weights::{ScaleShiftSource, SlotRecipe, resolve};
 
 use crate::fixtures::{Tensors, batch_norm, conv, noise};
 use crate::reference::{self, Image, Window, relative_error, widen};
@@ -72,7 +72,7 @@ fn grouped_convolution_and_two_affines_in_order() {
         .noise("layer_scale", &[6, 1, 1])
         .noise("layer_shift", &[1, 6, 1, 1]);
     let mut recipe = conv("c", [6, 2, 3, 3]);
-    let scale_shift = Affine::ScaleShift {
+    let scale_shift = ScaleShiftSource::Tensors {
         scale: "layer_scale".to_owned(),
         shift: "layer_shift".to_owned(),
         channels: 6,
@@ -114,7 +114,7 @@ fn batch_norm_without_weight_and_bias() {
         .f64("bn.running_mean", &[2], &[1.0, -2.0])
         .f64("bn.running_var", &[2], &[3.0, 0.0]);
     let mut recipe = conv("c", [2, 1, 1, 1]);
-    recipe.fold = vec![Affine::BatchNorm {
+    recipe.fold = vec![ScaleShiftSource::BatchNorm {
         name: "bn".to_owned(),
         eps: 1.0,
         channels: 2,
@@ -133,7 +133,7 @@ fn values_are_rounded_once() {
         .f64("scale", &[1], &[3.0])
         .f64("shift", &[1], &[0.0]);
     let mut recipe = conv("c", [1; 4]);
-    recipe.fold = vec![Affine::ScaleShift {
+    recipe.fold = vec![ScaleShiftSource::Tensors {
         scale: "scale".to_owned(),
         shift: "shift".to_owned(),
         channels: 1,
@@ -157,14 +157,14 @@ fn slots_without_weights() {
         fold: Vec::new(),
         prologue: None,
     };
-    let mut affine = empty.clone();
-    affine.slot.layout = WeightLayout::NONE.with_prologue(2);
-    affine.prologue = Some(batch_norm("bn", 2));
+    let mut scale_shift = empty.clone();
+    scale_shift.slot.layout = WeightLayout::NONE.with_prologue(2);
+    scale_shift.prologue = Some(batch_norm("bn", 2));
     let checkpoint = Tensors::default()
         .batch_norm("bn", 2)
         .noise("spare", &[3])
         .checkpoint();
-    let resolved = resolve(&[empty, affine], &checkpoint).unwrap();
+    let resolved = resolve(&[empty, scale_shift], &checkpoint).unwrap();
     assert_eq!(resolved.values[0], tdc_weights::SlotValues::default());
     assert_eq!(resolved.values[1].scale.len(), 2);
     assert_eq!(resolved.values[1].shift.len(), 2);

@@ -1,6 +1,6 @@
 //! Layers in Tucker form.
 
-use tdc_weights::{Checkpoint, FactorPart, Factors, Form, resolve};
+use tdc_weights::{Checkpoint, Decomposition, FactorRole, TuckerFactors, resolve};
 
 use crate::fixtures::{Tensors, conv, factored, noise, tucker_layer};
 use crate::reference::{self, Image, POINTWISE, Window, relative_error, widen};
@@ -12,9 +12,9 @@ fn random_weight() -> Vec<f64> {
 }
 
 /// A weight of exactly the given ranks.
-fn low_rank(ranks: [usize; 2]) -> Factors {
+fn low_rank(ranks: [usize; 2]) -> TuckerFactors {
     let ([o, i, r, s], [d1, d2]) = (SHAPE, ranks);
-    Factors {
+    TuckerFactors {
         shape: SHAPE,
         ranks,
         first: noise("first", d1 * i),
@@ -24,7 +24,7 @@ fn low_rank(ranks: [usize; 2]) -> Factors {
 }
 
 /// `sum over d1, d2 of last[o, d2] core[d2, d1, r, s] first[d1, i]`, eq. 1, one element at a time.
-fn equation_1(factors: &Factors) -> Vec<f64> {
+fn equation_1(factors: &TuckerFactors) -> Vec<f64> {
     let ([o, i, r, s], [d1, d2]) = (factors.shape, factors.ranks);
     let mut weight = Vec::new();
     for (at_o, at_i, at_rs) in
@@ -44,7 +44,7 @@ fn equation_1(factors: &Factors) -> Vec<f64> {
 #[test]
 fn full_ranks_are_exact() {
     let weight = random_weight();
-    let factors = Factors::hosvd(&weight, SHAPE, [5, 7]).unwrap();
+    let factors = TuckerFactors::hosvd(&weight, SHAPE, [5, 7]).unwrap();
     assert!(factors.relative_error(&weight) < 1e-14);
     assert!(relative_error(&equation_1(&factors), &weight) < 1e-14);
 }
@@ -60,7 +60,7 @@ fn a_tensor_of_low_rank_is_found_again() {
     // D1 = 2 belongs to dimension 1, D2 = 3 to dimension 0: with ranks exchanged information is lost.
     let weight = low_rank([2, 3]).reconstruct();
     let error = |ranks| {
-        let factors = Factors::hosvd(&weight, SHAPE, ranks).unwrap();
+        let factors = TuckerFactors::hosvd(&weight, SHAPE, ranks).unwrap();
         factors.relative_error(&weight)
     };
     assert!(error([2, 3]) < 1e-12, "{}", error([2, 3]));
@@ -76,7 +76,7 @@ fn truncating_one_dimension_leaves_the_discarded_singular_values() {
     for (row, norm) in [2.0, 4.0, 1.0, 3.0].into_iter().enumerate() {
         weight[row * 4 + (row + 1) % 4] = norm;
     }
-    let factors = Factors::hosvd(&weight, [4, 4, 1, 1], [4, 2]).unwrap();
+    let factors = TuckerFactors::hosvd(&weight, [4, 4, 1, 1], [4, 2]).unwrap();
     let optimum = (5.0_f64 / 30.0).sqrt();
     assert!((factors.relative_error(&weight) - optimum).abs() < 1e-14);
     // The vectors come with the largest singular value first, and with a positive largest component.
@@ -85,7 +85,7 @@ fn truncating_one_dimension_leaves_the_discarded_singular_values() {
 
 #[test]
 fn factors_are_orthogonal_and_signed() {
-    let factors = Factors::hosvd(&random_weight(), SHAPE, [4, 6]).unwrap();
+    let factors = TuckerFactors::hosvd(&random_weight(), SHAPE, [4, 6]).unwrap();
     let [_, i, ..] = SHAPE;
     let rows: Vec<_> = factors.first.chunks_exact(i).collect();
     for (a, left) in rows.iter().enumerate() {
@@ -103,10 +103,10 @@ fn factors_are_orthogonal_and_signed() {
 fn extreme_scales_and_zero() {
     for scale in [1e-300, 1e300, 0.0] {
         let weight: Vec<_> = random_weight().iter().map(|v| v * scale).collect();
-        let factors = Factors::hosvd(&weight, SHAPE, [5, 7]).unwrap();
+        let factors = TuckerFactors::hosvd(&weight, SHAPE, [5, 7]).unwrap();
         assert!(factors.relative_error(&weight) < 1e-14, "scale {scale}");
     }
-    assert!(Factors::hosvd(&[f64::NAN], [1; 4], [1; 2]).is_err());
+    assert!(TuckerFactors::hosvd(&[f64::NAN], [1; 4], [1; 2]).is_err());
 }
 
 #[test]
@@ -128,25 +128,25 @@ fn three_convolutions_equal_the_dense_one() {
         values: noise("image", 5 * 9 * 7),
     };
     let mut found = image.clone();
-    for ((part, window), values) in [
-        (FactorPart::First, &POINTWISE),
-        (FactorPart::Core, &window),
-        (FactorPart::Last, &POINTWISE),
+    for ((role, window), values) in [
+        (FactorRole::First, &POINTWISE),
+        (FactorRole::Core, &window),
+        (FactorRole::Last, &POINTWISE),
     ]
     .into_iter()
     .zip(&resolved.values)
     {
-        let shape = layer.part_shape(part).map(|v| v as usize);
+        let shape = layer.factor_shape(role).map(|v| v as usize);
         found = reference::conv(&found, &widen(&values.weight), shape, window);
     }
-    let truncated = Factors::hosvd(&weight, SHAPE, [3, 4]).unwrap();
+    let truncated = TuckerFactors::hosvd(&weight, SHAPE, [3, 4]).unwrap();
     let expected = reference::conv(&image, &equation_1(&truncated), SHAPE, &window);
     assert!(relative_error(&found.values, &expected.values) < 1e-6);
 
     // Factorised once, for three slots.
-    let [factorisation] = resolved.factorisations.try_into().unwrap();
+    let [factorisation] = resolved.factorizations.try_into().unwrap();
     assert_eq!(factorisation.layer, "a");
-    assert_eq!(factorisation.form, Form::Tucker([3, 4]));
+    assert_eq!(factorisation.decomposition, Decomposition::Tucker([3, 4]));
     assert!(!factorisation.trained);
     let expected = relative_error(&equation_1(&truncated), &weight);
     assert!((factorisation.relative_error.unwrap() - expected).abs() < 1e-14);
@@ -166,15 +166,15 @@ fn trained_factors_are_taken_as_they_are() {
     assert_eq!(resolved.values[0].weight, rounded(&factors.first));
     assert_eq!(resolved.values[1].weight, rounded(&factors.core));
     assert_eq!(resolved.values[2].weight, rounded(&factors.last));
-    assert!(resolved.factorisations[0].trained);
-    assert_eq!(resolved.factorisations[0].relative_error, None);
+    assert!(resolved.factorizations[0].trained);
+    assert_eq!(resolved.factorizations[0].relative_error, None);
 
     // The dense weight beside them is only compared with.
     let doubled: Vec<_> = equation_1(&factors).iter().map(|v| 2.0 * v).collect();
     let both = trained.f64("a.weight", &SHAPE, &doubled);
     let resolved = resolve(&factored(&layer), &both.checkpoint()).unwrap();
     assert_eq!(resolved.values[1].weight, rounded(&factors.core));
-    let error = resolved.factorisations[0].relative_error.unwrap();
+    let error = resolved.factorizations[0].relative_error.unwrap();
     assert!((error - 0.5).abs() < 1e-14);
     assert_eq!(resolved.unused, Vec::<String>::new());
 }
@@ -195,7 +195,7 @@ fn bias_and_batch_norm_go_to_the_last_part() {
         .batch_norm("bn", 7)
         .checkpoint();
     let values = resolve(&recipes, &checkpoint).unwrap().values;
-    let folded = Factors {
+    let folded = TuckerFactors {
         shape: SHAPE,
         ranks: [5, 7],
         first: widen(&values[0].weight),
@@ -240,13 +240,13 @@ fn time_of_a_large_layer() {
     let shape = [512, 512, 3, 3];
     let weight = noise("large", shape.iter().product());
     let start = std::time::Instant::now();
-    let factors = Factors::hosvd(&weight, shape, [192, 160]).unwrap();
+    let factors = TuckerFactors::hosvd(&weight, shape, [192, 160]).unwrap();
     let factorised = start.elapsed();
     let error = factors.relative_error(&weight);
     println!(
         "512x512x3x3 at [192, 160]: {factorised:?}, with the error {:?}; error {error:.6}",
         start.elapsed()
     );
-    let exact = Factors::hosvd(&weight, shape, [512, 512]).unwrap();
+    let exact = TuckerFactors::hosvd(&weight, shape, [512, 512]).unwrap();
     assert!(exact.relative_error(&weight) < 1e-12);
 }

@@ -6,9 +6,9 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 use tdc_generator::compile::Component;
-use tdc_generator::embed::PREPARED;
+use tdc_generator::embed::PREPARED_DIR;
 use tdc_generator::gpu::DEFAULT_GPU;
-use tdc_generator::ir::{Precision, TensorShape, Tiles, Tolerance};
+use tdc_generator::ir::{Precision, TensorShape, TilePolicy, Tolerance};
 use tdc_generator::measure::bench::Sweep;
 use tdc_generator::measure::tune::Shard;
 use tdc_generator::scheme::SCHEMES;
@@ -18,22 +18,22 @@ const EXAMPLES: &str = "\
 Examples:
   tdc-gen configs/resnet18.yaml                      C++ project in generated/resnet18
   tdc-gen configs/resnet18.yaml --dense --out dense  the same network without Tucker ranks
-  tdc-gen configs/resnet18.yaml --check              is generated/resnet18 up to date?
-  tdc-gen configs/resnet18.yaml --gpu h200,rtx4090   kernels for both in one folder, chosen when weights are loaded
-  tdc-gen plan configs/resnet18.yaml --gpu a100      what would run on another GPU, and how long it should take
+  tdc-gen configs/resnet18.yaml --check              check whether generated/resnet18 is up to date
+  tdc-gen configs/resnet18.yaml --gpu h200,rtx4090   kernels for both GPUs in one folder; the driver picks one when it loads the weights
+  tdc-gen plan configs/resnet18.yaml --gpu a100      the plan for another GPU, with predicted times
   tdc-gen pack configs/resnet18.yaml resnet18.safetensors -o weights.bin
   tdc-gen verify configs/resnet18.yaml --input 1x3x64x64
   tdc-gen compile configs/resnet18.yaml --arch sm_80,sm_90
-  tdc-gen tune configs/*.yaml --top 40 --random 10   the best tile of every scheme on the GPU that is here, as a table
-  tdc-gen prepare                                    the kernels of this crate's kernel! calls, to be committed
-  tdc-gen bench configs/core-shapes.yaml             our kernels and cuDNN's on the GPU of this machine
-  tdc-gen sequence 'A[i:9, j:2] B[j, k:9] C[k, l:2] -> D[i, l]'  which two tensors to multiply first
+  tdc-gen tune configs/*.yaml --top 40 --random 10   measures schemes and tiles on the local GPU, writes a table
+  tdc-gen prepare                                    compiles this crate's kernel! calls into a folder to commit
+  tdc-gen bench configs/core-shapes.yaml             times generated kernels and cuDNN on the local GPU
+  tdc-gen sequence 'A[i:9, j:2] B[j, k:9] C[k, l:2] -> D[i, l]'  the cheapest order of pairwise contractions
 
 Exit codes:
-  0  done
-  1  a check failed: the folder is stale, a result is wrong
-  2  wrong input or arguments, or a file that cannot be read or written
-  3  this machine lacks a compiler or a GPU";
+  0  success
+  1  a check failed: a folder is out of date or a result is wrong
+  2  invalid input or arguments, or a file cannot be read or written
+  3  no compiler or no GPU on this machine";
 
 /// Generates specialised CUDA code for convolutional networks, on a machine with or without a GPU.
 #[derive(Debug, Parser)]
@@ -46,7 +46,7 @@ Exit codes:
     after_help = EXAMPLES
 )]
 pub struct Cli {
-    /// What to do; without a command the configs are generated.
+    /// Command; without one, code is generated for the configs.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Arguments of the default command.
@@ -57,30 +57,30 @@ pub struct Cli {
 /// The commands beside generating.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Prints what would run: a row for each launch with scheme, tile, occupancy and predicted time
+    /// Prints the plan: one row per launch with scheme, tile, occupancy and predicted time
     Plan(PlanArgs),
-    /// Packs trained or random weights into the file that a generated network loads
+    /// Packs weights from a checkpoint, or random ones, into the file that a generated network loads
     Pack(PackArgs),
-    /// Runs the generated text against a float64 reference, on the CPU or on a GPU
+    /// Runs the generated code and compares it with a float64 reference, on the emulated GPU or on a local one
     Verify(VerifyArgs),
     /// Compiles the kernels to cubins with NVRTC and prints registers, shared memory and spills
     Compile(CompileArgs),
-    /// Measures schemes and tiles for every problem of the configs on a GPU and writes a table that planning reads
+    /// Measures schemes and tiles for every problem of the configs on the local GPU and writes a tuning table for the planner
     Tune(TuneArgs),
-    /// Fits the constants of the estimate to measured times
+    /// Fits the constants of the cost model to measured times
     Calibrate(CalibrateArgs),
-    /// Joins tables of measured times: shards, or other problems on the same GPU
+    /// Merges tuning tables: of shards, or of other problems on the same GPU
     Merge(MergeArgs),
-    /// Times our kernels and cuDNN's on the GPU that is there, in one process and by one method
+    /// Times generated kernels and cuDNN on the local GPU, in one process and with one method
     Bench(BenchArgs),
-    /// Compiles the kernels of all `kernel!` calls of a crate or workspace into a folder to be committed, so that it builds without a
-    /// compiler of CUDA
+    /// Compiles the kernels of all `kernel!` calls of a crate or workspace into a folder to commit, so that it builds without a
+    /// CUDA compiler
     Prepare(PrepareArgs),
-    /// Finds the cheapest order of pairwise operations for a network of tensors
+    /// Finds the cheapest order of pairwise contractions of a tensor network
     Sequence(SequenceArgs),
-    /// Shows which compilers were found, or installs the pinned ones without root
+    /// Shows which compilers were found, or installs the pinned versions (no root needed)
     Toolkit(ToolkitArgs),
-    /// Prints completions for a shell
+    /// Prints shell completions
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -90,38 +90,38 @@ pub enum Command {
 /// What to read instead of what the config says; the same for every command.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
-    /// Another input shape, such as 1x3x480x640; every size is inferred from it
+    /// Input shape instead of that of the config, such as 1x3x480x640; all other sizes are inferred
     #[arg(long, value_name = "BxCxHxW")]
     pub input: Option<TensorShape>,
-    /// Another batch size
+    /// Batch size instead of that of the config
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub batch: Option<u32>,
-    /// Ignore the Tucker ranks; the network's name gets `_dense` behind it
+    /// Ignore Tucker and CP ranks; `_dense` is appended to the network's name
     #[arg(long)]
     pub dense: bool,
-    /// Another precision of all convolutions: how their products may be rounded. Tensors and sums stay fp32
-    #[arg(long, value_name = "WORD", value_parser = precision())]
+    /// Precision of all convolutions, instead of that of the config: how their products may be rounded. Tensors and accumulators stay fp32
+    #[arg(long, value_name = "PRECISION", value_parser = precision())]
     pub precision: Option<Precision>,
-    /// Another tolerance of all convolutions: the relative error that each may have where its precision allows less
+    /// Tolerance of all convolutions, instead of that of the config: a larger relative error than the precision allows
     #[arg(long, value_name = "ERROR", value_parser = tolerance)]
     pub tolerance: Option<Tolerance>,
-    /// How tiles are chosen: `tuned`, by the committed table of measured times where it has the problem, else by the estimate;
-    /// `model`, our estimate of time among our own schemes; or `paper`, the TDC paper's equations for its kernel
-    #[arg(long, value_name = "WAY", value_parser = tiles())]
-    pub tiles: Option<Tiles>,
-    /// Measured times that `tune` wrote, for --tiles tuned on their GPU instead of the committed ones
+    /// How tiles are chosen: `tuned`, by measured times where the tuning table has the problem, else by the cost model;
+    /// `model`, by the cost model among the default schemes; or `paper`, by the equations of the TDC paper for its kernel
+    #[arg(long, value_name = "CHOOSER", value_parser = tiles())]
+    pub tiles: Option<TilePolicy>,
+    /// Tuning table written by `tune`, used instead of the built-in one of its GPU
     #[arg(long, value_name = "FILE")]
     pub table: Option<PathBuf>,
 }
 
 /// The words for ways to choose tiles.
-fn tiles() -> impl TypedValueParser<Value = Tiles> {
-    choice(&Tiles::WORDS)
+fn tiles() -> impl TypedValueParser<Value = TilePolicy> {
+    choice(&TilePolicy::NAMES)
 }
 
 /// The words for precisions.
 fn precision() -> impl TypedValueParser<Value = Precision> {
-    choice(&Precision::WORDS)
+    choice(&Precision::NAMES)
 }
 
 /// A relative error.
@@ -130,7 +130,7 @@ fn tolerance(text: &str) -> Result<Tolerance, String> {
     text.parse()
         .ok()
         .and_then(Tolerance::new)
-        .ok_or_else(|| format!("write a relative error from {least:e} to {most}, such as 5e-6"))
+        .ok_or_else(|| format!("must be a relative error from {least:e} to {most}, such as 5e-6"))
 }
 
 /// One of some words, and what it stands for.
@@ -147,7 +147,7 @@ where
 /// The GPUs to plan for.
 #[derive(Debug, Args)]
 pub struct TargetArgs {
-    /// The GPUs to plan for instead of those of the config; a network gets a variant for each [default: h200]
+    /// GPUs to plan for, instead of those of the config; a network gets a variant for each [default: h200]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub gpu: Option<Vec<String>>,
 }
@@ -158,19 +158,19 @@ pub struct GenerateArgs {
     /// Networks and layer sets
     #[arg(required = true, value_name = "CONFIG")]
     pub configs: Vec<PathBuf>,
-    /// Where to write [default: generated/<name>]; one config only
+    /// Output folder [default: generated/<name>]; only with a single config
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write nothing; exit with 1 and a diff when the folder is not up to date
+    /// Write nothing; print a diff and exit with 1 if the folder is not up to date
     #[arg(long, conflicts_with_all = ["force", "stdout"])]
     pub check: bool,
-    /// Overwrite files that the generator did not write or that were edited since
+    /// Overwrite edited files or not written by the generator
     #[arg(long)]
     pub force: bool,
     /// Write nothing; print all files to standard output
     #[arg(long, conflicts_with_all = ["force", "out"])]
     pub stdout: bool,
-    /// Print the plan of each config as a JSON document instead of a summary
+    /// Print the plan of each config as JSON instead of a summary
     #[arg(long, conflicts_with = "stdout")]
     pub json: bool,
     #[command(flatten)]
@@ -185,10 +185,10 @@ pub struct PlanArgs {
     /// Networks and layer sets
     #[arg(required = true, value_name = "CONFIG")]
     pub configs: Vec<PathBuf>,
-    /// Print the plan of each config as a JSON document, the plan.json of its folder
+    /// Print the plan of each config as JSON, as in its plan.json
     #[arg(long)]
     pub json: bool,
-    /// Show where the estimate sees the time of each launch go
+    /// Show the terms of the predicted time of each launch
     #[arg(long, conflicts_with = "json")]
     pub terms: bool,
     #[command(flatten)]
@@ -210,11 +210,11 @@ pub struct PackArgs {
     pub random: Option<u64>,
     /// The packed file to write
     #[arg(short, long, value_name = "FILE", default_value = "weights.bin")]
-    pub output: PathBuf,
+    pub out: PathBuf,
     /// Also write the unpacked weights as safetensors, for another framework
     #[arg(long, value_name = "FILE", requires = "random")]
     pub safetensors: Option<PathBuf>,
-    /// Print what was done as JSON
+    /// Print a report as JSON
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -232,13 +232,13 @@ pub struct VerifyArgs {
     /// Run on the local GPU instead of the CPU
     #[arg(long)]
     pub local_gpu: bool,
-    /// Weights of a network, as safetensors; random ones without it
+    /// Weights of a network, as safetensors [default: random]
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
     /// Seed of random weights and inputs
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub seed: u64,
-    /// Run each unit so many times, all of which must give the same bits
+    /// How often to run each unit; all runs must give the same bits
     #[arg(long, value_name = "N", default_value = "2")]
     pub runs: NonZeroU32,
     /// Print the results as JSON
@@ -256,7 +256,7 @@ pub struct CompileArgs {
     /// Networks and layer sets
     #[arg(required = true, value_name = "CONFIG")]
     pub configs: Vec<PathBuf>,
-    /// Architectures
+    /// Architectures to compile for
     #[arg(
         long,
         value_name = "SM,...",
@@ -264,13 +264,13 @@ pub struct CompileArgs {
         default_value = "sm_90"
     )]
     pub arch: Vec<Arch>,
-    /// Where to write cubins, as DIR/<arch>/<unit>.cubin; none are written without it
+    /// Write the cubins to DIR/<arch>/<unit>.cubin
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// A resource table to add the results to; `plan` reads generated/resources.txt of the generator's source
+    /// Resource table to add the results to; the planner uses generated/resources.txt, which is built in
     #[arg(long, value_name = "FILE", conflicts_with = "fast")]
     pub resources: Option<PathBuf>,
-    /// Only check that it compiles: ten times as quick, figures mean nothing
+    /// Only check that the code compiles, at a tenth of the time; registers and spills are then meaningless
     #[arg(long)]
     pub fast: bool,
     /// Print the results as JSON
@@ -288,40 +288,40 @@ pub struct TuneArgs {
     /// Networks and layer sets
     #[arg(required = true, value_name = "CONFIG")]
     pub configs: Vec<PathBuf>,
-    /// The table to write; every result is kept in TABLE.journal, from which a run that ended early goes on [default: tuning-<gpu>.txt]
+    /// Tuning table to write; results are kept in TABLE.journal, from which an interrupted run resumes [default: tuning-<gpu>.txt]
     #[arg(long, value_name = "TABLE")]
     pub out: Option<PathBuf>,
-    /// Ignore the Tucker ranks
+    /// Ignore Tucker and CP ranks
     #[arg(long)]
     pub dense: bool,
-    /// Another precision of all convolutions
-    #[arg(long, value_name = "WORD", value_parser = precision())]
+    /// Precision of all convolutions, instead of that of the config
+    #[arg(long, value_name = "PRECISION", value_parser = precision())]
     pub precision: Option<Precision>,
-    /// Another tolerance of all convolutions
+    /// Tolerance of all convolutions, instead of that of the config
     #[arg(long, value_name = "ERROR", value_parser = tolerance)]
     pub tolerance: Option<Tolerance>,
-    /// Another batch size
+    /// Batch size instead of that of the config
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub batch: Option<u32>,
-    /// Measure a scheme, also one that the planner takes only when it is named; may be repeated [default: those taken unasked]
+    /// Scheme to measure, default or opt-in; may be repeated [default: all default schemes]
     #[arg(long = "scheme", value_name = "SCHEME", value_parser = schemes())]
     pub schemes: Vec<String>,
-    /// Of each scheme, only so many tiles that the estimate likes best, and those of --random
+    /// TilePolicy of each scheme with the least predicted times [default: all, or 0 with --random]
     #[arg(long, value_name = "K")]
     pub top: Option<usize>,
-    /// Of each scheme, only so many tiles taken at random, and those of --top
+    /// Further tiles of each scheme, chosen at random [default: 0 with --top]
     #[arg(long, value_name = "K")]
     pub random: Option<usize>,
-    /// Measure one part of the problems, such as 1/4, 2/4, 3/4 and 4/4 on four GPUs
+    /// Measure one shard of the problems, such as 1/4, 2/4, 3/4 and 4/4 on four GPUs
     #[arg(long, value_name = "I/N", default_value_t = Shard::WHOLE)]
     pub shard: Shard,
-    /// Stop after so many minutes with what was measured so far
+    /// Stop after this many minutes and write what was measured
     #[arg(long, value_name = "MINUTES", value_parser = minutes)]
     pub budget: Option<Duration>,
-    /// The GPU to measure on, as CUDA counts them from 0
+    /// Ordinal of the local GPU to measure on, counted from 0 as CUDA does
     #[arg(long, value_name = "ORDINAL", default_value_t = 0)]
     pub device: u32,
-    /// Threads that compile [default: the cores but one, which times]
+    /// Threads that compile [default: all cores but one, which is left to timing]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
 }
@@ -331,29 +331,29 @@ fn minutes(text: &str) -> Result<Duration, String> {
     let minutes = text.parse::<f64>().ok();
     minutes
         .and_then(|minutes| Duration::try_from_secs_f64(60.0 * minutes).ok())
-        .ok_or_else(|| "write minutes as a number from 0, such as 90 or 0.5".to_owned())
+        .ok_or_else(|| "must be a number of minutes, 0 or more, such as 90 or 0.5".to_owned())
 }
 
 /// Arguments of `calibrate`.
 #[derive(Debug, Args)]
 pub struct CalibrateArgs {
-    /// Networks and layer sets whose problems are measured, or were
+    /// Networks and layer sets whose problems are measured or are in the journals
     #[arg(required = true, value_name = "CONFIG")]
     pub configs: Vec<PathBuf>,
-    /// A journal of `tune`, of whatever problems, instead of measuring now; may be repeated. No GPU is needed then
+    /// Journal of `tune` to fit to instead of measuring, so that no GPU is needed; may be repeated
     #[arg(long = "journal", value_name = "FILE")]
     pub journals: Vec<PathBuf>,
-    /// Only tell how well the committed constants do: how far estimates are off, and how much longer the tiles with the least
-    /// estimates take than the best
+    /// Only evaluate the built-in constants: the error of predicted times, and how much slower the selected tiles are than
+    /// the fastest measured ones
     #[arg(long)]
-    pub check: bool,
-    /// Where to write the constants [default: model-<gpu>.txt]
+    pub evaluate: bool,
+    /// File to write the constants to [default: model-<gpu>.txt]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// The GPU to measure on, as CUDA counts them from 0
+    /// Ordinal of the local GPU to measure on, counted from 0 as CUDA does
     #[arg(long, value_name = "ORDINAL", default_value_t = 0)]
     pub device: u32,
-    /// Threads that compile [default: the cores but one, which times]
+    /// Threads that compile [default: all cores but one, which is left to timing]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
 }
@@ -382,10 +382,10 @@ impl CalibrateArgs {
 /// Arguments of `merge`.
 #[derive(Debug, Args)]
 pub struct MergeArgs {
-    /// Tables that `tune` wrote on one kind of GPU, with the same driver, compiler and generator
+    /// Tuning tables of one GPU model, driver, compiler and generator version
     #[arg(required = true, value_name = "TABLE")]
     pub tables: Vec<PathBuf>,
-    /// The table to write; may be one of those read
+    /// Table to write; may be one of the inputs
     #[arg(long, value_name = "TABLE")]
     pub out: PathBuf,
 }
@@ -393,51 +393,51 @@ pub struct MergeArgs {
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// A network or layer set: each of its distinct convolutions is timed alone, without what is fused to it
-    #[arg(required_unless_present = "sweep_n", value_name = "CONFIG")]
+    /// Network or layer set; each of its distinct convolutions is timed alone, without prologue and epilogue
+    #[arg(required_unless_present = "sweep", value_name = "CONFIG")]
     pub config: Option<PathBuf>,
-    /// Convolutions of one image size with N = 32, 64 and so on instead of a config; R is the filter's height and width, 3 without it
+    /// Sweep over output channels N = 32, 64, ... instead of a config; R is the filter's height and width [default: 3]
     #[arg(
         long,
         value_name = "C,H,W[,R]",
         conflicts_with_all = ["config", "input", "dense", "tiles"]
     )]
-    pub sweep_n: Option<Sweep>,
-    /// The last N of a series
-    #[arg(long, value_name = "N", default_value_t = 512, requires = "sweep_n")]
-    pub sweep_to: u32,
-    /// The GPU to plan for instead of that of the config [default: h200]
+    pub sweep: Option<Sweep>,
+    /// Largest N of a sweep
+    #[arg(long, value_name = "N", default_value_t = 512, requires = "sweep")]
+    pub sweep_max_n: u32,
+    /// GPU to plan for, instead of that of the config [default: h200]
     #[arg(long, value_name = "NAME")]
     pub gpu: Option<String>,
-    /// The GPU to measure on, as CUDA counts them from 0
+    /// Ordinal of the local GPU to measure on, counted from 0 as CUDA does
     #[arg(long, value_name = "ORDINAL", default_value_t = 0)]
     pub device: u32,
-    /// Only these of our schemes
+    /// Time only these schemes
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = schemes())]
     pub scheme: Vec<String>,
-    /// Time so many tiles of each scheme beside the planners' picks: three quarters by their estimates, the others at random
+    /// TilePolicy of each scheme to time beside those that the planner chooses: three quarters by predicted time, the rest at random
     #[arg(long, value_name = "TILES", default_value_t = NonZeroUsize::MIN)]
-    pub best_of: NonZeroUsize,
-    /// cuDNN's library, or the directory that it is in
+    pub tiles_per_scheme: NonZeroUsize,
+    /// The cuDNN library or its directory
     #[arg(long, value_name = "PATH", conflicts_with = "no_cudnn")]
     pub cudnn: Option<PathBuf>,
-    /// Also time cuDNN's engines that compile a kernel for each shape; seconds for each engine and shape
+    /// Also time cuDNN's runtime-compiled engines; takes seconds for each engine and shape
     #[arg(long, conflicts_with = "no_cudnn")]
-    pub compiled_engines: bool,
-    /// Leave out cuDNN's algorithms on halves, three quarters of all
+    pub runtime_compiled_engines: bool,
+    /// Skip cuDNN's fp16 algorithms, three quarters of all
     #[arg(long, conflicts_with = "no_cudnn")]
     pub no_fp16: bool,
-    /// Time our kernels alone
+    /// Time generated kernels only
     #[arg(long)]
     pub no_cudnn: bool,
-    /// A table of published times; they are scaled by cuDNN's times there and here
+    /// Table of published times, scaled by the ratio of cuDNN's times here and there
     #[arg(long, value_name = "FILE", conflicts_with = "no_cudnn")]
-    pub reference: Option<PathBuf>,
-    /// Also write all results as JSON
+    pub published: Option<PathBuf>,
+    /// Also write the results as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Keep each problem's times in a file as they are known, so that the same command goes on where a run was cut off; what is in it
-    /// and would be the same today is not measured again [default with --json: <FILE>.journal]
+    /// Journal of finished problems, from which the same command resumes; problems whose kernels and
+    /// environment are unchanged are not measured again [default with --json: <FILE>.journal]
     #[arg(long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
     /// Also write charts
@@ -455,16 +455,16 @@ fn schemes() -> PossibleValuesParser {
 /// Arguments of `prepare`.
 #[derive(Debug, Args)]
 pub struct PrepareArgs {
-    /// The folder to write, where the macro looks in the folder of a crate and of those above it
-    #[arg(long, value_name = "DIR", default_value = PREPARED)]
+    /// Folder to write; the macro looks for it in the crate and in its parent folders
+    #[arg(long, value_name = "DIR", default_value = PREPARED_DIR)]
     pub out: PathBuf,
-    /// Compile and write nothing; fail when the folder is not up to date
+    /// Write nothing; exit with 1 if the folder is not up to date
     #[arg(long)]
     pub check: bool,
-    /// Overwrite files that were edited
+    /// Overwrite edited files
     #[arg(long, conflicts_with = "check")]
     pub force: bool,
-    /// More arguments of the `cargo check --all-targets` by which the calls are found
+    /// Further arguments for `cargo check --all-targets`, which finds the calls
     #[arg(last = true, value_name = "CARGO ARGUMENTS")]
     pub cargo: Vec<String>,
 }
@@ -473,19 +473,19 @@ pub struct PrepareArgs {
 #[derive(Debug, Args)]
 pub struct SequenceArgs {
     /// Tensors with labelled modes, such as 'U[s:3, y:9, x:9] S[s, r:4] H[y:3, r] T[t:8, r] -> V[t, y, x]; convolve y: same, stride 2'.
-    /// Labels that the result has are kept, the others summed over
+    /// Labels of the result are kept, all others are summed over
     #[arg(value_name = "NETWORK", required_unless_present = "file")]
     pub network: Option<String>,
-    /// Read the network from a file; # begins a comment
+    /// Read the network from a file; # starts a comment
     #[arg(long, value_name = "FILE", conflicts_with = "network")]
     pub file: Option<PathBuf>,
-    /// What the order should have least of
+    /// What to minimise
     #[arg(long, value_name = "COST", value_enum, default_value_t = SequenceCost::Multiplications)]
-    pub by: SequenceCost,
-    /// Elements that an intermediate may have at most; the tensors and the result are exempt
+    pub minimize: SequenceCost,
+    /// Most elements of an intermediate tensor; inputs and result are exempt
     #[arg(long, value_name = "ELEMENTS")]
-    pub cap: Option<u64>,
-    /// The GPU of --by latency
+    pub max_intermediate: Option<u64>,
+    /// GPU for --minimize latency
     #[arg(long, value_name = "NAME", default_value = DEFAULT_GPU)]
     pub gpu: String,
 }
@@ -493,18 +493,18 @@ pub struct SequenceArgs {
 /// What an order costs.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum SequenceCost {
-    /// Multiplications, each with its addition
+    /// Multiply-adds
     Multiplications,
-    /// Bytes read and written, fp32
+    /// Bytes read and written (fp32)
     Bytes,
-    /// The floor of a launch for each operation
+    /// Sum of the floors of one launch per operation
     Latency,
 }
 
 /// Arguments of `toolkit`.
 #[derive(Debug, Args)]
 pub struct ToolkitArgs {
-    /// What to do; shows what was found without it
+    /// Action [default: show what was found]
     #[command(subcommand)]
     pub action: Option<ToolkitAction>,
     /// Print what was found as JSON
@@ -517,7 +517,7 @@ pub struct ToolkitArgs {
 pub enum ToolkitAction {
     /// Installs pinned compiler packages into the cache: nvrtc (13.0), nvrtc12 (12.9, for sm_70), nvcc (13.0)
     Install {
-        /// What to install
+        /// Components to install
         #[arg(required = true, value_name = "COMPONENT")]
         components: Vec<Component>,
     },

@@ -1,22 +1,22 @@
 //! `tdc-gen bench`.
 
 use crate::args::BenchArgs;
-use crate::config::{Planned, planner};
+use crate::config::{PlannedConfig, planner};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{note, print};
 use std::path::{Path, PathBuf};
-use tdc_generator::emit::write_together;
+use tdc_generator::emit::write_all_atomic;
 use tdc_generator::gpu::{Gpu, gpu};
-use tdc_generator::ir::Tiles;
+use tdc_generator::ir::TilePolicy;
 use tdc_generator::measure::bench::{
-    self, BenchError, BenchProblem, Options, Published, Report, Rival, charts, problems_of,
-    report_table, sweep_of,
+    self, BenchError, BenchProblem, CudnnSource, Options, Published, Report, bench_problems,
+    charts, report_table, sweep_problems,
 };
-use tdc_generator::measure::tune::journal_of;
+use tdc_generator::measure::tune::journal_path;
 
 /// What is measured, and for which GPU it is planned.
-struct Asked {
+struct Workload {
     name: String,
     gpu: &'static Gpu,
     problems: Vec<BenchProblem>,
@@ -24,32 +24,32 @@ struct Asked {
 
 /// Times the convolutions, prints the table and writes what else was asked for.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
-    let published = args.reference.as_deref().map(published).transpose()?;
-    let asked = asked(args)?;
+    let published = args.published.as_deref().map(published).transpose()?;
+    let workload = workload(args)?;
     let options = Options {
         device: args.device,
         schemes: args.scheme.clone(),
-        tiles: args.best_of.get(),
-        table: args.options.measured()?,
-        rival: match (&args.cudnn, args.no_cudnn) {
-            (_, true) => Rival::None,
-            (Some(path), _) => Rival::At(path.clone()),
-            (None, false) => Rival::Search,
+        tiles: args.tiles_per_scheme.get(),
+        table: args.options.measured_times()?,
+        cudnn: match (&args.cudnn, args.no_cudnn) {
+            (_, true) => CudnnSource::None,
+            (Some(path), _) => CudnnSource::Path(path.clone()),
+            (None, false) => CudnnSource::Search,
         },
-        compiled_engines: args.compiled_engines,
-        halves: !args.no_fp16,
+        runtime_compiled_engines: args.runtime_compiled_engines,
+        fp16: !args.no_fp16,
         journal: args
             .journal
             .clone()
-            .or_else(|| Some(journal_of(args.json.as_deref()?))),
+            .or_else(|| Some(journal_path(args.json.as_deref()?))),
     };
-    interrupt::watch();
+    interrupt::install_handlers();
     let measured = bench::run(
-        &asked.name,
-        asked.gpu,
-        &asked.problems,
+        &workload.name,
+        workload.gpu,
+        &workload.problems,
         &options,
-        &interrupt::is_asked,
+        &interrupt::is_requested,
         &mut |line| note(line),
     );
     let mut report = measured.map_err(|error| match error {
@@ -61,33 +61,33 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     report.published = published;
     print(report_table(&report))?;
     write_files(args, &report)?;
-    let refusals = report.refusals();
+    let failures = report.failures();
     match &report.stopped {
-        Some(reason) => Err(Failure::Machine(format!("stopped early: {reason}"))),
-        None if refusals.is_empty() => Ok(()),
+        Some(reason) => Err(Failure::Machine(format!("run ended early: {reason}"))),
+        None if failures.is_empty() => Ok(()),
         None => Err(Failure::Check(format!(
-            "{} of our candidates could not be measured; the table says why",
-            refusals.len()
+            "{} candidate(s) could not be measured; see section Not measured of the report",
+            failures.len()
         ))),
     }
 }
 
-fn asked(args: &BenchArgs) -> Result<Asked, Failure> {
+fn workload(args: &BenchArgs) -> Result<Workload, Failure> {
     let gpus: Option<Vec<String>> = args.gpu.clone().map(|name| vec![name]);
-    match (&args.config, args.sweep_n) {
+    match (&args.config, args.sweep) {
         (Some(path), _) => {
             let planned = args.options.plan(path, gpus.as_deref())?;
             let (name, gpu) = match &planned {
-                Planned::Network(_, plans) => (plans[0].name.clone(), plans[0].gpu),
-                Planned::LayerSet(plan) => (plan.name.clone(), plan.gpu),
+                PlannedConfig::Network(_, plans) => (plans[0].name.clone(), plans[0].gpu),
+                PlannedConfig::LayerSet(plan) => (plan.name.clone(), plan.gpu),
             };
             // Of several GPUs the first counts.
             let units = match &planned {
-                Planned::Network(_, plans) => &plans[0].units,
-                Planned::LayerSet(plan) => &plan.units,
+                PlannedConfig::Network(_, plans) => &plans[0].units,
+                PlannedConfig::LayerSet(plan) => &plan.units,
             };
-            let problems = problems_of(units);
-            Ok(Asked {
+            let problems = bench_problems(units);
+            Ok(Workload {
                 name,
                 gpu,
                 problems,
@@ -97,18 +97,18 @@ fn asked(args: &BenchArgs) -> Result<Asked, Failure> {
             let gpu = gpu(args.gpu.as_deref().unwrap_or("h200")).map_err(Failure::input)?;
             gpu.code_target().map_err(Failure::input)?;
             let batch = args.options.batch.unwrap_or(1);
-            let table = args.options.measured()?;
-            let mut planner = planner(gpu, table.as_ref()).with_tiles(Tiles::default());
-            let problems = sweep_of(sweep, args.sweep_to, batch, &mut planner)
-                .map_err(|error| Failure::Input(format!("--sweep-n: {error}")))?;
-            Ok(Asked {
+            let table = args.options.measured_times()?;
+            let mut planner = planner(gpu, table.as_ref()).with_tile_policy(TilePolicy::default());
+            let problems = sweep_problems(sweep, args.sweep_max_n, batch, &mut planner)
+                .map_err(|error| Failure::Input(format!("--sweep: {error}")))?;
+            Ok(Workload {
                 name: format!("sweep-c{}-h{}-w{}-r{}", sweep.c, sweep.h, sweep.w, sweep.r),
                 gpu,
                 problems,
             })
         }
         (None, None) => Err(Failure::Input(
-            "no config is named; name one, or a series with `--sweep-n`".to_owned(),
+            "no config was given; give one, or a sweep with `--sweep`".to_owned(),
         )),
     }
 }
@@ -135,5 +135,5 @@ fn write_files(args: &BenchArgs, report: &Report) -> Result<(), Failure> {
         .iter()
         .map(|(path, content)| (path.as_path(), content.as_slice()))
         .collect();
-    write_together(&files).map_err(Failure::input)
+    write_all_atomic(&files).map_err(Failure::input)
 }

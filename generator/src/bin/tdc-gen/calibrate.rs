@@ -2,47 +2,48 @@
 
 use crate::args::CalibrateArgs;
 use crate::failure::Failure;
-use crate::inputs::keep_inputs;
+use crate::inputs::reject_overwriting;
 use crate::output::{note, print};
 use crate::tune;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tdc_generator::config::{Overrides, yaml};
-use tdc_generator::cost::Model;
-use tdc_generator::emit::write_whole;
+use tdc_generator::cost::CostModel;
+use tdc_generator::emit::write_atomic;
 use tdc_generator::gpu::{DEFAULT_GPU, Gpu, gpu};
-use tdc_generator::measure::tune::{Ended, Fit, Problems, Row, Samples, read_journal};
+use tdc_generator::measure::tune::{Fit, Problems, Row, RunEnd, Samples, read_journal};
 
 /// Fits the constants to journals, or to what it measures first; or only tells how well the committed ones do.
 pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let inputs = args.configs.iter().chain(&args.journals);
-    keep_inputs(inputs.map(PathBuf::as_path), args.out.as_deref())?;
+    reject_overwriting(inputs.map(PathBuf::as_path), args.out.as_deref())?;
     let problems = problems(&args.configs)?;
     let (gpu, device, rows) = match &args.journals[..] {
-        [] => measured(args)?,
-        journals => read(journals)?,
+        [] => measure_samples(args)?,
+        journals => read_journals(journals)?,
     };
     let samples = Samples::new(&problems, rows.iter(), gpu);
     if samples.is_empty() {
         return Err(Failure::Input(
-            "no problem of the configs has three rows about tiles of a tiled scheme; name those configs that were measured"
+            "no problem of the configs has three measured tiles of a tiled scheme; give the configs that the journals were made with"
                 .to_owned(),
         ));
     }
-    let before = Model::of(gpu);
-    tell("before", &samples.fit(before));
-    if args.check {
+    let before = CostModel::for_gpu(gpu);
+    print_fit("built-in constants", &samples.fit(before));
+    if args.evaluate {
         return Ok(());
     }
-    let model = samples.calibrate(&Model::START);
-    tell("now", &samples.fit(&model));
+    let model = samples.calibrate(&CostModel::INITIAL);
+    print_fit("fitted constants", &samples.fit(&model));
     let out = args
         .out
         .clone()
         .unwrap_or_else(|| PathBuf::from(format!("model-{}.txt", gpu.name)));
-    let text =
-        format!("# Constants of the estimate, by `tdc-gen calibrate` on an {device}.\n{model}");
-    write_whole(&out, text.as_bytes()).map_err(Failure::input)?;
+    let text = format!(
+        "# Constants of the cost model, fitted by `tdc-gen calibrate` for {device}.\n{model}"
+    );
+    write_atomic(&out, text.as_bytes()).map_err(Failure::input)?;
     print(format_args!("{}\n", out.display()))
 }
 
@@ -61,41 +62,41 @@ fn problems(configs: &[PathBuf]) -> Result<Problems, Failure> {
     Ok(problems)
 }
 
-fn tell(when: &str, fit: &Fit) {
-    let worst = match &fit.worst_pick {
+fn print_fit(when: &str, fit: &Fit) {
+    let worst = match &fit.worst_selection {
         (_, none) if none.is_empty() => String::new(),
-        (times, problem) => format!(" (at worst {times:.2} x: {problem})"),
+        (times, problem) => format!(" (worst {times:.2}x: {problem})"),
     };
     note(format_args!(
-        "{when}: {} problems, {} tiles: error {:.1} %, tiles that are picked {:.3} x the best{worst}",
+        "{when}: {} problem(s), {} tiles: error {:.1} %, selected tiles {:.3}x the fastest{worst}",
         fit.problems,
         fit.tiles,
         100.0 * fit.error,
-        fit.picks
+        fit.selection_ratio
     ));
 }
 
 /// A few hundred tiles on the GPU that is there; a journal beside the constants keeps them.
-fn measured(args: &CalibrateArgs) -> Result<(&'static Gpu, String, Vec<Row>), Failure> {
+fn measure_samples(args: &CalibrateArgs) -> Result<(&'static Gpu, String, Vec<Row>), Failure> {
     let out = args
         .out
         .clone()
         .unwrap_or_else(|| PathBuf::from("calibration.txt"));
     let measured = tune::measure(&args.tune(out))?;
     match measured.summary.ended {
-        Ended::Complete => {}
-        Ended::Stopped { left } => {
+        RunEnd::Complete => {}
+        RunEnd::Interrupted { left } => {
             return Err(Failure::Machine(format!(
-                "interrupted with {left} tiles left; the same command goes on with them"
+                "interrupted with {left} tiles left; run the same command to resume"
             )));
         }
-        Ended::Lost {
+        RunEnd::DeviceLost {
             candidate,
             message,
             left,
         } => {
             return Err(Failure::Machine(format!(
-                "{candidate} broke the device ({message}); {left} tiles are left, the same command goes on behind it"
+                "{candidate} made the GPU unusable ({message}); {left} tiles are left; run the same command to resume after it"
             )));
         }
     }
@@ -104,7 +105,7 @@ fn measured(args: &CalibrateArgs) -> Result<(&'static Gpu, String, Vec<Row>), Fa
 }
 
 /// The rows of all journals, which must be of one GPU.
-fn read(journals: &[PathBuf]) -> Result<(&'static Gpu, String, Vec<Row>), Failure> {
+fn read_journals(journals: &[PathBuf]) -> Result<(&'static Gpu, String, Vec<Row>), Failure> {
     let mut of = (DEFAULT_GPU.to_owned(), String::new());
     // Of a candidate in several journals, the last.
     let mut all = BTreeMap::new();
@@ -113,7 +114,7 @@ fn read(journals: &[PathBuf]) -> Result<(&'static Gpu, String, Vec<Row>), Failur
         let this = (environment.gpu, environment.device);
         if index > 0 && this != of {
             return Err(Failure::Input(format!(
-                "{}: measured on a {} ({}), those before on a {} ({}); calibrate one GPU at a time",
+                "{}: measured on {} ({}), but the journals before it on {} ({}); calibrate one GPU at a time",
                 path.display(),
                 this.0,
                 this.1,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::compile::toolkit::Toolkit;
 use tdc_generator::compile::{Job, ResourceTable, Resources, compile_all};
-use tdc_generator::emit::write_together;
+use tdc_generator::emit::write_all_atomic;
 use tdc_generator::plan::{PlannedUnit, resource_key};
 use tdc_generator::render::unit_text;
 use tdc_runtime::Arch;
@@ -84,7 +84,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Failure> {
         for kernel in &unit.kernels {
             let Some(resources) = image.kernel(&kernel.symbol).map(Resources::from) else {
                 return Err(Failure::Check(format!(
-                    "the compiler's log tells nothing of kernel {}",
+                    "the compiler's log has no entry for kernel {}",
                     kernel.symbol
                 )));
             };
@@ -106,7 +106,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Failure> {
         .iter()
         .map(|(path, content)| (path.as_path(), content.as_slice()))
         .collect();
-    write_together(&files).map_err(Failure::input)?;
+    write_all_atomic(&files).map_err(Failure::input)?;
     print_resources(args, &rows)
 }
 
@@ -129,7 +129,7 @@ fn print_resources(args: &CompileArgs, rows: &[(String, Arch, Resources)]) -> Re
             .collect();
         return print(format_args!("{:#}\n", serde_json::Value::from(rows)));
     }
-    print("arch    registers  shared  spilled  kernel\n")?;
+    print("arch    registers  shared B  spilled B  kernel\n")?;
     for (kernel, arch, r) in rows {
         print(format_args!(
             "{:<7} {:>9} {:>7} {:>8}  {kernel}\n",

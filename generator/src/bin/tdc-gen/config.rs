@@ -8,24 +8,24 @@ use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::gpu::{Gpu, Targets};
 use tdc_generator::ir::Network;
 use tdc_generator::plan::{
-    LayerSetPlan, NetworkPlan, PlannedUnit, Planner, TuningTable, plan_layer_set_by,
-    plan_variants_by, shared_units,
+    LayerSetPlan, NetworkPlan, PlannedUnit, Planner, TuningTable, distinct_units,
+    plan_layer_set_with, plan_variants_with,
 };
 use tdc_generator::render::{layer_set_json, network_json};
 
 /// A config that was read and planned.
-pub enum Planned {
+pub enum PlannedConfig {
     /// A network, with a plan for each GPU.
     Network(Network, Vec<NetworkPlan>),
     /// Separate convolutions.
     LayerSet(LayerSetPlan),
 }
 
-impl Planned {
+impl PlannedConfig {
     /// Every distinct unit.
     pub fn units(&self) -> Vec<PlannedUnit> {
         match self {
-            Self::Network(_, plans) => shared_units(plans),
+            Self::Network(_, plans) => distinct_units(plans),
             Self::LayerSet(plan) => plan.units.clone(),
         }
     }
@@ -56,40 +56,44 @@ impl ConfigArgs {
     }
 
     /// Reads and plans one config for the GPUs of these names, else for those that it names; code is to be made for them.
-    pub fn plan(&self, path: &Path, gpus: Option<&[String]>) -> Result<Planned, Failure> {
-        let planned = self.plan_only(path, gpus)?;
+    pub fn plan(&self, path: &Path, gpus: Option<&[String]>) -> Result<PlannedConfig, Failure> {
+        let planned = self.plan_for_any_gpu(path, gpus)?;
         let targets: Vec<&'static Gpu> = match &planned {
-            Planned::Network(_, plans) => plans.iter().map(|plan| plan.gpu).collect(),
-            Planned::LayerSet(plan) => vec![plan.gpu],
+            PlannedConfig::Network(_, plans) => plans.iter().map(|plan| plan.gpu).collect(),
+            PlannedConfig::LayerSet(plan) => vec![plan.gpu],
         };
         let refused = targets.iter().filter_map(|gpu| gpu.code_target().err());
         let refused: Vec<_> = refused.collect();
         match (refused.is_empty(), gpus) {
             (true, _) => Ok(planned),
-            (false, None) => Err(Failure::all(path, &refused)),
+            (false, None) => Err(Failure::in_file(path, &refused)),
             (false, Some(_)) => Err(Failure::list(&refused)),
         }
     }
 
     /// The measured times that are to stand in for the committed ones.
-    pub fn measured(&self) -> Result<Option<TuningTable>, Failure> {
+    pub fn measured_times(&self) -> Result<Option<TuningTable>, Failure> {
         self.table.as_deref().map(tuning_table).transpose()
     }
 
     /// Reads and plans one config for any GPUs, to look at the plans alone.
-    pub fn plan_only(&self, path: &Path, gpus: Option<&[String]>) -> Result<Planned, Failure> {
-        let table = self.measured()?;
+    pub fn plan_for_any_gpu(
+        &self,
+        path: &Path,
+        gpus: Option<&[String]>,
+    ) -> Result<PlannedConfig, Failure> {
+        let table = self.measured_times()?;
         let planner = |gpu| planner(gpu, table.as_ref());
         match yaml::load(path, &self.overrides(gpus)?).map_err(Failure::input)? {
             Config::Network(network) => {
-                let plans = plan_variants_by(&network, planner)
-                    .map_err(|errors| Failure::all(path, &errors))?;
-                Ok(Planned::Network(network, plans))
+                let plans = plan_variants_with(&network, planner)
+                    .map_err(|errors| Failure::in_file(path, &errors))?;
+                Ok(PlannedConfig::Network(network, plans))
             }
             Config::LayerSet(set) => {
-                let plan = plan_layer_set_by(&set, planner(set.gpu))
-                    .map_err(|errors| Failure::all(path, &errors))?;
-                Ok(Planned::LayerSet(plan))
+                let plan = plan_layer_set_with(&set, planner(set.gpu))
+                    .map_err(|errors| Failure::in_file(path, &errors))?;
+                Ok(PlannedConfig::LayerSet(plan))
             }
         }
     }
@@ -101,9 +105,9 @@ impl ConfigArgs {
         gpus: Option<&[String]>,
     ) -> Result<(Network, Vec<NetworkPlan>), Failure> {
         match self.plan(path, gpus)? {
-            Planned::Network(network, plans) => Ok((network, plans)),
-            Planned::LayerSet(_) => Err(Failure::Input(format!(
-                "{}: a layer set has no weights to pack; name a network",
+            PlannedConfig::Network(network, plans) => Ok((network, plans)),
+            PlannedConfig::LayerSet(_) => Err(Failure::Input(format!(
+                "{}: a layer set has no weights to pack; give the config of a network",
                 path.display()
             ))),
         }
@@ -121,8 +125,9 @@ pub fn planner(gpu: &'static Gpu, table: Option<&TuningTable>) -> Planner {
 /// Reads a table of measured times.
 pub fn tuning_table(path: &Path) -> Result<TuningTable, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => Failure::all(path, &["no such file; check the path"]),
-        _ => Failure::all(path, &[error]),
+        ErrorKind::NotFound => Failure::in_file(path, &["file not found; check the path"]),
+        _ => Failure::in_file(path, &[error]),
     })?;
-    text.parse().map_err(|error| Failure::all(path, &[error]))
+    text.parse()
+        .map_err(|error| Failure::in_file(path, &[error]))
 }

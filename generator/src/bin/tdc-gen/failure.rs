@@ -27,7 +27,7 @@ impl Failure {
     }
 
     /// Several mistakes in what a file asks for, one a line.
-    pub fn all<E: fmt::Display>(path: &Path, errors: &[E]) -> Self {
+    pub fn in_file<E: fmt::Display>(path: &Path, errors: &[E]) -> Self {
         let errors = errors.iter();
         let lines: Vec<_> = errors.map(|e| format!("{}: {e}", path.display())).collect();
         Self::list(&lines)

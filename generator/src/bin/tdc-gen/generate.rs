@@ -1,7 +1,7 @@
 //! The default command: configs to folders.
 
 use crate::args::GenerateArgs;
-use crate::config::Planned;
+use crate::config::PlannedConfig;
 use crate::failure::Failure;
 use crate::output::{note, print};
 use std::path::{Path, PathBuf};
@@ -12,15 +12,16 @@ use tdc_generator::plan::{NetworkPlan, PlannedUnit};
 pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     if args.out.is_some() && args.configs.len() > 1 {
         return Err(Failure::Input(
-            "--out names one folder, but there are several configs; run them one by one".to_owned(),
+            "--out is one folder, but several configs were given; generate them one by one"
+                .to_owned(),
         ));
     }
     let mut folders: Vec<Folder> = Vec::new();
     for path in &args.configs {
         let planned = args.config.plan(path, args.target.gpu.as_deref())?;
         let (name, files) = match &planned {
-            Planned::Network(network, plans) => (&network.name, emit::network_files(plans)),
-            Planned::LayerSet(plan) => (&plan.name, emit::layer_set_files(plan)),
+            PlannedConfig::Network(network, plans) => (&network.name, emit::network_files(plans)),
+            PlannedConfig::LayerSet(plan) => (&plan.name, emit::layer_set_files(plan)),
         };
         let folder = match &args.out {
             Some(folder) => folder.clone(),
@@ -28,7 +29,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
         };
         if folders.iter().any(|(known, _, _)| *known == folder) {
             return Err(Failure::Input(format!(
-                "two configs would be written to {}; give each its own name",
+                "two configs would be written to {}; give them different names",
                 folder.display()
             )));
         }
@@ -46,13 +47,13 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
 }
 
 /// A folder, its files and the plan that they are of.
-type Folder = (PathBuf, Files, Planned);
+type Folder = (PathBuf, Files, PlannedConfig);
 
 /// Puts all folders into place when the files of all are on the disk.
 fn write(args: &GenerateArgs, folders: &[Folder]) -> Result<(), Failure> {
     let prepared = folders
         .iter()
-        .map(|(folder, files, _)| emit::prepare(files, folder, args.force))
+        .map(|(folder, files, _)| emit::stage(files, folder, args.force))
         .collect::<Result<Vec<_>, _>>()
         .map_err(Failure::input)?;
     for ((folder, files, planned), prepared) in folders.iter().zip(prepared) {
@@ -73,7 +74,7 @@ fn check(args: &GenerateArgs, folders: &[Folder]) -> Result<(), Failure> {
         if !differences.is_empty() {
             let lines: Vec<_> = differences.iter().map(ToString::to_string).collect();
             stale.push(format!(
-                "{} is not up to date; run the same without --check\n{}",
+                "{} is not up to date; run the same command without --check\n{}",
                 folder.display(),
                 lines.join("\n")
             ));
@@ -100,11 +101,11 @@ fn print_files(files: &Files) -> Result<(), Failure> {
 fn print_summary(
     folder: &Path,
     files: &Files,
-    written: &emit::Written,
-    planned: &Planned,
+    written: &emit::WriteSummary,
+    planned: &PlannedConfig,
 ) -> Result<(), Failure> {
     print(format_args!(
-        "{}: {} files, {} written, {} removed\n",
+        "{}: {} file(s), {} written, {} removed\n",
         folder.display(),
         files.len(),
         written.written.len(),
@@ -112,22 +113,22 @@ fn print_summary(
     ))?;
     for path in &written.kept {
         note(format_args!(
-            "note: {path} is not generated any more but was edited; it stays"
+            "note: {path} is no longer generated but was edited, so it was kept"
         ));
     }
     match planned {
-        Planned::Network(_, plans) => {
+        PlannedConfig::Network(_, plans) => {
             plans.iter().try_for_each(print_variant)?;
             match plans.len() {
                 1 => Ok(()),
                 _ => print(format_args!(
-                    "  {} kernels to compile in all\n",
+                    "  {} kernel(s) to compile in total\n",
                     kernel_count(&planned.units())
                 )),
             }
         }
-        Planned::LayerSet(plan) => print(format_args!(
-            "  {} layers, {} units, planned for {}\n",
+        PlannedConfig::LayerSet(plan) => print(format_args!(
+            "  {} layer(s), {} unit(s), planned for {}\n",
             plan.layers.len(),
             plan.units.len(),
             plan.gpu.title
@@ -141,7 +142,7 @@ fn kernel_count(units: &[PlannedUnit]) -> usize {
 
 fn print_variant(plan: &NetworkPlan) -> Result<(), Failure> {
     print(format_args!(
-        "  {} -> {}: {} layers, {} kernels to compile, planned for {}\n",
+        "  {} -> {}: {} layer(s), {} kernel(s) to compile, planned for {}\n",
         plan.input,
         plan.output,
         plan.layers.len(),
@@ -149,9 +150,9 @@ fn print_variant(plan: &NetworkPlan) -> Result<(), Failure> {
         plan.gpu.title
     ))?;
     print(format_args!(
-        "  arena {:.2} MB (all tensors {:.2} MB), weights {:.2} MB\n",
+        "  arena {:.2} MB (without reuse {:.2} MB), weights {:.2} MB\n",
         plan.arena_bytes as f64 / 1e6,
-        plan.arena_sum_bytes as f64 / 1e6,
+        plan.arena_bytes_without_reuse as f64 / 1e6,
         plan.weights.payload_bytes() as f64 / 1e6
     ))
 }

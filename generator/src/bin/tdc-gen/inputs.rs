@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 /// Refuses to write over what is read, and to write two things to one file.
-pub fn keep_inputs<'a>(
+pub fn reject_overwriting<'a>(
     inputs: impl IntoIterator<Item = &'a Path>,
     outputs: impl IntoIterator<Item = &'a Path>,
 ) -> Result<(), Failure> {
@@ -16,13 +16,13 @@ pub fn keep_inputs<'a>(
         let place = place(output);
         if inputs.contains(&place) {
             return Err(Failure::Input(format!(
-                "{} is read and would be overwritten; name another output",
+                "{} is an input and would be overwritten; choose another output file",
                 output.display()
             )));
         }
         if known.contains(&place) {
             return Err(Failure::Input(format!(
-                "two outputs both name {}; give each its own file",
+                "two outputs would be written to {}; choose different files",
                 output.display()
             )));
         }

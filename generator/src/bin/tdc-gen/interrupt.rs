@@ -5,23 +5,23 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// The signal that came; 0 before.
-static ASKED: AtomicI32 = AtomicI32::new(0);
+static REQUESTED: AtomicI32 = AtomicI32::new(0);
 
-/// Whether the user wants the work to end. Never before [`watch`].
-pub fn is_asked() -> bool {
-    ASKED.load(Ordering::Relaxed) != 0
+/// Whether the user wants the work to end. Never before [`install_handlers`].
+pub fn is_requested() -> bool {
+    REQUESTED.load(Ordering::Relaxed) != 0
 }
 
 /// From now on the first Ctrl-C and the first SIGTERM are only noted. The second of its kind ends the process at once.
 #[cfg(unix)]
-pub fn watch() {
-    extern "C" fn ask(signal: libc::c_int) {
-        ASKED.store(signal, Ordering::Relaxed);
+pub fn install_handlers() {
+    extern "C" fn handle_signal(signal: libc::c_int) {
+        REQUESTED.store(signal, Ordering::Relaxed);
     }
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: an all-zero `sigaction` is valid: no flags, an empty mask.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = ask as *const () as libc::sighandler_t;
+        action.sa_sigaction = handle_signal as *const () as libc::sighandler_t;
         action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
         // SAFETY: the action outlives the call, and its handler does nothing but store to an atomic. The call fails for no signal
         // of these two.
@@ -31,7 +31,7 @@ pub fn watch() {
 
 /// Elsewhere both end the process at once.
 #[cfg(not(unix))]
-pub fn watch() {}
+pub fn install_handlers() {}
 
 /// From now on the first Ctrl-C or SIGTERM removes a folder of temporary files and then ends the process, as the signal would have.
 #[cfg(unix)]
@@ -40,9 +40,9 @@ pub fn remove_and_end(folder: PathBuf) {
     /// Compilers that are still running may put files in while the folder is emptied.
     const TRIES: u32 = 100;
 
-    watch();
+    install_handlers();
     std::thread::spawn(move || {
-        while !is_asked() {
+        while !is_requested() {
             std::thread::sleep(PAUSE);
         }
         for _ in 0..TRIES {
@@ -54,7 +54,7 @@ pub fn remove_and_end(folder: PathBuf) {
             }
         }
         // SAFETY: the first signal has given the handler back to the system, so this one ends the process.
-        unsafe { libc::raise(ASKED.load(Ordering::Relaxed)) };
+        unsafe { libc::raise(REQUESTED.load(Ordering::Relaxed)) };
     });
 }
 
@@ -64,7 +64,7 @@ pub fn remove_and_end(_folder: PathBuf) {}
 
 /// Waits for the end of the process, where a signal has asked for it: what fails now fails since it loses its files.
 pub fn wait_if_asked() {
-    while is_asked() {
+    while is_requested() {
         std::thread::park();
     }
 }
@@ -75,11 +75,11 @@ mod tests {
 
     #[test]
     fn the_first_signal_is_noted_and_the_second_ends_the_process() {
-        watch();
-        assert!(!is_asked());
+        install_handlers();
+        assert!(!is_requested());
         // SAFETY: the handler is the one above.
         unsafe { libc::raise(libc::SIGTERM) };
-        assert!(is_asked());
+        assert!(is_requested());
         // SAFETY: an all-zero `sigaction` is valid, and the call only writes the present action to it.
         let action = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();

@@ -4,7 +4,7 @@ use crate::args::MergeArgs;
 use crate::config::tuning_table;
 use crate::failure::Failure;
 use crate::output::{note, print};
-use tdc_generator::emit::write_whole;
+use tdc_generator::emit::write_atomic;
 use tdc_generator::gpu::gpu;
 use tdc_generator::measure::tune::present_text;
 use tdc_generator::plan::{Stale, TuningTable};
@@ -14,7 +14,7 @@ pub fn run(args: &MergeArgs) -> Result<(), Failure> {
     let mut whole: Option<TuningTable> = None;
     for path in &args.tables {
         let mut table = tuning_table(path)?;
-        for stale in remove_stale(&mut table).map_err(|error| Failure::all(path, &[error]))? {
+        for stale in remove_stale(&mut table).map_err(|error| Failure::in_file(path, &[error]))? {
             note(format_args!("{}: {stale}", path.display()));
         }
         let Some(whole) = &mut whole else {
@@ -23,7 +23,7 @@ pub fn run(args: &MergeArgs) -> Result<(), Failure> {
         };
         let conflicts = whole
             .merge(table)
-            .map_err(|error| Failure::all(path, &[error]))?;
+            .map_err(|error| Failure::in_file(path, &[error]))?;
         for conflict in conflicts {
             note(format_args!("{}: {conflict}", path.display()));
         }
@@ -31,9 +31,9 @@ pub fn run(args: &MergeArgs) -> Result<(), Failure> {
     let Some(whole) = whole else {
         return Ok(());
     };
-    write_whole(&args.out, whole.to_string().as_bytes()).map_err(Failure::input)?;
+    write_atomic(&args.out, whole.to_string().as_bytes()).map_err(Failure::input)?;
     print(format_args!(
-        "{}: {} rows\n",
+        "{}: {} row(s)\n",
         args.out.display(),
         whole.len()
     ))

@@ -2,20 +2,20 @@
 
 use crate::args::PackArgs;
 use crate::failure::Failure;
-use crate::inputs::{in_file, keep_inputs};
+use crate::inputs::{in_file, reject_overwriting};
 use crate::output::{note, print};
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use tdc_generator::emit::write_together;
+use tdc_generator::emit::write_all_atomic;
 use tdc_generator::plan::{WeightSection, recipes, weight_sections};
 use tdc_runtime::WeightFile;
-use tdc_weights::{Checkpoint, Form, Resolved, SlotRecipe, pack, resolve};
+use tdc_weights::{Checkpoint, Decomposition, Resolved, SlotRecipe, pack, resolve};
 
 /// Reads or makes weights, packs them and says what was factorised.
 pub fn run(args: &PackArgs) -> Result<(), Failure> {
     let inputs = [args.weights.as_deref(), args.options.table.as_deref()];
-    let outputs = [Some(&args.output), args.safetensors.as_ref()];
-    keep_inputs(
+    let outputs = [Some(&args.out), args.safetensors.as_ref()];
+    reject_overwriting(
         inputs.into_iter().flatten().chain([args.config.as_path()]),
         outputs.into_iter().flatten().map(PathBuf::as_path),
     )?;
@@ -41,17 +41,17 @@ pub fn run(args: &PackArgs) -> Result<(), Failure> {
         bytes.extend(pack(file, own).map_err(Failure::input)?.bytes);
         values = others;
     }
-    let mut files: Vec<(&Path, &[u8])> = vec![(&args.output, &bytes)];
+    let mut files: Vec<(&Path, &[u8])> = vec![(&args.out, &bytes)];
     let unpacked;
     if let Some(path) = &args.safetensors {
         unpacked = checkpoint.to_safetensors().map_err(Failure::input)?;
         files.push((path, &unpacked));
     }
-    write_together(&files).map_err(Failure::input)?;
+    write_all_atomic(&files).map_err(Failure::input)?;
     if args.json {
-        print_json(&args.output, bytes.len(), &sections, &resolved)
+        print_json(&args.out, bytes.len(), &sections, &resolved)
     } else {
-        print_text(&args.output, bytes.len(), &sections, &resolved)
+        print_text(&args.out, bytes.len(), &sections, &resolved)
     }
 }
 
@@ -64,16 +64,16 @@ fn print_text(
     sections: &[WeightSection<'_>],
     resolved: &Resolved,
 ) -> Result<(), Failure> {
-    for factorisation in &resolved.factorisations {
+    for factorisation in &resolved.factorizations {
         let error = match factorisation.relative_error {
             Some(error) => format!("relative error {error:.4}"),
-            None => "no dense weight to compare with".to_owned(),
+            None => "no dense weight to compare with (factors from the checkpoint)".to_owned(),
         };
-        let form = factorisation.form;
+        let form = factorisation.decomposition;
         let origin = match form {
-            _ if factorisation.trained => "trained factors",
-            Form::Tucker(_) => "truncated HOSVD",
-            Form::Cp(_) => "alternating least squares",
+            _ if factorisation.trained => "factors from the checkpoint",
+            Decomposition::Tucker(_) => "truncated HOSVD",
+            Decomposition::Cp(_) => "alternating least squares",
         };
         let layer = &factorisation.layer;
         print(format_args!("{layer:<24} {form}  {origin}, {error}\n"))?;
@@ -82,14 +82,14 @@ fn print_text(
             .filter(|&times| times > ILL_CONDITIONED)
         {
             note(format_args!(
-                "note: the CP form of `{layer}` is ill-conditioned: its outer products are {times:.0} times as large as their sum, \
-                 and rounding costs as much more; take another rank, or give trained factors"
+                "note: the CP factorisation of `{layer}` is ill-conditioned: its rank-one terms are {times:.0} times as large as their sum, \
+                 which amplifies rounding errors by that factor; choose another rank or provide trained factors"
             ));
         }
     }
     for name in &resolved.unused {
         note(format_args!(
-            "note: nothing reads the tensor `{}`",
+            "note: the tensor `{}` is not used",
             name.escape_debug()
         ));
     }
@@ -110,19 +110,19 @@ fn print_json(
     sections: &[WeightSection<'_>],
     resolved: &Resolved,
 ) -> Result<(), Failure> {
-    let factorisations: Vec<_> = resolved
-        .factorisations
+    let factorizations: Vec<_> = resolved
+        .factorizations
         .iter()
         .map(|f| {
-            let (ranks, cp_rank) = match f.form {
-                Form::Tucker(ranks) => (Some(ranks), None),
-                Form::Cp(rank) => (None, Some(rank)),
+            let (ranks, cp_rank) = match f.decomposition {
+                Decomposition::Tucker(ranks) => (Some(ranks), None),
+                Decomposition::Cp(rank) => (None, Some(rank)),
             };
             json!({
                 "layer": f.layer,
                 "ranks": ranks,
                 "cp_rank": cp_rank,
-                "trained": f.trained,
+                "factors_from_checkpoint": f.trained,
                 "relative_error": f.relative_error,
                 "cancellation": f.cancellation,
             })
@@ -143,8 +143,8 @@ fn print_json(
         "file": output.display().to_string(),
         "bytes": bytes,
         "sections": sections,
-        "factorisations": factorisations,
-        "unused": resolved.unused,
+        "factorizations": factorizations,
+        "unused_tensors": resolved.unused,
     });
     print(format_args!("{report:#}\n"))
 }

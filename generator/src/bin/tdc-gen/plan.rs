@@ -1,7 +1,7 @@
 //! `tdc-gen plan`.
 
 use crate::args::PlanArgs;
-use crate::config::Planned;
+use crate::config::PlannedConfig;
 use crate::failure::Failure;
 use crate::output::print;
 use tdc_generator::render::{layer_set_table, layer_set_terms, network_table, network_terms};
@@ -11,7 +11,10 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let plans = args
         .configs
         .iter()
-        .map(|path| args.options.plan_only(path, args.target.gpu.as_deref()))
+        .map(|path| {
+            args.options
+                .plan_for_any_gpu(path, args.target.gpu.as_deref())
+        })
         .collect::<Result<Vec<_>, _>>()?;
     for (index, planned) in plans.iter().enumerate() {
         if args.json {
@@ -22,10 +25,12 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
             print("\n")?;
         }
         let tables: Vec<_> = match planned {
-            Planned::Network(_, plans) if args.terms => plans.iter().map(network_terms).collect(),
-            Planned::LayerSet(plan) if args.terms => vec![layer_set_terms(plan)],
-            Planned::Network(_, plans) => plans.iter().map(network_table).collect(),
-            Planned::LayerSet(plan) => vec![layer_set_table(plan)],
+            PlannedConfig::Network(_, plans) if args.terms => {
+                plans.iter().map(network_terms).collect()
+            }
+            PlannedConfig::LayerSet(plan) if args.terms => vec![layer_set_terms(plan)],
+            PlannedConfig::Network(_, plans) => plans.iter().map(network_table).collect(),
+            PlannedConfig::LayerSet(plan) => vec![layer_set_table(plan)],
         };
         print(tables.join("\n"))?;
     }

@@ -17,7 +17,7 @@ pub fn run(args: &PrepareArgs) -> Result<(), Failure> {
     let settings = Settings::from_env(Path::new(".")).map_err(Failure::Input)?;
     let folder = &args.out;
     let files = prepared_files(&calls, folder, !args.check, &settings, |done, all| {
-        note(format_args!("{done} of {all} kernels compiled"));
+        note(format_args!("compiled {done}/{all} kernels"));
     });
     let files = files.map_err(failure)?;
     if args.check {
@@ -27,7 +27,7 @@ pub fn run(args: &PrepareArgs) -> Result<(), Failure> {
         }
         let lines: Vec<_> = differences.iter().map(ToString::to_string).collect();
         return Err(Failure::Check(format!(
-            "{} is not up to date; run the same without --check\n{}",
+            "{} is not up to date; run the same command without --check\n{}",
             folder.display(),
             lines.join("\n")
         )));
@@ -35,7 +35,7 @@ pub fn run(args: &PrepareArgs) -> Result<(), Failure> {
     let written = emit::write(&files, folder, args.force).map_err(Failure::input)?;
     let bytes: usize = files.values().map(Vec::len).sum();
     print(format_args!(
-        "{}: {} kernels in {} files ({:.1} kB), {} written, {} removed\n",
+        "{}: {} kernel(s) in {} file(s) ({:.1} kB), {} written, {} removed\n",
         folder.display(),
         calls.len(),
         files.len(),
@@ -55,11 +55,11 @@ fn build(record: &Path, more: &[String]) -> Result<(), Failure> {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .status()
-        .map_err(|error| Failure::Machine(format!("cargo cannot be run: {error}")))?;
+        .map_err(|error| Failure::Machine(format!("cannot run cargo: {error}")))?;
     match status.success() {
         true => Ok(()),
         false => Err(Failure::Input(
-            "the crate does not build; correct what cargo says and run again".to_owned(),
+            "the crate does not build; fix the errors above and run again".to_owned(),
         )),
     }
 }

@@ -20,24 +20,24 @@ pub fn run(args: &SequenceArgs) -> Result<(), Failure> {
         }
         (None, None) => {
             return Err(Failure::Input(
-                "no network; write one or name a --file".to_owned(),
+                "no network was given; write one or use --file".to_owned(),
             ));
         }
     };
     let network = parse_network(&name, &text).map_err(Failure::input)?;
     let gpu = gpu(&args.gpu).map_err(Failure::input)?;
-    let cost = match args.by {
+    let cost = match args.minimize {
         SequenceCost::Multiplications => Cost::Multiplications,
         SequenceCost::Bytes => Cost::Bytes,
         SequenceCost::Latency => Cost::Latency(gpu),
     };
-    let order = cheapest_order(&network, cost, args.cap).map_err(Failure::input)?;
+    let order = cheapest_order(&network, cost, args.max_intermediate).map_err(Failure::input)?;
     let latency = match cost {
         Cost::Latency(gpu) => format!(", {:.3} us on {}", order.cost as f64 / 1e6, gpu.name),
         Cost::Multiplications | Cost::Bytes => String::new(),
     };
     print(format_args!(
-        "{} multiplications, {} bytes{latency}; largest intermediate {} elements\n\n{}\n{}",
+        "{} multiply-adds, {} bytes{latency}; largest intermediate: {} elements\n\n{}\n{}",
         order.multiplications(),
         order.bytes(),
         order.largest,

@@ -12,16 +12,16 @@ use tdc_generator::compile::Compiler;
 use tdc_generator::compile::nvrtc;
 use tdc_generator::compile::toolkit::Toolkit;
 use tdc_generator::config::{Overrides, yaml};
-use tdc_generator::emit::write_whole;
+use tdc_generator::emit::write_atomic;
 use tdc_generator::gpu::Gpu;
 use tdc_generator::measure::tune::{
-    Ended, Event, GpuMeasure, Journal, Options, Outcome, Problems, Selection, Summary, journal_of,
+    Event, Journal, LocalGpu, Options, Outcome, Problems, RunEnd, Selection, Summary, journal_path,
     tune,
 };
 use tdc_generator::scheme::scheme;
 
 /// What a run has measured.
-pub struct Measured {
+pub struct TuneRun {
     /// The table's file, of which the journal has its name.
     pub out: PathBuf,
     /// The GPU.
@@ -31,69 +31,69 @@ pub struct Measured {
     /// Every result, of this run and of those before.
     pub journal: Journal,
     /// Its rows about problems that were not asked for: whether their kernels are still the same is not looked at.
-    pub others: usize,
+    pub unrelated_rows: usize,
     /// How the run ended.
     pub summary: Summary,
 }
 
 /// Measures what the journal lacks, then writes the table of all that it has.
 pub fn run(args: &TuneArgs) -> Result<(), Failure> {
-    let Measured {
+    let TuneRun {
         out,
         journal,
-        others,
+        unrelated_rows,
         summary,
         ..
     } = measure(args)?;
-    if others > 0 {
+    if unrelated_rows > 0 {
         note(format_args!(
-            "note: {others} rows of the journal are about problems that were not asked for; they count as they are, also where a \
-             kernel's text has changed since: name their configs too, or another --out"
+            "note: {unrelated_rows} row(s) of the journal belong to problems that are not in the given configs; they are kept unchecked, even if the \
+             code of their kernels has changed since; add their configs, or use another --out"
         ));
     }
     let table = journal.table();
-    write_whole(&out, table.to_string().as_bytes()).map_err(Failure::input)?;
+    write_atomic(&out, table.to_string().as_bytes()).map_err(Failure::input)?;
     let Summary {
         ended,
-        right,
+        correct,
         wrong,
         failed,
     } = summary;
     print(format_args!(
-        "{}: {} rows; {right} candidates measured, {wrong} wrong, {failed} not compiled or refused\n",
+        "{}: {} row(s); {correct} candidate(s) measured, {wrong} with wrong results, {failed} failed to compile or launch\n",
         out.display(),
         table.len()
     ))?;
     match ended {
-        Ended::Complete => Ok(()),
-        Ended::Stopped { left } => {
-            let why = match interrupt::is_asked() {
+        RunEnd::Complete => Ok(()),
+        RunEnd::Interrupted { left } => {
+            let why = match interrupt::is_requested() {
                 true => "interrupted",
-                false => "the time is up",
+                false => "time budget used up",
             };
             note(format_args!(
-                "{why}: {left} candidates are left; the same command goes on with them"
+                "{why}: {left} candidate(s) left; run the same command to resume"
             ));
             Ok(())
         }
-        Ended::Lost {
+        RunEnd::DeviceLost {
             candidate,
             message,
             left,
         } => Err(Failure::Check(format!(
-            "{candidate} broke the GPU's context: {message}; everything before is kept, {left} candidates are left, and the \
-             same command goes on behind it"
+            "{candidate} made the CUDA context unusable: {message}; earlier results are kept, {left} candidate(s) are left; \
+             run the same command to resume after it"
         ))),
     }
 }
 
 /// Measures what the journal lacks.
-pub fn measure(args: &TuneArgs) -> Result<Measured, Failure> {
+pub fn measure(args: &TuneArgs) -> Result<TuneRun, Failure> {
     let problems = problems(args)?;
-    let mut device = GpuMeasure::open(args.device).map_err(Failure::machine)?;
+    let mut device = LocalGpu::open(args.device).map_err(Failure::machine)?;
     let gpu = device.gpu().ok_or_else(|| {
         Failure::Machine(format!(
-            "{} is not in the table of GPUs, so nothing can be planned for it; add it to generator/src/gpu/table.rs",
+            "{} is not in the GPU table, so nothing can be planned for it; add it to generator/src/gpu/table.rs",
             device.name()
         ))
     })?;
@@ -101,15 +101,18 @@ pub fn measure(args: &TuneArgs) -> Result<Measured, Failure> {
     let compiler = Toolkit::find()
         .compiler(nvrtc::Options::default())
         .map_err(Failure::machine)?;
-    let version = compiler
-        .version_for(arch)
-        .ok_or_else(|| Failure::Machine(format!("{} is {arch}, and {compiler}", device.name())))?;
+    let version = compiler.version_for(arch).ok_or_else(|| {
+        Failure::Machine(format!(
+            "no compiler for {} ({arch}): {compiler}",
+            device.name()
+        ))
+    })?;
     let environment = device.environment(gpu, version);
     let out = args
         .out
         .clone()
         .unwrap_or_else(|| PathBuf::from(format!("tuning-{}.txt", gpu.name)));
-    let mut journal = Journal::open(&journal_of(&out), &environment).map_err(Failure::input)?;
+    let mut journal = Journal::open(&journal_path(&out), &environment).map_err(Failure::input)?;
 
     let options = Options {
         gpu,
@@ -124,12 +127,12 @@ pub fn measure(args: &TuneArgs) -> Result<Measured, Failure> {
         shard: args.shard,
     };
     let started = Instant::now();
-    interrupt::watch();
+    interrupt::install_handlers();
     let mut stop = || {
         let budget = args.budget;
-        interrupt::is_asked() || budget.is_some_and(|budget| started.elapsed() >= budget)
+        interrupt::is_requested() || budget.is_some_and(|budget| started.elapsed() >= budget)
     };
-    let mut teller = Teller::default();
+    let mut printer = ProgressPrinter::default();
     let summary = tune(
         &problems,
         &options,
@@ -137,18 +140,20 @@ pub fn measure(args: &TuneArgs) -> Result<Measured, Failure> {
         &compiler,
         &mut device,
         &mut stop,
-        &mut |event| teller.tell(event),
+        &mut |event| printer.report(event),
     )
     .map_err(Failure::input)?;
-    let asked: HashSet<_> = problems.iter().map(|(key, _)| key).collect();
+    let requested: HashSet<_> = problems.iter().map(|(key, _)| key).collect();
     let rows = journal.rows();
-    let others = rows.filter(|row| !asked.contains(&row.problem[..])).count();
-    Ok(Measured {
+    let unrelated_rows = rows
+        .filter(|row| !requested.contains(&row.problem[..]))
+        .count();
+    Ok(TuneRun {
         out,
         gpu,
         device: device.name(),
         journal,
-        others,
+        unrelated_rows,
         summary,
     })
 }
@@ -187,14 +192,14 @@ fn threads(args: &TuneArgs) -> NonZeroUsize {
 
 /// Tells how far the run is, a line a second at most; what is wrong is always told.
 #[derive(Default)]
-struct Teller {
+struct ProgressPrinter {
     last: Option<Instant>,
 }
 
-impl Teller {
-    const PAUSE: Duration = Duration::from_secs(1);
+impl ProgressPrinter {
+    const INTERVAL: Duration = Duration::from_secs(1);
 
-    fn tell(&mut self, event: &Event<'_>) {
+    fn report(&mut self, event: &Event<'_>) {
         match event {
             Event::Planned {
                 problems,
@@ -203,11 +208,11 @@ impl Teller {
                 stale,
             } => {
                 note(format_args!(
-                    "{problems} problems, {candidates} candidates to measure, {known} known from the journal"
+                    "{problems} problem(s), {candidates} candidate(s) to measure, {known} already in the journal"
                 ));
                 if *stale > 0 {
                     note(format_args!(
-                        "{stale} results of the journal are of kernels that have changed since; they do not count"
+                        "{stale} row(s) of the journal belong to kernels that have changed since and are ignored"
                     ));
                 }
             }
@@ -216,16 +221,20 @@ impl Teller {
                 row,
                 best_us,
             } => {
-                let (result, always) = match &row.outcome {
+                let (result, is_failure) = match &row.outcome {
                     Outcome::Timed(_, us) => (format!("{us:.3} us"), false),
-                    Outcome::Slow(us) => (format!("about {us:.3} us"), false),
-                    Outcome::Wrong(why) => (format!("wrong: {why}"), true),
-                    Outcome::Uncompiled(why) => (format!("not compiled: {why}"), true),
-                    Outcome::Refused(why) | Outcome::Crashed(why) => {
-                        (format!("refused: {why}"), true)
+                    Outcome::QuickOnly(us) => (format!("{us:.3} us (quick)"), false),
+                    Outcome::Wrong(why) => (format!("wrong result: {why}"), true),
+                    Outcome::CompileFailed(why) => (format!("compile error: {why}"), true),
+                    Outcome::LaunchFailed(why) | Outcome::DeviceLost(why) => {
+                        (format!("launch error: {why}"), true)
                     }
                 };
-                if !always && self.last.is_some_and(|last| last.elapsed() < Self::PAUSE) {
+                if !is_failure
+                    && self
+                        .last
+                        .is_some_and(|last| last.elapsed() < Self::INTERVAL)
+                {
                     return;
                 }
                 self.last = Some(Instant::now());

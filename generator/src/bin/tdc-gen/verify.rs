@@ -1,7 +1,7 @@
 //! `tdc-gen verify`.
 
 use crate::args::VerifyArgs;
-use crate::config::Planned;
+use crate::config::PlannedConfig;
 use crate::failure::Failure;
 use crate::inputs::in_file;
 use crate::interrupt;
@@ -12,8 +12,8 @@ use tdc_generator::compile::toolkit::Toolkit;
 use tdc_generator::ir::Network;
 use tdc_generator::plan::{NetworkPlan, PlannedUnit, recipes};
 use tdc_generator::verify::{
-    CpuDevice, Device, GpuDevice, ProblemData, Random, TrainedParameters, check_network,
-    check_unit_with,
+    CheckpointParameters, CpuDevice, Device, GpuDevice, ProblemData, Random, check_network,
+    check_unit_on,
 };
 use tdc_runtime::WeightFile;
 use tdc_weights::{Checkpoint, pack, resolve};
@@ -30,9 +30,9 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     };
     for path in &args.configs {
         let planned = args.options.plan(path, args.target.gpu.as_deref())?;
-        if args.weights.is_some() && matches!(planned, Planned::LayerSet(_)) {
+        if args.weights.is_some() && matches!(planned, PlannedConfig::LayerSet(_)) {
             return Err(Failure::Input(format!(
-                "{}: a layer set has no weights; leave out --weights, or name a network",
+                "{}: a layer set has no weights; omit --weights or give a network",
                 path.display()
             )));
         }
@@ -42,7 +42,7 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
         }
         let units = planned.units();
         note(format_args!(
-            "{}: building {} units",
+            "{}: building {} unit(s)",
             path.display(),
             units.len()
         ));
@@ -51,7 +51,7 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
         let mut report =
             json!({ "config": path.display().to_string(), "device": device.name(), "units": [] });
         check_units(args, &units, device, &mut report, &mut failures)?;
-        if let Planned::Network(network, plans) = &planned {
+        if let PlannedConfig::Network(network, plans) = &planned {
             let mut variants = Vec::new();
             for plan in plans {
                 variants.push(check_whole(
@@ -125,15 +125,15 @@ fn check_units(
     for (index, unit) in units.iter().enumerate() {
         let name = &unit.unit.name;
         let data = ProblemData::new(&unit.problem, args.seed.wrapping_add(index as u64));
-        match check_unit_with(device, unit, &data, args.runs.get()) {
+        match check_unit_on(device, unit, &data, args.runs.get()) {
             Ok(check) => {
                 if !args.json {
                     print(format_args!(
-                        "ok    {name}: relative error {:.1e}, allowed {:.1e}\n",
+                        "ok    {name}: relative error {:.1e}, tolerance {:.1e}\n",
                         check.deviation.relative, check.tolerance
                     ))?;
                 }
-                results.push(json!({ "unit": name, "relative_error": check.deviation.relative, "allowed": check.tolerance }));
+                results.push(json!({ "unit": name, "relative_error": check.deviation.relative, "tolerance": check.tolerance }));
             }
             Err(failure) => {
                 results.push(json!({ "unit": name, "failure": failure.to_string() }));
@@ -171,7 +171,7 @@ fn check_whole(
         .chunks_exact(4)
         .map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
         .collect();
-    let parameters = TrainedParameters::new(network, plan, checkpoint, &resolved)
+    let parameters = CheckpointParameters::new(network, plan, checkpoint, &resolved)
         .map_err(|error| in_file(args.weights.as_deref(), &error))?;
     let input = Random::new(args.seed).values(plan.input.len() as usize);
     let check = check_network(device, network, plan, &parameters, &payload, &input)
@@ -190,8 +190,12 @@ fn check_whole(
         });
         if !args.json {
             print(format_args!(
-                "{}    {} whole for {gpu}, {}: {} layers, worst `{layer}` with relative error {:.1e}\n",
-                if check.failure.is_none() { "ok" } else { "--" },
+                "{}    network {} for {gpu}, input {}: {} layer(s), largest relative error {:.1e} in `{layer}`\n",
+                if check.failure.is_none() {
+                    "ok  "
+                } else {
+                    "FAIL"
+                },
                 network.name,
                 plan.input,
                 check.layers.len(),

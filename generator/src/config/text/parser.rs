@@ -200,7 +200,7 @@ impl<'t> Parser<'t> {
     fn key(&mut self) -> Option<Node> {
         let token = self.tokens.get(self.next)?;
         let key = self.node(
-            Value::Text(self.text[token.written.clone()].to_owned()),
+            Value::String(self.text[token.written.clone()].to_owned()),
             self.next,
         );
         self.next += 2;
@@ -212,17 +212,17 @@ impl<'t> Parser<'t> {
         let written = self.shown();
         let value = match self.kind(0) {
             Some(Kind::Word) => match written {
-                "true" => Value::Flag(true),
-                "false" => Value::Flag(false),
-                word => Value::Text(word.to_owned()),
+                "true" => Value::Bool(true),
+                "false" => Value::Bool(false),
+                word => Value::String(word.to_owned()),
             },
             Some(Kind::Number) => number(written),
-            Some(Kind::Quoted) => Value::Text(written.trim_matches('"').to_owned()),
+            Some(Kind::Quoted) => Value::String(written.trim_matches('"').to_owned()),
             Some(Kind::Symbol('-')) if self.kind(1) == Some(Kind::Number) => {
                 self.next += 1;
                 match number(self.shown()) {
-                    Value::Whole(number) => Value::Whole(-number),
-                    Value::Real(number) => Value::Real(-number),
+                    Value::Integer(number) => Value::Integer(-number),
+                    Value::Float(number) => Value::Float(-number),
                     other => other,
                 }
             }
@@ -345,17 +345,17 @@ impl<'t> Parser<'t> {
 }
 
 fn same(a: &Node, b: &Node) -> bool {
-    matches!((&a.value, &b.value), (Value::Text(a), Value::Text(b)) if a == b)
+    matches!((&a.value, &b.value), (Value::String(a), Value::String(b)) if a == b)
 }
 
 /// A number as YAML would read it; what only looks like one stays text.
 fn number(written: &str) -> Value {
     let digits = written.replace('_', "");
     if let Ok(whole) = digits.parse::<i128>() {
-        return Value::Whole(whole);
+        return Value::Integer(whole);
     }
     match digits.parse::<f64>() {
-        Ok(real) => Value::Real(real),
-        Err(_) => Value::Text(written.to_owned()),
+        Ok(real) => Value::Float(real),
+        Err(_) => Value::String(written.to_owned()),
     }
 }

@@ -8,7 +8,7 @@ use crate::suggest::nearest;
 
 /// A kind of mapping: what messages call it, and its keys.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::config) struct Words {
+pub(in crate::config) struct KeySet {
     pub(in crate::config) what: &'static str,
     pub(in crate::config) keys: &'static [&'static str],
 }
@@ -39,7 +39,7 @@ impl<'n> Fields<'n> {
         let entries = map
             .iter()
             .filter_map(|(key, value)| match &key.value {
-                Value::Text(word) => Some((word.as_str(), value)),
+                Value::String(word) => Some((word.as_str(), value)),
                 _ => None,
             })
             .collect();
@@ -52,11 +52,11 @@ impl<'n> Fields<'n> {
 
     /// The same with values for those of `keys` that are not there, behind the defaults that it has.
     pub(in crate::config) fn with_defaults(mut self, defaults: &Fields<'n>, keys: &[&str]) -> Self {
-        let wanted = defaults
+        let requested = defaults
             .entries
             .iter()
             .filter(|(key, _)| keys.contains(key));
-        self.defaults.extend(wanted.copied());
+        self.defaults.extend(requested.copied());
         self
     }
 
@@ -64,15 +64,15 @@ impl<'n> Fields<'n> {
     pub(in crate::config) fn check_keys(
         &self,
         node: &Node,
-        words: Words,
-        others: &[Words],
+        words: KeySet,
+        others: &[KeySet],
         report: &mut Report<'_>,
     ) {
         let Value::Map(map) = &node.value else { return };
         for (key, _) in map {
-            let Words { what, keys } = words;
+            let KeySet { what, keys } = words;
             let takes = format!("{what} takes {}", keys.join(", "));
-            let Value::Text(word) = &key.value else {
+            let Value::String(word) = &key.value else {
                 let found = report.quote(key);
                 report.error(
                     key.at,
@@ -120,8 +120,8 @@ impl<'n> Fields<'n> {
     }
 
     /// Whether a key has this number.
-    pub(in crate::config) fn whole_is(&self, key: &str, number: i128) -> bool {
-        matches!(self.get(key), Some(Node { value: Value::Whole(found), .. }) if *found == number)
+    pub(in crate::config) fn integer_is(&self, key: &str, number: i128) -> bool {
+        matches!(self.get(key), Some(Node { value: Value::Integer(found), .. }) if *found == number)
     }
 
     /// The value of a key that must be there.
@@ -139,19 +139,19 @@ impl<'n> Fields<'n> {
     }
 
     /// A whole number; `None` when it is not there or was reported.
-    pub(in crate::config) fn whole(&self, key: &str, report: &mut Report<'_>) -> Option<u32> {
-        self.get(key).and_then(|node| whole(key, node, report))
+    pub(in crate::config) fn integer(&self, key: &str, report: &mut Report<'_>) -> Option<u32> {
+        self.get(key).and_then(|node| integer(key, node, report))
     }
 
     /// `true` or `false`.
-    pub(in crate::config) fn flag(
+    pub(in crate::config) fn boolean(
         &self,
         key: &str,
         default: bool,
         report: &mut Report<'_>,
     ) -> bool {
         self.get(key)
-            .and_then(|node| flag(key, node, report))
+            .and_then(|node| boolean(key, node, report))
             .unwrap_or(default)
     }
 
@@ -164,7 +164,7 @@ impl<'n> Fields<'n> {
     ) -> Option<T> {
         let node = self.get(key)?;
         let written = match &node.value {
-            Value::Text(written) => Some(written.as_str()),
+            Value::String(written) => Some(written.as_str()),
             _ => None,
         };
         let found = words.iter().find(|(word, _)| Some(*word) == written);
@@ -185,47 +185,47 @@ impl<'n> Fields<'n> {
     }
 
     /// A word.
-    pub(in crate::config) fn word(&self, key: &str, report: &mut Report<'_>) -> Option<&'n str> {
-        self.get(key).and_then(|node| word(key, node, report))
+    pub(in crate::config) fn string(&self, key: &str, report: &mut Report<'_>) -> Option<&'n str> {
+        self.get(key).and_then(|node| string(key, node, report))
     }
 
     /// One number for both axes, or `[vertical, horizontal]`.
     pub(in crate::config) fn pair(&self, key: &str, report: &mut Report<'_>) -> Option<[u32; 2]> {
         let node = self.get(key)?;
         match &node.value {
-            Value::List(_) => wholes(key, node, "[vertical, horizontal]", report),
-            _ => whole(key, node, report).map(|number| [number; 2]),
+            Value::List(_) => integers(key, node, "[vertical, horizontal]", report),
+            _ => integer(key, node, report).map(|number| [number; 2]),
         }
     }
 
     /// A list of so many whole numbers, written as `form`.
-    pub(in crate::config) fn wholes<const COUNT: usize>(
+    pub(in crate::config) fn integers<const COUNT: usize>(
         &self,
         key: &str,
         form: &str,
         report: &mut Report<'_>,
     ) -> Option<[u32; COUNT]> {
         self.get(key)
-            .and_then(|node| wholes(key, node, form, report))
+            .and_then(|node| integers(key, node, form, report))
     }
 }
 
 /// A whole number from 0 to the largest size of anything.
-pub(in crate::config) fn whole(key: &str, node: &Node, report: &mut Report<'_>) -> Option<u32> {
+pub(in crate::config) fn integer(key: &str, node: &Node, report: &mut Report<'_>) -> Option<u32> {
     let found = report.quote(node);
     let message = match &node.value {
-        Value::Whole(number) if (0..=i128::from(MAX_ELEMENTS)).contains(number) => {
+        Value::Integer(number) if (0..=i128::from(MAX_ELEMENTS)).contains(number) => {
             return u32::try_from(*number).ok();
         }
-        Value::Whole(number) if *number < 0 => {
+        Value::Integer(number) if *number < 0 => {
             format!("`{key}` is negative: {found}; it must be a whole number from 0")
         }
-        Value::Whole(_) => format!("`{key}` is too large: {found}; at most {MAX_ELEMENTS}"),
+        Value::Integer(_) => format!("`{key}` is too large: {found}; at most {MAX_ELEMENTS}"),
         // YAML reads a whole number beyond 64 bits as a real one.
-        Value::Real(number) if *number > u64::MAX as f64 => {
+        Value::Float(number) if *number > u64::MAX as f64 => {
             format!("`{key}` is too large: {found}; at most {MAX_ELEMENTS}")
         }
-        Value::Text(text) if text.parse::<u32>().is_ok() => {
+        Value::String(text) if text.parse::<u32>().is_ok() => {
             format!("`{key}` must be a whole number, not the text {found}; leave out the quotes")
         }
         Value::Null => format!("`{key}` has no value; write a whole number"),
@@ -236,9 +236,9 @@ pub(in crate::config) fn whole(key: &str, node: &Node, report: &mut Report<'_>) 
 }
 
 /// `true` or `false`.
-pub(in crate::config) fn flag(key: &str, node: &Node, report: &mut Report<'_>) -> Option<bool> {
+pub(in crate::config) fn boolean(key: &str, node: &Node, report: &mut Report<'_>) -> Option<bool> {
     let message = match &node.value {
-        Value::Flag(flag) => return Some(*flag),
+        Value::Bool(flag) => return Some(*flag),
         Value::Null => format!("`{key}` has no value; write true or false"),
         _ => format!(
             "`{key}` is a yes-or-no question, not {}; write true or false",
@@ -250,19 +250,19 @@ pub(in crate::config) fn flag(key: &str, node: &Node, report: &mut Report<'_>) -
 }
 
 /// A word: YAML reads some of them as numbers, so the message says how to prevent it.
-pub(in crate::config) fn word<'n>(
+pub(in crate::config) fn string<'n>(
     key: &str,
     node: &'n Node,
     report: &mut Report<'_>,
 ) -> Option<&'n str> {
     let found = report.quote(node);
     let message = match &node.value {
-        Value::Text(text) => return Some(text),
+        Value::String(text) => return Some(text),
         Value::Null => format!("`{key}` has no value; write a name"),
         Value::List(_) | Value::Map(_) => {
             format!("`{key}` must be one name, not {found}; write a single word")
         }
-        Value::Flag(_) | Value::Whole(_) | Value::Real(_) => {
+        Value::Bool(_) | Value::Integer(_) | Value::Float(_) => {
             format!("`{key}` must be a name, not {found}; put it in quotes if it is one")
         }
     };
@@ -290,7 +290,7 @@ pub(in crate::config) fn list<'n>(
 }
 
 /// A list of so many whole numbers, written as `form`.
-pub(in crate::config) fn wholes<const COUNT: usize>(
+pub(in crate::config) fn integers<const COUNT: usize>(
     key: &str,
     node: &Node,
     form: &str,
@@ -307,7 +307,10 @@ pub(in crate::config) fn wholes<const COUNT: usize>(
         );
         return None;
     }
-    let numbers: Vec<_> = items.iter().map(|item| whole(key, item, report)).collect();
+    let numbers: Vec<_> = items
+        .iter()
+        .map(|item| integer(key, item, report))
+        .collect();
     let numbers: Option<Vec<u32>> = numbers.into_iter().collect();
     numbers?.try_into().ok()
 }

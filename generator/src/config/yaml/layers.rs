@@ -1,19 +1,19 @@
 //! The keys of a layer set.
 
-use super::fields::{Fields, Words, list};
+use super::fields::{Fields, KeySet, list};
 use super::node::{Node, Value};
 use super::ops;
 use super::report::Report;
 use super::targets::single_target;
 use super::{NETWORK, Overrides, tiles};
 use crate::config::Position;
-use crate::ir::refusal;
-use crate::ir::{Layer, LayerSet, Place, Prologue, TensorShape};
+use crate::ir::reserved_reason;
+use crate::ir::{LayerSet, LayerSpec, Prologue, SpecLocation, TensorShape};
 use crate::ir::{is_file_name, symbol};
 use std::collections::HashSet;
 
 /// The keys of a layer set.
-pub(super) const LAYER_SET: Words = Words {
+pub(super) const LAYER_SET: KeySet = KeySet {
     what: "a layer set",
     keys: &[
         "name",
@@ -26,12 +26,12 @@ pub(super) const LAYER_SET: Words = Words {
     ],
 };
 
-pub(super) const LAYER: Words = Words {
+pub(super) const LAYER: KeySet = KeySet {
     what: "a layer",
     keys: &with_options::<2, 19>(["name", "conv"], &[]),
 };
 
-const DEFAULTS: Words = Words {
+const DEFAULTS: KeySet = KeySet {
     what: "`defaults`",
     keys: &OPTIONS,
 };
@@ -109,7 +109,7 @@ pub(super) fn read(
 ) -> Option<LayerSet> {
     fields.check_keys(node, LAYER_SET, &[NETWORK, LAYER], report);
     fields.require("name", "generated files carry it", report);
-    let name = fields.word("name", report);
+    let name = fields.string("name", report);
     if let (Some(name), Some(node)) = (name, fields.get("name")) {
         check_name(name, node, report);
         check_symbol(name, node, report);
@@ -138,7 +138,7 @@ pub(super) fn read(
     if items.is_empty() {
         report.error(node.at, "the layer set has no layers; list at least one");
     }
-    let mut names = Names::default();
+    let mut names = UsedNames::default();
     let mut layers = Vec::new();
     for item in items {
         let Some(own) = Fields::of(item, "a layer", report) else {
@@ -151,11 +151,15 @@ pub(super) fn read(
         };
         let all = all.with_defaults(fields, &ops::INHERITED);
         all.require("conv", "write `conv: [C, N, H, W]`", report);
-        let sizes = all.wholes("conv", "[C, N, H, W]", report);
+        let sizes = all.integers("conv", "[C, N, H, W]", report);
         layers.extend(layer(sizes, &all, overrides, &mut names, report));
     }
     let mut name = name?.to_owned();
-    if overrides.dense && layers.iter().any(|layer: &Layer| layer.cp_rank.is_some()) {
+    if overrides.dense
+        && layers
+            .iter()
+            .any(|layer: &LayerSpec| layer.cp_rank.is_some())
+    {
         name.push_str("_dense");
         for layer in &mut layers {
             layer.cp_rank = None;
@@ -171,9 +175,9 @@ pub(super) fn read(
 
 /// The symbols of the layers so far.
 #[derive(Default)]
-pub(in crate::config) struct Names(HashSet<String>);
+pub(in crate::config) struct UsedNames(HashSet<String>);
 
-impl Names {
+impl UsedNames {
     /// `base` or, where that is taken, `base_2` and so on.
     fn unused(&mut self, base: &str) -> String {
         let numbered = (2u32..).map(|number| format!("{base}_{number}"));
@@ -199,7 +203,7 @@ fn check_name(name: &str, node: &Node, report: &mut Report<'_>) {
 /// Refuses the name of a set that C++ or CMake cannot have.
 fn check_symbol(name: &str, node: &Node, report: &mut Report<'_>) {
     let symbol = symbol(name);
-    if let Some((reason, help)) = refusal(&symbol).filter(|_| is_file_name(name)) {
+    if let Some((reason, help)) = reserved_reason(&symbol).filter(|_| is_file_name(name)) {
         let read_as = match symbol == name {
             true => String::new(),
             false => format!(", read as `{symbol}`,"),
@@ -216,19 +220,19 @@ pub(in crate::config) fn layer(
     sizes: Option<[u32; 4]>,
     fields: &Fields<'_>,
     overrides: &Overrides,
-    names: &mut Names,
+    names: &mut UsedNames,
     report: &mut Report<'_>,
-) -> Option<Layer> {
+) -> Option<LayerSpec> {
     let before = report.count();
-    let batch = fields.whole("batch", report);
+    let batch = fields.integer("batch", report);
     let batch = overrides.batch.or(batch).unwrap_or(1);
     let mut options = ops::conv_options(sizes.map_or(1, |[_, n, _, _]| n), fields, report);
     options.precision = overrides.precision.unwrap_or(options.precision);
     options.tolerance = overrides.tolerance.unwrap_or(options.tolerance);
-    options.ranks = fields.wholes("ranks", "[D1, D2]", report);
+    options.ranks = fields.integers("ranks", "[D1, D2]", report);
     let prologue = prologue(fields, report);
-    let residual = fields.flag("residual", false, report);
-    let given = fields.word("name", report);
+    let residual = fields.boolean("residual", false, report);
+    let given = fields.string("name", report);
     if let (Some(name), Some(node)) = (given, fields.get("name")) {
         check_name(name, node, report);
         if !names.0.insert(symbol(name)) {
@@ -249,12 +253,12 @@ pub(in crate::config) fn layer(
         None => names.unused(&format!("c{c}_n{n}_h{h}_w{w}")),
     };
     let x = TensorShape::new(batch, c, h, w);
-    match Layer::new(&name, x, options, prologue, residual) {
+    match LayerSpec::new(&name, x, options, prologue, residual) {
         Ok(layer) => Some(layer),
-        Err(mistakes) => {
-            for mistake in mistakes {
-                let at = position(&mistake.place, [c, n, h, w], fields);
-                report.error(at, mistake.to_string());
+        Err(errors) => {
+            for error in errors {
+                let at = position(&error.location, [c, n, h, w], fields);
+                report.error(at, error.to_string());
             }
             None
         }
@@ -262,17 +266,19 @@ pub(in crate::config) fn layer(
 }
 
 /// Where the first op of the network that a layer is checked as stands in the layer.
-fn position(place: &Place, sizes: [u32; 4], fields: &Fields<'_>) -> Position {
-    match place {
-        Place::Key(_, "n") | Place::Item(_, "n", _) => fields.position("conv", Some(1)),
-        Place::Key(_, key) => fields.position(key, None),
-        Place::Item(_, key, item) => fields.position(key, Some(*item)),
+fn position(location: &SpecLocation, sizes: [u32; 4], fields: &Fields<'_>) -> Position {
+    match location {
+        SpecLocation::Key(_, "n") | SpecLocation::Item(_, "n", _) => {
+            fields.position("conv", Some(1))
+        }
+        SpecLocation::Key(_, key) => fields.position(key, None),
+        SpecLocation::Item(_, key, item) => fields.position(key, Some(*item)),
         // The input's shape: a zero in it stands somewhere.
-        Place::Top(_) => match sizes.iter().position(|&size| size == 0) {
-            None if fields.whole_is("batch", 0) => fields.position("batch", None),
+        SpecLocation::TopLevel(_) => match sizes.iter().position(|&size| size == 0) {
+            None if fields.integer_is("batch", 0) => fields.position("batch", None),
             zero => fields.position("conv", zero),
         },
-        Place::Op(_) => fields.at,
+        SpecLocation::Op(_) => fields.at,
     }
 }
 
@@ -280,15 +286,15 @@ fn position(place: &Place, sizes: [u32; 4], fields: &Fields<'_>) -> Position {
 fn prologue(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Prologue> {
     let node = fields.get("prologue")?;
     if !matches!(node.value, Value::Map(_)) {
-        let wanted = fields.flag("prologue", false, report);
-        return wanted.then_some(Prologue { relu: false });
+        let requested = fields.boolean("prologue", false, report);
+        return requested.then_some(Prologue { relu: false });
     }
     let inner = Fields::of(node, "`prologue`", report)?;
-    let words = Words {
+    let words = KeySet {
         what: "`prologue`",
         keys: &["relu"],
     };
     inner.check_keys(node, words, &[], report);
-    let relu = inner.flag("relu", false, report);
+    let relu = inner.boolean("relu", false, report);
     Some(Prologue { relu })
 }

@@ -31,10 +31,10 @@ pub(in crate::config) struct Node {
 #[derive(Debug, Clone)]
 pub(in crate::config) enum Value {
     Null,
-    Flag(bool),
-    Whole(i128),
-    Real(f64),
-    Text(String),
+    Bool(bool),
+    Integer(i128),
+    Float(f64),
+    String(String),
     List(Vec<Node>),
     Map(Vec<(Node, Node)>),
 }
@@ -150,27 +150,27 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
-        Ok(Value::Flag(flag))
+        Ok(Value::Bool(flag))
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
-        Ok(Value::Whole(number.into()))
+        Ok(Value::Integer(number.into()))
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
-        Ok(Value::Whole(number.into()))
+        Ok(Value::Integer(number.into()))
     }
 
     fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
-        Ok(Value::Real(number))
+        Ok(Value::Float(number))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-        Ok(Value::Text(text.to_owned()))
+        Ok(Value::String(text.to_owned()))
     }
 
     fn visit_string<E>(self, text: String) -> Result<Value, E> {
-        Ok(Value::Text(text))
+        Ok(Value::String(text))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {

@@ -1,11 +1,11 @@
 //! One entry of a network's `ops`: the keys of each op and how they become its options.
 
-use super::fields::{Fields, Words, list, whole, wholes, word};
+use super::fields::{Fields, KeySet, integer, integers, list, string};
 use super::node::{Node, Value};
 use super::report::Report;
 use crate::ir::{
-    BatchNorm, ConvOptions, Layout, LinearOptions, OpOptions, Pad, PoolOptions, Precision, Reduce,
-    ScaleShiftOptions, Tolerance,
+    BatchNorm, ConvOptions, Layout, LinearOptions, OpOptions, PaddingOption, PoolOptions,
+    Precision, Reduce, ScaleShiftOptions, Tolerance,
 };
 use crate::suggest::nearest;
 use tdc_runtime::Padding;
@@ -16,30 +16,30 @@ pub(super) struct RawOp<'n> {
     /// Its name, where that much could be read.
     pub(super) name: Option<&'n str>,
     /// The rest; `None` when something was reported.
-    pub(super) request: Option<Request>,
+    pub(super) request: Option<OpRequest>,
 }
 
 /// What a builder needs beside the name.
-pub(super) struct Request {
+pub(super) struct OpRequest {
     pub(super) inputs: Option<Vec<String>>,
     pub(super) options: OpOptions,
 }
 
-type Read = fn(&Fields<'_>, &mut Report<'_>) -> Option<OpOptions>;
+type ReadOptions = fn(&Fields<'_>, &mut Report<'_>) -> Option<OpOptions>;
 
 /// Every op: its word, its keys, and the function that reads them.
-const OPS: [(Words, Read); 11] = [
+const OPS: [(KeySet, ReadOptions); 11] = [
     (CONV, |fields, report| {
         let n = required_n(fields, report);
         Some(OpOptions::Conv(ConvOptions {
             bn: batch_norm(fields, report),
-            ranks: fields.wholes("ranks", "[D1, D2]", report),
+            ranks: fields.integers("ranks", "[D1, D2]", report),
             factors: factors(fields, report),
             ..conv_options(n?, fields, report)
         }))
     }),
     (
-        Words {
+        KeySet {
             what: "max_pool",
             keys: &[
                 "op",
@@ -55,7 +55,7 @@ const OPS: [(Words, Read); 11] = [
         |fields, report| pool(fields, report).map(OpOptions::MaxPool),
     ),
     (
-        Words {
+        KeySet {
             what: "avg_pool",
             keys: &[
                 "op",
@@ -77,39 +77,39 @@ const OPS: [(Words, Read); 11] = [
         Some(OpOptions::GlobalAvgPool)
     }),
     (
-        Words {
+        KeySet {
             what: "linear",
             keys: &["op", "name", "inputs", "n", "bias", "relu"],
         },
         |fields, report| {
             let n = required_n(fields, report);
             Some(OpOptions::Linear(LinearOptions {
-                bias: fields.flag("bias", true, report),
-                relu: fields.flag("relu", false, report),
+                bias: fields.boolean("bias", true, report),
+                relu: fields.boolean("relu", false, report),
                 n: n?,
             }))
         },
     ),
     (
-        Words {
+        KeySet {
             what: "add",
             keys: &["op", "name", "inputs", "relu"],
         },
         |fields, report| {
-            let relu = fields.flag("relu", false, report);
+            let relu = fields.boolean("relu", false, report);
             Some(OpOptions::Add { relu })
         },
     ),
     (plain("relu"), |_, _| Some(OpOptions::Relu)),
     (
-        Words {
+        KeySet {
             what: "scale_shift",
             keys: &["op", "name", "inputs", "bn", "relu"],
         },
         |fields, report| {
             Some(OpOptions::ScaleShift(ScaleShiftOptions {
                 bn: batch_norm(fields, report),
-                relu: fields.flag("relu", false, report),
+                relu: fields.boolean("relu", false, report),
             }))
         },
     ),
@@ -118,7 +118,7 @@ const OPS: [(Words, Read); 11] = [
 ];
 
 /// The keys of a convolution in a network.
-const CONV: Words = Words {
+const CONV: KeySet = KeySet {
     what: "conv",
     keys: &[
         "op",
@@ -155,15 +155,15 @@ pub(super) fn check_inherited(fields: &Fields<'_>, report: &mut Report<'_>) {
 }
 
 fn precision(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Precision> {
-    fields.choice("precision", &Precision::WORDS, report)
+    fields.choice("precision", &Precision::NAMES, report)
 }
 
 /// A relative error.
 fn tolerance(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Tolerance> {
     let node = fields.get("tolerance")?;
     let number = match node.value {
-        Value::Real(number) => Some(number),
-        Value::Whole(number) => Some(number as f64),
+        Value::Float(number) => Some(number),
+        Value::Integer(number) => Some(number as f64),
         _ => None,
     };
     let found = number.and_then(Tolerance::new);
@@ -180,15 +180,15 @@ fn tolerance(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Tolerance> 
     found
 }
 
-const fn plain(what: &'static str) -> Words {
-    Words {
+const fn plain(what: &'static str) -> KeySet {
+    KeySet {
         what,
         keys: &["op", "name", "inputs"],
     }
 }
 
 /// The keys of every op, to say where a misplaced one belongs.
-pub(super) fn words() -> [Words; 11] {
+pub(super) fn words() -> [KeySet; 11] {
     OPS.map(|(words, _)| words)
 }
 
@@ -211,12 +211,12 @@ pub(super) fn read<'n>(
         "every op has one: weights and other ops refer to it",
         report,
     );
-    let name = fields.word("name", report);
+    let name = fields.string("name", report);
     let inputs = inputs(&fields, report);
     let options = kind.and_then(|(_, read)| read(&fields, report));
     let request = options
         .filter(|_| report.count() == before)
-        .map(|options| Request { inputs, options });
+        .map(|options| OpRequest { inputs, options });
     Some(RawOp {
         fields,
         name,
@@ -224,12 +224,12 @@ pub(super) fn read<'n>(
     })
 }
 
-fn kind(node: &Node, report: &mut Report<'_>) -> Option<(Words, Read)> {
-    let wanted = word("op", node, report)?;
-    let known = OPS.iter().find(|(words, _)| words.what == wanted);
+fn kind(node: &Node, report: &mut Report<'_>) -> Option<(KeySet, ReadOptions)> {
+    let requested = string("op", node, report)?;
+    let known = OPS.iter().find(|(words, _)| words.what == requested);
     if known.is_none() {
         let all: Vec<&str> = OPS.iter().map(|(words, _)| words.what).collect();
-        let hint = match nearest(wanted, all.iter().copied()) {
+        let hint = match nearest(requested, all.iter().copied()) {
             Some(near) => format!("did you mean `{near}`? "),
             None => String::new(),
         };
@@ -245,17 +245,19 @@ fn kind(node: &Node, report: &mut Report<'_>) -> Option<(Words, Read)> {
 /// One name or a list of them.
 fn inputs(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<String>> {
     let node = fields.get("inputs")?;
-    if let Value::Text(name) = &node.value {
+    if let Value::String(name) = &node.value {
         return Some(vec![name.clone()]);
     }
     let names = list("inputs", node, "[first, second]", report)?;
-    let names = names.iter().filter_map(|item| word("inputs", item, report));
+    let names = names
+        .iter()
+        .filter_map(|item| string("inputs", item, report));
     Some(names.map(str::to_owned).collect())
 }
 
 fn required_n(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<u32> {
     let node = fields.require("n", "it is the number of output channels", report)?;
-    whole("n", node, report)
+    integer("n", node, report)
 }
 
 /// The options that a convolution has in a network and alone. What was reported has its default.
@@ -266,29 +268,29 @@ pub(super) fn conv_options(n: u32, fields: &Fields<'_>, report: &mut Report<'_>)
         stride: fields.pair("stride", report).unwrap_or(default.stride),
         pad: conv_pad(fields, report).unwrap_or(default.pad),
         dilation: fields.pair("dilation", report).unwrap_or(default.dilation),
-        groups: fields.whole("groups", report).unwrap_or(default.groups),
-        bias: fields.flag("bias", default.bias, report),
-        relu: fields.flag("relu", default.relu, report),
-        cp_rank: fields.whole("cp_rank", report),
-        scheme: fields.word("scheme", report).map(str::to_owned),
+        groups: fields.integer("groups", report).unwrap_or(default.groups),
+        bias: fields.boolean("bias", default.bias, report),
+        relu: fields.boolean("relu", default.relu, report),
+        cp_rank: fields.integer("cp_rank", report),
+        scheme: fields.string("scheme", report).map(str::to_owned),
         tile: tile(fields, report),
         reduce: fields
-            .choice("reduce", &Reduce::WORDS, report)
+            .choice("reduce", &Reduce::NAMES, report)
             .unwrap_or(default.reduce),
         precision: precision(fields, report).unwrap_or(default.precision),
         tolerance: tolerance(fields, report).unwrap_or(default.tolerance),
         layout: fields
-            .choice("layout", &Layout::WORDS, report)
+            .choice("layout", &Layout::NAMES, report)
             .unwrap_or(default.layout),
         ..default
     }
 }
 
-fn conv_pad(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Pad> {
+fn conv_pad(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<PaddingOption> {
     let node = fields.get("pad")?;
     match &node.value {
-        Value::Text(text) if text == "same" => Some(Pad::Same),
-        _ => padding(node, "same, a number", report).map(Pad::Pixels),
+        Value::String(text) if text == "same" => Some(PaddingOption::Same),
+        _ => padding(node, "same, a number", report).map(PaddingOption::Pixels),
     }
 }
 
@@ -297,7 +299,7 @@ fn padding(node: &Node, simple_forms: &str, report: &mut Report<'_>) -> Option<P
     match &node.value {
         Value::List(items) if items.len() == 4 => {
             let [top, left, bottom, right] =
-                wholes("pad", node, "[top, left, bottom, right]", report)?;
+                integers("pad", node, "[top, left, bottom, right]", report)?;
             Some(Padding {
                 top,
                 left,
@@ -307,7 +309,7 @@ fn padding(node: &Node, simple_forms: &str, report: &mut Report<'_>) -> Option<P
         }
         Value::List(_) => {
             let form = "[vertical, horizontal] or [top, left, bottom, right]";
-            let [vertical, horizontal] = wholes("pad", node, form, report)?;
+            let [vertical, horizontal] = integers("pad", node, form, report)?;
             Some(Padding {
                 top: vertical,
                 left: horizontal,
@@ -317,12 +319,12 @@ fn padding(node: &Node, simple_forms: &str, report: &mut Report<'_>) -> Option<P
         }
         Value::Map(_) => {
             let sides = Fields::of(node, "`pad`", report)?;
-            let words = Words {
+            let words = KeySet {
                 what: "pad",
                 keys: &["top", "left", "bottom", "right"],
             };
             sides.check_keys(node, words, &[], report);
-            let mut side = |key| sides.whole(key, report).unwrap_or(0);
+            let mut side = |key| sides.integer(key, report).unwrap_or(0);
             Some(Padding {
                 top: side("top"),
                 left: side("left"),
@@ -330,7 +332,7 @@ fn padding(node: &Node, simple_forms: &str, report: &mut Report<'_>) -> Option<P
                 right: side("right"),
             })
         }
-        Value::Whole(_) => whole("pad", node, report).map(Padding::all),
+        Value::Integer(_) => integer("pad", node, report).map(Padding::all),
         _ => {
             let found = report.quote(node);
             report.error(
@@ -353,8 +355,8 @@ fn pool(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<PoolOptions> {
         .get("pad")
         .and_then(|node| padding(node, "a number", report));
     let dilation = fields.pair("dilation", report).unwrap_or([1, 1]);
-    let ceil_mode = fields.flag("ceil_mode", false, report);
-    let count_include_pad = fields.flag("count_include_pad", true, report);
+    let ceil_mode = fields.boolean("ceil_mode", false, report);
+    let count_include_pad = fields.boolean("count_include_pad", true, report);
     let kernel = kernel?;
     Some(PoolOptions {
         kernel,
@@ -371,12 +373,12 @@ fn batch_norm(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<BatchNorm>
     let node = fields.get("bn")?;
     if !matches!(node.value, Value::Map(_)) {
         return Some(BatchNorm {
-            name: word("bn", node, report)?.to_owned(),
+            name: string("bn", node, report)?.to_owned(),
             eps: BatchNorm::DEFAULT_EPS,
         });
     }
     let inner = Fields::of(node, "`bn`", report)?;
-    let words = Words {
+    let words = KeySet {
         what: "bn",
         keys: &["name", "eps"],
     };
@@ -386,7 +388,7 @@ fn batch_norm(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<BatchNorm>
         "it is the BatchNorm's name in the checkpoint",
         report,
     );
-    let name = inner.word("name", report);
+    let name = inner.string("name", report);
     let eps = match inner.get("eps") {
         None => Some(BatchNorm::DEFAULT_EPS),
         Some(node) => eps(node, report),
@@ -399,8 +401,8 @@ fn batch_norm(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<BatchNorm>
 
 fn eps(node: &Node, report: &mut Report<'_>) -> Option<f64> {
     let eps = match node.value {
-        Value::Real(eps) => eps,
-        Value::Whole(eps) => eps as f64,
+        Value::Float(eps) => eps,
+        Value::Integer(eps) => eps as f64,
         _ => f64::NAN,
     };
     if eps.is_finite() && eps >= 0.0 {
@@ -433,13 +435,15 @@ fn factors(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<String>> 
     }
     let names = items
         .iter()
-        .filter_map(|item| word("factors", item, report));
+        .filter_map(|item| string("factors", item, report));
     Some(names.map(str::to_owned).collect())
 }
 
 fn tile(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<u32>> {
     let node = fields.get("tile")?;
     let items = list("tile", node, "the tile's sizes, as [2, 4]", report)?;
-    let sizes = items.iter().filter_map(|item| whole("tile", item, report));
+    let sizes = items
+        .iter()
+        .filter_map(|item| integer("tile", item, report));
     Some(sizes.collect())
 }

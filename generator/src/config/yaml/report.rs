@@ -4,7 +4,7 @@ use super::node::{Node, Value};
 use crate::config::{ConfigErrors, Position};
 
 /// Characters of a wrong value that a message repeats.
-const MOST_QUOTED: usize = 60;
+const MAX_QUOTED_CHARS: usize = 60;
 
 /// The mistakes found so far in a text.
 #[derive(Debug)]
@@ -36,9 +36,9 @@ impl<'t> Report<'t> {
             Value::Null => "nothing".to_owned(),
             Value::List(_) => "a list".to_owned(),
             Value::Map(_) => "a mapping".to_owned(),
-            Value::Flag(_) | Value::Whole(_) | Value::Real(_) | Value::Text(_) => {
+            Value::Bool(_) | Value::Integer(_) | Value::Float(_) | Value::String(_) => {
                 let written = self.text.get(node.written.clone()).unwrap_or_default();
-                let mut quoted: String = written.trim().chars().take(MOST_QUOTED).collect();
+                let mut quoted: String = written.trim().chars().take(MAX_QUOTED_CHARS).collect();
                 if quoted.len() < written.trim().len() {
                     quoted.push_str("...");
                 }

@@ -48,7 +48,7 @@ pub(super) fn single_target(
 
 fn read(node: &Node, report: &mut Report<'_>) -> Option<Targets> {
     let names: Vec<(Position, &str)> = match &node.value {
-        Value::Text(name) => vec![(node.at, name)],
+        Value::String(name) => vec![(node.at, name)],
         Value::List(items) => {
             let names: Vec<_> = items.iter().filter_map(|item| name(item, report)).collect();
             if names.is_empty() && !items.is_empty() {
@@ -83,7 +83,7 @@ fn read(node: &Node, report: &mut Report<'_>) -> Option<Targets> {
 }
 
 fn name<'n>(item: &'n Node, report: &mut Report<'_>) -> Option<(Position, &'n str)> {
-    if let Value::Text(name) = &item.value {
+    if let Value::String(name) = &item.value {
         return Some((item.at, name));
     }
     let found = report.quote(item);

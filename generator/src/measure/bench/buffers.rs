@@ -17,7 +17,7 @@ pub struct Buffers {
 
 /// Addresses of one copy.
 #[derive(Debug, Clone, Copy)]
-pub struct Operands {
+pub struct OperandAddresses {
     /// The input.
     pub x: u64,
     /// The weights.
@@ -29,11 +29,11 @@ pub struct Operands {
 impl Buffers {
     /// How many copies exceed twice a cache of so many bytes; none when that would be unreasonably many, because the tensors are
     /// tiny.
-    pub fn beyond_cache(bytes: usize, cache_bytes: u64) -> Option<usize> {
+    pub fn copies_exceeding_cache(bytes: usize, cache_bytes: u64) -> Option<usize> {
         /// A graph of so many launches is made and replayed in milliseconds.
-        const MOST: usize = 4096;
+        const MAX_COPIES: usize = 4096;
         let count = (2 * cache_bytes) as usize / bytes.max(1) + 1;
-        (count <= MOST).then_some(count)
+        (count <= MAX_COPIES).then_some(count)
     }
 
     /// Puts `count` copies on the device; outputs are undefined.
@@ -75,9 +75,9 @@ impl Buffers {
     }
 
     /// The copy that a run works on: all take turns.
-    pub fn of_run(&self, run: usize) -> Operands {
+    pub fn for_run(&self, run: usize) -> OperandAddresses {
         let x = self.base + (run % self.count) as u64 * self.stride;
-        Operands {
+        OperandAddresses {
             x,
             weight: x + self.weight,
             y: x + self.y,
@@ -99,11 +99,11 @@ mod tests {
 
     #[test]
     fn copies_exceed_twice_the_cache_or_are_not_made() {
-        let count = Buffers::beyond_cache(1000, 60_000).unwrap();
+        let count = Buffers::copies_exceeding_cache(1000, 60_000).unwrap();
         assert!(count * 1000 > 120_000, "{count}");
-        assert_eq!(Buffers::beyond_cache(1 << 30, 60_000), Some(1));
-        assert_eq!(Buffers::beyond_cache(100, 60 << 20), None);
-        assert_eq!(Buffers::beyond_cache(0, 60 << 20), None);
+        assert_eq!(Buffers::copies_exceeding_cache(1 << 30, 60_000), Some(1));
+        assert_eq!(Buffers::copies_exceeding_cache(100, 60 << 20), None);
+        assert_eq!(Buffers::copies_exceeding_cache(0, 60 << 20), None);
     }
 
     #[test]
@@ -115,13 +115,13 @@ mod tests {
             y: 512,
             count: 3,
         };
-        let first = buffers.of_run(0);
+        let first = buffers.for_run(0);
         assert_eq!(
             [first.x, first.weight, first.y],
             [1 << 20, (1 << 20) + 256, (1 << 20) + 512]
         );
-        assert_eq!(buffers.of_run(4).x, (1 << 20) + 1024);
-        assert_eq!(buffers.of_run(6).x, first.x);
+        assert_eq!(buffers.for_run(4).x, (1 << 20) + 1024);
+        assert_eq!(buffers.for_run(6).x, first.x);
         assert_eq!(buffers.repeats().runs, 51);
         assert_eq!(
             Buffers {

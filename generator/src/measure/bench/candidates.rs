@@ -2,7 +2,7 @@
 
 use super::{BenchProblem, NamedTile};
 use crate::gpu::Gpu;
-use crate::ir::{Problem, Reduce, Tiles};
+use crate::ir::{Problem, Reduce, TilePolicy};
 use crate::measure::tune::{Selection, candidates as ranked_tiles};
 use crate::plan::{
     ChosenBy, KERNEL_PREFIX, PlanError, PlannedUnit, Planner, TuningTable, plan_problem,
@@ -14,15 +14,15 @@ use crate::scheme::SCHEMES;
 pub struct Candidate {
     /// What will run, with the text that `kernel!` embeds.
     pub unit: PlannedUnit,
-    /// Who chose it: labels of named tiles; `oracle` for the fastest row of the table of measured times and `model` for the smallest
-    /// estimate, of the schemes that the planner takes unasked; `scheme_oracle`, `scheme_model` and `scheme_paper` for what the
+    /// Who chose it: labels of named tiles; `tuned` for the fastest row of the table of measured times and `model` for the smallest
+    /// estimate, of the schemes that the planner takes unasked; `scheme_tuned`, `scheme_model` and `scheme_paper` for what the
     /// table, the estimate and the TDC paper choose of its scheme. Empty for a tile that is only tried.
-    pub picks: Vec<String>,
+    pub selected_by: Vec<String>,
 }
 
 /// A named tile that the planner refuses.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Refusal {
+pub struct RejectedTile {
     /// What was named.
     pub named: NamedTile,
     /// The planner's reason.
@@ -41,38 +41,39 @@ pub fn candidates(
     schemes: &[String],
     tiles: usize,
     table: Option<&TuningTable>,
-) -> (Vec<Candidate>, Vec<Refusal>) {
+) -> (Vec<Candidate>, Vec<RejectedTile>) {
     let counts = |name: &str| schemes.is_empty() || schemes.iter().any(|scheme| scheme == name);
     let by = |tiles| {
-        let planner = Planner::new(gpu).with_tiles(tiles);
+        let planner = Planner::new(gpu).with_tile_policy(tiles);
         match table {
             Some(table) => planner.with_table(table.clone()),
             None => planner,
         }
     };
-    let (mut model, mut paper, mut oracle) = (by(Tiles::Model), by(Tiles::Paper), by(Tiles::Tuned));
+    let (mut model, mut paper, mut tuned) = (
+        by(TilePolicy::Model),
+        by(TilePolicy::Paper),
+        by(TilePolicy::Tuned),
+    );
     let mut found = Candidates(Vec::new());
-    let mut refused = Vec::new();
+    let mut rejected = Vec::new();
     for named in problem.named.iter().filter(|named| counts(&named.scheme)) {
-        let conv = problem.ours(named.reduce);
+        let conv = problem.to_problem(named.reduce);
         match planned(&mut model, &conv, Some(&named.scheme), Some(&named.tile)) {
             Ok(unit) => found.add(unit, Some(&named.label)),
-            Err(reason) => refused.push(Refusal {
+            Err(reason) => rejected.push(RejectedTile {
                 named: named.clone(),
                 reason,
             }),
         }
     }
-    let conv = problem.ours(Reduce::Ordered);
-    for (planner, chooser) in [
-        (&mut oracle, ChosenBy::Oracle),
-        (&mut model, ChosenBy::Model),
-    ] {
+    let conv = problem.to_problem(Reduce::Ordered);
+    for (planner, chooser) in [(&mut tuned, ChosenBy::Tuned), (&mut model, ChosenBy::Model)] {
         if let Ok(unit) = planned(planner, &conv, None, None)
             && unit.chosen_by == chooser
             && counts(unit.scheme)
         {
-            found.add(unit, Some(chooser.word()));
+            found.add(unit, Some(chooser.as_str()));
         }
     }
     let tiles = tiles.max(1);
@@ -81,8 +82,8 @@ pub fn candidates(
         random: tiles / 4,
     };
     for &scheme in SCHEMES.iter().filter(|scheme| counts(scheme.name())) {
-        for (_, reduce) in Reduce::WORDS {
-            let conv = problem.ours(reduce);
+        for (_, reduce) in Reduce::NAMES {
+            let conv = problem.to_problem(reduce);
             let ranked = ranked_tiles(&conv, gpu, &[scheme], selection);
             for (index, candidate) in ranked.iter().enumerate() {
                 let tile = Some(&candidate.tile.0[..]);
@@ -91,7 +92,7 @@ pub fn candidates(
                 }
             }
             for (planner, chooser, pick) in [
-                (&mut oracle, ChosenBy::Oracle, "scheme_oracle"),
+                (&mut tuned, ChosenBy::Tuned, "scheme_tuned"),
                 (&mut paper, ChosenBy::Paper, "scheme_paper"),
             ] {
                 if let Ok(unit) = planned(planner, &conv, Some(scheme.name()), None)
@@ -102,7 +103,7 @@ pub fn candidates(
             }
         }
     }
-    (found.0, refused)
+    (found.0, rejected)
 }
 
 /// Candidates without repetitions.
@@ -114,21 +115,21 @@ impl Candidates {
             .0
             .iter_mut()
             .find(|known| known.unit.unit.name == unit.unit.name);
-        let picks = match known {
-            Some(known) => &mut known.picks,
+        let selected_by = match known {
+            Some(known) => &mut known.selected_by,
             None => {
                 self.0.push(Candidate {
                     unit,
-                    picks: Vec::new(),
+                    selected_by: Vec::new(),
                 });
                 let last = self.0.len() - 1;
-                &mut self.0[last].picks
+                &mut self.0[last].selected_by
             }
         };
         if let Some(pick) = pick
-            && !picks.iter().any(|known| known == pick)
+            && !selected_by.iter().any(|known| known == pick)
         {
-            picks.push(pick.to_owned());
+            selected_by.push(pick.to_owned());
         }
     }
 }
@@ -159,7 +160,7 @@ mod tests {
             tolerance: Tolerance::default(),
             layout: Layout::default(),
             named,
-            planned_by: None,
+            plan_chosen_by: None,
         }
     }
 
@@ -171,38 +172,38 @@ mod tests {
     }
 
     #[test]
-    fn every_scheme_that_can_has_the_tile_of_the_model() {
+    fn every_supporting_scheme_has_the_model_tile() {
         let h200 = gpu("h200").unwrap();
-        let (found, refused) = candidates(h200, &problem(core_shape(), vec![]), &[], 1, None);
-        assert!(refused.is_empty());
+        let (found, rejected) = candidates(h200, &problem(core_shape(), vec![]), &[], 1, None);
+        assert!(rejected.is_empty());
         for (scheme, reduce) in [
             ("direct", Reduce::Ordered),
             ("tdc", Reduce::Ordered),
             ("tdc", Reduce::Atomic),
             ("tdc_rows", Reduce::Atomic),
         ] {
-            let conv = problem(core_shape(), vec![]).ours(reduce);
+            let conv = problem(core_shape(), vec![]).to_problem(reduce);
             let choice = Planner::new(h200).choose("layer", &conv, Some(scheme), None);
             let tile = choice.unwrap().tile;
             let same = |candidate: &&Candidate| {
                 candidate.unit.scheme == scheme && candidate.unit.problem == conv
             };
             let mut of_scheme = found.iter().filter(same);
-            let picked =
-                of_scheme.find(|candidate| candidate.picks.contains(&"scheme_model".to_owned()));
-            assert_eq!(picked.unwrap().unit.tile, tile, "{scheme} {reduce:?}");
+            let selected = of_scheme
+                .find(|candidate| candidate.selected_by.contains(&"scheme_model".to_owned()));
+            assert_eq!(selected.unwrap().unit.tile, tile, "{scheme} {reduce:?}");
         }
         let pointwise = found.iter().any(|found| found.unit.scheme == "pointwise");
         assert!(!pointwise, "a 3x3 filter is not pointwise");
         let by_paper =
-            |candidate: &&Candidate| candidate.picks.contains(&"scheme_paper".to_owned());
+            |candidate: &&Candidate| candidate.selected_by.contains(&"scheme_paper".to_owned());
         assert!(found.iter().filter(by_paper).count() >= 2);
     }
 
     #[test]
     fn named_tiles_come_first_and_once() {
         let h200 = gpu("h200").unwrap();
-        let conv = problem(core_shape(), vec![]).ours(Reduce::Ordered);
+        let conv = problem(core_shape(), vec![]).to_problem(Reduce::Ordered);
         let choice = Planner::new(h200)
             .choose("layer", &conv, Some("direct"), None)
             .unwrap();
@@ -214,15 +215,15 @@ mod tests {
         };
         let tiles = vec![
             named("plan", choice.tile.0.clone()),
-            named("tuned", choice.tile.0.clone()),
-            named("tuned", vec![1, 2, 3]),
+            named("mine", choice.tile.0.clone()),
+            named("mine", vec![1, 2, 3]),
         ];
         let schemes = ["direct".to_owned()];
-        let (found, refused) = candidates(h200, &problem(core_shape(), tiles), &schemes, 5, None);
-        assert_eq!(found[0].picks, ["plan", "tuned", "scheme_model"]);
+        let (found, rejected) = candidates(h200, &problem(core_shape(), tiles), &schemes, 5, None);
+        assert_eq!(found[0].selected_by, ["plan", "mine", "scheme_model"]);
         assert_eq!(found.len(), 5);
-        assert_eq!(refused.len(), 1);
-        assert!(refused[0].reason.to_string().contains("[1, 2, 3]"));
+        assert_eq!(rejected.len(), 1);
+        assert!(rejected[0].reason.to_string().contains("[1, 2, 3]"));
         let names: std::collections::HashSet<_> =
             found.iter().map(|found| &found.unit.unit.name).collect();
         assert_eq!(names.len(), found.len());
@@ -241,18 +242,18 @@ mod tests {
                 .collect()
         };
         let ranked = names(usize::MAX);
-        let picked = names(8);
-        assert!(ranked.len() > 20 && picked.len() == 8);
+        let selected = names(8);
+        assert!(ranked.len() > 20 && selected.len() == 8);
         let mut best = ranked.iter().take(6);
-        assert!(best.all(|name| picked[..6].contains(name)));
-        assert!(picked[6..].iter().all(|name| !ranked[..6].contains(name)));
-        assert_eq!(picked, names(8));
+        assert!(best.all(|name| selected[..6].contains(name)));
+        assert!(selected[6..].iter().all(|name| !ranked[..6].contains(name)));
+        assert_eq!(selected, names(8));
     }
 
     #[test]
-    fn the_table_has_its_say_beside_the_model() {
+    fn table_and_model_both_add_candidates() {
         let h200 = gpu("h200").unwrap();
-        let conv = problem(core_shape(), vec![]).ours(Reduce::Ordered);
+        let conv = problem(core_shape(), vec![]).to_problem(Reduce::Ordered);
         // What the estimate likes least.
         let tile_of = |scheme: &str| {
             let scheme = crate::scheme::scheme(scheme).unwrap();
@@ -268,22 +269,22 @@ mod tests {
             text = "0123456789abcdef",
         );
         let table: TuningTable = table.parse().unwrap();
-        let picks = |schemes: &[String]| -> Vec<(&str, Vec<String>)> {
+        let selected_by = |schemes: &[String]| -> Vec<(&str, Vec<String>)> {
             let bench = problem(core_shape(), vec![]);
             let (found, _) = candidates(h200, &bench, schemes, 1, Some(&table));
-            let of_unit = |found: Candidate| (found.unit.scheme, found.picks);
+            let of_unit = |found: Candidate| (found.unit.scheme, found.selected_by);
             found.into_iter().map(of_unit).collect()
         };
-        let all = picks(&[]);
+        let all = selected_by(&[]);
         assert_eq!(all[0].0, "tdc", "{all:?}");
-        assert_eq!(all[0].1, ["oracle", "scheme_oracle"]);
+        assert_eq!(all[0].1, ["tuned", "scheme_tuned"]);
         assert_eq!(all[1].1, ["model", "scheme_model"]);
-        let direct = picks(&["direct".to_owned()]);
-        assert!(direct.contains(&("direct", vec!["scheme_oracle".to_owned()])));
+        let direct = selected_by(&["direct".to_owned()]);
+        assert!(direct.contains(&("direct", vec!["scheme_tuned".to_owned()])));
         assert!(
             !direct
                 .iter()
-                .any(|(_, picks)| picks.contains(&"oracle".to_owned()))
+                .any(|(_, selected_by)| selected_by.contains(&"tuned".to_owned()))
         );
     }
 }

@@ -12,7 +12,7 @@ const MARGIN: [f64; 4] = [100.0, 20.0, 120.0, 64.0];
 const HEIGHT: f64 = 260.0;
 
 /// Pixels between the ends of the axis at least: the legend fits.
-const LEAST_WIDTH: f64 = 640.0;
+const MIN_WIDTH: f64 = 640.0;
 
 /// Charts of a report, each with its file name: a group of bars for each problem; for problems that differ in N alone, lines over N.
 pub fn charts(report: &Report) -> Vec<(String, String)> {
@@ -37,15 +37,15 @@ fn series(report: &Report) -> Vec<Series> {
     type Time = fn(&ProblemReport) -> Option<f64>;
     let all: [(&str, Time); 5] = [
         ("plan", ProblemReport::planned_us),
-        ("best of ours", ProblemReport::best_us),
+        ("best candidate", ProblemReport::best_us),
         ("cuDNN fp32", |problem| {
-            Some(problem.rival(|cudnn| &cudnn.fp32)?.timed.us)
+            Some(problem.cudnn_best(|cudnn| &cudnn.same_bound)?.timed.us)
         }),
-        ("cuDNN any fp32 data", |problem| {
-            Some(problem.rival(|cudnn| &cudnn.fp32_any)?.timed.us)
+        ("cuDNN fp32 data", |problem| {
+            Some(problem.cudnn_best(|cudnn| &cudnn.fp32_data)?.timed.us)
         }),
         ("cuDNN fp16", |problem| {
-            Some(problem.rival(|cudnn| &cudnn.fp16)?.timed.us)
+            Some(problem.cudnn_best(|cudnn| &cudnn.fp16)?.timed.us)
         }),
     ];
     let series = all.into_iter().map(|(title, time)| Series {
@@ -145,8 +145,8 @@ impl Drawing {
             ""
         };
         let title = format!(
-            "{} on {}: microseconds{scale}",
-            report.name, report.environment.gpu
+            "{} on {}: time in microseconds{scale}",
+            report.name, report.environment.device
         );
         drawing.label(left, 20.0, &title, "font-size=\"14\"");
         let mut x = left;
@@ -213,7 +213,7 @@ fn bars(report: &Report, series: &[Series]) -> String {
     const BAR: f64 = 10.0;
     let group = BAR * (series.len() as f64 + 1.5);
     let axis = Axis::new(times(report, series));
-    let width = (group * report.problems.len() as f64).max(LEAST_WIDTH);
+    let width = (group * report.problems.len() as f64).max(MIN_WIDTH);
     let mut drawing = Drawing::new(report, series, &axis, width);
     let foot = drawing.foot;
     for (index, problem) in report.problems.iter().enumerate() {
@@ -254,7 +254,7 @@ fn sweep_axis(report: &Report) -> Option<Vec<f64>> {
 }
 
 fn lines(report: &Report, series: &[Series], n: &[f64]) -> String {
-    const WIDTH: f64 = LEAST_WIDTH;
+    const WIDTH: f64 = MIN_WIDTH;
     let axis = Axis::new(times(report, series));
     let mut drawing = Drawing::new(report, series, &axis, WIDTH);
     let foot = drawing.foot;
@@ -283,7 +283,7 @@ fn lines(report: &Report, series: &[Series], n: &[f64]) -> String {
     }
     let shape = report.problems[0].shape;
     let axis_title = format!(
-        "N, of {}x{} on C {}, H {}, W {}, batch {}",
+        "output channels N ({}x{} filter, C {}, H {}, W {}, batch {})",
         shape.r, shape.s, shape.c, shape.h, shape.w, shape.batch
     );
     drawing.label(MARGIN[0], foot + 40.0, &axis_title, "");

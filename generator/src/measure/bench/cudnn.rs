@@ -22,18 +22,18 @@ const FILE: &str = "libcudnn.so.9";
 pub enum LoadError {
     /// None was found.
     #[error(
-        "no cuDNN 9 was found ({FILE}, on the loader's path and in Python's packages nvidia-cudnn-cu13 and nvidia-cudnn-cu12); \
-         install one with `pip install nvidia-cudnn-cu13`, name one with `--cudnn PATH`, or leave it out with `--no-cudnn`"
+        "cuDNN 9 ({FILE}) was not found on the loader path or in the Python packages nvidia-cudnn-cu13 and nvidia-cudnn-cu12; \
+         install it with `pip install nvidia-cudnn-cu13`, point to it with `--cudnn PATH`, or skip it with `--no-cudnn`"
     )]
     NotFound,
     /// The path that was named holds none.
-    #[error("{}: no {FILE} there; name the file or its directory, or leave `--cudnn` out to search for one", path.display())]
-    NotThere {
+    #[error("{}: {FILE} was not found there; give the file or its directory, or omit `--cudnn` to search for it", path.display())]
+    NotAtPath {
         /// What was named.
         path: PathBuf,
     },
     /// A file is not a library that this machine can load.
-    #[error("{}: cannot be loaded: {source}; name another one with `--cudnn PATH`", file.display())]
+    #[error("{}: cannot be loaded: {source}; choose another with `--cudnn PATH`", file.display())]
     Library {
         /// The file.
         file: PathBuf,
@@ -41,7 +41,7 @@ pub enum LoadError {
         source: libloading::Error,
     },
     /// The library lacks a function.
-    #[error("{}: not a cuDNN 9: {source}; name another one with `--cudnn PATH`", file.display())]
+    #[error("{}: not a cuDNN 9 library: {source}; choose another with `--cudnn PATH`", file.display())]
     Symbol {
         /// The file.
         file: PathBuf,
@@ -49,7 +49,7 @@ pub enum LoadError {
         source: libloading::Error,
     },
     /// The library does not work here.
-    #[error("{}: {source}; name another one with `--cudnn PATH`", file.display())]
+    #[error("{}: {source}; choose another with `--cudnn PATH`", file.display())]
     Refused {
         /// The file.
         file: PathBuf,
@@ -74,24 +74,24 @@ pub enum Arithmetic {
     /// Halves, added as floats.
     Half,
     /// Halves, added as halves.
-    HalfSums,
+    HalfAccumulate,
 }
 
 impl Arithmetic {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Float, Self::Half, Self::HalfSums];
+    pub const ALL: [Self; 3] = [Self::Float, Self::Half, Self::HalfAccumulate];
 
     fn data_type(self) -> c_int {
         match self {
             Self::Float => abi::DATA_FLOAT,
-            Self::Half | Self::HalfSums => abi::DATA_HALF,
+            Self::Half | Self::HalfAccumulate => abi::DATA_HALF,
         }
     }
 
     fn compute_type(self) -> c_int {
         match self {
             Self::Float | Self::Half => abi::DATA_FLOAT,
-            Self::HalfSums => abi::DATA_HALF,
+            Self::HalfAccumulate => abi::DATA_HALF,
         }
     }
 }
@@ -101,7 +101,7 @@ impl fmt::Display for Arithmetic {
         f.write_str(match self {
             Self::Float => "fp32",
             Self::Half => "fp16",
-            Self::HalfSums => "fp16 sums",
+            Self::HalfAccumulate => "fp16 accumulate",
         })
     }
 }
@@ -138,7 +138,7 @@ impl fmt::Display for Layout {
 
 /// Addresses on the device that one run of an algorithm works on.
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
+pub struct RunAddresses {
     /// The input.
     pub x: u64,
     /// The weights.
@@ -158,7 +158,7 @@ pub trait Algorithm {
     ///
     /// # Errors
     /// [`CudnnError`] when cuDNN refuses after all.
-    fn run(&self, place: &Place) -> Result<(), CudnnError>;
+    fn run(&self, addresses: &RunAddresses) -> Result<(), CudnnError>;
 }
 
 /// What a convolution is asked for with.
@@ -173,7 +173,7 @@ pub struct Request<'a> {
     /// Bytes of workspace at most.
     pub workspace_limit: usize,
     /// Whether engines that compile a kernel for each plan count even where no heuristic proposes them: seconds for each.
-    pub compiled_engines: bool,
+    pub runtime_compiled_engines: bool,
 }
 
 /// A cuDNN that was loaded. It stays loaded until the process ends.
@@ -307,7 +307,7 @@ fn find(named: Option<&Path>) -> Result<(PathBuf, &'static Library), LoadError> 
             path.join("lib").join(FILE),
         ];
         let file = places.into_iter().find(|place| place.is_file());
-        let file = file.ok_or_else(|| LoadError::NotThere {
+        let file = file.ok_or_else(|| LoadError::NotAtPath {
             path: path.to_owned(),
         })?;
         return load(file);
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_named_and_is_not_there_is_told() {
+    fn a_missing_named_library_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         for path in [dir.path().to_owned(), dir.path().join("libcudnn.so.9")] {
             let error = find(Some(&path)).unwrap_err().to_string();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nowhere_can_be_had_or_left_out() {
+    fn a_missing_library_error_names_the_remedies() {
         let error = LoadError::NotFound.to_string();
         for remedy in ["pip install", "--cudnn PATH", "--no-cudnn"] {
             assert!(error.contains(remedy), "{error}");
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_library_is_told() {
+    fn a_file_that_is_not_a_library_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join(FILE), "not a library").unwrap();
         let error = find(Some(dir.path())).unwrap_err().to_string();

@@ -9,9 +9,9 @@ pub struct Environment {
     /// The generator's version.
     pub generator: String,
     /// The GPU, as its driver names it.
-    pub gpu: String,
+    pub device: String,
     /// The GPU that our kernels are planned for, and whose floor is shown, as the table of GPUs names it.
-    pub planned_for: String,
+    pub gpu: String,
     /// Bytes of the GPU's level-2 cache.
     pub l2_bytes: u64,
     /// The driver's version; `unknown` where the system does not tell it.
@@ -30,16 +30,16 @@ pub fn method() -> Vec<String> {
     let quick = Repeats::QUICK.runs;
     vec![
         format!(
-            "Microseconds a launch: {runs} in one CUDA graph, median of {replays} replays, everything that a result needs inside."
+            "Microseconds per run: {runs} runs in one CUDA graph, median of {replays} replays, including every kernel and memset of a run."
         ),
-        "Each replay is put behind another one that still runs, so that no figure has the way of a graph to an idle GPU in it.".to_owned(),
-        "The convolution alone, random non-zero inputs, each result checked against float64 before its time counts.".to_owned(),
-        "Ours: floats, NCHW, weights packed before. cuDNN: weights as its interface takes them, one workspace of up to 1 GiB.".to_owned(),
+        "Each timed replay is queued behind another, so that the launch latency of a graph on an idle GPU is excluded.".to_owned(),
+        "Only the convolution; random non-zero inputs; every result is checked against float64 before it is timed.".to_owned(),
+        "Generated kernels: fp32 NCHW, weights packed beforehand. cuDNN: weights in its own formats, workspace of up to 1 GiB.".to_owned(),
         format!(
-            "cuDNN: every algorithm of the legacy interface (layouts, math types) and every engine configuration of the graph \
-             interface, up to {quick} launches each, one where it takes ten times the least; then the quickest like ours."
+            "cuDNN: every algorithm of the legacy API (layouts, math types) and every engine configuration of the graph \
+             API, with up to {quick} runs each (one run if it takes over ten times the least time); then the fastest as above."
         ),
-        "A row with a rank is a CP layer: ours computes its factors, cuDNN the dense convolution that they stand for, with weights of its own.".to_owned(),
-        "Warm: the same buffers over and over. Cold: buffers take turns, together more than twice the level-2 cache.".to_owned(),
+        "Rows with a rank are CP layers: generated kernels apply the factors, cuDNN computes a dense convolution of the same shape.".to_owned(),
+        "Warm: the same buffers in every run. Cold: runs rotate over buffers of more than twice the L2 cache in total.".to_owned(),
     ]
 }

@@ -6,7 +6,7 @@ use crate::plan::{self, TuningError};
 use std::collections::HashMap;
 use std::path::Path;
 
-const TITLE: &str = "Every problem of `tdc-gen bench`; times in microseconds.";
+const TITLE: &str = "Journal of `tdc-gen bench`; times in microseconds.";
 const COLUMNS: &str = "checksum report";
 
 /// Reports by the checksum of what they follow from, and their file, which one process at a time has. A line is the checksum and the report as
@@ -24,8 +24,8 @@ impl Journal {
     /// [`JournalError`]; the file is as it was then.
     pub fn open(path: &Path, environment: &Environment) -> Result<Self, JournalError> {
         let environment = plan::Environment {
-            gpu: environment.planned_for.clone(),
-            device: environment.gpu.clone(),
+            gpu: environment.gpu.clone(),
+            device: environment.device.clone(),
             driver: environment.driver.clone(),
             nvrtc: environment.nvrtc.clone(),
             generator: environment.generator.clone(),
@@ -73,7 +73,7 @@ fn parse(line: usize, row: &str) -> Result<(u64, ProblemReport), TuningError> {
         field("checksum", checksum, expected)
     })?;
     let report = serde_json::from_str(report).map_err(|_| {
-        let expected = "the times of a problem as JSON; remove the line to have it measured again";
+        let expected = "the times of a problem as JSON; remove the line to measure it again";
         field("report", report, expected)
     })?;
     Ok((checksum, report))

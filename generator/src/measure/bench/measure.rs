@@ -1,7 +1,9 @@
-//! One problem on the GPU: our candidates, then the rival.
+//! One problem on the GPU: our candidates, then cuDNN.
 
-use super::rival::CudnnBench;
-use super::{BenchProblem, Candidate, OursTime, Outcome, ProblemReport, Refusal, ours};
+use super::cudnn_bench::CudnnBench;
+use super::{
+    BenchProblem, Candidate, CandidateResult, Measurement, ProblemReport, RejectedTile, unit_times,
+};
 use crate::compile::Compiler;
 use crate::cost::floor_us;
 use crate::gpu::Gpu;
@@ -11,14 +13,14 @@ use crate::verify::{DeviceError, GpuDevice, ProblemData, tolerance};
 
 /// Why a problem has no report.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cut {
+pub enum Interruption {
     /// The user wants the run to end.
-    Asked,
+    Requested,
     /// Nothing more can be done on the device.
     Device(DeviceError),
 }
 
-impl From<DeviceError> for Cut {
+impl From<DeviceError> for Interruption {
     fn from(error: DeviceError) -> Self {
         Self::Device(error)
     }
@@ -41,18 +43,18 @@ pub struct ProblemBench<'a> {
 }
 
 impl ProblemBench<'_> {
-    /// Checks and times candidates, and the rival's algorithms; refusals are rows too.
+    /// Checks and times candidates, and cuDNN's algorithms; refusals are rows too.
     ///
     /// # Errors
-    /// [`Cut`].
+    /// [`Interruption`].
     pub fn measure(
         &mut self,
         candidates: &[Candidate],
-        refusals: &[Refusal],
+        rejected_tiles: &[RejectedTile],
         compiler: &impl Compiler,
-        rival: Option<&mut CudnnBench>,
-    ) -> Result<ProblemReport, Cut> {
-        let problem = self.problem.ours(Reduce::Ordered);
+        cudnn_bench: Option<&mut CudnnBench>,
+    ) -> Result<ProblemReport, Interruption> {
+        let problem = self.problem.to_problem(Reduce::Ordered);
         let mut report = ProblemReport {
             label: self.problem.label.clone(),
             shape: self.problem.shape,
@@ -61,47 +63,55 @@ impl ProblemBench<'_> {
             floor_us: floor_us(problem.flops(), problem.bytes(), self.gpu),
             precision: self.problem.precision,
             tolerance: tolerance(&problem),
-            planned_by: None,
-            ours: Vec::new(),
+            plan_chosen_by: None,
+            candidates: Vec::new(),
             cudnn: None,
         };
-        report.ours = refusals.iter().map(ours::refused_row).collect();
-        let before = report.ours.len();
-        report.ours.extend(self.ours(candidates, compiler)?);
-        report.planned_by = report.picked("plan").and(self.problem.planned_by);
+        report.candidates = rejected_tiles
+            .iter()
+            .map(unit_times::rejected_row)
+            .collect();
+        let before = report.candidates.len();
+        report
+            .candidates
+            .extend(self.measure_candidates(candidates, compiler)?);
+        report.plan_chosen_by = report
+            .first_selected_by("plan")
+            .and(self.problem.plan_chosen_by);
         let shown: Vec<usize> = {
             let best = report.best();
             let planned = report.planned();
-            let is_shown = |row: &OursTime| {
+            let is_shown = |row: &CandidateResult| {
                 [best, planned]
                     .into_iter()
                     .flatten()
                     .any(|shown| std::ptr::eq(shown, row))
             };
-            (before..report.ours.len())
-                .filter(|&index| is_shown(&report.ours[index]))
+            (before..report.candidates.len())
+                .filter(|&index| is_shown(&report.candidates[index]))
                 .collect()
         };
         for index in shown {
             let unit = &candidates[index - before].unit;
-            let cold = ours::cold_us(self.device, unit, &self.data, self.l2_bytes);
-            let cold = self.unless_unusable(cold)?;
-            if let Outcome::Timed(timed) = &mut report.ours[index].outcome {
+            let cold = unit_times::cold_us(self.device, unit, &self.data, self.l2_bytes);
+            let cold = self.check_device(cold)?;
+            if let Measurement::Timed(timed) = &mut report.candidates[index].outcome {
                 timed.cold_us = cold.ok().flatten();
             }
         }
-        let rival =
-            rival.map(|rival| rival.measure(self.device, self.problem, &self.data, self.stop));
-        report.cudnn = rival.transpose()?;
+        let cudnn_bench = cudnn_bench.map(|cudnn_bench| {
+            cudnn_bench.measure(self.device, self.problem, &self.data, self.stop)
+        });
+        report.cudnn = cudnn_bench.transpose()?;
         Ok(report)
     }
 
     /// Compiles, checks and times our candidates.
-    fn ours(
+    fn measure_candidates(
         &mut self,
         candidates: &[Candidate],
         compiler: &impl Compiler,
-    ) -> Result<Vec<OursTime>, Cut> {
+    ) -> Result<Vec<CandidateResult>, Interruption> {
         let units: Vec<PlannedUnit> = candidates
             .iter()
             .map(|candidate| candidate.unit.clone())
@@ -113,18 +123,18 @@ impl ProblemBench<'_> {
             .zip(loaded)
             .map(|(candidate, loaded)| {
                 if (self.stop)() {
-                    return Err(Cut::Asked);
+                    return Err(Interruption::Requested);
                 }
                 let timed = match loaded {
-                    Ok(()) => ours::timed(self.device, candidate, &self.data)
+                    Ok(()) => unit_times::timed(self.device, candidate, &self.data)
                         .map_err(|failure| failure.to_string()),
                     Err(error) => Err(error.to_string()),
                 };
-                Ok(ours::row(
+                Ok(unit_times::row(
                     candidate,
-                    match self.unless_unusable(timed)? {
-                        Ok(timed) => Outcome::Timed(timed),
-                        Err(refused) => Outcome::Refused { refused },
+                    match self.check_device(timed)? {
+                        Ok(timed) => Measurement::Timed(timed),
+                        Err(failure) => Measurement::Failed { failure },
                     },
                 ))
             })
@@ -132,12 +142,12 @@ impl ProblemBench<'_> {
     }
 
     /// The same result, unless what failed has left the device unusable.
-    fn unless_unusable<T, E: std::fmt::Display>(
+    fn check_device<T, E: std::fmt::Display>(
         &mut self,
         result: Result<T, E>,
     ) -> Result<Result<T, E>, DeviceError> {
         if let Err(error) = &result {
-            self.device.survives(error)?;
+            self.device.ensure_usable(error)?;
         }
         Ok(result)
     }

@@ -1,7 +1,7 @@
 //! The convolutions that are measured.
 
 use crate::ir::{
-    ConvOptions, ConvProblem, CpProblem, Epilogue, Layer, Layout, Precision, Problem, Reduce,
+    ConvOptions, ConvProblem, CpProblem, Epilogue, LayerSpec, Layout, Precision, Problem, Reduce,
     TensorShape, Tolerance,
 };
 use crate::plan::{ChosenBy, PlannedUnit, Planner};
@@ -30,23 +30,23 @@ pub struct BenchProblem {
     pub label: String,
     /// Sizes.
     pub shape: ConvShape,
-    /// The rank of a CP layer: our kernels compute its factors, the rival the convolution that they stand for.
+    /// The rank of a CP layer: our kernels compute its factors, cuDNN the convolution that they stand for.
     pub cp_rank: Option<u32>,
-    /// How our kernels may round products; the rival's are in classes of their own.
+    /// How our kernels may round products; cuDNN's are in classes of their own.
     pub precision: Precision,
     /// How far our results may be off beyond that.
     pub tolerance: Tolerance,
-    /// How our activations lie; the rival takes whatever layout suits it best.
+    /// How our activations lie; cuDNN takes whatever layout suits it best.
     pub layout: Layout,
     /// Tiles to measure beside those of the estimate, the most important first.
     pub named: Vec<NamedTile>,
     /// Who chose the first tile of the config's plan.
-    pub planned_by: Option<ChosenBy>,
+    pub plan_chosen_by: Option<ChosenBy>,
 }
 
 impl BenchProblem {
     /// What our kernels compute, with partial sums added in one way.
-    pub fn ours(&self, reduce: Reduce) -> Problem {
+    pub fn to_problem(&self, reduce: Reduce) -> Problem {
         let conv = self.conv(reduce);
         match self.cp_rank {
             Some(rank) => Problem::Cp(CpProblem { conv, rank }),
@@ -54,8 +54,8 @@ impl BenchProblem {
         }
     }
 
-    /// What the rival computes: the convolution, whatever its weight is made of and however activations lie.
-    pub fn rivals(&self) -> ConvProblem {
+    /// What cuDNN computes: the convolution, whatever its weight is made of and however activations lie.
+    pub fn dense_conv(&self) -> ConvProblem {
         self.conv(Reduce::Ordered)
     }
 
@@ -117,7 +117,7 @@ pub fn shape_label(shape: &ConvShape) -> String {
 /// Every distinct convolution and CP layer of a plan, in the order of first use; a Tucker layer that one launch computes is none.
 /// What the plan takes for it is named `plan`; where it takes several, because of their epilogues, the first is and the others
 /// follow it.
-pub fn problems_of(units: &[PlannedUnit]) -> Vec<BenchProblem> {
+pub fn bench_problems(units: &[PlannedUnit]) -> Vec<BenchProblem> {
     let mut found: Vec<BenchProblem> = Vec::new();
     let mut known = HashMap::new();
     for unit in units {
@@ -144,7 +144,7 @@ pub fn problems_of(units: &[PlannedUnit]) -> Vec<BenchProblem> {
                 tolerance: conv.tolerance,
                 layout,
                 named: Vec::new(),
-                planned_by: Some(unit.chosen_by),
+                plan_chosen_by: Some(unit.chosen_by),
             });
             found.len() - 1
         });
@@ -179,7 +179,7 @@ pub struct Sweep {
 pub enum SweepError {
     /// Not a list of sizes.
     #[error(
-        "`{0}` is not a series; write C,H,W as 64,56,56, or C,H,W,R with a filter other than 3x3"
+        "`{0}` is not a sweep; write C,H,W such as 64,56,56, or C,H,W,R for a filter other than 3x3"
     )]
     Text(String),
     /// The sizes are those of no convolution, or nothing can compute them.
@@ -208,7 +208,7 @@ impl FromStr for Sweep {
 ///
 /// # Errors
 /// [`SweepError::Sizes`] with the first mistake.
-pub fn sweep_of(
+pub fn sweep_problems(
     sweep: Sweep,
     last: u32,
     batch: u32,
@@ -218,7 +218,7 @@ pub fn sweep_of(
     const STEP: u32 = 32;
     if last < STEP {
         return Err(SweepError::Sizes(format!(
-            "a series to N = {last} is empty; it begins at {STEP}"
+            "a sweep up to N = {last} is empty; it starts at {STEP}"
         )));
     }
     let Sweep { c, h, w, r } = sweep;
@@ -230,9 +230,11 @@ pub fn sweep_of(
                 ..ConvOptions::new(n)
             };
             let x = TensorShape::new(batch, c, h, w);
-            let layer = Layer::new("sweep", x, options, None, false).map_err(|errors| {
+            let layer = LayerSpec::new("sweep", x, options, None, false).map_err(|errors| {
                 let first = errors.first().map(ToString::to_string);
-                SweepError::Sizes(first.unwrap_or_else(|| format!("no convolution has {sweep:?}")))
+                SweepError::Sizes(
+                    first.unwrap_or_else(|| format!("no convolution has the sizes {sweep:?}")),
+                )
             })?;
             let problem = layer.problem.in_layout(layer.layout);
             let choice = planner
@@ -252,7 +254,7 @@ pub fn sweep_of(
                     tile: choice.tile.0,
                     reduce: Reduce::Ordered,
                 }],
-                planned_by: Some(choice.chosen_by),
+                plan_chosen_by: Some(choice.chosen_by),
             })
         })
         .collect()
@@ -264,7 +266,7 @@ mod tests {
     use crate::gpu::gpu;
 
     #[test]
-    fn labels_say_what_is_not_usual() {
+    fn labels_show_non_default_attributes() {
         let mut shape = ConvShape::new(64, 32, 56, 56, 3, 3);
         shape.padding = Padding::all(1);
         assert_eq!(shape_label(&shape), "64,32,56,56");
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn series_are_read_and_wrong_ones_told() {
+    fn sweeps_are_parsed_and_errors_reported() {
         let sweep: Sweep = "64,56,28".parse().unwrap();
         assert_eq!((sweep.c, sweep.h, sweep.w, sweep.r), (64, 56, 28, 3));
         assert_eq!("64,56,28,1".parse::<Sweep>().unwrap().r, 1);
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn layers_with_factors_and_other_layouts_stand_for_one_convolution() {
+    fn cp_layers_and_layouts_share_one_dense_convolution() {
         let config = "name: t\nlayers:\n  - {conv: [8, 6, 5, 7], kernel: [3, 5], cp_rank: 2}\n  \
                       - {conv: [8, 6, 5, 7], kernel: [3, 5], cp_rank: 3, bias: true}\n  \
                       - {conv: [8, 6, 5, 7], kernel: [3, 5], cp_rank: 3}\n  \
@@ -309,7 +311,7 @@ mod tests {
             panic!("a layer set");
         };
         let plan = crate::plan::plan_layer_set(&set, gpu("h200").unwrap()).unwrap();
-        let problems = problems_of(&plan.units);
+        let problems = bench_problems(&plan.units);
         let labels: Vec<_> = problems.iter().map(|p| &p.label[..]).collect();
         assert_eq!(
             labels,
@@ -323,12 +325,15 @@ mod tests {
             panic!("three problems");
         };
         assert!(matches!(
-            three.ours(Reduce::Ordered),
+            three.to_problem(Reduce::Ordered),
             Problem::Cp(CpProblem { rank: 3, .. })
         ));
-        assert!(matches!(hwcn.ours(Reduce::Ordered), Problem::HwcnConv(_)));
-        assert_eq!(two.rivals(), three.rivals());
-        assert_eq!(two.rivals(), hwcn.rivals());
+        assert!(matches!(
+            hwcn.to_problem(Reduce::Ordered),
+            Problem::HwcnConv(_)
+        ));
+        assert_eq!(two.dense_conv(), three.dense_conv());
+        assert_eq!(two.dense_conv(), hwcn.dense_conv());
         assert_eq!(three.named[0].scheme, "cp_chain");
     }
 
@@ -336,13 +341,13 @@ mod tests {
     fn a_sweep_steps_by_32() {
         let mut planner = Planner::new(gpu("h200").unwrap());
         let sweep = "16,7,7".parse().unwrap();
-        let problems = sweep_of(sweep, 100, 2, &mut planner).unwrap();
+        let problems = sweep_problems(sweep, 100, 2, &mut planner).unwrap();
         let n: Vec<_> = problems.iter().map(|problem| problem.shape.n).collect();
         assert_eq!(n, [32, 64, 96]);
         assert!(problems.iter().all(|problem| problem.shape.batch == 2));
         for (text, last) in [("16,7,7", 31), ("0,7,7", 32), ("16,4294967295,7", 32)] {
             let sweep = text.parse().unwrap();
-            let error = sweep_of(sweep, last, 1, &mut planner).unwrap_err();
+            let error = sweep_problems(sweep, last, 1, &mut planner).unwrap_err();
             assert!(!error.to_string().is_empty());
         }
     }

@@ -58,7 +58,7 @@ impl FromStr for Published {
                 }
                 (None, _) => {
                     return Err(error(format!(
-                        "`{}` is not a head; write `shape cuDNN` and a title for each further column",
+                        "`{}` is not a header; it must be `shape cuDNN` and a title for each further column",
                         line.trim()
                     )));
                 }
@@ -71,7 +71,7 @@ impl FromStr for Published {
         table.ok_or_else(|| PublishedError {
             line: text.lines().count().max(1),
             message:
-                "there is no table; begin with `shape cuDNN` and a title for each further column"
+                "the file has no table; start it with `shape cuDNN` and a title for each further column"
                     .to_owned(),
         })
     }
@@ -82,24 +82,22 @@ impl Published {
         let time = |word: &str| match word.parse::<f64>() {
             Ok(us) if us.is_finite() && us > 0.0 => Ok(us),
             _ => Err(format!(
-                "`{word}` is not a time; write microseconds as 9.09"
+                "`{word}` is not a time in microseconds, such as 9.09"
             )),
         };
         let [cudnn, others @ ..] = times else {
-            return Err(format!("`{shape}` has no times; write cuDNN's first"));
+            return Err(format!("`{shape}` has no times; cuDNN's time comes first"));
         };
         if others.len() != self.titles.len() {
             return Err(format!(
-                "`{shape}` has {} times behind cuDNN's, and the head has {} titles; write `-` for a time that is not known",
+                "`{shape}` has {} times after cuDNN's, but the header has {} titles; write `-` for an unknown time",
                 others.len(),
                 self.titles.len()
             ));
         }
         let shape = shape.replace('_', " ");
         if self.rows.iter().any(|row| row.shape == shape) {
-            return Err(format!(
-                "`{shape}` is there already; remove one of the rows"
-            ));
+            return Err(format!("`{shape}` has two rows; remove one"));
         }
         let us = others.iter().map(|&word| match word {
             "-" => Ok(None),
@@ -141,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_line() {
+    fn errors_have_their_line() {
         for (text, line, part) in [
             ("", 1, "there is no table"),
             ("# only words\n", 1, "there is no table"),

@@ -1,7 +1,7 @@
 //! What was measured, as plain data.
 
 use super::published::Published;
-use super::{Environment, Faster, Mean, NearFloor};
+use super::{Environment, FasterThanPlan, Mean, NearFloor};
 use crate::ir::{Precision, Reduce};
 use crate::plan::ChosenBy;
 use serde::{Deserialize, Serialize};
@@ -40,32 +40,32 @@ pub struct ProblemReport {
     /// The relative error that a result may have.
     pub tolerance: f64,
     /// Who chose what the config's plan takes; `None` without a plan.
-    pub planned_by: Option<ChosenBy>,
+    pub plan_chosen_by: Option<ChosenBy>,
     /// Our candidates, in the order of [`candidates`](super::candidates).
-    pub ours: Vec<OursTime>,
-    /// The rival's; `None` without cuDNN.
-    pub cudnn: Option<CudnnTimes>,
+    pub candidates: Vec<CandidateResult>,
+    /// cuDNN's; `None` without cuDNN.
+    pub cudnn: Option<CudnnReport>,
 }
 
 /// What came of one of our candidates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OursTime {
+pub struct CandidateResult {
     /// The scheme.
     pub scheme: String,
     /// How it adds partial sums.
     pub reduce: Reduce,
     /// The tile with its letters.
     pub tile: String,
-    /// Who chose it, see [`Candidate::picks`](super::Candidate::picks).
-    pub picks: Vec<String>,
+    /// Who chose it, see [`Candidate::selected_by`](super::Candidate::selected_by).
+    pub selected_by: Vec<String>,
     /// Estimated time, microseconds.
-    pub estimate_us: Option<f64>,
+    pub predicted_us: Option<f64>,
     /// What came of it.
     #[serde(flatten)]
-    pub outcome: Outcome,
+    pub outcome: Measurement,
 }
 
-impl OursTime {
+impl CandidateResult {
     /// The scheme, and `atomic` behind it where sums are not ordered.
     pub fn kind(&self) -> String {
         match self.reduce {
@@ -74,16 +74,16 @@ impl OursTime {
         }
     }
 
-    /// Whether a word is among its [`picks`](Self::picks).
-    pub fn is_picked(&self, pick: &str) -> bool {
-        self.picks.iter().any(|known| known == pick)
+    /// Whether a word is among its [`selected_by`](Self::selected_by).
+    pub fn is_selected_by(&self, pick: &str) -> bool {
+        self.selected_by.iter().any(|known| known == pick)
     }
 
     /// Its times, when it was right.
     pub fn timed(&self) -> Option<&Timed> {
         match &self.outcome {
-            Outcome::Timed(timed) => Some(timed),
-            Outcome::Refused { .. } => None,
+            Measurement::Timed(timed) => Some(timed),
+            Measurement::Failed { .. } => None,
         }
     }
 }
@@ -91,13 +91,13 @@ impl OursTime {
 /// Times, or why there are none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Outcome {
+pub enum Measurement {
     /// Right, and timed.
     Timed(Timed),
     /// Wrong, or not to be had.
-    Refused {
+    Failed {
         /// The reason.
-        refused: String,
+        failure: String,
     },
 }
 
@@ -114,17 +114,17 @@ pub struct Timed {
 
 /// cuDNN's times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CudnnTimes {
+pub struct CudnnReport {
     /// The best on floats within the bound that our kernels keep.
-    pub fp32: Option<RivalTime>,
+    pub same_bound: Option<CudnnBest>,
     /// The best that computes with floats: within 2e-5, which Winograd and FFT keep and TF32 does not.
-    pub fp32_transformed: Option<RivalTime>,
+    pub fp32_arithmetic: Option<CudnnBest>,
     /// The best on floats by whatever means, TF32 included: within 1e-3.
-    pub fp32_any: Option<RivalTime>,
+    pub fp32_data: Option<CudnnBest>,
     /// The best on halves: within 5e-3.
-    pub fp16: Option<RivalTime>,
+    pub fp16: Option<CudnnBest>,
     /// Every algorithm that ran: those on floats, then those on halves, each the quickest first.
-    pub candidates: Vec<RivalCandidate>,
+    pub candidates: Vec<CudnnCandidate>,
     /// How many algorithms were refused when they should run.
     pub failed: usize,
     /// Why an interface has no algorithm at all.
@@ -133,7 +133,7 @@ pub struct CudnnTimes {
 
 /// One algorithm of cuDNN, timed like our kernels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RivalTime {
+pub struct CudnnBest {
     /// Data type, layout, and algorithm with math type or engine with knobs.
     pub algorithm: String,
     /// Its times.
@@ -143,8 +143,8 @@ pub struct RivalTime {
 
 /// One algorithm of cuDNN, timed quickly to find the best.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RivalCandidate {
-    /// As in [`RivalTime`].
+pub struct CudnnCandidate {
+    /// As in [`CudnnBest`].
     pub algorithm: String,
     /// Microseconds, by fewer launches than a figure that counts.
     pub quick_us: f64,
@@ -154,35 +154,46 @@ pub struct RivalCandidate {
 
 impl ProblemReport {
     /// What the config's plan takes, when it is right. Where it was not asked for, the quickest.
-    pub fn planned(&self) -> Option<&OursTime> {
-        match self.picked("plan") {
+    pub fn planned(&self) -> Option<&CandidateResult> {
+        match self.first_selected_by("plan") {
             Some(planned) => planned.timed().map(|_| planned),
             None => self.best(),
         }
     }
 
-    /// The first with a word among its [`picks`](OursTime::picks).
-    pub fn picked(&self, pick: &str) -> Option<&OursTime> {
-        self.ours.iter().find(|ours| ours.is_picked(pick))
+    /// The first with a word among its [`selected_by`](CandidateResult::selected_by).
+    pub fn first_selected_by(&self, pick: &str) -> Option<&CandidateResult> {
+        self.candidates
+            .iter()
+            .find(|candidate| candidate.is_selected_by(pick))
     }
 
     /// The quickest of ours.
-    pub fn best(&self) -> Option<&OursTime> {
-        let us = |ours: &OursTime| ours.timed().map_or(f64::INFINITY, |timed| timed.us);
-        let timed = self.ours.iter().filter(|ours| ours.timed().is_some());
+    pub fn best(&self) -> Option<&CandidateResult> {
+        let us =
+            |candidate: &CandidateResult| candidate.timed().map_or(f64::INFINITY, |timed| timed.us);
+        let timed = self
+            .candidates
+            .iter()
+            .filter(|candidate| candidate.timed().is_some());
         timed.min_by(|a, b| us(a).total_cmp(&us(b)))
     }
 
     /// The quickest of ours for each scheme and way of adding sums, in the order of first appearance.
-    pub fn best_of_kinds(&self) -> Vec<&OursTime> {
-        let mut best: Vec<&OursTime> = Vec::new();
-        for ours in &self.ours {
-            let Some(timed) = ours.timed() else { continue };
-            match best.iter_mut().find(|known| known.kind() == ours.kind()) {
-                None => best.push(ours),
+    pub fn best_of_kinds(&self) -> Vec<&CandidateResult> {
+        let mut best: Vec<&CandidateResult> = Vec::new();
+        for candidate in &self.candidates {
+            let Some(timed) = candidate.timed() else {
+                continue;
+            };
+            match best
+                .iter_mut()
+                .find(|known| known.kind() == candidate.kind())
+            {
+                None => best.push(candidate),
                 Some(known) => {
                     if known.timed().is_none_or(|least| timed.us < least.us) {
-                        *known = ours;
+                        *known = candidate;
                     }
                 }
             }
@@ -200,8 +211,8 @@ impl ProblemReport {
         Some(self.best()?.timed()?.us)
     }
 
-    /// One of the rival's times.
-    pub fn rival(&self, which: fn(&CudnnTimes) -> &Option<RivalTime>) -> Option<&RivalTime> {
+    /// One of cuDNN's times.
+    pub fn cudnn_best(&self, which: fn(&CudnnReport) -> &Option<CudnnBest>) -> Option<&CudnnBest> {
         which(self.cudnn.as_ref()?).as_ref()
     }
 }
@@ -217,24 +228,26 @@ impl Report {
     /// Published times of a problem as they would be here: scaled by cuDNN's times here and there. `None` when there is nothing to
     /// scale by, or the problem is not among them.
     pub fn published_us(&self, problem: &ProblemReport) -> Option<Vec<Option<f64>>> {
-        let here = problem.rival(|cudnn| &cudnn.fp32_transformed)?.timed.us;
+        let here = problem.cudnn_best(|cudnn| &cudnn.fp32_arithmetic)?.timed.us;
         self.published.as_ref()?.scaled(&problem.label, here)
     }
 
     /// Our candidates that are not right or could not be had, a line each.
-    pub fn refusals(&self) -> Vec<String> {
-        let candidates = self
-            .problems
-            .iter()
-            .flat_map(|problem| problem.ours.iter().map(move |ours| (problem, ours)));
+    pub fn failures(&self) -> Vec<String> {
+        let candidates = self.problems.iter().flat_map(|problem| {
+            problem
+                .candidates
+                .iter()
+                .map(move |candidate| (problem, candidate))
+        });
         candidates
-            .filter_map(|(problem, ours)| match &ours.outcome {
-                Outcome::Timed(_) => None,
-                Outcome::Refused { refused } => Some(format!(
-                    "{}, {} {}: {refused}",
+            .filter_map(|(problem, candidate)| match &candidate.outcome {
+                Measurement::Timed(_) => None,
+                Measurement::Failed { failure } => Some(format!(
+                    "{}, {} {}: {failure}",
                     problem.label,
-                    ours.kind(),
-                    ours.tile
+                    candidate.kind(),
+                    candidate.tile
                 )),
             })
             .collect()
@@ -266,7 +279,7 @@ impl Report {
             report: &'a Report,
             geometric_means: Vec<Mean>,
             near_floor: NearFloor,
-            faster_than_plan: Vec<Faster>,
+            faster_than_plan: Vec<FasterThanPlan>,
         }
         let document = WithSummary {
             report: self,

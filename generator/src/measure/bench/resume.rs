@@ -1,8 +1,10 @@
 //! Problem after problem: what the journal has comes from there, the rest is measured.
 
 use super::journal::Journal;
-use super::measure::Cut;
-use super::{BenchProblem, Candidate, Environment, Options, ProblemReport, Refusal, candidates};
+use super::measure::Interruption;
+use super::{
+    BenchProblem, Candidate, Environment, Options, ProblemReport, RejectedTile, candidates,
+};
 use crate::gpu::Gpu;
 use crate::render::unit_text;
 use std::time::Instant;
@@ -19,8 +21,8 @@ pub struct Setup<'a> {
 }
 
 /// Measures one problem by our candidates; refusals are rows too.
-type Measure<'a> =
-    dyn FnMut(&BenchProblem, &[Candidate], &[Refusal]) -> Result<ProblemReport, Cut> + 'a;
+type Measure<'a> = dyn FnMut(&BenchProblem, &[Candidate], &[RejectedTile]) -> Result<ProblemReport, Interruption>
+    + 'a;
 
 /// The reports of all problems in their order, and why some are missing at the end, if they are. `progress` is told of each.
 ///
@@ -37,20 +39,20 @@ pub fn reports(
         let begin = Instant::now();
         let of = format!("[{}/{}]", index + 1, problems.len());
         let options = setup.options;
-        let (candidates, refusals) = candidates(
+        let (candidates, rejected_tiles) = candidates(
             setup.gpu,
             problem,
             &options.schemes,
             options.tiles,
             options.table.as_ref(),
         );
-        let checksum = checksum(setup, problem, &candidates, &refusals);
+        let checksum = checksum(setup, problem, &candidates, &rejected_tiles);
         if let Some(known) = journal.as_ref().and_then(|journal| journal.get(checksum)) {
-            progress(&format!("{of} {} (from the journal)", summary(known)));
+            progress(&format!("{of} {} (journal)", summary(known)));
             reports.push(known.clone());
             continue;
         }
-        match measure(problem, &candidates, &refusals) {
+        match measure(problem, &candidates, &rejected_tiles) {
             Ok(measured) => {
                 let seconds = begin.elapsed().as_secs_f64();
                 progress(&format!("{of} {} ({seconds:.1} s)", summary(&measured)));
@@ -62,17 +64,15 @@ pub fn reports(
                     return (reports, Some(error.to_string()));
                 }
             }
-            Err(Cut::Asked) => {
-                let mut reason = format!(
-                    "interrupted with {index} of {} problems measured",
-                    problems.len()
-                );
+            Err(Interruption::Requested) => {
+                let mut reason =
+                    format!("interrupted after {index} of {} problems", problems.len());
                 if journal.is_some() {
-                    reason += "; the same command goes on with the others";
+                    reason += "; run the same command to resume";
                 }
                 return (reports, Some(reason));
             }
-            Err(Cut::Device(error)) => {
+            Err(Interruption::Device(error)) => {
                 return (reports, Some(format!("{}: {error}", problem.label)));
             }
         }
@@ -80,12 +80,12 @@ pub fn reports(
     (reports, None)
 }
 
-/// Of all that a problem's report follows from: where and how times are taken, our units with their text, and the rival's part.
+/// Of all that a problem's report follows from: where and how times are taken, our units with their text, and cuDNN's part.
 fn checksum(
     setup: &Setup<'_>,
     problem: &BenchProblem,
     candidates: &[Candidate],
-    refusals: &[Refusal],
+    rejected_tiles: &[RejectedTile],
 ) -> u64 {
     let Environment {
         l2_bytes,
@@ -94,12 +94,12 @@ fn checksum(
         ..
     } = setup.environment;
     let Options {
-        compiled_engines,
-        halves,
+        runtime_compiled_engines,
+        fp16,
         ..
     } = setup.options;
     let mut text = format!(
-        "{l2_bytes} {cudnn:?} {method:?} {compiled_engines} {halves} {problem:?} {:?} {refusals:?}",
+        "{l2_bytes} {cudnn:?} {method:?} {runtime_compiled_engines} {fp16} {problem:?} {:?} {rejected_tiles:?}",
         setup.gpu
     );
     for candidate in candidates {
@@ -114,8 +114,10 @@ fn summary(problem: &ProblemReport) -> String {
     let mut line = format!("{}: {} us", problem.label, us(problem.planned_us()));
     if let Some(cudnn) = &problem.cudnn {
         line += &format!(
-            ", cuDNN {} us of {} algorithms",
-            us(problem.rival(|cudnn| &cudnn.fp32).map(|best| best.timed.us)),
+            ", cuDNN {} us (best of {} algorithms)",
+            us(problem
+                .cudnn_best(|cudnn| &cudnn.same_bound)
+                .map(|best| best.timed.us)),
             cudnn.candidates.len()
         );
     }
@@ -128,7 +130,7 @@ mod tests {
     use crate::gpu::gpu;
     use crate::ir::{Layout, Precision, Reduce, Tolerance};
     use crate::measure::bench::{
-        CudnnTimes, OursTime, Outcome, Rival, RivalTime, Timed, shape_label,
+        CandidateResult, CudnnBest, CudnnReport, CudnnSource, Measurement, Timed, shape_label,
     };
     use crate::verify::DeviceError;
     use std::path::{Path, PathBuf};
@@ -147,15 +149,15 @@ mod tests {
             precision: Precision::default(),
             tolerance: Tolerance::default(),
             named: vec![],
-            planned_by: None,
+            plan_chosen_by: None,
         }
     }
 
     fn environment() -> Environment {
         Environment {
             generator: "1.2.3".to_owned(),
-            gpu: "NVIDIA H200".to_owned(),
-            planned_for: "h200".to_owned(),
+            device: "NVIDIA H200".to_owned(),
+            gpu: "h200".to_owned(),
             l2_bytes: 60 << 20,
             driver: "580.1".to_owned(),
             nvrtc: "13.0".to_owned(),
@@ -170,21 +172,21 @@ mod tests {
             schemes: vec!["direct".to_owned()],
             tiles: 1,
             table: None,
-            rival: Rival::None,
-            compiled_engines: false,
-            halves: true,
+            cudnn: CudnnSource::None,
+            runtime_compiled_engines: false,
+            fp16: true,
             journal: None,
         }
     }
 
-    /// Times that no decimal fraction has, a candidate that was refused, a rival.
-    fn made_up(problem: &BenchProblem) -> ProblemReport {
-        let ours = |outcome| OursTime {
+    /// Times that no decimal fraction has, a candidate that was refused, cuDNN.
+    fn sample_report(problem: &BenchProblem) -> ProblemReport {
+        let candidate = |outcome| CandidateResult {
             scheme: "direct".to_owned(),
             reduce: Reduce::Atomic,
             tile: "h2w2".to_owned(),
-            picks: vec!["plan".to_owned()],
-            estimate_us: Some(2.0_f64.sqrt()),
+            selected_by: vec!["plan".to_owned()],
+            predicted_us: Some(2.0_f64.sqrt()),
             outcome,
         };
         let timed = Timed {
@@ -200,20 +202,20 @@ mod tests {
             floor_us: 0.55,
             precision: problem.precision,
             tolerance: 1e-6,
-            planned_by: Some(crate::plan::ChosenBy::Oracle),
-            ours: vec![
-                ours(Outcome::Timed(timed.clone())),
-                ours(Outcome::Refused {
-                    refused: "two\nlines \"quoted\": no".to_owned(),
+            plan_chosen_by: Some(crate::plan::ChosenBy::Tuned),
+            candidates: vec![
+                candidate(Measurement::Timed(timed.clone())),
+                candidate(Measurement::Failed {
+                    failure: "two\nlines \"quoted\": no".to_owned(),
                 }),
             ],
-            cudnn: Some(CudnnTimes {
-                fp32: Some(RivalTime {
+            cudnn: Some(CudnnReport {
+                same_bound: Some(CudnnBest {
                     algorithm: "a".to_owned(),
                     timed,
                 }),
-                fp32_transformed: None,
-                fp32_any: None,
+                fp32_arithmetic: None,
+                fp32_data: None,
                 fp16: None,
                 candidates: vec![],
                 failed: 3,
@@ -228,7 +230,7 @@ mod tests {
         path: Option<&Path>,
         options: &Options,
         environment: &Environment,
-        end: (u32, Option<Cut>),
+        end: (u32, Option<Interruption>),
     ) -> (Vec<String>, Vec<ProblemReport>, Option<String>) {
         let mut journal = path.map(|path| Journal::open(path, environment).unwrap());
         let mut measured = Vec::new();
@@ -241,57 +243,67 @@ mod tests {
             &[4, 6, 10].map(problem),
             &setup,
             journal.as_mut(),
-            &mut |problem, candidates, refusals| {
-                assert!(!candidates.is_empty() && refusals.is_empty());
+            &mut |problem, candidates, rejected_tiles| {
+                assert!(!candidates.is_empty() && rejected_tiles.is_empty());
                 match (&end.1, problem.shape.n == end.0) {
                     (Some(cut), true) => return Err(cut.clone()),
                     _ => measured.push(problem.label.clone()),
                 }
-                Ok(made_up(problem))
+                Ok(sample_report(problem))
             },
             &mut |_| (),
         );
         (measured, reports, stopped)
     }
 
-    const TO_THE_END: (u32, Option<Cut>) = (0, None);
+    const UNINTERRUPTED: (u32, Option<Interruption>) = (0, None);
 
     fn file(dir: &tempfile::TempDir) -> PathBuf {
         dir.path().join("new/bench.json.journal")
     }
 
     #[test]
-    fn a_run_that_was_cut_off_goes_on() {
+    fn an_interrupted_run_can_be_resumed() {
         let dir = tempfile::tempdir().unwrap();
         let path = file(&dir);
         let (options, environment) = (options(), environment());
-        let first = run(Some(&path), &options, &environment, (6, Some(Cut::Asked)));
+        let first = run(
+            Some(&path),
+            &options,
+            &environment,
+            (6, Some(Interruption::Requested)),
+        );
         assert_eq!(first.0, ["3,4,5,7"]);
-        assert_eq!(first.1, [made_up(&problem(4))]);
+        assert_eq!(first.1, [sample_report(&problem(4))]);
         assert_eq!(
             first.2.unwrap(),
-            "interrupted with 1 of 3 problems measured; the same command goes on with the others"
+            "interrupted with 1 of 3 problems measured; run the same command to resume"
         );
         // A line that was being written when the process was killed.
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, format!("{text}0123456789abcdef {{\"label\": ")).unwrap();
-        let lost = Cut::Device(DeviceError("gone".to_owned()));
+        let lost = Interruption::Device(DeviceError("gone".to_owned()));
         let second = run(Some(&path), &options, &environment, (10, Some(lost)));
         assert_eq!(second.0, ["3,6,5,7"]);
         assert_eq!(second.2.unwrap(), "3,10,5,7: gone");
-        let third = run(Some(&path), &options, &environment, TO_THE_END);
+        let third = run(Some(&path), &options, &environment, UNINTERRUPTED);
         assert_eq!(third.0, ["3,10,5,7"]);
-        assert_eq!(third.1, [4, 6, 10].map(|n| made_up(&problem(n))));
+        assert_eq!(third.1, [4, 6, 10].map(|n| sample_report(&problem(n))));
         assert_eq!(third.2, None);
-        let fourth = run(Some(&path), &options, &environment, TO_THE_END);
+        let fourth = run(Some(&path), &options, &environment, UNINTERRUPTED);
         assert!(fourth.0.is_empty());
         assert_eq!(fourth.1, third.1);
     }
 
     #[test]
-    fn without_a_journal_an_interrupted_run_promises_nothing() {
+    fn without_a_journal_an_interrupted_run_cannot_be_resumed() {
         let (options, environment) = (options(), environment());
-        let (_, reports, stopped) = run(None, &options, &environment, (6, Some(Cut::Asked)));
+        let (_, reports, stopped) = run(
+            None,
+            &options,
+            &environment,
+            (6, Some(Interruption::Requested)),
+        );
         assert_eq!(reports.len(), 1);
         assert_eq!(
             stopped.unwrap(),
@@ -300,50 +312,50 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_be_the_same_today_is_measured_again() {
+    fn changed_inputs_are_measured_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = file(&dir);
-        run(Some(&path), &options(), &environment(), TO_THE_END);
+        run(Some(&path), &options(), &environment(), UNINTERRUPTED);
         let other_tiles = Options {
             tiles: 2,
             ..options()
         };
-        let other_rival = Environment {
+        let other_cudnn = Environment {
             cudnn: None,
             ..environment()
         };
-        let without_halves = Options {
-            halves: false,
+        let without_fp16 = Options {
+            fp16: false,
             ..options()
         };
         for (options, environment) in [
             (other_tiles, environment()),
-            (without_halves, environment()),
-            (options(), other_rival),
+            (without_fp16, environment()),
+            (options(), other_cudnn),
         ] {
-            let again = run(Some(&path), &options, &environment, TO_THE_END);
+            let again = run(Some(&path), &options, &environment, UNINTERRUPTED);
             assert_eq!(again.0.len(), 3);
         }
         // What was known stays known.
-        let again = run(Some(&path), &options(), &environment(), TO_THE_END);
+        let again = run(Some(&path), &options(), &environment(), UNINTERRUPTED);
         assert!(again.0.is_empty());
     }
 
     #[test]
-    fn a_journal_of_another_place_or_kind_is_refused_and_left_alone() {
+    fn a_journal_of_another_environment_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let path = file(&dir);
-        run(Some(&path), &options(), &environment(), TO_THE_END);
+        run(Some(&path), &options(), &environment(), UNINTERRUPTED);
         let before = std::fs::read_to_string(&path).unwrap();
         let elsewhere = Environment {
             driver: "590.2".to_owned(),
             ..environment()
         };
         let refused = |environment: &_| Journal::open(&path, environment).unwrap_err().to_string();
-        let told = refused(&elsewhere);
+        let error = refused(&elsewhere);
         assert!(
-            told.contains("driver is `590.2` here and `580.1` there"),
-            "{told}"
+            error.contains("driver is `590.2` here and `580.1` there"),
+            "{error}"
         );
         assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
         for (row, message) in [
@@ -356,8 +368,8 @@ mod tests {
         ] {
             let heading: String = before.split_inclusive('\n').take(7).collect();
             std::fs::write(&path, format!("{heading}{row}\n")).unwrap();
-            let told = refused(&environment());
-            assert!(told.contains(message), "{told}");
+            let error = refused(&environment());
+            assert!(error.contains(message), "{error}");
         }
     }
 }

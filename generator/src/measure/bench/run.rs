@@ -1,16 +1,16 @@
 //! The run itself: what it needs of the machine, then every problem.
 
 use super::cudnn::{Cudnn, CudnnLibrary, LoadError};
+use super::cudnn_bench::CudnnBench;
 use super::environment::{Environment, method};
 use super::journal::Journal;
 use super::measure::ProblemBench;
 use super::resume::{Setup, reports};
-use super::rival::CudnnBench;
 use super::{BenchProblem, Report};
 use crate::compile::Compiler;
 use crate::compile::nvrtc::{LoadError as NvrtcError, Options as NvrtcOptions};
 use crate::compile::toolkit::Toolkit;
-use crate::gpu::{Gpu, gpu_of_device};
+use crate::gpu::{Gpu, gpu_for_device};
 use crate::ir::Reduce;
 use crate::measure::journal::JournalError;
 use crate::plan::TuningTable;
@@ -20,12 +20,12 @@ use thiserror::Error;
 
 /// Whether and where cuDNN is looked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Rival {
+pub enum CudnnSource {
     /// Where it usually is; without it only ours are measured.
     #[default]
     Search,
     /// In a file or directory that must have it.
-    At(PathBuf),
+    Path(PathBuf),
     /// Not at all.
     None,
 }
@@ -41,12 +41,12 @@ pub struct Options {
     pub tiles: usize,
     /// Measured times to choose by instead of the GPU's committed ones.
     pub table: Option<TuningTable>,
-    /// The rival.
-    pub rival: Rival,
-    /// Whether the rival's engines that compile a kernel for each shape count too: seconds for each.
-    pub compiled_engines: bool,
-    /// Whether the rival's algorithms on halves count too.
-    pub halves: bool,
+    /// cuDNN.
+    pub cudnn: CudnnSource,
+    /// Whether cuDNN's engines that compile a kernel for each shape count too: seconds for each.
+    pub runtime_compiled_engines: bool,
+    /// Whether cuDNN's fp16 algorithms count too.
+    pub fp16: bool,
     /// A file that is given each problem's times as they are known, and that has those of earlier runs.
     pub journal: Option<PathBuf>,
 }
@@ -56,7 +56,7 @@ pub struct Options {
 pub enum BenchError {
     /// No driver, or no device behind it.
     #[error(
-        "no NVIDIA GPU can be used here: {0}; times need one (`tdc-gen plan` estimates them without)"
+        "no usable NVIDIA GPU: {0}; measuring needs one (`tdc-gen plan` predicts times without)"
     )]
     NoGpu(String),
     /// The device refused.
@@ -73,7 +73,7 @@ pub enum BenchError {
     Journal(#[from] JournalError),
     /// There is nothing to measure.
     #[error(
-        "{0}: no convolution is in it; name a network or layer set that has some, or --dense where factors stand for the weights"
+        "{0}: the config has no convolution to time; use another config, or --dense if all convolutions are factorised"
     )]
     NoConvolution(String),
 }
@@ -105,10 +105,12 @@ pub fn run(
     if problems.is_empty() {
         return Err(BenchError::NoConvolution(name.to_owned()));
     }
-    let library = match &options.rival {
-        Rival::None => None,
-        Rival::Search => or_noted(CudnnLibrary::load(None), &options.rival, progress)?,
-        Rival::At(path) => or_noted(CudnnLibrary::load(Some(path)), &options.rival, progress)?,
+    let library = match &options.cudnn {
+        CudnnSource::None => None,
+        CudnnSource::Search => optional_cudnn(CudnnLibrary::load(None), &options.cudnn, progress)?,
+        CudnnSource::Path(path) => {
+            optional_cudnn(CudnnLibrary::load(Some(path)), &options.cudnn, progress)?
+        }
     };
     // Declared before cuDNN's handle, which must be dropped before the context.
     let mut device = GpuDevice::open(options.device)?;
@@ -118,21 +120,21 @@ pub fn run(
         Some(library) => {
             // SAFETY: the device has made its context current, and it outlives the handle, as said above.
             let opened = unsafe { library.open(device.stream.cast()) };
-            or_noted(opened, &options.rival, progress)?
+            optional_cudnn(opened, &options.cudnn, progress)?
         }
     };
     let environment = environment(&device, gpu, &compiler, cudnn.as_ref())?;
-    let mut rival = cudnn.map(|cudnn| CudnnBench {
+    let mut cudnn_bench = cudnn.map(|cudnn| CudnnBench {
         cudnn,
         l2_bytes: environment.l2_bytes,
-        compiled_engines: options.compiled_engines,
-        halves: options.halves,
+        runtime_compiled_engines: options.runtime_compiled_engines,
+        fp16: options.fp16,
         known: Vec::new(),
     });
-    if gpu_of_device(&environment.gpu) != Some(gpu) {
+    if gpu_for_device(&environment.device) != Some(gpu) {
         progress(&format!(
-            "note: this is {}, and the kernels and the floor are for {}; name the GPU with `--gpu`",
-            environment.gpu, gpu.title
+            "note: the local GPU is {}, but kernels and floor are for {}; set the GPU with `--gpu`",
+            environment.device, gpu.title
         ));
     }
     let journal = options.journal.as_deref();
@@ -147,16 +149,17 @@ pub fn run(
             environment: &environment,
         },
         journal.as_mut(),
-        &mut |problem, candidates, refusals| {
+        &mut |problem, candidates, rejected_tiles| {
             let mut bench = ProblemBench {
                 device: &mut device,
                 gpu,
                 problem,
-                data: ProblemData::new(&problem.ours(Reduce::Ordered), 1),
+                data: ProblemData::new(&problem.to_problem(Reduce::Ordered), 1),
                 l2_bytes: environment.l2_bytes,
                 stop,
             };
-            let measured = bench.measure(candidates, refusals, &compiler, rival.as_mut());
+            let measured =
+                bench.measure(candidates, rejected_tiles, &compiler, cudnn_bench.as_mut());
             device.unload();
             measured
         },
@@ -171,17 +174,17 @@ pub fn run(
     })
 }
 
-/// What was loaded or made of a rival. Where one was only looked for, there may be none: `progress` is told why.
-fn or_noted<T>(
+/// What was loaded or made of cuDNN. Where one was only looked for, there may be none: `progress` is told why.
+fn optional_cudnn<T>(
     result: Result<T, LoadError>,
-    rival: &Rival,
+    source: &CudnnSource,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Option<T>, BenchError> {
-    match (result, rival) {
+    match (result, source) {
         (Ok(made), _) => Ok(Some(made)),
-        (Err(error), Rival::At(_)) => Err(BenchError::Cudnn(error)),
+        (Err(error), CudnnSource::Path(_)) => Err(BenchError::Cudnn(error)),
         (Err(error), _) => {
-            progress(&format!("note: {error}; only our kernels are measured"));
+            progress(&format!("note: {error}; measuring generated kernels only"));
             Ok(None)
         }
     }
@@ -197,8 +200,8 @@ fn environment(
     let nvrtc = compiler.version_for(device.arch());
     Ok(Environment {
         generator: env!("CARGO_PKG_VERSION").to_owned(),
-        gpu: device.name(),
-        planned_for: gpu.name.to_owned(),
+        device: device.name(),
+        gpu: gpu.name.to_owned(),
         l2_bytes: device.l2_bytes()?,
         driver: device.driver_version(),
         nvrtc: nvrtc.map_or_else(|| "unknown".to_owned(), |version| version.to_string()),

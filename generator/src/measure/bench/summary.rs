@@ -1,6 +1,6 @@
 //! What sums a report up: geometric means, how near the floor the plan is, and where others are faster.
 
-use super::{CudnnTimes, ProblemReport, Report, RivalTime};
+use super::{CudnnBest, CudnnReport, ProblemReport, Report};
 use serde::Serialize;
 
 /// A geometric mean over problems.
@@ -18,36 +18,36 @@ pub struct Mean {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NearFloor {
     /// So many are.
-    pub within: usize,
+    pub count: usize,
     /// Of so many problems.
-    pub of: usize,
+    pub total: usize,
     /// The others' labels, and of those without a time.
-    pub beyond: Vec<String>,
+    pub others: Vec<String>,
 }
 
 /// Problems for which somebody else is faster than the plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Faster {
+pub struct FasterThanPlan {
     /// Who is.
     pub title: String,
     /// The problems' labels; none when nobody has to fear.
     pub problems: Vec<String>,
 }
 
-/// One of the rival's times.
-type Which = fn(&CudnnTimes) -> &Option<RivalTime>;
+/// One of cuDNN's times.
+type CudnnClass = fn(&CudnnReport) -> &Option<CudnnBest>;
 
 impl Report {
-    /// The rival's classes, by their titles.
-    fn rivals(&self) -> [(String, Which); 4] {
+    /// cuDNN's classes, by their titles.
+    fn cudnn_classes(&self) -> [(String, CudnnClass); 4] {
         [
             (format!("cuDNN within {}", self.bound()), |cudnn| {
-                &cudnn.fp32
+                &cudnn.same_bound
             }),
-            ("cuDNN fp32 with Winograd and FFT".to_owned(), |cudnn| {
-                &cudnn.fp32_transformed
+            ("cuDNN fp32 arithmetic".to_owned(), |cudnn| {
+                &cudnn.fp32_arithmetic
             }),
-            ("cuDNN any fp32 data".to_owned(), |cudnn| &cudnn.fp32_any),
+            ("cuDNN fp32 data".to_owned(), |cudnn| &cudnn.fp32_data),
             ("cuDNN fp16".to_owned(), |cudnn| &cudnn.fp16),
         ]
     }
@@ -57,7 +57,7 @@ impl Report {
         let mut precisions = self.problems.iter().map(|problem| problem.precision);
         match precisions.next() {
             Some(first) if precisions.all(|other| other == first) => {
-                format!("our {} bound", first.word())
+                format!("the {} bound", first.as_str())
             }
             _ => "our bounds".to_owned(),
         }
@@ -66,24 +66,24 @@ impl Report {
     /// The geometric means that sum a report up; of ratios that no problem has there is none.
     pub fn means(&self) -> Vec<Mean> {
         let mut means = Vec::new();
-        for (index, (title, which)) in self.rivals().into_iter().enumerate() {
-            let us = |problem: &ProblemReport| Some(problem.rival(which)?.timed.us);
+        for (index, (title, which)) in self.cudnn_classes().into_iter().enumerate() {
+            let us = |problem: &ProblemReport| Some(problem.cudnn_best(which)?.timed.us);
             means.extend(self.mean(&format!("{title} / plan"), us, ProblemReport::planned_us));
             if index == 0 {
                 means.extend(self.mean(
-                    &format!("{title} / best of ours"),
+                    &format!("{title} / best candidate"),
                     us,
                     ProblemReport::best_us,
                 ));
                 means.extend(self.mean(
-                    &format!("{title} / plan, beyond the cache"),
-                    |problem| problem.rival(which)?.timed.cold_us,
+                    &format!("{title} / plan, cold"),
+                    |problem| problem.cudnn_best(which)?.timed.cold_us,
                     |problem| problem.planned()?.timed()?.cold_us,
                 ));
             }
         }
         means.extend(self.mean(
-            "plan / best of ours",
+            "plan / best candidate",
             ProblemReport::planned_us,
             ProblemReport::best_us,
         ));
@@ -124,20 +124,20 @@ impl Report {
             let most = (1.8 * problem.floor_us).max(problem.floor_us + 2.0);
             problem.planned_us().is_some_and(|us| us <= most)
         };
-        let beyond = self.problems.iter().filter(|problem| !is_near(problem));
-        let beyond: Vec<_> = beyond.map(|problem| problem.label.clone()).collect();
+        let others = self.problems.iter().filter(|problem| !is_near(problem));
+        let others: Vec<_> = others.map(|problem| problem.label.clone()).collect();
         NearFloor {
-            within: self.problems.len() - beyond.len(),
-            of: self.problems.len(),
-            beyond,
+            count: self.problems.len() - others.len(),
+            total: self.problems.len(),
+            others,
         }
     }
 
-    /// For each class of the rival's times and each published column that is there, where it is faster than the plan.
-    pub fn faster_than_plan(&self) -> Vec<Faster> {
+    /// For each class of cuDNN's times and each published column that is there, where it is faster than the plan.
+    pub fn faster_than_plan(&self) -> Vec<FasterThanPlan> {
         let mut columns = Vec::new();
-        for (title, which) in self.rivals() {
-            let us = |problem: &ProblemReport| Some(problem.rival(which)?.timed.us);
+        for (title, which) in self.cudnn_classes() {
+            let us = |problem: &ProblemReport| Some(problem.cudnn_best(which)?.timed.us);
             columns.extend(self.faster(&title, us));
         }
         for (index, title) in self.published_titles().iter().enumerate() {
@@ -147,14 +147,18 @@ impl Report {
     }
 
     /// `None` for a column that can be compared for no problem.
-    fn faster(&self, title: &str, us: impl Fn(&ProblemReport) -> Option<f64>) -> Option<Faster> {
+    fn faster(
+        &self,
+        title: &str,
+        us: impl Fn(&ProblemReport) -> Option<f64>,
+    ) -> Option<FasterThanPlan> {
         let both = |problem: &ProblemReport| Some((us(problem)?, problem.planned_us()?));
         let compared = self.problems.iter().filter_map(|problem| {
-            let (theirs, ours) = both(problem)?;
-            Some((&problem.label, theirs < ours))
+            let (other_us, plan_us) = both(problem)?;
+            Some((&problem.label, other_us < plan_us))
         });
         let compared: Vec<_> = compared.collect();
-        (!compared.is_empty()).then(|| Faster {
+        (!compared.is_empty()).then(|| FasterThanPlan {
             title: title.to_owned(),
             problems: compared
                 .into_iter()

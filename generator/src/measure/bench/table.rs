@@ -1,6 +1,6 @@
 //! A report as text.
 
-use super::{OursTime, ProblemReport, Report, RivalTime, Timed};
+use super::{CandidateResult, CudnnBest, ProblemReport, Report, Timed};
 use crate::plan::ChosenBy;
 
 /// The report: where and how, a row for each problem, our candidates, geometric means. Times are microseconds.
@@ -8,17 +8,17 @@ pub fn report_table(report: &Report) -> String {
     let mut text = head(report);
     text += "\n";
     text += &aligned(&overview(report));
-    text += "\nOurs, the quickest of each scheme\n";
+    text += "\nFastest candidate of each scheme\n";
     text += &aligned(&schemes(report));
     if report.environment.cudnn.is_some() {
-        text += "\ncuDNN's algorithms\n";
+        text += "\nFastest cuDNN algorithms\n";
         text += &aligned(&algorithms(report));
     }
-    let refusals = report.refusals();
+    let failures = report.failures();
     let notes = report.cudnn_notes();
-    if !refusals.is_empty() || !notes.is_empty() {
+    if !failures.is_empty() || !notes.is_empty() {
         text += "\nNot measured\n";
-        for line in refusals.iter().chain(&notes) {
+        for line in failures.iter().chain(&notes) {
             text += &format!("{line}\n");
         }
     }
@@ -32,30 +32,30 @@ pub fn report_table(report: &Report) -> String {
     });
     text += &aligned(&means.collect::<Vec<_>>());
     text += "\n";
-    text += &standing(report);
+    text += &summary_lines(report);
     if let Some(reason) = &report.stopped {
-        text += &format!("\nStopped early: {reason}\n");
+        text += &format!("\nRun ended early: {reason}\n");
     }
     text
 }
 
 /// How near the floor the plan is, and where others are faster, a line each.
-fn standing(report: &Report) -> String {
+fn summary_lines(report: &Report) -> String {
     let near = report.near_floor();
     let mut text = format!(
-        "Plan within max(1.8 floor, floor + 2 us): {} of {}",
-        near.within, near.of
+        "Plans within max(1.8 x floor, floor + 2 us): {} of {}",
+        near.count, near.total
     );
-    if !near.beyond.is_empty() {
-        text += &format!("; not {}", near.beyond.join("; "));
+    if !near.others.is_empty() {
+        text += &format!("; all but {}", near.others.join("; "));
     }
     text += "\n";
     for faster in report.faster_than_plan() {
         let where_it_is = match &faster.problems[..] {
-            [] => "nowhere".to_owned(),
+            [] => "never".to_owned(),
             labels => labels.join("; "),
         };
-        text += &format!("{} is faster than plan: {where_it_is}\n", faster.title);
+        text += &format!("{} faster than the plan: {where_it_is}\n", faster.title);
     }
     text
 }
@@ -67,10 +67,10 @@ fn head(report: &Report) -> String {
         None => "no cuDNN".to_owned(),
     };
     let mut text = format!(
-        "{}: {}, planned for {}; driver {}, NVRTC {}, {cudnn}, tdc-gen {}\n",
+        "{}: measured on {}, planned for {}; driver {}, NVRTC {}, {cudnn}, tdc-gen {}\n",
         report.name,
+        environment.device,
         environment.gpu,
-        environment.planned_for,
         environment.driver,
         environment.nvrtc,
         environment.generator
@@ -159,17 +159,17 @@ fn overview(report: &Report) -> Vec<Vec<Cell>> {
             "cuDNN",
             "cold",
             "error",
-            "/plan",
-            "/best",
-            "+Winograd",
-            "any fp32",
+            "cuDNN/plan",
+            "cuDNN/best",
+            "fp32 math",
+            "fp32 data",
             "fp16",
         ]));
     }
     head.extend(report.published_titles().iter().map(Cell::right));
-    head.push(Cell::left("plan is"));
-    head.push(Cell::left("best is"));
-    head.push(Cell::left("planned by"));
+    head.push(Cell::left("plan: scheme and tile"));
+    head.push(Cell::left("best: scheme and tile"));
+    head.push(Cell::left("chosen by"));
     let mut rows = vec![head];
     for problem in &report.problems {
         rows.push(overview_row(report, problem, &choosers, with_cudnn));
@@ -182,11 +182,11 @@ fn other_choosers(report: &Report) -> Vec<&'static str> {
     let differs = |chooser: &&str| {
         let mut problems = report.problems.iter();
         problems.any(|problem| {
-            let picked = problem.picked(chooser);
-            picked.is_some_and(|ours| !ours.is_picked("plan"))
+            let selected = problem.first_selected_by(chooser);
+            selected.is_some_and(|candidate| !candidate.is_selected_by("plan"))
         })
     };
-    ["oracle", "model"].into_iter().filter(differs).collect()
+    ["tuned", "model"].into_iter().filter(differs).collect()
 }
 
 fn overview_row(
@@ -195,7 +195,7 @@ fn overview_row(
     choosers: &[&str],
     with_cudnn: bool,
 ) -> Vec<Cell> {
-    let planned = problem.planned().and_then(|ours| ours.timed());
+    let planned = problem.planned().and_then(|candidate| candidate.timed());
     let (planned_us, best_us) = (problem.planned_us(), problem.best_us());
     let mut row = vec![
         Cell::left(&problem.label),
@@ -206,12 +206,16 @@ fn overview_row(
         Cell::number(best_us),
     ];
     row.extend(choosers.iter().map(|chooser| {
-        let picked = problem.picked(chooser).and_then(OursTime::timed);
-        Cell::number(picked.map(|timed| timed.us))
+        let selected = problem
+            .first_selected_by(chooser)
+            .and_then(CandidateResult::timed);
+        Cell::number(selected.map(|timed| timed.us))
     }));
     if with_cudnn {
-        let fp32 = problem.rival(|cudnn| &cudnn.fp32).map(|rival| &rival.timed);
-        let us = |rival: Option<&RivalTime>| rival.map(|rival| rival.timed.us);
+        let fp32 = problem
+            .cudnn_best(|cudnn| &cudnn.same_bound)
+            .map(|cudnn_best| &cudnn_best.timed);
+        let us = |cudnn_best: Option<&CudnnBest>| cudnn_best.map(|cudnn_best| cudnn_best.timed.us);
         let fp32_us = fp32.map(|timed| timed.us);
         row.extend([
             Cell::number(fp32_us),
@@ -219,9 +223,9 @@ fn overview_row(
             Cell::error(fp32),
             Cell::number(ratio(fp32_us, planned_us)),
             Cell::number(ratio(fp32_us, best_us)),
-            Cell::number(us(problem.rival(|cudnn| &cudnn.fp32_transformed))),
-            Cell::number(us(problem.rival(|cudnn| &cudnn.fp32_any))),
-            Cell::number(us(problem.rival(|cudnn| &cudnn.fp16))),
+            Cell::number(us(problem.cudnn_best(|cudnn| &cudnn.fp32_arithmetic))),
+            Cell::number(us(problem.cudnn_best(|cudnn| &cudnn.fp32_data))),
+            Cell::number(us(problem.cudnn_best(|cudnn| &cudnn.fp16))),
         ]);
     }
     let published = report.published_us(problem);
@@ -229,11 +233,11 @@ fn overview_row(
         let us = published.as_ref().and_then(|times| times[index]);
         row.push(Cell::number(us));
     }
-    for ours in [problem.planned(), problem.best()] {
-        let text = ours.map(|ours| format!("{} {}", ours.kind(), ours.tile));
+    for candidate in [problem.planned(), problem.best()] {
+        let text = candidate.map(|candidate| format!("{} {}", candidate.kind(), candidate.tile));
         row.push(Cell::left(text.unwrap_or_else(|| "-".to_owned())));
     }
-    let chooser = problem.planned_by.map_or("-", ChosenBy::word);
+    let chooser = problem.plan_chosen_by.map_or("-", ChosenBy::as_str);
     row.push(Cell::left(chooser));
     row
 }
@@ -246,15 +250,23 @@ fn schemes(report: &Report) -> Vec<Vec<Cell>> {
         Cell::left("tile"),
     ];
     head.extend(titles(&[
-        "us", "estimate", "model's", "oracle's", "paper's", "error",
+        "us",
+        "predicted",
+        "model",
+        "tuned",
+        "paper",
+        "error",
     ]));
     let mut rows = vec![head];
     for problem in &report.problems {
         for best in problem.best_of_kinds() {
             let of_pick = |pick: &str| {
-                let mut of_kind = problem.ours.iter().filter(|o| o.kind() == best.kind());
-                let picked = of_kind.find(|ours| ours.is_picked(pick))?;
-                Some(picked.timed()?.us)
+                let mut of_kind = problem
+                    .candidates
+                    .iter()
+                    .filter(|o| o.kind() == best.kind());
+                let selected = of_kind.find(|candidate| candidate.is_selected_by(pick))?;
+                Some(selected.timed()?.us)
             };
             let timed = best.timed();
             rows.push(vec![
@@ -262,9 +274,9 @@ fn schemes(report: &Report) -> Vec<Vec<Cell>> {
                 Cell::left(best.kind()),
                 Cell::left(&best.tile),
                 Cell::number(timed.map(|timed| timed.us)),
-                Cell::number(best.estimate_us),
+                Cell::number(best.predicted_us),
                 Cell::number(of_pick("scheme_model")),
-                Cell::number(of_pick("scheme_oracle")),
+                Cell::number(of_pick("scheme_tuned")),
                 Cell::number(of_pick("scheme_paper")),
                 Cell::error(timed),
             ]);
@@ -273,11 +285,11 @@ fn schemes(report: &Report) -> Vec<Vec<Cell>> {
     rows
 }
 
-/// Which of cuDNN's algorithms the times are of.
+/// Which of Fastest cuDNN algorithms the times are of.
 fn algorithms(report: &Report) -> Vec<Vec<Cell>> {
     let mut rows = vec![vec![
         Cell::left("C,N,H,W"),
-        Cell::left("within"),
+        Cell::left("error bound"),
         Cell::right("us"),
         Cell::right("cold"),
         Cell::right("error"),
@@ -287,14 +299,16 @@ fn algorithms(report: &Report) -> Vec<Vec<Cell>> {
         let Some(cudnn) = &problem.cudnn else {
             continue;
         };
-        for (title, rival) in [
-            ("the bound", &cudnn.fp32),
-            ("2e-5", &cudnn.fp32_transformed),
-            ("1e-3", &cudnn.fp32_any),
+        for (title, cudnn_best) in [
+            ("our bound", &cudnn.same_bound),
+            ("2e-5", &cudnn.fp32_arithmetic),
+            ("1e-3", &cudnn.fp32_data),
             ("5e-3, fp16", &cudnn.fp16),
         ] {
-            let timed = rival.as_ref().map(|rival| &rival.timed);
-            let algorithm = rival.as_ref().map(|rival| rival.algorithm.clone());
+            let timed = cudnn_best.as_ref().map(|cudnn_best| &cudnn_best.timed);
+            let algorithm = cudnn_best
+                .as_ref()
+                .map(|cudnn_best| cudnn_best.algorithm.clone());
             rows.push(vec![
                 Cell::left(&problem.label),
                 Cell::left(title),

@@ -1,7 +1,7 @@
 //! The constants of the estimate, fitted to measured times.
 
 use super::{Outcome, Problems, Row};
-use crate::cost::{KernelWork, Model, TiledWork, tiled_terms};
+use crate::cost::{CostModel, KernelWork, TiledWork, tiled_terms};
 use crate::gpu::Gpu;
 use crate::scheme::{Tile, scheme};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ struct Sample {
 }
 
 /// The measured tiles of a problem.
-struct OfProblem {
+struct ProblemSamples {
     key: String,
     samples: Vec<Sample>,
     /// The least time.
@@ -28,7 +28,7 @@ struct OfProblem {
 /// Measured tiles of tiled schemes, by problem.
 pub struct Samples {
     gpu: &'static Gpu,
-    problems: Vec<OfProblem>,
+    problems: Vec<ProblemSamples>,
 }
 
 /// How well constants tell the measured times.
@@ -42,9 +42,9 @@ pub struct Fit {
     pub error: f64,
     /// Measured time of the tile with the least estimate over the least measured time: geometric mean over problems, what is within
     /// 3 % of the least counted as equal to it.
-    pub picks: f64,
+    pub selection_ratio: f64,
     /// The worst of them, and its problem.
-    pub worst_pick: (f64, String),
+    pub worst_selection: (f64, String),
 }
 
 impl Samples {
@@ -63,11 +63,11 @@ impl Samples {
                 continue;
             };
             let us = match row.outcome {
-                Outcome::Timed(_, us) | Outcome::Slow(us) => us,
+                Outcome::Timed(_, us) | Outcome::QuickOnly(us) => us,
                 _ => continue,
             };
-            let tile = Tile::of_label(&row.tile, scheme.tile_names());
-            let Some(tile) = tile.filter(|tile| scheme.takes(problem, tile)) else {
+            let tile = Tile::from_label(&row.tile, scheme.tile_labels());
+            let Some(tile) = tile.filter(|tile| scheme.supports(problem, tile)) else {
                 continue;
             };
             let launches = scheme.work(problem, &tile).launches;
@@ -97,7 +97,7 @@ impl Samples {
             for sample in &mut samples {
                 sample.weight /= all;
             }
-            OfProblem {
+            ProblemSamples {
                 key: key.to_owned(),
                 weight: (samples.len() as f64).sqrt(),
                 samples,
@@ -117,7 +117,7 @@ impl Samples {
         self.problems.is_empty()
     }
 
-    fn estimate(&self, sample: &Sample, model: &Model) -> f64 {
+    fn estimate(&self, sample: &Sample, model: &CostModel) -> f64 {
         tiled_terms(&sample.work, &sample.tiled, self.gpu, model).us()
     }
 
@@ -125,14 +125,14 @@ impl Samples {
     /// ones counted less than their square, since the choice is among them; that common error, less; what would be lost by the
     /// choice if it were uncertain by a few percent, and the square of it, for the sake of the worst. Besides, what the constants differ from those at the start, so that they stay sane where no
     /// tile tells anything about them.
-    fn cost(&self, model: &Model) -> f64 {
+    fn cost(&self, model: &CostModel) -> f64 {
         /// Errors beyond it count linearly.
-        const LARGE: f64 = 0.15;
-        const COMMON: f64 = 0.16;
-        const LOST: f64 = 0.1;
-        const LOST_SQUARE: f64 = 0.3;
-        const UNCERTAIN: f64 = 0.03;
-        const DRAW: f64 = 1e-4;
+        const HUBER_THRESHOLD: f64 = 0.15;
+        const COMMON_ERROR_WEIGHT: f64 = 0.16;
+        const REGRET_WEIGHT: f64 = 0.1;
+        const REGRET_SQUARE_WEIGHT: f64 = 0.3;
+        const PREDICTION_UNCERTAINTY: f64 = 0.03;
+        const PRIOR_WEIGHT: f64 = 1e-4;
 
         let mut cost = 0.0;
         for problem in &self.problems {
@@ -147,31 +147,31 @@ impl Samples {
             let common: f64 = samples()
                 .map(|(sample, &estimate)| sample.weight * error(sample, estimate))
                 .sum();
-            let (mut own, mut lost, mut lost_square, mut chosen) = (0.0, 0.0, 0.0, 0.0);
+            let (mut own, mut regret, mut regret_square, mut chosen) = (0.0, 0.0, 0.0, 0.0);
             for (sample, &estimate) in samples() {
                 let error = (error(sample, estimate) - common).abs();
                 own += sample.weight
-                    * if error < LARGE {
+                    * if error < HUBER_THRESHOLD {
                         error * error
                     } else {
-                        LARGE * (2.0 * error - LARGE)
+                        HUBER_THRESHOLD * (2.0 * error - HUBER_THRESHOLD)
                     };
-                let chance = (least / estimate).powf(1.0 / UNCERTAIN);
-                chosen += chance;
+                let choice_weight = (least / estimate).powf(1.0 / PREDICTION_UNCERTAINTY);
+                chosen += choice_weight;
                 let times = sample.us / problem.least;
-                lost += chance * times.ln();
-                lost_square += chance * (times - 1.0).powi(2);
+                regret += choice_weight * times.ln();
+                regret_square += choice_weight * (times - 1.0).powi(2);
             }
-            let chosen = (LOST * lost + LOST_SQUARE * lost_square) / chosen;
-            cost += problem.weight * (own + COMMON * common * common + chosen);
+            let chosen = (REGRET_WEIGHT * regret + REGRET_SQUARE_WEIGHT * regret_square) / chosen;
+            cost += problem.weight * (own + COMMON_ERROR_WEIGHT * common * common + chosen);
         }
-        let start = Model::START.values();
+        let start = CostModel::INITIAL.values();
         let values = model.values();
-        let drawn = values
+        let prior = values
             .iter()
             .zip(&start)
             .map(|(value, start)| (value / start).ln().powi(2));
-        cost + DRAW * drawn.sum::<f64>()
+        cost + PRIOR_WEIGHT * prior.sum::<f64>()
     }
 
     /// Constants that tell the times best, found from those of `start` on; the same for the same samples.
@@ -179,20 +179,20 @@ impl Samples {
     /// Each in turn is made larger or smaller by a step of its own, which grows where that helps and shrinks where neither does; what
     /// a round has changed is then tried once more (the pattern search of Hooke and Jeeves, in logarithms). Where all steps have become
     /// small it begins anew with large ones, until that gains nothing.
-    pub fn calibrate(&self, start: &Model) -> Model {
+    pub fn calibrate(&self, start: &CostModel) -> CostModel {
         const FIRST_STEP: f64 = 0.2;
         const LAST_STEP: f64 = 0.004;
-        const GAIN: f64 = 0.998;
+        const MIN_IMPROVEMENT: f64 = 0.998;
         const ROUNDS: usize = 400;
 
         let of = |logarithms: &[f64]| {
             let values: Vec<f64> = logarithms.iter().map(|value| value.exp()).collect();
-            Model::of_values(&values)
+            CostModel::from_values(&values)
         };
         let mut best: Vec<f64> = start.values().iter().map(|value| value.ln()).collect();
         let mut steps = vec![FIRST_STEP; best.len()];
         let mut cost = self.cost(&of(&best));
-        let mut begun = f64::INFINITY;
+        let mut restart_cost = f64::INFINITY;
         for _ in 0..ROUNDS {
             let before = best.clone();
             for place in 0..best.len() {
@@ -213,47 +213,47 @@ impl Samples {
                 }
             }
             if steps.iter().all(|step| step.abs() < LAST_STEP) {
-                if cost > GAIN * begun {
+                if cost > MIN_IMPROVEMENT * restart_cost {
                     break;
                 }
-                begun = cost;
+                restart_cost = cost;
                 steps.fill(FIRST_STEP);
             }
-            let further: Vec<f64> = best
+            let extrapolated: Vec<f64> = best
                 .iter()
                 .zip(&before)
                 .map(|(now, before)| 2.0 * now - before)
                 .collect();
-            let further_cost = self.cost(&of(&further));
-            if further_cost < cost {
-                (best, cost) = (further, further_cost);
+            let extrapolated_cost = self.cost(&of(&extrapolated));
+            if extrapolated_cost < cost {
+                (best, cost) = (extrapolated, extrapolated_cost);
             }
         }
         of(&best)
     }
 
     /// How well constants do.
-    pub fn fit(&self, model: &Model) -> Fit {
+    pub fn fit(&self, model: &CostModel) -> Fit {
         /// Times that are counted as equal.
-        const EQUAL: f64 = 1.03;
+        const TIE_RATIO: f64 = 1.03;
 
-        let (mut square, mut picks) = (0.0, 0.0);
-        let mut worst_pick = (1.0, String::new());
+        let (mut square, mut selection_ratio) = (0.0, 0.0);
+        let mut worst_selection = (1.0, String::new());
         for problem in &self.problems {
-            let mut picked = (f64::INFINITY, f64::INFINITY);
+            let mut selected = (f64::INFINITY, f64::INFINITY);
             for sample in &problem.samples {
                 let estimate = self.estimate(sample, model);
                 square += sample.weight * (estimate / sample.us).ln().powi(2);
-                if estimate < picked.0 {
-                    picked = (estimate, sample.us);
+                if estimate < selected.0 {
+                    selected = (estimate, sample.us);
                 }
             }
-            let pick = picked.1 / problem.least;
-            if pick > EQUAL {
-                picks += pick.ln();
+            let ratio = selected.1 / problem.least;
+            if ratio > TIE_RATIO {
+                selection_ratio += ratio.ln();
             }
-            if pick > worst_pick.0 {
-                worst_pick = (pick, problem.key.clone());
+            if ratio > worst_selection.0 {
+                worst_selection = (ratio, problem.key.clone());
             }
         }
         let problems = self.problems.len() as f64;
@@ -265,8 +265,8 @@ impl Samples {
                 .map(|problem| problem.samples.len())
                 .sum(),
             error: (square / problems).sqrt(),
-            picks: (picks / problems).exp(),
-            worst_pick,
+            selection_ratio: (selection_ratio / problems).exp(),
+            worst_selection,
         }
     }
 }
@@ -279,7 +279,7 @@ mod tests {
     use crate::plan::problem_label;
 
     /// Rows of every tenth tile of some problems, with the times that a model tells.
-    fn rows(problems: &Problems, model: &Model) -> Vec<Row> {
+    fn rows(problems: &Problems, model: &CostModel) -> Vec<Row> {
         let h200 = gpu("h200").unwrap();
         let mut rows = Vec::new();
         for (key, problem) in problems.iter() {
@@ -294,7 +294,7 @@ mod tests {
                     rows.push(Row {
                         problem: key.to_owned(),
                         scheme: name.to_owned(),
-                        tile: tile.label(scheme.tile_names()).to_string(),
+                        tile: tile.label(scheme.tile_labels()).to_string(),
                         text: 0,
                         outcome: Outcome::Timed(us, us),
                     });
@@ -312,34 +312,40 @@ mod tests {
     }
 
     #[test]
-    fn constants_are_found_again_in_the_times_that_they_make() {
+    fn calibration_recovers_known_constants() {
         let h200 = gpu("h200").unwrap();
-        let truth = Model {
-            first_load: 150.0,
-            instruction: 4.0,
-            exchange: 1000.0,
-            ..Model::START
+        let truth = CostModel {
+            first_chunk_latency: 150.0,
+            instruction_issue: 4.0,
+            cluster_exchange_latency: 1000.0,
+            ..CostModel::INITIAL
         };
         let problems = problems();
         let rows = rows(&problems, &truth);
         let samples = Samples::new(&problems, rows.iter(), h200);
-        let before = samples.fit(&Model::START);
+        let before = samples.fit(&CostModel::INITIAL);
         assert!(before.problems == 4 && before.error > 0.1, "{before:?}");
-        let found = samples.calibrate(&Model::START);
+        let found = samples.calibrate(&CostModel::INITIAL);
         let after = samples.fit(&found);
-        assert!(after.error < 0.02 && after.picks < 1.02, "{after:?}");
         assert!(
-            (found.exchange / truth.exchange).ln().abs() < 0.2,
+            after.error < 0.02 && after.selection_ratio < 1.02,
+            "{after:?}"
+        );
+        assert!(
+            (found.cluster_exchange_latency / truth.cluster_exchange_latency)
+                .ln()
+                .abs()
+                < 0.2,
             "{found}"
         );
     }
 
     #[test]
-    fn rows_of_other_problems_schemes_and_tiles_are_passed_over() {
+    fn unrelated_rows_are_ignored() {
         let h200 = gpu("h200").unwrap();
         let problems = problems();
-        let mut rows = rows(&problems, &Model::START);
-        let all = Samples::new(&problems, rows.iter(), h200).fit(&Model::START);
+        let mut rows = rows(&problems, &CostModel::INITIAL);
+        let all = Samples::new(&problems, rows.iter(), h200).fit(&CostModel::INITIAL);
         let of_direct = rows.iter().filter(|row| row.scheme == "direct").count();
         assert!(of_direct > 0);
         assert_eq!(all.tiles, rows.len() - of_direct);
@@ -349,7 +355,7 @@ mod tests {
         rows[1].scheme = "none".to_owned();
         rows[2].outcome = Outcome::Wrong("why".to_owned());
         rows[3].problem = problem_label(problems.iter().next().unwrap().1) + "x";
-        let fewer = Samples::new(&problems, rows.iter(), h200).fit(&Model::START);
+        let fewer = Samples::new(&problems, rows.iter(), h200).fit(&CostModel::INITIAL);
         assert_eq!(fewer.tiles, all.tiles - 4);
         assert!(Samples::new(&Problems::default(), rows.iter(), h200).is_empty());
     }

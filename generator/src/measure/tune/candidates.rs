@@ -20,7 +20,7 @@ pub struct Candidate {
 impl Candidate {
     /// The tile with its letters.
     pub fn label(&self) -> String {
-        self.tile.label(self.scheme.tile_names()).to_string()
+        self.tile.label(self.scheme.tile_labels()).to_string()
     }
 }
 
@@ -75,7 +75,7 @@ fn of_schemes(
     for &scheme in schemes {
         let tiles = scheme.tiles(problem).into_iter();
         let mut tiles: Vec<_> = tiles
-            .map(|tile| (planner.estimate_us(problem, scheme, &tile), tile))
+            .map(|tile| (planner.predicted_us(problem, scheme, &tile), tile))
             .filter(|(us, _)| us.is_finite())
             .collect();
         tiles.sort_by(|(a, _), (b, _)| a.total_cmp(b));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_by_estimate_then_random_others() {
+    fn top_by_predicted_time_then_random() {
         let direct = scheme("direct").unwrap();
         let all = names(Selection::All, &[direct]);
         assert_eq!(all.len(), direct.tiles(&problem(Reduce::Ordered)).len());
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn other_schemes_are_for_what_the_default_ones_cannot_compute() {
+    fn opt_in_schemes_are_used_where_no_default_supports_the_problem() {
         let h200 = gpu("h200").unwrap();
         let found = candidates(&problem(Reduce::Atomic), h200, &[], Selection::All);
         assert!(!found.is_empty());

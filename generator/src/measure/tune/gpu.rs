@@ -2,17 +2,17 @@
 
 use super::{Measure, MeasureError, Timing};
 use crate::compile::{CompilerVersion, Image};
-use crate::gpu::{Gpu, gpu_of_device};
+use crate::gpu::{Gpu, gpu_for_device};
 use crate::plan::{Environment, PlannedUnit};
-use crate::verify::{Device, Failure, GpuDevice, GpuDeviceError, ProblemData, time_unit};
+use crate::verify::{CheckFailure, Device, GpuDevice, GpuDeviceError, ProblemData, time_unit};
 use tdc_runtime::Arch;
 
 /// A GPU that measures.
-pub struct GpuMeasure {
+pub struct LocalGpu {
     device: GpuDevice,
 }
 
-impl GpuMeasure {
+impl LocalGpu {
     /// Opens the GPU of an ordinal, as [`GpuDevice::open`].
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl GpuMeasure {
 
     /// The entry of the GPU table for the device; `None` when there is none.
     pub fn gpu(&self) -> Option<&'static Gpu> {
-        gpu_of_device(&self.name())
+        gpu_for_device(&self.name())
     }
 
     /// The architecture to compile for.
@@ -49,27 +49,27 @@ impl GpuMeasure {
     }
 }
 
-impl Measure for GpuMeasure {
+impl Measure for LocalGpu {
     fn measure(
         &mut self,
         unit: &PlannedUnit,
         image: &Image,
         data: &ProblemData,
-        worth: &dyn Fn(f64) -> bool,
+        wants_full: &dyn Fn(f64) -> bool,
     ) -> Result<Timing, MeasureError> {
         let device = &mut self.device;
         let loaded = device.load_image(unit, image);
-        let loaded = loaded.map_err(|error| MeasureError::Refused(error.to_string()));
+        let loaded = loaded.map_err(|error| MeasureError::LaunchFailed(error.to_string()));
         let result = loaded.and_then(|()| {
-            let times = time_unit(device, unit, data, worth);
+            let times = time_unit(device, unit, data, wants_full);
             times.map_err(|failure| match failure {
-                Failure::Device(error) => MeasureError::Refused(error.to_string()),
+                CheckFailure::Device(error) => MeasureError::LaunchFailed(error.to_string()),
                 wrong => MeasureError::Wrong(wrong.to_string()),
             })
         });
         let result = match result {
-            Err(MeasureError::Refused(error)) if device.survives(&error).is_err() => {
-                Err(MeasureError::Lost(error))
+            Err(MeasureError::LaunchFailed(error)) if device.ensure_usable(&error).is_err() => {
+                Err(MeasureError::DeviceLost(error))
             }
             result => result,
         };

@@ -1,7 +1,9 @@
 //! Every result, on disk as soon as it is known.
 
 use crate::measure::journal::{JournalError, JournalFile, read_journal_file};
-use crate::plan::{Environment, Measured, TuningError, TuningTable, microseconds, text_checksum};
+use crate::plan::{
+    Environment, MeasuredTile, TuningError, TuningTable, parse_microseconds, text_checksum,
+};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -12,15 +14,15 @@ pub enum Outcome {
     /// Right, and timed in full: quick time, full time, microseconds.
     Timed(f64, f64),
     /// Right, and its quick time was too long for more, microseconds.
-    Slow(f64),
+    QuickOnly(f64),
     /// A wrong result.
     Wrong(String),
     /// It was not compiled.
-    Uncompiled(String),
+    CompileFailed(String),
     /// The device refused it.
-    Refused(String),
+    LaunchFailed(String),
     /// It broke the device; it is not tried again.
-    Crashed(String),
+    DeviceLost(String),
 }
 
 /// A candidate with its outcome: one line.
@@ -38,7 +40,7 @@ pub struct Row {
     pub outcome: Outcome,
 }
 
-const TITLE: &str = "Every result of `tdc-gen tune`; times in microseconds.";
+const TITLE: &str = "Journal of `tdc-gen tune`; times in microseconds.";
 const COLUMNS: &str = "problem scheme tile text outcome";
 
 impl fmt::Display for Row {
@@ -53,21 +55,21 @@ impl fmt::Display for Row {
         write!(f, "{problem} {scheme} {tile} {text:016x} ")?;
         match outcome {
             Outcome::Timed(quick, full) => write!(f, "timed {quick:.3} {full:.3}"),
-            Outcome::Slow(quick) => write!(f, "slow {quick:.3}"),
+            Outcome::QuickOnly(quick) => write!(f, "quick_only {quick:.3}"),
             Outcome::Wrong(why) => write!(f, "wrong {}", one_line(why)),
-            Outcome::Uncompiled(why) => write!(f, "uncompiled {}", one_line(why)),
-            Outcome::Refused(why) => write!(f, "refused {}", one_line(why)),
-            Outcome::Crashed(why) => write!(f, "crashed {}", one_line(why)),
+            Outcome::CompileFailed(why) => write!(f, "compile_failed {}", one_line(why)),
+            Outcome::LaunchFailed(why) => write!(f, "launch_failed {}", one_line(why)),
+            Outcome::DeviceLost(why) => write!(f, "device_lost {}", one_line(why)),
         }
     }
 }
 
 /// The first words of a message, which may be a compiler's log.
 fn one_line(message: &str) -> String {
-    const MOST: usize = 300;
+    const MAX_CHARS: usize = 300;
     let words: Vec<_> = message.split_whitespace().collect();
     let line = words.join(" ");
-    match line.char_indices().nth(MOST) {
+    match line.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}...", &line[..end]),
         None => line,
     }
@@ -101,21 +103,21 @@ impl Row {
                     columns: "problem scheme tile text timed quick_us full_us",
                 })?;
                 Outcome::Timed(
-                    microseconds(line, "quick_us", quick)?,
-                    microseconds(line, "full_us", full)?,
+                    parse_microseconds(line, "quick_us", quick)?,
+                    parse_microseconds(line, "full_us", full)?,
                 )
             }
-            "slow" => Outcome::Slow(microseconds(line, "quick_us", rest)?),
+            "quick_only" => Outcome::QuickOnly(parse_microseconds(line, "quick_us", rest)?),
             "wrong" => Outcome::Wrong(rest.to_owned()),
-            "uncompiled" => Outcome::Uncompiled(rest.to_owned()),
-            "refused" => Outcome::Refused(rest.to_owned()),
-            "crashed" => Outcome::Crashed(rest.to_owned()),
+            "compile_failed" => Outcome::CompileFailed(rest.to_owned()),
+            "launch_failed" => Outcome::LaunchFailed(rest.to_owned()),
+            "device_lost" => Outcome::DeviceLost(rest.to_owned()),
             _ => {
                 return Err(TuningError::Field {
                     line,
                     column: "outcome",
                     text: word.to_owned(),
-                    expected: "one of timed, slow, wrong, uncompiled, refused and crashed",
+                    expected: "one of timed, quick_only, wrong, compile_failed, launch_failed and device_lost",
                 });
             }
         };
@@ -190,8 +192,8 @@ impl Journal {
     }
 
     /// Forgets rows that do not hold any more; the file keeps them.
-    pub(super) fn retain(&mut self, mut holds: impl FnMut(&Row) -> bool) {
-        self.rows.retain(|_, row| holds(row));
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(&Row) -> bool) {
+        self.rows.retain(|_, row| keep(row));
     }
 
     /// The best tile of each scheme for each problem.
@@ -199,7 +201,7 @@ impl Journal {
         let mut table = TuningTable::new(self.environment.clone());
         for row in self.rows() {
             if let Outcome::Timed(_, us) = row.outcome {
-                let measured = Measured {
+                let measured = MeasuredTile {
                     tile: row.tile.clone(),
                     us,
                     text: row.text,

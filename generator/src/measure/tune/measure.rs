@@ -19,14 +19,14 @@ pub enum MeasureError {
     /// Its result is wrong.
     Wrong(String),
     /// The device refused it, and can go on with others.
-    Refused(String),
+    LaunchFailed(String),
     /// It broke the device for the rest of this process.
-    Lost(String),
+    DeviceLost(String),
 }
 
 /// Checks and times units, one after the other.
 pub trait Measure {
-    /// Checks a unit on the operands of its problem, then times it: quickly, and in full if the quick time is `worth` it.
+    /// Checks a unit on the operands of its problem, then times it: quickly, and in full if `wants_full` says so.
     ///
     /// # Errors
     /// [`MeasureError`]; a wrong result has no time.
@@ -35,6 +35,6 @@ pub trait Measure {
         unit: &PlannedUnit,
         image: &Image,
         data: &ProblemData,
-        worth: &dyn Fn(f64) -> bool,
+        wants_full: &dyn Fn(f64) -> bool,
     ) -> Result<Timing, MeasureError>;
 }

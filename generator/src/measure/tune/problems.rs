@@ -21,15 +21,15 @@ impl Problems {
                 let graph = TaskGraph::new(network);
                 for (index, task) in graph.tasks.iter().enumerate() {
                     self.add_problem(&task.problem);
-                    if let Some(fusions) = graph.fusions(index) {
-                        self.add_problem(&fusions.whole.problem);
-                        if let Some(rest) = fusions.rest {
-                            self.add_problem(&rest.problem);
+                    if let Some(fused_tasks) = graph.fused_tasks(index) {
+                        self.add_problem(&fused_tasks.whole.problem);
+                        if let Some(core_last) = fused_tasks.core_last {
+                            self.add_problem(&core_last.problem);
                         }
                     }
-                    if let Some(join) = graph.join(index) {
-                        self.add_problem(&join.whole.problem);
-                        self.add_problem(&join.rest.problem);
+                    if let Some(fusion) = graph.next_fusion(index) {
+                        self.add_problem(&fusion.whole.problem);
+                        self.add_problem(&fusion.core_last.problem);
                     }
                 }
             }

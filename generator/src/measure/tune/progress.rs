@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rest_takes_as_long_as_what_was_done() {
+    fn remaining_time_is_extrapolated() {
         let line = |done, total, seconds| {
             let elapsed = Duration::from_secs(seconds);
             let progress = Progress {

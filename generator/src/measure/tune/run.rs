@@ -1,6 +1,6 @@
 //! One run: candidates through compiler and device into the journal.
 
-use super::in_order::in_order;
+use super::ordered_results::process_in_order;
 use super::text::{planned, text_checksum, text_of};
 use super::{
     Candidate, Journal, JournalError, Measure, MeasureError, Outcome, Problems, Progress, Row,
@@ -64,16 +64,16 @@ pub enum Event<'a> {
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum RunEnd {
     /// Every candidate has a row.
     Complete,
     /// It was told to stop; so many candidates have no row.
-    Stopped {
+    Interrupted {
         /// Candidates without a row.
         left: usize,
     },
     /// A candidate broke the device. It has a row, so another run goes on behind it.
-    Lost {
+    DeviceLost {
         /// Problem, scheme and tile.
         candidate: String,
         /// What the device said.
@@ -87,9 +87,9 @@ pub enum Ended {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// How it ended.
-    pub ended: Ended,
-    /// Candidates that were measured and right.
-    pub right: usize,
+    pub ended: RunEnd,
+    /// Candidates that were measured and correct.
+    pub correct: usize,
     /// Candidates with wrong results.
     pub wrong: usize,
     /// Candidates that were not compiled, or refused by the device.
@@ -111,7 +111,7 @@ pub enum TuneError {
 }
 
 /// A candidate is timed in full when its quick time is at most so many times the least quick time of its problem and scheme.
-const WORTH: f64 = 1.3;
+const FULL_TIMING_RATIO: f64 = 1.3;
 
 /// Jobs for each thread that may be begun and not used.
 const WINDOW: NonZeroUsize = NonZeroUsize::new(8).expect("not 0");
@@ -132,7 +132,7 @@ enum Job<'a> {
 }
 
 /// What comes of it.
-enum Product {
+enum JobOutput {
     Data(Box<ProblemData>),
     Unit(Result<Box<Compiled>, TuneError>),
 }
@@ -145,7 +145,7 @@ struct Compiled {
 
 /// Measures every candidate of the problems that has no row in the journal, one after the other, while others compile.
 ///
-/// `stop` is asked before each; when it says so the run ends. `tell` hears of everything.
+/// `stop` is asked before each; when it says so the run ends. `on_event` hears of everything.
 ///
 /// # Errors
 /// [`TuneError`]; wrong results, texts that do not compile and refusals of the device are rows of the journal instead.
@@ -156,15 +156,15 @@ pub fn tune(
     compiler: &dyn Compiler,
     device: &mut dyn Measure,
     stop: &mut dyn FnMut() -> bool,
-    tell: &mut dyn FnMut(&Event<'_>),
+    on_event: &mut dyn FnMut(&Event<'_>),
 ) -> Result<Summary, TuneError> {
     let part: Vec<(&str, &Problem)> = problems
         .iter()
         .enumerate()
-        .filter(|(place, _)| options.shard.has(*place))
+        .filter(|(place, _)| options.shard.contains(*place))
         .map(|(_, problem)| problem)
         .collect();
-    let stale = forget_stale(&part, options.gpu, journal)?;
+    let stale = drop_stale_rows(&part, options.gpu, journal)?;
     let mut known = 0;
     let mut pending = Vec::new();
     for &(key, problem) in &part {
@@ -185,7 +185,7 @@ pub fn tune(
         }
     }
     let total = pending.iter().map(|pending| pending.candidates.len()).sum();
-    tell(&Event::Planned {
+    on_event(&Event::Planned {
         problems: part.len(),
         candidates: total,
         known,
@@ -198,8 +198,8 @@ pub fn tune(
         best: BTreeMap::new(),
         data: HashMap::new(),
         summary: Summary {
-            ended: Ended::Complete,
-            right: 0,
+            ended: RunEnd::Complete,
+            correct: 0,
             wrong: 0,
             failed: 0,
         },
@@ -218,8 +218,8 @@ pub fn tune(
     let mut failure = None;
     let window = options.threads.saturating_mul(WINDOW);
     let work = |job: &Job<'_>| match job {
-        Job::Data(_, problem) => Product::Data(Box::new(ProblemData::new(problem, 1))),
-        Job::Candidate(_, pending, candidate) => Product::Unit(compile(
+        Job::Data(_, problem) => JobOutput::Data(Box::new(ProblemData::new(problem, 1))),
+        Job::Candidate(_, pending, candidate) => JobOutput::Unit(compile(
             pending.key,
             pending.problem,
             candidate,
@@ -227,25 +227,25 @@ pub fn tune(
             compiler,
         )),
     };
-    in_order(
+    process_in_order(
         &jobs(&pending),
         options.threads,
         window,
         work,
         |job, product| {
             if stop() {
-                run.summary.ended = Ended::Stopped { left: run.left() };
+                run.summary.ended = RunEnd::Interrupted { left: run.left() };
                 return ControlFlow::Break(());
             }
             let next = match (job, product) {
-                (Job::Data(place, _), Product::Data(data)) => {
+                (Job::Data(place, _), JobOutput::Data(data)) => {
                     run.data.retain(|known, _| known + 1 >= *place);
                     run.data.insert(*place, data);
                     return ControlFlow::Continue(());
                 }
-                (Job::Candidate(place, pending, candidate), Product::Unit(compiled)) => compiled
+                (Job::Candidate(place, pending, candidate), JobOutput::Unit(compiled)) => compiled
                     .and_then(|compiled| {
-                        run.candidate(*place, pending.key, candidate, compiled, tell)
+                        run.candidate(*place, pending.key, candidate, compiled, on_event)
                     }),
                 // A job of one kind has a product of that kind.
                 _ => return ControlFlow::Continue(()),
@@ -280,7 +280,7 @@ fn jobs<'a>(pending: &'a [Pending<'a>]) -> Vec<Job<'a>> {
 }
 
 /// Forgets the rows of problems whose scheme, tile or text is no longer what was measured; tells how many.
-fn forget_stale(
+fn drop_stale_rows(
     problems: &[(&str, &Problem)],
     gpu: &'static Gpu,
     journal: &mut Journal,
@@ -292,12 +292,12 @@ fn forget_stale(
         let Some(problem) = problems.get(&row.problem[..]) else {
             return true;
         };
-        let holds = holds(row, problem, gpu).unwrap_or_else(|error| {
+        let is_current = is_current(row, problem, gpu).unwrap_or_else(|error| {
             failure = Some(error);
             true
         });
-        stale += usize::from(!holds);
-        holds
+        stale += usize::from(!is_current);
+        is_current
     });
     match failure {
         Some(error) => Err(error),
@@ -306,7 +306,7 @@ fn forget_stale(
 }
 
 /// Whether the candidate of a row is still there with the same text.
-fn holds(row: &Row, problem: &Problem, gpu: &'static Gpu) -> Result<bool, TuneError> {
+fn is_current(row: &Row, problem: &Problem, gpu: &'static Gpu) -> Result<bool, TuneError> {
     let present = text_of(&row.problem, problem, &row.scheme, &row.tile, gpu)?;
     Ok(present == Some(row.text))
 }
@@ -343,7 +343,7 @@ impl Best {
     fn add(&mut self, outcome: &Outcome) {
         let (quick, full) = match *outcome {
             Outcome::Timed(quick, full) => (Some(quick), Some(full)),
-            Outcome::Slow(quick) => (Some(quick), None),
+            Outcome::QuickOnly(quick) => (Some(quick), None),
             _ => return,
         };
         let least = |known: Option<f64>, found: Option<f64>| match (known, found) {
@@ -380,21 +380,24 @@ impl Run<'_> {
         key: &str,
         candidate: &Candidate,
         compiled: Box<Compiled>,
-        tell: &mut dyn FnMut(&Event<'_>),
+        on_event: &mut dyn FnMut(&Event<'_>),
     ) -> Result<ControlFlow<()>, TuneError> {
         let scheme = candidate.scheme.name();
         let best = (key.to_owned(), scheme.to_owned());
         let best = self.best.entry(best).or_default();
-        let worth = |quick_us: f64| best.quick_us.is_none_or(|least| quick_us <= WORTH * least);
+        let wants_full = |quick_us: f64| {
+            best.quick_us
+                .is_none_or(|least| quick_us <= FULL_TIMING_RATIO * least)
+        };
         let measured = match (&compiled.image, self.data.get(&place)) {
-            (Err(error), _) => Err(Outcome::Uncompiled(error.to_string())),
+            (Err(error), _) => Err(Outcome::CompileFailed(error.to_string())),
             (Ok(image), Some(data)) => self
                 .device
-                .measure(&compiled.unit, image, data, &worth)
+                .measure(&compiled.unit, image, data, &wants_full)
                 .map_err(|error| match error {
                     MeasureError::Wrong(why) => Outcome::Wrong(why),
-                    MeasureError::Refused(why) => Outcome::Refused(why),
-                    MeasureError::Lost(why) => Outcome::Crashed(why),
+                    MeasureError::LaunchFailed(why) => Outcome::LaunchFailed(why),
+                    MeasureError::DeviceLost(why) => Outcome::DeviceLost(why),
                 }),
             // The data of a problem comes before its candidates and stays until they are done.
             (Ok(_), None) => return Ok(ControlFlow::Continue(())),
@@ -404,7 +407,7 @@ impl Run<'_> {
                 quick_us,
                 full_us: Some(full_us),
             }) => Outcome::Timed(rounded(quick_us), rounded(full_us)),
-            Ok(Timing { quick_us, .. }) => Outcome::Slow(rounded(quick_us)),
+            Ok(Timing { quick_us, .. }) => Outcome::QuickOnly(rounded(quick_us)),
             Err(outcome) => outcome,
         };
         best.add(&outcome);
@@ -420,19 +423,19 @@ impl Run<'_> {
         self.progress.done += 1;
         self.progress.elapsed = self.started.elapsed();
         match &row.outcome {
-            Outcome::Timed(..) | Outcome::Slow(_) => self.summary.right += 1,
+            Outcome::Timed(..) | Outcome::QuickOnly(_) => self.summary.correct += 1,
             Outcome::Wrong(_) => self.summary.wrong += 1,
-            Outcome::Uncompiled(_) | Outcome::Refused(_) | Outcome::Crashed(_) => {
+            Outcome::CompileFailed(_) | Outcome::LaunchFailed(_) | Outcome::DeviceLost(_) => {
                 self.summary.failed += 1;
             }
         }
-        tell(&Event::Done {
+        on_event(&Event::Done {
             progress: self.progress,
             row: &row,
             best_us,
         });
-        if let Outcome::Crashed(message) = row.outcome {
-            self.summary.ended = Ended::Lost {
+        if let Outcome::DeviceLost(message) = row.outcome {
+            self.summary.ended = RunEnd::DeviceLost {
                 candidate: format!("{} {} {}", row.problem, row.scheme, row.tile),
                 message,
                 left: self.left(),

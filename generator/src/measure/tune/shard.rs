@@ -13,7 +13,7 @@ pub struct Shard {
 /// A text that is no part of a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no part of the work; write part and number of parts, such as 1/4, 2/4, 3/4 and 4/4"
+    "`{0}` is not a shard; write its number and the number of shards, such as 1/4, 2/4, 3/4 and 4/4"
 )]
 pub struct ParseShardError(String);
 
@@ -23,7 +23,7 @@ impl Shard {
 
     /// Whether the problem at a place of the list belongs to this part. Neighbours go to different parts: they are as large as
     /// each other.
-    pub fn has(&self, place: usize) -> bool {
+    pub fn contains(&self, place: usize) -> bool {
         place % self.count == self.index - 1
     }
 }
@@ -54,18 +54,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_exactly_the_whole() {
+    fn shards_partition_the_problems() {
         for count in [1, 2, 3, 7] {
             for place in 0..20 {
-                let parts = (1..=count).filter(|&index| Shard { index, count }.has(place));
+                let parts = (1..=count).filter(|&index| Shard { index, count }.contains(place));
                 assert_eq!(parts.count(), 1, "{place} of {count}");
             }
         }
-        assert!((0..5).all(|place| Shard::WHOLE.has(place)));
+        assert!((0..5).all(|place| Shard::WHOLE.contains(place)));
     }
 
     #[test]
-    fn is_read_as_it_is_written() {
+    fn shards_round_trip_as_text() {
         for text in ["1/1", "1/4", "4/4", "12/100"] {
             assert_eq!(text.parse::<Shard>().unwrap().to_string(), text);
         }

@@ -38,10 +38,10 @@ pub(super) fn text_of(
     let Some(scheme) = scheme(scheme_name) else {
         return Ok(None);
     };
-    let Some(tile) = Tile::of_label(tile, scheme.tile_names()) else {
+    let Some(tile) = Tile::from_label(tile, scheme.tile_labels()) else {
         return Ok(None);
     };
-    if !scheme.takes(problem, &tile) {
+    if !scheme.supports(problem, &tile) {
         return Ok(None);
     }
     let unit = planned(key, problem, &Candidate { scheme, tile }, gpu)?;
@@ -77,7 +77,7 @@ pub(super) fn text_checksum(unit: &PlannedUnit, text: &str) -> u64 {
             Step::Launch(launch) => write!(
                 told,
                 "\n{:?} {:?} {:?} {} {}",
-                launch.grid, launch.block, launch.cluster, launch.shared_bytes, launch.overlaps
+                launch.grid, launch.block, launch.cluster, launch.shared_bytes, launch.pdl
             ),
             Step::Memset { bytes, .. } => write!(told, "\nmemset {bytes}"),
         };
@@ -173,7 +173,7 @@ mod tests {
         let ours = unit(KERNEL_PREFIX, 0);
         assert_eq!(sum(&ours), sum(&unit("other", 0)));
         assert_ne!(sum(&ours), sum(&unit(KERNEL_PREFIX, 1)));
-        let label = tiles[0].label(direct.tile_names()).to_string();
+        let label = tiles[0].label(direct.tile_labels()).to_string();
         let present = |problem: &str, scheme: &str, tile: &str| {
             present_text(problem, scheme, tile, h200).unwrap()
         };

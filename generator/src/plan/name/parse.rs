@@ -173,7 +173,7 @@ impl Words<'_> {
     }
 
     fn precision(&mut self) -> Precision {
-        let mut words = Precision::WORDS.iter();
+        let mut words = Precision::NAMES.iter();
         let found = words.find(|(word, _)| self.word(word));
         found.map_or(Precision::Fp32, |(_, precision)| *precision)
     }
@@ -238,10 +238,10 @@ impl Words<'_> {
 
     fn next_factor(&mut self) -> Option<NextFactor> {
         if let Some(n) = self.number("next") {
-            return Some(NextFactor { n, keeps: true });
+            return Some(NextFactor { n, stores_layer_output: true });
         }
         let n = self.number("only")?;
-        Some(NextFactor { n, keeps: false })
+        Some(NextFactor { n, stores_layer_output: false })
     }
 
     fn linear(&mut self) -> Option<Problem> {

@@ -59,7 +59,7 @@ impl Environment {
             match place.map(|place| &mut values[place]) {
                 Some(slot @ None) => *slot = Some(value.trim().to_owned()),
                 _ => {
-                    return Err(TuningError::HeadingKey {
+                    return Err(TuningError::HeaderKey {
                         line: number,
                         key: key.to_owned(),
                     });
@@ -70,7 +70,7 @@ impl Environment {
             .iter()
             .position(|value| value.as_deref().unwrap_or("").is_empty());
         if let Some(missing) = missing {
-            return Err(TuningError::Heading {
+            return Err(TuningError::MissingHeaderKey {
                 key: Self::KEYS[missing],
             });
         }
@@ -89,7 +89,7 @@ impl Environment {
     ///
     /// # Errors
     /// [`TuningError::Environment`] with the first difference.
-    pub fn same_as(&self, other: &Self) -> Result<(), TuningError> {
+    pub fn check_same(&self, other: &Self) -> Result<(), TuningError> {
         let pairs = self.values().into_iter().zip(other.values());
         match Self::KEYS.iter().zip(pairs).find(|(_, (a, b))| a != b) {
             None => Ok(()),

@@ -7,13 +7,13 @@ use thiserror::Error;
 pub enum TuningError {
     /// The heading lacks a key.
     #[error("the heading has no line `{key}: ...`; a table that `tdc-gen tune` wrote has one")]
-    Heading {
+    MissingHeaderKey {
         /// The key.
         key: &'static str,
     },
     /// A line of the heading has a key that is unknown or was there before.
     #[error("line {line}: `{key}:` is unknown or there twice; remove the line")]
-    HeadingKey {
+    HeaderKey {
         /// Line of the text, from 1.
         line: usize,
         /// The key.
@@ -43,7 +43,7 @@ pub enum TuningError {
     },
     /// The last line has no end: some of it may be missing.
     #[error("line {line}: the line has no end, and may be cut; end it, if all of it is there")]
-    Cut {
+    Truncated {
         /// Line of the text, from 1.
         line: usize,
     },

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// The best tile that was found of one scheme for one problem.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Measured {
+pub struct MeasuredTile {
     /// The tile with its letters, as in the names of units.
     pub tile: String,
     /// Its time in a CUDA graph, microseconds.
@@ -34,7 +34,7 @@ pub struct Measured {
 #[derive(Debug, Clone, PartialEq)]
 pub struct TuningTable {
     environment: Environment,
-    rows: BTreeMap<(String, String), Measured>,
+    rows: BTreeMap<(String, String), MeasuredTile>,
 }
 
 /// A row that two tables have with different content, of which the one with the smaller time stays.
@@ -45,9 +45,9 @@ pub struct Conflict {
     /// The scheme.
     pub scheme: String,
     /// The row that stays.
-    pub kept: Measured,
+    pub kept: MeasuredTile,
     /// The other one.
-    pub dropped: Measured,
+    pub dropped: MeasuredTile,
 }
 
 impl fmt::Display for Conflict {
@@ -73,7 +73,7 @@ pub struct Stale {
     /// The scheme.
     pub scheme: String,
     /// The row.
-    pub measured: Measured,
+    pub measured: MeasuredTile,
 }
 
 impl fmt::Display for Stale {
@@ -81,7 +81,7 @@ impl fmt::Display for Stale {
         let Self {
             problem,
             scheme,
-            measured: Measured { tile, us, .. },
+            measured: MeasuredTile { tile, us, .. },
         } = self;
         write!(
             f,
@@ -112,7 +112,7 @@ impl TuningTable {
     }
 
     /// Adds a measurement, unless the problem and scheme have one that took no longer.
-    pub fn insert(&mut self, problem: &str, scheme: &str, measured: Measured) {
+    pub fn insert(&mut self, problem: &str, scheme: &str, measured: MeasuredTile) {
         let key = (problem.to_owned(), scheme.to_owned());
         match self.rows.get(&key) {
             Some(known) if known.us <= measured.us => {}
@@ -121,7 +121,7 @@ impl TuningTable {
     }
 
     /// The best tile of each scheme for the problem of a key, by name of the scheme.
-    pub fn of_problem(&self, key: &str) -> impl Iterator<Item = (&str, &Measured)> {
+    pub fn rows_for(&self, key: &str) -> impl Iterator<Item = (&str, &MeasuredTile)> {
         let first = (key.to_owned(), String::new());
         let rows = self.rows.range(first..);
         rows.take_while(move |((problem, _), _)| problem == key)
@@ -129,7 +129,7 @@ impl TuningTable {
     }
 
     /// Every row: problem, scheme, best tile.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &Measured)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &MeasuredTile)> {
         self.rows
             .iter()
             .map(|((problem, scheme), measured)| (&problem[..], &scheme[..], measured))
@@ -178,7 +178,7 @@ impl TuningTable {
     /// # Errors
     /// [`TuningError::Environment`] when the times do not go together; nothing is changed then.
     pub fn merge(&mut self, other: Self) -> Result<Vec<Conflict>, TuningError> {
-        let same = self.environment.same_as(&other.environment);
+        let same = self.environment.check_same(&other.environment);
         let same_gpu = self.environment.gpu == other.environment.gpu;
         if !(same_gpu && (self.is_empty() || other.is_empty())) {
             same?;
@@ -218,7 +218,7 @@ impl TuningTable {
 impl fmt::Display for TuningTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{TITLE}\n{}# {COLUMNS}\n", self.environment)?;
-        for (problem, scheme, Measured { tile, us, text }) in self.iter() {
+        for (problem, scheme, MeasuredTile { tile, us, text }) in self.iter() {
             writeln!(f, "{problem} {scheme} {tile} {us:.3} {text:016x}")?;
         }
         Ok(())
@@ -231,7 +231,7 @@ impl FromStr for TuningTable {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (environment, rows) = Environment::read(text)?;
         if !text.ends_with('\n') {
-            return Err(TuningError::Cut {
+            return Err(TuningError::Truncated {
                 line: text.lines().count(),
             });
         }
@@ -245,13 +245,13 @@ impl FromStr for TuningTable {
                     columns: COLUMNS,
                 });
             };
-            let us = microseconds(line, "us", us)?;
+            let us = parse_microseconds(line, "us", us)?;
             let text = text_checksum(line, text)?;
             let key = (problem.to_owned(), scheme.to_owned());
             let tile = tile.to_owned();
             if table
                 .rows
-                .insert(key, Measured { tile, us, text })
+                .insert(key, MeasuredTile { tile, us, text })
                 .is_some()
             {
                 return Err(TuningError::Duplicate {
@@ -278,7 +278,7 @@ pub(crate) fn text_checksum(line: usize, text: &str) -> Result<u64, TuningError>
 }
 
 /// A time in a column of a row.
-pub(crate) fn microseconds(
+pub(crate) fn parse_microseconds(
     line: usize,
     column: &'static str,
     text: &str,
@@ -319,9 +319,9 @@ pool t64 t64 2.000 0000000000000001
     }
 
     /// With 1 for a checksum.
-    fn measured(tile: &str, us: f64) -> Measured {
+    fn measured(tile: &str, us: f64) -> MeasuredTile {
         let tile = tile.to_owned();
-        Measured { tile, us, text: 1 }
+        MeasuredTile { tile, us, text: 1 }
     }
 
     /// Rows without their checksums, with 1 for it.
@@ -341,19 +341,19 @@ pool t64 t64 2.000 0000000000000001
         assert_eq!(shuffled.parse(), Ok(read.clone()));
         assert_eq!(read.len(), 4);
         // A key that begins like another is another.
-        let found: Vec<_> = read.of_problem("conv_c4").collect();
+        let found: Vec<_> = read.rows_for("conv_c4").collect();
         let expected = [
             ("direct", &measured("p32n1g1k1", 5.184)),
             (
                 "tdc",
-                &Measured {
+                &MeasuredTile {
                     text: 0x0123_4567_89ab_cdef,
                     ..measured("h4w4c16", 9.872)
                 },
             ),
         ];
         assert_eq!(found, expected);
-        assert_eq!(read.of_problem("conv_c").count(), 0);
+        assert_eq!(read.rows_for("conv_c").count(), 0);
     }
 
     #[test]
@@ -362,10 +362,7 @@ pool t64 t64 2.000 0000000000000001
         for (tile, us) in [("b", 2.0), ("a", 3.0), ("c", 1.0), ("d", 1.0)] {
             found.insert("p", "s", measured(tile, us));
         }
-        assert_eq!(
-            found.of_problem("p").next(),
-            Some(("s", &measured("c", 1.0)))
-        );
+        assert_eq!(found.rows_for("p").next(), Some(("s", &measured("c", 1.0))));
     }
 
     #[test]

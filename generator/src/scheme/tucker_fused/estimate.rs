@@ -1,28 +1,28 @@
 //! What a launch does, for the estimate of its time.
 
-use super::sizes::Sizes;
-use crate::cost::{KernelWork, slots};
+use super::sizes::TuckerFusedTile;
+use crate::cost::{KernelWork, resident_blocks};
 use crate::ir::{Problem, TuckerProblem};
 
-impl Sizes {
+impl TuckerFusedTile {
     /// For the estimate. The constants, clocks of an H200, are those that come closest to 5900 measured tiles of 95 problems.
     pub(super) fn work(&self, problem: &TuckerProblem) -> KernelWork {
         let blocks = self.blocks as f64;
         let threads = 32 * self.warps;
         let with_next = || self.factors().chain(&self.next);
-        let products: f64 = with_next().map(|factor| f64::from(factor.products)).sum();
-        let clocks: f64 = with_next().map(|factor| factor.clocks).sum();
+        let products: f64 = with_next().map(|factor| f64::from(factor.mma_count)).sum();
+        let clocks: f64 = with_next().map(|factor| factor.latency_clocks).sum();
         let pointwise = with_next().count() - 2;
-        let exchanges = match (self.members, self.group, &self.next) {
+        let exchanges = match (self.cluster, self.blocks_n, &self.next) {
             (1, _, _) => 0.0,
             (_, 1, _) => 1.0,
             (_, _, None) => 2.0,
             (_, _, Some(_)) => 3.0,
         };
-        let exchanged = f64::from(self.row_share * self.columns * self.senders);
+        let exchanged = f64::from(self.d2_rows_per_block * self.block_pixels * self.d1_splits);
         // Of the launch on a multiprocessor of an H200.
-        let busiest = (blocks / slots(self.members, 1.0, 132)).ceil();
-        let beside = busiest.min(f64::from(self.blocks_beside())) - 1.0;
+        let busiest = (blocks / resident_blocks(self.cluster, 1.0, 132)).ceil();
+        let other_blocks = busiest.min(f64::from(self.blocks_per_sm())) - 1.0;
         let latency = 1.02 * clocks
             + 540.0 * pointwise as f64
             + 410.0 * f64::from(self.chunks())
@@ -30,16 +30,16 @@ impl Sizes {
             + 0.52 * exchanged
             + 800.0 * f64::from(u8::from(self.core_partials()))
             + 36.0 * f64::from(self.warps)
-            + 1200.0 * beside;
+            + 1200.0 * other_blocks;
         // What blocks beside each other share: instructions that stage, and sectors of 32 bytes that are stored, or read of a residual.
         let staged = self.first.as_ref().map_or(1, |first| first.chunks);
         let staging = 21.5 * f64::from(self.warps * staged * self.items);
-        let sectors_of_row = match self.tile_w % 8 {
-            0 => f64::from(self.tile_w / 8),
-            _ => f64::from(self.tile_w / 8) + 1.5,
+        let sectors_of_row = match self.tw % 8 {
+            0 => f64::from(self.tw / 8),
+            _ => f64::from(self.tw / 8) + 1.5,
         };
-        let channels = f64::from(self.last.rows * self.group) / f64::from(self.members);
-        let sectors = sectors_of_row * f64::from(self.tile_h) * channels;
+        let channels = f64::from(self.last.rows * self.blocks_n) / f64::from(self.cluster);
+        let sectors = sectors_of_row * f64::from(self.th) * channels;
         let moved = match problem.epilogue.residual {
             true => 2.0 * sectors,
             false => sectors,
@@ -51,13 +51,13 @@ impl Sizes {
             shared_bytes: 4 * self.shared_floats,
             // Staging as multiply-adds, of which a multiprocessor has 128 in a clock, and sectors as bytes, of which it moves 32.
             flops: 256.0 * blocks * staging,
-            fma_share: 1.0,
+            fma_fraction: 1.0,
             l2_bytes: 32.0 * 1.76 * blocks * moved,
             mma: blocks * products,
             dram_bytes: Problem::Tucker(*problem).bytes() as f64,
-            clocks: latency,
-            cluster: self.members,
-            overlaps: true,
+            latency_clocks: latency,
+            cluster: self.cluster,
+            pdl: true,
             ..KernelWork::default()
         }
     }

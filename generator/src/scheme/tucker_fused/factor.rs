@@ -1,14 +1,14 @@
 //! One factor in a block: which warps multiply what.
 
-use crate::scheme::matrix_product::{M_TILE, P_TILE};
-use crate::scheme::step_order::{ChunkSteps, split_steps};
+use crate::scheme::step_order::{ChunkSteps, split_steps_over_warps};
+use crate::scheme::tensor_core::{MMA_M, MMA_N};
 use serde::Serialize;
 
 /// Tiles of sums that a warp holds at most.
 const MAX_SUMS: u32 = 16;
 
 /// Tiles of sums at most for each product to have a sum of its own.
-const MAX_CROSSED: u32 = 2;
+const MAX_SEPARATE_TILES: u32 = 2;
 
 /// What a factor multiplies in a block: a matrix of `rows` output channels by so many pixels, over steps of 16 terms.
 #[derive(Debug, Clone, Serialize)]
@@ -16,8 +16,8 @@ pub(super) struct Factor {
     /// Output channels.
     pub(super) rows: u32,
     /// Tiles of a warp: of 16 output channels, of 8 pixels.
-    pub(super) m: u32,
-    pub(super) p: u32,
+    pub(super) m_tiles: u32,
+    pub(super) p_tiles: u32,
     /// Parts of the channels, pixels and steps that warps have.
     #[serde(skip)]
     pub(super) warps_m: u32,
@@ -25,7 +25,7 @@ pub(super) struct Factor {
     pub(super) warps_p: u32,
     pub(super) warps_k: u32,
     /// Whether some warps have none.
-    pub(super) idle: bool,
+    pub(super) has_idle_warps: bool,
     /// Chunks of its weights, and steps of one.
     pub(super) chunks: u32,
     pub(super) chunk_steps: u32,
@@ -36,17 +36,17 @@ pub(super) struct Factor {
     pub(super) tile_weights: u32,
     /// Pixels that warps hold sums of, and floats of shared memory between the sums of two output channels.
     pub(super) columns: u32,
-    pub(super) partial_row: u32,
+    pub(super) partial_pitch: u32,
     /// Each product has a sum of its own: with few sums those of a step would wait for each other.
-    pub(super) crosses: bool,
+    pub(super) separate_accumulators: bool,
     /// Where its chunks lie in shared memory, if all have a place of their own, and how many come before.
-    pub(super) place: u32,
+    pub(super) shared_at: u32,
     pub(super) chunks_before: u32,
     /// Products of the tensor cores, and clocks of a warp, roughly.
     #[serde(skip)]
-    pub(super) products: u32,
+    pub(super) mma_count: u32,
     #[serde(skip)]
-    pub(super) clocks: f64,
+    pub(super) latency_clocks: f64,
 }
 
 impl Factor {
@@ -58,8 +58,8 @@ impl Factor {
         chunks: u32,
         counts: [u32; 3],
         b: [u32; 3],
-        [warps, sharers]: [u32; 2],
-        parts: u32,
+        [warps, max_warps_k]: [u32; 2],
+        split_terms: u32,
     ) -> Option<Self> {
         let chunk_steps = counts.iter().product::<u32>();
         let mut best: Option<(f64, [u32; 5])> = None;
@@ -68,52 +68,57 @@ impl Factor {
             let fits = |p: &u32| 12 * m * p + 8 * m + 5 * p + 60 <= (65536 / (32 * warps)).min(255);
             for p in (1..=p_tiles.min(MAX_SUMS / m)).filter(fits) {
                 let warps_p = p_tiles.div_ceil(p);
-                let most =
-                    (warps / (warps_m * warps_p)).min(if sharers == 0 { warps } else { sharers });
-                for warps_k in (1..=most).filter(|&part| split_steps(counts, part).is_some()) {
-                    let clocks = clocks(
+                let most = (warps / (warps_m * warps_p)).min(if max_warps_k == 0 {
+                    warps
+                } else {
+                    max_warps_k
+                });
+                for warps_k in
+                    (1..=most).filter(|&part| split_steps_over_warps(counts, part).is_some())
+                {
+                    let latency_clocks = latency_clocks(
                         [m, p],
                         [warps_m, warps_p, warps_k],
                         chunks * chunk_steps,
-                        [warps, sharers],
-                        parts,
+                        [warps, max_warps_k],
+                        split_terms,
                     );
-                    if best.is_none_or(|(least, _)| clocks < least) {
-                        best = Some((clocks, [m, p, warps_m, warps_p, warps_k]));
+                    if best.is_none_or(|(least, _)| latency_clocks < least) {
+                        best = Some((latency_clocks, [m, p, warps_m, warps_p, warps_k]));
                     }
                 }
             }
         }
-        let (clocks, [m, p, warps_m, warps_p, warps_k]) = best?;
-        let columns = warps_p * p * P_TILE;
-        let tile_weights = chunk_steps * 128 * parts;
+        let (latency_clocks, [m, p, warps_m, warps_p, warps_k]) = best?;
+        let columns = warps_p * p * MMA_N;
+        let tile_weights = chunk_steps * 128 * split_terms;
         Some(Self {
-            rows: M_TILE * m_tiles,
-            m,
-            p,
+            rows: MMA_M * m_tiles,
+            m_tiles: m,
+            p_tiles: p,
             warps_m,
             warps_p,
             warps_k,
-            idle: warps_m * warps_p * warps_k < warps,
+            has_idle_warps: warps_m * warps_p * warps_k < warps,
             chunks,
             chunk_steps,
             steps: ChunkSteps {
                 counts,
-                a: [counts[1] * counts[2], counts[2], 1].map(|steps| steps * 128 * parts),
+                a: [counts[1] * counts[2], counts[2], 1].map(|steps| steps * 128 * split_terms),
                 b,
                 warps: warps_k,
-                parts,
+                split_terms,
             },
             chunk_weights: m_tiles * tile_weights,
             tile_weights,
             columns,
             // Eight rows of channels, two pixels of each lane: in different banks.
-            partial_row: (columns + 23) / 32 * 32 + 8,
-            crosses: crosses(m * p, parts),
-            place: 0,
+            partial_pitch: (columns + 23) / 32 * 32 + 8,
+            separate_accumulators: separate_accumulators(m * p, split_terms),
+            shared_at: 0,
             chunks_before: 0,
-            products: m_tiles * columns / P_TILE * chunks * chunk_steps * (2 * parts - 1),
-            clocks,
+            mma_count: m_tiles * columns / MMA_N * chunks * chunk_steps * (2 * split_terms - 1),
+            latency_clocks,
         })
     }
 
@@ -124,39 +129,43 @@ impl Factor {
 
     /// Floats that the warps' shares of its sums take.
     pub(super) fn partials(&self) -> u32 {
-        self.warps_k * self.rows * self.partial_row
+        self.warps_k * self.rows * self.partial_pitch
     }
 }
 
 /// Whether each product of so many tiles of sums has a sum of its own.
-fn crosses(tiles: u32, parts: u32) -> bool {
-    parts == 2 && tiles <= MAX_CROSSED
+fn separate_accumulators(tiles: u32, split_terms: u32) -> bool {
+    split_terms == 2 && tiles <= MAX_SEPARATE_TILES
 }
 
 /// Clocks of a block for a factor: a step's products share a quarter of a multiprocessor with those of other warps or wait for each
 /// other, then shares of sums are added.
-fn clocks(
+fn latency_clocks(
     [m, p]: [u32; 2],
     [warps_m, warps_p, warps_k]: [u32; 3],
     steps: u32,
-    [warps, sharers]: [u32; 2],
-    parts: u32,
+    [warps, max_warps_k]: [u32; 2],
+    split_terms: u32,
 ) -> f64 {
-    let products = f64::from(2 * parts - 1);
+    let products = f64::from(2 * split_terms - 1);
     let warps_used = warps_m * warps_p * warps_k;
     let beside = f64::from(warps_used.div_ceil(4));
     // Of 128 bytes of shared memory, one a clock for all warps.
-    let wavefronts = f64::from(4 * parts * m + 2 * parts * p);
-    let loads = f64::from(parts * m + p);
+    let wavefronts = f64::from(4 * split_terms * m + 2 * split_terms * p);
+    let loads = f64::from(split_terms * m + p);
     let tiles = f64::from(m * p);
     let issue = beside * (6.7 * products * tiles + 3.0 * loads + 20.0);
     let shared = f64::from(warps_used) * wavefronts;
-    let chained = if crosses(m * p, parts) { 1.0 } else { products };
+    let chained = if separate_accumulators(m * p, split_terms) {
+        1.0
+    } else {
+        products
+    };
     let alone = (6.7 * products * tiles).max(39.0 * chained) + 60.0;
-    let outputs = f64::from(m * warps_m * M_TILE * p * warps_p * P_TILE);
+    let outputs = f64::from(m * warps_m * MMA_M * p * warps_p * MMA_N);
     let sums = match warps_k {
         // From the registers of those that have them.
-        1 if sharers > 0 => 6.0 * outputs / f64::from(32 * warps_used),
+        1 if max_warps_k > 0 => 6.0 * outputs / f64::from(32 * warps_used),
         _ => 6.0 * f64::from(warps_k + 1) * outputs / f64::from(32 * warps),
     };
     f64::from(steps / warps_k) * issue.max(shared).max(alone) + sums

@@ -1,17 +1,17 @@
 //! The kernel's text as its template needs it, and the layouts of its weights.
 
 use super::factor::Factor;
-use super::sizes::{Sizes, core_problem};
+use super::sizes::{TuckerFusedTile, core_problem};
 use crate::ir::{NextFactor, Problem, TuckerProblem};
-use crate::scheme::block_sums::vector;
-use crate::scheme::matrix_product::{M_TILE, STEP_CHANNELS};
 use crate::scheme::step_order::StepOrder;
-use crate::scheme::{DevicePart, KernelBlueprint, context, stride_args};
+use crate::scheme::tensor_core::{MMA_K, MMA_M};
+use crate::scheme::tiling::vector_type;
+use crate::scheme::{DevicePart, KernelBlueprint, batch_stride_args, context};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, Filter, LayoutDim, Transform, WeightFile, WeightLayout};
 
 /// Layouts of the factors, of matrices of 16x16 as the tensor cores' lanes hold them, in the order in which a block reads them.
-pub(super) fn layouts(problem: &TuckerProblem, sizes: &Sizes) -> Vec<WeightLayout> {
+pub(super) fn layouts(problem: &TuckerProblem, sizes: &TuckerFusedTile) -> Vec<WeightLayout> {
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     // A lane: a row, and four channels; its registers: the second two of them, the row eight rows on. Where the terms were sums in
     // registers, the four channels are those that a lane has of them.
@@ -30,9 +30,9 @@ pub(super) fn layouts(problem: &TuckerProblem, sizes: &Sizes) -> Vec<WeightLayou
         ]
         .concat()
         .into(),
-        transform: Transform::Halves {
-            run: M_TILE * STEP_CHANNELS,
-            parts: sizes.parts,
+        transform: Transform::Fp16 {
+            run: MMA_M * MMA_K,
+            terms: sizes.split_terms,
         },
         prologue_channels,
     };
@@ -40,21 +40,21 @@ pub(super) fn layouts(problem: &TuckerProblem, sizes: &Sizes) -> Vec<WeightLayou
     let pointwise = |factor: &Factor, shares: u32| {
         vec![
             dim(Axis::O, shares, factor.rows),
-            dim(Axis::I, factor.chunks, factor.chunk_steps * STEP_CHANNELS),
-            dim(Axis::O, factor.rows / M_TILE, M_TILE),
-            dim(Axis::I, factor.chunk_steps, STEP_CHANNELS),
+            dim(Axis::I, factor.chunks, factor.chunk_steps * MMA_K),
+            dim(Axis::O, factor.rows / MMA_M, MMA_M),
+            dim(Axis::I, factor.chunk_steps, MMA_K),
         ]
     };
     let (r, s) = (problem.core.r, problem.core.s);
     let core = &sizes.core;
-    let share = dim(Axis::I, sizes.senders, sizes.share_groups * STEP_CHANNELS);
-    let part = dim(Axis::O, sizes.row_parts, core.rows);
-    let tiles = dim(Axis::O, core.rows / M_TILE, M_TILE);
+    let share = dim(Axis::I, sizes.d1_splits, sizes.block_d1_groups * MMA_K);
+    let part = dim(Axis::O, sizes.d2_splits, core.rows);
+    let tiles = dim(Axis::O, core.rows / MMA_M, MMA_M);
     let core_dims = match core.chunk_steps / (r * s) {
         0 => vec![
             share,
             part,
-            dim(Axis::I, sizes.share_groups, STEP_CHANNELS),
+            dim(Axis::I, sizes.block_d1_groups, MMA_K),
             dim(Axis::R, r, 1),
             tiles,
             dim(Axis::S, s, 1),
@@ -62,9 +62,9 @@ pub(super) fn layouts(problem: &TuckerProblem, sizes: &Sizes) -> Vec<WeightLayou
         groups => vec![
             share,
             part,
-            dim(Axis::I, sizes.share_groups / groups, groups * STEP_CHANNELS),
+            dim(Axis::I, sizes.block_d1_groups / groups, groups * MMA_K),
             tiles,
-            dim(Axis::I, groups, STEP_CHANNELS),
+            dim(Axis::I, groups, MMA_K),
             dim(Axis::R, r, 1),
             dim(Axis::S, s, 1),
         ],
@@ -72,25 +72,37 @@ pub(super) fn layouts(problem: &TuckerProblem, sizes: &Sizes) -> Vec<WeightLayou
     let dims = sizes
         .first
         .iter()
-        .map(|first| (pointwise(first, sizes.senders), false))
+        .map(|first| (pointwise(first, sizes.d1_splits), false))
         .chain([
-            (core_dims, sizes.rounds_first),
-            (pointwise(&sizes.last, sizes.group), sizes.rounds_core),
+            (core_dims, sizes.first_in_registers),
+            (
+                pointwise(&sizes.last, sizes.blocks_n),
+                sizes.core_in_registers,
+            ),
         ])
         .chain(sizes.next.iter().map(|next| {
             let dims = vec![
-                dim(Axis::I, sizes.group, sizes.last.rows),
-                dim(Axis::O, next.rows / M_TILE, M_TILE),
-                dim(Axis::I, next.chunk_steps, STEP_CHANNELS),
+                dim(Axis::I, sizes.blocks_n, sizes.last.rows),
+                dim(Axis::O, next.rows / MMA_M, MMA_M),
+                dim(Axis::I, next.chunk_steps, MMA_K),
             ];
             (dims, true)
         }));
-    let affine = Problem::Tucker(*problem).affine_channels();
+    let first_prologue_channels = Problem::Tucker(*problem).scale_shift_channels();
     let weights = Problem::Tucker(*problem).weights();
     dims.zip(weights)
         .enumerate()
         .map(|(index, ((dims, rounded), source))| {
-            layout(source, dims, if index == 0 { affine } else { 0 }, rounded)
+            layout(
+                source,
+                dims,
+                if index == 0 {
+                    first_prologue_channels
+                } else {
+                    0
+                },
+                rounded,
+            )
         })
         .collect()
 }
@@ -108,11 +120,11 @@ struct FactorContext {
     warp_k: String,
     /// Where its block and what undoes its scales begin in the packed parameters.
     at: usize,
-    unscale_at: usize,
+    dequant_scale_at: usize,
 }
 
 #[derive(Serialize)]
-struct Context {
+struct TuckerFusedContext {
     batched: bool,
     tiles: u32,
     tiles_w: u32,
@@ -131,60 +143,60 @@ struct Context {
     pad_left: u32,
     dilation_h: u32,
     dilation_w: u32,
-    tile_h: u32,
-    tile_w: u32,
-    members: u32,
-    group: u32,
-    row_parts: u32,
-    senders: u32,
+    th: u32,
+    tw: u32,
+    cluster: u32,
+    blocks_n: u32,
+    d2_splits: u32,
+    d1_splits: u32,
     /// Of the text that a loop over the parts encloses.
     core_indent: u32,
     warps: u32,
     rows: u32,
-    row: u32,
+    row_len: u32,
     quads: u32,
     plane: u32,
-    columns: u32,
-    all_columns: u32,
-    inner: u32,
+    block_pixels: u32,
+    cluster_pixels: u32,
+    d2_plane: u32,
     d2_rows: u32,
-    row_share: u32,
-    resident: bool,
+    d2_rows_per_block: u32,
+    weights_resident: bool,
     /// Chunks of weights that are on their way before the wait, and whether others follow.
-    ahead: u32,
-    follows: bool,
-    slots: u32,
-    slot: u32,
+    prefetched_chunks: u32,
+    has_late_chunks: bool,
+    stages: u32,
+    stage_floats: u32,
     /// Chunks of weights that are waited for, and of the first factor's sum that are loaded at once.
     chunks: u32,
-    loads: u32,
+    chunks_per_load: u32,
     min_blocks: u32,
-    rounds_first: bool,
-    sends_sums: bool,
-    rounds_core: bool,
-    stores_sums: bool,
+    first_in_registers: bool,
+    core_sent_from_registers: bool,
+    core_in_registers: bool,
+    last_in_registers: bool,
     /// Whether shares of the core's sums go through shared memory.
     core_partials: bool,
-    staged_at: u32,
-    early_at: u32,
-    late_at: u32,
-    gathered_at: u32,
-    middle_at: u32,
+    input_at: u32,
+    first_partials_at: u32,
+    partials_at: u32,
+    core_output_at: u32,
+    core_input_at: u32,
     received_at: u32,
-    factors_at: u32,
-    largest_at: u32,
-    arrivals_at: u32,
-    chunks_at: u32,
+    scales_at: u32,
+    warp_max_at: u32,
+    exchange_barriers_at: u32,
+    copy_barriers_at: u32,
     /// Of what undoes the scales: where that of the core and of the last factor begin, and how many values there are.
-    core_factors: u32,
-    last_factors: u32,
-    factor_floats: u32,
+    core_scales_at: u32,
+    last_scales_at: u32,
+    scale_floats: u32,
     /// Times four channels of the first factor's output and of the core's; vectors of four pixels of a block's sums, of a
     /// block's pixels, and of a channel.
     first_quads: u32,
     d2_quads: u32,
-    exchanged: u32,
-    gathered: u32,
+    sent_vectors: u32,
+    core_output_vectors: u32,
     row_vectors: u32,
     /// Vectors of outputs of a thread, and of a channel, all of them or those of a lane.
     output_items: u32,
@@ -194,8 +206,8 @@ struct Context {
     first_items: u32,
     inner_items: u32,
     /// Threads that round a pixel.
-    rounders: u32,
-    idle_rounders: bool,
+    converters: u32,
+    has_idle_converters: bool,
     first: Option<FactorContext>,
     core: FactorContext,
     /// Elements of what the core multiplies that a chunk of whole filters has, of one position; 0 where a chunk is a row of one.
@@ -204,16 +216,16 @@ struct Context {
     /// The first factor of the layer behind: its output channels that a block adds up, where what undoes its scales and its output begin,
     /// and the condition for a place outside of that.
     next: Option<FactorContext>,
-    next_share: u32,
-    next_factors: u32,
-    z_at: u32,
-    z_bounds: String,
+    next_rows_per_block: u32,
+    next_scales_at: u32,
+    next_output_at: u32,
+    outside_next_output: String,
     /// Whether the output that it reads is not stored.
-    made_only: bool,
-    split: bool,
+    skips_output: bool,
+    hi_lo: bool,
     /// Threads that stage a position, elements of four channels that one has, and what has to be checked.
-    stagers: u32,
-    idle_stagers: bool,
+    loaders: u32,
+    has_idle_loaders: bool,
     items: u32,
     checks_items: bool,
     checks_c: bool,
@@ -229,12 +241,12 @@ struct Context {
     y_type: &'static str,
     y_elements: &'static [&'static str],
     /// The condition for a place outside the output.
-    bounds: String,
+    outside: String,
 }
 
 pub(super) fn kernel(
     problem: &TuckerProblem,
-    sizes: Sizes,
+    sizes: TuckerFusedTile,
     layouts: &[WeightLayout],
 ) -> KernelBlueprint {
     let shape = problem.core;
@@ -245,19 +257,19 @@ pub(super) fn kernel(
         let layout = layouts_left.next().expect("a layout for each factor");
         let at = usize::next_multiple_of(end, WeightFile::ALIGNMENT as usize / 4);
         end = at + layout.len();
-        let [warp_m, warp_p, warp_k_of] = parts_of_warp(factor, sizes.warps);
+        let [warp_m, warp_p, warp_k_of] = warp_coordinates(factor, sizes.warps);
         FactorContext {
             factor: factor.clone(),
             order: StepOrder::new(
                 factor.steps,
                 warp_k,
-                factor.steps.unroll(factor.m * factor.p),
+                factor.steps.unroll(factor.m_tiles * factor.p_tiles),
             ),
             warp_m,
             warp_p,
             warp_k: warp_k_of,
             at,
-            unscale_at: at + layout.weight_len() - layout.unscale_len(),
+            dequant_scale_at: at + layout.weight_len() - layout.dequant_scale_len(),
         }
     };
     let first = sizes.first.as_ref();
@@ -270,45 +282,45 @@ pub(super) fn kernel(
     let conv = core_problem(problem);
     let [tiles, tiles_w] = sizes.sums.tiles(&conv);
     // A lane has pairs of neighbouring pixels.
-    let most = if sizes.stores_sums { 2 } else { 4 };
+    let most = if sizes.last_in_registers { 2 } else { 4 };
     let y_vector = sizes.sums.y_vector(&conv).min(most);
-    let (y_type, y_elements) = vector(y_vector);
+    let (y_type, y_elements) = vector_type(y_vector);
     let (out_h, out_w) = (shape.out_h(), shape.out_w());
-    let pixels = sizes.tile_h * sizes.tile_w;
-    let n_rows = sizes.group * sizes.last.rows;
-    let outputs = sizes.last.rows * sizes.columns / y_vector;
-    let lane_row = sizes.last.p * 2 / y_vector.min(2);
-    let output_items = match sizes.stores_sums {
-        true => 2 * sizes.last.m * lane_row,
+    let pixels = sizes.th * sizes.tw;
+    let n_rows = sizes.blocks_n * sizes.last.rows;
+    let outputs = sizes.last.rows * sizes.block_pixels / y_vector;
+    let lane_row = sizes.last.p_tiles * 2 / y_vector.min(2);
+    let output_items = match sizes.last_in_registers {
+        true => 2 * sizes.last.m_tiles * lane_row,
         false => outputs.div_ceil(32 * sizes.warps),
     };
     let outside_image = [
-        (sizes.all_columns > pixels, "pixel >= TH * TW".to_owned()),
+        (sizes.cluster_pixels > pixels, "pixel >= TH * TW".to_owned()),
+        (!out_h.is_multiple_of(sizes.th), "row >= OUT_H".to_owned()),
         (
-            !out_h.is_multiple_of(sizes.tile_h),
-            "row >= OUT_H".to_owned(),
-        ),
-        (
-            !out_w.is_multiple_of(sizes.tile_w),
+            !out_w.is_multiple_of(sizes.tw),
             "column >= OUT_W".to_owned(),
         ),
     ];
     let outside_output = [
         (n_rows > problem.n, format!("n0 + n >= {}", problem.n)),
         (
-            !sizes.stores_sums && !outputs.is_multiple_of(32 * sizes.warps),
+            !sizes.last_in_registers && !outputs.is_multiple_of(32 * sizes.warps),
             format!("item >= {outputs}"),
         ),
         (
-            sizes.stores_sums && sizes.last.idle,
+            sizes.last_in_registers && sizes.last.has_idle_warps,
             "warp_k >= LAST_WARPS_K".to_owned(),
         ),
         (
-            sizes.stores_sums && sizes.last.columns > sizes.columns,
-            "column_out >= COLUMNS_OUT".to_owned(),
+            sizes.last_in_registers && sizes.last.columns > sizes.block_pixels,
+            "block_pixel >= BLOCK_PIXELS".to_owned(),
         ),
     ];
-    let z = problem.next.unwrap_or(NextFactor { n: 0, keeps: true });
+    let z = problem.next.unwrap_or(NextFactor {
+        n: 0,
+        stores_layer_output: true,
+    });
     let next_rows = sizes.next.as_ref().map_or(0, |next| next.rows);
     let outside_next = [(next_rows > z.n, format!("n >= {}", z.n))];
     let any_of = |bounds: &[(bool, String)]| {
@@ -323,38 +335,38 @@ pub(super) fn kernel(
         }
     };
     let threads = 32 * sizes.warps;
-    let positions = sizes.rows * sizes.row;
-    let rounders = threads / sizes.columns;
-    let core_factors = sizes
+    let positions = sizes.rows * sizes.row_len;
+    let converters = threads / sizes.block_pixels;
+    let core_scales_at = sizes
         .first
         .as_ref()
-        .map_or(0, |first| sizes.senders * first.rows);
-    let d2_rows = sizes.row_parts * sizes.core.rows;
-    let last_factors = core_factors + d2_rows;
+        .map_or(0, |first| sizes.d1_splits * first.rows);
+    let d2_rows = sizes.d2_splits * sizes.core.rows;
+    let last_scales_at = core_scales_at + d2_rows;
     let chunks = sizes.chunks();
     let epilogue = problem.epilogue;
     let work = sizes.work(problem);
     let padded_c = match &sizes.first {
-        Some(_) => x.c.next_multiple_of(STEP_CHANNELS),
-        None => sizes.senders * sizes.share_groups * STEP_CHANNELS,
+        Some(_) => x.c.next_multiple_of(MMA_K),
+        None => sizes.d1_splits * sizes.block_d1_groups * MMA_K,
     };
     let mut args = vec![Arg::X, Arg::Packed];
     args.extend(epilogue.bias.then_some(Arg::Bias));
     args.extend(epilogue.residual.then_some(Arg::Residual));
     args.push(Arg::Y);
-    args.extend(stride_args(shape.batch, epilogue.residual));
+    args.extend(batch_stride_args(shape.batch, epilogue.residual));
     KernelBlueprint {
         role: "kernel",
         template: "kernel/tucker_fused.cu",
-        grid: [tiles * shape.batch, 1, sizes.members],
+        grid: [tiles * shape.batch, 1, sizes.cluster],
         block: [threads, 1, 1],
-        cluster: [1, 1, sizes.members],
+        cluster: [1, 1, sizes.cluster],
         shared_bytes: 4 * sizes.shared_floats,
-        overlaps: true,
-        device: device(&sizes),
+        pdl: true,
+        device: device_parts(&sizes),
         args,
         work,
-        context: context(&Context {
+        context: context(&TuckerFusedContext {
             batched: shape.batch > 1,
             tiles,
             tiles_w,
@@ -373,66 +385,66 @@ pub(super) fn kernel(
             pad_left: shape.padding.left,
             dilation_h: shape.dilation[0],
             dilation_w: shape.dilation[1],
-            tile_h: sizes.tile_h,
-            tile_w: sizes.tile_w,
-            members: sizes.members,
-            group: sizes.group,
-            row_parts: sizes.row_parts,
-            senders: sizes.senders,
-            core_indent: if sizes.row_parts > 1 { 4 } else { 0 },
+            th: sizes.th,
+            tw: sizes.tw,
+            cluster: sizes.cluster,
+            blocks_n: sizes.blocks_n,
+            d2_splits: sizes.d2_splits,
+            d1_splits: sizes.d1_splits,
+            core_indent: if sizes.d2_splits > 1 { 4 } else { 0 },
             warps: sizes.warps,
             rows: sizes.rows,
-            row: sizes.row,
+            row_len: sizes.row_len,
             quads: sizes.quads,
             plane: sizes.plane,
-            columns: sizes.columns,
-            all_columns: sizes.all_columns,
-            inner: sizes.inner,
+            block_pixels: sizes.block_pixels,
+            cluster_pixels: sizes.cluster_pixels,
+            d2_plane: sizes.d2_plane,
             d2_rows,
-            row_share: sizes.row_share,
-            resident: sizes.resident,
-            ahead: sizes.chunks_ahead(),
-            follows: sizes.chunks_ahead() < chunks,
-            slots: sizes.slots,
-            slot: sizes.slot,
+            d2_rows_per_block: sizes.d2_rows_per_block,
+            weights_resident: sizes.weights_resident,
+            prefetched_chunks: sizes.prefetched_chunks(),
+            has_late_chunks: sizes.prefetched_chunks() < chunks,
+            stages: sizes.stages,
+            stage_floats: sizes.stage_floats,
             chunks,
-            loads: sizes.loads,
-            min_blocks: sizes.blocks_beside().min(2),
-            rounds_first: sizes.rounds_first,
-            sends_sums: sizes.sends_sums,
-            rounds_core: sizes.rounds_core,
-            stores_sums: sizes.stores_sums,
+            chunks_per_load: sizes.chunks_per_load,
+            min_blocks: sizes.blocks_per_sm().min(2),
+            first_in_registers: sizes.first_in_registers,
+            core_sent_from_registers: sizes.core_sent_from_registers,
+            core_in_registers: sizes.core_in_registers,
+            last_in_registers: sizes.last_in_registers,
             core_partials: sizes.core_partials(),
             lane_row,
-            staged_at: sizes.staged_at,
-            early_at: sizes.early_at,
-            late_at: sizes.late_at,
-            gathered_at: sizes.gathered_at,
-            middle_at: sizes.middle_at,
+            input_at: sizes.input_at,
+            first_partials_at: sizes.first_partials_at,
+            partials_at: sizes.partials_at,
+            core_output_at: sizes.core_output_at,
+            core_input_at: sizes.core_input_at,
             received_at: sizes.received_at,
-            factors_at: sizes.factors_at,
-            largest_at: sizes.largest_at,
-            arrivals_at: sizes.arrivals_at,
-            chunks_at: sizes.chunks_at,
-            core_factors,
-            last_factors,
-            factor_floats: last_factors + n_rows,
-            first_quads: sizes.share_groups * STEP_CHANNELS / 4,
+            scales_at: sizes.scales_at,
+            warp_max_at: sizes.warp_max_at,
+            exchange_barriers_at: sizes.exchange_barriers_at,
+            copy_barriers_at: sizes.copy_barriers_at,
+            core_scales_at,
+            last_scales_at,
+            scale_floats: last_scales_at + n_rows,
+            first_quads: sizes.block_d1_groups * MMA_K / 4,
             d2_quads: d2_rows / 4,
-            exchanged: sizes.core.rows * sizes.all_columns / 4,
-            gathered: d2_rows * sizes.columns / 4,
-            row_vectors: sizes.all_columns / 4,
+            sent_vectors: sizes.core.rows * sizes.cluster_pixels / 4,
+            core_output_vectors: d2_rows * sizes.block_pixels / 4,
+            row_vectors: sizes.cluster_pixels / 4,
             output_items,
-            pixel_vectors: sizes.columns / y_vector,
-            first_items: (sizes.share_groups * STEP_CHANNELS / 4).div_ceil(sizes.stagers),
-            inner_items: (d2_rows / 4).div_ceil(rounders),
-            rounders,
-            idle_rounders: rounders * sizes.columns != threads,
-            split: sizes.parts == 2,
-            stagers: sizes.stagers,
-            idle_stagers: sizes.stagers * positions != threads,
+            pixel_vectors: sizes.block_pixels / y_vector,
+            first_items: (sizes.block_d1_groups * MMA_K / 4).div_ceil(sizes.loaders),
+            inner_items: (d2_rows / 4).div_ceil(converters),
+            converters,
+            has_idle_converters: converters * sizes.block_pixels != threads,
+            hi_lo: sizes.split_terms == 2,
+            loaders: sizes.loaders,
+            has_idle_loaders: sizes.loaders * positions != threads,
             items: sizes.items,
-            checks_items: !sizes.quads.is_multiple_of(sizes.stagers),
+            checks_items: !sizes.quads.is_multiple_of(sizes.loaders),
             checks_c: padded_c != x.c,
             prologue: problem.prologue.is_some(),
             prologue_relu: problem.prologue.is_some_and(|prologue| prologue.relu),
@@ -444,27 +456,27 @@ pub(super) fn kernel(
             y_vector,
             y_type,
             y_elements,
-            bounds: any_of(&outside_output),
-            z_bounds: any_of(&outside_next),
-            next_share: sizes.next_share,
-            next_factors: last_factors + 2 * n_rows,
-            z_at: if z.keeps {
+            outside: any_of(&outside_output),
+            outside_next_output: any_of(&outside_next),
+            next_rows_per_block: sizes.next_rows_per_block,
+            next_scales_at: last_scales_at + 2 * n_rows,
+            next_output_at: if z.stores_layer_output {
                 problem.n * out_h * out_w
             } else {
                 0
             },
-            made_only: !z.keeps,
+            skips_output: !z.stores_layer_output,
             next,
             first,
             core,
-            core_chunk_quads: sizes.core.chunk_steps / (shape.r * shape.s) * STEP_CHANNELS / 4,
+            core_chunk_quads: sizes.core.chunk_steps / (shape.r * shape.s) * MMA_K / 4,
             last,
         }),
     }
 }
 
 /// Which part of a factor's channels, pixels and steps a warp has, out of its index.
-fn parts_of_warp(factor: &Factor, warps: u32) -> [String; 3] {
+fn warp_coordinates(factor: &Factor, warps: u32) -> [String; 3] {
     let Factor {
         warps_m,
         warps_p,
@@ -488,9 +500,9 @@ fn parts_of_warp(factor: &Factor, warps: u32) -> [String; 3] {
 }
 
 /// Parts of the prelude that the kernel uses.
-fn device(sizes: &Sizes) -> &'static [DevicePart] {
-    let first = usize::from(sizes.members == 1);
-    let rounds = sizes.rounds_first || sizes.rounds_core || sizes.next.is_some();
+fn device_parts(sizes: &TuckerFusedTile) -> &'static [DevicePart] {
+    let first = usize::from(sizes.cluster == 1);
+    let rounds = sizes.first_in_registers || sizes.core_in_registers || sizes.next.is_some();
     &DEVICE[first..DEVICE.len() - usize::from(!rounds)]
 }
 
@@ -499,10 +511,10 @@ const DEVICE: &[DevicePart] = &[
     DevicePart::Cluster,
     DevicePart::DynamicShared,
     DevicePart::AsyncCopy,
-    DevicePart::ChunkCopy,
-    DevicePart::Overlap,
-    DevicePart::Half,
+    DevicePart::BulkCopy,
+    DevicePart::Pdl,
+    DevicePart::Fp16,
     DevicePart::Mma,
-    DevicePart::Steps,
-    DevicePart::RoundedSums,
+    DevicePart::MmaSteps,
+    DevicePart::AccumulatorOperands,
 ];

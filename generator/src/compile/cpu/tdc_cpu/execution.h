@@ -55,7 +55,7 @@ void cluster_wait(int line);
 const void* cluster_shared(const void* shared, unsigned rank, int line);
 
 // Ends the launch with an error: what the thread did wrong in that line.
-void mistake(const char* what, int line);
+void report_violation(const char* what, int line);
 
 // d += a * b by all 32 lanes of a warp, which hold 4, 4 and 2 registers each.
 void warp_multiply(MatrixKind kind, float* d, const unsigned* a, const unsigned* b, int line);

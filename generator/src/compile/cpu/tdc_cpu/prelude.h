@@ -30,12 +30,12 @@ void tdc_wait_copies() {
 }
 
 // Until somebody awaits a chunk, its destination holds NaNs. To await one that has not begun is an error.
-#define TDC_CHUNK_COPY
-inline void tdc_begin_chunks(float* barriers, int count) {
+#define TDC_BULK_COPY
+inline void tdc_init_copy_barriers(float* barriers, int count) {
     static_cast<void>(barriers);
     static_cast<void>(count);
 }
-inline void tdc_copy_chunk(float* shared, const float* global, int floats, float* barrier, int line = __builtin_LINE()) {
+inline void tdc_bulk_copy(float* shared, const float* global, int floats, float* barrier, int line = __builtin_LINE()) {
     if (tdc_cpu::has_clusters()) {
         if (threadIdx.x == 0) tdc_cpu::copy_chunk(shared, global, static_cast<unsigned>(4 * floats), barrier, line);
         return;
@@ -46,7 +46,7 @@ inline void tdc_copy_chunk(float* shared, const float* global, int floats, float
     tdc_commit_copies();
 }
 template <int PENDING>
-void tdc_await_chunk(float* barrier, int parity, int line = __builtin_LINE()) {
+void tdc_wait_bulk_copy(float* barrier, int parity, int line = __builtin_LINE()) {
     if (tdc_cpu::has_clusters()) {
         tdc_wait_copies<0>();
         tdc_cpu::await_chunk(barrier, static_cast<unsigned>(parity), line);
@@ -61,7 +61,7 @@ void tdc_await_chunk(float* barrier, int parity, int line = __builtin_LINE()) {
 #define TDC_CLUSTER
 inline bool tdc_has_clusters() { return tdc_cpu::has_clusters(); }
 inline void tdc_cluster_arrive(int line = __builtin_LINE()) { tdc_cpu::cluster_arrive(line); }
-inline void tdc_cluster_begin(int line = __builtin_LINE()) { tdc_cpu::cluster_arrive(line); }
+inline void tdc_cluster_arrive_relaxed(int line = __builtin_LINE()) { tdc_cpu::cluster_arrive(line); }
 inline void tdc_cluster_wait(int line = __builtin_LINE()) { tdc_cpu::cluster_wait(line); }
 inline void tdc_cluster_sync(int line = __builtin_LINE()) {
     tdc_cpu::cluster_arrive(line);
@@ -75,11 +75,11 @@ inline float* tdc_cluster_shared(float* shared, unsigned rank, int line = __buil
 }
 
 // The bytes still to come are counted in the barrier; a block that awaits them goes on when they are there, wherever the others are.
-inline void tdc_expect(float* barrier, unsigned bytes) {
+inline void tdc_expect_bytes(float* barrier, unsigned bytes) {
     if (tdc_cpu::has_clusters()) std::memcpy(barrier, &bytes, sizeof bytes);
 }
 template <class Value>
-void tdc_send(float* to, float* barrier, unsigned rank, Value value, int line = __builtin_LINE()) {
+void tdc_store_async(float* to, float* barrier, unsigned rank, Value value, int line = __builtin_LINE()) {
     if (tdc_cpu::has_clusters()) {
         barrier = tdc_cluster_shared(barrier, rank, line);
         unsigned bytes;
@@ -88,10 +88,10 @@ void tdc_send(float* to, float* barrier, unsigned rank, Value value, int line = 
         std::memcpy(barrier, &bytes, sizeof bytes);
         to = tdc_cluster_shared(to, rank, line);
     }
-    if (reinterpret_cast<uintptr_t>(to) % sizeof value != 0) tdc_cpu::mistake("sends to an address that is not aligned", line);
+    if (reinterpret_cast<uintptr_t>(to) % sizeof value != 0) tdc_cpu::report_violation("stores to a misaligned remote address", line);
     std::memcpy(to, &value, sizeof value);
 }
-inline void tdc_await(float* barrier, int line = __builtin_LINE()) {
+inline void tdc_wait_bytes(float* barrier, int line = __builtin_LINE()) {
     if (!tdc_cpu::has_clusters()) {
         __syncthreads(line);
         return;
@@ -100,19 +100,19 @@ inline void tdc_await(float* barrier, int line = __builtin_LINE()) {
 }
 
 // Launches are carried out one after the other: there is nothing to wait for.
-#define TDC_OVERLAP
-inline void tdc_wait_for_launches_ahead() {}
-inline void tdc_let_next_launch_begin() {}
-inline void tdc_wait_for_inputs() {}
+#define TDC_PDL
+inline void tdc_pdl_wait() {}
+inline void tdc_pdl_trigger() {}
+inline void tdc_pdl_wait_and_trigger() {}
 
-#define TDC_HALF
-inline unsigned tdc_to_halves(float first, float second) {
+#define TDC_FP16
+inline unsigned tdc_to_fp16x2(float first, float second) {
     return tdc_cpu::f16_of_float(second) << 16 | tdc_cpu::f16_of_float(first);
 }
-inline float tdc_lower_half(unsigned halves) { return tdc_cpu::float_of_f16(halves & 0xffffu); }
-inline float tdc_upper_half(unsigned halves) { return tdc_cpu::float_of_f16(halves >> 16); }
+inline float tdc_fp16x2_low(unsigned halves) { return tdc_cpu::float_of_f16(halves & 0xffffu); }
+inline float tdc_fp16x2_high(unsigned halves) { return tdc_cpu::float_of_f16(halves >> 16); }
 
-inline float tdc_warp_largest(float value) {
+inline float tdc_warp_max(float value) {
     for (int offset = 16; offset > 0; offset /= 2) {
         value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, offset));
     }
@@ -120,7 +120,7 @@ inline float tdc_warp_largest(float value) {
 }
 
 #define TDC_BF16
-inline unsigned tdc_to_bf16(float first, float second) {
+inline unsigned tdc_to_bf16x2(float first, float second) {
     return tdc_cpu::bf16_of_float(second) << 16 | tdc_cpu::bf16_of_float(first);
 }
 

@@ -117,7 +117,7 @@ public:
         int count = 0;
         for (const auto& [address, bytes] : sizes_) {
             if (!guards_intact(address, bytes) && count++ == 0) {
-                description = "allocation " + text(address) + " of " + std::to_string(bytes) + " bytes was written past an end";
+                description = "allocation " + text(address) + " of " + std::to_string(bytes) + " bytes was written out of bounds";
             }
         }
         return count;
@@ -224,7 +224,7 @@ inline cudaError_t submit(cudaStream_t stream, Work work) {
     }
     if (is_default(stream)) {
         if (strict_captures > 0) {
-            return error(cudaErrorStreamCaptureImplicit, "the default stream was used while another stream is in a capture");
+            return error(cudaErrorStreamCaptureImplicit, "the default stream was used while another stream is being captured");
         }
         return work();
     }
@@ -238,7 +238,7 @@ inline cudaError_t submit(cudaStream_t stream, Work work) {
 // For calls that wait or allocate.
 inline cudaError_t refuse_in_capture(const char* call) {
     if (strict_captures > 0) {
-        return error(cudaErrorStreamCaptureUnsupported, std::string(call) + " is not permitted while a stream is in a capture");
+        return error(cudaErrorStreamCaptureUnsupported, std::string(call) + " is not permitted while a stream is being captured");
     }
     return cudaSuccess;
 }
@@ -327,13 +327,13 @@ TDC_CPU_ENGINE cudaError_t read_attributes(const cudaLaunchConfig_t& config, dim
                 [[fallthrough]];
             case cudaLaunchAttributeProgrammaticStreamSerialization:
                 if (!device_has_clusters()) {
-                    return error(cudaErrorNotSupported, "launches overlap and form clusters from compute capability 9.0 on");
+                    return error(cudaErrorNotSupported, "programmatic dependent launch and clusters need compute capability 9.0");
                 }
                 break;
             case cudaLaunchAttributeCooperative:
                 if (attribute.val.cooperative != 0) {
                     return error(cudaErrorNotSupported,
-                                 "cooperative launches are not emulated: blocks do not run side by side");
+                                 "cooperative launches are not emulated: blocks do not run concurrently");
                 }
                 break;
         }
@@ -347,7 +347,7 @@ TDC_CPU_ENGINE cudaError_t set_function_attribute(const void* entry, cudaFuncAtt
         case cudaFuncAttributePreferredSharedMemoryCarveout: return cudaSuccess;
         case cudaFuncAttributeNonPortableClusterSizeAllowed:
             if (!device_has_clusters()) {
-                return error(cudaErrorNotSupported, "there are clusters from compute capability 9.0 on");
+                return error(cudaErrorNotSupported, "clusters need compute capability 9.0");
             }
             if (value != 0) {
                 grants.large_clusters.insert(entry);
@@ -427,10 +427,10 @@ inline cudaError_t free_memory(Memory& memory, void* address, const char* kind) 
     switch (memory.release(address)) {
         case Memory::Freed::intact: return cudaSuccess;
         case Memory::Freed::damaged:
-            return error(cudaErrorIllegalAddress, std::string(kind) + " allocation " + text(address) + " was written past an end");
+            return error(cudaErrorIllegalAddress, std::string(kind) + " allocation " + text(address) + " was written out of bounds");
         case Memory::Freed::unknown: break;
     }
-    return error(cudaErrorInvalidValue, text(address) + " is no live " + kind + " allocation");
+    return error(cudaErrorInvalidValue, text(address) + " is not a live " + kind + " allocation");
 }
 
 inline cudaError_t allocate_memory(Memory& memory, void** address, size_t bytes, const char* call) {
@@ -656,7 +656,7 @@ TDC_CPU_ENGINE cudaError_t cudaStreamDestroy(cudaStream_t stream) {
         return tdc_cpu::invalid_stream();
     }
     if (stream->capture != nullptr) {
-        return tdc_cpu::error(cudaErrorStreamCaptureUnsupported, "the stream is in a capture");
+        return tdc_cpu::error(cudaErrorStreamCaptureUnsupported, "the stream is being captured");
     }
     const std::lock_guard<std::mutex> guard(tdc_cpu::streams.lock);
     tdc_cpu::streams.live.erase(stream);
@@ -670,7 +670,7 @@ TDC_CPU_ENGINE cudaError_t cudaStreamQuery(cudaStream_t stream) {
     }
     if (!tdc_cpu::is_default(stream) && stream->capture != nullptr) {
         stream->invalidated = true;
-        return tdc_cpu::error(cudaErrorStreamCaptureUnsupported, "a stream in a capture cannot be waited for");
+        return tdc_cpu::error(cudaErrorStreamCaptureUnsupported, "a stream that is being captured cannot be waited for");
     }
     return cudaSuccess;
 }

@@ -264,7 +264,7 @@ public:
         if (barrier.arrived == 0) {
             barrier = {kind, line, 0, 0, bytes};
         } else if (barrier.kind != kind || barrier.line != line || barrier.bytes != bytes) {
-            fail("threads of one block wait at different barriers, in lines %d and %d", barrier.line, line);
+            fail("threads of one block wait at different barriers (lines %d and %d)", barrier.line, line);
         }
         ++barrier.arrived;
         barrier.votes += predicate;
@@ -276,7 +276,7 @@ public:
     // A barrier of the block that opens when all bytes are there.
     void await_bytes(const void* bytes, int line) {
         if (!is_shared(bytes, 8)) {
-            fail("line %d: the barrier is not in the block's shared memory", line);
+            fail("line %d: the mbarrier is not in the block's shared memory", line);
         }
         block_barrier(BarrierKind::bytes, false, line, static_cast<const unsigned*>(bytes));
     }
@@ -284,7 +284,7 @@ public:
     void cluster_arrive(int line) {
         Thread& self = *running_;
         if (self.arrived_in_cluster) {
-            fail("line %d: a thread comes to a barrier of the cluster twice before it waits", line);
+            fail("line %d: a thread arrives at the cluster barrier twice without waiting", line);
         }
         self.arrived_in_cluster = true;
     }
@@ -292,10 +292,10 @@ public:
     void cluster_wait(int line) {
         Thread& self = *running_;
         if (!self.arrived_in_cluster) {
-            fail("line %d: a thread waits at a barrier of the cluster before it has come to it", line);
+            fail("line %d: a thread waits at the cluster barrier without having arrived", line);
         }
         if (block_->at_cluster_barrier > 0 && block_->cluster_line != line) {
-            fail("threads of one block wait at different barriers of the cluster, in lines %d and %d", block_->cluster_line, line);
+            fail("threads of one block wait at different cluster barriers (lines %d and %d)", block_->cluster_line, line);
         }
         ++block_->at_cluster_barrier;
         block_->cluster_line = line;
@@ -303,11 +303,11 @@ public:
         suspend(State::at_cluster_barrier);
     }
 
-    void mistake(const char* what, int line) { fail("line %d: the thread %s", line, what); }
+    void report_violation(const char* what, int line) { fail("line %d: the thread %s", line, what); }
 
     const void* cluster_shared(const void* shared, unsigned rank, int line) {
         if (rank >= blocks_.size()) {
-            fail("line %d: block %u of a cluster of %zu", line, rank, blocks_.size());
+            fail("line %d: cluster rank %u in a cluster of %zu blocks", line, rank, blocks_.size());
         }
         const char* const own = dynamic_of(*block_);
         const char* const address = static_cast<const char*>(shared);
@@ -316,7 +316,7 @@ public:
         }
         Block& other = blocks_[rank];
         if (other.finished == thread_count_) {
-            fail("line %d: block %u of the cluster has returned, and its shared memory is gone", line, rank);
+            fail("line %d: block %u of the cluster has exited; its shared memory is no longer accessible", line, rank);
         }
         return dynamic_of(other) + (address - own);
     }
@@ -324,10 +324,10 @@ public:
     void copy_async(void* shared, const void* global, unsigned bytes, bool inside, int line) {
         Thread& self = *running_;
         if (reinterpret_cast<uintptr_t>(shared) % bytes != 0 || reinterpret_cast<uintptr_t>(global) % bytes != 0) {
-            fail("line %d: a copy of %u bytes between addresses that are not aligned to that", line, bytes);
+            fail("line %d: an asynchronous copy of %u bytes with misaligned addresses", line, bytes);
         }
         if (!is_shared(shared, bytes)) {
-            fail("line %d: a copy to an address that is not in the block's shared memory", line);
+            fail("line %d: the destination of an asynchronous copy is not in the block's shared memory", line);
         }
         std::memset(shared, 0xff, bytes);
         self.copies.push_back({shared, global, bytes, inside, self.copy_groups});
@@ -353,10 +353,10 @@ public:
     void copy_chunk(void* shared, const void* global, unsigned bytes, const void* barrier, int line) {
         const uintptr_t addresses = reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global);
         if ((addresses | bytes) % 16 != 0) {
-            fail("line %d: a copy of %u bytes, where addresses and size must be multiples of 16", line, bytes);
+            fail("line %d: a bulk copy of %u bytes; addresses and size must be multiples of 16", line, bytes);
         }
         if (!is_shared(shared, bytes) || !is_shared(barrier, 8)) {
-            fail("line %d: a copy to an address or with a barrier that is not in the block's shared memory", line);
+            fail("line %d: destination or mbarrier of a bulk copy is not in the block's shared memory", line);
         }
         ChunkCopy* copy = chunk_of(barrier);
         if (copy == nullptr) {
@@ -364,7 +364,7 @@ public:
         } else if (copy->arrived) {
             *copy = {barrier, shared, global, bytes, copy->number + 1, false};
         } else {
-            fail("line %d: a copy whose barrier serves another that nobody has awaited", line);
+            fail("line %d: the mbarrier of a bulk copy is still used by an earlier copy that was not awaited", line);
         }
         std::memset(shared, 0xff, bytes);
     }
@@ -372,7 +372,7 @@ public:
     void await_chunk(const void* barrier, unsigned parity, int line) {
         ChunkCopy* const copy = chunk_of(barrier);
         if (copy == nullptr || copy->number % 2 != parity) {
-            fail("line %d: the thread awaits a copy that has not begun", line);
+            fail("line %d: a thread awaits a bulk copy that was not started", line);
         }
         if (!copy->arrived) {
             std::memcpy(copy->shared, copy->global, copy->bytes);
@@ -383,7 +383,7 @@ public:
     void warp_multiply(const Product& product, int line) {
         running_->product = product;
         if (running_->warp->live != all_lanes) {
-            fail("line %d: a matrix product without all 32 lanes of the warp", line);
+            fail("line %d: an mma instruction without all 32 lanes of the warp", line);
         }
         warp_call(WarpCallKind::multiply, all_lanes, 0, 0, line);
     }
@@ -393,7 +393,7 @@ public:
     uint64_t warp_call(WarpCallKind kind, unsigned mask, uint64_t value, int source, int line) {
         Thread& self = *running_;
         if ((mask >> self.lane & 1) == 0) {
-            fail("line %d: lane %u calls a warp function with mask 0x%08x, which does not name it", line, self.lane, mask);
+            fail("line %d: lane %u calls a warp function with mask 0x%08x, which does not include it", line, self.lane, mask);
         }
         self.call = kind;
         self.mask = mask;
@@ -492,7 +492,7 @@ private:
     void close_block() {
         const size_t bytes = launch_->shape.shared_bytes;
         if (!guard_intact(0) || !guard_intact(guard_bytes + bytes)) {
-            report("wrote outside of its %zu bytes of dynamic shared memory", bytes);
+            report("write outside its %zu bytes of dynamic shared memory", bytes);
         }
         std::memset(dynamic_of(*block_), 0xff, bytes);
     }
@@ -564,7 +564,7 @@ private:
         if (thread.state == State::not_started) {
             thread.stack = stacks_.take();
             if (thread.stack == nullptr) {
-                report("no memory for the stacks of %u threads", thread_count_);
+                report("out of memory for the stacks of %u threads", thread_count_);
                 return false;
             }
             prepare(thread.context, thread.stack, start_thread);
@@ -589,13 +589,13 @@ private:
     // The running thread has returned.
     void retire(Thread& thread) {
         if (!StackPool::intact(thread.stack)) {
-            report("thread (%u,%u,%u) needs more than %zu KiB of stack", thread.index.x, thread.index.y, thread.index.z,
+            report("thread (%u,%u,%u) overflows its stack of %zu KiB", thread.index.x, thread.index.y, thread.index.z,
                    stack_bytes >> 10);
             thread.state = State::illegal;
             return;
         }
         if (thread.arrived_in_cluster) {
-            report("thread (%u,%u,%u) returns between the halves of a barrier of the cluster", thread.index.x, thread.index.y,
+            report("thread (%u,%u,%u) exits between arrive and wait of a cluster barrier", thread.index.x, thread.index.y,
                    thread.index.z);
             thread.state = State::illegal;
             return;
@@ -622,18 +622,18 @@ private:
         const unsigned arrived = barrier.arrived;
         const unsigned in_warp_calls = thread_count_ - block.finished - arrived - block.at_cluster_barrier;
         if (in_warp_calls > 0) {
-            report("deadlock: %u threads wait in a warp function (line %d), %u at a barrier (line %d), %u have returned",
+            report("deadlock: %u threads wait in a warp function (line %d), %u at a barrier (line %d), %u have exited",
                    in_warp_calls, line_of(State::in_warp_call), arrived + block.at_cluster_barrier,
                    line_of(arrived > 0 ? State::at_barrier : State::at_cluster_barrier), block.finished);
             return false;
         }
         if (arrived > 0 && block.at_cluster_barrier > 0) {
-            report("deadlock: %u threads wait at the barrier in line %d, %u at the barrier of the cluster in line %d", arrived,
+            report("deadlock: %u threads wait at the barrier in line %d, %u at the cluster barrier in line %d", arrived,
                    barrier.line, block.at_cluster_barrier, block.cluster_line);
             return false;
         }
         if (block.finished > 0) {
-            report("the barrier in line %d was reached by %u of %u threads, the others have returned",
+            report("the barrier in line %d was reached by %u of %u threads; the others have exited",
                    arrived > 0 ? barrier.line : block.cluster_line, arrived + block.at_cluster_barrier, thread_count_);
             return false;
         }
@@ -664,7 +664,7 @@ private:
         for (Block& block : blocks_) {
             if (awaits_bytes(block)) {
                 block_ = &block;
-                report("deadlock: line %d awaits bytes that nobody has sent, %u of them", block.barrier.line, *block.barrier.bytes);
+                report("deadlock: line %d waits for %u bytes that no block sends", block.barrier.line, *block.barrier.bytes);
                 return false;
             }
             waiting += block.at_cluster_barrier;
@@ -672,7 +672,7 @@ private:
         }
         if (waiting < threads_.size()) {
             block_ = some;
-            report("the barrier of the cluster in line %d was reached by %u of %zu threads, the others have returned",
+            report("the cluster barrier in line %d was reached by %u of %zu threads; the others have exited",
                    block_->cluster_line, waiting, threads_.size());
             return false;
         }
@@ -919,7 +919,7 @@ inline std::string run_launch(const KernelCall& call, const LaunchShape& shape) 
     } catch (const std::system_error&) {
         // Fewer threads will do, but one is needed.
         if (os_threads.empty()) {
-            launch.fail("the system gives no thread to run blocks on");
+            launch.fail("cannot create an OS thread to run blocks on");
         }
     }
     for (std::thread& os_thread : os_threads) {
@@ -964,7 +964,7 @@ TDC_CPU_ENGINE void cluster_arrive(int line) { current_worker->cluster_arrive(li
 
 TDC_CPU_ENGINE void cluster_wait(int line) { current_worker->cluster_wait(line); }
 
-TDC_CPU_ENGINE void mistake(const char* what, int line) { current_worker->mistake(what, line); }
+TDC_CPU_ENGINE void report_violation(const char* what, int line) { current_worker->report_violation(what, line); }
 
 TDC_CPU_ENGINE const void* cluster_shared(const void* shared, unsigned rank, int line) {
     return current_worker->cluster_shared(shared, rank, line);

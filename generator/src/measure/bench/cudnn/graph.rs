@@ -7,7 +7,7 @@ use super::abi::{
     BEHAVIOR_NOTE_RUNTIME_COMPILATION, CROSS_CORRELATION, HEURISTICS, Opaque, attribute,
     attribute_type, descriptor_type,
 };
-use super::{Algorithm, Cudnn, CudnnError, Layout, Place, Request};
+use super::{Algorithm, Cudnn, CudnnError, Layout, Request, RunAddresses};
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -351,7 +351,7 @@ pub fn plans<'a>(cudnn: &'a Cudnn, request: &Request) -> Result<Vec<Plan<'a>>, C
         .graph
         .integer(attribute::OPERATIONGRAPH_ENGINE_GLOBAL_COUNT);
     for index in 0..engines.unwrap_or(0) {
-        if let Ok(Some(configuration)) = graph.engine(index, request.compiled_engines) {
+        if let Ok(Some(configuration)) = graph.engine(index, request.runtime_compiled_engines) {
             add(configuration, "default knobs");
         }
     }
@@ -378,15 +378,15 @@ impl Algorithm for Plan<'_> {
         &self.name
     }
 
-    fn run(&self, place: &Place) -> Result<(), CudnnError> {
+    fn run(&self, addresses: &RunAddresses) -> Result<(), CudnnError> {
         let cudnn = self.plan.cudnn;
         let pack = Descriptor::new(cudnn, descriptor_type::VARIANT_PACK)?
             .integers(attribute::VARIANT_PACK_UNIQUE_IDS, &[X, WEIGHT, Y])?
             .addresses(
                 attribute::VARIANT_PACK_DATA_POINTERS,
-                &[place.x, place.weight, place.y],
+                &[addresses.x, addresses.weight, addresses.y],
             )?
-            .addresses(attribute::VARIANT_PACK_WORKSPACE, &[place.workspace])?
+            .addresses(attribute::VARIANT_PACK_WORKSPACE, &[addresses.workspace])?
             .finalized()?;
         // SAFETY: handle, plan and pack are alive; the addresses are the caller's, of tensors as described and of a workspace that
         // is large enough.

@@ -1,7 +1,7 @@
 //! The legacy interface: `cudnnConvolutionForward` with each algorithm and each math type.
 
 use super::abi::{CROSS_CORRELATION, FORWARD_ALGORITHMS, MATH_TYPES, Opaque, Status};
-use super::{Algorithm, Cudnn, CudnnError, Place, Request};
+use super::{Algorithm, Cudnn, CudnnError, Request, RunAddresses};
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::rc::Rc;
@@ -200,7 +200,7 @@ impl Algorithm for LegacyAlgorithm<'_> {
         &self.name
     }
 
-    fn run(&self, place: &Place) -> Result<(), CudnnError> {
+    fn run(&self, addresses: &RunAddresses) -> Result<(), CudnnError> {
         // Factors are floats for floats and halves alike.
         let (alpha, beta) = (1.0_f32, 0.0_f32);
         // SAFETY: handle and descriptors are alive; the factors are read before the call returns; the addresses are the caller's,
@@ -210,16 +210,16 @@ impl Algorithm for LegacyAlgorithm<'_> {
                 self.cudnn.handle,
                 ptr::from_ref(&alpha).cast(),
                 self.tensors.x.raw,
-                place.x as *const c_void,
+                addresses.x as *const c_void,
                 self.tensors.weight.raw,
-                place.weight as *const c_void,
+                addresses.weight as *const c_void,
                 self.convolution.raw,
                 self.algorithm,
-                place.workspace as *mut c_void,
+                addresses.workspace as *mut c_void,
                 self.workspace_bytes,
                 ptr::from_ref(&beta).cast(),
                 self.tensors.y.raw,
-                place.y as *mut c_void,
+                addresses.y as *mut c_void,
             )
         };
         self.cudnn.check("cudnnConvolutionForward", status)

@@ -11,7 +11,7 @@ pub fn kernel<O: Op>(call: &str, kernel: &Kernel<O>) {
         for choice in variant.choices {
             println!("    {} {}", choice.scheme, choice.tile);
         }
-        println!("    estimate {:?}", variant.estimate_us);
+        println!("    estimate {:?}", variant.predicted_us);
         let text = Checksum::of(variant.source.as_bytes());
         println!("    text {text:016x}");
     }

@@ -1,12 +1,12 @@
 //! Times of our units.
 
 use super::buffers::{Buffers, bytes_of};
-use super::{Candidate, OursTime, Outcome, Refusal, Timed};
+use super::{Candidate, CandidateResult, Measurement, RejectedTile, Timed};
 use crate::ir::Reduce;
 use crate::plan::PlannedUnit;
 use crate::scheme::scheme;
 use crate::verify::{
-    Bindings, Device, DeviceError, Failure, GpuDevice, ProblemData, check_unit_with, run_variant,
+    Bindings, CheckFailure, Device, DeviceError, GpuDevice, ProblemData, check_unit_on, run_variant,
 };
 
 /// Checks a loaded candidate and times it on buffers that stay where they are.
@@ -17,10 +17,10 @@ pub fn timed(
     device: &mut GpuDevice,
     candidate: &Candidate,
     data: &ProblemData,
-) -> Result<Timed, Failure> {
-    let check = check_unit_with(device, &candidate.unit, data, 2)?;
+) -> Result<Timed, CheckFailure> {
+    let check = check_unit_on(device, &candidate.unit, data, 2)?;
     Ok(Timed {
-        us: on_copies(device, &candidate.unit, data, 1)?,
+        us: time_on_copies(device, &candidate.unit, data, 1)?,
         cold_us: None,
         relative_error: check.deviation.relative,
     })
@@ -37,24 +37,24 @@ pub fn cold_us(
     l2_bytes: u64,
 ) -> Result<Option<f64>, DeviceError> {
     let bytes = unit.problem.bytes() as usize;
-    let copies = Buffers::beyond_cache(bytes, l2_bytes);
+    let copies = Buffers::copies_exceeding_cache(bytes, l2_bytes);
     copies
-        .map(|copies| on_copies(device, unit, data, copies))
+        .map(|copies| time_on_copies(device, unit, data, copies))
         .transpose()
 }
 
-fn on_copies(
+fn time_on_copies(
     device: &mut GpuDevice,
     unit: &PlannedUnit,
     data: &ProblemData,
     copies: usize,
 ) -> Result<f64, DeviceError> {
-    let us = placed_us(device, unit, data, copies);
+    let us = time_unit_us(device, unit, data, copies);
     device.free_all();
     us
 }
 
-fn placed_us(
+fn time_unit_us(
     device: &mut GpuDevice,
     unit: &PlannedUnit,
     data: &ProblemData,
@@ -74,7 +74,7 @@ fn placed_us(
     )?;
     let workspace = device.alloc(variant.workspace_bytes.div_ceil(4) as usize)?;
     device.graph_us(buffers.repeats(), &mut |device, run| {
-        let operands = buffers.of_run(run);
+        let operands = buffers.for_run(run);
         let bindings = Bindings {
             x: operands.x,
             packed: operands.weight,
@@ -89,33 +89,33 @@ fn placed_us(
 }
 
 /// The row of a candidate.
-pub fn row(candidate: &Candidate, outcome: Outcome) -> OursTime {
+pub fn row(candidate: &Candidate, outcome: Measurement) -> CandidateResult {
     let unit = &candidate.unit;
-    let tile = scheme(unit.scheme).map(|scheme| unit.tile.label(scheme.tile_names()).to_string());
-    OursTime {
+    let tile = scheme(unit.scheme).map(|scheme| unit.tile.label(scheme.tile_labels()).to_string());
+    CandidateResult {
         scheme: unit.scheme.to_owned(),
         reduce: unit
             .problem
             .conv()
             .map_or(Reduce::Ordered, |conv| conv.reduce),
         tile: tile.unwrap_or_default(),
-        picks: candidate.picks.clone(),
-        estimate_us: Some(unit.estimate_us),
+        selected_by: candidate.selected_by.clone(),
+        predicted_us: Some(unit.predicted_us),
         outcome,
     }
 }
 
 /// The row of a named tile that the planner refused.
-pub fn refused_row(refusal: &Refusal) -> OursTime {
-    let named = &refusal.named;
-    OursTime {
+pub fn rejected_row(rejected_tile: &RejectedTile) -> CandidateResult {
+    let named = &rejected_tile.named;
+    CandidateResult {
         scheme: named.scheme.clone(),
         reduce: named.reduce,
         tile: format!("{:?}", named.tile),
-        picks: vec![named.label.clone()],
-        estimate_us: None,
-        outcome: Outcome::Refused {
-            refused: refusal.reason.to_string(),
+        selected_by: vec![named.label.clone()],
+        predicted_us: None,
+        outcome: Measurement::Failed {
+            failure: rejected_tile.reason.to_string(),
         },
     }
 }

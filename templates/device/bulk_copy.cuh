@@ -1,14 +1,14 @@
-#ifndef TDC_CHUNK_COPY
-#define TDC_CHUNK_COPY
+#ifndef TDC_BULK_COPY
+#define TDC_BULK_COPY
 // Copies of whole chunks from global to shared memory: from sm_90 on by one thread and the copy engine, before by all threads.
 // All threads of a block call the functions, with the same arguments; both addresses and the size are multiples of 16 bytes. A
-// chunk has a barrier, 8 bytes of shared memory, aligned, one of `count` that tdc_begin_chunks() made; that of a chunk which has
+// chunk has a barrier, 8 bytes of shared memory, aligned, one of `count` that tdc_init_copy_barriers() made; that of a chunk which has
 // arrived may serve another. All threads pass a __syncthreads() between the functions that begin something and the wait for it.
-// tdc_await_chunk<PENDING>() also waits for the calling thread's own copies: from sm_90 on for all of them; before, a chunk is
+// tdc_wait_bulk_copy<PENDING>() also waits for the calling thread's own copies: from sm_90 on for all of them; before, a chunk is
 // one group of these, and all groups are waited for except the latest PENDING. `parity` is that of the number of copies that the
 // barrier served before.
 
-[[maybe_unused]] static __device__ __forceinline__ void tdc_begin_chunks(float* barriers, int count) {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_init_copy_barriers(float* barriers, int count) {
 #if __CUDA_ARCH__ >= 900
     if (threadIdx.x == 0) {
         for (int i = 0; i < count; ++i) {
@@ -24,7 +24,7 @@
 }
 
 [[maybe_unused]] static __device__ __forceinline__ void
-tdc_copy_chunk(float* shared, const float* global, int floats, float* barrier) {
+tdc_bulk_copy(float* shared, const float* global, int floats, float* barrier) {
 #if __CUDA_ARCH__ >= 900
     if (threadIdx.x == 0) {
         const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
@@ -43,7 +43,7 @@ tdc_copy_chunk(float* shared, const float* global, int floats, float* barrier) {
 }
 
 template <int PENDING>
-[[maybe_unused]] static __device__ __forceinline__ void tdc_await_chunk(float* barrier, int parity) {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_wait_bulk_copy(float* barrier, int parity) {
 #if __CUDA_ARCH__ >= 900
     tdc_wait_copies<0>();
     const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));

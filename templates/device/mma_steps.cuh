@@ -1,24 +1,24 @@
-#ifndef TDC_STEPS
-#define TDC_STEPS
+#ifndef TDC_MMA_STEPS
+#define TDC_MMA_STEPS
 // Steps of a warp's part of a matrix product: M tiles of 16 rows of `a` by P tiles of 8 columns of `b`, 16 terms of each sum in a
 // step. An element of `b` is four terms as fp16 numbers, two to a register; a uint4 also has what rounding left, and three of the
 // four products are added, smallest first.
 
 // The fp16 numbers of four values, scaled.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_set_quad(uint2& quad, const float (&values)[4], float scale) {
-    quad.x = tdc_to_halves(values[0] * scale, values[1] * scale);
-    quad.y = tdc_to_halves(values[2] * scale, values[3] * scale);
+[[maybe_unused]] static __device__ __forceinline__ void tdc_convert_quad(uint2& quad, const float (&values)[4], float scale) {
+    quad.x = tdc_to_fp16x2(values[0] * scale, values[1] * scale);
+    quad.y = tdc_to_fp16x2(values[2] * scale, values[3] * scale);
 }
 
-[[maybe_unused]] static __device__ __forceinline__ void tdc_set_quad(uint4& quad, const float (&values)[4], float scale) {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_convert_quad(uint4& quad, const float (&values)[4], float scale) {
     const float a = values[0] * scale, b = values[1] * scale, c = values[2] * scale, d = values[3] * scale;
-    const unsigned ab = tdc_to_halves(a, b), cd = tdc_to_halves(c, d);
-    const unsigned ab_left = tdc_to_halves(a - tdc_lower_half(ab), b - tdc_upper_half(ab));
-    const unsigned cd_left = tdc_to_halves(c - tdc_lower_half(cd), d - tdc_upper_half(cd));
-    quad = make_uint4(ab, cd, ab_left, cd_left);
+    const unsigned ab = tdc_to_fp16x2(a, b), cd = tdc_to_fp16x2(c, d);
+    const unsigned ab_lo = tdc_to_fp16x2(a - tdc_fp16x2_low(ab), b - tdc_fp16x2_high(ab));
+    const unsigned cd_lo = tdc_to_fp16x2(c - tdc_fp16x2_low(cd), d - tdc_fp16x2_high(cd));
+    quad = make_uint4(ab, cd, ab_lo, cd_lo);
 }
 
-[[maybe_unused]] static __device__ __forceinline__ void tdc_load_four(unsigned (&registers)[4], const float* from) {
+[[maybe_unused]] static __device__ __forceinline__ void tdc_load_fragment(unsigned (&registers)[4], const float* from) {
     const uint4 four = *reinterpret_cast<const uint4*>(from);
     registers[0] = four.x, registers[1] = four.y, registers[2] = four.z, registers[3] = four.w;
 }
@@ -27,10 +27,10 @@
 // tile p a lane's terms are the element at[p] of `b`.
 template <int M, int P>
 static __device__ __forceinline__ void
-tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const uint2* b, const int (&at)[P]) {
+tdc_mma_step(float (&sum)[M][P][4], const float* a, int tile, const uint2* b, const int (&at)[P]) {
     unsigned rows[M][4], columns[P][2];
 #pragma unroll
-    for (int m = 0; m < M; ++m) tdc_load_four(rows[m], a + m * tile);
+    for (int m = 0; m < M; ++m) tdc_load_fragment(rows[m], a + m * tile);
 #pragma unroll
     for (int p = 0; p < P; ++p) {
         const uint2 quad = b[at[p]];
@@ -45,28 +45,28 @@ tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const uint2* b, co
 
 template <int M, int P>
 static __device__ __forceinline__ void
-tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const uint4* b, const int (&at)[P]) {
-    unsigned rows[M][4], rows_left[M][4], columns[P][2], columns_left[P][2];
+tdc_mma_step(float (&sum)[M][P][4], const float* a, int tile, const uint4* b, const int (&at)[P]) {
+    unsigned rows[M][4], rows_lo[M][4], columns[P][2], columns_lo[P][2];
 #pragma unroll
     for (int m = 0; m < M; ++m) {
-        tdc_load_four(rows[m], a + m * tile);
-        tdc_load_four(rows_left[m], a + m * tile + 128);
+        tdc_load_fragment(rows[m], a + m * tile);
+        tdc_load_fragment(rows_lo[m], a + m * tile + 128);
     }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
         const uint4 quad = b[at[p]];
         columns[p][0] = quad.x, columns[p][1] = quad.y;
-        columns_left[p][0] = quad.z, columns_left[p][1] = quad.w;
+        columns_lo[p][0] = quad.z, columns_lo[p][1] = quad.w;
     }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
 #pragma unroll
-        for (int m = 0; m < M; ++m) tdc_mma_f16(sum[m][p], rows_left[m], columns[p]);
+        for (int m = 0; m < M; ++m) tdc_mma_f16(sum[m][p], rows_lo[m], columns[p]);
     }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
 #pragma unroll
-        for (int m = 0; m < M; ++m) tdc_mma_f16(sum[m][p], rows[m], columns_left[p]);
+        for (int m = 0; m < M; ++m) tdc_mma_f16(sum[m][p], rows[m], columns_lo[p]);
     }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
@@ -78,22 +78,22 @@ tdc_add_step(float (&sum)[M][P][4], const float* a, int tile, const uint4* b, co
 // With a sum for each of the three products: where a warp has few tiles, those of a step need not wait for each other.
 template <int M, int P>
 static __device__ __forceinline__ void
-tdc_add_step(float (&sum)[M][P][4], float (&left_rows)[M][P][4], float (&left_columns)[M][P][4], const float* a, int tile,
+tdc_mma_step(float (&sum)[M][P][4], float (&lo_hi_sum)[M][P][4], float (&hi_lo_sum)[M][P][4], const float* a, int tile,
              const uint4* b, const int (&at)[P]) {
-    unsigned rows[M][4], rows_left[M][4];
+    unsigned rows[M][4], rows_lo[M][4];
 #pragma unroll
     for (int m = 0; m < M; ++m) {
-        tdc_load_four(rows[m], a + m * tile);
-        tdc_load_four(rows_left[m], a + m * tile + 128);
+        tdc_load_fragment(rows[m], a + m * tile);
+        tdc_load_fragment(rows_lo[m], a + m * tile + 128);
     }
 #pragma unroll
     for (int p = 0; p < P; ++p) {
         const uint4 quad = b[at[p]];
-        const unsigned columns[2] = {quad.x, quad.y}, columns_left[2] = {quad.z, quad.w};
+        const unsigned columns[2] = {quad.x, quad.y}, columns_lo[2] = {quad.z, quad.w};
 #pragma unroll
         for (int m = 0; m < M; ++m) {
-            tdc_mma_f16(left_rows[m][p], rows_left[m], columns);
-            tdc_mma_f16(left_columns[m][p], rows[m], columns_left);
+            tdc_mma_f16(lo_hi_sum[m][p], rows_lo[m], columns);
+            tdc_mma_f16(hi_lo_sum[m][p], rows[m], columns_lo);
             tdc_mma_f16(sum[m][p], rows[m], columns);
         }
     }
@@ -102,17 +102,17 @@ tdc_add_step(float (&sum)[M][P][4], float (&left_rows)[M][P][4], float (&left_co
 // Adds a partial sum, scaled back, in fp32: the tensor cores cut off what falls below the sum that they add to.
 template <int M, int P>
 static __device__ __forceinline__ void
-tdc_add_scaled(float (&sum)[M][P][4], const float (&part)[M][P][4], float unscale) {
+tdc_accumulate_scaled(float (&sum)[M][P][4], const float (&partial)[M][P][4], float dequant_scale) {
 #pragma unroll
     for (int i = 0; i < 4 * M * P; ++i) {
-        float& total = sum[i / (4 * P)][i / 4 % P][i % 4];
-        total = fmaf(part[i / (4 * P)][i / 4 % P][i % 4], unscale, total);
+        float& accumulator = sum[i / (4 * P)][i / 4 % P][i % 4];
+        accumulator = fmaf(partial[i / (4 * P)][i / 4 % P][i % 4], dequant_scale, accumulator);
     }
 }
 
 // Stores sums: `to` is the lane's place in the first tile, and rows are so many floats apart.
 template <int M, int P>
-static __device__ __forceinline__ void tdc_put_sums(float* to, int row, const float (&sum)[M][P][4]) {
+static __device__ __forceinline__ void tdc_store_accumulators(float* to, int row, const float (&sum)[M][P][4]) {
 #pragma unroll
     for (int i = 0; i < M * P; ++i) {
         const int m = i / P, p = i % P;

@@ -2,18 +2,18 @@
 
 use super::reference::NetworkParameters;
 use crate::ir::{Network, OpId};
-use crate::plan::{NetworkPlan, TaskPart, affine, factored_layer};
+use crate::plan::{NetworkPlan, TaskFactor, factorized_layer, scale_shift_source};
 use std::collections::HashMap;
-use tdc_weights::{Affine, Checkpoint, Form, Resolved, WeightError};
+use tdc_weights::{Checkpoint, Decomposition, Resolved, ScaleShiftSource, WeightError};
 
 /// Reads a checkpoint for one network.
-pub struct TrainedParameters {
+pub struct CheckpointParameters {
     weights: HashMap<OpId, Vec<f64>>,
     biases: HashMap<OpId, Vec<f64>>,
-    affines: HashMap<OpId, (Vec<f64>, Vec<f64>)>,
+    scale_shifts: HashMap<OpId, (Vec<f64>, Vec<f64>)>,
 }
 
-impl TrainedParameters {
+impl CheckpointParameters {
     /// Dense weights come from the checkpoint; those of Tucker and CP layers are multiplied out from the factors that the plan's
     /// slots were given, so that the factorisation's own error does not count.
     ///
@@ -28,12 +28,12 @@ impl TrainedParameters {
         let mut parameters = Self {
             weights: HashMap::new(),
             biases: HashMap::new(),
-            affines: HashMap::new(),
+            scale_shifts: HashMap::new(),
         };
         let read = |name: &str| checkpoint.tensor(name).transpose();
         for (index, op) in network.ops.iter().enumerate() {
             let id = OpId(index);
-            if factored_layer(network, id).is_none()
+            if factorized_layer(network, id).is_none()
                 && let Some(weight) = read(&format!("{}.weight", op.name))?
             {
                 parameters.weights.insert(id, weight);
@@ -41,10 +41,12 @@ impl TrainedParameters {
             if let Some(bias) = read(&format!("{}.bias", op.name))? {
                 parameters.biases.insert(id, bias);
             }
-            let map = match affine(network, id) {
+            let map = match scale_shift_source(network, id) {
                 None => continue,
-                Some(Affine::ScaleShift { scale, shift, .. }) => read(&scale)?.zip(read(&shift)?),
-                Some(Affine::BatchNorm {
+                Some(ScaleShiftSource::Tensors { scale, shift, .. }) => {
+                    read(&scale)?.zip(read(&shift)?)
+                }
+                Some(ScaleShiftSource::BatchNorm {
                     name,
                     eps,
                     channels,
@@ -71,16 +73,16 @@ impl TrainedParameters {
                 }
             };
             if let Some(map) = map {
-                parameters.affines.insert(id, map);
+                parameters.scale_shifts.insert(id, map);
             }
         }
-        parameters.multiply_out(network, plan, resolved);
+        parameters.expand_factors(network, plan, resolved);
         Ok(parameters)
     }
 
     /// Multiplies factors out. The last one alone had the BatchNorm folded into its rows; that is taken out again.
-    fn multiply_out(&mut self, network: &Network, plan: &NetworkPlan, resolved: &Resolved) {
-        let mut factors: HashMap<OpId, Vec<(TaskPart, &[f32])>> = HashMap::new();
+    fn expand_factors(&mut self, network: &Network, plan: &NetworkPlan, resolved: &Resolved) {
+        let mut factors: HashMap<OpId, Vec<(TaskFactor, &[f32])>> = HashMap::new();
         for layer in &plan.layers {
             for ((op, part), &slot) in layer.parameters.weights().into_iter().zip(&layer.slots) {
                 if let Some(part) = part {
@@ -93,17 +95,17 @@ impl TrainedParameters {
             // Filters of a CP layer may be applied in either order.
             parts.sort_unstable_by_key(|&(part, _)| part);
             let parts: Vec<&[f32]> = parts.into_iter().map(|(_, weight)| weight).collect();
-            let Some(layer) = factored_layer(network, id) else {
+            let Some(layer) = factorized_layer(network, id) else {
                 continue;
             };
             let shape = layer.shape.map(|size| size as usize);
             let [_, i, r, s] = shape;
-            let mut weight = match (layer.form, &parts[..]) {
-                (Form::Tucker(ranks), &[first, core, last]) => {
-                    tucker_product(shape, ranks.map(|rank| rank as usize), [first, core, last])
+            let mut weight = match (layer.decomposition, &parts[..]) {
+                (Decomposition::Tucker(ranks), &[first, core, last]) => {
+                    tucker_weight(shape, ranks.map(|rank| rank as usize), [first, core, last])
                 }
-                (Form::Cp(rank), &[first, vertical, horizontal, last]) => {
-                    cp_product(shape, rank as usize, [first, vertical, horizontal, last])
+                (Decomposition::Cp(rank), &[first, vertical, horizontal, last]) => {
+                    cp_weight(shape, rank as usize, [first, vertical, horizontal, last])
                 }
                 _ => continue,
             };
@@ -113,7 +115,7 @@ impl TrainedParameters {
                 .filter(|layer| layer.parameters.layer == Some(id))
                 .flat_map(|layer| &layer.parameters.fold);
             for op in folded {
-                if let Some((scale, _)) = self.affines.get(op) {
+                if let Some((scale, _)) = self.scale_shifts.get(op) {
                     for (row, scale) in weight.chunks_mut(i * r * s).zip(scale) {
                         for value in row {
                             // A channel scaled by zero is zero whatever its weights.
@@ -128,20 +130,20 @@ impl TrainedParameters {
 }
 
 /// `W[o,i,r,s] = sum over d1, d2 of last[o,d2] core[d2,d1,r,s] first[d1,i]` (TDC paper, eq. 1).
-fn tucker_product(
+fn tucker_weight(
     [o, i, r, s]: [usize; 4],
     [d1, d2]: [usize; 2],
     [first, core, last]: [&[f32]; 3],
 ) -> Vec<f64> {
     let taps = r * s;
     // core x first: [d2][i][taps]
-    let mut half = vec![0.0; d2 * i * taps];
+    let mut core_times_first = vec![0.0; d2 * i * taps];
     for a in 0..d2 {
         for b in 0..d1 {
             for c in 0..i {
                 let factor = f64::from(first[b * i + c]);
                 for t in 0..taps {
-                    half[(a * i + c) * taps + t] +=
+                    core_times_first[(a * i + c) * taps + t] +=
                         factor * f64::from(core[(a * d1 + b) * taps + t]);
                 }
             }
@@ -152,8 +154,8 @@ fn tucker_product(
         let row = &mut weight[n * i * taps..][..i * taps];
         for a in 0..d2 {
             let factor = f64::from(last[n * d2 + a]);
-            for (value, half) in row.iter_mut().zip(&half[a * i * taps..]) {
-                *value += factor * half;
+            for (value, core_times_first) in row.iter_mut().zip(&core_times_first[a * i * taps..]) {
+                *value += factor * core_times_first;
             }
         }
     }
@@ -161,7 +163,7 @@ fn tucker_product(
 }
 
 /// `W[o,i,r,s] = sum over k of last[o,k] first[k,i] vertical[k,r] horizontal[k,s]` (CP paper, eq. 2).
-fn cp_product(
+fn cp_weight(
     [o, i, r, s]: [usize; 4],
     rank: usize,
     [first, vertical, horizontal, last]: [&[f32]; 4],
@@ -178,7 +180,7 @@ fn cp_product(
     weight
 }
 
-impl NetworkParameters for TrainedParameters {
+impl NetworkParameters for CheckpointParameters {
     fn weight(&self, op: OpId) -> Vec<f64> {
         self.weights.get(&op).cloned().unwrap_or_default()
     }
@@ -187,7 +189,7 @@ impl NetworkParameters for TrainedParameters {
         self.biases.get(&op).cloned().unwrap_or_default()
     }
 
-    fn affine(&self, op: OpId) -> Option<(Vec<f64>, Vec<f64>)> {
-        self.affines.get(&op).cloned()
+    fn scale_shift(&self, op: OpId) -> Option<(Vec<f64>, Vec<f64>)> {
+        self.scale_shifts.get(&op).cloned()
     }
 }

@@ -11,7 +11,7 @@ struct State<R> {
     /// The next job that nobody works on.
     next: usize,
     /// Results that were used.
-    used: usize,
+    consumed: usize,
     /// Results that wait, by job.
     done: BTreeMap<usize, R>,
     /// Nobody is to begin another job.
@@ -50,9 +50,9 @@ impl<R> Shared<R> {
 }
 
 /// Stops everybody when dropped: a thread that panics must not leave the others waiting.
-struct StopAll<'a, R>(&'a Shared<R>);
+struct StopOnDrop<'a, R>(&'a Shared<R>);
 
-impl<R> Drop for StopAll<'_, R> {
+impl<R> Drop for StopOnDrop<'_, R> {
     fn drop(&mut self) {
         self.0.change(|state| state.stopped = true);
     }
@@ -60,7 +60,7 @@ impl<R> Drop for StopAll<'_, R> {
 
 /// Does `work` on all jobs on so many threads and hands each result to `consume` on the caller's thread, in the order of the jobs,
 /// until it breaks. At most `window` jobs are begun and not consumed, so memory stays bounded.
-pub(super) fn in_order<J: Sync, R: Send>(
+pub(super) fn process_in_order<J: Sync, R: Send>(
     jobs: &[J],
     threads: NonZeroUsize,
     window: NonZeroUsize,
@@ -70,7 +70,7 @@ pub(super) fn in_order<J: Sync, R: Send>(
     let shared = Shared {
         state: Mutex::new(State {
             next: 0,
-            used: 0,
+            consumed: 0,
             done: BTreeMap::new(),
             stopped: false,
         }),
@@ -80,21 +80,21 @@ pub(super) fn in_order<J: Sync, R: Send>(
         if state.stopped || state.next == jobs.len() {
             return Some(None);
         }
-        (state.next < state.used + window.get()).then(|| {
+        (state.next < state.consumed + window.get()).then(|| {
             state.next += 1;
             Some(state.next - 1)
         })
     };
     let worker = || {
         while let Some(index) = shared.wait(take) {
-            let panicking = StopAll(&shared);
+            let panicking = StopOnDrop(&shared);
             let result = work(&jobs[index]);
             std::mem::forget(panicking);
             shared.change(|state| drop(state.done.insert(index, result)));
         }
     };
     thread::scope(|scope| {
-        let _stop = StopAll(&shared);
+        let _stop = StopOnDrop(&shared);
         for _ in 0..threads.get().min(jobs.len()) {
             scope.spawn(worker);
         }
@@ -109,7 +109,7 @@ pub(super) fn in_order<J: Sync, R: Send>(
             if consume(job, result).is_break() {
                 break;
             }
-            shared.change(|state| state.used += 1);
+            shared.change(|state| state.consumed += 1);
         }
     });
 }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn results_come_in_order_and_few_wait() {
+    fn results_are_ordered_and_bounded() {
         let jobs: Vec<usize> = (0..97).collect();
         for (threads, window) in [(1, 1), (3, 1), (4, 5), (64, 200)] {
             let (begun, mut used) = (AtomicUsize::new(0), 0);
@@ -135,7 +135,7 @@ mod tests {
                 thread::sleep(Duration::from_micros(50 * (7 - job as u64 % 7)));
                 job * job
             };
-            in_order(
+            process_in_order(
                 &jobs,
                 number(threads),
                 number(window),
@@ -149,7 +149,7 @@ mod tests {
             );
             assert_eq!(used, jobs.len());
         }
-        in_order(
+        process_in_order(
             &[],
             number(2),
             number(2),
@@ -159,11 +159,11 @@ mod tests {
     }
 
     #[test]
-    fn stops_when_told() {
+    fn stops_on_break() {
         let jobs: Vec<usize> = (0..1000).collect();
         let (begun, mut used) = (AtomicUsize::new(0), 0);
         let work = |_: &usize| begun.fetch_add(1, Ordering::SeqCst);
-        in_order(&jobs, number(3), number(4), work, |_, _| {
+        process_in_order(&jobs, number(3), number(4), work, |_, _| {
             used += 1;
             match used {
                 10 => ControlFlow::Break(()),
@@ -175,17 +175,17 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_on_either_side_ends_everything() {
+    fn a_panic_on_either_side_stops_all_threads() {
         let jobs: Vec<usize> = (0..50).collect();
         let on_worker = std::panic::catch_unwind(|| {
             let work = |&job: &usize| assert!(job < 20);
-            in_order(&jobs, number(3), number(2), work, |_, ()| {
+            process_in_order(&jobs, number(3), number(2), work, |_, ()| {
                 ControlFlow::Continue(())
             });
         });
         assert!(on_worker.is_err());
         let on_consumer = std::panic::catch_unwind(|| {
-            in_order(
+            process_in_order(
                 &jobs,
                 number(3),
                 number(2),

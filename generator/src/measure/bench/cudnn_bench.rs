@@ -1,30 +1,30 @@
 //! Times of cuDNN's algorithms, by the method of ours.
 
 use super::buffers::{Buffers, bytes_of};
-use super::cudnn::{Algorithm, Arithmetic, Cudnn, Layout, Place, Request};
-use super::measure::Cut;
-use super::{BenchProblem, CudnnTimes, RivalCandidate, RivalTime, Timed};
+use super::cudnn::{Algorithm, Arithmetic, Cudnn, Layout, Request, RunAddresses};
+use super::measure::Interruption;
+use super::{BenchProblem, CudnnBest, CudnnCandidate, CudnnReport, Timed};
 use crate::ir::{ConvProblem, Problem, TensorShape};
 use crate::verify::{Deviation, Device, DeviceError, GpuDevice, ProblemData, Repeats, tolerance};
 use half::f16;
 use std::time::Instant;
 
 /// Bytes of workspace that cuDNN may use, if the GPU has as much.
-const MOST_WORKSPACE: usize = 1 << 30;
+const MAX_WORKSPACE_BYTES: usize = 1 << 30;
 
 /// Relative error within which a result counts as computed with floats throughout: far above what Winograd and FFT lose, far below
 /// what TF32 does.
-const TRANSFORMED_TOLERANCE: f64 = 2e-5;
+const FP32_ARITHMETIC_TOLERANCE: f64 = 2e-5;
 /// Relative error of TF32 at most.
 const TF32_TOLERANCE: f64 = 1e-3;
 /// Relative error of fp16 at most.
 const FP16_TOLERANCE: f64 = 5e-3;
 
 /// So many of the quickest are timed fully.
-const FINALISTS: usize = 3;
+const FULLY_TIMED: usize = 3;
 
 /// The operands of all algorithms for one data type and layout.
-struct Operands {
+struct OperandSet {
     arithmetic: Arithmetic,
     layout: Layout,
     x: Vec<u8>,
@@ -34,24 +34,24 @@ struct Operands {
 }
 
 /// An algorithm that runs.
-struct Entry<'a> {
+struct TimedAlgorithm<'a> {
     algorithm: Box<dyn Algorithm + 'a>,
     /// Index of its operands.
     operands: usize,
-    found: RivalCandidate,
+    candidate: CudnnCandidate,
     /// Its full times, once they were taken.
     us: Option<f64>,
     cold_us: Option<Option<f64>>,
 }
 
 /// What every measurement of one problem needs.
-struct Bench<'a> {
+struct AlgorithmBench<'a> {
     device: &'a mut GpuDevice,
     problem: &'a Problem,
     data: &'a ProblemData,
     workspace: u64,
     l2_bytes: u64,
-    operands: Vec<Operands>,
+    operands: Vec<OperandSet>,
 }
 
 /// cuDNN as it is measured.
@@ -60,12 +60,12 @@ pub struct CudnnBench {
     pub cudnn: Cudnn,
     /// Bytes of the GPU's level-2 cache.
     pub l2_bytes: u64,
-    /// See [`Request::compiled_engines`].
-    pub compiled_engines: bool,
-    /// Whether algorithms on halves count too.
-    pub halves: bool,
+    /// See [`Request::runtime_compiled_engines`].
+    pub runtime_compiled_engines: bool,
+    /// Whether fp16 algorithms count too.
+    pub fp16: bool,
     /// What was measured: CP layers of several ranks, and both layouts of ours, stand for the same convolution.
-    pub known: Vec<(ConvProblem, CudnnTimes)>,
+    pub known: Vec<(ConvProblem, CudnnReport)>,
 }
 
 impl CudnnBench {
@@ -73,15 +73,15 @@ impl CudnnBench {
     /// `data` is our problem's.
     ///
     /// # Errors
-    /// [`Cut`]; what single algorithms refuse is counted.
+    /// [`Interruption`]; what single algorithms refuse is counted.
     pub fn measure(
         &mut self,
         device: &mut GpuDevice,
         problem: &BenchProblem,
         data: &ProblemData,
         stop: &dyn Fn() -> bool,
-    ) -> Result<CudnnTimes, Cut> {
-        let conv = problem.rivals();
+    ) -> Result<CudnnReport, Interruption> {
+        let conv = problem.dense_conv();
         if let Some((_, times)) = self.known.iter().find(|(known, _)| *known == conv) {
             return Ok(times.clone());
         }
@@ -101,10 +101,10 @@ impl CudnnBench {
         conv: &ConvProblem,
         data: &ProblemData,
         stop: &dyn Fn() -> bool,
-    ) -> Result<CudnnTimes, Cut> {
+    ) -> Result<CudnnReport, Interruption> {
         let (workspace, workspace_limit) = workspace(device)?;
         let problem = Problem::Conv(*conv);
-        let mut bench = Bench {
+        let mut bench = AlgorithmBench {
             device,
             problem: &problem,
             data,
@@ -112,17 +112,17 @@ impl CudnnBench {
             l2_bytes: self.l2_bytes,
             operands: Vec::new(),
         };
-        let (mut floats, mut halves) = (Vec::new(), Vec::new());
+        let (mut fp32_entries, mut fp16_entries) = (Vec::new(), Vec::new());
         let (mut failed, mut notes) = (0, Vec::new());
-        let arithmetics = match self.halves {
+        let arithmetics = match self.fp16 {
             true => &Arithmetic::ALL[..],
             false => &[Arithmetic::Float],
         };
         for &arithmetic in arithmetics {
             let mut least_us = f64::INFINITY;
             let entries = match arithmetic {
-                Arithmetic::Float => &mut floats,
-                Arithmetic::Half | Arithmetic::HalfSums => &mut halves,
+                Arithmetic::Float => &mut fp32_entries,
+                Arithmetic::Half | Arithmetic::HalfAccumulate => &mut fp16_entries,
             };
             for layout in Layout::ALL {
                 let request = Request {
@@ -130,45 +130,45 @@ impl CudnnBench {
                     arithmetic,
                     layout,
                     workspace_limit,
-                    compiled_engines: self.compiled_engines,
+                    runtime_compiled_engines: self.runtime_compiled_engines,
                 };
                 let (algorithms, errors) = self.cudnn.algorithms(&request);
                 let errors = errors.iter();
                 notes.extend(errors.map(|error| format!("{arithmetic} {layout}: {error}")));
-                let operands = match bench.place(arithmetic, layout) {
+                let operands = match bench.upload(arithmetic, layout) {
                     Ok(operands) => operands,
                     // No room for them, most likely.
                     Err(error) => {
                         let note = format!("{arithmetic} {layout}: {error}");
-                        bench.device.survives(&note)?;
+                        bench.device.ensure_usable(&note)?;
                         notes.push(note);
                         continue;
                     }
                 };
                 for algorithm in algorithms {
                     if stop() {
-                        return Err(Cut::Asked);
+                        return Err(Interruption::Requested);
                     }
-                    match bench.ranked(algorithm, operands, least_us)? {
+                    match bench.time_quickly(algorithm, operands, least_us)? {
                         Some(entry) => {
-                            least_us = least_us.min(entry.found.quick_us);
+                            least_us = least_us.min(entry.candidate.quick_us);
                             entries.push(entry);
                         }
                         None => failed += 1,
                     }
                 }
             }
-            entries.sort_by(|a, b| a.found.quick_us.total_cmp(&b.found.quick_us));
+            entries.sort_by(|a, b| a.candidate.quick_us.total_cmp(&b.candidate.quick_us));
         }
-        Ok(CudnnTimes {
-            fp32: bench.best(&mut floats, tolerance(&problem))?,
-            fp32_transformed: bench.best(&mut floats, TRANSFORMED_TOLERANCE)?,
-            fp32_any: bench.best(&mut floats, TF32_TOLERANCE)?,
-            fp16: bench.best(&mut halves, FP16_TOLERANCE)?,
-            candidates: floats
+        Ok(CudnnReport {
+            same_bound: bench.best(&mut fp32_entries, tolerance(&problem))?,
+            fp32_arithmetic: bench.best(&mut fp32_entries, FP32_ARITHMETIC_TOLERANCE)?,
+            fp32_data: bench.best(&mut fp32_entries, TF32_TOLERANCE)?,
+            fp16: bench.best(&mut fp16_entries, FP16_TOLERANCE)?,
+            candidates: fp32_entries
                 .into_iter()
-                .chain(halves)
-                .map(|entry| entry.found)
+                .chain(fp16_entries)
+                .map(|entry| entry.candidate)
                 .collect(),
             failed,
             notes,
@@ -179,24 +179,24 @@ impl CudnnBench {
 /// The largest workspace up to the limit that the device has room for, with its bytes.
 fn workspace(device: &mut GpuDevice) -> Result<(u64, usize), DeviceError> {
     /// With less not even small algorithms run.
-    const LEAST: usize = 1 << 26;
-    let mut bytes = MOST_WORKSPACE;
+    const MIN_BYTES: usize = 1 << 26;
+    let mut bytes = MAX_WORKSPACE_BYTES;
     loop {
         match device.alloc(bytes / 4) {
             Ok(address) => return Ok((address, bytes)),
-            Err(error) if bytes <= LEAST => return Err(error),
+            Err(error) if bytes <= MIN_BYTES => return Err(error),
             Err(_) => bytes /= 2,
         }
     }
 }
 
-impl Bench<'_> {
+impl AlgorithmBench<'_> {
     /// Puts the operands of a data type and a layout on the device; returns their index.
-    fn place(&mut self, arithmetic: Arithmetic, layout: Layout) -> Result<usize, DeviceError> {
+    fn upload(&mut self, arithmetic: Arithmetic, layout: Layout) -> Result<usize, DeviceError> {
         let [n, c, r, s] = self.problem.weights().first().copied().unwrap_or_default();
-        let x = encoded(self.data.x(), self.problem.x(), arithmetic, layout);
+        let x = to_device_layout(self.data.x(), self.problem.x(), arithmetic, layout);
         let weight_shape = TensorShape::new(n, c, r, s);
-        let weight = encoded(
+        let weight = to_device_layout(
             self.data.weights().first().map_or(&[][..], |w| w),
             weight_shape,
             arithmetic,
@@ -204,7 +204,7 @@ impl Bench<'_> {
         );
         let y_bytes = element_bytes(arithmetic) * self.problem.y().len() as usize;
         let buffers = Buffers::new(self.device, &x, &weight, y_bytes, 1)?;
-        self.operands.push(Operands {
+        self.operands.push(OperandSet {
             arithmetic,
             layout,
             x,
@@ -216,13 +216,13 @@ impl Bench<'_> {
     }
 
     /// An algorithm with its quick time, when `least_us` is the least so far; `None` when it is refused.
-    fn ranked<'b>(
+    fn time_quickly<'b>(
         &mut self,
         algorithm: Box<dyn Algorithm + 'b>,
         operands: usize,
         least_us: f64,
-    ) -> Result<Option<Entry<'b>>, DeviceError> {
-        let Operands {
+    ) -> Result<Option<TimedAlgorithm<'b>>, DeviceError> {
+        let OperandSet {
             arithmetic,
             layout,
             buffers,
@@ -230,10 +230,10 @@ impl Bench<'_> {
         } = self.operands[operands];
         let name = format!("{arithmetic} {layout} {}", algorithm.name());
         match self.quick_us(algorithm.as_ref(), &buffers, least_us) {
-            Ok(quick_us) => Ok(Some(Entry {
+            Ok(quick_us) => Ok(Some(TimedAlgorithm {
                 algorithm,
                 operands,
-                found: RivalCandidate {
+                candidate: CudnnCandidate {
                     algorithm: name,
                     quick_us,
                     relative_error: None,
@@ -242,7 +242,8 @@ impl Bench<'_> {
                 cold_us: None,
             })),
             Err(error) => {
-                self.device.survives(format!("cuDNN {name}: {error}"))?;
+                self.device
+                    .ensure_usable(format!("cuDNN {name}: {error}"))?;
                 Ok(None)
             }
         }
@@ -261,18 +262,18 @@ impl Bench<'_> {
         /// Microseconds of a replay, if one run is not more.
         const REPLAY_US: f64 = 1e3;
         /// What a single run takes beside its kernels at most, microseconds.
-        const BESIDE_US: f64 = 100.0;
+        const LAUNCH_OVERHEAD_US: f64 = 100.0;
         // The library loads its kernels in the first run.
         self.run(algorithm, buffers, 0)?;
         self.device.synchronize()?;
         let begin = Instant::now();
         self.run(algorithm, buffers, 0)?;
         self.device.synchronize()?;
-        let look_us = begin.elapsed().as_secs_f64() * 1e6;
-        if look_us > 10.0 * least_us + BESIDE_US {
-            return Ok(look_us);
+        let first_run_us = begin.elapsed().as_secs_f64() * 1e6;
+        if first_run_us > 10.0 * least_us + LAUNCH_OVERHEAD_US {
+            return Ok(first_run_us);
         }
-        let runs = ((REPLAY_US / look_us) as usize).clamp(1, Repeats::QUICK.runs);
+        let runs = ((REPLAY_US / first_run_us) as usize).clamp(1, Repeats::QUICK.runs);
         let repeats = Repeats {
             runs,
             ..Repeats::QUICK
@@ -281,48 +282,56 @@ impl Bench<'_> {
     }
 
     /// The relative error of an algorithm's result, checked once; infinite when it has none.
-    fn error_of(&mut self, entry: &mut Entry) -> Result<f64, DeviceError> {
-        if let Some(known) = entry.found.relative_error {
+    fn error_of(&mut self, entry: &mut TimedAlgorithm) -> Result<f64, DeviceError> {
+        if let Some(known) = entry.candidate.relative_error {
             return Ok(known);
         }
         let error = match self.result_of(entry) {
-            Ok(found) => Deviation::of(self.problem.y(), &found, self.data.expected()).relative,
+            Ok(found) => {
+                Deviation::between(self.problem.y(), &found, self.data.expected()).relative
+            }
             Err(error) => {
-                self.device.survives(named(entry, error))?;
+                self.device
+                    .ensure_usable(with_algorithm_name(entry, error))?;
                 f64::INFINITY
             }
         };
-        entry.found.relative_error = Some(error);
+        entry.candidate.relative_error = Some(error);
         Ok(error)
     }
 
     /// What an algorithm writes, NCHW.
-    fn result_of(&mut self, entry: &Entry) -> Result<Vec<f32>, DeviceError> {
-        let Operands {
+    fn result_of(&mut self, entry: &TimedAlgorithm) -> Result<Vec<f32>, DeviceError> {
+        let OperandSet {
             arithmetic,
             layout,
             y_bytes,
             buffers,
             ..
         } = self.operands[entry.operands];
-        let y = buffers.of_run(0).y;
+        let y = buffers.for_run(0).y;
         let mut bytes = vec![0; y_bytes];
         self.device.poison(y, bytes.len())?;
         self.run(entry.algorithm.as_ref(), &buffers, 0)?;
         self.device.read_bytes(y, &mut bytes)?;
-        Ok(decoded(&bytes, self.problem.y(), arithmetic, layout))
+        Ok(from_device_layout(
+            &bytes,
+            self.problem.y(),
+            arithmetic,
+            layout,
+        ))
     }
 
     /// The quickest within a tolerance: of those that the quick times say are, by a full time; of entries that are sorted by their
     /// quick times.
     fn best(
         &mut self,
-        entries: &mut [Entry],
+        entries: &mut [TimedAlgorithm],
         tolerance: f64,
-    ) -> Result<Option<RivalTime>, DeviceError> {
-        let mut finalists = 0;
+    ) -> Result<Option<CudnnBest>, DeviceError> {
+        let mut fully_timed = 0;
         for entry in entries.iter_mut() {
-            if finalists == FINALISTS {
+            if fully_timed == FULLY_TIMED {
                 break;
             }
             // Not a number is not within either.
@@ -330,18 +339,20 @@ impl Bench<'_> {
             if !within {
                 continue;
             }
-            finalists += 1;
+            fully_timed += 1;
             if entry.us.is_none() {
                 let buffers = self.operands[entry.operands].buffers;
                 let algorithm = entry.algorithm.as_ref();
                 match self.graph_us(algorithm, &buffers, buffers.repeats()) {
                     Ok(us) => entry.us = Some(us),
-                    Err(error) => self.device.survives(named(entry, error))?,
+                    Err(error) => self
+                        .device
+                        .ensure_usable(with_algorithm_name(entry, error))?,
                 }
             }
         }
         let timed = entries.iter_mut().filter_map(|entry| {
-            let error = entry.found.relative_error?;
+            let error = entry.candidate.relative_error?;
             (error <= tolerance).then_some((entry.us?, error, entry))
         });
         let Some((us, relative_error, entry)) = timed.min_by(|a, b| a.0.total_cmp(&b.0)) else {
@@ -352,8 +363,8 @@ impl Bench<'_> {
             None => self.cold_us(entry)?,
         };
         entry.cold_us = Some(cold_us);
-        Ok(Some(RivalTime {
-            algorithm: entry.found.algorithm.clone(),
+        Ok(Some(CudnnBest {
+            algorithm: entry.candidate.algorithm.clone(),
             timed: Timed {
                 us,
                 cold_us,
@@ -362,12 +373,12 @@ impl Bench<'_> {
         }))
     }
 
-    fn cold_us(&mut self, entry: &Entry) -> Result<Option<f64>, DeviceError> {
-        let Operands {
+    fn cold_us(&mut self, entry: &TimedAlgorithm) -> Result<Option<f64>, DeviceError> {
+        let OperandSet {
             x, weight, y_bytes, ..
         } = &self.operands[entry.operands];
         let bytes = x.len() + weight.len() + y_bytes;
-        let Some(copies) = Buffers::beyond_cache(bytes, self.l2_bytes) else {
+        let Some(copies) = Buffers::copies_exceeding_cache(bytes, self.l2_bytes) else {
             return Ok(None);
         };
         let buffers = Buffers::new(self.device, x, weight, *y_bytes, copies);
@@ -376,7 +387,10 @@ impl Bench<'_> {
         });
         match timed {
             Ok(us) => Ok(Some(us)),
-            Err(error) => self.device.survives(named(entry, error)).map(|()| None),
+            Err(error) => self
+                .device
+                .ensure_usable(with_algorithm_name(entry, error))
+                .map(|()| None),
         }
     }
 
@@ -388,7 +402,7 @@ impl Bench<'_> {
     ) -> Result<f64, DeviceError> {
         let workspace = self.workspace;
         self.device.graph_us(repeats, &mut |_, run| {
-            put(algorithm, buffers, run, workspace)
+            enqueue(algorithm, buffers, run, workspace)
         })
     }
 
@@ -398,42 +412,42 @@ impl Bench<'_> {
         buffers: &Buffers,
         run: usize,
     ) -> Result<(), DeviceError> {
-        put(algorithm, buffers, run, self.workspace)
+        enqueue(algorithm, buffers, run, self.workspace)
     }
 }
 
-fn named(entry: &Entry, error: DeviceError) -> String {
-    format!("cuDNN {}: {error}", entry.found.algorithm)
+fn with_algorithm_name(entry: &TimedAlgorithm, error: DeviceError) -> String {
+    format!("cuDNN {}: {error}", entry.candidate.algorithm)
 }
 
 /// Puts one run on the stream.
-fn put(
+fn enqueue(
     algorithm: &dyn Algorithm,
     buffers: &Buffers,
     run: usize,
     workspace: u64,
 ) -> Result<(), DeviceError> {
-    let operands = buffers.of_run(run);
-    let place = Place {
+    let operands = buffers.for_run(run);
+    let addresses = RunAddresses {
         x: operands.x,
         weight: operands.weight,
         y: operands.y,
         workspace,
     };
     algorithm
-        .run(&place)
+        .run(&addresses)
         .map_err(|error| DeviceError(error.to_string()))
 }
 
 fn element_bytes(arithmetic: Arithmetic) -> usize {
     match arithmetic {
         Arithmetic::Float => 4,
-        Arithmetic::Half | Arithmetic::HalfSums => 2,
+        Arithmetic::Half | Arithmetic::HalfAccumulate => 2,
     }
 }
 
 /// Index in memory of each element of a dense NCHW tensor.
-fn order(shape: TensorShape, layout: Layout) -> Box<dyn Fn(usize) -> usize> {
+fn memory_index(shape: TensorShape, layout: Layout) -> Box<dyn Fn(usize) -> usize> {
     let (c, pixels) = (shape.c as usize, shape.pixels() as usize);
     match layout {
         Layout::Nchw => Box::new(|index| index),
@@ -445,15 +459,20 @@ fn order(shape: TensorShape, layout: Layout) -> Box<dyn Fn(usize) -> usize> {
 }
 
 /// NCHW values as the device shall have them.
-fn encoded(values: &[f32], shape: TensorShape, arithmetic: Arithmetic, layout: Layout) -> Vec<u8> {
-    let place = order(shape, layout);
+fn to_device_layout(
+    values: &[f32],
+    shape: TensorShape,
+    arithmetic: Arithmetic,
+    layout: Layout,
+) -> Vec<u8> {
+    let place = memory_index(shape, layout);
     let mut ordered = vec![0.0; values.len()];
     for (index, &value) in values.iter().enumerate() {
         ordered[place(index)] = value;
     }
     match arithmetic {
         Arithmetic::Float => bytes_of(&ordered),
-        Arithmetic::Half | Arithmetic::HalfSums => ordered
+        Arithmetic::Half | Arithmetic::HalfAccumulate => ordered
             .iter()
             .flat_map(|&value| f16::from_f32(value).to_le_bytes())
             .collect(),
@@ -461,18 +480,23 @@ fn encoded(values: &[f32], shape: TensorShape, arithmetic: Arithmetic, layout: L
 }
 
 /// NCHW values of what the device has.
-fn decoded(bytes: &[u8], shape: TensorShape, arithmetic: Arithmetic, layout: Layout) -> Vec<f32> {
+fn from_device_layout(
+    bytes: &[u8],
+    shape: TensorShape,
+    arithmetic: Arithmetic,
+    layout: Layout,
+) -> Vec<f32> {
     let values: Vec<f32> = match arithmetic {
         Arithmetic::Float => bytes
             .chunks_exact(4)
             .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
             .collect(),
-        Arithmetic::Half | Arithmetic::HalfSums => bytes
+        Arithmetic::Half | Arithmetic::HalfAccumulate => bytes
             .chunks_exact(2)
             .map(|b| f16::from_le_bytes([b[0], b[1]]).to_f32())
             .collect(),
     };
-    let place = order(shape, layout);
+    let place = memory_index(shape, layout);
     (0..values.len())
         .map(|index| values[place(index)])
         .collect()
@@ -487,21 +511,24 @@ mod tests {
         // Two images of three channels of 1x2 pixels.
         let shape = TensorShape::new(2, 3, 1, 2);
         let values: Vec<f32> = (0..12).map(|index| index as f32).collect();
-        let bytes = encoded(&values, shape, Arithmetic::Float, Layout::Nhwc);
-        let plain = decoded(&bytes, shape, Arithmetic::Float, Layout::Nchw);
+        let bytes = to_device_layout(&values, shape, Arithmetic::Float, Layout::Nhwc);
+        let plain = from_device_layout(&bytes, shape, Arithmetic::Float, Layout::Nchw);
         let expected = [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11].map(|index| index as f32);
         assert_eq!(plain, expected);
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn to_device_layout_round_trips() {
         let shape = TensorShape::new(2, 5, 3, 7);
         let values: Vec<f32> = (0..210).map(|index| index as f32 - 100.5).collect();
         for arithmetic in Arithmetic::ALL {
             for layout in Layout::ALL {
-                let bytes = encoded(&values, shape, arithmetic, layout);
+                let bytes = to_device_layout(&values, shape, arithmetic, layout);
                 assert_eq!(bytes.len(), 210 * element_bytes(arithmetic));
-                assert_eq!(decoded(&bytes, shape, arithmetic, layout), values);
+                assert_eq!(
+                    from_device_layout(&bytes, shape, arithmetic, layout),
+                    values
+                );
             }
         }
     }
@@ -510,7 +537,7 @@ mod tests {
     fn poison_is_not_a_number_in_both_types() {
         let shape = TensorShape::new(1, 1, 1, 1);
         for (arithmetic, bytes) in [(Arithmetic::Float, 4), (Arithmetic::Half, 2)] {
-            let values = decoded(&vec![0xff; bytes], shape, arithmetic, Layout::Nchw);
+            let values = from_device_layout(&vec![0xff; bytes], shape, arithmetic, Layout::Nchw);
             assert!(values[0].is_nan());
         }
     }

@@ -2,7 +2,7 @@
 //! and the shares meet in shared memory, or in that of a cluster, before they are stored.
 
 use super::Tile;
-use crate::cost::{KernelWork, Model, tiled_terms};
+use crate::cost::{CostModel, KernelWork, tiled_terms};
 use crate::gpu::{DEFAULT_GPU, Gpu, gpu};
 use crate::ir::{ConvProblem, Reduce};
 use serde::Serialize;
@@ -19,40 +19,40 @@ const MAX_TILES: usize = 1000;
 
 /// What a thread's registers are guessed to be.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Registers {
+pub(super) struct RegisterEstimate {
     /// Those that it gets.
-    pub(super) held: u32,
+    pub(super) allocated: u32,
     /// Whether it wants so many more that they will hardly do; the compiler finds ways to do with a fifth less.
     pub(super) spills: bool,
 }
 
-impl Registers {
+impl RegisterEstimate {
     /// Of a thread that wants so many, in a block of so many threads.
     pub(super) fn new(wanted: u32, threads: u32) -> Self {
-        let most = Self::most(threads);
+        let most = Self::max_per_thread(threads);
         Self {
-            held: wanted.min(most),
+            allocated: wanted.min(most),
             spills: 4 * wanted > 5 * most,
         }
     }
 
     /// The most that a thread can have in a block of so many.
-    pub(super) fn most(threads: u32) -> u32 {
+    pub(super) fn max_per_thread(threads: u32) -> u32 {
         (65536 / threads.next_multiple_of(32) / 8 * 8).min(255)
     }
 }
 
 /// A rough time, to leave out what is hopeless anywhere: on an H200, or in clocks on a GPU of 128 multiprocessors.
-pub(super) fn promise(work: &KernelWork) -> f64 {
-    static ON_H200: LazyLock<Option<(&Gpu, Model)>> = LazyLock::new(|| {
+pub(super) fn rough_time(work: &KernelWork) -> f64 {
+    static ON_H200: LazyLock<Option<(&Gpu, CostModel)>> = LazyLock::new(|| {
         let h200 = gpu(DEFAULT_GPU).ok()?;
         // What happens at the same time takes as long as the longest of it: quicker to say, and good enough here.
         let sharpness = f64::INFINITY;
         Some((
             h200,
-            Model {
-                sharpness,
-                ..*Model::of(h200)
+            CostModel {
+                norm_exponent: sharpness,
+                ..*CostModel::for_gpu(h200)
             },
         ))
     });
@@ -64,11 +64,11 @@ pub(super) fn promise(work: &KernelWork) -> f64 {
     let issue = work.flops / 64.0 * busiest / 4.0;
     let bytes = work.l2_bytes * busiest / 32.0;
     let exchange = if work.cluster > 1 { 900.0 } else { 0.0 };
-    work.clocks + 500.0 * work.trips + mma.max(issue) + bytes + exchange
+    work.latency_clocks + 500.0 * work.l2_round_trips + mma.max(issue) + bytes + exchange
 }
 
 /// The tiles with the least times, in the order of their numbers.
-pub(super) fn most_promising<const N: usize>(mut found: Vec<(f64, [u32; N])>) -> Vec<Tile> {
+pub(super) fn fastest_tiles<const N: usize>(mut found: Vec<(f64, [u32; N])>) -> Vec<Tile> {
     if found.len() > MAX_TILES {
         found.select_nth_unstable_by(MAX_TILES, |a, b| {
             a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1))
@@ -84,7 +84,7 @@ pub(super) fn most_promising<const N: usize>(mut found: Vec<(f64, [u32; N])>) ->
 }
 
 /// A block's part of the output.
-pub(super) struct BlockSums {
+pub(super) struct BlockOutput {
     /// Output rows, columns and channels of a block.
     pub(super) tile: [u32; 3],
     /// Threads of a block.
@@ -92,30 +92,30 @@ pub(super) struct BlockSums {
     /// Blocks over which the input channels are split.
     pub(super) cluster: u32,
     /// Shares of the sum that a block's threads hold.
-    pub(super) shares: u32,
+    pub(super) k_splits: u32,
     /// Floats of shared memory between the rows of two output channels.
-    pub(super) partial_row: u32,
+    pub(super) partial_pitch: u32,
 }
 
-/// How the templates `kernel/block_place.cu` and `kernel/store_sums.cu` see it; part of a scheme's context.
+/// How the templates `kernel/block_position.cu` and `kernel/reduce_and_store.cu` see it; part of a scheme's context.
 #[derive(Serialize)]
-pub(super) struct SumsContext {
+pub(super) struct BlockOutputContext {
     out_h: u32,
     out_w: u32,
-    tile_h: u32,
-    tile_w: u32,
-    tile_n: u32,
+    th: u32,
+    tw: u32,
+    tn: u32,
     tiles: u32,
     tiles_w: u32,
     cluster: u32,
-    shares: u32,
-    partial_row: u32,
+    k_splits: u32,
+    partial_pitch: u32,
     /// Where factors and offsets, and what the other blocks of the cluster send, lie in shared memory, in floats.
-    factors_at: u32,
+    epilogue_at: u32,
     received_at: u32,
-    arrivals_at: u32,
+    exchange_barrier_at: u32,
     /// Outputs that a block of a cluster finishes.
-    part: u32,
+    rank_outputs: u32,
     n: u32,
     checks_n: bool,
     y_vector: u32,
@@ -126,11 +126,11 @@ pub(super) struct SumsContext {
     rounds: u32,
     pixel_vectors: u32,
     /// The condition for a place outside the output; empty when there is none.
-    bounds: String,
+    outside: String,
 }
 
 /// A vector of floats in CUDA and the names of its elements.
-pub(super) fn vector(len: u32) -> (&'static str, &'static [&'static str]) {
+pub(super) fn vector_type(len: u32) -> (&'static str, &'static [&'static str]) {
     match len {
         4 => ("float4", &[".x", ".y", ".z", ".w"]),
         2 => ("float2", &[".x", ".y"]),
@@ -139,7 +139,7 @@ pub(super) fn vector(len: u32) -> (&'static str, &'static [&'static str]) {
 }
 
 /// Whether a problem can be tiled: one group, sums in a fixed order. The bounds keep sizes of tiles far from overflow.
-pub(super) fn tiles_well(problem: &ConvProblem) -> bool {
+pub(super) fn supports_tiling(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
     let reach = |taps: u32, dilation: u32| u64::from(taps - 1) * u64::from(dilation);
     problem.reduce == Reduce::Ordered
@@ -151,26 +151,26 @@ pub(super) fn tiles_well(problem: &ConvProblem) -> bool {
 }
 
 /// Whether rows of the input can be staged four columns at a time: they begin and end on 16 bytes, and so do tiles.
-pub(super) fn stages_vectors(problem: &ConvProblem, tile_w: u32) -> bool {
+pub(super) fn can_stage_float4(problem: &ConvProblem, tw: u32) -> bool {
     let shape = &problem.shape;
     shape.batch == 1
         && shape.w.is_multiple_of(4)
-        && tile_w.is_multiple_of(4)
+        && tw.is_multiple_of(4)
         && shape.stride[1] == 1
         && shape.padding.left <= 4
 }
 
 /// Rows and columns of the input tile that an output tile needs; with vectors the first is four columns left of the output's and
 /// the last ends on 16 bytes.
-pub(super) fn input_tile(problem: &ConvProblem, tile_h: u32, tile_w: u32) -> [u32; 2] {
+pub(super) fn input_tile(problem: &ConvProblem, th: u32, tw: u32) -> [u32; 2] {
     let shape = &problem.shape;
     let [reach_h, reach_w] =
         [(shape.r, 0), (shape.s, 1)].map(|(taps, axis)| (taps - 1) * shape.dilation[axis]);
-    let rows = (tile_h - 1) * shape.stride[0] + reach_h + 1;
-    let columns = if stages_vectors(problem, tile_w) {
-        (4 + tile_w + reach_w.saturating_sub(shape.padding.left)).next_multiple_of(4)
+    let rows = (th - 1) * shape.stride[0] + reach_h + 1;
+    let columns = if can_stage_float4(problem, tw) {
+        (4 + tw + reach_w.saturating_sub(shape.padding.left)).next_multiple_of(4)
     } else {
-        (tile_w - 1) * shape.stride[1] + reach_w + 1
+        (tw - 1) * shape.stride[1] + reach_w + 1
     };
     [rows, columns]
 }
@@ -214,21 +214,21 @@ impl InputTraffic {
 
 /// How many divisions by what is no power of two it takes to find the row and column of one of so many places, of which a row has
 /// some.
-pub(super) fn divisions(places: u32, row: u32) -> f64 {
+pub(super) fn index_divisions(places: u32, row: u32) -> f64 {
     let counts = |size: u32| f64::from(u8::from(!size.is_power_of_two()));
     counts(places) + if places > row { counts(row) } else { 0.0 }
 }
 
-/// How the template `kernel/copy_chunk.cu` copies the weights of a chunk; part of a scheme's context.
+/// How the template `kernel/copy_weights_of_chunk.cu` copies the weights of a chunk; part of a scheme's context.
 #[derive(Serialize)]
-pub(super) struct ChunkCopies {
+pub(super) struct WeightCopies {
     /// Copies of 16 bytes that a thread makes; if not all threads make the last, so many do.
     copies: u32,
     checks_copies: bool,
     last_copies: u32,
 }
 
-impl ChunkCopies {
+impl WeightCopies {
     /// Of so many floats, a multiple of four.
     pub(super) fn new(floats: u32, threads: u32) -> Self {
         let copies = floats / 4;
@@ -240,13 +240,13 @@ impl ChunkCopies {
     }
 }
 
-impl BlockSums {
+impl BlockOutput {
     /// Floats of shared memory of a block that stages so many: the shares of sums take the place of what was staged, then come a
     /// factor and an offset for each channel, then what the other blocks of a cluster send.
     pub(super) fn shared_floats(&self, problem: &ConvProblem, staged: u32) -> u32 {
         let received = if self.cluster > 1 {
             let y_vector = self.y_vector(problem);
-            (self.cluster * self.part(y_vector) * y_vector).next_multiple_of(4)
+            (self.cluster * self.rank_outputs(y_vector) * y_vector).next_multiple_of(4)
         } else {
             0
         };
@@ -254,32 +254,32 @@ impl BlockSums {
         self.received_at(staged) + received + 4
     }
 
-    fn factors_at(&self, staged: u32) -> u32 {
-        let shares = self.shares * self.tile[2] * self.partial_row;
-        staged.max(shares).next_multiple_of(4)
+    fn epilogue_at(&self, staged: u32) -> u32 {
+        let partials = self.k_splits * self.tile[2] * self.partial_pitch;
+        staged.max(partials).next_multiple_of(4)
     }
 
     fn received_at(&self, staged: u32) -> u32 {
-        (self.factors_at(staged) + 2 * self.tile[2]).next_multiple_of(4)
+        (self.epilogue_at(staged) + 2 * self.tile[2]).next_multiple_of(4)
     }
 
     /// Vectors of outputs that a block of a cluster finishes.
-    fn part(&self, y_vector: u32) -> u32 {
-        let [tile_h, tile_w, tile_n] = self.tile;
-        (tile_n * tile_h * tile_w / y_vector).div_ceil(self.cluster)
+    fn rank_outputs(&self, y_vector: u32) -> u32 {
+        let [th, tw, tn] = self.tile;
+        (tn * th * tw / y_vector).div_ceil(self.cluster)
     }
 
     /// Outputs that are stored at once: whole vectors lie in one row, or rows follow each other without a gap.
     pub(super) fn y_vector(&self, problem: &ConvProblem) -> u32 {
         let shape = &problem.shape;
-        let [tile_h, tile_w, _] = self.tile;
+        let [th, tw, _] = self.tile;
         let (out_h, out_w) = (shape.out_h(), shape.out_w());
         let aligned = |vector: u32| {
             shape.batch == 1
-                && (out_w.is_multiple_of(vector) && tile_w.is_multiple_of(vector)
-                    || tile_w == out_w
-                        && out_h.is_multiple_of(tile_h)
-                        && (tile_h * tile_w).is_multiple_of(vector)
+                && (out_w.is_multiple_of(vector) && tw.is_multiple_of(vector)
+                    || tw == out_w
+                        && out_h.is_multiple_of(th)
+                        && (th * tw).is_multiple_of(vector)
                         && (out_h * out_w).is_multiple_of(vector))
         };
         [4, 2].into_iter().find(|&len| aligned(len)).unwrap_or(1)
@@ -295,22 +295,14 @@ impl BlockSums {
     /// end within.
     pub(super) fn stored_sectors(&self, problem: &ConvProblem) -> f64 {
         const SECTOR: u32 = 32;
-        let [tile_h, tile_w, tile_n] = self.tile;
+        let [th, tw, tn] = self.tile;
         let (out_h, out_w) = (problem.shape.out_h(), problem.shape.out_w());
         // Bytes of a run without a gap, and between the places where runs may begin.
-        let (runs, run, apart) = if tile_w >= out_w {
-            let rows = tile_h.min(out_h);
-            (
-                tile_n,
-                4 * rows * out_w,
-                [4 * tile_h * out_w, 4 * out_h * out_w],
-            )
+        let (runs, run, apart) = if tw >= out_w {
+            let rows = th.min(out_h);
+            (tn, 4 * rows * out_w, [4 * th * out_w, 4 * out_h * out_w])
         } else {
-            (
-                tile_n * tile_h.min(out_h),
-                4 * tile_w,
-                [4 * tile_w, 4 * out_w],
-            )
+            (tn * th.min(out_h), 4 * tw, [4 * tw, 4 * out_w])
         };
         let aligned = apart.map(|bytes| 1 << bytes.trailing_zeros().min(SECTOR.trailing_zeros()));
         let beyond = SECTOR - aligned[0].min(aligned[1]);
@@ -327,24 +319,25 @@ impl BlockSums {
     /// Divisions by what is no power of two that find the places of a thread's outputs: in a cluster once for those that it sends,
     /// and once for those that it finishes.
     pub(super) fn store_divisions(&self, problem: &ConvProblem) -> f64 {
-        let [tile_h, tile_w, _] = self.tile;
+        let [th, tw, _] = self.tile;
         let (outputs, y_vector) = self.outputs(problem);
         let rounds = |outputs: u32| f64::from(outputs.div_ceil(self.threads));
-        let pixels = tile_h * tile_w;
-        let of_pixel = divisions(pixels, tile_w);
+        let pixels = th * tw;
+        let of_pixel = index_divisions(pixels, tw);
         if self.cluster == 1 {
             return rounds(outputs) * of_pixel;
         }
-        let part = self.part(y_vector);
-        rounds(outputs) * (divisions(pixels, pixels) + divisions(part, part))
-            + rounds(part) * of_pixel
+        let rank_outputs = self.rank_outputs(y_vector);
+        rounds(outputs)
+            * (index_divisions(pixels, pixels) + index_divisions(rank_outputs, rank_outputs))
+            + rounds(rank_outputs) * of_pixel
     }
 
     /// Tiles over an image, and in a row of it.
     pub(super) fn tiles(&self, problem: &ConvProblem) -> [u32; 2] {
-        let [tile_h, tile_w, _] = self.tile;
-        let tiles_w = problem.shape.out_w().div_ceil(tile_w);
-        [problem.shape.out_h().div_ceil(tile_h) * tiles_w, tiles_w]
+        let [th, tw, _] = self.tile;
+        let tiles_w = problem.shape.out_w().div_ceil(tw);
+        [problem.shape.out_h().div_ceil(th) * tiles_w, tiles_w]
     }
 
     /// Blocks: tiles of all images, tiles of output channels, shares of the input channels.
@@ -358,48 +351,48 @@ impl BlockSums {
     }
 
     /// For the templates, of a block that stages so many floats.
-    pub(super) fn context(&self, problem: &ConvProblem, staged: u32) -> SumsContext {
+    pub(super) fn context(&self, problem: &ConvProblem, staged: u32) -> BlockOutputContext {
         let shape = &problem.shape;
-        let [tile_h, tile_w, tile_n] = self.tile;
+        let [th, tw, tn] = self.tile;
         let (out_h, out_w) = (shape.out_h(), shape.out_w());
         let [tiles, tiles_w] = self.tiles(problem);
-        let pixels = tile_h * tile_w;
+        let pixels = th * tw;
         let y_vector = self.y_vector(problem);
-        let (y_type, y_elements) = vector(y_vector);
-        let mut bounds = Vec::new();
-        if !out_h.is_multiple_of(tile_h) {
-            bounds.push("row >= OUT_H".to_owned());
+        let (y_type, y_elements) = vector_type(y_vector);
+        let mut outside = Vec::new();
+        if !out_h.is_multiple_of(th) {
+            outside.push("row >= OUT_H".to_owned());
         }
-        if !out_w.is_multiple_of(tile_w) {
-            bounds.push("column >= OUT_W".to_owned());
+        if !out_w.is_multiple_of(tw) {
+            outside.push("column >= OUT_W".to_owned());
         }
-        if !shape.n.is_multiple_of(tile_n) {
-            bounds.push(format!("n0 + n >= {}", shape.n));
+        if !shape.n.is_multiple_of(tn) {
+            outside.push(format!("n0 + n >= {}", shape.n));
         }
-        SumsContext {
+        BlockOutputContext {
             out_h,
             out_w,
-            tile_h,
-            tile_w,
-            tile_n,
+            th,
+            tw,
+            tn,
             tiles,
             tiles_w,
             cluster: self.cluster,
-            shares: self.shares,
-            partial_row: self.partial_row,
-            factors_at: self.factors_at(staged),
+            k_splits: self.k_splits,
+            partial_pitch: self.partial_pitch,
+            epilogue_at: self.epilogue_at(staged),
             received_at: self.received_at(staged),
-            arrivals_at: self.shared_floats(problem, staged) - 4,
-            part: self.part(y_vector),
+            exchange_barrier_at: self.shared_floats(problem, staged) - 4,
+            rank_outputs: self.rank_outputs(y_vector),
             n: shape.n,
-            checks_n: !shape.n.is_multiple_of(tile_n),
+            checks_n: !shape.n.is_multiple_of(tn),
             y_vector,
             y_type,
             y_elements,
-            outputs: tile_n * pixels / y_vector,
-            rounds: (tile_n * pixels / y_vector).div_ceil(self.threads),
+            outputs: tn * pixels / y_vector,
+            rounds: (tn * pixels / y_vector).div_ceil(self.threads),
             pixel_vectors: pixels / y_vector,
-            bounds: bounds.join(" || "),
+            outside: outside.join(" || "),
         }
     }
 }

@@ -1,24 +1,24 @@
-#ifndef TDC_ROUNDED_SUMS
-#define TDC_ROUNDED_SUMS
-// Sums of tdc_add_step() as terms of the next product, straight from registers: rows become terms, columns stay. Of each 16 rows
+#ifndef TDC_ACCUMULATOR_OPERANDS
+#define TDC_ACCUMULATOR_OPERANDS
+// Sums of tdc_mma_step() as terms of the next product, straight from registers: rows become terms, columns stay. Of each 16 rows
 // the lane with l % 4 = t gets 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of column l / 4, the order in which the packed weights of that
 // product are.
 
 // Multiplies sums by what undoes the scales of their rows, `factors` of the lane's first row; returns the largest magnitude.
 template <int M, int P>
-[[maybe_unused]] static __device__ __forceinline__ float tdc_scale_rows(float (&sum)[M][P][4], const float* factors) {
-    float largest = 0.0f;
+[[maybe_unused]] static __device__ __forceinline__ float tdc_dequantize_rows(float (&sum)[M][P][4], const float* dequant_scales) {
+    float max_abs = 0.0f;
 #pragma unroll
     for (int i = 0; i < 4 * M * P; ++i) {
         float& value = sum[i / (4 * P)][i / 4 % P][i % 4];
-        value *= factors[i / (4 * P) * 16 + i / 2 % 2 * 8];
-        largest = fmaxf(largest, fabsf(value));
+        value *= dequant_scales[i / (4 * P) * 16 + i / 2 % 2 * 8];
+        max_abs = fmaxf(max_abs, fabsf(value));
     }
-    return largest;
+    return max_abs;
 }
 
 // Exchanges pairs of neighbouring columns of eight rows for pairs of neighbouring rows of eight columns.
-[[maybe_unused]] static __device__ __forceinline__ unsigned tdc_transpose_halves(unsigned pair) {
+[[maybe_unused]] static __device__ __forceinline__ unsigned tdc_transpose_fp16x2(unsigned pair) {
 #if __CUDA_ARCH__ >= 750
     unsigned exchanged;
     asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(exchanged) : "r"(pair));
@@ -31,25 +31,25 @@ template <int M, int P>
 #endif
 }
 
-[[maybe_unused]] static __device__ __forceinline__ uint2 tdc_transpose_quads(uint2 quad) {
-    return make_uint2(tdc_transpose_halves(quad.x), tdc_transpose_halves(quad.y));
+[[maybe_unused]] static __device__ __forceinline__ uint2 tdc_transpose_quad(uint2 quad) {
+    return make_uint2(tdc_transpose_fp16x2(quad.x), tdc_transpose_fp16x2(quad.y));
 }
 
-[[maybe_unused]] static __device__ __forceinline__ uint4 tdc_transpose_quads(uint4 quad) {
-    return make_uint4(tdc_transpose_halves(quad.x), tdc_transpose_halves(quad.y), tdc_transpose_halves(quad.z),
-                      tdc_transpose_halves(quad.w));
+[[maybe_unused]] static __device__ __forceinline__ uint4 tdc_transpose_quad(uint4 quad) {
+    return make_uint4(tdc_transpose_fp16x2(quad.x), tdc_transpose_fp16x2(quad.y), tdc_transpose_fp16x2(quad.z),
+                      tdc_transpose_fp16x2(quad.w));
 }
 
 // Rounds sums, scaled, and stores those of the lane's column that lie in the first `columns` from it on: `to` is the lane's place
 // in the first tile, and rows of elements are `plane` apart.
 template <class Quad, int M, int P>
 [[maybe_unused]] static __device__ __forceinline__ void
-tdc_round_sums(Quad* to, int plane, int columns, const float (&sum)[M][P][4], float scale) {
+tdc_convert_accumulators(Quad* to, int plane, int columns, const float (&sum)[M][P][4], float scale) {
 #pragma unroll
     for (int i = 0; i < M * P; ++i) {
         Quad quad;
-        tdc_set_quad(quad, sum[i / P][i % P], scale);
-        quad = tdc_transpose_quads(quad);
+        tdc_convert_quad(quad, sum[i / P][i % P], scale);
+        quad = tdc_transpose_quad(quad);
         if (i % P * 8 < columns) to[i / P * 4 * plane + i % P * 8] = quad;
     }
 }

@@ -1,18 +1,18 @@
 //! Tucker layers that go on with the first factor of the layer behind: it is 1x1, so a launch that has all channels of a pixel can
 //! compute it there, and a chain of layers has a launch less for each layer but one.
 
-use super::fuse::{Fusions, Parameters, Task, TaskGraph, TaskPart, Value, ValueId};
+use super::fuse::{FusedTasks, Parameters, Task, TaskFactor, TaskGraph, Value, ValueId};
 use crate::ir::{Layout, NextFactor, Problem, TuckerProblem};
 
 /// What can carry out a Tucker layer together with the first factor of the one that reads its output.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Join {
+pub struct NextFusion {
     /// Index of the task that this leaves out: the first of the layer behind.
-    pub behind: usize,
+    pub next_first: usize,
     /// The whole layer, then that factor.
     pub whole: Task,
     /// Core and last factor, then that factor, behind the task of the layer's own first.
-    pub rest: Task,
+    pub core_last: Task,
 }
 
 impl TaskGraph {
@@ -22,30 +22,40 @@ impl TaskGraph {
     ///
     /// The tasks write the layer's own output, with what the factor makes behind it in each image; that alone where nobody else reads
     /// the layer's.
-    pub fn join(&self, index: usize) -> Option<Join> {
-        let Fusions { whole, rest, .. } = self.fusions(index)?;
-        let (rest, own) = (rest?, whole.y);
-        let in_another = |value: &Value| value.parent.is_some_and(|(parent, _)| parent == own);
+    pub fn next_fusion(&self, index: usize) -> Option<NextFusion> {
+        let FusedTasks {
+            whole, core_last, ..
+        } = self.fused_tasks(index)?;
+        let (core_last, layer_output) = (core_last?, whole.y);
+        let in_another = |value: &Value| {
+            value
+                .parent
+                .is_some_and(|(parent, _)| parent == layer_output)
+        };
         let shares_memory =
-            self.values[own.0].parent.is_some() || self.values.iter().any(in_another);
-        if own == self.output || shares_memory || whole.scheme.is_some() {
+            self.values[layer_output.0].parent.is_some() || self.values.iter().any(in_another);
+        if layer_output == self.output || shares_memory || whole.scheme.is_some() {
             return None;
         }
-        let behind = (index..self.tasks.len()).find(|&at| self.can_go_on(&whole, at))?;
-        let factor = &self.tasks[behind];
-        let reads = |task: &Task| task.x == own || task.residual == Some(own);
+        let next_first = (index..self.tasks.len()).find(|&at| self.is_fusable_first(&whole, at))?;
+        let factor = &self.tasks[next_first];
+        let reads = |task: &Task| task.x == layer_output || task.residual == Some(layer_output);
         let next = NextFactor {
             n: factor.problem.y().c,
-            keeps: self.tasks.iter().filter(|task| reads(task)).count() > 1,
+            stores_layer_output: self.tasks.iter().filter(|task| reads(task)).count() > 1,
         };
-        let join = |task: Task| match task.problem {
+        let fuse = |task: Task| match task.problem {
             Problem::Tucker(tucker) => Some(Task {
                 name: format!("{}+{}", task.name, factor.name),
                 problem: Problem::Tucker(TuckerProblem {
                     next: Some(next),
                     ..tucker
                 }),
-                y: if next.keeps { own } else { factor.y },
+                y: if next.stores_layer_output {
+                    layer_output
+                } else {
+                    factor.y
+                },
                 parameters: Parameters {
                     next: factor.parameters.layer,
                     ..task.parameters
@@ -54,44 +64,48 @@ impl TaskGraph {
             }),
             _ => None,
         };
-        Some(Join {
-            behind,
-            whole: join(whole)?,
-            rest: join(rest)?,
+        Some(NextFusion {
+            next_first,
+            whole: fuse(whole)?,
+            core_last: fuse(core_last)?,
         })
     }
 
     /// Whether the task at `index` is a first factor that `layer` can go on with: of another Tucker layer, with nothing between them.
-    fn can_go_on(&self, layer: &Task, index: usize) -> bool {
+    fn is_fusable_first(&self, layer: &Task, index: usize) -> bool {
         let task = &self.tasks[index];
         let plain = |problem: &Problem| {
             matches!(problem, Problem::Conv(conv) if conv.prologue.is_none())
                 && problem.precision() == layer.problem.precision()
         };
         task.x == layer.y
-            && task.parameters.parts == [TaskPart::First]
+            && task.parameters.factors == [TaskFactor::First]
             && plain(&task.problem)
-            && self
-                .fusions(index)
-                .is_some_and(|fusions| fusions.rest.is_some() && fusions.whole.scheme.is_none())
+            && self.fused_tasks(index).is_some_and(|fused_tasks| {
+                fused_tasks.core_last.is_some() && fused_tasks.whole.scheme.is_none()
+            })
     }
 
     /// Gives both outputs of a join their places in one value where both are read: in each image the factor's lies behind the layer's.
-    pub(super) fn place(&mut self, join: &Join) {
-        let (own, made) = (join.whole.y, self.tasks[join.behind].y);
-        if own == made {
+    pub(super) fn place_fused_outputs(&mut self, fusion: &NextFusion) {
+        let (layer_output, next_output) = (fusion.whole.y, self.tasks[fusion.next_first].y);
+        if layer_output == next_output {
             return;
         }
         let value = Value {
-            name: format!("{}+{}", self.values[own.0].name, self.values[made.0].name),
-            shape: join.whole.problem.y(),
+            name: format!(
+                "{}+{}",
+                self.values[layer_output.0].name, self.values[next_output.0].name
+            ),
+            shape: fusion.whole.problem.y(),
             layout: Layout::Nchw,
             parent: None,
         };
         let both = ValueId(self.values.len());
         self.values.push(value);
-        self.values[made.0].parent = Some((both, self.values[own.0].shape.image_len()));
-        self.values[own.0].parent = Some((both, 0));
+        self.values[next_output.0].parent =
+            Some((both, self.values[layer_output.0].shape.image_len()));
+        self.values[layer_output.0].parent = Some((both, 0));
     }
 }
 
@@ -120,11 +134,11 @@ mod tests {
 
     /// Names of the tasks that can join two layers, and whether the first one's output is kept.
     fn joins(graph: &TaskGraph) -> Vec<(String, bool)> {
-        let found = (0..graph.tasks.len()).filter_map(|index| graph.join(index));
-        let told = found.map(|join| match join.rest.problem {
+        let found = (0..graph.tasks.len()).filter_map(|index| graph.next_fusion(index));
+        let told = found.map(|fusion| match fusion.core_last.problem {
             Problem::Tucker(TuckerProblem {
                 next: Some(next), ..
-            }) => (join.rest.name, next.keeps),
+            }) => (fusion.core_last.name, next.stores_layer_output),
             other => panic!("{other:?}"),
         });
         told.collect()
@@ -141,44 +155,44 @@ mod tests {
             ("d", &["sum"], conv(3)),
         ]);
         let expected = [
-            ("a.rest+b.first".to_owned(), true),
-            ("b.rest+c.first".to_owned(), false),
-            ("c.rest+d.first".to_owned(), false),
+            ("a.core_last+b.first".to_owned(), true),
+            ("b.core_last+c.first".to_owned(), false),
+            ("c.core_last+d.first".to_owned(), false),
         ];
         assert_eq!(joins(&graph), expected);
 
         let mut graph = graph;
-        let join = graph.join(0).unwrap();
-        assert_eq!(join.whole.name, "a+b.first");
-        assert_eq!(join.behind, 3);
+        let fusion = graph.next_fusion(0).unwrap();
+        assert_eq!(fusion.whole.name, "a+b.first");
+        assert_eq!(fusion.next_first, 3);
         let words = |task: &Task| -> Vec<_> {
             let weights = task.parameters.weights().into_iter();
             weights
-                .map(|(op, part)| (op.0, part.unwrap().word()))
+                .map(|(op, factor)| (op.0, factor.unwrap().as_str()))
                 .collect()
         };
-        let rest = [(1, "core"), (1, "last"), (2, "first")];
-        assert_eq!(words(&join.rest), rest);
-        assert_eq!(words(&join.whole)[0], (1, "first"));
-        assert_eq!(words(&join.whole)[1..], rest);
+        let core_last = [(1, "core"), (1, "last"), (2, "first")];
+        assert_eq!(words(&fusion.core_last), core_last);
+        assert_eq!(words(&fusion.whole)[0], (1, "first"));
+        assert_eq!(words(&fusion.whole)[1..], core_last);
         // Both are in one tensor, the factor's behind the layer's; the layer is still what the task writes.
-        graph.place(&join);
-        let own = graph.values[..].iter().position(|value| value.name == "a");
-        assert_eq!(join.whole.y.0, own.unwrap());
-        let (both, at) = graph.root(join.whole.y);
+        graph.place_fused_outputs(&fusion);
+        let layer_output = graph.values[..].iter().position(|value| value.name == "a");
+        assert_eq!(fusion.whole.y.0, layer_output.unwrap());
+        let (both, at) = graph.root(fusion.whole.y);
         assert_eq!((at, graph.root(graph.tasks[3].y)), (0, (both, 8 * 99)));
         let both = &graph.values[both.0];
         assert_eq!(
             (&both.name[..], both.shape),
             ("a+b.first", TensorShape::new(2, 11, 9, 11))
         );
-        assert_eq!(both.shape, join.whole.problem.y());
+        assert_eq!(both.shape, fusion.whole.problem.y());
         // What nobody else reads lies nowhere.
-        let (join, values) = (graph.join(3).unwrap(), graph.values.len());
-        graph.place(&join);
-        assert_eq!(join.rest.y, graph.tasks[6].y);
+        let (fusion, values) = (graph.next_fusion(3).unwrap(), graph.values.len());
+        graph.place_fused_outputs(&fusion);
+        assert_eq!(fusion.core_last.y, graph.tasks[6].y);
         assert_eq!(
-            join.rest.problem.y(),
+            fusion.core_last.problem.y(),
             graph.values[graph.tasks[6].y.0].shape
         );
         assert_eq!(graph.values.len(), values);
@@ -194,7 +208,7 @@ mod tests {
             ("c", &["a"], conv(4)),
             ("all", &["dense", "b", "c"], OpOptions::Concat),
         ]);
-        assert_eq!(joins(&graph), [("a.rest+b.first".to_owned(), true)]);
+        assert_eq!(joins(&graph), [("a.core_last+b.first".to_owned(), true)]);
     }
 
     #[test]
@@ -223,13 +237,13 @@ mod tests {
             ("sum", &["flat", "also"], OpOptions::Add { relu: false }),
         ]);
         // A prologue comes between.
-        let affine = OpOptions::ScaleShift(ScaleShiftOptions {
+        let scale_shift = OpOptions::ScaleShift(ScaleShiftOptions {
             bn: None,
             relu: true,
         });
         none(&[
             a(),
-            ("s", &["a"], affine),
+            ("s", &["a"], scale_shift),
             ("b", &["s"], conv(8)),
             ("sum", &["b", "a"], OpOptions::Add { relu: false }),
         ]);
