@@ -1,20 +1,21 @@
-//! A report as charts.
+//! Charts of a report.
 
 use super::{ProblemReport, Report};
 use std::fmt::Write;
 
-/// Colours of the series, told apart by people who see no red or green too.
+/// Colours of the series, distinguishable with red-green colour blindness.
 const COLOURS: [&str; 5] = ["#0072b2", "#56b4e9", "#e69f00", "#cc79a7", "#009e73"];
 
-/// Pixels to the left, to the right, below and above: labels of problems are long and stand aslant.
+/// Margins in pixels: left, right, bottom, top. Labels of problems are long and slanted.
 const MARGIN: [f64; 4] = [100.0, 20.0, 120.0, 64.0];
-/// Pixels of the longest bar.
+/// Height of the longest bar in pixels.
 const HEIGHT: f64 = 260.0;
 
-/// Pixels between the ends of the axis at least: the legend fits.
+/// Minimal width of the axis in pixels; the legend fits in it.
 const MIN_WIDTH: f64 = 640.0;
 
-/// Charts of a report, each with its file name: a group of bars for each problem; for problems that differ in N alone, lines over N.
+/// The charts of a report with their file names: a group of bars for each problem, or lines over N if the
+/// problems differ in N only.
 pub fn charts(report: &Report) -> Vec<(String, String)> {
     let series = series(report);
     let mut charts = vec![(format!("{}.svg", report.name), bars(report, &series))];
@@ -27,7 +28,7 @@ pub fn charts(report: &Report) -> Vec<(String, String)> {
     charts
 }
 
-/// Times of all problems by one way.
+/// The times of one series for all problems.
 struct Series {
     title: &'static str,
     us: Vec<Option<f64>>,
@@ -57,7 +58,7 @@ fn series(report: &Report) -> Vec<Series> {
         .collect()
 }
 
-/// The axis of microseconds.
+/// The axis of times in microseconds.
 struct Axis {
     least: f64,
     most: f64,
@@ -65,7 +66,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// For all times; logarithmic where the longest is more than ten times the shortest.
+    /// An axis for all times; logarithmic if the longest is more than ten times the shortest.
     fn new(times: impl Iterator<Item = f64>) -> Self {
         let (least, most) = times.fold((f64::INFINITY, 0.0_f64), |(least, most), us| {
             (least.min(us), most.max(us))
@@ -90,7 +91,7 @@ impl Axis {
         }
     }
 
-    /// Pixels above the foot.
+    /// Height above the axis in pixels.
     fn height(&self, us: f64) -> f64 {
         let share = match self.logarithmic {
             true => (us / self.least).ln() / (self.most / self.least).ln(),
@@ -99,13 +100,13 @@ impl Axis {
         share.clamp(0.0, 1.0) * HEIGHT
     }
 
-    /// Where lines with figures are.
+    /// Values of the grid lines.
     fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let first = 10_f64.powf(self.least.log10().floor());
             let decades = (0..9).map(|decade| first * 10_f64.powi(decade));
             let ticks = decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * decade));
-            // As much below as rounding may be off.
+            // Tolerates rounding errors.
             let least = self.least * (1.0 - 1e-9);
             let shown = ticks.filter(|tick| (least..=self.most).contains(tick));
             return shown.collect();
@@ -236,7 +237,7 @@ fn bars(report: &Report, series: &[Series]) -> String {
     drawing.finished()
 }
 
-/// N of every problem, where there are several and they differ in it alone.
+/// N of every problem, if there are several and they differ in N only.
 fn sweep_axis(report: &Report) -> Option<Vec<f64>> {
     let first = report.problems.first()?.shape;
     let n: Vec<u32> = report

@@ -1,11 +1,11 @@
-//! What there is to measure in configs.
+//! The problems of configs.
 
 use crate::config::Config;
 use crate::ir::Problem;
 use crate::plan::{TaskGraph, measured_problem, problem_label};
 use std::collections::HashSet;
 
-/// Distinct problems, as they are measured, in the order in which configs first have them.
+/// Distinct problems, normalised to their tuning keys, in order of first appearance in the configs.
 #[derive(Debug, Clone, Default)]
 pub struct Problems {
     problems: Vec<(String, Problem)>,
@@ -13,8 +13,9 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// Adds every problem of a config that is not there yet: of each task of a network after fusion, of what
-    /// could take the place of those of a Tucker or CP layer, with the first factor of the layer behind too, of each layer of a set.
+    /// Adds the problems of a config that are not in the list yet: each task of a network after fusion, each
+    /// task of the alternative lowerings of Tucker and CP layers (fused with the next layer's first factor
+    /// included), each layer of a layer set.
     pub fn add(&mut self, config: &Config) {
         match config {
             Config::Network(network) => {
@@ -49,7 +50,7 @@ impl Problems {
         }
     }
 
-    /// Key and problem of each.
+    /// Key and problem of each entry.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Problem)> {
         self.problems
             .iter()
@@ -61,7 +62,7 @@ impl Problems {
         self.problems.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no problems.
     pub fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }
