@@ -22,7 +22,7 @@ pub enum GpuDeviceError {
     NoGpu(String),
     /// The ordinal is not less than the number of devices.
     #[error(
-        "there is no GPU {ordinal}: the driver reports {count} GPU(s), counted from 0; choose another ordinal, or check CUDA_VISIBLE_DEVICES"
+        "there is no GPU {ordinal}: the number of GPUs is {count}, counted from 0; choose another ordinal, or check CUDA_VISIBLE_DEVICES"
     )]
     NoSuchDevice {
         /// The requested ordinal.

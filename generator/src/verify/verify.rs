@@ -6,6 +6,7 @@ use super::{Bindings, Device, DeviceError, Random, run_variant};
 use super::{GpuDevice, Repeats};
 use crate::ir::{Layout, Network, Precision, Problem, TensorShape};
 use crate::plan::{Location, Memory, NetworkPlan, PlannedUnit};
+use crate::wording::counted;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
@@ -157,7 +158,11 @@ impl fmt::Display for CheckFailure {
                 tolerance,
             } => write!(f, "{deviation}; tolerance {tolerance:.1e}"),
             CheckFailure::OutOfBounds(count) => {
-                write!(f, "modified {count} element(s) outside its output")
+                write!(
+                    f,
+                    "modified {} outside its output",
+                    counted(*count, "element")
+                )
             }
             CheckFailure::NotDeterministic => write!(f, "a second run gave different bits"),
             CheckFailure::Device(error) => write!(f, "{error}"),
