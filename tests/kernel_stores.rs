@@ -333,7 +333,7 @@ fn a_table_is_part_of_the_key_and_of_its_gpu() {
             "conv 5,3,7,6, gpu = a100, table = \"mine.txt\"",
             &settings
         )),
-        "mine.txt has the times of `h200`, which is not planned for; write `gpu = h200`"
+        "mine.txt has the times of `h200`, which is not planned for; set `gpu = h200`"
     );
     fs::write(base.path().join("mine.txt"), "nonsense").unwrap();
     assert!(expand("conv 5,3,7,6, gpu = h200, table = \"mine.txt\"", &settings).is_err());

@@ -24,7 +24,7 @@ impl Module {
         match modules.is_empty() {
             true => vec![Err(vec![(
                 Span::call_site(),
-                expected("nothing is asked for"),
+                expected("empty call"),
             )])],
             false => modules,
         }

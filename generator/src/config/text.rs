@@ -651,7 +651,7 @@ mod tests {
     fn broken_texts_are_refused() {
         assert_eq!(
             mistakes(""),
-            "1: nothing is asked for; write `conv 64,32,56,56`\n"
+            "1: empty call; write `conv 64,32,56,56`\n"
         );
         assert_eq!(
             mistakes("covn 1,2"),

@@ -114,7 +114,7 @@ impl<'t> Parser<'t> {
             _ => {
                 let found = match self.kind(0) {
                     Some(_) => format!("`{}` is no op", self.shown()),
-                    None => "nothing is asked for".to_owned(),
+                    None => "empty call".to_owned(),
                 };
                 report.error(self.at(), format!("{found}; write `conv 64,32,56,56`"));
                 return None;
