@@ -370,11 +370,11 @@ fn invalid_arguments_exit_with_2() {
         ),
         (
             &["tiny.yaml", "--out", "file"],
-            "cannot write to file: file is not a folder; name another folder",
+            "cannot write to file: file is not a folder; choose another folder",
         ),
         (
             &["tiny.yaml", "--out", "file/a/b"],
-            "cannot write to file/a/b: file is not a folder; name another folder",
+            "cannot write to file/a/b: file is not a folder; choose another folder",
         ),
         (
             &["tiny.yaml", "--input", "3x64x64"],
@@ -421,7 +421,7 @@ fn invalid_arguments_exit_with_2() {
                 "--safetensors",
                 "file/x",
             ],
-            "cannot write to file: file is not a folder; name another folder",
+            "cannot write to file: file is not a folder; choose another folder",
         ),
         (
             &[
@@ -512,7 +512,7 @@ fn outputs_follow_symlinks_and_keep_pipes() {
         let before = folder.path(name).symlink_metadata().unwrap().file_type();
         let output = folder.run(&["pack", "tiny.yaml", "--random", "1", "-o", name]);
         let message =
-            format!("error: cannot write to {name}: it is no ordinary file; name another\n");
+            format!("error: cannot write to {name}: it is not a regular file; choose another path\n");
         assert_eq!((output.code, output.stderr), (Some(2), message));
         let after = folder.path(name).symlink_metadata().unwrap().file_type();
         assert_eq!(after, before);
@@ -841,7 +841,7 @@ fn an_edited_file_is_found_and_kept() {
         &["tiny.yaml"],
         2,
         "error: 1 file of generated/tiny would be overwritten but is not what the generator wrote: main.cu; move them away, \
-         or pass --force to lose them",
+         or overwrite them with --force",
     );
     folder.succeeds(&["tiny.yaml", "--force"]);
     assert_eq!(folder.read("generated/tiny/main.cu"), original);
@@ -867,7 +867,7 @@ fn a_foreign_file_aborts_the_whole_run() {
         &["set.yaml", "tiny.yaml"],
         2,
         "error: 1 file of generated/tiny would be overwritten but is not what the generator wrote: README.md; move them away, \
-         or pass --force to lose them",
+         or overwrite them with --force",
     );
     folder.succeeds(&["set.yaml", "tiny.yaml", "--force"]);
     assert_eq!(folder.read("generated/tiny/notes.txt"), b"mine too\n");

@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 /// Content by path; paths are relative to the folder and use `/`.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// Every file of a network's folder, its manifest aside; `plans` are those of its variants, at least one. What they share
-/// is there once.
+/// Every file of a network's folder except the manifest. `plans` are those of its variants, at least one;
+/// files that variants share appear once.
 ///
 /// # Errors
-/// [`RenderError`] for a template that does not fit its context, and when there is no plan.
+/// [`RenderError`] if a template does not match its context, or if there is no plan.
 pub fn network_files(plans: &[NetworkPlan]) -> Result<Files, RenderError> {
     let name = plans.first().map_or("", |plan| plan.name.as_str());
     let mut files = Files::new();
@@ -38,10 +38,10 @@ pub fn network_files(plans: &[NetworkPlan]) -> Result<Files, RenderError> {
     Ok(files)
 }
 
-/// Every file of a layer set's folder, its manifest aside.
+/// Every file of a layer set's folder except the manifest.
 ///
 /// # Errors
-/// [`RenderError`] for a template that does not fit its context.
+/// [`RenderError`] if a template does not match its context.
 pub fn layer_set_files(plan: &LayerSetPlan) -> Result<Files, RenderError> {
     let prefix = &plan.prefix;
     let mut files = Files::new();
