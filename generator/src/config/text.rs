@@ -1,12 +1,13 @@
-//! One kernel in one line: `conv 64,32,56,56, kernel = 5, pad = [2, 1], gpu = h100`.
+//! The grammar of `kernel!`, one kernel in one line: `conv 64,32,56,56, kernel = 5, pad = [2, 1], gpu =
+//! h100`.
 //!
-//! ```text
+//!```text
 //! call  = op value {"," value} {"," key "=" value} [","]        the values are the sizes: C, N, H, W
 //!       | string {"," key "=" value} [","]                      a config, and which of its layers
 //! value = number | word | string | "[" value {"," value} "]" | "{" key ":" value {"," key ":" value} "}"
-//! ```
-//! The keys are those of a layer in a layer set, with the same forms, defaults and checks, and those of [`TARGET_KEYS`]. A kernel's
-//! activations are NCHW.
+//!```
+//! The keys are those of a layer in a layer set, with the same forms, defaults and checks, and those of
+//! [`TARGET_KEYS`]. Activations are NCHW.
 
 mod parser;
 
@@ -21,26 +22,26 @@ use crate::suggest::nearest;
 use parser::{Call, is_word};
 use tdc_runtime::Arch;
 
-/// A kernel asked for by itself, checked.
+/// A checked request for kernels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KernelRequest {
-    /// What it computes.
+    /// The layers.
     pub source: LayerSource,
-    /// The GPUs to plan for, where the call names some.
+    /// The GPUs to plan for, if specified.
     pub gpus: Option<Targets>,
-    /// The architectures to compile for, where the call names some: ascending, none twice.
+    /// The architectures to compile for, if specified: ascending, without duplicates.
     pub archs: Option<Vec<Arch>>,
-    /// How tiles are chosen, where the call says so.
+    /// The tile policy, if specified.
     pub tiles: Option<TilePolicy>,
-    /// A file of measured times to plan by.
+    /// A file with the tuning table to use.
     pub table: Option<String>,
     positions: KeyPositions,
 }
 
-/// What a call asks for.
+/// The layers that a call requests.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LayerSource {
-    /// A layer with every size and option.
+    /// A layer with all sizes and options.
     Inline(LayerSpec),
     /// A layer of a config.
     Config {
@@ -51,7 +52,7 @@ pub enum LayerSource {
     },
 }
 
-/// Where things stand that can be wrong for reasons that this module does not know.
+/// Positions for errors that are detected outside this module.
 #[derive(Debug, Clone, PartialEq)]
 struct KeyPositions {
     op: Position,
@@ -59,8 +60,8 @@ struct KeyPositions {
 }
 
 impl KernelRequest {
-    /// Where a key's value stands, for the cause of a [`PlanError`](crate::plan::PlanError); the op or the config's path where the
-    /// call has no such key.
+    /// The position of a key's value, for the cause of a [`PlanError`](crate::plan::PlanError); that of the
+    /// op or the config's path if the call does not have the key.
     pub fn position(&self, key: Option<&str>) -> Position {
         let KeyPositions { op, keys } = &self.positions;
         let found = keys.iter().find(|(known, _)| Some(*known) == key);
@@ -68,22 +69,22 @@ impl KernelRequest {
     }
 }
 
-/// The keys that say for which GPUs a kernel is made, and how its tiles are chosen.
+/// The keys for GPUs, architectures and tile choice.
 pub const TARGET_KEYS: [&str; 4] = ["gpu", "arch", "tiles", "table"];
 
-/// The value of a key from the input channels.
+/// Computes the value of a key from the input channels.
 type FromChannels = fn(u32) -> u32;
 
-/// An op: its word and keys, its sizes, and the keys that it fixes.
+/// An op: its name and keys, its sizes, and the keys that it fixes.
 struct KernelOp {
     words: KeySet,
     sizes: &'static [&'static str],
     example: &'static str,
-    /// Keys that are not asked for, with their values from C.
+    /// Keys with fixed values, as functions of C.
     fixed: &'static [(&'static str, FromChannels)],
 }
 
-/// A convolution by its weight, of NCHW activations.
+/// A convolution with a dense weight and NCHW activations.
 const CONV: KeySet = KeySet {
     what: "conv",
     keys: &layers::with_options::<4, 19>(TARGET_KEYS, &["cp_rank", "layout"]),
@@ -149,16 +150,16 @@ const CONFIG_LAYER: KeySet = KeySet {
     keys: &["layer", "gpu", "arch", "tiles", "table"],
 };
 
-/// The word of the op that a call begins with, for whoever must answer it by type even where it is wrong.
+/// The name of the op of a call, for choosing the type of a placeholder even if the call is invalid.
 pub fn op_word(text: &str) -> &str {
     let text = text.trim_start();
     text.split(|c| !is_word(c)).next().unwrap_or_default()
 }
 
-/// Reads the request in a text; `source` is what messages call it.
+/// Parses a request; `source` is its name in messages.
 ///
 /// # Errors
-/// Every mistake that can be found, each with its line and column.
+/// All errors that can be found, each with line and column.
 pub fn parse(text: &str, source: &str) -> Result<KernelRequest, ConfigErrors> {
     let mut report = Report::new(text);
     let call = parser::call(text, &mut report);
@@ -169,11 +170,11 @@ pub fn parse(text: &str, source: &str) -> Result<KernelRequest, ConfigErrors> {
     report.finish(source, request)
 }
 
-/// Reads the request for all convolutions of a config in a text, such as `"configs/resnet18.yaml", gpu = h100`; `source` is what
-/// messages call it.
+/// Parses a request for all convolutions of a config, such as `"configs/resnet18.yaml", gpu = h100`; `source`
+/// is its name in messages.
 ///
 /// # Errors
-/// As of [`parse`].
+/// As [`parse`].
 pub fn parse_config(text: &str, source: &str) -> Result<KernelRequest, ConfigErrors> {
     let mut report = Report::new(text);
     let call = parser::call(text, &mut report);
@@ -222,10 +223,10 @@ fn request(
     })
 }
 
-/// What was asked for if it could be read, the keys and their words.
+/// The request, if it could be read, and its keys.
 type ParsedCall = (Option<LayerSource>, Node, KeySet);
 
-/// A call that names a config and one of its layers.
+/// A call with a config and one of its layers.
 fn config_layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     let at = call.op.at;
     let (file, options) = config(call, CONFIG_LAYER, report)?;
@@ -244,7 +245,7 @@ fn config_layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     Some((layer_source, options, CONFIG_LAYER))
 }
 
-/// A call that names a config.
+/// A call with a config.
 fn whole_config(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     if !call.is_config {
         report.error(
@@ -258,7 +259,7 @@ fn whole_config(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     Some((layer_source, options, CONFIG))
 }
 
-/// The path of a config and the keys behind it.
+/// The path of a config and the keys after it.
 fn config(call: Call, words: KeySet, report: &mut Report<'_>) -> Option<(Option<String>, Node)> {
     let Call {
         op, sizes, options, ..
@@ -278,7 +279,7 @@ fn config(call: Call, words: KeySet, report: &mut Report<'_>) -> Option<(Option<
     Some((file, options))
 }
 
-/// A call that names an op.
+/// A call with an op.
 fn layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     let Call {
         op, sizes, options, ..
@@ -323,13 +324,13 @@ fn layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
         (node(key), node(Value::Integer(value.into())))
     });
     let mut entries: Vec<_> = fixed.collect();
-    // So that mistakes that the sizes turn out to be stand at them.
+    // Errors that concern the sizes are reported at their position.
     entries.push((
         node(Value::String("conv".to_owned())),
         node(sizes_as_list(known, &sizes)),
     ));
     if let Value::Map(written) = &options.value {
-        // A key that was refused must not take the place of the sizes.
+        // A rejected key must not replace the sizes.
         let takes = |key: &Node| matches!(&key.value, Value::String(k) if known.words.keys.contains(&&k[..]));
         entries.extend(written.iter().filter(|(key, _)| takes(key)).cloned());
     }
@@ -350,7 +351,7 @@ fn layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     Some((layer.map(LayerSource::Inline), options, known.words))
 }
 
-/// C, N, H and W. A size too many is reported and left out, so that the others are still checked.
+/// C, N, H and W. Excess sizes are reported and dropped, so that the others are still checked.
 fn numbers(
     known: &KernelOp,
     op: &Node,
@@ -392,7 +393,7 @@ fn numbers(
     }
 }
 
-/// The sizes as written, in the places of C, N, H and W.
+/// The sizes as written, in the order C, N, H, W.
 fn sizes_as_list(known: &KernelOp, sizes: &[Node]) -> Value {
     let mut sizes = sizes.to_vec();
     if let ([c, ..], 3) = (&sizes[..], known.sizes.len()) {
@@ -401,7 +402,7 @@ fn sizes_as_list(known: &KernelOp, sizes: &[Node]) -> Value {
     Value::List(sizes)
 }
 
-/// The GPUs that code is made for; `None` after a report.
+/// The GPUs that code is generated for; `None` after an error.
 fn code_targets(node: &Node, fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Targets> {
     let before = report.count();
     let targets = yaml::targets(fields, &Overrides::default(), report)?;
@@ -417,7 +418,7 @@ fn code_targets(node: &Node, fields: &Fields<'_>, report: &mut Report<'_>) -> Op
     (report.count() == before).then_some(targets)
 }
 
-/// `sm_90`, or a list of such words; `None` after a report.
+/// `sm_90`, or a list of such names; `None` after an error.
 fn archs(node: &Node, report: &mut Report<'_>) -> Option<Vec<Arch>> {
     const FORM: &str = "write a word such as sm_90, or a list of words";
     let items = match &node.value {
@@ -453,7 +454,7 @@ fn archs(node: &Node, report: &mut Report<'_>) -> Option<Vec<Arch>> {
     (report.count() == before).then_some(archs)
 }
 
-/// Refuses architectures that no kernel is compiled for.
+/// Rejects architectures that kernels are not compiled for.
 pub fn check_compilable(arch: Arch) -> Result<Arch, String> {
     match gpu_for_arch(arch) {
         Some(_) => Ok(arch),
@@ -472,7 +473,7 @@ mod tests {
     use super::*;
     use crate::config::{Config, yaml};
 
-    /// `column: message` of every mistake, one a line.
+    /// `column: message` of all errors, one per line.
     fn mistakes(text: &str) -> String {
         match parse(text, "call") {
             Ok(request) => format!("no mistake: {request:?}"),

@@ -9,7 +9,7 @@ use crate::gpu::{Gpu, Targets};
 
 const FORM: &str = "write a name such as h200, or a list of names";
 
-/// The GPUs to plan for: the caller's, else the config's, else the default; `None` after a report.
+/// The GPUs to plan for: the caller's, else the config's, else the default; `None` after an error.
 pub(in crate::config) fn targets(
     fields: &Fields<'_>,
     overrides: &Overrides,
@@ -24,7 +24,7 @@ pub(in crate::config) fn targets(
     Some(targets.unwrap_or_default())
 }
 
-/// The one GPU that a layer set is planned for; `None` after a report.
+/// The GPU that a layer set is planned for; `None` after an error.
 pub(super) fn single_target(
     fields: &Fields<'_>,
     overrides: &Overrides,
