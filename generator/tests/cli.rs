@@ -139,7 +139,7 @@ fn configs_that_cannot_be_read() {
     folder.write("prose.yaml", "name: [tiny\n");
     for (arguments, message) in [
         (["none.yaml"], "none.yaml: no such file; check the path"),
-        (["."], ".: this is a directory; name a YAML file"),
+        (["."], ".: this is a directory; give a YAML file"),
         (
             ["prose.yaml"],
             "prose.yaml:1:7: not valid YAML: unclosed bracket '['; look for a bracket, quote, colon or indentation that is \
@@ -342,15 +342,15 @@ fn invalid_arguments_exit_with_2() {
         ),
         (
             &["tiny.yaml", "--gpu", "h200,a100,h200"],
-            "`h200` is named twice; keep one of them",
+            "`h200` is listed twice; remove one of the two",
         ),
         (
             &["set.yaml", "--gpu", "h200,a100"],
-            "set.yaml:1:1: a layer set is planned for one GPU, 2 are named; name one and run again for another",
+            "set.yaml:1:1: a layer set is planned for one GPU, not 2; choose one",
         ),
         (
             &["verify", "set.yaml", "--gpu", "h200,a100"],
-            "set.yaml:1:1: a layer set is planned for one GPU, 2 are named; name one and run again for another",
+            "set.yaml:1:1: a layer set is planned for one GPU, not 2; choose one",
         ),
         (
             &["plan", "tiny.yaml", "--gpu", "rtx4080"],
@@ -511,8 +511,9 @@ fn outputs_follow_symlinks_and_keep_pipes() {
     for (folder, name) in [(&folder, "astray"), (&pipe, "pipe")] {
         let before = folder.path(name).symlink_metadata().unwrap().file_type();
         let output = folder.run(&["pack", "tiny.yaml", "--random", "1", "-o", name]);
-        let message =
-            format!("error: cannot write to {name}: it is not a regular file; choose another path\n");
+        let message = format!(
+            "error: cannot write to {name}: it is not a regular file; choose another path\n"
+        );
         assert_eq!((output.code, output.stderr), (Some(2), message));
         let after = folder.path(name).symlink_metadata().unwrap().file_type();
         assert_eq!(after, before);
@@ -1592,8 +1593,8 @@ fn a_gpu_before_sm_70_can_be_planned_but_not_generated() {
         folder.fails(
             arguments,
             2,
-            "error: no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at its \
-             plan with `tdc-gen plan`, or name a newer GPU",
+            "error: no code can be generated for `gtx1080ti`, which is sm_61; kernels need sm_70 or newer: use `tdc-gen plan` to see its \
+             plan, or choose a newer GPU",
         );
     }
     // Where the config asks for it, its name is in front; the other GPU of the list changes nothing.
@@ -1605,8 +1606,8 @@ fn a_gpu_before_sm_70_can_be_planned_but_not_generated() {
     folder.fails(
         &["old.yaml"],
         2,
-        "error: old.yaml: no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at \
-         its plan with `tdc-gen plan`, or name a newer GPU",
+        "error: old.yaml: no code can be generated for `gtx1080ti`, which is sm_61; kernels need sm_70 or newer: use `tdc-gen plan` to see its \
+             plan, or choose a newer GPU",
     );
     folder.succeeds(&["old.yaml", "--gpu", "h200"]);
 }
@@ -1842,7 +1843,7 @@ total                                                                  72    320
         ),
         (
             &["A[i:2] B[j:2] -> [i]"],
-            "error: network:1:10: `j` is in `B` alone and not in the result; add it to the result, or to the tensor that it is \
+            "error: network:1:10: `j` is only in `B` and not in the result; add it to the result, or to the tensor that it is \
              contracted with",
         ),
         (

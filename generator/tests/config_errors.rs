@@ -101,7 +101,7 @@ fn files_that_cannot_be_read() {
     assert_eq!(
         load_error(folder.path()),
         format!(
-            "{}: this is a directory; name a YAML file",
+            "{}: this is a directory; give a YAML file",
             folder.path().display()
         )
     );

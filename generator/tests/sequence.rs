@@ -183,15 +183,15 @@ fn errors_have_their_position() {
         ),
         (
             "A[i:2]\n  B[i:3] -> []",
-            "2:5: `i` is 3 long in `B` and 2 in `A`; make them equal, or say `convolve i: same`",
+            "2:5: `i` has length 3 in `B` and 2 in `A`; make them equal, or use `convolve i: same`",
         ),
         (
             "A[i] B[i] -> []",
-            "1:3: `i` has no length; write one behind it, such as `i:8`",
+            "1:3: `i` has no length; add one, such as `i:8`",
         ),
         (
             "A[i:2, j:3] B[i] -> []",
-            "1:8: `j` is in `A` alone and not in the result; add it to the result, or to the tensor that it is contracted with",
+            "1:8: `j` is only in `A` and not in the result; add it to the result, or to the tensor that it is contracted with",
         ),
         (
             "A[i:2] B[i] -> [k]",
@@ -199,11 +199,11 @@ fn errors_have_their_position() {
         ),
         (
             "A[i:2] B[i] -> [i, i]",
-            "1:20: `i` is twice in the result; name it once",
+            "1:20: `i` appears twice in the result; remove one of the two",
         ),
         (
             "A[i:2] B[i] -> [i:2]",
-            "1:17: `i` of the result has a length, which follows from the tensors; leave it out",
+            "1:17: `i` of the result has a length, which follows from the tensors; remove it",
         ),
         (
             "A[i:2] B[i] -> []; convolve k: same",
@@ -211,40 +211,40 @@ fn errors_have_their_position() {
         ),
         (
             "A[i:2] B[i:3] -> [i]; convolve i: same; convolve i: valid",
-            "1:50: `i` is twice in the convolutions; name it once",
+            "1:50: `i` appears twice in the convolutions; remove one of the two",
         ),
         (
             "A[i:2] B[i:3] C[i:4] -> [i]; convolve i: same",
-            "1:39: `i` is convolved and in 3 tensors (A, B, C); it must be in two, a signal and a filter: with more, what is cut off \
+            "1:39: `i` is convolved and in 3 tensors (A, B, C); it must be in two, a signal and a filter: with more, the values \
              at the ends would depend on the order",
         ),
         (
             "A[i:2] B[i:3] -> []; convolve i: same",
-            "1:31: `i` is convolved and not in the result; add it there",
+            "1:31: `i` is convolved but not in the result; add it there",
         ),
         (
             "A[i:2] B[i] -> [i]; convolve i: same",
-            "1:10: `i` is convolved and has no length here; write one behind it, such as `i:3`",
+            "1:10: `i` is convolved but has no length here; add one, such as `i:3`",
         ),
         (
             "A[i:4] B[i:3] -> [i]; convolve i: valid, dilation 2",
-            "1:32: a filter of 3 elements, dilated by 2, does not fit into the 4 of `i`; take less, or `same` padding",
+            "1:32: a filter of 3 elements with dilation 2 is longer than the 4 elements of `i`; shorten it, or use `same` padding",
         ),
         (
             "A[i:0] B[i] -> []",
-            "1:5: `0` is no size; write a whole number from 1 to 4294967295",
+            "1:5: `0` is not a size; write a whole number from 1 to 4294967295",
         ),
         (
             "A[i:2x] B[i] -> []",
-            "1:5: `2x` is no size; write a whole number from 1 to 4294967295",
+            "1:5: `2x` is not a size; write a whole number from 1 to 4294967295",
         ),
         (
             "A[i:2] B[i] -> [i]; convolve i: full",
-            "1:33: `full` is found where `same` or `valid` is expected; write it as in convolve x: same, stride 2, dilation 1",
+            "1:33: `full` found where `same` or `valid` is expected; write it as in convolve x: same, stride 2, dilation 1",
         ),
         (
             "A[i:2] B[i] -> [i]; convolve i: same, stride 1, stride 2",
-            "1:49: `stride` is found where `stride` or `dilation`, each once, is expected; write it as in convolve x: same, stride 2, \
+            "1:49: `stride` found where `stride` or `dilation`, each once, is expected; write it as in convolve x: same, stride 2, \
              dilation 1",
         ),
         (
@@ -253,7 +253,7 @@ fn errors_have_their_position() {
         ),
         (
             "A[i:2] + B[i] -> [i]",
-            "1:8: `+` has no meaning here; a network is written as A[i:2, j:3] B[j, k:4] -> C[i, k]",
+            "1:8: unexpected `+`; write a network as A[i:2, j:3] B[j, k:4] -> C[i, k]",
         ),
     ] {
         let error = parse_network("n", text).expect_err(text).to_string();

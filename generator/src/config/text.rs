@@ -234,7 +234,7 @@ fn config_layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     if fields.get("layer").is_none() {
         report.error(
             at,
-            "`layer` is missing; write `layer = \"its name\"` behind the path of the config",
+            "`layer` is missing; write `layer = \"its name\"` after the path of the config",
         );
     }
     let layer = fields.string("layer", report).map(str::to_owned);
@@ -267,7 +267,7 @@ fn config(call: Call, words: KeySet, report: &mut Report<'_>) -> Option<(Option<
     if let Some(size) = sizes.first() {
         report.error(
             size.at,
-            "the sizes of layers are in the config; leave them out",
+            "the sizes of layers are in the config; remove them",
         );
     }
     let fields = Fields::of(&options, words.what, report)?;
@@ -420,7 +420,7 @@ fn code_targets(node: &Node, fields: &Fields<'_>, report: &mut Report<'_>) -> Op
 
 /// `sm_90`, or a list of such names; `None` after an error.
 fn archs(node: &Node, report: &mut Report<'_>) -> Option<Vec<Arch>> {
-    const FORM: &str = "write a word such as sm_90, or a list of words";
+    const FORM: &str = "write a name such as sm_90, or a list of names";
     let items = match &node.value {
         Value::List(items) => &items[..],
         _ => std::slice::from_ref(node),
@@ -440,11 +440,17 @@ fn archs(node: &Node, report: &mut Report<'_>) -> Option<Vec<Arch>> {
             Value::Integer(sm) => {
                 (sm.to_string().parse::<Arch>()).map_err(|error| error.to_string())
             }
-            _ => Err(format!("{} is no architecture; {FORM}", report.quote(item))),
+            _ => Err(format!(
+                "{} is not an architecture; {FORM}",
+                report.quote(item)
+            )),
         };
         match read.and_then(check_compilable) {
             Ok(arch) if archs.contains(&arch) => {
-                report.error(item.at, format!("{arch} is named twice; keep one of them"));
+                report.error(
+                    item.at,
+                    format!("{arch} is listed twice; remove one of the two"),
+                );
             }
             Ok(arch) => archs.push(arch),
             Err(error) => report.error(item.at, error),
@@ -591,11 +597,11 @@ mod tests {
             mistakes(
                 "conv 8,8,8,8, arch = [sm_80, sm_81, sm_80, true, hopper], gpu = [h200, gtx1080ti]"
             ),
-            "30: kernels are not compiled for sm_81; choose among sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_100, sm_120\n37: sm_80 is named twice; keep one of them\n44: `true` is no architecture; write a word such as sm_90, or a list of words\n50: `hopper` is not an architecture; write it as sm_90 or 90\n72: no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at its plan with `tdc-gen plan`, or name a newer GPU\n"
+            "30: kernels are not compiled for sm_81; choose among sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_100, sm_120\n37: sm_80 is listed twice; remove one of the two\n44: `true` is not an architecture; write a name such as sm_90, or a list of names\n50: `hopper` is not an architecture; write it as sm_90 or 90\n72: no code can be generated for `gtx1080ti`, which is sm_61; kernels need sm_70 or newer: use `tdc-gen plan` to see its plan, or choose a newer GPU\n"
         );
         assert_eq!(
             mistakes("conv 8,8,8,8, arch = [], table = 3"),
-            "22: the list of architectures is empty; write a word such as sm_90, or a list of words\n34: `table` must be a name, not `3`; put it in quotes if it is one\n"
+            "22: the list of architectures is empty; write a name such as sm_90, or a list of names\n34: `table` must be a name, not `3`; put it in quotes if it is one\n"
         );
         assert_eq!(
             mistakes("pointwise 8,8,8,8,3, kernel = 1"),
@@ -615,7 +621,7 @@ mod tests {
         );
         assert_eq!(
             mistakes("\"a.yaml\", 3, batch = 2"),
-            "1: `layer` is missing; write `layer = \"its name\"` behind the path of the config\n11: the sizes of layers are in the config; leave them out\n14: `batch` is a key of conv, pointwise, depthwise, tucker, not of a layer of a config; a layer of a config takes layer, gpu, arch, tiles, table\n"
+            "1: `layer` is missing; write `layer = \"its name\"` after the path of the config\n11: the sizes of layers are in the config; remove them\n14: `batch` is a key of conv, pointwise, depthwise, tucker, not of a layer of a config; a layer of a config takes layer, gpu, arch, tiles, table\n"
         );
         assert_eq!(
             mistakes("\"a.yaml\", layer = 3"),
@@ -628,32 +634,29 @@ mod tests {
         assert_eq!(
             mistakes("conv 64,-3,56,\"56\", strid = 2, kernel = x, gpu = h20, pad = 1, pad = 2"),
             "9: `N` is negative: `-3`; it must be a whole number from 0\n\
-             15: `W` must be a whole number, not the text `\"56\"`; leave out the quotes\n\
+             15: `W` must be a whole number, not the text `\"56\"`; remove the quotes\n\
              21: unknown key `strid`; did you mean `stride`? conv takes gpu, arch, tiles, table, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n\
              41: `kernel` must be a whole number, not `x`; use digits only\n\
              50: there is no GPU named `h20`; did you mean `h200`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, rtx2080ti, gtx1080ti\n\
-             64: the key `pad` stands here twice; keep one of them\n"
+             64: duplicate key `pad`; remove one of the two\n"
         );
         assert_eq!(
             mistakes("conv 64,32,56,56, gpu = gtx1080ti"),
-            "25: no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at its plan \
-             with `tdc-gen plan`, or name a newer GPU\n"
+            "25: no code can be generated for `gtx1080ti`, which is sm_61; kernels need sm_70 or newer: use `tdc-gen plan` to see its \
+             plan, or choose a newer GPU\n"
         );
         assert_eq!(
             mistakes("conv 64,32,56,56,7, stride = [2, 0], 3, relu"),
             "18: conv takes 4 sizes (C, N, H, W), not 5; for a 7x7 filter write `kernel = 7`\n\
              34: `stride` is 0; it must be at least 1\n\
-             38: `3` stands behind a key; write the sizes first, then `key = value`\n\
-             41: `relu` is no size; write a number, or `relu = ...` if it is a key\n"
+             38: `3` follows a key; write the sizes first, then `key = value`\n\
+             41: `relu` is not a size; write a number, or `relu = ...` if it is a key\n"
         );
     }
 
     #[test]
     fn broken_texts_are_refused() {
-        assert_eq!(
-            mistakes(""),
-            "1: empty call; write `conv 64,32,56,56`\n"
-        );
+        assert_eq!(mistakes(""), "1: empty call; write `conv 64,32,56,56`\n");
         assert_eq!(
             mistakes("covn 1,2"),
             "1: unknown op `covn`; did you mean `conv`? the ops are conv, pointwise, depthwise, tucker\n"
@@ -662,13 +665,13 @@ mod tests {
             mistakes("conv 4 4,4,4, pad = [1 * 2, 3], bias = 2"),
             "8: `4` was not expected; write a comma between sizes and between keys\n\
              24: a comma or `]` was expected; write one\n\
-             40: `bias` is a yes-or-no question, not `2`; write true or false\n"
+             40: `bias` must be true or false, not `2`\n"
         );
         assert_eq!(
             mistakes("conv 1u32,2,3*3,4, pad ="),
             "6: `C` must be a whole number, not `1u32`; use digits only\n\
              14: `*` was not expected; write a comma between sizes and between keys\n\
-             24: a value is missing at the end; write it or leave out the key\n"
+             24: a value is missing at the end; add it or remove the key\n"
         );
         let pieces = [
             "conv", "1", ",", "=", "[", "]", "{", "}", ":", "-", "\"", "\\", "é", "pad", "9e99",

@@ -89,12 +89,12 @@ fn read_text(path: &Path) -> Result<String, String> {
     let explain = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => "no such file; check the path".to_owned(),
         std::io::ErrorKind::PermissionDenied => {
-            "the file may not be read; check its permissions".to_owned()
+            "permission denied; check the permissions of the file".to_owned()
         }
         _ => format!("the file cannot be read: {error}"),
     };
     if path.is_dir() {
-        return Err("this is a directory; name a YAML file".to_owned());
+        return Err("this is a directory; give a YAML file".to_owned());
     }
     let file = std::fs::File::open(path).map_err(explain)?;
     let mut bytes = Vec::new();
@@ -134,7 +134,7 @@ fn config(root: &Node, overrides: &Overrides, report: &mut Report<'_>) -> Option
         (Some(_), Some(layers)) => {
             report.error(
                 layers.at,
-                "`ops` and `layers` are both there; a config is a network with `ops` or a layer set with `layers`",
+                "`ops` and `layers` are both present; a config is a network with `ops` or a layer set with `layers`",
             );
             None
         }
@@ -167,7 +167,7 @@ fn network(
     report: &mut Report<'_>,
 ) -> Option<Network> {
     fields.check_keys(root, NETWORK, &[layers::LAYER_SET], report);
-    fields.require("name", "every generated symbol carries it", report);
+    fields.require("name", "it is part of every generated symbol", report);
     let name = fields.string("name", report);
     let gpus = targets(fields, overrides, report);
     let tiles = tiles(fields, overrides, report);

@@ -405,7 +405,7 @@ fn names() -> String {
 
 /// A GPU that is too old for generated code.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("no code is made for `{}`: it is {}, and kernels are compiled for {OLDEST_ARCH} and newer; look at its plan with `tdc-gen plan`, or name a newer GPU", .gpu.name, .gpu.arch)]
+#[error("no code can be generated for `{}`, which is {}; kernels need {OLDEST_ARCH} or newer: use `tdc-gen plan` to see its plan, or choose a newer GPU", .gpu.name, .gpu.arch)]
 pub struct PlanningOnly {
     gpu: &'static Gpu,
 }
@@ -549,13 +549,13 @@ mod tests {
     }
 
     #[test]
-    fn no_code_is_made_for_old_gpus() {
+    fn no_code_is_generated_for_old_gpus() {
         let old: Vec<_> = GPUS.iter().filter(|gpu| gpu.planning_only()).collect();
         assert_eq!(old.len(), 1);
         assert_eq!(
             old[0].code_target().unwrap_err().to_string(),
-            "no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at its plan with \
-             `tdc-gen plan`, or name a newer GPU"
+            "no code can be generated for `gtx1080ti`, which is sm_61; kernels need sm_70 or newer: use `tdc-gen plan` to see its \
+             plan, or choose a newer GPU"
         );
         let v100 = gpu("v100").unwrap();
         assert_eq!(v100.code_target(), Ok(v100));

@@ -14,16 +14,16 @@ pub struct Targets(Vec<&'static Gpu>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetsError {
     /// It is empty.
-    #[error("the list of GPUs is empty; name at least one, such as {DEFAULT_GPU}")]
+    #[error("the list of GPUs is empty; give at least one, such as {DEFAULT_GPU}")]
     Empty,
     /// It has too many names.
-    #[error("{count} GPUs are named; at most {MAX_GPUS} are supported")]
+    #[error("the list has {count} GPUs; at most {MAX_GPUS} are supported")]
     TooMany {
         /// The number of names.
         count: usize,
     },
     /// An empty name, because of an extra comma.
-    #[error("a name of a GPU is empty; leave out the comma")]
+    #[error("empty GPU name; remove the extra comma")]
     EmptyName {
         /// Index of the name.
         index: usize,
@@ -37,7 +37,7 @@ pub enum TargetsError {
         error: UnknownGpu,
     },
     /// A duplicate name.
-    #[error("`{name}` is named twice; keep one of them")]
+    #[error("`{name}` is listed twice; remove one of the two")]
     Duplicate {
         /// Index of the second occurrence.
         index: usize,
@@ -133,8 +133,8 @@ mod tests {
         let indices: Vec<_> = found.iter().map(|(index, _)| *index).collect();
         assert_eq!(indices, [Some(1), Some(3), Some(4)]);
         assert!(found[0].1.contains("did you mean `h200`?"), "{found:?}");
-        assert_eq!(found[1].1, "`h200` is named twice; keep one of them");
-        assert!(found[2].1 == "a name of a GPU is empty; leave out the comma");
+        assert_eq!(found[1].1, "`h200` is listed twice; remove one of the two");
+        assert!(found[2].1 == "empty GPU name; remove the extra comma");
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
             messages(&[]),
             [(
                 None,
-                "the list of GPUs is empty; name at least one, such as h200".to_owned()
+                "the list of GPUs is empty; give at least one, such as h200".to_owned()
             )]
         );
         let many = vec!["h200"; MAX_GPUS + 1];

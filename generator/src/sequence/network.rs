@@ -303,7 +303,7 @@ fn check_known(
         if requested[..index].contains(label) {
             return error(
                 place(index),
-                format!("`{label}` is twice in {list}; name it once"),
+                format!("`{label}` appears twice in {list}; remove one of the two"),
             );
         }
     }
@@ -339,7 +339,7 @@ fn plain_mode(
     let Some((first, length)) = given else {
         return error(
             place(&uses[0]),
-            format!("`{label}` has no length; write one behind it, such as `{label}:8`"),
+            format!("`{label}` has no length; add one, such as `{label}:8`"),
         );
     };
     for found in uses {
@@ -348,7 +348,7 @@ fn plain_mode(
                 return error(
                     place(found),
                     format!(
-                        "`{label}` is {other} long in `{}` and {length} in `{}`; make them equal, or say `convolve {label}: same`",
+                        "`{label}` has length {other} in `{}` and {length} in `{}`; make them equal, or use `convolve {label}: same`",
                         name(found),
                         name(first)
                     ),
@@ -363,7 +363,7 @@ fn plain_mode(
             return error(
                 place(&uses[0]),
                 format!(
-                    "`{label}` is in `{}` alone and not in the result; add it to the result, or to the tensor that it is contracted \
+                    "`{label}` is only in `{}` and not in the result; add it to the result, or to the tensor that it is contracted \
                      with",
                     name(&uses[0])
                 ),
@@ -392,8 +392,8 @@ fn convolved_mode(
         return error(
             place,
             format!(
-                "`{label}` is convolved and in {} tensors ({}); it must be in two, a signal and a filter: with more, what is cut \
-                 off at the ends would depend on the order",
+                "`{label}` is convolved and in {} tensors ({}); it must be in two, a signal and a filter: with more, the values at \
+                 the ends would depend on the order",
                 uses.len(),
                 names.join(", ")
             ),
@@ -402,7 +402,7 @@ fn convolved_mode(
     if !kept {
         return error(
             place,
-            format!("`{label}` is convolved and not in the result; add it there"),
+            format!("`{label}` is convolved but not in the result; add it there"),
         );
     }
     let mut lengths = Vec::with_capacity(2);
@@ -411,7 +411,7 @@ fn convolved_mode(
             return error(
                 TensorNetworkLocation::Mode(found.tensor, found.mode),
                 format!(
-                    "`{label}` is convolved and has no length here; write one behind it, such as `{label}:3`"
+                    "`{label}` is convolved but has no length here; add one, such as `{label}:3`"
                 ),
             );
         };
@@ -422,7 +422,7 @@ fn convolved_mode(
         return error(
             place,
             format!(
-                "a filter of {filter} elements, dilated by {}, does not fit into the {signal} of `{label}`; take less, or `same` \
+                "a filter of {filter} elements with dilation {} is longer than the {signal} elements of `{label}`; shorten it, or use `same` \
                  padding",
                 convolution.dilation
             ),

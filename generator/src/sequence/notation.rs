@@ -90,7 +90,7 @@ impl<'t> Reader<'t> {
                 };
                 let (token, length) = Token::first(rest).ok_or_else(|| {
                     let unknown = rest.chars().next().unwrap_or_default();
-                    (at, format!("`{unknown}` has no meaning here; a network is written as A[i:2, j:3] B[j, k:4] -> C[i, k]"))
+                    (at, format!("unexpected `{unknown}`; write a network as A[i:2, j:3] B[j, k:4] -> C[i, k]"))
                 })?;
                 tokens.push((at, token));
                 rest = rest[length..].trim_start();
@@ -147,7 +147,7 @@ impl<'t> Reader<'t> {
                     (
                         self.at(),
                         format!(
-                            "`{digits}` is no size; write a whole number from 1 to {}",
+                            "`{digits}` is not a size; write a whole number from 1 to {}",
                             u32::MAX
                         ),
                     )
@@ -162,7 +162,7 @@ impl<'t> Reader<'t> {
     fn expected(&self, what: &str, example: &str) -> ParseError {
         let found = match self.peek() {
             Token::Word(text) | Token::Number(text) | Token::Symbol(text) => {
-                format!("`{text}` is found")
+                format!("`{text}` found")
             }
             Token::End => "the text ends".to_owned(),
         };
@@ -193,7 +193,7 @@ impl<'t> Reader<'t> {
         let (places, result) = self.modes(EXAMPLE)?;
         if let Some(at) = result.iter().position(|(_, length)| length.is_some()) {
             let message = format!(
-                "`{}` of the result has a length, which follows from the tensors; leave it out",
+                "`{}` of the result has a length, which follows from the tensors; remove it",
                 result[at].0
             );
             return Err((places[at], message));

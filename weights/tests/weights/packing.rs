@@ -106,16 +106,13 @@ fn values_that_do_not_fit_are_refused() {
     let bias = refused(|values| values.bias.truncate(5));
     assert_eq!(
         bias,
-        "the values of `tiled` do not fit: bias has 5 elements, 6 are needed"
+        "the values of `tiled` do not fit: bias has length 5, expected 6"
     );
     let weight = refused(|values| values.weight.push(0.0));
     assert!(
-        weight.contains("weight has 271 elements, 270 are needed"),
+        weight.contains("weight has length 271, expected 270"),
         "{weight}"
     );
     let shift = refused(|values| values.shift.clear());
-    assert!(
-        shift.contains("shift has 0 elements, 5 are needed"),
-        "{shift}"
-    );
+    assert!(shift.contains("shift has length 0, expected 5"), "{shift}");
 }

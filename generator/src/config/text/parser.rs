@@ -113,7 +113,7 @@ impl<'t> Parser<'t> {
             Some(Kind::Word | Kind::Quoted) => self.value(0, report)?,
             _ => {
                 let found = match self.kind(0) {
-                    Some(_) => format!("`{}` is no op", self.shown()),
+                    Some(_) => format!("`{}` is not an op", self.shown()),
                     None => "empty call".to_owned(),
                 };
                 report.error(self.at(), format!("{found}; write `conv 64,32,56,56`"));
@@ -133,7 +133,7 @@ impl<'t> Parser<'t> {
                     report.error(
                         self.at(),
                         format!(
-                            "`{word}` is no size; write a number, or `{word} = ...` if it is a key"
+                            "`{word}` is not a size; write a number, or `{word} = ...` if it is a key"
                         ),
                     );
                     self.skip_item();
@@ -147,7 +147,7 @@ impl<'t> Parser<'t> {
                 let found = report.quote(key);
                 report.error(
                     key.at,
-                    format!("the key {found} stands here twice; keep one of them"),
+                    format!("duplicate key {found}; remove one of the two"),
                 );
             }
             let (at, start) = (self.at(), self.next);
@@ -163,7 +163,7 @@ impl<'t> Parser<'t> {
                 None => report.error(
                     at,
                     format!(
-                        "{} stands behind a key; write the sizes first, then `key = value`",
+                        "{} follows a key; write the sizes first, then `key = value`",
                         report.quote(&value)
                     ),
                 ),
@@ -242,7 +242,7 @@ impl<'t> Parser<'t> {
             None => {
                 report.error(
                     self.at(),
-                    "a value is missing at the end; write it or leave out the key",
+                    "a value is missing at the end; add it or remove the key",
                 );
                 return None;
             }

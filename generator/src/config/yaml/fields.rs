@@ -77,7 +77,7 @@ impl<'n> Fields<'n> {
                 let found = report.quote(key);
                 report.error(
                     key.at,
-                    format!("a key must be a word, not {found}; {takes}"),
+                    format!("a key must be a name, not {found}; {takes}"),
                 );
                 continue;
             };
@@ -227,7 +227,7 @@ pub(in crate::config) fn integer(key: &str, node: &Node, report: &mut Report<'_>
             format!("`{key}` is too large: {found}; at most {MAX_ELEMENTS}")
         }
         Value::String(text) if text.parse::<u32>().is_ok() => {
-            format!("`{key}` must be a whole number, not the text {found}; leave out the quotes")
+            format!("`{key}` must be a whole number, not the text {found}; remove the quotes")
         }
         Value::Null => format!("`{key}` has no value; write a whole number"),
         _ => format!("`{key}` must be a whole number, not {found}; use digits only"),
@@ -241,10 +241,7 @@ pub(in crate::config) fn boolean(key: &str, node: &Node, report: &mut Report<'_>
     let message = match &node.value {
         Value::Bool(flag) => return Some(*flag),
         Value::Null => format!("`{key}` has no value; write true or false"),
-        _ => format!(
-            "`{key}` is a yes-or-no question, not {}; write true or false",
-            report.quote(node)
-        ),
+        _ => format!("`{key}` must be true or false, not {}", report.quote(node)),
     };
     report.error(node.at, message);
     None
@@ -261,7 +258,7 @@ pub(in crate::config) fn string<'n>(
         Value::String(text) => return Some(text),
         Value::Null => format!("`{key}` has no value; write a name"),
         Value::List(_) | Value::Map(_) => {
-            format!("`{key}` must be one name, not {found}; write a single word")
+            format!("`{key}` must be one name, not {found}; write a single name")
         }
         Value::Bool(_) | Value::Integer(_) | Value::Float(_) => {
             format!("`{key}` must be a name, not {found}; put it in quotes if it is one")

@@ -108,7 +108,7 @@ pub(super) fn read(
     report: &mut Report<'_>,
 ) -> Option<LayerSet> {
     fields.check_keys(node, LAYER_SET, &[NETWORK, LAYER], report);
-    fields.require("name", "generated files carry it", report);
+    fields.require("name", "it is part of the names of generated files", report);
     let name = fields.string("name", report);
     if let (Some(name), Some(node)) = (name, fields.get("name")) {
         check_name(name, node, report);

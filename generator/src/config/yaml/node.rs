@@ -80,7 +80,7 @@ fn explain(error: &Error) -> String {
     match error {
         Error::AliasError { error, .. } => explain(error),
         Error::DuplicateMappingKey { key: Some(key), .. } => {
-            format!("the key `{key}` stands here twice; keep one of them")
+            format!("duplicate key `{key}`; remove one of the two")
         }
         Error::MultipleDocuments { .. } => {
             "a second document begins; a file holds one config".to_owned()
@@ -97,7 +97,7 @@ fn explain(error: &Error) -> String {
             let help = if message.contains("tab") {
                 "indent with spaces"
             } else {
-                "look for a bracket, quote, colon or indentation that is wrong here or just before"
+                "check brackets, quotes, colons and indentation here and just before"
             };
             format!("not valid YAML: {message}; {help}")
         }

@@ -39,7 +39,7 @@ pub(super) fn single_target(
         let count = targets.gpus().len();
         report.error(
             at,
-            format!("a layer set is planned for one GPU, {count} are named; name one and run again for another"),
+            format!("a layer set is planned for one GPU, not {count}; choose one"),
         );
         return None;
     };
@@ -89,7 +89,7 @@ fn name<'n>(item: &'n Node, report: &mut Report<'_>) -> Option<(Position, &'n st
     let found = report.quote(item);
     report.error(
         item.at,
-        format!("`gpu` lists the names of GPUs, not {found}"),
+        format!("an item of `gpu` must be the name of a GPU, not {found}"),
     );
     None
 }
