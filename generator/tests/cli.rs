@@ -620,13 +620,13 @@ fn checkpoints_that_do_not_match_the_network() {
         (
             cut.to_vec(),
             format!(
-                "the checkpoint w has {left} bytes where {whole} are announced; it is damaged or incomplete: copy, download \
+                "the checkpoint w has {left} bytes, but its header requires {whole}; it is damaged or incomplete: copy, download \
                  or save it again"
             ),
         ),
         (
             b"name: tiny\n".to_vec(),
-            "the checkpoint w is not a safetensors file: it announces a header of 7598733906462728558 bytes, more than \
+            "the checkpoint w is not a safetensors file: its header has 7598733906462728558 bytes, more than \
              100000000; save it with safetensors.torch.save_file(model.state_dict(), path)"
                 .to_owned(),
         ),

@@ -1,11 +1,12 @@
-//! From values to the bytes of a file, and back by the layout alone.
+//! Packs values into a file and unpacks them by the layout.
 
 use tdc_runtime::{Axis, Checksum, Filter, LayoutDim, Transform, WeightFile, WeightLayout};
 use tdc_weights::{Checkpoint, FileError, SlotRecipe, SlotValues, pack, resolve};
 
 use crate::fixtures::{batch_norm, conv};
 
-/// A 6 x 5 x 3 x 3 convolution in tiles of four output channels with an affine before it, and one stored as it is.
+/// A 6 x 5 x 3 x 3 convolution in tiles of four output channels with a prologue, and one stored in OIHW
+/// order.
 fn recipes() -> Vec<SlotRecipe> {
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     let mut tiled = conv("tiled", [6, 5, 3, 3]);
@@ -106,7 +107,7 @@ fn values_that_do_not_fit_are_refused() {
     let bias = refused(|values| values.bias.truncate(5));
     assert_eq!(
         bias,
-        "the values of `tiled` do not fit: bias has length 5, expected 6"
+        "the values of `tiled` do not match its layout: bias has length 5, expected 6"
     );
     let weight = refused(|values| values.weight.push(0.0));
     assert!(
