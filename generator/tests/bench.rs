@@ -104,7 +104,7 @@ fn report() -> Report {
                 ],
                 Some(cudnn(12.0)),
             ),
-            // Nothing of ours is right; cuDNN has no algorithm within the bound.
+            // No generated kernel is correct; cuDNN has no algorithm within the bound.
             problem(
                 64,
                 vec![failure],
@@ -212,7 +212,7 @@ fn a_wrong_plan_has_no_time() {
     };
     assert_eq!(problem.planned(), None);
     assert_eq!(problem.best_us(), Some(3.0));
-    // Where the plan was not asked for, the quickest stands for it.
+    // Without a plan in the report, the fastest candidate is used.
     problem.candidates.remove(0);
     assert_eq!(problem.planned_us(), Some(3.0));
 }
@@ -264,7 +264,7 @@ fn near_the_floor_means_1_8_times_or_2_us() {
     let mut report = report();
     let time = |us| vec![candidate("direct", Reduce::Ordered, &["plan"], us)];
     let mut cases = Vec::new();
-    // Below 2.5 us the two microseconds count, above it the share.
+    // Below 2.5 us the bound is 2 us above the floor, above it 1.8 floors.
     for (floor_us, us) in [(1.0, 3.0), (1.0, 3.01), (10.0, 18.0), (10.0, 18.01)] {
         let n = 8 * (1 + cases.len() as u32);
         cases.push(ProblemReport {
@@ -299,7 +299,7 @@ fn charts_have_a_bar_for_every_time_and_the_floor() {
     let names: Vec<_> = charts.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["set.svg", "set-over-n.svg"]);
     let bars = &charts[0].1;
-    // The ground, four legends (nothing has fp16), and 4 + 1 + 4 times.
+    // The background, four legends (nothing has fp16), and 4 + 1 + 4 times.
     assert_eq!(bars.matches("<rect").count(), 1 + 4 + 9, "{bars}");
     assert_eq!(bars.matches("stroke=\"black\"").count(), 1 + 3, "{bars}");
     let lines = &charts[1].1;
@@ -320,12 +320,12 @@ fn only_a_sweep_gets_a_line_chart() {
     assert_eq!(charts(&report).len(), 1);
     report.problems.truncate(1);
     assert_eq!(charts(&report).len(), 1);
-    // From the least to the most it is not a decade.
+    // The range of times is less than a decade.
     report.problems[0].floor_us = 2.0;
     assert!(!charts(&report)[0].1.contains("logarithmic"));
 }
 
-/// The program itself, where there is no GPU.
+/// Runs the program on a machine without a usable GPU.
 #[cfg(feature = "cli")]
 mod command_line {
     use std::path::Path;
@@ -342,7 +342,7 @@ ops:
 
     fn run(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tdc-gen"));
-        // The CUDA driver then shows no device on any machine.
+        // Hides all devices from the CUDA driver.
         command.env("CUDA_VISIBLE_DEVICES", "");
         command.arg("bench").args(arguments).current_dir(dir);
         let Output {

@@ -1,4 +1,4 @@
-//! The program itself: exit codes, what it prints, and what it leaves on the disk.
+//! Tests of the command line: exit codes, output, and files.
 
 #![cfg(feature = "cli")]
 
@@ -29,7 +29,7 @@ layers:
   - {conv: [4, 8, 6, 6]}
 ";
 
-/// An empty folder that the program runs in.
+/// An empty folder in which the program runs.
 struct Folder(TempDir);
 
 impl Folder {
@@ -37,7 +37,7 @@ impl Folder {
         Self(TempDir::new().expect("a temporary folder"))
     }
 
-    /// With the network of the name in `tiny.yaml`.
+    /// With the network `tiny` in `tiny.yaml`.
     fn with_tiny() -> Self {
         let folder = Self::new();
         folder.write("tiny.yaml", TINY);
@@ -88,15 +88,15 @@ impl Folder {
         Outcome::of(self.command(arguments).output().expect("tdc-gen runs"))
     }
 
-    /// Runs what must succeed; gives what it printed.
+    /// Runs a command that must succeed; returns its output.
     fn succeeds(&self, arguments: &[&str]) -> String {
         let outcome = self.run(arguments);
         assert_eq!(outcome.code, Some(0), "{arguments:?}: {}", outcome.stderr);
         outcome.stdout
     }
 
-    /// Runs what must fail with this first line on standard error, nothing on the other and nothing written; gives all of
-    /// standard error.
+    /// Runs a command that must fail with this first line on standard error, no standard output and no files
+    /// written; returns standard error.
     fn fails(&self, arguments: &[&str], code: i32, first_line: &str) -> String {
         let before = self.content();
         let outcome = self.run(arguments);
@@ -316,7 +316,7 @@ fn all_errors_of_a_config_are_printed() {
     ] {
         assert!(printed.contains(part), "{part}: {printed}");
     }
-    // What the planner finds is listed in the same way.
+    // Errors of the planner are listed in the same way.
     let text = TINY
         .replace("n: 8, bn", "n: 8, scheme: x, bn")
         .replace("n: 8, ranks: [4, 4]", "n: 8, tile: [1]");
@@ -491,7 +491,7 @@ fn invalid_arguments_exit_with_2() {
     }
 }
 
-/// A file is moved into place, which would put it in the place of what else stands there.
+/// Moving a file into place must not replace a link or a pipe.
 #[cfg(unix)]
 #[test]
 fn outputs_follow_symlinks_and_keep_pipes() {
@@ -544,7 +544,7 @@ fn strides_larger_than_the_image() {
 #[test]
 fn a_folder_that_cannot_be_created() {
     let folder = Folder::with_tiny();
-    // Nobody may create a folder there, not even root.
+    // A path in which not even root may create a folder.
     let stderr = folder.run(&["tiny.yaml", "--out", "/proc/tdc/out"]);
     assert!(
         stderr
@@ -591,7 +591,7 @@ fn edit(file: &[u8], change: impl FnOnce(&mut Value, &mut [u8])) -> Vec<u8> {
     [&length[..], &header, &payload].concat()
 }
 
-/// Writes a number in place of the first one of a tensor.
+/// Writes a number over the first one of a tensor.
 fn put(tensor: &str, number: f32) -> impl FnOnce(&mut Value, &mut [u8]) {
     move |header, payload| {
         let start = header[tensor]["data_offsets"][0]
@@ -698,7 +698,7 @@ fn checkpoints_that_do_not_match_the_network() {
         2,
         "error: good is read and would be overwritten; name another output",
     );
-    // Several at once.
+    // Several errors at once.
     let two = edit(&good, put("a.weight", f32::NAN));
     folder.write("w", edit(&two, put("fc.bias", f32::NAN)));
     let outcome = folder.run(&["pack", "tiny.yaml", "w"]);
@@ -725,7 +725,7 @@ fn verify_without_a_gpu_exits_with_3() {
     assert!(folder.content() == before);
 }
 
-/// A C++ compiler that says that it was started and takes its time, in a script of this name.
+/// A C++ compiler that records its start and takes a long time, as a script of this name.
 #[cfg(unix)]
 fn slow_compiler(folder: &Folder, name: &str) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
@@ -768,7 +768,7 @@ fn verify_leaves_nothing_behind_when_it_is_interrupted() {
         }
         assert_eq!(fs::read_dir(&temporary).expect("a folder").count(), 1);
         let id = libc::pid_t::try_from(process.id()).expect("an id");
-        // SAFETY: the process is a child that nobody has waited for.
+        // SAFETY: the process is a child that has not been waited for.
         unsafe { libc::kill(id, signal) };
         let ended = process.wait().expect("an end");
         assert!(begun.elapsed() < Duration::from_secs(25), "it went on");
@@ -952,7 +952,7 @@ fn a_full_disk_is_reported() {
     );
 }
 
-/// The layers of a plan as JSON: of a layer set, or of a network's first variant.
+/// The layers of a plan as JSON: those of a layer set, or of a network's first variant.
 fn layers_of(plan: &Value) -> &[Value] {
     let plan = plan["variants"].get(0).unwrap_or(plan);
     plan["layers"].as_array().expect("a list of layers")
@@ -1011,12 +1011,12 @@ fn several_gpus_share_a_folder_and_a_weight_file() {
         .map(|index| &plan["variants"][index]["weights"]["layouts_checksum"])
         .collect();
     assert_ne!(layouts[0], layouts[1]);
-    // The command line counts more than the config, and the order is the user's.
+    // The command line overrides the config, and GPUs keep the user's order.
     let other = folder.succeeds(&["two.yaml", "--gpu", "a100,h200", "--json", "--out", "other"]);
     let other: Value = serde_json::from_str(&other).expect("JSON");
     assert_eq!(gpus(&other), ["a100", "h200"]);
 
-    // One file for both, the sections of the files for each one behind the other.
+    // The file for both GPUs is the concatenation of the files for each.
     let pack = |arguments: &[&str]| {
         folder.succeeds(&[&["pack", "two.yaml", "--random", "1"], arguments].concat())
     };
@@ -1053,7 +1053,7 @@ fn several_gpus_share_a_folder_and_a_weight_file() {
         .sum();
     assert_eq!(sum, folder.read("same").len() as u64);
 
-    // `plan` shows each.
+    // `plan` shows each GPU.
     let printed = folder.succeeds(&["plan", "two.yaml"]);
     assert_eq!(
         printed.matches("two: 1x3x20x20 -> ").count(),
@@ -1186,7 +1186,8 @@ fn tiles_paper_plans_as_published() {
     // 16 cores and the stem; two factors each and the three shortcuts.
     assert_eq!((by_paper, pointwise), (17, 35));
 
-    // A scheme of the paper that is named gets its tile from the paper, another one does not; a config may ask for it.
+    // If a scheme of the paper is specified, its tile is the paper's; that of any other scheme is not. A
+    // config may set the policy.
     let config = "name: set\ntiles: paper\nlayers:\n  - {conv: [8, 6, 9, 9], scheme: tdc_rows}\n  - {conv: [8, 6, 9, 9], scheme: direct}\n";
     folder.write("set.yaml", config);
     let chosen = |arguments: &[&str]| {
@@ -1211,7 +1212,7 @@ fn tiles_paper_plans_as_published() {
     );
 }
 
-/// Measured times for [`SET`] on the H200; the first row is of a tile that is not there any more.
+/// A tuning table for [`SET`] on the H200; the tile of the first row no longer exists.
 const TABLE: &str = "\
 gpu: h200
 device: NVIDIA H200
@@ -1248,7 +1249,7 @@ fn a_tuning_table_chooses_tiles() {
             .is_some_and(|total| total.contains("  1.25  ")),
         "{table}"
     );
-    // Another way to choose, or another GPU: as if there were no table.
+    // With a different policy or GPU the table has no effect.
     let model = layer(&["--tiles", "model"]);
     assert_eq!(
         (&model["chosen_by"], &model["measured_us"]),
@@ -1259,7 +1260,7 @@ fn a_tuning_table_chooses_tiles() {
         layer(&["--gpu", "a100", "--table", "table.txt"]),
         layer(&["--gpu", "a100", "--tiles", "model"])
     );
-    // The folder is made by it, and is only up to date with it.
+    // The folder is generated with the table, and is up to date with it only.
     folder.succeeds(&["set.yaml", "--table", "table.txt"]);
     folder.succeeds(&["set.yaml", "--check", "--table", "table.txt"]);
     assert_eq!(
@@ -1282,7 +1283,7 @@ fn a_tuning_table_chooses_tiles() {
     );
 }
 
-/// A table with rows of problem, scheme and tile, measured with today's kernels.
+/// A table with rows of problem, scheme and tile, measured with the current kernels.
 fn present_table(rows: &[(&str, &str, &str, f64)]) -> String {
     let heading = TABLE.lines().take(5).map(|line| format!("{line}\n"));
     let h200 = gpu("h200").expect("a GPU");
@@ -1313,11 +1314,11 @@ fn tables_are_merged() {
     );
     assert_eq!(output.stdout, "new/all.txt: 2 rows\n");
     let merged = folder.read("new/all.txt");
-    // The other way round, and into one of those read.
+    // In the opposite order, and writing to one of the inputs.
     folder.succeeds(&["merge", "b.txt", "a.txt", "new/all.txt", "--out", "a.txt"]);
     assert_eq!(folder.read("a.txt"), merged);
-    // A smaller time of a kernel, of the same tile or of another, that is not what is generated now; what is no problem; and a tile
-    // that is not there any more.
+    // Faster rows whose kernel, with the same or a different tile, is not the current one; a row of an
+    // unknown problem; a row of a tile that no longer exists.
     let stale = |us: &str, tile: &str| {
         format!(
             "{SAME} tdc: dropped {tile} with {us} us, measured with other kernels than this version generates; measure it again\n"
@@ -1359,7 +1360,7 @@ fn tables_are_merged() {
         "error: unknown.txt: there is no GPU named `abacus`; known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, \
          rtx2080ti, gtx1080ti",
     );
-    // What would be written as no time at all, and what may be half of a time.
+    // Times that would be printed as zero, and a truncated time.
     folder.write("short.txt", TABLE.replace(" 1.25 ", " 0.0004 "));
     folder.fails(
         &["merge", "short.txt", "--out", "a.txt"],
@@ -1426,13 +1427,13 @@ generator: 0.1.0
     ];
     let output = folder.run(&fit);
     assert_eq!(output.code, Some(0), "{}", output.stderr);
-    // The torn last line does not count.
+    // The truncated last line is ignored.
     assert!(
         output.stderr.contains("now: 1 problems, 3 tiles"),
         "{}",
         output.stderr
     );
-    // Of a candidate that was measured again, here or in another journal, the last row alone.
+    // The last row of a candidate counts, in one journal or in several.
     let journal = String::from_utf8(folder.read("a.journal")).unwrap();
     let again = row("h2w8m1a1b1k3z4c1s1", "timed 5.1 5.1") + journal.strip_prefix(HEADING).unwrap();
     folder.write("again.journal", format!("{HEADING}{again}"));
@@ -1486,7 +1487,7 @@ generator: 0.1.0
 #[test]
 fn plan_terms_sum_to_the_predicted_time() {
     let folder = Folder::with_tiny();
-    // With a pool and a linear layer, and a scheme that sets memory to zero before it adds to it.
+    // With pooling and a linear layer, and a scheme that zeroes memory before it adds to it.
     let atomic = "ops:\n  - {op: conv, name: z, n: 5, scheme: tdc, reduce: atomic}\n";
     folder.write("more.yaml", TINY.replace("ops:\n", atomic));
     let output = folder.succeeds(&["plan", "more.yaml", "--terms", "--tiles", "model"]);
@@ -1541,7 +1542,7 @@ fn tune_rejects_invalid_arguments() {
         assert_eq!(outcome.code, Some(2), "{message}");
         assert!(outcome.stderr.contains(message), "{}", outcome.stderr);
     }
-    // A GPU that no machine has; without any the reason is another one.
+    // A GPU that no machine has; with none at all the error is a different one.
     let outcome = folder.run(&["tune", "tiny.yaml", "--device", "4000000000"]);
     assert_eq!(outcome.code, Some(3));
     assert!(outcome.stderr.contains("GPU"), "{}", outcome.stderr);
@@ -1568,7 +1569,7 @@ fn plan_as_json_is_the_plan_of_the_folder() {
                 assert!(launch["waves"].as_u64() > Some(0), "{launch}");
                 us += launch["predicted_us"].as_f64().expect("a time");
             }
-            // Each of them is rounded to nanoseconds.
+            // Each is rounded to nanoseconds.
             let whole = layer["predicted_us"].as_f64().expect("a time");
             assert!((us - whole).abs() < 2e-3, "{layer}");
         }
@@ -1597,7 +1598,8 @@ fn a_gpu_before_sm_70_can_be_planned_but_not_generated() {
              plan, or choose a newer GPU",
         );
     }
-    // Where the config asks for it, its name is in front; the other GPU of the list changes nothing.
+    // The name of the config precedes the error if the config specifies the GPU; the other GPU of the list
+    // makes no difference.
     folder.write(
         "old.yaml",
         TINY.replace("input:", "gpu: [h200, gtx1080ti]\ninput:"),
