@@ -428,7 +428,9 @@ fn compile_unit(
 /// Writes the engine's object into `folder`. It is the same for every module and takes longer to compile than
 /// a kernel, so it is compiled once per process.
 fn engine_object(compiler: &Compiler, folder: &Path) -> Result<(), CpuError> {
-    static LATEST: Mutex<Option<(Vec<String>, Arc<[u8]>)>> = Mutex::new(None);
+    /// The command line of a compiler, with its output.
+    type Made = (Vec<String>, Arc<[u8]>);
+    static LATEST: Mutex<Option<Made>> = Mutex::new(None);
 
     let path = folder.join("engine.o");
     let mut latest = lock(&LATEST);

@@ -7,7 +7,7 @@
 //! does not depend on the order.
 
 use super::{ModeKind, TensorNetwork};
-use crate::cost::floor_us;
+use crate::cost::fp32_lanes_floor_us;
 use crate::gpu::Gpu;
 use std::cmp::Ordering;
 use std::fmt;
@@ -19,8 +19,8 @@ pub enum Cost {
     Multiplications,
     /// Bytes read and written by the operations in fp32, each operand and product once per operation.
     Bytes,
-    /// Time on a GPU with one launch for each operation, in picoseconds: the sum of the floors of `tdc-gen
-    /// plan`.
+    /// Time on a GPU with one launch for each operation, in picoseconds: the sum of the floors on the fp32
+    /// lanes.
     Latency(&'static Gpu),
 }
 
@@ -29,10 +29,10 @@ impl Cost {
         match self {
             Self::Multiplications => multiplications,
             Self::Bytes => bytes,
-            // A whole number, so that sums are exact and equal costs compare equal.
-            Self::Latency(gpu) => {
-                (1e6 * floor_us(multiplications.saturating_mul(2), bytes, gpu)).round() as u64
-            }
+            // As a whole number, so that sums are exact and equal costs are equal.
+            Self::Latency(gpu) => (1e6
+                * fp32_lanes_floor_us(multiplications.saturating_mul(2), bytes, gpu))
+            .round() as u64,
         }
     }
 }

@@ -499,7 +499,7 @@ pub enum SequenceCost {
     Multiplications,
     /// Bytes read and written (fp32)
     Bytes,
-    /// Sum of the floors of one launch per operation
+    /// Sum of the floors of one launch per operation on the fp32 lanes
     Latency,
 }
 

@@ -40,11 +40,11 @@ pub fn report_table(report: &Report) -> String {
     text
 }
 
-/// Plans near the floor and problems for which others are faster, one line each.
+/// Plans near the floor of the fp32 lanes and problems for which others are faster, one line each.
 fn summary_lines(report: &Report) -> String {
-    let near = report.near_floor();
+    let near = report.near_fp32_lanes_floor();
     let mut text = format!(
-        "Plans within max(1.8 x floor, floor + 2 us): {} of {}",
+        "Plan within max(1.8 lanes, lanes + 2 us), lanes being the floor of the fp32 lanes: {} of {}",
         near.count, near.total
     );
     if !near.others.is_empty() {
@@ -152,7 +152,7 @@ fn ratio(over: Option<f64>, under: Option<f64>) -> Option<f64> {
 fn overview(report: &Report) -> Vec<Vec<Cell>> {
     let with_cudnn = report.environment.cudnn.is_some();
     let mut head = vec![Cell::left("C,N,H,W")];
-    head.extend(titles(&["floor", "plan", "cold", "error", "best"]));
+    head.extend(titles(&["floor", "lanes", "plan", "cold", "error", "best"]));
     let choosers = other_choosers(report);
     head.extend(titles(&choosers));
     if with_cudnn {
@@ -201,6 +201,7 @@ fn overview_row(
     let mut row = vec![
         Cell::left(&problem.label),
         Cell::number(Some(problem.floor_us)),
+        Cell::number(Some(problem.fp32_lanes_floor_us)),
         Cell::number(planned_us),
         Cell::number(planned.and_then(|timed| timed.cold_us)),
         Cell::error(planned),
