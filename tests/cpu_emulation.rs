@@ -446,7 +446,7 @@ fn concurrent_launches_work() {
 fn errors_say_what_failed() {
     let error = CpuModule::build("extern \"C\" __global__ void k() { missing(); }", &["k"]);
     let message = error.unwrap_err().to_string();
-    assert!(message.contains("text 0 (k)"), "{message}");
+    assert!(message.contains("unit 0 (k)"), "{message}");
     assert!(message.contains("missing"), "{message}");
     assert!(message.contains("unit0.cu:1:"), "{message}");
 

@@ -254,7 +254,7 @@ mod tests {
     };
 
     #[test]
-    fn each_architecture_goes_to_the_first_that_knows_it() {
+    fn each_architecture_goes_to_the_first_that_supports_it() {
         let both = ByArch(vec![
             FakeCompiler::new(NEW, &[Arch::new(75), Arch::new(90)]),
             FakeCompiler::new(OLD, &[Arch::new(70), Arch::new(90)]),
@@ -266,7 +266,7 @@ mod tests {
         let error = both.compile("", "a.cu", Arch::new(60)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "a.cu: cannot be compiled for sm_60; version 13.0 knows sm_75, sm_90, version 12.9 knows sm_70, sm_90; \
+            "a.cu: cannot be compiled for sm_60; version 13.0 supports sm_75, sm_90, version 12.9 supports sm_70, sm_90; \
              architectures before sm_75 need NVRTC 12.9: `tdc-gen toolkit install nvrtc12`"
         );
         let none = ByArch(Vec::<FakeCompiler>::new());
@@ -280,7 +280,7 @@ mod tests {
         let error = Image::from_log(vec![], log, "w.cu", Arch::new(90), NEW).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "w.cu: NVRTC 13.0 warns when compiling it for sm_90; remove the cause:\n    \
+            "w.cu: NVRTC 13.0 reports warnings for sm_90, which are errors here:\n    \
              w.cu(1): warning #177-D: unused\n      int unused;\n"
         );
     }
@@ -297,7 +297,7 @@ mod tests {
         };
         assert!(
             error.to_string().ends_with(
-                "kernel `huge` has 80000 bytes of static shared memory, a block may have 49152; make it dynamic\n"
+                "kernel `huge` has 80000 bytes of static shared memory, but the limit per block is 49152; use dynamic shared memory\n"
             ),
             "{error}"
         );

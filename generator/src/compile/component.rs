@@ -105,7 +105,7 @@ mod tests {
         let error = "cudnn".parse::<Component>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "`cudnn` is no component; there are nvrtc, nvrtc12 and nvcc"
+            "unknown component `cudnn`; known are nvrtc, nvrtc12 and nvcc"
         );
     }
 }

@@ -506,7 +506,7 @@ mod tests {
         let error = Compiler::find(Some("/nowhere/c++ -m64".to_owned())).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "no C++ compiler found (tried /nowhere/c++ -m64); install g++ or set CXX to a compiler for C++17"
+            "no C++ compiler found (tried /nowhere/c++ -m64); install g++, or set CXX to a C++17 compiler"
         );
     }
 

@@ -580,7 +580,7 @@ mod tests {
         for component in Component::ALL {
             assert!(report.contains(&component.install_command()), "{report}");
         }
-        assert!(report.contains("C++         missing"), "{report}");
+        assert!(report.contains("C++         not found"), "{report}");
         let json = serde_json::to_value(&toolkit).unwrap();
         assert!(json["nvcc"].is_null());
     }

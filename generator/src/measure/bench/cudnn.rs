@@ -343,7 +343,7 @@ mod tests {
         for path in [dir.path().to_owned(), dir.path().join("libcudnn.so.9")] {
             let error = find(Some(&path)).unwrap_err().to_string();
             assert!(error.contains(&path.display().to_string()), "{error}");
-            assert!(error.contains("name the file or its directory"), "{error}");
+            assert!(error.contains("give the file or its directory"), "{error}");
         }
     }
 

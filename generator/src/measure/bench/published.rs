@@ -142,17 +142,17 @@ mod tests {
     #[test]
     fn errors_have_their_line() {
         for (text, line, part) in [
-            ("", 1, "there is no table"),
-            ("# only words\n", 1, "there is no table"),
-            ("8,8,5,5 1 2\n", 1, "is not a head"),
-            ("shape cuDNN\n", 1, "is not a head"),
+            ("", 1, "has no table"),
+            ("# only words\n", 1, "has no table"),
+            ("8,8,5,5 1 2\n", 1, "is not a header"),
+            ("shape cuDNN\n", 1, "is not a header"),
             ("shape cuDNN A\n8,8,5,5\n", 2, "has no times"),
-            ("shape cuDNN A\n8,8,5,5 1\n", 2, "0 times behind"),
-            ("shape cuDNN A\n8,8,5,5 1 2 3\n", 2, "2 times behind"),
+            ("shape cuDNN A\n8,8,5,5 1\n", 2, "0 times after"),
+            ("shape cuDNN A\n8,8,5,5 1 2 3\n", 2, "2 times after"),
             ("shape cuDNN A\n8,8,5,5 x 2\n", 2, "`x` is not a time"),
             ("shape cuDNN A\n8,8,5,5 1 -2\n", 2, "`-2` is not a time"),
             ("shape cuDNN A\n8,8,5,5 - 2\n", 2, "`-` is not a time"),
-            ("shape cuDNN A\na 1 2\n\na 1 2\n", 4, "is there already"),
+            ("shape cuDNN A\na 1 2\n\na 1 2\n", 4, "has two rows"),
         ] {
             let error = text.parse::<Published>().unwrap_err();
             assert_eq!(error.line, line, "{text:?}: {error}");

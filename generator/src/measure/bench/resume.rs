@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(first.1, [sample_report(&problem(4))]);
         assert_eq!(
             first.2.unwrap(),
-            "interrupted with 1 of 3 problems measured; run the same command to resume"
+            "interrupted after 1 of 3 problems; run the same command to resume"
         );
         // A line that was being written when the process was killed.
         let text = std::fs::read_to_string(&path).unwrap();
@@ -309,10 +309,7 @@ mod tests {
             (6, Some(Interruption::Requested)),
         );
         assert_eq!(reports.len(), 1);
-        assert_eq!(
-            stopped.unwrap(),
-            "interrupted with 1 of 3 problems measured"
-        );
+        assert_eq!(stopped.unwrap(), "interrupted after 1 of 3 problems");
     }
 
     #[test]

@@ -72,7 +72,7 @@ mod tests {
         for text in ["", "1", "0/4", "5/4", "1/0", "a/2", "1/2/3", "-1/2", "1/ 2"] {
             let error = text.parse::<Shard>().unwrap_err().to_string();
             assert!(
-                error.starts_with(&format!("`{text}` is no part")),
+                error.starts_with(&format!("`{text}` is not a shard")),
                 "{error}"
             );
         }
