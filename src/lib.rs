@@ -47,12 +47,10 @@ pub mod __embedded {
 /// | `tiles` | `tuned`: by measured times if the tuning table has the problem, else by the cost model; `model`: by the cost model; `paper`: by the TDC paper's equations | `tuned` |
 /// | `table` | path of a tuning table written by `tdc-gen tune` | the built-in ones |
 ///
-/// Paths are relative to the crate's folder. A kernel contains machine code for each architecture and PTX of
-/// the newest one, the CUDA source, the launches and the layout of the packed weights. With a feature such as
-/// `cuda-13000` it is loaded into a `cudarc` context and launched: see the module `cuda`. NVRTC runs when the
-/// crate is built, once for each kernel; with `tdc-gen prepare` kernels are compiled in advance, on a
-/// different machine if necessary. `docs/kernel-macro.md` in the repository describes caches, offline builds
-/// and build times.
+/// Paths are relative to the crate's folder. A kernel holds machine code for each architecture and PTX of the newest one, the CUDA
+/// text, the launches and the layout of the packed weights. With a feature such as `cuda-13000` it is loaded into a `cudarc` context and
+/// launched: see the module `cuda`. NVRTC compiles when the crate is built, once for each kernel; `tdc-gen prepare` does that ahead of
+/// time and away from where the crate is built. `docs/kernel-macro.md` in the repository has the rest: caches, offline builds, costs.
 ///
 /// ```
 /// use tdc::{Arch, Kernel};

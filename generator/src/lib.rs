@@ -1,9 +1,8 @@
 //! Plans and renders CUDA code for convolutional networks.
 //!
-//! Data flows in one direction: [`config`] (user input) -> [`ir`] (networks of typed ops) -> [`plan`] (units,
-//! launches, memory) -> render (source) -> emit (files) or [`compile`] (machine code). [`scheme`] has the
-//! algorithms; [`cost`] predicts their times on the GPUs of [`gpu`]. `verify` compares generated code with a
-//! float64 reference, and `measure` times it and writes the tables that [`plan`] reads.
+//! Data goes one way: [`config`] (what users write) -> [`ir`] (networks of typed ops) -> [`plan`] (units, launches, memory) -> render
+//! (text) -> emit (files) or [`compile`] (machine code). [`scheme`] holds the algorithms, [`cost`] predicts their times on the GPUs of
+//! [`gpu`]; `verify` runs what was rendered against float64, and `measure` times it into tables that [`plan`] reads.
 
 pub mod compile;
 pub mod config;

@@ -6,8 +6,7 @@
 //! Tensorial Neural Networks", section 1.1), along all modes that both have: contraction, convolution or
 //! partial outer product.
 //!
-//! [`TensorNetwork`] is a network with checked labels, [`parse_network`] parses one, [`cheapest_order`]
-//! searches.
+//! [`TensorNetwork`] is a network whose labels were checked, [`parse_network`] reads one from its notation, [`cheapest_order`] searches.
 
 mod network;
 mod notation;

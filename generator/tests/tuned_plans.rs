@@ -416,8 +416,7 @@ fn row(problem: &Problem, us: f64) -> String {
     row_of(problem, name, us)
 }
 
-/// Rows of the layer's tasks with these times: first, core and last factor, all in one launch, core_last; 0
-/// for no row.
+/// Rows of the layer's tasks with these times: first, core and last factor, the whole, the rest behind the first; 0 for none.
 fn tucker_rows(us: [f64; 5]) -> String {
     let graph = TaskGraph::new(&tucker("", ""));
     let FusedTasks {
@@ -510,21 +509,20 @@ fn tucker_layers_are_fused_with_the_next_where_measured_faster() {
         rows += &row(&fused_tasks.core_last.expect("a rest").problem, 3.5);
     }
     let separate = factors.concat() + &rows;
-    // Lowerings that were not measured are ignored.
+    // What was not measured does not count.
     assert_eq!(names(&separate), "a b c");
-    // The first layer takes 5.5 including the next layer's first factor: 5.5 + 3.5 < 5 + 5.
+    // The first layer in 5.5 with the factor behind it: 5.5 + 3.5 < 5 + 5.
     let first = separate.clone() + &row(&joins[0].whole.problem, 5.5);
     assert_eq!(names(&first), "a+b.first b.core_last c");
     let slow = separate.clone() + &row(&joins[0].whole.problem, 6.6);
     assert_eq!(names(&slow), "a b c");
     let all = first.clone() + &row(&joins[1].core_last.problem, 4.5);
     assert_eq!(names(&all), "a+b.first b.core_last+c.first c.core_last");
-    // Measured and predicted times are not compared: a layer that was not measured is not fused with the next
-    // one.
+    // Times and estimates are not compared: with one layer that was not measured there is no join with it.
     let partly = factors[..8].concat() + &rows + &row(&joins[1].core_last.problem, 0.5);
     assert!(!names(&partly).contains("+c"), "{}", names(&partly));
 
-    // The weight slots are those of nine convolutions for any fusion, and those of each unit are consecutive.
+    // However they are joined, the parameters are those of nine convolutions, and each unit finds its own one behind the other.
     let plan = plan(&all);
     let slots: Vec<_> = plan.weights.iter().collect();
     let choice: Vec<_> = slots

@@ -1,4 +1,4 @@
-//! Parses the resources of kernels from a ptxas log (`--ptxas-options=-v`).
+//! What ptxas tells about kernels in a compile log (`--ptxas-options=-v`).
 
 /// The resources of a kernel, as reported by ptxas.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -21,7 +21,7 @@ pub struct KernelResources {
     pub barriers: u32,
 }
 
-/// The kernels of a log, in its order. Functions that are called, not launched, have no entry.
+/// The kernels of a log, in the log's order. Functions that are called and not launched have no entry of their own.
 pub fn kernel_resources(log: &str) -> Vec<KernelResources> {
     let mut kernels = Vec::new();
     let mut current: Option<KernelResources> = None;

@@ -1,4 +1,4 @@
-//! The resource table: the resources of compiled kernels, committed for the planner.
+//! What compiled kernels use, as a committed table that planning reads.
 
 use super::KernelResources;
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 use tdc_runtime::Arch;
 
-/// The resources of a kernel on an architecture.
+/// What one kernel uses on one architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct Resources {
     /// Registers per thread.
@@ -30,8 +30,7 @@ impl From<&KernelResources> for Resources {
     }
 }
 
-/// Resources by architecture and by a key that does not depend on the kernel's symbol (scheme, shape and
-/// tile).
+/// Resources by a key that does not depend on a kernel's symbol (scheme, shape and tile) and by architecture.
 ///
 /// As text it has one line per entry, sorted by key and then by architecture; lines that start with `#` are
 /// comments:
@@ -64,9 +63,9 @@ pub enum ResourceTableError {
         line: usize,
         /// The column's name.
         column: &'static str,
-        /// Its text.
+        /// What stands there.
         text: String,
-        /// A description of valid text.
+        /// What should.
         expected: &'static str,
     },
     /// A line has the key and architecture of an earlier one.
@@ -79,7 +78,7 @@ pub enum ResourceTableError {
         /// The architecture.
         arch: Arch,
     },
-    /// A key that could not be read back.
+    /// A key that would not survive being written.
     #[error("`{0}` cannot be a key: it must not be empty, hold white space or start with `#`")]
     Key(String),
 }
@@ -87,7 +86,7 @@ pub enum ResourceTableError {
 const COLUMNS: &str = "key arch registers shared spill_stores spill_loads";
 
 impl ResourceTable {
-    /// The resources of the kernel with key `key` on `arch`, if known.
+    /// What the kernel of `key` uses on `arch`, if it is known.
     pub fn get(&self, key: &str, arch: Arch) -> Option<Resources> {
         self.entries.get(&(key.to_owned(), arch)).copied()
     }
@@ -109,7 +108,7 @@ impl ResourceTable {
         Ok(())
     }
 
-    /// Adds all entries of `newer`, which replace existing ones.
+    /// Takes over all entries of `newer`; where both have one, `newer`'s stays.
     pub fn merge(&mut self, newer: Self) {
         self.entries.extend(newer.entries);
     }

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 /// Content by path; paths are relative to the folder and use `/`.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// Every file of a network's folder except the manifest. `plans` are those of its variants, at least one;
-/// files that variants share appear once.
+/// Every file of a network's folder, its manifest aside; `plans` are those of its variants, at least one. What they share
+/// is there once.
 ///
 /// # Errors
 /// [`RenderError`] if a template does not match its context, or if there is no plan.
@@ -38,7 +38,7 @@ pub fn network_files(plans: &[NetworkPlan]) -> Result<Files, RenderError> {
     Ok(files)
 }
 
-/// Every file of a layer set's folder except the manifest.
+/// Every file of a layer set's folder, its manifest aside.
 ///
 /// # Errors
 /// [`RenderError`] if a template does not match its context.

@@ -1,9 +1,8 @@
 //! Properties of GPUs.
 //!
-//! Each entry names its sources. Where a document rounds, the value that the CUDA driver reports for the
-//! device (`deviceQuery`) is used. Properties of a compute capability are given once for it. Launch time,
-//! clock and sustained rates of the H200 are measured (docs/design.md); the launch times of all others are
-//! estimates, scaled from it by generation and clock.
+//! Each GPU names its sources. Where a document rounds, the figure that the CUDA driver reports for the device is taken
+//! (`deviceQuery`). What a compute capability fixes is written once for it. The launch time, the clock and the sustained rates of the
+//! H200 were measured (docs/design.md); the launch times of all others are estimates, scaled from it by generation and clock.
 
 use crate::ir::Precision;
 use crate::suggest::nearest;
@@ -52,7 +51,7 @@ pub struct Gpu {
     pub shared_per_block: u32,
     /// Shared memory that the system reserves in each block, bytes.
     pub shared_reserved: u32,
-    /// Size of L2, bytes.
+    /// Level-2 cache, bytes.
     pub l2_bytes: u64,
     /// Peak memory bandwidth, GB/s (1e9 bytes).
     pub dram_gbs: u32,
@@ -126,8 +125,8 @@ impl Gpu {
         2.0 * f64::from(self.fp32_lanes) * f64::from(self.clock_mhz)
     }
 
-    /// Whether it is older than every architecture that kernels are compiled for. Such a GPU can be planned
-    /// for, to compare with published results, but no code can be generated for it.
+    /// Whether it is older than every architecture that kernels are compiled for. Such a GPU can be planned for, to compare
+    /// with what others have published, but no code is made for it.
     pub fn planning_only(&self) -> bool {
         self.arch < OLDEST_ARCH
     }
@@ -274,8 +273,8 @@ const CC_120: Gpu = Gpu {
 
 /// All GPUs that can be planned for.
 pub const GPUS: &[Gpu] = &[
-    // NVIDIA H200 datasheet, 2023: 4.8 TB/s, 67 TFLOP/s. SMs: driver. L2, clock, launch and sustained rates:
-    // measured (docs/design.md), those of the tensor cores with wgmma on operands in shared memory.
+    // NVIDIA H200 datasheet, 2023: 4.8 TB/s, 67 TFLOP/s. Multiprocessors: driver. L2, clock, launch and sustained
+    // rates: measured (docs/design.md), those of the tensor cores by wgmma from operands that stay in shared memory.
     Gpu {
         name: "h200",
         title: "NVIDIA H200 SXM",

@@ -13,9 +13,8 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// Adds the problems of a config that are not in the list yet: each task of a network after fusion, each
-    /// task of the alternative lowerings of Tucker and CP layers (fused with the next layer's first factor
-    /// included), each layer of a layer set.
+    /// Adds every problem of a config that is not there yet: of each task of a network after fusion, of what
+    /// could take the place of those of a Tucker or CP layer, with the first factor of the layer behind too, of each layer of a set.
     pub fn add(&mut self, config: &Config) {
         match config {
             Config::Network(network) => {
