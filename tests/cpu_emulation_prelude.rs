@@ -268,8 +268,11 @@ fn misused_bulk_copies_are_reported() {
     for (kernel, expected) in [
         ("misaligned_chunk", "must be multiples of 16"),
         ("chunk_to_global", "not in the block's shared memory"),
-        ("chunk_not_begun", "awaits a copy that has not begun"),
-        ("chunk_not_awaited", "another that nobody has awaited"),
+        ("chunk_not_begun", "awaits a bulk copy that was not started"),
+        (
+            "chunk_not_awaited",
+            "still used by an earlier copy that was not awaited",
+        ),
     ] {
         let message = failure(kernel);
         assert!(message.contains(expected), "{kernel}: {message}");
@@ -330,7 +333,7 @@ fn reading_from_an_exited_block_is_found() {
         .unwrap_err()
         .to_string();
     assert!(
-        message.contains("has returned, and its shared memory is gone"),
+        message.contains("has exited; its shared memory is no longer accessible"),
         "{message}"
     );
     // Through an address that was computed before.
@@ -377,27 +380,30 @@ fn a_block_resumes_when_its_bytes_have_arrived() {
 #[test]
 fn misused_cluster_barriers_are_reported() {
     for (kernel, expected) in [
-        ("waits_only", "before it has come to it"),
-        ("arrives_twice", "twice before it waits"),
-        ("arrives_only", "between the halves of a barrier"),
+        ("waits_only", "without having arrived"),
+        ("arrives_twice", "twice without waiting"),
+        (
+            "arrives_only",
+            "between arrive and wait of a cluster barrier",
+        ),
         (
             "block_leaves",
-            "was reached by 32 of 64 threads, the others have returned",
+            "was reached by 32 of 64 threads; the others have exited",
         ),
         (
             "threads_leave",
-            "was reached by 16 of 32 threads, the others have returned",
+            "was reached by 16 of 32 threads; the others have exited",
         ),
         (
             "two_barriers",
             "deadlock: 16 threads wait at the barrier in line",
         ),
-        ("no_such_block", "block 2 of a cluster of 2"),
+        ("no_such_block", "cluster rank 2 in a cluster of 2"),
         ("not_shared", "not in the block's dynamic shared memory"),
-        ("sends_too_little", "awaits bytes that nobody has sent"),
+        ("sends_too_little", "bytes that no block sends"),
         (
             "sends_between_vectors",
-            "sends to an address that is not aligned",
+            "stores to a misaligned remote address",
         ),
     ] {
         let message = failure(kernel);

@@ -142,8 +142,8 @@ fn configs_that_cannot_be_read() {
         (["."], ".: this is a directory; give a YAML file"),
         (
             ["prose.yaml"],
-            "prose.yaml:1:7: not valid YAML: unclosed bracket '['; look for a bracket, quote, colon or indentation that is \
-             wrong here or just before",
+            "prose.yaml:1:7: not valid YAML: unclosed bracket '['; check brackets, quotes, colons and \
+             indentation here and just before",
         ),
     ] {
         folder.fails(&arguments, 2, &format!("error: {message}"));
@@ -400,11 +400,11 @@ fn invalid_arguments_exit_with_2() {
         ),
         (
             &["tiny.yaml", "set.yaml", "--out", "out"],
-            "--out names one folder, but there are several configs; run them one by one",
+            "--out is one folder, but several configs were given; generate them one by one",
         ),
         (
             &["tiny.yaml", "again.yaml"],
-            "two configs would be written to generated/tiny; give each its own name",
+            "two configs would be written to generated/tiny; give them different names",
         ),
         (
             &["tiny.yaml", "--out", "file"],
@@ -437,7 +437,7 @@ fn invalid_arguments_exit_with_2() {
         ),
         (
             &["pack", "tiny.yaml", "--random", "1", "-o", "tiny.yaml"],
-            "tiny.yaml is read and would be overwritten; name another output",
+            "tiny.yaml is an input and would be overwritten; choose another output file",
         ),
         (
             &[
@@ -448,7 +448,7 @@ fn invalid_arguments_exit_with_2() {
                 "--safetensors",
                 "weights.bin",
             ],
-            "two outputs both name weights.bin; give each its own file",
+            "two outputs would be written to weights.bin; choose different files",
         ),
         (
             &[
@@ -472,7 +472,7 @@ fn invalid_arguments_exit_with_2() {
                 "--safetensors",
                 "./w.bin",
             ],
-            "two outputs both name ./w.bin; give each its own file",
+            "two outputs would be written to ./w.bin; choose different files",
         ),
         (
             &[
@@ -485,7 +485,7 @@ fn invalid_arguments_exit_with_2() {
                 "-o",
                 "./table.txt",
             ],
-            "./table.txt is read and would be overwritten; name another output",
+            "./table.txt is an input and would be overwritten; choose another output file",
         ),
         (
             &["plan", "tiny.yaml", "--gpu", "H100"],
@@ -502,7 +502,7 @@ fn invalid_arguments_exit_with_2() {
         ),
         (
             &["verify", "set.yaml", "--weights", "file"],
-            "set.yaml: a layer set has no weights; leave out --weights, or name a network",
+            "set.yaml: a layer set has no weights; omit --weights or give a network",
         ),
         (
             &["tiny.yaml", "--check", "--force"],
@@ -518,7 +518,7 @@ fn invalid_arguments_exit_with_2() {
         ),
         (
             &["tiny.yaml", "--tolerance", "1"],
-            "invalid value '1' for '--tolerance <ERROR>': write a relative error from 1e-6 to 0.1, such as 5e-6",
+            "invalid value '1' for '--tolerance <ERROR>': must be a relative error from 1e-6 to 0.1, such as 5e-6",
         ),
         (
             &["--dense"],
@@ -734,7 +734,7 @@ fn checkpoints_that_do_not_match_the_network() {
     folder.fails(
         &["pack", "tiny.yaml", "good", "-o", "good"],
         2,
-        "error: good is read and would be overwritten; name another output",
+        "error: good is an input and would be overwritten; choose another output file",
     );
     // Several errors at once.
     let two = edit(&good, put("a.weight", f32::NAN));
@@ -864,7 +864,7 @@ fn an_edited_file_is_found_and_kept() {
     let output = folder.fails(
         &["tiny.yaml", "--check"],
         1,
-        "failed: generated/tiny is not up to date; run the same without --check",
+        "failed: generated/tiny is not up to date; run the same command without --check",
     );
     assert!(
         output.contains("main.cu: differs\n--- main.cu\n"),
@@ -890,7 +890,7 @@ fn an_edited_file_is_found_and_kept() {
     let output = folder.fails(
         &["tiny.yaml", "--check"],
         1,
-        "failed: generated/tiny is not up to date; run the same without --check",
+        "failed: generated/tiny is not up to date; run the same command without --check",
     );
     assert!(output.contains("\nplan.json: missing\n"), "{output}");
 }
@@ -1034,7 +1034,7 @@ fn several_gpus_share_a_folder_and_a_weight_file() {
         );
     }
     assert!(
-        printed.contains(" kernels to compile in all\n"),
+        printed.contains(" kernels to compile in total\n"),
         "{printed}"
     );
     let plan: Value =
@@ -1116,9 +1116,9 @@ fn several_gpus_share_a_folder_and_a_weight_file() {
     let seed = u64::MAX.to_string();
     let verify = ["verify", "two.yaml", "--gpu", "rtx2080ti"];
     let printed = folder.succeeds(&[&verify[..], &["--seed", &seed]].concat());
-    assert_eq!(printed.matches(" whole for ").count(), 1, "{printed}");
+    assert_eq!(printed.matches(" network two for ").count(), 1, "{printed}");
     assert!(
-        printed.contains("two whole for rtx2080ti, 1x3x20x20: "),
+        printed.contains("network two for rtx2080ti, input 1x3x20x20: "),
         "{printed}"
     );
 }
@@ -1242,7 +1242,7 @@ fn tiles_paper_plans_as_published() {
     let output = folder.fails(
         &["plan", "set.yaml", "--tiles", "papers"],
         2,
-        "error: invalid value 'papers' for '--tiles <WAY>'",
+        "error: invalid value 'papers' for '--tiles <POLICY>'",
     );
     assert!(
         output.contains("[possible values: tuned, model, paper]"),
@@ -1467,7 +1467,9 @@ generator: 0.1.0
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     // The truncated last line is ignored.
     assert!(
-        output.stderr.contains("now: 1 problems, 3 tiles"),
+        output
+            .stderr
+            .contains("built-in constants: 1 problem, 3 tiles"),
         "{}",
         output.stderr
     );
@@ -1483,7 +1485,7 @@ generator: 0.1.0
 
     let text = String::from_utf8(folder.read("model.txt")).unwrap();
     assert!(text.starts_with(
-        "# Constants of the estimate, by `tdc-gen calibrate` on an NVIDIA H200.\nfirst_load "
+        "# Constants of the cost model, fitted by `tdc-gen calibrate` for NVIDIA H200.\nfirst_chunk_latency "
     ));
     assert!(CostModel::parse(&text).is_ok(), "{text}");
     folder.run(&fit);
@@ -1493,7 +1495,7 @@ generator: 0.1.0
     folder.fails(
         &["calibrate", "set.yaml", "--journal", "a.journal", "--journal", "b.journal"],
         2,
-        "error: b.journal: measured on a h100 (NVIDIA H200), those before on a h200 (NVIDIA H200); calibrate one GPU at a time",
+        "error: b.journal: measured on h100 (NVIDIA H200), but the journals before it on h200 (NVIDIA H200); calibrate one GPU at a time",
     );
     for output in ["a.journal", "./a.journal", "set.yaml"] {
         folder.fails(
@@ -1506,14 +1508,16 @@ generator: 0.1.0
                 output,
             ],
             2,
-            &format!("error: {output} is read and would be overwritten; name another output"),
+            &format!(
+                "error: {output} is an input and would be overwritten; choose another output file"
+            ),
         );
     }
     folder.write("c.journal", HEADING);
     folder.fails(
         &["calibrate", "set.yaml", "--journal", "c.journal"],
         2,
-        "error: no problem of the configs has three rows about tiles of a tiled scheme; name those configs that were measured",
+        "error: no problem of the configs has three measured tiles of a tiled scheme; give the configs that the journals were made with",
     );
     folder.fails(
         &["calibrate", "set.yaml", "--journal", "none.journal"],
@@ -1561,18 +1565,21 @@ fn tune_rejects_invalid_arguments() {
     for (arguments, message) in [
         (
             &["--shard", "5/4"][..],
-            "`5/4` is no part of the work; write part and number of parts",
+            "`5/4` is not a shard; write its number and the number of shards",
         ),
-        (&["--shard", "2"], "`2` is no part of the work"),
+        (&["--shard", "2"], "`2` is not a shard"),
         (
             &["--scheme", "fft"],
             "invalid value 'fft' for '--scheme <SCHEME>'",
         ),
         (
             &["--budget=-1"],
-            "write minutes as a number from 0, such as 90 or 0.5",
+            "must be a number of minutes, 0 or more, such as 90 or 0.5",
         ),
-        (&["--budget", "inf"], "write minutes as a number from 0"),
+        (
+            &["--budget", "inf"],
+            "must be a number of minutes, 0 or more",
+        ),
         (&["--top", "x"], "invalid value 'x' for '--top <K>'"),
         (&["--threads", "0"], "invalid value '0' for '--threads <N>'"),
         (&["none.yaml"], "none.yaml"),
@@ -1627,7 +1634,7 @@ fn a_gpu_before_sm_70_can_be_planned_but_not_generated() {
         &["tiny.yaml", "--gpu", "gtx1080ti"][..],
         &["tiny.yaml", "--gpu", "gtx1080ti", "--check"],
         &["pack", "tiny.yaml", "--random", "1", "--gpu", "gtx1080ti"],
-        &["verify", "tiny.yaml", "--device", "0", "gtx1080ti"],
+        &["verify", "tiny.yaml", "--gpu", "gtx1080ti"],
         &["compile", "tiny.yaml", "--gpu", "gtx1080ti"],
     ] {
         folder.fails(
@@ -1757,10 +1764,10 @@ fn toolkit_completions_and_help_print() {
         "{help}"
     );
     for code in [
-        "0  done",
+        "0  success",
         "1  a check failed",
-        "2  wrong input",
-        "3  this machine lacks",
+        "2  invalid input",
+        "3  no compiler or no GPU on this machine",
     ] {
         assert!(help.contains(&format!("\n  {code}")), "{help}");
     }
@@ -1846,7 +1853,7 @@ fn pack_reports_the_error_of_a_cp_factorisation() {
         .find(|line| line.contains("ill-conditioned"));
     let note = note.expect("a note");
     assert!(
-        note.starts_with("note: the CP form of `a` is ill-conditioned: "),
+        note.starts_with("note: the CP factorisation of `a` is ill-conditioned: "),
         "{note}"
     );
 }
@@ -1857,12 +1864,12 @@ fn sequence_prints_a_table_and_a_tree() {
     let text = "A[i:9, j:2]\nB[j, k:9]  # the outer product\nC[k, l:2]\n-> D[i, l]\n";
     folder.write("chain.txt", text);
     let expected = "\
-72 multiplications, 320 bytes; largest intermediate 4 elements
+72 multiply-adds, 320 bytes; largest intermediate: 4 elements
 
-step   joins  makes       sums over  convolves  elements  multiplications  bytes
-1      B C    [j:2, l:2]  k                            4               36    160
-2      A #1   [i:9, l:2]  j                           18               36    160
-total                                                                  72    320
+step   operands  result      sums over  convolves  elements  multiplications  bytes
+1      B C       [j:2, l:2]  k                            4               36    160
+2      A #1      [i:9, l:2]  j                           18               36    160
+total                                                                     72    320
 
 #2 ×j [i:9, l:2]
 ├─ A[i:9, j:2]

@@ -86,7 +86,7 @@ fn a_long_list_of_errors_is_truncated() {
     let wrong: String = lines.replace("n: 0", "n: x");
     let printed = whole_text(&ops(&wrong));
     assert_eq!(printed.matches("must be a whole number").count(), 50);
-    assert!(printed.ends_with("\nand 30 more mistakes"), "{printed}");
+    assert!(printed.ends_with("\nand 30 more errors"), "{printed}");
 }
 
 #[test]

@@ -507,8 +507,8 @@ fn journals_of_another_environment_are_rejected() {
     };
     assert_eq!(
         error(&text.replace("driver: 580.1", "driver: 575.2")),
-        "J: this journal cannot be resumed here: driver is `580.1` here and `575.2` there; times of different environments \
-         cannot be mixed: measure one of them again, or name another file"
+        "J: cannot resume from this journal: driver is `580.1` here and `575.2` there; times of different environments \
+         cannot be mixed: measure one of them again, or choose another file"
     );
     assert_eq!(
         error("somebody's notes\n"),
@@ -547,7 +547,7 @@ fn journals_of_another_environment_are_rejected() {
     let first = bench.open().expect("a journal");
     let second = bench.open().expect_err("a locked journal").to_string();
     assert!(
-        second.contains("another process is writing this journal"),
+        second.contains("another process is using this journal"),
         "{second}"
     );
     drop(first);

@@ -175,7 +175,7 @@ sys.exit(not 0 < error < 1e-5)"
         check "merge" ./tdc-gen merge $table $work/first.txt --out $work/merged.txt
         check "merge is idempotent" cmp $table $work/merged.txt
         gpu=$(sed -n 's/^gpu: //p' $table)
-        check "verify by measured times" ./tdc-gen verify configs/resnet18.yaml --local-gpu --device 0 "$gpu" --table $table
+        check "verify by measured times" ./tdc-gen verify configs/resnet18.yaml --local-gpu --gpu "$gpu" --table $table
         check "plan by measured times" ./tdc-gen plan configs/resnet18.yaml --gpu "$gpu" --table $table
         check "tiles were chosen by measured times" grep -q " tuned " $work/log
         tail -n 1 $work/log

@@ -144,7 +144,7 @@ pub fn planner(gpu: &'static Gpu, table: Option<&TuningTable>) -> Planner {
 /// Reads a tuning table.
 pub fn tuning_table(path: &Path) -> Result<TuningTable, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => Failure::in_file(path, &["file not found; check the path"]),
+        ErrorKind::NotFound => Failure::in_file(path, &["no such file; check the path"]),
         _ => Failure::in_file(path, &[error]),
     })?;
     text.parse()

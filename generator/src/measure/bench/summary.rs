@@ -60,7 +60,7 @@ impl Report {
             Some(first) if precisions.all(|other| other == first) => {
                 format!("the {} bound", first.as_str())
             }
-            _ => "our bounds".to_owned(),
+            _ => "the error bounds".to_owned(),
         }
     }
 

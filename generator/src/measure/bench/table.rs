@@ -44,7 +44,7 @@ pub fn report_table(report: &Report) -> String {
 fn summary_lines(report: &Report) -> String {
     let near = report.near_fp32_lanes_floor();
     let mut text = format!(
-        "Plan within max(1.8 lanes, lanes + 2 us), lanes being the floor of the fp32 lanes: {} of {}",
+        "Plans within max(1.8 x floor, floor + 2 us), with the floor of the fp32 lanes: {} of {}",
         near.count, near.total
     );
     if !near.others.is_empty() {
@@ -303,7 +303,7 @@ fn algorithms(report: &Report) -> Vec<Vec<Cell>> {
             continue;
         };
         for (title, cudnn_best) in [
-            ("our bound", &cudnn.same_bound),
+            ("same bound", &cudnn.same_bound),
             ("2e-5", &cudnn.fp32_arithmetic),
             ("1e-3", &cudnn.fp32_data),
             ("5e-3, fp16", &cudnn.fp16),
