@@ -1,9 +1,11 @@
 //! The choice of scheme and tile for one problem.
 
+use super::error::PlanError;
+use super::launch::LaunchPrediction;
 use super::name::{problem_label, unit_name};
 use super::paper::{self, PaperPrediction};
 use super::prefetch;
-use super::{LaunchPrediction, PlanError, TuningTable, committed_tuning, tuning_keys};
+use super::tuning::{TuningTable, committed_tuning, tuning_keys};
 use crate::cost::memset_us;
 use crate::gpu::Gpu;
 use crate::ir::{Layout, Problem, TilePolicy};
