@@ -4,7 +4,7 @@ use super::choose::{Choice, ChosenBy, Planner};
 use super::error::PlanError;
 use super::launch::LaunchPrediction;
 use super::name::unit_name;
-use crate::cost::{CostTerms, floor_us, kernel_terms};
+use crate::cost::{CostTerms, floor_us, fp32_lanes_floor_us, kernel_terms};
 use crate::gpu::{Gpu, OLDEST_ARCH};
 use crate::ir::Problem;
 use crate::scheme::{KernelBlueprint, LaunchWork, Tile};
@@ -38,8 +38,10 @@ pub struct PlannedUnit {
     pub predicted_us: f64,
     /// Measured time, microseconds, if a table has it.
     pub measured_us: Option<f64>,
-    /// Physical limit of a single launch, microseconds.
+    /// [Physical limit](floor_us) of a single launch, microseconds.
     pub floor_us: f64,
+    /// The limit of a launch that computes on the [fp32 lanes](fp32_lanes_floor_us) only, microseconds.
+    pub fp32_lanes_floor_us: f64,
     /// The kernels in order of their launches.
     pub kernels: Vec<PlannedKernel>,
 }
@@ -142,7 +144,8 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
         chosen_by: choice.chosen_by,
         predicted_us: choice.predicted_us,
         measured_us: choice.measured_us,
-        floor_us: floor_us(problem.flops(), problem.bytes(), gpu),
+        floor_us: floor_us(problem, gpu),
+        fp32_lanes_floor_us: fp32_lanes_floor_us(problem.flops(), problem.bytes(), gpu),
         kernels,
     }
 }
