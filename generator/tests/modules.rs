@@ -11,7 +11,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("gpu", &["suggest"]),
     ("ir", &["gpu", "suggest"]),
     ("config", &["gpu", "ir", "suggest"]),
-    ("cost", &["gpu"]),
+    ("cost", &["gpu", "ir"]),
     ("scheme", &["cost", "gpu", "ir", "suggest"]),
     ("sequence", &["config", "cost", "gpu", "suggest"]),
     (

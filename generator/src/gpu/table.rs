@@ -4,7 +4,6 @@
 //! (`deviceQuery`). What a compute capability fixes is written once for it. The launch time, the clock and the sustained rates of the
 //! H200 were measured (docs/design.md); the launch times of all others are estimates, scaled from it by generation and clock.
 
-use crate::ir::Precision;
 use crate::suggest::nearest;
 use serde::Serialize;
 use tdc_runtime::{Arch, is_gpu_name};
@@ -81,21 +80,6 @@ pub struct Sustained {
 }
 
 impl Gpu {
-    /// The best rate of products in a precision, on tensor cores or lanes, FLOP per microsecond: as measured, else the peak.
-    ///
-    /// One fp16 number an operand, scaled where that is needed, keeps the bounds of tf32, fp16 and bf16; two, and three products of
-    /// them, keep that of fp32.
-    pub fn product_flops_per_us(&self, precision: Precision) -> f64 {
-        let peak = f64::from(self.tensor_flops) * f64::from(self.clock_mhz) * f64::from(self.sms);
-        let tensor_cores = match (precision, self.sustained) {
-            (Precision::Fp32, Some(rates)) => rates.split_tflops * 1e6,
-            (Precision::Fp32, None) => peak / 3.0,
-            (_, Some(rates)) => rates.half_tflops * 1e6,
-            (_, None) => peak,
-        };
-        tensor_cores.max(self.sustained_flops_per_us())
-    }
-
     /// Rate of the fp32 lanes of the whole GPU, FLOP per microsecond: as measured, else the peak.
     pub fn sustained_flops_per_us(&self) -> f64 {
         match self.sustained {
@@ -471,6 +455,7 @@ pub fn gpu(name: &str) -> Result<&'static Gpu, UnknownGpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::Precision;
     use std::collections::HashSet;
 
     /// Peak fp32 rates that the vendor publishes, TFLOP/s; the sources are those of the table.
