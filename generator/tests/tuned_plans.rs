@@ -693,7 +693,7 @@ fn an_unsupported_tucker_fused_layer_is_an_error() {
         errors[0].to_string().lines().next(),
         Some(
             "layer `a`: scheme `tucker_fused` cannot compute tucker_c32_d16x17_n24_h20_w20_k3x3_p1_bias_bf16; \
-             leave `scheme` out and the planner takes one that can"
+             remove `scheme` to let the planner choose one that can"
         )
     );
 }

@@ -340,7 +340,10 @@ mod tests {
             groups: 2,
             ..hwcn(4)
         });
-        assert!(groups.contains("`layout: hwcn` cannot be had"), "{groups}");
+        assert!(
+            groups.contains("`layout: hwcn` is not supported"),
+            "{groups}"
+        );
         let direct = error(ConvOptions {
             scheme: Some("direct".to_owned()),
             ..hwcn(4)
