@@ -1,12 +1,11 @@
-//! What compiled kernels use, as a committed table that planning reads.
+//! The resource table: registers, shared memory and spills of kernels, as a compiler reported them.
 
-use super::KernelResources;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use tdc_runtime::Arch;
 
-/// What one kernel uses on one architecture.
+/// Resources of one kernel on one architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct Resources {
     /// Registers per thread.
@@ -17,17 +16,6 @@ pub struct Resources {
     pub spill_stores: u32,
     /// Bytes of them that are loaded back.
     pub spill_loads: u32,
-}
-
-impl From<&KernelResources> for Resources {
-    fn from(kernel: &KernelResources) -> Self {
-        Self {
-            registers: kernel.registers,
-            shared_bytes: kernel.shared_bytes,
-            spill_stores: kernel.spill_stores,
-            spill_loads: kernel.spill_loads,
-        }
-    }
 }
 
 /// Resources by a key that does not depend on a kernel's symbol (scheme, shape and tile) and by architecture.
@@ -63,9 +51,9 @@ pub enum ResourceTableError {
         line: usize,
         /// The column's name.
         column: &'static str,
-        /// What stands there.
+        /// The field's text.
         text: String,
-        /// What should.
+        /// What it should be.
         expected: &'static str,
     },
     /// A line has the key and architecture of an earlier one.
@@ -78,7 +66,7 @@ pub enum ResourceTableError {
         /// The architecture.
         arch: Arch,
     },
-    /// A key that would not survive being written.
+    /// A key that could not be read again.
     #[error("`{0}` cannot be a key: it must not be empty, hold white space or start with `#`")]
     Key(String),
 }
@@ -86,7 +74,7 @@ pub enum ResourceTableError {
 const COLUMNS: &str = "key arch registers shared spill_stores spill_loads";
 
 impl ResourceTable {
-    /// What the kernel of `key` uses on `arch`, if it is known.
+    /// The resources of the kernel of `key` on `arch`, if the table has them.
     pub fn get(&self, key: &str, arch: Arch) -> Option<Resources> {
         self.entries.get(&(key.to_owned(), arch)).copied()
     }
@@ -108,7 +96,7 @@ impl ResourceTable {
         Ok(())
     }
 
-    /// Takes over all entries of `newer`; where both have one, `newer`'s stays.
+    /// Adds all entries of `newer`, which replace those of the same key and architecture.
     pub fn merge(&mut self, newer: Self) {
         self.entries.extend(newer.entries);
     }
@@ -274,7 +262,7 @@ tdc/b sm_90 255 0 0 0
     }
 
     #[test]
-    fn keys_that_would_not_survive_are_refused() {
+    fn keys_that_could_not_be_read_again_are_rejected() {
         let mut table = ResourceTable::default();
         for key in ["", "a b", "#a", "a\n"] {
             let error = table.insert(key, Arch::new(90), resources(1)).unwrap_err();
