@@ -32,6 +32,7 @@ mod winograd;
 pub use device::DevicePart;
 
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::Problem;
 use serde::Serialize;
 use std::fmt;
@@ -83,19 +84,20 @@ pub trait Scheme: Sync {
         false
     }
 
-    /// The tiles to choose from; none when the scheme cannot solve the problem.
-    fn tiles(&self, problem: &Problem) -> Vec<Tile>;
+    /// The tiles to choose from on a GPU: those that fit it, pruned to the most promising. Empty if the scheme does not support the
+    /// problem, or has only a fallback on the GPU.
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile>;
 
-    /// Whether a tile fits the problem: one of [`tiles`](Self::tiles), or one that was left out there only because others promise
-    /// more.
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
-        self.tiles(problem).contains(tile)
+    /// Whether a tile is valid for the problem and fits the GPU: one of [`tiles`](Self::tiles), or one that was pruned there, or one that
+    /// the GPU runs by the kernel's fallback.
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
+        self.tiles(problem, gpu).contains(tile)
     }
 
-    /// What is done with a tile out of [`tiles`](Self::tiles), for the estimate: as the [`blueprint`](Self::blueprint) says it,
-    /// which a scheme with many tiles need not make for each of them.
-    fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
-        let blueprint = self.blueprint(problem, tile);
+    /// The work of a supported tile, for the cost model: that of its [`blueprint`](Self::blueprint), which a scheme with many
+    /// tiles computes without making one.
+    fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
+        let blueprint = self.blueprint(problem, tile, gpu);
         let launch = |kernel: KernelBlueprint| LaunchWork {
             role: kernel.role,
             work: kernel.work,
@@ -106,8 +108,9 @@ pub trait Scheme: Sync {
         }
     }
 
-    /// How a problem is carried out with a tile out of [`tiles`](Self::tiles).
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint;
+    /// How a problem is computed with a supported tile. Only the work in it depends on the GPU: kernels of the same problem, scheme and
+    /// tile have the same source on every GPU.
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint;
 }
 
 /// The scheme of a name.

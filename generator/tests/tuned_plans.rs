@@ -86,7 +86,7 @@ fn a_measured_tile_outside_the_pruned_space_is_chosen() {
     // One warp a block: none of the tiles that are tried by themselves.
     let label = "h4w8m2a1b1k1z6c1s1";
     let tile = Tile::from_label(label, gemm.tile_labels()).expect("a tile");
-    assert!(gemm.supports(&conv, &tile) && !gemm.tiles(&conv).contains(&tile));
+    assert!(gemm.supports(&conv, &tile, h200()) && !gemm.tiles(&conv, h200()).contains(&tile));
     let rows = format!("{} implicit_gemm {label} 0.5\n", tuning_key(&conv));
     let mut planner = Planner::new(h200())
         .with_table(table(&rows))
@@ -228,7 +228,7 @@ fn every_committed_row_is_a_tile_of_its_scheme() {
             .unwrap_or_else(|| panic!("no config has {key}"));
         let scheme = scheme(name).unwrap();
         let tile = Tile::from_label(tile, scheme.tile_labels()).unwrap();
-        assert!(scheme.supports(problem, &tile), "{row:?}");
+        assert!(scheme.supports(problem, &tile, h200()), "{row:?}");
     }
     assert!(rows.len() > 500, "{} rows", rows.len());
 }
@@ -378,7 +378,7 @@ fn tucker(tiles: &str, keys: &str) -> Network {
 /// A row of a problem by one scheme, with the first of its tiles.
 fn row_of(problem: &Problem, name: &str, us: f64) -> String {
     let scheme = scheme(name).expect("a scheme");
-    let tile = scheme.tiles(problem)[0].clone();
+    let tile = scheme.tiles(problem, h200())[0].clone();
     let tile = tile.label(scheme.tile_labels()).to_string();
     format!("{} {name} {tile} {us}\n", tuning_key(problem))
 }

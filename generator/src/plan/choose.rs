@@ -143,7 +143,7 @@ impl Planner {
     /// Estimated time of all steps, microseconds; infinite when a block does not fit the GPU.
     pub fn predicted_us(&self, problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> f64 {
         let unit = unit_name(problem, scheme, tile);
-        let work = scheme.work(problem, tile);
+        let work = scheme.work(problem, tile, self.gpu);
         let memset = work
             .zeroed_bytes
             .map_or(0.0, |bytes| memset_us(bytes, self.gpu));
@@ -161,8 +161,8 @@ impl Planner {
         requested: &[u32],
     ) -> Result<Option<Choice>, PlanError> {
         let tile = Tile(requested.to_vec());
-        if !scheme.supports(problem, &tile) {
-            let tiles = scheme.tiles(problem);
+        if !scheme.supports(problem, &tile, self.gpu) {
+            let tiles = scheme.tiles(problem, self.gpu);
             let Some(example) = tiles.first() else {
                 return Ok(None);
             };
@@ -211,7 +211,7 @@ impl Planner {
             return None;
         }
         if let Some(tile) = prefetch::published_tile(scheme.name(), shape, self.gpu) {
-            if !scheme.supports(problem, &tile) {
+            if !scheme.supports(problem, &tile, self.gpu) {
                 return None;
             }
             let predicted_us = self.predicted_us(problem, scheme, &tile);
@@ -227,9 +227,9 @@ impl Planner {
             return None;
         }
         let (mut tiles, mut predictions) = (Vec::new(), Vec::new());
-        for tile in scheme.tiles(problem) {
+        for tile in scheme.tiles(problem, self.gpu) {
             let unit = unit_name(problem, scheme, &tile);
-            let work = scheme.work(problem, &tile);
+            let work = scheme.work(problem, &tile, self.gpu);
             let launch = LaunchPrediction::new(&unit, work.launches.first()?, self.gpu);
             let &[h, w, c] = &tile.0[..] else {
                 return None;
@@ -284,7 +284,7 @@ impl Planner {
             let tile = Tile::from_label(&measured.tile, scheme.tile_labels())?;
             // Not whether it is among the tiles that the estimate is asked about: those are pruned by what promises most, and a
             // time says more.
-            if !scheme.supports(problem, &tile) {
+            if !scheme.supports(problem, &tile, self.gpu) {
                 return None;
             }
             let predicted_us = self.predicted_us(problem, scheme, &tile);
@@ -314,7 +314,7 @@ impl Planner {
     fn by_model(&self, problem: &Problem, schemes: &[&'static dyn Scheme]) -> Option<Choice> {
         let mut best: Option<Choice> = None;
         for &scheme in schemes {
-            for tile in scheme.tiles(problem) {
+            for tile in scheme.tiles(problem, self.gpu) {
                 let predicted_us = self.predicted_us(problem, scheme, &tile);
                 let better = match &best {
                     Some(best) => predicted_us < best.predicted_us,

@@ -2,6 +2,7 @@
 
 use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context};
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::{Layout, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
@@ -39,14 +40,14 @@ impl Scheme for Convert {
         &["t"]
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         match problem {
             Problem::Convert(_) => [128, 256].map(|threads| Tile(vec![threads])).to_vec(),
             _ => Vec::new(),
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> Blueprint {
         let Problem::Convert(p) = problem else {
             unreachable!("convert has tiles for conversions only");
         };

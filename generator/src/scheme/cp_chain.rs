@@ -20,9 +20,10 @@
 
 use super::convolution::{self, FusedOpsContext};
 use super::cp::{self, factor_ranges, layouts, rank_pitch, supports_fused_cp};
-use super::tiling::{MAX_SHARED, fastest_tiles, rough_time};
+use super::tiling::{RoughTime, fastest_tiles};
 use super::{Blueprint, DevicePart, KernelBlueprint, LaunchWork, Scheme, Tile, UnitWork, context};
-use crate::cost::KernelWork;
+use crate::cost::{CostModel, KernelWork};
+use crate::gpu::Gpu;
 use crate::ir::{CpProblem, Problem};
 use serde::Serialize;
 use tdc_runtime::WeightLayout;
@@ -99,9 +100,6 @@ struct CpChainTile {
     registers: u32,
 }
 
-/// What reading 128 bytes of shared memory costs, in instructions of a multiprocessor.
-const SHARED_READ_COST: f64 = 4.0;
-
 /// What a warp does for the first and the last factor, in its instructions.
 struct FactorGemmWork {
     staged: f64,
@@ -114,7 +112,7 @@ struct FactorGemmWork {
 
 impl CpChainTile {
     /// `None` where the numbers do not fit each other or the problem.
-    fn new(problem: &CpProblem, tile: &[u32]) -> Option<Self> {
+    fn new(problem: &CpProblem, tile: &[u32], gpu: &Gpu) -> Option<Self> {
         let &[th, tw, blocks_n, threads, threads_k, rp, mma_m] = tile else {
             return None;
         };
@@ -163,7 +161,7 @@ impl CpChainTile {
         let row = rank_pitch(rank);
         let positions = rows.checked_mul(columns)?;
         let inner = (threads_k * rank).checked_mul(positions)?;
-        if inner > MAX_SHARED / 4 {
+        if inner > gpu.shared_per_block / 4 {
             return None;
         }
         let mut end = 0;
@@ -212,7 +210,8 @@ impl CpChainTile {
             outputs = rp * rank + 4 * rp + row + 24;
         }
         let registers = staging.max(outputs).max(column_run + shape.r + 30);
-        let fits = end <= MAX_SHARED / 4 && registers <= 200 && registers * threads <= 65536;
+        let fits =
+            end <= gpu.shared_per_block / 4 && registers <= 200 && registers * threads <= 65536;
         fits.then_some(Self {
             th,
             tw,
@@ -249,12 +248,12 @@ impl CpChainTile {
         })
     }
 
-    fn from_numbers(problem: &CpProblem, tile: &Tile) -> Self {
-        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    fn from_numbers(problem: &CpProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::new(problem, &tile.0, gpu).expect("a tile out of the scheme's own space")
     }
 
     /// What a warp does for the first and the last factor.
-    fn factor_gemm_work(&self, problem: &CpProblem) -> FactorGemmWork {
+    fn factor_gemm_work(&self, problem: &CpProblem, shared_read: f64) -> FactorGemmWork {
         let rank = f64::from(problem.rank);
         let tensors = self.tensors(problem);
         let rp = f64::from(self.rp);
@@ -265,7 +264,7 @@ impl CpChainTile {
             let values = rank / f64::from(step);
             let steps = channels.div_ceil(step);
             // A lane loads four values of a step and splits them, as it does with what it reads of the factors.
-            let staged = f64::from(steps) * (48.0 + values * (11.0 + 4.0 * SHARED_READ_COST));
+            let staged = f64::from(steps) * (48.0 + values * (11.0 + 4.0 * shared_read));
             let rows_of_store = 32.0 / f64::from((self.rp * together).min(self.tw));
             let outputs = f64::from((self.n / step).div_ceil(self.threads_n));
             let positions = self.rows * self.columns;
@@ -273,18 +272,15 @@ impl CpChainTile {
                 3.0 * values * f64::from(positions.div_ceil(together) * columns)
             };
             return FactorGemmWork {
-                staged: positions_per_thread
-                    * (staged + 40.0 + 4.0 * values * (1.0 + SHARED_READ_COST)),
+                staged: positions_per_thread * (staged + 40.0 + 4.0 * values * (1.0 + shared_read)),
                 stored: 20.0
-                    + rp * rank / 2.0 * (4.0 + SHARED_READ_COST)
+                    + rp * rank / 2.0 * (4.0 + shared_read)
                     + outputs
                         * (4.0
-                            + values * (8.0 + 2.0 * SHARED_READ_COST)
+                            + values * (8.0 + 2.0 * shared_read)
                             + rp * (3.0 * values
                                 + 4.0
-                                    * (8.0
-                                        + 2.0 * SHARED_READ_COST
-                                        + tensors * (4.0 + rows_of_store)))),
+                                    * (8.0 + 2.0 * shared_read + tensors * (4.0 + rows_of_store)))),
                 mma: products(positions, problem.conv.shape.c.div_ceil(step))
                     + products(self.th * self.tw, self.n / step),
                 l2_round_trips: positions_per_thread
@@ -298,13 +294,13 @@ impl CpChainTile {
         let outputs = f64::from(self.n.div_ceil(self.threads_n));
         FactorGemmWork {
             staged: f64::from(self.positions_per_thread * channels) * (6.0 + rank)
-                + f64::from(rounds * channels) * SHARED_READ_COST * vectors
-                + positions_per_thread * (20.0 + (1.0 + SHARED_READ_COST) * rank),
+                + f64::from(rounds * channels) * shared_read * vectors
+                + positions_per_thread * (20.0 + (1.0 + shared_read) * rank),
             stored: 20.0
-                + SHARED_READ_COST * rp * rank
+                + shared_read * rp * rank
                 + outputs
                     * (4.0
-                        + SHARED_READ_COST * vectors
+                        + shared_read * vectors
                         + rp * (rank + tensors * (2.0 + rows_of_store) + 2.0)),
             mma: 0.0,
             l2_round_trips: f64::from(rounds * channels.div_ceil(self.loads_in_flight)),
@@ -321,25 +317,26 @@ impl CpChainTile {
     }
 
     /// For the estimate.
-    fn work(&self, problem: &CpProblem) -> KernelWork {
+    fn work(&self, problem: &CpProblem, gpu: &Gpu) -> KernelWork {
         let shape = &problem.conv.shape;
         let blocks = u64::from(self.tiles[0]) * u64::from(self.blocks_n) * u64::from(shape.batch);
         let threads = self.threads;
         let warps = f64::from(threads.div_ceil(32));
         let rounds = |items: u32| f64::from(items.div_ceil(threads));
-        let outer = self.factor_gemm_work(problem);
+        let model = &CostModel::for_gpu(gpu).cp_chain;
+        let shared_read = model.shared_read;
+        let outer = self.factor_gemm_work(problem, shared_read);
         let positions = self.rows * self.columns;
         let gathered = match self.threads_k {
             1 => 0.0,
             threads_k => {
-                rounds(problem.rank * positions)
-                    * (4.0 + SHARED_READ_COST * f64::from(threads_k + 1))
+                rounds(problem.rank * positions) * (4.0 + shared_read * f64::from(threads_k + 1))
             }
         };
         let filter = |items: u32, run: u32, taps: u32, stride: u32, dilation: u32| {
             let read =
                 ((run - 1) * stride + (taps - 1) * dilation + 1).min(run * taps) + taps + run;
-            rounds(items) * (15.0 + f64::from(run * taps) + SHARED_READ_COST * f64::from(read))
+            rounds(items) * (15.0 + f64::from(run * taps) + shared_read * f64::from(read))
         };
         let vertical = filter(
             problem.rank * self.column_runs * self.columns,
@@ -382,7 +379,7 @@ impl CpChainTile {
             dram_bytes: Problem::Cp(*problem).bytes() as f64,
             l2_round_trips: 2.0,
             // Loads go out a few at a time; what a block waits for is that and its barriers.
-            latency_clocks: 1000.0 + 700.0 * outer.l2_round_trips,
+            latency_clocks: model.block_latency + model.load_latency * outer.l2_round_trips,
             pdl: true,
             ..KernelWork::default()
         }
@@ -402,7 +399,7 @@ impl Scheme for CpChain {
         true
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
         let Problem::Cp(problem) = problem else {
             return Vec::new();
         };
@@ -414,6 +411,7 @@ impl Scheme for CpChain {
             [(1, 1), (2, 1), (4, 1), (1, MMA_SHAPE[0]), (2, MMA_SHAPE[0])];
         let shape = &problem.conv.shape;
         let (out_h, out_w) = (shape.out_h(), shape.out_w());
+        let rough = RoughTime::new(gpu);
         let mut found = Vec::new();
         for tw in tile_widths(out_w) {
             for th in [1, 2, 3, 4, 6, 8, 12, 16, 32]
@@ -424,9 +422,12 @@ impl Scheme for CpChain {
                     for threads in [128, 256, 320, 384, 512] {
                         for threads_k in [1, 2, 4, 8, 16, 32] {
                             for (rp, mma_m) in LAST {
+                                if mma_m > 1 && !gpu.has_mma() {
+                                    continue;
+                                }
                                 let tile = [th, tw, blocks_n, threads, threads_k, rp, mma_m];
-                                if let Some(sizes) = CpChainTile::new(problem, &tile) {
-                                    found.push((rough_time(&sizes.work(problem)), tile));
+                                if let Some(sizes) = CpChainTile::new(problem, &tile, gpu) {
+                                    found.push((rough.of(&sizes.work(problem, gpu)), tile));
                                 }
                             }
                         }
@@ -437,26 +438,26 @@ impl Scheme for CpChain {
         fastest_tiles(found)
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
-        matches!(problem, Problem::Cp(problem) if supports_fused_cp(problem) && CpChainTile::new(problem, &tile.0).is_some())
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
+        matches!(problem, Problem::Cp(problem) if supports_fused_cp(problem) && CpChainTile::new(problem, &tile.0, gpu).is_some())
     }
 
-    fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
+    fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
         let problem = cp::expect_cp(problem);
         UnitWork {
             launches: vec![LaunchWork {
                 role: convolution::role(false),
-                work: CpChainTile::from_numbers(problem, tile).work(problem),
+                work: CpChainTile::from_numbers(problem, tile, gpu).work(problem, gpu),
             }],
             zeroed_bytes: None,
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = cp::expect_cp(problem);
-        let sizes = CpChainTile::from_numbers(problem, tile);
+        let sizes = CpChainTile::from_numbers(problem, tile, gpu);
         let layouts = layouts(problem, sizes.blocks_n * sizes.n);
-        let kernel = kernel(problem, &sizes, &layouts);
+        let kernel = kernel(problem, &sizes, &layouts, gpu);
         let [first, others @ ..] = layouts;
         Blueprint {
             extra_weight_layouts: others.to_vec(),
@@ -553,6 +554,7 @@ fn kernel(
     problem: &CpProblem,
     sizes: &CpChainTile,
     layouts: &[WeightLayout; 4],
+    gpu: &Gpu,
 ) -> KernelBlueprint {
     let shape = &problem.conv.shape;
     let (out_h, out_w) = (shape.out_h(), shape.out_w());
@@ -677,7 +679,7 @@ fn kernel(
             ]
         },
         args: convolution::args(&problem.conv, false),
-        work: sizes.work(problem),
+        work: sizes.work(problem, gpu),
     }
 }
 
@@ -700,7 +702,9 @@ mod tests {
             },
             rank: 4,
         };
-        let sizes = |threads| CpChainTile::new(&problem, &[8, 31, 1, threads, 1, 1, 1]).unwrap();
+        let h200 = crate::gpu::gpu("h200").unwrap();
+        let sizes =
+            |threads| CpChainTile::new(&problem, &[8, 31, 1, threads, 1, 1, 1], h200).unwrap();
         assert!(sizes(1024).registers * 1024 <= 65536);
         assert!(sizes(1024).loads_in_flight < sizes(512).loads_in_flight);
     }

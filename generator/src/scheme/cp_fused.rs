@@ -12,6 +12,7 @@ use super::convolution::{self, FusedOpsContext};
 use super::cp::{self, factor_ranges, layouts, rank_pitch, supports_fused_cp};
 use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, candidates_up_to, context};
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::{CpProblem, Problem};
 use serde::Serialize;
 use tdc_runtime::WeightLayout;
@@ -106,7 +107,7 @@ impl Scheme for CpFused {
         true
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         let Problem::Cp(problem) = problem else {
             return Vec::new();
         };
@@ -129,7 +130,7 @@ impl Scheme for CpFused {
         found
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> Blueprint {
         let problem = cp::expect_cp(problem);
         let layouts = layouts(problem, problem.conv.shape.n);
         let kernel = kernel(problem, tile, &layouts);

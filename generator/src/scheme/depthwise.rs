@@ -9,7 +9,8 @@
 use super::convolution::{self, FusedOpsContext};
 use super::tiling::vector_type;
 use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, candidates_up_to, context};
-use crate::cost::KernelWork;
+use crate::cost::{CostModel, KernelWork};
+use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
@@ -151,14 +152,13 @@ impl DepthwiseTile {
     }
 
     /// For the estimate.
-    fn work(&self, problem: &ConvProblem) -> KernelWork {
-        /// What a trip of a warp to the level-1 cache costs for each line of 128 bytes, in the multiprocessor's instructions.
-        const LINE: f64 = 4.0;
+    fn work(&self, problem: &ConvProblem, gpu: &Gpu) -> KernelWork {
+        let line = CostModel::for_gpu(gpu).other.depthwise_cache_line;
         let shape = &problem.shape;
         let blocks = f64::from(self.blocks) * f64::from(shape.batch);
         let outputs = self.multiplier * self.rh * self.rw;
         // A warp's strips are so many floats apart, and touch as many lines of 32.
-        let lines = |apart: u32| f64::from(apart.min(32)) * LINE;
+        let lines = |apart: u32| f64::from(apart.min(32)) * line;
         let loads =
             f64::from(self.rows) * f64::from((self.columns / self.x_vector).min(self.rw * shape.s));
         let stores = f64::from(outputs / self.y_vector);
@@ -166,7 +166,7 @@ impl DepthwiseTile {
         let filter = f64::from(self.multiplier * shape.r) * f64::from(filter_pitch(shape.s) / 4);
         let issue = 80.0
             + loads * (5.0 + lines(self.rw * shape.stride[1]))
-            + filter * (2.0 + LINE)
+            + filter * (2.0 + line)
             + f64::from(outputs * shape.s) * f64::from(shape.r)
             + tensors * stores * (2.0 + lines(self.rw))
             + 2.0 * f64::from(outputs);
@@ -241,7 +241,7 @@ impl Scheme for Depthwise {
         &["h", "w", "t"]
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
@@ -262,12 +262,12 @@ impl Scheme for Depthwise {
         tiles
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
         let sizes =
             DepthwiseTile::new(problem, tile).expect("a tile out of the scheme's own space");
         let layout = layout(problem);
-        let kernel = kernel(problem, &sizes, &layout);
+        let kernel = kernel(problem, &sizes, &layout, gpu);
         convolution::blueprint(problem, 1, kernel, layout)
     }
 }
@@ -294,7 +294,12 @@ fn layout(problem: &ConvProblem) -> WeightLayout {
     }
 }
 
-fn kernel(problem: &ConvProblem, sizes: &DepthwiseTile, layout: &WeightLayout) -> KernelBlueprint {
+fn kernel(
+    problem: &ConvProblem,
+    sizes: &DepthwiseTile,
+    layout: &WeightLayout,
+    gpu: &Gpu,
+) -> KernelBlueprint {
     let shape = &problem.shape;
     let (x_type, x_elements) = vector_type(sizes.x_vector);
     let (y_type, y_elements) = vector_type(sizes.y_vector);
@@ -352,6 +357,6 @@ fn kernel(problem: &ConvProblem, sizes: &DepthwiseTile, layout: &WeightLayout) -
         pdl: true,
         device: &[DevicePart::Pdl],
         args: convolution::args(problem, false),
-        work: sizes.work(problem),
+        work: sizes.work(problem, gpu),
     }
 }

@@ -10,6 +10,7 @@ use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, candidates_up_to, context,
 };
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
@@ -86,7 +87,7 @@ impl Scheme for Direct {
         &["p", "n", "g", "k"]
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
@@ -128,7 +129,7 @@ impl Scheme for Direct {
         tiles
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
         let sizes = DirectTile::from_numbers(tile);
         let layout = layout(problem, sizes.rn);

@@ -8,14 +8,14 @@
 
 use super::convolution::{self, FusedOpsContext};
 use super::tiling::{
-    BlockOutput, BlockOutputContext, InputTraffic, MAX_CLUSTER, MAX_SHARED, RegisterEstimate,
-    WeightCopies, can_stage_float4, fastest_tiles, index_divisions, input_tile, rough_time,
-    supports_tiling, vector_type,
+    BlockOutput, BlockOutputContext, InputTraffic, RegisterEstimate, RoughTime, WeightCopies,
+    can_stage_float4, fastest_tiles, index_divisions, input_tile, supports_tiling, vector_type,
 };
 use super::{
     Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context,
 };
 use crate::cost::{KernelWork, TiledWork};
+use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
@@ -116,7 +116,7 @@ struct DirectTiledTile {
 
 impl DirectTiledTile {
     /// `None` where the numbers do not fit each other or the problem.
-    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
+    fn new(problem: &ConvProblem, tile: &[u32], gpu: &Gpu) -> Option<Self> {
         let &[th, tw, rn, rp, threads_n, threads_k, cluster, tc, stages] = tile else {
             return None;
         };
@@ -139,7 +139,7 @@ impl DirectTiledTile {
             || !(tc * shape.r).is_multiple_of(threads_k)
             || !(32..=MAX_THREADS).contains(&threads)
             || !tn.is_multiple_of(4)
-            || cluster > MAX_CLUSTER
+            || cluster > PORTABLE_CLUSTER
             || chunks * tc * (cluster - 1) >= shape.c
             || stages > chunks
         {
@@ -178,7 +178,7 @@ impl DirectTiledTile {
         let wanted = rn * rp * 3 / 2 + 2 * (window_len + rn + loaded) + addresses + 14;
         let registers = RegisterEstimate::new(wanted, threads);
         let grid = sums.grid(problem);
-        let fits = loaded <= 32 && shared_floats <= MAX_SHARED / 4 && grid[1] <= MAX_GRID;
+        let fits = loaded <= 32 && shared_floats <= gpu.shared_per_block / 4 && grid[1] <= MAX_GRID;
         fits.then(|| Self {
             rn,
             rp,
@@ -203,8 +203,8 @@ impl DirectTiledTile {
         })
     }
 
-    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
-        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    fn from_numbers(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::new(problem, &tile.0, gpu).expect("a tile out of the scheme's own space")
     }
 
     /// Steps of a thread in one chunk: one channel, one row of the filter.
@@ -276,7 +276,7 @@ impl Scheme for DirectTiled {
         &["h", "w", "n", "p", "g", "k", "z", "c", "s"]
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
@@ -284,6 +284,8 @@ impl Scheme for DirectTiled {
             return Vec::new();
         }
         let shape = &problem.shape;
+        let rough = RoughTime::new(gpu);
+        let clusters = [1, 2, 3, 4, 6, 8];
         let mut found = Vec::new();
         for ([th, tw], rp) in tile_shapes(shape.out_h(), shape.out_w()) {
             for rn in [2, 4, 8] {
@@ -297,7 +299,10 @@ impl Scheme for DirectTiled {
                         if !(32..=MAX_THREADS).contains(&(threads * threads_k)) {
                             continue;
                         }
-                        for cluster in [1, 2, 3, 4, 6, 8] {
+                        for cluster in clusters
+                            .into_iter()
+                            .filter(|&size| size <= gpu.max_cluster())
+                        {
                             for tc in chunk_channels(shape.c.div_ceil(cluster)) {
                                 let chunks = shape.c.div_ceil(cluster * tc);
                                 if !(tc * shape.r).is_multiple_of(threads_k) {
@@ -306,10 +311,10 @@ impl Scheme for DirectTiled {
                                 for stages in if chunks == 1 { 1..=1 } else { 2..=3 } {
                                     let tile =
                                         [th, tw, rn, rp, threads_n, threads_k, cluster, tc, stages];
-                                    if let Some(sizes) = DirectTiledTile::new(problem, &tile)
+                                    if let Some(sizes) = DirectTiledTile::new(problem, &tile, gpu)
                                         && !sizes.registers.spills
                                     {
-                                        found.push((rough_time(&sizes.work(problem)), tile));
+                                        found.push((rough.of(&sizes.work(problem)), tile));
                                     }
                                 }
                             }
@@ -321,27 +326,27 @@ impl Scheme for DirectTiled {
         fastest_tiles(found)
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         let Problem::Conv(problem) = problem else {
             return false;
         };
-        supports_problem(problem) && DirectTiledTile::new(problem, &tile.0).is_some()
+        supports_problem(problem) && DirectTiledTile::new(problem, &tile.0, gpu).is_some()
     }
 
-    fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
+    fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
         let problem = convolution::expect_conv(problem);
         UnitWork {
             launches: vec![LaunchWork {
                 role: convolution::role(false),
-                work: DirectTiledTile::from_numbers(problem, tile).work(problem),
+                work: DirectTiledTile::from_numbers(problem, tile, gpu).work(problem),
             }],
             zeroed_bytes: None,
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = DirectTiledTile::from_numbers(problem, tile);
+        let sizes = DirectTiledTile::from_numbers(problem, tile, gpu);
         let layout = layout(problem, &sizes);
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)

@@ -2,6 +2,7 @@
 
 use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, batch_stride_args, context};
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::{Elementwise, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
@@ -33,14 +34,14 @@ impl Scheme for ElementwiseScheme {
         &["t"]
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         match problem {
             Problem::Elementwise(_) => [64, 128, 256].map(|threads| Tile(vec![threads])).to_vec(),
             _ => Vec::new(),
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> Blueprint {
         let Problem::Elementwise(p) = problem else {
             unreachable!("elementwise has tiles for maps only");
         };

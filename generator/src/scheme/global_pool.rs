@@ -2,6 +2,7 @@
 
 use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, batch_stride_args, context};
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::Problem;
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
@@ -30,14 +31,14 @@ impl Scheme for GlobalPool {
         &["w"]
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         match problem {
             Problem::GlobalPool(_) => [1, 2, 4, 8].map(|warps| Tile(vec![warps])).to_vec(),
             _ => Vec::new(),
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> Blueprint {
         let Problem::GlobalPool(p) = problem else {
             unreachable!("global_pool has tiles for global pooling only");
         };

@@ -30,11 +30,12 @@ use super::tensor_core::{
     quad_plane, split_terms, stages, supports_mma,
 };
 use super::tiling::{
-    BlockOutput, BlockOutputContext, InputTraffic, MAX_CLUSTER, MAX_SHARED, RegisterEstimate,
-    WeightCopies, fastest_tiles, index_divisions, rough_time, supports_tiling, vector_type,
+    BlockOutput, BlockOutputContext, InputTraffic, RegisterEstimate, RoughTime, WeightCopies,
+    fastest_tiles, index_divisions, supports_tiling, vector_type,
 };
 use super::{Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
 use crate::cost::{KernelWork, TiledWork};
+use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::{ConvProblem, Precision, Problem};
 use serde::Serialize;
 use std::ops::RangeInclusive;
@@ -273,7 +274,7 @@ impl RegisterModel {
 
 impl ImplicitGemmTile {
     /// `None` where the numbers do not fit each other or the problem.
-    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
+    fn new(problem: &ConvProblem, tile: &[u32], gpu: &Gpu) -> Option<Self> {
         let &[
             th,
             tw,
@@ -305,7 +306,7 @@ impl ImplicitGemmTile {
         let split_terms = split_terms(problem.precision);
         if warps > MAX_WARPS
             || m_tiles * p_tiles * split_terms > MAX_SUMS
-            || cluster > MAX_CLUSTER
+            || cluster > PORTABLE_CLUSTER
             || stages > chunks
         {
             return None;
@@ -354,7 +355,7 @@ impl ImplicitGemmTile {
         } else {
             RegisterEstimate::new(register_model.registers_without_split(), threads)
         };
-        let fits = loaded <= 64 && shared_floats <= MAX_SHARED / 4 && grid[1] <= MAX_GRID;
+        let fits = loaded <= 64 && shared_floats <= gpu.shared_per_block / 4 && grid[1] <= MAX_GRID;
         fits.then_some(Self {
             th,
             tw,
@@ -382,8 +383,8 @@ impl ImplicitGemmTile {
         })
     }
 
-    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
-        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    fn from_numbers(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::new(problem, &tile.0, gpu).expect("a tile out of the scheme's own space")
     }
 
     fn tn(&self) -> u32 {
@@ -527,17 +528,18 @@ impl Scheme for ImplicitGemm {
         &["h", "w", "m", "a", "b", "k", "z", "c", "s"]
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
-        if !supports_problem(problem) {
+        if !gpu.has_mma() || !supports_problem(problem) {
             return Vec::new();
         }
         let shape = &problem.shape;
         let (out_h, out_w) = (shape.out_h(), shape.out_w());
         let step = KStep::for_shape(shape);
         let all_groups = shape.c.div_ceil(step.channels);
+        let rough = RoughTime::new(gpu);
         let mut found = Vec::new();
         let split_terms = split_terms(problem.precision);
         for (th, tw) in tile_shapes(out_h, out_w, 512 / split_terms) {
@@ -548,7 +550,7 @@ impl Scheme for ImplicitGemm {
                     if warps_m * warps_p > MAX_WARPS || sums > MAX_SUMS {
                         continue;
                     }
-                    for cluster in 1..=MAX_CLUSTER {
+                    for cluster in 1..=gpu.max_cluster() {
                         for chunk_groups in [1, 2, 3, 4, 5, 6, 8] {
                             let Some(chunks) = chunks(all_groups, cluster, chunk_groups) else {
                                 continue;
@@ -566,11 +568,11 @@ impl Scheme for ImplicitGemm {
                                         chunk_groups,
                                         stages,
                                     ];
-                                    if let Some(sizes) = ImplicitGemmTile::new(problem, &tile)
+                                    if let Some(sizes) = ImplicitGemmTile::new(problem, &tile, gpu)
                                         && sizes.warps() > 1
                                         && !sizes.registers.spills
                                     {
-                                        found.push((rough_time(&sizes.work(problem)), tile));
+                                        found.push((rough.of(&sizes.work(problem)), tile));
                                     }
                                 }
                             }
@@ -582,27 +584,27 @@ impl Scheme for ImplicitGemm {
         fastest_tiles(found)
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         let Problem::Conv(problem) = problem else {
             return false;
         };
-        supports_problem(problem) && ImplicitGemmTile::new(problem, &tile.0).is_some()
+        supports_problem(problem) && ImplicitGemmTile::new(problem, &tile.0, gpu).is_some()
     }
 
-    fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
+    fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
         let problem = convolution::expect_conv(problem);
         UnitWork {
             launches: vec![LaunchWork {
                 role: convolution::role(false),
-                work: ImplicitGemmTile::from_numbers(problem, tile).work(problem),
+                work: ImplicitGemmTile::from_numbers(problem, tile, gpu).work(problem),
             }],
             zeroed_bytes: None,
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = ImplicitGemmTile::from_numbers(problem, tile);
+        let sizes = ImplicitGemmTile::from_numbers(problem, tile, gpu);
         let layout = layout(problem, &sizes);
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)

@@ -6,12 +6,13 @@
 //! channel, and a thread's groups are of neighbours there: a warp stores whole lines, wherever rows end.
 
 use super::convolution::{self, FusedOpsContext};
-use super::tiling::{MAX_SHARED, supports_tiling, vector_type};
+use super::tiling::{supports_tiling, vector_type};
 use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_per_sm_by_registers,
     candidates_up_to, context,
 };
-use crate::cost::KernelWork;
+use crate::cost::{CostModel, KernelWork};
+use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
@@ -96,7 +97,7 @@ struct InputStationaryTile {
 impl InputStationaryTile {
     /// `None` where the numbers do not fit each other or the problem, or a thread would have too much to keep. The problem is one
     /// that the scheme [`supports_problem`].
-    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
+    fn new(problem: &ConvProblem, tile: &[u32], gpu: &Gpu) -> Option<Self> {
         let &[tn, vector_p, thread_vectors, threads] = tile else {
             return None;
         };
@@ -139,7 +140,7 @@ impl InputStationaryTile {
             && registers * threads <= 65536
             && columns <= 128
             && sums * taps <= MAX_UNROLLED
-            && 4 * tn * taps <= MAX_SHARED
+            && 4 * tn * taps <= gpu.shared_per_block
             && blocks_n <= MAX_GRID
             && u64::from(blocks_n) * u64::from(tn * taps) <= MAX_ELEMENTS
             && u64::from(blocks) * u64::from(per_block) < 1 << 31
@@ -160,12 +161,12 @@ impl InputStationaryTile {
         })
     }
 
-    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
-        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    fn from_numbers(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::new(problem, &tile.0, gpu).expect("a tile out of the scheme's own space")
     }
 
     /// For the estimate.
-    fn work(&self, problem: &ConvProblem) -> KernelWork {
+    fn work(&self, problem: &ConvProblem, gpu: &Gpu) -> KernelWork {
         let shape = &problem.shape;
         let blocks = u64::from(self.blocks) * u64::from(self.blocks_n) * u64::from(shape.batch);
         let taps = f64::from(shape.r * shape.s);
@@ -174,18 +175,19 @@ impl InputStationaryTile {
         let tensors = if problem.epilogue.residual { 2.0 } else { 1.0 };
         let loads = runs * f64::from(shape.r * (self.columns / self.x_vector));
         // Instructions of a thread: what it loads, perhaps at a border, the filters that go past, of which reading a vector takes as
-        // long as eight instructions, and stores. These and the trips were fitted to the times of 430 tiles on an H200.
+        // long as eight instructions, and stores.
+        let model = &CostModel::for_gpu(gpu).input_stationary;
         let load = if shape.padding == Padding::default() {
-            4.0
+            model.load
         } else {
-            10.0
+            model.padded_load
         };
-        let issue = 100.0
-            + runs * 30.0
+        let issue = model.thread
+            + runs * model.run
             + loads * load
             + outputs * taps
-            + f64::from(self.tn / FILTERS) * (8.0 + 8.0 * taps)
-            + tensors * outputs / f64::from(self.vector_p) * 12.0;
+            + f64::from(self.tn / FILTERS) * (model.filter_vector + model.tap * taps)
+            + tensors * outputs / f64::from(self.vector_p) * model.store;
         let bytes = f64::from(self.threads)
             * (tensors * outputs + runs * f64::from(shape.r * self.columns))
             + f64::from(self.tn) * taps;
@@ -199,7 +201,7 @@ impl InputStationaryTile {
             fma_fraction: 1.0,
             l2_bytes: 4.0 * blocks as f64 * bytes,
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
-            l2_round_trips: 4.0,
+            l2_round_trips: model.l2_round_trips,
             pdl: true,
             ..KernelWork::default()
         }
@@ -215,7 +217,7 @@ impl Scheme for InputStationary {
         &["n", "p", "g", "t"]
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
@@ -229,7 +231,7 @@ impl Scheme for InputStationary {
                     // The first of equal estimates is taken, and 128 threads are rarely wrong.
                     for threads in [128, 64, 256, 512] {
                         let tile = [tn, vector_p, thread_vectors, threads];
-                        if InputStationaryTile::new(problem, &tile).is_some() {
+                        if InputStationaryTile::new(problem, &tile, gpu).is_some() {
                             tiles.push(Tile(tile.to_vec()));
                         }
                     }
@@ -239,15 +241,15 @@ impl Scheme for InputStationary {
         tiles
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
-        matches!(problem, Problem::Conv(problem) if supports_problem(problem) && InputStationaryTile::new(problem, &tile.0).is_some())
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
+        matches!(problem, Problem::Conv(problem) if supports_problem(problem) && InputStationaryTile::new(problem, &tile.0, gpu).is_some())
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = InputStationaryTile::from_numbers(problem, tile);
+        let sizes = InputStationaryTile::from_numbers(problem, tile, gpu);
         let layout = layout(problem, &sizes);
-        let kernel = kernel(problem, &sizes, &layout);
+        let kernel = kernel(problem, &sizes, &layout, gpu);
         convolution::blueprint(problem, 1, kernel, layout)
     }
 }
@@ -284,6 +286,7 @@ fn kernel(
     problem: &ConvProblem,
     sizes: &InputStationaryTile,
     layout: &WeightLayout,
+    gpu: &Gpu,
 ) -> KernelBlueprint {
     let shape = &problem.shape;
     let (x_type, x_elements) = vector_type(sizes.x_vector);
@@ -330,7 +333,7 @@ fn kernel(
         y_elements,
         fused_ops: FusedOpsContext::new(problem, layout, false),
     });
-    let work = sizes.work(problem);
+    let work = sizes.work(problem, gpu);
     KernelBlueprint {
         role: convolution::role(false),
         template: "kernel/input_stationary.cu",

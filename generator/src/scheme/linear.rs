@@ -4,6 +4,7 @@
 
 use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, batch_stride_args, context};
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::{MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
@@ -32,7 +33,7 @@ impl Scheme for Linear {
         &["w"]
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         match problem {
             Problem::Linear(p) if u64::from(p.batch) * u64::from(p.n) <= MAX_ELEMENTS => {
                 [1, 2, 4, 8].map(|warps| Tile(vec![warps])).to_vec()
@@ -41,7 +42,7 @@ impl Scheme for Linear {
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> Blueprint {
         let Problem::Linear(p) = problem else {
             unreachable!("linear has tiles for linear layers only");
         };

@@ -8,7 +8,8 @@ use super::reduction::SPLIT_COUNTS;
 use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, candidates_up_to, context,
 };
-use crate::cost::KernelWork;
+use crate::cost::{CostModel, KernelWork};
+use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
@@ -93,7 +94,7 @@ impl Scheme for Pointwise {
         &["n", "p", "c", "rn", "rp", "k"]
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
@@ -130,11 +131,11 @@ impl Scheme for Pointwise {
         tiles
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
         let sizes = PointwiseTile::from_numbers(tile);
         let layout = layout(problem, &sizes);
-        let kernel = main_kernel(problem, &sizes, &layout);
+        let kernel = main_kernel(problem, &sizes, &layout, gpu);
         convolution::blueprint(problem, sizes.splits, kernel, layout)
     }
 }
@@ -174,6 +175,7 @@ fn main_kernel(
     problem: &ConvProblem,
     sizes: &PointwiseTile,
     layout: &WeightLayout,
+    gpu: &Gpu,
 ) -> KernelBlueprint {
     let shape = &problem.shape;
     let pixels = shape.out_h() * shape.out_w();
@@ -245,7 +247,7 @@ fn main_kernel(
                 * blocks as f64,
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             // Each step loads a tile behind a barrier.
-            l2_round_trips: 1.0 + 1.3 * steps,
+            l2_round_trips: 1.0 + CostModel::for_gpu(gpu).other.pointwise_step_round_trips * steps,
             unpipelined: true,
             ..KernelWork::default()
         },

@@ -2,6 +2,7 @@
 
 use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, batch_stride_args, context};
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::{PoolKind, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
@@ -50,7 +51,7 @@ impl Scheme for Pool {
         &["t"]
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         match problem {
             Problem::Pool(_) => [64, 128, 256, 512]
                 .map(|threads| Tile(vec![threads]))
@@ -59,7 +60,7 @@ impl Scheme for Pool {
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> Blueprint {
         let Problem::Pool(p) = problem else {
             unreachable!("pool has tiles for pooling only");
         };

@@ -10,12 +10,13 @@
 //! tap, so that a piece of them is one run of memory.
 
 use super::convolution::{self, FusedOpsContext};
-use super::tiling::{MAX_SHARED, supports_tiling, vector_type};
+use super::tiling::{supports_tiling, vector_type};
 use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_per_sm_by_registers,
     candidates_up_to, context,
 };
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
@@ -94,7 +95,7 @@ struct SingleChannelTile {
 
 impl SingleChannelTile {
     /// `None` where the numbers do not fit each other or the problem.
-    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
+    fn new(problem: &ConvProblem, tile: &[u32], gpu: &Gpu) -> Option<Self> {
         let &[tn, th, map_pieces, filter_pieces, rn, rp, threads] = tile else {
             return None;
         };
@@ -126,7 +127,7 @@ impl SingleChannelTile {
         let blocks_n = shape.n.div_ceil(tn * filter_pieces);
         let packed = u64::from(blocks_n) * u64::from(filter_pieces) * filters;
         let items = u64::from(tn) * u64::from(th) * u64::from(shape.out_w());
-        let fits = shared <= u64::from(MAX_SHARED)
+        let fits = shared <= u64::from(gpu.shared_per_block)
             && blocks_n <= MAX_GRID
             && packed.max(items) <= MAX_ELEMENTS;
         fits.then_some(Self {
@@ -145,8 +146,8 @@ impl SingleChannelTile {
         })
     }
 
-    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
-        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    fn from_numbers(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::new(problem, &tile.0, gpu).expect("a tile out of the scheme's own space")
     }
 
     fn blocks_n(&self, problem: &ConvProblem) -> u32 {
@@ -171,7 +172,7 @@ impl Scheme for SingleChannel {
         &["n", "h", "p", "q", "rn", "rp", "t"]
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
@@ -186,7 +187,7 @@ impl Scheme for SingleChannel {
                     for [rn, rp] in [[1, 4], [4, 1], [4, 4], [8, 4]] {
                         for threads in [128, 256, 512] {
                             let tile = [tn, th, map_pieces, filter_pieces, rn, rp, threads];
-                            if SingleChannelTile::new(problem, &tile).is_some() {
+                            if SingleChannelTile::new(problem, &tile, gpu).is_some() {
                                 tiles.push(Tile(tile.to_vec()));
                             }
                         }
@@ -197,16 +198,16 @@ impl Scheme for SingleChannel {
         tiles
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         let Problem::Conv(problem) = problem else {
             return false;
         };
-        supports_problem(problem) && SingleChannelTile::new(problem, &tile.0).is_some()
+        supports_problem(problem) && SingleChannelTile::new(problem, &tile.0, gpu).is_some()
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = SingleChannelTile::from_numbers(problem, tile);
+        let sizes = SingleChannelTile::from_numbers(problem, tile, gpu);
         let layout = layout(problem, &sizes);
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)

@@ -17,12 +17,13 @@
 //!   transaction of its own, which is what bounds S from below by 32 bytes.
 
 use super::convolution::{self, FusedOpsContext};
-use super::tiling::{MAX_SHARED, supports_tiling, vector_type};
+use super::tiling::{supports_tiling, vector_type};
 use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_per_sm_by_registers,
     candidates_up_to, context,
 };
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
@@ -99,7 +100,7 @@ struct StrideFixedTile {
 
 impl StrideFixedTile {
     /// `None` where the numbers do not fit each other or the problem.
-    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
+    fn new(problem: &ConvProblem, tile: &[u32], gpu: &Gpu) -> Option<Self> {
         let &[tn, th, tw, segment_bytes, rn, rp] = tile else {
             return None;
         };
@@ -131,7 +132,7 @@ impl StrideFixedTile {
         let blocks = tiles_h * u64::from(shape.out_w().div_ceil(tw)) * u64::from(shape.batch);
         let fits = (32..=512).contains(&threads)
             && threads.is_multiple_of(32)
-            && shared_bytes <= MAX_SHARED
+            && shared_bytes <= gpu.shared_per_block
             && packed <= MAX_ELEMENTS
             && blocks <= MAX_ELEMENTS
             && shape.n.div_ceil(tn) <= MAX_GRID;
@@ -151,8 +152,8 @@ impl StrideFixedTile {
         })
     }
 
-    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
-        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    fn from_numbers(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::new(problem, &tile.0, gpu).expect("a tile out of the scheme's own space")
     }
 }
 
@@ -176,7 +177,7 @@ impl Scheme for StrideFixed {
         &["m", "h", "w", "s", "rn", "rp"]
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
@@ -192,7 +193,7 @@ impl Scheme for StrideFixed {
                         for rn in [4, 8, 16] {
                             for rp in [1, 2, 4, 8] {
                                 let tile = [tn, th, tw, segment_bytes, rn, rp];
-                                if StrideFixedTile::new(problem, &tile).is_some() {
+                                if StrideFixedTile::new(problem, &tile, gpu).is_some() {
                                     tiles.push(Tile(tile.to_vec()));
                                 }
                             }
@@ -204,16 +205,16 @@ impl Scheme for StrideFixed {
         tiles
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         let Problem::Conv(problem) = problem else {
             return false;
         };
-        supports_problem(problem) && StrideFixedTile::new(problem, &tile.0).is_some()
+        supports_problem(problem) && StrideFixedTile::new(problem, &tile.0, gpu).is_some()
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = StrideFixedTile::from_numbers(problem, tile);
+        let sizes = StrideFixedTile::from_numbers(problem, tile, gpu);
         let layout = layout(problem, &sizes);
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)

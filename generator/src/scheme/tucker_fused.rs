@@ -32,8 +32,9 @@ mod sizes;
 
 use super::implicit_gemm::tile_shapes;
 use super::tensor_core::{MMA_K, divisors};
-use super::tiling::{MAX_CLUSTER, fastest_tiles, rough_time, supports_tiling};
+use super::tiling::{RoughTime, fastest_tiles, supports_tiling};
 use super::{Blueprint, LaunchWork, Scheme, Tile, UnitWork};
+use crate::gpu::Gpu;
 use crate::ir::{MAX_ELEMENTS, Precision, Problem, TuckerProblem};
 use kernel::{kernel, layouts};
 use sizes::{TuckerFusedTile, core_problem};
@@ -73,11 +74,11 @@ impl Scheme for TuckerFused {
         &["h", "w", "z", "v", "u", "t", "k", "c", "b"]
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
         let Problem::Tucker(problem) = problem else {
             return Vec::new();
         };
-        if !supports_problem(problem) {
+        if !gpu.has_mma() || !supports_problem(problem) {
             return Vec::new();
         }
         let core = &problem.core;
@@ -95,12 +96,13 @@ impl Scheme for TuckerFused {
                 chunk_groups,
                 chunk_kib,
             ];
-            Some((TuckerFusedTile::new(problem, &tile)?, tile))
+            Some((TuckerFusedTile::new(problem, &tile, gpu)?, tile))
         };
         // Each with the first of the least that fits; then those that promise most with all sharers and chunks.
+        let rough = RoughTime::new(gpu);
         let mut bases = Vec::new();
         for (th, tw) in tile_shapes(core.out_h(), core.out_w(), 256) {
-            for [cluster, blocks_n, d2_splits] in clusters() {
+            for [cluster, blocks_n, d2_splits] in clusters(gpu.max_cluster()) {
                 for warps in [4, 6, 8, 12, 16] {
                     // Of the chunks that threads can load, the two largest.
                     let most = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]);
@@ -109,7 +111,7 @@ impl Scheme for TuckerFused {
                         let base = [th, tw, cluster, blocks_n, d2_splits, warps, chunk_groups];
                         let (sizes, _) =
                             SMALLEST.iter().find_map(|&numbers| tile(base, numbers))?;
-                        Some((rough_time(&sizes.work(problem)), base))
+                        Some((rough.of(&sizes.work(problem, gpu)), base))
                     });
                     bases.extend(fitting.take(2));
                 }
@@ -135,36 +137,36 @@ impl Scheme for TuckerFused {
                 let kernel = (whole, chunks, shares);
                 if !known.contains(&kernel) {
                     known.push(kernel);
-                    found.push((rough_time(&sizes.work(problem)), tile));
+                    found.push((rough.of(&sizes.work(problem, gpu)), tile));
                 }
             }
         }
         fastest_tiles(found)
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         let Problem::Tucker(problem) = problem else {
             return false;
         };
-        supports_problem(problem) && TuckerFusedTile::new(problem, &tile.0).is_some()
+        supports_problem(problem) && TuckerFusedTile::new(problem, &tile.0, gpu).is_some()
     }
 
-    fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
+    fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
         let problem = expect_tucker(problem);
         UnitWork {
             launches: vec![LaunchWork {
                 role: "kernel",
-                work: TuckerFusedTile::from_numbers(problem, tile).work(problem),
+                work: TuckerFusedTile::from_numbers(problem, tile, gpu).work(problem, gpu),
             }],
             zeroed_bytes: None,
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = expect_tucker(problem);
-        let sizes = TuckerFusedTile::from_numbers(problem, tile);
+        let sizes = TuckerFusedTile::from_numbers(problem, tile, gpu);
         let layouts = layouts(problem, &sizes);
-        let kernel = kernel(problem, sizes, &layouts);
+        let kernel = kernel(problem, sizes, &layouts, gpu);
         let mut layouts = layouts.into_iter();
         Blueprint {
             kernels: vec![kernel],
@@ -177,10 +179,10 @@ impl Scheme for TuckerFused {
 }
 
 /// What a cluster can be: its blocks, those that finish the same pixels, and parts of the core's output channels.
-fn clusters() -> Vec<[u32; 3]> {
+fn clusters(max_cluster: u32) -> Vec<[u32; 3]> {
     const PARTS: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8];
     let mut found = Vec::new();
-    for cluster in 1..=MAX_CLUSTER {
+    for cluster in 1..=max_cluster {
         for blocks_n in divisors(cluster, PARTS) {
             let parts = divisors(cluster, PARTS);
             found.extend(parts.map(|d2_splits| [cluster, blocks_n, d2_splits]));

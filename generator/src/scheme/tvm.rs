@@ -16,12 +16,13 @@
 //! It is the one scheme of its layout, so that whoever asks for HWCN gets it.
 
 use super::convolution::{self, FusedOpsContext};
-use super::tiling::{MAX_SHARED, supports_tiling, vector_type};
+use super::tiling::{supports_tiling, vector_type};
 use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_per_sm_by_registers,
     candidates_up_to, context,
 };
-use crate::cost::KernelWork;
+use crate::cost::{CostModel, KernelWork};
+use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
@@ -103,7 +104,7 @@ struct TvmTile {
 
 impl TvmTile {
     /// `None` where the numbers do not fit each other or the problem.
-    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
+    fn new(problem: &ConvProblem, tile: &[u32], gpu: &Gpu) -> Option<Self> {
         let &[tn, tb, threads_n, threads_b, virtual_threads, tc, stages] = tile else {
             return None;
         };
@@ -132,7 +133,7 @@ impl TvmTile {
             && threads_b.is_multiple_of(8)
             && threads <= 512
             && sums <= MAX_SUMS
-            && shared_bytes <= MAX_SHARED
+            && shared_bytes <= gpu.shared_per_block
             && weights <= MAX_ELEMENTS
             && padded_n / tn <= MAX_GRID
             // The map of the input is applied while a step is fetched through registers.
@@ -154,8 +155,8 @@ impl TvmTile {
         })
     }
 
-    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
-        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    fn from_numbers(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::new(problem, &tile.0, gpu).expect("a tile out of the scheme's own space")
     }
 
     fn grid(&self, problem: &ConvProblem) -> [u32; 3] {
@@ -177,7 +178,7 @@ impl Scheme for Tvm {
         &["n", "b", "tn", "tb", "v", "c", "s"]
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
         let Problem::HwcnConv(problem) = problem else {
             return Vec::new();
         };
@@ -195,7 +196,7 @@ impl Scheme for Tvm {
                                 for stages in [1, 2, 3, 4] {
                                     let tile =
                                         [tn, tb, threads_n, threads_b, virtual_threads, tc, stages];
-                                    if TvmTile::new(problem, &tile).is_some() {
+                                    if TvmTile::new(problem, &tile, gpu).is_some() {
                                         tiles.push(Tile(tile.to_vec()));
                                     }
                                 }
@@ -208,18 +209,18 @@ impl Scheme for Tvm {
         tiles
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         let Problem::HwcnConv(problem) = problem else {
             return false;
         };
-        supports_problem(problem) && TvmTile::new(problem, &tile.0).is_some()
+        supports_problem(problem) && TvmTile::new(problem, &tile.0, gpu).is_some()
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = TvmTile::from_numbers(problem, tile);
+        let sizes = TvmTile::from_numbers(problem, tile, gpu);
         let layout = layout(problem, &sizes);
-        let kernel = kernel(problem, &sizes, &layout);
+        let kernel = kernel(problem, &sizes, &layout, gpu);
         convolution::blueprint(problem, 1, kernel, layout)
     }
 }
@@ -260,7 +261,12 @@ fn widest_vector(a: u32, b: u32) -> u32 {
     [4, 2].into_iter().find(divides).unwrap_or(1)
 }
 
-fn kernel(problem: &ConvProblem, sizes: &TvmTile, layout: &WeightLayout) -> KernelBlueprint {
+fn kernel(
+    problem: &ConvProblem,
+    sizes: &TvmTile,
+    layout: &WeightLayout,
+    gpu: &Gpu,
+) -> KernelBlueprint {
     let shape = &problem.shape;
     let epilogue = problem.epilogue;
     // Asynchronous copies are of 4 or 16 bytes.
@@ -338,11 +344,11 @@ fn kernel(problem: &ConvProblem, sizes: &TvmTile, layout: &WeightLayout) -> Kern
             &[DevicePart::DynamicShared, DevicePart::Pdl]
         },
         args,
-        work: work(problem, sizes, grid),
+        work: work(problem, sizes, grid, gpu),
     }
 }
 
-fn work(problem: &ConvProblem, sizes: &TvmTile, grid: [u32; 3]) -> KernelWork {
+fn work(problem: &ConvProblem, sizes: &TvmTile, grid: [u32; 3], gpu: &Gpu) -> KernelWork {
     let shape = &problem.shape;
     let blocks = grid.iter().map(|&size| u64::from(size)).product::<u64>();
     let steps = f64::from(sizes.padded_c / sizes.tc * shape.r * shape.s);
@@ -356,16 +362,21 @@ fn work(problem: &ConvProblem, sizes: &TvmTile, grid: [u32; 3]) -> KernelWork {
     let fetches = ((sizes.tn + sizes.tb) * sizes.tc / 4).div_ceil(sizes.threads);
     let tc = f64::from(sizes.tc);
     // Fetch and compute by turns wait for the level-2 cache in each step.
-    let waits = if sizes.stages == 1 { 1.3 } else { 0.15 };
+    let model = &CostModel::for_gpu(gpu).other;
+    let waits = match sizes.stages {
+        1 => model.tvm_step_round_trips,
+        _ => model.tvm_pipelined_step_round_trips,
+    };
     KernelWork {
         blocks,
         threads: sizes.threads,
         registers: sizes.registers,
         shared_bytes: sizes.shared_bytes,
         flops: 2.0 * tile * f64::from(sizes.tc) * steps * blocks as f64,
-        // What a step takes beside products and reads is fitted to 18 tiles of the TVM tutorial's problem on an H200.
         fma_fraction: sums * tc
-            / ((sums + 2.0 * f64::from(read)) * tc + 12.0 * f64::from(fetches) + 150.0),
+            / ((sums + 2.0 * f64::from(read)) * tc
+                + model.tvm_load * f64::from(fetches)
+                + model.tvm_step),
         l2_bytes: 4.0 * (fetched + tile) * blocks as f64,
         dram_bytes: Problem::HwcnConv(*problem).bytes() as f64,
         l2_round_trips: 1.0 + waits * steps,

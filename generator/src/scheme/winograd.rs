@@ -25,11 +25,10 @@ use super::tensor_core::{
     Blocking, GemmContext, MAX_WARPS, MMA_K, MMA_N, PROMOTION_INTERVAL, channel_tiles,
     device_parts, divisors, split_terms, stages, supports_mma,
 };
-use super::tiling::{
-    BlockOutput, MAX_CLUSTER, MAX_SHARED, fastest_tiles, rough_time, supports_tiling,
-};
+use super::tiling::{BlockOutput, RoughTime, fastest_tiles, supports_tiling};
 use super::{Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
-use crate::cost::KernelWork;
+use crate::cost::{CostModel, KernelWork};
+use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::{ConvProblem, Precision, Problem};
 use serde::Serialize;
 use tdc_runtime::{Filter, WeightLayout, Winograd};
@@ -196,7 +195,7 @@ struct WinogradTile {
 
 impl WinogradTile {
     /// `None` where the numbers do not fit each other or the problem.
-    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
+    fn new(problem: &ConvProblem, tile: &[u32], gpu: &Gpu) -> Option<Self> {
         let &[
             winograd_m,
             th,
@@ -243,7 +242,7 @@ impl WinogradTile {
         };
         let [rows, row] = blocking.input_tile(problem);
         if blocking.warps > MAX_WARPS
-            || cluster > MAX_CLUSTER
+            || cluster > PORTABLE_CLUSTER
             || stages > chunks
             || rows * row > 1 << 13
         {
@@ -283,7 +282,7 @@ impl WinogradTile {
         let fits = loaded <= 64
             && registers <= 255
             && registers * blocking.threads() <= 65536
-            && shared_floats <= MAX_SHARED / 4
+            && shared_floats <= gpu.shared_per_block / 4
             && grid[1] <= MAX_GRID;
         fits.then_some(Self {
             winograd,
@@ -302,8 +301,8 @@ impl WinogradTile {
         })
     }
 
-    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
-        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    fn from_numbers(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::new(problem, &tile.0, gpu).expect("a tile out of the scheme's own space")
     }
 
     /// Steps of a warp in one chunk.
@@ -312,7 +311,7 @@ impl WinogradTile {
     }
 
     /// For the estimate.
-    fn work(&self, problem: &ConvProblem) -> KernelWork {
+    fn work(&self, problem: &ConvProblem, gpu: &Gpu) -> KernelWork {
         let Blocking {
             m_tiles,
             p_tiles,
@@ -321,6 +320,7 @@ impl WinogradTile {
             chunk_groups,
             ..
         } = self.blocking;
+        let model = &CostModel::for_gpu(gpu).winograd;
         let threads = self.blocking.threads();
         let points = f64::from(self.winograd.points());
         let terms = transforms(self.winograd).scaled_rows()[0].len() as f64 + 1.0;
@@ -353,14 +353,16 @@ impl WinogradTile {
                 * (steps * step_issue + folds + staging + reduction),
             fma_fraction: 1.0,
             mma: blocks * f64::from(warps) * steps * products,
-            l2_bytes: 1.3 * 4.0 * blocks * (weights + values),
+            l2_bytes: model.l2_traffic * 4.0 * blocks * (weights + values),
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             // The input comes from the level-2 cache once for each chunk; the later ones are loaded ahead.
-            l2_round_trips: 4.2 + 0.06 * f64::from(chunks),
+            l2_round_trips: model.l2_round_trips + model.chunk_round_trips * f64::from(chunks),
             // The latencies of a step's reads, transforms and products, and the barriers around staging and reduction.
-            latency_clocks: steps * (120.0 + points * f64::from(2 * self.split_terms - 1) * 16.0)
-                + 72.0 * f64::from(items)
-                + 4.0 * thread_sums * f64::from(self.sums.k_splits + 1),
+            latency_clocks: steps
+                * (model.step_latency
+                    + points * f64::from(2 * self.split_terms - 1) * model.mma_latency)
+                + model.staging_latency * f64::from(items)
+                + model.partial_sum_latency * thread_sums * f64::from(self.sums.k_splits + 1),
             cluster: self.blocking.cluster,
             pdl: true,
             ..KernelWork::default()
@@ -377,11 +379,15 @@ impl Scheme for WinogradScheme {
         &["f", "h", "w", "m", "a", "b", "k", "z", "c", "s"]
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
         let Problem::Conv(problem) = problem else {
             return Vec::new();
         };
+        if !gpu.has_mma() {
+            return Vec::new();
+        }
         let shape = &problem.shape;
+        let rough = RoughTime::new(gpu);
         let mut found = Vec::new();
         for winograd in supported_variants(problem) {
             let winograd_m = winograd.m();
@@ -390,7 +396,8 @@ impl Scheme for WinogradScheme {
                 let window_tiles = (th / winograd_m * (tw / winograd_m)).div_ceil(MMA_N);
                 for (m_tiles, warps_m) in channel_tiles(shape.n, 4) {
                     for warps_p in divisors(window_tiles, &[1, 2, 3, 4]) {
-                        for cluster in divisors(all_groups, &[1, 2, 3, 4, 5, 6, 7, 8]) {
+                        let clusters = divisors(all_groups, &[1, 2, 3, 4, 5, 6, 7, 8]);
+                        for cluster in clusters.filter(|&size| size <= gpu.max_cluster()) {
                             for chunk_groups in divisors(all_groups / cluster, &[1, 2, 3, 4, 5, 6])
                             {
                                 for warps_k in divisors(chunk_groups, &[1, 2, 3, 4]) {
@@ -407,8 +414,9 @@ impl Scheme for WinogradScheme {
                                             chunk_groups,
                                             stages,
                                         ];
-                                        if let Some(sizes) = WinogradTile::new(problem, &tile) {
-                                            found.push((rough_time(&sizes.work(problem)), tile));
+                                        if let Some(sizes) = WinogradTile::new(problem, &tile, gpu)
+                                        {
+                                            found.push((rough.of(&sizes.work(problem, gpu)), tile));
                                         }
                                     }
                                 }
@@ -421,26 +429,26 @@ impl Scheme for WinogradScheme {
         fastest_tiles(found)
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
-        matches!(problem, Problem::Conv(problem) if WinogradTile::new(problem, &tile.0).is_some())
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
+        matches!(problem, Problem::Conv(problem) if WinogradTile::new(problem, &tile.0, gpu).is_some())
     }
 
-    fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
+    fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
         let problem = convolution::expect_conv(problem);
         UnitWork {
             launches: vec![LaunchWork {
                 role: convolution::role(false),
-                work: WinogradTile::from_numbers(problem, tile).work(problem),
+                work: WinogradTile::from_numbers(problem, tile, gpu).work(problem, gpu),
             }],
             zeroed_bytes: None,
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = WinogradTile::from_numbers(problem, tile);
+        let sizes = WinogradTile::from_numbers(problem, tile, gpu);
         let layout = sizes.blocking.layout(problem);
-        let kernel = kernel(problem, &sizes, &layout);
+        let kernel = kernel(problem, &sizes, &layout, gpu);
         convolution::blueprint(problem, 1, kernel, layout)
     }
 }
@@ -521,7 +529,12 @@ fn column_offset(problem: &ConvProblem, blocking: &Blocking) -> u32 {
     first_column(problem, blocking) % 2
 }
 
-fn kernel(problem: &ConvProblem, sizes: &WinogradTile, layout: &WeightLayout) -> KernelBlueprint {
+fn kernel(
+    problem: &ConvProblem,
+    sizes: &WinogradTile,
+    layout: &WeightLayout,
+    gpu: &Gpu,
+) -> KernelBlueprint {
     let blocking = &sizes.blocking;
     let (winograd_m, points) = (sizes.winograd.m(), sizes.winograd.points());
     let (windows_h, windows_w) = (blocking.th / winograd_m, blocking.tw / winograd_m);
@@ -594,7 +607,7 @@ fn kernel(problem: &ConvProblem, sizes: &WinogradTile, layout: &WeightLayout) ->
         pdl: true,
         device: device_parts(problem.precision, blocking.cluster > 1),
         args: convolution::args(problem, false),
-        work: sizes.work(problem),
+        work: sizes.work(problem, gpu),
     }
 }
 

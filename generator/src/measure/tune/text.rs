@@ -41,7 +41,7 @@ pub(super) fn text_of(
     let Some(tile) = Tile::from_label(tile, scheme.tile_labels()) else {
         return Ok(None);
     };
-    if !scheme.supports(problem, &tile) {
+    if !scheme.supports(problem, &tile, gpu) {
         return Ok(None);
     }
     let unit = planned(key, problem, &Candidate { scheme, tile }, gpu)?;
@@ -163,7 +163,7 @@ mod tests {
         let h200 = gpu("h200").unwrap();
         let key = "conv_c64_n32_h56_w56_k3x3_p1_bias_relu";
         let (direct, problem) = (scheme("direct").unwrap(), problem_of_label(key).unwrap());
-        let tiles = direct.tiles(&problem);
+        let tiles = direct.tiles(&problem, h200);
         let unit = |prefix: &str, tile: usize| {
             let tile = &tiles[tile].0;
             let planner = &mut Planner::new(h200);

@@ -2,6 +2,7 @@
 
 use super::factor::Factor;
 use super::sizes::{TuckerFusedTile, core_problem};
+use crate::gpu::Gpu;
 use crate::ir::{NextFactor, Problem, TuckerProblem};
 use crate::scheme::step_order::StepOrder;
 use crate::scheme::tensor_core::{MMA_K, MMA_M};
@@ -248,6 +249,7 @@ pub(super) fn kernel(
     problem: &TuckerProblem,
     sizes: TuckerFusedTile,
     layouts: &[WeightLayout],
+    gpu: &Gpu,
 ) -> KernelBlueprint {
     let shape = problem.core;
     let x = Problem::Tucker(*problem).x();
@@ -345,7 +347,7 @@ pub(super) fn kernel(
     let last_scales_at = core_scales_at + d2_rows;
     let chunks = sizes.chunks();
     let epilogue = problem.epilogue;
-    let work = sizes.work(problem);
+    let work = sizes.work(problem, gpu);
     let padded_c = match &sizes.first {
         Some(_) => x.c.next_multiple_of(MMA_K),
         None => sizes.d1_splits * sizes.block_d1_groups * MMA_K,
@@ -409,7 +411,7 @@ pub(super) fn kernel(
             stage_floats: sizes.stage_floats,
             chunks,
             chunks_per_load: sizes.chunks_per_load,
-            min_blocks: sizes.blocks_per_sm().min(2),
+            min_blocks: sizes.source_blocks_per_sm().min(2),
             first_in_registers: sizes.first_in_registers,
             core_sent_from_registers: sizes.core_sent_from_registers,
             core_in_registers: sizes.core_in_registers,
