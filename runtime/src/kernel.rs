@@ -38,7 +38,7 @@ pub struct KernelVariant {
 pub struct UnitChoice {
     /// The algorithm's name.
     pub scheme: &'static str,
-    /// Its tile, such as `h2w8n2p4g2k3z1c8s1`.
+    /// Its tile, such as `h2w8rn2rp4xn2xk3cl1c8s1`.
     pub tile: &'static str,
 }
 

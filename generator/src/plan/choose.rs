@@ -7,7 +7,7 @@ use super::{LaunchPrediction, PlanError, TuningTable, committed_tuning, tuning_k
 use crate::cost::memset_us;
 use crate::gpu::Gpu;
 use crate::ir::{Layout, Problem, TilePolicy};
-use crate::scheme::{SCHEMES, Scheme, Tile, scheme};
+use crate::scheme::{SCHEMES, Scheme, Tile, scheme, tile_names};
 use crate::suggest::nearest;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -177,7 +177,7 @@ impl Planner {
                 ),
                 format!(
                     "its numbers are [{}], for example {:?}",
-                    scheme.tile_labels().join(", "),
+                    tile_names(scheme.tile_fields()),
                     example.0
                 ),
             ));
@@ -281,7 +281,7 @@ impl Planner {
             .collect();
         rows.sort_by(|(_, a), (_, b)| a.us.total_cmp(&b.us));
         rows.into_iter().find_map(|(scheme, measured)| {
-            let tile = Tile::from_label(&measured.tile, scheme.tile_labels())?;
+            let tile = Tile::from_label(&measured.tile, scheme.tile_fields())?;
             // Not whether it is among the tiles that the estimate is asked about: those are pruned by what promises most, and a
             // time says more.
             if !scheme.supports(problem, &tile, self.gpu) {
@@ -300,7 +300,7 @@ impl Planner {
 
     /// The measured time of a choice, whoever made it.
     fn measured_us(&self, problem: &Problem, choice: &Choice) -> Option<f64> {
-        let tile = choice.tile.label(choice.scheme.tile_labels()).to_string();
+        let tile = choice.tile.label(choice.scheme.tile_fields()).to_string();
         let table = self.table()?;
         tuning_keys(problem).iter().find_map(|key| {
             let mut rows = table.rows_for(key);

@@ -6,7 +6,8 @@
 use super::convolution::{self, FusedOpsContext};
 use super::reduction::SPLIT_COUNTS;
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, candidates_up_to, context,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField, candidates_up_to,
+    context, tile_numbers,
 };
 use crate::cost::{CostModel, KernelWork};
 use crate::gpu::Gpu;
@@ -16,6 +17,24 @@ use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct Pointwise;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct PointwiseTile {
+        /// Output channels of a block.
+        tn: "n",
+        /// Output pixels of a block.
+        tp: "p",
+        /// Input channels of a step.
+        tc: "c",
+        /// Output channels of a thread.
+        rn: "rn",
+        /// Pixels of a thread.
+        rp: "rp",
+        /// Split-K over the grid: partial sums in the workspace, added by a second kernel.
+        splits: "sk",
+    }
+}
 
 #[derive(Serialize)]
 struct PointwiseContext {
@@ -51,30 +70,7 @@ struct PointwiseContext {
     fused_ops: FusedOpsContext,
 }
 
-struct PointwiseTile {
-    tn: u32,
-    tp: u32,
-    tc: u32,
-    rn: u32,
-    rp: u32,
-    splits: u32,
-}
-
 impl PointwiseTile {
-    fn from_numbers(tile: &Tile) -> Self {
-        let [tn, tp, tc, rn, rp, splits] = tile.0[..] else {
-            unreachable!("a pointwise tile has six numbers");
-        };
-        Self {
-            tn,
-            tp,
-            tc,
-            rn,
-            rp,
-            splits,
-        }
-    }
-
     fn threads(&self) -> u32 {
         (self.tn / self.rn) * (self.tp / self.rp)
     }
@@ -90,8 +86,8 @@ impl Scheme for Pointwise {
         "pointwise"
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["n", "p", "c", "rn", "rp", "k"]
+    fn tile_fields(&self) -> &'static [TileField] {
+        PointwiseTile::FIELDS
     }
 
     fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
@@ -121,7 +117,7 @@ impl Scheme for Pointwise {
                                 splits,
                             };
                             if fits(problem, &sizes) {
-                                tiles.push(Tile(vec![tn, tp, tc, rn, rp, splits]));
+                                tiles.push(sizes.into());
                             }
                         }
                     }
@@ -133,7 +129,7 @@ impl Scheme for Pointwise {
 
     fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = PointwiseTile::from_numbers(tile);
+        let sizes = PointwiseTile::from_tile(tile).expect("a supported tile");
         let layout = layout(problem, &sizes);
         let kernel = main_kernel(problem, &sizes, &layout, gpu);
         convolution::blueprint(problem, sizes.splits, kernel, layout)

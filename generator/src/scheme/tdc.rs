@@ -20,8 +20,8 @@
 
 use super::convolution::{self, FusedOpsContext};
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, Zeroed, candidates_up_to,
-    context, reduction,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField, Zeroed,
+    candidates_up_to, context, reduction, tile_numbers,
 };
 use crate::cost::{CostModel, KernelWork};
 use crate::gpu::Gpu;
@@ -34,6 +34,18 @@ pub struct Tdc;
 
 /// See the [module](self).
 pub struct TdcRows;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct TdcTile {
+        /// Output rows of a block, all of them in each thread (TH of the paper).
+        th: "h",
+        /// Output columns of a tile (TW of the paper): of a block in tdc, of a thread in tdc_rows.
+        tw: "w",
+        /// Input channels of a block (TC of the paper).
+        tc: "c",
+    }
+}
 
 /// The tile space of the published scripts: TH and TW up to this, ...
 const MAX_TILE: u32 = 12;
@@ -61,8 +73,8 @@ impl Scheme for Tdc {
         false
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        TILE_NAMES
+    fn tile_fields(&self) -> &'static [TileField] {
+        TdcTile::FIELDS
     }
 
     fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
@@ -83,8 +95,8 @@ impl Scheme for TdcRows {
         false
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        TILE_NAMES
+    fn tile_fields(&self) -> &'static [TileField] {
+        TdcTile::FIELDS
     }
 
     fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
@@ -96,10 +108,8 @@ impl Scheme for TdcRows {
     }
 }
 
-const TILE_NAMES: &[&str] = &["h", "w", "c"];
-
 /// A tile with everything that follows from it.
-struct TdcTile {
+struct TdcGeometry {
     th: u32,
     tw: u32,
     tc: u32,
@@ -119,7 +129,7 @@ struct TdcTile {
     splits: u32,
 }
 
-impl TdcTile {
+impl TdcGeometry {
     fn new(shape: &ConvShape, [th, tw, tc]: [u32; 3], whole_rows: bool) -> Self {
         let tiles_h = shape.out_h().div_ceil(th);
         let tiles_w = shape.out_w().div_ceil(tw);
@@ -145,10 +155,8 @@ impl TdcTile {
         }
     }
 
-    fn from_numbers(shape: &ConvShape, tile: &Tile, whole_rows: bool) -> Self {
-        let [th, tw, tc] = tile.0[..] else {
-            unreachable!("a tile of tdc has three numbers");
-        };
+    fn of_supported(shape: &ConvShape, tile: &Tile, whole_rows: bool) -> Self {
+        let TdcTile { th, tw, tc } = TdcTile::from_tile(tile).expect("a supported tile");
         Self::new(shape, [th, tw, tc], whole_rows)
     }
 
@@ -198,8 +206,8 @@ fn tiles(problem: &Problem, whole_rows: bool) -> Vec<Tile> {
         for tw in 1..=shape.out_w().min(MAX_TILE) {
             for tc in candidates_up_to(shape.c, &TILE_C) {
                 let tc = tc.min(shape.c);
-                if TdcTile::new(shape, [th, tw, tc], whole_rows).fits(shape) {
-                    tiles.push(Tile(vec![th, tw, tc]));
+                if TdcGeometry::new(shape, [th, tw, tc], whole_rows).fits(shape) {
+                    tiles.push(TdcTile { th, tw, tc }.into());
                 }
             }
         }
@@ -234,7 +242,7 @@ fn layout(problem: &ConvProblem) -> WeightLayout {
 fn blueprint(problem: &Problem, tile: &Tile, whole_rows: bool, gpu: &Gpu) -> Blueprint {
     let problem = convolution::expect_conv(problem);
     let shape = &problem.shape;
-    let sizes = TdcTile::from_numbers(shape, tile, whole_rows);
+    let sizes = TdcGeometry::of_supported(shape, tile, whole_rows);
     let layout = layout(problem);
     let split = sizes.splits > 1;
     if !split || problem.reduce == Reduce::Ordered {
@@ -315,7 +323,7 @@ struct TdcContext {
 
 fn main_kernel(
     problem: &ConvProblem,
-    sizes: &TdcTile,
+    sizes: &TdcGeometry,
     layout: &WeightLayout,
     args: Vec<Arg>,
     atomic: bool,
@@ -391,7 +399,7 @@ fn main_kernel(
 
 fn work(
     problem: &ConvProblem,
-    sizes: &TdcTile,
+    sizes: &TdcGeometry,
     grid: [u32; 3],
     atomic: bool,
     gpu: &Gpu,

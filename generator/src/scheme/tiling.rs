@@ -1,7 +1,6 @@
 //! What the tiled schemes share: a block owns a rectangle of output pixels of some channels, its threads hold shares of the sums,
 //! and the shares meet in shared memory, or in that of a cluster, before they are stored.
 
-use super::Tile;
 use crate::cost::{CostModel, KernelWork, RoughConstants, TiledConstants, tiled_terms};
 use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::{ConvProblem, Reduce};
@@ -83,18 +82,15 @@ impl<'a> RoughTime<'a> {
     }
 }
 
-/// The tiles with the least times, in the order of their numbers.
-pub(super) fn fastest_tiles<const N: usize>(mut found: Vec<(f64, [u32; N])>) -> Vec<Tile> {
-    if found.len() > MAX_TILES {
-        found.select_nth_unstable_by(MAX_TILES, |a, b| {
+/// The [`MAX_TILES`] tiles with the least rough times, in the order of their numbers.
+pub(super) fn fastest<T: Ord>(mut rated: Vec<(f64, T)>) -> Vec<T> {
+    if rated.len() > MAX_TILES {
+        rated.select_nth_unstable_by(MAX_TILES, |a, b| {
             a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1))
         });
-        found.truncate(MAX_TILES);
+        rated.truncate(MAX_TILES);
     }
-    let mut tiles: Vec<Tile> = found
-        .into_iter()
-        .map(|(_, tile)| Tile(tile.to_vec()))
-        .collect();
+    let mut tiles: Vec<T> = rated.into_iter().map(|(_, tile)| tile).collect();
     tiles.sort_unstable();
     tiles
 }

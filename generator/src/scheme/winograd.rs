@@ -25,8 +25,11 @@ use super::tensor_core::{
     Blocking, GemmContext, MAX_WARPS, MMA_K, MMA_N, PROMOTION_INTERVAL, channel_tiles,
     device_parts, divisors, split_terms, stages, supports_mma,
 };
-use super::tiling::{BlockOutput, RoughTime, fastest_tiles, supports_tiling};
-use super::{Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
+use super::tiling::{BlockOutput, RoughTime, fastest, supports_tiling};
+use super::{
+    Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, TileField, UnitWork, context,
+    tile_numbers,
+};
 use crate::cost::{CostModel, KernelWork};
 use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::{ConvProblem, Precision, Problem};
@@ -35,6 +38,32 @@ use tdc_runtime::{Filter, WeightLayout, Winograd};
 
 /// See the [module](self).
 pub struct WinogradScheme;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct WinogradTile {
+        /// M of F(m x m, 3 x 3): outputs of a window along each axis, 2 or 4.
+        winograd_m: "f",
+        /// Output rows of a block.
+        th: "h",
+        /// Output columns of a block.
+        tw: "w",
+        /// MMA tiles of a warp along the output channels (16 channels each).
+        m_tiles: "m",
+        /// Warps side by side along the output channels.
+        warps_m: "wm",
+        /// Warps along the windows.
+        warps_p: "wp",
+        /// Warps that split K (split-K inside the block).
+        warps_k: "wk",
+        /// Blocks of a cluster, which split the input channels.
+        cluster: "cl",
+        /// Groups of 16 input channels of a chunk.
+        chunk_groups: "cg",
+        /// Pipeline stages (shared-memory buffers) of the packed weights.
+        stages: "s",
+    }
+}
 
 /// What a kernel computes of F(m x m, 3 x 3) beside the filter's points.
 struct Transforms {
@@ -175,11 +204,10 @@ struct WinogradContext {
 }
 
 /// A tile's numbers with what follows from them.
-struct WinogradTile {
+struct WinogradGeometry {
+    tile: WinogradTile,
     winograd: Winograd,
     blocking: Blocking,
-    warps_p: u32,
-    warps_k: u32,
     pitch: u32,
     plane: u32,
     sums: BlockOutput,
@@ -193,10 +221,10 @@ struct WinogradTile {
     split_terms: u32,
 }
 
-impl WinogradTile {
+impl WinogradGeometry {
     /// `None` where the numbers do not fit each other or the problem.
-    fn new(problem: &ConvProblem, tile: &[u32], gpu: &Gpu) -> Option<Self> {
-        let &[
+    fn new(problem: &ConvProblem, tile: WinogradTile, gpu: &Gpu) -> Option<Self> {
+        let WinogradTile {
             winograd_m,
             th,
             tw,
@@ -207,11 +235,11 @@ impl WinogradTile {
             cluster,
             chunk_groups,
             stages,
-        ] = tile
-        else {
-            return None;
-        };
-        if tile.contains(&0) || th.max(tw) > 256 || tile[3..].iter().any(|&number| number > 16) {
+        } = tile;
+        if tile.numbers().contains(&0)
+            || th.max(tw) > 256
+            || tile.numbers()[3..].iter().any(|&number| number > 16)
+        {
             return None;
         }
         let winograd = supported_variants(problem).find(|winograd| winograd.m() == winograd_m)?;
@@ -285,10 +313,9 @@ impl WinogradTile {
             && shared_floats <= gpu.shared_per_block / 4
             && grid[1] <= MAX_GRID;
         fits.then_some(Self {
+            tile,
             winograd,
             blocking,
-            warps_p,
-            warps_k,
             pitch,
             plane,
             sums,
@@ -301,13 +328,18 @@ impl WinogradTile {
         })
     }
 
-    fn from_numbers(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
-        Self::new(problem, &tile.0, gpu).expect("a tile out of the scheme's own space")
+    fn from_tile(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Option<Self> {
+        Self::new(problem, WinogradTile::from_tile(tile)?, gpu)
+    }
+
+    /// Of a supported tile.
+    fn of_supported(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 
     /// Steps of a warp in one chunk.
     fn steps(&self) -> u32 {
-        self.blocking.chunk_groups / self.warps_k
+        self.blocking.chunk_groups / self.tile.warps_k
     }
 
     /// For the estimate.
@@ -370,54 +402,43 @@ impl WinogradTile {
     }
 }
 
-impl Scheme for WinogradScheme {
-    fn name(&self) -> &'static str {
-        "winograd"
+/// Every tile that fits a GPU, with its rough time; none if the GPU has only the kernel's fallback.
+fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, WinogradTile)> {
+    let Problem::Conv(problem) = problem else {
+        return Vec::new();
+    };
+    if !gpu.has_mma() {
+        return Vec::new();
     }
-
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["f", "h", "w", "m", "a", "b", "k", "z", "c", "s"]
-    }
-
-    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
-        let Problem::Conv(problem) = problem else {
-            return Vec::new();
-        };
-        if !gpu.has_mma() {
-            return Vec::new();
-        }
-        let shape = &problem.shape;
-        let rough = RoughTime::new(gpu);
-        let mut found = Vec::new();
-        for winograd in supported_variants(problem) {
-            let winograd_m = winograd.m();
-            let all_groups = shape.c.div_ceil(MMA_K);
-            for (th, tw) in tile_shapes(winograd_m, shape.out_h(), shape.out_w()) {
-                let window_tiles = (th / winograd_m * (tw / winograd_m)).div_ceil(MMA_N);
-                for (m_tiles, warps_m) in channel_tiles(shape.n, 4) {
-                    for warps_p in divisors(window_tiles, &[1, 2, 3, 4]) {
-                        let clusters = divisors(all_groups, &[1, 2, 3, 4, 5, 6, 7, 8]);
-                        for cluster in clusters.filter(|&size| size <= gpu.max_cluster()) {
-                            for chunk_groups in divisors(all_groups / cluster, &[1, 2, 3, 4, 5, 6])
-                            {
-                                for warps_k in divisors(chunk_groups, &[1, 2, 3, 4]) {
-                                    for stages in stages(all_groups / cluster / chunk_groups) {
-                                        let tile = [
-                                            winograd_m,
-                                            th,
-                                            tw,
-                                            m_tiles,
-                                            warps_m,
-                                            warps_p,
-                                            warps_k,
-                                            cluster,
-                                            chunk_groups,
-                                            stages,
-                                        ];
-                                        if let Some(sizes) = WinogradTile::new(problem, &tile, gpu)
-                                        {
-                                            found.push((rough.of(&sizes.work(problem, gpu)), tile));
-                                        }
+    let shape = &problem.shape;
+    let rough = RoughTime::new(gpu);
+    let mut found = Vec::new();
+    for winograd in supported_variants(problem) {
+        let winograd_m = winograd.m();
+        let all_groups = shape.c.div_ceil(MMA_K);
+        for (th, tw) in tile_shapes(winograd_m, shape.out_h(), shape.out_w()) {
+            let window_tiles = (th / winograd_m * (tw / winograd_m)).div_ceil(MMA_N);
+            for (m_tiles, warps_m) in channel_tiles(shape.n, 4) {
+                for warps_p in divisors(window_tiles, &[1, 2, 3, 4]) {
+                    let clusters = divisors(all_groups, &[1, 2, 3, 4, 5, 6, 7, 8]);
+                    for cluster in clusters.filter(|&size| size <= gpu.max_cluster()) {
+                        for chunk_groups in divisors(all_groups / cluster, &[1, 2, 3, 4, 5, 6]) {
+                            for warps_k in divisors(chunk_groups, &[1, 2, 3, 4]) {
+                                for stages in stages(all_groups / cluster / chunk_groups) {
+                                    let tile = WinogradTile {
+                                        winograd_m,
+                                        th,
+                                        tw,
+                                        m_tiles,
+                                        warps_m,
+                                        warps_p,
+                                        warps_k,
+                                        cluster,
+                                        chunk_groups,
+                                        stages,
+                                    };
+                                    if let Some(sizes) = WinogradGeometry::new(problem, tile, gpu) {
+                                        found.push((rough.of(&sizes.work(problem, gpu)), tile));
                                     }
                                 }
                             }
@@ -426,11 +447,31 @@ impl Scheme for WinogradScheme {
                 }
             }
         }
-        fastest_tiles(found)
+    }
+    found
+}
+
+impl Scheme for WinogradScheme {
+    fn name(&self) -> &'static str {
+        "winograd"
+    }
+
+    fn tile_fields(&self) -> &'static [TileField] {
+        WinogradTile::FIELDS
+    }
+
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
+        let kept = fastest(rated_tiles(problem, gpu));
+        kept.into_iter().map(Tile::from).collect()
+    }
+
+    fn unpruned_tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
+        let all = rated_tiles(problem, gpu).into_iter();
+        all.map(|(_, tile)| tile.into()).collect()
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
-        matches!(problem, Problem::Conv(problem) if WinogradTile::new(problem, &tile.0, gpu).is_some())
+        matches!(problem, Problem::Conv(problem) if WinogradGeometry::from_tile(problem, tile, gpu).is_some())
     }
 
     fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
@@ -438,7 +479,7 @@ impl Scheme for WinogradScheme {
         UnitWork {
             launches: vec![LaunchWork {
                 role: convolution::role(false),
-                work: WinogradTile::from_numbers(problem, tile, gpu).work(problem, gpu),
+                work: WinogradGeometry::of_supported(problem, tile, gpu).work(problem, gpu),
             }],
             zeroed_bytes: None,
         }
@@ -446,7 +487,7 @@ impl Scheme for WinogradScheme {
 
     fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = WinogradTile::from_numbers(problem, tile, gpu);
+        let sizes = WinogradGeometry::of_supported(problem, tile, gpu);
         let layout = sizes.blocking.layout(problem);
         let kernel = kernel(problem, &sizes, &layout, gpu);
         convolution::blueprint(problem, 1, kernel, layout)
@@ -531,7 +572,7 @@ fn column_offset(problem: &ConvProblem, blocking: &Blocking) -> u32 {
 
 fn kernel(
     problem: &ConvProblem,
-    sizes: &WinogradTile,
+    sizes: &WinogradGeometry,
     layout: &WeightLayout,
     gpu: &Gpu,
 ) -> KernelBlueprint {
@@ -564,8 +605,8 @@ fn kernel(
         windows: windows_h * windows_w,
         windows_w,
         checks_window: !(windows_h * windows_w).is_multiple_of(MMA_N),
-        warps_p: sizes.warps_p,
-        warps_k: sizes.warps_k,
+        warps_p: sizes.tile.warps_p,
+        warps_k: sizes.tile.warps_k,
         pitch: sizes.pitch,
         plane: sizes.plane,
         column_offset,

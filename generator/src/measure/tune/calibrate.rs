@@ -66,7 +66,7 @@ impl Samples {
                 Outcome::Timed(_, us) | Outcome::QuickOnly(us) => us,
                 _ => continue,
             };
-            let tile = Tile::from_label(&row.tile, scheme.tile_labels());
+            let tile = Tile::from_label(&row.tile, scheme.tile_fields());
             let Some(tile) = tile.filter(|tile| scheme.supports(problem, tile, gpu)) else {
                 continue;
             };
@@ -294,7 +294,7 @@ mod tests {
                     rows.push(Row {
                         problem: key.to_owned(),
                         scheme: name.to_owned(),
-                        tile: tile.label(scheme.tile_labels()).to_string(),
+                        tile: tile.label(scheme.tile_fields()).to_string(),
                         text: 0,
                         outcome: Outcome::Timed(us, us),
                     });

@@ -20,7 +20,7 @@ pub struct Candidate {
 impl Candidate {
     /// The tile with its letters.
     pub fn label(&self) -> String {
-        self.tile.label(self.scheme.tile_labels()).to_string()
+        self.tile.label(self.scheme.tile_fields()).to_string()
     }
 }
 

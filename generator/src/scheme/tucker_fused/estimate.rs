@@ -1,21 +1,21 @@
 //! What a launch does, for the estimate of its time.
 
-use super::sizes::TuckerFusedTile;
+use super::sizes::TuckerFusedGeometry;
 use crate::cost::{CostModel, KernelWork, resident_blocks};
 use crate::gpu::Gpu;
 use crate::ir::{Problem, TuckerProblem};
 
-impl TuckerFusedTile {
+impl TuckerFusedGeometry {
     /// The work of a launch, for the cost model.
     pub(super) fn work(&self, problem: &TuckerProblem, gpu: &Gpu) -> KernelWork {
         let model = &CostModel::for_gpu(gpu).tucker_fused;
         let blocks = self.blocks as f64;
-        let threads = 32 * self.warps;
+        let threads = 32 * self.tile.warps;
         let with_next = || self.factors().chain(&self.next);
         let products: f64 = with_next().map(|factor| f64::from(factor.mma_count)).sum();
         let clocks: f64 = with_next().map(|factor| factor.latency_clocks).sum();
         let pointwise = with_next().count() - 2;
-        let exchanges = match (self.cluster, self.blocks_n, &self.next) {
+        let exchanges = match (self.tile.cluster, self.tile.blocks_n, &self.next) {
             (1, _, _) => 0.0,
             (_, 1, _) => 1.0,
             (_, _, None) => 2.0,
@@ -23,7 +23,7 @@ impl TuckerFusedTile {
         };
         let exchanged = f64::from(self.d2_rows_per_block * self.block_pixels * self.d1_splits);
         // Blocks of the launch on the busiest SM.
-        let busiest = (blocks / resident_blocks(self.cluster, 1.0, gpu)).ceil();
+        let busiest = (blocks / resident_blocks(self.tile.cluster, 1.0, gpu)).ceil();
         let other_blocks = busiest.min(f64::from(self.blocks_per_sm(gpu))) - 1.0;
         let latency = model.steps * clocks
             + model.pointwise_factor * pointwise as f64
@@ -31,17 +31,18 @@ impl TuckerFusedTile {
             + model.exchange * exchanges
             + model.exchanged_value * exchanged
             + model.core_partials * f64::from(u8::from(self.core_partials()))
-            + model.warp * f64::from(self.warps)
+            + model.warp * f64::from(self.tile.warps)
             + model.co_resident_block * other_blocks;
         // What blocks beside each other share: instructions that stage, and sectors of 32 bytes that are stored, or read of a residual.
         let staged = self.first.as_ref().map_or(1, |first| first.chunks);
-        let staging = model.staged_load * f64::from(self.warps * staged * self.items);
-        let sectors_of_row = match self.tw % 8 {
-            0 => f64::from(self.tw / 8),
-            _ => f64::from(self.tw / 8) + 1.5,
+        let staging = model.staged_load * f64::from(self.tile.warps * staged * self.items);
+        let sectors_of_row = match self.tile.tw % 8 {
+            0 => f64::from(self.tile.tw / 8),
+            _ => f64::from(self.tile.tw / 8) + 1.5,
         };
-        let channels = f64::from(self.last.rows * self.blocks_n) / f64::from(self.cluster);
-        let sectors = sectors_of_row * f64::from(self.th) * channels;
+        let channels =
+            f64::from(self.last.rows * self.tile.blocks_n) / f64::from(self.tile.cluster);
+        let sectors = sectors_of_row * f64::from(self.tile.th) * channels;
         let moved = match problem.epilogue.residual {
             true => 2.0 * sectors,
             false => sectors,
@@ -58,7 +59,7 @@ impl TuckerFusedTile {
             mma: blocks * products,
             dram_bytes: Problem::Tucker(*problem).bytes() as f64,
             latency_clocks: latency,
-            cluster: self.cluster,
+            cluster: self.tile.cluster,
             pdl: true,
             ..KernelWork::default()
         }

@@ -1,7 +1,7 @@
 //! A tile's numbers: shares of a cluster's blocks, and what lies where in a block's shared memory.
 
-use super::MAX_CHUNK_KIB;
 use super::factor::Factor;
+use super::{MAX_CHUNK_KIB, TuckerFusedTile};
 use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::{ConvProblem, Reduce, Tolerance, TuckerProblem};
 use crate::scheme::Tile;
@@ -16,17 +16,10 @@ const MAX_SHARED: u32 = 227 * 1024;
 const MAX_LOADS: u32 = 14;
 
 /// A tile's numbers with what follows from them.
-pub(super) struct TuckerFusedTile {
-    pub(super) th: u32,
-    pub(super) tw: u32,
-    /// Blocks of a rectangle, those of them that finish the same pixels, and groups of 16 of the core's input channels of each.
-    pub(super) cluster: u32,
-    pub(super) blocks_n: u32,
+pub(super) struct TuckerFusedGeometry {
+    pub(super) tile: TuckerFusedTile,
     pub(super) block_d1_groups: u32,
-    /// Parts of the core's output channels, and blocks that have sums of each.
-    pub(super) d2_splits: u32,
     pub(super) d1_splits: u32,
-    pub(super) warps: u32,
     pub(super) first: Option<Factor>,
     pub(super) core: Factor,
     pub(super) last: Factor,
@@ -89,10 +82,10 @@ pub(super) fn core_problem(problem: &TuckerProblem) -> ConvProblem {
     }
 }
 
-impl TuckerFusedTile {
+impl TuckerFusedGeometry {
     /// `None` where the numbers do not fit each other or the problem.
-    pub(super) fn new(problem: &TuckerProblem, tile: &[u32], gpu: &Gpu) -> Option<Self> {
-        let &[
+    pub(super) fn new(problem: &TuckerProblem, tile: TuckerFusedTile, gpu: &Gpu) -> Option<Self> {
+        let TuckerFusedTile {
             th,
             tw,
             cluster,
@@ -102,10 +95,7 @@ impl TuckerFusedTile {
             max_warps_k,
             chunk_groups,
             chunk_kib,
-        ] = tile
-        else {
-            return None;
-        };
+        } = tile;
         if [th, tw, cluster, blocks_n, d2_splits].contains(&0)
             || [warps, chunk_groups, chunk_kib].contains(&0)
             || th.max(tw) > 256
@@ -377,14 +367,9 @@ impl TuckerFusedTile {
             && registers <= 255
             && shared_floats <= gpu.shared_per_block / 4;
         fits.then_some(Self {
-            th,
-            tw,
-            cluster,
-            blocks_n,
+            tile,
             block_d1_groups,
-            d2_splits,
             d1_splits,
-            warps,
             first,
             core,
             last,
@@ -426,8 +411,13 @@ impl TuckerFusedTile {
         })
     }
 
-    pub(super) fn from_numbers(problem: &TuckerProblem, tile: &Tile, gpu: &Gpu) -> Self {
-        Self::new(problem, &tile.0, gpu).expect("a tile out of the scheme's own space")
+    pub(super) fn from_tile(problem: &TuckerProblem, tile: &Tile, gpu: &Gpu) -> Option<Self> {
+        Self::new(problem, TuckerFusedTile::from_tile(tile)?, gpu)
+    }
+
+    /// Of a supported tile.
+    pub(super) fn of_supported(problem: &TuckerProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 
     /// Chunks of weights that a block waits for, without those of the layer behind.
@@ -462,7 +452,7 @@ impl TuckerFusedTile {
 
     /// By an SM's shared memory, the part of it that is reserved in each block, its threads and registers.
     fn blocks_within(&self, [shared, reserved, threads, registers]: [u32; 4]) -> u32 {
-        let block_threads = 32 * self.warps;
+        let block_threads = 32 * self.tile.warps;
         (shared / (4 * self.shared_floats + reserved))
             .min(threads / block_threads)
             .min(registers / (self.registers * block_threads))
