@@ -1237,7 +1237,7 @@ fn a_tuning_table_chooses_tiles() {
         (&tuned["scheme"], &tuned["measured_us"]),
         (&json!("tdc"), &json!(1.25))
     );
-    assert_eq!(tuned["tile"], json!({"h": 2, "w": 2, "c": 4}));
+    assert_eq!(tuned["tile"], json!({"th": 2, "tw": 2, "tc": 4}));
     let table = folder.succeeds(&["plan", "set.yaml", "--table", "table.txt"]);
     assert!(table.contains("tdc     h2w2c4  tuned   "), "{table}");
     assert!(
@@ -1433,7 +1433,8 @@ generator: 0.1.0
     );
     // Of a candidate that was measured again, here or in another journal, the last row alone.
     let journal = String::from_utf8(folder.read("a.journal")).unwrap();
-    let again = row("h2w8m1wm1wp1wk3cl4cg1s1", "timed 5.1 5.1") + journal.strip_prefix(HEADING).unwrap();
+    let again =
+        row("h2w8m1wm1wp1wk3cl4cg1s1", "timed 5.1 5.1") + journal.strip_prefix(HEADING).unwrap();
     folder.write("again.journal", format!("{HEADING}{again}"));
     let journals = ["--journal", "again.journal", "--journal", "a.journal"];
     let second_output =

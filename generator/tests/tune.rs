@@ -488,7 +488,10 @@ fn rows_of_changed_kernels_are_stale() {
     assert_eq!(stale_message, 3);
     let now = journal.table().to_string();
     assert_eq!(
-        now.replace("conv_other direct p32rn1xn1sk1 2.000 0123456789abcdef\n", ""),
+        now.replace(
+            "conv_other direct p32rn1xn1sk1 2.000 0123456789abcdef\n",
+            ""
+        ),
         table.to_string()
     );
 }
