@@ -120,7 +120,7 @@ fn expected_report(call: &str, plan: &KernelPlan, images: &[(u16, usize)]) -> St
             variant.gpu.device_name, variant.variant
         ));
         for unit in &variant.units {
-            let names = scheme(unit.scheme).unwrap().tile_labels();
+            let names = scheme(unit.scheme).unwrap().tile_fields();
             line(format!("    {} {}", unit.scheme, unit.tile.label(names)));
         }
         let us: f64 = variant.units.iter().map(|unit| unit.predicted_us).sum();

@@ -145,7 +145,7 @@ fn random_units(
         let Some(problem) = make(&mut random, conv) else {
             continue;
         };
-        let tiles = found.tiles(&problem);
+        let tiles = found.tiles(&problem, gpu("h200").unwrap());
         if !tiles.is_empty() && requests.len() < count {
             let tile = tiles[random.below(tiles.len() as u64) as usize].clone();
             requests.push((problem, scheme, Some(tile.0)));
@@ -997,7 +997,7 @@ fn every_tile(
             precision,
             tolerance: Tolerance::default(),
         });
-        let tiles = found.tiles(&problem);
+        let tiles = found.tiles(&problem, gpu("h200").unwrap());
         assert!(
             (50..=600).contains(&tiles.len()),
             "{scheme}: {} tiles",

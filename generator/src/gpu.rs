@@ -4,7 +4,7 @@ mod table;
 mod targets;
 
 pub use table::{
-    ARCHS, DEFAULT_GPU, GPUS, Gpu, OLDEST_ARCH, PlanningOnly, Sustained, UnknownGpu, gpu,
-    gpu_for_arch, gpu_for_device,
+    ARCHS, DEFAULT_GPU, GPUS, Gpu, OLDEST_ARCH, PORTABLE_CLUSTER, PlanningOnly, Sustained,
+    UnknownGpu, gpu, gpu_for_arch, gpu_for_device,
 };
 pub use targets::{Targets, TargetsError};

@@ -62,10 +62,10 @@ fn planned(
 
 /// The tuning key of [`problem`], which has bias and ReLU.
 const ROWS: &str = "\
-conv_c24_n40_h13_w15_k1x1_bias_relu direct p32n4g1k2 3.5
-conv_c24_n40_h13_w15_k1x1_bias_relu pointwise n16p16c8rn4rp1k1 2.5
+conv_c24_n40_h13_w15_k1x1_bias_relu direct p32rn4xn1sk2 3.5
+conv_c24_n40_h13_w15_k1x1_bias_relu pointwise n16p16c8rn4rp1sk1 2.5
 conv_c24_n40_h13_w15_k1x1_bias_relu tdc h2w2c4 4.5
-conv_c24_n40_h13_w15_k1x1_bias_residual_relu direct p32n1g1k1 0.1
+conv_c24_n40_h13_w15_k1x1_bias_residual_relu direct p32rn1xn1sk1 0.1
 conv_c24_n40_h13_w15_k1x1_atomic tdc h1w1c8 6.25
 ";
 
@@ -85,9 +85,9 @@ fn a_measured_tile_outside_the_pruned_space_is_chosen() {
     });
     let gemm = scheme("implicit_gemm").expect("a scheme");
     // One warp per block: a tile that the pruned space does not have.
-    let label = "h4w8m2a1b1k1z6c1s1";
-    let tile = Tile::from_label(label, gemm.tile_labels()).expect("a tile");
-    assert!(gemm.supports(&conv, &tile) && !gemm.tiles(&conv).contains(&tile));
+    let label = "h4w8m2wm1wp1wk1cl6cg1s1";
+    let tile = Tile::from_label(label, gemm.tile_fields()).expect("a tile");
+    assert!(gemm.supports(&conv, &tile, h200()) && !gemm.tiles(&conv, h200()).contains(&tile));
     let rows = format!("{} implicit_gemm {label} 0.5\n", tuning_key(&conv));
     let mut planner = Planner::new(h200())
         .with_table(table(&rows))
@@ -164,15 +164,15 @@ fn stale_rows_are_ignored() {
     let model = planned("", TilePolicy::Model, Reduce::Ordered, None, None);
     let stale = "\
 conv_c24_n40_h13_w15_k1x1_bias_relu fft t4 0.1
-conv_c24_n40_h13_w15_k1x1_bias_relu pointwise n16p16c9rn4rp1k1 0.2
-conv_c24_n40_h13_w15_k1x1_bias_relu linear w1 0.3
+conv_c24_n40_h13_w15_k1x1_bias_relu pointwise n16p16c9rn4rp1sk1 0.2
+conv_c24_n40_h13_w15_k1x1_bias_relu linear wt1 0.3
 conv_c24_n40_h13_w15_k1x1_bias_relu tdc nonsense 0.4
 ";
     assert_eq!(
         planned(stale, TilePolicy::Tuned, Reduce::Ordered, None, None),
         model
     );
-    let one = format!("{stale}conv_c24_n40_h13_w15_k1x1_bias_relu direct p32n4g1k2 3.5\n");
+    let one = format!("{stale}conv_c24_n40_h13_w15_k1x1_bias_relu direct p32rn4xn1sk2 3.5\n");
     let found = planned(&one, TilePolicy::Tuned, Reduce::Ordered, None, None);
     assert_eq!(
         choice(&found),
@@ -228,8 +228,8 @@ fn every_committed_row_is_a_tile_of_its_scheme() {
             .get(&key[..])
             .unwrap_or_else(|| panic!("no config has {key}"));
         let scheme = scheme(name).unwrap();
-        let tile = Tile::from_label(tile, scheme.tile_labels()).unwrap();
-        assert!(scheme.supports(problem, &tile), "{row:?}");
+        let tile = Tile::from_label(tile, scheme.tile_fields()).unwrap();
+        assert!(scheme.supports(problem, &tile, h200()), "{row:?}");
     }
     assert!(rows.len() > 500, "{} rows", rows.len());
 }
@@ -304,7 +304,7 @@ fn predicted_times_of_tucker_layers_are_unbiased() {
             continue;
         }
         let (scheme, us) = (scheme(name).unwrap(), us.parse::<f64>().unwrap());
-        let tile = Tile::from_label(tile, scheme.tile_labels()).unwrap();
+        let tile = Tile::from_label(tile, scheme.tile_fields()).unwrap();
         let estimate = planner.predicted_us(problems[&key[..]], scheme, &tile);
         let ratio = estimate / us;
         assert!((0.7..1.4).contains(&ratio), "{row:?}: {estimate} us");
@@ -402,8 +402,8 @@ fn tucker(tiles: &str, keys: &str) -> Network {
 /// A row of a problem with a scheme and its first tile.
 fn row_of(problem: &Problem, name: &str, us: f64) -> String {
     let scheme = scheme(name).expect("a scheme");
-    let tile = scheme.tiles(problem)[0].clone();
-    let tile = tile.label(scheme.tile_labels()).to_string();
+    let tile = scheme.tiles(problem, h200())[0].clone();
+    let tile = tile.label(scheme.tile_fields()).to_string();
     format!("{} {name} {tile} {us}\n", tuning_key(problem))
 }
 

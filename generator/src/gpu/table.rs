@@ -50,7 +50,10 @@ pub struct Gpu {
     pub shared_per_block: u32,
     /// Shared memory that the system reserves in each block, bytes.
     pub shared_reserved: u32,
-    /// Level-2 cache, bytes.
+    /// Clusters of 2, 3, ... 8 blocks that the GPU runs at once if an SM holds one block (`cudaOccupancyMaxActiveClusters`): fewer
+    /// than SMs over cluster size, because a cluster runs within one group of SMs (GPC). `None` without a measurement.
+    pub resident_clusters: Option<[f64; 7]>,
+    /// L2 cache, bytes.
     pub l2_bytes: u64,
     /// Peak memory bandwidth, GB/s (1e9 bytes).
     pub dram_gbs: u32,
@@ -108,6 +111,45 @@ impl Gpu {
         2.0 * f64::from(self.fp32_lanes) * f64::from(self.clock_mhz)
     }
 
+    /// The most blocks of a cluster: the portable size from sm_90 on, 1 on older GPUs.
+    pub fn max_cluster(&self) -> u32 {
+        if self.arch >= CLUSTER_ARCH {
+            PORTABLE_CLUSTER
+        } else {
+            1
+        }
+    }
+
+    /// Whether it has programmatic dependent launch.
+    pub fn has_pdl(&self) -> bool {
+        self.arch >= CLUSTER_ARCH
+    }
+
+    /// Whether its tensor cores have the instructions that the kernels are written for (`mma.m16n8k16`); on older ones the kernels
+    /// exchange operands by shuffles.
+    pub fn has_mma(&self) -> bool {
+        self.arch >= MMA_ARCH
+    }
+
+    /// Clusters of `size` blocks (2 to 8) that run at once where an SM holds `blocks_per_sm`. Without a measurement they are those of
+    /// [`DEFAULT_GPU`], scaled by the number of SMs.
+    pub fn resident_clusters(&self, size: u32, blocks_per_sm: f64) -> f64 {
+        let default = || GPUS.iter().find(|gpu| gpu.name == DEFAULT_GPU);
+        let measured = match self.resident_clusters {
+            Some(clusters) => Some((clusters, self.sms)),
+            None => default().and_then(|gpu| Some((gpu.resident_clusters?, gpu.sms))),
+        };
+        let sms = f64::from(self.sms);
+        let resident = match measured {
+            Some((clusters, measured_sms)) => {
+                let index = (size as usize).saturating_sub(2).min(clusters.len() - 1);
+                clusters[index] * blocks_per_sm * sms / f64::from(measured_sms)
+            }
+            None => blocks_per_sm * sms / f64::from(size),
+        };
+        resident.floor().max(1.0)
+    }
+
     /// Whether it is older than every architecture that kernels are compiled for. Such a GPU can be planned for, to compare
     /// with what others have published, but no code is made for it.
     pub fn planning_only(&self) -> bool {
@@ -126,6 +168,15 @@ impl Gpu {
         }
     }
 }
+
+/// Blocks of a cluster on every GPU that has clusters.
+pub const PORTABLE_CLUSTER: u32 = 8;
+
+/// The oldest architecture with clusters and programmatic dependent launch.
+const CLUSTER_ARCH: Arch = Arch::new(90);
+
+/// The oldest architecture with the tensor-core instructions of the kernels.
+const MMA_ARCH: Arch = Arch::new(80);
 
 /// The oldest architecture that kernels are written and compiled for.
 pub const OLDEST_ARCH: Arch = Arch::new(70);
@@ -172,6 +223,7 @@ const CC: Gpu = Gpu {
     shared_per_sm: 0,
     shared_per_block: 0,
     shared_reserved: KIB,
+    resident_clusters: None,
     l2_bytes: 0,
     dram_gbs: 0,
     sustained: None,
@@ -264,6 +316,7 @@ pub const GPUS: &[Gpu] = &[
         device_name: "H200",
         sms: 132,
         clock_mhz: 1980,
+        resident_clusters: Some([66.0, 39.0, 30.0, 22.0, 17.0, 15.0, 15.0]),
         l2_bytes: 60 * MIB,
         dram_gbs: 4800,
         sustained: Some(Sustained {

@@ -9,7 +9,7 @@ use super::tuning::{TuningTable, committed_tuning, tuning_keys};
 use crate::cost::memset_us;
 use crate::gpu::Gpu;
 use crate::ir::{Layout, Problem, TilePolicy};
-use crate::scheme::{SCHEMES, Scheme, Tile, scheme};
+use crate::scheme::{SCHEMES, Scheme, Tile, scheme, tile_names};
 use crate::suggest::nearest;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -144,7 +144,7 @@ impl Planner {
     /// Predicted time of all steps, microseconds; infinite if a block does not fit the GPU.
     pub fn predicted_us(&self, problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> f64 {
         let unit = unit_name(problem, scheme, tile);
-        let work = scheme.work(problem, tile);
+        let work = scheme.work(problem, tile, self.gpu);
         let memset = work
             .zeroed_bytes
             .map_or(0.0, |bytes| memset_us(bytes, self.gpu));
@@ -162,8 +162,8 @@ impl Planner {
         requested: &[u32],
     ) -> Result<Option<Choice>, PlanError> {
         let tile = Tile(requested.to_vec());
-        if !scheme.supports(problem, &tile) {
-            let tiles = scheme.tiles(problem);
+        if !scheme.supports(problem, &tile, self.gpu) {
+            let tiles = scheme.tiles(problem, self.gpu);
             let Some(example) = tiles.first() else {
                 return Ok(None);
             };
@@ -178,7 +178,7 @@ impl Planner {
                 ),
                 format!(
                     "its numbers are [{}], for example {:?}",
-                    scheme.tile_labels().join(", "),
+                    tile_names(scheme.tile_fields()),
                     example.0
                 ),
             ));
@@ -212,7 +212,7 @@ impl Planner {
             return None;
         }
         if let Some(tile) = prefetch::published_tile(scheme.name(), shape, self.gpu) {
-            if !scheme.supports(problem, &tile) {
+            if !scheme.supports(problem, &tile, self.gpu) {
                 return None;
             }
             let predicted_us = self.predicted_us(problem, scheme, &tile);
@@ -228,9 +228,9 @@ impl Planner {
             return None;
         }
         let (mut tiles, mut predictions) = (Vec::new(), Vec::new());
-        for tile in scheme.tiles(problem) {
+        for tile in scheme.tiles(problem, self.gpu) {
             let unit = unit_name(problem, scheme, &tile);
-            let work = scheme.work(problem, &tile);
+            let work = scheme.work(problem, &tile, self.gpu);
             let launch = LaunchPrediction::new(&unit, work.launches.first()?, self.gpu);
             let &[h, w, c] = &tile.0[..] else {
                 return None;
@@ -282,9 +282,9 @@ impl Planner {
             .collect();
         rows.sort_by(|(_, a), (_, b)| a.us.total_cmp(&b.us));
         rows.into_iter().find_map(|(scheme, measured)| {
-            let tile = Tile::from_label(&measured.tile, scheme.tile_labels())?;
+            let tile = Tile::from_label(&measured.tile, scheme.tile_fields())?;
             // The tile need not be in the scheme's tile space, which is pruned by rough times: a measured time is better.
-            if !scheme.supports(problem, &tile) {
+            if !scheme.supports(problem, &tile, self.gpu) {
                 return None;
             }
             let predicted_us = self.predicted_us(problem, scheme, &tile);
@@ -300,7 +300,7 @@ impl Planner {
 
     /// The measured time of a choice, however it was made.
     fn measured_us(&self, problem: &Problem, choice: &Choice) -> Option<f64> {
-        let tile = choice.tile.label(choice.scheme.tile_labels()).to_string();
+        let tile = choice.tile.label(choice.scheme.tile_fields()).to_string();
         let table = self.table()?;
         tuning_keys(problem).iter().find_map(|key| {
             let mut rows = table.rows_for(key);
@@ -314,7 +314,7 @@ impl Planner {
     fn by_model(&self, problem: &Problem, schemes: &[&'static dyn Scheme]) -> Option<Choice> {
         let mut best: Option<Choice> = None;
         for &scheme in schemes {
-            for tile in scheme.tiles(problem) {
+            for tile in scheme.tiles(problem, self.gpu) {
                 let predicted_us = self.predicted_us(problem, scheme, &tile);
                 let better = match &best {
                     Some(best) => predicted_us < best.predicted_us,

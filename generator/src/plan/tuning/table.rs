@@ -28,7 +28,7 @@ pub struct MeasuredTile {
 /// nvrtc: 13.0
 /// generator: 0.1.0
 /// # problem scheme tile us text
-/// conv_c64_n32_h56_w56_k3x3_p1_bias_relu direct p64n8g4k2 5.184 0123456789abcdef
+/// conv_c64_n32_h56_w56_k3x3_p1_bias_relu direct p64rn8xn4sk2 5.184 0123456789abcdef
 /// conv_c64_n32_h56_w56_k3x3_p1_bias_relu tdc h4w4c16 9.872 fedcba9876543210
 /// ```
 #[derive(Debug, Clone, PartialEq)]
@@ -308,9 +308,9 @@ generator: 0.1.0
 
     const ROWS: &str = "\
 # problem scheme tile us text
-conv_c4 direct p32n1g1k1 5.184 0000000000000001
+conv_c4 direct p32rn1xn1sk1 5.184 0000000000000001
 conv_c4 tdc h4w4c16 9.872 0123456789abcdef
-conv_c40 direct p32n1g1k1 0.001 0000000000000001
+conv_c40 direct p32rn1xn1sk1 0.001 0000000000000001
 pool t64 t64 2.000 0000000000000001
 ";
 
@@ -343,7 +343,7 @@ pool t64 t64 2.000 0000000000000001
         // A key may be a prefix of another key.
         let found: Vec<_> = read.rows_for("conv_c4").collect();
         let expected = [
-            ("direct", &measured("p32n1g1k1", 5.184)),
+            ("direct", &measured("p32rn1xn1sk1", 5.184)),
             (
                 "tdc",
                 &MeasuredTile {
