@@ -94,7 +94,7 @@ pub fn plan_problem(
 
 fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> PlannedUnit {
     let name = unit_name(problem, choice.scheme, &choice.tile);
-    let blueprint = choice.scheme.blueprint(problem, &choice.tile);
+    let blueprint = choice.scheme.blueprint(problem, &choice.tile, gpu);
     let kernels: Vec<PlannedKernel> = blueprint
         .kernels
         .into_iter()
