@@ -247,35 +247,42 @@ fn errors_in_a_config_have_their_position() {
 #[test]
 fn schemes_and_tiles_that_do_not_exist() {
     let folder = Folder::new();
-    for (keys, message) in [
+    for (keys, at, message) in [
         (
             "scheme: dircet",
+            "4:39",
             "there is no scheme named `dircet`; did you mean `direct`?",
         ),
         (
             "scheme: direct, tile: [7, 7, 7, 7]",
+            "4:53",
             "tile [7, 7, 7, 7] is not one of scheme `direct` for conv_c3_n8_h8_w8_k3x3_p1_bias_relu; its numbers are",
         ),
         (
             "scheme: direct_tiled, tile: [1, 4, 2147483647, 4, 2147483647, 1, 1, 4, 1]",
+            "4:59",
             "tile [1, 4, 2147483647, 4, 2147483647, 1, 1, 4, 1] is not one of scheme `direct_tiled` for",
         ),
         (
             "scheme: direct, reduce: atomic",
+            "4:55",
             "`reduce: atomic` cannot be had for conv_c3_n8_h8_w8_k3x3_p1_bias_relu_atomic by scheme `direct`; it is for schemes \
              `tdc` and `tdc_rows`",
         ),
         (
             "pad: 0, kernel: 8, reduce: atomic, dilation: [1, 1], groups: 1, scheme: pointwise",
+            "4:58",
             "`reduce: atomic` cannot be had for conv_c3_n8_h8_w8_k8x8_bias_relu_atomic by scheme `pointwise`; it is",
         ),
         (
             "scheme: pointwise",
+            "4:39",
             "scheme `pointwise` cannot compute conv_c3_n8_h8_w8_k3x3_p1_bias_relu; leave `scheme` out and the planner takes \
              one that can",
         ),
         (
             "tile: [7, 7]",
+            "4:37",
             "`tile` is given without `scheme`; name the scheme that the tile belongs to",
         ),
     ] {
@@ -285,12 +292,41 @@ fn schemes_and_tiles_that_do_not_exist() {
         );
         let before = folder.content();
         let outcome = folder.run(&["bad.yaml"]);
-        let expected = format!("error: bad.yaml: layer `a`: {message}");
+        let expected = format!("error: bad.yaml:{at}: layer `a`: {message}");
         assert!(outcome.stderr.starts_with(&expected), "{}", outcome.stderr);
-        assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+        // With the line and a caret under the key's value.
+        assert_eq!(outcome.stderr.lines().count(), 3, "{}", outcome.stderr);
         assert_eq!(outcome.code, Some(2));
         assert!(folder.content() == before);
     }
+
+    // Several mistakes, in the order of the text: of a part of a Tucker layer, and of an op without the key.
+    let text = TINY.replacen("n: 8", "n: 8, tile: [7]", 1).replacen(
+        "ranks: [4, 4]",
+        "ranks: [4, 4], scheme: tvm",
+        1,
+    );
+    folder.write("bad.yaml", text);
+    let outcome = folder.run(&["plan", "bad.yaml"]);
+    assert_eq!(outcome.code, Some(2));
+    assert_eq!(
+        outcome.stderr,
+        "error: bad.yaml:4:37: layer `a`: `tile` is given without `scheme`; name the scheme that the tile belongs to\n    \
+         \x20 - {op: conv, name: a, n: 8, tile: [7], bn: a_bn, relu: true}\n    \
+         \x20                                   ^\n\
+         bad.yaml:5:54: layer `b.core`: scheme `tvm` cannot compute conv_c4_n4_h8_w8_k3x3_p1; its activations are HWCN: add \
+         `layout: hwcn`\n    \
+         \x20 - {op: conv, name: b, n: 8, ranks: [4, 4], scheme: tvm}\n    \
+         \x20                                                    ^\n"
+    );
+    let set = SET.replace("layers:", "defaults: {scheme: pointwise}\nlayers:");
+    folder.write("bad.yaml", set);
+    let outcome = folder.run(&["verify", "bad.yaml"]);
+    assert!(
+        outcome.stderr.starts_with("error: bad.yaml:2:20: layer `"),
+        "{}",
+        outcome.stderr
+    );
 }
 
 #[test]
@@ -322,11 +358,13 @@ fn all_errors_of_a_config_are_printed() {
         .replace("n: 8, ranks: [4, 4]", "n: 8, tile: [1]");
     folder.write("bad.yaml", text);
     let printed = folder.run(&["bad.yaml"]).stderr;
-    assert_eq!(
-        printed.matches("error: bad.yaml: layer").count(),
-        2,
-        "{printed}"
-    );
+    assert_eq!(printed.matches("bad.yaml:").count(), 2, "{printed}");
+    for part in [
+        "error: bad.yaml:4:39: layer `a`: there is no scheme named `x`",
+        "\nbad.yaml:5:37: layer `b`: `tile` is given without `scheme`",
+    ] {
+        assert!(printed.contains(part), "{part}: {printed}");
+    }
 }
 
 #[test]
@@ -1486,8 +1524,9 @@ generator: 0.1.0
 fn plan_terms_sum_to_the_predicted_time() {
     let folder = Folder::with_tiny();
     // With a pool and a linear layer, and a scheme that sets memory to zero before it adds to it.
-    let atomic = "ops:\n  - {op: conv, name: z, n: 5, scheme: tdc, reduce: atomic}\n";
-    folder.write("more.yaml", TINY.replace("ops:\n", atomic));
+    let atomic = "scheme: tdc, tile: [2, 2, 4], reduce: atomic";
+    let z = format!("  - {{op: conv, name: z, n: 8, {atomic}}}\n  - {{op: conv, name: b,");
+    folder.write("more.yaml", TINY.replace("  - {op: conv, name: b,", &z));
     let output = folder.succeeds(&["plan", "more.yaml", "--terms", "--tiles", "model"]);
     let mut lines = output.lines().skip(2);
     assert!(lines.next().unwrap().starts_with("op "), "{output}");
@@ -1605,7 +1644,7 @@ fn a_gpu_before_sm_70_can_be_planned_but_not_generated() {
     folder.fails(
         &["old.yaml"],
         2,
-        "error: old.yaml: no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at \
+        "error: old.yaml:2:6: no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at \
          its plan with `tdc-gen plan`, or name a newer GPU",
     );
     folder.succeeds(&["old.yaml", "--gpu", "h200"]);

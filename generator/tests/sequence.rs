@@ -6,7 +6,7 @@ mod random;
 use random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use tdc_generator::cost::floor_us;
+use tdc_generator::cost::fp32_lanes_floor_us;
 use tdc_generator::gpu::gpu;
 use tdc_generator::sequence::{
     Cost, Order, OrderError, StepInput, TensorNetwork, cheapest_order, parse_network,
@@ -149,7 +149,7 @@ fn other_costs_choose_other_orders() {
     assert_eq!((bytes.cost, bytes.bytes()), (134_532, 134_532));
     let latency = cheapest_order(&network, Cost::Latency(h200), None).expect("an order");
     let floors = latency.steps.iter();
-    let floors = floors.map(|step| floor_us(2 * step.multiplications, step.bytes, h200));
+    let floors = floors.map(|step| fp32_lanes_floor_us(2 * step.multiplications, step.bytes, h200));
     assert!((floors.sum::<f64>() - latency.cost as f64 / 1e6).abs() < 1e-5);
     assert!(latency.multiplications() > 38_016);
 }

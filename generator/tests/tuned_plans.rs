@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use tdc_generator::config::{Config, Overrides, yaml};
+use tdc_generator::cost::{floor_us, fp32_lanes_floor_us};
 use tdc_generator::gpu::{Gpu, gpu};
 use tdc_generator::ir::{
     ConvProblem, Epilogue, Network, OpKind, Precision, Problem, Reduce, TilePolicy, Tolerance,
@@ -265,6 +266,27 @@ fn every_committed_row_was_measured_with_the_present_text() {
         stale.len(),
         stale[0]
     );
+}
+
+/// The floor is a limit of what is possible, so nothing that was measured is below it; the floor of the fp32 lanes is none for products
+/// on tensor cores.
+#[test]
+fn no_committed_time_is_below_the_floor() {
+    let problems = problems_of_configs();
+    let problems: HashMap<_, _> = problems.iter().collect();
+    let (mut below, mut below_lanes) = (Vec::new(), 0);
+    for row @ [key, _, _, us, _] in &committed_rows() {
+        let (problem, us) = (problems[&key[..]], us.parse::<f64>().unwrap());
+        let floor = floor_us(problem, h200());
+        if us < floor {
+            below.push(format!("{row:?}: the floor is {floor} us"));
+        }
+        let lanes = fp32_lanes_floor_us(problem.flops(), problem.bytes(), h200());
+        assert!(lanes >= floor, "{row:?}");
+        below_lanes += usize::from(us < lanes);
+    }
+    assert!(below.is_empty(), "{}", below.join("\n"));
+    assert!(below_lanes > 10, "{below_lanes}");
 }
 
 /// Between one launch for a Tucker layer, two and three, and those that go on with the next layer, the planner of a GPU without a table

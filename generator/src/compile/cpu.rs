@@ -424,7 +424,9 @@ fn compile_unit(
 /// Puts the emulator's own object into `folder`. It is the same for every module and takes longer to compile than a kernel,
 /// so that it is compiled once a process.
 fn engine_object(compiler: &Compiler, folder: &Path) -> Result<(), CpuError> {
-    static LATEST: Mutex<Option<(Vec<String>, Arc<[u8]>)>> = Mutex::new(None);
+    /// The words of a compiler, and what it made.
+    type Made = (Vec<String>, Arc<[u8]>);
+    static LATEST: Mutex<Option<Made>> = Mutex::new(None);
 
     let path = folder.join("engine.o");
     let mut latest = lock(&LATEST);

@@ -7,6 +7,7 @@ pub(super) mod fields;
 pub(super) mod layers;
 pub(super) mod node;
 mod ops;
+mod places;
 pub(super) mod report;
 mod targets;
 
@@ -19,6 +20,7 @@ use crate::ir::{
 use fields::{Fields, KeySet, integers, list};
 use node::{Node, Value};
 use ops::RawOp;
+pub use places::Places;
 use report::Report;
 use std::io::Read;
 use std::path::Path;
@@ -78,10 +80,21 @@ const NETWORK: KeySet = KeySet {
 /// # Errors
 /// The file cannot be read, or as [`parse`].
 pub fn load(path: &Path, overrides: &Overrides) -> Result<Config, ConfigErrors> {
+    load_with_places(path, overrides).map(|(config, _)| config)
+}
+
+/// As [`load`], with the places of its layers, for mistakes that are found when they are planned.
+///
+/// # Errors
+/// As there.
+pub fn load_with_places(
+    path: &Path,
+    overrides: &Overrides,
+) -> Result<(Config, Places), ConfigErrors> {
     let file = path.display().to_string();
     let text = read_text(path)
         .map_err(|message| ConfigErrors::from(ConfigError::unreadable(&file, message)))?;
-    parse(&text, &file, overrides)
+    parse_with_places(&text, &file, overrides)
 }
 
 fn read_text(path: &Path) -> Result<String, String> {
@@ -117,10 +130,26 @@ fn read_text(path: &Path) -> Result<String, String> {
 /// # Errors
 /// Every mistake that can be found, each with its line and column.
 pub fn parse(text: &str, file: &str, overrides: &Overrides) -> Result<Config, ConfigErrors> {
+    parse_with_places(text, file, overrides).map(|(config, _)| config)
+}
+
+/// As [`parse`], with the places of its layers, for mistakes that are found when they are planned.
+///
+/// # Errors
+/// As there.
+pub fn parse_with_places(
+    text: &str,
+    file: &str,
+    overrides: &Overrides,
+) -> Result<(Config, Places), ConfigErrors> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut report = Report::new(text);
     let root = node::read(text, &mut report);
-    let config = root.and_then(|root| config(&root, overrides, &mut report));
+    let config = root.and_then(|root| {
+        let config = config(&root, overrides, &mut report)?;
+        let places = Places::new(file, text, &root, &config);
+        Some((config, places))
+    });
     report.finish(file, config)
 }
 

@@ -4,6 +4,7 @@
 //! (`deviceQuery`). What a compute capability fixes is written once for it. The launch time, the clock and the sustained rates of the
 //! H200 were measured (docs/how-it-works.md); the launch times of all others are estimates, scaled from it by generation and clock.
 
+use crate::ir::Precision;
 use crate::suggest::nearest;
 use serde::Serialize;
 use tdc_runtime::{Arch, is_gpu_name};
@@ -26,6 +27,9 @@ pub struct Gpu {
     pub sms: u32,
     /// fp32 lanes of a multiprocessor.
     pub fp32_lanes: u32,
+    /// Floating-point operations that the tensor cores of a multiprocessor do in a clock on fp16 numbers, added in fp32, without
+    /// sparsity; 0 where there are none. GeForce GPUs do half of what the same chip does elsewhere.
+    pub tensor_flops: u32,
     /// Boost clock, MHz.
     pub clock_mhz: u32,
     /// Base clock, MHz, where somebody's figures are in its clocks (stride-fixed paper, table 1); elsewhere the boost clock stands in.
@@ -63,14 +67,36 @@ pub struct Gpu {
 /// What a GPU keeps up, beside what the vendor promises.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Sustained {
-    /// fp32 multiply-adds of a large matrix product, TFLOP/s.
+    /// Multiply-adds of the fp32 lanes in a large matrix product, TFLOP/s.
     pub tflops: f64,
+    /// Products on the tensor cores that keep the error bound of fp32, by two fp16 numbers an operand and three products, TFLOP/s of
+    /// what the result needs.
+    pub split_tflops: f64,
+    /// Products of one fp16 number an operand on the tensor cores, TFLOP/s.
+    pub half_tflops: f64,
     /// Bytes read and written by a large copy on the device, GB/s (1e9 bytes).
     pub dram_gbs: u32,
+    /// Bytes in the fastest way to move many: writing alone, GB/s.
+    pub best_dram_gbs: u32,
 }
 
 impl Gpu {
-    /// fp32 rate of the whole GPU, FLOP per microsecond: as measured, else the peak.
+    /// The best rate of products in a precision, on tensor cores or lanes, FLOP per microsecond: as measured, else the peak.
+    ///
+    /// One fp16 number an operand, scaled where that is needed, keeps the bounds of tf32, fp16 and bf16; two, and three products of
+    /// them, keep that of fp32.
+    pub fn product_flops_per_us(&self, precision: Precision) -> f64 {
+        let peak = f64::from(self.tensor_flops) * f64::from(self.clock_mhz) * f64::from(self.sms);
+        let tensor_cores = match (precision, self.sustained) {
+            (Precision::Fp32, Some(rates)) => rates.split_tflops * 1e6,
+            (Precision::Fp32, None) => peak / 3.0,
+            (_, Some(rates)) => rates.half_tflops * 1e6,
+            (_, None) => peak,
+        };
+        tensor_cores.max(self.sustained_flops_per_us())
+    }
+
+    /// Rate of the fp32 lanes of the whole GPU, FLOP per microsecond: as measured, else the peak.
     pub fn sustained_flops_per_us(&self) -> f64 {
         match self.sustained {
             Some(rates) => rates.tflops * 1e6,
@@ -81,6 +107,14 @@ impl Gpu {
     /// Memory bandwidth, bytes per microsecond: as measured, else the peak.
     pub fn sustained_bytes_per_us(&self) -> f64 {
         let gbs = self.sustained.map_or(self.dram_gbs, |rates| rates.dram_gbs);
+        f64::from(gbs) * 1e3
+    }
+
+    /// The best memory bandwidth, bytes per microsecond: as measured, else the peak.
+    pub fn best_bytes_per_us(&self) -> f64 {
+        let gbs = self
+            .sustained
+            .map_or(self.dram_gbs, |rates| rates.best_dram_gbs);
         f64::from(gbs) * 1e3
     }
 
@@ -142,6 +176,7 @@ const CC: Gpu = Gpu {
     arch: Arch::new(0),
     sms: 0,
     fp32_lanes: 128,
+    tensor_flops: 0,
     clock_mhz: 0,
     base_clock_mhz: None,
     memory_latency: 466,
@@ -161,7 +196,8 @@ const CC: Gpu = Gpu {
 // What each compute capability fixes. Threads, blocks, registers and shared memory: CUDA C++ Programming Guide, "Technical
 // Specifications per Compute Capability" (12.9 for 6.1 and 7.0, 13.0 for the others); the same figures are in
 // `cuda::arch_traits` of CCCL, which also has the reserved KiB since 8.0. Lanes: the guide, "Arithmetic Instructions", fp32
-// multiply-adds per clock and multiprocessor.
+// multiply-adds per clock and multiprocessor. Tensor cores: what the rates that the vendor publishes come to in a clock, fp16 with sums
+// in fp32, without sparsity, of 8.6, 8.9 and 12.0 those of GeForce GPUs; the documents are those of each GPU.
 const CC_61: Gpu = Gpu {
     arch: Arch::new(61),
     memory_latency: 258,
@@ -173,6 +209,7 @@ const CC_61: Gpu = Gpu {
 const CC_70: Gpu = Gpu {
     arch: Arch::new(70),
     fp32_lanes: 64,
+    tensor_flops: 1024,
     shared_per_sm: 96 * KIB,
     shared_per_block: 96 * KIB,
     shared_reserved: 0,
@@ -181,6 +218,7 @@ const CC_70: Gpu = Gpu {
 const CC_75: Gpu = Gpu {
     arch: Arch::new(75),
     fp32_lanes: 64,
+    tensor_flops: 512,
     threads_per_sm: 1024,
     blocks_per_sm: 16,
     shared_per_sm: 64 * KIB,
@@ -191,12 +229,14 @@ const CC_75: Gpu = Gpu {
 const CC_80: Gpu = Gpu {
     arch: Arch::new(80),
     fp32_lanes: 64,
+    tensor_flops: 2048,
     shared_per_sm: 164 * KIB,
     shared_per_block: 163 * KIB,
     ..CC
 };
 const CC_86: Gpu = Gpu {
     arch: Arch::new(86),
+    tensor_flops: 512,
     threads_per_sm: 1536,
     blocks_per_sm: 16,
     shared_per_sm: 100 * KIB,
@@ -211,6 +251,7 @@ const CC_89: Gpu = Gpu {
 };
 const CC_90: Gpu = Gpu {
     arch: Arch::new(90),
+    tensor_flops: 4096,
     memory_latency: 479,
     shared_per_sm: 228 * KIB,
     shared_per_block: 227 * KIB,
@@ -218,6 +259,7 @@ const CC_90: Gpu = Gpu {
 };
 const CC_100: Gpu = Gpu {
     arch: Arch::new(100),
+    tensor_flops: 8192,
     ..CC_90
 };
 const CC_120: Gpu = Gpu {
@@ -228,7 +270,7 @@ const CC_120: Gpu = Gpu {
 /// Every GPU that code can be planned for.
 pub const GPUS: &[Gpu] = &[
     // NVIDIA H200 datasheet, 2023: 4.8 TB/s, 67 TFLOP/s. Multiprocessors: driver. L2, clock, launch and sustained
-    // rates: measured (docs/how-it-works.md).
+    // rates: measured (docs/how-it-works.md), those of the tensor cores by wgmma from operands that stay in shared memory.
     Gpu {
         name: "h200",
         title: "NVIDIA H200 SXM",
@@ -239,7 +281,10 @@ pub const GPUS: &[Gpu] = &[
         dram_gbs: 4800,
         sustained: Some(Sustained {
             tflops: 51.0,
+            split_tflops: 252.0,
+            half_tflops: 858.0,
             dram_gbs: 4300,
+            best_dram_gbs: 4660,
         }),
         launch_us: 0.55,
         ..CC_90
@@ -300,6 +345,7 @@ pub const GPUS: &[Gpu] = &[
         name: "l40s",
         title: "NVIDIA L40S",
         device_name: "L40S",
+        tensor_flops: 1024,
         sms: 142,
         clock_mhz: 2520,
         l2_bytes: 96 * MIB,
@@ -312,6 +358,7 @@ pub const GPUS: &[Gpu] = &[
         name: "l4",
         title: "NVIDIA L4",
         device_name: "L4",
+        tensor_flops: 1024,
         sms: 58,
         clock_mhz: 2040,
         l2_bytes: 48 * MIB,
@@ -471,13 +518,70 @@ mod tests {
             let gpu = gpu(name).unwrap();
             let tflops = gpu.sm_flops_per_us() * f64::from(gpu.sms) / 1e6;
             if let Some(rates) = gpu.sustained {
-                assert!(rates.tflops < tflops && rates.dram_gbs < gpu.dram_gbs);
+                assert!(rates.tflops < tflops && rates.dram_gbs < rates.best_dram_gbs);
+                assert!(rates.best_dram_gbs < gpu.dram_gbs);
             }
             assert!(
                 (tflops / published - 1.0).abs() < 0.02,
                 "{name}: {tflops} TFLOP/s, published are {published}"
             );
         }
+    }
+
+    /// Peak rates of the tensor cores that the vendor publishes for fp16 numbers added in fp32, without sparsity, TFLOP/s. Those of data
+    /// centre GPUs since sm_90 are at clocks below the highest.
+    const PUBLISHED_TENSOR_TFLOPS: [(&str, f64); 11] = [
+        ("h200", 989.4),
+        ("h100", 989.4),
+        ("b200", 2250.0),
+        ("a100", 312.0),
+        ("v100", 125.0),
+        ("l40s", 362.0),
+        ("l4", 121.0),
+        ("rtx5090", 209.5),
+        ("rtx4090", 165.2),
+        ("rtx3090", 71.0),
+        ("rtx2080ti", 53.8),
+    ];
+
+    #[test]
+    fn peak_rates_of_tensor_cores_are_the_published_ones() {
+        let with_tensor_cores = GPUS.iter().filter(|gpu| gpu.tensor_flops > 0);
+        assert_eq!(with_tensor_cores.count(), PUBLISHED_TENSOR_TFLOPS.len());
+        for (name, published) in PUBLISHED_TENSOR_TFLOPS {
+            let gpu = gpu(name).unwrap();
+            let peak = f64::from(gpu.tensor_flops) * f64::from(gpu.clock_mhz * gpu.sms) / 1e6;
+            let allowed = if gpu.arch >= Arch::new(90) {
+                0.09
+            } else {
+                0.02
+            };
+            assert!(
+                (peak / published - 1.0).abs() < allowed,
+                "{name}: {peak} TFLOP/s, published are {published}"
+            );
+            if let Some(rates) = gpu.sustained {
+                assert!(rates.half_tflops < published && 3.0 * rates.split_tflops < published);
+            }
+        }
+    }
+
+    #[test]
+    fn products_are_made_where_that_is_fastest() {
+        let rate = |name: &str, precision| gpu(name).unwrap().product_flops_per_us(precision);
+        assert_eq!(rate("h200", Precision::Fp32), 252e6);
+        assert_eq!(rate("h200", Precision::Bf16), 858e6);
+        assert_eq!(rate("a100", Precision::Tf32), 2048.0 * 1410.0 * 108.0);
+        assert_eq!(rate("a100", Precision::Fp32), 2048.0 * 1410.0 * 108.0 / 3.0);
+        // Its lanes are faster than three products on its tensor cores; and there are none.
+        for name in ["rtx3090", "gtx1080ti"] {
+            let lanes = gpu(name).unwrap().sustained_flops_per_us();
+            assert_eq!(rate(name, Precision::Fp32), lanes);
+        }
+        assert_eq!(
+            rate("gtx1080ti", Precision::Fp16),
+            rate("gtx1080ti", Precision::Fp32)
+        );
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod table;
 mod unit_times;
 
 pub use candidates::{Candidate, RejectedTile, candidates};
-pub use chart::charts;
+pub use chart::{ChartError, charts};
 pub use environment::Environment;
 pub use problems::{
     BenchProblem, NamedTile, Sweep, SweepError, bench_problems, shape_label, sweep_problems,
@@ -34,5 +34,5 @@ pub use report::{
     Timed,
 };
 pub use run::{BenchError, CudnnSource, Options, run};
-pub use summary::{FasterThanPlan, Mean, NearFloor};
+pub use summary::{FasterThanPlan, Mean, NearFp32LanesFloor};
 pub use table::report_table;

@@ -6,7 +6,7 @@
 //! with a cap too, since a product that is too large is too large however it was made.
 
 use super::{ModeKind, TensorNetwork};
-use crate::cost::floor_us;
+use crate::cost::fp32_lanes_floor_us;
 use crate::gpu::Gpu;
 use std::cmp::Ordering;
 use std::fmt;
@@ -18,7 +18,7 @@ pub enum Cost {
     Multiplications,
     /// Bytes of fp32 that the operations read and write, each operand and product once per operation.
     Bytes,
-    /// Time of one launch for each operation on a GPU, picoseconds: the floor of `tdc-gen plan`.
+    /// Time of one launch for each operation on a GPU, picoseconds: the floor of the fp32 lanes.
     Latency(&'static Gpu),
 }
 
@@ -28,9 +28,9 @@ impl Cost {
             Self::Multiplications => multiplications,
             Self::Bytes => bytes,
             // As a whole number, so that sums are exact and equal costs are equal.
-            Self::Latency(gpu) => {
-                (1e6 * floor_us(multiplications.saturating_mul(2), bytes, gpu)).round() as u64
-            }
+            Self::Latency(gpu) => (1e6
+                * fp32_lanes_floor_us(multiplications.saturating_mul(2), bytes, gpu))
+            .round() as u64,
         }
     }
 }

@@ -497,7 +497,7 @@ pub enum SequenceCost {
     Multiplications,
     /// Bytes read and written (fp32)
     Bytes,
-    /// Sum of the floors of one launch per operation
+    /// The floor of a launch on the fp32 lanes for each operation
     Latency,
 }
 

@@ -127,7 +127,7 @@ fn write_files(args: &BenchArgs, report: &Report) -> Result<(), Failure> {
         files.push((path.clone(), json.into_bytes()));
     }
     if let Some(dir) = &args.svg {
-        for (name, chart) in charts(report) {
+        for (name, chart) in charts(report).map_err(Failure::input)? {
             files.push((dir.join(name), chart.into_bytes()));
         }
     }

@@ -4,11 +4,12 @@ use crate::args::ConfigArgs;
 use crate::failure::Failure;
 use std::io::ErrorKind;
 use std::path::Path;
+use tdc_generator::config::yaml::Places;
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::gpu::{Gpu, Targets};
 use tdc_generator::ir::Network;
 use tdc_generator::plan::{
-    LayerSetPlan, NetworkPlan, PlannedUnit, Planner, TuningTable, distinct_units,
+    LayerSetPlan, NetworkPlan, PlanError, PlannedUnit, Planner, TuningTable, distinct_units,
     plan_layer_set_with, plan_variants_with,
 };
 use tdc_generator::render::{layer_set_json, network_json};
@@ -57,7 +58,7 @@ impl ConfigArgs {
 
     /// Reads and plans one config for the GPUs of these names, else for those that it names; code is to be made for them.
     pub fn plan(&self, path: &Path, gpus: Option<&[String]>) -> Result<PlannedConfig, Failure> {
-        let planned = self.plan_for_any_gpu(path, gpus)?;
+        let (planned, places) = self.planned(path, gpus)?;
         let targets: Vec<&'static Gpu> = match &planned {
             PlannedConfig::Network(_, plans) => plans.iter().map(|plan| plan.gpu).collect(),
             PlannedConfig::LayerSet(plan) => vec![plan.gpu],
@@ -66,7 +67,11 @@ impl ConfigArgs {
         let refused: Vec<_> = refused.collect();
         match (refused.is_empty(), gpus) {
             (true, _) => Ok(planned),
-            (false, None) => Err(Failure::in_file(path, &refused)),
+            (false, None) => {
+                let refused = refused.iter();
+                let mistakes = refused.map(|error| (places.of_config("gpu"), error.to_string()));
+                Err(Failure::input(places.errors(mistakes)))
+            }
             (false, Some(_)) => Err(Failure::list(&refused)),
         }
     }
@@ -82,18 +87,31 @@ impl ConfigArgs {
         path: &Path,
         gpus: Option<&[String]>,
     ) -> Result<PlannedConfig, Failure> {
+        Ok(self.planned(path, gpus)?.0)
+    }
+
+    fn planned(
+        &self,
+        path: &Path,
+        gpus: Option<&[String]>,
+    ) -> Result<(PlannedConfig, Places), Failure> {
         let table = self.measured_times()?;
         let planner = |gpu| planner(gpu, table.as_ref());
-        match yaml::load(path, &self.overrides(gpus)?).map_err(Failure::input)? {
-            Config::Network(network) => {
-                let plans = plan_variants_with(&network, planner)
-                    .map_err(|errors| Failure::in_file(path, &errors))?;
-                Ok(PlannedConfig::Network(network, plans))
-            }
+        let overrides = self.overrides(gpus)?;
+        let (config, places) = yaml::load_with_places(path, &overrides).map_err(Failure::input)?;
+        let planned = match config {
+            Config::Network(network) => plan_variants_with(&network, planner)
+                .map(|plans| PlannedConfig::Network(network, plans)),
             Config::LayerSet(set) => {
-                let plan = plan_layer_set_with(&set, planner(set.gpu))
-                    .map_err(|errors| Failure::in_file(path, &errors))?;
-                Ok(PlannedConfig::LayerSet(plan))
+                plan_layer_set_with(&set, planner(set.gpu)).map(PlannedConfig::LayerSet)
+            }
+        };
+        match planned {
+            Ok(planned) => Ok((planned, places)),
+            Err(errors) => {
+                let at = |error: &PlanError| places.of_layer(&error.layer, error.key);
+                let mistakes = errors.iter().map(|error| (at(error), error.to_string()));
+                Err(Failure::input(places.errors(mistakes)))
             }
         }
     }

@@ -5,7 +5,7 @@ use super::{
     BenchProblem, Candidate, CandidateResult, Measurement, ProblemReport, RejectedTile, unit_times,
 };
 use crate::compile::Compiler;
-use crate::cost::floor_us;
+use crate::cost::{floor_us, fp32_lanes_floor_us};
 use crate::gpu::Gpu;
 use crate::ir::Reduce;
 use crate::plan::PlannedUnit;
@@ -60,7 +60,8 @@ impl ProblemBench<'_> {
             shape: self.problem.shape,
             flops: problem.flops(),
             bytes: problem.bytes(),
-            floor_us: floor_us(problem.flops(), problem.bytes(), self.gpu),
+            floor_us: floor_us(&problem, self.gpu),
+            fp32_lanes_floor_us: fp32_lanes_floor_us(problem.flops(), problem.bytes(), self.gpu),
             precision: self.problem.precision,
             tolerance: tolerance(&problem),
             plan_chosen_by: None,

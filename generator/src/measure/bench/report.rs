@@ -1,7 +1,7 @@
 //! What was measured, as plain data.
 
 use super::published::Published;
-use super::{Environment, FasterThanPlan, Mean, NearFloor};
+use super::{Environment, FasterThanPlan, Mean, NearFp32LanesFloor};
 use crate::ir::{Precision, Reduce};
 use crate::plan::ChosenBy;
 use serde::{Deserialize, Serialize};
@@ -33,8 +33,10 @@ pub struct ProblemReport {
     pub flops: u64,
     /// Bytes when every tensor is moved once, as floats.
     pub bytes: u64,
-    /// Physical limit of one launch in fp32, microseconds.
+    /// [Physical limit](crate::gpu::floor_us) of one launch in the precision, microseconds.
     pub floor_us: f64,
+    /// That of one that leaves arithmetic to the [fp32 lanes](crate::gpu::fp32_lanes_floor_us), microseconds.
+    pub fp32_lanes_floor_us: f64,
     /// How our kernels may round products.
     pub precision: Precision,
     /// The relative error that a result may have.
@@ -278,13 +280,13 @@ impl Report {
             #[serde(flatten)]
             report: &'a Report,
             geometric_means: Vec<Mean>,
-            near_floor: NearFloor,
+            near_fp32_lanes_floor: NearFp32LanesFloor,
             faster_than_plan: Vec<FasterThanPlan>,
         }
         let document = WithSummary {
             report: self,
             geometric_means: self.means(),
-            near_floor: self.near_floor(),
+            near_fp32_lanes_floor: self.near_fp32_lanes_floor(),
             faster_than_plan: self.faster_than_plan(),
         };
         Ok(serde_json::to_string_pretty(&document)? + "\n")

@@ -200,6 +200,7 @@ mod tests {
             flops: 7,
             bytes: 11,
             floor_us: 0.55,
+            fp32_lanes_floor_us: 0.55,
             precision: problem.precision,
             tolerance: 1e-6,
             plan_chosen_by: Some(crate::plan::ChosenBy::Tuned),

@@ -1,4 +1,4 @@
-//! What sums a report up: geometric means, how near the floor the plan is, and where others are faster.
+//! What sums a report up: geometric means, how near the lanes' floor the plan is, and where others are faster.
 
 use super::{CudnnBest, CudnnReport, ProblemReport, Report};
 use serde::Serialize;
@@ -14,9 +14,9 @@ pub struct Mean {
     pub problems: usize,
 }
 
-/// How many plans are near the floor: within 1.8 floors, or 2 us above it.
+/// How many plans are near the floor of the fp32 lanes: within 1.8 times that, or 2 us above it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct NearFloor {
+pub struct NearFp32LanesFloor {
     /// So many are.
     pub count: usize,
     /// Of so many problems.
@@ -92,6 +92,11 @@ impl Report {
                 Some(problem.floor_us)
             }),
         );
+        means.extend(self.mean(
+            "plan / fp32 lanes' floor",
+            ProblemReport::planned_us,
+            |problem| Some(problem.fp32_lanes_floor_us),
+        ));
         for (index, title) in self.published_titles().iter().enumerate() {
             means.extend(self.mean(
                 &format!("{title} / plan"),
@@ -118,15 +123,16 @@ impl Report {
         })
     }
 
-    /// How many plans are near the floor.
-    pub fn near_floor(&self) -> NearFloor {
+    /// How many plans are near the floor of the fp32 lanes.
+    pub fn near_fp32_lanes_floor(&self) -> NearFp32LanesFloor {
         let is_near = |problem: &ProblemReport| {
-            let most = (1.8 * problem.floor_us).max(problem.floor_us + 2.0);
+            let floor = problem.fp32_lanes_floor_us;
+            let most = (1.8 * floor).max(floor + 2.0);
             problem.planned_us().is_some_and(|us| us <= most)
         };
         let others = self.problems.iter().filter(|problem| !is_near(problem));
         let others: Vec<_> = others.map(|problem| problem.label.clone()).collect();
-        NearFloor {
+        NearFp32LanesFloor {
             count: self.problems.len() - others.len(),
             total: self.problems.len(),
             others,

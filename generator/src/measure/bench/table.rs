@@ -39,11 +39,11 @@ pub fn report_table(report: &Report) -> String {
     text
 }
 
-/// How near the floor the plan is, and where others are faster, a line each.
+/// How near the floor of the fp32 lanes the plan is, and where others are faster, a line each.
 fn summary_lines(report: &Report) -> String {
-    let near = report.near_floor();
+    let near = report.near_fp32_lanes_floor();
     let mut text = format!(
-        "Plans within max(1.8 x floor, floor + 2 us): {} of {}",
+        "Plan within max(1.8 lanes, lanes + 2 us), lanes being the floor of the fp32 lanes: {} of {}",
         near.count, near.total
     );
     if !near.others.is_empty() {
@@ -151,7 +151,7 @@ fn ratio(over: Option<f64>, under: Option<f64>) -> Option<f64> {
 fn overview(report: &Report) -> Vec<Vec<Cell>> {
     let with_cudnn = report.environment.cudnn.is_some();
     let mut head = vec![Cell::left("C,N,H,W")];
-    head.extend(titles(&["floor", "plan", "cold", "error", "best"]));
+    head.extend(titles(&["floor", "lanes", "plan", "cold", "error", "best"]));
     let choosers = other_choosers(report);
     head.extend(titles(&choosers));
     if with_cudnn {
@@ -200,6 +200,7 @@ fn overview_row(
     let mut row = vec![
         Cell::left(&problem.label),
         Cell::number(Some(problem.floor_us)),
+        Cell::number(Some(problem.fp32_lanes_floor_us)),
         Cell::number(planned_us),
         Cell::number(planned.and_then(|timed| timed.cold_us)),
         Cell::error(planned),
