@@ -97,14 +97,16 @@ fn help(command: &[&str]) -> String {
 
 /// The long options that a help text lists, without those of every command.
 fn options(help: &str) -> BTreeSet<&str> {
-    let words = help
+    // Wrapped descriptions are indented further.
+    let lines = help
         .lines()
+        .filter(|line| line.len() - line.trim_start().len() <= 6)
         .map(str::trim_start)
-        .filter(|line| line.starts_with('-'))
-        .flat_map(|line| line.split([' ', ',', '=']))
-        .filter(|word| word.starts_with("--"))
-        .filter(|word| !["--help", "--version"].contains(word));
-    words.collect()
+        .filter(|line| line.starts_with('-'));
+    lines
+        .filter_map(|line| line.split([' ', ',']).find(|word| word.starts_with("--")))
+        .filter(|word| !["--help", "--version"].contains(word))
+        .collect()
 }
 
 /// `docs/reference/cli.md` has a section for each command, which lists exactly its options.
