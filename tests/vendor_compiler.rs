@@ -110,8 +110,8 @@ fn emitted_folders_compile_with_nvcc_without_a_warning() {
 #[test]
 fn the_device_prelude_compiles_for_every_architecture_without_a_warning() {
     use tdc_templates::device::{
-        ASYNC_COPY, BF16, BULK_COPY, CLUSTER, DYNAMIC_SHARED, FP16, MMA, PDL, ACCUMULATOR_OPERANDS,
-        SPLIT_TF32, MMA_STEPS,
+        ACCUMULATOR_OPERANDS, ASYNC_COPY, BF16, BULK_COPY, CLUSTER, DYNAMIC_SHARED, FP16, MMA,
+        MMA_STEPS, PDL, SPLIT_TF32,
     };
     // Behind what they use.
     let parts = [

@@ -314,7 +314,10 @@ fn texts(chart: &str) -> Vec<(&str, &str)> {
 fn charts_have_a_bar_for_every_time_and_both_floors() {
     let report = report();
     let charts = charts(&report).unwrap();
-    assert_eq!(charts, tdc_generator::bench::charts(&report).unwrap());
+    assert_eq!(
+        charts,
+        tdc_generator::measure::bench::charts(&report).unwrap()
+    );
     let names: Vec<_> = charts.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["set.svg", "set-over-n.svg"]);
     let bars = &charts[0].1;

@@ -2,7 +2,7 @@
 
 use super::CostModel;
 use crate::gpu::Gpu;
-use crate::spec::Problem;
+use crate::ir::Problem;
 use serde::Serialize;
 use tdc_runtime::Arch;
 
@@ -540,7 +540,7 @@ pub fn tiled_terms(
 mod tests {
     use super::*;
     use crate::gpu::gpu;
-    use crate::spec::{ConvProblem, Epilogue, Precision, Reduce};
+    use crate::ir::{ConvProblem, Epilogue, Precision, Reduce};
     use tdc_runtime::{ConvShape, Padding};
 
     fn work() -> KernelWork {
@@ -780,7 +780,7 @@ mod tests {
                 epilogue: Epilogue::default(),
                 reduce: Reduce::Ordered,
                 precision,
-                tolerance: crate::spec::Tolerance::default(),
+                tolerance: crate::ir::Tolerance::default(),
             });
             let h200 = gpu("h200").unwrap();
             let floor = floor_us(&problem, h200);

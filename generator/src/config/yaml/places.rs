@@ -2,7 +2,7 @@
 
 use super::Config;
 use super::node::{Node, Value};
-use crate::spec::{ConfigErrors, Position};
+use crate::config::{ConfigErrors, Position};
 
 /// The places of a config's keys, and of those of its ops or layers.
 #[derive(Debug, Clone)]
@@ -114,7 +114,7 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    use crate::spec::{Overrides, Position, yaml};
+    use crate::config::{Overrides, Position, yaml};
 
     #[test]
     fn layers_and_their_keys_are_found() {

@@ -33,7 +33,7 @@ pub struct ProblemReport {
     pub flops: u64,
     /// Bytes when every tensor is moved once, as floats.
     pub bytes: u64,
-    /// [Physical limit](crate::gpu::floor_us) of one launch in the precision, microseconds.
+    /// [Physical limit](crate::cost::floor_us) of one launch in the precision, microseconds.
     pub floor_us: f64,
     /// That of one that leaves arithmetic to the [fp32 lanes](crate::gpu::fp32_lanes_floor_us), microseconds.
     pub fp32_lanes_floor_us: f64,
