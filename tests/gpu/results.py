@@ -12,7 +12,7 @@ FOLDER is docs/results/<gpu>. `add` and `profile` record how the numbers were me
 
 A report has `provenance` and one of:
   problems    as `tdc-gen bench --json` writes them, without the candidates of cuDNN that were not timed in full
-  networks    a list of {network, kind, us, sum_of_layers_us, launches}; kind is tucker, dense, pytorch_fp32 or pytorch_tf32
+  networks    a list of {network, kind, us, sum_of_layers_us, layers}; kind is tucker, dense, pytorch_fp32 or pytorch_tf32
   rows        with `columns` and optionally `totals`: any other table
 Needs Python 3.8 and nothing else.
 """
@@ -239,7 +239,7 @@ def network_lines(rows, networks):
     for kind in kinds:
         header += [f"{NETWORK_KINDS[kind]}, us"]
         if not kind.startswith("pytorch"):
-            header += ["launches", "sum of layers, us"]
+            header += ["layers", "sum of layers, us"]
     body = []
     for network in networks:
         line = [network]
@@ -248,7 +248,7 @@ def network_lines(rows, networks):
             shown = row.get("us")
             line += ["" if shown is None else f"{shown:.0f}" if kind.startswith("pytorch") else f"**{shown:.0f}**"]
             if not kind.startswith("pytorch"):
-                line += [cell(row.get("launches")), cell(row.get("sum_of_layers_us"))]
+                line += [cell(row.get("layers")), cell(row.get("sum_of_layers_us"))]
         body.append(line)
     # Leave out columns that no network has.
     used = [i for i, title in enumerate(header) if any(line[i] for line in body)]
@@ -427,10 +427,10 @@ def profile(args):
         if not total or not layers:
             sys.exit(f"{path}: not the output of a generated network with --profile")
         network = re.sub(r"^profile_|_dense$", "", path.stem)
-        network = re.sub(r"_dense$", "", network)
-        launches = len(re.findall(r"^ *[0-9.]+  \S", text, re.MULTILINE)) - 1
+        _, _, profile_table = text.partition("us  layer")
+        layer_count = len(re.findall(r"^ *[0-9.]+  \S", profile_table, re.MULTILINE)) - 1  # without the sum
         networks.append(
-            {"network": network, "kind": args.kind, "us": float(total[1]), "sum_of_layers_us": float(layers[1]), "launches": launches}
+            {"network": network, "kind": args.kind, "us": float(total[1]), "sum_of_layers_us": float(layers[1]), "layers": layer_count}
         )
     write(args.folder, args.name, {"provenance": origin(args), "networks": networks})
 
