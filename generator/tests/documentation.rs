@@ -34,8 +34,14 @@ fn anchor(heading: &str) -> String {
     let kept = heading
         .chars()
         .filter(|&c| c.is_alphanumeric() || " -_".contains(c));
-    kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() })
-        .collect()
+    kept.map(|c| {
+        if c == ' ' {
+            '-'
+        } else {
+            c.to_ascii_lowercase()
+        }
+    })
+    .collect()
 }
 
 #[test]
