@@ -43,3 +43,4 @@ pub mod sequence;
 mod suggest;
 #[cfg(feature = "check")]
 pub mod verify;
+pub mod wording;

@@ -1,38 +1,27 @@
-//! What compiled kernels use, as a committed table that planning reads.
+//! The resource table: registers, shared memory and spills of kernels, as a compiler reported them.
 
-use super::KernelResources;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use tdc_runtime::Arch;
 
-/// What one kernel uses on one architecture.
+/// Resources of one kernel on one architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct Resources {
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Static shared memory of a block, bytes.
+    /// Static shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// Bytes of registers stored to local memory.
+    /// Bytes of registers spilled to local memory.
     pub spill_stores: u32,
-    /// Bytes of them loaded back.
+    /// Bytes of them that are loaded back.
     pub spill_loads: u32,
-}
-
-impl From<&KernelResources> for Resources {
-    fn from(kernel: &KernelResources) -> Self {
-        Self {
-            registers: kernel.registers,
-            shared_bytes: kernel.shared_bytes,
-            spill_stores: kernel.spill_stores,
-            spill_loads: kernel.spill_loads,
-        }
-    }
 }
 
 /// Resources by a key that does not depend on a kernel's symbol (scheme, shape and tile) and by architecture.
 ///
-/// As text, one line an entry, sorted by key and then by architecture; lines that start with `#` are remarks:
+/// As text it has one line per entry, sorted by key and then by architecture; lines that start with `#` are
+/// comments:
 ///
 /// ```text
 /// # key arch registers shared spill_stores spill_loads
@@ -44,7 +33,7 @@ pub struct ResourceTable {
     entries: BTreeMap<(String, Arch), Resources>,
 }
 
-/// A table that cannot be read, or an entry that cannot be written.
+/// A table that cannot be read, or an entry that cannot be added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResourceTableError {
     /// A line has too few or too many fields.
@@ -55,19 +44,19 @@ pub enum ResourceTableError {
         /// Fields found.
         found: usize,
     },
-    /// A field cannot be read.
+    /// A field is invalid.
     #[error("line {line}: {column} cannot be `{text}`; it is {expected}")]
     Field {
         /// Line of the text, from 1.
         line: usize,
         /// The column's name.
         column: &'static str,
-        /// What stands there.
+        /// The field's text.
         text: String,
-        /// What should.
+        /// What it should be.
         expected: &'static str,
     },
-    /// A line repeats the key and architecture of an earlier one.
+    /// A line has the key and architecture of an earlier one.
     #[error("line {line}: `{key} {arch}` has a line already; remove one of the two")]
     Duplicate {
         /// Line of the text, from 1.
@@ -77,7 +66,7 @@ pub enum ResourceTableError {
         /// The architecture.
         arch: Arch,
     },
-    /// A key that would not survive being written.
+    /// A key that could not be read again.
     #[error("`{0}` cannot be a key: it must not be empty, hold white space or start with `#`")]
     Key(String),
 }
@@ -85,7 +74,7 @@ pub enum ResourceTableError {
 const COLUMNS: &str = "key arch registers shared spill_stores spill_loads";
 
 impl ResourceTable {
-    /// What the kernel of `key` uses on `arch`, if it is known.
+    /// The resources of the kernel of `key` on `arch`, if the table has them.
     pub fn get(&self, key: &str, arch: Arch) -> Option<Resources> {
         self.entries.get(&(key.to_owned(), arch)).copied()
     }
@@ -107,7 +96,7 @@ impl ResourceTable {
         Ok(())
     }
 
-    /// Takes over all entries of `newer`; where both have one, `newer`'s stays.
+    /// Adds all entries of `newer`, which replace those of the same key and architecture.
     pub fn merge(&mut self, newer: Self) {
         self.entries.extend(newer.entries);
     }
@@ -124,7 +113,7 @@ impl ResourceTable {
         self.entries.len()
     }
 
-    /// Whether there is no entry.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -273,7 +262,7 @@ tdc/b sm_90 255 0 0 0
     }
 
     #[test]
-    fn keys_that_would_not_survive_are_refused() {
+    fn keys_that_could_not_be_read_again_are_rejected() {
         let mut table = ResourceTable::default();
         for key in ["", "a b", "#a", "a\n"] {
             let error = table.insert(key, Arch::new(90), resources(1)).unwrap_err();
