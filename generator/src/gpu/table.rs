@@ -2,7 +2,7 @@
 //!
 //! Each GPU names its sources. Where a document rounds, the figure that the CUDA driver reports for the device is taken
 //! (`deviceQuery`). What a compute capability fixes is written once for it. The launch time, the clock and the sustained rates of the
-//! H200 were measured (docs/design.md); the launch times of all others are estimates, scaled from it by generation and clock.
+//! H200 were measured (docs/how-it-works.md); the launch times of all others are estimates, scaled from it by generation and clock.
 
 use crate::suggest::nearest;
 use serde::Serialize;
@@ -309,7 +309,7 @@ const CC_120: Gpu = Gpu {
 /// All GPUs that can be planned for.
 pub const GPUS: &[Gpu] = &[
     // NVIDIA H200 datasheet, 2023: 4.8 TB/s, 67 TFLOP/s. Multiprocessors: driver. L2, clock, launch and sustained
-    // rates: measured (docs/design.md), those of the tensor cores by wgmma from operands that stay in shared memory.
+    // rates: measured (docs/how-it-works.md), those of the tensor cores by wgmma from operands that stay in shared memory.
     Gpu {
         name: "h200",
         title: "NVIDIA H200 SXM",
