@@ -1,5 +1,6 @@
-//! What `kernel!` embeds in a program outside this workspace: the text, launches and machine code that the generator makes for the same
-//! layers. The program is `tests/embedded`; on a GPU it also checks and times what it has (`embedded check`, `embedded latency`).
+//! Compares what `kernel!` embeds in a program outside this workspace with what the generator produces for
+//! the same layers: source, launches and machine code. The program is `tests/embedded`; on a GPU it also
+//! checks and times its kernels (`embedded check`, `embedded latency`).
 
 mod toolkit;
 
@@ -42,7 +43,7 @@ fn plain(shape: ConvShape) -> LayerSpec {
     }
 }
 
-/// A 3x3 convolution with the padding that keeps the image's size.
+/// A 3x3 convolution with "same" padding.
 fn same(c: u32, n: u32, h: u32, w: u32) -> LayerSpec {
     plain(ConvShape {
         padding: Padding::all(1),
@@ -73,7 +74,7 @@ const ALL: Epilogue = Epilogue {
     relu: true,
 };
 
-/// Every option away from its default.
+/// All options with values other than the default.
 fn odd() -> LayerSpec {
     let mut layer = plain(ConvShape {
         batch: 3,
@@ -103,8 +104,8 @@ fn tucker(scheme: &str) -> LayerSpec {
     by(layer, scheme, None)
 }
 
-/// What the program tells of a kernel, by the generator's plan; `images` are the architecture and the index of the plan of each
-/// image, the last one PTX.
+/// The program's expected output for a kernel, from the generator's plan; `images` are the architecture and
+/// the index of the plan of each image, the last one PTX.
 fn expected_report(call: &str, plan: &KernelPlan, images: &[(u16, usize)]) -> String {
     let mut text = String::new();
     let mut line = |line: String| writeln!(text, "{line}").unwrap();
@@ -155,7 +156,7 @@ fn expected_report(call: &str, plan: &KernelPlan, images: &[(u16, usize)]) -> St
     text
 }
 
-/// The lines about kernels' symbols sorted where they follow each other: the compiler's order is its own.
+/// Sorts consecutive lines about kernels' symbols, whose order is the compiler's.
 fn with_sorted_symbols(text: &str) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     let is_symbol = |line: &&str| line.ends_with("has registers: true");
@@ -165,7 +166,7 @@ fn with_sorted_symbols(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Only one test at a time builds and runs programs: they share a target folder, and the programs' names in it.
+/// Serialises tests that build and run programs: they have one target folder and equal program names.
 fn build_lock() -> MutexGuard<'static, ()> {
     static BUILD_LOCK: Mutex<()> = Mutex::new(());
     BUILD_LOCK.lock().unwrap_or_else(PoisonError::into_inner)
@@ -193,7 +194,7 @@ fn program() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/embedded")
 }
 
-/// A copy of the program in a folder of its own.
+/// A copy of the program in a separate folder.
 fn copied() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().canonicalize().unwrap();
@@ -410,7 +411,7 @@ fn cargo_compiles_each_kernel_once() {
     assert_eq!(now.len(), made.len() + 1);
 }
 
-/// A planned layer with its chain of units as one unit, to be checked as the whole that it computes.
+/// A planned layer with its sequence of units as one unit, to be checked as the complete layer.
 fn as_unit(layer: &LayerSpec, plan: &VariantPlan) -> PlannedUnit {
     let mut unit = plan.units[0].clone();
     unit.unit.variants = vec![plan.variant.clone()].into();
@@ -426,7 +427,7 @@ fn as_unit(layer: &LayerSpec, plan: &VariantPlan) -> PlannedUnit {
     unit
 }
 
-/// The text and launches that programs embed, run on the CPU.
+/// The source and launches that programs embed, run on the CPU emulation.
 #[test]
 fn multi_launch_kernels_compute_their_layers() {
     let layers = [odd(), tucker("tucker_fused"), tucker("direct")];
@@ -444,7 +445,7 @@ fn multi_launch_kernels_compute_their_layers() {
     }
 }
 
-/// Without a plan by hand: what a call computes is what its op says.
+/// An op describes what a call computes, independently of plans.
 #[test]
 fn ops_describe_their_fusions() {
     let fused = FusedOps {

@@ -1,11 +1,13 @@
-//! Machine code of generated kernels against a committed baseline: a change of structure, names or text must not change it.
+//! Compares the machine code of generated kernels with a committed baseline: a change of structure, names or
+//! comments must not change it.
 //!
-//! `tests/golden/machine_code.txt` has a line for each kernel of every committed config (as written and dense, in every precision,
-//! planned for the H200): its code, hashed, as NVRTC 13.0 makes it for sm_90, its registers and its shared memory. Kernels are
-//! found again by the name of their unit, which has the problem, the scheme and the tile: so plans are held as well.
+//! `tests/golden/machine_code.txt` has a line for each kernel of every committed config (as written and
+//! dense, in every precision, planned for the H200): a hash of its code from NVRTC 13.0 for sm_90, its
+//! registers and its shared memory. Kernels are identified by the name of their unit, which contains problem,
+//! scheme and tile, so that changes of plans are detected too.
 //!
-//! `TDC_BLESS=1 cargo test --release --test machine_code -- --ignored` rewrites the file. A kernel whose code changes on purpose is
-//! listed, with its times before and after, in `docs/decisions.md`.
+//! `TDC_BLESS=1 cargo test --release --test machine_code -- --ignored` rewrites the file. A kernel whose code
+//! changes on purpose is listed, with its times before and after, in `docs/decisions.md`.
 
 mod toolkit;
 
@@ -30,10 +32,10 @@ use toolkit::toolkit;
 
 const BASELINE: &str = "tests/golden/machine_code.txt";
 
-/// Of so many kernels one is compiled by the quick test.
+/// The quick test compiles one of this many kernels.
 const SAMPLE: usize = 60;
 
-/// Names of configs and the units that their plans have, in order.
+/// Names of configs with the units of their plans, in order.
 type Plans = Vec<(String, Vec<PlannedUnit>)>;
 
 /// Every config as written and dense, in every precision, planned for the H200.
@@ -63,7 +65,7 @@ fn plans() -> Plans {
                     }
                 };
                 let name = format!("{name} {word}");
-                // A config without ranks is the same when it is dense.
+                // For a config without ranks the dense one is the same.
                 if plans.iter().all(|(known, _)| *known != name) {
                     plans.push((name, units));
                 }
@@ -73,7 +75,7 @@ fn plans() -> Plans {
     plans
 }
 
-/// The distinct units with a neutral prefix of their symbols, by name.
+/// The distinct units by name, with a neutral prefix of their symbols.
 fn distinct(plans: &Plans) -> BTreeMap<String, PlannedUnit> {
     let mut planner = Planner::new(gpu("h200").unwrap());
     let mut units = BTreeMap::new();
@@ -101,7 +103,7 @@ impl Hasher for Fnv {
     }
 }
 
-/// The hash of one kernel's instructions.
+/// A hash of a kernel's instructions.
 fn code_hash(image: &Image, symbol: &str) -> u64 {
     let file = object::File::parse(&image.cubin[..]).unwrap();
     let section = file.section_by_name(&format!(".text.{symbol}")).unwrap();
@@ -110,7 +112,8 @@ fn code_hash(image: &Image, symbol: &str) -> u64 {
     hash.finish()
 }
 
-/// A line for each kernel of the units: key, hash of its code, registers, bytes of static and dynamic shared memory.
+/// A line for each kernel of the units: key, hash of its code, registers, bytes of static and dynamic shared
+/// memory.
 fn lines(compiler: &dyn Compiler, units: &[&PlannedUnit]) -> Vec<String> {
     let texts: Vec<_> = units.iter().map(|unit| unit_text(unit).unwrap()).collect();
     let jobs: Vec<_> = units
@@ -153,14 +156,14 @@ fn compiler() -> impl Compiler {
     compiler
 }
 
-/// The committed lines; those of plans begin with `plan`.
+/// The committed lines; those of plans start with `plan`.
 fn baseline() -> Vec<String> {
     let text = std::fs::read_to_string(BASELINE).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.map(str::to_owned).collect()
 }
 
-/// A line for each plan: how many units it has, and a hash of their names in order.
+/// A line for each plan: number of units, and a hash of their names in order.
 fn plan_lines(plans: &Plans) -> Vec<String> {
     let line = |(name, units): &(String, Vec<PlannedUnit>)| {
         let mut hash = Fnv(0xcbf2_9ce4_8422_2325);

@@ -23,7 +23,7 @@ use tdc_generator::verify::{CheckpointParameters, Device, Random, check_network}
 use tdc_runtime::{Padding, WeightFile};
 use tdc_weights::{Checkpoint, pack, resolve};
 
-/// Networks whose kernels are built together.
+/// Number of networks whose kernels are built together.
 const NETWORKS_PER_BUILD: usize = 10;
 
 struct RandomNetworkBuilder {
@@ -31,9 +31,9 @@ struct RandomNetworkBuilder {
     builder: NetworkBuilder,
     /// Names and shapes of all ops, the input first.
     values: Vec<(String, TensorShape)>,
-    /// Which of them something reads.
+    /// Which of them are read by some op.
     read: Vec<bool>,
-    /// Of all convolutions.
+    /// Precision of all convolutions.
     precision: Precision,
 }
 
@@ -46,7 +46,7 @@ impl RandomNetworkBuilder {
         self.random.below(2) == 0
     }
 
-    /// Mostly the last value, sometimes any.
+    /// Usually the last value, sometimes any.
     fn any(&mut self) -> usize {
         if self.random.below(3) > 0 {
             self.values.len() - 1
@@ -91,7 +91,7 @@ impl RandomNetworkBuilder {
                 }
             }
             0 if x.c > 1 => {
-                // Depthwise, with one or two outputs a channel.
+                // Depthwise, with one or two output channels per input channel.
                 options.groups = x.c;
                 options.n = x.c * self.pick(&[1, 2]);
             }
@@ -114,7 +114,7 @@ impl RandomNetworkBuilder {
         self.push_conv(input, options);
     }
 
-    /// A Tucker layer with the channels that one launch wants.
+    /// A Tucker layer with channels that the one-launch kernel supports.
     fn tucker(&mut self, input: usize) {
         let x = self.values[input].1;
         let mut options = ConvOptions::new(self.pick(&[8, 13, 16, 21]));
@@ -129,7 +129,7 @@ impl RandomNetworkBuilder {
         self.push_conv(input, options);
     }
 
-    /// A convolution padded so that its stride alone makes the image smaller.
+    /// A convolution padded such that only its stride reduces the image size.
     fn push_conv(&mut self, input: usize, mut options: ConvOptions) {
         let (x, kernel) = (self.values[input].1, options.kernel);
         let pad = |size: u32| size / 2;
@@ -211,7 +211,7 @@ impl RandomNetworkBuilder {
         }
     }
 
-    /// Joins what nothing reads and ends in one of several ways.
+    /// Combines the values that no op reads, and ends the network in one of several ways.
     fn finish(mut self) -> Network {
         let mut loose: Vec<usize> = (0..self.values.len()).filter(|&i| !self.read[i]).collect();
         if loose.len() > 1 {
@@ -254,7 +254,7 @@ impl RandomNetworkBuilder {
     }
 }
 
-/// A network that is its input so far.
+/// A network that consists of its input.
 fn random_builder(name: &str, index: usize, channels: &[u32]) -> RandomNetworkBuilder {
     let mut random = Random::new(1000 + index as u64);
     let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -269,7 +269,7 @@ fn random_builder(name: &str, index: usize, channels: &[u32]) -> RandomNetworkBu
         builder: NetworkBuilder::new(&format!("{name}{index}"), input),
         values: vec![("input".to_owned(), input)],
         read: vec![false],
-        // Mostly fp32: its bound is the sharpest.
+        // Mostly fp32, which has the smallest error bound.
         precision: match index % 10 {
             3 => Precision::Tf32,
             6 => Precision::Fp16,
@@ -296,7 +296,7 @@ fn random_network(index: usize) -> Network {
     network
 }
 
-/// Tucker layers behind each other, among them additions, shortcuts and other readers of what lies between.
+/// Consecutive Tucker layers, with additions, shortcuts and other readers of intermediate values.
 fn random_chain(index: usize) -> Network {
     let mut random_builder = random_builder("chain", index, &[8, 11, 19]);
     for _ in 0..random_builder.pick(&[3, 4, 5]) {
@@ -319,7 +319,7 @@ fn random_chain(index: usize) -> Network {
                 random_builder.push(&[last, last + 1], OpOptions::Add { relu: true }, y);
             }
             (2, _) => {
-                // Read by two layers: the next one, and one that ends beside it.
+                // Read by two layers: the next one, and one whose output is unused otherwise.
                 random_builder.tucker(last);
                 random_builder.push(&[last], OpOptions::Relu, y);
             }
@@ -335,7 +335,7 @@ fn target(index: usize) -> &'static Gpu {
     targets[index % targets.len()]
 }
 
-/// The CPU, after the vendor's compiler took every kernel without a warning.
+/// The CPU emulation, after NVRTC has compiled every kernel without warnings.
 fn cpu_after_compiling(units: &[PlannedUnit]) -> Box<dyn Device> {
     let options = Options {
         effort: Effort::Fast,
@@ -381,7 +381,7 @@ fn check(device: &mut dyn Device, network: &Network, plan: &NetworkPlan) -> Resu
     }
 }
 
-/// Plans and runs the first of a series of networks.
+/// Plans and runs the first networks of a series.
 fn assert_right(
     count: usize,
     network: fn(usize) -> Network,

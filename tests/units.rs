@@ -18,7 +18,7 @@ use tdc_generator::render::unit_text;
 use tdc_generator::verify::{Bindings, CpuDevice, Device, Random, check_unit, run_variant};
 use tdc_runtime::{Arch, ConvShape, Padding};
 
-/// Plans problems with the tiles given, one unit each, all with symbols of their own.
+/// Plans problems with the given tiles, one unit each, all with distinct symbols.
 fn units(requests: &[(Problem, &str, Option<Vec<u32>>)]) -> Vec<PlannedUnit> {
     let mut planner = Planner::new(gpu("h200").unwrap());
     let mut units: Vec<PlannedUnit> = Vec::new();
@@ -39,7 +39,7 @@ fn units(requests: &[(Problem, &str, Option<Vec<u32>>)]) -> Vec<PlannedUnit> {
     units
 }
 
-/// Runs every unit and lists all that fail.
+/// Runs every unit and lists all failures.
 fn assert_right(units: &[PlannedUnit], open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
     let mut device = open(units);
     let failures: Vec<String> = units
@@ -115,7 +115,7 @@ fn random_conv(random: &mut Random) -> ConvProblem {
     }
 }
 
-/// Random convolutions, changed by `adapt` to what a scheme can compute, with random tiles of it.
+/// Random convolutions, adapted by `adapt` to what a scheme supports, with random tiles of it.
 fn conv_units(
     scheme: &'static str,
     seed: u64,
@@ -128,7 +128,7 @@ fn conv_units(
     })
 }
 
-/// Problems made of random convolutions, with random tiles of a scheme.
+/// Problems from random convolutions, with random tiles of a scheme.
 fn random_units(
     scheme: &'static str,
     seed: u64,
@@ -138,7 +138,8 @@ fn random_units(
     let mut random = Random::new(seed);
     let found = tdc_generator::scheme::scheme(scheme).unwrap();
     let mut requests = Vec::new();
-    // Some problems are left to other schemes: outputs too small for a warp, tiles too large for a block.
+    // Problems that the scheme does not support are skipped: outputs too small for a warp, tiles too large
+    // for a block.
     for _ in 0..10 * count {
         let conv = random_conv(&mut random);
         let Some(problem) = make(&mut random, conv) else {
@@ -165,7 +166,7 @@ fn pointwise_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// One to three output channels an input channel; half the images have rows that can be read in vectors.
+/// One to three output channels per input channel; half of the images have rows that can be read as vectors.
 fn depthwise_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("depthwise", 7, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -178,7 +179,7 @@ fn depthwise_units(count: usize) -> Vec<PlannedUnit> {
             shape.w = pick(&[4, 6, 8, 10, 12, 28]);
         }
         if pick(&[0, 0, 0, 1]) == 1 {
-            // So many taps that their loop stays one.
+            // Enough taps that their loop is not unrolled.
             (shape.r, shape.s) = (pick(&[1, 11, 19]), pick(&[7, 31]));
             shape.padding = Padding {
                 top: 9,
@@ -190,7 +191,7 @@ fn depthwise_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// Both kernels of TDC, half of them with atomics, some with more channels than a block has threads.
+/// Both kernels of TDC, half of them with atomics, some with more channels than threads in a block.
 fn tdc_units(count: usize) -> Vec<PlannedUnit> {
     let adapt = |random: &mut Random, conv: &mut ConvProblem| {
         conv.shape.groups = 1;
@@ -206,8 +207,8 @@ fn tdc_units(count: usize) -> Vec<PlannedUnit> {
     units
 }
 
-/// The schemes whose blocks split sums over groups of threads and clusters, on channels that leave tails and on some that do not;
-/// half the images have rows that can be staged in vectors. All precisions, fp32 most often.
+/// The schemes with split-K over thread groups and clusters, on channels with and without tails; half of the
+/// images have rows that can be staged as vectors. All precisions, mostly fp32.
 fn tiled_units(count: usize) -> Vec<PlannedUnit> {
     let adapt = |random: &mut Random, conv: &mut ConvProblem| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -225,8 +226,8 @@ fn tiled_units(count: usize) -> Vec<PlannedUnit> {
     units
 }
 
-/// First layers of networks: so few channels that a step of the tensor cores is four columns of the filter, whose rows end within a
-/// step or with it.
+/// First layers of networks, with so few channels that a K step is four columns of the filter; filter rows
+/// end inside a step or with it.
 fn few_channel_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("implicit_gemm", 9, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -317,8 +318,8 @@ fn winograd_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// Tucker layers, a third of them without the first factor, with channels and ranks that leave tails and some that do not. Half the
-/// tiles have clusters.
+/// Tucker layers, a third of them without the first factor, with channels and ranks with and without tails.
+/// Half of the tiles have clusters.
 fn tucker_units(count: usize) -> Vec<PlannedUnit> {
     random_units("tucker_fused", 8, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -346,7 +347,7 @@ fn tucker_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// Convolutions of HWCN tensors: batches that leave tails of tiles and of vectors, paddings beyond the image's other side.
+/// Convolutions of HWCN tensors: batches with tails of tiles and of vectors, paddings larger than the image.
 fn tvm_units(count: usize) -> Vec<PlannedUnit> {
     random_units("tvm", 9, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -364,7 +365,7 @@ fn tvm_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// One input channel; half the images have rows that can be staged in vectors.
+/// One input channel; half of the images have rows that can be staged as vectors.
 fn single_channel_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("single_channel", 10, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -380,7 +381,7 @@ fn single_channel_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// One input channel, on maps whose pixels are whole vectors or not, wherever rows end.
+/// One input channel, with output sizes that are multiples of a vector or not, with any row length.
 fn input_stationary_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("input_stationary", 15, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -397,7 +398,7 @@ fn input_stationary_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// Segments that end within lines and channels, of filters of every size.
+/// Segments that end inside rows and channels, with filters of all sizes.
 fn stride_fixed_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("stride_fixed", 11, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -415,7 +416,7 @@ fn stride_fixed_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// The published tile, on images and channels that it divides and on others.
+/// The published tile, on images and channels that are multiples of it and on others.
 fn published_tvm_units() -> Vec<PlannedUnit> {
     let requests = [[8, 64, 64], [13, 70, 65], [8, 1, 5]].map(|[c, n, batch]| {
         let problem = Problem::HwcnConv(ConvProblem {
@@ -435,8 +436,8 @@ fn published_tvm_units() -> Vec<PlannedUnit> {
     units(&requests)
 }
 
-/// CP layers of every way to compute them in one launch: ranks that fill vectors and that do not, filters from 1x1 to 11x11 with
-/// strides and dilations, channels that leave tails.
+/// CP layers in one launch, by every tile kind: ranks that fill vectors and that do not, filters from 1x1 to
+/// 11x11 with strides and dilations, channels with tails.
 fn cp_units(scheme: &'static str, count: usize) -> Vec<PlannedUnit> {
     random_units(scheme, 9, count, |random, mut conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -460,8 +461,8 @@ fn cp_units(scheme: &'static str, count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// CP layers whose outer factors the tensor cores compute: channels that fill no step, more steps than one partial sum has, tails of
-/// pixels and of output channels, groups of warps, a single pixel.
+/// CP layers whose outer factors are computed on the tensor cores: channels that do not fill a K step, more
+/// steps than a promotion interval, tails of pixels and of output channels, groups of warps, a single pixel.
 fn cp_product_units() -> Vec<PlannedUnit> {
     let layer = |[c, n, h, w]: [u32; 4], [r, s]: [u32; 2], rank, stride, batch| {
         Problem::Cp(CpProblem {
@@ -511,8 +512,9 @@ fn cp_product_units() -> Vec<PlannedUnit> {
     units(&requests.map(|(problem, tile)| (problem, "cp_chain", Some(tile))))
 }
 
-/// Tucker layers by each way that sums can take: the core's output channels in parts, with and without the first factor; through
-/// shared memory or from registers, shared by warps or whole; chunks through a ring. Prime channels, tails of tiles, two images.
+/// Tucker layers with all variants of summation: core output channels in slices, with and without the first
+/// factor; through shared memory or from registers, split over warps or not; chunks in a ring of stages.
+/// Prime channels, tails of tiles, two images.
 fn tucker_kinds() -> Vec<PlannedUnit> {
     let layer = |first, [d1, d2, n]: [u32; 3], [h, w]: [u32; 2], stride, next| {
         Problem::Tucker(TuckerProblem {
@@ -551,7 +553,7 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
             next(n, stores_layer_output),
         )
     };
-    // Rows of whole pairs; a block that adds up no channels of the layer behind.
+    // Rows of complete pairs; a block that sums no channels of the next layer's first factor.
     let pairs_and = |n, precision| match layer(None, [77, 61, 61], [6, 8], 1, next(n, true)) {
         Problem::Tucker(problem) => Problem::Tucker(TuckerProblem {
             precision,
@@ -588,7 +590,7 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
     units(&requests.map(|(problem, tile)| (problem, "tucker_fused", Some(tile))))
 }
 
-/// Every op but the convolutions, with one image and with three.
+/// All ops except convolutions, with one image and with three.
 fn other_units() -> Vec<PlannedUnit> {
     let x = TensorShape::new(3, 5, 7, 9);
     let mut requests = Vec::new();
@@ -770,7 +772,7 @@ fn each_kind_of_tucker_layer_compiles_without_a_warning() {
     }
 }
 
-/// One convolution by the tensor cores in every precision.
+/// One convolution on the tensor cores in every precision.
 fn precise_units() -> Vec<PlannedUnit> {
     let requests = Precision::NAMES.map(|(_, precision)| {
         let problem = Problem::Conv(ConvProblem {
@@ -793,8 +795,8 @@ fn precise_units() -> Vec<PlannedUnit> {
     units(&requests)
 }
 
-/// Products are rounded as much as they may be, and no more: the mean error of a product of operands of 11 bits is 3e-4, of 8 bits
-/// 2.4e-3.
+/// Products must be rounded as far as the precision allows, and no further: the mean error of a product is
+/// 3e-4 with operands of 11 bits, 2.4e-3 with 8 bits.
 fn assert_precise(units: &[PlannedUnit], device: &mut dyn Device) {
     let expected = [
         ("fp32", 1e-8, 1e-6),
@@ -823,8 +825,9 @@ fn products_are_rounded_as_the_precision_says() {
     assert_precise(&units, cpu(&units).as_mut());
 }
 
-/// Channels whose magnitudes differ by 2^24, with weights that make up for it: in tf32, whose range is that of fp32, the sums must
-/// follow the scale of the inputs, whether it grows from chunk to chunk or falls, in one block and in the blocks of a cluster.
+/// Channels whose magnitudes differ by 2^24, with weights that compensate it: in tf32, which has the range of
+/// fp32, the sums must follow the scale of the inputs, whether it increases or decreases from chunk to chunk,
+/// in one block and in the blocks of a cluster.
 #[test]
 fn tf32_keeps_its_bound_for_channels_of_any_magnitude() {
     const C: usize = 61;
@@ -952,8 +955,9 @@ fn every_scheme_is_right_on_a_gpu() {
     }
 }
 
-/// Every tile that a tiled scheme has for three small problems: rows that are staged in vectors; prime channels and a prologue; and
-/// strides, uneven padding and two images. The spaces are those that a GPU's checkers get through in minutes.
+/// Every tile of a tiled scheme for three small problems: rows that are staged as vectors; prime channels and
+/// a prologue; strides, uneven padding and two images. The tile spaces are small enough for the compute
+/// sanitizer to finish within minutes.
 fn every_tile(
     scheme: &str,
     channels: [[u32; 2]; 3],

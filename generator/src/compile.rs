@@ -1,4 +1,4 @@
-//! Kernels to machine code, without a GPU.
+//! Compiles kernels to machine code; needs no GPU.
 
 mod compiler;
 mod component;

@@ -1,4 +1,4 @@
-//! The GPUs that code is planned for, with their figures.
+//! The GPUs that code is planned for, with their properties.
 
 mod table;
 mod targets;

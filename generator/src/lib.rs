@@ -22,3 +22,4 @@ pub mod sequence;
 mod suggest;
 #[cfg(feature = "check")]
 pub mod verify;
+pub mod wording;

@@ -1,6 +1,6 @@
-//! Numerics: generated kernels against an independent float64 reference, on the CPU or on a GPU.
+//! Numeric checks: generated kernels against an independent float64 reference, on the CPU or on a GPU.
 //!
-//! Nothing here shares code with schemes or templates but the plain data that says what to launch.
+//! Nothing here shares code with schemes or templates, except the plain data that describes launches.
 
 mod checkpoint_parameters;
 mod cpu_device;

@@ -1,6 +1,6 @@
-//! The procedural macros behind `tdc::kernel!` and `tdc::kernels!`: tokens in, `tdc_generator::embed`, tokens out.
+//! The procedural macros of `tdc::kernel!` and `tdc::kernels!`: shells around `tdc_generator::embed`.
 //!
-//! Use them through the crate `tdc`; an expansion refers to what is defined there.
+//! Use them through the crate `tdc`; an expansion refers to items defined there.
 
 mod call;
 mod expansion;

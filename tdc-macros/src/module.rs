@@ -3,13 +3,13 @@
 use crate::call::{Call, SpannedError};
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 
-/// One module that is asked for.
+/// A requested module.
 pub struct Module {
     /// Attributes and visibility.
     pub head: TokenStream,
     /// Its name.
     pub name: Ident,
-    /// The config's path and the keys behind it.
+    /// The config's path and the keys after it.
     pub call: Call,
 }
 
@@ -22,10 +22,7 @@ impl Module {
         let parts = tokens.split(is_end).filter(|part| !part.is_empty());
         let modules: Vec<_> = parts.map(Self::new).collect();
         match modules.is_empty() {
-            true => vec![Err(vec![(
-                Span::call_site(),
-                expected("nothing is asked for"),
-            )])],
+            true => vec![Err(vec![(Span::call_site(), expected("empty call"))])],
             false => modules,
         }
     }
@@ -46,7 +43,7 @@ impl Module {
         };
         match tokens.get(start + 2) {
             Some(TokenTree::Punct(sign)) if sign.as_char() == '=' => {}
-            _ => return mistake(start + 2, "`=` is missing behind the name of the module"),
+            _ => return mistake(start + 2, "`=` is missing after the name of the module"),
         }
         Ok(Self {
             head: tokens[..start].iter().cloned().collect(),

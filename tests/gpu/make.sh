@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the folder of the GPU tier: everything that a machine with a GPU needs, and no Rust.
+# Builds the folder of the GPU tier: everything that a machine with a GPU needs, without Rust.
 #   tests/gpu/make.sh [DIR]     default: target/gpu-tier
 # Copy the folder there and run:
 #   ./run.sh
@@ -24,7 +24,7 @@ done
 cargo build --release --manifest-path tests/embedded/Cargo.toml --target-dir target/embedded
 cp target/embedded/release/embedded "$out/"
 strip "$out/embedded"
-# The same under the address sanitizer, where there is a compiler that has it.
+# The same under the address sanitizer, if the compiler supports it.
 if cargo +nightly --version >/dev/null 2>&1; then
     RUSTFLAGS=-Zsanitizer=address cargo +nightly build --manifest-path tests/embedded/Cargo.toml \
         --target-dir target/embedded-asan --target x86_64-unknown-linux-gnu

@@ -9,13 +9,13 @@ use tdc_runtime::Arch;
 /// What one kernel uses on one architecture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct Resources {
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Static shared memory of a block, bytes.
+    /// Static shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// Bytes of registers stored to local memory.
+    /// Bytes of registers spilled to local memory.
     pub spill_stores: u32,
-    /// Bytes of them loaded back.
+    /// Bytes of them that are loaded back.
     pub spill_loads: u32,
 }
 
@@ -32,7 +32,8 @@ impl From<&KernelResources> for Resources {
 
 /// Resources by a key that does not depend on a kernel's symbol (scheme, shape and tile) and by architecture.
 ///
-/// As text, one line an entry, sorted by key and then by architecture; lines that start with `#` are remarks:
+/// As text it has one line per entry, sorted by key and then by architecture; lines that start with `#` are
+/// comments:
 ///
 /// ```text
 /// # key arch registers shared spill_stores spill_loads
@@ -44,7 +45,7 @@ pub struct ResourceTable {
     entries: BTreeMap<(String, Arch), Resources>,
 }
 
-/// A table that cannot be read, or an entry that cannot be written.
+/// A table that cannot be read, or an entry that cannot be added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResourceTableError {
     /// A line has too few or too many fields.
@@ -55,7 +56,7 @@ pub enum ResourceTableError {
         /// Fields found.
         found: usize,
     },
-    /// A field cannot be read.
+    /// A field is invalid.
     #[error("line {line}: {column} cannot be `{text}`; it is {expected}")]
     Field {
         /// Line of the text, from 1.
@@ -67,7 +68,7 @@ pub enum ResourceTableError {
         /// What should.
         expected: &'static str,
     },
-    /// A line repeats the key and architecture of an earlier one.
+    /// A line has the key and architecture of an earlier one.
     #[error("line {line}: `{key} {arch}` has a line already; remove one of the two")]
     Duplicate {
         /// Line of the text, from 1.
@@ -124,7 +125,7 @@ impl ResourceTable {
         self.entries.len()
     }
 
-    /// Whether there is no entry.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

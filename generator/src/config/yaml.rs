@@ -1,12 +1,14 @@
 //! Configs in YAML: networks and layer sets.
 //!
-//! A network has `name`, `input` and `ops`; a layer set `name`, `layers` and perhaps `defaults`; both may have `gpu`. The
-//! keys of an op are the fields of its options. Whatever is wrong is reported with its line and column, all of it at once.
+//! A network has `name`, `input` and `ops`; a layer set has `name`, `layers` and optionally `defaults`; both
+//! may have `gpu`. The keys of an op are the fields of its options. All errors are reported at once, with
+//! line and column.
 
 pub(super) mod fields;
 pub(super) mod layers;
 pub(super) mod node;
 mod ops;
+mod places;
 pub(super) mod report;
 mod targets;
 
@@ -19,43 +21,44 @@ use crate::ir::{
 use fields::{Fields, KeySet, integers, list};
 use node::{Node, Value};
 use ops::RawOp;
+pub use places::Places;
 use report::Report;
 use std::io::Read;
 use std::path::Path;
 pub(super) use targets::targets;
 
-/// Largest config read; real ones have some kilobytes.
+/// Largest config that is read; real ones have a few kilobytes.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// Ops of a network at most; the deepest known ones have some hundreds.
+/// Maximal number of ops of a network; the deepest known ones have a few hundred.
 const MAX_OPS: usize = 10_000;
 
-/// What a config asks for.
+/// A parsed config.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Config {
-    /// A whole network.
+    /// A network.
     Network(Network),
-    /// Separate convolutions.
+    /// Independent convolutions.
     LayerSet(LayerSet),
 }
 
-/// What the caller wants instead of what the config says.
+/// Overrides by the caller.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Overrides {
-    /// Another input shape of a network; every size is inferred from it.
+    /// Input shape of a network; all other sizes are inferred from it.
     pub input: Option<TensorShape>,
-    /// Another batch size, also of `input` and of the layers of a set.
+    /// Batch size, applied to `input` and to the layers of a layer set.
     pub batch: Option<u32>,
-    /// Leave out all ranks, and the factors with them. A network or layer set that had some gets `_dense` behind its name, so
-    /// that both live in one program.
+    /// Ignore ranks and factors. `_dense` is appended to the name of a network or layer set that has any, so
+    /// that both variants can be used in one program.
     pub dense: bool,
-    /// Another precision of all convolutions.
+    /// Precision of all convolutions.
     pub precision: Option<Precision>,
-    /// Another tolerance of all convolutions.
+    /// Tolerance of all convolutions.
     pub tolerance: Option<Tolerance>,
-    /// Another way to choose tiles.
+    /// Tile policy.
     pub tiles: Option<TilePolicy>,
-    /// Other GPUs to plan for.
+    /// GPUs to plan for.
     pub gpus: Option<Targets>,
 }
 
@@ -73,31 +76,43 @@ const NETWORK: KeySet = KeySet {
     ],
 };
 
-/// Reads the config in a file.
+/// Reads a config file.
 ///
 /// # Errors
-/// The file cannot be read, or as [`parse`].
+/// If the file cannot be read, or as [`parse`].
 pub fn load(path: &Path, overrides: &Overrides) -> Result<Config, ConfigErrors> {
+    load_with_places(path, overrides).map(|(config, _)| config)
+}
+
+/// As [`load`], with the positions of its layers, for errors that are found by the planner.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with_places(
+    path: &Path,
+    overrides: &Overrides,
+) -> Result<(Config, Places), ConfigErrors> {
     let file = path.display().to_string();
     let text = read_text(path)
         .map_err(|message| ConfigErrors::from(ConfigError::unreadable(&file, message)))?;
-    parse(&text, &file, overrides)
+    parse_with_places(&text, &file, overrides)
 }
 
 fn read_text(path: &Path) -> Result<String, String> {
     let explain = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => "no such file; check the path".to_owned(),
         std::io::ErrorKind::PermissionDenied => {
-            "the file may not be read; check its permissions".to_owned()
+            "permission denied; check the permissions of the file".to_owned()
         }
         _ => format!("the file cannot be read: {error}"),
     };
     if path.is_dir() {
-        return Err("this is a directory; name a YAML file".to_owned());
+        return Err("this is a directory; give a YAML file".to_owned());
     }
     let file = std::fs::File::open(path).map_err(explain)?;
     let mut bytes = Vec::new();
-    // One byte more than allowed tells a full file from one that is too large, without trusting its reported size.
+    // Reads one byte more than allowed, to detect a file that is too large without trusting its reported
+    // size.
     file.take(MAX_BYTES + 1)
         .read_to_end(&mut bytes)
         .map_err(explain)?;
@@ -112,15 +127,31 @@ fn read_text(path: &Path) -> Result<String, String> {
     })
 }
 
-/// Reads the config in a text; `file` is what messages call it.
+/// Parses a config; `file` is its name in messages.
 ///
 /// # Errors
-/// Every mistake that can be found, each with its line and column.
+/// All errors that can be found, each with line and column.
 pub fn parse(text: &str, file: &str, overrides: &Overrides) -> Result<Config, ConfigErrors> {
+    parse_with_places(text, file, overrides).map(|(config, _)| config)
+}
+
+/// As [`parse`], with the positions of its layers, for errors that are found by the planner.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_with_places(
+    text: &str,
+    file: &str,
+    overrides: &Overrides,
+) -> Result<(Config, Places), ConfigErrors> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut report = Report::new(text);
     let root = node::read(text, &mut report);
-    let config = root.and_then(|root| config(&root, overrides, &mut report));
+    let config = root.and_then(|root| {
+        let config = config(&root, overrides, &mut report)?;
+        let places = Places::new(file, text, &root, &config);
+        Some((config, places))
+    });
     report.finish(file, config)
 }
 
@@ -132,7 +163,7 @@ fn config(root: &Node, overrides: &Overrides, report: &mut Report<'_>) -> Option
         (Some(_), Some(layers)) => {
             report.error(
                 layers.at,
-                "`ops` and `layers` are both there; a config is a network with `ops` or a layer set with `layers`",
+                "`ops` and `layers` are both present; a config is a network with `ops` or a layer set with `layers`",
             );
             None
         }
@@ -141,14 +172,14 @@ fn config(root: &Node, overrides: &Overrides, report: &mut Report<'_>) -> Option
                 root.at,
                 "there is neither `ops` nor `layers`; a network has `ops`, a layer set has `layers`",
             );
-            // A misspelt one of the two is worth pointing at.
+            // Points out a misspelt `ops` or `layers`.
             fields.check_keys(root, NETWORK, &[layers::LAYER_SET], report);
             None
         }
     }
 }
 
-/// The way to choose tiles: the caller's, else the config's, else the default.
+/// The tile policy: the caller's, else the config's, else the default.
 pub(super) fn tiles(
     fields: &Fields<'_>,
     overrides: &Overrides,
@@ -165,7 +196,7 @@ fn network(
     report: &mut Report<'_>,
 ) -> Option<Network> {
     fields.check_keys(root, NETWORK, &[layers::LAYER_SET], report);
-    fields.require("name", "every generated symbol carries it", report);
+    fields.require("name", "it is part of every generated symbol", report);
     let name = fields.string("name", report);
     let gpus = targets(fields, overrides, report);
     let tiles = tiles(fields, overrides, report);
@@ -185,7 +216,7 @@ fn network(
         .iter()
         .map(|item| ops::read(item, fields, report))
         .collect();
-    // Without a name the ops can still be checked.
+    // The ops can be checked without a name.
     let mut builder = NetworkBuilder::new(name.unwrap_or("network"), input?);
     for op in &raw {
         let (name, request) = match op {
@@ -232,7 +263,7 @@ fn network(
     }
 }
 
-/// Where a part of a network stands.
+/// The position of an element of a network.
 fn position(
     location: &SpecLocation,
     fields: &Fields<'_>,
@@ -253,7 +284,7 @@ fn position(
     }
 }
 
-/// The input's shape: `1x3x224x224` or `[1, 3, 224, 224]`, unless the caller wants another.
+/// The input's shape: `1x3x224x224` or `[1, 3, 224, 224]`, unless the caller overrides it.
 fn input(
     fields: &Fields<'_>,
     overrides: &Overrides,
@@ -309,7 +340,7 @@ mod tests {
         let mut all = vec![NETWORK, layers::LAYER_SET, layers::LAYER];
         all.extend(ops::words());
         for words in all {
-            // Kinds of mappings are no words of a config.
+            // Names of mapping kinds with spaces are not names in a config.
             let kind = (!words.what.contains(' ')).then_some(words.what);
             for word in words.keys.iter().copied().chain(kind) {
                 // In the example of a layer set, or in a table.

@@ -2,6 +2,7 @@
 
 use super::{CostModel, TiledConstants};
 use crate::gpu::Gpu;
+use crate::ir::Problem;
 use serde::Serialize;
 
 /// What one launch does, as far as time depends on it.
@@ -178,9 +179,22 @@ pub fn occupancy(work: &KernelWork, gpu: &Gpu) -> Occupancy {
     }
 }
 
-/// The physical limit of one launch in fp32, microseconds: the empty launch, then arithmetic or memory, whichever takes longer, at
-/// the rates that were measured, else at the peak ones.
-pub fn floor_us(flops: u64, bytes: u64, gpu: &Gpu) -> f64 {
+/// The physical limit of one launch for a problem, microseconds: the empty launch, then arithmetic or memory, whichever takes longer.
+/// Arithmetic is that of the definition, products at the best rate that the GPU has for their precision; memory is each tensor moved
+/// once. Rates are those that were measured, else the peak ones.
+pub fn floor_us(problem: &Problem, gpu: &Gpu) -> f64 {
+    let rate = match problem.weights().is_empty() {
+        true => gpu.sustained_flops_per_us(),
+        false => gpu.product_flops_per_us(problem.precision()),
+    };
+    let compute = problem.flops() as f64 / rate;
+    let memory = problem.bytes() as f64 / gpu.best_bytes_per_us();
+    gpu.launch_us + compute.max(memory)
+}
+
+/// What one launch takes that leaves arithmetic to the fp32 lanes and moves bytes as a copy does, microseconds: a bar for kernels,
+/// which those on the tensor cores pass.
+pub fn fp32_lanes_floor_us(flops: u64, bytes: u64, gpu: &Gpu) -> f64 {
     let compute = flops as f64 / gpu.sustained_flops_per_us();
     let memory = bytes as f64 / gpu.sustained_bytes_per_us();
     gpu.launch_us + compute.max(memory)
@@ -494,7 +508,7 @@ pub fn tiled_terms(
 mod tests {
     use super::*;
     use crate::gpu::gpu;
-    use crate::ir::{ConvProblem, Epilogue, Problem, Reduce};
+    use crate::ir::{ConvProblem, Epilogue, Precision, Reduce};
     use tdc_runtime::{ConvShape, Padding};
 
     fn work() -> KernelWork {
@@ -647,10 +661,11 @@ mod tests {
     }
 
     #[test]
-    fn the_floor_is_the_longer_of_arithmetic_and_memory() {
+    fn the_lanes_floor_is_the_longer_of_arithmetic_and_memory() {
         // Nobody has measured its rates, so the peak ones count.
         let h100 = gpu("h100").unwrap();
         let peak = 2.0 * 128.0 * 1980.0 * 132.0;
+        let floor_us = fp32_lanes_floor_us;
         assert!((floor_us(peak as u64 * 3, 0, h100) - 3.55).abs() < 1e-6);
         assert!((floor_us(0, 3_350_000, h100) - 1.55).abs() < 1e-6);
         let h200 = gpu("h200").unwrap();
@@ -706,12 +721,21 @@ mod tests {
 
     #[test]
     fn floors_of_convolutions_are_those_of_the_measured_rates() {
-        for (sizes, expected) in [
-            // 1849.7 and 14.45 million operations at 51 million a microsecond.
-            ([64, 32, 224, 224], 36.82),
-            ([32, 32, 28, 28], 0.833),
+        let memory = |rate: f64| 0.55 + 2.0 * 4.0 * 16.777_216 / rate;
+        for (sizes, precision, expected, by_lanes) in [
+            // 1849.7 and 14.45 million operations at 252 and 51 million a microsecond.
+            ([64, 32, 224, 224], Precision::Fp32, 7.890, 36.82),
+            ([32, 32, 28, 28], Precision::Fp32, 0.6074, 0.833),
+            // 3699.4 million at 858; where that takes less, 19.34 MB at 4.66 TB/s.
+            ([256, 256, 56, 56], Precision::Tf32, 4.862, 73.09),
+            ([64, 32, 224, 224], Precision::Fp16, 4.700, 36.82),
             // Four bytes an operation: memory.
-            ([1, 1, 4096, 4096], 0.55 + 2.0 * 4.0 * 16.777_216 / 4.3),
+            (
+                [1, 1, 4096, 4096],
+                Precision::Fp32,
+                memory(4.66),
+                memory(4.3),
+            ),
         ] {
             let [c, n, h, w] = sizes;
             let kernel = if c == 1 { 1 } else { 3 };
@@ -723,11 +747,14 @@ mod tests {
                 prologue: None,
                 epilogue: Epilogue::default(),
                 reduce: Reduce::Ordered,
-                precision: crate::ir::Precision::default(),
+                precision,
                 tolerance: crate::ir::Tolerance::default(),
             });
-            let floor = floor_us(problem.flops(), problem.bytes(), gpu("h200").unwrap());
+            let h200 = gpu("h200").unwrap();
+            let floor = floor_us(&problem, h200);
             assert!((floor / expected - 1.0).abs() < 1e-3, "{sizes:?}: {floor}");
+            let floor = fp32_lanes_floor_us(problem.flops(), problem.bytes(), h200);
+            assert!((floor / by_lanes - 1.0).abs() < 1e-3, "{sizes:?}: {floor}");
         }
     }
 

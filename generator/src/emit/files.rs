@@ -14,7 +14,7 @@ pub type Files = BTreeMap<String, Vec<u8>>;
 /// is there once.
 ///
 /// # Errors
-/// [`RenderError`] for a template that does not fit its context, and when there is no plan.
+/// [`RenderError`] if a template does not match its context, or if there is no plan.
 pub fn network_files(plans: &[NetworkPlan]) -> Result<Files, RenderError> {
     let name = plans.first().map_or("", |plan| plan.name.as_str());
     let mut files = Files::new();
@@ -41,7 +41,7 @@ pub fn network_files(plans: &[NetworkPlan]) -> Result<Files, RenderError> {
 /// Every file of a layer set's folder, its manifest aside.
 ///
 /// # Errors
-/// [`RenderError`] for a template that does not fit its context.
+/// [`RenderError`] if a template does not match its context.
 pub fn layer_set_files(plan: &LayerSetPlan) -> Result<Files, RenderError> {
     let prefix = &plan.prefix;
     let mut files = Files::new();

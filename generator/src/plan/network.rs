@@ -4,7 +4,7 @@ use super::fuse::{Parameters, Task, TaskGraph, ValueId};
 use super::lowering;
 use super::name::unit_name;
 use super::{Arena, Choice, ChosenBy, Lifetime, PlanError, Planner};
-use crate::cost::floor_us;
+use crate::cost::{floor_us, fp32_lanes_floor_us};
 use crate::gpu::{Gpu, OLDEST_ARCH};
 use crate::ir::{Layout, Network, Problem, TensorShape};
 use crate::scheme::{KernelBlueprint, Tile};
@@ -40,8 +40,10 @@ pub struct PlannedUnit {
     pub predicted_us: f64,
     /// Measured time, microseconds, where a table has it.
     pub measured_us: Option<f64>,
-    /// Physical limit of a single launch, microseconds.
+    /// [Physical limit](floor_us) of a single launch, microseconds.
     pub floor_us: f64,
+    /// That of one that leaves arithmetic to the [fp32 lanes](fp32_lanes_floor_us), microseconds.
+    pub fp32_lanes_floor_us: f64,
     /// The kernels in order of their launches.
     pub kernels: Vec<PlannedKernel>,
 }
@@ -219,7 +221,8 @@ fn planned_unit(prefix: &str, problem: &Problem, choice: &Choice, gpu: &Gpu) -> 
         chosen_by: choice.chosen_by,
         predicted_us: choice.predicted_us,
         measured_us: choice.measured_us,
-        floor_us: floor_us(problem.flops(), problem.bytes(), gpu),
+        floor_us: floor_us(problem, gpu),
+        fp32_lanes_floor_us: fp32_lanes_floor_us(problem.flops(), problem.bytes(), gpu),
         kernels,
     }
 }

@@ -31,6 +31,7 @@ struct VariantJson<'a> {
     arena_bytes_without_reuse: u64,
     predicted_us: f64,
     floor_us: f64,
+    fp32_lanes_floor_us: f64,
     flops: u64,
     weights: WeightsJson<'a>,
     layers: Vec<LayerJson<'a>>,
@@ -83,6 +84,7 @@ struct LayerJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     measured_us: Option<f64>,
     floor_us: f64,
+    fp32_lanes_floor_us: f64,
     flops: u64,
     bytes: u64,
     workspace_bytes: u64,
@@ -160,6 +162,7 @@ fn variant(plan: &NetworkPlan) -> VariantJson<'_> {
         arena_bytes_without_reuse: plan.arena_bytes_without_reuse,
         predicted_us: rounded(units().map(|unit| unit.predicted_us).sum()),
         floor_us: rounded(units().map(|unit| unit.floor_us).sum()),
+        fp32_lanes_floor_us: rounded(units().map(|unit| unit.fp32_lanes_floor_us).sum()),
         flops: units().map(|unit| unit.problem.flops()).sum(),
         weights: weights(&plan.weights),
         layers: plan
@@ -218,6 +221,7 @@ fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> LayerJson<
         predicted_us: rounded(unit.predicted_us),
         measured_us: unit.measured_us.map(rounded),
         floor_us: rounded(unit.floor_us),
+        fp32_lanes_floor_us: rounded(unit.fp32_lanes_floor_us),
         flops: unit.problem.flops(),
         bytes: unit.problem.bytes(),
         workspace_bytes: variant.workspace_bytes,

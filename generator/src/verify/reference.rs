@@ -1,7 +1,7 @@
 //! The definition of every op, in float64, in plain loops.
 //!
-//! Tensors are dense NCHW vectors. Problems are solved alone by [`evaluate_problem`]; [`evaluate_network`] runs a network op by op as it was
-//! written, before any fusion, folding or factorisation.
+//! Tensors are dense NCHW vectors. [`evaluate_problem`] computes a single problem; [`evaluate_network`]
+//! computes a network op by op as written, before fusion, folding and factorisation.
 
 use crate::ir::{
     Elementwise, Epilogue, GlobalPoolProblem, Network, OpId, OpKind, PoolKind, PoolProblem,
@@ -9,24 +9,24 @@ use crate::ir::{
 };
 use tdc_runtime::ConvShape;
 
-/// Operands of one problem; what it does not read is empty.
+/// Operands of one problem; those that it does not read are empty.
 #[derive(Debug, Clone, Default)]
 pub struct ReferenceInputs<'a> {
     /// Input.
     pub x: &'a [f64],
-    /// Second operand.
+    /// The residual.
     pub residual: &'a [f64],
-    /// Each tensor of weights, OIHW.
+    /// Weight tensors, OIHW.
     pub weights: &'a [Vec<f64>],
-    /// One value an output channel.
+    /// One value per output channel.
     pub bias: &'a [f64],
-    /// Scale of the affine map.
+    /// Scale of the prologue.
     pub scale: &'a [f64],
-    /// Shift of the affine map.
+    /// Shift of the prologue.
     pub shift: &'a [f64],
 }
 
-/// The exact result of a problem, with its prologue and epilogue.
+/// The exact result of a problem, prologue and epilogue included.
 pub fn evaluate_problem(problem: &Problem, operands: &ReferenceInputs) -> Vec<f64> {
     let shape = problem.x();
     match problem {
@@ -93,7 +93,7 @@ pub fn evaluate_problem(problem: &Problem, operands: &ReferenceInputs) -> Vec<f6
     }
 }
 
-/// Convolutions one behind the other, with the prologue of the first and the epilogue of the last.
+/// Consecutive convolutions, with the prologue of the first and the epilogue of the last.
 fn conv_chain(
     problem: &Problem,
     shapes: &[ConvShape],
@@ -123,7 +123,7 @@ fn conv_chain(
     y
 }
 
-/// The channels of each image of `first`, whose shape is given, and behind them those of `second`.
+/// For each image, the channels of `first`, whose shape is given, followed by those of `second`.
 fn concat(shape: TensorShape, first: &[f64], second: &[f64]) -> Vec<f64> {
     let images = shape.batch as usize;
     let [first, second] = [first, second].map(|values| values.chunks(values.len() / images));
@@ -133,7 +133,8 @@ fn concat(shape: TensorShape, first: &[f64], second: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// Direct convolution: `y[b,n,i,j] = sum over c,r,s of w[n,c,r,s] x[b,c,i*stride+r*dilation-pad,...]`, zero outside.
+/// Direct convolution: `y[b,n,i,j] = sum over c,r,s of w[n,c,r,s] x[b,c,i*stride+r*dilation-pad,...]`, where
+/// x is zero outside the image.
 pub fn conv(shape: &ConvShape, x: &[f64], weight: &[f64]) -> Vec<f64> {
     let (h, w) = (shape.h as usize, shape.w as usize);
     let (out_h, out_w) = (shape.out_h() as usize, shape.out_w() as usize);
@@ -287,15 +288,15 @@ fn relu(y: &mut [f64]) {
 
 /// Float64 parameters of a network's ops, unfolded.
 pub trait NetworkParameters {
-    /// Weights of a convolution or linear layer, OIHW; of a Tucker layer the product of its factors.
+    /// Weights of a convolution or linear layer, OIHW; the product of the factors for a Tucker or CP layer.
     fn weight(&self, op: OpId) -> Vec<f64>;
-    /// The layer's own bias; empty when it has none.
+    /// The layer's bias; empty if it has none.
     fn bias(&self, op: OpId) -> Vec<f64>;
-    /// Scale and shift of the op's BatchNorm or affine map; `None` when it has none.
+    /// Scale and shift of the op's BatchNorm or `scale_shift`; `None` if it has none.
     fn scale_shift(&self, op: OpId) -> Option<(Vec<f64>, Vec<f64>)>;
 }
 
-/// Outputs of all ops of a network, in order.
+/// The outputs of all ops of a network, in order.
 pub fn evaluate_network(
     network: &Network,
     parameters: &dyn NetworkParameters,
@@ -372,7 +373,7 @@ mod tests {
     use super::*;
     use tdc_runtime::Padding;
 
-    /// Worked by hand: a 2x3 image, a 2x2 filter, stride (1, 2), one row of padding above, dilation (1, 2).
+    /// Computed by hand: a 2x3 image, a 2x2 filter, stride (1, 2), one row of padding above, dilation (1, 2).
     #[test]
     fn convolution_worked_by_hand() {
         let mut shape = ConvShape::new(1, 1, 2, 3, 2, 2);

@@ -1,4 +1,4 @@
-//! Small requests that together use every kind of op and every shape of generated text.
+//! Small networks and a layer set that together have every kind of op and every form of generated code.
 
 use tdc_generator::emit::{Files, layer_set_files, network_files};
 use tdc_generator::gpu::{Targets, gpu};
@@ -10,8 +10,8 @@ use tdc_generator::ir::{
 use tdc_generator::plan::{LayerSetPlan, NetworkPlan, plan_layer_set, plan_variants};
 use tdc_runtime::Padding;
 
-/// Two images; every kind of op: stem, pooling, depthwise, residual, Tucker with channels split over blocks and in one launch,
-/// prologue on a shared buffer, HWCN within a concatenation, a linear layer.
+/// Two images; every kind of op: stem, pooling, depthwise, residual, Tucker with channels split over blocks
+/// and in one launch, prologue on a shared buffer, HWCN inside a concatenation, a linear layer.
 pub fn mixed() -> Network {
     let mut net = NetworkBuilder::new("mixed", TensorShape::new(2, 3, 13, 11));
     let named = |names: &[&str]| {
@@ -154,7 +154,7 @@ pub fn tiny() -> Network {
     net.finish().unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
-/// A network for two GPUs whose plans differ: in kernels, layouts and memory. They share the stem.
+/// A network for two GPUs whose plans differ in kernels, layouts and memory, but share the stem.
 pub fn pair() -> Network {
     let mut net = NetworkBuilder::new("pair", TensorShape::new(1, 3, 28, 28));
     let direct = |n, tile: Option<&[u32]>| {
@@ -183,15 +183,15 @@ pub fn pair() -> Network {
     network
 }
 
-/// Convolutions of a set, one of them twice, one with all that can be fused, one with its channels split, and the tensor cores'
-/// in three precisions, each with another packer, and CP layers, which have four.
+/// A layer set: a duplicate convolution, one with everything that can be fused, one with split channels,
+/// tensor cores in three precisions, each with a different packer, and CP layers, which have four.
 pub fn layers() -> LayerSet {
     let layer = |name: &str, x, options, prologue, residual| {
         LayerSpec::new(name, x, options, prologue, residual)
             .unwrap_or_else(|errors| panic!("{errors:?}"))
     };
     let x = TensorShape::new(1, 6, 9, 8);
-    // A cluster shares the channels.
+    // The channels are divided among the blocks of a cluster.
     let tiled = ConvOptions {
         scheme: Some("direct_tiled".to_owned()),
         tile: Some(vec![2, 8, 2, 4, 4, 2, 3, 2, 1]),

@@ -1,4 +1,5 @@
-//! The text, byte for byte. `TDC_BLESS=1 cargo test -p tdc-generator --test golden` accepts what is generated now.
+//! Generated files, byte for byte. `TDC_BLESS=1 cargo test -p tdc-generator --test golden` accepts the
+//! current ones.
 
 use crate::networks::{folders, layers, mixed, pair, plan, plan_set, plans, tiny};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ fn golden(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Paths of all files below a folder.
+/// Paths of all files in a folder.
 fn paths(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut pending = vec![folder.to_owned()];
@@ -128,7 +129,7 @@ fn launchers_request_memsets_and_large_shared_memory() {
     assert_in_order(launcher, &parts);
 }
 
-/// A unit of one launch that asks for nothing: no dynamic shared memory, no cluster.
+/// A unit of one launch without dynamic shared memory or a cluster.
 fn plain_unit() -> PlannedUnit {
     let plain = |unit: &PlannedUnit| {
         matches!(&unit.variant().steps[..],
@@ -137,7 +138,7 @@ fn plain_unit() -> PlannedUnit {
     plan(&mixed()).units.into_iter().find(plain).unwrap()
 }
 
-/// Finds the parts in this order.
+/// Checks that the parts occur in this order.
 fn assert_in_order(text: &str, parts: &[&str]) {
     let mut rest = text;
     for part in parts {
@@ -242,8 +243,8 @@ fn each_part_of_the_prelude_is_included_once() {
     assert_eq!(text.matches("#ifndef").count(), 3, "{text}");
 }
 
-/// Launches overlap only if their text lets the next one begin, and waits before it touches anything that launches write. The
-/// wait is for all threads that have not returned: not in a loop or a branch.
+/// Kernels launched with PDL must trigger their successor, and wait before they access anything that a
+/// predecessor writes. The wait must not be in a loop or branch: it is for all threads that have not exited.
 #[test]
 fn pdl_kernels_wait_for_their_inputs() {
     let mut units = [mixed(), tiny()]
@@ -301,7 +302,7 @@ fn pdl_kernels_wait_for_their_inputs() {
     assert!(pdl_kernels > 20, "{pdl_kernels}");
 }
 
-/// The CPU check replaces the prelude, and only that.
+/// The CPU emulation replaces the device header and nothing else.
 #[test]
 fn inline_assembly_is_in_the_device_prelude_only() {
     for (name, text) in tdc_templates::FILES {
@@ -324,7 +325,7 @@ fn text_follows_the_style_rules() {
             );
             for line in text.lines() {
                 assert_eq!(line.trim_end(), line, "{place}");
-                // Names of units may be longer than any margin, and so may sentences.
+                // Names of units and sentences may exceed the limit.
                 let breakable = line.contains(", ") && path.ends_with(".cu");
                 assert!(line.len() <= 130 || !breakable, "{place}: {line}");
             }
@@ -354,7 +355,7 @@ fn plans_are_json_and_name_each_layer() {
     assert_eq!(tiny.layers[0].name, "a\"quoted\\name\\");
 }
 
-/// What the tests of two variants rest on.
+/// Assumptions of the tests with two variants.
 #[test]
 fn plans_for_two_gpus_differ_and_share_what_is_the_same() {
     let plans = plans(&pair());

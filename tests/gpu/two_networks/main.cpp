@@ -1,4 +1,4 @@
-// Two networks at once, each in a thread of its own with two instances that share weights.
+// Two networks at once, each in its own thread, with two instances that share weights.
 // Prints "ok" when every run of an instance gives the same bits.
 #include "resnet18.h"
 #include "resnet18_dense.h"

@@ -12,8 +12,9 @@ use tdc_generator::cost::{CostModel, TiledConstants};
 use tdc_generator::emit::write_atomic;
 use tdc_generator::gpu::{DEFAULT_GPU, Gpu, gpu};
 use tdc_generator::measure::tune::{Fit, Problems, Row, RunEnd, Samples, read_journal};
+use tdc_generator::wording::counted;
 
-/// Fits the constants to journals, or to what it measures first; or only tells how well the committed ones do.
+/// Fits the constants to journals or to new measurements, or only evaluates the built-in ones.
 pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let inputs = args.configs.iter().chain(&args.journals);
     reject_overwriting(inputs.map(PathBuf::as_path), args.out.as_deref())?;
@@ -49,7 +50,7 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     print(format_args!("{}\n", out.display()))
 }
 
-/// Those of the configs, with their Tucker ranks and without.
+/// The problems of the configs, with their Tucker and CP ranks and without.
 fn problems(configs: &[PathBuf]) -> Result<Problems, Failure> {
     let mut problems = Problems::default();
     for dense in [false, true] {
@@ -70,15 +71,15 @@ fn print_fit(when: &str, fit: &Fit) {
         (times, problem) => format!(" (worst {times:.2}x: {problem})"),
     };
     note(format_args!(
-        "{when}: {} problem(s), {} tiles: error {:.1} %, selected tiles {:.3}x the fastest{worst}",
-        fit.problems,
-        fit.tiles,
+        "{when}: {}, {}: error {:.1} %, selected tiles {:.3}x the fastest{worst}",
+        counted(fit.problems, "problem"),
+        counted(fit.tiles, "tile"),
         100.0 * fit.error,
         fit.selection_ratio
     ));
 }
 
-/// A few hundred tiles on the GPU that is there; a journal beside the constants keeps them.
+/// Measures a few hundred tiles on the local GPU; a journal next to the constants has the results.
 fn measure_samples(args: &CalibrateArgs) -> Result<(&'static Gpu, String, Vec<Row>), Failure> {
     let out = args
         .out
@@ -109,7 +110,7 @@ fn measure_samples(args: &CalibrateArgs) -> Result<(&'static Gpu, String, Vec<Ro
 /// The rows of all journals, which must be of one GPU.
 fn read_journals(journals: &[PathBuf]) -> Result<(&'static Gpu, String, Vec<Row>), Failure> {
     let mut of = (DEFAULT_GPU.to_owned(), String::new());
-    // Of a candidate in several journals, the last.
+    // The last row of a candidate counts, over all journals.
     let mut all = BTreeMap::new();
     for (index, path) in journals.iter().enumerate() {
         let (environment, rows) = read_journal(path).map_err(Failure::input)?;

@@ -1,23 +1,24 @@
-//! Reads and plans configs by the common arguments.
+//! Reads and plans configs with the common options.
 
 use crate::args::ConfigArgs;
 use crate::failure::Failure;
 use std::io::ErrorKind;
 use std::path::Path;
+use tdc_generator::config::yaml::Places;
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::gpu::{Gpu, Targets};
 use tdc_generator::ir::Network;
 use tdc_generator::plan::{
-    LayerSetPlan, NetworkPlan, PlannedUnit, Planner, TuningTable, distinct_units,
+    LayerSetPlan, NetworkPlan, PlanError, PlannedUnit, Planner, TuningTable, distinct_units,
     plan_layer_set_with, plan_variants_with,
 };
 use tdc_generator::render::{layer_set_json, network_json};
 
-/// A config that was read and planned.
+/// A config that has been read and planned.
 pub enum PlannedConfig {
     /// A network, with a plan for each GPU.
     Network(Network, Vec<NetworkPlan>),
-    /// Separate convolutions.
+    /// A set of independent convolutions.
     LayerSet(LayerSetPlan),
 }
 
@@ -55,9 +56,10 @@ impl ConfigArgs {
         })
     }
 
-    /// Reads and plans one config for the GPUs of these names, else for those that it names; code is to be made for them.
+    /// Reads and plans one config for the given GPUs, else for those that it names. Fails for GPUs that code
+    /// cannot be generated for.
     pub fn plan(&self, path: &Path, gpus: Option<&[String]>) -> Result<PlannedConfig, Failure> {
-        let planned = self.plan_for_any_gpu(path, gpus)?;
+        let (planned, places) = self.planned(path, gpus)?;
         let targets: Vec<&'static Gpu> = match &planned {
             PlannedConfig::Network(_, plans) => plans.iter().map(|plan| plan.gpu).collect(),
             PlannedConfig::LayerSet(plan) => vec![plan.gpu],
@@ -66,39 +68,56 @@ impl ConfigArgs {
         let refused: Vec<_> = refused.collect();
         match (refused.is_empty(), gpus) {
             (true, _) => Ok(planned),
-            (false, None) => Err(Failure::in_file(path, &refused)),
+            (false, None) => {
+                let refused = refused.iter();
+                let mistakes = refused.map(|error| (places.of_config("gpu"), error.to_string()));
+                Err(Failure::input(places.errors(mistakes)))
+            }
             (false, Some(_)) => Err(Failure::list(&refused)),
         }
     }
 
-    /// The measured times that are to stand in for the committed ones.
+    /// The tuning table that replaces the built-in one.
     pub fn measured_times(&self) -> Result<Option<TuningTable>, Failure> {
         self.table.as_deref().map(tuning_table).transpose()
     }
 
-    /// Reads and plans one config for any GPUs, to look at the plans alone.
+    /// Reads and plans one config for any GPUs, for looking at plans only.
     pub fn plan_for_any_gpu(
         &self,
         path: &Path,
         gpus: Option<&[String]>,
     ) -> Result<PlannedConfig, Failure> {
+        Ok(self.planned(path, gpus)?.0)
+    }
+
+    fn planned(
+        &self,
+        path: &Path,
+        gpus: Option<&[String]>,
+    ) -> Result<(PlannedConfig, Places), Failure> {
         let table = self.measured_times()?;
         let planner = |gpu| planner(gpu, table.as_ref());
-        match yaml::load(path, &self.overrides(gpus)?).map_err(Failure::input)? {
-            Config::Network(network) => {
-                let plans = plan_variants_with(&network, planner)
-                    .map_err(|errors| Failure::in_file(path, &errors))?;
-                Ok(PlannedConfig::Network(network, plans))
-            }
+        let overrides = self.overrides(gpus)?;
+        let (config, places) = yaml::load_with_places(path, &overrides).map_err(Failure::input)?;
+        let planned = match config {
+            Config::Network(network) => plan_variants_with(&network, planner)
+                .map(|plans| PlannedConfig::Network(network, plans)),
             Config::LayerSet(set) => {
-                let plan = plan_layer_set_with(&set, planner(set.gpu))
-                    .map_err(|errors| Failure::in_file(path, &errors))?;
-                Ok(PlannedConfig::LayerSet(plan))
+                plan_layer_set_with(&set, planner(set.gpu)).map(PlannedConfig::LayerSet)
+            }
+        };
+        match planned {
+            Ok(planned) => Ok((planned, places)),
+            Err(errors) => {
+                let at = |error: &PlanError| places.of_layer(&error.layer, error.key);
+                let mistakes = errors.iter().map(|error| (at(error), error.to_string()));
+                Err(Failure::input(places.errors(mistakes)))
             }
         }
     }
 
-    /// Reads and plans the config of a network, whose weights are to be packed.
+    /// Reads and plans the config of a network whose weights are to be packed.
     pub fn plan_network(
         &self,
         path: &Path,
@@ -114,7 +133,7 @@ impl ConfigArgs {
     }
 }
 
-/// A planner by measured times of one's own, if there are any.
+/// A planner with the given tuning table, if any.
 pub fn planner(gpu: &'static Gpu, table: Option<&TuningTable>) -> Planner {
     match table {
         Some(table) => Planner::new(gpu).with_table(table.clone()),
@@ -122,10 +141,10 @@ pub fn planner(gpu: &'static Gpu, table: Option<&TuningTable>) -> Planner {
     }
 }
 
-/// Reads a table of measured times.
+/// Reads a tuning table.
 pub fn tuning_table(path: &Path) -> Result<TuningTable, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => Failure::in_file(path, &["file not found; check the path"]),
+        ErrorKind::NotFound => Failure::in_file(path, &["no such file; check the path"]),
         _ => Failure::in_file(path, &[error]),
     })?;
     text.parse()

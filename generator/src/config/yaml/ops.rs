@@ -1,4 +1,4 @@
-//! One entry of a network's `ops`: the keys of each op and how they become its options.
+//! An entry of a network's `ops`: the keys of each op and their conversion to its options.
 
 use super::fields::{Fields, KeySet, integer, integers, list, string};
 use super::node::{Node, Value};
@@ -14,13 +14,13 @@ use tdc_runtime::Padding;
 /// An op as written.
 pub(super) struct RawOp<'n> {
     pub(super) fields: Fields<'n>,
-    /// Its name, where that much could be read.
+    /// Its name, if it could be read.
     pub(super) name: Option<&'n str>,
-    /// The rest; `None` when something was reported.
+    /// The rest; `None` after an error.
     pub(super) request: Option<OpRequest>,
 }
 
-/// What a builder needs beside the name.
+/// What a builder needs in addition to the name.
 pub(super) struct OpRequest {
     pub(super) inputs: Option<Vec<String>>,
     pub(super) options: OpOptions,
@@ -28,7 +28,7 @@ pub(super) struct OpRequest {
 
 type ReadOptions = fn(&Fields<'_>, &mut Report<'_>) -> Option<OpOptions>;
 
-/// Every op: its word, its keys, and the function that reads them.
+/// All ops: name, keys, and the function that reads them.
 const OPS: [(KeySet, ReadOptions); 11] = [
     (CONV, |fields, report| {
         let n = required_n(fields, report);
@@ -146,10 +146,11 @@ const CONV: KeySet = KeySet {
     ],
 };
 
-/// The keys that a network or layer set has for all its convolutions.
+/// The keys that a network or layer set may have for all its convolutions.
 pub(super) const INHERITED: [&str; 2] = ["precision", "tolerance"];
 
-/// Reads them where they stand for all: a wrong value is one also where every convolution has its own, or where there are none.
+/// Checks them in the network or layer set: an invalid value is an error even if every convolution overrides
+/// it, or if there are none.
 pub(super) fn check_inherited(fields: &Fields<'_>, report: &mut Report<'_>) {
     precision(fields, report);
     tolerance(fields, report);
@@ -188,12 +189,12 @@ const fn plain(what: &'static str) -> KeySet {
     }
 }
 
-/// The keys of every op, to say where a misplaced one belongs.
+/// The keys of all ops, for finding where a misplaced key belongs.
 pub(super) fn words() -> [KeySet; 11] {
     OPS.map(|(words, _)| words)
 }
 
-/// Reads one op of a network, whose keys are the op's defaults; `None` when it is not even a mapping.
+/// Reads one op of a network, whose keys are defaults for the op; `None` if it is not a mapping.
 pub(super) fn read<'n>(
     node: &'n Node,
     network: &Fields<'n>,
@@ -261,7 +262,8 @@ fn required_n(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<u32> {
     integer("n", node, report)
 }
 
-/// The options that a convolution has in a network and alone. What was reported has its default.
+/// The options that a convolution has in a network and in a layer set. A value with an error is replaced by
+/// its default.
 pub(super) fn conv_options(n: u32, fields: &Fields<'_>, report: &mut Report<'_>) -> ConvOptions {
     let default = ConvOptions::new(n);
     ConvOptions {

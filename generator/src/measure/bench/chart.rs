@@ -1,33 +1,76 @@
-//! A report as charts.
+//! Charts of a report.
 
 use super::{ProblemReport, Report};
-use std::fmt::Write;
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::ops::Range;
 
-/// Colours of the series, told apart by people who see no red or green too.
-const COLOURS: [&str; 5] = ["#0072b2", "#56b4e9", "#e69f00", "#cc79a7", "#009e73"];
+/// An error of the drawing library.
+type DrawError = DrawingAreaErrorKind<std::io::Error>;
 
-/// Pixels to the left, to the right, below and above: labels of problems are long and stand aslant.
-const MARGIN: [f64; 4] = [100.0, 20.0, 120.0, 64.0];
-/// Pixels of the longest bar.
-const HEIGHT: f64 = 260.0;
+/// A chart could not be drawn.
+#[derive(Debug, thiserror::Error)]
+#[error("the chart {file} cannot be drawn: {why}")]
+pub struct ChartError {
+    file: String,
+    why: String,
+}
 
-/// Pixels between the ends of the axis at least: the legend fits.
-const MIN_WIDTH: f64 = 640.0;
+/// An SVG under construction.
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Charts of a report, each with its file name: a group of bars for each problem; for problems that differ in N alone, lines over N.
-pub fn charts(report: &Report) -> Vec<(String, String)> {
+/// Colours of the series, distinguishable with red-green colour blindness, on the white background that every
+/// chart has.
+const COLOURS: [RGBColor; 5] = [
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0x56, 0xb4, 0xe9),
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0x00, 0x9e, 0x73),
+];
+/// The two floors: the physical limit, and that of the fp32 lanes.
+const FLOORS: [(&str, RGBColor); 2] = [
+    ("floor", BLACK),
+    ("fp32 lanes' floor", RGBColor(0x88, 0x88, 0x88)),
+];
+const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
+
+/// Length in pixels of the axis of times, or of N.
+const LENGTH: u32 = 720;
+/// Margin around the chart in pixels.
+const MARGIN: u32 = 12;
+/// Height of a line of text in pixels.
+const LINE: u32 = 20;
+/// Upper limit of the width of a character in pixels; the viewer chooses the font.
+const LETTER: u32 = 8;
+/// The font size in Plotters' units: 12 pixels in the SVG.
+const FONT: (&str, f64) = ("sans-serif", 12.0 * 1.24);
+
+/// The charts of a report with their file names: a group of bars for each problem, or lines over N if the
+/// problems differ in N only.
+///
+/// # Errors
+/// [`ChartError`], if the drawing library fails; no such case is known.
+pub fn charts(report: &Report) -> Result<Vec<(String, String)>, ChartError> {
     let series = series(report);
     let mut charts = vec![(format!("{}.svg", report.name), bars(report, &series))];
     if let Some(n) = sweep_axis(report) {
-        charts.push((
-            format!("{}-over-n.svg", report.name),
-            lines(report, &series, &n),
-        ));
+        let file = format!("{}-over-n.svg", report.name);
+        charts.push((file, lines(report, &series, &n)));
     }
-    charts
+    let charts = charts.into_iter().map(|(file, chart)| match chart {
+        Ok(chart) => Ok((file, chart)),
+        Err(why) => Err(ChartError {
+            file,
+            why: why.to_string(),
+        }),
+    });
+    charts.collect()
 }
 
-/// Times of all problems by one way.
+/// The times of one series for all problems.
 struct Series {
     title: &'static str,
     us: Vec<Option<f64>>,
@@ -57,7 +100,17 @@ fn series(report: &Report) -> Vec<Series> {
         .collect()
 }
 
-/// The axis of microseconds.
+/// The two floors of each problem, in the order of [`FLOORS`].
+fn floors(report: &Report) -> [Vec<f64>; 2] {
+    let of = |floor: fn(&ProblemReport) -> f64| report.problems.iter().map(floor).collect();
+    [
+        of(|problem| problem.floor_us),
+        of(|problem| problem.fp32_lanes_floor_us),
+    ]
+}
+
+/// The axis of times in microseconds.
+#[derive(Clone, Copy)]
 struct Axis {
     least: f64,
     most: f64,
@@ -65,9 +118,12 @@ struct Axis {
 }
 
 impl Axis {
-    /// For all times; logarithmic where the longest is more than ten times the shortest.
-    fn new(times: impl Iterator<Item = f64>) -> Self {
-        let (least, most) = times.fold((f64::INFINITY, 0.0_f64), |(least, most), us| {
+    /// An axis for all times and floors; logarithmic if the longest is more than ten times the shortest.
+    fn new(report: &Report, series: &[Series]) -> Self {
+        let floors = floors(report);
+        let times = series.iter().flat_map(|series| series.us.iter().flatten());
+        let all = times.chain(floors.iter().flatten()).copied();
+        let (least, most) = all.fold((f64::INFINITY, 0.0_f64), |(least, most), us| {
             (least.min(us), most.max(us))
         });
         if most > 10.0 * least {
@@ -77,7 +133,7 @@ impl Axis {
                 least: steps
                     .into_iter()
                     .find(|step| *step < least)
-                    .unwrap_or(decade),
+                    .unwrap_or(decade / 2.0),
                 most: most * 1.1,
                 logarithmic: true,
             }
@@ -90,22 +146,13 @@ impl Axis {
         }
     }
 
-    /// Pixels above the foot.
-    fn height(&self, us: f64) -> f64 {
-        let share = match self.logarithmic {
-            true => (us / self.least).ln() / (self.most / self.least).ln(),
-            false => us / self.most,
-        };
-        share.clamp(0.0, 1.0) * HEIGHT
-    }
-
-    /// Where lines with figures are.
+    /// Values of the grid lines.
     fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let first = 10_f64.powf(self.least.log10().floor());
             let decades = (0..9).map(|decade| first * 10_f64.powi(decade));
             let ticks = decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * decade));
-            // As much below as rounding may be off.
+            // Tolerates rounding errors.
             let least = self.least * (1.0 - 1e-9);
             let shown = ticks.filter(|tick| (least..=self.most).contains(tick));
             return shown.collect();
@@ -119,124 +166,238 @@ impl Axis {
         let count = (self.most / step) as usize;
         (0..=count).map(|tick| tick as f64 * step).collect()
     }
-}
 
-/// A drawing of a given width, with title, legend and axis of times.
-struct Drawing {
-    text: String,
-    foot: f64,
-}
-
-impl Drawing {
-    fn new(report: &Report, series: &[Series], axis: &Axis, width: f64) -> Self {
-        let [left, right, bottom, top] = MARGIN;
-        let (full_width, full_height) = (left + width + right, top + HEIGHT + bottom);
-        let mut drawing = Self {
-            text: format!(
-                "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{full_width:.0}\" height=\"{full_height:.0}\" \
-                 viewBox=\"0 0 {full_width:.0} {full_height:.0}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-                 <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
-            ),
-            foot: top + HEIGHT,
+    /// Position of a time on the axis, from 0 to 1.
+    fn share(&self, us: f64) -> f64 {
+        let share = match self.logarithmic {
+            true => (us / self.least).ln() / (self.most / self.least).ln(),
+            false => us / self.most,
         };
-        let scale = if axis.logarithmic {
-            ", logarithmic"
-        } else {
-            ""
-        };
-        let title = format!(
-            "{} on {}: time in microseconds{scale}",
-            report.name, report.environment.device
-        );
-        drawing.label(left, 20.0, &title, "font-size=\"14\"");
-        let mut x = left;
-        for (index, series) in series.iter().enumerate() {
-            drawing.bar(x, 32.0, 12.0, 12.0, COLOURS[index]);
-            drawing.label(x + 16.0, 43.0, series.title, "");
-            x += 30.0 + 7.0 * series.title.len() as f64;
+        share.clamp(0.0, 1.0)
+    }
+
+    fn title(&self) -> &'static str {
+        match self.logarithmic {
+            true => "microseconds, logarithmic",
+            false => "microseconds",
         }
-        drawing.line(
-            [x, 38.0],
-            [x + 12.0, 38.0],
-            "stroke=\"black\" stroke-width=\"2\"",
-        );
-        drawing.label(x + 16.0, 43.0, "floor", "");
-        for tick in axis.ticks() {
-            let y = drawing.foot - axis.height(tick);
-            drawing.line([left, y], [left + width, y], "stroke=\"#dddddd\"");
-            let figure = format!("{}", (tick * 1000.0).round() / 1000.0);
-            drawing.label(left - 6.0, y + 4.0, &figure, "text-anchor=\"end\"");
-        }
-        drawing
-    }
-
-    fn line(&mut self, [x1, y1]: [f64; 2], [x2, y2]: [f64; 2], style: &str) {
-        self.put(format_args!(
-            "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" {style}/>"
-        ));
-    }
-
-    fn bar(&mut self, x: f64, y: f64, width: f64, height: f64, colour: &str) {
-        self.put(format_args!(
-            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{colour}\"/>"
-        ));
-    }
-
-    fn label(&mut self, x: f64, y: f64, text: &str, style: &str) {
-        let text = text
-            .replace('&', "&amp;")
-            .replace('<', "&lt;")
-            .replace('>', "&gt;");
-        self.put(format_args!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" {style}>{text}</text>"
-        ));
-    }
-
-    fn put(&mut self, element: std::fmt::Arguments) {
-        // Writing to a string does not fail.
-        let _ = writeln!(self.text, "{element}");
-    }
-
-    fn finished(mut self) -> String {
-        self.text += "</svg>\n";
-        self.text
     }
 }
 
-fn times<'a>(report: &'a Report, series: &'a [Series]) -> impl Iterator<Item = f64> + 'a {
-    let floors = report.problems.iter().map(|problem| problem.floor_us);
-    let us = series.iter().flat_map(|series| series.us.iter().flatten());
-    floors.chain(us.copied())
+impl Ranged for Axis {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, us: &f64, (begin, end): (i32, i32)) -> i32 {
+        begin + (f64::from(end - begin) * self.share(*us)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        self.ticks()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.least..self.most
+    }
 }
 
-fn bars(report: &Report, series: &[Series]) -> String {
-    const BAR: f64 = 10.0;
-    let group = BAR * (series.len() as f64 + 1.5);
-    let axis = Axis::new(times(report, series));
-    let width = (group * report.problems.len() as f64).max(MIN_WIDTH);
-    let mut drawing = Drawing::new(report, series, &axis, width);
-    let foot = drawing.foot;
-    for (index, problem) in report.problems.iter().enumerate() {
-        let left = MARGIN[0] + group * index as f64 + 0.75 * BAR;
-        for (place, series) in series.iter().enumerate() {
-            if let Some(us) = series.us[index] {
-                let height = axis.height(us);
-                let x = left + BAR * place as f64;
-                drawing.bar(x, foot - height, BAR - 1.0, height, COLOURS[place]);
+/// Groups of bars, one below another, counted in bars.
+#[derive(Clone, Copy)]
+struct Groups {
+    count: usize,
+    /// Bars of a group, including the gap.
+    height: f64,
+}
+
+impl Groups {
+    fn end(self) -> f64 {
+        self.height * self.count as f64
+    }
+}
+
+impl Ranged for Groups {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    /// Index of the group from the top.
+    fn map(&self, row: &f64, (bottom, top): (i32, i32)) -> i32 {
+        top + (f64::from(bottom - top) * row / self.end()).round() as i32
+    }
+
+    /// The centres of the groups, where their labels are.
+    fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
+        let groups = 0..self.count;
+        groups
+            .map(|index| self.height * (index as f64 + 0.5))
+            .collect()
+    }
+
+    fn range(&self) -> Range<f64> {
+        0.0..self.end()
+    }
+}
+
+/// Label of a value on an axis.
+fn figure(value: &f64) -> String {
+    format!("{}", (value * 1000.0).round() / 1000.0)
+}
+
+/// Upper limit of the width of a text in pixels.
+fn width_of(text: &str) -> u32 {
+    LETTER * text.chars().count() as u32
+}
+
+fn text_style(pos: (HPos, VPos)) -> TextStyle<'static> {
+    FONT.into_font().color(&BLACK).pos(Pos::new(pos.0, pos.1))
+}
+
+/// An entry of the legend.
+struct Entry {
+    title: &'static str,
+    colour: RGBColor,
+    is_floor: bool,
+}
+
+fn legend(series: &[Series]) -> Vec<Entry> {
+    let bars = series.iter().zip(COLOURS).map(|(series, colour)| Entry {
+        title: series.title,
+        colour,
+        is_floor: false,
+    });
+    let floors = FLOORS.iter().map(|&(title, colour)| Entry {
+        title,
+        colour,
+        is_floor: true,
+    });
+    bars.chain(floors).collect()
+}
+
+/// The entries of a legend of the given width, by line.
+fn legend_lines(entries: &[Entry], width: u32) -> Vec<Vec<(u32, &Entry)>> {
+    const MARK: u32 = 18;
+    const GAP: u32 = 14;
+
+    let mut lines = vec![Vec::new()];
+    let mut x = 0;
+    for entry in entries {
+        let taken = MARK + width_of(entry.title);
+        if x > 0 && x + taken > width {
+            lines.push(Vec::new());
+            x = 0;
+        }
+        if let Some(line) = lines.last_mut() {
+            line.push((x, entry));
+        }
+        x += taken + GAP;
+    }
+    lines
+}
+
+/// Draws background, title and legend, then `body` on the remaining area.
+fn drawing(
+    report: &Report,
+    series: &[Series],
+    [width, height]: [u32; 2],
+    body: impl FnOnce(&Area<'_>) -> Result<(), DrawError>,
+) -> Result<String, DrawError> {
+    const MARK: i32 = 12;
+
+    let entries = legend(series);
+    let legend = legend_lines(&entries, width);
+    let head = MARGIN + LINE * (legend.len() as u32 + 1);
+    let mut text = String::new();
+    let root = SVGBackend::with_string(&mut text, (width + 2 * MARGIN, head + height + MARGIN))
+        .into_drawing_area();
+    root.fill(&WHITE)?;
+    let title = format!("{} on {}", report.name, report.environment.device);
+    let left = MARGIN as i32;
+    let line = |index: u32| (MARGIN + LINE * index + LINE / 2) as i32;
+    let style = text_style((HPos::Left, VPos::Center));
+    root.draw(&Text::new(title, (left, line(0)), style.clone()))?;
+    for (index, entries) in (1..).zip(&legend) {
+        let y = line(index);
+        for (x, entry) in entries {
+            let x = left + *x as i32;
+            let (half, colour) = (MARK / 2, entry.colour);
+            if entry.is_floor {
+                root.draw(&PathElement::new(
+                    [(x, y), (x + MARK, y)],
+                    colour.stroke_width(2),
+                ))?;
+            } else {
+                let corners = [(x, y - half), (x + MARK, y + half)];
+                root.draw(&Rectangle::new(corners, colour.filled()))?;
+            }
+            root.draw(&Text::new(entry.title, (x + MARK + 6, y), style.clone()))?;
+        }
+    }
+    let below = root.margin(head, MARGIN, MARGIN, MARGIN);
+    body(&below)?;
+    root.present()?;
+    drop((below, root));
+    Ok(text)
+}
+
+/// A group of bars for each problem, one below another, because labels are long.
+fn bars(report: &Report, series: &[Series]) -> Result<String, DrawError> {
+    /// Height of a bar in pixels.
+    const BAR: u32 = 9;
+
+    let axis = Axis::new(report, series);
+    let bars = series.len() as f64;
+    let groups = Groups {
+        count: report.problems.len(),
+        height: bars + 1.5,
+    };
+    let labels = report
+        .problems
+        .iter()
+        .map(|problem| width_of(&problem.label));
+    let label_width = labels.max().unwrap_or(0) + 12;
+    let foot = 2 * LINE;
+    let size = [
+        label_width + LENGTH + MARGIN,
+        (groups.end() * f64::from(BAR)).ceil() as u32 + foot,
+    ];
+    drawing(report, series, size, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .x_label_area_size(foot)
+            .y_label_area_size(label_width)
+            .margin_right(MARGIN)
+            .build_cartesian_2d(axis, groups)?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .bold_line_style(GRID)
+            .light_line_style(TRANSPARENT)
+            .axis_style(GRID)
+            .label_style(FONT.into_font().color(&BLACK))
+            .x_desc(axis.title())
+            .x_label_formatter(&figure)
+            .y_label_formatter(&|row| {
+                let problem = report.problems.get((row / groups.height) as usize);
+                problem.map_or_else(String::new, |problem| problem.label.clone())
+            })
+            .draw()?;
+        for index in 0..groups.count {
+            let top = groups.height * index as f64 + 0.75;
+            for (place, (series, colour)) in series.iter().zip(COLOURS).enumerate() {
+                if let Some(us) = series.us[index] {
+                    let y = top + place as f64;
+                    let corners = [(axis.least, y), (us, y + 0.9)];
+                    chart.draw_series([Rectangle::new(corners, colour.filled())])?;
+                }
+            }
+            for (us, (_, colour)) in floors(report).iter().zip(FLOORS).rev() {
+                let ends = [(us[index], top - 0.25), (us[index], top + bars + 0.15)];
+                chart.draw_series([PathElement::new(ends, colour.stroke_width(2))])?;
             }
         }
-        let floor = foot - axis.height(problem.floor_us);
-        let right = left + BAR * series.len() as f64;
-        let style = "stroke=\"black\" stroke-width=\"2\"";
-        drawing.line([left - 2.0, floor], [right + 1.0, floor], style);
-        let (x, y) = ((left + right) / 2.0, foot + 14.0);
-        let turned = format!("text-anchor=\"end\" transform=\"rotate(-45 {x:.1} {y:.1})\"");
-        drawing.label(x, y, &problem.label, &turned);
-    }
-    drawing.finished()
+        Ok(())
+    })
 }
 
-/// N of every problem, where there are several and they differ in it alone.
+/// N of every problem, if there are several and they differ in N only.
 fn sweep_axis(report: &Report) -> Option<Vec<f64>> {
     let first = report.problems.first()?.shape;
     let n: Vec<u32> = report
@@ -253,39 +414,48 @@ fn sweep_axis(report: &Report) -> Option<Vec<f64>> {
     (n.len() > 1 && alike && ascending).then(|| n.into_iter().map(f64::from).collect())
 }
 
-fn lines(report: &Report, series: &[Series], n: &[f64]) -> String {
-    const WIDTH: f64 = MIN_WIDTH;
-    let axis = Axis::new(times(report, series));
-    let mut drawing = Drawing::new(report, series, &axis, WIDTH);
-    let foot = drawing.foot;
+/// Times over N.
+fn lines(report: &Report, series: &[Series], n: &[f64]) -> Result<String, DrawError> {
+    const HEIGHT: u32 = 320;
+    const FIGURES: u32 = 70;
+
+    let axis = Axis::new(report, series);
+    let foot = 2 * LINE;
     let last = n.last().copied().unwrap_or(1.0);
-    let x = |n: f64| MARGIN[0] + WIDTH * n / last;
-    let floors = report.problems.iter().map(|problem| Some(problem.floor_us));
-    let floors: Vec<Option<f64>> = floors.collect();
-    let coloured = series.iter().map(|series| &series.us).zip(COLOURS);
-    for (us, colour) in coloured.chain([(&floors, "black")]) {
-        let points = n.iter().zip(us).filter_map(|(&n, us)| {
-            let y = foot - axis.height((*us)?);
-            Some(format!("{:.1},{y:.1}", x(n)))
-        });
-        let points = points.collect::<Vec<_>>().join(" ");
-        drawing.put(format_args!(
-            "<polyline points=\"{points}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>"
-        ));
-    }
-    for &value in n {
-        drawing.label(
-            x(value),
-            foot + 16.0,
-            &format!("{value}"),
-            "text-anchor=\"middle\"",
-        );
-    }
     let shape = report.problems[0].shape;
     let axis_title = format!(
         "output channels N ({}x{} filter, C {}, H {}, W {}, batch {})",
         shape.r, shape.s, shape.c, shape.h, shape.w, shape.batch
     );
-    drawing.label(MARGIN[0], foot + 40.0, &axis_title, "");
-    drawing.finished()
+    let size = [FIGURES + LENGTH + MARGIN, HEIGHT + foot];
+    drawing(report, series, size, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .x_label_area_size(foot)
+            .y_label_area_size(FIGURES)
+            .margin_right(3 * MARGIN)
+            .margin_top(MARGIN)
+            .build_cartesian_2d(0.0..last, axis)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .bold_line_style(GRID)
+            .light_line_style(TRANSPARENT)
+            .axis_style(GRID)
+            .label_style(FONT.into_font().color(&BLACK))
+            .x_desc(axis_title)
+            .y_desc(axis.title())
+            .x_label_formatter(&figure)
+            .y_label_formatter(&figure)
+            .draw()?;
+        let us = series.iter().map(|series| series.us.clone());
+        let coloured = us.zip(COLOURS);
+        let floors = floors(report).map(|floor| floor.into_iter().map(Some).collect());
+        let floors = floors.into_iter().zip(FLOORS.map(|(_, colour)| colour));
+        for (us, colour) in coloured.chain(floors) {
+            let points = n.iter().zip(us);
+            let points = points.filter_map(|(&n, us)| Some((n, us?)));
+            chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
+        }
+        Ok(())
+    })
 }

@@ -1,4 +1,4 @@
-//! The constants of the estimate, fitted to measured times.
+//! Fits the constants of the cost model to measured times.
 
 use super::{Outcome, Problems, Row};
 use crate::cost::{KernelWork, TiledConstants, TiledWork, tiled_terms};
@@ -6,12 +6,12 @@ use crate::gpu::Gpu;
 use crate::scheme::{Tile, scheme};
 use std::collections::BTreeMap;
 
-/// A kernel and what it took.
+/// A kernel and its measured time.
 struct Sample {
     work: KernelWork,
     tiled: TiledWork,
     us: f64,
-    /// How much it counts among the tiles of its problem: the fast ones most.
+    /// Its weight among the tiles of its problem: fast tiles have the largest.
     weight: f64,
 }
 
@@ -21,7 +21,8 @@ struct ProblemSamples {
     samples: Vec<Sample>,
     /// The least time.
     least: f64,
-    /// How much it counts: its best tile is the better known, the more were measured.
+    /// The weight of the problem: larger if more tiles were measured, because the best one is known better
+    /// then.
     weight: f64,
 }
 
@@ -31,24 +32,25 @@ pub struct Samples {
     problems: Vec<ProblemSamples>,
 }
 
-/// How well constants tell the measured times.
+/// How well constants predict the measured times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
-    /// Problems and tiles.
+    /// Number of problems.
     pub problems: usize,
-    /// See [`problems`](Self::problems).
+    /// Number of tiles.
     pub tiles: usize,
-    /// Root of the weighted mean square of the logarithm of estimated over measured time.
+    /// Weighted root mean square of log(predicted time / measured time).
     pub error: f64,
-    /// Measured time of the tile with the least estimate over the least measured time: geometric mean over problems, what is within
-    /// 3 % of the least counted as equal to it.
+    /// Measured time of the tile with the least predicted time over the least measured time: geometric mean
+    /// over problems. Times within 3 % of the least count as equal to it.
     pub selection_ratio: f64,
-    /// The worst of them, and its problem.
+    /// The worst selection ratio and its problem.
     pub worst_selection: (f64, String),
 }
 
 impl Samples {
-    /// Those rows that are about tiled kernels of the problems, whatever else is there. A problem with fewer than three tells nothing.
+    /// The rows that measure tiled kernels of the problems; others are ignored, and so is a problem with
+    /// fewer than three rows.
     pub fn new<'a>(
         problems: &Problems,
         rows: impl Iterator<Item = &'a Row>,
@@ -74,7 +76,8 @@ impl Samples {
             let [launch] = &launches[..] else {
                 continue;
             };
-            // Registers as they are guessed: of the tiles to choose among few have been compiled.
+            // Uses estimated registers, because the planner has compiled few of the tiles that it chooses
+            // from.
             let work = launch.work;
             if let Some(tiled) = work.tiled {
                 found.entry(&row.problem).or_default().push(Sample {
@@ -112,7 +115,7 @@ impl Samples {
         Self { gpu, problems }
     }
 
-    /// Whether nothing can be told.
+    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }
@@ -121,10 +124,15 @@ impl Samples {
         tiled_terms(&sample.work, &sample.tiled, self.gpu, model).us()
     }
 
-    /// What [`calibrate`](Self::calibrate) makes small. Of each problem: the errors apart from what all its tiles have in common, large
-    /// ones counted less than their square, since the choice is among them; that common error, less; what would be lost by the
-    /// choice if it were uncertain by a few percent, and the square of it, for the sake of the worst. Besides, what the constants differ from those at the start, so that they stay sane where no
-    /// tile tells anything about them.
+    /// The objective that [`calibrate`](Self::calibrate) minimises, a sum over problems:
+    ///
+    /// - the errors without the part that all tiles of the problem have in common, with a Huber loss, since
+    ///   the planner chooses among these tiles;
+    /// - that common error, with a smaller weight;
+    /// - the expected loss of the choice if predicted times were uncertain by a few percent, and its square,
+    ///   which weights the worst problems.
+    ///
+    /// A small penalty on the distance from the start constants keeps those sane that no sample determines.
     fn cost(&self, model: &TiledConstants) -> f64 {
         /// Errors beyond it count linearly.
         const HUBER_THRESHOLD: f64 = 0.15;
@@ -174,11 +182,12 @@ impl Samples {
         cost + PRIOR_WEIGHT * prior.sum::<f64>()
     }
 
-    /// Constants that tell the times best, found from those of `start` on; the same for the same samples.
+    /// Constants that predict the times best, found from `start`; deterministic for the same samples.
     ///
-    /// Each in turn is made larger or smaller by a step of its own, which grows where that helps and shrinks where neither does; what
-    /// a round has changed is then tried once more (the pattern search of Hooke and Jeeves, in logarithms). Where all steps have become
-    /// small it begins anew with large ones, until that gains nothing.
+    /// The search is the pattern search of Hooke and Jeeves on logarithms: each constant in turn is increased
+    /// or decreased by its own step, which grows after a success and shrinks after a failure; the change of a
+    /// complete round is then applied once more. When all steps are small the search restarts with large
+    /// ones, until that gains nothing.
     pub fn calibrate(&self, start: &TiledConstants) -> TiledConstants {
         const FIRST_STEP: f64 = 0.2;
         const LAST_STEP: f64 = 0.004;
@@ -203,7 +212,7 @@ impl Samples {
                     let changed_cost = self.cost(&of(&changed));
                     if changed_cost < cost {
                         (best, cost, found) = (changed, changed_cost, true);
-                        // The way that helped comes first the next time.
+                        // The direction that helped is tried first the next time.
                         steps[place] = 1.5 * step;
                         break;
                     }
@@ -232,9 +241,9 @@ impl Samples {
         of(&best)
     }
 
-    /// How well constants do.
+    /// How well constants fit the samples.
     pub fn fit(&self, model: &TiledConstants) -> Fit {
-        /// Times that are counted as equal.
+        /// Ratio up to which times count as equal.
         const TIE_RATIO: f64 = 1.03;
 
         let (mut square, mut selection_ratio) = (0.0, 0.0);
@@ -278,7 +287,7 @@ mod tests {
     use crate::gpu::gpu;
     use crate::plan::problem_label;
 
-    /// Rows of every tenth tile of some problems, with the times that a model tells.
+    /// Rows of every tenth tile of the problems, with the times that a model predicts.
     fn rows(problems: &Problems, model: &TiledConstants) -> Vec<Row> {
         let h200 = gpu("h200").unwrap();
         let mut rows = Vec::new();

@@ -1,11 +1,11 @@
-//! What there is to measure in configs.
+//! The problems of configs.
 
 use crate::config::Config;
 use crate::ir::Problem;
 use crate::plan::{TaskGraph, measured_problem, problem_label};
 use std::collections::HashSet;
 
-/// Distinct problems, as they are measured, in the order in which configs first have them.
+/// Distinct problems, normalised to their tuning keys, in order of first appearance in the configs.
 #[derive(Debug, Clone, Default)]
 pub struct Problems {
     problems: Vec<(String, Problem)>,
@@ -49,7 +49,7 @@ impl Problems {
         }
     }
 
-    /// Key and problem of each.
+    /// Key and problem of each entry.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Problem)> {
         self.problems
             .iter()
@@ -61,7 +61,7 @@ impl Problems {
         self.problems.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no problems.
     pub fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }

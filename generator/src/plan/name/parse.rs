@@ -153,7 +153,7 @@ impl Words<'_> {
             ..ConvShape::new(c, n, h, w, r, s)
         };
         let groups = shape.groups;
-        let whole = groups > 0 && c % groups == 0 && n % groups == 0;
+        let whole = groups > 0 && c.is_multiple_of(groups) && n.is_multiple_of(groups);
         (whole && r > 0 && s > 0).then_some(shape)
     }
 
