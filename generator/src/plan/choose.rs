@@ -7,7 +7,7 @@ use super::{LaunchPrediction, PlanError, TuningTable, committed_tuning, tuning_k
 use crate::cost::memset_us;
 use crate::gpu::Gpu;
 use crate::ir::{Layout, Problem, TilePolicy};
-use crate::scheme::{SCHEMES, Scheme, Tile, scheme, tile_names};
+use crate::scheme::{PublishedTiles, SCHEMES, Scheme, SchemeInfo, Tile, scheme, tile_names};
 use crate::suggest::nearest;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -205,12 +205,13 @@ impl Planner {
         let scheme = match requested {
             Some(scheme) => scheme,
             None if (shape.r, shape.s) == (1, 1) => return None,
-            None => scheme(paper::SCHEMES[0])?,
+            None => *published_by_tdc()?,
         };
         if self.tiles != TilePolicy::Paper {
             return None;
         }
-        if let Some(tile) = prefetch::published_tile(scheme.name(), shape, self.gpu) {
+        if let Some(tile) = prefetch::published_tile(scheme.info().published_tiles, shape, self.gpu)
+        {
             if !scheme.supports(problem, &tile, self.gpu) {
                 return None;
             }
@@ -223,7 +224,7 @@ impl Planner {
                 measured_us: None,
             });
         }
-        if !paper::SCHEMES.contains(&scheme.name()) {
+        if scheme.info().published_tiles != Some(PublishedTiles::Tdc) {
             return None;
         }
         let (mut tiles, mut predictions) = (Vec::new(), Vec::new());
@@ -377,7 +378,10 @@ impl Planner {
                     problem_label(problem),
                     requested_scheme.map_or(String::new(), |name| format!(" by scheme `{name}`"))
                 ),
-                "it is for schemes `tdc` and `tdc_rows`, which take convolutions of one group with filters of moderate size",
+                format!(
+                    "it is for schemes {}, which take convolutions of one group with filters of moderate size",
+                    names_of_schemes(|info| info.atomic)
+                ),
             ));
         }
         if choice.is_none() && problem.x_layout() == Layout::Hwcn {
@@ -389,11 +393,14 @@ impl Planner {
                     problem_label(problem),
                     requested_scheme.map_or(String::new(), |name| format!(" by scheme `{name}`"))
                 ),
-                "it is for scheme `tvm`, which takes convolutions of one group with up to 65535 output pixels",
+                format!(
+                    "it is for scheme {}, which takes convolutions of one group with up to 65535 output pixels",
+                    names_of_schemes(|info| info.layout == Layout::Hwcn)
+                ),
             ));
         }
         choice.ok_or_else(|| match requested_scheme {
-            Some(scheme @ "tvm") => PlanError::new(
+            Some(scheme) if is_hwcn(scheme) => PlanError::new(
                 layer,
                 Some("scheme"),
                 format!(
@@ -423,6 +430,26 @@ impl Planner {
             ),
         })
     }
+}
+
+/// The first scheme of the TDC paper.
+fn published_by_tdc() -> Option<&'static &'static dyn Scheme> {
+    let mut schemes = SCHEMES.iter();
+    schemes.find(|scheme| scheme.info().published_tiles == Some(PublishedTiles::Tdc))
+}
+
+/// Names of the schemes for which something holds, for messages.
+fn names_of_schemes(holds: impl Fn(&SchemeInfo) -> bool) -> String {
+    let schemes = SCHEMES.iter().filter(|scheme| holds(&scheme.info()));
+    let names: Vec<_> = schemes
+        .map(|scheme| format!("`{}`", scheme.name()))
+        .collect();
+    names.join(" and ")
+}
+
+/// Whether a scheme of this name has activations stored as HWCN.
+fn is_hwcn(name: &str) -> bool {
+    scheme(name).is_some_and(|scheme| scheme.info().layout == Layout::Hwcn)
 }
 
 fn unknown_scheme(layer: &str, name: &str) -> PlanError {

@@ -19,9 +19,6 @@
 use crate::gpu::Gpu;
 use tdc_runtime::ConvShape;
 
-/// The schemes whose tiles the equations are about.
-pub const SCHEMES: [&str; 2] = ["tdc", "tdc_rows"];
-
 /// What the equations make of one tile.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PaperPrediction {
