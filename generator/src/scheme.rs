@@ -14,11 +14,13 @@ mod direct_tiled;
 mod elementwise;
 mod global_pool;
 mod implicit_gemm;
+mod info;
 mod input_stationary;
 mod linear;
 mod pointwise;
 mod pool;
 mod reduction;
+mod reference;
 mod single_channel;
 mod step_order;
 mod stride_fixed;
@@ -31,6 +33,8 @@ mod tvm;
 mod winograd;
 
 pub use device::DevicePart;
+pub use info::{PublishedTiles, SchemeInfo, Source};
+pub use reference::scheme_reference;
 use tile::tile_numbers;
 pub use tile::{Tile, TileField, TileNameError, names as tile_names};
 
@@ -75,15 +79,17 @@ pub trait Scheme: Sync {
     /// The numbers of its tile, in order.
     fn tile_fields(&self) -> &'static [TileField];
 
-    /// Whether the planner takes it unasked. A scheme that is here because it was published, and is slower than ours nearly
-    /// wherever it was measured, waits to be named, to be what `tiles: paper` means, or for a problem that no other scheme takes.
+    /// Facts about it.
+    fn info(&self) -> SchemeInfo;
+
+    /// See [`SchemeInfo::is_default`].
     fn is_default(&self) -> bool {
-        true
+        self.info().is_default
     }
 
-    /// Whether it computes a layer with all factors of its weight in one launch, so that naming it for such a layer means that.
+    /// See [`SchemeInfo::fuses_factors`].
     fn fuses_factors(&self) -> bool {
-        false
+        self.info().fuses_factors
     }
 
     /// The tiles to choose from on a GPU: those that fit it, pruned to the most promising. Empty if the scheme does not support the

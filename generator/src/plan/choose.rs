@@ -9,7 +9,7 @@ use super::tuning::{TuningTable, committed_tuning, tuning_keys};
 use crate::cost::memset_us;
 use crate::gpu::Gpu;
 use crate::ir::{Layout, Problem, TilePolicy};
-use crate::scheme::{SCHEMES, Scheme, Tile, scheme, tile_names};
+use crate::scheme::{PublishedTiles, SCHEMES, Scheme, SchemeInfo, Tile, scheme, tile_names};
 use crate::suggest::nearest;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -206,12 +206,13 @@ impl Planner {
         let scheme = match requested {
             Some(scheme) => scheme,
             None if (shape.r, shape.s) == (1, 1) => return None,
-            None => scheme(paper::SCHEMES[0])?,
+            None => *published_by_tdc()?,
         };
         if self.tiles != TilePolicy::Paper {
             return None;
         }
-        if let Some(tile) = prefetch::published_tile(scheme.name(), shape, self.gpu) {
+        if let Some(tile) = prefetch::published_tile(scheme.info().published_tiles, shape, self.gpu)
+        {
             if !scheme.supports(problem, &tile, self.gpu) {
                 return None;
             }
@@ -224,7 +225,7 @@ impl Planner {
                 measured_us: None,
             });
         }
-        if !paper::SCHEMES.contains(&scheme.name()) {
+        if scheme.info().published_tiles != Some(PublishedTiles::Tdc) {
             return None;
         }
         let (mut tiles, mut predictions) = (Vec::new(), Vec::new());
@@ -386,7 +387,10 @@ impl Planner {
                 layer,
                 Some("reduce"),
                 format!("`reduce: atomic` is not supported for {label}{by_scheme}"),
-                "only schemes `tdc` and `tdc_rows` support it, for convolutions of one group with filters of moderate size",
+                format!(
+                    "only schemes {} support it, for convolutions of one group with filters of moderate size",
+                    names_of_schemes(|info| info.atomic)
+                ),
             );
         }
         if problem.x_layout() == Layout::Hwcn {
@@ -394,7 +398,10 @@ impl Planner {
                 layer,
                 Some("layout"),
                 format!("`layout: hwcn` is not supported for {label}{by_scheme}"),
-                "only scheme `tvm` supports it, for convolutions of one group with up to 65535 output pixels",
+                format!(
+                    "only scheme {} supports it, for convolutions of one group with up to 65535 output pixels",
+                    names_of_schemes(|info| info.layout == Layout::Hwcn)
+                ),
             );
         }
         match requested_scheme {
@@ -402,9 +409,9 @@ impl Planner {
                 layer,
                 Some("scheme"),
                 format!("scheme `{scheme}` cannot compute {label}"),
-                match scheme {
-                    "tvm" => "its activations are HWCN: add `layout: hwcn`",
-                    _ => "remove `scheme` to let the planner choose one that can",
+                match is_hwcn(scheme) {
+                    true => "its activations are HWCN: add `layout: hwcn`",
+                    false => "remove `scheme` to let the planner choose one that can",
                 },
             ),
             None => PlanError::new(
@@ -415,6 +422,26 @@ impl Planner {
             ),
         }
     }
+}
+
+/// The first scheme of the TDC paper.
+fn published_by_tdc() -> Option<&'static &'static dyn Scheme> {
+    let mut schemes = SCHEMES.iter();
+    schemes.find(|scheme| scheme.info().published_tiles == Some(PublishedTiles::Tdc))
+}
+
+/// Names of the schemes for which something holds, for messages.
+fn names_of_schemes(holds: impl Fn(&SchemeInfo) -> bool) -> String {
+    let schemes = SCHEMES.iter().filter(|scheme| holds(&scheme.info()));
+    let names: Vec<_> = schemes
+        .map(|scheme| format!("`{}`", scheme.name()))
+        .collect();
+    names.join(" and ")
+}
+
+/// Whether a scheme of this name has activations stored as HWCN.
+fn is_hwcn(name: &str) -> bool {
+    scheme(name).is_some_and(|scheme| scheme.info().layout == Layout::Hwcn)
 }
 
 fn unknown_scheme(layer: &str, name: &str) -> PlanError {

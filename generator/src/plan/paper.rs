@@ -19,9 +19,6 @@
 use crate::gpu::Gpu;
 use tdc_runtime::ConvShape;
 
-/// The schemes to whose tiles the equations apply.
-pub const SCHEMES: [&str; 2] = ["tdc", "tdc_rows"];
-
 /// The results of the equations for one tile.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PaperPrediction {

@@ -7,7 +7,7 @@
 //! GPU. In steps 1 and 2 a range without an integer means one piece.
 
 use crate::gpu::Gpu;
-use crate::scheme::Tile;
+use crate::scheme::{PublishedTiles, Tile};
 use tdc_runtime::ConvShape;
 
 /// Threads of a block; each SM has [`BLOCKS_PER_SM`] of them (section 4).
@@ -150,11 +150,15 @@ fn block_tile(shape: &ConvShape, gpu: &Gpu) -> Tile {
 }
 
 /// The published tile of a scheme of the stride-fixed paper for a convolution; `None` for any other scheme.
-pub(super) fn published_tile(scheme: &str, shape: &ConvShape, gpu: &Gpu) -> Option<Tile> {
-    match scheme {
-        "single_channel" => Some(Division::of(shape, gpu).tile(shape, gpu)),
-        "stride_fixed" => Some(block_tile(shape, gpu)),
-        _ => None,
+pub(super) fn published_tile(
+    rule: Option<PublishedTiles>,
+    shape: &ConvShape,
+    gpu: &Gpu,
+) -> Option<Tile> {
+    match rule? {
+        PublishedTiles::SingleChannel => Some(Division::of(shape, gpu).tile(shape, gpu)),
+        PublishedTiles::StrideFixed => Some(block_tile(shape, gpu)),
+        PublishedTiles::Tdc => None,
     }
 }
 

@@ -11,7 +11,9 @@ pub fn wrap_list<T: AsRef<str>>(items: &[T], mut column: usize, indent: usize) -
             text.push(',');
             column += 1;
         }
-        if column + item.len() + 2 > MAX_COLUMNS {
+        // A break before the first item helps only if it moves the item to the left.
+        let moves = index > 0 || column > indent;
+        if moves && column + item.len() + 2 > MAX_COLUMNS {
             text.push('\n');
             text.push_str(&" ".repeat(indent));
             column = indent;

@@ -1,5 +1,6 @@
 //! `convert`: between NCHW and HWCN, the transposition of pixels with channels and images, tile by tile through shared memory.
 
+use super::info::SchemeInfo;
 use super::{
     Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, context, tile_numbers,
 };
@@ -44,6 +45,10 @@ struct ConvertContext {
 impl Scheme for Convert {
     fn name(&self) -> &'static str {
         "convert"
+    }
+
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("conversions between NCHW and HWCN")
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

@@ -20,6 +20,7 @@
 
 use super::convolution::{self, FusedOpsContext};
 use super::cp::{self, factor_ranges, layouts, rank_pitch, supports_fused_cp};
+use super::info::SchemeInfo;
 use super::tiling::{RoughTime, fastest};
 use super::{
     Blueprint, DevicePart, KernelBlueprint, LaunchWork, Scheme, Tile, TileField, UnitWork, context,
@@ -463,12 +464,15 @@ impl Scheme for CpChain {
         "cp_chain"
     }
 
-    fn tile_fields(&self) -> &'static [TileField] {
-        CpChainTile::FIELDS
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            fuses_factors: true,
+            ..SchemeInfo::own("CP layers of rank 32 at most")
+        }
     }
 
-    fn fuses_factors(&self) -> bool {
-        true
+    fn tile_fields(&self) -> &'static [TileField] {
+        CpChainTile::FIELDS
     }
 
     fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {

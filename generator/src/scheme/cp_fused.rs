@@ -10,6 +10,7 @@
 
 use super::convolution::{self, FusedOpsContext};
 use super::cp::{self, factor_ranges, layouts, rank_pitch, supports_fused_cp};
+use super::info::SchemeInfo;
 use super::{
     Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, candidates_up_to, context,
     tile_numbers,
@@ -108,16 +109,15 @@ impl Scheme for CpFused {
         "cp_fused"
     }
 
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            fuses_factors: true,
+            ..SchemeInfo::published("CP paper, Algorithm 2", "CP layers of rank 32 at most")
+        }
+    }
+
     fn tile_fields(&self) -> &'static [TileField] {
         CpFusedTile::FIELDS
-    }
-
-    fn is_default(&self) -> bool {
-        false
-    }
-
-    fn fuses_factors(&self) -> bool {
-        true
     }
 
     fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {

@@ -7,6 +7,7 @@
 //! level-1 cache, and a block has several channels of a small image.
 
 use super::convolution::{self, FusedOpsContext};
+use super::info::SchemeInfo;
 use super::tiling::vector_type;
 use super::{
     Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, candidates_up_to, context,
@@ -244,6 +245,10 @@ fn supports_problem(problem: &ConvProblem) -> bool {
 impl Scheme for Depthwise {
     fn name(&self) -> &'static str {
         "depthwise"
+    }
+
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("convolutions with as many groups as input channels")
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

@@ -5,6 +5,7 @@
 //! too small to fill a GPU the input channels are split over blocks, and a second launch adds the partial sums in a fixed order.
 
 use super::convolution::{self, FusedOpsContext};
+use super::info::SchemeInfo;
 use super::reduction::SPLIT_COUNTS;
 use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField, candidates_up_to,
@@ -74,6 +75,10 @@ struct DirectContext {
 impl Scheme for Direct {
     fn name(&self) -> &'static str {
         "direct"
+    }
+
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("all convolutions with ordered sums")
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

@@ -7,6 +7,7 @@
 //! are added on chip in a fixed order.
 
 use super::convolution::{self, FusedOpsContext};
+use super::info::SchemeInfo;
 use super::tiling::{
     BlockOutput, BlockOutputContext, InputTraffic, RegisterEstimate, RoughTime, WeightCopies,
     can_stage_float4, fastest, index_divisions, input_tile, supports_tiling, vector_type,
@@ -363,6 +364,10 @@ fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, DirectTiledTile)> {
 impl Scheme for DirectTiled {
     fn name(&self) -> &'static str {
         "direct_tiled"
+    }
+
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("convolutions of one group")
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

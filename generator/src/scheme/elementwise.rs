@@ -1,5 +1,6 @@
 //! `elementwise`: additions, ReLU, affine maps and copies that no convolution could take over, one thread an element.
 
+use super::info::SchemeInfo;
 use super::{
     Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context,
     tile_numbers,
@@ -39,6 +40,10 @@ struct ElementwiseContext {
 impl Scheme for ElementwiseScheme {
     fn name(&self) -> &'static str {
         "elementwise"
+    }
+
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("additions, activations, scale_shift and copies")
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

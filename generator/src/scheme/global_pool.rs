@@ -1,5 +1,6 @@
 //! `global_pool`: maximum or average of each channel, one warp a channel, reduced by a butterfly of shuffles.
 
+use super::info::SchemeInfo;
 use super::{
     Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context,
     tile_numbers,
@@ -36,6 +37,10 @@ struct GlobalPoolContext {
 impl Scheme for GlobalPool {
     fn name(&self) -> &'static str {
         "global_pool"
+    }
+
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("global maximum and average pooling")
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

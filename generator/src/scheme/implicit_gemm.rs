@@ -22,6 +22,7 @@
 //! pixels side by side, of one element each, and filters are packed with zeros behind their rows ([`Step`]).
 
 use super::convolution::{self, FusedOpsContext};
+use super::info::SchemeInfo;
 use super::step_order::{
     ChunkSteps, StepOrder, promotion_interval, split_steps_over_warps, unrolls,
 };
@@ -594,6 +595,20 @@ fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, ImplicitGemmTile)> {
 impl Scheme for ImplicitGemm {
     fn name(&self) -> &'static str {
         "implicit_gemm"
+    }
+
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            precisions: &[
+                Precision::Fp32,
+                Precision::Tf32,
+                Precision::Fp16,
+                Precision::Bf16,
+            ],
+            ..SchemeInfo::own(
+                "convolutions of one group with 2 to 4, or at least 8, input channels and at least 8 output channels",
+            )
+        }
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

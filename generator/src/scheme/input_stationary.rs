@@ -6,6 +6,7 @@
 //! channel, and a thread's groups are of neighbours there: a warp stores whole lines, wherever rows end.
 
 use super::convolution::{self, FusedOpsContext};
+use super::info::SchemeInfo;
 use super::tiling::{supports_tiling, vector_type};
 use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField,
@@ -225,6 +226,10 @@ impl InputStationaryGeometry {
 impl Scheme for InputStationary {
     fn name(&self) -> &'static str {
         "input_stationary"
+    }
+
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("convolutions of one input channel with at most 64 taps and no prologue")
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

@@ -2,6 +2,7 @@
 //!
 //! Lanes read the row of weights side by side, and add their sums by a butterfly of shuffles in a fixed order.
 
+use super::info::SchemeInfo;
 use super::{
     Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context,
     tile_numbers,
@@ -38,6 +39,10 @@ struct LinearContext {
 impl Scheme for Linear {
     fn name(&self) -> &'static str {
         "linear"
+    }
+
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("fully connected layers")
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

@@ -4,6 +4,7 @@
 //! channels, a thread RN x RP of them in registers. Long sums on small outputs are split over blocks as in `direct`.
 
 use super::convolution::{self, FusedOpsContext};
+use super::info::SchemeInfo;
 use super::reduction::SPLIT_COUNTS;
 use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField, candidates_up_to,
@@ -84,6 +85,10 @@ impl PointwiseTile {
 impl Scheme for Pointwise {
     fn name(&self) -> &'static str {
         "pointwise"
+    }
+
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("1x1 convolutions of one group without padding")
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

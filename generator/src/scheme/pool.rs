@@ -1,5 +1,6 @@
 //! `pool`: maximum or average over windows, one thread an output element.
 
+use super::info::SchemeInfo;
 use super::{
     Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context,
     tile_numbers,
@@ -56,6 +57,10 @@ const MAX_UNROLLED: u64 = 64;
 impl Scheme for Pool {
     fn name(&self) -> &'static str {
         "pool"
+    }
+
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("maximum and average pooling")
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

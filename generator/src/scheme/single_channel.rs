@@ -10,6 +10,7 @@
 //! tap, so that a piece of them is one run of memory.
 
 use super::convolution::{self, FusedOpsContext};
+use super::info::{PublishedTiles, SchemeInfo};
 use super::tiling::{supports_tiling, vector_type};
 use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField,
@@ -192,8 +193,14 @@ impl Scheme for SingleChannel {
         "single_channel"
     }
 
-    fn is_default(&self) -> bool {
-        false
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            published_tiles: Some(PublishedTiles::SingleChannel),
+            ..SchemeInfo::published(
+                "stride-fixed paper, section 3.1",
+                "convolutions of one input channel without prologue",
+            )
+        }
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

@@ -17,6 +17,7 @@
 //!   transaction of its own, which is what bounds S from below by 32 bytes.
 
 use super::convolution::{self, FusedOpsContext};
+use super::info::{PublishedTiles, SchemeInfo};
 use super::tiling::{supports_tiling, vector_type};
 use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField,
@@ -192,8 +193,14 @@ impl Scheme for StrideFixed {
         "stride_fixed"
     }
 
-    fn is_default(&self) -> bool {
-        false
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            published_tiles: Some(PublishedTiles::StrideFixed),
+            ..SchemeInfo::published(
+                "stride-fixed paper, section 3.2",
+                "convolutions of one group without prologue",
+            )
+        }
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

@@ -19,6 +19,7 @@
 //! any filter, stride, dilation, padding and batch, prologue and epilogue. H and W of the tile are those of the output.
 
 use super::convolution::{self, FusedOpsContext};
+use super::info::{PublishedTiles, SchemeInfo};
 use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField, Zeroed,
     candidates_up_to, context, reduction, tile_numbers,
@@ -64,13 +65,22 @@ const MAX_UNROLLED: u32 = 4096;
 /// Registers of a thread beside its sums and weights.
 const OTHER_REGISTERS: u32 = 24;
 
+const INFO: SchemeInfo = SchemeInfo {
+    atomic: true,
+    published_tiles: Some(PublishedTiles::Tdc),
+    ..SchemeInfo::published(
+        "TDC paper, section 5.2, Listing 2",
+        "convolutions of one group with filters of moderate size",
+    )
+};
+
 impl Scheme for Tdc {
     fn name(&self) -> &'static str {
         "tdc"
     }
 
-    fn is_default(&self) -> bool {
-        false
+    fn info(&self) -> SchemeInfo {
+        INFO
     }
 
     fn tile_fields(&self) -> &'static [TileField] {
@@ -91,8 +101,8 @@ impl Scheme for TdcRows {
         "tdc_rows"
     }
 
-    fn is_default(&self) -> bool {
-        false
+    fn info(&self) -> SchemeInfo {
+        INFO
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

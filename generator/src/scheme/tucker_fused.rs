@@ -31,6 +31,7 @@ mod kernel;
 mod sizes;
 
 use super::implicit_gemm::tile_shapes;
+use super::info::SchemeInfo;
 use super::tensor_core::{MMA_K, divisors};
 use super::tiling::{RoughTime, fastest, supports_tiling};
 use super::{Blueprint, LaunchWork, Scheme, Tile, TileField, UnitWork, tile_numbers};
@@ -164,8 +165,12 @@ impl Scheme for TuckerFused {
         "tucker_fused"
     }
 
-    fn fuses_factors(&self) -> bool {
-        true
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            fuses_factors: true,
+            precisions: &[Precision::Fp32, Precision::Tf32, Precision::Fp16],
+            ..SchemeInfo::own("Tucker layers, or their last two factors")
+        }
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

@@ -16,6 +16,7 @@
 //! It is the one scheme of its layout, so that whoever asks for HWCN gets it.
 
 use super::convolution::{self, FusedOpsContext};
+use super::info::SchemeInfo;
 use super::tiling::{supports_tiling, vector_type};
 use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField,
@@ -23,7 +24,7 @@ use super::{
 };
 use crate::cost::{CostModel, KernelWork};
 use crate::gpu::Gpu;
-use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
+use crate::ir::{ConvProblem, Layout, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
 
@@ -196,6 +197,17 @@ impl TvmGeometry {
 impl Scheme for Tvm {
     fn name(&self) -> &'static str {
         "tvm"
+    }
+
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            is_default: true,
+            layout: Layout::Hwcn,
+            ..SchemeInfo::published(
+                "TVM, conv2d tutorial for GPUs",
+                "convolutions of one group stored as HWCN, up to 65535 output pixels",
+            )
+        }
     }
 
     fn tile_fields(&self) -> &'static [TileField] {

@@ -21,6 +21,7 @@
 //! So F(2x2) holds the bound of every precision, and F(4x4) that of fp16; elsewhere it waits for a `tolerance` that allows it.
 
 use super::convolution;
+use super::info::{SchemeInfo, Source};
 use super::tensor_core::{
     Blocking, GemmContext, MAX_WARPS, MMA_K, MMA_N, PROMOTION_INTERVAL, channel_tiles,
     device_parts, divisors, split_terms, stages, supports_mma,
@@ -454,6 +455,23 @@ fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, WinogradTile)> {
 impl Scheme for WinogradScheme {
     fn name(&self) -> &'static str {
         "winograd"
+    }
+
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            source: Source::Published(
+                "Lavin and Gray, Fast Algorithms for Convolutional Neural Networks",
+            ),
+            precisions: &[
+                Precision::Fp32,
+                Precision::Tf32,
+                Precision::Fp16,
+                Precision::Bf16,
+            ],
+            ..SchemeInfo::own(
+                "3x3 convolutions of one group, stride and dilation 1, if the tolerance allows it",
+            )
+        }
     }
 
     fn tile_fields(&self) -> &'static [TileField] {
