@@ -245,6 +245,7 @@ pub fn gpu(name: &str) -> Result<&'static Gpu, UnknownGpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::Precision;
     use std::collections::HashSet;
 
     /// Peak fp32 rates published by the vendor, TFLOP/s; the sources are those of the table.
