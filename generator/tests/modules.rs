@@ -11,9 +11,10 @@ const MODULES: &[(&str, &[&str])] = &[
     ("wording", &[]),
     ("gpu", &["suggest"]),
     ("ir", &["gpu", "suggest"]),
-    ("config", &["gpu", "ir", "suggest"]),
     ("cost", &["gpu", "ir"]),
     ("scheme", &["cost", "gpu", "ir", "suggest"]),
+    // A tile is written by the names that its scheme gives its numbers.
+    ("config", &["gpu", "ir", "scheme", "suggest"]),
     ("sequence", &["config", "cost", "gpu", "suggest"]),
     (
         "plan",

@@ -245,6 +245,7 @@ pub fn gpu(name: &str) -> Result<&'static Gpu, UnknownGpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu::capability::{KIB, MIB};
     use crate::ir::Precision;
     use std::collections::HashSet;
 
