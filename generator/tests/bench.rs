@@ -456,17 +456,20 @@ ops:
     #[test]
     fn without_a_gpu_bench_exits_with_3() {
         let dir = folder();
-        for asked in [
+        for workload in [
             &["set.yaml"][..],
             &["--sweep", "4,6,6", "--sweep-max-n", "64"],
         ] {
             let files = ["--no-cudnn", "--json", "out.json", "--svg", "charts"];
-            let (code, told) = run(dir.path(), &[asked, &files[..]].concat());
-            assert_eq!(code, Some(3), "{told}");
-            assert!(told.starts_with("error: no usable NVIDIA GPU: "), "{told}");
+            let (code, output) = run(dir.path(), &[workload, &files[..]].concat());
+            assert_eq!(code, Some(3), "{output}");
             assert!(
-                told.contains("`tdc-gen plan` predicts times without"),
-                "{told}"
+                output.starts_with("error: no usable NVIDIA GPU: "),
+                "{output}"
+            );
+            assert!(
+                output.contains("`tdc-gen plan` predicts times without"),
+                "{output}"
             );
         }
         assert!(!dir.path().join("out.json").exists());
@@ -540,9 +543,9 @@ ops:
                 "error: the following required arguments were not provided",
             ),
         ] {
-            let (code, told) = run(dir.path(), arguments);
-            assert_eq!(code, Some(2), "{arguments:?}: {told}");
-            assert!(told.starts_with(message), "{arguments:?}: {told}");
+            let (code, output) = run(dir.path(), arguments);
+            assert_eq!(code, Some(2), "{arguments:?}: {output}");
+            assert!(output.starts_with(message), "{arguments:?}: {output}");
         }
     }
 }
