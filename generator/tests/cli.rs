@@ -433,7 +433,7 @@ fn invalid_arguments_exit_with_2() {
         ),
         (
             &["pack", "set.yaml", "--random", "1"],
-            "set.yaml: a layer set has no weights to pack; name a network",
+            "set.yaml: a layer set has no weights to pack; give the config of a network",
         ),
         (
             &["pack", "tiny.yaml", "--random", "1", "-o", "tiny.yaml"],
