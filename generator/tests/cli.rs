@@ -266,24 +266,24 @@ fn schemes_and_tiles_that_do_not_exist() {
         (
             "scheme: direct, reduce: atomic",
             "4:55",
-            "`reduce: atomic` cannot be had for conv_c3_n8_h8_w8_k3x3_p1_bias_relu_atomic by scheme `direct`; it is for schemes \
-             `tdc` and `tdc_rows`",
+            "`reduce: atomic` is not supported for conv_c3_n8_h8_w8_k3x3_p1_bias_relu_atomic by scheme `direct`; \
+             only schemes `tdc` and `tdc_rows` support it",
         ),
         (
             "pad: 0, kernel: 8, reduce: atomic, dilation: [1, 1], groups: 1, scheme: pointwise",
             "4:58",
-            "`reduce: atomic` cannot be had for conv_c3_n8_h8_w8_k8x8_bias_relu_atomic by scheme `pointwise`; it is",
+            "`reduce: atomic` is not supported for conv_c3_n8_h8_w8_k8x8_bias_relu_atomic by scheme `pointwise`; only schemes",
         ),
         (
             "scheme: pointwise",
             "4:39",
-            "scheme `pointwise` cannot compute conv_c3_n8_h8_w8_k3x3_p1_bias_relu; leave `scheme` out and the planner takes \
-             one that can",
+            "scheme `pointwise` cannot compute conv_c3_n8_h8_w8_k3x3_p1_bias_relu; remove `scheme` to let \
+             the planner choose one that can",
         ),
         (
             "tile: [7, 7]",
             "4:37",
-            "`tile` is given without `scheme`; name the scheme that the tile belongs to",
+            "`tile` is given without `scheme`; add the scheme that the tile belongs to",
         ),
     ] {
         folder.write(
@@ -311,7 +311,7 @@ fn schemes_and_tiles_that_do_not_exist() {
     assert_eq!(outcome.code, Some(2));
     assert_eq!(
         outcome.stderr,
-        "error: bad.yaml:4:37: layer `a`: `tile` is given without `scheme`; name the scheme that the tile belongs to\n    \
+        "error: bad.yaml:4:37: layer `a`: `tile` is given without `scheme`; add the scheme that the tile belongs to\n    \
          \x20 - {op: conv, name: a, n: 8, tile: [7], bn: a_bn, relu: true}\n    \
          \x20                                   ^\n\
          bad.yaml:5:54: layer `b.core`: scheme `tvm` cannot compute conv_c4_n4_h8_w8_k3x3_p1; its activations are HWCN: add \
@@ -1257,7 +1257,7 @@ device: NVIDIA H200
 driver: 580.1
 nvrtc: 13.0
 generator: 0.1.0
-conv_c4_n8_h6_w6_k3x3_p1_bias_relu direct p31n8g1k1 0.5 0123456789abcdef
+conv_c4_n8_h6_w6_k3x3_p1_bias_relu direct p31rn8xn1sk1 0.5 0123456789abcdef
 conv_c4_n8_h6_w6_k3x3_p1_bias_relu tdc h2w2c4 1.25 0123456789abcdef
 ";
 
@@ -1277,7 +1277,7 @@ fn a_tuning_table_chooses_tiles() {
         (&tuned["scheme"], &tuned["measured_us"]),
         (&json!("tdc"), &json!(1.25))
     );
-    assert_eq!(tuned["tile"], json!({"h": 2, "w": 2, "c": 4}));
+    assert_eq!(tuned["tile"], json!({"th": 2, "tw": 2, "tc": 4}));
     let table = folder.succeeds(&["plan", "set.yaml", "--table", "table.txt"]);
     assert!(table.contains("tdc     h2w2c4  tuned   "), "{table}");
     assert!(
@@ -1371,14 +1371,14 @@ fn tables_are_merged() {
             .collect();
         folder.write(
             "old.txt",
-            heading + &row + "conv_x direct p32n1g1k1 2 0123456789abcdef\n",
+            heading + &row + "conv_x direct p32rn1xn1sk1 2 0123456789abcdef\n",
         );
         for tables in [["old.txt", "a.txt"], ["a.txt", "old.txt"]] {
             let output = folder.run(&["merge", tables[0], tables[1], "--out", "all.txt"]);
             let expected = format!(
                 "old.txt: {}old.txt: {}",
                 stale("0.125", tile),
-                stale("2.000", "p32n1g1k1").replace(&format!("{SAME} tdc"), "conv_x direct")
+                stale("2.000", "p32rn1xn1sk1").replace(&format!("{SAME} tdc"), "conv_x direct")
             );
             assert_eq!((output.code, output.stderr), (Some(0), expected));
             assert_eq!(folder.read("all.txt"), merged);
@@ -1449,10 +1449,10 @@ generator: 0.1.0
         "a.journal",
         format!(
             "{HEADING}{}{}{}{}",
-            row("h2w8m1a1b1k3z4c1s1", "timed 1.7 1.701"),
-            row("h2w8m2a1b1k3z4c1s1", "timed 1.8 1.801"),
-            row("h2w8m1a1b1k1z4c1s1", "quick_only 2.9"),
-            row("h2w8m1a1b1k3z2c1s2", "timed 9.9 9.9").trim_end_matches("9.9\n"),
+            row("h2w8m1wm1wp1wk3cl4cg1s1", "timed 1.7 1.701"),
+            row("h2w8m2wm1wp1wk3cl4cg1s1", "timed 1.8 1.801"),
+            row("h2w8m1wm1wp1wk1cl4cg1s1", "quick_only 2.9"),
+            row("h2w8m1wm1wp1wk3cl2cg1s2", "timed 9.9 9.9").trim_end_matches("9.9\n"),
         ),
     );
     let fit = [
@@ -1475,7 +1475,8 @@ generator: 0.1.0
     );
     // The last row of a candidate counts, in one journal or in several.
     let journal = String::from_utf8(folder.read("a.journal")).unwrap();
-    let again = row("h2w8m1a1b1k3z4c1s1", "timed 5.1 5.1") + journal.strip_prefix(HEADING).unwrap();
+    let again =
+        row("h2w8m1wm1wp1wk3cl4cg1s1", "timed 5.1 5.1") + journal.strip_prefix(HEADING).unwrap();
     folder.write("again.journal", format!("{HEADING}{again}"));
     let journals = ["--journal", "again.journal", "--journal", "a.journal"];
     let second_output =

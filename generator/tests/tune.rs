@@ -454,7 +454,7 @@ fn rows_of_changed_kernels_are_stale() {
         fields[0], fields[1], fields[2]
     );
     let gone = format!(
-        "{} direct p31n1g1k1 {} timed 0.001 0.001\n",
+        "{} direct p31rn1xn1sk1 {} timed 0.001 0.001\n",
         fields[0], fields[3]
     );
     let gone = format!(
@@ -462,7 +462,7 @@ fn rows_of_changed_kernels_are_stale() {
         fields[0], fields[3]
     );
     // A problem of another config is not checked.
-    let other = "conv_other direct p32n1g1k1 0123456789abcdef timed 3.000 2.000\n";
+    let other = "conv_other direct p32rn1xn1sk1 0123456789abcdef timed 3.000 2.000\n";
     bench.write(&format!("{}{gone}{other}", text.replace(row, &changed)));
     let mut stale_message = 0;
     let mut journal = bench.open().expect("a journal");
@@ -489,7 +489,10 @@ fn rows_of_changed_kernels_are_stale() {
     assert_eq!(stale_message, 3);
     let now = journal.table().to_string();
     assert_eq!(
-        now.replace("conv_other direct p32n1g1k1 2.000 0123456789abcdef\n", ""),
+        now.replace(
+            "conv_other direct p32rn1xn1sk1 2.000 0123456789abcdef\n",
+            ""
+        ),
         table.to_string()
     );
 }

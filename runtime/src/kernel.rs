@@ -39,7 +39,7 @@ pub struct KernelVariant {
 pub struct UnitChoice {
     /// The scheme's name.
     pub scheme: &'static str,
-    /// The tile's label, such as `h2w8n2p4g2k3z1c8s1`.
+    /// The tile's label, such as `h2w8rn2rp4xn2xk3cl1c8s1`.
     pub tile: &'static str,
 }
 

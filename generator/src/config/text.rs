@@ -510,6 +510,10 @@ mod tests {
                 "conv: [8, 8, 9, 9], scheme: direct, tile: [64, 4, 1, 1], pad: {top: 1}, kernel: 2",
             ),
             (
+                "conv 8,8,9,9, scheme = \"direct\", tile = {splits: 1, tp: 64, rn: 4, threads_n: 1}",
+                "conv: [8, 8, 9, 9], scheme: direct, tile: [64, 4, 1, 1]",
+            ),
+            (
                 "conv 8,8,9,9, precision = tf32",
                 "conv: [8, 8, 9, 9], precision: tf32",
             ),

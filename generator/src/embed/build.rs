@@ -146,7 +146,7 @@ impl SourceText {
 fn variant_file<'a>((variant, text): (&'a VariantPlan, &SourceText)) -> VariantFile<'a> {
     let units = &variant.units;
     let label = |tile: &crate::scheme::Tile, name| {
-        let names = scheme(name).map_or(&[][..], |scheme| scheme.tile_labels());
+        let names = scheme(name).map_or(&[][..], |scheme| scheme.tile_fields());
         tile.label(names).to_string()
     };
     VariantFile {

@@ -2,9 +2,9 @@
 //!
 //! Each GPU names its sources. Where a document rounds, the figure that the CUDA driver reports for the device is taken
 //! (`deviceQuery`). What a compute capability fixes is written once for it. The launch time, the clock and the sustained rates of the
-//! H200 were measured (docs/design.md); the launch times of all others are estimates, scaled from it by generation and clock.
+//! H200 were measured (docs/how-it-works.md); the launch times of all others are estimates, scaled from it by generation and clock.
 
-use crate::ir::Precision;
+use super::GPUS;
 use crate::suggest::nearest;
 use serde::Serialize;
 use tdc_runtime::{Arch, is_gpu_name};
@@ -51,7 +51,10 @@ pub struct Gpu {
     pub shared_per_block: u32,
     /// Shared memory that the system reserves in each block, bytes.
     pub shared_reserved: u32,
-    /// Level-2 cache, bytes.
+    /// Clusters of 2, 3, ... 8 blocks that the GPU runs at once if an SM holds one block (`cudaOccupancyMaxActiveClusters`): fewer
+    /// than SMs over cluster size, because a cluster runs within one group of SMs (GPC). `None` without a measurement.
+    pub resident_clusters: Option<[f64; 7]>,
+    /// L2 cache, bytes.
     pub l2_bytes: u64,
     /// Peak memory bandwidth, GB/s (1e9 bytes).
     pub dram_gbs: u32,
@@ -82,22 +85,6 @@ pub struct Sustained {
 }
 
 impl Gpu {
-    /// The highest rate of products in a precision, on tensor cores or lanes, in FLOP per microsecond:
-    /// measured, else the peak.
-    ///
-    /// One fp16 number per operand, scaled if necessary, keeps the bounds of tf32, fp16 and bf16; a hi/lo
-    /// split with three products keeps that of fp32.
-    pub fn product_flops_per_us(&self, precision: Precision) -> f64 {
-        let peak = f64::from(self.tensor_flops) * f64::from(self.clock_mhz) * f64::from(self.sms);
-        let tensor_cores = match (precision, self.sustained) {
-            (Precision::Fp32, Some(rates)) => rates.split_tflops * 1e6,
-            (Precision::Fp32, None) => peak / 3.0,
-            (_, Some(rates)) => rates.half_tflops * 1e6,
-            (_, None) => peak,
-        };
-        tensor_cores.max(self.sustained_flops_per_us())
-    }
-
     /// Rate of the fp32 lanes of the GPU, FLOP per microsecond: measured, else the peak.
     pub fn sustained_flops_per_us(&self) -> f64 {
         match self.sustained {
@@ -125,6 +112,45 @@ impl Gpu {
         2.0 * f64::from(self.fp32_lanes) * f64::from(self.clock_mhz)
     }
 
+    /// The most blocks of a cluster: the portable size from sm_90 on, 1 on older GPUs.
+    pub fn max_cluster(&self) -> u32 {
+        if self.arch >= CLUSTER_ARCH {
+            PORTABLE_CLUSTER
+        } else {
+            1
+        }
+    }
+
+    /// Whether it has programmatic dependent launch.
+    pub fn has_pdl(&self) -> bool {
+        self.arch >= CLUSTER_ARCH
+    }
+
+    /// Whether its tensor cores have the instructions that the kernels are written for (`mma.m16n8k16`); on older ones the kernels
+    /// exchange operands by shuffles.
+    pub fn has_mma(&self) -> bool {
+        self.arch >= MMA_ARCH
+    }
+
+    /// Clusters of `size` blocks (2 to 8) that run at once where an SM holds `blocks_per_sm`. Without a measurement they are those of
+    /// [`DEFAULT_GPU`], scaled by the number of SMs.
+    pub fn resident_clusters(&self, size: u32, blocks_per_sm: f64) -> f64 {
+        let default = || GPUS.iter().find(|gpu| gpu.name == DEFAULT_GPU);
+        let measured = match self.resident_clusters {
+            Some(clusters) => Some((clusters, self.sms)),
+            None => default().and_then(|gpu| Some((gpu.resident_clusters?, gpu.sms))),
+        };
+        let sms = f64::from(self.sms);
+        let resident = match measured {
+            Some((clusters, measured_sms)) => {
+                let index = (size as usize).saturating_sub(2).min(clusters.len() - 1);
+                clusters[index] * blocks_per_sm * sms / f64::from(measured_sms)
+            }
+            None => blocks_per_sm * sms / f64::from(size),
+        };
+        resident.floor().max(1.0)
+    }
+
     /// Whether it is older than every architecture that kernels are compiled for. Such a GPU can be planned for, to compare
     /// with what others have published, but no code is made for it.
     pub fn planning_only(&self) -> bool {
@@ -143,6 +169,15 @@ impl Gpu {
         }
     }
 }
+
+/// Blocks of a cluster on every GPU that has clusters.
+pub const PORTABLE_CLUSTER: u32 = 8;
+
+/// The oldest architecture with clusters and programmatic dependent launch.
+const CLUSTER_ARCH: Arch = Arch::new(90);
+
+/// The oldest architecture with the tensor-core instructions of the kernels.
+const MMA_ARCH: Arch = Arch::new(80);
 
 /// The oldest architecture that kernels are written and compiled for.
 pub const OLDEST_ARCH: Arch = Arch::new(70);
@@ -167,276 +202,6 @@ pub fn gpu_for_arch(arch: Arch) -> Option<&'static Gpu> {
     let (_, name) = ARCHS.iter().find(|(known, _)| *known == arch)?;
     gpu(name).ok()
 }
-
-const KIB: u32 = 1024;
-const MIB: u64 = 1024 * 1024;
-
-/// Values that most compute capabilities have in common; those of products are not set.
-const CC: Gpu = Gpu {
-    name: "",
-    title: "",
-    device_name: "",
-    arch: Arch::new(0),
-    sms: 0,
-    fp32_lanes: 128,
-    tensor_flops: 0,
-    clock_mhz: 0,
-    base_clock_mhz: None,
-    memory_latency: 466,
-    threads_per_sm: 2048,
-    blocks_per_sm: 32,
-    registers_per_sm: 64 * 1024,
-    shared_per_sm: 0,
-    shared_per_block: 0,
-    shared_reserved: KIB,
-    l2_bytes: 0,
-    dram_gbs: 0,
-    sustained: None,
-    launch_us: 0.0,
-    paper_candidate_fraction: 0.05,
-};
-
-// Properties of compute capabilities. Threads, blocks, registers and shared memory: CUDA C++ Programming
-// Guide, "Technical Specifications per Compute Capability" (12.9 for 6.1 and 7.0, 13.0 for the others);
-// `cuda::arch_traits` of CCCL has the same numbers, and the KiB that is reserved since 8.0. Lanes: the guide,
-// "Arithmetic Instructions", fp32 multiply-adds per clock and SM. Tensor cores: derived per clock from the
-// vendor's published rates for fp16 with fp32 accumulation, without sparsity; those of 8.6, 8.9 and 12.0 are
-// of GeForce GPUs; the documents are those of each GPU.
-const CC_61: Gpu = Gpu {
-    arch: Arch::new(61),
-    memory_latency: 258,
-    shared_per_sm: 96 * KIB,
-    shared_per_block: 48 * KIB,
-    shared_reserved: 0,
-    ..CC
-};
-const CC_70: Gpu = Gpu {
-    arch: Arch::new(70),
-    fp32_lanes: 64,
-    tensor_flops: 1024,
-    shared_per_sm: 96 * KIB,
-    shared_per_block: 96 * KIB,
-    shared_reserved: 0,
-    ..CC
-};
-const CC_75: Gpu = Gpu {
-    arch: Arch::new(75),
-    fp32_lanes: 64,
-    tensor_flops: 512,
-    threads_per_sm: 1024,
-    blocks_per_sm: 16,
-    shared_per_sm: 64 * KIB,
-    shared_per_block: 64 * KIB,
-    shared_reserved: 0,
-    ..CC
-};
-const CC_80: Gpu = Gpu {
-    arch: Arch::new(80),
-    fp32_lanes: 64,
-    tensor_flops: 2048,
-    shared_per_sm: 164 * KIB,
-    shared_per_block: 163 * KIB,
-    ..CC
-};
-const CC_86: Gpu = Gpu {
-    arch: Arch::new(86),
-    tensor_flops: 512,
-    threads_per_sm: 1536,
-    blocks_per_sm: 16,
-    shared_per_sm: 100 * KIB,
-    shared_per_block: 99 * KIB,
-    ..CC
-};
-const CC_89: Gpu = Gpu {
-    arch: Arch::new(89),
-    memory_latency: 541,
-    blocks_per_sm: 24,
-    ..CC_86
-};
-const CC_90: Gpu = Gpu {
-    arch: Arch::new(90),
-    tensor_flops: 4096,
-    memory_latency: 479,
-    shared_per_sm: 228 * KIB,
-    shared_per_block: 227 * KIB,
-    ..CC
-};
-const CC_100: Gpu = Gpu {
-    arch: Arch::new(100),
-    tensor_flops: 8192,
-    ..CC_90
-};
-const CC_120: Gpu = Gpu {
-    arch: Arch::new(120),
-    ..CC_89
-};
-
-/// All GPUs that can be planned for.
-pub const GPUS: &[Gpu] = &[
-    // NVIDIA H200 datasheet, 2023: 4.8 TB/s, 67 TFLOP/s. Multiprocessors: driver. L2, clock, launch and sustained
-    // rates: measured (docs/design.md), those of the tensor cores by wgmma from operands that stay in shared memory.
-    Gpu {
-        name: "h200",
-        title: "NVIDIA H200 SXM",
-        device_name: "H200",
-        sms: 132,
-        clock_mhz: 1980,
-        l2_bytes: 60 * MIB,
-        dram_gbs: 4800,
-        sustained: Some(Sustained {
-            tflops: 51.0,
-            split_tflops: 252.0,
-            half_tflops: 858.0,
-            dram_gbs: 4300,
-            best_dram_gbs: 4660,
-        }),
-        launch_us: 0.55,
-        ..CC_90
-    },
-    // NVIDIA H100 Tensor Core GPU Architecture, 2022, SXM5: SMs, L2, 66.9 TFLOP/s. Clock: driver. Bandwidth:
-    // H100 datasheet, 3.35 TB/s.
-    Gpu {
-        name: "h100",
-        title: "NVIDIA H100 SXM",
-        device_name: "H100",
-        sms: 132,
-        clock_mhz: 1980,
-        l2_bytes: 50 * MIB,
-        dram_gbs: 3350,
-        launch_us: 0.55,
-        ..CC_90
-    },
-    // Driver: 148 SMs, L2 129536 KiB (Blackwell Tuning Guide: 126 MB), clock at most 1965 MHz. Bandwidth:
-    // derived from the driver's 7680 bits at 3996 MHz, two transfers per clock; the HGX B200 datasheet has up
-    // to 8 TB/s, and 600 TFLOP/s for eight GPUs, 75 each (the technical brief of 2024: 80).
-    Gpu {
-        name: "b200",
-        title: "NVIDIA B200 SXM",
-        device_name: "B200",
-        sms: 148,
-        clock_mhz: 1965,
-        l2_bytes: 129_536 * 1024,
-        dram_gbs: 7672,
-        launch_us: 0.55,
-        ..CC_100
-    },
-    // NVIDIA A100 Tensor Core GPU Architecture, 2020: SMs, clock, L2, 19.5 TFLOP/s. Bandwidth: 80 GB
-    // datasheet.
-    Gpu {
-        name: "a100",
-        title: "NVIDIA A100 SXM 80 GB",
-        device_name: "A100",
-        sms: 108,
-        clock_mhz: 1410,
-        l2_bytes: 40 * MIB,
-        dram_gbs: 2039,
-        launch_us: 0.8,
-        ..CC_80
-    },
-    // NVIDIA Tesla V100 GPU Architecture, 2017, SXM2: all values, 15.7 TFLOP/s.
-    Gpu {
-        name: "v100",
-        title: "NVIDIA V100 SXM2",
-        device_name: "V100",
-        sms: 80,
-        clock_mhz: 1530,
-        l2_bytes: 6 * MIB,
-        dram_gbs: 900,
-        launch_us: 1.0,
-        ..CC_70
-    },
-    // NVIDIA L40S datasheet, 2023: 18176 lanes, 864 GB/s, 91.6 TFLOP/s. Clock and L2: driver.
-    Gpu {
-        name: "l40s",
-        title: "NVIDIA L40S",
-        device_name: "L40S",
-        tensor_flops: 1024,
-        sms: 142,
-        clock_mhz: 2520,
-        l2_bytes: 96 * MIB,
-        dram_gbs: 864,
-        launch_us: 0.6,
-        ..CC_89
-    },
-    // NVIDIA L4 datasheet, 2023: 300 GB/s, 30.3 TFLOP/s. SMs, clock and L2: driver.
-    Gpu {
-        name: "l4",
-        title: "NVIDIA L4",
-        device_name: "L4",
-        tensor_flops: 1024,
-        sms: 58,
-        clock_mhz: 2040,
-        l2_bytes: 48 * MIB,
-        dram_gbs: 300,
-        launch_us: 0.7,
-        ..CC_89
-    },
-    // NVIDIA RTX Blackwell GPU Architecture, 2025: all values, 104.8 TFLOP/s. L2: driver, 96 MiB of the
-    // chip's 128.
-    Gpu {
-        name: "rtx5090",
-        title: "NVIDIA GeForce RTX 5090",
-        device_name: "RTX 5090",
-        sms: 170,
-        clock_mhz: 2407,
-        l2_bytes: 96 * MIB,
-        dram_gbs: 1792,
-        launch_us: 0.6,
-        ..CC_120
-    },
-    // NVIDIA Ada GPU Architecture, 2022: all values, 82.6 TFLOP/s. L2: driver, 72 MiB of the chip's 96.
-    Gpu {
-        name: "rtx4090",
-        title: "NVIDIA GeForce RTX 4090",
-        device_name: "RTX 4090",
-        sms: 128,
-        clock_mhz: 2520,
-        l2_bytes: 72 * MIB,
-        dram_gbs: 1008,
-        launch_us: 0.6,
-        ..CC_89
-    },
-    // NVIDIA Ampere GA102 GPU Architecture, 2020: all values, 35.6 TFLOP/s.
-    Gpu {
-        name: "rtx3090",
-        title: "NVIDIA GeForce RTX 3090",
-        device_name: "RTX 3090",
-        sms: 82,
-        clock_mhz: 1695,
-        l2_bytes: 6 * MIB,
-        dram_gbs: 936,
-        launch_us: 0.8,
-        ..CC_86
-    },
-    // NVIDIA Turing GPU Architecture, 2018, reference board (the Founders Edition has 1635 MHz): all values,
-    // 13.4 TFLOP/s.
-    Gpu {
-        name: "rtx2080ti",
-        title: "NVIDIA GeForce RTX 2080 Ti",
-        device_name: "RTX 2080 Ti",
-        sms: 68,
-        clock_mhz: 1545,
-        l2_bytes: 5632 * 1024,
-        dram_gbs: 616,
-        launch_us: 1.0,
-        paper_candidate_fraction: 0.15,
-        ..CC_75
-    },
-    // NVIDIA GeForce GTX 1080 Ti specifications, 2017: 3584 lanes, clock, 484 GB/s, 11.3 TFLOP/s. SMs, L2:
-    // driver.
-    Gpu {
-        name: "gtx1080ti",
-        title: "NVIDIA GeForce GTX 1080 Ti",
-        device_name: "GTX 1080 Ti",
-        sms: 28,
-        clock_mhz: 1582,
-        base_clock_mhz: Some(1480),
-        l2_bytes: 2816 * 1024,
-        dram_gbs: 484,
-        launch_us: 1.5,
-        ..CC_61
-    },
-];
 
 /// Not the name of a GPU in the table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

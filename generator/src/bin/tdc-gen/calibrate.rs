@@ -3,12 +3,12 @@
 use crate::args::CalibrateArgs;
 use crate::failure::Failure;
 use crate::inputs::reject_overwriting;
+use crate::measure::tune;
 use crate::output::{note, print};
-use crate::tune;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tdc_generator::config::{Overrides, yaml};
-use tdc_generator::cost::CostModel;
+use tdc_generator::cost::{CostModel, TiledConstants};
 use tdc_generator::emit::write_atomic;
 use tdc_generator::gpu::{DEFAULT_GPU, Gpu, gpu};
 use tdc_generator::measure::tune::{Fit, Problems, Row, RunEnd, Samples, read_journal};
@@ -31,12 +31,14 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
         ));
     }
     let before = CostModel::for_gpu(gpu);
-    print_fit("built-in constants", &samples.fit(before));
+    print_fit("built-in constants", &samples.fit(&before.tiled));
     if args.evaluate {
         return Ok(());
     }
-    let model = samples.calibrate(&CostModel::INITIAL);
-    print_fit("fitted constants", &samples.fit(&model));
+    let tiled = samples.calibrate(&TiledConstants::INITIAL);
+    print_fit("fitted constants", &samples.fit(&tiled));
+    // The other groups keep their values.
+    let model = CostModel { tiled, ..*before };
     let out = args
         .out
         .clone()

@@ -7,6 +7,7 @@ use crate::ir::{
     BatchNorm, ConvOptions, Layout, LinearOptions, OpOptions, PaddingOption, PoolOptions,
     Precision, Reduce, ScaleShiftOptions, Tolerance,
 };
+use crate::scheme::{Tile, scheme, tile_names};
 use crate::suggest::nearest;
 use tdc_runtime::Padding;
 
@@ -443,9 +444,79 @@ fn factors(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<String>> 
 
 fn tile(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<u32>> {
     let node = fields.get("tile")?;
-    let items = list("tile", node, "the tile's sizes, as [2, 4]", report)?;
+    if let Value::Map(numbers) = &node.value {
+        return named_tile(fields, node, numbers, report);
+    }
+    let form = "the tile's numbers, as [2, 4] or {th: 2, tw: 4}";
+    let items = list("tile", node, form, report)?;
     let sizes = items
         .iter()
         .filter_map(|item| integer("tile", item, report));
     Some(sizes.collect())
+}
+
+/// A tile by the names that its scheme has for the numbers.
+fn named_tile(
+    fields: &Fields<'_>,
+    node: &Node,
+    numbers: &[(Node, Node)],
+    report: &mut Report<'_>,
+) -> Option<Vec<u32>> {
+    let Some(name) = fields.get("scheme") else {
+        report.error(
+            node.at,
+            "the names of a tile's numbers are its scheme's; set `scheme` too".to_owned(),
+        );
+        return None;
+    };
+    // Another value is reported where `scheme` is read, an unknown scheme by the planner.
+    let Value::String(name) = &name.value else {
+        return None;
+    };
+    let Some(scheme) = scheme(name) else {
+        report.error(
+            node.at,
+            format!(
+                "there is no scheme named `{name}`, so the names of the tile's numbers are unknown"
+            ),
+        );
+        return None;
+    };
+    let mut found = Vec::new();
+    let mut complete = true;
+    for (key, value) in numbers {
+        let value = integer("tile", value, report);
+        match (&key.value, value) {
+            (Value::String(key), Some(value)) => found.push((key.as_str(), value)),
+            (Value::String(_), None) => complete = false,
+            _ => {
+                let written = report.quote(key);
+                let names = tile_names(scheme.tile_fields());
+                report.error(
+                    key.at,
+                    format!(
+                        "a tile's numbers have names, not {written}; those of `{name}` are {names}"
+                    ),
+                );
+                complete = false;
+            }
+        }
+    }
+    if !complete {
+        return None;
+    }
+    match Tile::from_named(found, scheme.tile_fields()) {
+        Ok(tile) => Some(tile.0),
+        Err(errors) => {
+            for error in errors {
+                let key = numbers.iter().rfind(|(key, _)| match &key.value {
+                    Value::String(key) => error.name() == Some(key),
+                    _ => false,
+                });
+                let at = key.map_or(node.at, |(key, _)| key.at);
+                report.error(at, format!("scheme `{name}`: {error}"));
+            }
+            None
+        }
+    }
 }

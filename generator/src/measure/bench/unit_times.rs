@@ -92,7 +92,7 @@ fn time_unit_us(
 /// The row of a candidate.
 pub fn row(candidate: &Candidate, outcome: Measurement) -> CandidateResult {
     let unit = &candidate.unit;
-    let tile = scheme(unit.scheme).map(|scheme| unit.tile.label(scheme.tile_labels()).to_string());
+    let tile = scheme(unit.scheme).map(|scheme| unit.tile.label(scheme.tile_fields()).to_string());
     CandidateResult {
         scheme: unit.scheme.to_owned(),
         reduce: unit

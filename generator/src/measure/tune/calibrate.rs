@@ -1,7 +1,7 @@
 //! Fits the constants of the cost model to measured times.
 
 use super::{Outcome, Problems, Row};
-use crate::cost::{CostModel, KernelWork, TiledWork, tiled_terms};
+use crate::cost::{KernelWork, TiledConstants, TiledWork, tiled_terms};
 use crate::gpu::Gpu;
 use crate::scheme::{Tile, scheme};
 use std::collections::BTreeMap;
@@ -68,11 +68,11 @@ impl Samples {
                 Outcome::Timed(_, us) | Outcome::QuickOnly(us) => us,
                 _ => continue,
             };
-            let tile = Tile::from_label(&row.tile, scheme.tile_labels());
-            let Some(tile) = tile.filter(|tile| scheme.supports(problem, tile)) else {
+            let tile = Tile::from_label(&row.tile, scheme.tile_fields());
+            let Some(tile) = tile.filter(|tile| scheme.supports(problem, tile, gpu)) else {
                 continue;
             };
-            let launches = scheme.work(problem, &tile).launches;
+            let launches = scheme.work(problem, &tile, gpu).launches;
             let [launch] = &launches[..] else {
                 continue;
             };
@@ -120,7 +120,7 @@ impl Samples {
         self.problems.is_empty()
     }
 
-    fn estimate(&self, sample: &Sample, model: &CostModel) -> f64 {
+    fn estimate(&self, sample: &Sample, model: &TiledConstants) -> f64 {
         tiled_terms(&sample.work, &sample.tiled, self.gpu, model).us()
     }
 
@@ -133,7 +133,7 @@ impl Samples {
     ///   which weights the worst problems.
     ///
     /// A small penalty on the distance from the start constants keeps those sane that no sample determines.
-    fn cost(&self, model: &CostModel) -> f64 {
+    fn cost(&self, model: &TiledConstants) -> f64 {
         /// Errors beyond it count linearly.
         const HUBER_THRESHOLD: f64 = 0.15;
         const COMMON_ERROR_WEIGHT: f64 = 0.16;
@@ -173,7 +173,7 @@ impl Samples {
             let chosen = (REGRET_WEIGHT * regret + REGRET_SQUARE_WEIGHT * regret_square) / chosen;
             cost += problem.weight * (own + COMMON_ERROR_WEIGHT * common * common + chosen);
         }
-        let start = CostModel::INITIAL.values();
+        let start = TiledConstants::INITIAL.values();
         let values = model.values();
         let prior = values
             .iter()
@@ -188,7 +188,7 @@ impl Samples {
     /// or decreased by its own step, which grows after a success and shrinks after a failure; the change of a
     /// complete round is then applied once more. When all steps are small the search restarts with large
     /// ones, until that gains nothing.
-    pub fn calibrate(&self, start: &CostModel) -> CostModel {
+    pub fn calibrate(&self, start: &TiledConstants) -> TiledConstants {
         const FIRST_STEP: f64 = 0.2;
         const LAST_STEP: f64 = 0.004;
         const MIN_IMPROVEMENT: f64 = 0.998;
@@ -196,7 +196,7 @@ impl Samples {
 
         let of = |logarithms: &[f64]| {
             let values: Vec<f64> = logarithms.iter().map(|value| value.exp()).collect();
-            CostModel::from_values(&values)
+            TiledConstants::from_values(&values)
         };
         let mut best: Vec<f64> = start.values().iter().map(|value| value.ln()).collect();
         let mut steps = vec![FIRST_STEP; best.len()];
@@ -242,7 +242,7 @@ impl Samples {
     }
 
     /// How well constants fit the samples.
-    pub fn fit(&self, model: &CostModel) -> Fit {
+    pub fn fit(&self, model: &TiledConstants) -> Fit {
         /// Ratio up to which times count as equal.
         const TIE_RATIO: f64 = 1.03;
 
@@ -288,14 +288,14 @@ mod tests {
     use crate::plan::problem_label;
 
     /// Rows of every tenth tile of the problems, with the times that a model predicts.
-    fn rows(problems: &Problems, model: &CostModel) -> Vec<Row> {
+    fn rows(problems: &Problems, model: &TiledConstants) -> Vec<Row> {
         let h200 = gpu("h200").unwrap();
         let mut rows = Vec::new();
         for (key, problem) in problems.iter() {
             for name in ["implicit_gemm", "direct_tiled", "direct"] {
                 let scheme = scheme(name).unwrap();
-                for tile in scheme.tiles(problem).into_iter().step_by(10) {
-                    let launch = scheme.work(problem, &tile).launches[0];
+                for tile in scheme.tiles(problem, h200).into_iter().step_by(10) {
+                    let launch = scheme.work(problem, &tile, h200).launches[0];
                     let work = launch.work;
                     let us = work
                         .tiled
@@ -303,7 +303,7 @@ mod tests {
                     rows.push(Row {
                         problem: key.to_owned(),
                         scheme: name.to_owned(),
-                        tile: tile.label(scheme.tile_labels()).to_string(),
+                        tile: tile.label(scheme.tile_fields()).to_string(),
                         text: 0,
                         outcome: Outcome::Timed(us, us),
                     });
@@ -323,18 +323,18 @@ mod tests {
     #[test]
     fn calibration_recovers_known_constants() {
         let h200 = gpu("h200").unwrap();
-        let truth = CostModel {
+        let truth = TiledConstants {
             first_chunk_latency: 150.0,
             instruction_issue: 4.0,
             cluster_exchange_latency: 1000.0,
-            ..CostModel::INITIAL
+            ..TiledConstants::INITIAL
         };
         let problems = problems();
         let rows = rows(&problems, &truth);
         let samples = Samples::new(&problems, rows.iter(), h200);
-        let before = samples.fit(&CostModel::INITIAL);
+        let before = samples.fit(&TiledConstants::INITIAL);
         assert!(before.problems == 4 && before.error > 0.1, "{before:?}");
-        let found = samples.calibrate(&CostModel::INITIAL);
+        let found = samples.calibrate(&TiledConstants::INITIAL);
         let after = samples.fit(&found);
         assert!(
             after.error < 0.02 && after.selection_ratio < 1.02,
@@ -345,7 +345,7 @@ mod tests {
                 .ln()
                 .abs()
                 < 0.2,
-            "{found}"
+            "{found:?}"
         );
     }
 
@@ -353,8 +353,8 @@ mod tests {
     fn unrelated_rows_are_ignored() {
         let h200 = gpu("h200").unwrap();
         let problems = problems();
-        let mut rows = rows(&problems, &CostModel::INITIAL);
-        let all = Samples::new(&problems, rows.iter(), h200).fit(&CostModel::INITIAL);
+        let mut rows = rows(&problems, &TiledConstants::INITIAL);
+        let all = Samples::new(&problems, rows.iter(), h200).fit(&TiledConstants::INITIAL);
         let of_direct = rows.iter().filter(|row| row.scheme == "direct").count();
         assert!(of_direct > 0);
         assert_eq!(all.tiles, rows.len() - of_direct);
@@ -364,7 +364,7 @@ mod tests {
         rows[1].scheme = "none".to_owned();
         rows[2].outcome = Outcome::Wrong("why".to_owned());
         rows[3].problem = problem_label(problems.iter().next().unwrap().1) + "x";
-        let fewer = Samples::new(&problems, rows.iter(), h200).fit(&CostModel::INITIAL);
+        let fewer = Samples::new(&problems, rows.iter(), h200).fit(&TiledConstants::INITIAL);
         assert_eq!(fewer.tiles, all.tiles - 4);
         assert!(Samples::new(&Problems::default(), rows.iter(), h200).is_empty());
     }

@@ -20,7 +20,7 @@ pub struct Candidate {
 impl Candidate {
     /// The tile's label.
     pub fn label(&self) -> String {
-        self.tile.label(self.scheme.tile_labels()).to_string()
+        self.tile.label(self.scheme.tile_fields()).to_string()
     }
 }
 
@@ -74,7 +74,7 @@ fn of_schemes(
     let planner = Planner::new(gpu);
     let mut found = Vec::new();
     for &scheme in schemes {
-        let tiles = scheme.tiles(problem).into_iter();
+        let tiles = scheme.tiles(problem, gpu).into_iter();
         let mut tiles: Vec<_> = tiles
             .map(|tile| (planner.predicted_us(problem, scheme, &tile), tile))
             .filter(|(us, _)| us.is_finite())
@@ -127,9 +127,13 @@ mod tests {
 
     #[test]
     fn top_by_predicted_time_then_random() {
+        let h200 = gpu("h200").unwrap();
         let direct = scheme("direct").unwrap();
         let all = names(Selection::All, &[direct]);
-        assert_eq!(all.len(), direct.tiles(&problem(Reduce::Ordered)).len());
+        assert_eq!(
+            all.len(),
+            direct.tiles(&problem(Reduce::Ordered), h200).len()
+        );
         let some = Selection::Some { top: 5, random: 7 };
         let found = names(some, &[direct]);
         assert_eq!(found.len(), 12);

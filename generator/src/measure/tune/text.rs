@@ -39,10 +39,10 @@ pub(super) fn text_of(
     let Some(scheme) = scheme(scheme_name) else {
         return Ok(None);
     };
-    let Some(tile) = Tile::from_label(tile, scheme.tile_labels()) else {
+    let Some(tile) = Tile::from_label(tile, scheme.tile_fields()) else {
         return Ok(None);
     };
-    if !scheme.supports(problem, &tile) {
+    if !scheme.supports(problem, &tile, gpu) {
         return Ok(None);
     }
     let unit = planned(key, problem, &Candidate { scheme, tile }, gpu)?;
@@ -165,7 +165,7 @@ mod tests {
         let h200 = gpu("h200").unwrap();
         let key = "conv_c64_n32_h56_w56_k3x3_p1_bias_relu";
         let (direct, problem) = (scheme("direct").unwrap(), problem_of_label(key).unwrap());
-        let tiles = direct.tiles(&problem);
+        let tiles = direct.tiles(&problem, h200);
         let unit = |prefix: &str, tile: usize| {
             let tile = &tiles[tile].0;
             let planner = &mut Planner::new(h200);
@@ -175,14 +175,14 @@ mod tests {
         let ours = unit(KERNEL_PREFIX, 0);
         assert_eq!(sum(&ours), sum(&unit("other", 0)));
         assert_ne!(sum(&ours), sum(&unit(KERNEL_PREFIX, 1)));
-        let label = tiles[0].label(direct.tile_labels()).to_string();
+        let label = tiles[0].label(direct.tile_fields()).to_string();
         let present = |problem: &str, scheme: &str, tile: &str| {
             present_text(problem, scheme, tile, h200).unwrap()
         };
         assert_eq!(present(key, "direct", &label), Some(sum(&ours)));
         assert_eq!(present("conv_x", "direct", &label), None);
         assert_eq!(present(key, "fft", &label), None);
-        assert_eq!(present(key, "direct", "p31n8g1k1"), None);
+        assert_eq!(present(key, "direct", "p31rn8xn1sk1"), None);
         assert_eq!(present(key, "direct", "nonsense"), None);
 
         let mut wider = unit(KERNEL_PREFIX, 0);
