@@ -299,7 +299,7 @@ fn number(element: &str, attribute: &str) -> f64 {
     value.split('"').next().unwrap().parse().unwrap()
 }
 
-/// The texts of an SVG, each with the element that it stands in.
+/// The texts of an SVG with their attributes.
 fn texts(chart: &str) -> Vec<(&str, &str)> {
     let elements = chart.split("<text ").skip(1);
     elements
