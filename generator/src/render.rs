@@ -3,6 +3,7 @@
 mod banner;
 mod columns;
 mod cuda_version;
+mod device_header;
 mod engine;
 mod kernel;
 mod layer_set;
@@ -14,6 +15,7 @@ mod text;
 mod unit;
 mod wrap;
 
+pub use device_header::{device_header, device_header_name};
 pub use engine::RenderError;
 pub use kernel::{kernel_text, unit_text, units_text};
 pub use layer_set::{LayerSetFile, layer_set_text};

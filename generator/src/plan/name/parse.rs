@@ -238,10 +238,16 @@ impl Words<'_> {
 
     fn next_factor(&mut self) -> Option<NextFactor> {
         if let Some(n) = self.number("next") {
-            return Some(NextFactor { n, stores_layer_output: true });
+            return Some(NextFactor {
+                n,
+                stores_layer_output: true,
+            });
         }
         let n = self.number("only")?;
-        Some(NextFactor { n, stores_layer_output: false })
+        Some(NextFactor {
+            n,
+            stores_layer_output: false,
+        })
     }
 
     fn linear(&mut self) -> Option<Problem> {
