@@ -2,11 +2,13 @@
 
 mod banner;
 mod columns;
+mod constants;
 mod cuda_version;
 mod device_header;
 mod engine;
 mod kernel;
 mod layer_set;
+mod margin;
 mod network;
 mod plan_json;
 mod plan_table;

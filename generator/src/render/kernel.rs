@@ -1,5 +1,6 @@
 //! Text of kernels and units.
 
+use super::constants::declare_constants;
 use super::engine::{RenderError, render};
 use super::wrap::wrap_list;
 use crate::plan::{PlannedKernel, PlannedUnit};
@@ -24,7 +25,8 @@ pub fn kernel_text(kernel: &PlannedKernel) -> Result<String, RenderError> {
         let threads: u32 = blueprint.block.iter().product();
         map.insert("threads".to_owned(), threads.into());
     }
-    render(blueprint.template, &context)
+    let text = render(blueprint.template, &context)?;
+    Ok(declare_constants(&text, &context))
 }
 
 /// The kernels of a unit, preceded by the device functions that they use: a self-contained text.

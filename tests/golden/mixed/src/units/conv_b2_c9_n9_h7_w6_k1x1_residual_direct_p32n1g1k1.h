@@ -11,28 +11,28 @@
 
 namespace mixed {
 
-// Floats in the block that the packer writes.
-constexpr std::size_t conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_packed_floats() { return 81; }
+// Floats that the packers write.
+constexpr std::size_t conv_b2_c9_n9_h7_w6_k1x1_residual_direct_p32n1g1k1_packed_floats() { return 81; }
 
-// Bytes of device memory, aligned to 256, that a launch keeps intermediate results in; one block for each stream.
-constexpr std::size_t conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_workspace_bytes() { return 0; }
+// Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
+constexpr std::size_t conv_b2_c9_n9_h7_w6_k1x1_residual_direct_p32n1g1k1_workspace_bytes() { return 0; }
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       9 x 9 x 1 x 1, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       81 values, written
-void conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_pack(
+void conv_b2_c9_n9_h7_w6_k1x1_residual_direct_p32n1g1k1_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Puts the work on the stream and returns the first error. All pointers are to device memory.
+// Enqueues the work on the stream and returns the first error. All pointers are to device memory.
 //   x         2x9x7x6, NCHW, aligned to 16 bytes
-//   packed    81 values as the packer wrote them, aligned to 16 bytes
+//   packed    81 values that the packers wrote, aligned to 16 bytes
 //   bias      not used
-//   residual  2x9x7x6, NCHW, added; aligned likewise
-//   y         2x9x7x6, NCHW, written; aligned likewise, overlaps nothing that is read
+//   residual  2x9x7x6, NCHW, added; aligned to 16 bytes
+//   y         2x9x7x6, NCHW, written; aligned to 16 bytes, overlaps no input
 //   workspace not used
 //   strides   elements from one image of the batch to the next
-cudaError_t conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_launch(
+cudaError_t conv_b2_c9_n9_h7_w6_k1x1_residual_direct_p32n1g1k1_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,
     cudaStream_t stream, long long x_batch_stride = 378, long long residual_batch_stride = 378,
     long long y_batch_stride = 378);
