@@ -32,8 +32,7 @@ fn plain(shape: ConvShape) -> LayerSpec {
             epilogue: Epilogue::default(),
             reduce: Reduce::default(),
             precision: Precision::default(),
-            tolerance: Tolerance::default(),
-        },
+            tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), },
         ranks: None,
         cp_rank: None,
         layout: Layout::default(),
@@ -88,7 +87,7 @@ fn odd() -> LayerSpec {
         groups: 3,
         ..ConvShape::new(12, 18, 15, 13, 5, 3)
     });
-    layer.problem.prologue = Some(Prologue { relu: true });
+    layer.problem.prologue = Some(Prologue { activation: Activation::Relu });
     layer.problem.epilogue = ALL;
     by(layer, "direct", Some(&[64, 2, 1, 1]))
 }
@@ -97,7 +96,7 @@ fn tucker(scheme: &str) -> LayerSpec {
     let mut layer = same(13, 11, 9, 7);
     layer.problem.shape.stride = [2, 2];
     layer.problem.shape.batch = 2;
-    layer.problem.prologue = Some(Prologue { relu: false });
+    layer.problem.prologue = Some(Prologue { activation: Activation::None });
     layer.problem.epilogue = ALL;
     layer.ranks = Some([9, 8]);
     by(layer, scheme, None)

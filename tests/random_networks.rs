@@ -174,7 +174,7 @@ impl RandomNetworkBuilder {
                     self.push(&inputs, OpOptions::Concat, TensorShape { c, ..x });
                 }
             }
-            4 => self.push(&[input], OpOptions::Relu, x),
+            4 => self.push(&[input], OpOptions::Activation(Activation::Relu), x),
             5 => {
                 let options = ScaleShiftOptions {
                     bn: self.bn(),
@@ -316,12 +316,12 @@ fn random_chain(index: usize) -> Network {
                 shortcut.kernel = [1, 1];
                 shortcut.stride = [x.h.div_ceil(y.h), x.w.div_ceil(y.w)];
                 random_builder.push_conv(input, shortcut);
-                random_builder.push(&[last, last + 1], OpOptions::Add { relu: true }, y);
+                random_builder.push(&[last, last + 1], OpOptions::Add(Activation::Relu), y);
             }
             (2, _) => {
                 // Read by two layers: the next one, and one that ends beside it.
                 random_builder.tucker(last);
-                random_builder.push(&[last], OpOptions::Relu, y);
+                random_builder.push(&[last], OpOptions::Activation(Activation::Relu), y);
             }
             _ => {}
         }

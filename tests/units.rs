@@ -109,8 +109,7 @@ fn random_conv(random: &mut Random) -> ConvProblem {
                 epilogue,
                 reduce: Reduce::default(),
                 precision: Precision::default(),
-                tolerance: Tolerance::default(),
-            };
+                tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), };
         }
     }
 }
@@ -253,15 +252,14 @@ fn padded_units() -> Vec<PlannedUnit> {
                 batch,
                 ..ConvShape::new(c, 21, 5, 7, r, r)
             },
-            prologue: Some(Prologue { relu: true }),
+            prologue: Some(Prologue { activation: Activation::Relu }),
             epilogue: Epilogue {
                 bias: true,
                 ..Epilogue::default()
             },
             reduce: Reduce::default(),
             precision,
-            tolerance: Tolerance::default(),
-        })
+            tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), })
     };
     let of_precision = |(_, precision)| {
         [
@@ -428,8 +426,7 @@ fn published_tvm_units() -> Vec<PlannedUnit> {
             epilogue: Epilogue::default(),
             reduce: Reduce::default(),
             precision: Precision::default(),
-            tolerance: Tolerance::default(),
-        });
+            tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), });
         (problem, "tvm", Some(vec![64, 64, 8, 8, 2, 8, 1]))
     });
     units(&requests)
@@ -477,7 +474,7 @@ fn cp_product_units() -> Vec<PlannedUnit> {
                     batch,
                     ..ConvShape::new(c, n, h, w, r, s)
                 },
-                prologue: (stride > 1).then_some(Prologue { relu: true }),
+                prologue: (stride > 1).then_some(Prologue { activation: Activation::Relu }),
                 epilogue: Epilogue {
                     bias: true,
                     residual: batch > 1,
@@ -485,8 +482,7 @@ fn cp_product_units() -> Vec<PlannedUnit> {
                 },
                 reduce: Reduce::default(),
                 precision: Precision::default(),
-                tolerance: Tolerance::default(),
-            },
+                tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), },
             rank,
         })
     };
@@ -524,7 +520,7 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
             },
             first,
             n,
-            prologue: first.is_some().then_some(Prologue { relu: true }),
+            prologue: first.is_some().then_some(Prologue { activation: Activation::Relu }),
             epilogue: Epilogue {
                 bias: true,
                 residual: n > 60,
@@ -595,11 +591,11 @@ fn other_units() -> Vec<PlannedUnit> {
     for batch in [1, 3] {
         let x = TensorShape { batch, ..x };
         for function in [
-            Elementwise::Add { relu: false },
-            Elementwise::Add { relu: true },
-            Elementwise::Relu,
-            Elementwise::ScaleShift { relu: false },
-            Elementwise::ScaleShift { relu: true },
+            Elementwise::Add(Activation::None),
+            Elementwise::Add(Activation::Relu),
+            Elementwise::Activation(Activation::Relu),
+            Elementwise::ScaleShift(Activation::None),
+            Elementwise::ScaleShift(Activation::Relu),
             Elementwise::Copy,
         ] {
             let problem = Problem::Elementwise(ElementwiseProblem { function, x });
@@ -782,8 +778,7 @@ fn precise_units() -> Vec<PlannedUnit> {
             epilogue: Epilogue::default(),
             reduce: Reduce::default(),
             precision,
-            tolerance: Tolerance::default(),
-        });
+            tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), });
         (
             problem,
             "implicit_gemm",
@@ -836,8 +831,7 @@ fn tf32_keeps_its_bound_for_channels_of_any_magnitude() {
         epilogue: Epilogue::default(),
         reduce: Reduce::default(),
         precision: Precision::Tf32,
-        tolerance: Tolerance::default(),
-    });
+        tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), });
     let tiles = [
         vec![4, 4, 1, 2, 1, 1, 1, 1, 2],
         vec![4, 4, 2, 1, 1, 1, 2, 1, 2],
@@ -983,7 +977,7 @@ fn every_tile(
     for (index, (shape, precision)) in shapes.into_iter().zip(precisions).enumerate() {
         let problem = Problem::Conv(ConvProblem {
             shape,
-            prologue: (index == 1).then_some(Prologue { relu: true }),
+            prologue: (index == 1).then_some(Prologue { activation: Activation::Relu }),
             epilogue: Epilogue {
                 bias: true,
                 residual: index == 2,
@@ -991,8 +985,7 @@ fn every_tile(
             },
             reduce: Reduce::default(),
             precision,
-            tolerance: Tolerance::default(),
-        });
+            tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), });
         let tiles = found.tiles(&problem);
         assert!(
             (50..=600).contains(&tiles.len()),
@@ -1060,8 +1053,7 @@ fn planted_errors_are_found() {
         },
         reduce: Reduce::default(),
         precision: Precision::default(),
-        tolerance: Tolerance::default(),
-    });
+        tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), });
     let tile = Some(vec![64, 4, 1, 1]);
     let plant = |key: &str, value: serde_json::Value| {
         let mut unit = units(&[(problem, "direct", tile.clone())]).remove(0);

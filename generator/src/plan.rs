@@ -46,7 +46,7 @@ pub use resources::{known_resources, resource_key};
 pub use sections::{WeightSection, weight_sections};
 pub use tuning::{
     Conflict, Environment, MeasuredTile, Stale, TuningError, TuningTable, committed_tuning,
-    measured_problem, tuning_key, tuning_keys,
+    tuning_key, tuning_keys,
 };
 #[cfg(feature = "tune")]
 pub(crate) use tuning::{parse_microseconds, text_checksum};

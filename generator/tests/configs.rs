@@ -234,7 +234,7 @@ fn densenet_has_no_copies_and_one_unfused_norm() {
                 .collect();
             // The global pool reads norm5: with its ReLU it can be no part of a convolution, before or behind.
             let expected: &[_] = if published.name.starts_with("densenet") {
-                &[("features.norm5", Elementwise::ScaleShift { relu: true })]
+                &[("features.norm5", Elementwise::ScaleShift(Activation::Relu))]
             } else {
                 &[]
             };

@@ -43,8 +43,7 @@ fn problem(reduce: Reduce) -> Problem {
         epilogue: Epilogue::default(),
         reduce,
         precision: Precision::default(),
-        tolerance: Tolerance::default(),
-    })
+        tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), })
 }
 
 fn planned(
@@ -81,8 +80,7 @@ fn a_measured_tile_outside_the_pruned_space_is_chosen() {
         epilogue: Epilogue::default(),
         reduce: Reduce::Ordered,
         precision: Precision::default(),
-        tolerance: Tolerance::default(),
-    });
+        tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), });
     let gemm = scheme("implicit_gemm").expect("a scheme");
     // One warp a block: none of the tiles that are tried by themselves.
     let label = "h4w8m2a1b1k1z6c1s1";

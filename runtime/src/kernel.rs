@@ -254,7 +254,7 @@ mod tests {
                 prologue: false,
                 bias: false,
                 residual: false,
-                relu: false,
+                activation: Activation::None,
             },
         },
         variants: &[variant("A100"), variant("H100"), variant("H200")],

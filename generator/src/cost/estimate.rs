@@ -780,8 +780,7 @@ mod tests {
                 epilogue: Epilogue::default(),
                 reduce: Reduce::Ordered,
                 precision,
-                tolerance: crate::ir::Tolerance::default(),
-            });
+                tolerance: crate::ir::Tolerance::default(), input: Default::default(), output: Default::default(), });
             let h200 = gpu("h200").unwrap();
             let floor = floor_us(&problem, h200);
             assert!((floor / expected - 1.0).abs() < 1e-3, "{sizes:?}: {floor}");

@@ -83,8 +83,7 @@ mod tests {
             epilogue: Epilogue::default(),
             reduce: Reduce::default(),
             precision: Precision::default(),
-            tolerance: Tolerance::default(),
-        };
+            tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), };
         CpProblem { conv, rank }
     }
 

@@ -293,7 +293,7 @@ struct PrologueSource {
 struct EpilogueOps {
     fold: Vec<OpId>,
     residual: Option<OpId>,
-    relu: bool,
+    activation: Activation,
     output: OpId,
 }
 
@@ -393,11 +393,11 @@ impl<'a> Builder<'a> {
                             epilogue: Epilogue {
                                 bias: linear.options.bias || !epilogue_ops.fold.is_empty(),
                                 residual: false,
-                                relu: epilogue_ops.relu,
+                                activation: epilogue_ops.activation,
                             },
                         })
                     };
-                    let epilogue_ops = self.absorb_epilogue(id, linear.options.relu, false);
+                    let epilogue_ops = self.absorb_epilogue(id, linear.options.activation, false);
                     let parameters = Parameters {
                         layer: Some(id),
                         fold: epilogue_ops.fold.clone(),
@@ -418,9 +418,9 @@ impl<'a> Builder<'a> {
                     let max = *max;
                     self.unfused_task(id, Problem::GlobalPool(GlobalPoolProblem { max, x }));
                 }
-                OpKind::Add { relu } => {
-                    let (output, relu) = self.absorb_relu(id, *relu);
-                    let function = Elementwise::Add { relu };
+                OpKind::Add(activation) => {
+                    let (output, activation) = self.absorb_activation(id, *activation);
+                    let function = Elementwise::Add(activation);
                     self.task(
                         &op.name,
                         Problem::Elementwise(ElementwiseProblem { function, x: op.y }),
@@ -430,14 +430,14 @@ impl<'a> Builder<'a> {
                         Parameters::default(),
                     );
                 }
-                OpKind::Relu => {
-                    let function = Elementwise::Relu;
+                OpKind::Activation(activation) => {
+                    let function = Elementwise::Activation(*activation);
                     self.unfused_task(
                         id,
                         Problem::Elementwise(ElementwiseProblem { function, x: op.y }),
                     );
                 }
-                OpKind::ScaleShift(options) => self.scale_shift(id, options.relu),
+                OpKind::ScaleShift(options) => self.scale_shift(id, options.activation),
                 OpKind::Flatten => {
                     if self.flatten_needs_copy(id) {
                         self.copy(op.inputs[0], ValueId(id.0));
@@ -470,11 +470,11 @@ impl<'a> Builder<'a> {
         let x = input.map_or(op.inputs[0], |input| input.source);
         let scale_shift = input.map(|input| input.scale_shift);
         let prologue = input.map(|input| input.prologue);
-        let epilogue_ops = self.absorb_epilogue(id, options.relu, options.bn.is_some());
+        let epilogue_ops = self.absorb_epilogue(id, options.activation, options.bn.is_some());
         let epilogue = Epilogue {
             bias: options.bias || !epilogue_ops.fold.is_empty(),
             residual: epilogue_ops.residual.is_some(),
-            relu: epilogue_ops.relu,
+            activation: epilogue_ops.activation,
         };
         let whole = ConvProblem {
             shape: conv.shape,
@@ -482,8 +482,7 @@ impl<'a> Builder<'a> {
             epilogue,
             reduce: options.reduce,
             precision: options.precision,
-            tolerance: options.tolerance,
-        };
+            tolerance: options.tolerance, input: Default::default(), output: Default::default(), };
         let parameters = |factors: &[TaskFactor], fold: &[OpId], scale_shift| Parameters {
             layer: Some(id),
             factors: factors.to_vec(),
@@ -509,7 +508,7 @@ impl<'a> Builder<'a> {
             (None, None) => {
                 self.task(
                     &op.name,
-                    whole.in_layout(options.layout),
+                    Problem::Conv(whole.in_layout(options.layout)),
                     x,
                     epilogue_ops.residual,
                     epilogue_ops.output,
@@ -524,7 +523,7 @@ impl<'a> Builder<'a> {
             let name = format!("{}.{}", op.name, factor.as_str());
             let (is_first, is_last) = (factor == TaskFactor::First, factor == TaskFactor::Last);
             let is_inner = !is_first && !is_last;
-            let problem = conv.in_layout(options.layout);
+            let problem = Problem::Conv(conv.in_layout(options.layout));
             let y = match is_last {
                 true => ValueId(epilogue_ops.output.0),
                 false => self.new_value(name.clone(), problem.y(), None),
@@ -551,18 +550,18 @@ impl<'a> Builder<'a> {
     }
 
     /// An affine map of its own, or the prologue of the convolutions that read it.
-    fn scale_shift(&mut self, id: OpId, relu: bool) {
+    fn scale_shift(&mut self, id: OpId, activation: Activation) {
         let op = self.network.op(id);
-        let (output, relu) = self.absorb_relu(id, relu);
+        let (output, activation) = self.absorb_activation(id, activation);
         if self.read_by_convs_only(output) {
             self.prologues[output.0] = Some(PrologueSource {
                 source: op.inputs[0],
                 scale_shift: id,
-                prologue: Prologue { relu },
+                prologue: Prologue { activation },
             });
             return;
         }
-        let function = Elementwise::ScaleShift { relu };
+        let function = Elementwise::ScaleShift(activation);
         let parameters = Parameters {
             scale_shift: Some(id),
             ..Parameters::default()
@@ -594,40 +593,51 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Takes over a ReLU behind `id` when nobody else reads what lies between.
-    fn absorb_relu(&mut self, id: OpId, relu: bool) -> (OpId, bool) {
-        match self.single_consumer(id) {
-            Some(reader) if self.network.op(reader).kind == OpKind::Relu => {
-                self.absorbed[reader.0] = true;
-                (reader, true)
-            }
-            _ => (id, relu),
+    /// Fuses an activation that follows `id`, if nothing else reads the output of `id`: the op whose output is then written, and
+    /// the activation of both.
+    fn absorb_activation(&mut self, id: OpId, activation: Activation) -> (OpId, Activation) {
+        if let Some(reader) = self.single_consumer(id)
+            && let OpKind::Activation(next) = self.network.op(reader).kind
+            && let Some(both) = activation.then(next)
+        {
+            self.absorbed[reader.0] = true;
+            return (reader, both);
         }
+        (id, activation)
     }
 
-    /// Follows affine maps, one addition and ReLUs behind a layer, and marks them as carried out.
-    fn absorb_epilogue(&mut self, id: OpId, relu: bool, own_bn: bool) -> EpilogueOps {
+    /// Fuses what follows a layer: scale_shift ops into its weights, one addition as its residual, an activation.
+    fn absorb_epilogue(
+        &mut self,
+        id: OpId,
+        activation: Activation,
+        own_bn: bool,
+    ) -> EpilogueOps {
         let is_conv = matches!(self.network.op(id).kind, OpKind::Conv(_));
         let mut epilogue_ops = EpilogueOps {
             fold: if own_bn { vec![id] } else { Vec::new() },
             residual: None,
-            relu,
+            activation,
             output: id,
         };
         while let Some(reader) = self.single_consumer(epilogue_ops.output)
             && !self.absorbed[reader.0]
         {
             let op = self.network.op(reader);
+            let is_linear = epilogue_ops.activation == Activation::None;
             match &op.kind {
-                OpKind::Relu => epilogue_ops.relu = true,
+                OpKind::Activation(next) => match epilogue_ops.activation.then(*next) {
+                    Some(both) => epilogue_ops.activation = both,
+                    None => break,
+                },
                 OpKind::ScaleShift(options)
-                    if !epilogue_ops.relu && epilogue_ops.residual.is_none() =>
+                    if is_linear && epilogue_ops.residual.is_none() =>
                 {
                     epilogue_ops.fold.push(reader);
-                    epilogue_ops.relu = options.relu;
+                    epilogue_ops.activation = options.activation;
                 }
-                OpKind::Add { relu }
-                    if is_conv && !epilogue_ops.relu && epilogue_ops.residual.is_none() =>
+                OpKind::Add(after)
+                    if is_conv && is_linear && epilogue_ops.residual.is_none() =>
                 {
                     // The other operand must be there when this layer runs.
                     let other = op
@@ -641,7 +651,7 @@ impl<'a> Builder<'a> {
                         break;
                     };
                     epilogue_ops.residual = Some(other);
-                    epilogue_ops.relu = *relu;
+                    epilogue_ops.activation = *after;
                     if other > id {
                         // Its own tail must not take the same addition.
                         self.absorbed[reader.0] = true;
@@ -778,9 +788,9 @@ mod tests {
         op("a", &["input"], OpOptions::Conv(ConvOptions::new(8)));
         op("b", &["a"], OpOptions::Conv(ranked));
         op("short", &[reads], OpOptions::Conv(shortcut));
-        op("sum", &["b", "short"], OpOptions::Add { relu: true });
+        op("sum", &["b", "short"], OpOptions::Add(Activation::Relu));
         if also {
-            op("more", &["sum", "short"], OpOptions::Add { relu: false });
+            op("more", &["sum", "short"], OpOptions::Add(Activation::None));
         }
         let graph = TaskGraph::new(&builder.finish().unwrap());
         let told = graph.tasks.iter().map(|task| match task.residual {

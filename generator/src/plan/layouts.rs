@@ -116,7 +116,7 @@ mod tests {
             ("a", &["input"], conv(4)),
             ("b", &["a"], conv(4)),
             ("c", &["b"], conv(4)),
-            ("sum", &["c", "a"], OpOptions::Add { relu: true }),
+            ("sum", &["c", "a"], OpOptions::Add(Activation::Relu)),
         ]);
         // The addition is the residual of `c`, which reads `a` as it lies.
         assert_eq!(names, ["input.hwcn", "a", "b", "c", "sum.nchw"]);
@@ -128,7 +128,7 @@ mod tests {
         let names = task_names(&[
             ("a", &["input"], conv(4)),
             ("b", &["input"], conv(4)),
-            ("relu", &["a"], OpOptions::Relu),
+            ("relu", &["a"], OpOptions::Activation(Activation::Relu)),
             ("plain", &["a"], OpOptions::Conv(ConvOptions::new(2))),
             ("all", &["relu", "plain", "b"], OpOptions::Concat),
         ]);

@@ -151,7 +151,7 @@ mod tests {
             ("a", &["input"], conv(8)),
             ("b", &["a"], conv(13)),
             ("c", &["b"], conv(8)),
-            ("sum", &["c", "a"], OpOptions::Add { relu: true }),
+            ("sum", &["c", "a"], OpOptions::Add(Activation::Relu)),
             ("d", &["sum"], conv(3)),
         ]);
         let expected = [
@@ -234,7 +234,7 @@ mod tests {
             ("flat", &["a"], OpOptions::Flatten),
             ("b", &["a"], conv(8)),
             ("also", &["b"], OpOptions::Flatten),
-            ("sum", &["flat", "also"], OpOptions::Add { relu: false }),
+            ("sum", &["flat", "also"], OpOptions::Add(Activation::None)),
         ]);
         // A prologue comes between.
         let scale_shift = OpOptions::ScaleShift(ScaleShiftOptions {
@@ -245,7 +245,7 @@ mod tests {
             a(),
             ("s", &["a"], scale_shift),
             ("b", &["s"], conv(8)),
-            ("sum", &["b", "a"], OpOptions::Add { relu: false }),
+            ("sum", &["b", "a"], OpOptions::Add(Activation::None)),
         ]);
         // Another kind of layer, another precision, and layers that the config has plans for.
         let wide = |options: &mut ConvOptions| options.ranks = None;

@@ -149,10 +149,11 @@ fn row(name: &str, conv: &ConvProblem, unit: &PlannedUnit, namespace: &str) -> S
     let flags = [
         is_hwcn,
         conv.prologue.is_some(),
-        conv.prologue.is_some_and(|prologue| prologue.relu),
+        conv.prologue
+            .is_some_and(|prologue| prologue.activation == Activation::Relu),
         conv.epilogue.bias,
         conv.epilogue.residual,
-        conv.epilogue.relu,
+        conv.epilogue.activation == Activation::Relu,
     ];
     values.extend(flags.map(|flag| flag.to_string()));
     values.push(format!("{:e}", min_tolerance(unit, conv)));

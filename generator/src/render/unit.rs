@@ -254,7 +254,8 @@ fn constant(unit: &str, what: &str, value: u64) -> String {
 
 /// Whether a unit's launcher takes batch strides.
 pub fn has_batch_strides(problem: &Problem) -> bool {
-    problem.x().batch > 1 && !matches!(problem, Problem::HwcnConv(_))
+    problem.x().batch > 1
+        && !(problem.conv().is_some() && problem.x_layout() == Layout::Hwcn)
 }
 
 /// The names of a unit's packers: one, or one for each factor of a Tucker or CP layer.

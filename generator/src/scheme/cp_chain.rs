@@ -696,8 +696,7 @@ mod tests {
                 epilogue: Epilogue::default(),
                 reduce: Reduce::default(),
                 precision: Precision::default(),
-                tolerance: Tolerance::default(),
-            },
+                tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), },
             rank: 4,
         };
         let sizes = |threads| CpChainTile::new(&problem, &[8, 31, 1, threads, 1, 1, 1]).unwrap();

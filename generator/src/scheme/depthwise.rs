@@ -242,7 +242,7 @@ impl Scheme for Depthwise {
     }
 
     fn tiles(&self, problem: &Problem) -> Vec<Tile> {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
         if !supports_problem(problem) {

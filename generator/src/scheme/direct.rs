@@ -87,7 +87,7 @@ impl Scheme for Direct {
     }
 
     fn tiles(&self, problem: &Problem) -> Vec<Tile> {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
         if problem.reduce != Reduce::Ordered {

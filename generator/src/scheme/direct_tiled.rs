@@ -277,7 +277,7 @@ impl Scheme for DirectTiled {
     }
 
     fn tiles(&self, problem: &Problem) -> Vec<Tile> {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
         if !supports_problem(problem) {
@@ -322,7 +322,7 @@ impl Scheme for DirectTiled {
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return false;
         };
         supports_problem(problem) && DirectTiledTile::new(problem, &tile.0).is_some()

@@ -47,13 +47,9 @@ impl Scheme for ElementwiseScheme {
         let threads = tile.0[0];
         let len = p.x.len();
         let blocks = len.div_ceil(u64::from(threads));
-        let adds_residual = matches!(p.function, Elementwise::Add { .. });
+        let adds_residual = matches!(p.function, Elementwise::Add(_));
         let scale_shift = problem.scale_shift_channels() > 0;
-        let relu = match p.function {
-            Elementwise::Add { relu } | Elementwise::ScaleShift { relu } => relu,
-            Elementwise::Relu => true,
-            Elementwise::Copy => false,
-        };
+        let relu = p.function.activation() == Activation::Relu;
         let mut args = vec![Arg::X];
         args.extend(adds_residual.then_some(Arg::Residual));
         args.extend(scale_shift.then_some(Arg::Packed));

@@ -528,7 +528,7 @@ impl Scheme for ImplicitGemm {
     }
 
     fn tiles(&self, problem: &Problem) -> Vec<Tile> {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
         if !supports_problem(problem) {
@@ -583,7 +583,7 @@ impl Scheme for ImplicitGemm {
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return false;
         };
         supports_problem(problem) && ImplicitGemmTile::new(problem, &tile.0).is_some()

@@ -64,7 +64,7 @@ impl Scheme for Linear {
                     batched: p.batch > 1,
                     checks_n: !p.n.is_multiple_of(warps),
                     bias: p.epilogue.bias,
-                    relu: p.epilogue.relu,
+                    relu: p.epilogue.activation == Activation::Relu,
                 }),
                 grid: [row_blocks * p.batch, 1, 1],
                 block: [32, warps, 1],

@@ -94,7 +94,7 @@ impl Scheme for Pointwise {
     }
 
     fn tiles(&self, problem: &Problem) -> Vec<Tile> {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
         let shape = &problem.shape;

@@ -172,7 +172,7 @@ impl Scheme for SingleChannel {
     }
 
     fn tiles(&self, problem: &Problem) -> Vec<Tile> {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
         if !supports_problem(problem) {
@@ -198,7 +198,7 @@ impl Scheme for SingleChannel {
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return false;
         };
         supports_problem(problem) && SingleChannelTile::new(problem, &tile.0).is_some()

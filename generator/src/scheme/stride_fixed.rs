@@ -177,7 +177,7 @@ impl Scheme for StrideFixed {
     }
 
     fn tiles(&self, problem: &Problem) -> Vec<Tile> {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
         if !supports_problem(problem) {
@@ -205,7 +205,7 @@ impl Scheme for StrideFixed {
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return false;
         };
         supports_problem(problem) && StrideFixedTile::new(problem, &tile.0).is_some()

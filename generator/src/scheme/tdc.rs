@@ -185,7 +185,7 @@ fn registers_of(threads: u32) -> u32 {
 }
 
 fn tiles(problem: &Problem, whole_rows: bool) -> Vec<Tile> {
-    let Problem::Conv(problem) = problem else {
+    let Some(problem) = problem.nchw_conv() else {
         return Vec::new();
     };
     let shape = &problem.shape;
@@ -439,8 +439,7 @@ mod tests {
             epilogue: Epilogue::default(),
             reduce: Reduce::Ordered,
             precision: Precision::default(),
-            tolerance: Tolerance::default(),
-        })
+            tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), })
     }
 
     /// 1024 threads are not enough for one output channel beside the next in a grid of 65535.

@@ -26,6 +26,14 @@ use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
 
+/// The convolution if its activations are HWCN.
+fn hwcn_conv(problem: &Problem) -> Option<&ConvProblem> {
+    let is_hwcn = |conv: &&ConvProblem| {
+        [conv.input, conv.output].map(|format| format.layout) == [Layout::Hwcn; 2]
+    };
+    problem.conv().filter(is_hwcn)
+}
+
 /// See the [module](self).
 pub struct Tvm;
 
@@ -178,7 +186,7 @@ impl Scheme for Tvm {
     }
 
     fn tiles(&self, problem: &Problem) -> Vec<Tile> {
-        let Problem::HwcnConv(problem) = problem else {
+        let Some(problem) = hwcn_conv(problem) else {
             return Vec::new();
         };
         if !supports_problem(problem) {
@@ -209,7 +217,7 @@ impl Scheme for Tvm {
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
-        let Problem::HwcnConv(problem) = problem else {
+        let Some(problem) = hwcn_conv(problem) else {
             return false;
         };
         supports_problem(problem) && TvmTile::new(problem, &tile.0).is_some()
@@ -367,7 +375,7 @@ fn work(problem: &ConvProblem, sizes: &TvmTile, grid: [u32; 3]) -> KernelWork {
         fma_fraction: sums * tc
             / ((sums + 2.0 * f64::from(read)) * tc + 12.0 * f64::from(fetches) + 150.0),
         l2_bytes: 4.0 * (fetched + tile) * blocks as f64,
-        dram_bytes: Problem::HwcnConv(*problem).bytes() as f64,
+        dram_bytes: Problem::Conv(*problem).bytes() as f64,
         l2_round_trips: 1.0 + waits * steps,
         pdl: true,
         ..KernelWork::default()

@@ -1,35 +1,15 @@
 //! Each unit alone and the network whole, against the reference.
 
-use super::reference::{self, NetworkParameters, ReferenceInputs};
+use super::reference::{self, NetworkParameters};
 use super::{Bindings, Device, DeviceError, Random, run_variant};
 #[cfg(feature = "gpu")]
 use super::{GpuDevice, Repeats};
-use crate::ir::{Layout, Network, Precision, Problem, TensorShape};
+use crate::ir::{Layout, Network, Precision, Problem, ReferenceInputs, TensorShape};
 use crate::plan::{Location, Memory, NetworkPlan, PlannedUnit};
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use tdc_runtime::{PackError, Variant};
-
-/// The relative error that a unit may have: `2.5e-8 sqrt(terms of a sum)`, the growth of a plain fp32 sum, and at least 1e-6; of a
-/// convolution [what it allows](crate::ir::ConvProblem::tolerance). Of a Tucker layer each factor may have what its precision
-/// allows, independently.
-pub fn tolerance(problem: &Problem) -> f64 {
-    let terms = match problem {
-        Problem::Conv(conv) | Problem::HwcnConv(conv) => return conv.tolerance(),
-        Problem::GlobalPool(p) => p.x.pixels() as f64,
-        Problem::Pool(p) => f64::from(p.kernel[0]) * f64::from(p.kernel[1]),
-        // Each factor of a Tucker layer adds an error of its own.
-        _ => problem.weights().iter().map(terms).sum(),
-    };
-    let factors = problem.weights().len().max(1) as f64;
-    (2.5e-8 * terms.sqrt()).max(factors.sqrt() * problem.precision().tolerance())
-}
-
-/// Terms of a sum over weights of these sizes, OIHW.
-fn terms([_, c, r, s]: &[u32; 4]) -> f64 {
-    f64::from(*c) * f64::from(*r) * f64::from(*s)
-}
 
 /// The relative error that a whole network's values may have, as an L2 norm: ten times what the least precise of its units may
 /// have, in fp32 1e-5.
@@ -38,10 +18,8 @@ fn terms([_, c, r, s]: &[u32; 4]) -> f64 {
 /// layers they are sqrt(L) times that of one. Ten times is a hundred layers, each at its bound; rounding leaves them at a
 /// third of it or less.
 pub fn network_tolerance(plan: &NetworkPlan) -> f64 {
-    let of_units = plan.units.iter().map(|unit| match unit.problem.conv() {
-        Some(conv) => conv.min_tolerance(),
-        None => unit.problem.precision().tolerance(),
-    });
+    let of_units = plan.units.iter();
+    let of_units = of_units.map(|unit| unit.problem.kind().min_tolerance());
     10.0 * of_units.fold(Precision::Fp32.tolerance(), f64::max)
 }
 
@@ -295,8 +273,7 @@ impl ProblemData {
         let shift = random.values(scale.len());
         let double =
             |values: &[f32]| -> Vec<f64> { values.iter().map(|&v| f64::from(v)).collect() };
-        let expected = reference::evaluate_problem(
-            problem,
+        let expected = problem.kind().reference(
             &ReferenceInputs {
                 x: &double(&x),
                 residual: &double(&residual),

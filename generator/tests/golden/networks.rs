@@ -54,7 +54,7 @@ pub fn mixed() -> Network {
     net.op(
         "join",
         Some(&named(&["depthwise", "pool"])),
-        OpOptions::Add { relu: true },
+        OpOptions::Add(Activation::Relu),
     );
     net.op(
         "norm",
@@ -96,7 +96,7 @@ pub fn mixed() -> Network {
     net.op(
         "sum",
         Some(&named(&["squeeze", "tucker"])),
-        OpOptions::Add { relu: false },
+        OpOptions::Add(Activation::None),
     );
     net.op(
         "fused",
@@ -150,7 +150,7 @@ pub fn mixed() -> Network {
 /// One image, one layer without parameters, names that C++ and JSON must escape.
 pub fn tiny() -> Network {
     let mut net = NetworkBuilder::new("tiny", TensorShape::new(1, 2, 4, 4));
-    net.op("a\"quoted\\name\\", None, OpOptions::Relu);
+    net.op("a\"quoted\\name\\", None, OpOptions::Activation(Activation::Relu));
     net.finish().unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
@@ -276,7 +276,7 @@ pub fn layers() -> LayerSet {
                 "everything",
                 TensorShape { batch: 2, ..x },
                 everything,
-                Some(Prologue { relu: true }),
+                Some(Prologue { activation: Activation::Relu }),
                 true,
             ),
             plain("plain.again"),
@@ -287,7 +287,7 @@ pub fn layers() -> LayerSet {
                 "tvm",
                 TensorShape { batch: 5, ..x },
                 hwcn(&[32, 8, 4, 8, 1, 4, 1]),
-                Some(Prologue { relu: true }),
+                Some(Prologue { activation: Activation::Relu }),
                 true,
             ),
             layer(
@@ -322,14 +322,14 @@ pub fn layers() -> LayerSet {
                 "gemm",
                 gemm_x,
                 gemm(Precision::Fp32, cluster),
-                Some(Prologue { relu: false }),
+                Some(Prologue { activation: Activation::None }),
                 true,
             ),
             layer(
                 "gemm.tf32",
                 gemm_x,
                 gemm(Precision::Tf32, one_block),
-                Some(Prologue { relu: true }),
+                Some(Prologue { activation: Activation::Relu }),
                 false,
             ),
             layer(
@@ -343,14 +343,14 @@ pub fn layers() -> LayerSet {
                 "cp_chain",
                 TensorShape { batch: 2, ..x },
                 cp("cp_chain", 6, &[4, 3, 2, 96, 3, 2, 1]),
-                Some(Prologue { relu: true }),
+                Some(Prologue { activation: Activation::Relu }),
                 true,
             ),
             layer(
                 "cp_chain.products",
                 TensorShape { batch: 2, ..x },
                 cp("cp_chain", 8, &[4, 3, 2, 192, 2, 1, 16]),
-                Some(Prologue { relu: true }),
+                Some(Prologue { activation: Activation::Relu }),
                 true,
             ),
             layer("cp_fused", x, cp("cp_fused", 2, &[2, 4, 4]), None, false),
@@ -358,7 +358,7 @@ pub fn layers() -> LayerSet {
                 "winograd.f2",
                 gemm_x,
                 winograd(Tolerance::default(), [2, 6, 8, 2, 1, 1, 1, 2, 1, 1]),
-                Some(Prologue { relu: true }),
+                Some(Prologue { activation: Activation::Relu }),
                 true,
             ),
             layer(

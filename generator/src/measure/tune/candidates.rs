@@ -114,8 +114,7 @@ mod tests {
             epilogue: Epilogue::default(),
             reduce,
             precision: Precision::default(),
-            tolerance: Tolerance::default(),
-        })
+            tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), })
     }
 
     fn names(selection: Selection, schemes: &[&'static dyn Scheme]) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::ir::Problem;
-use crate::plan::{TaskGraph, measured_problem, problem_label};
+use crate::plan::{TaskGraph, problem_label};
 use std::collections::HashSet;
 
 /// Distinct problems, as they are measured, in the order in which configs first have them.
@@ -42,7 +42,7 @@ impl Problems {
     }
 
     fn add_problem(&mut self, problem: &Problem) {
-        let problem = measured_problem(problem);
+        let problem = problem.measured();
         let key = problem_label(&problem);
         if self.known.insert(key.clone()) {
             self.problems.push((key, problem));

@@ -2,7 +2,7 @@
 
 use super::problem_label;
 use crate::ir::{
-    ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
+    Activation, ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
     GlobalPoolProblem, Layout, LinearProblem, MAX_ELEMENTS, NextFactor, PoolKind, PoolProblem,
     Precision, Problem, Prologue, Reduce, TensorShape, Tolerance, TuckerProblem,
 };
@@ -43,11 +43,11 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
 
 fn elementwise(kind: &str) -> Option<Elementwise> {
     Some(match kind {
-        "add" => Elementwise::Add { relu: false },
-        "addrelu" => Elementwise::Add { relu: true },
-        "relu" => Elementwise::Relu,
-        "affine" => Elementwise::ScaleShift { relu: false },
-        "affinerelu" => Elementwise::ScaleShift { relu: true },
+        "add" => Elementwise::Add(Activation::None),
+        "addrelu" => Elementwise::Add(Activation::Relu),
+        "relu" => Elementwise::Activation(Activation::Relu),
+        "scaleshift" => Elementwise::ScaleShift(Activation::None),
+        "scaleshiftrelu" => Elementwise::ScaleShift(Activation::Relu),
         "copy" => Elementwise::Copy,
         _ => return None,
     })
@@ -158,17 +158,24 @@ impl Words<'_> {
     }
 
     fn prologue(&mut self) -> Option<Prologue> {
-        if self.word("affinerelu") {
-            return Some(Prologue { relu: true });
-        }
-        self.word("affine").then_some(Prologue { relu: false })
+        let activation = if self.word("prologuerelu") {
+            Activation::Relu
+        } else if self.word("prologue") {
+            Activation::None
+        } else {
+            return None;
+        };
+        Some(Prologue { activation })
     }
 
     fn epilogue(&mut self) -> Epilogue {
         Epilogue {
             bias: self.word("bias"),
-            residual: self.word("add"),
-            relu: self.word("relu"),
+            residual: self.word("residual"),
+            activation: match self.word("relu") {
+                true => Activation::Relu,
+                false => Activation::None,
+            },
         }
     }
 
@@ -196,18 +203,18 @@ impl Words<'_> {
                 false => Reduce::Ordered,
             },
             precision: self.precision(),
-            tolerance: self.tolerance()?,
-        })
+            tolerance: self.tolerance()?, input: Default::default(), output: Default::default(), })
     }
 
     fn conv(&mut self) -> Option<Problem> {
         let (batch, c, n) = (self.batch(), self.number("c")?, self.number("n")?);
         let shape = self.filter(batch, c, n)?;
         let conv = self.fused(shape)?;
-        Some(conv.in_layout(match self.word("hwcn") {
+        let layout = match self.word("hwcn") {
             true => Layout::Hwcn,
             false => Layout::Nchw,
-        }))
+        };
+        Some(Problem::Conv(conv.in_layout(layout)))
     }
 
     fn cp(&mut self) -> Option<Problem> {
@@ -243,7 +250,7 @@ impl Words<'_> {
                 stores_layer_output: true,
             });
         }
-        let n = self.number("only")?;
+        let n = self.number("nextonly")?;
         Some(NextFactor {
             n,
             stores_layer_output: false,

@@ -447,12 +447,14 @@ pub(super) fn kernel(
             checks_items: !sizes.quads.is_multiple_of(sizes.loaders),
             checks_c: padded_c != x.c,
             prologue: problem.prologue.is_some(),
-            prologue_relu: problem.prologue.is_some_and(|prologue| prologue.relu),
+            prologue_relu: problem
+                .prologue
+                .is_some_and(|prologue| prologue.activation == Activation::Relu),
             scale_at,
             scaled: true,
             bias: epilogue.bias,
             residual: epilogue.residual,
-            relu: epilogue.relu,
+            relu: epilogue.activation == Activation::Relu,
             y_vector,
             y_type,
             y_elements,

@@ -80,8 +80,7 @@ pub(super) fn core_problem(problem: &TuckerProblem) -> ConvProblem {
         epilogue: problem.epilogue,
         reduce: Reduce::Ordered,
         precision: problem.precision,
-        tolerance: Tolerance::default(),
-    }
+        tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), }
 }
 
 impl TuckerFusedTile {
