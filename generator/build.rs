@@ -1,7 +1,8 @@
-//! A checksum of everything that decides what is generated, for the keys of cached kernels.
+//! Computes a checksum of everything that determines generated code, for the keys of cached kernels.
 //!
-//! In a checkout it is of the sources of this crate, the templates, the tables and the plain-data types. A crate from a registry
-//! stands alone: there the versions, which are part of the keys too, tell the others.
+//! In a checkout it covers the sources of this crate, the templates, the tables and the plain-data types. A
+//! crate from a registry has no access to the other crates' sources; their versions, which are in the keys
+//! too, identify them there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ fn main() {
         }
         println!("cargo::rerun-if-changed={}", path.display());
         for file in files(&path) {
-            // The path below the part, not where the checkout lies.
+            // The path inside the checkout, which is independent of the checkout's own path.
             let name = file.strip_prefix(&path).unwrap_or(&file);
             add(name.to_string_lossy().replace('\\', "/").as_bytes());
             add(&fs::read(&file).unwrap_or_default());
@@ -40,7 +41,7 @@ fn main() {
     println!("cargo::rustc-env=TDC_GENERATOR_SOURCES={sum:016x}");
 }
 
-/// The files below a path, sorted.
+/// The files in a path, sorted.
 fn files(path: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(path) else {
         return vec![path.to_owned()];

@@ -1,7 +1,7 @@
-//! Tier 5: the CPU emulation of CUDA gives right results, and finds the mistakes that it is there to find.
+//! Tier 5: the CPU emulation of CUDA gives correct results, and detects violations.
 //!
-//! The kernels are in `cpu_emulation/`. Mistakes are planted by removing a line from a right kernel, so that every check is
-//! seen to fail.
+//! The kernels are in `cpu_emulation/`. Errors are planted by removing a line from a correct kernel, to prove
+//! that every check can fail.
 
 use std::ffi::c_void;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ const TILED: &str = include_str!("cpu_emulation/tiled_multiply.cu");
 const WARPS: &str = include_str!("cpu_emulation/warps.cu");
 const WRONG: &str = include_str!("cpu_emulation/wrong.cu");
 
-/// All kernels, right and wrong, compiled once.
+/// All kernels, correct and incorrect, compiled once.
 static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
     let unit = |source: &str, kernels: &[&str]| TranslationUnit {
         source: source.to_owned(),
@@ -79,7 +79,7 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
     .unwrap_or_else(|error| panic!("{error}"))
 });
 
-/// The kernel with one statement taken out, under another name.
+/// The kernel without one statement, under a different name.
 fn planted(source: &str, kernel: &str, name: &str, statement: &str) -> String {
     assert_eq!(source.matches(statement).count(), 1, "{statement}");
     source.replace(statement, "").replace(kernel, name)
@@ -105,7 +105,7 @@ fn launch_on<T>(
     out: &mut [T],
 ) -> Result<(), CpuError> {
     let mut out = out.as_mut_ptr();
-    // SAFETY: the kernels take one pointer and write no more than the tests give them.
+    // SAFETY: the kernels have one pointer parameter and write at most as much as the tests allocate.
     unsafe {
         MODULE.launch(
             kernel,
@@ -118,7 +118,7 @@ fn launch_on<T>(
     }
 }
 
-/// The message of a launch that must fail while it runs.
+/// The message of a launch that must fail while running.
 fn failure(kernel: &str, grid: [u32; 3], threads: u32) -> String {
     let mut out = vec![0f32; 4096];
     match launch_on(kernel, grid, [threads, 1, 1], 128, &mut out) {
@@ -135,7 +135,7 @@ fn line_of(source: &str, text: &str) -> usize {
     source[..start].lines().count()
 }
 
-/// Zero-mean values without pattern.
+/// Zero-mean pseudo-random values.
 fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed;
     let mut next = || {
@@ -147,14 +147,14 @@ fn noise(len: usize, seed: u64) -> Vec<f32> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Relative error of a product of odd sizes by `kernel`; infinite when an element is NaN.
+/// Relative error of a product of odd sizes by `kernel`; infinite if an element is NaN.
 fn multiply_error(kernel: &str, [m, n, k]: [usize; 3]) -> f64 {
     let (a, b) = (noise(m * k, 1), noise(k * n, 2));
     let mut c = vec![f32::NAN; m * n];
     let (mut a_pointer, mut b_pointer, mut c_pointer) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
     let (mut m_arg, mut n_arg, mut k_arg) = (m as i32, n as i32, k as i32);
     let grid = [n.div_ceil(16) as u32, m.div_ceil(16) as u32, 1];
-    // SAFETY: the arguments are the kernel's own, and the buffers have the sizes it is told.
+    // SAFETY: the arguments are those of the kernel, and the buffers have the sizes that it is passed.
     unsafe {
         MODULE.launch(
             kernel,
@@ -217,7 +217,7 @@ fn shuffles_take_from_the_right_lane() {
         let half: i32 = if lane < 16 {
             (0..16).sum()
         } else {
-            // Two steps: with the lanes whose lowest two bits differ.
+            // Two steps: with the lanes that differ in the lowest two bits.
             (0..4).map(|i| lane / 4 * 4 + i).sum()
         };
         let count = if lane < 16 { 16 } else { 4 };
@@ -229,7 +229,7 @@ fn shuffles_take_from_the_right_lane() {
             100 + warp + if lane < 30 { lane + 2 } else { lane },
             100 + warp + if lane % 4 < 2 { lane + 2 } else { lane },
             100 + warp + (lane ^ 16),
-            // A lane may look into an earlier segment, not into a later one.
+            // A lane can read from an earlier segment, but not from a later one.
             100 + warp + if lane & 4 != 0 { lane ^ 4 } else { lane },
             count * (100 + warp) + half,
             warp + 31,
@@ -317,10 +317,7 @@ fn uninitialised_shared_memory_is_nan_in_every_block() {
 #[test]
 fn a_write_past_dynamic_shared_memory_is_found() {
     let message = failure("writes_past_dynamic_shared", [1; 3], 32);
-    assert!(
-        message.contains("wrote outside of its 128 bytes"),
-        "{message}"
-    );
+    assert!(message.contains("write outside its 128 bytes"), "{message}");
 }
 
 #[test]
@@ -330,8 +327,8 @@ fn a_barrier_not_reached_by_all_threads_is_reported() {
     assert_eq!(
         message,
         format!(
-            "leaves_before_barrier, block (2,1,0): the barrier in line {line} was reached by 16 of 32 threads, \
-             the others have returned"
+            "leaves_before_barrier, block (2,1,0): the barrier in line {line} was reached by 16 of 32 threads; \
+             the others have exited"
         )
     );
 }
@@ -356,7 +353,7 @@ fn a_deadlock_of_warp_and_barrier_is_found() {
 fn a_wrong_mask_is_found() {
     let message = failure("mask_without_caller", [1; 3], 32);
     assert!(
-        message.contains("with mask 0x0000ffff, which does not name it"),
+        message.contains("with mask 0x0000ffff, which does not include it"),
         "{message}"
     );
     let mut out = vec![0f32; 32];
@@ -424,7 +421,7 @@ fn thread_order_is_shuffled_by_block_and_interval_but_repeatable() {
 
 #[test]
 fn concurrent_launches_work() {
-    // Built before, so that the threads meet in the launches.
+    // Built before, so that the launches of the threads coincide.
     LazyLock::force(&MODULE);
     std::thread::scope(|scope| {
         for i in 0..6 {
@@ -446,7 +443,7 @@ fn concurrent_launches_work() {
 fn errors_say_what_failed() {
     let error = CpuModule::build("extern \"C\" __global__ void k() { missing(); }", &["k"]);
     let message = error.unwrap_err().to_string();
-    assert!(message.contains("text 0 (k)"), "{message}");
+    assert!(message.contains("unit 0 (k)"), "{message}");
     assert!(message.contains("missing"), "{message}");
     assert!(message.contains("unit0.cu:1:"), "{message}");
 
@@ -464,7 +461,7 @@ fn compiler() -> String {
     std::env::var("CXX").unwrap_or_else(|_| "g++".to_owned())
 }
 
-/// Builds `driver.cu` as a user would, without a warning.
+/// Builds `driver.cu` as a user would, without warnings.
 fn build_driver(folder: &Path, flags: &[&str]) -> PathBuf {
     write_headers(folder).unwrap();
     let program = folder.join("driver");
@@ -536,7 +533,8 @@ fn ucontext_fibers_work() {
     assert_passes(&program, &["results", "launches", "clusters"]);
 }
 
-/// The address sanitizer sees fibers and allocations: right programs pass, a write past an allocation is told.
+/// The address sanitizer supports fibers and allocations: correct programs pass, a write past an allocation
+/// is reported.
 #[test]
 #[cfg(target_os = "linux")]
 fn address_sanitizer_works_with_the_emulation() {

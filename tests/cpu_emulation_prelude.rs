@@ -1,4 +1,5 @@
-//! Tier 5: what the CPU emulation makes of the device prelude: copies, clusters and matrix products are right, and mistakes show.
+//! Tier 5: the device header on the CPU emulation: copies, clusters and matrix products are correct, and
+//! violations are detected.
 
 use std::ffi::c_void;
 use std::path::Path;
@@ -14,7 +15,7 @@ const CLUSTERS: &str = include_str!("cpu_emulation/clusters.cu");
 const CONVERSIONS: &str = include_str!("cpu_emulation/conversions.cu");
 const PRODUCTS: &str = include_str!("cpu_emulation/products.cu");
 
-/// Variants of `staged_sums` and `cluster_sums` with one mistake each: name, what is replaced and by what.
+/// Variants of `staged_sums` and `cluster_sums` with one error each: name, replaced text, replacement.
 const PLANTED: [(&str, &str, &str, &str); 7] = [
     (
         "staged_sums",
@@ -119,14 +120,14 @@ static MODULE: LazyLock<CpuModule> = LazyLock::new(|| {
     CpuModule::build_units(&units).unwrap_or_else(|error| panic!("{error}"))
 });
 
-/// The text of one kernel.
+/// The source of one kernel.
 fn kernel_source<'a>(source: &'a str, kernel: &str) -> &'a str {
     let head = format!("extern \"C\" __global__ void {kernel}(");
     let start = source.find(&head).unwrap();
     &source[start..][..source[start..].find("\n}\n").unwrap() + 3]
 }
 
-/// The kernel `product` with the functions that the prelude has for GPUs before sm_80.
+/// The kernel `product` with the device header's function for GPUs before sm_80.
 fn shuffled_product() -> String {
     let conversion =
         r#"asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(static_cast<unsigned short>(bits)));"#;
@@ -140,7 +141,7 @@ fn shuffled_product() -> String {
     format!("#include \"tdc_cpu/multiply.h\"\n{text}")
 }
 
-/// The kernel `to_bf16` with the function that the prelude has for GPUs before sm_80.
+/// The kernel `to_bf16` with the device header's function for GPUs before sm_80.
 fn conversion_by_integers() -> String {
     let text = format!("{}{CONVERSIONS}", BF16.replace("TDC_BF16", "INTEGERS"));
     text.replace("tdc_to_bf16x2", "integers_to_bf16")
@@ -162,11 +163,11 @@ fn launch(
 ) -> Result<(), CpuError> {
     let (mut x, mut y) = (x.as_ptr(), y.as_mut_ptr());
     let args = &mut [pointer(&mut x), pointer(&mut y)];
-    // SAFETY: two pointers, to as many values as the kernels read and write.
+    // SAFETY: two pointers to as many values as the kernels read and write.
     unsafe { MODULE.launch(kernel, grid, [threads, 1, 1], cluster, 512, args) }
 }
 
-/// The code and the message of a launch of one cluster of two blocks that must fail.
+/// Code and message of a launch of one cluster of two blocks that must fail.
 fn failure(kernel: &str) -> String {
     let (x, mut y) = (vec![1f32; 4096], vec![0f32; 4096]);
     match launch(kernel, [2, 1, 1], 32, [2, 1, 1], &x, &mut y) {
@@ -177,7 +178,7 @@ fn failure(kernel: &str) -> String {
     }
 }
 
-/// Zero-mean values without pattern.
+/// Zero-mean pseudo-random values.
 fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed;
     let mut next = || {
@@ -191,7 +192,7 @@ fn noise(len: usize, seed: u64) -> Vec<f32> {
 
 // ---- copies -------------------------------------------------------------------------------------------------------------------
 
-/// Whether `kernel` adds up `count` values as it should.
+/// Whether `kernel` sums `count` values correctly.
 fn sums_are_right(kernel: &str, count: usize) -> bool {
     let x = noise(count, 3);
     let mut y = vec![f32::NAN; 64];
@@ -201,7 +202,7 @@ fn sums_are_right(kernel: &str, count: usize) -> bool {
         pointer(&mut y_pointer),
         pointer(&mut count_arg),
     ];
-    // SAFETY: the arguments are the kernel's own, and the buffers have the sizes it is told.
+    // SAFETY: the arguments are those of the kernel, and the buffers have the sizes that it is passed.
     unsafe { MODULE.launch(kernel, [1; 3], [64, 1, 1], [1; 3], 0, args) }.unwrap();
     (0..64).all(|thread| {
         let exact: f32 = x.iter().skip(63 - thread).step_by(64).sum();
@@ -267,8 +268,11 @@ fn misused_bulk_copies_are_reported() {
     for (kernel, expected) in [
         ("misaligned_chunk", "must be multiples of 16"),
         ("chunk_to_global", "not in the block's shared memory"),
-        ("chunk_not_begun", "awaits a copy that has not begun"),
-        ("chunk_not_awaited", "another that nobody has awaited"),
+        ("chunk_not_begun", "awaits a bulk copy that was not started"),
+        (
+            "chunk_not_awaited",
+            "still used by an earlier copy that was not awaited",
+        ),
     ] {
         let message = failure(kernel);
         assert!(message.contains(expected), "{kernel}: {message}");
@@ -277,7 +281,7 @@ fn misused_bulk_copies_are_reported() {
 
 // ---- clusters -----------------------------------------------------------------------------------------------------------------
 
-/// Launches `cluster_sums` or a variant; whether the sums are right.
+/// Launches `cluster_sums` or a variant; returns whether the sums are correct.
 fn cluster_sums_are_right(kernel: &str) -> Result<bool, CpuError> {
     let grid = [4usize, 6, 3];
     let x = noise(grid.iter().product::<usize>() * 32, 6);
@@ -329,10 +333,10 @@ fn reading_from_an_exited_block_is_found() {
         .unwrap_err()
         .to_string();
     assert!(
-        message.contains("has returned, and its shared memory is gone"),
+        message.contains("has exited; its shared memory is no longer accessible"),
         "{message}"
     );
-    // Through an address taken before.
+    // Through an address that was computed before.
     let mut y = vec![0f32; 64 * 32];
     launch(
         "reads_too_late",
@@ -376,27 +380,30 @@ fn a_block_resumes_when_its_bytes_have_arrived() {
 #[test]
 fn misused_cluster_barriers_are_reported() {
     for (kernel, expected) in [
-        ("waits_only", "before it has come to it"),
-        ("arrives_twice", "twice before it waits"),
-        ("arrives_only", "between the halves of a barrier"),
+        ("waits_only", "without having arrived"),
+        ("arrives_twice", "twice without waiting"),
+        (
+            "arrives_only",
+            "between arrive and wait of a cluster barrier",
+        ),
         (
             "block_leaves",
-            "was reached by 32 of 64 threads, the others have returned",
+            "was reached by 32 of 64 threads; the others have exited",
         ),
         (
             "threads_leave",
-            "was reached by 16 of 32 threads, the others have returned",
+            "was reached by 16 of 32 threads; the others have exited",
         ),
         (
             "two_barriers",
             "deadlock: 16 threads wait at the barrier in line",
         ),
-        ("no_such_block", "block 2 of a cluster of 2"),
+        ("no_such_block", "cluster rank 2 in a cluster of 2"),
         ("not_shared", "not in the block's dynamic shared memory"),
-        ("sends_too_little", "awaits bytes that nobody has sent"),
+        ("sends_too_little", "bytes that no block sends"),
         (
             "sends_between_vectors",
-            "sends to an address that is not aligned",
+            "stores to a misaligned remote address",
         ),
     ] {
         let message = failure(kernel);
@@ -463,10 +470,10 @@ fn impossible_clusters_are_refused() {
 
 // ---- matrix products ----------------------------------------------------------------------------------------------------------
 
-/// The bits of a value and the value that a tensor core takes them for.
+/// The bits of an operand and the value as which a tensor core reads them.
 type Operand = (u32, f64);
 
-/// Operands of each kind: `tf32`, of which the lower bits are not seen, `f16`, `bf16`.
+/// Operands of each kind: `tf32`, whose lower bits are ignored, `f16`, `bf16`.
 fn operand(kind: usize, random: f32) -> Operand {
     match kind {
         0 => {
@@ -474,7 +481,7 @@ fn operand(kind: usize, random: f32) -> Operand {
             (random.to_bits(), f64::from(seen))
         }
         1 => {
-            // Ten bits of fraction; exponents from subnormal on.
+            // Ten bits of fraction; exponents from subnormal upwards.
             let scale = [2f64.powi(-24), 2f64.powi(-17), 2f64.powi(-10), 2.0];
             let chosen = (random.abs() * 4096.0) as usize % 4;
             let fraction = (random * 1023.0).trunc();
@@ -488,7 +495,7 @@ fn operand(kind: usize, random: f32) -> Operand {
     }
 }
 
-/// The bits of a value that fp16 holds exactly.
+/// The bits of a value that is exact in fp16.
 fn f16_bits(value: f64) -> u32 {
     let sign = u32::from(value.is_sign_negative()) << 15;
     let magnitude = value.abs();
@@ -517,7 +524,7 @@ fn check_product(kernel: &str, kind: usize) {
         |row: usize, k: usize| a[row * depth + k],
         |k: usize, n: usize| b[k * 8 + n],
     );
-    // As PTX says where the elements of each operand lie.
+    // Positions of the operands' elements as in the PTX manual.
     let (mut a_lanes, mut b_lanes, mut d_lanes) = (vec![0; 128], vec![0; 64], vec![0f32; 128]);
     for lane in 0..32 {
         let (group, thread) = (lane / 4, lane % 4);
@@ -577,7 +584,7 @@ fn products_are_those_of_the_tensor_cores() {
     }
 }
 
-/// The prelude's own text for GPUs without the instructions.
+/// The device header's own functions for GPUs without the instructions.
 #[test]
 fn products_by_shuffles_are_the_same() {
     for kind in 0..3 {
@@ -601,12 +608,12 @@ fn a_product_without_a_lane_is_found() {
 
 // ---- conversions --------------------------------------------------------------------------------------------------------------
 
-/// As the packer of weights rounds them.
+/// Like the packer of weights.
 #[test]
 fn both_bf16_conversions_round_like_the_packer() {
     let mut x = noise(64 * 32, 11);
     for (index, value) in x.iter_mut().enumerate() {
-        // Every exponent; of every fourth value a tie or its neighbour, so that both ways to break it are there.
+        // Every exponent; every fourth value is a tie or its neighbour, for both directions of rounding.
         let bits = value.to_bits() & 0x807f_ffff | (index as u32 % 255) << 23;
         *value = f32::from_bits(match index % 8 {
             0 => (bits & 0xffff_0000) + 0x8000,
@@ -644,7 +651,7 @@ fn both_bf16_conversions_round_like_the_packer() {
 
 // ---- on a GPU -----------------------------------------------------------------------------------------------------------------
 
-/// The program that checks the prelude on a GPU is right itself.
+/// Checks the program that checks the device header on a GPU.
 #[test]
 fn the_gpu_tier_program_passes_on_the_emulation() {
     let folder = tempfile::tempdir().unwrap();

@@ -18,19 +18,19 @@ fn pointer<T>(value: &mut T) -> *mut c_void {
     std::ptr::from_mut(value).cast()
 }
 
-/// What the kernels make of a weight; words that they do not write are NaN.
+/// The result of the packing kernels for a weight; words that they do not write are NaN.
 fn packed_by(module: &CpuModule, layout: &WeightLayout, weight: &[f32]) -> Vec<u32> {
     let mut packed = vec![f32::NAN; layout.weight_len()];
     let mut numbers = layout.device_words();
     let mut weight = weight.as_ptr();
     let mut words = packed.as_mut_ptr();
-    // SAFETY: one past the last word at most.
+    // SAFETY: at most one past the last word.
     let mut dequant_scale = unsafe { words.add(layout.packed_word_len()) };
     let mut layout_at = numbers.as_mut_ptr();
     let mut count = layout.packed_word_len() as i64;
     let run = |launch: Option<Launch>, arguments: &mut [*mut c_void]| {
         let Some(launch) = launch else { return };
-        // SAFETY: the kernels' own parameters, and as much memory as the layout says.
+        // SAFETY: the parameters of the kernels, with as much memory as the layout requires.
         unsafe {
             module.launch(
                 &launch.kernel,
@@ -114,7 +114,7 @@ fn layout(random: &mut Random) -> WeightLayout {
         },
     };
     if transform != Transform::None {
-        // Weights come in runs of four then.
+        // The number of weights is a multiple of four then.
         dims.push(LayoutDim {
             axis: Axis::I,
             count: 4,
@@ -141,7 +141,7 @@ fn weights_packed_on_a_device_are_those_packed_on_the_host() {
     let mut seen = BTreeSet::new();
     for _ in 0..300 {
         let layout = layout(&mut random);
-        // Tiny, large, subnormal, zero and infinite ones among them.
+        // Tiny, large, subnormal, zero and infinite weights included.
         let weight: Vec<f32> = (0..layout.source_len())
             .map(|_| {
                 let value = random.value();
@@ -174,7 +174,7 @@ fn weights_packed_on_a_device_are_those_packed_on_the_host() {
     assert_eq!(seen.len(), 3 * 4);
 }
 
-/// `TDC_BLESS=1` writes what NVRTC gives.
+/// `TDC_BLESS=1` writes the result of NVRTC.
 #[test]
 fn the_committed_ptx_is_up_to_date() {
     let compiler = toolkit::toolkit().compiler(Options::default()).unwrap();

@@ -1,5 +1,6 @@
-//! What `kernel!` embeds in a program outside this workspace: the text, launches and machine code that the generator makes for the same
-//! layers. The program is `tests/embedded`; on a GPU it also checks and times what it has (`embedded check`, `embedded latency`).
+//! Compares what `kernel!` embeds in a program outside this workspace with what the generator produces for
+//! the same layers: source, launches and machine code. The program is `tests/embedded`; on a GPU it also
+//! checks and times its kernels (`embedded check`, `embedded latency`).
 
 mod toolkit;
 
@@ -14,8 +15,8 @@ use tdc_generator::embed::{PREPARED_DIR, Settings};
 use tdc_generator::emit;
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
-    ConvProblem, Epilogue, LayerSpec, Layout, Precision, Problem, Prologue, Reduce, TilePolicy,
-    Tolerance, TuckerProblem,
+    Activation, ConvProblem, Epilogue, LayerSpec, Layout, Precision, Problem, Prologue, Reduce,
+    TilePolicy, Tolerance, TuckerProblem,
 };
 use tdc_generator::plan::{KernelOp, KernelPlan, PlannedUnit, VariantPlan, plan_kernel};
 use tdc_generator::render::units_text;
@@ -32,7 +33,10 @@ fn plain(shape: ConvShape) -> LayerSpec {
             epilogue: Epilogue::default(),
             reduce: Reduce::default(),
             precision: Precision::default(),
-            tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), },
+            tolerance: Tolerance::default(),
+            input: Default::default(),
+            output: Default::default(),
+        },
         ranks: None,
         cp_rank: None,
         layout: Layout::default(),
@@ -41,7 +45,7 @@ fn plain(shape: ConvShape) -> LayerSpec {
     }
 }
 
-/// A 3x3 convolution with the padding that keeps the image's size.
+/// A 3x3 convolution with "same" padding.
 fn same(c: u32, n: u32, h: u32, w: u32) -> LayerSpec {
     plain(ConvShape {
         padding: Padding::all(1),
@@ -69,10 +73,10 @@ fn planned_by(layer: &LayerSpec, gpus: &[&str], tiles: TilePolicy) -> KernelPlan
 const ALL: Epilogue = Epilogue {
     bias: true,
     residual: true,
-    relu: true,
+    activation: Activation::Relu,
 };
 
-/// Every option away from its default.
+/// All options with values other than the default.
 fn odd() -> LayerSpec {
     let mut layer = plain(ConvShape {
         batch: 3,
@@ -87,7 +91,9 @@ fn odd() -> LayerSpec {
         groups: 3,
         ..ConvShape::new(12, 18, 15, 13, 5, 3)
     });
-    layer.problem.prologue = Some(Prologue { activation: Activation::Relu });
+    layer.problem.prologue = Some(Prologue {
+        activation: Activation::Relu,
+    });
     layer.problem.epilogue = ALL;
     by(layer, "direct", Some(&[64, 2, 1, 1]))
 }
@@ -96,14 +102,16 @@ fn tucker(scheme: &str) -> LayerSpec {
     let mut layer = same(13, 11, 9, 7);
     layer.problem.shape.stride = [2, 2];
     layer.problem.shape.batch = 2;
-    layer.problem.prologue = Some(Prologue { activation: Activation::None });
+    layer.problem.prologue = Some(Prologue {
+        activation: Activation::None,
+    });
     layer.problem.epilogue = ALL;
     layer.ranks = Some([9, 8]);
     by(layer, scheme, None)
 }
 
-/// What the program tells of a kernel, by the generator's plan; `images` are the architecture and the index of the plan of each
-/// image, the last one PTX.
+/// The program's expected output for a kernel, from the generator's plan; `images` are the architecture and
+/// the index of the plan of each image, the last one PTX.
 fn expected_report(call: &str, plan: &KernelPlan, images: &[(u16, usize)]) -> String {
     let mut text = String::new();
     let mut line = |line: String| writeln!(text, "{line}").unwrap();
@@ -118,7 +126,7 @@ fn expected_report(call: &str, plan: &KernelPlan, images: &[(u16, usize)]) -> St
             variant.gpu.device_name, variant.variant
         ));
         for unit in &variant.units {
-            let names = scheme(unit.scheme).unwrap().tile_labels();
+            let names = scheme(unit.scheme).unwrap().tile_fields();
             line(format!("    {} {}", unit.scheme, unit.tile.label(names)));
         }
         let us: f64 = variant.units.iter().map(|unit| unit.predicted_us).sum();
@@ -154,7 +162,7 @@ fn expected_report(call: &str, plan: &KernelPlan, images: &[(u16, usize)]) -> St
     text
 }
 
-/// The lines about kernels' symbols sorted where they follow each other: the compiler's order is its own.
+/// Sorts consecutive lines about kernels' symbols, whose order is the compiler's.
 fn with_sorted_symbols(text: &str) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     let is_symbol = |line: &&str| line.ends_with("has registers: true");
@@ -164,7 +172,7 @@ fn with_sorted_symbols(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Only one test at a time builds and runs programs: they share a target folder, and the programs' names in it.
+/// Serialises tests that build and run programs: they have one target folder and equal program names.
 fn build_lock() -> MutexGuard<'static, ()> {
     static BUILD_LOCK: Mutex<()> = Mutex::new(());
     BUILD_LOCK.lock().unwrap_or_else(PoisonError::into_inner)
@@ -192,7 +200,7 @@ fn program() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/embedded")
 }
 
-/// A copy of the program in a folder of its own.
+/// A copy of the program in a separate folder.
 fn copied() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().canonicalize().unwrap();
@@ -224,7 +232,7 @@ fn a_program_embeds_the_generated_kernels() {
     let h200 = [(90, 0), (90, 0)];
     let relu = {
         let mut layer = plain(ConvShape::new(8, 12, 14, 10, 1, 1));
-        layer.problem.epilogue.relu = true;
+        layer.problem.epilogue.activation = Activation::Relu;
         layer
     };
     let depthwise = plain(ConvShape {
@@ -250,7 +258,7 @@ fn a_program_embeds_the_generated_kernels() {
     biased.problem.epilogue.bias = true;
     let mut reduced = same(6, 7, 9, 8);
     reduced.problem.shape.stride = [2, 2];
-    reduced.problem.epilogue.relu = true;
+    reduced.problem.epilogue.activation = Activation::Relu;
     reduced.ranks = Some([3, 4]);
     let mut block = same(7, 7, 5, 4);
     block.problem.epilogue = ALL;
@@ -304,57 +312,6 @@ fn a_program_embeds_the_generated_kernels() {
     assert_eq!(found.lines().count(), expected.lines().count());
 }
 
-/// What `tdc-gen prepare` does, and then a build that has neither a compiler nor the code for one.
-#[test]
-fn prepared_kernels_need_no_compiler() {
-    let _turn = build_lock();
-    toolkit::toolkit();
-    let (_folder, copy) = copied();
-    let nothing = tempfile::tempdir().unwrap();
-    let offline = |words: &[&str]| {
-        let mut cargo = cargo(&copy, words);
-        cargo.arg("--no-default-features");
-        cargo.env("TDC_CACHE_DIR", nothing.path());
-        cargo.output().unwrap()
-    };
-    let refused = offline(&["check", "--quiet"]);
-    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success());
-    assert!(
-        errors.contains("`conv_c64_n32_h56_w56_k3x3_p1` is not in generated/kernels of this crate or of a folder above it, and \
-                         the feature `nvrtc` of tdc is off; run `tdc-gen prepare` and commit what it writes"),
-        "{errors}"
-    );
-
-    let record = tempfile::tempdir().unwrap();
-    let mut check = cargo(&copy, &["check", "--quiet", "--no-default-features"]);
-    check.env("TDC_PREPARE", record.path());
-    succeeded(check.output().unwrap());
-    let calls = recorded(record.path()).unwrap();
-    // As many as there are different ones: `of_network` is one of the network's.
-    assert_eq!(calls.len(), 16);
-    let prepared = copy.join(PREPARED_DIR);
-    let settings = Settings::from_env(&copy).unwrap();
-    let missing = prepared_files(&calls, &prepared, false, &settings, |_, _| ());
-    assert!(matches!(missing, Err(PrepareError::Missing(_))));
-    let files = prepared_files(&calls, &prepared, true, &settings, |_, _| ()).unwrap();
-    emit::write(&files, &prepared, false).unwrap();
-    let again = prepared_files(&calls, &prepared, false, &settings, |_, _| ()).unwrap();
-    assert_eq!(again, files);
-    assert!(emit::check(&again, &prepared).unwrap().is_empty());
-
-    let found = succeeded(offline(&["run", "--quiet"]));
-    assert_eq!(
-        found
-            .lines()
-            .filter(|line| line.ends_with("whole: true"))
-            .count(),
-        2 * 17 + 2
-    );
-    assert!(!found.contains("whole: false"));
-    assert_eq!(std::fs::read_dir(nothing.path()).unwrap().count(), 0);
-}
-
 /// The images in a cache of kernels.
 fn images(cache: &Path) -> BTreeSet<PathBuf> {
     let files = std::fs::read_dir(cache.join("kernels")).unwrap();
@@ -362,51 +319,6 @@ fn images(cache: &Path) -> BTreeSet<PathBuf> {
     files
         .filter(|path| path.extension().is_some_and(|e| e == "cubin"))
         .collect()
-}
-
-#[test]
-fn cargo_compiles_each_kernel_once() {
-    let _turn = build_lock();
-    // Found before the cache moves, which is where it is installed.
-    let nvrtc = toolkit::toolkit().nvrtc13.unwrap();
-    let (_folder, copy) = copied();
-    let cache = tempfile::tempdir().unwrap();
-    let run = |words: &[&str], mode: &str| {
-        let mut cargo = cargo(&copy, words);
-        cargo.env("TDC_CACHE_DIR", cache.path());
-        // Without files it is on the loader's path, and found there again.
-        if let Some(files) = &nvrtc.files {
-            cargo.env("TDC_NVRTC_DIR", files.library.parent().unwrap());
-        }
-        cargo.env("TDC_KERNELS", mode);
-        succeeded(cargo.output().unwrap())
-    };
-    run(&["check", "--quiet"], "auto");
-    let made = images(cache.path());
-    // Whatever would have to be compiled is an error from here on.
-    for words in [
-        &["build", "--quiet"][..],
-        &["test", "--quiet", "--no-run"],
-        &["clippy", "--quiet"],
-        &["doc", "--quiet", "--no-deps"],
-    ] {
-        run(words, "offline");
-    }
-    assert_eq!(images(cache.path()), made);
-
-    // One of a config's layers becomes another.
-    let config = std::fs::read_to_string(copy.join("layers.yaml")).unwrap();
-    let edited = config.replace("[16, 8, 6, 5]", "[16, 8, 6, 7]");
-    assert_ne!(config, edited);
-    std::fs::write(copy.join("layers.yaml"), edited).unwrap();
-    let output = run(&["run", "--quiet"], "auto");
-    assert!(
-        output.contains("set::_1X1 conv_c16_n8_h6_w7_k1x1"),
-        "{output}"
-    );
-    let now = images(cache.path());
-    assert!(now.is_superset(&made));
-    assert_eq!(now.len(), made.len() + 1);
 }
 
 /// A planned layer with its chain of units as one unit, to be checked as the whole that it computes.
@@ -425,7 +337,7 @@ fn as_unit(layer: &LayerSpec, plan: &VariantPlan) -> PlannedUnit {
     unit
 }
 
-/// The text and launches that programs embed, run on the CPU.
+/// The source and launches that programs embed, run on the CPU emulation.
 #[test]
 fn multi_launch_kernels_compute_their_layers() {
     let layers = [odd(), tucker("tucker_fused"), tucker("direct")];
@@ -443,14 +355,14 @@ fn multi_launch_kernels_compute_their_layers() {
     }
 }
 
-/// Without a plan by hand: what a call computes is what its op says.
+/// An op describes what a call computes, independently of plans.
 #[test]
 fn ops_describe_their_fusions() {
     let fused = FusedOps {
         prologue: true,
         bias: true,
         residual: true,
-        relu: true,
+        activation: Activation::Relu,
     };
     let odd = odd();
     let shape = odd.problem.shape;
@@ -464,4 +376,106 @@ fn ops_describe_their_fusions() {
         fused,
     };
     assert_eq!(KernelOp::of(&layer), KernelOp::Tucker(op));
+}
+
+mod deep {
+    use super::*;
+
+    /// What `tdc-gen prepare` does, and then a build that has neither a compiler nor the code for one.
+    #[test]
+    #[ignore = "deep tier"]
+    fn prepared_kernels_need_no_compiler() {
+        let _turn = build_lock();
+        toolkit::toolkit();
+        let (_folder, copy) = copied();
+        let nothing = tempfile::tempdir().unwrap();
+        let offline = |words: &[&str]| {
+            let mut cargo = cargo(&copy, words);
+            cargo.arg("--no-default-features");
+            cargo.env("TDC_CACHE_DIR", nothing.path());
+            cargo.output().unwrap()
+        };
+        let refused = offline(&["check", "--quiet"]);
+        let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success());
+        assert!(
+            errors.contains("`conv_c64_n32_h56_w56_k3x3_p1` is not in generated/kernels of this crate or of a folder above it, and \
+                             the feature `nvrtc` of tdc is off; run `tdc-gen prepare` and commit what it writes"),
+            "{errors}"
+        );
+
+        let record = tempfile::tempdir().unwrap();
+        let mut check = cargo(&copy, &["check", "--quiet", "--no-default-features"]);
+        check.env("TDC_PREPARE", record.path());
+        succeeded(check.output().unwrap());
+        let calls = recorded(record.path()).unwrap();
+        // As many as there are different ones: `of_network` is one of the network's.
+        assert_eq!(calls.len(), 16);
+        let prepared = copy.join(PREPARED_DIR);
+        let settings = Settings::from_env(&copy).unwrap();
+        let missing = prepared_files(&calls, &prepared, false, &settings, |_, _| ());
+        assert!(matches!(missing, Err(PrepareError::Missing(_))));
+        let files = prepared_files(&calls, &prepared, true, &settings, |_, _| ()).unwrap();
+        emit::write(&files, &prepared, false).unwrap();
+        let again = prepared_files(&calls, &prepared, false, &settings, |_, _| ()).unwrap();
+        assert_eq!(again, files);
+        assert!(emit::check(&again, &prepared).unwrap().is_empty());
+
+        let found = succeeded(offline(&["run", "--quiet"]));
+        assert_eq!(
+            found
+                .lines()
+                .filter(|line| line.ends_with("whole: true"))
+                .count(),
+            2 * 17 + 2
+        );
+        assert!(!found.contains("whole: false"));
+        assert_eq!(std::fs::read_dir(nothing.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    #[ignore = "deep tier"]
+    fn cargo_compiles_each_kernel_once() {
+        let _turn = build_lock();
+        // Found before the cache moves, which is where it is installed.
+        let nvrtc = toolkit::toolkit().nvrtc13.unwrap();
+        let (_folder, copy) = copied();
+        let cache = tempfile::tempdir().unwrap();
+        let run = |words: &[&str], mode: &str| {
+            let mut cargo = cargo(&copy, words);
+            cargo.env("TDC_CACHE_DIR", cache.path());
+            // Without files it is on the loader's path, and found there again.
+            if let Some(files) = &nvrtc.files {
+                cargo.env("TDC_NVRTC_DIR", files.library.parent().unwrap());
+            }
+            cargo.env("TDC_KERNELS", mode);
+            succeeded(cargo.output().unwrap())
+        };
+        run(&["check", "--quiet"], "auto");
+        let made = images(cache.path());
+        // Whatever would have to be compiled is an error from here on.
+        for words in [
+            &["build", "--quiet"][..],
+            &["test", "--quiet", "--no-run"],
+            &["clippy", "--quiet"],
+            &["doc", "--quiet", "--no-deps"],
+        ] {
+            run(words, "offline");
+        }
+        assert_eq!(images(cache.path()), made);
+
+        // One of a config's layers becomes another.
+        let config = std::fs::read_to_string(copy.join("layers.yaml")).unwrap();
+        let edited = config.replace("[16, 8, 6, 5]", "[16, 8, 6, 7]");
+        assert_ne!(config, edited);
+        std::fs::write(copy.join("layers.yaml"), edited).unwrap();
+        let output = run(&["run", "--quiet"], "auto");
+        assert!(
+            output.contains("set::_1X1 conv_c16_n8_h6_w7_k1x1"),
+            "{output}"
+        );
+        let now = images(cache.path());
+        assert!(now.is_superset(&made));
+        assert_eq!(now.len(), made.len() + 1);
+    }
 }

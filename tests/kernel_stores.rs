@@ -1,4 +1,4 @@
-//! The stores of embedded kernels: what is found again, what is made anew, and that nothing half-written is ever found.
+//! The stores of embedded kernels: which files are reused and which rebuilt; incomplete files are never used.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,7 +15,7 @@ use tdc_generator::render::unit_text;
 
 mod toolkit;
 
-/// Settings of a crate in `base` with a cache of its own.
+/// Settings of a crate in `base` with its own cache.
 fn settings(base: &Path) -> Settings {
     Settings {
         base: base.to_owned(),
@@ -71,7 +71,7 @@ fn cached_kernels_are_reused_and_damaged_ones_rebuilt() {
     assert_eq!(file(expand(CALL, &offline(&settings))), made);
     let whole = contents(&base.path().join("cache"));
 
-    // Spaces and the order of keys do not matter, everything that decides does.
+    // White space and the order of keys make no difference; everything that affects the kernel does.
     let same = "conv 5, 3, 7, 6, scheme = direct, bias = true, kernel = [1, 1], arch = sm_80,";
     assert_eq!(file(expand(same, &offline(&settings))), made);
     for other in [
@@ -84,7 +84,7 @@ fn cached_kernels_are_reused_and_damaged_ones_rebuilt() {
         assert!(expand(other, &offline(&settings)).is_err(), "{other}");
     }
 
-    // An image that is gone, a file that was cut off, one of another key: not found, made as it was.
+    // A missing image, a truncated file, a file with a different key: they are ignored and rebuilt.
     let image = whole
         .iter()
         .find(|(path, _)| path.extension().is_some_and(|e| e == "cubin"));
@@ -133,7 +133,7 @@ fn kernels_prepared_by_another_version_are_reported() {
             prepared.display()
         )
     );
-    // Of another layer it does not matter who prepared it.
+    // For a different layer it makes no difference who prepared it.
     let other = message(expand(
         "conv 5,3,7,6, kernel = 1, scheme = direct",
         &settings,
@@ -141,10 +141,11 @@ fn kernels_prepared_by_another_version_are_reported() {
     assert!(other.contains("is not in"), "{other}");
 }
 
-/// Names the folder of a build that a test starts as a process of its own: the test again, which then is that build.
+/// The variable with the folder of a build that a test starts as a separate process: the same test, which
+/// then runs the build.
 const BUILD_IN: &str = "TDC_TEST_BUILD_IN";
 
-/// Whether this process is such a build, which then is done.
+/// Whether this process is such a build, which is run then.
 fn is_build() -> bool {
     let Some(base) = env::var_os(BUILD_IN) else {
         return false;
@@ -160,7 +161,7 @@ fn build(test: &str, base: &Path) -> Child {
     build.spawn().unwrap()
 }
 
-/// What a cache holds, but for what killed builds left unfinished.
+/// The content of a cache, without what killed builds have left unfinished.
 fn finished(base: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = contents(&base.join("cache"));
     files.retain(|(path, _)| path.extension().is_none_or(|e| e != "partial"));
@@ -208,7 +209,7 @@ fn killed_builds_leave_the_cache_consistent() {
         unfinished += usize::from(!build.wait().unwrap().success());
         let cache = killed.path().join("cache");
         if cache.exists() {
-            // Whatever is there under its name is as a build that ends leaves it.
+            // Every file under its final name equals that of a completed build.
             assert!(
                 finished(killed.path())
                     .iter()
@@ -306,13 +307,13 @@ fn stubs_have_the_right_type() {
         text.starts_with("__tdc::Kernel::<__tdc::Conv>::stub(\"conv_c5_n3_h7_w6_k1x1_bias\""),
         "{text}"
     );
-    // An editor's server takes what is there and does not wait for what is not.
+    // A language server uses existing kernels and does not wait for others.
     settings.mode = KernelMode::Auto;
     settings.stub_on_miss = true;
     let stub = expand("tucker 9,8,7,6, ranks = [3, 4]", &settings).unwrap();
     assert_eq!(stub.kind, "__tdc::Kernel<__tdc::Tucker>");
     assert!(stub.kernel.unwrap_err().contains("ranks: [3, 4]"));
-    // Mistakes are mistakes for all of them.
+    // Errors are errors in every mode.
     assert!(expand("conv 5,3,7,6, kernel = 9, pad = 0", &settings).is_err());
     assert!(!base.path().join("cache").exists());
 }
@@ -333,7 +334,7 @@ fn a_table_is_part_of_the_key_and_of_its_gpu() {
             "conv 5,3,7,6, gpu = a100, table = \"mine.txt\"",
             &settings
         )),
-        "mine.txt has the times of `h200`, which is not planned for; write `gpu = h200`"
+        "mine.txt has the times of `h200`, which is not planned for; set `gpu = h200`"
     );
     fs::write(base.path().join("mine.txt"), "nonsense").unwrap();
     assert!(expand("conv 5,3,7,6, gpu = h200, table = \"mine.txt\"", &settings).is_err());

@@ -1,8 +1,8 @@
-//! Every dependency may be used in a program under MIT OR Apache-2.0.
+//! The licence of every dependency permits its use in a program under MIT OR Apache-2.0.
 
 use std::process::Command;
 
-/// Licences (and exceptions) that ask for no more than their text being kept.
+/// Licences (and exceptions) that require no more than preserving their text.
 const ACCEPTED: [&str; 14] = [
     "0BSD",
     "Apache-2.0",
@@ -20,7 +20,7 @@ const ACCEPTED: [&str; 14] = [
     "Zlib",
 ];
 
-/// Whether a licence expression leaves a choice that is accepted; an error for one that is not an expression.
+/// Whether a licence expression permits an accepted choice; an error if it is not an expression.
 ///
 /// `OR` binds less than `AND`; `/` is the older way to write `OR`.
 fn is_accepted(expression: &str) -> Result<bool, String> {
@@ -119,7 +119,7 @@ fn cargo(arguments: &[&str]) -> Vec<u8> {
 fn every_dependency_has_an_accepted_licence() {
     let version = String::from_utf8_lossy(&cargo(&["-vV"])).into_owned();
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
-    // Those of this platform: a build has downloaded no others, and the network is not needed here.
+    // Dependencies of this platform: others are not downloaded by a build, and no network is needed here.
     let output = cargo(&[
         "metadata",
         "--format-version=1",

@@ -1,5 +1,6 @@
-//! Tiers 5 and 6: the generated text of every scheme against float64, on shapes that break naive code; on the CPU, and on a GPU
-//! where there is one (`tests/gpu/run.sh` runs those tests).
+//! Compares the generated code of every scheme with float64, on shapes that are error-prone: on the CPU (a
+//! few units of each scheme in the quick tier, more in the deep one), and on a GPU if there is one
+//! (`tests/gpu/run.sh` runs those tests).
 
 mod device;
 mod toolkit;
@@ -9,8 +10,8 @@ use tdc_generator::compile::Compiler;
 use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
-    ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
-    GlobalPoolProblem, Layout, LinearProblem, NextFactor, PoolKind, PoolProblem, Precision,
+    Activation, ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
+    Format, GlobalPoolProblem, Layout, LinearProblem, NextFactor, PoolKind, PoolProblem, Precision,
     Problem, Prologue, Reduce, TensorShape, Tolerance, TuckerProblem,
 };
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
@@ -18,7 +19,7 @@ use tdc_generator::render::unit_text;
 use tdc_generator::verify::{Bindings, CpuDevice, Device, Random, check_unit, run_variant};
 use tdc_runtime::{Arch, ConvShape, Padding};
 
-/// Plans problems with the tiles given, one unit each, all with symbols of their own.
+/// Plans problems with the given tiles, one unit each, all with distinct symbols.
 fn units(requests: &[(Problem, &str, Option<Vec<u32>>)]) -> Vec<PlannedUnit> {
     let mut planner = Planner::new(gpu("h200").unwrap());
     let mut units: Vec<PlannedUnit> = Vec::new();
@@ -39,7 +40,7 @@ fn units(requests: &[(Problem, &str, Option<Vec<u32>>)]) -> Vec<PlannedUnit> {
     units
 }
 
-/// Runs every unit and lists all that fail.
+/// Runs every unit and lists all failures.
 fn assert_right(units: &[PlannedUnit], open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
     let mut device = open(units);
     let failures: Vec<String> = units
@@ -95,12 +96,14 @@ fn random_conv(random: &mut Random) -> ConvProblem {
         };
         let prologue = match pick(&[0, 0, 1, 2]) {
             0 => None,
-            relu => Some(Prologue { relu: relu == 2 }),
+            relu => Some(Prologue {
+                activation: relu_if(relu == 2),
+            }),
         };
         let epilogue = Epilogue {
             bias: pick(&[0, 1]) == 1,
             residual: pick(&[0, 1]) == 1,
-            relu: pick(&[0, 1]) == 1,
+            activation: relu_if(pick(&[0, 1]) == 1),
         };
         if shape.out_h() > 0 && shape.out_w() > 0 {
             return ConvProblem {
@@ -109,12 +112,15 @@ fn random_conv(random: &mut Random) -> ConvProblem {
                 epilogue,
                 reduce: Reduce::default(),
                 precision: Precision::default(),
-                tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), };
+                tolerance: Tolerance::default(),
+                input: Default::default(),
+                output: Default::default(),
+            };
         }
     }
 }
 
-/// Random convolutions, changed by `adapt` to what a scheme can compute, with random tiles of it.
+/// Random convolutions, adapted by `adapt` to what a scheme supports, with random tiles of it.
 fn conv_units(
     scheme: &'static str,
     seed: u64,
@@ -127,7 +133,7 @@ fn conv_units(
     })
 }
 
-/// Problems made of random convolutions, with random tiles of a scheme.
+/// Problems from random convolutions, with random tiles of a scheme.
 fn random_units(
     scheme: &'static str,
     seed: u64,
@@ -137,13 +143,14 @@ fn random_units(
     let mut random = Random::new(seed);
     let found = tdc_generator::scheme::scheme(scheme).unwrap();
     let mut requests = Vec::new();
-    // Some problems are left to other schemes: outputs too small for a warp, tiles too large for a block.
+    // Problems that the scheme does not support are skipped: outputs too small for a warp, tiles too large
+    // for a block.
     for _ in 0..10 * count {
         let conv = random_conv(&mut random);
         let Some(problem) = make(&mut random, conv) else {
             continue;
         };
-        let tiles = found.tiles(&problem);
+        let tiles = found.tiles(&problem, gpu("h200").unwrap());
         if !tiles.is_empty() && requests.len() < count {
             let tile = tiles[random.below(tiles.len() as u64) as usize].clone();
             requests.push((problem, scheme, Some(tile.0)));
@@ -164,7 +171,7 @@ fn pointwise_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// One to three output channels an input channel; half the images have rows that can be read in vectors.
+/// One to three output channels per input channel; half of the images have rows that can be read as vectors.
 fn depthwise_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("depthwise", 7, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -177,7 +184,7 @@ fn depthwise_units(count: usize) -> Vec<PlannedUnit> {
             shape.w = pick(&[4, 6, 8, 10, 12, 28]);
         }
         if pick(&[0, 0, 0, 1]) == 1 {
-            // So many taps that their loop stays one.
+            // Enough taps that their loop is not unrolled.
             (shape.r, shape.s) = (pick(&[1, 11, 19]), pick(&[7, 31]));
             shape.padding = Padding {
                 top: 9,
@@ -189,7 +196,7 @@ fn depthwise_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// Both kernels of TDC, half of them with atomics, some with more channels than a block has threads.
+/// Both kernels of TDC, half of them with atomics, some with more channels than threads in a block.
 fn tdc_units(count: usize) -> Vec<PlannedUnit> {
     let adapt = |random: &mut Random, conv: &mut ConvProblem| {
         conv.shape.groups = 1;
@@ -205,8 +212,8 @@ fn tdc_units(count: usize) -> Vec<PlannedUnit> {
     units
 }
 
-/// The schemes whose blocks split sums over groups of threads and clusters, on channels that leave tails and on some that do not;
-/// half the images have rows that can be staged in vectors. All precisions, fp32 most often.
+/// The schemes with split-K over thread groups and clusters, on channels with and without tails; half of the
+/// images have rows that can be staged as vectors. All precisions, mostly fp32.
 fn tiled_units(count: usize) -> Vec<PlannedUnit> {
     let adapt = |random: &mut Random, conv: &mut ConvProblem| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -224,8 +231,8 @@ fn tiled_units(count: usize) -> Vec<PlannedUnit> {
     units
 }
 
-/// First layers of networks: so few channels that a step of the tensor cores is four columns of the filter, whose rows end within a
-/// step or with it.
+/// First layers of networks, with so few channels that a K step is four columns of the filter; filter rows
+/// end inside a step or with it.
 fn few_channel_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("implicit_gemm", 9, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -242,8 +249,9 @@ fn few_channel_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// Channels that a cluster cannot share without padding: a last block that has padding behind its own, or a chunk of nothing else.
-fn padded_units() -> Vec<PlannedUnit> {
+/// Channels that cannot be divided among the blocks of a cluster without padding: a last block with padding
+/// after its channels, or with a chunk of padding only. Some of the twelve, in several precisions.
+fn padded_units(count: usize) -> Vec<PlannedUnit> {
     let conv = |c, precision, r: u32, stride, batch| {
         Problem::Conv(ConvProblem {
             shape: ConvShape {
@@ -252,14 +260,19 @@ fn padded_units() -> Vec<PlannedUnit> {
                 batch,
                 ..ConvShape::new(c, 21, 5, 7, r, r)
             },
-            prologue: Some(Prologue { activation: Activation::Relu }),
+            prologue: Some(Prologue {
+                activation: Activation::Relu,
+            }),
             epilogue: Epilogue {
                 bias: true,
                 ..Epilogue::default()
             },
             reduce: Reduce::default(),
             precision,
-            tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), })
+            tolerance: Tolerance::default(),
+            input: Default::default(),
+            output: Default::default(),
+        })
     };
     let of_precision = |(_, precision)| {
         [
@@ -287,7 +300,8 @@ fn padded_units() -> Vec<PlannedUnit> {
         .into_iter()
         .flat_map(of_precision)
         .collect();
-    units(&requests)
+    let step = requests.len() / count;
+    units(&requests.into_iter().step_by(step).collect::<Vec<_>>())
 }
 
 /// 3x3 convolutions at stride 1 on channels that leave tails and on some that do not, with paddings that differ from side to side,
@@ -315,8 +329,8 @@ fn winograd_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// Tucker layers, a third of them without the first factor, with channels and ranks that leave tails and some that do not. Half the
-/// tiles have clusters.
+/// Tucker layers, a third of them without the first factor, with channels and ranks with and without tails.
+/// Half of the tiles have clusters.
 fn tucker_units(count: usize) -> Vec<PlannedUnit> {
     random_units("tucker_fused", 8, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -344,7 +358,7 @@ fn tucker_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// Convolutions of HWCN tensors: batches that leave tails of tiles and of vectors, paddings beyond the image's other side.
+/// Convolutions of HWCN tensors: batches with tails of tiles and of vectors, paddings larger than the image.
 fn tvm_units(count: usize) -> Vec<PlannedUnit> {
     random_units("tvm", 9, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -358,11 +372,11 @@ fn tvm_units(count: usize) -> Vec<PlannedUnit> {
             conv.shape.padding = Padding::all(5);
         }
         let fits = conv.shape.out_h() > 0 && conv.shape.out_w() > 0;
-        fits.then_some(Problem::HwcnConv(conv))
+        fits.then_some(Problem::Conv(conv.in_layout(Layout::Hwcn)))
     })
 }
 
-/// One input channel; half the images have rows that can be staged in vectors.
+/// One input channel; half of the images have rows that can be staged as vectors.
 fn single_channel_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("single_channel", 10, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -378,7 +392,7 @@ fn single_channel_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// One input channel, on maps whose pixels are whole vectors or not, wherever rows end.
+/// One input channel, with output sizes that are multiples of a vector or not, with any row length.
 fn input_stationary_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("input_stationary", 15, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -395,7 +409,7 @@ fn input_stationary_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// Segments that end within lines and channels, of filters of every size.
+/// Segments that end inside rows and channels, with filters of all sizes.
 fn stride_fixed_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("stride_fixed", 11, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -413,10 +427,18 @@ fn stride_fixed_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// The published tile, on images and channels that it divides and on others.
+/// ReLU, or none.
+fn relu_if(applies: bool) -> Activation {
+    match applies {
+        true => Activation::Relu,
+        false => Activation::None,
+    }
+}
+
+/// The published tile, on images and channels that are multiples of it and on others.
 fn published_tvm_units() -> Vec<PlannedUnit> {
     let requests = [[8, 64, 64], [13, 70, 65], [8, 1, 5]].map(|[c, n, batch]| {
-        let problem = Problem::HwcnConv(ConvProblem {
+        let problem = Problem::Conv(ConvProblem {
             shape: ConvShape {
                 batch,
                 padding: Padding::all(1),
@@ -426,14 +448,17 @@ fn published_tvm_units() -> Vec<PlannedUnit> {
             epilogue: Epilogue::default(),
             reduce: Reduce::default(),
             precision: Precision::default(),
-            tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), });
+            tolerance: Tolerance::default(),
+            input: Format::fp32(Layout::Hwcn),
+            output: Format::fp32(Layout::Hwcn),
+        });
         (problem, "tvm", Some(vec![64, 64, 8, 8, 2, 8, 1]))
     });
     units(&requests)
 }
 
-/// CP layers of every way to compute them in one launch: ranks that fill vectors and that do not, filters from 1x1 to 11x11 with
-/// strides and dilations, channels that leave tails.
+/// CP layers in one launch, by every tile kind: ranks that fill vectors and that do not, filters from 1x1 to
+/// 11x11 with strides and dilations, channels with tails.
 fn cp_units(scheme: &'static str, count: usize) -> Vec<PlannedUnit> {
     random_units(scheme, 9, count, |random, mut conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -457,8 +482,8 @@ fn cp_units(scheme: &'static str, count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// CP layers whose outer factors the tensor cores compute: channels that fill no step, more steps than one partial sum has, tails of
-/// pixels and of output channels, groups of warps, a single pixel.
+/// CP layers whose outer factors are computed on the tensor cores: channels that do not fill a K step, more
+/// steps than a promotion interval, tails of pixels and of output channels, groups of warps, a single pixel.
 fn cp_product_units() -> Vec<PlannedUnit> {
     let layer = |[c, n, h, w]: [u32; 4], [r, s]: [u32; 2], rank, stride, batch| {
         Problem::Cp(CpProblem {
@@ -474,15 +499,20 @@ fn cp_product_units() -> Vec<PlannedUnit> {
                     batch,
                     ..ConvShape::new(c, n, h, w, r, s)
                 },
-                prologue: (stride > 1).then_some(Prologue { activation: Activation::Relu }),
+                prologue: (stride > 1).then_some(Prologue {
+                    activation: Activation::Relu,
+                }),
                 epilogue: Epilogue {
                     bias: true,
                     residual: batch > 1,
-                    relu: n > 20,
+                    activation: relu_if(n > 20),
                 },
                 reduce: Reduce::default(),
                 precision: Precision::default(),
-                tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), },
+                tolerance: Tolerance::default(),
+                input: Default::default(),
+                output: Default::default(),
+            },
             rank,
         })
     };
@@ -507,8 +537,9 @@ fn cp_product_units() -> Vec<PlannedUnit> {
     units(&requests.map(|(problem, tile)| (problem, "cp_chain", Some(tile))))
 }
 
-/// Tucker layers by each way that sums can take: the core's output channels in parts, with and without the first factor; through
-/// shared memory or from registers, shared by warps or whole; chunks through a ring. Prime channels, tails of tiles, two images.
+/// Tucker layers with all variants of summation: core output channels in slices, with and without the first
+/// factor; through shared memory or from registers, split over warps or not; chunks in a ring of stages.
+/// Prime channels, tails of tiles, two images.
 fn tucker_kinds() -> Vec<PlannedUnit> {
     let layer = |first, [d1, d2, n]: [u32; 3], [h, w]: [u32; 2], stride, next| {
         Problem::Tucker(TuckerProblem {
@@ -520,11 +551,13 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
             },
             first,
             n,
-            prologue: first.is_some().then_some(Prologue { activation: Activation::Relu }),
+            prologue: first.is_some().then_some(Prologue {
+                activation: Activation::Relu,
+            }),
             epilogue: Epilogue {
                 bias: true,
                 residual: n > 60,
-                relu: true,
+                activation: Activation::Relu,
             },
             next,
             precision: Precision::default(),
@@ -547,7 +580,7 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
             next(n, stores_layer_output),
         )
     };
-    // Rows of whole pairs; a block that adds up no channels of the layer behind.
+    // Rows of complete pairs; a block that sums no channels of the next layer's first factor.
     let pairs_and = |n, precision| match layer(None, [77, 61, 61], [6, 8], 1, next(n, true)) {
         Problem::Tucker(problem) => Problem::Tucker(TuckerProblem {
             precision,
@@ -584,7 +617,7 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
     units(&requests.map(|(problem, tile)| (problem, "tucker_fused", Some(tile))))
 }
 
-/// Every op but the convolutions, with one image and with three.
+/// All ops except convolutions, with one image and with three.
 fn other_units() -> Vec<PlannedUnit> {
     let x = TensorShape::new(3, 5, 7, 9);
     let mut requests = Vec::new();
@@ -623,7 +656,7 @@ fn other_units() -> Vec<PlannedUnit> {
                 epilogue: Epilogue {
                     bias,
                     residual: false,
-                    relu,
+                    activation: relu_if(relu),
                 },
             });
             requests.push((problem, "linear", Some(vec![4])));
@@ -671,57 +704,62 @@ fn other_units() -> Vec<PlannedUnit> {
     units(&requests)
 }
 
-#[test]
-fn direct_is_right_on_random_convolutions_and_tiles() {
-    assert_right(&direct_units(60), cpu);
-}
-
-#[test]
-fn pointwise_is_right_on_random_convolutions_and_tiles() {
-    assert_right(&pointwise_units(40), cpu);
-}
-
-#[test]
-fn depthwise_is_right_on_random_convolutions_and_tiles() {
-    assert_right(&depthwise_units(40), cpu);
-}
-
-#[test]
-fn the_schemes_of_tdc_are_right_on_random_convolutions_and_tiles() {
-    assert_right(&tdc_units(40), cpu);
-}
-
-#[test]
-fn the_tiled_schemes_are_right_on_random_convolutions_and_tiles() {
-    assert_right(&tiled_units(40), cpu);
-}
-
-#[test]
-fn padded_channels_do_not_contribute() {
-    assert_right(&padded_units(), cpu);
-}
-
-#[test]
-fn steps_of_few_channels_are_right_on_random_convolutions_and_tiles() {
-    assert_right(&few_channel_units(30), cpu);
-}
-
-#[test]
-fn winograd_is_right_on_random_convolutions_and_tiles() {
-    assert_right(&winograd_units(40), cpu);
-}
-
-#[test]
-fn cp_layers_in_one_launch_are_right_on_random_sizes_and_tiles() {
-    let mut units = cp_units("cp_chain", 24);
-    units.extend(cp_units("cp_fused", 12));
+/// Both kinds of launches that compute a whole CP layer.
+fn all_cp_units(count: usize) -> Vec<PlannedUnit> {
+    let mut units = cp_units("cp_chain", count);
+    units.extend(cp_units("cp_fused", count.div_ceil(2)));
     units.extend(cp_product_units());
-    assert_right(&units, cpu);
+    units
+}
+
+/// Tests on the CPU in both tiers: with the first few of a scheme's random units in the quick one, with many in the deep one.
+macro_rules! random_units_are_right {
+    ($($name:ident: $units:ident, $few:literal of $many:literal;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                assert_right(&$units($few), cpu);
+            }
+        )*
+
+        mod deep {
+            use super::*;
+
+            $(
+                #[test]
+                #[ignore = "deep tier"]
+                fn $name() {
+                    assert_right(&$units($many), cpu);
+                }
+            )*
+        }
+    };
+}
+
+mod random {
+    use super::*;
+
+    random_units_are_right! {
+        direct_is_right: direct_units, 8 of 60;
+        pointwise_is_right: pointwise_units, 6 of 40;
+        depthwise_is_right: depthwise_units, 6 of 40;
+        the_schemes_of_tdc_are_right: tdc_units, 6 of 40;
+        the_tiled_schemes_are_right: tiled_units, 8 of 40;
+        steps_of_few_channels_are_right: few_channel_units, 4 of 30;
+        winograd_is_right: winograd_units, 6 of 40;
+        cp_layers_in_one_launch_are_right: all_cp_units, 6 of 24;
+        tucker_layers_in_one_launch_are_right: tucker_units, 6 of 40;
+        tvm_is_right: tvm_units, 6 of 40;
+        single_channel_is_right: single_channel_units, 6 of 40;
+        stride_fixed_is_right: stride_fixed_units, 6 of 40;
+        input_stationary_is_right: input_stationary_units, 6 of 60;
+        padded_channels_do_not_contribute: padded_units, 3 of 12;
+    }
 }
 
 #[test]
-fn tucker_layers_in_one_launch_are_right_on_random_sizes_and_tiles() {
-    assert_right(&tucker_units(40), cpu);
+fn the_published_tile_of_tvm_is_right() {
+    assert_right(&published_tvm_units(), cpu);
 }
 
 #[test]
@@ -729,41 +767,10 @@ fn each_kind_of_tucker_layer_is_right() {
     assert_right(&tucker_kinds(), cpu);
 }
 
-/// Where there are no clusters one block does the work of all, share by share.
-#[test]
-fn each_kind_of_tucker_layer_is_right_without_clusters() {
-    let own = std::env::current_exe().unwrap();
-    let run = std::process::Command::new(own)
-        .args(["--exact", "each_kind_of_tucker_layer_is_right"])
-        .env("TDC_CPU_ARCH", "80")
-        .output()
-        .unwrap();
-    let printed = String::from_utf8_lossy(&run.stdout);
-    assert!(printed.contains("1 passed"), "{printed}");
-}
-
 #[test]
 #[ignore = "needs a GPU"]
 fn each_kind_of_tucker_layer_is_right_on_a_gpu() {
     assert_right(&tucker_kinds(), gpu_here);
-}
-
-/// Committed configs have few of these texts; among them are kinds that the vendor's compiler warns of easily, for what they leave out.
-#[test]
-fn each_kind_of_tucker_layer_compiles_without_a_warning() {
-    let compiler = toolkit::toolkit()
-        .compiler(Options {
-            effort: Effort::Fast,
-            ..Options::default()
-        })
-        .unwrap();
-    for unit in tucker_kinds() {
-        let text = unit_text(&unit).unwrap();
-        for sm in [75, 90] {
-            let image = compiler.compile(&text, &unit.unit.name, Arch::new(sm));
-            image.unwrap_or_else(|error| panic!("{error}"));
-        }
-    }
 }
 
 /// One convolution by the tensor cores in every precision.
@@ -778,7 +785,10 @@ fn precise_units() -> Vec<PlannedUnit> {
             epilogue: Epilogue::default(),
             reduce: Reduce::default(),
             precision,
-            tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), });
+            tolerance: Tolerance::default(),
+            input: Default::default(),
+            output: Default::default(),
+        });
         (
             problem,
             "implicit_gemm",
@@ -788,8 +798,8 @@ fn precise_units() -> Vec<PlannedUnit> {
     units(&requests)
 }
 
-/// Products are rounded as much as they may be, and no more: the mean error of a product of operands of 11 bits is 3e-4, of 8 bits
-/// 2.4e-3.
+/// Products must be rounded as far as the precision allows, and no further: the mean error of a product is
+/// 3e-4 with operands of 11 bits, 2.4e-3 with 8 bits.
 fn assert_precise(units: &[PlannedUnit], device: &mut dyn Device) {
     let expected = [
         ("fp32", 1e-8, 1e-6),
@@ -818,8 +828,9 @@ fn products_are_rounded_as_the_precision_says() {
     assert_precise(&units, cpu(&units).as_mut());
 }
 
-/// Channels whose magnitudes differ by 2^24, with weights that make up for it: in tf32, whose range is that of fp32, the sums must
-/// follow the scale of the inputs, whether it grows from chunk to chunk or falls, in one block and in the blocks of a cluster.
+/// Channels whose magnitudes differ by 2^24, with weights that compensate it: in tf32, which has the range of
+/// fp32, the sums must follow the scale of the inputs, whether it increases or decreases from chunk to chunk,
+/// in one block and in the blocks of a cluster.
 #[test]
 fn tf32_keeps_its_bound_for_channels_of_any_magnitude() {
     const C: usize = 61;
@@ -831,7 +842,10 @@ fn tf32_keeps_its_bound_for_channels_of_any_magnitude() {
         epilogue: Epilogue::default(),
         reduce: Reduce::default(),
         precision: Precision::Tf32,
-        tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), });
+        tolerance: Tolerance::default(),
+        input: Default::default(),
+        output: Default::default(),
+    });
     let tiles = [
         vec![4, 4, 1, 2, 1, 1, 1, 1, 2],
         vec![4, 4, 2, 1, 1, 1, 2, 1, 2],
@@ -897,23 +911,6 @@ fn products_are_rounded_as_the_precision_says_on_a_gpu() {
 }
 
 #[test]
-fn tvm_is_right_on_random_convolutions_and_tiles() {
-    assert_right(&published_tvm_units(), cpu);
-    assert_right(&tvm_units(40), cpu);
-}
-
-#[test]
-fn the_schemes_of_a_stride_fixed_block_are_right_on_random_convolutions_and_tiles() {
-    assert_right(&single_channel_units(40), cpu);
-    assert_right(&stride_fixed_units(40), cpu);
-}
-
-#[test]
-fn input_stationary_is_right_on_random_convolutions_and_tiles() {
-    assert_right(&input_stationary_units(60), cpu);
-}
-
-#[test]
 fn the_other_ops_are_right() {
     assert_right(&other_units(), cpu);
 }
@@ -927,7 +924,7 @@ fn every_scheme_is_right_on_a_gpu() {
         depthwise_units(300),
         tdc_units(200),
         tiled_units(500),
-        padded_units(),
+        padded_units(12),
         few_channel_units(200),
         winograd_units(300),
         tucker_units(300),
@@ -946,8 +943,9 @@ fn every_scheme_is_right_on_a_gpu() {
     }
 }
 
-/// Every tile that a tiled scheme has for three small problems: rows that are staged in vectors; prime channels and a prologue; and
-/// strides, uneven padding and two images. The spaces are those that a GPU's checkers get through in minutes.
+/// Every tile of a tiled scheme for three small problems: rows that are staged as vectors; prime channels and
+/// a prologue; strides, uneven padding and two images. The tile spaces are small enough for the compute
+/// sanitizer to finish within minutes.
 fn every_tile(
     scheme: &str,
     channels: [[u32; 2]; 3],
@@ -977,16 +975,21 @@ fn every_tile(
     for (index, (shape, precision)) in shapes.into_iter().zip(precisions).enumerate() {
         let problem = Problem::Conv(ConvProblem {
             shape,
-            prologue: (index == 1).then_some(Prologue { activation: Activation::Relu }),
+            prologue: (index == 1).then_some(Prologue {
+                activation: Activation::Relu,
+            }),
             epilogue: Epilogue {
                 bias: true,
                 residual: index == 2,
-                relu: true,
+                activation: Activation::Relu,
             },
             reduce: Reduce::default(),
             precision,
-            tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), });
-        let tiles = found.tiles(&problem);
+            tolerance: Tolerance::default(),
+            input: Default::default(),
+            output: Default::default(),
+        });
+        let tiles = found.tiles(&problem, gpu("h200").unwrap());
         assert!(
             (50..=600).contains(&tiles.len()),
             "{scheme}: {} tiles",
@@ -1018,12 +1021,16 @@ fn every_tile_of_direct_tiled() -> Vec<PlannedUnit> {
 }
 
 /// Tiles evenly out of the spaces that a GPU checks in full.
-#[test]
-fn tiles_of_small_problems_are_right() {
+fn assert_tiles_are_right(step: usize) {
     for units in [every_tile_of_implicit_gemm(), every_tile_of_direct_tiled()] {
-        let some: Vec<PlannedUnit> = units.into_iter().step_by(83).collect();
+        let some: Vec<PlannedUnit> = units.into_iter().step_by(step).collect();
         assert_right(&some, cpu);
     }
+}
+
+#[test]
+fn tiles_of_small_problems_are_right() {
+    assert_tiles_are_right(500);
 }
 
 #[test]
@@ -1053,7 +1060,10 @@ fn planted_errors_are_found() {
         },
         reduce: Reduce::default(),
         precision: Precision::default(),
-        tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), });
+        tolerance: Tolerance::default(),
+        input: Default::default(),
+        output: Default::default(),
+    });
     let tile = Some(vec![64, 4, 1, 1]);
     let plant = |key: &str, value: serde_json::Value| {
         let mut unit = units(&[(problem, "direct", tile.clone())]).remove(0);
@@ -1065,4 +1075,47 @@ fn planted_errors_are_found() {
     assert!(plant("checks_border", false.into()).contains("relative error"));
     assert!(plant("checks_n", false.into()).contains("outside"));
     assert!(plant("stride_w", 2.into()).contains("relative error"));
+}
+
+mod deep {
+    use super::*;
+
+    /// Without clusters one block does the work of all blocks in sequence.
+    #[test]
+    #[ignore = "deep tier"]
+    fn each_kind_of_tucker_layer_is_right_without_clusters() {
+        let own = std::env::current_exe().unwrap();
+        let run = std::process::Command::new(own)
+            .args(["--exact", "each_kind_of_tucker_layer_is_right"])
+            .env("TDC_CPU_ARCH", "80")
+            .output()
+            .unwrap();
+        let printed = String::from_utf8_lossy(&run.stdout);
+        assert!(printed.contains("1 passed"), "{printed}");
+    }
+
+    /// Committed configs have few of these texts; among them are kinds that the vendor's compiler warns of easily, for what they leave out.
+    #[test]
+    #[ignore = "deep tier"]
+    fn each_kind_of_tucker_layer_compiles_without_a_warning() {
+        let compiler = toolkit::toolkit()
+            .compiler(Options {
+                effort: Effort::Fast,
+                ..Options::default()
+            })
+            .unwrap();
+        for unit in tucker_kinds() {
+            let text = unit_text(&unit).unwrap();
+            for sm in [75, 90] {
+                let image = compiler.compile(&text, &unit.unit.name, Arch::new(sm));
+                image.unwrap_or_else(|error| panic!("{error}"));
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "deep tier"]
+    fn tiles_of_small_problems_are_right() {
+        assert_tiles_are_right(83);
+    }
 }

@@ -1,4 +1,5 @@
-//! What users write: configs in YAML, the grammar of `kernel!`, and what the command line overrides, turned into [`ir`](crate::ir).
+//! User input: configs in YAML, the grammar of `kernel!` and overrides of the command line, converted to
+//! [`ir`](crate::ir).
 
 mod config_error;
 pub mod text;

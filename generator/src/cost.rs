@@ -8,4 +8,4 @@ pub use estimate::{
     CostTerms, KernelWork, Occupancy, TiledWork, floor_us, fp32_lanes_floor_us, kernel_terms,
     kernel_us, memset_us, occupancy, tiled_terms,
 };
-pub use model::{CostModel, CostModelError};
+pub use model::{CostModel, CostModelError, RoughConstants, TiledConstants};

@@ -1,16 +1,17 @@
-//! From a call of `kernel!` to Rust text that a program includes, with machine code beside it.
+//! Turns a call of `kernel!` into Rust source that the program includes, with the machine code next to it.
 //!
-//! A kernel is a file of its own: an expression of type `tdc::Kernel`, made once and then only included, with the files that it
-//! includes itself (CUDA text and images) beside it. So an expansion that finds its file is the reading of one line's worth of
-//! keys, whatever the kernel. There are two stores of the same form:
+//! Each kernel has a file: an expression of type `tdc::Kernel`, generated once and then only included,
+//! together with the files that it includes in turn (CUDA source and images). An expansion that finds its
+//! file only reads a few lines of keys. Files are in one of two stores of the same form:
 //!
-//! - *prepared*: `generated/kernels` of the crate or of a folder above it, written by `tdc-gen prepare` and committed;
-//! - the *cache*: `kernels` in tdc's cache directory, written by whoever needs a kernel first.
+//! - *prepared*: `generated/kernels` of the crate or of a parent folder, written by `tdc-gen prepare` and
+//!   committed;
+//! - the *cache*: `kernels` in tdc's cache directory, written when a kernel is first needed.
 //!
-//! Both are found by two keys. The first is of what is asked for: layer, GPUs, architectures, the generator's sources, a table of
-//! measured times; [`entry::CacheKey`]. The second is of what the compiler is given: the CUDA text, the architecture, the compiler's
-//! version; it is part of the images' names, so that what another call or an older version of the planner had compiled already is
-//! not compiled again.
+//! There are two keys. The first is computed from the request: layer, GPUs, architectures, the generator's
+//! sources, the tuning table; see [`entry::CacheKey`]. The second is computed from the compiler's input: CUDA
+//! source, architecture, compiler version. It is part of the images' file names, so that an image is not
+//! compiled again for a different request or by a newer planner.
 
 #[cfg(feature = "kernels")]
 mod build;

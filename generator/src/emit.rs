@@ -1,4 +1,5 @@
-//! From plans to folders: ordered files, a manifest of what the generator wrote, and writing that never loses a person's work.
+//! Writes plans to folders: ordered files, a manifest of what the generator wrote, and safe replacement of
+//! files.
 
 mod check;
 mod error;

@@ -1,10 +1,13 @@
-//! The GPUs that code is planned for, with their figures.
+//! The GPUs that code is planned for, with their properties.
 
+mod capability;
+mod data;
 mod table;
 mod targets;
 
+pub use data::GPUS;
 pub use table::{
-    ARCHS, DEFAULT_GPU, GPUS, Gpu, OLDEST_ARCH, PlanningOnly, Sustained, UnknownGpu, gpu,
-    gpu_for_arch, gpu_for_device,
+    ARCHS, DEFAULT_GPU, Gpu, OLDEST_ARCH, PORTABLE_CLUSTER, PlanningOnly, Sustained, UnknownGpu,
+    gpu, gpu_for_arch, gpu_for_device,
 };
 pub use targets::{Targets, TargetsError};

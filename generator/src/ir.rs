@@ -31,12 +31,12 @@ pub(crate) use network::FACTOR_SUFFIXES;
 pub use network::{
     Conv, INPUT_NAME, Linear, Network, NetworkBuilder, Op, OpId, OpKind, Pool, ScaleShift,
 };
-#[cfg(feature = "check")]
-pub use ops::{conv_reference, global_pool_reference, linear_reference, pool_reference};
 pub use ops::{
     ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, GlobalPoolProblem,
     LinearProblem, NextFactor, PoolKind, PoolProblem, Problem, ProblemKind, TuckerProblem,
 };
+#[cfg(feature = "check")]
+pub use ops::{conv_reference, global_pool_reference, linear_reference, pool_reference};
 pub use options::{
     BatchNorm, ConvOptions, LinearOptions, OpOptions, PaddingOption, PoolOptions,
     ScaleShiftOptions, TilePolicy,

@@ -14,27 +14,34 @@ mod direct_tiled;
 mod elementwise;
 mod global_pool;
 mod implicit_gemm;
+mod info;
 mod input_stationary;
 mod linear;
 mod pointwise;
 mod pool;
 mod reduction;
+mod reference;
 mod single_channel;
 mod step_order;
 mod stride_fixed;
 mod tdc;
 mod tensor_core;
+mod tile;
 mod tiling;
 mod tucker_fused;
 mod tvm;
 mod winograd;
 
 pub use device::DevicePart;
+pub use info::{PublishedTiles, SchemeInfo, Source};
+pub use reference::scheme_reference;
+use tile::tile_numbers;
+pub use tile::{Tile, TileField, TileNameError, names as tile_names};
 
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::Problem;
 use serde::Serialize;
-use std::fmt;
 use tdc_runtime::{Arg, WeightLayout};
 
 /// Blocks of a grid in its second and in its third dimension at most.
@@ -69,33 +76,41 @@ pub trait Scheme: Sync {
     /// Its name in configs and file names.
     fn name(&self) -> &'static str;
 
-    /// Letters of the tile's numbers, in order; they make up file names.
-    fn tile_labels(&self) -> &'static [&'static str];
+    /// The numbers of its tile, in order.
+    fn tile_fields(&self) -> &'static [TileField];
 
-    /// Whether the planner takes it unasked. A scheme that is here because it was published, and is slower than ours nearly
-    /// wherever it was measured, waits to be named, to be what `tiles: paper` means, or for a problem that no other scheme takes.
+    /// Facts about it.
+    fn info(&self) -> SchemeInfo;
+
+    /// See [`SchemeInfo::is_default`].
     fn is_default(&self) -> bool {
-        true
+        self.info().is_default
     }
 
-    /// Whether it computes a layer with all factors of its weight in one launch, so that naming it for such a layer means that.
+    /// See [`SchemeInfo::fuses_factors`].
     fn fuses_factors(&self) -> bool {
-        false
+        self.info().fuses_factors
     }
 
-    /// The tiles to choose from; none when the scheme cannot solve the problem.
-    fn tiles(&self, problem: &Problem) -> Vec<Tile>;
+    /// The tiles to choose from on a GPU: those that fit it, pruned to the most promising. Empty if the scheme does not support the
+    /// problem, or has only a fallback on the GPU.
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile>;
 
-    /// Whether a tile fits the problem: one of [`tiles`](Self::tiles), or one that was left out there only because others promise
-    /// more.
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
-        self.tiles(problem).contains(tile)
+    /// [`tiles`](Self::tiles) before pruning.
+    fn unpruned_tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
+        self.tiles(problem, gpu)
     }
 
-    /// What is done with a tile out of [`tiles`](Self::tiles), for the estimate: as the [`blueprint`](Self::blueprint) says it,
-    /// which a scheme with many tiles need not make for each of them.
-    fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
-        let blueprint = self.blueprint(problem, tile);
+    /// Whether a tile is valid for the problem and fits the GPU: one of [`tiles`](Self::tiles), or one that was pruned there, or one that
+    /// the GPU runs by the kernel's fallback.
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
+        self.tiles(problem, gpu).contains(tile)
+    }
+
+    /// The work of a supported tile, for the cost model: that of its [`blueprint`](Self::blueprint), which a scheme with many
+    /// tiles computes without making one.
+    fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
+        let blueprint = self.blueprint(problem, tile, gpu);
         let launch = |kernel: KernelBlueprint| LaunchWork {
             role: kernel.role,
             work: kernel.work,
@@ -106,50 +121,14 @@ pub trait Scheme: Sync {
         }
     }
 
-    /// How a problem is carried out with a tile out of [`tiles`](Self::tiles).
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint;
+    /// How a problem is computed with a supported tile. Only the work in it depends on the GPU: kernels of the same problem, scheme and
+    /// tile have the same source on every GPU.
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint;
 }
 
 /// The scheme of a name.
 pub fn scheme(name: &str) -> Option<&'static dyn Scheme> {
     SCHEMES.iter().copied().find(|scheme| scheme.name() == name)
-}
-
-/// The numbers that a scheme's template is specialised with, in the order of [`Scheme::tile_labels`].
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-pub struct Tile(pub Vec<u32>);
-
-impl Tile {
-    /// The tile with its letters, such as `p64n8g4k1`.
-    pub fn label<'a>(&'a self, names: &'a [&'a str]) -> impl fmt::Display + 'a {
-        struct Label<'a>(&'a [u32], &'a [&'a str]);
-        impl fmt::Display for Label<'_> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                for (value, name) in self.0.iter().zip(self.1) {
-                    write!(f, "{name}{value}")?;
-                }
-                Ok(())
-            }
-        }
-        Label(&self.0, names)
-    }
-
-    /// The tile of a [label](Self::label); `None` when the text is none with these letters.
-    pub fn from_label(label: &str, names: &[&str]) -> Option<Self> {
-        let mut rest = label;
-        let mut values = Vec::new();
-        for name in names {
-            let numbers = rest.strip_prefix(name)?;
-            let end = numbers.find(|c: char| !c.is_ascii_digit());
-            let (number, tail) = numbers.split_at(end.unwrap_or(numbers.len()));
-            values.push(number.parse().ok()?);
-            rest = tail;
-        }
-        let tile = Self(values);
-        // Neither a remainder nor leading zeros: one tile has one label.
-        let same = tile.label(names).to_string() == label;
-        same.then_some(tile)
-    }
 }
 
 /// What a unit does, for the estimate.
@@ -255,30 +234,4 @@ fn candidates_up_to(size: u32, candidates: &[u32]) -> Vec<u32> {
         .position(|&candidate| candidate >= size)
         .map_or(candidates.len(), |last| last + 1);
     candidates[..end].to_vec()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_are_read_back() {
-        let letters = ["n", "p", "c", "rn", "rp", "k"];
-        let tile = Tile(vec![16, 64, 8, 4, 1, 16]);
-        let label = tile.label(&letters).to_string();
-        assert_eq!(label, "n16p64c8rn4rp1k16");
-        assert_eq!(Tile::from_label(&label, &letters), Some(tile));
-        for wrong in [
-            "",
-            "n16p64c8rn4rp1",
-            "n16p64c8rn4rp1k",
-            "n16p64c8rn4rp1k16x",
-            "n016p64c8rn4rp1k16",
-            "n16p64c8r4rp1k16",
-            "n16p64c8rn4rp1k99999999999",
-            "n16p64c8rn4rp1k-1",
-        ] {
-            assert_eq!(Tile::from_label(wrong, &letters), None, "{wrong}");
-        }
-    }
 }

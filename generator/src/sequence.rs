@@ -1,11 +1,21 @@
-//! The cheapest order of pairwise operations for a network of tensors.
+//! Finds the cheapest order in which to contract a tensor network pairwise.
 //!
-//! A network multiplies several tensors into one. Which two are joined first changes how many multiplications that takes and how
-//! large what lies between becomes, never the result. Two tensors are joined by *generalised tensor operations* (Reustle, Rabbani
-//! and Huang, "Fast GPU Convolution for CP-decomposed Tensorial Neural Networks", section 1.1), each along a mode that both have:
-//! contraction, convolution or partial outer product, all at once where they share several.
+//! A tensor network multiplies several tensors into one. The order of the pairwise operations determines the
+//! number of multiplications and the sizes of intermediates, but not the result. Two tensors are combined by
+//! *generalised tensor operations* (Reustle, Rabbani and Huang, "Fast GPU Convolution for CP-decomposed
+//! Tensorial Neural Networks", section 1.1), along all modes that both have: contraction, convolution or
+//! partial outer product.
 //!
 //! [`TensorNetwork`] is a network whose labels were checked, [`parse_network`] reads one from its notation, [`cheapest_order`] searches.
+//!
+//! ```
+//! use tdc_generator::sequence::{Cost, cheapest_order, parse_network};
+//!
+//! let network = parse_network("chain", "A[i:9, j:2] B[j, k:9] C[k, l:2] -> D[i, l]").unwrap();
+//! let order = cheapest_order(&network, Cost::Multiplications, None).unwrap();
+//! // B C first: 2 * 9 * 2, then A with the product: 9 * 2 * 2.
+//! assert_eq!(order.cost, 72);
+//! ```
 
 mod network;
 mod notation;

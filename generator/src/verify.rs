@@ -1,6 +1,6 @@
-//! Numerics: generated kernels against an independent float64 reference, on the CPU or on a GPU.
+//! Numeric checks: generated kernels against an independent float64 reference, on the CPU or on a GPU.
 //!
-//! Nothing here shares code with schemes or templates but the plain data that says what to launch.
+//! Nothing here shares code with schemes or templates, except the plain data that describes launches.
 
 mod checkpoint_parameters;
 mod cpu_device;
@@ -26,5 +26,5 @@ pub use tdc_runtime::Bindings;
 pub use verify::time_unit;
 pub use verify::{
     CheckFailure, Deviation, NetworkCheck, ProblemData, UnitCheck, check_network, check_unit,
-    check_unit_on, network_tolerance, tolerance,
+    check_unit_on, network_tolerance,
 };

@@ -105,7 +105,7 @@ fn report() -> Report {
                 ],
                 Some(cudnn(12.0)),
             ),
-            // Nothing of ours is right; cuDNN has no algorithm within the bound.
+            // No generated kernel is correct; cuDNN has no algorithm within the bound.
             problem(
                 64,
                 vec![failure],
@@ -133,28 +133,28 @@ fn report() -> Report {
 fn the_table_has_a_row_for_every_problem() {
     let table = report_table(&report());
     let expected = "\
-set: NVIDIA <H200> & Co, planned for h200; driver 580.1, NVRTC 13.0, cuDNN 9.19.0, tdc-gen 1.2.3
+set: measured on NVIDIA <H200> & Co, planned for h200; driver 580.1, NVRTC 13.0, cuDNN 9.19.0, tdc-gen 1.2.3
 By a clock.
 
-C,N,H,W      floor  lanes   plan   cold   error   best  model   cuDNN    cold   error  /plan  /best  +Winograd  any fp32  fp16   TDC   TVM  plan is        best is        planned by
-64,32,14,14   0.60   0.70   4.00   5.00  2.5e-7   3.00   3.00   12.00   24.00  2.5e-7   3.00   4.00       6.00      3.00     -  3.00     -  direct h2w2c4  direct h2w2c4  oracle
-64,64,14,14   0.60   0.70      -      -       -      -      -       -       -       -      -      -       4.00      2.00     -  1.00  0.50  -              -              oracle
-64,96,14,14   0.60   0.70  64.00  65.00  2.5e-7  64.00      -  192.00  384.00  2.5e-7   3.00   3.00      96.00     48.00     -     -     -  direct h2w2c4  direct h2w2c4  oracle
+C,N,H,W      floor  lanes   plan   cold   error   best  model   cuDNN    cold   error  cuDNN/plan  cuDNN/best  fp32 math  fp32 data  fp16   TDC   TVM  plan: scheme and tile  best: scheme and tile  chosen by
+64,32,14,14   0.60   0.70   4.00   5.00  2.5e-7   3.00   3.00   12.00   24.00  2.5e-7        3.00        4.00       6.00       3.00     -  3.00     -  direct h2w2c4          direct h2w2c4          tuned
+64,64,14,14   0.60   0.70      -      -       -      -      -       -       -       -           -           -       4.00       2.00     -  1.00  0.50  -                      -                      tuned
+64,96,14,14   0.60   0.70  64.00  65.00  2.5e-7  64.00      -  192.00  384.00  2.5e-7        3.00        3.00      96.00      48.00     -     -     -  direct h2w2c4          direct h2w2c4          tuned
 ";
     assert!(table.starts_with(expected), "{table}");
     for line in [
-        "C,N,H,W      scheme  tile       us  estimate  model's  oracle's  paper's   error",
-        "64,32,14,14  direct  h2w2c4   3.00      1.50     3.00      4.00        -  2.5e-7",
-        "64,32,14,14  tdc     h2w2c4   5.00      1.50     5.00         -        -  2.5e-7",
+        "C,N,H,W      scheme  tile       us  predicted  model  tuned  paper   error",
+        "64,32,14,14  direct  h2w2c4   3.00       1.50   3.00   4.00      -  2.5e-7",
+        "64,32,14,14  tdc     h2w2c4   5.00       1.50   5.00      -      -  2.5e-7",
         "64,64,14,14, tdc atomic h2w2c4: wrote 3 elements outside its output",
         "64,32,14,14, cuDNN fp16 accumulate NCHW: cudnnBackendFinalize: not supported\n\nGeometric means",
-        "cuDNN within our fp32 bound / plan                     3.00  over 2",
-        "cuDNN within our fp32 bound / best of ours             3.46  over 2",
+        "cuDNN within the fp32 bound / plan             3.00  over 2",
+        "cuDNN within the fp32 bound / best candidate   3.46  over 2",
         "fp32 NHWC engine 38 k2=1, A",
-        "TDC / plan                                             0.75  over 1\n\nPlan within",
-        "Plan within max(1.8 lanes, lanes + 2 us), lanes being the floor of the fp32 lanes: 0 of 3; not 64,32,14,14; 64,64,14,14; 64,96,14,14\n",
-        "cuDNN within our fp32 bound is faster than plan: nowhere\n",
-        "cuDNN any fp32 data is faster than plan: 64,32,14,14; 64,96,14,14\nTDC is faster than plan: 64,32,14,14\n",
+        "TDC / plan                                     0.75  over 1\n\nPlans within",
+        "Plans within max(1.8 x floor, floor + 2 us), with the floor of the fp32 lanes: 0 of 3; all but 64,32,14,14; 64,64,14,14; 64,96,14,14\n",
+        "cuDNN within the fp32 bound faster than the plan: never\n",
+        "cuDNN fp32 data faster than the plan: 64,32,14,14; 64,96,14,14\nTDC faster than the plan: 64,32,14,14\n",
     ] {
         assert!(table.contains(line), "{line}\n{table}");
     }
@@ -173,15 +173,15 @@ fn the_bound_is_that_of_the_kernels_precision() {
     }
     let table = report_table(&report);
     for line in [
-        "cuDNN within our tf32 bound / best of ours             3.46  over 2",
-        "cuDNN within our tf32 bound is faster than plan: nowhere\n",
+        "cuDNN within the tf32 bound / best candidate   3.46  over 2",
+        "cuDNN within the tf32 bound faster than the plan: never\n",
     ] {
         assert!(table.contains(line), "{line}\n{table}");
     }
-    assert!(!table.contains("our fp32 bound"), "{table}");
+    assert!(!table.contains("the fp32 bound"), "{table}");
     report.problems[0].precision = Precision::Bf16;
     let title = &report.means()[0].title;
-    assert_eq!(title, "cuDNN within our bounds / plan");
+    assert_eq!(title, "cuDNN within the error bounds / plan");
 }
 
 #[test]
@@ -198,10 +198,10 @@ fn without_cudnn_its_columns_are_left_out() {
     assert!(!table.contains("/plan"), "{table}");
     assert!(!table.contains("algorithms"), "{table}");
     assert!(
-        table.contains("C,N,H,W      floor  lanes   plan   cold   error   best  model  plan is        best is        planned by\n"),
+        table.contains("C,N,H,W      floor  lanes   plan   cold   error   best  model  plan: scheme and tile  best: scheme and tile  chosen by\n"),
         "{table}"
     );
-    assert!(table.ends_with("Stopped early: 64,128,14,14: the CUDA driver failed\n"));
+    assert!(table.ends_with("Run ended early: 64,128,14,14: the CUDA driver failed\n"));
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_wrong_plan_has_no_time() {
     };
     assert_eq!(problem.planned(), None);
     assert_eq!(problem.best_us(), Some(3.0));
-    // Where the plan was not asked for, the quickest stands for it.
+    // Without a plan in the report, the fastest candidate is used.
     problem.candidates.remove(0);
     assert_eq!(problem.planned_us(), Some(3.0));
 }
@@ -223,7 +223,7 @@ fn an_empty_report_can_be_printed() {
     let mut report = report();
     report.problems.clear();
     report.stopped = Some("at once".to_owned());
-    assert!(report_table(&report).contains("Stopped early: at once"));
+    assert!(report_table(&report).contains("Run ended early: at once"));
     assert!(report.means().is_empty());
     for (_, chart) in charts(&report).unwrap() {
         assert!(!chart.contains("NaN") && !chart.contains("inf"), "{chart}");
@@ -249,12 +249,12 @@ fn the_json_has_what_was_measured() {
     assert_eq!(first["cudnn"]["failed"], 3);
     assert!(json["problems"][1]["cudnn"]["same_bound"].is_null());
     let mean = &json["geometric_means"][0];
-    assert_eq!(mean["title"], "cuDNN within our fp32 bound / plan");
+    assert_eq!(mean["title"], "cuDNN within the fp32 bound / plan");
     assert!((mean["mean"].as_f64().unwrap() - 3.0).abs() < 1e-12);
-    assert_eq!(json["near_fp32_lanes_floor"]["of"], 3);
-    assert_eq!(json["near_fp32_lanes_floor"]["beyond"][2], "64,96,14,14");
+    assert_eq!(json["near_fp32_lanes_floor"]["total"], 3);
+    assert_eq!(json["near_fp32_lanes_floor"]["others"][2], "64,96,14,14");
     let faster = json["faster_than_plan"].as_array().unwrap();
-    assert_eq!(faster[0]["title"], "cuDNN within our fp32 bound");
+    assert_eq!(faster[0]["title"], "cuDNN within the fp32 bound");
     assert_eq!(faster[0]["problems"], serde_json::json!([]));
     assert_eq!(faster[3]["problems"][0], "64,32,14,14");
     assert_eq!(first["plan_chosen_by"], "tuned");
@@ -265,7 +265,7 @@ fn near_the_floor_means_1_8_times_or_2_us() {
     let mut report = report();
     let time = |us| vec![candidate("direct", Reduce::Ordered, &["plan"], us)];
     let mut cases = Vec::new();
-    // Below 2.5 us the two microseconds count, above it the share.
+    // Below 2.5 us the bound is 2 us above the floor, above it 1.8 floors.
     for (fp32_lanes_floor_us, us) in [(1.0, 3.0), (1.0, 3.01), (10.0, 18.0), (10.0, 18.01)] {
         let n = 8 * (1 + cases.len() as u32);
         cases.push(ProblemReport {
@@ -299,7 +299,7 @@ fn number(element: &str, attribute: &str) -> f64 {
     value.split('"').next().unwrap().parse().unwrap()
 }
 
-/// The texts of an SVG, each with the element that it stands in.
+/// The texts of an SVG with their attributes.
 fn texts(chart: &str) -> Vec<(&str, &str)> {
     let elements = chart.split("<text ").skip(1);
     elements
@@ -321,7 +321,7 @@ fn charts_have_a_bar_for_every_time_and_both_floors() {
     let names: Vec<_> = charts.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["set.svg", "set-over-n.svg"]);
     let bars = &charts[0].1;
-    // The ground, four legends (nothing has fp16), and 4 + 1 + 4 times.
+    // The background, four legends (nothing has fp16), and 4 + 1 + 4 times.
     assert_eq!(bars.matches("<rect").count(), 1 + 4 + 9, "{bars}");
     for floor in ["#000000", "#888888"] {
         let line = format!("stroke=\"{floor}\" stroke-width=\"2\"");
@@ -334,7 +334,7 @@ fn charts_have_a_bar_for_every_time_and_both_floors() {
         for expected in [
             "set on NVIDIA &lt;H200&gt; &amp; Co",
             "plan",
-            "cuDNN any fp32 data",
+            "cuDNN fp32 data",
             "floor",
             "fp32 lanes&apos; floor",
             "microseconds, logarithmic",
@@ -411,7 +411,7 @@ fn only_a_sweep_gets_a_line_chart() {
     );
 }
 
-/// The program itself, where there is no GPU.
+/// Runs the program on a machine without a usable GPU.
 #[cfg(feature = "cli")]
 mod command_line {
     use std::path::Path;
@@ -428,7 +428,7 @@ ops:
 
     fn run(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tdc-gen"));
-        // The CUDA driver then shows no device on any machine.
+        // Hides all devices from the CUDA driver.
         command.env("CUDA_VISIBLE_DEVICES", "");
         command.arg("bench").args(arguments).current_dir(dir);
         let Output {
@@ -456,18 +456,21 @@ ops:
     #[test]
     fn without_a_gpu_bench_exits_with_3() {
         let dir = folder();
-        for asked in [
+        for workload in [
             &["set.yaml"][..],
             &["--sweep", "4,6,6", "--sweep-max-n", "64"],
         ] {
             let files = ["--no-cudnn", "--json", "out.json", "--svg", "charts"];
-            let (code, told) = run(dir.path(), &[asked, &files[..]].concat());
-            assert_eq!(code, Some(3), "{told}");
+            let (code, output) = run(dir.path(), &[workload, &files[..]].concat());
+            assert_eq!(code, Some(3), "{output}");
             assert!(
-                told.starts_with("error: no NVIDIA GPU can be used here: "),
-                "{told}"
+                output.starts_with("error: no usable NVIDIA GPU: "),
+                "{output}"
             );
-            assert!(told.contains("`tdc-gen plan` estimates them"), "{told}");
+            assert!(
+                output.contains("`tdc-gen plan` predicts times without"),
+                "{output}"
+            );
         }
         assert!(!dir.path().join("out.json").exists());
         assert!(!dir.path().join("charts").exists());
@@ -479,7 +482,7 @@ ops:
         for (arguments, message) in [
             (
                 &["flat.yaml"][..],
-                "error: flat: no convolution is in it; name a network or layer set that has some",
+                "error: flat: the config has no convolution to time; use another config, or --dense if all convolutions are factorised",
             ),
             (
                 &["set.yaml", "--table", "nowhere.txt"],
@@ -495,7 +498,7 @@ ops:
             ),
             (
                 &["set.yaml", "--cudnn", "nowhere"],
-                "error: nowhere: no libcudnn.so.9 there; name the file or its directory, or leave `--cudnn` out to search for one",
+                "error: nowhere: libcudnn.so.9 was not found there; give the file or its directory, or omit `--cudnn` to search for it",
             ),
             (
                 &["set.yaml", "--cudnn", "."],
@@ -507,15 +510,15 @@ ops:
             ),
             (
                 &["set.yaml", "--published", "times.txt"],
-                "error: times.txt: line 2: `8,8,5,5` has 0 times behind cuDNN's",
+                "error: times.txt: line 2: `8,8,5,5` has 0 times after cuDNN's",
             ),
             (
                 &["--sweep", "4,6"],
-                "error: invalid value '4,6' for '--sweep <C,H,W[,R]>': `4,6` is not a series; write C,H,W",
+                "error: invalid value '4,6' for '--sweep <C,H,W[,R]>': `4,6` is not a sweep; write C,H,W",
             ),
             (
                 &["--sweep", "4,6,6", "--sweep-max-n", "31"],
-                "error: --sweep: a series to N = 31 is empty; it begins at 32",
+                "error: --sweep: a sweep up to N = 31 is empty; it starts at 32",
             ),
             (&["--sweep", "4,2,2,0"], "error: --sweep: "),
             (&["--sweep", "4,6,6", "--gpu", "gtx1080ti"], "error: "),
@@ -540,9 +543,9 @@ ops:
                 "error: the following required arguments were not provided",
             ),
         ] {
-            let (code, told) = run(dir.path(), arguments);
-            assert_eq!(code, Some(2), "{arguments:?}: {told}");
-            assert!(told.starts_with(message), "{arguments:?}: {told}");
+            let (code, output) = run(dir.path(), arguments);
+            assert_eq!(code, Some(2), "{arguments:?}: {output}");
+            assert!(output.starts_with(message), "{arguments:?}: {output}");
         }
     }
 }

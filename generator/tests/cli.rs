@@ -1,4 +1,4 @@
-//! The program itself: exit codes, what it prints, and what it leaves on the disk.
+//! Tests of the command line: exit codes, output, and files.
 
 #![cfg(feature = "cli")]
 
@@ -29,7 +29,7 @@ layers:
   - {conv: [4, 8, 6, 6]}
 ";
 
-/// An empty folder that the program runs in.
+/// An empty folder in which the program runs.
 struct Folder(TempDir);
 
 impl Folder {
@@ -37,7 +37,7 @@ impl Folder {
         Self(TempDir::new().expect("a temporary folder"))
     }
 
-    /// With the network of the name in `tiny.yaml`.
+    /// With the network `tiny` in `tiny.yaml`.
     fn with_tiny() -> Self {
         let folder = Self::new();
         folder.write("tiny.yaml", TINY);
@@ -88,15 +88,15 @@ impl Folder {
         Outcome::of(self.command(arguments).output().expect("tdc-gen runs"))
     }
 
-    /// Runs what must succeed; gives what it printed.
+    /// Runs a command that must succeed; returns its output.
     fn succeeds(&self, arguments: &[&str]) -> String {
         let outcome = self.run(arguments);
         assert_eq!(outcome.code, Some(0), "{arguments:?}: {}", outcome.stderr);
         outcome.stdout
     }
 
-    /// Runs what must fail with this first line on standard error, nothing on the other and nothing written; gives all of
-    /// standard error.
+    /// Runs a command that must fail with this first line on standard error, no standard output and no files
+    /// written; returns standard error.
     fn fails(&self, arguments: &[&str], code: i32, first_line: &str) -> String {
         let before = self.content();
         let outcome = self.run(arguments);
@@ -139,11 +139,11 @@ fn configs_that_cannot_be_read() {
     folder.write("prose.yaml", "name: [tiny\n");
     for (arguments, message) in [
         (["none.yaml"], "none.yaml: no such file; check the path"),
-        (["."], ".: this is a directory; name a YAML file"),
+        (["."], ".: this is a directory; give a YAML file"),
         (
             ["prose.yaml"],
-            "prose.yaml:1:7: not valid YAML: unclosed bracket '['; look for a bracket, quote, colon or indentation that is \
-             wrong here or just before",
+            "prose.yaml:1:7: not valid YAML: unclosed bracket '['; check brackets, quotes, colons and \
+             indentation here and just before",
         ),
     ] {
         folder.fails(&arguments, 2, &format!("error: {message}"));
@@ -266,24 +266,24 @@ fn schemes_and_tiles_that_do_not_exist() {
         (
             "scheme: direct, reduce: atomic",
             "4:55",
-            "`reduce: atomic` cannot be had for conv_c3_n8_h8_w8_k3x3_p1_bias_relu_atomic by scheme `direct`; it is for schemes \
-             `tdc` and `tdc_rows`",
+            "`reduce: atomic` is not supported for conv_c3_n8_h8_w8_k3x3_p1_bias_relu_atomic by scheme `direct`; \
+             only schemes `tdc` and `tdc_rows` support it",
         ),
         (
             "pad: 0, kernel: 8, reduce: atomic, dilation: [1, 1], groups: 1, scheme: pointwise",
             "4:58",
-            "`reduce: atomic` cannot be had for conv_c3_n8_h8_w8_k8x8_bias_relu_atomic by scheme `pointwise`; it is",
+            "`reduce: atomic` is not supported for conv_c3_n8_h8_w8_k8x8_bias_relu_atomic by scheme `pointwise`; only schemes",
         ),
         (
             "scheme: pointwise",
             "4:39",
-            "scheme `pointwise` cannot compute conv_c3_n8_h8_w8_k3x3_p1_bias_relu; leave `scheme` out and the planner takes \
-             one that can",
+            "scheme `pointwise` cannot compute conv_c3_n8_h8_w8_k3x3_p1_bias_relu; remove `scheme` to let \
+             the planner choose one that can",
         ),
         (
             "tile: [7, 7]",
             "4:37",
-            "`tile` is given without `scheme`; name the scheme that the tile belongs to",
+            "`tile` is given without `scheme`; add the scheme that the tile belongs to",
         ),
     ] {
         folder.write(
@@ -300,7 +300,7 @@ fn schemes_and_tiles_that_do_not_exist() {
         assert!(folder.content() == before);
     }
 
-    // Several mistakes, in the order of the text: of a part of a Tucker layer, and of an op without the key.
+    // Several errors, in the order of the text: in a factor of a Tucker layer, and in an op without the key.
     let text = TINY.replacen("n: 8", "n: 8, tile: [7]", 1).replacen(
         "ranks: [4, 4]",
         "ranks: [4, 4], scheme: tvm",
@@ -311,7 +311,7 @@ fn schemes_and_tiles_that_do_not_exist() {
     assert_eq!(outcome.code, Some(2));
     assert_eq!(
         outcome.stderr,
-        "error: bad.yaml:4:37: layer `a`: `tile` is given without `scheme`; name the scheme that the tile belongs to\n    \
+        "error: bad.yaml:4:37: layer `a`: `tile` is given without `scheme`; add the scheme that the tile belongs to\n    \
          \x20 - {op: conv, name: a, n: 8, tile: [7], bn: a_bn, relu: true}\n    \
          \x20                                   ^\n\
          bad.yaml:5:54: layer `b.core`: scheme `tvm` cannot compute conv_c4_n4_h8_w8_k3x3_p1; its activations are HWCN: add \
@@ -352,7 +352,7 @@ fn all_errors_of_a_config_are_printed() {
     ] {
         assert!(printed.contains(part), "{part}: {printed}");
     }
-    // What the planner finds is listed in the same way.
+    // Errors of the planner are listed in the same way.
     let text = TINY
         .replace("n: 8, bn", "n: 8, scheme: x, bn")
         .replace("n: 8, ranks: [4, 4]", "n: 8, tile: [1]");
@@ -380,15 +380,15 @@ fn invalid_arguments_exit_with_2() {
         ),
         (
             &["tiny.yaml", "--gpu", "h200,a100,h200"],
-            "`h200` is named twice; keep one of them",
+            "`h200` is listed twice; remove one of the two",
         ),
         (
             &["set.yaml", "--gpu", "h200,a100"],
-            "set.yaml:1:1: a layer set is planned for one GPU, 2 are named; name one and run again for another",
+            "set.yaml:1:1: a layer set is planned for one GPU, not 2; choose one",
         ),
         (
             &["verify", "set.yaml", "--gpu", "h200,a100"],
-            "set.yaml:1:1: a layer set is planned for one GPU, 2 are named; name one and run again for another",
+            "set.yaml:1:1: a layer set is planned for one GPU, not 2; choose one",
         ),
         (
             &["plan", "tiny.yaml", "--gpu", "rtx4080"],
@@ -400,19 +400,19 @@ fn invalid_arguments_exit_with_2() {
         ),
         (
             &["tiny.yaml", "set.yaml", "--out", "out"],
-            "--out names one folder, but there are several configs; run them one by one",
+            "--out is one folder, but several configs were given; generate them one by one",
         ),
         (
             &["tiny.yaml", "again.yaml"],
-            "two configs would be written to generated/tiny; give each its own name",
+            "two configs would be written to generated/tiny; give them different names",
         ),
         (
             &["tiny.yaml", "--out", "file"],
-            "cannot write to file: file is not a folder; name another folder",
+            "cannot write to file: file is not a folder; choose another folder",
         ),
         (
             &["tiny.yaml", "--out", "file/a/b"],
-            "cannot write to file/a/b: file is not a folder; name another folder",
+            "cannot write to file/a/b: file is not a folder; choose another folder",
         ),
         (
             &["tiny.yaml", "--input", "3x64x64"],
@@ -433,11 +433,11 @@ fn invalid_arguments_exit_with_2() {
         ),
         (
             &["pack", "set.yaml", "--random", "1"],
-            "set.yaml: a layer set has no weights to pack; name a network",
+            "set.yaml: a layer set has no weights to pack; give the config of a network",
         ),
         (
             &["pack", "tiny.yaml", "--random", "1", "-o", "tiny.yaml"],
-            "tiny.yaml is read and would be overwritten; name another output",
+            "tiny.yaml is an input and would be overwritten; choose another output file",
         ),
         (
             &[
@@ -448,7 +448,7 @@ fn invalid_arguments_exit_with_2() {
                 "--safetensors",
                 "weights.bin",
             ],
-            "two outputs both name weights.bin; give each its own file",
+            "two outputs would be written to weights.bin; choose different files",
         ),
         (
             &[
@@ -459,7 +459,7 @@ fn invalid_arguments_exit_with_2() {
                 "--safetensors",
                 "file/x",
             ],
-            "cannot write to file: file is not a folder; name another folder",
+            "cannot write to file: file is not a folder; choose another folder",
         ),
         (
             &[
@@ -472,7 +472,7 @@ fn invalid_arguments_exit_with_2() {
                 "--safetensors",
                 "./w.bin",
             ],
-            "two outputs both name ./w.bin; give each its own file",
+            "two outputs would be written to ./w.bin; choose different files",
         ),
         (
             &[
@@ -485,7 +485,7 @@ fn invalid_arguments_exit_with_2() {
                 "-o",
                 "./table.txt",
             ],
-            "./table.txt is read and would be overwritten; name another output",
+            "./table.txt is an input and would be overwritten; choose another output file",
         ),
         (
             &["plan", "tiny.yaml", "--gpu", "H100"],
@@ -502,7 +502,7 @@ fn invalid_arguments_exit_with_2() {
         ),
         (
             &["verify", "set.yaml", "--weights", "file"],
-            "set.yaml: a layer set has no weights; leave out --weights, or name a network",
+            "set.yaml: a layer set has no weights; omit --weights or give a network",
         ),
         (
             &["tiny.yaml", "--check", "--force"],
@@ -518,7 +518,7 @@ fn invalid_arguments_exit_with_2() {
         ),
         (
             &["tiny.yaml", "--tolerance", "1"],
-            "invalid value '1' for '--tolerance <ERROR>': write a relative error from 1e-6 to 0.1, such as 5e-6",
+            "invalid value '1' for '--tolerance <ERROR>': must be a relative error from 1e-6 to 0.1, such as 5e-6",
         ),
         (
             &["--dense"],
@@ -529,7 +529,7 @@ fn invalid_arguments_exit_with_2() {
     }
 }
 
-/// A file is moved into place, which would put it in the place of what else stands there.
+/// Moving a file into place must not replace a link or a pipe.
 #[cfg(unix)]
 #[test]
 fn outputs_follow_symlinks_and_keep_pipes() {
@@ -549,8 +549,9 @@ fn outputs_follow_symlinks_and_keep_pipes() {
     for (folder, name) in [(&folder, "astray"), (&pipe, "pipe")] {
         let before = folder.path(name).symlink_metadata().unwrap().file_type();
         let output = folder.run(&["pack", "tiny.yaml", "--random", "1", "-o", name]);
-        let message =
-            format!("error: cannot write to {name}: it is no ordinary file; name another\n");
+        let message = format!(
+            "error: cannot write to {name}: it is not a regular file; choose another path\n"
+        );
         assert_eq!((output.code, output.stderr), (Some(2), message));
         let after = folder.path(name).symlink_metadata().unwrap().file_type();
         assert_eq!(after, before);
@@ -581,7 +582,7 @@ fn strides_larger_than_the_image() {
 #[test]
 fn a_folder_that_cannot_be_created() {
     let folder = Folder::with_tiny();
-    // Nobody may create a folder there, not even root.
+    // A path in which not even root may create a folder.
     let stderr = folder.run(&["tiny.yaml", "--out", "/proc/tdc/out"]);
     assert!(
         stderr
@@ -628,7 +629,7 @@ fn edit(file: &[u8], change: impl FnOnce(&mut Value, &mut [u8])) -> Vec<u8> {
     [&length[..], &header, &payload].concat()
 }
 
-/// Writes a number in place of the first one of a tensor.
+/// Writes a number over the first one of a tensor.
 fn put(tensor: &str, number: f32) -> impl FnOnce(&mut Value, &mut [u8]) {
     move |header, payload| {
         let start = header[tensor]["data_offsets"][0]
@@ -657,13 +658,13 @@ fn checkpoints_that_do_not_match_the_network() {
         (
             cut.to_vec(),
             format!(
-                "the checkpoint w has {left} bytes where {whole} are announced; it is damaged or incomplete: copy, download \
+                "the checkpoint w has {left} bytes, but its header requires {whole}; it is damaged or incomplete: copy, download \
                  or save it again"
             ),
         ),
         (
             b"name: tiny\n".to_vec(),
-            "the checkpoint w is not a safetensors file: it announces a header of 7598733906462728558 bytes, more than \
+            "the checkpoint w is not a safetensors file: its header has 7598733906462728558 bytes, more than \
              100000000; save it with safetensors.torch.save_file(model.state_dict(), path)"
                 .to_owned(),
         ),
@@ -733,9 +734,9 @@ fn checkpoints_that_do_not_match_the_network() {
     folder.fails(
         &["pack", "tiny.yaml", "good", "-o", "good"],
         2,
-        "error: good is read and would be overwritten; name another output",
+        "error: good is an input and would be overwritten; choose another output file",
     );
-    // Several at once.
+    // Several errors at once.
     let two = edit(&good, put("a.weight", f32::NAN));
     folder.write("w", edit(&two, put("fc.bias", f32::NAN)));
     let outcome = folder.run(&["pack", "tiny.yaml", "w"]);
@@ -762,7 +763,7 @@ fn verify_without_a_gpu_exits_with_3() {
     assert!(folder.content() == before);
 }
 
-/// A C++ compiler that says that it was started and takes its time, in a script of this name.
+/// A C++ compiler that records its start and takes a long time, as a script of this name.
 #[cfg(unix)]
 fn slow_compiler(folder: &Folder, name: &str) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
@@ -795,20 +796,20 @@ fn verify_leaves_nothing_behind_when_it_is_interrupted() {
             .stderr(Stdio::null())
             .spawn()
             .expect("a process");
-        let begun = Instant::now();
+        let start = Instant::now();
         while !started.exists() {
             assert!(
-                begun.elapsed() < Duration::from_secs(60),
+                start.elapsed() < Duration::from_secs(60),
                 "no compiler was started"
             );
             std::thread::sleep(Duration::from_millis(10));
         }
         assert_eq!(fs::read_dir(&temporary).expect("a folder").count(), 1);
         let id = libc::pid_t::try_from(process.id()).expect("an id");
-        // SAFETY: the process is a child that nobody has waited for.
+        // SAFETY: the process is a child that has not been waited for.
         unsafe { libc::kill(id, signal) };
         let ended = process.wait().expect("an end");
-        assert!(begun.elapsed() < Duration::from_secs(25), "it went on");
+        assert!(start.elapsed() < Duration::from_secs(25), "it continued");
         assert_eq!(ended.signal(), Some(signal));
         assert_eq!(fs::read_dir(&temporary).expect("a folder").count(), 0);
     }
@@ -863,7 +864,7 @@ fn an_edited_file_is_found_and_kept() {
     let output = folder.fails(
         &["tiny.yaml", "--check"],
         1,
-        "failed: generated/tiny is not up to date; run the same without --check",
+        "failed: generated/tiny is not up to date; run the same command without --check",
     );
     assert!(
         output.contains("main.cu: differs\n--- main.cu\n"),
@@ -879,7 +880,7 @@ fn an_edited_file_is_found_and_kept() {
         &["tiny.yaml"],
         2,
         "error: 1 file of generated/tiny would be overwritten but is not what the generator wrote: main.cu; move them away, \
-         or pass --force to lose them",
+         or overwrite them with --force",
     );
     folder.succeeds(&["tiny.yaml", "--force"]);
     assert_eq!(folder.read("generated/tiny/main.cu"), original);
@@ -889,7 +890,7 @@ fn an_edited_file_is_found_and_kept() {
     let output = folder.fails(
         &["tiny.yaml", "--check"],
         1,
-        "failed: generated/tiny is not up to date; run the same without --check",
+        "failed: generated/tiny is not up to date; run the same command without --check",
     );
     assert!(output.contains("\nplan.json: missing\n"), "{output}");
 }
@@ -905,7 +906,7 @@ fn a_foreign_file_aborts_the_whole_run() {
         &["set.yaml", "tiny.yaml"],
         2,
         "error: 1 file of generated/tiny would be overwritten but is not what the generator wrote: README.md; move them away, \
-         or pass --force to lose them",
+         or overwrite them with --force",
     );
     folder.succeeds(&["set.yaml", "tiny.yaml", "--force"]);
     assert_eq!(folder.read("generated/tiny/notes.txt"), b"mine too\n");
@@ -989,7 +990,7 @@ fn a_full_disk_is_reported() {
     );
 }
 
-/// The layers of a plan as JSON: of a layer set, or of a network's first variant.
+/// The layers of a plan as JSON: those of a layer set, or of a network's first variant.
 fn layers_of(plan: &Value) -> &[Value] {
     let plan = plan["variants"].get(0).unwrap_or(plan);
     plan["layers"].as_array().expect("a list of layers")
@@ -1033,7 +1034,7 @@ fn several_gpus_share_a_folder_and_a_weight_file() {
         );
     }
     assert!(
-        printed.contains(" kernels to compile in all\n"),
+        printed.contains(" kernels to compile in total\n"),
         "{printed}"
     );
     let plan: Value =
@@ -1048,12 +1049,12 @@ fn several_gpus_share_a_folder_and_a_weight_file() {
         .map(|index| &plan["variants"][index]["weights"]["layouts_checksum"])
         .collect();
     assert_ne!(layouts[0], layouts[1]);
-    // The command line counts more than the config, and the order is the user's.
+    // The command line overrides the config, and GPUs keep the user's order.
     let other = folder.succeeds(&["two.yaml", "--gpu", "a100,h200", "--json", "--out", "other"]);
     let other: Value = serde_json::from_str(&other).expect("JSON");
     assert_eq!(gpus(&other), ["a100", "h200"]);
 
-    // One file for both, the sections of the files for each one behind the other.
+    // The file for both GPUs is the concatenation of the files for each.
     let pack = |arguments: &[&str]| {
         folder.succeeds(&[&["pack", "two.yaml", "--random", "1"], arguments].concat())
     };
@@ -1090,7 +1091,7 @@ fn several_gpus_share_a_folder_and_a_weight_file() {
         .sum();
     assert_eq!(sum, folder.read("same").len() as u64);
 
-    // `plan` shows each.
+    // `plan` shows each GPU.
     let printed = folder.succeeds(&["plan", "two.yaml"]);
     assert_eq!(
         printed.matches("two: 1x3x20x20 -> ").count(),
@@ -1115,9 +1116,9 @@ fn several_gpus_share_a_folder_and_a_weight_file() {
     let seed = u64::MAX.to_string();
     let verify = ["verify", "two.yaml", "--gpu", "rtx2080ti"];
     let printed = folder.succeeds(&[&verify[..], &["--seed", &seed]].concat());
-    assert_eq!(printed.matches(" whole for ").count(), 1, "{printed}");
+    assert_eq!(printed.matches(" network two for ").count(), 1, "{printed}");
     assert!(
-        printed.contains("two whole for rtx2080ti, 1x3x20x20: "),
+        printed.contains("network two for rtx2080ti, input 1x3x20x20: "),
         "{printed}"
     );
 }
@@ -1223,7 +1224,8 @@ fn tiles_paper_plans_as_published() {
     // 16 cores and the stem; two factors each and the three shortcuts.
     assert_eq!((by_paper, pointwise), (17, 35));
 
-    // A scheme of the paper that is named gets its tile from the paper, another one does not; a config may ask for it.
+    // If a scheme of the paper is specified, its tile is the paper's; that of any other scheme is not. A
+    // config may set the policy.
     let config = "name: set\ntiles: paper\nlayers:\n  - {conv: [8, 6, 9, 9], scheme: tdc_rows}\n  - {conv: [8, 6, 9, 9], scheme: direct}\n";
     folder.write("set.yaml", config);
     let chosen = |arguments: &[&str]| {
@@ -1240,7 +1242,7 @@ fn tiles_paper_plans_as_published() {
     let output = folder.fails(
         &["plan", "set.yaml", "--tiles", "papers"],
         2,
-        "error: invalid value 'papers' for '--tiles <WAY>'",
+        "error: invalid value 'papers' for '--tiles <POLICY>'",
     );
     assert!(
         output.contains("[possible values: tuned, model, paper]"),
@@ -1248,14 +1250,14 @@ fn tiles_paper_plans_as_published() {
     );
 }
 
-/// Measured times for [`SET`] on the H200; the first row is of a tile that is not there any more.
+/// A tuning table for [`SET`] on the H200; the tile of the first row no longer exists.
 const TABLE: &str = "\
 gpu: h200
 device: NVIDIA H200
 driver: 580.1
 nvrtc: 13.0
 generator: 0.1.0
-conv_c4_n8_h6_w6_k3x3_p1_bias_relu direct p31n8g1k1 0.5 0123456789abcdef
+conv_c4_n8_h6_w6_k3x3_p1_bias_relu direct p31rn8xn1sk1 0.5 0123456789abcdef
 conv_c4_n8_h6_w6_k3x3_p1_bias_relu tdc h2w2c4 1.25 0123456789abcdef
 ";
 
@@ -1275,7 +1277,7 @@ fn a_tuning_table_chooses_tiles() {
         (&tuned["scheme"], &tuned["measured_us"]),
         (&json!("tdc"), &json!(1.25))
     );
-    assert_eq!(tuned["tile"], json!({"h": 2, "w": 2, "c": 4}));
+    assert_eq!(tuned["tile"], json!({"th": 2, "tw": 2, "tc": 4}));
     let table = folder.succeeds(&["plan", "set.yaml", "--table", "table.txt"]);
     assert!(table.contains("tdc     h2w2c4  tuned   "), "{table}");
     assert!(
@@ -1285,7 +1287,7 @@ fn a_tuning_table_chooses_tiles() {
             .is_some_and(|total| total.contains("  1.25  ")),
         "{table}"
     );
-    // Another way to choose, or another GPU: as if there were no table.
+    // With a different policy or GPU the table has no effect.
     let model = layer(&["--tiles", "model"]);
     assert_eq!(
         (&model["chosen_by"], &model["measured_us"]),
@@ -1296,7 +1298,7 @@ fn a_tuning_table_chooses_tiles() {
         layer(&["--gpu", "a100", "--table", "table.txt"]),
         layer(&["--gpu", "a100", "--tiles", "model"])
     );
-    // The folder is made by it, and is only up to date with it.
+    // The folder is generated with the table, and is up to date with it only.
     folder.succeeds(&["set.yaml", "--table", "table.txt"]);
     folder.succeeds(&["set.yaml", "--check", "--table", "table.txt"]);
     assert_eq!(
@@ -1319,7 +1321,7 @@ fn a_tuning_table_chooses_tiles() {
     );
 }
 
-/// A table with rows of problem, scheme and tile, measured with today's kernels.
+/// A table with rows of problem, scheme and tile, measured with the current kernels.
 fn present_table(rows: &[(&str, &str, &str, f64)]) -> String {
     let heading = TABLE.lines().take(5).map(|line| format!("{line}\n"));
     let h200 = gpu("h200").expect("a GPU");
@@ -1350,11 +1352,11 @@ fn tables_are_merged() {
     );
     assert_eq!(output.stdout, "new/all.txt: 2 rows\n");
     let merged = folder.read("new/all.txt");
-    // The other way round, and into one of those read.
+    // In the opposite order, and writing to one of the inputs.
     folder.succeeds(&["merge", "b.txt", "a.txt", "new/all.txt", "--out", "a.txt"]);
     assert_eq!(folder.read("a.txt"), merged);
-    // A smaller time of a kernel, of the same tile or of another, that is not what is generated now; what is no problem; and a tile
-    // that is not there any more.
+    // Faster rows whose kernel, with the same or a different tile, is not the current one; a row of an
+    // unknown problem; a row of a tile that no longer exists.
     let stale = |us: &str, tile: &str| {
         format!(
             "{SAME} tdc: dropped {tile} with {us} us, measured with other kernels than this version generates; measure it again\n"
@@ -1369,14 +1371,14 @@ fn tables_are_merged() {
             .collect();
         folder.write(
             "old.txt",
-            heading + &row + "conv_x direct p32n1g1k1 2 0123456789abcdef\n",
+            heading + &row + "conv_x direct p32rn1xn1sk1 2 0123456789abcdef\n",
         );
         for tables in [["old.txt", "a.txt"], ["a.txt", "old.txt"]] {
             let output = folder.run(&["merge", tables[0], tables[1], "--out", "all.txt"]);
             let expected = format!(
                 "old.txt: {}old.txt: {}",
                 stale("0.125", tile),
-                stale("2.000", "p32n1g1k1").replace(&format!("{SAME} tdc"), "conv_x direct")
+                stale("2.000", "p32rn1xn1sk1").replace(&format!("{SAME} tdc"), "conv_x direct")
             );
             assert_eq!((output.code, output.stderr), (Some(0), expected));
             assert_eq!(folder.read("all.txt"), merged);
@@ -1396,7 +1398,7 @@ fn tables_are_merged() {
         "error: unknown.txt: there is no GPU named `abacus`; known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, \
          rtx2080ti, gtx1080ti",
     );
-    // What would be written as no time at all, and what may be half of a time.
+    // Times that would be printed as zero, and a truncated time.
     folder.write("short.txt", TABLE.replace(" 1.25 ", " 0.0004 "));
     folder.fails(
         &["merge", "short.txt", "--out", "a.txt"],
@@ -1447,10 +1449,10 @@ generator: 0.1.0
         "a.journal",
         format!(
             "{HEADING}{}{}{}{}",
-            row("h2w8m1a1b1k3z4c1s1", "timed 1.7 1.701"),
-            row("h2w8m2a1b1k3z4c1s1", "timed 1.8 1.801"),
-            row("h2w8m1a1b1k1z4c1s1", "quick_only 2.9"),
-            row("h2w8m1a1b1k3z2c1s2", "timed 9.9 9.9").trim_end_matches("9.9\n"),
+            row("h2w8m1wm1wp1wk3cl4cg1s1", "timed 1.7 1.701"),
+            row("h2w8m2wm1wp1wk3cl4cg1s1", "timed 1.8 1.801"),
+            row("h2w8m1wm1wp1wk1cl4cg1s1", "quick_only 2.9"),
+            row("h2w8m1wm1wp1wk3cl2cg1s2", "timed 9.9 9.9").trim_end_matches("9.9\n"),
         ),
     );
     let fit = [
@@ -1463,15 +1465,18 @@ generator: 0.1.0
     ];
     let output = folder.run(&fit);
     assert_eq!(output.code, Some(0), "{}", output.stderr);
-    // The torn last line does not count.
+    // The truncated last line is ignored.
     assert!(
-        output.stderr.contains("now: 1 problems, 3 tiles"),
+        output
+            .stderr
+            .contains("built-in constants: 1 problem, 3 tiles"),
         "{}",
         output.stderr
     );
-    // Of a candidate that was measured again, here or in another journal, the last row alone.
+    // The last row of a candidate counts, in one journal or in several.
     let journal = String::from_utf8(folder.read("a.journal")).unwrap();
-    let again = row("h2w8m1a1b1k3z4c1s1", "timed 5.1 5.1") + journal.strip_prefix(HEADING).unwrap();
+    let again =
+        row("h2w8m1wm1wp1wk3cl4cg1s1", "timed 5.1 5.1") + journal.strip_prefix(HEADING).unwrap();
     folder.write("again.journal", format!("{HEADING}{again}"));
     let journals = ["--journal", "again.journal", "--journal", "a.journal"];
     let second_output =
@@ -1481,7 +1486,7 @@ generator: 0.1.0
 
     let text = String::from_utf8(folder.read("model.txt")).unwrap();
     assert!(text.starts_with(
-        "# Constants of the estimate, by `tdc-gen calibrate` on an NVIDIA H200.\nfirst_load "
+        "# Constants of the cost model, fitted by `tdc-gen calibrate` for NVIDIA H200.\nfirst_chunk_latency "
     ));
     assert!(CostModel::parse(&text).is_ok(), "{text}");
     folder.run(&fit);
@@ -1491,7 +1496,7 @@ generator: 0.1.0
     folder.fails(
         &["calibrate", "set.yaml", "--journal", "a.journal", "--journal", "b.journal"],
         2,
-        "error: b.journal: measured on a h100 (NVIDIA H200), those before on a h200 (NVIDIA H200); calibrate one GPU at a time",
+        "error: b.journal: measured on h100 (NVIDIA H200), but the journals before it on h200 (NVIDIA H200); calibrate one GPU at a time",
     );
     for output in ["a.journal", "./a.journal", "set.yaml"] {
         folder.fails(
@@ -1504,14 +1509,16 @@ generator: 0.1.0
                 output,
             ],
             2,
-            &format!("error: {output} is read and would be overwritten; name another output"),
+            &format!(
+                "error: {output} is an input and would be overwritten; choose another output file"
+            ),
         );
     }
     folder.write("c.journal", HEADING);
     folder.fails(
         &["calibrate", "set.yaml", "--journal", "c.journal"],
         2,
-        "error: no problem of the configs has three rows about tiles of a tiled scheme; name those configs that were measured",
+        "error: no problem of the configs has three measured tiles of a tiled scheme; give the configs that the journals were made with",
     );
     folder.fails(
         &["calibrate", "set.yaml", "--journal", "none.journal"],
@@ -1559,18 +1566,21 @@ fn tune_rejects_invalid_arguments() {
     for (arguments, message) in [
         (
             &["--shard", "5/4"][..],
-            "`5/4` is no part of the work; write part and number of parts",
+            "`5/4` is not a shard; write its number and the number of shards",
         ),
-        (&["--shard", "2"], "`2` is no part of the work"),
+        (&["--shard", "2"], "`2` is not a shard"),
         (
             &["--scheme", "fft"],
             "invalid value 'fft' for '--scheme <SCHEME>'",
         ),
         (
             &["--budget=-1"],
-            "write minutes as a number from 0, such as 90 or 0.5",
+            "must be a number of minutes, 0 or more, such as 90 or 0.5",
         ),
-        (&["--budget", "inf"], "write minutes as a number from 0"),
+        (
+            &["--budget", "inf"],
+            "must be a number of minutes, 0 or more",
+        ),
         (&["--top", "x"], "invalid value 'x' for '--top <K>'"),
         (&["--threads", "0"], "invalid value '0' for '--threads <N>'"),
         (&["none.yaml"], "none.yaml"),
@@ -1579,7 +1589,7 @@ fn tune_rejects_invalid_arguments() {
         assert_eq!(outcome.code, Some(2), "{message}");
         assert!(outcome.stderr.contains(message), "{}", outcome.stderr);
     }
-    // A GPU that no machine has; without any the reason is another one.
+    // A GPU that no machine has; with none at all the error is a different one.
     let outcome = folder.run(&["tune", "tiny.yaml", "--device", "4000000000"]);
     assert_eq!(outcome.code, Some(3));
     assert!(outcome.stderr.contains("GPU"), "{}", outcome.stderr);
@@ -1606,7 +1616,7 @@ fn plan_as_json_is_the_plan_of_the_folder() {
                 assert!(launch["waves"].as_u64() > Some(0), "{launch}");
                 us += launch["predicted_us"].as_f64().expect("a time");
             }
-            // Each of them is rounded to nanoseconds.
+            // Each is rounded to nanoseconds.
             let whole = layer["predicted_us"].as_f64().expect("a time");
             assert!((us - whole).abs() < 2e-3, "{layer}");
         }
@@ -1625,17 +1635,18 @@ fn a_gpu_before_sm_70_can_be_planned_but_not_generated() {
         &["tiny.yaml", "--gpu", "gtx1080ti"][..],
         &["tiny.yaml", "--gpu", "gtx1080ti", "--check"],
         &["pack", "tiny.yaml", "--random", "1", "--gpu", "gtx1080ti"],
-        &["verify", "tiny.yaml", "--device", "0", "gtx1080ti"],
+        &["verify", "tiny.yaml", "--gpu", "gtx1080ti"],
         &["compile", "tiny.yaml", "--gpu", "gtx1080ti"],
     ] {
         folder.fails(
             arguments,
             2,
-            "error: no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at its \
-             plan with `tdc-gen plan`, or name a newer GPU",
+            "error: no code can be generated for `gtx1080ti`, which is sm_61; kernels need sm_70 or newer: use `tdc-gen plan` to see its \
+             plan, or choose a newer GPU",
         );
     }
-    // Where the config asks for it, its name is in front; the other GPU of the list changes nothing.
+    // The name of the config precedes the error if the config specifies the GPU; the other GPU of the list
+    // makes no difference.
     folder.write(
         "old.yaml",
         TINY.replace("input:", "gpu: [h200, gtx1080ti]\ninput:"),
@@ -1644,8 +1655,8 @@ fn a_gpu_before_sm_70_can_be_planned_but_not_generated() {
     folder.fails(
         &["old.yaml"],
         2,
-        "error: old.yaml:2:6: no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at \
-         its plan with `tdc-gen plan`, or name a newer GPU",
+        "error: old.yaml:2:6: no code can be generated for `gtx1080ti`, which is sm_61; kernels need sm_70 or newer: use `tdc-gen plan` to see \
+         its plan, or choose a newer GPU",
     );
     folder.succeeds(&["old.yaml", "--gpu", "h200"]);
 }
@@ -1754,10 +1765,10 @@ fn toolkit_completions_and_help_print() {
         "{help}"
     );
     for code in [
-        "0  done",
+        "0  success",
         "1  a check failed",
-        "2  wrong input",
-        "3  this machine lacks",
+        "2  invalid input",
+        "3  no compiler or no GPU on this machine",
     ] {
         assert!(help.contains(&format!("\n  {code}")), "{help}");
     }
@@ -1843,7 +1854,7 @@ fn pack_reports_the_error_of_a_cp_factorisation() {
         .find(|line| line.contains("ill-conditioned"));
     let note = note.expect("a note");
     assert!(
-        note.starts_with("note: the CP form of `a` is ill-conditioned: "),
+        note.starts_with("note: the CP factorisation of `a` is ill-conditioned: "),
         "{note}"
     );
 }
@@ -1854,12 +1865,12 @@ fn sequence_prints_a_table_and_a_tree() {
     let text = "A[i:9, j:2]\nB[j, k:9]  # the outer product\nC[k, l:2]\n-> D[i, l]\n";
     folder.write("chain.txt", text);
     let expected = "\
-72 multiplications, 320 bytes; largest intermediate 4 elements
+72 multiply-adds, 320 bytes; largest intermediate: 4 elements
 
-step   joins  makes       sums over  convolves  elements  multiplications  bytes
-1      B C    [j:2, l:2]  k                            4               36    160
-2      A #1   [i:9, l:2]  j                           18               36    160
-total                                                                  72    320
+step   operands  result      sums over  convolves  elements  multiplications  bytes
+1      B C       [j:2, l:2]  k                            4               36    160
+2      A #1      [i:9, l:2]  j                           18               36    160
+total                                                                     72    320
 
 #2 ×j [i:9, l:2]
 ├─ A[i:9, j:2]
@@ -1881,7 +1892,7 @@ total                                                                  72    320
         ),
         (
             &["A[i:2] B[j:2] -> [i]"],
-            "error: network:1:10: `j` is in `B` alone and not in the result; add it to the result, or to the tensor that it is \
+            "error: network:1:10: `j` is only in `B` and not in the result; add it to the result, or to the tensor that it is \
              contracted with",
         ),
         (

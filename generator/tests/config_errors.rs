@@ -1,11 +1,11 @@
-//! What a user sees for every kind of mistake in a config, word for word.
+//! The messages for all kinds of errors in a config, verbatim.
 
 use std::fmt::Write;
 use std::path::Path;
 use tdc_generator::config::yaml::{load, parse};
 use tdc_generator::config::{ConfigErrors, Overrides};
 
-/// `line:column: message` of every mistake, one a line.
+/// `line:column: message` of all errors, one per line.
 fn short(errors: &ConfigErrors) -> String {
     let mut text = String::new();
     for error in &errors.first {
@@ -17,9 +17,9 @@ fn short(errors: &ConfigErrors) -> String {
     text
 }
 
-fn mistakes(text: &str) -> String {
+fn error_lines(text: &str) -> String {
     match parse(text, "x.yaml", &Overrides::default()) {
-        Ok(config) => format!("no mistake: {config:?}\n"),
+        Ok(config) => format!("no error: {config:?}\n"),
         Err(errors) => short(&errors),
     }
 }
@@ -31,20 +31,20 @@ fn ops(lines: &str) -> String {
 
 fn whole_text(text: &str) -> String {
     match parse(text, "configs/x.yaml", &Overrides::default()) {
-        Ok(config) => format!("no mistake: {config:?}"),
+        Ok(config) => format!("no error: {config:?}"),
         Err(errors) => errors.to_string(),
     }
 }
 
 fn load_error(path: &Path) -> String {
     match load(path, &Overrides::default()) {
-        Ok(config) => format!("no mistake: {config:?}"),
+        Ok(config) => format!("no error: {config:?}"),
         Err(errors) => errors.to_string(),
     }
 }
 
-/// The table: each block is a config, then `===>` and the mistakes expected in it, up to `-----`.
-/// A config that starts with `- {` stands for the `ops` of a network with the input 1x8x9x9.
+/// The table: each block is a config, then `===>` and the expected errors, up to `-----`. A config that
+/// starts with `- {` is the list `ops` of a network with the input 1x8x9x9.
 #[test]
 fn every_error_has_its_message() {
     let table = include_str!("fixtures/config-errors.txt");
@@ -57,7 +57,7 @@ fn every_error_has_its_message() {
             true => ops(text),
             false => text.to_owned(),
         };
-        let found = mistakes(&config);
+        let found = error_lines(&config);
         if found != expected {
             let _ = write!(wrong, "{text}===>\n{found}-----\n");
         }
@@ -73,7 +73,7 @@ configs/x.yaml:4:38: rank 80 is not between 1 and 64; D1 is at most the input ch
     - {op: conv, name: a, n: 64, ranks: [80, 32]}
                                          ^";
     assert_eq!(whole_text(&text), expected);
-    // A byte-order mark and Windows line ends change nothing.
+    // A byte-order mark and Windows line ends make no difference.
     let windows = format!("\u{feff}{}", text.replace('\n', "\r\n"));
     assert_eq!(whole_text(&windows), expected);
 }
@@ -86,7 +86,7 @@ fn a_long_list_of_errors_is_truncated() {
     let wrong: String = lines.replace("n: 0", "n: x");
     let printed = whole_text(&ops(&wrong));
     assert_eq!(printed.matches("must be a whole number").count(), 50);
-    assert!(printed.ends_with("\nand 30 more mistakes"), "{printed}");
+    assert!(printed.ends_with("\nand 30 more errors"), "{printed}");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn files_that_cannot_be_read() {
     assert_eq!(
         load_error(folder.path()),
         format!(
-            "{}: this is a directory; name a YAML file",
+            "{}: this is a directory; give a YAML file",
             folder.path().display()
         )
     );
@@ -162,7 +162,7 @@ fn pathological_yaml_is_rejected_quickly() {
     let many = ops(&"- {op: relu, name: a}\n".repeat(20_000));
     for text in [deep, deep_maps, laughs, itself, merges, unknown, long, many] {
         let start: String = text.chars().take(60).collect();
-        let found = mistakes(&text);
+        let found = error_lines(&text);
         assert!(
             found.starts_with(|c: char| c.is_ascii_digit()),
             "{start}: {found}"
@@ -176,7 +176,7 @@ fn anchors_repeat_what_several_ops_share() {
     assert!(parse(&text, "x.yaml", &Overrides::default()).is_ok());
     let text = ops("- &c {op: conv, name: a, n: 8, ranks: [8, 8]}\n- {<<: *c, name: b, n: 4}\n");
     assert_eq!(
-        mistakes(&text),
+        error_lines(&text),
         "5:8: rank 8 is not between 1 and 4; D2 is at most the output channels; ranks are written [D1, D2]\n"
     );
 }

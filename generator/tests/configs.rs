@@ -1,4 +1,4 @@
-//! The configs that come with the project say what they should.
+//! The configs of the project against published shapes and counts.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use tdc_generator::config::yaml::{self, load};
 use tdc_generator::config::{Config, Overrides};
 use tdc_generator::gpu::{DEFAULT_GPU, gpu};
 use tdc_generator::ir::{
-    Elementwise, LayerSet, Network, OpKind, Precision, Problem, TensorShape, Tolerance,
+    Activation, Elementwise, LayerSet, Network, OpKind, Precision, Problem, TensorShape, Tolerance,
 };
 use tdc_generator::plan::{Task, TaskGraph, plan_network};
 use tdc_runtime::{ConvShape, Padding};
@@ -33,8 +33,9 @@ fn layer_set(name: &str, overrides: &Overrides) -> LayerSet {
     }
 }
 
-/// A network of `configs/`, with the billions of operations of its convolutions, dense and with ranks. They were counted from the
-/// published list of layers by another program, a multiply-add as two.
+/// A network of `configs/` with the number of operations of its convolutions in billions, dense and with
+/// ranks. They were computed from the published list of layers by a different program, with a multiply-add
+/// counted as two.
 struct Published {
     name: &'static str,
     dense_gflops: &'static str,
@@ -146,7 +147,7 @@ fn flops_match_the_published_counts() {
     }
 }
 
-/// The BatchNorm that torchvision has behind a convolution.
+/// The BatchNorm after a convolution in torchvision.
 fn norm_after(network: &str, conv: &str) -> Option<String> {
     match network {
         "vgg16" => None,
@@ -154,7 +155,8 @@ fn norm_after(network: &str, conv: &str) -> Option<String> {
             Some(block) => format!("{block}downsample.1"),
             None => conv.replace("conv", "bn"),
         }),
-        // The norms of a DenseNet stand before what they are for: behind conv1 is the one of conv2. The stem is an exception.
+        // In a DenseNet the norms precede the convolutions they belong to: conv1 is followed by that of
+        // conv2. The stem is an exception.
         _ => match conv.strip_suffix(".conv1") {
             Some(layer) => Some(format!("{layer}.norm2")),
             None => (conv == "features.conv0").then(|| "features.norm0".to_owned()),
@@ -162,7 +164,8 @@ fn norm_after(network: &str, conv: &str) -> Option<String> {
     }
 }
 
-/// Whether torchvision has a ReLU behind a convolution and its BatchNorm, with no addition between.
+/// Whether a convolution and its BatchNorm are followed by a ReLU in torchvision, without an addition in
+/// between.
 fn relu_after(network: &str, conv: &str) -> bool {
     match network {
         "vgg16" => true,
@@ -183,16 +186,25 @@ fn layers_have_the_norms_biases_and_relus_of_torchvision() {
                     assert_eq!(bn, norm_after(published.name, &op.name));
                     assert_eq!(conv.options.bias, published.name == "vgg16", "{}", op.name);
                     let relu = relu_after(published.name, &op.name);
-                    assert_eq!(conv.options.relu, relu, "{}", op.name);
+                    assert_eq!(
+                        conv.options.activation == Activation::Relu,
+                        relu,
+                        "{}",
+                        op.name
+                    );
                 }
                 OpKind::ScaleShift(options) => {
                     let bn = options.bn.as_ref().map(|bn| bn.name.as_str());
                     assert_eq!(bn, Some(op.name.as_str()));
-                    assert!(options.relu, "{}", op.name);
+                    assert_eq!(options.activation, Activation::Relu, "{}", op.name);
                 }
                 OpKind::Linear(layer) => {
                     assert!(layer.options.bias, "{}", op.name);
-                    let relu = if layer.options.relu { " relu" } else { "" };
+                    let relu = if layer.options.activation == Activation::Relu {
+                        " relu"
+                    } else {
+                        ""
+                    };
                     linear.push(format!("{} {} {}{relu}", op.name, layer.c, layer.options.n));
                 }
                 _ => {}
@@ -232,7 +244,7 @@ fn densenet_has_no_copies_and_one_unfused_norm() {
                     _ => None,
                 })
                 .collect();
-            // The global pool reads norm5: with its ReLU it can be no part of a convolution, before or behind.
+            // The global pool reads norm5, which has a ReLU and hence cannot be fused with a convolution.
             let expected: &[_] = if published.name.starts_with("densenet") {
                 &[("features.norm5", Elementwise::ScaleShift(Activation::Relu))]
             } else {
@@ -258,7 +270,7 @@ fn densenet_norms_become_prologues() {
             let tasks = published.tasks(&dense(is_dense));
             let prologues = tasks.iter().filter_map(|task| match task.problem {
                 Problem::Conv(p) => p.prologue.map(|prologue| {
-                    assert!(prologue.relu, "{}", task.name);
+                    assert_eq!(prologue.activation, Activation::Relu, "{}", task.name);
                     task.name.clone()
                 }),
                 _ => None,
@@ -276,7 +288,7 @@ fn a_densenet_block_shares_one_buffer() {
             let plan = plan_network(&network, gpu(DEFAULT_GPU).unwrap()).unwrap();
             for (block, len) in (1..).zip(blocks) {
                 let prefix = format!("features.denseblock{block}.");
-                // What a block starts from and what each of its layers adds.
+                // The channels at the start of a block, and those that each of its layers adds.
                 let start = match block {
                     1 => "features.pool0".to_owned(),
                     _ => format!("features.transition{}.pool", block - 1),
@@ -322,7 +334,7 @@ fn overrides_change_a_network() {
     }));
 }
 
-/// The convolution's own word counts most, then `defaults`, then the whole config's; the caller's before all.
+/// A convolution's own key has precedence, then `defaults`, then the config's; the caller's overrides all.
 #[test]
 fn precision_of_the_layer_overrides_defaults() {
     let precisions = |text: &str, precision| {
@@ -377,7 +389,7 @@ layers:
     );
 }
 
-/// Likewise the tolerance, where it is not said that of the precision alone.
+/// The same for the tolerance, and for its absence.
 #[test]
 fn tolerance_of_the_layer_overrides_defaults() {
     let errors = |text: &str, tolerance| {
@@ -453,7 +465,7 @@ fn shapes(set: &LayerSet) -> Vec<ConvShape> {
     set.layers.iter().map(|layer| layer.problem.shape).collect()
 }
 
-/// Operations of the layers whose name begins so, a multiply-add as two.
+/// Operations of the layers with this prefix, with a multiply-add counted as two.
 fn flops(set: &LayerSet, prefix: &str) -> u64 {
     let layers = set.layers.iter();
     layers
@@ -479,12 +491,12 @@ fn beyond_paper_has_each_distinct_convolution_of_its_networks() {
     let distinct: BTreeSet<ConvShape> = shapes(&set).into_iter().collect();
     assert_eq!(distinct.len(), set.layers.len());
     for shape in &distinct {
-        // An output pixel for each step of the stride.
+        // One output pixel for each step of the stride.
         assert_eq!(shape.out_h(), shape.h.div_ceil(shape.stride[0]));
         assert_eq!(shape.out_w(), shape.w.div_ceil(shape.stride[1]));
     }
 
-    // By hand.
+    // Computed by hand.
     assert_eq!(
         flops(&set, "cp.conv1"),
         2 * 96 * 3 * 11 * 11 * 224 * 224_u64
@@ -498,7 +510,8 @@ fn beyond_paper_has_each_distinct_convolution_of_its_networks() {
         flops(&set, "resnet50.layer2.0.downsample-b8"),
         2 * 8 * 256 * 512 * 28 * 28
     );
-    // The modules that share no convolution with others: table 1 of the paper has 128, 73 and 170 million multiply-adds.
+    // The modules that share no convolution with others: table 1 of the paper has 128, 73 and 170 million
+    // multiply-adds.
     assert_eq!(flops(&set, "inception3a."), 2 * 128_049_152);
     assert_eq!(flops(&set, "inception4a."), 2 * 73_608_192);
     assert_eq!(flops(&set, "inception4e."), 2 * 169_996_288);
@@ -557,7 +570,7 @@ fn held_out_shapes_are_in_no_other_config() {
         held_out.layers[0].problem.shape.flops(),
         2 * 17 * 31 * 9 * 29 * 29
     );
-    // 20x15 by [1, 7]; 4 images, each channel seen by two filters.
+    // 20x15 with a [1, 7] filter; 4 images, two filters for each channel.
     let named = |name: &str| {
         let mut layers = held_out.layers.iter();
         layers.find(|layer| layer.name == name).unwrap().problem

@@ -1,9 +1,9 @@
-//! Sizes that a network infers, against what PyTorch gives for the same layers.
+//! Inferred sizes of a network against those of PyTorch.
 
 use tdc_generator::config::yaml::parse;
 use tdc_generator::config::{Config, Overrides};
 
-/// Output shape of the last of some ops.
+/// Output shape of the last op.
 fn shape(input: &str, ops: &str) -> String {
     let text = format!("name: net\ninput: {input}\nops: [{ops}]\n");
     match parse(&text, "x.yaml", &Overrides::default()) {
@@ -18,7 +18,7 @@ fn convolutions() {
     for (input, options, expected) in [
         ("1x8x9x9", "", "1x4x9x9"),
         ("1x8x9x9", "kernel: 1", "1x4x9x9"),
-        // An even kernel cannot be centred: half of it, rounded down, on every side.
+        // An even kernel cannot be centred: the padding is half of it, rounded down, on every side.
         ("1x8x9x9", "kernel: 2", "1x4x8x8"),
         ("1x8x9x9", "kernel: [4, 5]", "1x4x8x9"),
         ("1x8x9x9", "stride: 2", "1x4x5x5"),

@@ -1,4 +1,4 @@
-//! Installing with Pythons that are not there, not whole, offline or slow.
+//! Installation with Pythons that are missing, incomplete, offline or slow.
 #![cfg(all(feature = "nvrtc", unix))]
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! The real NVRTC: found as users find it, else installed as users install it. Offline and without one, these tests fail.
+//! Tests with NVRTC: found or installed as for users. Without one these tests need network access.
 #![cfg(feature = "nvrtc")]
 
 use std::num::NonZeroUsize;
@@ -11,7 +11,7 @@ use tdc_generator::compile::toolkit::{Search, Toolkit};
 use tdc_generator::compile::{ByArch, CompileError, Compiler, Component, Image, Job, compile_all};
 use tdc_runtime::Arch;
 
-/// 13 knows the new architectures, 12.9 the old one.
+/// 13 supports the new architectures, 12.9 the old one.
 const ARCHS: [u16; 8] = [70, 75, 80, 86, 89, 90, 100, 120];
 
 /// Two kernels; the first has 1024 floats of shared memory.
@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(256) shift(const float* x, float* y
 extern "C" __global__ void scale(float* y, float by) { y[threadIdx.x] *= by; }
 "#;
 
-/// Keeps 96 values a thread alive.
+/// Keeps 96 values per thread live.
 const MANY_REGISTERS: &str = r#"
 extern "C" __global__ void __launch_bounds__(1024) hungry(const float* x, float* y, int n) {
     float a[96];
@@ -230,7 +230,7 @@ fn a_missing_or_broken_library_is_an_error() {
     let error = Nvrtc::in_dir(dir.path()).unwrap_err();
     assert!(matches!(error, LoadError::Library { .. }), "{error}");
 
-    // A library, but not NVRTC: the builtins under NVRTC's name.
+    // A library that is not NVRTC: the builtins with NVRTC's file name.
     let nvrtc13 = TOOLKIT.nvrtc13.as_ref().unwrap();
     if let Some(files) = &nvrtc13.files {
         for file in ["libnvrtc.so.13", "libnvrtc-builtins.so.13.0"] {

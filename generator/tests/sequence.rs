@@ -1,4 +1,4 @@
-//! The search for orders against every order there is, by rules written a second time.
+//! Compares the search for orders with an exhaustive search that is implemented independently.
 
 #[path = "fuzz/random.rs"]
 mod random;
@@ -20,7 +20,7 @@ fn best(text: &str, cap: Option<u64>) -> Result<Order, OrderError> {
     cheapest_order(&network(text), Cost::Multiplications, cap)
 }
 
-/// Who is joined with whom, as in `((A C) B)`.
+/// The order of the operations, as in `((A C) B)`.
 fn order_text(text: &str, order: &Order) -> String {
     let network = network(text);
     let mut made: Vec<String> = Vec::new();
@@ -35,7 +35,7 @@ fn order_text(text: &str, order: &Order) -> String {
     made.pop().unwrap_or_default()
 }
 
-/// The network of the paper's figure 5b with sizes of our own, since its are in a picture that is lost.
+/// The network of the paper's figure 5b with other sizes, since those are in a picture that is lost.
 const FIGURE_5B: &str = "A[h:3, s:6, c:8] B[h:7, p:3] C[s:6, k:4, q:3] D[k:4, t:15] -> [h, c, p, k, q, t]; convolve h: same";
 
 #[test]
@@ -65,7 +65,7 @@ fn the_papers_example() {
         error.to_string(),
         "no order keeps every intermediate within 1079 elements; allow at least 1080"
     );
-    // The naive order, one after the other.
+    // The naive order.
     let every = AllOrders::of(&Plain::of(FIGURE_5B));
     let naive = every.orders.iter().find(|order| order.0 == "(((A B) C) D)");
     assert_eq!(naive.expect("the naive order").1.multiplications, 45_360);
@@ -106,7 +106,7 @@ fn cp_layers_contract_the_input_channels_first() {
 
 #[test]
 fn a_rank_shared_by_several_factors_is_not_summed_early() {
-    // The stored code of the paper returns costs below these, of orders that compute something else.
+    // The paper's published code returns costs below these, for orders that compute something else.
     let text = cp(1, 224, 224, 2, 11, 11, 16);
     let found = best(&text, None).expect("an order");
     assert_eq!(found.cost, 12_146_848);
@@ -183,15 +183,15 @@ fn errors_have_their_position() {
         ),
         (
             "A[i:2]\n  B[i:3] -> []",
-            "2:5: `i` is 3 long in `B` and 2 in `A`; make them equal, or say `convolve i: same`",
+            "2:5: `i` has length 3 in `B` and 2 in `A`; make them equal, or use `convolve i: same`",
         ),
         (
             "A[i] B[i] -> []",
-            "1:3: `i` has no length; write one behind it, such as `i:8`",
+            "1:3: `i` has no length; add one, such as `i:8`",
         ),
         (
             "A[i:2, j:3] B[i] -> []",
-            "1:8: `j` is in `A` alone and not in the result; add it to the result, or to the tensor that it is contracted with",
+            "1:8: `j` is only in `A` and not in the result; add it to the result, or to the tensor that it is contracted with",
         ),
         (
             "A[i:2] B[i] -> [k]",
@@ -199,11 +199,11 @@ fn errors_have_their_position() {
         ),
         (
             "A[i:2] B[i] -> [i, i]",
-            "1:20: `i` is twice in the result; name it once",
+            "1:20: `i` appears twice in the result; remove one of the two",
         ),
         (
             "A[i:2] B[i] -> [i:2]",
-            "1:17: `i` of the result has a length, which follows from the tensors; leave it out",
+            "1:17: `i` of the result has a length, which follows from the tensors; remove it",
         ),
         (
             "A[i:2] B[i] -> []; convolve k: same",
@@ -211,40 +211,40 @@ fn errors_have_their_position() {
         ),
         (
             "A[i:2] B[i:3] -> [i]; convolve i: same; convolve i: valid",
-            "1:50: `i` is twice in the convolutions; name it once",
+            "1:50: `i` appears twice in the convolutions; remove one of the two",
         ),
         (
             "A[i:2] B[i:3] C[i:4] -> [i]; convolve i: same",
-            "1:39: `i` is convolved and in 3 tensors (A, B, C); it must be in two, a signal and a filter: with more, what is cut off \
+            "1:39: `i` is convolved and in 3 tensors (A, B, C); it must be in two, a signal and a filter: with more, the values \
              at the ends would depend on the order",
         ),
         (
             "A[i:2] B[i:3] -> []; convolve i: same",
-            "1:31: `i` is convolved and not in the result; add it there",
+            "1:31: `i` is convolved but not in the result; add it there",
         ),
         (
             "A[i:2] B[i] -> [i]; convolve i: same",
-            "1:10: `i` is convolved and has no length here; write one behind it, such as `i:3`",
+            "1:10: `i` is convolved but has no length here; add one, such as `i:3`",
         ),
         (
             "A[i:4] B[i:3] -> [i]; convolve i: valid, dilation 2",
-            "1:32: a filter of 3 elements, dilated by 2, does not fit into the 4 of `i`; take less, or `same` padding",
+            "1:32: a filter of 3 elements with dilation 2 is longer than the 4 elements of `i`; shorten it, or use `same` padding",
         ),
         (
             "A[i:0] B[i] -> []",
-            "1:5: `0` is no size; write a whole number from 1 to 4294967295",
+            "1:5: `0` is not a size; write a whole number from 1 to 4294967295",
         ),
         (
             "A[i:2x] B[i] -> []",
-            "1:5: `2x` is no size; write a whole number from 1 to 4294967295",
+            "1:5: `2x` is not a size; write a whole number from 1 to 4294967295",
         ),
         (
             "A[i:2] B[i] -> [i]; convolve i: full",
-            "1:33: `full` is found where `same` or `valid` is expected; write it as in convolve x: same, stride 2, dilation 1",
+            "1:33: `full` found where `same` or `valid` is expected; write it as in convolve x: same, stride 2, dilation 1",
         ),
         (
             "A[i:2] B[i] -> [i]; convolve i: same, stride 1, stride 2",
-            "1:49: `stride` is found where `stride` or `dilation`, each once, is expected; write it as in convolve x: same, stride 2, \
+            "1:49: `stride` found where `stride` or `dilation`, each once, is expected; write it as in convolve x: same, stride 2, \
              dilation 1",
         ),
         (
@@ -253,7 +253,7 @@ fn errors_have_their_position() {
         ),
         (
             "A[i:2] + B[i] -> [i]",
-            "1:8: `+` has no meaning here; a network is written as A[i:2, j:3] B[j, k:4] -> C[i, k]",
+            "1:8: unexpected `+`; write a network as A[i:2, j:3] B[j, k:4] -> C[i, k]",
         ),
     ] {
         let error = parse_network("n", text).expect_err(text).to_string();
@@ -264,7 +264,7 @@ fn errors_have_their_position() {
 
 #[test]
 fn twelve_tensors_are_searched_in_under_a_second() {
-    // A chain of links and one rank that all share.
+    // A chain of tensors and a rank that all have in common.
     let mut text = String::new();
     for index in 0..12 {
         text += &format!(
@@ -290,15 +290,15 @@ fn twelve_tensors_are_searched_in_under_a_second() {
 /// A tensor or a product: its name, then label and length of each mode.
 type Labelled = (String, BTreeMap<String, u64>);
 
-/// A network as a brute force wants it: plain maps, and what each convolved label comes to.
+/// A network for the exhaustive search: plain maps, with the work of each convolved label.
 struct Plain {
     tensors: Vec<Labelled>,
     result: BTreeSet<String>,
-    /// Output length and products of each output.
+    /// Length and number of products of each output.
     convolved: BTreeMap<String, (u64, u64)>,
 }
 
-/// What an order takes.
+/// The cost of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct OrderCost {
     multiplications: u64,
@@ -307,7 +307,7 @@ struct OrderCost {
 }
 
 impl Plain {
-    /// From the notation without labels that lack a length, which it need not understand.
+    /// Parses the notation without omitted lengths.
     fn of(text: &str) -> Self {
         let (tensors, rest) = text.split_once("->").expect("an arrow");
         let modes = |text: &str| -> Vec<(String, u64)> {
@@ -370,7 +370,7 @@ impl Plain {
         }
     }
 
-    /// Joins two of several tensors: the product, and what that takes.
+    /// Combines two tensors; returns the product and its cost.
     fn join(&self, parts: &[Labelled], a: usize, b: usize) -> (Labelled, OrderCost) {
         let size = |modes: &BTreeMap<String, u64>| modes.values().product::<u64>();
         let (mut product, mut multiplications) = (BTreeMap::new(), 1);
@@ -411,7 +411,7 @@ impl Plain {
     }
 }
 
-/// Every order of a network, with what it takes.
+/// Every order of a network with its cost.
 struct AllOrders {
     orders: Vec<(String, OrderCost)>,
 }
@@ -519,7 +519,7 @@ fn a_thousand_random_networks_match_brute_force() {
         let text = random_network(&mut random);
         let parsed = network(&text);
         let every = AllOrders::of(&Plain::of(&text));
-        // No cap, one at, and one just below what some order needs.
+        // No cap, a cap equal to the need of some order, and one just below.
         let some = every.orders[random.below(every.orders.len())].1.largest;
         for cap in [u64::MAX, some, some.saturating_sub(1)] {
             for (cost, of) in [
@@ -538,7 +538,7 @@ fn a_thousand_random_networks_match_brute_force() {
                             (cost, largest),
                             "{cap}: {text}"
                         );
-                        // The steps that are told take what is told of them.
+                        // The reported costs of the steps are correct.
                         let told = order_text(&text, &found);
                         let same = OrderCost {
                             multiplications: found.multiplications(),

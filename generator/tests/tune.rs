@@ -1,4 +1,4 @@
-//! The oracle's loop with a device that makes its times up: journal, resuming, shards, tables.
+//! Tuning with a device that returns made-up times: journal, resuming, shards, tables.
 
 #![cfg(feature = "tune")]
 
@@ -40,11 +40,11 @@ const PROBLEMS: [&str; 5] = [
     "conv_c6_n6_h5_w5_k3x3_p1_g6_bias_relu",
 ];
 
-/// Candidates of the problems by [`options`]: seven of each scheme, but four of the depthwise convolution, and two schemes for
-/// the 1x1 convolution.
+/// Candidates of the problems with [`options`]: seven of each scheme, four of the depthwise convolution, and
+/// two schemes for the 1x1 convolution.
 const TOTAL: usize = 39;
 
-/// What the device does with one unit instead of telling its time.
+/// Behaviour of the device for a unit, other than returning a time.
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     Wrong,
@@ -54,10 +54,10 @@ enum Fault {
     Killed,
 }
 
-/// A device whose times follow from the units' names.
+/// A device whose times are a function of the units' names.
 #[derive(Default)]
 struct FakeDevice {
-    /// By part of the unit's name.
+    /// By a substring of the unit's name.
     faults: BTreeMap<String, Fault>,
     /// Units that were measured, and whether in full.
     measured: Vec<(String, bool)>,
@@ -156,7 +156,8 @@ impl JournalFolder {
         fs::write(self.path(), text).expect("a journal");
     }
 
-    /// One process: opens the journal, measures until `most` candidates are done, gives the summary and the table.
+    /// Runs a process: opens the journal, measures until `most` candidates are done, returns the summary and
+    /// the table.
     fn run(
         &self,
         options: &Options,
@@ -249,7 +250,7 @@ fn every_candidate_gets_a_row_and_the_table_has_the_best() {
             }
         }
     }
-    // Nothing is left for another run, and a larger selection measures only what is new.
+    // A further run has nothing to do, and a larger selection measures only new candidates.
     let mut device = FakeDevice::default();
     let (_, again) = bench.run(&options(), &mut device, ALL);
     assert!(device.measured.is_empty());
@@ -310,7 +311,7 @@ fn failed_candidates_are_journaled_but_not_in_the_table() {
         text.contains(": NVRTC 13.0 does not compile it for sm_90: x(1): error: no more\n"),
         "{text}"
     );
-    // They are not tried again.
+    // They are not measured again.
     let before = bench.rows();
     let mut device = FakeDevice::default();
     bench.run(&options(), &mut device, ALL);
@@ -326,19 +327,19 @@ fn a_resumed_run_gives_the_same_table() {
     let victim = format!("{}_{}_{}", victim.problem, victim.scheme, victim.tile);
 
     let bench = JournalFolder::new();
-    // The time was up, at once and later.
+    // The time budget is used up, immediately or later.
     let (summary, empty) = bench.run(&options(), &mut FakeDevice::default(), 0);
     assert_eq!(summary.ended, RunEnd::Interrupted { left: TOTAL });
     assert!(empty.is_empty());
     let (summary, _) = bench.run(&options(), &mut FakeDevice::default(), 5);
     assert_eq!(summary.ended, RunEnd::Interrupted { left: TOTAL - 5 });
     assert_eq!(bench.rows().len(), 5);
-    // Killed while a candidate was measured.
+    // Killed while a candidate was being measured.
     let mut killed = FakeDevice::default();
     killed.faults.insert(victim.clone(), Fault::Killed);
     let died = catch_unwind(AssertUnwindSafe(|| bench.run(&options(), &mut killed, ALL)));
     assert!(died.is_err());
-    // Killed while a line was written: it is there as it was before.
+    // Killed while a line was being written.
     let text = bench.text();
     for torn in [1, 7, text.lines().last().expect("a line").len()] {
         bench.write(&text[..text.len() - torn]);
@@ -399,7 +400,7 @@ fn merged_shards_equal_one_run() {
     let (_, table) = whole.run(&options(), &mut FakeDevice::default(), ALL);
     let mut merged: Option<TuningTable> = None;
     let mut measured = Vec::new();
-    // More parts than problems: the last have nothing to do.
+    // More shards than problems: the last ones have nothing to do.
     for index in 1..=7 {
         let part = Options {
             shard: format!("{index}/7").parse().expect("a shard"),
@@ -409,7 +410,7 @@ fn merged_shards_equal_one_run() {
         let (summary, table) = JournalFolder::new().run(&part, &mut device, ALL);
         assert_eq!(summary.ended, RunEnd::Complete);
         measured.extend(device.measured.into_iter().map(|(name, _)| name));
-        // As it is read from a file.
+        // As read from a file.
         let table: TuningTable = table.to_string().parse().expect("a table");
         match &mut merged {
             Some(merged) => assert_eq!(merged.merge(table), Ok(vec![])),
@@ -429,10 +430,10 @@ fn only_named_schemes_are_measured() {
     };
     let bench = JournalFolder::new();
     let (_, table) = bench.run(&named, &mut FakeDevice::default(), ALL);
-    // Not the depthwise convolution.
+    // Except the depthwise convolution.
     assert_eq!(table.iter().count(), 4);
     assert!(table.iter().all(|(_, scheme, _)| scheme == "tdc"));
-    // With others behind it in one journal, the table has both.
+    // With other schemes in the same journal, the table has both.
     let (_, table) = bench.run(&options(), &mut FakeDevice::default(), ALL);
     assert_eq!(table.iter().count(), 10);
 }
@@ -447,21 +448,21 @@ fn rows_of_changed_kernels_are_stale() {
         .find(|line| line.contains(" timed "))
         .expect("a row");
     let fields: Vec<_> = row.split(' ').collect();
-    // Another text, a tile that is gone, and a scheme that is gone, all of them unbeatable.
+    // Rows with different source, a missing tile, and an unknown scheme, all with unbeatable times.
     let changed = format!(
         "{} {} {} 0123456789abcdef timed 0.001 0.001",
         fields[0], fields[1], fields[2]
     );
     let gone = format!(
-        "{} direct p31n1g1k1 {} timed 0.001 0.001\n",
+        "{} direct p31rn1xn1sk1 {} timed 0.001 0.001\n",
         fields[0], fields[3]
     );
     let gone = format!(
         "{gone}{} fft t4 {} timed 0.001 0.001\n",
         fields[0], fields[3]
     );
-    // Of a problem of another config nothing is known here.
-    let other = "conv_other direct p32n1g1k1 0123456789abcdef timed 3.000 2.000\n";
+    // A problem of another config is not checked.
+    let other = "conv_other direct p32rn1xn1sk1 0123456789abcdef timed 3.000 2.000\n";
     bench.write(&format!("{}{gone}{other}", text.replace(row, &changed)));
     let mut stale_message = 0;
     let mut journal = bench.open().expect("a journal");
@@ -488,7 +489,10 @@ fn rows_of_changed_kernels_are_stale() {
     assert_eq!(stale_message, 3);
     let now = journal.table().to_string();
     assert_eq!(
-        now.replace("conv_other direct p32n1g1k1 2.000 0123456789abcdef\n", ""),
+        now.replace(
+            "conv_other direct p32rn1xn1sk1 2.000 0123456789abcdef\n",
+            ""
+        ),
         table.to_string()
     );
 }
@@ -500,14 +504,14 @@ fn journals_of_another_environment_are_rejected() {
     let text = bench.text();
     let error = |text: &str| {
         bench.write(text);
-        let error = bench.open().expect_err("a mistake").to_string();
+        let error = bench.open().expect_err("an error").to_string();
         assert_eq!(bench.text(), text);
         error.replace(&bench.path().display().to_string(), "J")
     };
     assert_eq!(
         error(&text.replace("driver: 580.1", "driver: 575.2")),
-        "J: this journal cannot be resumed here: driver is `580.1` here and `575.2` there; times of different environments \
-         cannot be mixed: measure one of them again, or name another file"
+        "J: cannot resume from this journal: driver is `580.1` here and `575.2` there; times of different environments \
+         cannot be mixed: measure one of them again, or choose another file"
     );
     assert_eq!(
         error("somebody's notes\n"),
@@ -546,11 +550,11 @@ fn journals_of_another_environment_are_rejected() {
     let first = bench.open().expect("a journal");
     let second = bench.open().expect_err("a locked journal").to_string();
     assert!(
-        second.contains("another process is writing this journal"),
+        second.contains("another process is using this journal"),
         "{second}"
     );
     drop(first);
-    // A heading that was torn is begun again.
+    // A truncated header is written again.
     bench.write(&text[..100]);
     assert_eq!(bench.rows(), []);
     bench.run(&options(), &mut FakeDevice::default(), 3);

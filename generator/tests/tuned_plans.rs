@@ -1,4 +1,4 @@
-//! What the planner makes of measured times.
+//! How the planner uses measured times.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -6,12 +6,13 @@ use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::cost::{floor_us, fp32_lanes_floor_us};
 use tdc_generator::gpu::{Gpu, gpu};
 use tdc_generator::ir::{
-    ConvProblem, Epilogue, Network, OpKind, Precision, Problem, Reduce, TilePolicy, Tolerance,
+    Activation, ConvProblem, Epilogue, Network, OpKind, Precision, Problem, Reduce, TilePolicy,
+    Tolerance,
 };
 use tdc_generator::measure::tune::{Problems, present_text};
 use tdc_generator::plan::{
-    ChosenBy, FusedTasks, PlannedUnit, Planner, TaskGraph, TuningTable, plan_network,
-    plan_network_with, plan_problem, tuning_key,
+    ChosenBy, PlannedUnit, Planner, TaskGraph, TuningTable, plan_network, plan_network_with,
+    plan_problem, tuning_key,
 };
 use tdc_generator::render::{NetworkFile, network_text};
 use tdc_generator::scheme::{Tile, scheme};
@@ -25,7 +26,7 @@ nvrtc: 13.0
 generator: 0.1.0
 ";
 
-/// Of rows without checksums: planning does not look at them.
+/// A table with rows without checksums, which the planner does not use.
 fn table(rows: &str) -> TuningTable {
     let rows = rows.lines().map(|row| format!("{row} 0123456789abcdef\n"));
     let rows: String = rows.collect();
@@ -43,7 +44,10 @@ fn problem(reduce: Reduce) -> Problem {
         epilogue: Epilogue::default(),
         reduce,
         precision: Precision::default(),
-        tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), })
+        tolerance: Tolerance::default(),
+        input: Default::default(),
+        output: Default::default(),
+    })
 }
 
 fn planned(
@@ -59,16 +63,16 @@ fn planned(
     plan_problem(&mut planner, "t", "layer", &problem(reduce), scheme, tile).expect("a plan")
 }
 
-/// Of the problem that is measured for [`problem`], which has bias and ReLU.
+/// The tuning key of [`problem`], which has bias and ReLU.
 const ROWS: &str = "\
-conv_c24_n40_h13_w15_k1x1_bias_relu direct p32n4g1k2 3.5
-conv_c24_n40_h13_w15_k1x1_bias_relu pointwise n16p16c8rn4rp1k1 2.5
+conv_c24_n40_h13_w15_k1x1_bias_relu direct p32rn4xn1sk2 3.5
+conv_c24_n40_h13_w15_k1x1_bias_relu pointwise n16p16c8rn4rp1sk1 2.5
 conv_c24_n40_h13_w15_k1x1_bias_relu tdc h2w2c4 4.5
-conv_c24_n40_h13_w15_k1x1_bias_residual_relu direct p32n1g1k1 0.1
+conv_c24_n40_h13_w15_k1x1_bias_residual_relu direct p32rn1xn1sk1 0.1
 conv_c24_n40_h13_w15_k1x1_atomic tdc h1w1c8 6.25
 ";
 
-/// The tiles that the estimate is asked about are a thousand; a row may be of another.
+/// The pruned tile space has a thousand tiles; a row may have any other.
 #[test]
 fn a_measured_tile_outside_the_pruned_space_is_chosen() {
     let conv = Problem::Conv(ConvProblem {
@@ -80,12 +84,15 @@ fn a_measured_tile_outside_the_pruned_space_is_chosen() {
         epilogue: Epilogue::default(),
         reduce: Reduce::Ordered,
         precision: Precision::default(),
-        tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), });
+        tolerance: Tolerance::default(),
+        input: Default::default(),
+        output: Default::default(),
+    });
     let gemm = scheme("implicit_gemm").expect("a scheme");
-    // One warp a block: none of the tiles that are tried by themselves.
-    let label = "h4w8m2a1b1k1z6c1s1";
-    let tile = Tile::from_label(label, gemm.tile_labels()).expect("a tile");
-    assert!(gemm.supports(&conv, &tile) && !gemm.tiles(&conv).contains(&tile));
+    // One warp per block: a tile that the pruned space does not have.
+    let label = "h4w8m2wm1wp1wk1cl6cg1s1";
+    let tile = Tile::from_label(label, gemm.tile_fields()).expect("a tile");
+    assert!(gemm.supports(&conv, &tile, h200()) && !gemm.tiles(&conv, h200()).contains(&tile));
     let rows = format!("{} implicit_gemm {label} 0.5\n", tuning_key(&conv));
     let mut planner = Planner::new(h200())
         .with_table(table(&rows))
@@ -115,7 +122,7 @@ fn the_fastest_measured_row_is_chosen() {
         choice(&plan(None)),
         ("pointwise", pointwise, tuned, Some(2.5))
     );
-    // Of a scheme that the config names, its own best.
+    // With a scheme in the config, the best row of that scheme.
     assert_eq!(
         choice(&plan(Some("direct"))),
         ("direct", vec![32, 4, 1, 2], tuned, Some(3.5))
@@ -124,12 +131,12 @@ fn the_fastest_measured_row_is_chosen() {
         choice(&plan(Some("tdc"))),
         ("tdc", vec![2, 2, 4], tuned, Some(4.5))
     );
-    // What was not measured is planned by the estimate.
+    // Problems that were not measured are planned with the cost model.
     let rows = plan(Some("tdc_rows"));
     assert_eq!((rows.chosen_by, rows.measured_us), (ChosenBy::Model, None));
     let atomic = planned(ROWS, TilePolicy::Tuned, Reduce::Atomic, None, None);
     assert_eq!(choice(&atomic), ("tdc", vec![1, 1, 8], tuned, Some(6.25)));
-    // A scheme that waits to be named is taken when it was measured to be the fastest.
+    // An opt-in scheme is used if it was measured to be the fastest.
     let fast = ROWS.replace("4.5", "0.5");
     let tdc = planned(&fast, TilePolicy::Tuned, Reduce::Ordered, None, None);
     assert_eq!(choice(&tdc), ("tdc", vec![2, 2, 4], tuned, Some(0.5)));
@@ -162,15 +169,15 @@ fn stale_rows_are_ignored() {
     let model = planned("", TilePolicy::Model, Reduce::Ordered, None, None);
     let stale = "\
 conv_c24_n40_h13_w15_k1x1_bias_relu fft t4 0.1
-conv_c24_n40_h13_w15_k1x1_bias_relu pointwise n16p16c9rn4rp1k1 0.2
-conv_c24_n40_h13_w15_k1x1_bias_relu linear w1 0.3
+conv_c24_n40_h13_w15_k1x1_bias_relu pointwise n16p16c9rn4rp1sk1 0.2
+conv_c24_n40_h13_w15_k1x1_bias_relu linear wt1 0.3
 conv_c24_n40_h13_w15_k1x1_bias_relu tdc nonsense 0.4
 ";
     assert_eq!(
         planned(stale, TilePolicy::Tuned, Reduce::Ordered, None, None),
         model
     );
-    let one = format!("{stale}conv_c24_n40_h13_w15_k1x1_bias_relu direct p32n4g1k2 3.5\n");
+    let one = format!("{stale}conv_c24_n40_h13_w15_k1x1_bias_relu direct p32rn4xn1sk2 3.5\n");
     let found = planned(&one, TilePolicy::Tuned, Reduce::Ordered, None, None);
     assert_eq!(
         choice(&found),
@@ -178,7 +185,7 @@ conv_c24_n40_h13_w15_k1x1_bias_relu tdc nonsense 0.4
     );
 }
 
-/// What measured rows are about: every problem of the configs, by its key.
+/// Every problem of the configs, by its tuning key.
 fn problems_of_configs() -> Problems {
     let mut problems = Problems::default();
     for file in std::fs::read_dir(root().join("configs")).unwrap() {
@@ -200,7 +207,7 @@ fn problems_of_configs() -> Problems {
     problems
 }
 
-/// Key, scheme, tile, microseconds and checksum of each row of the table for an H200.
+/// Key, scheme, tile, microseconds and checksum of each row of the H200's table.
 fn committed_rows() -> Vec<[String; 5]> {
     let text = std::fs::read_to_string(root().join("generated/tuning/h200.txt")).unwrap();
     let rows = text.lines().filter(|line| !line.starts_with('#'));
@@ -215,7 +222,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// One whose tile no longer fits would be passed over without a word too, and what was measured would be lost.
+/// A row whose tile is no longer valid would be ignored silently, and its measurement would be lost.
 #[test]
 fn every_committed_row_is_a_tile_of_its_scheme() {
     let problems = problems_of_configs();
@@ -226,16 +233,17 @@ fn every_committed_row_is_a_tile_of_its_scheme() {
             .get(&key[..])
             .unwrap_or_else(|| panic!("no config has {key}"));
         let scheme = scheme(name).unwrap();
-        let tile = Tile::from_label(tile, scheme.tile_labels()).unwrap();
-        assert!(scheme.supports(problem, &tile), "{row:?}");
+        let tile = Tile::from_label(tile, scheme.tile_fields()).unwrap();
+        assert!(scheme.supports(problem, &tile, h200()), "{row:?}");
     }
     assert!(rows.len() > 500, "{} rows", rows.len());
 }
 
-/// The committed times are those of the kernels that are generated today: `merge` drops others.
+/// The committed times must be those of the kernels that are generated now: `merge` drops other rows.
 ///
-/// Where text changed and machine code did not, as after renaming a variable of a template, the times hold: `TDC_BLESS=1` writes the
-/// checksums of today's text. Where machine code changed, the rows are to be measured again instead.
+/// If the source has changed but not the machine code, as after renaming a variable of a template, the times
+/// remain valid: `TDC_BLESS=1` updates the checksums. If the machine code has changed, the rows must be
+/// measured again.
 #[test]
 fn every_committed_row_was_measured_with_the_present_text() {
     let path = root().join("generated/tuning/h200.txt");
@@ -266,8 +274,8 @@ fn every_committed_row_was_measured_with_the_present_text() {
     );
 }
 
-/// The floor is a limit of what is possible, so nothing that was measured is below it; the floor of the fp32 lanes is none for products
-/// on tensor cores.
+/// The floor is a physical limit, so no measured time is below it. The floor of the fp32 lanes is not a limit
+/// for products on tensor cores.
 #[test]
 fn no_committed_time_is_below_the_floor() {
     let problems = problems_of_configs();
@@ -287,8 +295,9 @@ fn no_committed_time_is_below_the_floor() {
     assert!(below_lanes > 10, "{below_lanes}");
 }
 
-/// Between one launch for a Tucker layer, two and three, and those that go on with the next layer, the planner of a GPU without a table
-/// chooses by estimates: they must not be off by more for one kind than for another.
+/// For a GPU without a tuning table the planner chooses between lowerings of a Tucker layer (one, two or
+/// three launches, fused with the next layer's first factor or not) by predicted times: their error must not
+/// be larger for one lowering than for another.
 #[test]
 fn predicted_times_of_tucker_layers_are_unbiased() {
     let problems = problems_of_configs();
@@ -300,7 +309,7 @@ fn predicted_times_of_tucker_layers_are_unbiased() {
             continue;
         }
         let (scheme, us) = (scheme(name).unwrap(), us.parse::<f64>().unwrap());
-        let tile = Tile::from_label(tile, scheme.tile_labels()).unwrap();
+        let tile = Tile::from_label(tile, scheme.tile_fields()).unwrap();
         let estimate = planner.predicted_us(problems[&key[..]], scheme, &tile);
         let ratio = estimate / us;
         assert!((0.7..1.4).contains(&ratio), "{row:?}: {estimate} us");
@@ -320,7 +329,7 @@ fn the_table_applies_only_to_tuned_and_its_gpu() {
     let plan = |rows, tiles| planned(rows, tiles, Reduce::Ordered, None, None);
     assert_eq!(plan(ROWS, TilePolicy::Model), plan("", TilePolicy::Model));
     assert_eq!(plan(ROWS, TilePolicy::Paper), plan("", TilePolicy::Paper));
-    // The order in which table and way are given does not matter.
+    // The order in which table and policy are set makes no difference.
     let mut planner = Planner::new(h200())
         .with_tile_policy(TilePolicy::Tuned)
         .with_table(table(ROWS));
@@ -368,7 +377,7 @@ fn tiles_tuned_is_the_default() {
         let plan = plan_network_with(&network(tiles), planner).expect("a plan");
         choice(&plan.units[0])
     };
-    // BatchNorm became a bias, which shares the measurement.
+    // BatchNorm is folded into a bias, which does not change the tuning key.
     assert_eq!(
         plan(""),
         (
@@ -384,7 +393,7 @@ fn tiles_tuned_is_the_default() {
     assert_eq!(by_model.units[0].chosen_by, ChosenBy::Model);
 }
 
-/// A network of one Tucker layer, with other keys of the layer.
+/// A network of one Tucker layer, with further keys of the layer.
 fn tucker(tiles: &str, keys: &str) -> Network {
     let text = format!(
         "name: n\n{tiles}input: 1x32x20x20\nops:\n  - {{op: conv, name: a, n: 24, ranks: [16, 17], bias: true{keys}}}\n"
@@ -395,11 +404,11 @@ fn tucker(tiles: &str, keys: &str) -> Network {
     }
 }
 
-/// A row of a problem by one scheme, with the first of its tiles.
+/// A row of a problem with a scheme and its first tile.
 fn row_of(problem: &Problem, name: &str, us: f64) -> String {
     let scheme = scheme(name).expect("a scheme");
-    let tile = scheme.tiles(problem)[0].clone();
-    let tile = tile.label(scheme.tile_labels()).to_string();
+    let tile = scheme.tiles(problem, h200())[0].clone();
+    let tile = tile.label(scheme.tile_fields()).to_string();
     format!("{} {name} {tile} {us}\n", tuning_key(problem))
 }
 
@@ -412,16 +421,22 @@ fn row(problem: &Problem, us: f64) -> String {
     row_of(problem, name, us)
 }
 
-/// Rows of the layer's tasks with these times: first, core and last factor, the whole, the rest behind the first; 0 for none.
+/// The problem of the candidate of this name.
+fn candidate(graph: &TaskGraph, name: &str) -> Problem {
+    let candidates = graph.candidates().into_iter();
+    let mut named = candidates.filter(|candidate| candidate.task.name == name);
+    let candidate = named.next().expect("a candidate of this name");
+    assert_eq!(named.next(), None);
+    candidate.task.problem
+}
+
+/// Rows of the candidates with these times: first, core and last factor, the whole, core and last factor fused; 0 for none.
 fn tucker_rows(us: [f64; 5]) -> String {
     let graph = TaskGraph::new(&tucker("", ""));
-    let FusedTasks {
-        whole, core_last, ..
-    } = graph.fused_tasks(0).expect("a Tucker layer");
-    let core_last = core_last.expect("the factors behind the first");
-    let problems = graph.tasks.iter().chain([&whole, &core_last]);
-    let rows = problems.zip(us).filter(|(_, us)| *us > 0.0);
-    rows.map(|(task, us)| row(&task.problem, us)).collect()
+    let names = ["a.first", "a.core", "a.last", "a", "a.core_last"];
+    let rows = names.into_iter().zip(us).filter(|(_, us)| *us > 0.0);
+    rows.map(|(name, us)| row(&candidate(&graph, name), us))
+        .collect()
 }
 
 #[test]
@@ -429,7 +444,7 @@ fn a_tucker_layer_uses_the_fastest_measured_lowering() {
     let names = |us: [f64; 5], tiles: &str, keys: &str| {
         let planner = Planner::new(h200()).with_table(table(&tucker_rows(us)));
         let plan = plan_network_with(&tucker(tiles, keys), planner).expect("a plan");
-        // However many launches there are, the parameters are those of three convolutions.
+        // The weight slots are those of three convolutions for any number of launches.
         let slots: Vec<_> = plan
             .weights
             .iter()
@@ -450,14 +465,14 @@ fn a_tucker_layer_uses_the_fastest_measured_lowering() {
         "a.first a.core_last"
     );
     assert_eq!(names([2.0, 3.0, 1.0, 6.5, 4.1], "", ""), three);
-    // What was not measured takes no place from what was; a tie goes to fewer launches.
+    // A lowering that was not measured does not replace one that was; ties go to fewer launches.
     assert_eq!(names([2.0, 3.0, 1.0, 0.0, 0.0], "", ""), three);
     assert_eq!(
         names([2.0, 3.0, 2.0, 0.0, 4.9], "", ""),
         "a.first a.core_last"
     );
     assert_eq!(names([2.0, 3.0, 2.0, 7.0, 5.0], "", ""), "a");
-    // The config decides, and `paper` knows three.
+    // The config decides, and the policy `paper` has three launches only.
     let slow = [2.0, 3.0, 1.0, 6.5, 4.1];
     assert_eq!(names(slow, "", ", scheme: tucker_fused"), "a");
     let fast = [2.0, 3.0, 2.0, 1.0, 1.0];
@@ -466,7 +481,7 @@ fn a_tucker_layer_uses_the_fastest_measured_lowering() {
     assert_eq!(names(fast, "tiles: paper\n", ""), three);
 }
 
-/// Two Tucker layers of which the second adds what the first made, and a third.
+/// Two Tucker layers, the second of which adds the output of the first, and a third.
 fn chain() -> Network {
     let text = "name: n\ninput: 1x32x20x20\nops:\n\
         \x20 - {op: conv, name: a, n: 24, ranks: [16, 17], bias: true}\n\
@@ -494,31 +509,31 @@ fn tucker_layers_are_fused_with_the_next_where_measured_faster() {
             .collect();
         names.join(" ")
     };
-    // Each factor 2; whole layers 5, core and last factor 3.5.
+    // Each factor 2; a layer in one launch 5, core_last 3.5.
     let factors = graph.tasks.iter().map(|task| row(&task.problem, 2.0));
     let factors: Vec<String> = factors.collect();
-    let joins = [0, 3].map(|at| graph.next_fusion(at).expect("a join"));
     let mut rows = String::new();
-    for at in [0, 3, 6] {
-        let fused_tasks = graph.fused_tasks(at).expect("a Tucker layer");
-        rows += &row(&fused_tasks.whole.problem, 5.0);
-        rows += &row(&fused_tasks.core_last.expect("a rest").problem, 3.5);
+    for name in ["a", "b", "c"] {
+        rows += &row(&candidate(&graph, name), 5.0);
+        rows += &row(&candidate(&graph, &format!("{name}.core_last")), 3.5);
     }
+    let with_next = candidate(&graph, "a+b.first");
+    let core_last_with_next = candidate(&graph, "b.core_last+c.first");
     let separate = factors.concat() + &rows;
-    // What was not measured does not count.
+    // Candidates without a measured time are not chosen.
     assert_eq!(names(&separate), "a b c");
-    // The first layer in 5.5 with the factor behind it: 5.5 + 3.5 < 5 + 5.
-    let first = separate.clone() + &row(&joins[0].whole.problem, 5.5);
+    // The first layer and the next one's first factor in 5.5: 5.5 + 3.5 < 5 + 5.
+    let first = separate.clone() + &row(&with_next, 5.5);
     assert_eq!(names(&first), "a+b.first b.core_last c");
-    let slow = separate.clone() + &row(&joins[0].whole.problem, 6.6);
+    let slow = separate.clone() + &row(&with_next, 6.6);
     assert_eq!(names(&slow), "a b c");
-    let all = first.clone() + &row(&joins[1].core_last.problem, 4.5);
+    let all = first.clone() + &row(&core_last_with_next, 4.5);
     assert_eq!(names(&all), "a+b.first b.core_last+c.first c.core_last");
-    // Times and estimates are not compared: with one layer that was not measured there is no join with it.
-    let partly = factors[..8].concat() + &rows + &row(&joins[1].core_last.problem, 0.5);
+    // Measured and predicted times are not compared: a layer that was not measured is not fused with one that was.
+    let partly = factors[..8].concat() + &rows + &row(&core_last_with_next, 0.5);
     assert!(!names(&partly).contains("+c"), "{}", names(&partly));
 
-    // However they are joined, the parameters are those of nine convolutions, and each unit finds its own one behind the other.
+    // However they are fused, the parameters are those of nine convolutions, and those of each unit are consecutive.
     let plan = plan(&all);
     let slots: Vec<_> = plan.weights.iter().collect();
     let choice: Vec<_> = slots
@@ -556,7 +571,8 @@ fn tucker_layers_are_fused_with_the_next_where_measured_faster() {
         assert_eq!(bias.is_some(), variant.bias_len > 0, "{}", layer.name);
         assert!(bias.is_none_or(|bias| bias >= end), "{}", layer.name);
     }
-    // `b` reads what lies behind the output of `a`, which it adds; of `b` nothing but the next factor is left.
+    // `b` reads the tensor stored after the output of `a`, and adds that output; of `b` only the next layer's
+    // first factor is stored.
     let [a, b, c] = &plan.layers[..] else {
         panic!("three layers");
     };
@@ -566,7 +582,8 @@ fn tucker_layers_are_fused_with_the_next_where_measured_faster() {
     assert_eq!(a.y.batch_stride, (24 + 11) * 400);
     assert_eq!((b.y, b.y.shape.c), (c.x, 13));
     assert_eq!(b.y.offset, 0);
-    // The driver packs random weights by each unit's own packers, and gives each launch its block and its bias.
+    // The driver packs random weights with the packers of each unit, and passes each launch its block and its
+    // bias.
     let text = network_text(std::slice::from_ref(&plan), NetworkFile::Driver).expect("a driver");
     for (slot, layer, factor) in [
         ("a.last", a, "last"),
@@ -584,7 +601,7 @@ fn tucker_layers_are_fused_with_the_next_where_measured_faster() {
     );
 }
 
-/// A network of one CP layer: uneven everything.
+/// A network of one CP layer with sizes that are all different.
 fn cp(tiles: &str, rank: u32, keys: &str) -> Network {
     let text = format!(
         "name: n\n{tiles}input: 2x20x19x21\nops:\n  - {{op: conv, name: a, n: 24, kernel: [5, 3], stride: [1, 2], pad: [2, 1, 0, 3], \
@@ -606,7 +623,7 @@ fn a_cp_layer_uses_four_launches_or_one() {
             .iter()
             .map(|(slot, _)| &slot.name[..])
             .collect();
-        // In the order of their use: at stride [1, 2] the horizontal filter comes first, but not in one launch.
+        // In order of use: at stride [1, 2] the horizontal filter comes first, except in one launch.
         let inner = match plan.layers.len() {
             1 => ["a.vertical", "a.horizontal"],
             _ => ["a.horizontal", "a.vertical"],
@@ -630,18 +647,18 @@ fn a_cp_layer_uses_four_launches_or_one() {
         (four.to_owned(), "direct")
     );
     assert_eq!(names("tiles: paper\n", 7, "", "").0, four);
-    // More than threads hold in registers.
+    // More than fits in the registers of the threads.
     assert_eq!(names("", 33, "", "").0, four);
-    // Measured times of all four, and then of the whole, decide.
+    // Chosen by measured times of all four launches, and then of the single one.
     let graph = TaskGraph::new(&cp("", 7, ""));
-    let whole = graph.fused_tasks(0).expect("a CP layer").whole;
+    let whole = candidate(&graph, "a");
     let mut rows: String = graph
         .tasks
         .iter()
         .map(|task| row_of(&task.problem, "direct", 0.5))
         .collect();
     assert_eq!(names("", 7, "", &rows).0, four);
-    rows += &row_of(&whole.problem, "cp_chain", 1.9);
+    rows += &row_of(&whole, "cp_chain", 1.9);
     assert_eq!(names("", 7, "", &rows).0, "a");
 }
 
@@ -650,7 +667,7 @@ fn the_factors_of_a_cp_layer_make_up_its_convolution() {
     let network = cp("", 7, "");
     let graph = TaskGraph::new(&network);
     assert_eq!(graph.tasks.len(), 4);
-    let Problem::Cp(whole) = graph.fused_tasks(0).expect("a CP layer").whole.problem else {
+    let Problem::Cp(whole) = candidate(&graph, "a") else {
         panic!("another problem");
     };
     let OpKind::Conv(conv) = &network.op(network.output()).kind else {
@@ -658,13 +675,13 @@ fn the_factors_of_a_cp_layer_make_up_its_convolution() {
     };
     assert_eq!(whole.rank, 7);
     assert_eq!(whole.conv.shape, conv.shape);
-    assert!(whole.conv.epilogue.bias && whole.conv.epilogue.relu);
+    assert!(whole.conv.epilogue.bias && whole.conv.epilogue.activation == Activation::Relu);
     let shapes: Vec<_> = graph.tasks.iter().map(|task| task.problem).collect();
     let factors = whole.factors_in_order(true);
     for (problem, factor) in shapes.iter().zip(&factors) {
         assert!(matches!(problem, Problem::Conv(conv) if conv.shape == *factor));
     }
-    // Each reads what the one before writes.
+    // Each reads the output of its predecessor.
     for pair in shapes.windows(2) {
         assert_eq!(pair[0].y(), pair[1].x());
     }
@@ -685,7 +702,7 @@ fn an_unsupported_tucker_fused_layer_is_an_error() {
         errors[0].to_string().lines().next(),
         Some(
             "layer `a`: scheme `tucker_fused` cannot compute tucker_c32_d16x17_n24_h20_w20_k3x3_p1_bias_bf16; \
-             leave `scheme` out and the planner takes one that can"
+             remove `scheme` to let the planner choose one that can"
         )
     );
 }

@@ -23,7 +23,7 @@ impl fmt::Display for Arch {
     }
 }
 
-/// The text is not an architecture.
+/// The text is not the name of an architecture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseArchError(String);
 

@@ -1,13 +1,13 @@
-//! bf16 for packed weights: the upper halves of floats. The emitted packers do the same in C++.
+//! Rounding of packed weights to bf16: the upper 16 bits of floats. The emitted packers do the same in C++.
 
-/// Writes values as bf16, two to a word.
+/// Writes values as bf16, two per 32-bit word.
 pub(crate) fn round(values: &[f32], words: &mut [f32]) {
     for (pair, word) in values.chunks_exact(2).zip(words) {
         *word = f32::from_bits(u32::from(bits(pair[1])) << 16 | u32::from(bits(pair[0])));
     }
 }
 
-/// The nearest bf16 number, ties to even; one for all that are not a number.
+/// The nearest bf16 number, ties to even; all NaNs give the same NaN.
 fn bits(value: f32) -> u16 {
     if value.is_nan() {
         return 0x7fff;

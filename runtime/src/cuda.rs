@@ -1,8 +1,10 @@
-//! Kernels on a GPU, through the CUDA driver by `cudarc`. No CUDA toolkit is needed, neither to build nor to run.
+//! Runs kernels on a GPU through the CUDA driver, with `cudarc`. No CUDA toolkit is needed, neither to build
+//! nor to run.
 //!
-//! [`Kernel::load`](crate::Kernel::load) chooses the code for a context's device and loads it. A [`LoadedKernel`] packs weights, on
-//! the host or on the device, and launches; a [`Session`] launches on one stream with a workspace of its own, and is what to capture
-//! into a CUDA graph. For code that has pointers and streams of its own there is [`LoadedKernel::launch_raw`].
+//! [`Kernel::load`](crate::Kernel::load) selects the code for a context's device and loads it. A
+//! [`LoadedKernel`] packs weights, on the host or on the device, and launches; a [`Session`] launches on one
+//! stream with its own workspace, and can be captured into a CUDA graph. Code that manages its own pointers
+//! and streams uses [`LoadedKernel::launch_raw`].
 //!
 //! ```no_run
 //! use std::sync::Arc;

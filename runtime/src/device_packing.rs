@@ -1,7 +1,8 @@
-//! Packing weights that lie on a device already: the text of the kernels that do it, and a layout as they read it.
+//! Packs weights in device memory: the source of the packing kernels, and a layout in the form that they
+//! read.
 //!
-//! One text serves every layout, as PTX that is part of this crate: it runs once for the weights of a layer, so nothing is gained
-//! by specialising it, and programs need no second image for each kernel.
+//! The same kernels serve every layout, and are part of this crate as PTX: they run once for the weights of a
+//! layer, so specialising them would gain nothing, and programs need no second image for each kernel.
 
 use crate::{Filter, Launch, Transform, WeightLayout};
 use std::borrow::Cow;
@@ -14,11 +15,11 @@ pub const PTX: &str = include_str!("device_packing/pack.ptx");
 
 const THREADS: u32 = 256;
 
-/// Blocks at most; each thread takes several words then.
+/// Maximal number of blocks; with more words each thread packs several.
 const MAX_BLOCKS: u64 = 4096;
 
 impl WeightLayout {
-    /// The layout as `struct Layout` of [`TEXT`] with its dimensions behind it.
+    /// The layout as `struct Layout` of [`TEXT`], followed by its dimensions.
     pub fn device_words(&self) -> Vec<u32> {
         let mut numbers = self.source.to_vec();
         let mut g = [[0; 3]; 6];
@@ -47,18 +48,20 @@ impl WeightLayout {
         numbers
     }
 
-    /// Words of the packed weights without factors and prologue.
+    /// Number of words of the packed weights, without dequantisation scales and prologue.
     pub fn packed_word_len(&self) -> usize {
         self.weight_len() - self.dequant_scale_len()
     }
 
-    /// The launch that finds the factors: of `tdc_pack_dequant_scales(weight, dequant_scale, layout)`. `None` when there are none.
+    /// The launch that computes the dequantisation scales: `tdc_pack_dequant_scales(weight, dequant_scale,
+    /// layout)`. `None` if there are none.
     pub fn dequant_scale_launch(&self) -> Option<Launch> {
         let blocks = self.dequant_scale_len() as u32;
         (blocks > 0).then(|| launch("tdc_pack_dequant_scales", blocks))
     }
 
-    /// The launch behind it: of `tdc_pack_weights(weight, dequant_scale, packed, layout, words)`. `None` when there are no weights.
+    /// The launch that follows it: `tdc_pack_weights(weight, dequant_scale, packed, layout, words)`. `None`
+    /// if there are no weights.
     pub fn pack_launch(&self) -> Option<Launch> {
         let blocks = (self.packed_word_len() as u64).div_ceil(u64::from(THREADS));
         (blocks > 0).then(|| launch("tdc_pack_weights", blocks.min(MAX_BLOCKS) as u32))

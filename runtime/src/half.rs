@@ -1,7 +1,9 @@
-//! fp16 for packed weights: rounding, and values split in two halves. The emitted packers do the same in C++.
+//! Conversion of packed weights to fp16: rounding, and the hi/lo split. The emitted packers do the same in
+//! C++.
 
-/// For each of `channels` rows of `weight` the power of two that takes a row's largest value back from [2^14, 2^15); 1 for rows
-/// of zeros, for rows that are not finite and for what stands behind them in `dequant_scale`.
+/// For each of `channels` rows of `weight` the dequantisation scale: the power of two that maps a row's
+/// largest magnitude back from [2^14, 2^15). It is 1 for rows of zeros, for rows with non-finite values, and
+/// for the remaining elements of `dequant_scale`.
 pub(crate) fn dequant_scale(weight: &[f32], channels: usize, dequant_scale: &mut [f32]) {
     dequant_scale.fill(1.0);
     let row = weight.len() / channels.max(1);
@@ -13,14 +15,16 @@ pub(crate) fn dequant_scale(weight: &[f32], channels: usize, dequant_scale: &mut
             .iter()
             .fold(0.0f32, |largest, weight| largest.max(weight.abs()));
         if largest > 0.0 && largest < f32::INFINITY {
-            // The exponent of a subnormal counts as that of the smallest normal number; results stay normal numbers.
+            // The exponent of a subnormal is raised to that of the smallest normal number, so that results
+            // are normal numbers.
             let exponent = (largest.to_bits() >> 23).max(15);
             *dequant_scale = f32::from_bits((exponent - 14) << 23);
         }
     }
 }
 
-/// Writes each `run` of values as fp16, two to a word, and with two `terms` what rounding left of them behind it.
+/// Writes each `run` of values as fp16, two per 32-bit word; with two `terms` it is followed by the `lo`
+/// terms, the rounded remainders.
 pub(crate) fn split(values: &[f32], run: usize, terms: usize, words: &mut [f32]) {
     for (values, words) in values
         .chunks_exact(run)
@@ -43,8 +47,8 @@ fn word([first, second]: [u16; 2]) -> f32 {
     f32::from_bits(u32::from(second) << 16 | u32::from(first))
 }
 
-/// The nearest fp16 number, ties to even; too large ones become infinite, and whatever is not a number the same one: the sign of
-/// what arithmetic makes of them depends on the compiler.
+/// The nearest fp16 number, ties to even; too large values become infinite. All NaNs give the same NaN,
+/// because the sign of a computed NaN depends on the compiler.
 pub(crate) fn bits(value: f32) -> u16 {
     if value.is_nan() {
         return 0x7e00;
@@ -54,10 +58,11 @@ pub(crate) fn bits(value: f32) -> u16 {
     let rounded = if magnitude >= 65520.0 {
         0x7c00
     } else if magnitude < f32::from_bits(0x3880_0000) {
-        // Below 2^-14 fp16 has steps of 2^-24: adding 0.5 leaves a multiple of them in the lower bits.
+        // Below 2^-14 the distance of fp16 numbers is 2^-24: adding 0.5 leaves a multiple of it in the lower
+        // bits.
         ((magnitude + 0.5).to_bits() - 0.5f32.to_bits()) as u16
     } else {
-        // Rounds away 13 bits, then the exponent's bias goes from 127 to 15.
+        // Rounds to 10 bits of mantissa, then changes the exponent's bias from 127 to 15.
         let odd = magnitude.to_bits() >> 13 & 1;
         (((magnitude.to_bits() + 0xfff + odd) >> 13) - (112 << 10)) as u16
     };

@@ -3,84 +3,86 @@
 use crate::{Arch, Conv, Launch, Op, Step, Variant};
 use std::fmt;
 
-/// One op, planned and compiled when the program was: launches, machine code, the layout of the weights.
+/// An op that was planned and compiled together with the program: launches, machine code, weight layout.
 ///
-/// `kernel!` of the crate `tdc` makes them, with an example. With the feature `cuda` a kernel is loaded into a context and launched.
+/// The macro `kernel!` of the crate `tdc` creates kernels; its documentation has an example. With the feature
+/// `cuda` a kernel can be loaded into a context and launched.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Kernel<O: Op = Conv> {
-    /// The problem's name by the naming grammar.
+    /// Canonical name of the problem.
     pub name: &'static str,
-    /// What is computed.
+    /// The op.
     pub op: O,
-    /// Ways to carry it out, each planned for a GPU; none in a stub.
+    /// Variants, each planned for one GPU; none in a stub.
     pub variants: &'static [KernelVariant],
-    /// Machine code; none in a stub.
+    /// Images with code; none in a stub.
     pub images: &'static [Image],
 }
 
-/// One way to carry a kernel out.
+/// A variant of a kernel, planned for one GPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KernelVariant {
-    /// What a device's name has in it that is the GPU planned for.
+    /// The part of CUDA's device name that identifies the GPU.
     pub device_name: &'static str,
-    /// Launches, their parameters, and how the weights are packed.
+    /// Launches, their parameters, and the weight layouts.
     pub variant: Variant,
-    /// The algorithms, in the order of the launches: one for each unit.
+    /// Scheme and tile of each unit, in the order of the launches.
     pub choices: &'static [UnitChoice],
-    /// Estimated time of all launches on the GPU planned for, microseconds.
+    /// Predicted time of all launches on that GPU, in microseconds.
     pub predicted_us: f64,
-    /// The CUDA C++ text of all kernels that are launched; it includes nothing.
+    /// The CUDA C++ source of all its kernels; self-contained.
     pub source: &'static str,
 }
 
-/// An algorithm with its numbers.
+/// A scheme with its tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnitChoice {
-    /// The algorithm's name.
+    /// The scheme's name.
     pub scheme: &'static str,
-    /// Its tile, such as `h2w8n2p4g2k3z1c8s1`.
+    /// The tile's label, such as `h2w8rn2rp4xn2xk3cl1c8s1`.
     pub tile: &'static str,
 }
 
 /// Compiled code of one variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Image {
-    /// What it was compiled for.
+    /// The architecture that it was compiled for.
     pub arch: Arch,
-    /// What it is.
+    /// Its format.
     pub format: ImageFormat,
     /// Index of the variant.
     pub variant: usize,
-    /// The code, as the driver loads it.
+    /// The code, in the form that the driver loads.
     pub bytes: &'static [u8],
-    /// What each kernel uses; empty for PTX, which the driver has yet to compile.
+    /// Resources of each kernel; empty for PTX, which is compiled by the driver.
     pub kernels: &'static [KernelUsage],
 }
 
-/// Machine code, or what a driver makes it of.
+/// The format of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageFormat {
-    /// An ELF file with machine code. It runs on GPUs of the same major version, from its own minor version on.
+    /// An ELF file with machine code. It runs on GPUs of the same major version with the same or a higher
+    /// minor version.
     Cubin,
-    /// Text that the driver compiles for any GPU from its version on. It ends with a NUL.
+    /// Text that the driver compiles for any GPU of the same or a higher version. It ends with a NUL.
     Ptx,
 }
 
-/// What one kernel uses of a multiprocessor.
+/// Resources of one kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelUsage {
     /// The kernel's symbol.
     pub kernel: &'static str,
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Static shared memory of a block, bytes; [`Launch::shared_bytes`] come on top.
+    /// Static shared memory per block, bytes; [`Launch::shared_bytes`] is dynamic and adds to it.
     pub shared_bytes: u32,
-    /// Bytes of registers that had to go to memory, stores and loads.
+    /// Bytes of register spills, stores and loads.
     pub spilled_bytes: u32,
 }
 
 impl Image {
-    /// Whether a device runs it.
+    /// Whether it runs on a device of the given architecture.
     pub const fn runs_on(&self, device: Arch) -> bool {
         let same_major = self.arch.sm / 10 == device.sm / 10;
         self.arch.sm <= device.sm && (same_major || matches!(self.format, ImageFormat::Ptx))
@@ -96,7 +98,7 @@ impl fmt::Display for Image {
     }
 }
 
-/// A kernel has no code for a device.
+/// Why a kernel has no code for a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoImage {
     /// The program was built without kernels.
@@ -112,7 +114,7 @@ pub enum NoImage {
         device: String,
         /// Its architecture.
         arch: Arch,
-        /// What the images are.
+        /// The available images.
         images: String,
     },
 }
@@ -131,7 +133,7 @@ impl fmt::Display for NoImage {
                 images,
             } => write!(
                 f,
-                "{kernel}: nothing in it runs on {device} ({arch}): it has {images}; add the device's architecture to `arch` in \
+                "{kernel}: no image runs on {device} ({arch}), only {images} available; add the device's architecture to `arch` in \
                  the call, or to TDC_ARCH, and build again"
             ),
         }
@@ -156,10 +158,11 @@ impl<O: Op> Kernel<O> {
         self.op.flops()
     }
 
-    /// The image for a device: its own architecture's machine code (of several, that planned for the GPU that `device` tells),
-    /// else the newest machine code that runs on it, else PTX.
+    /// The image for a device: machine code of its architecture (if there are several, the one planned for
+    /// the GPU named in `device`), else the newest machine code that runs on it, else PTX.
     ///
     /// # Errors
+    /// [`NoImage`], with the available images.
     /// [`NoImage`], with what there is.
     pub fn image_for(&self, device: &str, arch: Arch) -> Result<&Image, NoImage> {
         let is_device = |image: &Image| {
@@ -167,7 +170,7 @@ impl<O: Op> Kernel<O> {
             variant.is_some_and(|variant| is_gpu_name(device, variant.device_name))
         };
         let runnable = self.images.iter().filter(|image| image.runs_on(arch));
-        // Of equal ones `max_by_key` takes the last; what stands first is preferred.
+        // `max_by_key` returns the last of equal elements; the first image is preferred.
         let best = runnable.rev().max_by_key(|image| {
             let machine_code = image.format == ImageFormat::Cubin;
             (machine_code, image.arch, is_device(image))
@@ -203,7 +206,8 @@ impl KernelVariant {
     }
 }
 
-/// Whether a device's name, as the driver tells it, has a GPU's in it, as whole words: an `L4` is no `L40S`.
+/// Whether a device name of the driver contains the name of a GPU as complete words: `NVIDIA L40S` does not
+/// contain `L4`.
 pub fn is_gpu_name(device: &str, gpu: &str) -> bool {
     device.match_indices(gpu).any(|(start, found)| {
         let is_boundary = |c: Option<char>| !c.is_some_and(char::is_alphanumeric);
@@ -254,7 +258,7 @@ mod tests {
                 prologue: false,
                 bias: false,
                 residual: false,
-                activation: Activation::None,
+                activation: crate::Activation::None,
             },
         },
         variants: &[variant("A100"), variant("H100"), variant("H200")],
@@ -276,7 +280,7 @@ mod tests {
         assert_eq!(index("NVIDIA A100-SXM4-80GB", 80), Some(0));
         assert_eq!(index("NVIDIA H200", 90), Some(3));
         assert_eq!(index("NVIDIA H100 80GB HBM3", 90), Some(2));
-        // Neither is named: the first.
+        // Neither is named: the first is used.
         assert_eq!(index("NVIDIA GH200 480GB", 90), Some(2));
         assert_eq!(index("NVIDIA L40S", 89), Some(1));
         assert_eq!(index("NVIDIA B200", 100), Some(4));
@@ -288,8 +292,8 @@ mod tests {
         let error = KERNEL.image_for("Tesla T4", Arch::new(75)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "conv: nothing in it runs on Tesla T4 (sm_75): it has machine code for sm_80, machine code for sm_86, machine code \
-             for sm_90, machine code for sm_90, PTX for sm_90 and newer; add the device's architecture to `arch` in the call, or \
+            "conv: no image runs on Tesla T4 (sm_75), only machine code for sm_80, machine code for sm_86, machine code \
+             for sm_90, machine code for sm_90, PTX for sm_90 and newer available; add the device's architecture to `arch` in the call, or \
              to TDC_ARCH, and build again"
         );
         let stub = Kernel::stub("conv", KERNEL.op);

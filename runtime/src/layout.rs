@@ -1,4 +1,4 @@
-//! How a kernel wants its weights, as data, and the one packer that obeys it.
+//! Weight layouts as data, and the packer that implements them.
 
 use crate::winograd::{self, Winograd};
 use crate::{bf16, half};
@@ -34,78 +34,83 @@ impl Axis {
     }
 }
 
-/// One dimension of the packed tensor: `count` steps of `step` along `axis` of the source.
+/// One dimension of the packed tensor: `count` indices in steps of `step` along `axis` of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LayoutDim {
-    /// The source axis walked.
+    /// The axis of the source.
     pub axis: Axis,
     /// Size of this dimension in the packed tensor.
     pub count: u32,
-    /// How far one step moves along the source axis.
+    /// Increment of the index along the source axis.
     pub step: u32,
 }
 
-/// What the dimensions walk along the axes R and S.
+/// What the dimensions of the axes R and S index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Filter {
     /// The filter's taps.
     Taps,
-    /// The points of F(m x m, 3 x 3), to which each 3x3 filter is taken in float64 and rounded once.
+    /// The points of Winograd's F(m x m, 3 x 3): each 3x3 filter is transformed in float64 and rounded once.
     Winograd(Winograd),
 }
 
-/// What becomes of the packed weights before they are stored.
+/// Conversion of the packed weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Transform {
-    /// Nothing: one float a weight.
+    /// None: one float per weight.
     None,
-    /// Each output channel is multiplied by the power of two that takes its largest weight into [2^14, 2^15) and rounded to fp16,
-    /// two weights to the 32 bits of a packed value, the first in the lower half. Of each `run` of weights come the rounded ones,
-    /// then, with `parts` = 2, what rounding left of them, rounded itself: together 22 bits of each weight.
+    /// fp16, with two terms the hi/lo split. Each output channel is multiplied by the quantisation scale, the
+    /// power of two that brings its largest weight into [2^14, 2^15), and rounded to fp16; each packed 32-bit
+    /// word has two weights, the first in the lower half. For each `run` of weights the hi terms are stored
+    /// first, followed, if `terms` is 2, by the lo terms (the rounded remainders); together they have 22
+    /// bits.
     ///
-    /// Behind the weights stand the factors that undo the scale, one float for each output channel that the dimensions cover.
+    /// The weights are followed by the dequantisation scales, one float for each output channel that the
+    /// dimensions cover.
     Fp16 {
-        /// Weights whose parts lie side by side; it divides the number of packed weights and is even.
+        /// Number of weights whose hi terms are adjacent; it divides the number of packed weights and is
+        /// even.
         run: u32,
         /// 1 or 2.
         terms: u32,
     },
-    /// Each weight is rounded to bf16, two to the 32 bits of a packed value, the first in the lower half. Their number is even.
-    /// bf16 has the range of fp32, so nothing is scaled.
+    /// Each weight is rounded to bf16; each packed 32-bit word has two, the first in the lower half. Their
+    /// number is even. bf16 has the range of fp32, so no scale is needed.
     Bf16,
 }
 
 /// The order in which a kernel reads its parameters.
 ///
-/// The packed block is a dense row-major tensor with the dimensions `dims`, outermost first. Each dimension walks one axis of
-/// the OIHW source; the source index along an axis is the sum over its dimensions of `index * step`, and an index past the
-/// axis' end reads as zero (padding). So `[O/8, I, R, S, O%8]` splits the output channels into tiles of eight:
-/// `O: ceil(N/8) x step 8, I, R, S, O: 8 x step 1`. [`Filter`] says what R and S index: the source's taps, or points made of them.
+/// The packed block is a dense row-major tensor with the dimensions `dims`, outermost first. Each dimension
+/// belongs to one axis of the OIHW source; the source index along an axis is the sum over its dimensions of
+/// `index * step`, and an index past the end of the axis reads as zero (padding). For example `[O/8, I, R, S,
+/// O%8]` splits the output channels into tiles of eight: `O: ceil(N/8) x step 8, I, R, S, O: 8 x step 1`.
+/// [`Filter`] defines whether R and S index the taps of the source or Winograd points.
 ///
-/// [`Transform`] says what is stored of the weights. After them come `prologue_channels` scales and as many shifts, for kernels that apply `max(0, scale * x + shift)`
-/// or `scale * x + shift` to their input.
+/// [`Transform`] defines the stored format of the weights. They are followed by `prologue_channels` scales
+/// and as many shifts, for kernels that apply `scale * x + shift`, with an optional ReLU, to their input.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WeightLayout {
     /// Sizes of the source: O, I (per group), R, S. All zero for a unit without weights.
     pub source: [u32; 4],
     /// Dimensions of the packed weights, outermost first.
     pub dims: Cow<'static, [LayoutDim]>,
-    /// What the dimensions walk along R and S.
+    /// What the dimensions of R and S index.
     pub filter: Filter,
-    /// What is stored of the weights.
+    /// The stored format of the weights.
     pub transform: Transform,
-    /// Channels of the input's affine prologue; 0 when there is none.
+    /// Channels of the prologue; 0 if there is none.
     pub prologue_channels: u32,
 }
 
-/// Weights that do not fit their layout.
+/// Tensors that do not match their layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PackError {
-    /// The named slice has `found` elements where `expected` are needed.
+    /// The named slice has `found` elements instead of `expected`.
     Length {
         /// `weight`, `scale`, `shift` or `packed`.
         what: &'static str,
-        /// Elements the layout asks for.
+        /// Elements required by the layout.
         expected: usize,
         /// Elements given.
         found: usize,
@@ -119,14 +124,14 @@ impl fmt::Display for PackError {
             expected,
             found,
         } = self;
-        write!(f, "{what} has {found} elements, {expected} are needed")
+        write!(f, "{what} has length {found}, expected {expected}")
     }
 }
 
 impl std::error::Error for PackError {}
 
 impl WeightLayout {
-    /// No parameters at all.
+    /// No parameters.
     pub const NONE: Self = Self {
         source: [0; 4],
         dims: Cow::Borrowed(&[]),
@@ -152,7 +157,7 @@ impl WeightLayout {
         }
     }
 
-    /// The same layout with an affine prologue over `channels` input channels behind the weights.
+    /// The same layout followed by a prologue of `channels` input channels.
     pub fn with_prologue(mut self, channels: u32) -> Self {
         self.prologue_channels = channels;
         self
@@ -163,7 +168,7 @@ impl WeightLayout {
         self.source.iter().map(|&size| size as usize).product()
     }
 
-    /// Sizes of what the dimensions walk: the source, or each of its filters as points.
+    /// Sizes of the indexed tensor: the source, or the source with its filters as Winograd points.
     pub fn indexed_shape(&self) -> [u32; 4] {
         let [o, i, r, s] = self.source;
         match self.filter {
@@ -172,7 +177,7 @@ impl WeightLayout {
         }
     }
 
-    /// Weights that the dimensions walk, padding included.
+    /// Number of weights in the dimensions, padding included.
     pub fn padded_len(&self) -> usize {
         if self.dims.is_empty() {
             0
@@ -181,7 +186,7 @@ impl WeightLayout {
         }
     }
 
-    /// Factors behind the weights that undo the scales of [`Transform::Fp16`]; 0 when weights are not scaled.
+    /// Number of dequantisation scales of [`Transform::Fp16`]; 0 if weights are not scaled.
     pub fn dequant_scale_len(&self) -> usize {
         match self.transform {
             Transform::None | Transform::Bf16 => 0,
@@ -195,7 +200,7 @@ impl WeightLayout {
         }
     }
 
-    /// Values of the packed weights with what belongs to them, without the prologue.
+    /// Number of floats of the packed weights and dequantisation scales, without the prologue.
     pub fn weight_len(&self) -> usize {
         match self.transform {
             Transform::None => self.padded_len(),
@@ -206,20 +211,31 @@ impl WeightLayout {
         }
     }
 
-    /// Elements of the whole packed block: weights, then scales, then shifts.
+    /// Number of floats of the packed block: weights and dequantisation scales, then scales, then shifts.
     pub fn len(&self) -> usize {
         self.weight_len() + 2 * self.prologue_channels as usize
     }
 
-    /// Whether the block holds nothing.
+    /// Whether the block is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Packs OIHW `weight` and the prologue's `scale` and `shift` into `packed`.
     ///
+    /// ```
+    /// use tdc_runtime::WeightLayout;
+    ///
+    /// let layout = WeightLayout::oihw([2, 3, 1, 1]);
+    /// let weight = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+    /// let mut packed = vec![0.0; layout.len()];
+    /// layout.pack(&weight, &[], &[], &mut packed)?;
+    /// assert_eq!(packed, weight);
+    /// # Ok::<(), tdc_runtime::PackError>(())
+    /// ```
+    ///
     /// # Errors
-    /// [`PackError::Length`] for the first slice that has not the length the layout asks for; `packed` is untouched then.
+    /// [`PackError::Length`] for the first slice whose length is wrong; `packed` is unchanged then.
     pub fn pack(
         &self,
         weight: &[f32],
@@ -273,7 +289,8 @@ impl WeightLayout {
         Ok(())
     }
 
-    /// The weights in the order of the dimensions, each divided by its output channel's `dequant_scale` where there is one.
+    /// The weights in the order of the dimensions, divided by the `dequant_scale` of their output channel, if
+    /// any.
     fn gather(&self, weight: &[f32], dequant_scale: &[f32], packed: &mut [f32]) {
         let sizes = self.indexed_shape();
         let [_, i_size, r_size, s_size] = sizes.map(|size| size as usize);
@@ -290,7 +307,7 @@ impl WeightLayout {
             *value = if inside {
                 let [o, i, r, s] = at.map(|index| index as usize);
                 let value = weight[((o * i_size + i) * r_size + r) * s_size + s];
-                // A power of two: nothing is rounded.
+                // Division by a power of two is exact.
                 dequant_scale
                     .get(o)
                     .map_or(value, |dequant_scale| value / dequant_scale)
@@ -308,7 +325,8 @@ impl WeightLayout {
     }
 }
 
-/// One line that tells the layout completely, such as `[64,3,7,7] O8x8 I3x1 R7x1 S7x1 O8x1 +0`. Files are matched by it.
+/// A line that describes the layout completely, such as `[64,3,7,7] O8x8 I3x1 R7x1 S7x1 O8x1 +0`. Weight
+/// files are matched by it.
 impl fmt::Display for WeightLayout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [o, i, r, s] = self.source;
@@ -510,7 +528,7 @@ mod tests {
             ];
             assert_eq!(values, expected, "{point}");
         }
-        // Halves are scaled by the largest of the points, 2e20, not of the taps.
+        // Scaled by the largest of the points, 2e20, not of the taps.
         let halves = WeightLayout {
             transform: Transform::Fp16 { run: 2, terms: 1 },
             ..layout
@@ -526,7 +544,7 @@ mod tests {
         let layout = WeightLayout::oihw([2, 1, 1, 1]);
         let mut packed = [9.0; 2];
         let error = layout.pack(&[1.0], &[], &[], &mut packed).unwrap_err();
-        assert_eq!(error.to_string(), "weight has 1 elements, 2 are needed");
+        assert_eq!(error.to_string(), "weight has length 1, expected 2");
         assert_eq!(packed, [9.0; 2]);
     }
 }

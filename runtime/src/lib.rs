@@ -1,12 +1,12 @@
-//! The types that everything in `tdc` turns on, as plain data without dependencies.
+//! The central types of `tdc`, as plain data without dependencies.
 //!
-//! - [`ConvShape`]: what one convolution computes;
-//! - [`Unit`], [`Variant`], [`Step`]: how an op is carried out, as launches and memsets;
-//! - [`Kernel`]: one op with its launches and machine code, as `kernel!` embeds it;
-//! - [`WeightLayout`]: how PyTorch's weights are reordered for a kernel, and the one packer;
-//! - [`WeightFile`]: the packed file that a generated driver maps.
+//! - [`ConvShape`]: the sizes of a convolution;
+//! - [`Unit`], [`Variant`], [`Step`]: launches and memsets that compute an op;
+//! - [`Kernel`]: an op with its launches and machine code, as embedded by `kernel!`;
+//! - [`WeightLayout`]: the order in which a kernel reads its weights, and the packer;
+//! - [`WeightFile`]: the file of packed weights that a generated driver maps.
 //!
-//! All of it can be built in a `const`, so that a macro can embed it in a program.
+//! All of it can be constructed in a `const`, so that a macro can embed it in a program.
 
 mod arch;
 mod bf16;

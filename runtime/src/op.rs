@@ -1,4 +1,4 @@
-//! What an embedded kernel computes: the parameter of its type.
+//! The ops of embedded kernels: the type parameter of `Kernel`.
 
 use crate::ConvShape;
 use std::fmt;
@@ -36,7 +36,7 @@ impl Activation {
         }
     }
 
-    /// This activation and then another one, if that is an activation again.
+    /// This activation followed by another one, if one activation computes both.
     pub const fn then(self, next: Self) -> Option<Self> {
         match (self, next) {
             (first, Self::None) => Some(first),
@@ -45,24 +45,26 @@ impl Activation {
     }
 }
 
-/// What is fused to a convolution.
+/// Ops fused with a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct FusedOps {
-    /// `scale[c] x + shift[c]`, perhaps with ReLU, on the input; the two are packed with the weights.
+    /// `scale[c] x + shift[c]`, with an optional ReLU, applied to the input; scale and shift are packed with
+    /// the weights.
     pub prologue: bool,
-    /// One value added to each output channel.
+    /// A value added to each output channel.
     pub bias: bool,
     /// A tensor of the output's shape added to the output.
     pub residual: bool,
-    /// Applied last.
+    /// Applied after bias and residual.
     pub activation: Activation,
 }
 
-/// An op that [`Kernel`](crate::Kernel)s carry out: [`Conv`] or [`Tucker`].
+/// An op of a [`Kernel`](crate::Kernel): [`Conv`] or [`Tucker`].
 pub trait Op: Copy + fmt::Debug + PartialEq + Send + Sync + sealed::Sealed + 'static {
-    /// The convolution from input to output; of a Tucker layer the dense one that it stands for.
+    /// The convolution from input to output; for a Tucker layer the dense convolution that its factors
+    /// approximate.
     fn shape(&self) -> &ConvShape;
-    /// What is fused to it.
+    /// Ops fused with it.
     fn fused(&self) -> FusedOps;
     /// Floating-point operations, a multiply-add counted as two.
     fn flops(&self) -> u64;
@@ -73,18 +75,18 @@ pub trait Op: Copy + fmt::Debug + PartialEq + Send + Sync + sealed::Sealed + 'st
 pub struct Conv {
     /// Sizes.
     pub shape: ConvShape,
-    /// What is fused to it.
+    /// Ops fused with it.
     pub fused: FusedOps,
 }
 
 /// A Tucker layer: 1x1 from C to D1 channels, the R x S core to D2, 1x1 to N (TDC paper, eqs. 2-4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tucker {
-    /// Sizes of the convolution that the factors stand for.
+    /// Sizes of the dense convolution.
     pub shape: ConvShape,
     /// D1 and D2.
     pub ranks: [u32; 2],
-    /// What is fused to it.
+    /// Ops fused with it.
     pub fused: FusedOps,
 }
 

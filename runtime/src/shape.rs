@@ -30,6 +30,18 @@ impl Padding {
 ///
 /// Input `batch x c x h x w`, output `batch x n x out_h x out_w`, both NCHW;
 /// weights `n x (c / groups) x r x s` (PyTorch's OIHW).
+///
+/// ```
+/// use tdc_runtime::{ConvShape, Padding};
+///
+/// let shape = ConvShape {
+///     padding: Padding::all(1),
+///     stride: [2, 2],
+///     ..ConvShape::new(64, 32, 56, 56, 3, 3) // C, N, H, W, R, S
+/// };
+/// assert_eq!([shape.out_h(), shape.out_w()], [28, 28]);
+/// assert_eq!(shape.flops(), 2 * 32 * 64 * 3 * 3 * 28 * 28);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ConvShape {
@@ -53,7 +65,7 @@ pub struct ConvShape {
     pub padding: Padding,
     /// Step between filter taps, (vertical, horizontal).
     pub dilation: [u32; 2],
-    /// Groups of channels that do not see each other; `c` for depthwise.
+    /// Number of groups of channels that are convolved separately; `c` for a depthwise convolution.
     pub groups: u32,
 }
 
@@ -80,7 +92,7 @@ impl ConvShape {
         [self.n, self.c / self.groups, self.r, self.s]
     }
 
-    /// Output height. Zero when the filter is larger than the padded input.
+    /// Output height; zero if the filter is larger than the padded input.
     pub const fn out_h(&self) -> u32 {
         out_size(
             self.h,
@@ -91,7 +103,7 @@ impl ConvShape {
         )
     }
 
-    /// Output width. Zero when the filter is larger than the padded input.
+    /// Output width; zero if the filter is larger than the padded input.
     pub const fn out_w(&self) -> u32 {
         out_size(
             self.w,
@@ -102,7 +114,8 @@ impl ConvShape {
         )
     }
 
-    /// Input rows and columns, padding counted, that so many rows and columns of the output see.
+    /// Rows and columns of the input, padding included, that the given numbers of output rows and columns
+    /// depend on.
     pub fn input_window(&self, outputs: [u32; 2]) -> [u32; 2] {
         let taps = [self.r, self.s];
         std::array::from_fn(|axis| {
@@ -140,7 +153,8 @@ impl ConvShape {
     }
 }
 
-/// `floor((size + pad - dilation * (window - 1) - 1) / stride) + 1`, or 0 when the window does not fit.
+/// `floor((size + pad - dilation * (window - 1) - 1) / stride) + 1`, or 0 if the window is larger than the
+/// padded input.
 const fn out_size(size: u32, pad: u32, window: u32, stride: u32, dilation: u32) -> u32 {
     let padded = size as u64 + pad as u64;
     let reach = dilation as u64 * (window as u64 - 1) + 1;

@@ -1,9 +1,9 @@
-//! A unit: what carries out one op, or several fused ones.
+//! Units: code that computes an op, or several fused ones.
 
 use crate::{Arch, PackError, WeightFile, WeightLayout};
 use std::borrow::Cow;
 
-/// What a kernel parameter is bound to when a unit is launched.
+/// A kernel parameter, by its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -13,20 +13,21 @@ use std::borrow::Cow;
 pub enum Arg {
     /// `const float*`: the input.
     X,
-    /// `const float*`: the second operand: residual of a convolution, right-hand side of an addition.
+    /// `const float*`: the second operand, which is the residual of a convolution or the right-hand side of
+    /// an addition.
     Residual,
-    /// `const float*`: the block that [`WeightLayout::pack`] writes; the first of several.
+    /// `const float*`: the block that [`WeightLayout::pack`] writes; the first one if there are several.
     Packed,
-    /// `const float*`: a later one of several blocks, in a chain of units.
+    /// `const float*`: a later block, in a sequence of units.
     PackedAt {
         /// Byte offset from the first, a multiple of 256.
         offset: u64,
     },
-    /// `const float*`: one value an output channel.
+    /// `const float*`: one value per output channel.
     Bias,
     /// `float*`: the output.
     Y,
-    /// `float*`: the workspace, `offset` bytes in.
+    /// `float*`: an address in the workspace.
     Workspace {
         /// Byte offset, a multiple of 256.
         offset: u64,
@@ -37,14 +38,14 @@ pub enum Arg {
     ResidualBatchStride,
     /// `long long`: elements between the images of a batch of the output.
     YBatchStride,
-    /// `long long`: elements between the images of a batch of a tensor between the units of a chain.
+    /// `long long`: elements between the images of a batch of a tensor between two units of a sequence.
     Elements {
-        /// So many.
+        /// The number of elements.
         count: u64,
     },
 }
 
-/// What a unit's arguments are bound to.
+/// Addresses and strides for the arguments of a unit.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bindings {
     /// Address of the input.
@@ -68,7 +69,7 @@ pub struct Bindings {
 }
 
 impl Bindings {
-    /// What an argument is bound to.
+    /// The value of an argument.
     pub const fn get(&self, arg: Arg) -> u64 {
         match arg {
             Arg::X => self.x,
@@ -92,37 +93,39 @@ impl Bindings {
 pub struct Launch {
     /// The kernel's symbol in the image.
     pub kernel: Cow<'static, str>,
-    /// Blocks.
+    /// Number of blocks.
     pub grid: [u32; 3],
-    /// Threads of a block.
+    /// Threads per block.
     pub block: [u32; 3],
-    /// Blocks of a cluster, which can read each other's shared memory: divisors of the grid's sizes, 16 blocks at most. `[1, 1, 1]`
-    /// means none. A kernel that was compiled for less than sm_90 is launched without and copes.
+    /// Blocks per cluster, which divide the grid; at most 16 blocks. `[1, 1, 1]` means no cluster. A kernel
+    /// that was compiled for an architecture before sm_90 is launched without clusters and has a fallback.
     pub cluster: [u32; 3],
     /// Dynamic shared memory, bytes.
     pub shared_bytes: u32,
-    /// Whether the kernel may begin before the launch ahead of it has ended (programmatic dependent launch). Such a kernel waits
-    /// by itself before it touches anything but its packed weights and its bias.
+    /// Whether the kernel may start before its predecessor has finished (programmatic dependent launch). Such
+    /// a kernel waits for the predecessor before it accesses anything except its packed weights and its bias.
     pub pdl: bool,
     /// Parameters, in the kernel's order.
     pub args: Cow<'static, [Arg]>,
 }
 
 impl Launch {
-    /// Dynamic shared memory that every launch gets; for more the kernel must be granted it, bytes.
+    /// Dynamic shared memory that every launch may use, in bytes; for more the function attribute must be
+    /// raised.
     pub const DEFAULT_MAX_SHARED_BYTES: u32 = 48 * 1024;
-    /// Blocks of the largest cluster that every GPU with clusters forms; for more the kernel must be granted it.
+    /// Portable cluster size: the largest that every GPU with clusters supports; for more the function
+    /// attribute must be set.
     pub const MAX_PORTABLE_CLUSTER: u32 = 8;
-    /// What a kernel's text must have been compiled for, at least, for its launches to overlap or form clusters.
+    /// The oldest architecture that a kernel must be compiled for to use PDL or clusters.
     pub const MIN_ATTRIBUTE_ARCH: Arch = Arch::new(90);
 
-    /// Blocks of a cluster; 1 when there are none.
+    /// Number of blocks per cluster; 1 without clusters.
     pub fn cluster_blocks(&self) -> u32 {
         self.cluster.iter().product()
     }
 }
 
-/// One piece of work on the stream.
+/// A step of a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -134,36 +137,36 @@ pub enum Step {
     Launch(Launch),
     /// Sets memory to zero.
     Memset {
-        /// Where it begins: the output, which then is one image, or a place in the workspace.
+        /// The start: the output, which then is one image, or an address in the workspace.
         target: Arg,
         /// Bytes to zero.
         bytes: u64,
     },
 }
 
-/// One way to carry a unit out, made for one GPU.
+/// A unit's code for one GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Variant {
-    /// The GPU it was planned for, as the GPU table names it.
+    /// The GPU that it was planned for, by its name in the GPU table.
     pub gpu: Cow<'static, str>,
-    /// The oldest architecture it runs on.
+    /// The oldest architecture that it runs on.
     pub min_arch: Arch,
-    /// What is put on the stream, in order.
+    /// Launches and memsets, in order.
     pub steps: Cow<'static, [Step]>,
-    /// Bytes of workspace a launch needs; it belongs to a stream's session, not to the kernel.
+    /// Bytes of workspace that a launch needs; a session has one per stream.
     pub workspace_bytes: u64,
-    /// How the parameters are packed.
+    /// The layout of the packed weights.
     pub weights: WeightLayout,
-    /// Layouts of further weights, where a unit computes with several: the other factors of a Tucker layer. Their blocks follow the
+    /// Layouts of further weights of a unit: the other factors of a Tucker layer. Their blocks follow the
     /// first, each at a multiple of [`WeightFile::ALIGNMENT`] bytes, as in a weight file.
     pub extra_weight_layouts: Cow<'static, [WeightLayout]>,
-    /// Values of bias, one an output channel; 0 when the unit adds none.
+    /// Number of bias values, one per output channel; 0 without bias.
     pub bias_len: u32,
 }
 
 impl Variant {
-    /// Every layout, and where its block begins in the packed parameters, in floats.
+    /// Every layout with the offset of its block in the packed weights, in floats.
     pub fn packed_layouts(&self) -> impl Iterator<Item = (usize, &WeightLayout)> {
         let mut end = 0usize;
         let layouts = std::iter::once(&self.weights).chain(self.extra_weight_layouts.iter());
@@ -174,10 +177,12 @@ impl Variant {
         })
     }
 
-    /// Packs the tensors of all layouts, OIHW each, and the scale and shift of the prologue, which the first has.
+    /// Packs the tensors of all layouts, OIHW each, and the scale and shift of the prologue, which belongs to
+    /// the first layout.
     ///
     /// # Errors
-    /// [`PackError`] for the first that has not the length its layout asks for, and for more or fewer tensors than layouts.
+    /// [`PackError`] for the first tensor whose length is wrong, and if the numbers of tensors and layouts
+    /// differ.
     pub fn pack(
         &self,
         weights: &[&[f32]],
@@ -203,21 +208,21 @@ impl Variant {
         Ok(packed)
     }
 
-    /// Floats of all packed parameters.
+    /// Number of floats of all packed weights.
     pub fn packed_len(&self) -> usize {
         let ends = self.packed_layouts().map(|(at, layout)| at + layout.len());
         ends.max().unwrap_or(0)
     }
 }
 
-/// A named, complete way to compute something: one, two or more launches, chosen by GPU when it is loaded.
+/// A named op with its code: one or more launches, with variants that are selected by GPU when it is loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Unit {
-    /// Unique name, by the naming grammar; also the stem of its file.
+    /// Unique canonical name; also the stem of its file name.
     pub name: Cow<'static, str>,
-    /// Ways to carry it out; never empty. As planned there is one; a unit that plans for several GPUs share has one for each,
-    /// equal but for the GPU.
+    /// Its variants, at least one. The planner creates one; a unit shared by plans for several GPUs has one
+    /// for each, which differ in the GPU only.
     pub variants: Cow<'static, [Variant]>,
 }
 
@@ -258,7 +263,8 @@ mod tests {
             .map(|(index, layout)| WeightSlot {
                 name: index.to_string(),
                 layout: layout.clone(),
-                // Not the last of them: behind it lies a factor of another layer.
+                // Only the last block is followed by the bias: after this one there is a factor of a
+                // different layer.
                 bias_len: if index == 1 { variant.bias_len } else { 0 },
             });
         let file = WeightFile::from_units([slots.collect()]);

@@ -1,7 +1,8 @@
-//! The packed weights of a network as one file.
+//! The file of a network's packed weights.
 //!
-//! A file is one or more sections, one behind the other to its end. A section has the weights in the layouts of one plan; plans
-//! for several GPUs whose layouts are the same read the same section. All sections of a file hold the same weights.
+//! A file consists of one or more sections, stored consecutively. A section has the weights in the layouts of
+//! one plan; plans for several GPUs with equal layouts use the same section. All sections of a file contain
+//! the same weights.
 //!
 //! ```text
 //! offset  0  magic    8 bytes  "TDCWGHT\0"
@@ -14,16 +15,17 @@
 //! offset 256 payload: for each unit the packed blocks of its slots, then their biases, each starting at a multiple of 256 bytes
 //! ```
 //!
-//! Offsets are from the section's first byte. The payload's length is a multiple of 256, so every section begins at one. All
-//! numbers are little-endian, all values fp32. A section fits a driver when the layouts' checksum is that of one of its
-//! variants, whatever version of the generator made either. A reader walks the headers, refuses a file that does not end with a
-//! section, and takes the section of the variant that it prefers; of equal ones the first.
+//! Offsets are from the section's first byte. The length of the payload is a multiple of 256, so every
+//! section is aligned to 256 bytes. All numbers are little-endian, all values fp32. A section matches a
+//! driver if the checksum of its layouts is that of one of the driver's variants, for any versions of the
+//! generator. A reader visits the headers, rejects a file that does not end with a section, and uses the
+//! section of its preferred variant; ties go to the first section.
 
 use crate::WeightLayout;
 
 /// FNV-1a with 64 bits over little-endian 64-bit words; a last partial word is padded with zeros.
 ///
-/// Not cryptographic: it finds damaged and mismatched files. A generated driver computes the same.
+/// Not cryptographic: it detects damaged and mismatched files. Generated drivers compute the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checksum(u64);
 
@@ -43,27 +45,27 @@ impl Checksum {
     }
 }
 
-/// The parameters of one op in a network.
+/// The entry of one weight tensor of a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WeightSlot {
-    /// The op's name.
+    /// Its name.
     pub name: String,
-    /// How its block is packed.
+    /// The layout of its block.
     pub layout: WeightLayout,
-    /// Values of bias behind the block.
+    /// Number of bias values after the block.
     pub bias_len: u32,
 }
 
-/// Where a slot's values lie in the payload, in bytes.
+/// Offsets of a slot's values in the payload, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeightRegion {
-    /// First byte of the packed block.
+    /// Offset of the packed block.
     pub packed: u64,
-    /// First byte of the bias.
+    /// Offset of the bias.
     pub bias: u64,
 }
 
-/// The map of one section of a weight file: slots in order and where each lies.
+/// The structure of one section of a weight file: slots in order, with their offsets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WeightFile {
     slots: Vec<WeightSlot>,
@@ -81,14 +83,14 @@ impl WeightFile {
     /// Alignment of every block in the payload, bytes.
     pub const ALIGNMENT: u64 = 256;
 
-    /// Lays the slots out one behind the other, each of a unit of its own.
+    /// Stores the slots consecutively, each as a separate unit.
     pub fn new(slots: Vec<WeightSlot>) -> Self {
         Self::from_units(slots.into_iter().map(|slot| vec![slot]))
     }
 
-    /// Lays out the slots of units one behind the other. The blocks of a unit lie as
-    /// [`Variant::packed_layouts`](crate::Variant::packed_layouts) has them, so its bias follows the last of them, whichever slot
-    /// has it.
+    /// Stores the slots of units consecutively. The blocks of a unit are stored as in
+    /// [`Variant::packed_layouts`](crate::Variant::packed_layouts), so its bias follows the last block,
+    /// whichever slot has it.
     pub fn from_units(units: impl IntoIterator<Item = Vec<WeightSlot>>) -> Self {
         let (mut slots, mut regions) = (Vec::new(), Vec::new());
         let mut payload_bytes = 0;
@@ -120,12 +122,12 @@ impl WeightFile {
         self.slots.iter().zip(self.regions.iter().copied())
     }
 
-    /// Bytes of the payload.
+    /// Length of the payload in bytes.
     pub fn payload_bytes(&self) -> u64 {
         self.payload_bytes
     }
 
-    /// The checksum of the list of layouts that a section must carry to fit.
+    /// The checksum of the layouts that a section must have to match.
     pub fn layouts_checksum(&self) -> u64 {
         let mut text = String::new();
         for (slot, region) in self.iter() {
@@ -139,7 +141,7 @@ impl WeightFile {
         Checksum::of(text.as_bytes())
     }
 
-    /// The header for a payload.
+    /// The header of a section with the given payload.
     pub fn header(&self, payload: &[u8]) -> [u8; Self::HEADER_BYTES as usize] {
         let mut header = [0; Self::HEADER_BYTES as usize];
         header[0..8].copy_from_slice(&Self::MAGIC);
@@ -151,7 +153,7 @@ impl WeightFile {
     }
 }
 
-/// Where the next block or bias can begin behind the block of a slot at `packed`, in bytes.
+/// Offset of the next block or bias after the block of a slot at `packed`, in bytes.
 fn end_of_block(slot: &WeightSlot, packed: u64) -> u64 {
     (packed + 4 * slot.layout.len() as u64).next_multiple_of(WeightFile::ALIGNMENT)
 }
@@ -229,7 +231,8 @@ mod tests {
         );
         assert_eq!(regions[1].bias, 1280);
         assert_eq!(file.payload_bytes(), 1280 + 256);
-        // The same slots with the bias elsewhere are another file; where it is at its place anyway, the same.
+        // The same slots with the bias at a different offset give a different file; if the offset is the same
+        // anyway, the same file.
         let apart = WeightFile::new(slots());
         assert_eq!(apart.payload_bytes(), file.payload_bytes());
         assert_ne!(apart.layouts_checksum(), file.layouts_checksum());

@@ -1,10 +1,10 @@
 //! Winograd's minimal filtering of 3x3 convolutions: F(m x m, 3 x 3) computes m x m outputs from (m + 2) x (m + 2) products
 //! instead of 9 m^2 (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, section 4).
 
-/// Which F(m x m, 3 x 3).
+/// The size m of F(m x m, 3 x 3).
 ///
-/// With a filter g and an input tile d of (m + 2) x (m + 2) the outputs are `A^T [(G g G^T) . (B^T d B)] A`, `.` multiplying
-/// element by element. Packed weights hold `G g G^T`; what follows from `d` is computed by kernels.
+/// With a filter g and an input window d of (m + 2) x (m + 2) the outputs are `A^T [(G g G^T) . (B^T d B)]
+/// A`, where `.` is the element-wise product. Packed weights contain `G g G^T`; kernels compute the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Winograd {
     /// Points 0, 1, -1 and infinity: 16 products for 4 outputs.
@@ -14,7 +14,7 @@ pub enum Winograd {
 }
 
 impl Winograd {
-    /// Outputs of a tile along each axis.
+    /// Outputs of a window along each axis.
     pub const fn m(self) -> u32 {
         match self {
             Winograd::F2 => 2,
@@ -22,12 +22,12 @@ impl Winograd {
         }
     }
 
-    /// Points along each axis: inputs of a tile, and products.
+    /// Points along each axis: inputs of a window, and products.
     pub const fn points(self) -> u32 {
         self.m() + 2
     }
 
-    /// G, one row a point, as whole numbers over a common denominator.
+    /// G as integers over a common denominator, one row per point.
     pub const fn filter(self) -> (&'static [[i8; 3]], u8) {
         match self {
             Winograd::F2 => (&[[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], 2),
@@ -46,7 +46,8 @@ impl Winograd {
     }
 }
 
-/// `G g G^T` of each 3x3 filter of `weight`, in float64 and rounded once. The emitted packers do the same in C++.
+/// `G g G^T` of each 3x3 filter of `weight`, computed in float64 and rounded once. The emitted packers do the
+/// same in C++.
 pub(crate) fn points(weight: &[f32], winograd: Winograd) -> Vec<f32> {
     let (g, denominator) = winograd.filter();
     let denominator_squared = f64::from(denominator) * f64::from(denominator);
@@ -98,7 +99,7 @@ mod tests {
                     assert!((f64::from(found[i * size + j]) - expected).abs() < 1e-5);
                 }
             }
-            // At infinity the last coefficient alone counts.
+            // At infinity only the last coefficient counts.
             assert_eq!(found[size * size - 1], weight[8]);
         }
     }

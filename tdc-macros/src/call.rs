@@ -1,19 +1,20 @@
-//! The tokens of a call as a text, and from places in the text back to tokens.
+//! Converts the tokens of a call to text, and positions in the text to tokens.
 
 use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 use tdc_generator::config::Position;
 use tdc_generator::embed::CallError;
 
-/// What is wrong, at its token.
+/// An error with the span of its token.
 pub type SpannedError = (Span, String);
 
-/// A call with every token on a line of its own, so that a line is a token. A minus stands with its number.
+/// A call as text with one token per line, so that a line identifies a token. A minus sign is on the line of
+/// its number.
 #[derive(Default)]
 pub struct Call {
     text: String,
-    /// The token that begins each line.
+    /// The token at the start of each line.
     spans: Vec<Span>,
-    /// The last token was a minus.
+    /// Whether the last token was a minus sign.
     after_minus: bool,
 }
 
@@ -28,14 +29,14 @@ impl Call {
         &self.text
     }
 
-    /// The token at a place; the whole call where there is none.
+    /// The token at a position; the complete call without a position.
     pub fn span(&self, at: Option<Position>) -> Span {
         at.and_then(|at| self.spans.get(at.line.checked_sub(1)?))
             .copied()
             .unwrap_or_else(Span::call_site)
     }
 
-    /// Mistakes in the text, at their tokens.
+    /// Errors in the text, with the spans of their tokens.
     pub fn spanned(&self, call_errors: Vec<CallError>) -> Vec<SpannedError> {
         let call_errors = call_errors.into_iter();
         let spanned = call_errors.map(|error| (self.span(error.at), error.message));
@@ -50,7 +51,7 @@ impl Call {
                         Delimiter::Parenthesis => ("(", ")"),
                         Delimiter::Brace => ("{", "}"),
                         Delimiter::Bracket => ("[", "]"),
-                        // What another macro matched as one piece.
+                        // A fragment that another macro has matched.
                         Delimiter::None => ("", ""),
                     };
                     self.line(open, group.span_open());
@@ -63,7 +64,8 @@ impl Call {
                 }
                 TokenTree::Ident(word) => self.line(&word.to_string(), word.span()),
                 TokenTree::Literal(literal) => {
-                    // No value has a line break in it, but it must not count as a line here.
+                    // No valid value contains a line break, but one in an invalid value must not start a new
+                    // line.
                     let written = literal.to_string().replace('\n', " ");
                     self.line(&written, literal.span());
                 }

@@ -41,8 +41,8 @@ pub fn module(tdc: &TokenTree, module: &Module, kernels: &[(String, Expansion)])
     }
 }
 
-/// The errors, and a kernel of nothing so that what uses the call gives no errors of its own.
-pub fn refused(tdc: &TokenTree, call: &Call, call_errors: &[SpannedError]) -> TokenStream {
+/// The errors, and a kernel without code, so that uses of the call cause no further errors.
+pub fn failed(tdc: &TokenTree, call: &Call, call_errors: &[SpannedError]) -> TokenStream {
     let errors = errors(call_errors);
     let kernel = parsed(&placeholder_kernel(call.text()));
     quote! {{
@@ -52,7 +52,7 @@ pub fn refused(tdc: &TokenTree, call: &Call, call_errors: &[SpannedError]) -> To
     }}
 }
 
-/// The errors alone.
+/// The errors only.
 pub fn errors(call_errors: &[SpannedError]) -> TokenStream {
     let errors = call_errors
         .iter()
@@ -60,7 +60,7 @@ pub fn errors(call_errors: &[SpannedError]) -> TokenStream {
     errors.collect()
 }
 
-/// What the compiler must watch: when a variable or file changes, the call is expanded anew.
+/// Items that make the compiler expand the call again if a variable or file changes.
 fn tracked(expansion: &Expansion) -> TokenStream {
     let (count, names) = (VARIABLES.len(), VARIABLES);
     let files = expansion.tracked.iter().map(|file| {
@@ -85,7 +85,7 @@ fn expression(expansion: &Expansion) -> TokenStream {
     }
 }
 
-/// Rust text that the generator wrote.
+/// Parses Rust source from the generator.
 fn parsed(text: &str) -> TokenStream {
     text.parse().unwrap_or_default()
 }

@@ -1,6 +1,6 @@
-//! The procedural macros behind `tdc::kernel!` and `tdc::kernels!`: tokens in, `tdc_generator::embed`, tokens out.
+//! The procedural macros of `tdc::kernel!` and `tdc::kernels!`: shells around `tdc_generator::embed`.
 //!
-//! Use them through the crate `tdc`; an expansion refers to what is defined there.
+//! Use them through the crate `tdc`; an expansion refers to items defined there.
 
 mod call;
 mod expansion;
@@ -22,7 +22,7 @@ pub fn kernel_impl(tokens: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let call = Call::new(tokens);
     match kernel(&call) {
         Ok(expansion) => expansion::kernel(&tdc, &expansion).into(),
-        Err(call_errors) => expansion::refused(&tdc, &call, &call_errors).into(),
+        Err(call_errors) => expansion::failed(&tdc, &call, &call_errors).into(),
     }
 }
 

@@ -3,13 +3,13 @@
 use crate::call::{Call, SpannedError};
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 
-/// One module that is asked for.
+/// A requested module.
 pub struct Module {
     /// Attributes and visibility.
     pub head: TokenStream,
     /// Its name.
     pub name: Ident,
-    /// The config's path and the keys behind it.
+    /// The config's path and the keys after it.
     pub call: Call,
 }
 
@@ -22,10 +22,7 @@ impl Module {
         let parts = tokens.split(is_end).filter(|part| !part.is_empty());
         let modules: Vec<_> = parts.map(Self::new).collect();
         match modules.is_empty() {
-            true => vec![Err(vec![(
-                Span::call_site(),
-                expected("nothing is asked for"),
-            )])],
+            true => vec![Err(vec![(Span::call_site(), expected("empty call"))])],
             false => modules,
         }
     }
@@ -37,16 +34,16 @@ impl Module {
             let token = tokens.get(index).or(tokens.last());
             token.map_or_else(Span::call_site, TokenTree::span)
         };
-        let mistake = |index, message: &str| Err(vec![(span(index), expected(message))]);
+        let error_at = |index, message: &str| Err(vec![(span(index), expected(message))]);
         let Some(start) = tokens.iter().position(|token| word(token, "mod")) else {
-            return mistake(0, "`mod` is missing");
+            return error_at(0, "`mod` is missing");
         };
         let Some(TokenTree::Ident(name)) = tokens.get(start + 1) else {
-            return mistake(start + 1, "the name of the module is missing");
+            return error_at(start + 1, "the name of the module is missing");
         };
         match tokens.get(start + 2) {
             Some(TokenTree::Punct(sign)) if sign.as_char() == '=' => {}
-            _ => return mistake(start + 2, "`=` is missing behind the name of the module"),
+            _ => return error_at(start + 2, "`=` is missing after the name of the module"),
         }
         Ok(Self {
             head: tokens[..start].iter().cloned().collect(),

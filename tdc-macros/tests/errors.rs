@@ -1,6 +1,6 @@
-//! What a user of `kernel!` sees for each mistake, word for word. `TRYBUILD=overwrite` writes it anew.
+//! The compiler output for errors in `kernel!`, verbatim. `TRYBUILD=overwrite` updates it.
 //!
-//! They stand here, not in the tests of `tdc`, so that only what a user of the macro compiles is compiled for them.
+//! These tests are not in `tdc`, so that only the dependencies of a user of the macro are compiled for them.
 
 #[test]
 fn mistakes_are_errors_at_their_words() {

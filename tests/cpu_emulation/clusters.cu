@@ -1,6 +1,7 @@
-// Clusters of blocks. Tests take a statement out, so that mistakes are seen to be found.
+// Clusters of blocks. Tests remove a statement to prove that the violation is detected.
 
-// Clusters of 2x2x1 blocks of 32 threads: each block adds up what the others of its cluster hold, each by its number.
+// Clusters of 2x2x1 blocks of 32 threads: each block sums the values of the others in its cluster, weighted
+// by their ranks.
 extern "C" __global__ void cluster_sums(const float* x, float* y) {
     TDC_DYNAMIC_SHARED(float, tile);
     const unsigned rank = blockIdx.x % 2 + blockIdx.y % 2 * 2;
@@ -16,7 +17,7 @@ extern "C" __global__ void cluster_sums(const float* x, float* y) {
     y[block * 32 + threadIdx.x] = sum;
 }
 
-// Reads through an address that was taken before, maybe from a block that has returned.
+// Reads through an address that was computed before, possibly from a block that has exited.
 extern "C" __global__ void reads_too_late(const float* x, float* y) {
     TDC_DYNAMIC_SHARED(float, tile);
     tile[threadIdx.x] = x[threadIdx.x];
@@ -25,7 +26,7 @@ extern "C" __global__ void reads_too_late(const float* x, float* y) {
     y[blockIdx.x * 32 + threadIdx.x] = other[threadIdx.x];
 }
 
-// Between the halves of a barrier a block goes its own ways.
+// Blocks run independently between arrive and wait.
 extern "C" __global__ void halves(const float* x, float* y) {
     TDC_DYNAMIC_SHARED(float, tile);
     tile[threadIdx.x] = x[threadIdx.x] + blockIdx.x;
@@ -79,7 +80,7 @@ extern "C" __global__ void no_such_block(const float*, float* y) {
 
 extern "C" __global__ void not_shared(const float* x, float* y) { *y = *tdc_cluster_shared(x, 1); }
 
-// One OS thread's static shared memory cannot be that of two blocks.
+// Static shared memory belongs to an OS thread, so two blocks cannot each have their own.
 extern "C" __global__ void static_shared(const float* x, float* y) {
     __shared__ float tile[32];
     tile[threadIdx.x] = x[threadIdx.x];
@@ -87,7 +88,7 @@ extern "C" __global__ void static_shared(const float* x, float* y) {
     y[blockIdx.x * 32 + threadIdx.x] = tile[threadIdx.x];
 }
 
-// Clusters of two blocks of 32 threads: each gets the other's values, and its own, by counted stores.
+// Clusters of two blocks of 32 threads: each receives the other's values and its own, with counted stores.
 extern "C" __global__ void exchange(const float* x, float* y) {
     TDC_DYNAMIC_SHARED(float, tile);
     float* const arrivals = tile + 64;
@@ -102,7 +103,8 @@ extern "C" __global__ void exchange(const float* x, float* y) {
     y[blockIdx.x * 32 + threadIdx.x] = tile[threadIdx.x] - tile[32 + threadIdx.x];
 }
 
-// The first of two blocks goes on when it has what it sends itself; the second has to wait for what the first sends after that.
+// The first of two blocks resumes when it has the bytes that it sends itself; the second waits for bytes that
+// the first sends after that.
 extern "C" __global__ void relay(const float* x, float* y) {
     TDC_DYNAMIC_SHARED(float, tile);
     float* const arrivals = tile + 64;

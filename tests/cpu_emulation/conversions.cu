@@ -1,4 +1,4 @@
-// Pairs of floats rounded to numbers of 16 bits, and halves back to floats; two values of a thread.
+// Pairs of floats rounded to 16-bit numbers, and fp16 converted back; two values per thread.
 
 extern "C" __global__ void to_bf16(const float* x, float* y) {
     const unsigned i = blockIdx.x * 32 + threadIdx.x;

@@ -1,6 +1,7 @@
-// Asynchronous copies. Tests take a statement out or change it, so that mistakes are seen to be found.
+// Asynchronous copies. Tests remove or change a statement to prove that the violation is detected.
 
-// The sum of every 64th value, by 64 threads through two stages of shared memory. Each thread adds what another one copied.
+// The sum of every 64th value, by 64 threads through two stages of shared memory. Each thread adds values
+// that a different thread has copied.
 extern "C" __global__ void staged_sums(const float* x, float* y, int count) {
     __shared__ float stage[2][64];
     const int steps = (count + 63) / 64;
@@ -21,7 +22,7 @@ extern "C" __global__ void staged_sums(const float* x, float* y, int count) {
     y[threadIdx.x] = sum;
 }
 
-// Copies 16 bytes a thread; the last thread's are zeros. 32 threads.
+// Copies 16 bytes per thread; those of the last thread are zeros. 32 threads.
 extern "C" __global__ void wide_copies(const float* x, float* y) {
     TDC_DYNAMIC_SHARED(float, tile);
     tdc_copy_async16(tile + 4 * threadIdx.x, x + 4 * threadIdx.x, threadIdx.x != 31);
@@ -33,7 +34,7 @@ extern "C" __global__ void wide_copies(const float* x, float* y) {
     }
 }
 
-// What nobody has committed is not waited for.
+// Copies that are not committed are not waited for.
 extern "C" __global__ void uncommitted_copy(const float* x, float* y) {
     __shared__ float tile[32];
     tdc_copy_async4(tile + threadIdx.x, x + threadIdx.x);

@@ -1,5 +1,5 @@
-// A file as the generator emits them: kernel, launcher, and host code on top, all in plain CUDA C++.
-// The program's first argument picks what it does.
+// A file like those that the generator emits: kernel, launcher and host code in plain CUDA C++. The first
+// argument of the program selects the test.
 #include <cuda_runtime.h>
 
 #include <cstdio>
@@ -63,7 +63,8 @@ extern "C" __global__ void divergent_kernel(float* y) {
     }
 }
 
-// Adds up what pairs of blocks hold: one reads the other's shared memory or, where there are no clusters, does it all.
+// Sums the values of pairs of blocks: one reads the other's shared memory or, without clusters, computes
+// both.
 extern "C" __global__ void pairs_kernel(const float* x, float* y) {
     TDC_DYNAMIC_SHARED(float, tile);
     const float* const values = x + blockIdx.x * 32;
@@ -109,14 +110,14 @@ static int results() {
     for (int i = 0; i < kSize; ++i) {
         EXPECT(host[i] == 3.0f * static_cast<float>(i) + 0.5f);
     }
-    // The same through the untyped launch.
+    // The same with the untyped launch.
     float factor = -1.0f;
     int size = kSize;
     void* args[] = {&x, &y, &factor, &size};
     CHECK(cudaLaunchKernel(scale_kernel, dim3(8), dim3(128), args));
     CHECK(cudaMemcpy(host.data(), y, kSize * sizeof(float), cudaMemcpyDeviceToHost));
     EXPECT(host[999] == -998.5f);
-    // Shared memory is poisoned in the emulator's own threads only.
+    // Shared memory is poisoned in the emulation's own threads only.
     EXPECT(mine == 77);
     EXPECT(tdc_cpu_check_memory() == 0);
     CHECK(cudaFree(x));
@@ -137,7 +138,7 @@ static int graph() {
     EXPECT(status == cudaStreamCaptureStatusActive);
     CHECK(cudaMemcpyAsync(x, pinned, kSize * sizeof(float), cudaMemcpyHostToDevice, stream));
     CHECK(cudaMemsetAsync(y, 0, kSize * sizeof(float), stream));
-    // Arguments are taken now: changing them later changes nothing.
+    // Arguments are copied at this point: later changes have no effect.
     float factor = 2.0f;
     CHECK(scale_launch(x, y, factor, kSize - 1, stream));
     factor = 100.0f;
@@ -163,7 +164,7 @@ static int graph() {
     EXPECT(pinned[0] == 8.0f && pinned[kSize - 2] == 8.0f && pinned[kSize - 1] == 0.0f);
     CHECK(cudaGraphExecDestroy(executable));
 
-    // What a GPU forbids while capturing.
+    // Calls that a GPU forbids during a capture.
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
     EXPECT(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal) != cudaSuccess);
     void* more = nullptr;
@@ -173,7 +174,7 @@ static int graph() {
     EXPECT(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated);
     EXPECT(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureUnmatched);
 
-    // A second stream joins by an event.
+    // A second stream joins through an event.
     cudaStream_t side;
     cudaEvent_t fork, join;
     CHECK(cudaStreamCreate(&side));
@@ -245,7 +246,7 @@ static int device() {
     return 0;
 }
 
-// As whom it poses is for the environment to say.
+// The environment selects the device to emulate.
 static int device_override() {
     int major = 0, minor = 0;
     cudaDeviceProp properties;
@@ -317,7 +318,7 @@ static int launches() {
            cudaErrorInvalidValue);
     (void)cudaGetLastError();
 
-    // An error while running, and a good launch after it.
+    // A failed launch followed by a correct one.
     config.dynamicSmemBytes = 0;
     EXPECT(cudaLaunchKernelEx(&config, divergent_kernel, y) == cudaErrorLaunchFailure);
     EXPECT(cudaPeekAtLastError() == cudaErrorLaunchFailure);
@@ -329,7 +330,7 @@ static int launches() {
     return 0;
 }
 
-// Launches of pairs_kernel on a device with clusters, and on one that poses as older.
+// Launches of pairs_kernel on a device with clusters, and on an older one.
 static int pairs(int arch) {
     float *x, *y;
     CHECK(cudaMalloc(&x, 8 * 32 * sizeof(float)));
@@ -383,7 +384,7 @@ static int pairs(int arch) {
     attributes[1].val.clusterDim.x = 16;
     const auto large = cudaFuncAttributeNonPortableClusterSizeAllowed;
     if (clusters) {
-        // The launcher that was exported has granted it.
+        // The exported launcher has raised the limit.
         CHECK(cudaFuncSetAttribute(pairs_kernel, large, 0));
         EXPECT(cudaLaunchKernelEx(&config, pairs_kernel, x, y) == cudaErrorInvalidClusterSize);
     } else {

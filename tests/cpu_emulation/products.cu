@@ -1,4 +1,4 @@
-// Products of small matrices by a warp; the operands lie as the lanes hold them. 32 threads.
+// Products of small matrices by a warp; the operands are stored as the lanes hold them. 32 threads.
 
 extern "C" __global__ void product(int kind, const unsigned* a, const unsigned* b, float* d) {
     const unsigned lane = threadIdx.x;

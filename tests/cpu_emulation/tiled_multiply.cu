@@ -1,4 +1,5 @@
-// c[m][n] = a[m][k] * b[k][n] through shared memory, for any sizes. Tests remove its barriers and its writes one by one.
+// c[m][n] = a[m][k] * b[k][n] through shared memory, for any sizes. Tests remove its barriers and writes one
+// at a time.
 extern "C" __global__ void __launch_bounds__(256)
 tiled_multiply(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, int m, int n, int k) {
     __shared__ float a_tile[16][16];

@@ -12,7 +12,7 @@ extern "C" __global__ void shuffles(int* out) {
     out[5 * 64 + thread] = __shfl_down_sync(0xffffffffu, value, 2, 4);
     out[6 * 64 + thread] = __shfl_xor_sync(0xffffffffu, value, 16);
     out[7 * 64 + thread] = __shfl_xor_sync(0xffffffffu, value, 4, 4);
-    // The two halves of a warp, each on its own and a different number of times.
+    // The two halves of a warp, separately and a different number of times.
     int sum = value;
     const bool low = thread % 32 < 16;
     const unsigned half = low ? 0x0000ffffu : 0xffff0000u;
@@ -25,7 +25,7 @@ extern "C" __global__ void shuffles(int* out) {
     out[9 * 64 + thread] = static_cast<int>(wide >> 40);
 }
 
-// The last warp has 8 lanes, and lanes 4 to 7 of every warp have returned before the votes. 40 threads.
+// The last warp has 8 lanes, and lanes 4 to 7 of every warp have exited before the votes. 40 threads.
 extern "C" __global__ void votes(unsigned* out) {
     const unsigned lane = threadIdx.x % 32;
     if (lane >= 4 && lane < 8) {
@@ -58,7 +58,7 @@ extern "C" __global__ void atomics(float* sum, int* count, unsigned* limit, int*
     atomicMin(smallest, -thread);
 }
 
-// What a missing __syncwarp costs: lanes hand a value on through shared memory.
+// Shows the effect of a missing __syncwarp: lanes pass a value on through shared memory.
 extern "C" __global__ void pass_to_next_lane(int* out) {
     __shared__ int value[32];
     value[threadIdx.x] = threadIdx.x;

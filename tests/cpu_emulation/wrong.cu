@@ -1,4 +1,4 @@
-// Kernels that are wrong in one way each.
+// Kernels with one error each.
 
 extern "C" __global__ void reads_uninitialised_static(float* out) {
     __shared__ float tile[32];
@@ -25,7 +25,7 @@ extern "C" __global__ void writes_past_dynamic_shared(float* out) {
     out[threadIdx.x] = tile[threadIdx.x];
 }
 
-// In block (2,1,0) half of the threads leave before the barrier.
+// In block (2,1,0) half of the threads exit before the barrier.
 extern "C" __global__ void leaves_before_barrier(float* out) {
     if (blockIdx.x == 2 && blockIdx.y == 1 && threadIdx.x >= 16) {
         return;
@@ -62,20 +62,20 @@ extern "C" __global__ void shuffle_from_absent_lane(float* out) {
     }
 }
 
-// Different in every order of threads: the last to write wins.
+// The result depends on the order of threads: the last write wins.
 extern "C" __global__ void last_writer(int* out) {
     out[blockIdx.x] = threadIdx.x;
     __syncthreads();
     out[gridDim.x + blockIdx.x] = threadIdx.x;
 }
 
-// For runs that must go on after a failed one.
+// For runs that must succeed after a failed one.
 extern "C" __global__ void good(float* out) {
     __syncthreads();
     out[threadIdx.x] = 1.0f;
 }
 
-// More than a thread's stack holds.
+// More than the stack of a thread can hold.
 extern "C" __global__ void big_frame(float* out) {
     volatile char frame[80 << 10];
     for (int i = 0; i < (80 << 10); ++i) {

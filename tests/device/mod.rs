@@ -1,4 +1,4 @@
-//! Where the numeric tests run.
+//! The devices of the numeric tests.
 
 use tdc_generator::compile::nvrtc::Options;
 use tdc_generator::compile::toolkit::Toolkit;
@@ -10,7 +10,7 @@ pub fn cpu(units: &[PlannedUnit]) -> Box<dyn Device> {
     Box::new(CpuDevice::new(units).unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// The GPU of this machine with the kernels of all units.
+/// The local GPU with the kernels of all units.
 pub fn gpu_here(units: &[PlannedUnit]) -> Box<dyn Device> {
     let mut device = GpuDevice::open(0).unwrap_or_else(|error| panic!("{error}"));
     let compiler = Toolkit::find()

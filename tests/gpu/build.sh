@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compiles generated folders with warnings as errors, all files of all folders at once; the program is FOLDER/app.
-# What has not changed since is not compiled again.
+# Files that have not changed are not compiled again.
 #   ./build.sh FOLDER...
 set -euo pipefail
 
@@ -13,7 +13,7 @@ link() {  # link FOLDER
 }
 export -f compile link
 
-# The largest first: a network's driver takes as long as several units, and nobody should wait for it alone.
+# The largest first: a network's driver takes as long as several units, and should not be the last to finish.
 for folder in "$@"; do
     mkdir -p "$folder/objects"
     newer=()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the folder of the GPU tier: everything that a machine with a GPU needs, and no Rust.
+# Builds the folder of the GPU tier: everything that a machine with a GPU needs, without Rust.
 #   tests/gpu/make.sh [DIR]     default: target/gpu-tier
 # Copy the folder there and run:
 #   ./run.sh
@@ -24,7 +24,7 @@ done
 cargo build --release --manifest-path tests/embedded/Cargo.toml --target-dir target/embedded
 cp target/embedded/release/embedded "$out/"
 strip "$out/embedded"
-# The same under the address sanitizer, where there is a compiler that has it.
+# The same under the address sanitizer, if the compiler supports it.
 if cargo +nightly --version >/dev/null 2>&1; then
     RUSTFLAGS=-Zsanitizer=address cargo +nightly build --manifest-path tests/embedded/Cargo.toml \
         --target-dir target/embedded-asan --target x86_64-unknown-linux-gnu
@@ -32,6 +32,7 @@ if cargo +nightly --version >/dev/null 2>&1; then
     strip "$out/embedded-asan"
 fi
 cp -r tests/gpu/run.sh tests/gpu/build.sh tests/gpu/compare_with_pytorch.py \
-    tests/gpu/two_networks tests/gpu/prelude tests/gpu/tdc-layers.yaml docs/benchmarks/h200-published.txt "$out/"
+    tests/gpu/two_networks tests/gpu/prelude tests/gpu/tdc-layers.yaml "$out/"
+cp docs/results/h200/published.txt "$out/h200-published.txt"
 cp -r templates/device tests/cpu_emulation/{copies,clusters,conversions,products}.cu "$out/prelude/"
 echo "$out: copy it to a machine with a GPU, nvcc and PyTorch, and run ./run.sh there"

@@ -100,18 +100,19 @@ for step in $steps; do
                 check "verify $config $precision" ./tdc-gen verify configs/$config.yaml --dense --precision $precision --local-gpu
             done
         done
-        check "random shapes" ./units --ignored --skip every_tile
-        check "random networks" ./random_networks --ignored
+        check "random shapes" ./units --ignored on_a_gpu --skip every_tile
+        check "random networks" ./random_networks --ignored on_a_gpu
         for precision in fp32 tf32 fp16 bf16; do
             check "100 bit-identical runs $precision" \
                 ./tdc-gen verify configs/core-shapes.yaml --precision $precision --local-gpu --runs 100
         done
         ;;
     embedded)
-        # Each kind of kernel that programs embed, every mistake with them, and what a launch costs on the host.
+        # Each kind of embedded kernel, all error cases, and the host time of a launch.
         check "embedded kernels" ./embedded check
         if [ -e embedded-asan ]; then
-            # The driver maps memory where the sanitizer keeps a gap, and never gives back all it takes.
+            # The driver maps memory into a gap that the sanitizer reserves, and does not free all of its
+            # memory.
             check "embedded kernels, addresses" env ASAN_OPTIONS=protect_shadow_gap=0:detect_leaks=0 ./embedded-asan check
         fi
         ./embedded latency || failures=$((failures + 1))
@@ -122,7 +123,7 @@ for step in $steps; do
         sanitize_tiles
         ;;
     prelude)
-        # For this GPU, and for older ones, whose code the driver compiles for this one: the fallbacks.
+        # For this GPU, and for older ones, whose PTX the driver compiles for this one: the fallbacks.
         for arch in native compute_80 compute_75; do
             check "nvcc prelude $arch" nvcc -std=c++17 -O3 -arch=$arch -Werror all-warnings -Iprelude prelude/main.cu -o $work/prelude_$arch
             check "prelude $arch" $work/prelude_$arch
@@ -130,7 +131,7 @@ for step in $steps; do
         done
         ;;
     variants)
-        # One folder for two GPUs: this one's variant is taken by itself, the other one when it is asked for.
+        # One folder for two GPUs: this GPU's variant is selected automatically, the other one on request.
         dir=$work/variants
         gpus="rtx4090,h200"
         check "generate" ./tdc-gen configs/resnet18.yaml --gpu $gpus --out $dir
@@ -151,14 +152,16 @@ print(error)
 sys.exit(not 0 < error < 1e-5)"
         ;;
     bench)
-        # The core shapes beside cuDNN and the published kernels; TDC_TILES=40 tries so many tiles of each scheme.
+        # The core shapes compared with cuDNN and the published kernels; TDC_TILES=40 measures 40 tiles of
+        # each scheme.
         ./tdc-gen bench configs/core-shapes.yaml --tiles-per-scheme "${TDC_TILES:-1}" --published h200-published.txt \
             --json $work/bench.json --svg $work/bench || failures=$((failures + 1))
         ./tdc-gen bench --sweep 64,28,28 --sweep-max-n 256 --json $work/sweep.json --svg $work/bench ||
             failures=$((failures + 1))
         ;;
     tune)
-        # A few tiles of every scheme, in a run that is stopped and one that goes on; then code by the measured times.
+        # A few tiles of every scheme, in a run that is interrupted and resumed; then code planned with the
+        # measured times.
         table=$work/tuning.txt
         rm -f $table $table.journal
         few="--scheme direct --scheme pointwise --scheme tdc --top 4 --random 2 --out $table"
@@ -172,13 +175,13 @@ sys.exit(not 0 < error < 1e-5)"
         check "merge" ./tdc-gen merge $table $work/first.txt --out $work/merged.txt
         check "merge is idempotent" cmp $table $work/merged.txt
         gpu=$(sed -n 's/^gpu: //p' $table)
-        check "verify by measured times" ./tdc-gen verify configs/resnet18.yaml --local-gpu --device 0 "$gpu" --table $table
+        check "verify by measured times" ./tdc-gen verify configs/resnet18.yaml --local-gpu --gpu "$gpu" --table $table
         check "plan by measured times" ./tdc-gen plan configs/resnet18.yaml --gpu "$gpu" --table $table
         check "tiles were chosen by measured times" grep -q " tuned " $work/log
         tail -n 1 $work/log
         ;;
     drivers)
-        # The emitted C++: builds without a warning, two runs give the same bits, with a graph and without.
+        # The emitted C++: no warnings, two runs give the same bits, with a graph and without.
         prepare
         for network in $networks; do
             for dense in "" --dense; do
@@ -218,7 +221,7 @@ sys.exit(not 0 < error < 1e-5)"
         check "two networks in one program" $work/two/two_networks
         ;;
     sanitizer)
-        # A small image, so that the checkers end in minutes.
+        # A small image, so that the checkers finish within minutes.
         for dense in "" --dense; do
             dir=$work/small${dense:+_dense}
             check "generate small $dense" ./tdc-gen configs/resnet18.yaml $dense --input 1x3x64x64 --out "$dir"
@@ -233,7 +236,7 @@ sys.exit(not 0 < error < 1e-5)"
         nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
         nvcc --version | tail -n 1
         prepare
-        # Figures for a benchmark page; the times of single layers are in work/profile_*.txt.
+        # Results for a benchmark page; the times of single layers are in work/profile_*.txt.
         for network in $networks; do
             for dense in "" --dense; do
                 name=$network${dense:+_dense}

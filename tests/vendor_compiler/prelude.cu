@@ -1,4 +1,5 @@
-// Behind all parts of the device prelude: kernels that use all of them, twice with different types, and one that uses none.
+// Follows all sections of the device header: kernels that use all of them, twice with different types, and
+// one that uses none.
 
 extern "C" __global__ void __launch_bounds__(128)
 uses_all(const float* __restrict__ x, const float* __restrict__ packed, float* __restrict__ y) {

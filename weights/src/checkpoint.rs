@@ -1,4 +1,4 @@
-//! Reading safetensors, one tensor at a time.
+//! Reads safetensors, one tensor at a time.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,9 +13,9 @@ use safetensors::{Dtype, SafeTensorError};
 
 use crate::{CheckpointError, WeightError};
 
-/// Named tensors, from a safetensors file, from its bytes or made up at random.
+/// Named tensors, from a safetensors file, from its bytes or generated at random.
 ///
-/// Of a file only the header is kept in memory; a tensor is read when it is asked for.
+/// Only the header of a file is kept in memory; a tensor is read on request.
 #[derive(Debug)]
 pub struct Checkpoint {
     origin: String,
@@ -23,7 +23,7 @@ pub struct Checkpoint {
     payload: Payload,
 }
 
-/// Where the tensors' bytes are; offsets of [`TensorInfo`] count from its start.
+/// The source of the tensors' bytes; offsets of [`TensorInfo`] are relative to its start.
 #[derive(Debug)]
 enum Payload {
     File { file: Mutex<File>, start: u64 },
@@ -52,7 +52,7 @@ impl Checkpoint {
     /// Opens a safetensors file and reads its header.
     ///
     /// # Errors
-    /// [`CheckpointError`] when the file cannot be read, is not safetensors or is cut short.
+    /// [`CheckpointError`] if the file cannot be read, is not safetensors or is truncated.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
         let origin = path.as_ref().display().to_string();
         let refused = |problem| CheckpointError::Read {
@@ -76,15 +76,15 @@ impl Checkpoint {
         })
     }
 
-    /// Takes the content of a safetensors file.
+    /// Parses the content of a safetensors file.
     ///
     /// # Errors
-    /// [`CheckpointError`] when the bytes are not safetensors or are cut short.
+    /// [`CheckpointError`] if the bytes are not safetensors or are truncated.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, CheckpointError> {
         let origin = "in memory".to_owned();
         let (tensors, start) = read_header(bytes.as_slice(), bytes.len() as u64, &origin)?;
         let payload = Payload::Bytes {
-            // The header was found inside the bytes, so its end is a usize.
+            // The header was found inside the bytes, so the offset of its end fits in a usize.
             start: start as usize,
             bytes,
         };
@@ -95,7 +95,7 @@ impl Checkpoint {
         })
     }
 
-    /// Tensors of fp32 with the given names, shapes and values in row-major order.
+    /// fp32 tensors with the given names, shapes and values in row-major order.
     pub(crate) fn from_values(
         origin: String,
         values: impl IntoIterator<Item = (String, Vec<usize>, Vec<f32>)>,
@@ -122,8 +122,8 @@ impl Checkpoint {
     /// The content of a safetensors file with the same tensors, for PyTorch or [`Checkpoint::from_bytes`].
     ///
     /// # Errors
-    /// [`CheckpointError`] when the file behind this checkpoint can no longer be read, or when the header would be larger
-    /// than the format allows.
+    /// [`CheckpointError`] if the file of this checkpoint can no longer be read, or if the header would be
+    /// larger than the format allows.
     pub fn to_safetensors(&self) -> Result<Vec<u8>, CheckpointError> {
         let mut contents = Vec::with_capacity(self.tensors.len());
         for (name, info) in &self.tensors {
@@ -157,10 +157,11 @@ impl Checkpoint {
         self.tensors.get(name).map(|info| info.shape.as_slice())
     }
 
-    /// The values of a tensor in row-major order; `None` when there is no such tensor.
+    /// The values of a tensor in row-major order; `None` if there is no such tensor.
     ///
     /// # Errors
-    /// [`WeightError`] when the tensor cannot be read, is not of floats, or holds a value that is not finite.
+    /// [`WeightError`] if the tensor cannot be read, has another element type, or has a value that is not
+    /// finite.
     pub fn tensor(&self, name: &str) -> Option<Result<Vec<f64>, WeightError>> {
         let tensor = self.float(name)?;
         Some(tensor.map(|tensor| tensor.values().collect()))
@@ -169,7 +170,7 @@ impl Checkpoint {
     /// Reads a tensor and checks that all its values are finite.
     ///
     /// # Errors
-    /// `None` when there is no such tensor; [`WeightError`] when it cannot be read or its values cannot be used.
+    /// `None` if there is no such tensor; [`WeightError`] if it cannot be read or has unsupported values.
     pub(crate) fn float(&self, name: &str) -> Option<Result<FloatTensor<'_>, WeightError>> {
         let info = self.tensors.get(name)?;
         Some(self.checked_float(name, info))
@@ -208,13 +209,13 @@ impl Checkpoint {
     }
 
     fn read_bytes(&self, info: &TensorInfo) -> Result<Cow<'_, [u8]>, CheckpointError> {
-        // The header was checked: offsets lie inside the payload, in order.
+        // The header was checked: offsets are inside the payload, in order.
         let (from, to) = info.data_offsets;
         match &self.payload {
             Payload::Bytes { bytes, start } => Ok(bytes[start + from..start + to].into()),
             Payload::File { file, start } => {
                 let mut bytes = vec![0; to - from];
-                // Every read seeks first, so a position left by a panicking thread does no harm.
+                // Every read seeks first, so a file position left by a panicking thread does no harm.
                 let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
                 file.seek(SeekFrom::Start(start + from as u64))
                     .and_then(|_| file.read_exact(&mut bytes))
@@ -247,7 +248,7 @@ impl Float {
         }
     }
 
-    /// The value of little-endian `bytes`, as many as the kind has.
+    /// The value of little-endian `bytes`, whose number is that of the kind.
     fn value(self, bytes: &[u8]) -> f64 {
         let mut word = [0; 8];
         word[..bytes.len()].copy_from_slice(bytes);
@@ -261,9 +262,10 @@ impl Float {
     }
 }
 
-/// Reads the header of a source of `len` bytes: the tensors and where the payload starts.
+/// Reads the header of a source of `len` bytes: the tensors, and the offset of the payload.
 ///
-/// The crate's own reader wants the whole file in memory and adds up offsets without looking for overflow.
+/// The reader of the crate `safetensors` needs the complete file in memory and adds offsets without overflow
+/// checks.
 fn read_header(
     mut source: impl Read,
     len: u64,
@@ -299,7 +301,7 @@ fn read_header(
     let header_bytes = u64::from_le_bytes(length);
     if header_bytes > MAX_HEADER_BYTES {
         return Err(not_safetensors(
-            format!("it announces a header of {header_bytes} bytes, more than {MAX_HEADER_BYTES}"),
+            format!("its header has {header_bytes} bytes, more than {MAX_HEADER_BYTES}"),
             SAVE_AS_SAFETENSORS,
         ));
     }
@@ -327,7 +329,7 @@ fn read_header(
 const SAVE_AS_SAFETENSORS: &str =
     "save it with safetensors.torch.save_file(model.state_dict(), path)";
 
-/// Formats that are taken for safetensors by mistake, by their first bytes.
+/// Formats that are mistaken for safetensors, by their first bytes.
 fn other_format(first: [u8; 8]) -> Option<(&'static str, &'static str)> {
     if first.starts_with(b"PK\x03\x04") || first.starts_with(&[0x80, 0x02]) && first[7] != 0 {
         Some((
@@ -337,7 +339,7 @@ fn other_format(first: [u8; 8]) -> Option<(&'static str, &'static str)> {
     } else if first == tdc_runtime::WeightFile::MAGIC {
         Some((
             "it is a packed weight file already",
-            "give the checkpoint it was made from",
+            "give the checkpoint from which it was packed",
         ))
     } else {
         None

@@ -1,4 +1,4 @@
-//! CP form of a convolution's weight, by alternating least squares.
+//! CP decomposition of a convolution's weight, by alternating least squares.
 
 use crate::matrix::{
     NoConvergence, leading_singular_vectors, norm, power_of_two_below, product, relative_error,
@@ -9,13 +9,13 @@ use crate::tucker::input_unfolding;
 
 /// A weight W [O, I, R, S] as the sum of `rank` outer products of four vectors (Reustle, Rabbani and Huang, eq. 1).
 ///
-/// `W[o, i, r, s]` is the sum over k of `last[o, k] * first[k, i] * vertical[k, r] * horizontal[k, s]`. The four vectors of a k are
-/// equally long.
+/// `W[o, i, r, s]` is the sum over k of `last[o, k] * first[k, i] * vertical[k, r] * horizontal[k, s]`. The
+/// four vectors of each k have equal norms.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CpFactors {
     /// O, I, R, S.
     pub shape: [usize; 4],
-    /// Outer products.
+    /// Number of outer products.
     pub rank: usize,
     /// [K, I]: the paper's S transposed.
     pub first: Vec<f64>,
@@ -27,26 +27,28 @@ pub struct CpFactors {
     pub last: Vec<f64>,
 }
 
-/// Starts of the iteration: the singular vectors of the unfoldings, and random vectors.
+/// Number of starts of the iteration: one from the singular vectors of the unfoldings, the others from random
+/// vectors.
 const STARTS: usize = 4;
 
-/// Rounds of the start that promises most, at most; the others have a quarter of them.
+/// Maximal number of rounds of the most promising start; the others have a quarter of that.
 const MAX_ROUNDS: usize = 400;
 
-/// Multiply-adds that all rounds together may take, and rounds that there are however long one takes.
+/// Maximal number of multiply-adds of all rounds, and minimal number of rounds regardless of it.
 const MAX_MULTIPLY_ADDS: usize = 400_000_000_000;
 const MIN_ROUNDS: usize = 20;
 
 impl CpFactors {
-    /// A CP form of `weight` (OIHW), by alternating least squares (Kolda and Bader 2009, section 3.4): each factor in turn is the
-    /// best for the three others. What is found is a local optimum, the best of several starts; a best form of a given rank need
-    /// not even exist, which shows as a large [`cancellation`](Self::cancellation). The result is the same in every run.
+    /// A CP decomposition of `weight` (OIHW), by alternating least squares (Kolda and Bader 2009, section
+    /// 3.4): each factor in turn is optimised for the three others. The result is a local optimum, the best
+    /// of several starts. For a given rank an optimum need not exist; then
+    /// [`cancellation`](Self::cancellation) is large. The result is the same in every run.
     ///
     /// # Errors
-    /// [`NoConvergence`] when an eigenvalue iteration fails or a value is not finite.
+    /// [`NoConvergence`] if an eigenvalue iteration fails or a value is not finite.
     ///
     /// # Panics
-    /// When `weight` has not the length of `shape`, or `rank` is 0.
+    /// If the length of `weight` is not that of `shape`, or if `rank` is 0.
     pub fn als(weight: &[f64], shape: [usize; 4], rank: usize) -> Result<Self, NoConvergence> {
         let [o, i, r, s] = shape;
         assert_eq!(weight.len(), o * i * r * s, "weight of shape {shape:?}");
@@ -72,24 +74,24 @@ impl CpFactors {
         Ok(iteration.balanced(&best, scale))
     }
 
-    /// The dense weight in OIHW that the factors stand for.
+    /// The dense weight in OIHW that the factors represent.
     pub fn reconstruct(&self) -> Vec<f64> {
         let [o, i, r, s] = self.shape;
         let outer = outer_products(self.rank, [&self.first, &self.vertical, &self.horizontal]);
         product([o, self.rank, i * r * s], &self.last, &outer)
     }
 
-    /// `|weight - reconstruct()| / |weight|` in the Frobenius norm; 0 when both are zero.
+    /// `|weight - reconstruct()| / |weight|` in the Frobenius norm; 0 if both are zero.
     ///
     /// # Panics
-    /// When `weight` has another length than the reconstruction.
+    /// If `weight` and the reconstruction differ in length.
     pub fn relative_error(&self, weight: &[f64]) -> f64 {
         relative_error(weight, &self.reconstruct())
     }
 
-    /// How much larger the outer products are than what they add up to: the root of the sum of their squared norms over the norm
-    /// of the sum. About 1 where they are independent. Where it is large they cancel each other, and so much larger than usual
-    /// is what rounding them to fp32 costs.
+    /// Ratio of the outer products to their sum: the root of the sum of their squared norms over the norm of
+    /// the sum. It is about 1 if they are independent. If it is large they cancel each other, and the error
+    /// of rounding them to fp32 grows by this factor.
     pub fn cancellation(&self) -> f64 {
         let [o, i, r, s] = self.shape;
         let last = transposed(&self.last, o, self.rank);
@@ -112,10 +114,11 @@ impl CpFactors {
     }
 }
 
-/// Vectors of each mode while they are improved: [K, O], [K, I], [K, R], [K, S]. All but those of O are of length 1.
+/// The vectors of each mode during the iteration: [K, O], [K, I], [K, R], [K, S]. All except those of O have
+/// norm 1.
 struct ModeVectors {
     vectors: [Vec<f64>; 4],
-    /// `|W - sum|^2`, by subtraction.
+    /// `|W - sum|^2`, computed by subtraction.
     error: f64,
 }
 
@@ -140,7 +143,8 @@ impl AlsSolver {
         }
     }
 
-    /// Vectors to begin with: the leading singular ones of both channel unfoldings as far as they go, all else random.
+    /// Initial vectors: the leading singular vectors of both channel unfoldings, as far as there are enough,
+    /// else random ones.
     fn start(&self, start: usize) -> Result<ModeVectors, NoConvergence> {
         let [o, i, ..] = self.shape;
         let mut vectors = [0, 1, 2, 3].map(|mode| {
@@ -167,12 +171,12 @@ impl AlsSolver {
         })
     }
 
-    /// So many rounds over the modes, or until a round no longer pays.
+    /// Runs `rounds` rounds over the modes, or until a round improves too little.
     fn improve(&self, modes: &mut ModeVectors, rounds: usize) {
         let [o, i, r, s] = self.shape;
         let rank = self.rank;
         for _ in 0..rounds {
-            // The weight times the vectors of O serves the three other modes.
+            // The product of the weight and the vectors of O is used for the three other modes.
             normalise(&mut modes.vectors[0], o);
             let narrowed = product([rank, o, i * r * s], &modes.vectors[0], &self.weight);
             for mode in 1..4 {
@@ -210,13 +214,13 @@ impl AlsSolver {
         }
     }
 
-    /// The best vectors of a mode for those of the others: the normal equations, a little regularised.
+    /// The optimal vectors of a mode for given others: the normal equations, slightly regularised.
     fn solve(&self, modes: &mut ModeVectors, mode: usize, sums: Vec<f64>) {
         let gram = self.gram(modes, Some(mode));
         modes.vectors[mode] = solve_positive(gram, self.rank, sums);
     }
 
-    /// Products of all pairs of outer products, [K, K], without one mode.
+    /// Inner products of all pairs of outer products, [K, K], without one mode.
     fn gram(&self, modes: &ModeVectors, without: Option<usize>) -> Vec<f64> {
         let mut gram = vec![1.0; self.rank * self.rank];
         for (mode, vectors) in modes.vectors.iter().enumerate() {
@@ -236,8 +240,9 @@ impl AlsSolver {
         gram
     }
 
-    /// The factors of the scaled weight times `scale`: the four vectors of each k of one length, the largest outer product first,
-    /// and signs so that the first largest component is positive but in `last`.
+    /// The factors of the scaled weight times `scale`. The four vectors of each k have equal norms; outer
+    /// products are sorted by norm, the largest first; the largest component (the first one in case of ties)
+    /// of each vector except those of `last` is positive.
     fn balanced(&self, modes: &ModeVectors, scale: f64) -> CpFactors {
         let rank = self.rank;
         let size = |mode: usize| self.shape[mode];
@@ -278,7 +283,7 @@ impl AlsSolver {
     }
 }
 
-/// [K, I * R * S]: the outer product of the three vectors of each k.
+/// The outer product of the three vectors of each k, [K, I * R * S].
 fn outer_products(rank: usize, [first, vertical, horizontal]: [&Vec<f64>; 3]) -> Vec<f64> {
     let [i, r, s] = [first, vertical, horizontal].map(|vectors| vectors.len() / rank);
     let mut outer = Vec::with_capacity(rank * i * r * s);
@@ -292,7 +297,7 @@ fn outer_products(rank: usize, [first, vertical, horizontal]: [&Vec<f64>; 3]) ->
     outer
 }
 
-/// Makes each vector of `size` values one of length 1; a zero one stays.
+/// Scales each vector of `size` values to norm 1; zero vectors are unchanged.
 fn normalise(vectors: &mut [f64], size: usize) {
     for vector in vectors.chunks_exact_mut(size.max(1)) {
         let length = norm(vector.iter().copied());
@@ -302,8 +307,9 @@ fn normalise(vectors: &mut [f64], size: usize) {
     }
 }
 
-/// `A X = B` for a positive semidefinite A [K, K] and B [K, any], by Cholesky's factors of A with a small multiple of the identity,
-/// so small that it shows only in directions that A hardly has.
+/// Solves `A X = B` for a positive semidefinite A [K, K] and B [K, any] by Cholesky factorisation of A plus a
+/// multiple of the identity that is so small that it matters only in directions in which A is nearly
+/// singular.
 fn solve_positive(mut a: Vec<f64>, rank: usize, mut b: Vec<f64>) -> Vec<f64> {
     let trace: f64 = (0..rank).map(|k| a[k * rank + k]).sum();
     let ridge = 1e-13 * trace.max(f64::MIN_POSITIVE);

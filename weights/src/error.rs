@@ -1,4 +1,4 @@
-//! What can be wrong with a checkpoint, a recipe or a list of values.
+//! Errors in a checkpoint, a recipe or a list of values.
 
 use std::fmt;
 use std::io;
@@ -6,26 +6,26 @@ use std::io;
 use safetensors::Dtype;
 use tdc_runtime::PackError;
 
-/// A checkpoint that cannot be read.
+/// Why a checkpoint cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// The operating system refuses to read.
+    /// An I/O error.
     #[error("cannot read the checkpoint {origin}: {problem}; check the path and its permissions")]
     Read {
         /// Path of the file.
         origin: String,
-        /// What the system says.
+        /// The system's error.
         problem: io::Error,
     },
-    /// The file has not the length that its header announces.
+    /// The length of the file is not that of its header.
     #[error(
-        "the checkpoint {origin} has {found} bytes where {expected} are announced; it is damaged or incomplete: \
+        "the checkpoint {origin} has {found} bytes, but its header requires {expected}; it is damaged or incomplete: \
          copy, download or save it again"
     )]
     Length {
         /// Path of the file.
         origin: String,
-        /// Bytes announced; `u64::MAX` when the sum overflows.
+        /// Bytes according to the header; `u64::MAX` if the sum overflows.
         expected: u64,
         /// Bytes found.
         found: u64,
@@ -35,20 +35,20 @@ pub enum CheckpointError {
     Format {
         /// Path of the file.
         origin: String,
-        /// What is wrong with the content.
+        /// The problem.
         problem: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
 }
 
-/// One reason why the values of a slot cannot be made.
+/// Why the values of a slot cannot be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightError {
     /// The checkpoint cannot be read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// A tensor that the checkpoint has not.
+    /// A tensor is missing in the checkpoint.
     #[error(
         "the checkpoint has no tensor `{tensor}`, which `{slot}` needs; {}",
         suggestion.as_ref().map_or_else(
@@ -57,28 +57,28 @@ pub enum WeightError {
         )
     )]
     Missing {
-        /// The tensor asked for.
+        /// The required tensor.
         tensor: String,
-        /// The slot that asks for it.
+        /// The slot that requires it.
         slot: String,
         /// The most similar name in the checkpoint, if any is similar.
         suggestion: Option<String>,
     },
-    /// A tensor of another shape.
+    /// A tensor has the wrong shape.
     #[error(
         "tensor `{tensor}` has shape {found:?}, `{slot}` needs {expected:?}; the config and the checkpoint describe different networks"
     )]
     Shape {
         /// The tensor.
         tensor: String,
-        /// The slot that asks for it.
+        /// The slot that requires it.
         slot: String,
-        /// Shape asked for.
+        /// Required shape.
         expected: Vec<usize>,
         /// Shape found.
         found: Vec<usize>,
     },
-    /// A tensor whose elements are not floating-point numbers of a supported kind.
+    /// The element type of a tensor is not supported.
     #[error(
         "tensor `{tensor}` has elements of type {found}, expected F16, BF16, F32 or F64; convert it before saving the checkpoint"
     )]
@@ -88,19 +88,19 @@ pub enum WeightError {
         /// Element type found.
         found: Dtype,
     },
-    /// A NaN or an infinity.
+    /// A NaN or infinity.
     #[error(
         "tensor `{tensor}` holds {value} at {index:?}, expected finite numbers; the training diverged or the file is damaged"
     )]
     NonFinite {
         /// The tensor.
         tensor: String,
-        /// Where, in each dimension.
+        /// Its index in each dimension.
         index: Vec<usize>,
         /// The value.
         value: f64,
     },
-    /// A batch normalisation that would divide by zero or by the root of a negative number.
+    /// A BatchNorm that would divide by zero or by the root of a negative number.
     #[error(
         "tensor `{tensor}` holds the variance {value} at [{channel}], which with eps = {eps} is not above zero; \
          correct eps in the config or the checkpoint's statistics"
@@ -115,7 +115,7 @@ pub enum WeightError {
         /// The eps of the recipe.
         eps: f64,
     },
-    /// A layer with one or two of its three trained factors.
+    /// Some but not all of the trained factors of a layer.
     #[error(
         "the checkpoint has the trained factor {} of `{layer}` but not {}; save all three, or none to factorise the dense weight",
         list(found),
@@ -137,7 +137,7 @@ pub enum WeightError {
         /// The layer.
         layer: String,
     },
-    /// A value of f64 that fp32 cannot hold.
+    /// A value that is not representable in fp32.
     #[error(
         "the {part} of `{slot}` holds {value:e} at {index} after folding, which is beyond fp32; \
          check the variances and scales folded into it"
@@ -152,18 +152,18 @@ pub enum WeightError {
         /// The value.
         value: f64,
     },
-    /// A recipe that contradicts itself: a fault of the planner, not of the checkpoint.
+    /// A contradictory recipe: a defect of the planner, not of the checkpoint.
     #[error("the recipe of `{slot}` is inconsistent: {problem}; this is a bug in the plan")]
     Recipe {
         /// The slot.
         slot: String,
-        /// What contradicts what.
+        /// The contradiction.
         problem: String,
     },
 }
 
 impl WeightError {
-    /// The tensor, layer or slot it is about.
+    /// The tensor, layer or slot that the error concerns.
     pub(crate) fn subject(&self) -> String {
         match self {
             Self::Checkpoint(error) => error.to_string(),
@@ -184,7 +184,7 @@ fn list(names: &[String]) -> String {
     quoted.join(", ")
 }
 
-/// Everything that is wrong with a checkpoint for the given recipes; at least one error, one line each when shown.
+/// All errors of a checkpoint for the given recipes; at least one, printed one per line.
 #[derive(Debug)]
 pub struct WeightErrors(pub(crate) Vec<WeightError>);
 
@@ -218,23 +218,23 @@ impl fmt::Display for WeightErrors {
 
 impl std::error::Error for WeightErrors {}
 
-/// Values that do not fit the slots they are packed for.
+/// Values that do not match the slots that they are packed for.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
-    /// Not one set of values for each slot.
-    #[error("the file has {expected} slots, but values for {found} are given")]
+    /// The number of sets of values is not that of the slots.
+    #[error("the file has {expected} slots, but the values are for {found}")]
     Count {
         /// Slots of the file.
         expected: usize,
-        /// Sets of values given.
+        /// Sets of values.
         found: usize,
     },
-    /// Values of the wrong length.
-    #[error("the values of `{slot}` do not fit: {problem}")]
+    /// A slice of values has the wrong length.
+    #[error("the values of `{slot}` do not match its layout: {problem}")]
     Slot {
         /// The slot.
         slot: String,
-        /// Which length is wrong.
+        /// The length.
         problem: PackError,
     },
 }

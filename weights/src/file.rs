@@ -1,10 +1,11 @@
-//! From values to the bytes of a section of a weight file.
+//! Packs values into the bytes of a section of a weight file.
 
 use tdc_runtime::{PackError, WeightFile};
 
 use crate::{FileError, SlotValues};
 
-/// One section of a weight file, header and payload: a whole file where there is only one, else to be put one behind the other.
+/// One section of a weight file, header and payload. It is a complete file, or one of several sections to be
+/// concatenated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PackedSection {
     /// The bytes to write.
@@ -14,7 +15,7 @@ pub struct PackedSection {
 /// Packs the values of each slot, in the order of the file's slots.
 ///
 /// # Errors
-/// [`FileError`] when the number of slots or a length is not the one of the file.
+/// [`FileError`] if the number of slots or a length does not match the file.
 pub fn pack(file: &WeightFile, values: &[SlotValues]) -> Result<PackedSection, FileError> {
     let slots = file.iter().count();
     if slots != values.len() {

@@ -1,16 +1,16 @@
-//! From a checkpoint to a packed weight file.
+//! Packs a checkpoint into a weight file.
 //!
 //! ```text
-//! recipes (what each slot is made from) + Checkpoint --resolve--> SlotValues (fp32, OIHW) --pack--> bytes of the weight file
+//! recipes (source of each slot) + Checkpoint --resolve--> SlotValues (fp32, OIHW) --pack--> bytes of the weight file
 //! ```
 //!
-//! [`resolve`] reads each tensor when a recipe needs it, folds batch normalisation into weights and biases and factorises
-//! layers into Tucker or CP form. It works in f64 and rounds to fp32 once, at the end. [`pack`] brings the values into the order in
-//! which the kernels read them.
+//! [`resolve`] reads each tensor when a recipe needs it, folds BatchNorm into weights and biases, and
+//! factorises layers into Tucker or CP form. It computes in f64 and rounds to fp32 once, at the end. [`pack`]
+//! reorders the values into the layouts that the kernels read.
 //!
 //! ```
 //! use tdc_runtime::{WeightFile, WeightLayout, WeightSlot};
-//! use tdc_weights::{Affine, Checkpoint, SlotRecipe, WeightSource, pack, resolve};
+//! use tdc_weights::{Checkpoint, ScaleShiftSource, SlotRecipe, WeightSource, pack, resolve};
 //!
 //! let recipes = [SlotRecipe {
 //!     slot: WeightSlot {
@@ -20,7 +20,7 @@
 //!     },
 //!     weight: Some(WeightSource::Tensor("conv1.weight".to_owned())),
 //!     bias: None,
-//!     fold: vec![Affine::BatchNorm {
+//!     fold: vec![ScaleShiftSource::BatchNorm {
 //!         name: "bn1".to_owned(),
 //!         eps: 1e-5,
 //!         channels: 64,

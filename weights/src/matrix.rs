@@ -7,7 +7,7 @@ use faer::linalg::matmul::matmul;
 use faer::linalg::matmul::triangular::{self, BlockStructure};
 use faer::{Accum, Mat, MatMut, MatRef, Par};
 
-/// One thread, so that the order of additions and with it every bit is the same in every run.
+/// A single thread, so that the order of additions and hence every bit is the same in every run.
 const SEQUENTIAL: Par = Par::Seq;
 
 /// The eigenvalue iteration did not converge.
@@ -53,7 +53,7 @@ pub(crate) fn leading_singular_vectors(
         parameters,
     )
     .map_err(|_| NoConvergence)?;
-    // Eigenvalues come in ascending order.
+    // Eigenvalues are in ascending order.
     let mut vectors = Vec::with_capacity(count * rows);
     for column in (rows - count..rows).rev() {
         let vector = eigenvectors.col(column);
@@ -80,14 +80,15 @@ pub(crate) fn product([rows, inner, columns]: [usize; 3], left: &[f64], right: &
     result
 }
 
-/// A row-major matrix [rows, columns] as [columns, rows].
+/// Transposes a row-major matrix with `rows` rows.
 pub(crate) fn transposed(matrix: &[f64], rows: usize, columns: usize) -> Vec<f64> {
     (0..columns)
         .flat_map(|column| (0..rows).map(move |row| matrix[row * columns + column]))
         .collect()
 }
 
-/// The largest power of two that is not above a positive normal `value`; the smallest normal one for less.
+/// The largest power of two that is at most the positive normal number `value`; the smallest normal number
+/// for smaller values.
 pub(crate) fn power_of_two_below(value: f64) -> f64 {
     const EXPONENT_BITS: u64 = 0x7ff0_0000_0000_0000;
     f64::from_bits(value.to_bits() & EXPONENT_BITS).clamp(f64::MIN_POSITIVE, f64::MAX)
@@ -98,10 +99,10 @@ pub(crate) fn norm(values: impl Iterator<Item = f64> + Clone) -> f64 {
     values.map(|v| (v / scale).powi(2)).sum::<f64>().sqrt() * scale
 }
 
-/// `|exact - found| / |exact|` in the Frobenius norm; 0 when both are zero.
+/// `|exact - found| / |exact|` in the Frobenius norm; 0 if both are zero.
 ///
 /// # Panics
-/// When the lengths differ.
+/// If the lengths differ.
 pub(crate) fn relative_error(exact: &[f64], found: &[f64]) -> f64 {
     assert_eq!(exact.len(), found.len());
     let difference = norm(exact.iter().zip(found).map(|(a, b)| a - b));

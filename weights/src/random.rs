@@ -1,4 +1,4 @@
-//! Made-up checkpoints for tests and measurements.
+//! Random checkpoints for tests and measurements.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use tdc_runtime::Checksum;
 
 use crate::{Checkpoint, ScaleShiftSource, SlotRecipe, WeightSource};
 
-/// The distribution a tensor is drawn from.
+/// The distribution of a tensor's values.
 enum Distribution {
     Normal { deviation: f64 },
     Uniform { low: f64, high: f64 },
@@ -19,12 +19,13 @@ const AROUND_ONE: Distribution = Distribution::Uniform {
 };
 
 impl Checkpoint {
-    /// Random fp32 tensors for everything the recipes name, with trained factors left out.
+    /// Random fp32 tensors for everything that the recipes name, except trained factors.
     ///
-    /// Weights are He-normal (zero mean, variance 2 / (I R S)), biases, means and shifts normal with deviation 0.1, scales and
-    /// variances uniform in 0.5..1.5. A tensor depends on `seed`, its name and its shape alone, and is the same on any
-    /// machine: only integer arithmetic and correctly rounded operations are used. "Normal" is the sum of sixteen uniform
-    /// numbers. A name with two shapes gets the first one.
+    /// Weights are He-normal (zero mean, variance 2 / (I R S)), biases, means and shifts normal with standard
+    /// deviation 0.1, scales and variances uniform in 0.5..1.5. A tensor depends on `seed`, its name and its
+    /// shape only, and is the same on every machine: only integer arithmetic and correctly rounded operations
+    /// are used. Normal numbers are approximated by the sum of sixteen uniform ones. If a name has two
+    /// shapes, the first one is used.
     pub fn random(recipes: &[SlotRecipe], seed: u64) -> Self {
         let mut tensors = BTreeMap::new();
         for recipe in recipes {
@@ -101,7 +102,8 @@ impl Distribution {
     }
 }
 
-/// Nearly standard normal: sixteen uniform 16-bit integers, added, centred and scaled to variance 1.
+/// Approximately standard normal: the sum of sixteen uniform 16-bit integers, centred and scaled to variance
+/// 1.
 fn normal(numbers: &mut SplitMix64) -> f64 {
     const TERMS: f64 = 16.0;
     const LEVELS: f64 = 65536.0;
@@ -115,7 +117,7 @@ fn normal(numbers: &mut SplitMix64) -> f64 {
     centred / (TERMS * (LEVELS * LEVELS - 1.0) / 12.0).sqrt()
 }
 
-/// Steele, Lea and Flood's generator: a counter and a mixing function.
+/// The generator of Steele, Lea and Flood: a counter and a mixing function.
 pub(crate) struct SplitMix64(u64);
 
 impl SplitMix64 {
@@ -144,7 +146,7 @@ mod tests {
 
     #[test]
     fn split_mix_gives_the_published_numbers() {
-        // The first outputs for the seed 1234567, as in the reference implementation's test vector.
+        // The first outputs for the seed 1234567, from the test vector of the reference implementation.
         let mut numbers = SplitMix64(1_234_567);
         assert_eq!(numbers.next(), 6_457_827_717_110_365_317);
         assert_eq!(numbers.next(), 3_203_168_211_198_807_973);

@@ -1,44 +1,45 @@
-//! What the values of each slot are made from.
+//! Recipes: from which tensors the values of each slot are computed.
 
 use std::fmt;
 use tdc_runtime::WeightSlot;
 
-/// What one slot of the weight file is made from. Plain data, made by the planner.
+/// The sources of one slot of the weight file; plain data from the planner.
 ///
-/// For a convolution followed by affines, `y = a (W x + b) + c` for each output channel, the slot holds `a W` and `a b + c`.
-/// Of the slots of a layer in Tucker or CP form only the last one carries `bias` and `fold`.
+/// For a convolution followed by scales and shifts, `y = a (W x + b) + c` for each output channel, the slot
+/// has `a W` and `a b + c`. Only the last slot of a Tucker or CP layer has `bias` and `fold`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlotRecipe {
     /// Name, layout and bias length of the slot; `layout.source` is the weight's shape [O, I/groups, R, S].
     pub slot: WeightSlot,
-    /// Where the weight comes from; none for an op without weights, which may still have a prologue.
+    /// Source of the weight; `None` for an op without weights, which may still have a prologue.
     pub weight: Option<WeightSource>,
-    /// Tensor of the layer's own bias, shape `[O]`.
+    /// Tensor of the layer's bias, shape `[O]`.
     pub bias: Option<String>,
-    /// Affines over the output channels behind the layer, folded in this order into weight and bias.
+    /// Scales and shifts of the output channels after the layer, folded into weight and bias in this order.
     pub fold: Vec<ScaleShiftSource>,
-    /// Affine over the input channels before the layer; its scale and shift are stored behind the weights.
+    /// Scale and shift of the input channels before the layer; stored after the weights.
     pub prologue: Option<ScaleShiftSource>,
 }
 
-/// Where a weight comes from.
+/// The source of a weight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WeightSource {
-    /// A tensor of the checkpoint with the slot's source shape [O, I/groups, R, S].
+    /// A tensor of the checkpoint with the shape of the slot's source, [O, I/groups, R, S].
     Tensor(String),
-    /// A linear layer's matrix [O, I * R * S]: with R = S = 1 the common one, else one that reads a flattened I x R x S image.
+    /// The matrix [O, I * R * S] of a linear layer. R = S = 1 is the usual one; otherwise it reads a
+    /// flattened I x R x S image.
     Linear(String),
-    /// One of the factors of a layer in Tucker or CP form.
+    /// A factor of a Tucker or CP layer.
     Factor {
-        /// The whole layer, the same in the recipes of all its parts.
+        /// The layer, the same in the recipes of all its factors.
         layer: FactorizedLayer,
-        /// Which of them.
+        /// The role of the factor.
         role: FactorRole,
     },
 }
 
-/// One of the convolutions that a layer in Tucker form (TDC paper, eqs. 2-4) or in CP form (Reustle et al., eq. 7) consists of, with
-/// its weight's shape in OIHW.
+/// A convolution of a layer in Tucker form (TDC paper, eqs. 2-4) or in CP form (Reustle et al., eq. 7), with
+/// the shape of its weight in OIHW.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FactorRole {
     /// [D1, I, 1, 1]: U1 transposed, eq. 2; or [K, I, 1, 1] of CP rank K.
@@ -47,23 +48,23 @@ pub enum FactorRole {
     Core,
     /// [K, 1, R, 1]: a vertical filter for each of the K channels.
     Vertical,
-    /// [K, 1, 1, S]: a horizontal one.
+    /// [K, 1, 1, S]: a horizontal filter for each of the K channels.
     Horizontal,
     /// [O, D2, 1, 1]: U2, eq. 4; or [O, K, 1, 1].
     Last,
 }
 
-/// The form that factors have.
+/// The kind of decomposition, with its ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Decomposition {
     /// Tucker ranks [D1, D2]: D1 of the input channels (weight dimension 1), D2 of the output channels (dimension 0).
     Tucker([u32; 2]),
-    /// CP rank K: the weight is a sum of so many outer products of four vectors.
+    /// CP rank K: the weight is a sum of K outer products of four vectors.
     Cp(u32),
 }
 
 impl Decomposition {
-    /// Its factors in order.
+    /// The roles of its factors in order.
     pub fn roles(self) -> &'static [FactorRole] {
         use FactorRole::{Core, First, Horizontal, Last, Vertical};
         match self {
@@ -89,20 +90,21 @@ pub struct FactorizedLayer {
     pub weight: String,
     /// Shape of the dense weight: O, I, R, S.
     pub shape: [u32; 4],
-    /// Form and ranks.
+    /// Decomposition and ranks.
     pub decomposition: Decomposition,
-    /// Tensors of the trained factors in the order of [`Decomposition::roles`], such as `layer1.0.conv1.first.weight`. They are taken when
-    /// the checkpoint holds all of them; when it holds none, the dense weight is factorised.
+    /// Tensors of the trained factors in the order of [`Decomposition::roles`], such as
+    /// `layer1.0.conv1.first.weight`. They are used if the checkpoint has all of them; if it has none, the
+    /// dense weight is factorised.
     pub factors: Vec<String>,
 }
 
 /// A scale and a shift for each channel.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ScaleShiftSource {
-    /// Batch normalisation in inference: `weight * (x - running_mean) / sqrt(running_var + eps) + bias`.
+    /// BatchNorm at inference: `weight * (x - running_mean) / sqrt(running_var + eps) + bias`.
     BatchNorm {
-        /// Tensors are `{name}.running_mean`, `{name}.running_var` and, where present, `{name}.weight` (else 1) and
-        /// `{name}.bias` (else 0).
+        /// Tensors are `{name}.running_mean`, `{name}.running_var` and, if present, `{name}.weight` (else 1)
+        /// and `{name}.bias` (else 0).
         name: String,
         /// Added to the variance.
         eps: f64,
@@ -121,12 +123,12 @@ pub enum ScaleShiftSource {
 }
 
 impl FactorizedLayer {
-    /// The name of the layer: its dense weight's without `.weight`.
+    /// The name of the layer: that of its dense weight without `.weight`.
     pub fn name(&self) -> &str {
         self.weight.strip_suffix(".weight").unwrap_or(&self.weight)
     }
 
-    /// Shape of a part's weight, OIHW.
+    /// Shape of a factor's weight, OIHW.
     pub fn factor_shape(&self, role: FactorRole) -> [u32; 4] {
         let [o, i, r, s] = self.shape;
         let [inner, outer] = match self.decomposition {
@@ -151,7 +153,7 @@ impl ScaleShiftSource {
         }
     }
 
-    /// How a message calls it.
+    /// Its name in messages.
     fn label(&self) -> &str {
         match self {
             Self::BatchNorm { name, .. } => name,
@@ -161,7 +163,7 @@ impl ScaleShiftSource {
 }
 
 impl SlotRecipe {
-    /// Every way in which the parts of the recipe contradict one another.
+    /// All contradictions in the recipe.
     pub(crate) fn inconsistencies(&self) -> Vec<String> {
         let mut found = Vec::new();
         let layout = &self.slot.layout;
@@ -170,7 +172,7 @@ impl SlotRecipe {
             None => {
                 if layout.source != [0; 4] {
                     found.push(format!(
-                        "it has no weight, but its layout wants one of shape {:?}",
+                        "it has no weight, but its layout requires one of shape {:?}",
                         layout.source
                     ));
                 }
@@ -236,7 +238,7 @@ fn factor_inconsistencies(
     let roles = layer.decomposition.roles();
     if layer.factors.len() != roles.len() || !roles.contains(&role) {
         found.push(format!(
-            "`{}` has {} factors and this is the {role:?} one, but with {} there are {roles:?}",
+            "`{}` has {} factors, and this one is {role:?}; with {} the factors are {roles:?}",
             layer.name(),
             layer.factors.len(),
             layer.decomposition

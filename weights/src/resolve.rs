@@ -1,4 +1,4 @@
-//! From recipes and a checkpoint to the values of each slot.
+//! Computes the values of slots from recipes and a checkpoint.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem;
@@ -15,50 +15,50 @@ use crate::{
 pub struct SlotValues {
     /// OIHW, of the layout's source length.
     pub weight: Vec<f32>,
-    /// One for each output channel, or none.
+    /// One per output channel, or none.
     pub bias: Vec<f32>,
-    /// The prologue's scales, one for each of its channels.
+    /// The prologue's scales, one per input channel.
     pub scale: Vec<f32>,
-    /// The prologue's shifts, one for each of its channels.
+    /// The prologue's shifts, one per input channel.
     pub shift: Vec<f32>,
 }
 
-/// How a layer was brought into Tucker or CP form.
+/// Report on the factorisation of a Tucker or CP layer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Factorization {
-    /// Name of the layer: its dense weight's without `.weight`.
+    /// Name of the layer: that of its dense weight without `.weight`.
     pub layer: String,
-    /// Form and ranks.
+    /// Decomposition and ranks.
     pub decomposition: Decomposition,
-    /// Relative error of the factors' product against the dense weight in the Frobenius norm, before rounding to fp32; none
-    /// when the checkpoint has trained factors and no dense weight.
+    /// Relative error of the factors' product against the dense weight in the Frobenius norm, before rounding
+    /// to fp32; `None` if the checkpoint has trained factors and no dense weight.
     pub relative_error: Option<f64>,
-    /// Of a CP form, how much larger its outer products are than their sum, see [`CpFactors::cancellation`].
+    /// Ratio of the outer products of a CP decomposition to their sum, see [`CpFactors::cancellation`].
     pub cancellation: Option<f64>,
     /// Whether the factors were taken from the checkpoint.
     pub trained: bool,
 }
 
-/// The values of all slots, and what was done to get them.
+/// The values of all slots, with reports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolved {
     /// In the order of the recipes.
     pub values: Vec<SlotValues>,
-    /// One for each layer in Tucker or CP form, in the order of the recipes.
+    /// One for each Tucker or CP layer, in the order of the recipes.
     pub factorizations: Vec<Factorization>,
-    /// Tensors of the checkpoint that nothing asked for, sorted; `num_batches_tracked` is left out.
+    /// Tensors of the checkpoint that no recipe uses, sorted, without `num_batches_tracked`.
     pub unused: Vec<String>,
 }
 
-/// Makes the values of every slot.
+/// Computes the values of every slot.
 ///
-/// All arithmetic is in f64; values are rounded to fp32 once, at the end. A layer in Tucker or CP form is factorised once, however
-/// many slots ask for its parts.
+/// All arithmetic is in f64; values are rounded to fp32 once, at the end. A Tucker or CP layer is factorised
+/// once for all its slots.
 ///
 /// # Errors
-/// [`WeightErrors`] with all problems found: tensors that are missing, have another shape or an unsuitable element type, hold
-/// values that are not finite, variances that are not positive, incomplete trained factors, results beyond fp32, recipes that
-/// contradict themselves. A problem that several slots share is listed once.
+/// [`WeightErrors`] with all errors: missing tensors, wrong shapes, unsupported element types, values that
+/// are not finite, variances that are not positive, incomplete trained factors, results beyond fp32,
+/// contradictory recipes. An error that several slots have in common is listed once.
 pub fn resolve(recipes: &[SlotRecipe], checkpoint: &Checkpoint) -> Result<Resolved, WeightErrors> {
     let mut resolver = Resolver {
         checkpoint,
@@ -89,7 +89,7 @@ pub fn resolve(recipes: &[SlotRecipe], checkpoint: &Checkpoint) -> Result<Resolv
     })
 }
 
-/// The state of [`resolve`]. Its methods note errors and answer `None` where there is one.
+/// The state of [`resolve`]. Its methods record errors and return `None` after one.
 struct Resolver<'a> {
     checkpoint: &'a Checkpoint,
     requested: BTreeSet<String>,
@@ -106,7 +106,7 @@ enum LayerFactors {
 }
 
 impl LayerFactors {
-    /// Factorises a dense weight; `None` when that fails.
+    /// Factorises a dense weight; `None` if that fails.
     fn new(weight: &[f64], layer: &FactorizedLayer) -> Option<Self> {
         let shape = layer.shape.map(|size| size as usize);
         match layer.decomposition {
@@ -122,7 +122,7 @@ impl LayerFactors {
         }
     }
 
-    /// The trained factors of a layer, in the order of its form's parts.
+    /// The trained factors of a layer, in the order of its roles.
     fn trained(layer: &FactorizedLayer, values: Vec<Vec<f64>>) -> Option<Self> {
         let shape = layer.shape.map(|size| size as usize);
         Some(match layer.decomposition {
@@ -150,7 +150,7 @@ impl LayerFactors {
         })
     }
 
-    /// The values of a part; none of one that the form lacks.
+    /// The values of a factor; empty for a role that the decomposition does not have.
     fn role(&self, role: FactorRole) -> &[f64] {
         match (self, role) {
             (Self::Tucker(factors), FactorRole::First) => &factors.first,
@@ -186,7 +186,7 @@ struct ScaleShift {
     shift: Vec<f64>,
 }
 
-/// Shapes a tensor may have.
+/// The shapes that a tensor may have.
 enum Expected {
     /// OIHW, or the same flattened to [O, I * R * S].
     Weight([u32; 4]),
@@ -207,7 +207,7 @@ impl<'a> Resolver<'a> {
             }
             return None;
         }
-        // Everything is asked for before the first `?`, so that all problems are found.
+        // Everything is read before the first `?`, so that all errors are found.
         let fold: Vec<_> = recipe
             .fold
             .iter()
@@ -249,7 +249,7 @@ impl<'a> Resolver<'a> {
         })
     }
 
-    /// The weight of a slot, scaled by its folded affines. Without those the source is only checked.
+    /// The weight of a slot, scaled by its folded scales. Without any the source is only checked.
     fn weight(
         &mut self,
         source: &WeightSource,
@@ -273,7 +273,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// The factors of a layer, made when it is met first.
+    /// The factors of a layer, computed on first use.
     fn factors(&mut self, layer: &FactorizedLayer, slot: &str) -> Option<Rc<LayerFactors>> {
         if let Some(known) = self.factors.get(layer) {
             return known.clone();
@@ -331,7 +331,7 @@ impl<'a> Resolver<'a> {
 
     fn trained_factors(&mut self, layer: &FactorizedLayer, slot: &str) -> Option<LayerFactors> {
         let roles = layer.decomposition.roles().iter().zip(&layer.factors);
-        // Everything is asked for before the first `?`.
+        // Everything is read before the first `?`.
         let values: Vec<_> = roles
             .map(|(&role, name)| {
                 let expected = Expected::Weight(layer.factor_shape(role));
@@ -385,7 +385,7 @@ impl<'a> Resolver<'a> {
         let weight = optional("weight", 1.0);
         let bias = optional("bias", 0.0);
         let variance = variance?;
-        // A NaN is not positive either.
+        // NaN is not positive either.
         let positive = |v: &f64| v + eps > 0.0;
         if let Some(channel) = variance.iter().position(|v| !positive(v)) {
             self.report(WeightError::Variance {
@@ -439,7 +439,7 @@ impl<'a> Resolver<'a> {
         None
     }
 
-    /// Rounds to fp32 and checks that nothing became infinite.
+    /// Rounds to fp32 and checks that no value becomes infinite.
     fn round(
         &mut self,
         slot: &str,
@@ -471,7 +471,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Notes an error, unless one of the same kind about the same thing was noted before.
+    /// Records an error, unless there is one of the same kind with the same subject.
     fn report(&mut self, error: WeightError) {
         let key = (error.subject(), mem::discriminant(&error));
         if self.reported.insert(key) {
@@ -481,7 +481,7 @@ impl<'a> Resolver<'a> {
 }
 
 impl ScaleShift {
-    /// A layer's bias and the affines behind it as one affine.
+    /// A layer's bias and the scales and shifts after it, combined.
     fn fold(
         channels: usize,
         bias: Option<Option<Vec<f64>>>,
@@ -542,7 +542,7 @@ impl Expected {
     }
 }
 
-/// The name most similar to a missing one: with another prefix, or else with few edits.
+/// The most similar name in the checkpoint: with a different prefix, or else with few edits.
 fn most_similar(missing: &str, checkpoint: &Checkpoint) -> Option<String> {
     let with_prefix = |long: &str, short: &str| {
         long.strip_suffix(short)

@@ -1,11 +1,11 @@
-//! Tucker-2 form of a convolution's weight, by truncated higher-order singular value decomposition.
+//! Tucker-2 decomposition of a convolution's weight, by truncated higher-order singular value decomposition.
 
 use crate::matrix::{
     NoConvergence, leading_singular_vectors, power_of_two_below, product, relative_error,
     transposed,
 };
 
-/// A weight W [O, I, R, S] as three weights of consecutive convolutions (TDC paper, eqs. 1-4).
+/// A weight W [O, I, R, S] as the weights of three consecutive convolutions (TDC paper, eqs. 1-4).
 ///
 /// `W[o, i, r, s]` is the sum over d1 and d2 of `last[o, d2] * core[d2, d1, r, s] * first[d1, i]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,20 +25,23 @@ pub struct TuckerFactors {
 impl TuckerFactors {
     /// Truncated HOSVD of `weight` (OIHW) on its two channel dimensions (TDC paper, section 4.1, projection of eq. 12).
     ///
-    /// U1 holds the D1 leading left singular vectors of the unfolding along dimension 1, U2 the D2 leading ones of the
-    /// unfolding along dimension 0; the core is the weight multiplied by both transposed. Each singular vector is signed so
-    /// that its first largest component is positive. The result does not depend on the number of threads.
+    /// U1 has the D1 leading left singular vectors of the unfolding along dimension 1, U2 the D2 leading ones
+    /// of the unfolding along dimension 0; the core is the weight multiplied by both transposed. The sign of
+    /// each singular vector is such that its largest component (the first one in case of ties) is positive.
+    /// The result does not depend on the number of threads.
     ///
-    /// The vectors are found as eigenvectors of the unfolding times its transpose, several times faster than by a singular
-    /// value decomposition. They are orthogonal to rounding whatever the weight, so with full ranks the product is `weight`
-    /// to rounding. Directions whose singular value is below 1e-8 of the largest cannot be told apart this way; choosing the
-    /// wrong ones of them costs an error of that size.
+    /// The vectors are computed as eigenvectors of the unfolding times its transpose, several times faster
+    /// than by a singular value decomposition. They are orthogonal up to rounding for any weight, so with
+    /// full ranks the product is `weight` up to rounding. Directions with singular values below 1e-8 of the
+    /// largest cannot be distinguished this way; choosing the wrong ones of them causes an error of that
+    /// size.
     ///
     /// # Errors
-    /// [`NoConvergence`] when the eigenvalue iteration fails or a value is not finite.
+    /// [`NoConvergence`] if the eigenvalue iteration fails or a value is not finite.
     ///
     /// # Panics
-    /// When `weight` has not the length of `shape`, or a rank is above the number of its channels.
+    /// If the length of `weight` is not that of `shape`, or if a rank is larger than the number of its
+    /// channels.
     pub fn hosvd(
         weight: &[f64],
         shape: [usize; 4],
@@ -51,7 +54,7 @@ impl TuckerFactors {
         if !weight.iter().all(|v| v.is_finite()) {
             return Err(NoConvergence);
         }
-        // A power of two, so that scaling is exact and squares neither overflow nor vanish.
+        // A power of two, so that scaling is exact and squares neither overflow nor underflow.
         let scale = power_of_two_below(weight.iter().fold(0.0, |max, v| v.abs().max(max)));
         let scaled: Vec<_> = weight.iter().map(|v| v / scale).collect();
         let first = leading_singular_vectors(&input_unfolding(&scaled, shape), i, d1)?;
@@ -73,7 +76,7 @@ impl TuckerFactors {
         })
     }
 
-    /// The dense weight in OIHW that the factors stand for (TDC paper, eq. 1).
+    /// The dense weight in OIHW that the factors represent (TDC paper, eq. 1).
     pub fn reconstruct(&self) -> Vec<f64> {
         let [o, i, r, s] = self.shape;
         let [d1, d2] = self.ranks;
@@ -85,10 +88,10 @@ impl TuckerFactors {
         product([o, d2, i * r * s], &self.last, &widened)
     }
 
-    /// `|weight - reconstruct()| / |weight|` in the Frobenius norm; 0 when both are zero.
+    /// `|weight - reconstruct()| / |weight|` in the Frobenius norm; 0 if both are zero.
     ///
     /// # Panics
-    /// When `weight` has another length than the reconstruction.
+    /// If `weight` and the reconstruction differ in length.
     pub fn relative_error(&self, weight: &[f64]) -> f64 {
         relative_error(weight, &self.reconstruct())
     }

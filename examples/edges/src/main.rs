@@ -1,4 +1,4 @@
-//! Reads a picture, finds its edges on the GPU, shows them in the terminal and writes them as a picture.
+//! Reads an image, computes its edges on the GPU, shows them in the terminal and writes them to a file.
 //!
 //!     cargo run --release -- photo.jpg edges.png
 
@@ -10,13 +10,13 @@ use tdc::cudarc::driver::CudaContext;
 
 const SIZE: u32 = 512;
 
-/// Grey picture to two: differences from left to right and from top to bottom.
+/// One grey channel to two: horizontal and vertical differences.
 static SOBEL: Kernel = tdc::kernel!(conv 1,2,512,512);
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let (Some(from), Some(to)) = (args.next(), args.next()) else {
-        return Err("write: edges PICTURE OUTPUT.png".into());
+        return Err("usage: edges IMAGE OUTPUT.png".into());
     };
     let picture = ImageReader::open(from)?.decode()?;
     let grey = picture.resize_exact(SIZE, SIZE, FilterType::Triangle).to_luma32f();
@@ -42,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A character for each 8 x 16 pixels.
+/// Prints one character for each 8 x 16 pixels.
 fn show(picture: &GrayImage) {
     let small = image::imageops::resize(picture, SIZE / 8, SIZE / 16, FilterType::Triangle);
     for row in small.rows() {

@@ -1,4 +1,4 @@
-//! What `kernel!` puts into a program; needs no GPU.
+//! Prints what `kernel!` embeds in a program; needs no GPU.
 //!
 //!     cargo run
 

@@ -15,7 +15,7 @@ const REPLAYS: usize = 1000;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let context = CudaContext::new(0)?;
-    // Everything is on one stream, which orders it; events could not be waited for in a capture.
+    // All work is on one stream, which orders it; events cannot be waited for during a capture.
     // SAFETY: no other stream is used.
     unsafe { context.disable_event_tracking() };
     let stream = context.new_stream()?;
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{}: {first:?}", context.name()?);
 
     let mut random = Random(1);
-    // Of a trained network these are the factors of its weight, in PyTorch's order.
+    // In a trained network these are the factors of the weight, in PyTorch's order.
     let factors = FIRST.op.factors().map(|shape| random.values(shape.weight_len() as usize));
     let [u1, core, u2] = factors.each_ref().map(|factor| &factor[..]);
     let w1 = stream.clone_htod(&first.pack_weights([u1, core, u2])?)?;

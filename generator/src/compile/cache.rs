@@ -1,4 +1,4 @@
-//! Where `tdc` keeps what can be made or downloaded again.
+//! The cache directory, for files that can be generated or downloaded again.
 
 use etcetera::{BaseStrategy, choose_base_strategy};
 use std::env;
@@ -7,10 +7,10 @@ use std::path::{PathBuf, absolute};
 /// The environment variable that names the cache directory.
 pub const CACHE_DIR_VARIABLE: &str = "TDC_CACHE_DIR";
 
-/// There is no cache directory.
+/// Why there is no cache directory.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheDirError {
-    /// Neither the variable nor a home directory is there.
+    /// Neither the variable nor a home directory is set.
     #[error(
         "no cache directory: there is no home directory; set {CACHE_DIR_VARIABLE} to a writable directory"
     )]
@@ -20,7 +20,7 @@ pub enum CacheDirError {
     Path {
         /// The variable's value.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
 }
@@ -28,7 +28,7 @@ pub enum CacheDirError {
 /// `$TDC_CACHE_DIR`, else `tdc` in the platform's cache directory. It need not exist.
 ///
 /// # Errors
-/// [`CacheDirError`] when there is neither.
+/// [`CacheDirError`] if neither exists.
 pub fn cache_dir() -> Result<PathBuf, CacheDirError> {
     match env::var_os(CACHE_DIR_VARIABLE).filter(|value| !value.is_empty()) {
         Some(path) => absolute(&path).map_err(|source| CacheDirError::Path {

@@ -1,29 +1,30 @@
-//! What compiles kernels, behind a trait, and what comes out.
+//! The trait of kernel compilers, and their output.
 
 use super::Component;
 use super::ptxas_log::{KernelResources, first_warning, kernel_resources, without_times};
 use std::fmt;
 use tdc_runtime::Arch;
 
-/// Compiles the text of CUDA kernels to machine code.
+/// Compiles CUDA source to machine code.
 pub trait Compiler: Send + Sync {
-    /// The version that compiles for `arch`, part of every cache key; `None` when nothing here does.
+    /// The version that compiles for `arch`, part of every cache key; `None` if `arch` is not supported.
     fn version_for(&self, arch: Arch) -> Option<CompilerVersion>;
 
-    /// Compiles `source`, which messages call `name`.
+    /// Compiles `source`, which messages name `name`.
     ///
     /// # Errors
-    /// [`CompileError`] when `arch` is not supported, or the text does not compile without a warning.
+    /// [`CompileError`] if `arch` is not supported or the source causes an error or a warning.
     fn compile(&self, source: &str, name: &str, arch: Arch) -> Result<Image, CompileError>;
 
-    /// Compiles `source`, which messages call `name`, to PTX for `arch` and newer: text that ends with a NUL.
+    /// Compiles `source`, which messages name `name`, to PTX for `arch` and newer, as text that ends with
+    /// NUL.
     ///
     /// # Errors
-    /// As of [`compile`](Self::compile).
+    /// As [`compile`](Self::compile).
     fn ptx(&self, source: &str, name: &str, arch: Arch) -> Result<Vec<u8>, CompileError>;
 }
 
-/// Version of a compiler, as far as it tells: NVRTC keeps the third number to itself.
+/// Version of a compiler, without the patch number, which NVRTC does not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CompilerVersion {
     /// 13 of 13.0.
@@ -44,22 +45,22 @@ impl serde::Serialize for CompilerVersion {
     }
 }
 
-/// Machine code for one architecture, and what the compiler told about it.
+/// Machine code for one architecture, with the compiler's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
-    /// The cubin: an ELF file that the driver loads. Two compilations of one text give the same bytes.
+    /// The cubin: an ELF file that the driver loads. Compiling the same source again gives the same bytes.
     pub cubin: Vec<u8>,
-    /// The compiler's log, without the times it took.
+    /// The compiler's log, without compile times.
     pub log: String,
-    /// The kernels in it.
+    /// The kernels in the image.
     pub kernels: Vec<KernelResources>,
 }
 
 impl Image {
-    /// The image of a compilation that succeeded, if its log holds no warning.
+    /// The image of a successful compilation.
     ///
     /// # Errors
-    /// [`CompileError::SourceWarnings`] else.
+    /// [`CompileError::SourceWarnings`] if the log has a warning.
     pub(super) fn from_log(
         cubin: Vec<u8>,
         log: &str,
@@ -84,26 +85,26 @@ impl Image {
         })
     }
 
-    /// What the kernel of the given symbol uses.
+    /// The resources of the kernel with the given symbol.
     pub fn kernel(&self, name: &str) -> Option<&KernelResources> {
         self.kernels.iter().find(|kernel| kernel.name == name)
     }
 }
 
-/// A kernel that was not compiled.
+/// Why a kernel was not compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
-    /// No compiler at hand knows the architecture.
+    /// No available compiler supports the architecture.
     #[error("{name}: cannot be compiled for {arch}; {}", remedy(*arch, compilers))]
     Unsupported {
         /// The source's name.
         name: String,
-        /// The architecture asked for.
+        /// The requested architecture.
         arch: Arch,
-        /// The compilers that were asked, with what they know.
+        /// The available compilers with their architectures.
         compilers: String,
     },
-    /// The compiler found errors.
+    /// The source has errors.
     #[error(
         "{name}: NVRTC {version} reports errors for {arch}:\n{}{}",
         indented(log),
@@ -119,7 +120,7 @@ pub enum CompileError {
         /// The compiler's log.
         log: String,
     },
-    /// The compiler found something to warn of, which generated code must not give rise to.
+    /// The source causes warnings, which generated code must not.
     #[error(
         "{name}: NVRTC {version} reports warnings for {arch}, which are errors here:\n{}",
         indented(log)
@@ -134,7 +135,7 @@ pub enum CompileError {
         /// The compiler's log.
         log: String,
     },
-    /// A text cannot be handed to the compiler.
+    /// A string cannot be passed to the compiler.
     #[error("{name:?}: the {what} contains a NUL character; remove it")]
     Nul {
         /// The source's name.
@@ -142,7 +143,7 @@ pub enum CompileError {
         /// `source` or `name`.
         what: &'static str,
     },
-    /// The compiler itself failed.
+    /// A call of the compiler failed.
     #[error("{name}: {function} of NVRTC {version} failed: {message}; if this persists, remove the installed NVRTC and run `{}`",
         Component::Nvrtc13.install_command())]
     CompilerFailed {
@@ -150,9 +151,9 @@ pub enum CompileError {
         name: String,
         /// The compiler's version.
         version: CompilerVersion,
-        /// The function of its interface that failed.
+        /// The function that failed.
         function: &'static str,
-        /// What it said.
+        /// Its error message.
         message: String,
     },
 }
@@ -173,7 +174,7 @@ fn indented(log: &str) -> String {
     lines.map(|line| format!("    {line}\n")).collect()
 }
 
-/// NVRTC fails without a word when a kernel's static shared memory is more than a block may have.
+/// NVRTC fails without a message if a kernel's static shared memory exceeds the limit of a block.
 fn hint(log: &str) -> String {
     const STATIC_SHARED_LIMIT: u32 = 48 * 1024;
     kernel_resources(log)
@@ -188,7 +189,7 @@ fn hint(log: &str) -> String {
         .collect()
 }
 
-/// Several compilers as one: each architecture goes to the first that knows it.
+/// Several compilers as one: each architecture is compiled by the first that supports it.
 #[derive(Debug, Clone)]
 pub struct ByArch<C>(
     /// The compilers, the preferred one first.
@@ -253,7 +254,7 @@ mod tests {
     };
 
     #[test]
-    fn each_architecture_goes_to_the_first_that_knows_it() {
+    fn each_architecture_goes_to_the_first_that_supports_it() {
         let both = ByArch(vec![
             FakeCompiler::new(NEW, &[Arch::new(75), Arch::new(90)]),
             FakeCompiler::new(OLD, &[Arch::new(70), Arch::new(90)]),
@@ -265,7 +266,7 @@ mod tests {
         let error = both.compile("", "a.cu", Arch::new(60)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "a.cu: cannot be compiled for sm_60; version 13.0 knows sm_75, sm_90, version 12.9 knows sm_70, sm_90; \
+            "a.cu: cannot be compiled for sm_60; version 13.0 supports sm_75, sm_90, version 12.9 supports sm_70, sm_90; \
              architectures before sm_75 need NVRTC 12.9: `tdc-gen toolkit install nvrtc12`"
         );
         let none = ByArch(Vec::<FakeCompiler>::new());
@@ -279,7 +280,7 @@ mod tests {
         let error = Image::from_log(vec![], log, "w.cu", Arch::new(90), NEW).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "w.cu: NVRTC 13.0 warns when compiling it for sm_90; remove the cause:\n    \
+            "w.cu: NVRTC 13.0 reports warnings for sm_90, which are errors here:\n    \
              w.cu(1): warning #177-D: unused\n      int unused;\n"
         );
     }
@@ -296,7 +297,7 @@ mod tests {
         };
         assert!(
             error.to_string().ends_with(
-                "kernel `huge` has 80000 bytes of static shared memory, a block may have 49152; make it dynamic\n"
+                "kernel `huge` has 80000 bytes of static shared memory, but the limit per block is 49152; use dynamic shared memory\n"
             ),
             "{error}"
         );

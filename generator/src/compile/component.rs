@@ -1,16 +1,16 @@
-//! The compiler packages that can be installed, and the exact versions that are.
+//! The compiler packages that can be installed, with their exact versions.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A compiler of CUDA's that is found on a machine or installed into the cache.
+/// A CUDA compiler that is found on a machine or installed into the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Component {
-    /// NVRTC 13: CUDA text to machine code for sm_75 and later, inside the process.
+    /// NVRTC 13: compiles CUDA source to machine code for sm_75 and later, inside the process.
     Nvrtc13,
-    /// NVRTC 12.9: the same for sm_70, which NVRTC 13 has dropped.
+    /// NVRTC 12.9: the same for sm_70, which NVRTC 13 no longer supports.
     Nvrtc12,
-    /// nvcc 13.0 with headers and the CUDA runtime: whole C++ programs.
+    /// nvcc 13.0 with headers and the CUDA runtime, for complete C++ programs.
     Nvcc,
 }
 
@@ -18,7 +18,7 @@ impl Component {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Nvrtc13, Self::Nvrtc12, Self::Nvcc];
 
-    /// The word that names it on the command line.
+    /// Its name on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Nvrtc13 => "nvrtc",
@@ -27,7 +27,7 @@ impl Component {
         }
     }
 
-    /// What a person calls it.
+    /// Its name in messages.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Nvrtc13 => "NVRTC 13",
@@ -36,10 +36,10 @@ impl Component {
         }
     }
 
-    /// What is handed to pip: one requirement with its exact version.
+    /// The requirement for pip, with exact versions.
     ///
-    /// nvcc's parts have to be named one by one: what the extras leave out, pip takes in its newest version, and the parts of
-    /// two CUDA versions refuse each other's output.
+    /// Every package of nvcc is listed, because pip installs the newest version of those that the extras
+    /// leave out, and packages of different CUDA versions do not work together.
     pub const fn requirement(self) -> &'static str {
         match self {
             Self::Nvrtc13 => "nvidia-cuda-nvrtc==13.0.88",
@@ -48,7 +48,7 @@ impl Component {
         }
     }
 
-    /// About how much is downloaded, in megabytes.
+    /// Approximate download size in megabytes.
     pub const fn download_megabytes(self) -> u32 {
         match self {
             Self::Nvrtc13 | Self::Nvrtc12 => 90,
@@ -56,7 +56,7 @@ impl Component {
         }
     }
 
-    /// Its directory in the cache; the version is part of it, so that an update never meets an older one.
+    /// Its directory in the cache; the version is included, so that an update does not meet an older one.
     pub const fn directory(self) -> &'static str {
         match self {
             Self::Nvrtc13 => "nvrtc-13.0.88",
@@ -77,7 +77,7 @@ impl fmt::Display for Component {
     }
 }
 
-/// The word names no component.
+/// Not the name of a component.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown component `{0}`; known are nvrtc, nvrtc12 and nvcc")]
 pub struct ParseComponentError(String);
@@ -105,7 +105,7 @@ mod tests {
         let error = "cudnn".parse::<Component>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "`cudnn` is no component; there are nvrtc, nvrtc12 and nvcc"
+            "unknown component `cudnn`; known are nvrtc, nvrtc12 and nvcc"
         );
     }
 }

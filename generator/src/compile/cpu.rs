@@ -1,12 +1,14 @@
-//! Runs generated CUDA text on the CPU, to check its numbers on machines without a GPU.
+//! Runs generated CUDA source on the CPU, to check results on machines without a GPU.
 //!
-//! A small set of headers stands in for the CUDA runtime (`cpu/cuda_runtime.h` says what it emulates and where it is harsher
-//! than a GPU). [`CpuModule`] compiles kernels against it with the host's C++ compiler and launches them; [`write_headers`]
-//! gives the headers to whoever builds a whole emitted folder, drivers and all.
+//! A set of headers replaces the CUDA runtime (`cpu/cuda_runtime.h` describes what it emulates and where it
+//! is stricter than a GPU). [`CpuModule`] compiles kernels against it with the host's C++ compiler and
+//! launches them; [`write_headers`] writes the headers for building complete emitted folders, drivers
+//! included.
 //!
-//! The order of threads and blocks is shuffled, the same in every run; the environment variable `TDC_CPU_SEED` (a number)
-//! picks another order, `TDC_CPU_THREADS` the number of OS threads of a launch. `TDC_CPU_DEVICE` (a name) and `TDC_CPU_ARCH` (a
-//! compute capability times ten) let the device pose as another one; below 90 it has no clusters.
+//! Threads and blocks run in a shuffled order, which is the same in every run. The environment variable
+//! `TDC_CPU_SEED` (a number) selects a different order, `TDC_CPU_THREADS` the number of OS threads of a
+//! launch. `TDC_CPU_DEVICE` (a name) and `TDC_CPU_ARCH` (compute capability times ten) set the properties
+//! that the device reports; below 90 it has no clusters.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_void};
@@ -17,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use thiserror::Error;
 
-/// The headers by their path below the include folder.
+/// The headers by their path in the include folder.
 const HEADERS: [(&str, &str); 12] = [
     ("cuda_runtime.h", include_str!("cpu/cuda_runtime.h")),
     ("cuda_runtime_api.h", include_str!("cpu/cuda_runtime_api.h")),
@@ -42,11 +44,11 @@ const HEADERS: [(&str, &str); 12] = [
     ("tdc_cpu/runtime.h", include_str!("cpu/tdc_cpu/runtime.h")),
 ];
 
-/// Compilers that run side by side. A translation unit takes a few hundred MB at worst.
+/// Number of compilers that run concurrently. A translation unit takes at most a few hundred MB.
 const PARALLEL_COMPILERS: usize = 2;
 
-/// With the loops unrolled that the text asks to unroll, -O1 runs as fast as -O2 and compiles faster. `-march=native`
-/// makes `fmaf` one instruction instead of a call, ten times as fast.
+/// With the requested loops unrolled, code at -O1 runs as fast as at -O2 and compiles faster. `-march=native`
+/// makes `fmaf` an instruction instead of a call, which is ten times as fast.
 const COMPILER_FLAGS: &[&str] = &[
     "-std=c++17",
     "-O1",
@@ -60,7 +62,7 @@ const COMPILER_FLAGS: &[&str] = &[
     "c++",
 ];
 
-/// What can go wrong between text and result.
+/// Errors of compiling or launching.
 #[derive(Debug, Error)]
 pub enum CpuError {
     /// No compiler could be started.
@@ -72,48 +74,48 @@ pub enum CpuError {
         /// Commands tried, in order.
         tried: Vec<String>,
     },
-    /// The compiler refused the text, or the linker the objects.
+    /// The compiler or the linker failed.
     #[error("`{command}` failed to compile {what}:\n{output}")]
     Compile {
         /// The compiler's command.
         command: String,
         /// What was being built.
         what: String,
-        /// All that the compiler printed.
+        /// The compiler's output.
         output: String,
     },
-    /// A file could not be written or read.
+    /// A file cannot be written or read.
     #[error("cannot access {}: {source}; check free disk space and that TMPDIR is writable", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The shared library could not be loaded, or lacks a launcher.
+    /// The shared library cannot be loaded, or has no launcher for a kernel.
     #[error("cannot load the compiled kernels: {0}")]
     Load(#[from] libloading::Error),
-    /// The module holds no such kernel.
+    /// The module has no kernel of this name.
     #[error("the module has no kernel `{kernel}`; it was built with: {}", known.join(", "))]
     UnknownKernel {
-        /// The name asked for.
+        /// The requested name.
         kernel: String,
         /// The kernels it was built with.
         known: Vec<String>,
     },
-    /// The launch was refused or broke a rule while it ran.
+    /// The launch was invalid, or the kernel violated a rule of CUDA.
     #[error("launch of `{kernel}` failed with emulated CUDA error {code}: {message}")]
     Launch {
         /// The kernel.
         kernel: String,
-        /// The `cudaError_t`: 9 for an impossible launch, 719 for a rule broken by the kernel.
+        /// The `cudaError_t`: 9 for an invalid launch, 719 for a violation by the kernel.
         code: i32,
-        /// What happened, with the block and the line of the text.
+        /// The violation, with the block and the line of the source.
         message: String,
     },
 }
 
-/// Text that is compiled on its own, and the kernels in it that can be launched.
+/// Source that is compiled separately, with the kernels in it that can be launched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TranslationUnit {
     /// CUDA C++; `cuda_runtime.h` need not be included.
@@ -134,22 +136,22 @@ type LastError = unsafe extern "C" fn() -> *const c_char;
 
 /// Kernels compiled for the CPU and loaded into this process.
 ///
-/// Launches from several threads at once are fine; each uses its own OS threads.
+/// Concurrent launches from several threads are allowed; each uses its own OS threads.
 #[derive(Debug)]
 pub struct CpuModule {
     launchers: HashMap<String, Launcher>,
     last_error: LastError,
-    /// Keeps the code that the pointers above lead to.
+    /// Keeps the code of the function pointers loaded.
     _library: libloading::Library,
 }
 
 impl CpuModule {
-    /// Compiles `source` and loads it. `kernels` are the symbols of its `extern "C"` kernels that will be launched.
+    /// Compiles `source` and loads it. `kernels` are the symbols of the `extern "C"` kernels to launch.
     ///
     /// The compiler is the one in the environment variable `CXX`, else `c++` or `g++`.
     ///
     /// # Errors
-    /// [`CpuError`] when there is no compiler, it refuses the text, or a kernel is not in it.
+    /// [`CpuError`] if there is no compiler, compilation fails, or a kernel is missing.
     pub fn build(source: &str, kernels: &[&str]) -> Result<Self, CpuError> {
         Self::build_units(&[TranslationUnit {
             source: source.to_owned(),
@@ -157,18 +159,19 @@ impl CpuModule {
         }])
     }
 
-    /// Compiles several texts, two at a time, and links them into one module.
+    /// Compiles several translation units, two at a time, and links them into one module.
     ///
     /// # Errors
-    /// As [`CpuModule::build`]; the first unit that fails is told.
+    /// As [`CpuModule::build`]; the first unit that fails is reported.
     pub fn build_units(units: &[TranslationUnit]) -> Result<Self, CpuError> {
         Self::build_units_in(&std::env::temp_dir(), units)
     }
 
-    /// The same with every temporary file, the compiler's own too, in a folder inside of `parent`, which is gone when this returns.
+    /// As [`build_units`](Self::build_units), with all temporary files, those of the compiler included, in a
+    /// folder inside `parent` that is removed before this returns.
     ///
     /// # Errors
-    /// As there.
+    /// As [`build_units`](Self::build_units).
     pub fn build_units_in(parent: &Path, units: &[TranslationUnit]) -> Result<Self, CpuError> {
         let folder = tempfile::Builder::new()
             .prefix("tdc-cpu-")
@@ -176,12 +179,12 @@ impl CpuModule {
             .map_err(|source| io_error(parent, source))?;
         let library_path = build_library(folder.path(), units)?;
 
-        // SAFETY: the library was built just now from our own headers; loading it runs only the constructors of their
-        // global objects, which do nothing but initialise themselves.
+        // SAFETY: the library has just been built from our own headers; loading it only runs the constructors
+        // of their global objects, which only initialise themselves.
         let library = unsafe { libloading::Library::new(&library_path) }?;
         let mut launchers = HashMap::new();
         for kernel in units.iter().flat_map(|unit| &unit.kernels) {
-            // SAFETY: `TDC_CPU_EXPORT` gives a function of this name exactly this signature.
+            // SAFETY: `TDC_CPU_EXPORT` defines a function of this name with exactly this signature.
             let launcher = unsafe {
                 library.get::<Launcher>(format!("tdc_cpu_launch_{kernel}\0").as_bytes())
             }?;
@@ -196,16 +199,17 @@ impl CpuModule {
         })
     }
 
-    /// Launches `grid` blocks of `block` threads, in clusters of `cluster` blocks where there are clusters, and waits for them.
-    /// `args` holds a pointer to each parameter's value, as `cudaLaunchKernel` takes them.
+    /// Launches `grid` blocks of `block` threads, in clusters of `cluster` blocks if the device has clusters,
+    /// and waits for them. `args` has a pointer to each parameter's value, as for `cudaLaunchKernel`.
     ///
     /// # Errors
-    /// [`CpuError::Launch`] when the launch is impossible on a GPU or the kernel breaks a rule, such as a barrier that some
-    /// thread never reaches.
+    /// [`CpuError::Launch`] if the launch would be invalid on a GPU or the kernel violates a rule, such as a
+    /// barrier that not all threads reach.
     ///
     /// # Safety
-    /// `args` must hold as many pointers as the kernel has parameters, each to a valid value of the parameter's type, and
-    /// the kernel must stay inside the memory that it is given: it runs as native code, unchecked.
+    /// `args` must have as many pointers as the kernel has parameters, each to a valid value of the
+    /// parameter's type, and the kernel must not access memory out of bounds: it runs as unchecked native
+    /// code.
     pub unsafe fn launch(
         &self,
         kernel: &str,
@@ -223,8 +227,8 @@ impl CpuModule {
                 known,
             });
         };
-        // SAFETY: the launcher reads three numbers behind each of the first three pointers, and one pointer for each of the
-        // kernel's parameters, which the caller vouches for.
+        // SAFETY: the launcher reads three numbers from each of the first three pointers, and one pointer for
+        // each of the kernel's parameters, which the caller guarantees.
         let code = unsafe {
             launcher(
                 grid.as_ptr(),
@@ -237,7 +241,7 @@ impl CpuModule {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: the function gives a C string that belongs to this thread and stays unchanged until its next launch.
+        // SAFETY: the function returns a C string of this thread that is unchanged until its next launch.
         let message = unsafe { CStr::from_ptr((self.last_error)()) };
         Err(CpuError::Launch {
             kernel: kernel.to_owned(),
@@ -247,11 +251,11 @@ impl CpuModule {
     }
 }
 
-/// Writes the emulator's headers into a folder, for building emitted folders with a host compiler:
-/// `g++ -std=c++17 -x c++ -I<dir> -pthread *.cu`.
+/// Writes the emulation's headers into a folder, for building emitted folders with a host compiler: `g++
+/// -std=c++17 -x c++ -I<dir> -pthread *.cu`.
 ///
 /// # Errors
-/// The system's, when a file cannot be written.
+/// The system's error if a file cannot be written.
 pub fn write_headers(dir: &Path) -> std::io::Result<()> {
     for (name, text) in HEADERS {
         let path = dir.join(name);
@@ -263,16 +267,16 @@ pub fn write_headers(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The host's C++ compiler: a program and the arguments that come first.
+/// The host's C++ compiler: a program and its leading arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Compiler {
     words: Vec<String>,
-    /// Where it keeps what it writes on the way; by default where the system has such files.
+    /// Directory of its temporary files; `None` is the system's.
     temporary: Option<PathBuf>,
 }
 
 impl Compiler {
-    /// `cxx` is the environment's choice.
+    /// `cxx` is the value of the environment variable `CXX`.
     fn find(cxx: Option<String>) -> Result<Self, CpuError> {
         let candidates = match cxx {
             Some(text) if !text.trim().is_empty() => vec![text],
@@ -283,7 +287,7 @@ impl Compiler {
                 words: candidate.split_whitespace().map(str::to_owned).collect(),
                 temporary: None,
             };
-            // Whether it starts is all that is asked here.
+            // Only checks whether it can be started.
             if compiler.command().arg("--version").output().is_ok() {
                 return Ok(compiler);
             }
@@ -328,7 +332,7 @@ impl Compiler {
         })
     }
 
-    /// Compiles the file `source` to an object, with the headers in `include` in front.
+    /// Compiles the file `source` to an object; the headers in `include` come first.
     fn compile(
         &self,
         what: &str,
@@ -351,7 +355,7 @@ fn build_library(folder: &Path, units: &[TranslationUnit]) -> Result<PathBuf, Cp
     let compiler = Compiler::find(std::env::var("CXX").ok())?.with_temporary_files_in(folder);
     write_headers(folder).map_err(|source| io_error(folder, source))?;
 
-    // Job 0 is the engine, then come the units.
+    // Job 0 is the emulation's engine, followed by the units.
     let next_job = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
     let work = || {
@@ -366,7 +370,7 @@ fn build_library(folder: &Path, units: &[TranslationUnit]) -> Result<PathBuf, Cp
             };
             if let Err(error) = result {
                 lock(&failures).push((job, error));
-                // No new jobs; the order of jobs decides which failure is told.
+                // Starts no more jobs; the first failure in the order of jobs is reported.
                 next_job.store(units.len() + 1, Ordering::Relaxed);
                 return;
             }
@@ -413,18 +417,18 @@ fn compile_unit(
     let path = folder.join(format!("unit{index}.cu"));
     std::fs::write(&path, text).map_err(|source| io_error(&path, source))?;
     let what = match unit.kernels.as_slice() {
-        [] => format!("text {index}"),
-        kernels => format!("text {index} ({})", kernels.join(", ")),
+        [] => format!("unit {index}"),
+        kernels => format!("unit {index} ({})", kernels.join(", ")),
     };
     let object = object_path(folder, index);
     let define = Some("TDC_CPU_ENGINE_ELSEWHERE");
     compiler.compile(&what, folder, &path, &object, define)
 }
 
-/// Puts the emulator's own object into `folder`. It is the same for every module and takes longer to compile than a kernel,
-/// so that it is compiled once a process.
+/// Writes the engine's object into `folder`. It is the same for every module and takes longer to compile than
+/// a kernel, so it is compiled once per process.
 fn engine_object(compiler: &Compiler, folder: &Path) -> Result<(), CpuError> {
-    /// The words of a compiler, and what it made.
+    /// The command line of a compiler, with its output.
     type Made = (Vec<String>, Arc<[u8]>);
     static LATEST: Mutex<Option<Made>> = Mutex::new(None);
 
@@ -445,9 +449,9 @@ fn engine_object(compiler: &Compiler, folder: &Path) -> Result<(), CpuError> {
     Ok(())
 }
 
-/// Says CUDA's `#pragma unroll` in GCC's words, line by line. Without it register tiles stay in memory.
+/// Translates CUDA's `#pragma unroll` to GCC's, line by line. Without it register tiles stay in memory.
 fn unroll_for_gcc(source: &str) -> String {
-    // Tiles are smaller; unrolling long loops completely would only cost compile time.
+    // Tiles are smaller; unrolling long loops completely would only increase compile time.
     const DEFAULT_FACTOR: u32 = 16;
 
     let mut text = String::with_capacity(source.len() + source.len() / 16);
@@ -502,7 +506,7 @@ mod tests {
         let error = Compiler::find(Some("/nowhere/c++ -m64".to_owned())).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "no C++ compiler found (tried /nowhere/c++ -m64); install g++ or set CXX to a compiler for C++17"
+            "no C++ compiler found (tried /nowhere/c++ -m64); install g++, or set CXX to a C++17 compiler"
         );
     }
 

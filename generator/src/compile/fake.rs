@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use tdc_runtime::Arch;
 
-/// Answers with logs that were laid down for it.
+/// Returns logs that were set for it.
 ///
-/// Its cubins are the source's own bytes; a source without a log of its own compiles to an image without kernels.
+/// Its cubins are the bytes of the source; a source without a log compiles to an image without kernels.
 #[derive(Debug, Clone)]
 pub struct FakeCompiler {
     version: CompilerVersion,
@@ -27,13 +27,13 @@ impl FakeCompiler {
         }
     }
 
-    /// The source `name` compiles and gives `log`.
+    /// The source `name` compiles, with `log`.
     pub fn with_log(mut self, name: &str, log: &str) -> Self {
         self.logs.insert(name.to_owned(), log.to_owned());
         self
     }
 
-    /// The source `name` does not compile and gives `log`.
+    /// The source `name` does not compile, with `log`.
     pub fn with_errors(mut self, name: &str, log: &str) -> Self {
         self.error_logs.insert(name.to_owned(), log.to_owned());
         self

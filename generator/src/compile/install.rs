@@ -1,4 +1,4 @@
-//! Installing a compiler package into the cache: no root, no GPU, only python3.
+//! Installs a compiler package into the cache; needs python3, but neither root nor a GPU.
 
 use super::{Component, NvrtcFiles};
 use std::ffi::OsString;
@@ -8,26 +8,27 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
-/// Installs compiler packages below a cache directory, each by a virtual environment of its own and pip.
+/// Installs compiler packages into a cache directory, each with its own virtual environment and pip.
 ///
-/// A package is built up in a directory beside its place and renamed when it is whole, so what is in its place is whole. A lock
-/// makes two installations of one package take turns; the second finds the first one's result.
+/// A package is built in a directory next to its final path and renamed when it is complete, so a package at
+/// its final path is complete. A lock serialises installations of a package; the second one finds the result
+/// of the first.
 #[derive(Debug, Clone)]
 pub struct Installer {
     cache_dir: PathBuf,
     python: OsString,
 }
 
-/// What an installation is doing.
+/// Progress of an installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
-    /// Another process installs the same; waiting for it.
+    /// Waiting for another process that installs the same component.
     Waiting(Component),
-    /// Making the virtual environment.
+    /// Creating the virtual environment.
     Preparing(Component),
-    /// pip downloads and unpacks.
+    /// pip is downloading and unpacking.
     Downloading(Component),
-    /// It is in its place.
+    /// Installed.
     Installed(Component),
 }
 
@@ -47,29 +48,29 @@ impl fmt::Display for Progress {
     }
 }
 
-/// An installation that failed. Nothing of it is taken for a whole one later.
+/// Why an installation failed; an incomplete package is never used later.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// There is no python3.
+    /// python3 was not found.
     #[error("cannot install {component}: cannot run `{}` ({source}); install Python 3 (Debian, Ubuntu: apt install python3 python3-venv)",
         python.display())]
     NoPython {
-        /// What was to be installed.
+        /// The component.
         component: Component,
         /// The program that was tried.
         python: OsString,
-        /// Why it cannot be run.
+        /// The system's error.
         source: io::Error,
     },
-    /// python3 cannot make a virtual environment.
+    /// python3 cannot create a virtual environment.
     #[error(
         "cannot install {component}: python3 cannot create a virtual environment with pip (Debian, Ubuntu: apt install python3-venv)\n{}",
         indented(output)
     )]
     NoVenv {
-        /// What was to be installed.
+        /// The component.
         component: Component,
-        /// What python3 said.
+        /// Output of python3.
         output: String,
     },
     /// pip failed.
@@ -78,27 +79,27 @@ pub enum InstallError {
         indented(output)
     )]
     Pip {
-        /// What was to be installed.
+        /// The component.
         component: Component,
-        /// What pip said.
+        /// Output of pip.
         output: String,
     },
-    /// The package does not hold what it should.
+    /// The package is incomplete.
     #[error("cannot install {component}: {} lacks {missing}; NVIDIA may have no package for this platform", component.requirement())]
     Incomplete {
-        /// What was to be installed.
+        /// The component.
         component: Component,
         /// The file or directory that is missing.
         missing: &'static str,
     },
-    /// A file or directory of the cache cannot be worked with.
+    /// A file or directory of the cache cannot be accessed.
     #[error("cannot install {component}: {}: {source}; set TDC_CACHE_DIR to a writable directory", path.display())]
     Cache {
-        /// What was to be installed.
+        /// The component.
         component: Component,
         /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -112,16 +113,16 @@ fn indented(output: &str) -> String {
     lines.join("\n")
 }
 
-/// How directories end that are not whole yet.
+/// Prefix of the names of incomplete directories.
 const PARTIAL: &str = "partial-";
 
-/// Where a component lies in a cache, whether it is there or not.
+/// The directory of a component in a cache; it need not exist.
 pub(super) fn component_dir(cache_dir: &Path, component: Component) -> PathBuf {
     cache_dir.join(component.directory())
 }
 
 impl Installer {
-    /// Installs below `cache_dir`, which is made if need be, with `python3`.
+    /// Installs into `cache_dir`, which is created if necessary, with `python3`.
     pub fn new(cache_dir: &Path) -> Self {
         Self {
             cache_dir: cache_dir.to_owned(),
@@ -129,16 +130,16 @@ impl Installer {
         }
     }
 
-    /// Installs with another Python.
+    /// Uses a different Python.
     pub fn with_python(mut self, python: impl Into<OsString>) -> Self {
         self.python = python.into();
         self
     }
 
-    /// Installs a component unless it is there already, and returns its directory.
+    /// Installs a component unless it is installed already; returns its directory.
     ///
     /// # Errors
-    /// [`InstallError`]; nothing but the lock's file is left in the cache then.
+    /// [`InstallError`]; only the lock file is left in the cache then.
     pub fn install(
         &self,
         component: Component,
@@ -159,7 +160,8 @@ impl Installer {
             return Ok(component_dir);
         }
         self.remove_partials(component)?;
-        // The process id keeps pip away from here if it outlives a killed installation.
+        // With the process id in its name, a pip that survives a killed installation cannot write to this
+        // directory.
         let partial = self.sibling(component, &format!("{PARTIAL}{}", process::id()));
         let built = self
             .build(component, &partial, &mut on_progress)
@@ -178,7 +180,7 @@ impl Installer {
             .join(format!("{}.{ending}", component.directory()))
     }
 
-    /// Removes what this or an interrupted installation has built up. The lock must be held.
+    /// Removes what this or an interrupted installation has left. The lock must be held.
     fn remove_partials(&self, component: Component) -> Result<(), InstallError> {
         let prefix = format!("{}.{PARTIAL}", component.directory());
         let remove = || {
@@ -197,7 +199,8 @@ impl Installer {
         })
     }
 
-    /// Waits for other installations of the component. The lock ends with the file's handle, also when the process is killed.
+    /// Waits for other installations of the component. The lock is released with the file handle, even if the
+    /// process is killed.
     fn lock(
         &self,
         component: Component,
@@ -223,7 +226,7 @@ impl Installer {
         })
     }
 
-    /// Builds the component below `partial` and returns the directory to be renamed.
+    /// Builds the component inside `partial`; returns the directory to rename.
     fn build(
         &self,
         component: Component,
@@ -252,7 +255,7 @@ impl Installer {
             .args(["--only-binary", ":all:", "--no-compile", "--no-input"])
             .args(["--disable-pip-version-check", "--progress-bar", "off"])
             .arg(component.requirement())
-            // A user's own setting of it is in conflict with --target.
+            // A user's setting of this variable would conflict with --target.
             .env("PIP_USER", "0");
         if let Err(output) = run_command(&mut command).map_err(no_python)? {
             return Err(InstallError::Pip { component, output });
@@ -272,7 +275,7 @@ impl Installer {
     }
 }
 
-/// Runs a command to its end; what it printed, when it does not succeed.
+/// Runs a command; the inner error is its output if it fails.
 fn run_command(command: &mut Command) -> io::Result<Result<(), String>> {
     let output = command.output()?;
     if output.status.success() {
@@ -295,7 +298,7 @@ fn missing(component: Component, root: &Path) -> Option<&'static str> {
     (!there).then_some(what)
 }
 
-/// nvcc 13.0 looks for its libraries in `lib64`, the packages have them in `lib`.
+/// nvcc 13.0 looks for its libraries in `lib64`; the packages have them in `lib`.
 fn link_lib64(root: &Path) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::symlink("lib", root.join("nvidia/cu13/lib64"))?;

@@ -1,43 +1,43 @@
 //! NVRTC, NVIDIA's compiler as a library, loaded when it is needed.
 //!
 //! # How it is loaded
-//! The types and constants are cudarc's, and so is the search along the loader's path ([`Nvrtc::from_loader_path`]). A
-//! directory that was found or installed ([`Nvrtc::open`]) is loaded by absolute path into a function table of its own, because
-//! cudarc's functions are bound to one library for the whole process, found by name only, with a bare `libnvrtc.so` first:
+//! A directory that was found or installed ([`Nvrtc::open`]) is loaded by absolute path, a toolkit's on the loader's path by name
+//! ([`Nvrtc::from_loader_path`]), each into a function table of its own. cudarc's interface is not used:
 //!
-//! - sm_70 needs NVRTC 12.9 beside 13, in the same process;
-//! - a toolkit on the loader's path would win against the version that was pinned;
-//! - cudarc panics when the library or a symbol is missing.
+//! - sm_70 needs NVRTC 12.9 beside 13 in the same process; cudarc's functions are bound to one library, found by name only, so
+//!   that a toolkit on the loader's path would win against the version that was pinned;
+//! - cudarc panics when the library or a symbol is missing;
+//! - every program with a `kernel!` would compile cudarc once more, for the macro.
 //!
-//! The builtins are loaded before the library: NVRTC 13.0 looks for them by bare name and without a search path of its own, and
-//! finds what is loaded already. Symbols stay local to each library, so that two versions do not see each other's.
+//! The builtins are loaded before the library: NVRTC 13.0 opens them by bare name without a search path of
+//! its own, and uses them if they are loaded already. Symbols stay local to each library, so that two
+//! versions do not interfere.
 
 use super::{CompileError, Compiler, CompilerVersion, Component, Image, NvrtcFiles};
-use cudarc::nvrtc::sys::{self, nvrtcProgram, nvrtcResult};
 use libloading::Library;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use tdc_runtime::Arch;
 
-/// How hard the compiler tries.
+/// Optimisation effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Effort {
-    /// The best code.
+    /// Full optimisation.
     #[default]
     Full,
-    /// Code of middling speed in a tenth of the time (`--Ofast-compile=mid`): enough to check that a text compiles. Resources
-    /// differ from those of full effort.
+    /// Less optimised code in a tenth of the time (`--Ofast-compile=mid`): enough to check that source
+    /// compiles. Resources differ from those at full effort.
     Fast,
 }
 
-/// What can be asked of the compiler.
+/// Compiler options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Options {
-    /// How hard it tries.
+    /// Optimisation effort.
     pub effort: Effort,
-    /// The most registers a thread may use; the compiler's own choice when `None`.
+    /// Upper limit of registers per thread; `None` leaves the choice to the compiler.
     pub max_registers: Option<u32>,
 }
 
@@ -62,26 +62,26 @@ impl Options {
     }
 }
 
-/// NVRTC cannot be used.
+/// Why NVRTC cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The directory holds none.
+    /// It is not in the directory.
     #[error("{}: NVRTC (libnvrtc.so.13 and libnvrtc-builtins.so.13.x) was not found there; install it with `{}`",
         dir.display(), Component::Nvrtc13.install_command())]
     NotInDir {
         /// The directory.
         dir: PathBuf,
     },
-    /// None was found anywhere.
+    /// It was not found anywhere.
     #[error("NVRTC was not found; install it with `{}`{}", Component::Nvrtc13.install_command(), noted(notes))]
     NotFound {
-        /// What was found and cannot be used, and why.
+        /// Libraries that were found but cannot be used, with the reasons.
         notes: Vec<String>,
     },
-    /// The loader finds none.
+    /// It is not on the loader path.
     #[error("NVRTC is not on the loader path; install it with `{}`", Component::Nvrtc13.install_command())]
     NotOnLoaderPath,
-    /// A file is not a library this machine can load.
+    /// The file is not a library that this machine can load.
     #[error("{}: cannot be loaded: {source}; remove it and run `{}`", file.display(), Component::Nvrtc13.install_command())]
     Library {
         /// The file.
@@ -89,23 +89,23 @@ pub enum LoadError {
         /// The loader's message.
         source: libloading::Error,
     },
-    /// The library lacks a function.
+    /// A function is missing in the library.
     #[error("{origin}: not NVRTC of CUDA 11.2 or later: {source}; install it with `{}`",
         Component::Nvrtc13.install_command())]
     Symbol {
-        /// The file, or the loader's path.
+        /// The file, or the loader path.
         origin: String,
         /// The loader's message.
         source: libloading::Error,
     },
-    /// The library does not answer.
+    /// A call of the library failed.
     #[error("{origin}: {function} failed with code {code}; install NVRTC again with `{}`", Component::Nvrtc13.install_command())]
     CallFailed {
-        /// The file, or the loader's path.
+        /// The file, or the loader path.
         origin: String,
         /// The function that failed.
         function: &'static str,
-        /// What it returned.
+        /// Its return code.
         code: c_int,
     },
 }
@@ -127,7 +127,7 @@ impl Nvrtc {
     /// Loads the newest NVRTC in `dir`.
     ///
     /// # Errors
-    /// [`LoadError`] when there is none or it cannot be loaded.
+    /// [`LoadError`] if there is none or it cannot be loaded.
     pub fn in_dir(dir: &Path) -> Result<Self, LoadError> {
         match NvrtcFiles::in_dir(dir, None) {
             Some(files) => Self::open(&files),
@@ -140,28 +140,27 @@ impl Nvrtc {
     /// Loads the NVRTC of the given files.
     ///
     /// # Errors
-    /// [`LoadError`] when they cannot be loaded.
+    /// [`LoadError`] if they cannot be loaded.
     pub fn open(files: &NvrtcFiles) -> Result<Self, LoadError> {
         load_permanently(&files.builtins)?;
         let library = load_permanently(&files.library)?;
         Self::new(library, &files.library.display().to_string())
     }
 
-    /// Loads the NVRTC that the loader finds by name, as cudarc does.
+    /// Loads the NVRTC that the loader finds by name: the newest, or what a toolkit links the plain name to.
     ///
     /// # Errors
-    /// [`LoadError::NotOnLoaderPath`] when there is none.
+    /// [`LoadError::NotOnLoaderPath`] if there is none.
     pub fn from_loader_path() -> Result<Self, LoadError> {
-        // SAFETY: the libraries tried have NVRTC's names, and NVRTC's initialisers ask nothing of their loader.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(LoadError::NotOnLoaderPath);
-        }
-        // SAFETY: as above; without the check before, this would panic when there is none.
-        let library = unsafe { sys::culib() };
-        Self::new(library, "NVRTC on the loader path")
+        let library = NAMES.iter().find_map(|name| {
+            // SAFETY: the name is one of NVRTC's, whose initialisers ask nothing of their loader.
+            unsafe { Library::new(*name) }.ok()
+        });
+        let library = library.ok_or(LoadError::NotOnLoaderPath)?;
+        Self::new(for_good(library), "NVRTC on the loader path")
     }
 
-    /// The same library with other options.
+    /// The same library with different options.
     pub fn with_options(mut self, options: Options) -> Self {
         self.options = options;
         self
@@ -172,7 +171,7 @@ impl Nvrtc {
         self.version
     }
 
-    /// The architectures it knows, oldest first.
+    /// The architectures that it supports, oldest first.
     pub fn archs(&self) -> &[Arch] {
         &self.archs
     }
@@ -201,7 +200,7 @@ impl Nvrtc {
         ask("nvrtcVersion", codes.0)?;
         ask("nvrtcGetNumSupportedArchs", codes.1)?;
         let mut archs = vec![0; usize::try_from(count).unwrap_or(0)];
-        // SAFETY: the array has room for as many integers as the function said it writes.
+        // SAFETY: the array has as many elements as the function has reported.
         ask("nvrtcGetSupportedArchs", unsafe {
             (functions.archs)(archs.as_mut_ptr())
         })?;
@@ -239,7 +238,7 @@ impl Compiler for Nvrtc {
 }
 
 impl Nvrtc {
-    /// A program that was compiled, and the log.
+    /// A compiled program and its log.
     fn compiled<'a>(
         &'a self,
         source: &str,
@@ -287,11 +286,31 @@ impl fmt::Debug for Nvrtc {
     }
 }
 
-/// Loads a library and never unloads it: its threads and thread-local destructors may outlive every handle.
+/// The library's names, those of CUDA 11.2 to 13.
+const NAMES: &[&str] = if cfg!(windows) {
+    &[
+        "nvrtc64_130_0.dll",
+        "nvrtc64_120_0.dll",
+        "nvrtc64_112_0.dll",
+    ]
+} else {
+    &[
+        "libnvrtc.so",
+        "libnvrtc.so.13",
+        "libnvrtc.so.12",
+        "libnvrtc.so.11.2",
+    ]
+};
+
+/// Never unloads a library: its threads and thread-local destructors may outlive every handle.
+fn for_good(library: Library) -> &'static Library {
+    Box::leak(Box::new(library))
+}
+
 fn load_permanently(file: &Path) -> Result<&'static Library, LoadError> {
-    // SAFETY: the file has the name of one of NVRTC's libraries, whose initialisers ask nothing of their loader.
+    // SAFETY: the file has the name of one of NVRTC's libraries, whose initialisers have no preconditions.
     match unsafe { Library::new(file) } {
-        Ok(library) => Ok(Box::leak(Box::new(library))),
+        Ok(library) => Ok(for_good(library)),
         Err(source) => Err(LoadError::Library {
             file: file.to_owned(),
             source,
@@ -299,36 +318,41 @@ fn load_permanently(file: &Path) -> Result<&'static Library, LoadError> {
     }
 }
 
-/// NVRTC's C interface. Functions return an integer and not cudarc's `nvrtcResult`, because a newer library may return codes
-/// that the enum does not have.
+/// `nvrtcProgram`.
+type ProgramHandle = *mut c_void;
+
+/// `NVRTC_SUCCESS`.
+const SUCCESS: c_int = 0;
+
+/// NVRTC's C interface. Functions return an integer and no enum, because a newer library may return codes that are not known here.
 #[derive(Clone, Copy)]
 struct Functions {
     version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
     arch_count: unsafe extern "C" fn(*mut c_int) -> c_int,
     archs: unsafe extern "C" fn(*mut c_int) -> c_int,
     create: unsafe extern "C" fn(
-        *mut nvrtcProgram,
+        *mut ProgramHandle,
         *const c_char,
         *const c_char,
         c_int,
         *const *const c_char,
         *const *const c_char,
     ) -> c_int,
-    compile: unsafe extern "C" fn(nvrtcProgram, c_int, *const *const c_char) -> c_int,
-    log_size: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> c_int,
-    log: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> c_int,
-    cubin_size: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> c_int,
-    cubin: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> c_int,
-    ptx_size: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> c_int,
-    ptx: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> c_int,
-    destroy: unsafe extern "C" fn(*mut nvrtcProgram) -> c_int,
+    compile: unsafe extern "C" fn(ProgramHandle, c_int, *const *const c_char) -> c_int,
+    log_size: unsafe extern "C" fn(ProgramHandle, *mut usize) -> c_int,
+    log: unsafe extern "C" fn(ProgramHandle, *mut c_char) -> c_int,
+    cubin_size: unsafe extern "C" fn(ProgramHandle, *mut usize) -> c_int,
+    cubin: unsafe extern "C" fn(ProgramHandle, *mut c_char) -> c_int,
+    ptx_size: unsafe extern "C" fn(ProgramHandle, *mut usize) -> c_int,
+    ptx: unsafe extern "C" fn(ProgramHandle, *mut c_char) -> c_int,
+    destroy: unsafe extern "C" fn(*mut ProgramHandle) -> c_int,
     error_string: unsafe extern "C" fn(c_int) -> *const c_char,
 }
 
 impl Functions {
     fn of(library: &'static Library) -> Result<Self, libloading::Error> {
-        // SAFETY: the fields' types are the functions' C signatures (nvrtc.h, the same from CUDA 11.2 to 13), and the library
-        // is never unloaded.
+        // SAFETY: the types of the fields are the C signatures (nvrtc.h, the same from CUDA 11.2 to 13), and
+        // the library is never unloaded.
         unsafe {
             Ok(Self {
                 version: *library.get("nvrtcVersion")?,
@@ -350,14 +374,14 @@ impl Functions {
 }
 
 fn succeeded(code: c_int) -> bool {
-    code == nvrtcResult::NVRTC_SUCCESS as c_int
+    code == SUCCESS
 }
 
-/// A program of NVRTC's, destroyed when dropped.
+/// An NVRTC program, destroyed when dropped.
 struct Program<'a> {
     nvrtc: &'a Nvrtc,
     name: &'a str,
-    handle: nvrtcProgram,
+    handle: ProgramHandle,
 }
 
 impl<'a> Program<'a> {
@@ -396,7 +420,7 @@ impl<'a> Program<'a> {
             .filter_map(|argument| CString::new(argument.as_str()).ok())
             .collect();
         let pointers: Vec<*const c_char> = arguments.iter().map(|text| text.as_ptr()).collect();
-        // SAFETY: the program is live, and the array holds as many strings as is said, which outlive the call.
+        // SAFETY: the program is live, and the array has the given number of strings, which outlive the call.
         let code = unsafe {
             (self.nvrtc.functions.compile)(self.handle, pointers.len() as c_int, pointers.as_ptr())
         };
@@ -425,14 +449,14 @@ impl<'a> Program<'a> {
     fn bytes(
         &self,
         function: &'static str,
-        size_of: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> c_int,
-        write: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> c_int,
+        size_of: unsafe extern "C" fn(ProgramHandle, *mut usize) -> c_int,
+        write: unsafe extern "C" fn(ProgramHandle, *mut c_char) -> c_int,
     ) -> Result<Vec<u8>, CompileError> {
         let mut size = 0;
-        // SAFETY: the program is live and `size` is what the function writes to.
+        // SAFETY: the program is live, and the function writes to `size`.
         self.check(function, unsafe { size_of(self.handle, &mut size) })?;
         let mut bytes = vec![0_u8; size];
-        // SAFETY: the program is live and the buffer has the size that NVRTC just asked for.
+        // SAFETY: the program is live, and the buffer has the size that NVRTC has reported.
         self.check(function, unsafe {
             write(self.handle, bytes.as_mut_ptr().cast())
         })?;
@@ -443,7 +467,7 @@ impl<'a> Program<'a> {
         if succeeded(code) {
             return Ok(());
         }
-        // SAFETY: the function takes any code and returns a string of static life.
+        // SAFETY: the function accepts any code and returns a static string.
         let message = unsafe { CStr::from_ptr((self.nvrtc.functions.error_string)(code)) };
         Err(CompileError::CompilerFailed {
             name: self.name.to_owned(),
@@ -457,7 +481,7 @@ impl<'a> Program<'a> {
 impl Drop for Program<'_> {
     fn drop(&mut self) {
         if !self.handle.is_null() {
-            // SAFETY: the handle came from this library, is destroyed once and not used after.
+            // SAFETY: the handle is from this library, destroyed once and not used afterwards.
             unsafe { (self.nvrtc.functions.destroy)(&mut self.handle) };
         }
     }

@@ -1,13 +1,13 @@
-//! NVRTC's files in a directory.
+//! The files of an NVRTC in a directory.
 
 use super::CompilerVersion;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The two libraries that make up one NVRTC.
+/// The two libraries of an NVRTC.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct NvrtcFiles {
-    /// The version by the name of the builtins.
+    /// The version in the name of the builtins.
     pub version: CompilerVersion,
     /// `libnvrtc.so.13`.
     pub library: PathBuf,
@@ -16,7 +16,7 @@ pub struct NvrtcFiles {
 }
 
 impl NvrtcFiles {
-    /// The newest NVRTC in `dir` of the major version asked for, or of any.
+    /// The newest NVRTC in `dir`, of the given major version if there is one.
     pub fn in_dir(dir: &Path, major: Option<u32>) -> Option<Self> {
         let entries = fs::read_dir(dir).ok()?;
         entries
@@ -34,7 +34,8 @@ impl NvrtcFiles {
     }
 }
 
-/// `13.0` of `libnvrtc-builtins.so.13.0`. The twins with `.alt.` and the names with a third number are other files or links.
+/// `13.0` of `libnvrtc-builtins.so.13.0`. Names with `.alt.` or a third number belong to other files or
+/// links.
 fn builtins_version(file: &str) -> Option<CompilerVersion> {
     let (major, minor) = file
         .strip_prefix("libnvrtc-builtins.so.")?

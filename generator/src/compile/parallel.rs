@@ -1,4 +1,4 @@
-//! Many compilations at once.
+//! Compiles on several threads.
 
 use super::{CompileError, Compiler, Image};
 use std::num::NonZeroUsize;
@@ -7,18 +7,18 @@ use std::sync::mpsc;
 use std::thread;
 use tdc_runtime::Arch;
 
-/// One compilation to be done.
+/// A compilation to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Job<'a> {
-    /// The CUDA text.
+    /// The CUDA source.
     pub source: &'a str,
-    /// What messages call it.
+    /// Its name in messages.
     pub name: &'a str,
     /// The architecture to compile for.
     pub arch: Arch,
 }
 
-/// Compiles all jobs on `threads` threads; results come in the order of the jobs.
+/// Compiles all jobs on `threads` threads; results are in the order of the jobs.
 ///
 /// `on_done` is called on the caller's thread with a job's index and result as soon as the job is done, in any order.
 pub fn compile_all<C: Compiler + ?Sized>(

@@ -1,24 +1,37 @@
-//! What ptxas tells about kernels in a compile log (`--ptxas-options=-v`).
+//! The resources of kernels in a compile log of ptxas (`--ptxas-options=-v`).
 
-/// What one kernel uses, as ptxas counted it.
+use crate::plan::Resources;
+
+/// The resources of a kernel, as reported by ptxas.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct KernelResources {
     /// The kernel's symbol.
     pub name: String,
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Static shared memory of a block, bytes.
+    /// Static shared memory per block, in bytes.
     pub shared_bytes: u32,
-    /// Local memory of a thread for its stack, bytes; the functions it calls included.
+    /// Local memory per thread for its stack in bytes, called functions included.
     pub stack_bytes: u32,
-    /// Bytes of registers stored to local memory for want of registers.
+    /// Bytes of registers spilled to local memory.
     pub spill_stores: u32,
-    /// Bytes of them loaded back.
+    /// Bytes of them that are loaded back.
     pub spill_loads: u32,
-    /// Constant memory, parameters included, bytes. ptxas does not count it for sm_90 and later: 0 there.
+    /// Constant memory in bytes, parameters included. ptxas reports none for sm_90 and later: 0 then.
     pub constant_bytes: u32,
     /// Named barriers.
     pub barriers: u32,
+}
+
+impl From<&KernelResources> for Resources {
+    fn from(kernel: &KernelResources) -> Self {
+        Self {
+            registers: kernel.registers,
+            shared_bytes: kernel.shared_bytes,
+            spill_stores: kernel.spill_stores,
+            spill_loads: kernel.spill_loads,
+        }
+    }
 }
 
 /// The kernels of a log, in the log's order. Functions that are called and not launched have no entry of their own.
@@ -84,7 +97,7 @@ impl KernelResources {
     }
 }
 
-/// What ptxas says on a line of information: behind `ptxas info    : ` or `ptxas         .     `.
+/// The text of an information line, without `ptxas info    : ` or `ptxas         .     `.
 fn ptxas_text(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("ptxas")?.trim_start();
     let rest = rest.strip_prefix("info").unwrap_or(rest).trim_start();
@@ -100,11 +113,11 @@ fn amounts(list: &str) -> impl Iterator<Item = (u32, &str)> {
     })
 }
 
-/// The first warning of a log, if there is one.
+/// The first warning of a log, if any.
 ///
-/// NVRTC has no option that turns warnings into errors (13.0 refuses every spelling of `-Werror`), so the log has to be read.
-/// Quoted source is indented, and ptxas' lines of information may quote a kernel whose name is `warning`; neither counts, nor
-/// does NVRTC 12's remark on the age of sm_70, which is why that version is there.
+/// NVRTC has no option that turns warnings into errors (13.0 rejects every spelling of `-Werror`), so the log
+/// is parsed. Ignored are quoted source lines, which are indented; information lines of ptxas, which may
+/// quote a kernel named `warning`; and NVRTC 12's remark on the age of sm_70, for which that version is used.
 pub(super) fn first_warning(log: &str) -> Option<&str> {
     log.lines().find(|line| {
         let from_source = line.contains("): warning") && !line.starts_with([' ', '\t']);
@@ -118,7 +131,7 @@ pub(super) fn first_warning(log: &str) -> Option<&str> {
     })
 }
 
-/// The log without the times that ptxas took, the only lines that differ between two compilations of one text.
+/// The log without compile times, the only lines in which two compilations of the same source differ.
 pub(super) fn without_times(log: &str) -> String {
     log.lines()
         .filter(|line| !line.starts_with("ptxas info    : Compile time"))
@@ -130,7 +143,7 @@ pub(super) fn without_times(log: &str) -> String {
 mod tests {
     use super::*;
 
-    /// NVRTC 13.0.88 on a module with a function that is called, a template and two plain kernels.
+    /// NVRTC 13.0.88 on a module with a called function, a template and two plain kernels.
     const SM_90: &str = "\
 ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function '_Z2tkILi3EEvPf' for 'sm_90'
@@ -152,7 +165,7 @@ ptxas info    : Used 10 registers, used 1 barriers, 4096 bytes smem
 ptxas info    : Compile time = 1.710 ms
 ";
 
-    /// NVRTC 12.9.86 and a kernel that spills.
+    /// NVRTC 12.9.86 on a kernel that spills.
     const SM_70: &str = "\
 nvrtc: warning: Architectures prior to '<compute/sm>_75' are deprecated and may be removed in a future release
 ptxas info    : 0 bytes gmem, 64 bytes cmem[3]

@@ -1,4 +1,4 @@
-//! Which of CUDA's compilers this machine has, and where.
+//! Finds the CUDA compilers on this machine.
 
 use super::cache::cache_dir;
 use super::install::component_dir;
@@ -13,10 +13,10 @@ use std::process::Command;
 /// The environment variable that names a directory with NVRTC.
 pub const NVRTC_DIR_VARIABLE: &str = "TDC_NVRTC_DIR";
 
-/// Where to look, in the order of the fields. [`Search::from_env`] is what users get.
+/// Where to search, in the order of the fields. [`Search::from_env`] is the default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Search {
-    /// A directory with NVRTC that a person named; no other is looked at when it holds none.
+    /// A directory with NVRTC, given by the user; no other is searched if it does not contain one.
     pub nvrtc_dir: Option<PathBuf>,
     /// The cache that packages are installed into.
     pub cache_dir: Option<PathBuf>,
@@ -24,17 +24,17 @@ pub struct Search {
     pub environments: Vec<PathBuf>,
     /// CUDA toolkits.
     pub toolkits: Vec<PathBuf>,
-    /// Where programs are looked for.
+    /// Directories in which programs are searched.
     pub path: Vec<PathBuf>,
-    /// The C++ compiler that a person named, perhaps with arguments.
+    /// The C++ compiler given by the user, possibly with arguments.
     pub cxx: Option<String>,
-    /// Whether python3 and the loader are asked for an NVRTC 13 that is nowhere else.
+    /// Whether python3 and the loader are asked for an NVRTC 13 that was not found elsewhere.
     pub search_system: bool,
-    /// What was wrong with the environment itself.
+    /// Problems with the environment itself.
     pub notes: Vec<String>,
 }
 
-/// What told of a tool.
+/// Where a tool was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
@@ -48,7 +48,7 @@ pub enum Origin {
     Toolkit,
     /// The packages of python3.
     Python,
-    /// The loader's path.
+    /// The loader path.
     Loader,
     /// `$CXX`.
     Cxx,
@@ -76,16 +76,16 @@ impl fmt::Display for Origin {
 pub struct FoundNvrtc {
     /// Its version.
     pub version: CompilerVersion,
-    /// Its files; `None` when only the loader knows them.
+    /// Its files; `None` if only the loader knows the path.
     pub files: Option<NvrtcFiles>,
-    /// What told of it.
+    /// Where it was found.
     pub origin: Origin,
 }
 
 impl FoundNvrtc {
     /// Loads it.
     ///
-    /// # Errors
+    /// [`LoadError`] if it cannot be loaded.
     /// [`LoadError`] when it cannot be loaded.
     pub fn open(&self) -> Result<Nvrtc, LoadError> {
         match &self.files {
@@ -98,35 +98,35 @@ impl FoundNvrtc {
 /// A program that was found.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct FoundProgram {
-    /// The version, as the program tells it.
+    /// The version that the program reports.
     pub version: String,
     /// The program.
     pub program: PathBuf,
-    /// Arguments that come first.
+    /// Leading arguments.
     pub arguments: Vec<String>,
-    /// What told of it.
+    /// Where it was found.
     pub origin: Origin,
 }
 
-/// What this machine has to compile CUDA with. Its text is a report for a person.
+/// The CUDA compilers of this machine; `Display` prints a report.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Toolkit {
     /// NVRTC 13, for sm_75 and later.
     pub nvrtc13: Option<FoundNvrtc>,
     /// NVRTC 12, for sm_70.
     pub nvrtc12: Option<FoundNvrtc>,
-    /// nvcc, for whole programs.
+    /// nvcc, for complete programs.
     pub nvcc: Option<FoundProgram>,
-    /// The C++ compiler, which nvcc and the check on the CPU need.
+    /// The C++ compiler, which nvcc and the CPU emulation need.
     pub cxx: Option<FoundProgram>,
     /// The cache that packages are installed into.
     pub cache_dir: Option<PathBuf>,
-    /// What was found and cannot be used, and why.
+    /// Tools that were found but cannot be used, with the reasons.
     pub notes: Vec<String>,
 }
 
 impl Search {
-    /// The search by the environment's variables and the current directory.
+    /// A search by the environment variables and the current directory.
     pub fn from_env() -> Self {
         let variable = |name| env::var_os(name).filter(|value| !value.is_empty());
         let dir = |name| variable(name).map(PathBuf::from);
@@ -154,7 +154,7 @@ impl Search {
         }
     }
 
-    /// The directories `nvidia` of Python's packages: of virtual environments, then of python3 itself.
+    /// The `nvidia` directories of Python packages: those of virtual environments, then those of python3.
     pub fn nvidia_packages(&self) -> Vec<PathBuf> {
         let environments = self.environments.iter().flat_map(|dir| site_packages(dir));
         let mut found: Vec<_> = environments.map(|dir| dir.join("nvidia")).collect();
@@ -164,17 +164,17 @@ impl Search {
         found
     }
 
-    /// Loads every NVRTC that is found, as one compiler; other tools are not looked for.
+    /// Loads every NVRTC that is found, as one compiler; other tools are not searched.
     ///
     /// # Errors
-    /// As of [`Toolkit::compiler`].
+    /// As [`Toolkit::compiler`].
     pub fn compiler(&self, options: Options) -> Result<ByArch<Nvrtc>, LoadError> {
         let mut notes = self.notes.clone();
         let (nvrtc13, nvrtc12) = self.find_nvrtcs(&mut notes);
         compiler([&nvrtc13, &nvrtc12], &notes, options)
     }
 
-    /// Looks at the machine.
+    /// Searches the machine.
     pub fn find(self) -> Toolkit {
         let mut notes = self.notes.clone();
         let (nvrtc13, nvrtc12) = self.find_nvrtcs(&mut notes);
@@ -307,7 +307,7 @@ impl Search {
 }
 
 impl FoundProgram {
-    /// The program, if it tells its version.
+    /// The program, if it reports its version.
     fn probe(
         program: PathBuf,
         arguments: Vec<String>,
@@ -350,7 +350,7 @@ fn first_line(answer: &str) -> Option<String> {
     (!line.is_empty()).then(|| line.to_owned())
 }
 
-/// Where the packages have NVRTC, below the directory `nvidia`: CUDA 13's and CUDA 12's.
+/// The directories with NVRTC inside the package directory `nvidia`: that of CUDA 13 and that of CUDA 12.
 fn wheel_dirs(packages: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     [packages.join("cu13/lib"), packages.join("cuda_nvrtc/lib")].into_iter()
 }
@@ -372,7 +372,7 @@ fn site_packages(environment: &Path) -> Vec<PathBuf> {
     dirs
 }
 
-/// The directories `nvidia` of python3's own packages; none when there is no python3.
+/// The `nvidia` directories of python3's own packages; none if there is no python3.
 fn python_packages() -> Vec<PathBuf> {
     const PROGRAM: &str = "from importlib.util import find_spec\n\
                            spec = find_spec('nvidia')\n\
@@ -402,7 +402,7 @@ fn nvrtc_on_loader_path(notes: &mut Vec<String>) -> Option<FoundNvrtc> {
 }
 
 impl Toolkit {
-    /// Looks at this machine by the environment's variables.
+    /// Searches this machine by the environment variables.
     pub fn find() -> Self {
         Search::from_env().find()
     }
@@ -410,13 +410,13 @@ impl Toolkit {
     /// Loads every NVRTC that was found, as one compiler.
     ///
     /// # Errors
-    /// [`LoadError`] when none was found, or one cannot be loaded.
+    /// [`LoadError`] if there is none, or one cannot be loaded.
     pub fn compiler(&self, options: Options) -> Result<ByArch<Nvrtc>, LoadError> {
         compiler([&self.nvrtc13, &self.nvrtc12], &self.notes, options)
     }
 }
 
-/// Loads what was found, as one compiler.
+/// Loads the given libraries as one compiler.
 fn compiler(
     found: [&Option<FoundNvrtc>; 2],
     notes: &[String],
@@ -494,7 +494,7 @@ impl fmt::Display for FoundProgram {
     }
 }
 
-/// The line on a component that is not there.
+/// The report's line for a missing component.
 struct Missing(Component);
 
 impl fmt::Display for Missing {
@@ -580,7 +580,7 @@ mod tests {
         for component in Component::ALL {
             assert!(report.contains(&component.install_command()), "{report}");
         }
-        assert!(report.contains("C++         missing"), "{report}");
+        assert!(report.contains("C++         not found"), "{report}");
         let json = serde_json::to_value(&toolkit).unwrap();
         assert!(json["nvcc"].is_null());
     }

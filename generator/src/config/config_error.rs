@@ -1,8 +1,8 @@
-//! Mistakes in a config file, printed with the line they are in.
+//! Errors in a config file, printed with the line that they are in.
 
 use std::fmt;
 
-/// A place in a text; both numbers start at 1, columns count characters.
+/// A position in a text; both numbers start at 1, columns count characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// Line.
@@ -11,41 +11,41 @@ pub struct Position {
     pub column: usize,
 }
 
-/// One mistake in a config file.
+/// An error in a config file.
 ///
-/// It prints as `file:line:column: what is wrong; what to do`, with the line and a caret under it.
+/// It is printed as `file:line:column: error; remedy`, with the line and a caret under it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The file, as the user named it.
+    /// The file, as given by the user.
     pub file: String,
-    /// Where in the file; `None` when the file could not be read at all.
+    /// Position in the file; `None` if the file could not be read.
     pub position: Option<Position>,
-    /// What is wrong and what to do about it.
+    /// The error and its remedy.
     pub message: String,
     excerpt: Option<Excerpt>,
 }
 
-/// The part of a line that is worth showing, and how far from its start the caret stands.
+/// An excerpt of a line, with the position of the caret in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Excerpt {
     line: String,
     caret: usize,
 }
 
-/// The mistakes found in a config file, in the order of the text.
+/// The errors in a config file, in the order of the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors {
-    /// The first ones, at least one.
+    /// The first errors, at least one.
     pub first: Vec<ConfigError>,
-    /// How many more there are: a file with very many is wrong as a whole.
+    /// Number of further errors.
     pub omitted: usize,
 }
 
-/// Mistakes kept at most.
+/// Maximal number of errors that are kept.
 const MAX_ERRORS: usize = 50;
 
 impl ConfigErrors {
-    /// The mistakes of a text, by their places.
+    /// The errors of a text, by their positions.
     pub(super) fn in_text(file: &str, text: &str, errors: &[(Position, String)]) -> Self {
         let first = errors.iter().take(MAX_ERRORS);
         Self {
@@ -66,11 +66,11 @@ impl From<ConfigError> for ConfigErrors {
     }
 }
 
-/// Characters of a long line shown on either side of the caret.
+/// Number of characters of a long line on either side of the caret.
 const EXCERPT_CHARS: usize = 60;
 
 impl ConfigError {
-    /// A mistake at a place of `text`, the content of `file`.
+    /// An error at a position of `text`, the content of `file`.
     pub fn at(file: &str, text: &str, position: Position, message: &str) -> Self {
         Self {
             file: file.to_owned(),
@@ -80,7 +80,7 @@ impl ConfigError {
         }
     }
 
-    /// A file that could not be read.
+    /// An error for a file that could not be read.
     pub fn unreadable(file: &str, message: impl Into<String>) -> Self {
         Self {
             file: file.to_owned(),
@@ -97,7 +97,7 @@ impl Excerpt {
         let column = position.column.saturating_sub(1).min(line.chars().count());
         let first = column.saturating_sub(EXCERPT_CHARS);
         let shown = line.chars().skip(first).take(2 * EXCERPT_CHARS);
-        // Anything that is not one column wide on a terminal would move the caret.
+        // Characters that are not one column wide would misplace the caret.
         let line: String = shown
             .map(|c| if c.is_control() { ' ' } else { c })
             .collect();
@@ -108,7 +108,7 @@ impl Excerpt {
     }
 }
 
-/// Lines as YAML sees them: a carriage return alone ends one too.
+/// Lines as in YAML: a single carriage return ends one too.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {

@@ -1,12 +1,13 @@
-//! One kernel in one line: `conv 64,32,56,56, kernel = 5, pad = [2, 1], gpu = h100`.
+//! The grammar of `kernel!`, one kernel in one line: `conv 64,32,56,56, kernel = 5, pad = [2, 1], gpu =
+//! h100`.
 //!
-//! ```text
+//!```text
 //! call  = op value {"," value} {"," key "=" value} [","]        the values are the sizes: C, N, H, W
 //!       | string {"," key "=" value} [","]                      a config, and which of its layers
 //! value = number | word | string | "[" value {"," value} "]" | "{" key ":" value {"," key ":" value} "}"
-//! ```
-//! The keys are those of a layer in a layer set, with the same forms, defaults and checks, and those of [`TARGET_KEYS`]. A kernel's
-//! activations are NCHW.
+//!```
+//! The keys are those of a layer in a layer set, with the same forms, defaults and checks, and those of
+//! [`TARGET_KEYS`]. Activations are NCHW.
 
 mod parser;
 
@@ -21,26 +22,26 @@ use crate::suggest::nearest;
 use parser::{Call, is_word};
 use tdc_runtime::Arch;
 
-/// A kernel asked for by itself, checked.
+/// A checked request for kernels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KernelRequest {
-    /// What it computes.
+    /// The layers.
     pub source: LayerSource,
-    /// The GPUs to plan for, where the call names some.
+    /// The GPUs to plan for, if specified.
     pub gpus: Option<Targets>,
-    /// The architectures to compile for, where the call names some: ascending, none twice.
+    /// The architectures to compile for, if specified: ascending, without duplicates.
     pub archs: Option<Vec<Arch>>,
-    /// How tiles are chosen, where the call says so.
+    /// The tile policy, if specified.
     pub tiles: Option<TilePolicy>,
-    /// A file of measured times to plan by.
+    /// A file with the tuning table to use.
     pub table: Option<String>,
     positions: KeyPositions,
 }
 
-/// What a call asks for.
+/// The layers that a call requests.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LayerSource {
-    /// A layer with every size and option.
+    /// A layer with all sizes and options.
     Inline(LayerSpec),
     /// A layer of a config.
     Config {
@@ -51,7 +52,7 @@ pub enum LayerSource {
     },
 }
 
-/// Where things stand that can be wrong for reasons that this module does not know.
+/// Positions for errors that are detected outside this module.
 #[derive(Debug, Clone, PartialEq)]
 struct KeyPositions {
     op: Position,
@@ -59,8 +60,8 @@ struct KeyPositions {
 }
 
 impl KernelRequest {
-    /// Where a key's value stands, for the cause of a [`PlanError`](crate::plan::PlanError); the op or the config's path where the
-    /// call has no such key.
+    /// The position of a key's value, for the cause of a [`PlanError`](crate::plan::PlanError); that of the
+    /// op or the config's path if the call does not have the key.
     pub fn position(&self, key: Option<&str>) -> Position {
         let KeyPositions { op, keys } = &self.positions;
         let found = keys.iter().find(|(known, _)| Some(*known) == key);
@@ -68,22 +69,22 @@ impl KernelRequest {
     }
 }
 
-/// The keys that say for which GPUs a kernel is made, and how its tiles are chosen.
+/// The keys for GPUs, architectures and tile choice.
 pub const TARGET_KEYS: [&str; 4] = ["gpu", "arch", "tiles", "table"];
 
-/// The value of a key from the input channels.
+/// Computes the value of a key from the input channels.
 type FromChannels = fn(u32) -> u32;
 
-/// An op: its word and keys, its sizes, and the keys that it fixes.
+/// An op: its name and keys, its sizes, and the keys that it fixes.
 struct KernelOp {
     words: KeySet,
     sizes: &'static [&'static str],
     example: &'static str,
-    /// Keys that are not asked for, with their values from C.
+    /// Keys with fixed values, as functions of C.
     fixed: &'static [(&'static str, FromChannels)],
 }
 
-/// A convolution by its weight, of NCHW activations.
+/// A convolution with a dense weight and NCHW activations.
 const CONV: KeySet = KeySet {
     what: "conv",
     keys: &layers::with_options::<4, 19>(TARGET_KEYS, &["cp_rank", "layout"]),
@@ -149,16 +150,16 @@ const CONFIG_LAYER: KeySet = KeySet {
     keys: &["layer", "gpu", "arch", "tiles", "table"],
 };
 
-/// The word of the op that a call begins with, for whoever must answer it by type even where it is wrong.
+/// The name of the op of a call, for choosing the type of a placeholder even if the call is invalid.
 pub fn op_word(text: &str) -> &str {
     let text = text.trim_start();
     text.split(|c| !is_word(c)).next().unwrap_or_default()
 }
 
-/// Reads the request in a text; `source` is what messages call it.
+/// Parses a request; `source` is its name in messages.
 ///
 /// # Errors
-/// Every mistake that can be found, each with its line and column.
+/// All errors that can be found, each with line and column.
 pub fn parse(text: &str, source: &str) -> Result<KernelRequest, ConfigErrors> {
     let mut report = Report::new(text);
     let call = parser::call(text, &mut report);
@@ -169,11 +170,11 @@ pub fn parse(text: &str, source: &str) -> Result<KernelRequest, ConfigErrors> {
     report.finish(source, request)
 }
 
-/// Reads the request for all convolutions of a config in a text, such as `"configs/resnet18.yaml", gpu = h100`; `source` is what
-/// messages call it.
+/// Parses a request for all convolutions of a config, such as `"configs/resnet18.yaml", gpu = h100`; `source`
+/// is its name in messages.
 ///
 /// # Errors
-/// As of [`parse`].
+/// As [`parse`].
 pub fn parse_config(text: &str, source: &str) -> Result<KernelRequest, ConfigErrors> {
     let mut report = Report::new(text);
     let call = parser::call(text, &mut report);
@@ -222,10 +223,10 @@ fn request(
     })
 }
 
-/// What was asked for if it could be read, the keys and their words.
+/// The request, if it could be read, and its keys.
 type ParsedCall = (Option<LayerSource>, Node, KeySet);
 
-/// A call that names a config and one of its layers.
+/// A call with a config and one of its layers.
 fn config_layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     let at = call.op.at;
     let (file, options) = config(call, CONFIG_LAYER, report)?;
@@ -233,7 +234,7 @@ fn config_layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     if fields.get("layer").is_none() {
         report.error(
             at,
-            "`layer` is missing; write `layer = \"its name\"` behind the path of the config",
+            "`layer` is missing; write `layer = \"its name\"` after the path of the config",
         );
     }
     let layer = fields.string("layer", report).map(str::to_owned);
@@ -244,7 +245,7 @@ fn config_layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     Some((layer_source, options, CONFIG_LAYER))
 }
 
-/// A call that names a config.
+/// A call with a config.
 fn whole_config(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     if !call.is_config {
         report.error(
@@ -258,7 +259,7 @@ fn whole_config(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     Some((layer_source, options, CONFIG))
 }
 
-/// The path of a config and the keys behind it.
+/// The path of a config and the keys after it.
 fn config(call: Call, words: KeySet, report: &mut Report<'_>) -> Option<(Option<String>, Node)> {
     let Call {
         op, sizes, options, ..
@@ -266,7 +267,7 @@ fn config(call: Call, words: KeySet, report: &mut Report<'_>) -> Option<(Option<
     if let Some(size) = sizes.first() {
         report.error(
             size.at,
-            "the sizes of layers are in the config; leave them out",
+            "the sizes of layers are in the config; remove them",
         );
     }
     let fields = Fields::of(&options, words.what, report)?;
@@ -278,7 +279,7 @@ fn config(call: Call, words: KeySet, report: &mut Report<'_>) -> Option<(Option<
     Some((file, options))
 }
 
-/// A call that names an op.
+/// A call with an op.
 fn layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     let Call {
         op, sizes, options, ..
@@ -323,13 +324,13 @@ fn layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
         (node(key), node(Value::Integer(value.into())))
     });
     let mut entries: Vec<_> = fixed.collect();
-    // So that mistakes that the sizes turn out to be stand at them.
+    // Errors that concern the sizes are reported at their position.
     entries.push((
         node(Value::String("conv".to_owned())),
         node(sizes_as_list(known, &sizes)),
     ));
     if let Value::Map(written) = &options.value {
-        // A key that was refused must not take the place of the sizes.
+        // A rejected key must not replace the sizes.
         let takes = |key: &Node| matches!(&key.value, Value::String(k) if known.words.keys.contains(&&k[..]));
         entries.extend(written.iter().filter(|(key, _)| takes(key)).cloned());
     }
@@ -350,7 +351,7 @@ fn layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     Some((layer.map(LayerSource::Inline), options, known.words))
 }
 
-/// C, N, H and W. A size too many is reported and left out, so that the others are still checked.
+/// C, N, H and W. Excess sizes are reported and dropped, so that the others are still checked.
 fn numbers(
     known: &KernelOp,
     op: &Node,
@@ -392,7 +393,7 @@ fn numbers(
     }
 }
 
-/// The sizes as written, in the places of C, N, H and W.
+/// The sizes as written, in the order C, N, H, W.
 fn sizes_as_list(known: &KernelOp, sizes: &[Node]) -> Value {
     let mut sizes = sizes.to_vec();
     if let ([c, ..], 3) = (&sizes[..], known.sizes.len()) {
@@ -401,7 +402,7 @@ fn sizes_as_list(known: &KernelOp, sizes: &[Node]) -> Value {
     Value::List(sizes)
 }
 
-/// The GPUs that code is made for; `None` after a report.
+/// The GPUs that code is generated for; `None` after an error.
 fn code_targets(node: &Node, fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Targets> {
     let before = report.count();
     let targets = yaml::targets(fields, &Overrides::default(), report)?;
@@ -417,9 +418,9 @@ fn code_targets(node: &Node, fields: &Fields<'_>, report: &mut Report<'_>) -> Op
     (report.count() == before).then_some(targets)
 }
 
-/// `sm_90`, or a list of such words; `None` after a report.
+/// `sm_90`, or a list of such names; `None` after an error.
 fn archs(node: &Node, report: &mut Report<'_>) -> Option<Vec<Arch>> {
-    const FORM: &str = "write a word such as sm_90, or a list of words";
+    const FORM: &str = "write a name such as sm_90, or a list of names";
     let items = match &node.value {
         Value::List(items) => &items[..],
         _ => std::slice::from_ref(node),
@@ -439,11 +440,17 @@ fn archs(node: &Node, report: &mut Report<'_>) -> Option<Vec<Arch>> {
             Value::Integer(sm) => {
                 (sm.to_string().parse::<Arch>()).map_err(|error| error.to_string())
             }
-            _ => Err(format!("{} is no architecture; {FORM}", report.quote(item))),
+            _ => Err(format!(
+                "{} is not an architecture; {FORM}",
+                report.quote(item)
+            )),
         };
         match read.and_then(check_compilable) {
             Ok(arch) if archs.contains(&arch) => {
-                report.error(item.at, format!("{arch} is named twice; keep one of them"));
+                report.error(
+                    item.at,
+                    format!("{arch} is listed twice; remove one of the two"),
+                );
             }
             Ok(arch) => archs.push(arch),
             Err(error) => report.error(item.at, error),
@@ -453,7 +460,7 @@ fn archs(node: &Node, report: &mut Report<'_>) -> Option<Vec<Arch>> {
     (report.count() == before).then_some(archs)
 }
 
-/// Refuses architectures that no kernel is compiled for.
+/// Rejects architectures that kernels are not compiled for.
 pub fn check_compilable(arch: Arch) -> Result<Arch, String> {
     match gpu_for_arch(arch) {
         Some(_) => Ok(arch),
@@ -472,10 +479,10 @@ mod tests {
     use super::*;
     use crate::config::{Config, yaml};
 
-    /// `column: message` of every mistake, one a line.
-    fn mistakes(text: &str) -> String {
+    /// `column: message` of all errors, one per line.
+    fn error_lines(text: &str) -> String {
         match parse(text, "call") {
-            Ok(request) => format!("no mistake: {request:?}"),
+            Ok(request) => format!("no error: {request:?}"),
             Err(errors) => {
                 let lines = errors.first.iter().map(|error| {
                     let column = error.position.map_or(0, |at| at.column);
@@ -501,6 +508,10 @@ mod tests {
             (
                 "conv 8,8,9,9, scheme = \"direct\", tile = [64, 4, 1, 1], pad = {top: 1}, kernel = 2",
                 "conv: [8, 8, 9, 9], scheme: direct, tile: [64, 4, 1, 1], pad: {top: 1}, kernel: 2",
+            ),
+            (
+                "conv 8,8,9,9, scheme = \"direct\", tile = {splits: 1, tp: 64, rn: 4, threads_n: 1}",
+                "conv: [8, 8, 9, 9], scheme: direct, tile: [64, 4, 1, 1]",
             ),
             (
                 "conv 8,8,9,9, precision = tf32",
@@ -587,37 +598,37 @@ mod tests {
     #[test]
     fn mistakes_of_ops_and_targets_are_told() {
         assert_eq!(
-            mistakes(
+            error_lines(
                 "conv 8,8,8,8, arch = [sm_80, sm_81, sm_80, true, hopper], gpu = [h200, gtx1080ti]"
             ),
-            "30: kernels are not compiled for sm_81; choose among sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_100, sm_120\n37: sm_80 is named twice; keep one of them\n44: `true` is no architecture; write a word such as sm_90, or a list of words\n50: `hopper` is not an architecture; write it as sm_90 or 90\n72: no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at its plan with `tdc-gen plan`, or name a newer GPU\n"
+            "30: kernels are not compiled for sm_81; choose among sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_100, sm_120\n37: sm_80 is listed twice; remove one of the two\n44: `true` is not an architecture; write a name such as sm_90, or a list of names\n50: `hopper` is not an architecture; write it as sm_90 or 90\n72: no code can be generated for `gtx1080ti`, which is sm_61; kernels need sm_70 or newer: use `tdc-gen plan` to see its plan, or choose a newer GPU\n"
         );
         assert_eq!(
-            mistakes("conv 8,8,8,8, arch = [], table = 3"),
-            "22: the list of architectures is empty; write a word such as sm_90, or a list of words\n34: `table` must be a name, not `3`; put it in quotes if it is one\n"
+            error_lines("conv 8,8,8,8, arch = [], table = 3"),
+            "22: the list of architectures is empty; write a name such as sm_90, or a list of names\n34: `table` must be a name, not `3`; put it in quotes if it is one\n"
         );
         assert_eq!(
-            mistakes("pointwise 8,8,8,8,3, kernel = 1"),
+            error_lines("pointwise 8,8,8,8,3, kernel = 1"),
             "19: pointwise takes 4 sizes (C, N, H, W), not 5; write them as `pointwise 64,32,56,56`\n22: `kernel` is a key of conv, depthwise, tucker, not of pointwise; pointwise takes gpu, arch, tiles, table, batch, stride, pad, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n"
         );
         assert_eq!(
-            mistakes("depthwise 8,8,8,8, groups = 8"),
+            error_lines("depthwise 8,8,8,8, groups = 8"),
             "17: depthwise takes 3 sizes (C, H, W), not 4; for several outputs of a channel write `conv` with `groups`\n20: `groups` is a key of conv, not of depthwise; depthwise takes gpu, arch, tiles, table, batch, kernel, stride, pad, dilation, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n"
         );
         assert_eq!(
-            mistakes("tucker 8,8,8,8"),
+            error_lines("tucker 8,8,8,8"),
             "1: `ranks` is missing; write `ranks = [D1, D2]`\n"
         );
         assert_eq!(
-            mistakes("tucker 8,8,8,8, ranks = [9, 8]"),
+            error_lines("tucker 8,8,8,8, ranks = [9, 8]"),
             "26: rank 9 is not between 1 and 8; D1 is at most the input channels; ranks are written [D1, D2]\n"
         );
         assert_eq!(
-            mistakes("\"a.yaml\", 3, batch = 2"),
-            "1: `layer` is missing; write `layer = \"its name\"` behind the path of the config\n11: the sizes of layers are in the config; leave them out\n14: `batch` is a key of conv, pointwise, depthwise, tucker, not of a layer of a config; a layer of a config takes layer, gpu, arch, tiles, table\n"
+            error_lines("\"a.yaml\", 3, batch = 2"),
+            "1: `layer` is missing; write `layer = \"its name\"` after the path of the config\n11: the sizes of layers are in the config; remove them\n14: `batch` is a key of conv, pointwise, depthwise, tucker, not of a layer of a config; a layer of a config takes layer, gpu, arch, tiles, table\n"
         );
         assert_eq!(
-            mistakes("\"a.yaml\", layer = 3"),
+            error_lines("\"a.yaml\", layer = 3"),
             "19: `layer` must be a name, not `3`; put it in quotes if it is one\n"
         );
     }
@@ -625,49 +636,46 @@ mod tests {
     #[test]
     fn every_mistake_is_reported_at_its_place() {
         assert_eq!(
-            mistakes("conv 64,-3,56,\"56\", strid = 2, kernel = x, gpu = h20, pad = 1, pad = 2"),
+            error_lines("conv 64,-3,56,\"56\", strid = 2, kernel = x, gpu = h20, pad = 1, pad = 2"),
             "9: `N` is negative: `-3`; it must be a whole number from 0\n\
-             15: `W` must be a whole number, not the text `\"56\"`; leave out the quotes\n\
+             15: `W` must be a whole number, not the text `\"56\"`; remove the quotes\n\
              21: unknown key `strid`; did you mean `stride`? conv takes gpu, arch, tiles, table, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n\
              41: `kernel` must be a whole number, not `x`; use digits only\n\
              50: there is no GPU named `h20`; did you mean `h200`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, rtx2080ti, gtx1080ti\n\
-             64: the key `pad` stands here twice; keep one of them\n"
+             64: duplicate key `pad`; remove one of the two\n"
         );
         assert_eq!(
-            mistakes("conv 64,32,56,56, gpu = gtx1080ti"),
-            "25: no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at its plan \
-             with `tdc-gen plan`, or name a newer GPU\n"
+            error_lines("conv 64,32,56,56, gpu = gtx1080ti"),
+            "25: no code can be generated for `gtx1080ti`, which is sm_61; kernels need sm_70 or newer: use `tdc-gen plan` to see its \
+             plan, or choose a newer GPU\n"
         );
         assert_eq!(
-            mistakes("conv 64,32,56,56,7, stride = [2, 0], 3, relu"),
+            error_lines("conv 64,32,56,56,7, stride = [2, 0], 3, relu"),
             "18: conv takes 4 sizes (C, N, H, W), not 5; for a 7x7 filter write `kernel = 7`\n\
              34: `stride` is 0; it must be at least 1\n\
-             38: `3` stands behind a key; write the sizes first, then `key = value`\n\
-             41: `relu` is no size; write a number, or `relu = ...` if it is a key\n"
+             38: `3` follows a key; write the sizes first, then `key = value`\n\
+             41: `relu` is not a size; write a number, or `relu = ...` if it is a key\n"
         );
     }
 
     #[test]
     fn broken_texts_are_refused() {
+        assert_eq!(error_lines(""), "1: empty call; write `conv 64,32,56,56`\n");
         assert_eq!(
-            mistakes(""),
-            "1: nothing is asked for; write `conv 64,32,56,56`\n"
-        );
-        assert_eq!(
-            mistakes("covn 1,2"),
+            error_lines("covn 1,2"),
             "1: unknown op `covn`; did you mean `conv`? the ops are conv, pointwise, depthwise, tucker\n"
         );
         assert_eq!(
-            mistakes("conv 4 4,4,4, pad = [1 * 2, 3], bias = 2"),
+            error_lines("conv 4 4,4,4, pad = [1 * 2, 3], bias = 2"),
             "8: `4` was not expected; write a comma between sizes and between keys\n\
              24: a comma or `]` was expected; write one\n\
-             40: `bias` is a yes-or-no question, not `2`; write true or false\n"
+             40: `bias` must be true or false, not `2`\n"
         );
         assert_eq!(
-            mistakes("conv 1u32,2,3*3,4, pad ="),
+            error_lines("conv 1u32,2,3*3,4, pad ="),
             "6: `C` must be a whole number, not `1u32`; use digits only\n\
              14: `*` was not expected; write a comma between sizes and between keys\n\
-             24: a value is missing at the end; write it or leave out the key\n"
+             24: a value is missing at the end; add it or remove the key\n"
         );
         let pieces = [
             "conv", "1", ",", "=", "[", "]", "{", "}", ":", "-", "\"", "\\", "é", "pad", "9e99",
@@ -685,6 +693,6 @@ mod tests {
             let _ = parse(&text, "call");
         }
         let deep = format!("conv 4,4,4,4, pad = {}", "[".repeat(100_000));
-        assert!(mistakes(&deep).contains("`[` was not expected"));
+        assert!(error_lines(&deep).contains("`[` was not expected"));
     }
 }

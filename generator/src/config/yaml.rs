@@ -1,7 +1,8 @@
 //! Configs in YAML: networks and layer sets.
 //!
-//! A network has `name`, `input` and `ops`; a layer set `name`, `layers` and perhaps `defaults`; both may have `gpu`. The
-//! keys of an op are the fields of its options. Whatever is wrong is reported with its line and column, all of it at once.
+//! A network has `name`, `input` and `ops`; a layer set has `name`, `layers` and optionally `defaults`; both
+//! may have `gpu`. The keys of an op are the fields of its options. All errors are reported at once, with
+//! line and column.
 
 pub(super) mod fields;
 pub(super) mod layers;
@@ -26,38 +27,38 @@ use std::io::Read;
 use std::path::Path;
 pub(super) use targets::targets;
 
-/// Largest config read; real ones have some kilobytes.
+/// Largest config that is read; real ones have a few kilobytes.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// Ops of a network at most; the deepest known ones have some hundreds.
+/// Maximal number of ops of a network; the deepest known ones have a few hundred.
 const MAX_OPS: usize = 10_000;
 
-/// What a config asks for.
+/// A parsed config.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Config {
-    /// A whole network.
+    /// A network.
     Network(Network),
-    /// Separate convolutions.
+    /// Independent convolutions.
     LayerSet(LayerSet),
 }
 
-/// What the caller wants instead of what the config says.
+/// Overrides by the caller.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Overrides {
-    /// Another input shape of a network; every size is inferred from it.
+    /// Input shape of a network; all other sizes are inferred from it.
     pub input: Option<TensorShape>,
-    /// Another batch size, also of `input` and of the layers of a set.
+    /// Batch size, applied to `input` and to the layers of a layer set.
     pub batch: Option<u32>,
-    /// Leave out all ranks, and the factors with them. A network or layer set that had some gets `_dense` behind its name, so
-    /// that both live in one program.
+    /// Ignore ranks and factors. `_dense` is appended to the name of a network or layer set that has any, so
+    /// that both variants can be used in one program.
     pub dense: bool,
-    /// Another precision of all convolutions.
+    /// Precision of all convolutions.
     pub precision: Option<Precision>,
-    /// Another tolerance of all convolutions.
+    /// Tolerance of all convolutions.
     pub tolerance: Option<Tolerance>,
-    /// Another way to choose tiles.
+    /// Tile policy.
     pub tiles: Option<TilePolicy>,
-    /// Other GPUs to plan for.
+    /// GPUs to plan for.
     pub gpus: Option<Targets>,
 }
 
@@ -75,18 +76,18 @@ const NETWORK: KeySet = KeySet {
     ],
 };
 
-/// Reads the config in a file.
+/// Reads a config file.
 ///
 /// # Errors
-/// The file cannot be read, or as [`parse`].
+/// If the file cannot be read, or as [`parse`].
 pub fn load(path: &Path, overrides: &Overrides) -> Result<Config, ConfigErrors> {
     load_with_places(path, overrides).map(|(config, _)| config)
 }
 
-/// As [`load`], with the places of its layers, for mistakes that are found when they are planned.
+/// As [`load`], with the positions of its layers, for errors that are found by the planner.
 ///
 /// # Errors
-/// As there.
+/// As [`load`].
 pub fn load_with_places(
     path: &Path,
     overrides: &Overrides,
@@ -101,16 +102,17 @@ fn read_text(path: &Path) -> Result<String, String> {
     let explain = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::NotFound => "no such file; check the path".to_owned(),
         std::io::ErrorKind::PermissionDenied => {
-            "the file may not be read; check its permissions".to_owned()
+            "permission denied; check the permissions of the file".to_owned()
         }
         _ => format!("the file cannot be read: {error}"),
     };
     if path.is_dir() {
-        return Err("this is a directory; name a YAML file".to_owned());
+        return Err("this is a directory; give a YAML file".to_owned());
     }
     let file = std::fs::File::open(path).map_err(explain)?;
     let mut bytes = Vec::new();
-    // One byte more than allowed tells a full file from one that is too large, without trusting its reported size.
+    // Reads one byte more than allowed, to detect a file that is too large without trusting its reported
+    // size.
     file.take(MAX_BYTES + 1)
         .read_to_end(&mut bytes)
         .map_err(explain)?;
@@ -125,18 +127,18 @@ fn read_text(path: &Path) -> Result<String, String> {
     })
 }
 
-/// Reads the config in a text; `file` is what messages call it.
+/// Parses a config; `file` is its name in messages.
 ///
 /// # Errors
-/// Every mistake that can be found, each with its line and column.
+/// All errors that can be found, each with line and column.
 pub fn parse(text: &str, file: &str, overrides: &Overrides) -> Result<Config, ConfigErrors> {
     parse_with_places(text, file, overrides).map(|(config, _)| config)
 }
 
-/// As [`parse`], with the places of its layers, for mistakes that are found when they are planned.
+/// As [`parse`], with the positions of its layers, for errors that are found by the planner.
 ///
 /// # Errors
-/// As there.
+/// As [`parse`].
 pub fn parse_with_places(
     text: &str,
     file: &str,
@@ -161,7 +163,7 @@ fn config(root: &Node, overrides: &Overrides, report: &mut Report<'_>) -> Option
         (Some(_), Some(layers)) => {
             report.error(
                 layers.at,
-                "`ops` and `layers` are both there; a config is a network with `ops` or a layer set with `layers`",
+                "`ops` and `layers` are both present; a config is a network with `ops` or a layer set with `layers`",
             );
             None
         }
@@ -170,14 +172,14 @@ fn config(root: &Node, overrides: &Overrides, report: &mut Report<'_>) -> Option
                 root.at,
                 "there is neither `ops` nor `layers`; a network has `ops`, a layer set has `layers`",
             );
-            // A misspelt one of the two is worth pointing at.
+            // Points out a misspelt `ops` or `layers`.
             fields.check_keys(root, NETWORK, &[layers::LAYER_SET], report);
             None
         }
     }
 }
 
-/// The way to choose tiles: the caller's, else the config's, else the default.
+/// The tile policy: the caller's, else the config's, else the default.
 pub(super) fn tiles(
     fields: &Fields<'_>,
     overrides: &Overrides,
@@ -194,7 +196,7 @@ fn network(
     report: &mut Report<'_>,
 ) -> Option<Network> {
     fields.check_keys(root, NETWORK, &[layers::LAYER_SET], report);
-    fields.require("name", "every generated symbol carries it", report);
+    fields.require("name", "it is part of every generated symbol", report);
     let name = fields.string("name", report);
     let gpus = targets(fields, overrides, report);
     let tiles = tiles(fields, overrides, report);
@@ -214,7 +216,7 @@ fn network(
         .iter()
         .map(|item| ops::read(item, fields, report))
         .collect();
-    // Without a name the ops can still be checked.
+    // The ops can be checked without a name.
     let mut builder = NetworkBuilder::new(name.unwrap_or("network"), input?);
     for op in &raw {
         let (name, request) = match op {
@@ -261,7 +263,7 @@ fn network(
     }
 }
 
-/// Where a part of a network stands.
+/// The position of an element of a network.
 fn position(
     location: &SpecLocation,
     fields: &Fields<'_>,
@@ -282,7 +284,7 @@ fn position(
     }
 }
 
-/// The input's shape: `1x3x224x224` or `[1, 3, 224, 224]`, unless the caller wants another.
+/// The input's shape: `1x3x224x224` or `[1, 3, 224, 224]`, unless the caller overrides it.
 fn input(
     fields: &Fields<'_>,
     overrides: &Overrides,
@@ -333,12 +335,12 @@ mod tests {
 
     #[test]
     fn the_reference_names_every_op_and_key() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configs.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/configs.md");
         let reference = std::fs::read_to_string(path).unwrap();
         let mut all = vec![NETWORK, layers::LAYER_SET, layers::LAYER];
         all.extend(ops::words());
         for words in all {
-            // Kinds of mappings are no words of a config.
+            // Names of mapping kinds with spaces are not names in a config.
             let kind = (!words.what.contains(' ')).then_some(words.what);
             for word in words.keys.iter().copied().chain(kind) {
                 // In the example of a layer set, or in a table.

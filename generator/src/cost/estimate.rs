@@ -1,10 +1,9 @@
 //! Occupancy, the floor of a launch, and a first estimate of a kernel's time.
 
-use super::CostModel;
+use super::{CostModel, TiledConstants};
 use crate::gpu::Gpu;
-use crate::ir::Problem;
+use crate::ir::{Precision, Problem};
 use serde::Serialize;
-use tdc_runtime::Arch;
 
 /// What one launch does, as far as time depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -193,6 +192,23 @@ pub fn floor_us(problem: &Problem, gpu: &Gpu) -> f64 {
     gpu.launch_us + compute.max(memory)
 }
 
+impl Gpu {
+    /// The best rate of products in a precision, on tensor cores or lanes, FLOP per microsecond: as measured, else the peak.
+    ///
+    /// One fp16 number an operand, scaled where that is needed, keeps the bounds of tf32, fp16 and bf16; two, and three products of
+    /// them, keep that of fp32.
+    pub fn product_flops_per_us(&self, precision: Precision) -> f64 {
+        let peak = f64::from(self.tensor_flops) * f64::from(self.clock_mhz) * f64::from(self.sms);
+        let tensor_cores = match (precision, self.sustained) {
+            (Precision::Fp32, Some(rates)) => rates.split_tflops * 1e6,
+            (Precision::Fp32, None) => peak / 3.0,
+            (_, Some(rates)) => rates.half_tflops * 1e6,
+            (_, None) => peak,
+        };
+        tensor_cores.max(self.sustained_flops_per_us())
+    }
+}
+
 /// What one launch takes that leaves arithmetic to the fp32 lanes and moves bytes as a copy does, microseconds: a bar for kernels,
 /// which those on the tensor cores pass.
 pub fn fp32_lanes_floor_us(flops: u64, bytes: u64, gpu: &Gpu) -> f64 {
@@ -215,7 +231,7 @@ pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
         return f64::INFINITY;
     };
     match &work.tiled {
-        Some(tiled) => tiled_terms(work, tiled, gpu, CostModel::for_gpu(gpu)).us(),
+        Some(tiled) => tiled_terms(work, tiled, gpu, &CostModel::for_gpu(gpu).tiled).us(),
         None => Parts::new(work, &occupancy, gpu).us(),
     }
 }
@@ -224,23 +240,16 @@ pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
 pub fn kernel_terms(work: &KernelWork, gpu: &Gpu) -> Option<CostTerms> {
     let occupancy = runs(work, gpu)?;
     Some(match &work.tiled {
-        Some(tiled) => tiled_terms(work, tiled, gpu, CostModel::for_gpu(gpu)),
+        Some(tiled) => tiled_terms(work, tiled, gpu, &CostModel::for_gpu(gpu).tiled),
         None => Parts::new(work, &occupancy, gpu).terms(),
     })
 }
 
-/// The oldest architecture whose launches overlap, and have clusters.
-const PDL_ARCH: Arch = Arch::new(90);
-
 /// How a launch fills the GPU; `None` where a block does not fit. What a fallback would take is not estimated either: no plan should
 /// want it.
 fn runs(work: &KernelWork, gpu: &Gpu) -> Option<Occupancy> {
-    /// The oldest architecture with the tensor cores that kernels are written for; older ones exchange operands by shuffles.
-    const TENSOR_CORES: Arch = Arch::new(80);
-
     let occupancy = occupancy(work, gpu);
-    let falls_back =
-        work.mma > 0.0 && gpu.arch < TENSOR_CORES || work.cluster > 1 && gpu.arch < PDL_ARCH;
+    let falls_back = work.mma > 0.0 && !gpu.has_mma() || work.cluster > 1 && gpu.max_cluster() == 1;
     (occupancy.blocks_per_sm > 0 && !falls_back).then_some(occupancy)
 }
 
@@ -274,50 +283,33 @@ struct Parts {
 
 impl Parts {
     fn new(work: &KernelWork, occupancy: &Occupancy, gpu: &Gpu) -> Self {
-        /// Warps a multiprocessor needs to keep its lanes busy.
-        const BUSY_WARPS: f64 = 12.0;
-        /// Bytes a multiprocessor gets from the level-2 cache in a clock.
-        const L2_BYTES_PER_CLOCK: f64 = 32.0;
-        /// Clocks of one trip to the level-2 cache.
-        const TRIP_CLOCKS: f64 = 280.0;
-        /// Clocks of a multiprocessor for one product of the tensor cores, beside the instructions around it.
-        const MMA_CLOCKS: f64 = 1.2;
-        /// What overlapping launches saves, microseconds.
-        const PDL_SAVING_US: f64 = 0.35;
-        /// What it takes the blocks of a cluster to add up their sums, microseconds, and more for each block.
-        const EXCHANGE_US: f64 = 0.24;
-        const EXCHANGE_BLOCK_US: f64 = 0.03;
-        /// Times as long as arithmetic and loads alone take what does them in turns: 103 kernels of `direct` and `pointwise` on an H200.
-        const TURNS: f64 = 1.5;
-        /// From one block's begin to the next one's, microseconds: pooling of 3136 to 12544 blocks on an H200, which takes nothing else.
-        const BLOCK_US: f64 = 0.00125;
-
+        let model = &CostModel::for_gpu(gpu).untiled;
         let clock = f64::from(gpu.clock_mhz);
-        let busiest_blocks =
-            (work.blocks as f64 / resident_blocks(work.cluster, 1.0, gpu.sms)).ceil();
+        let busiest_blocks = (work.blocks as f64 / resident_blocks(work.cluster, 1.0, gpu)).ceil();
         let resident = busiest_blocks.min(f64::from(occupancy.blocks_per_sm));
         let warps = resident * f64::from(work.threads.div_ceil(32));
         // Schemes that tell their latencies need no share of idle lanes.
         let hidden = if work.latency_clocks > 0.0 {
             1.0
         } else {
-            (warps / BUSY_WARPS).min(1.0)
+            (warps / model.busy_warps).min(1.0)
         };
         let rate = gpu.sm_flops_per_us() * work.fma_fraction * hidden;
         let compute = work.flops / work.blocks as f64 * busiest_blocks / rate;
         let busy_sms = f64::from(gpu.sms).min(work.blocks as f64);
-        let l2 = work.l2_bytes / (busy_sms * L2_BYTES_PER_CLOCK * clock);
+        let l2 = work.l2_bytes / (busy_sms * model.l2_bytes_per_clock * clock);
         let dram = work.dram_bytes / (f64::from(gpu.dram_gbs) * 1e3);
-        let mma = work.mma / work.blocks as f64 * busiest_blocks * MMA_CLOCKS / clock;
-        let l2_round_trips = work.l2_round_trips * TRIP_CLOCKS / clock * occupancy.waves as f64;
+        let mma = work.mma / work.blocks as f64 * busiest_blocks * model.mma / clock;
+        let l2_round_trips =
+            work.l2_round_trips * model.l2_round_trip / clock * occupancy.waves as f64;
         let latency = work.latency_clocks / clock * (busiest_blocks / resident).ceil();
-        let saved = if work.pdl && gpu.arch >= PDL_ARCH {
-            PDL_SAVING_US.min(0.5 * gpu.launch_us)
+        let saved = if work.pdl && gpu.has_pdl() {
+            model.pdl_saving_us.min(0.5 * gpu.launch_us)
         } else {
             0.0
         };
         let exchange = if work.cluster > 1 {
-            EXCHANGE_US + EXCHANGE_BLOCK_US * f64::from(work.cluster)
+            model.exchange_us + model.exchange_block_us * f64::from(work.cluster)
         } else {
             0.0
         };
@@ -331,11 +323,11 @@ impl Parts {
             mma,
             l2,
             dram,
-            begins: work.blocks as f64 * BLOCK_US,
+            begins: work.blocks as f64 * model.block_start_us,
             hiding: if work.latency_clocks > 0.0 {
                 Hiding::None
             } else if work.unpipelined {
-                Hiding::Turns(TURNS)
+                Hiding::Turns(model.unpipelined)
             } else {
                 Hiding::Whole
             },
@@ -393,19 +385,12 @@ fn p_norm<const N: usize>(exponent: f64, terms: [f64; N]) -> f64 {
     most * (1.0 + sum).powf(1.0 / exponent)
 }
 
-/// Blocks that run at once, in clusters of so many, where a multiprocessor holds `at_once`.
-pub(crate) fn resident_blocks(cluster: u32, blocks_per_sm: f64, sms: u32) -> f64 {
-    /// Clusters of two blocks and more that an H200's 132 multiprocessors hold with one block each
-    /// (`cudaOccupancyMaxActiveClusters`): their blocks lie in one group of multiprocessors, and groups differ.
-    const CLUSTERS: [f64; 7] = [66.0, 39.0, 30.0, 22.0, 17.0, 15.0, 15.0];
-
-    let sms = f64::from(sms);
+/// Blocks that run at once, in clusters of `cluster`, where an SM holds `blocks_per_sm`.
+pub(crate) fn resident_blocks(cluster: u32, blocks_per_sm: f64, gpu: &Gpu) -> f64 {
     if cluster <= 1 {
-        return sms * blocks_per_sm;
+        return f64::from(gpu.sms) * blocks_per_sm;
     }
-    let of_132 = CLUSTERS[(cluster as usize - 2).min(CLUSTERS.len() - 1)];
-    let clusters = (of_132 * blocks_per_sm * sms / 132.0).floor().max(1.0);
-    clusters * f64::from(cluster)
+    gpu.resident_clusters(cluster, blocks_per_sm) * f64::from(cluster)
 }
 
 /// Where the time of a tiled kernel goes that fits the GPU, by the constants of a model.
@@ -413,13 +398,13 @@ pub fn tiled_terms(
     work: &KernelWork,
     tiled: &TiledWork,
     gpu: &Gpu,
-    model: &CostModel,
+    model: &TiledConstants,
 ) -> CostTerms {
     let blocks = work.blocks as f64;
     let clock = f64::from(gpu.clock_mhz);
     let sms = f64::from(gpu.sms);
     let blocks_per_sm = f64::from(occupancy(work, gpu).blocks_per_sm.max(1));
-    let resident_blocks = resident_blocks(work.cluster, blocks_per_sm, gpu.sms);
+    let resident_blocks = resident_blocks(work.cluster, blocks_per_sm, gpu);
     let busiest_blocks = (blocks * blocks_per_sm / resident_blocks).ceil();
     // Of the next launch, which waits while this one runs: its share of blocks that find no room, and of those that find it only
     // beside one of this.
@@ -540,7 +525,7 @@ pub fn tiled_terms(
 mod tests {
     use super::*;
     use crate::gpu::gpu;
-    use crate::ir::{ConvProblem, Epilogue, Precision, Reduce};
+    use crate::ir::{ConvProblem, Epilogue, Reduce};
     use tdc_runtime::{ConvShape, Padding};
 
     fn work() -> KernelWork {
@@ -780,7 +765,10 @@ mod tests {
                 epilogue: Epilogue::default(),
                 reduce: Reduce::Ordered,
                 precision,
-                tolerance: crate::ir::Tolerance::default(), input: Default::default(), output: Default::default(), });
+                tolerance: crate::ir::Tolerance::default(),
+                input: Default::default(),
+                output: Default::default(),
+            });
             let h200 = gpu("h200").unwrap();
             let floor = floor_us(&problem, h200);
             assert!((floor / expected - 1.0).abs() < 1e-3, "{sizes:?}: {floor}");

@@ -1,24 +1,24 @@
-//! The constants of the estimate of tiled kernels, measured by `tdc-gen calibrate`.
+//! The constants of the cost model. Those of tiled kernels are fitted by `tdc-gen calibrate`.
 
 use crate::gpu::{DEFAULT_GPU, Gpu};
 use std::fmt;
 use std::sync::LazyLock;
 use thiserror::Error;
 
-/// Declares the constants once: fields, names in files, and their order as numbers.
+/// Declares a group of constants once: fields, names in files, and their order as numbers.
 macro_rules! constants {
-    ($($(#[$doc:meta])* $name:ident = $start:literal,)*) => {
-        /// What the parts of a tiled kernel take; clocks of a multiprocessor where nothing else is said.
+    ($(#[$group_doc:meta])* $group:ident { $($(#[$doc:meta])* $name:ident = $start:literal,)* }) => {
+        $(#[$group_doc])*
         #[derive(Debug, Clone, Copy, PartialEq)]
-        pub struct CostModel {
+        pub struct $group {
             $($(#[$doc])* pub $name: f64,)*
         }
 
-        impl CostModel {
+        impl $group {
             /// Names of the constants, in order.
             pub const NAMES: &[&str] = &[$(stringify!($name)),*];
 
-            /// What the constants are before anything was measured, and are drawn to where measurements say little.
+            /// Values before any measurement; calibration stays close to them where measurements say little.
             pub const INITIAL: Self = Self { $($name: $start,)* };
 
             /// The constants in order.
@@ -26,7 +26,7 @@ macro_rules! constants {
                 vec![$(self.$name),*]
             }
 
-            /// The constants of a list in order; what it lacks is as at the start.
+            /// The constants of a list in order; missing ones have their initial values.
             pub fn from_values(values: &[f64]) -> Self {
                 let mut values = values.iter().copied();
                 Self { $($name: values.next().unwrap_or($start),)* }
@@ -36,68 +36,265 @@ macro_rules! constants {
 }
 
 constants! {
-    /// Until the first chunk's input has come from the level-2 cache.
-    first_chunk_latency = 47.0,
-    /// Until a later chunk's has, which is asked for while the one before is computed.
-    later_chunk_latency = 730.0,
-    /// What a block loses that finds no room before one of the launch ahead has left.
-    pdl_no_room = 250.0,
-    /// What a block loses that shares its multiprocessor with one of the launch ahead.
-    pdl_shared_sm = 85.0,
-    /// A product of matrices on a quarter of a multiprocessor.
-    mma_issue = 7.5,
-    /// Until a product can be added to.
-    mma_latency = 55.0,
-    /// Until a warp's run of steps has its first operands, and has added up its last.
-    loop_drain = 15.0,
-    /// Share of the reads of a run's first step, by all warps of the multiprocessor, that nothing hides.
-    loop_start_reads = 0.5,
-    /// A warp's instruction on a quarter of a multiprocessor that has warps enough.
-    instruction_issue = 1.1,
-    /// One of a warp that is alone there.
-    instruction_latency = 2.7,
-    /// 128 bytes of shared memory.
-    shared_wavefront = 1.2,
-    /// Instructions for each value that is staged.
-    staging_per_value = 9.6,
-    /// Instructions for each load of them.
-    staging_per_load = 5.5,
-    /// Instructions for each division that finds the place of a load.
-    load_index_division = 13.0,
-    /// A line of 128 bytes that a warp's load touches.
-    cache_line = 1.2,
-    /// Barriers of a chunk.
-    chunk_barriers = 110.0,
-    /// What each warp adds to them.
-    chunk_barriers_per_warp = 51.0,
-    /// What a chunk takes longer whose weights could not be asked for ahead.
-    stage_refill = 240.0,
-    /// Instructions for each share of a sum.
-    partial_add = 3.0,
-    /// Instructions for each round in which all threads store.
-    store_round = 21.0,
-    /// Instructions for each division that finds the place of what is stored.
-    store_index_division = 4.6,
-    /// 32 bytes that are stored, or read of a residual.
-    stored_sector = 1.5,
-    /// Until a residual has come.
-    residual_latency = 550.0,
-    /// Until the blocks of a cluster have begun to send each other their sums, and have all of them.
-    cluster_exchange_latency = 520.0,
-    /// Bytes a clock that a multiprocessor sends to others.
-    cluster_bytes_per_clock = 12.0,
-    /// Times as long as others clusters of three take: multiprocessors come in pairs.
-    cluster_of_3 = 1.1,
-    /// Bytes a clock that one multiprocessor gets of the level-2 cache.
-    l2_bytes_per_clock = 130.0,
-    /// Bytes a clock for each multiprocessor when all of them ask.
-    l2_bytes_per_clock_all_sms = 29.0,
-    /// How sharply the longest of what happens at the same time counts: the exponent of a norm.
-    norm_exponent = 3.9,
+    /// Costs of the parts of a tiled kernel ([`TiledWork`](super::TiledWork)), fitted by `tdc-gen calibrate`; clocks of a
+    /// streaming multiprocessor (SM) unless the name or comment says otherwise.
+    TiledConstants {
+        /// Until the first chunk's input has come from the level-2 cache.
+        first_chunk_latency = 47.0,
+        /// Until a later chunk's has, which is asked for while the one before is computed.
+        later_chunk_latency = 730.0,
+        /// What a block loses that finds no room before one of the launch ahead has left.
+        pdl_no_room = 250.0,
+        /// What a block loses that shares its multiprocessor with one of the launch ahead.
+        pdl_shared_sm = 85.0,
+        /// A product of matrices on a quarter of a multiprocessor.
+        mma_issue = 7.5,
+        /// Until a product can be added to.
+        mma_latency = 55.0,
+        /// Until a warp's run of steps has its first operands, and has added up its last.
+        loop_drain = 15.0,
+        /// Share of the reads of a run's first step, by all warps of the multiprocessor, that nothing hides.
+        loop_start_reads = 0.5,
+        /// A warp's instruction on a quarter of a multiprocessor that has warps enough.
+        instruction_issue = 1.1,
+        /// One of a warp that is alone there.
+        instruction_latency = 2.7,
+        /// 128 bytes of shared memory.
+        shared_wavefront = 1.2,
+        /// Instructions for each value that is staged.
+        staging_per_value = 9.6,
+        /// Instructions for each load of them.
+        staging_per_load = 5.5,
+        /// Instructions for each division that finds the place of a load.
+        load_index_division = 13.0,
+        /// A line of 128 bytes that a warp's load touches.
+        cache_line = 1.2,
+        /// Barriers of a chunk.
+        chunk_barriers = 110.0,
+        /// What each warp adds to them.
+        chunk_barriers_per_warp = 51.0,
+        /// What a chunk takes longer whose weights could not be asked for ahead.
+        stage_refill = 240.0,
+        /// Instructions for each share of a sum.
+        partial_add = 3.0,
+        /// Instructions for each round in which all threads store.
+        store_round = 21.0,
+        /// Instructions for each division that finds the place of what is stored.
+        store_index_division = 4.6,
+        /// 32 bytes that are stored, or read of a residual.
+        stored_sector = 1.5,
+        /// Until a residual has come.
+        residual_latency = 550.0,
+        /// Until the blocks of a cluster have begun to send each other their sums, and have all of them.
+        cluster_exchange_latency = 520.0,
+        /// Bytes a clock that a multiprocessor sends to others.
+        cluster_bytes_per_clock = 12.0,
+        /// Times as long as others clusters of three take: multiprocessors come in pairs.
+        cluster_of_3 = 1.1,
+        /// Bytes a clock that one multiprocessor gets of the level-2 cache.
+        l2_bytes_per_clock = 130.0,
+        /// Bytes a clock for each multiprocessor when all of them ask.
+        l2_bytes_per_clock_all_sms = 29.0,
+        /// How sharply the longest of what happens at the same time counts: the exponent of a norm.
+        norm_exponent = 3.9,
+    }
+}
+
+constants! {
+    /// Costs of the parts of any other kernel.
+    UntiledConstants {
+        /// Warps that keep the fp32 lanes of an SM busy.
+        busy_warps = 12.0,
+        /// Bytes per clock that one SM reads from L2.
+        l2_bytes_per_clock = 32.0,
+        /// Clocks of an L2 round trip.
+        l2_round_trip = 280.0,
+        /// Clocks of an SM for one product of the tensor cores, without the instructions around it.
+        mma = 1.2,
+        /// Time saved by programmatic dependent launch, microseconds.
+        pdl_saving_us = 0.35,
+        /// Exchange of partial sums in a cluster, microseconds, and what each block adds to it.
+        exchange_us = 0.24,
+        /// See [`exchange_us`](Self::exchange_us).
+        exchange_block_us = 0.03,
+        /// Factor on arithmetic and loads that alternate without overlap (103 kernels of `direct` and `pointwise`).
+        unpipelined = 1.5,
+        /// From the start of one block to that of the next, microseconds (pooling with 3136 to 12544 blocks).
+        block_start_us = 0.00125,
+    }
+}
+
+constants! {
+    /// The rough time by which tile spaces are pruned, for kernels that are not tiled; clocks of an SM.
+    RoughConstants {
+        /// An L2 round trip.
+        l2_round_trip = 500.0,
+        /// A product of the tensor cores.
+        mma = 2.0,
+        /// Bytes per clock that one SM reads from L2.
+        l2_bytes_per_clock = 32.0,
+        /// Exchange of partial sums in a cluster.
+        exchange = 900.0,
+    }
+}
+
+constants! {
+    /// `tucker_fused`, fitted to 5900 tiles of 95 problems; clocks of an SM.
+    TuckerFusedConstants {
+        /// Factor on the latencies of the factors' steps.
+        steps = 1.02,
+        /// A 1x1 factor.
+        pointwise_factor = 540.0,
+        /// A chunk of weights.
+        chunk = 410.0,
+        /// An exchange of sums in a cluster, and each value that a block exchanges.
+        exchange = 330.0,
+        /// See [`exchange`](Self::exchange).
+        exchanged_value = 0.52,
+        /// Partial sums of the core in shared memory.
+        core_partials = 800.0,
+        /// A warp of the block.
+        warp = 36.0,
+        /// Each other block on the same SM.
+        co_resident_block = 1200.0,
+        /// Instructions of a warp to stage one load.
+        staged_load = 21.5,
+        /// Factor on the L2 traffic of sectors that are stored, or read of a residual.
+        stored_sector = 1.76,
+    }
+}
+
+constants! {
+    /// `cp_chain`; clocks of an SM.
+    CpChainConstants {
+        /// Reading 128 bytes of shared memory, in instructions of an SM.
+        shared_read = 4.0,
+        /// Barriers of a block.
+        block_latency = 1000.0,
+        /// A group of loads that are in flight together.
+        load_latency = 700.0,
+    }
+}
+
+constants! {
+    /// `winograd`; clocks of an SM.
+    WinogradConstants {
+        /// Latency of a step without its products, and of each product.
+        step_latency = 120.0,
+        /// See [`step_latency`](Self::step_latency).
+        mma_latency = 16.0,
+        /// Latency of a load that is staged.
+        staging_latency = 72.0,
+        /// Latency of adding one partial sum.
+        partial_sum_latency = 4.0,
+        /// Factor on L2 traffic.
+        l2_traffic = 1.3,
+        /// L2 round trips of a block, and of each chunk.
+        l2_round_trips = 4.2,
+        /// See [`l2_round_trips`](Self::l2_round_trips).
+        chunk_round_trips = 0.06,
+    }
+}
+
+constants! {
+    /// `input_stationary`, fitted to 430 tiles; instructions of a thread.
+    InputStationaryConstants {
+        /// A thread, without the rest.
+        thread = 100.0,
+        /// A run of pixels in a row.
+        run = 30.0,
+        /// A load without padding, and one that checks for padding.
+        load = 4.0,
+        /// See [`load`](Self::load).
+        padded_load = 10.0,
+        /// A vector of filters, and each of its taps.
+        filter_vector = 8.0,
+        /// See [`filter_vector`](Self::filter_vector).
+        tap = 8.0,
+        /// A store.
+        store = 12.0,
+        /// L2 round trips of a block.
+        l2_round_trips = 4.0,
+    }
+}
+
+constants! {
+    /// Constants of schemes that have few.
+    OtherConstants {
+        /// `depthwise`: a cache line that a load of a warp touches, in instructions of an SM.
+        depthwise_cache_line = 4.0,
+        /// `pointwise`: L2 round trips of a step.
+        pointwise_step_round_trips = 1.3,
+        /// `tvm`: instructions of a step, without loads and products (fitted to 18 tiles of the TVM tutorial's problem).
+        tvm_step = 150.0,
+        /// `tvm`: instructions of a load.
+        tvm_load = 12.0,
+        /// `tvm`: L2 round trips of a step without, and with, a pipeline.
+        tvm_step_round_trips = 1.3,
+        /// See [`tvm_step_round_trips`](Self::tvm_step_round_trips).
+        tvm_pipelined_step_round_trips = 0.15,
+        /// `tdc`, `tdc_rows`: an atomic addition, in bytes of L2 traffic (an H200 does about 80 in a clock, at any addresses).
+        tdc_atomic_bytes = 53.0,
+    }
+}
+
+/// Declares the groups of a model once.
+macro_rules! groups {
+    ($($(#[$doc:meta])* $group:ident: $type:ident,)*) => {
+        /// The constants of the cost model for one GPU: one line `group.name value` each in `generated/model`.
+        #[derive(Debug, Clone, Copy, PartialEq)]
+        pub struct CostModel {
+            $($(#[$doc])* pub $group: $type,)*
+        }
+
+        impl CostModel {
+            /// Values before any measurement.
+            pub const INITIAL: Self = Self { $($group: $type::INITIAL,)* };
+
+            /// Names of the constants, with their groups, and values.
+            fn named_values(&self) -> Vec<(String, f64)> {
+                let mut found = Vec::new();
+                $(
+                    let names = $type::NAMES.iter().map(|name| format!("{}.{name}", stringify!($group)));
+                    found.extend(names.zip(self.$group.values()));
+                )*
+                found
+            }
+
+            /// The constants in the order of [`named_values`](Self::named_values).
+            fn from_values(mut values: &[f64]) -> Self {
+                let mut next = |len: usize| {
+                    let (group, rest) = values.split_at(len.min(values.len()));
+                    values = rest;
+                    group
+                };
+                Self { $($group: $type::from_values(next($type::NAMES.len())),)* }
+            }
+        }
+    };
+}
+
+groups! {
+    /// Tiled kernels.
+    tiled: TiledConstants,
+    /// All other kernels.
+    untiled: UntiledConstants,
+    /// Pruning.
+    rough: RoughConstants,
+    /// `tucker_fused`.
+    tucker_fused: TuckerFusedConstants,
+    /// `cp_chain`.
+    cp_chain: CpChainConstants,
+    /// `winograd`.
+    winograd: WinogradConstants,
+    /// `input_stationary`.
+    input_stationary: InputStationaryConstants,
+    /// Schemes with few constants.
+    other: OtherConstants,
 }
 
 impl CostModel {
-    /// The constants for a GPU: as they were measured on one, else those of an H200, in clocks.
+    /// The constants measured for a GPU; those of the H200, in clocks, for a GPU without measurements.
     pub fn for_gpu(gpu: &Gpu) -> &'static Self {
         static MEASURED: LazyLock<Vec<(&str, CostModel)>> = LazyLock::new(|| {
             let models = tdc_generated::MODELS.iter();
@@ -123,7 +320,8 @@ impl CostModel {
     /// # Errors
     /// [`CostModelError`] on anything else.
     pub fn parse(text: &str) -> Result<Self, CostModelError> {
-        let mut values: Vec<Option<f64>> = vec![None; Self::NAMES.len()];
+        let known = Self::INITIAL.named_values();
+        let mut values: Vec<Option<f64>> = vec![None; known.len()];
         for (index, line) in text.lines().enumerate() {
             if line.is_empty() || line.starts_with('#') {
                 continue;
@@ -136,16 +334,16 @@ impl CostModel {
             let (name, value) = line
                 .split_once(' ')
                 .ok_or_else(|| error("a name and a number"))?;
-            let place = Self::NAMES
+            let place = known
                 .iter()
-                .position(|known| *known == name)
+                .position(|(known, _)| known == name)
                 .ok_or_else(|| error("the name of a constant"))?;
             let value = value.parse::<f64>().ok();
             let value = value.filter(|value| value.is_finite() && *value > 0.0);
             values[place] = Some(value.ok_or_else(|| error("a number above 0"))?);
         }
         match values.iter().position(Option::is_none) {
-            Some(missing) => Err(CostModelError::Missing(Self::NAMES[missing])),
+            Some(missing) => Err(CostModelError::Missing(known[missing].0.clone())),
             None => Ok(Self::from_values(
                 &values.into_iter().flatten().collect::<Vec<_>>(),
             )),
@@ -155,8 +353,10 @@ impl CostModel {
 
 impl fmt::Display for CostModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, value) in Self::NAMES.iter().zip(self.values()) {
-            writeln!(f, "{name} {value:.4}")?;
+        for (name, value) in self.named_values() {
+            // Fitted values need no more digits.
+            let value = (value * 1e5).round() / 1e5;
+            writeln!(f, "{name} {value}")?;
         }
         Ok(())
     }
@@ -177,7 +377,7 @@ pub enum CostModelError {
     },
     /// A constant without a line.
     #[error("`{0}` is missing")]
-    Missing(&'static str),
+    Missing(String),
 }
 
 #[cfg(test)]
@@ -187,14 +387,17 @@ mod tests {
 
     #[test]
     fn constants_are_read_back() {
-        let model = CostModel {
-            cache_line: 123.4567,
-            ..CostModel::INITIAL
-        };
+        let mut model = CostModel::INITIAL;
+        model.tiled.cache_line = 123.4567;
         let text = format!("# a comment\n\n{model}");
         assert_eq!(CostModel::parse(&text), Ok(model));
-        assert_eq!(CostModel::from_values(&model.values()), model);
-        assert!(CostModel::NAMES.len() <= 30);
+        let values: Vec<_> = model.named_values().into_iter().map(|(_, v)| v).collect();
+        assert_eq!(CostModel::from_values(&values), model);
+        assert_eq!(
+            TiledConstants::from_values(&model.tiled.values()),
+            model.tiled
+        );
+        assert!(TiledConstants::NAMES.len() <= 30);
     }
 
     #[test]
@@ -202,24 +405,24 @@ mod tests {
         let text = CostModel::INITIAL.to_string();
         let cases = [
             (
-                text.replace("cache_line 1.2", "cache_line -1.2"),
+                text.replace("tiled.cache_line 1.2", "tiled.cache_line -1.2"),
                 "a number above 0",
             ),
             (
-                text.replace("cache_line 1.2", "cache_line x"),
+                text.replace("tiled.cache_line 1.2", "tiled.cache_line x"),
                 "a number above 0",
             ),
             (
-                text.replace("\ncache_line ", "\ncache_lines "),
+                text.replace("\ntiled.cache_line ", "\ntiled.cache_lines "),
                 "the name of a constant",
             ),
             (
-                text.replace("cache_line 1.2000", "cache_line"),
+                text.replace("tiled.cache_line 1.2", "tiled.cache_line"),
                 "a name and a number",
             ),
             (
-                text.replace("cache_line 1.2000\n", ""),
-                "`cache_line` is missing",
+                text.replace("tiled.cache_line 1.2\n", ""),
+                "`tiled.cache_line` is missing",
             ),
         ];
         for (text, expected) in cases {

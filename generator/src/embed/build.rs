@@ -18,13 +18,13 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 use tdc_runtime::{Arch, Checksum};
 
-/// Changes when images of the same text by the same compiler change: the second key has it.
+/// Changes when the same source and compiler give different images; part of the second key.
 const IMAGE_FORMAT: u32 = 1;
 
-/// The compilers of this machine, found and loaded once in a process.
+/// The compilers of this machine, found and loaded once per process.
 ///
 /// # Errors
-/// Why there is none.
+/// Why there are none.
 pub fn shared_compiler() -> Result<&'static dyn Compiler, String> {
     static FOUND: OnceLock<Result<ByArch<Nvrtc>, String>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
@@ -37,11 +37,11 @@ pub fn shared_compiler() -> Result<&'static dyn Compiler, String> {
     }
 }
 
-/// Finds a compiler; asked for when something must be compiled. An error is what a person should read.
+/// Finds a compiler; called only if something must be compiled. The error is a message for the user.
 type GetCompiler<'a> = dyn Fn() -> Result<&'static dyn Compiler, String> + Sync + 'a;
 
-/// Makes kernels into the store at `folder`, on as many threads as there are cores; results come in the order of `requested`.
-/// `on_done` is told the index of each that is finished, in any order.
+/// Builds kernels into the store at `folder`, on as many threads as there are cores; results are in the order
+/// of `requested`. `on_done` is called with the index of each finished kernel, in any order.
 pub(super) fn build(
     requested: &[(&RequestedKernel, &CacheKey)],
     folder: &Path,
@@ -78,7 +78,7 @@ pub(super) fn build(
     done.map(|made| made.unwrap_or_else(unfinished)).collect()
 }
 
-/// Makes one kernel: its texts, images and then the file that includes them.
+/// Builds one kernel: its CUDA source, its images, and then the file that includes them.
 fn make(
     requested: &RequestedKernel,
     key: &CacheKey,
@@ -115,9 +115,9 @@ fn make(
     Ok(StoreEntry { file, includes })
 }
 
-/// The CUDA text of a variant, in the store.
+/// The CUDA source of a variant in the store.
 struct SourceText {
-    /// What its files' names begin with.
+    /// Prefix of its file names.
     stem: String,
     text: String,
 }
@@ -146,7 +146,7 @@ impl SourceText {
 fn variant_file<'a>((variant, text): (&'a VariantPlan, &SourceText)) -> VariantFile<'a> {
     let units = &variant.units;
     let label = |tile: &crate::scheme::Tile, name| {
-        let names = scheme(name).map_or(&[][..], |scheme| scheme.tile_labels());
+        let names = scheme(name).map_or(&[][..], |scheme| scheme.tile_fields());
         tile.label(names).to_string()
     };
     VariantFile {
@@ -161,7 +161,8 @@ fn variant_file<'a>((variant, text): (&'a VariantPlan, &SourceText)) -> VariantF
     }
 }
 
-/// The machine code that is requested, ascending, and PTX of the newest architecture: each on a thread of its own.
+/// The machine code for the requested architectures, ascending, and PTX of the newest; each is compiled on
+/// its own thread.
 fn images(
     requested: &RequestedKernel,
     texts: &[SourceText],
@@ -200,7 +201,7 @@ fn images(
     })
 }
 
-/// An image of a text: as it is in the store, else compiled into it.
+/// The path of an image, compiled if it is not in the store.
 fn image(
     text: &SourceText,
     arch: Arch,
@@ -227,15 +228,16 @@ fn image(
     let kernels = match known {
         Some(kernels) => kernels,
         None => {
-            let refused = |error: CompileError| refused(&error, &folder.join(text.file()));
+            let kernel_error =
+                |error: CompileError| kernel_error(&error, &folder.join(text.file()));
             let (bytes, kernels) = match ptx {
                 true => {
                     let ptx = compiler.ptx(&text.text, &text.file(), arch);
-                    (ptx.map_err(refused)?, Vec::new())
+                    (ptx.map_err(kernel_error)?, Vec::new())
                 }
                 false => {
                     let image = compiler.compile(&text.text, &text.file(), arch);
-                    let image = image.map_err(refused)?;
+                    let image = image.map_err(kernel_error)?;
                     (image.cubin, image.kernels.iter().map(usage).collect())
                 }
             };
@@ -260,7 +262,7 @@ fn usage(kernel: &KernelResources) -> (String, [u32; 3]) {
     (kernel.name.clone(), usage)
 }
 
-/// What kernels use, one a line.
+/// The resources of kernels, one per line.
 fn usage_text(kernels: &[(String, [u32; 3])]) -> String {
     let line = |(kernel, [registers, shared, spilled]): &(String, [u32; 3])| {
         format!("{kernel} {registers} {shared} {spilled}\n")
@@ -278,21 +280,21 @@ fn parse_usage(text: &str) -> Option<Vec<(String, [u32; 3])>> {
     text.lines().map(line).collect()
 }
 
-/// A text of ours that does not compile is a mistake of ours, unless no compiler knows the architecture.
-fn refused(error: &CompileError, source: &Path) -> KernelError {
+/// Generated source that does not compile is a defect of tdc, unless no compiler supports the architecture.
+fn kernel_error(error: &CompileError, source: &Path) -> KernelError {
     match error {
         CompileError::Unsupported { .. } => KernelError {
             key: Some("arch"),
             message: error.to_string(),
         },
         _ => KernelError::new(format!(
-            "{error}\nthis is a mistake of tdc; the text is {}",
+            "{error}\nthis is a defect of tdc; the generated source is {}",
             source.display()
         )),
     }
 }
 
-/// Writes a file whole, whoever else writes it at the same time.
+/// Writes a file atomically; other processes may write it at the same time.
 fn write(file: &Path, content: &[u8]) -> Result<(), KernelError> {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -307,7 +309,7 @@ fn write(file: &Path, content: &[u8]) -> Result<(), KernelError> {
 
 fn cannot_write(file: &Path, error: &io::Error) -> KernelError {
     KernelError::new(format!(
-        "{}: cannot be written: {error}; set TDC_CACHE_DIR to a directory that may be written",
+        "{}: cannot be written: {error}; set TDC_CACHE_DIR to a writable directory",
         file.display()
     ))
 }

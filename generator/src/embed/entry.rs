@@ -1,4 +1,4 @@
-//! A kernel in a store: the file of its expression, found by what was asked for.
+//! A kernel in a store: the file of its expression, found by the key of the request.
 
 use super::RequestedKernel;
 use std::fs::File;
@@ -6,13 +6,14 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use tdc_runtime::Checksum;
 
-/// Characters of a kernel's name in the names of files, which systems bound.
+/// Length to which a kernel's name is truncated in file names.
 const NAME_CHARS: usize = 120;
 
-/// Bytes that a header can have at most.
+/// Upper limit of the length of a header in bytes.
 const MAX_HEADER: u64 = 1 << 16;
 
-/// Everything that decides about a kernel's file, as text: equal keys, equal files. What compilers add is not part of it.
+/// Everything that determines a kernel's file, as text: equal keys give equal files. The compilers' output is
+/// not included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CacheKey {
     name: String,
@@ -20,7 +21,7 @@ pub struct CacheKey {
 }
 
 impl CacheKey {
-    /// The key of what is requested.
+    /// The key of a request.
     pub fn new(requested: &RequestedKernel) -> Self {
         let layer = &requested.layer;
         let name = crate::plan::kernel_name(layer);
@@ -61,7 +62,7 @@ impl CacheKey {
         format!("{}-{sum:016x}.rs", truncated(&self.name))
     }
 
-    /// The first lines of its file, with the files that it includes.
+    /// The first lines of its file: the key and the names of the files that it includes.
     #[cfg(feature = "kernels")]
     pub(super) fn header(&self, includes: &[String]) -> String {
         let lines = self.text.lines().map(|line| format!("// key {line}\n"));
@@ -75,23 +76,24 @@ impl CacheKey {
     }
 }
 
-/// A name as the beginning of a file's name.
+/// A kernel's name, truncated for file names.
 pub(super) fn truncated(name: &str) -> &str {
     // Names are ASCII.
     name.get(..NAME_CHARS).unwrap_or(name)
 }
 
-/// A kernel that a store has.
+/// A kernel in a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreEntry {
     /// The file of its expression.
     pub file: PathBuf,
-    /// The names of the files that it includes, beside it.
+    /// Names of the files that it includes, in the same folder.
     pub includes: Vec<String>,
 }
 
 impl StoreEntry {
-    /// The kernel of a key in the store at `folder`; `None` when it is not there, not whole, or of another key with the same name.
+    /// The kernel for a key in the store at `folder`; `None` if it is missing, incomplete, or has a different
+    /// key.
     pub fn find(folder: &Path, key: &CacheKey) -> Option<Self> {
         let file = folder.join(key.file());
         let text = header_of(&file).ok()?;
@@ -110,7 +112,7 @@ impl StoreEntry {
     }
 }
 
-/// Whether the store at `folder` has the kernel of a key as another version of this crate makes it.
+/// Whether the store at `folder` has the kernel from a different version of this crate.
 pub(super) fn has_other_version(folder: &Path, key: &CacheKey) -> bool {
     let Ok(files) = folder.read_dir() else {
         return false;
@@ -122,15 +124,15 @@ pub(super) fn has_other_version(folder: &Path, key: &CacheKey) -> bool {
         let is_kernel = name.starts_with(&prefix) && name.ends_with(".rs");
         let is_same = |header: String| {
             let lines = header.lines().skip(1);
-            let asked = lines.map_while(|line| line.strip_prefix("// key "));
-            // The first line tells the version.
-            asked.skip(1).eq(key.text.lines().skip(1))
+            let key_lines = lines.map_while(|line| line.strip_prefix("// key "));
+            // The first line has the version.
+            key_lines.skip(1).eq(key.text.lines().skip(1))
         };
         is_kernel && header_of(&file.path()).is_ok_and(is_same)
     })
 }
 
-/// The beginning of a file, as far as a header can reach.
+/// The start of a file, up to the maximal length of a header.
 fn header_of(file: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(file)?.take(MAX_HEADER).read_to_end(&mut bytes)?;

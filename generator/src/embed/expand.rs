@@ -1,4 +1,4 @@
-//! What a call becomes.
+//! Expands calls of the macros.
 
 use super::entry::{CacheKey, StoreEntry, has_other_version};
 use super::request::{RequestedKernel, requested_kernels};
@@ -9,29 +9,29 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tdc_runtime::{Checksum, Conv, ConvShape, FusedOps, Tucker};
 
-/// What is wrong with a call and where in its text; the whole call where it has no place.
+/// An error in a call, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallError {
-    /// The place.
+    /// Its position; `None` concerns the complete call.
     pub at: Option<Position>,
-    /// What is wrong and what to do about it.
+    /// The error and its remedy.
     pub message: String,
 }
 
-/// What a call becomes.
+/// The expansion of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expansion {
-    /// A file with the kernel's expression, or the expression itself.
+    /// A file with the kernel's expression, or the expression.
     pub kernel: Result<PathBuf, String>,
     /// The layer's name.
     pub layer: String,
-    /// The kernel's type, as text.
+    /// The kernel's type as Rust source.
     pub kind: &'static str,
-    /// Files to be watched, absolute.
+    /// Files to watch, absolute.
     pub tracked: Vec<PathBuf>,
 }
 
-/// The mistakes of a text, with their places in it.
+/// The errors of a config text, with positions.
 pub(super) fn call_errors(errors: &ConfigErrors) -> Vec<CallError> {
     let mut call_errors: Vec<CallError> = errors
         .first
@@ -50,23 +50,23 @@ pub(super) fn call_errors(errors: &ConfigErrors) -> Vec<CallError> {
     call_errors
 }
 
-/// What a call of `kernel!` becomes.
+/// Expands a call of `kernel!`.
 ///
 /// # Errors
-/// Every mistake in the call and in the files that it names, and what keeps its kernel from being compiled.
+/// All errors in the call and in the files that it names, or why its kernel cannot be compiled.
 pub fn expand(call: &str, settings: &Settings) -> Result<Expansion, Vec<CallError>> {
     let request = text::parse(call, "kernel!").map_err(|errors| call_errors(&errors))?;
     let requested = requested_kernels(&request, settings)?;
     record(settings, "kernel", call).map_err(whole)?;
     let found = resolve(&requested, settings).map_err(|error| error.at(&request))?;
     let found = found.into_iter().next();
-    found.ok_or_else(|| whole("nothing is asked for".to_owned()))
+    found.ok_or_else(|| whole("empty call".to_owned()))
 }
 
-/// What a call of `kernels!` becomes, behind the name of its module: the constants, by the names of their layers.
+/// Expands a call of `kernels!`, without the name of its module: the constants by the names of their layers.
 ///
 /// # Errors
-/// As of [`expand`].
+/// As [`expand`].
 pub fn expand_config(
     call: &str,
     settings: &Settings,
@@ -92,8 +92,8 @@ pub fn expand_config(
     Ok(names.zip(found).collect())
 }
 
-/// The expression of a kernel of nothing, of the type that a wrong call was meant to have as far as that can be told: with it in
-/// the call's place only the call's own mistakes are errors.
+/// The expression of a kernel without code, of the type that an invalid call was probably meant to have. It
+/// replaces the call, so that the compiler reports the call's own errors only.
 pub fn placeholder_kernel(call: &str) -> String {
     let shape = ConvShape::new(1, 1, 1, 1, 1, 1);
     let fused = FusedOps::default();
@@ -108,10 +108,10 @@ pub fn placeholder_kernel(call: &str) -> String {
     expression::stub("", &op)
 }
 
-/// What a recorded call wants.
+/// The kernels that a recorded call requests.
 ///
 /// # Errors
-/// As of [`expand`].
+/// As [`expand`].
 #[cfg(all(feature = "emit", feature = "kernels"))]
 pub(super) fn kernels_of_call(
     kind: &str,
@@ -126,12 +126,12 @@ pub(super) fn kernels_of_call(
     requested_kernels(&request, settings)
 }
 
-/// Why a kernel cannot be had.
+/// Why a kernel is not available.
 #[derive(Debug)]
 pub(super) struct KernelError {
-    /// The key of the call that is the cause.
+    /// The key of the call that causes it.
     pub key: Option<&'static str>,
-    /// What is wrong and what to do about it.
+    /// The error and its remedy.
     pub message: String,
 }
 
@@ -165,7 +165,7 @@ fn constant_name(layer: &str) -> String {
     }
 }
 
-/// The kernels that are requested: as they are prepared or cached, else compiled together.
+/// Finds the requested kernels in the stores and compiles those that are missing.
 fn resolve(
     requested: &[RequestedKernel],
     settings: &Settings,
@@ -195,14 +195,14 @@ fn resolve(
     Ok(expansions.collect())
 }
 
-/// A kernel that is prepared or cached.
+/// Finds a kernel in the stores.
 fn find(key: &CacheKey, settings: &Settings) -> Option<StoreEntry> {
     let folders = [settings.prepared.as_deref(), settings.cache.as_deref().ok()];
     let mut folders = folders.into_iter().flatten();
     folders.find_map(|folder| StoreEntry::find(folder, key))
 }
 
-/// Compiles what was not found.
+/// Compiles the missing kernels.
 #[cfg(feature = "kernels")]
 fn make(
     requested: &[RequestedKernel],
@@ -220,7 +220,7 @@ fn make(
     let compiler = || {
         shared_compiler().map_err(|error| {
             format!(
-                "{names} must be compiled, and {error}; or run `tdc-gen prepare` where there is one and commit {}, or set \
+                "{names} must be compiled, and {error}; or run `tdc-gen prepare` on a machine with a CUDA compiler and commit {}, or set \
                  {KERNELS_VARIABLE}=stub to build without kernels",
                 super::settings::PREPARED_DIR
             )
@@ -240,7 +240,7 @@ fn make(
     Ok(())
 }
 
-/// Without a compiler what was not found is an error.
+/// Without a compiler a missing kernel is an error.
 #[cfg(not(feature = "kernels"))]
 fn make(
     _: &[RequestedKernel],
@@ -284,7 +284,7 @@ fn not_prepared(
     ))
 }
 
-/// The kernels that were not found, as a message names them.
+/// The names of missing kernels, for messages.
 fn missing(keys: &[CacheKey], found: &[Option<StoreEntry>]) -> String {
     let mut missing = keys.iter().zip(found).filter(|(_, entry)| entry.is_none());
     let first = missing.next().map_or("a kernel", |(key, _)| key.name());
@@ -294,7 +294,7 @@ fn missing(keys: &[CacheKey], found: &[Option<StoreEntry>]) -> String {
     }
 }
 
-/// Writes a call down for `tdc-gen prepare`, if it listens: the crate's folder, the macro, the call.
+/// Records the call for `tdc-gen prepare`, if it is running: the crate's folder, the macro, the call.
 fn record(settings: &Settings, kind: &str, call: &str) -> Result<(), String> {
     let Some(folder) = &settings.record else {
         return Ok(());

@@ -1,6 +1,6 @@
-//! What is computed as the constant expression that makes it, and kernels without code.
+//! Rust expressions for ops, and kernels without code.
 //!
-//! `__tdc` is what the including code calls the runtime's crate.
+//! `__tdc` is the name of the runtime's crate in the including source.
 
 use crate::plan::KernelOp;
 use tdc_runtime::{Conv, ConvShape, FusedOps, Padding, Tucker};
@@ -19,7 +19,7 @@ pub fn stub(name: &str, op: &KernelOp) -> String {
     format!("{kind}::stub({name:?}, {})", self::op(op))
 }
 
-/// What is computed.
+/// The expression of an op.
 pub(super) fn op(op: &KernelOp) -> String {
     match op {
         KernelOp::Conv(Conv { shape, fused }) => format!(

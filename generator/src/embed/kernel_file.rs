@@ -1,28 +1,28 @@
-//! A kernel with its code as the constant expression that makes it.
+//! The Rust expression of a kernel with its code.
 //!
-//! A slice whose elements are more than plain numbers stands in a constant of its own, so that it lives for ever wherever the
-//! expression stands.
+//! A slice of anything but plain numbers is put into a constant, so that it has a static lifetime in any
+//! context.
 
 use super::expression::{kernel_type, op};
 use crate::plan::KernelOp;
 use tdc_runtime::{Arch, Arg, Filter, Launch, LayoutDim, Step, Transform, Variant, WeightLayout};
 
-/// An image, as the file of an expression includes it.
+/// An image that the expression's file includes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageFile {
-    /// What it was compiled for.
+    /// The architecture that it was compiled for.
     pub arch: Arch,
     /// PTX instead of machine code.
     pub ptx: bool,
     /// Index of the variant.
     pub variant: usize,
-    /// Name of the file, beside the expression's.
+    /// Name of the file, in the folder of the expression's file.
     pub file: String,
     /// Symbol, registers, static shared bytes and spilled bytes of each kernel.
     pub kernels: Vec<(String, [u32; 3])>,
 }
 
-/// A variant, as the file of an expression includes it.
+/// A variant in the expression's file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VariantFile<'a> {
     /// As [`KernelVariant::device_name`](tdc_runtime::KernelVariant::device_name).
@@ -31,9 +31,9 @@ pub struct VariantFile<'a> {
     pub variant: &'a Variant,
     /// Scheme and tile of each unit.
     pub choices: Vec<(&'a str, String)>,
-    /// Estimated microseconds.
+    /// Predicted time in microseconds.
     pub predicted_us: f64,
-    /// Name of the file of the CUDA text, beside the expression's.
+    /// Name of the file with the CUDA source, in the folder of the expression's file.
     pub source: String,
 }
 
@@ -56,7 +56,7 @@ fn lines(lines: impl IntoIterator<Item = String>) -> String {
     lines.collect::<String>() + "\n"
 }
 
-/// A slice of anything.
+/// A slice with elements of any type.
 fn slice<T>(element: &str, items: &[T], text: impl Fn(&T) -> String) -> String {
     let items: String = items
         .iter()
@@ -65,7 +65,7 @@ fn slice<T>(element: &str, items: &[T], text: impl Fn(&T) -> String) -> String {
     format!("{{\n    const ITEMS: &[__tdc::{element}] = &[\n{items}    ];\n    ITEMS\n}}")
 }
 
-/// The same as a `Cow`.
+/// As [`slice`], as a `Cow`.
 fn cow<T>(element: &str, items: &[T], text: impl Fn(&T) -> String) -> String {
     format!("__tdc::Cow::Borrowed({})", slice(element, items, text))
 }
@@ -174,7 +174,7 @@ fn step(step: &Step) -> String {
 }
 
 fn arg(arg: Arg) -> String {
-    // The words of `Debug` are those of the source.
+    // The names that `Debug` prints are those of the source.
     format!("__tdc::Arg::{arg:?}")
 }
 

@@ -1,7 +1,8 @@
-//! The kernels of a crate or workspace in a folder of their own, so that it builds without a compiler of CUDA.
+//! Collects the kernels of a crate or workspace in a folder, so that it builds without a CUDA compiler.
 //!
-//! Calls are found by building: while `cargo check` runs with the variable [`PREPARE_VARIABLE`](super::PREPARE_VARIABLE), each
-//! expansion writes its call down and gives a stub. Then all kernels are made together, on all cores, and copied to the folder.
+//! Calls are found by building: while `cargo check` runs with the variable
+//! [`PREPARE_VARIABLE`](super::PREPARE_VARIABLE), each expansion records its call and returns a stub. Then
+//! all kernels are compiled together, on all cores, and copied to the folder.
 
 use super::build::{build, shared_compiler};
 use super::entry::{CacheKey, StoreEntry};
@@ -15,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A kernel that some call asks for.
+/// A kernel that a recorded call requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedCall {
     /// Its key.
@@ -23,7 +24,7 @@ pub struct RecordedCall {
     requested: RequestedKernel,
 }
 
-/// Kernels cannot be prepared.
+/// Why kernels cannot be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     /// A file cannot be read.
@@ -31,24 +32,24 @@ pub enum PrepareError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// Calls that are wrong; the build told where they stand.
+    /// Invalid calls; the build has reported their positions.
     #[error("{0}")]
     Calls(String),
-    /// Kernels that are not prepared, where none is to be made.
+    /// Kernels that are not prepared and must not be compiled.
     #[error("{0}")]
     Missing(String),
-    /// No compiler, or no place for what it makes.
+    /// No compiler, or no writable directory for its output.
     #[error("{0}")]
     Compiler(String),
 }
 
-/// The kernels that the calls written down in `folder` ask for, by key, each once.
+/// The kernels that the calls recorded in `folder` request, by key, without duplicates.
 ///
 /// # Errors
-/// A record that cannot be read, or a call that is wrong.
+/// A record that cannot be read, or an invalid call.
 pub fn recorded(folder: &Path) -> Result<Vec<RecordedCall>, PrepareError> {
     let io = |path: &Path, source| PrepareError::Io {
         path: path.to_owned(),
@@ -80,11 +81,12 @@ pub fn recorded(folder: &Path) -> Result<Vec<RecordedCall>, PrepareError> {
     Ok(calls.into_values().collect())
 }
 
-/// The files of the folder of prepared kernels at `folder`: as they are there or in the cache, else, if `make`, made in the cache.
-/// `on_done` is told how many of how many are finished.
+/// The files for the folder of prepared kernels at `folder`: kernels that are already there or in the cache,
+/// and, if `make` is true, those that are compiled into the cache. `on_done` is called with the number of
+/// finished kernels and their total.
 ///
 /// # Errors
-/// What keeps a kernel from being made.
+/// Why a kernel cannot be compiled.
 pub fn prepared_files(
     calls: &[RecordedCall],
     folder: &Path,
@@ -109,7 +111,7 @@ pub fn prepared_files(
         let missing_names = format!("`{}`{others}", first.name());
         if !make {
             return Err(PrepareError::Missing(format!(
-                "{missing_names} is not in {}, or of another version; run the same without --check",
+                "{missing_names} is not in {}, or was prepared by a different version; run the same command without --check",
                 folder.display()
             )));
         }
@@ -122,22 +124,22 @@ pub fn prepared_files(
         let made = build(&missing, &cache, &shared_compiler, |_| {
             on_done(finished.fetch_add(1, Ordering::Relaxed) + 1, missing.len());
         });
-        let refused: Vec<String> = made
+        let failures: Vec<String> = made
             .into_iter()
             .filter_map(|made| made.err().map(|error| error.message))
             .collect();
-        if !refused.is_empty() {
-            return Err(PrepareError::Calls(refused.join("\n")));
+        if !failures.is_empty() {
+            return Err(PrepareError::Calls(failures.join("\n")));
         }
     }
     let mut files = Files::new();
-    // Line ends that git changes would change keys and images.
+    // Changed line ends would change keys and images.
     files.insert(".gitattributes".to_owned(), b"* -text\n".to_vec());
     for call in calls {
         let (store, entry) = find(&call.key).ok_or_else(|| {
             let name = call.key.name();
             PrepareError::Compiler(format!(
-                "{name} was removed from the cache meanwhile; run again"
+                "{name} was removed from the cache during the run; run the same command again"
             ))
         })?;
         for name in entry.includes.iter().cloned().chain([call.key.file()]) {

@@ -1,4 +1,4 @@
-//! From a request to everything that decides about its kernel.
+//! Resolves a request to everything that determines its kernels.
 
 use super::Settings;
 use super::expand::CallError;
@@ -10,34 +10,35 @@ use crate::suggest::nearest;
 use std::path::{Path, PathBuf};
 use tdc_runtime::Arch;
 
-/// A kernel that is requested: what is computed, and for what it is made.
+/// A requested kernel: its layer and its targets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestedKernel {
-    /// What it computes.
+    /// The layer.
     pub layer: LayerSpec,
     /// The GPUs to plan for.
     pub gpus: Vec<&'static Gpu>,
-    /// The machine code to compile, and the index of the GPU whose plan it is of; ascending.
+    /// The architectures to compile machine code for, ascending, each with the index of the GPU whose plan it
+    /// uses.
     pub images: Vec<(Arch, usize)>,
-    /// How tiles are chosen.
+    /// The tile policy.
     pub tiles: TilePolicy,
-    /// Measured times to plan by, as text.
+    /// A tuning table that replaces the built-in one, as text.
     pub table: Option<String>,
-    /// Files that it was read from, absolute.
+    /// Absolute paths of the files that it was read from.
     pub tracked: Vec<PathBuf>,
 }
 
 impl RequestedKernel {
-    /// The measured times to plan by.
+    /// The tuning table that replaces the built-in one.
     pub fn tuning_table(&self) -> Option<TuningTable> {
         self.table.as_deref().and_then(|text| text.parse().ok())
     }
 }
 
-/// What a request wants: one kernel, or one for each convolution of a config.
+/// Resolves a request to one kernel, or to one for each convolution of a config.
 ///
 /// # Errors
-/// Every mistake that only its files, or its targets together, show.
+/// All errors that are found only in its files or in the combination of its targets.
 pub fn requested_kernels(
     request: &KernelRequest,
     settings: &Settings,
@@ -83,7 +84,7 @@ pub fn requested_kernels(
 fn layers(config: &Config) -> Vec<LayerSpec> {
     match config {
         Config::Network(network) => network_layers(network),
-        // Kernels of programs have NCHW activations, and a weight or Tucker factors.
+        // Kernels in Rust programs have NCHW activations, and a weight or Tucker factors.
         Config::LayerSet(set) => {
             let layers = set.layers.iter();
             layers
@@ -118,7 +119,7 @@ fn of_layer(
         call_errors.push(CallError {
             at: at("gpu"),
             message: format!(
-                "`{}` is {}, which `arch` does not name; name it there too, or leave the GPU out",
+                "`{}` is {}, which is not in `arch`; add it there, or remove the GPU",
                 idle.name, idle.arch
             ),
         });
@@ -148,11 +149,11 @@ fn of_layer(
     })
 }
 
-/// The GPUs to plan for, and what to compile by the plan of which of them.
+/// The GPUs to plan for, and the architectures with the index of the GPU whose plan each uses.
 type Plans = (Vec<&'static Gpu>, Vec<(Arch, usize)>);
 
-/// Each architecture is compiled for the GPUs of it that are named, else for the one that stands for it. Without architectures those
-/// of the GPUs are taken, without either the default ones.
+/// Each architecture uses the plans of the named GPUs that have it, else that of its representative GPU.
+/// Without architectures those of the GPUs are used; without either, the default ones.
 fn resolve_targets(gpus: &[&'static Gpu], archs: Option<&[Arch]>, default: &[Arch]) -> Plans {
     let mut own: Vec<Arch> = gpus.iter().map(|gpu| gpu.arch).collect();
     own.sort_unstable();
@@ -183,7 +184,7 @@ fn read_table(path: &Path, file: &str, gpus: &[&'static Gpu]) -> Result<String, 
     match gpus.iter().any(|gpu| gpu.name == *of) {
         true => Ok(text),
         false => Err(format!(
-            "{file} has the times of `{of}`, which is not planned for; write `gpu = {of}`"
+            "{file} has the times of `{of}`, which is not planned for; set `gpu = {of}`"
         )),
     }
 }

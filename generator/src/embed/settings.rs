@@ -1,18 +1,19 @@
-//! What the environment says about embedded kernels.
+//! Settings for embedded kernels from the environment.
 
 use std::path::{Path, PathBuf};
 use tdc_runtime::Arch;
 
-/// Whether kernels are compiled: `auto`, `offline` or `stub`.
+/// The variable for the kernel mode: `auto`, `offline` or `stub`.
 pub const KERNELS_VARIABLE: &str = "TDC_KERNELS";
 
-/// The architectures of calls that name neither architecture nor GPU, such as `sm_80,sm_90`.
+/// The variable for the architectures of calls that specify neither architecture nor GPU, such as
+/// `sm_80,sm_90`.
 pub const ARCH_VARIABLE: &str = "TDC_ARCH";
 
-/// Where calls are written down instead of being answered; `tdc-gen prepare` sets it.
+/// The variable for the folder where calls are recorded instead of being compiled; set by `tdc-gen prepare`.
 pub const PREPARE_VARIABLE: &str = "TDC_PREPARE";
 
-/// Every variable that an expansion depends on: when one changes, what was expanded must be expanded anew.
+/// All variables that an expansion depends on; a change of one must cause a new expansion.
 pub const VARIABLES: [&str; 5] = [
     KERNELS_VARIABLE,
     ARCH_VARIABLE,
@@ -21,13 +22,13 @@ pub const VARIABLES: [&str; 5] = [
     "TDC_NVRTC_DIR",
 ];
 
-/// The architectures where nobody names any: machine code for Ampere and Ada, and for Hopper; PTX for what comes after.
+/// The default architectures: machine code for Ampere and Ada, and for Hopper; PTX for newer ones.
 pub const DEFAULT_ARCHS: [Arch; 2] = [Arch::new(80), Arch::new(90)];
 
-/// The folder of prepared kernels, below that of a crate or of a workspace.
+/// The folder of prepared kernels in a crate or workspace.
 pub const PREPARED_DIR: &str = "generated/kernels";
 
-/// Where kernels come from.
+/// How kernels are provided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KernelMode {
     /// Prepared, else cached, else compiled.
@@ -39,34 +40,34 @@ pub enum KernelMode {
     Stub,
 }
 
-/// What the environment says.
+/// The settings of the environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The crate's folder: paths in calls are relative to it.
     pub base: PathBuf,
-    /// Where kernels come from.
+    /// How kernels are provided.
     pub mode: KernelMode,
-    /// A miss gives a stub instead of a compilation: an editor's server must not wait.
+    /// If a kernel is not in a store, use a stub instead of compiling: a language server must not block.
     pub stub_on_miss: bool,
-    /// Architectures of calls that name none.
+    /// Architectures of calls that specify none.
     pub archs: Vec<Arch>,
     /// The folder of prepared kernels.
     pub prepared: Option<PathBuf>,
-    /// The folder of the cache; `Err` says why there is none.
+    /// The folder of the cache, or why there is none.
     pub cache: Result<PathBuf, String>,
-    /// Where calls are written down instead.
+    /// The folder in which calls are recorded.
     pub record: Option<PathBuf>,
 }
 
 impl Settings {
-    /// By the variables of the environment, for a crate in the folder `base`.
+    /// Reads the variables, for a crate in the folder `base`.
     ///
     /// # Errors
-    /// A variable with a value that it cannot have.
+    /// A variable with an invalid value.
     pub fn from_env(base: &Path) -> Result<Self, String> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let mode = match variable(KERNELS_VARIABLE).as_deref() {
-            // docs.rs has neither network nor a place to write.
+            // docs.rs has neither network access nor a writable cache.
             None if variable("DOCS_RS").is_some() => KernelMode::Stub,
             None | Some("auto") => KernelMode::Auto,
             Some("offline") => KernelMode::Offline,
@@ -97,7 +98,7 @@ impl Settings {
     }
 }
 
-/// `sm_80,sm_90`: ascending, none twice.
+/// Parses `sm_80,sm_90`: ascending, without duplicates.
 fn named_archs(list: &str) -> Result<Vec<Arch>, String> {
     let read = |word: &str| {
         let arch = word.trim().parse::<Arch>().map_err(|e| e.to_string())?;
@@ -110,7 +111,7 @@ fn named_archs(list: &str) -> Result<Vec<Arch>, String> {
     Ok(archs)
 }
 
-/// The folder of prepared kernels that is nearest above a crate.
+/// The folder of prepared kernels in the crate or its nearest parent folder.
 fn prepared_folder(base: &Path) -> Option<PathBuf> {
     let mut folders = base.ancestors().map(|folder| folder.join(PREPARED_DIR));
     folders.find(|folder| folder.is_dir())
@@ -126,7 +127,7 @@ fn cache_folder() -> Result<PathBuf, String> {
 
 #[cfg(not(feature = "kernels"))]
 fn cache_folder() -> Result<PathBuf, String> {
-    Err("kernels are only read from where `tdc-gen prepare` put them: the feature `nvrtc` of tdc is off".to_owned())
+    Err("only prepared kernels can be used, because the feature `nvrtc` of tdc is off; run `tdc-gen prepare`".to_owned())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Comparing a folder with what would be written to it.
+//! Compares a folder with what would be written to it.
 
 use super::manifest::{MANIFEST, Manifest, Origin, unix_lines};
 use super::write::{check_folder, read_if_exists};
@@ -7,28 +7,28 @@ use similar::TextDiff;
 use std::fmt;
 use std::path::Path;
 
-/// Lines of a diff that are shown.
+/// Maximal number of lines of a diff.
 const MAX_DIFF_LINES: usize = 24;
 
-/// A file that is not as it would be written.
+/// A file that differs from what would be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// Its path in the folder.
     pub path: String,
-    /// What is different.
+    /// How it differs.
     pub kind: DifferenceKind,
 }
 
 /// How a file differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DifferenceKind {
-    /// It is not there.
+    /// It is missing.
     Missing,
-    /// It is of an earlier run and would be removed.
+    /// It was written by an earlier run and would be removed.
     Stale,
     /// Only its line ends differ.
     LineEnds,
-    /// Its content differs: the first lines of a unified diff from the folder to what would be written.
+    /// Its content differs: the first lines of a unified diff from the folder to the new content.
     Content(String),
 }
 
@@ -37,20 +37,20 @@ impl fmt::Display for Difference {
         let path = &self.path;
         match &self.kind {
             DifferenceKind::Missing => write!(f, "{path}: missing"),
-            DifferenceKind::Stale => write!(f, "{path}: not generated any more"),
+            DifferenceKind::Stale => write!(f, "{path}: no longer generated"),
             DifferenceKind::LineEnds => write!(
                 f,
-                "{path}: only the line ends differ (CR LF); tell your version control to keep LF"
+                "{path}: only the line ends differ (CR LF); configure your version control to keep LF"
             ),
             DifferenceKind::Content(diff) => write!(f, "{path}: differs\n{diff}"),
         }
     }
 }
 
-/// Every file of `folder` that [`write`](super::write) would change; none when the folder is up to date.
+/// Every file of `folder` that [`write`](super::write) would change; empty if the folder is up to date.
 ///
 /// # Errors
-/// [`EmitError`] when the folder cannot be read.
+/// [`EmitError`] if the folder cannot be read.
 pub fn check(files: &Files, folder: &Path) -> Result<Vec<Difference>, EmitError> {
     check_folder(folder)?;
     let old_manifest = Manifest::read(folder)?;

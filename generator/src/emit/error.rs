@@ -1,29 +1,29 @@
-//! Why a folder cannot be written or compared.
+//! Errors of writing or comparing a folder.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// A folder that was left as it was.
+/// Why a folder cannot be written or compared; it is unchanged.
 #[derive(Debug, Error)]
 pub enum EmitError {
-    /// The folder, or one above it, is something else.
-    #[error("cannot write to {}: {} is not a folder; name another folder", folder.display(), obstacle.display())]
+    /// The folder, or one above it, is not a folder.
+    #[error("cannot write to {}: {} is not a folder; choose another folder", folder.display(), obstacle.display())]
     NotAFolder {
-        /// The folder asked for.
+        /// The requested folder.
         folder: PathBuf,
-        /// What stands in its way.
+        /// The path that is not a folder.
         obstacle: PathBuf,
     },
-    /// A path that leads to a folder, a device, a pipe or nowhere.
-    #[error("cannot write to {}: it is no ordinary file; name another", path.display())]
+    /// A path that is a folder, a device, a pipe or a dangling link.
+    #[error("cannot write to {}: it is not a regular file; choose another path", path.display())]
     NotAFile {
         /// The path.
         path: PathBuf,
     },
-    /// Files that the generator did not write, or that were changed since.
+    /// Files that the generator did not write, or that were edited since.
     #[error(
-        "{} of {} would be overwritten but {} not what the generator wrote: {}; move them away, or pass --force to lose them",
+        "{} of {} would be overwritten but {} not what the generator wrote: {}; move them away, or overwrite them with --force",
         if paths.len() == 1 { "1 file".to_owned() } else { format!("{} files", paths.len()) },
         folder.display(),
         if paths.len() == 1 { "is" } else { "are" },
@@ -32,7 +32,7 @@ pub enum EmitError {
     WouldOverwrite {
         /// The folder.
         folder: PathBuf,
-        /// The files, relative to it.
+        /// The files, by their paths in the folder.
         paths: Vec<String>,
     },
     /// Another process is writing the same folder.
@@ -41,14 +41,14 @@ pub enum EmitError {
         /// The folder.
         folder: PathBuf,
     },
-    /// The system refused.
+    /// An I/O error.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The system's error.
         source: io::Error,
     },
 }

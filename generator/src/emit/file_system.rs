@@ -1,17 +1,17 @@
-//! The operations that change a folder, so that tests can let each of them fail.
+//! The file operations for changing a folder, as a trait, so that tests can let each of them fail.
 
 use std::io;
 use std::path::Path;
 
-/// What writing a folder does to a disk.
+/// File operations.
 pub(super) trait FileSystem {
-    /// Creates a folder and those above it.
+    /// Creates a folder and its parents.
     fn create_folder(&mut self, path: &Path) -> io::Result<()>;
-    /// Writes a new file whole.
+    /// Writes a new file.
     fn write(&mut self, path: &Path, content: &[u8]) -> io::Result<()>;
-    /// Moves a file over another.
+    /// Renames a file, replacing the target.
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Gives a file a second name, which it keeps when another file takes the first.
+    /// Gives a file a second name, which it keeps when the first name is replaced.
     fn back_up(&mut self, path: &Path, name: &Path) -> io::Result<()>;
 }
 
@@ -32,7 +32,7 @@ impl FileSystem for Disk {
     }
 
     fn back_up(&mut self, path: &Path, name: &Path) -> io::Result<()> {
-        // Not every file system has links.
+        // Some file systems have no hard links.
         std::fs::hard_link(path, name).or_else(|_| std::fs::copy(path, name).map(drop))
     }
 }

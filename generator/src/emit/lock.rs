@@ -1,15 +1,16 @@
-//! One writer of a folder at a time: the folder for new files holds a locked file and vanishes with its lock.
+//! A lock that allows one writer of a folder at a time: a locked file in the staging folder, which is removed
+//! with the lock.
 
 use super::EmitError;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
-/// Name of the folder for new files.
+/// Name of the staging folder.
 pub(super) const STAGING: &str = ".tdc-new";
 
 const LOCK: &str = "lock";
 
-/// The right to change a folder. Dropping it removes what was staged.
+/// The lock of a folder. Dropping it removes the staged files.
 #[derive(Debug)]
 pub(super) struct Lock {
     staging: PathBuf,
@@ -17,7 +18,7 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of a folder that exists.
+    /// Locks an existing folder.
     pub(super) fn take(folder: &Path) -> Result<Self, EmitError> {
         let staging = folder.join(STAGING);
         let path = staging.join(LOCK);
@@ -26,7 +27,7 @@ impl Lock {
                 .map_err(|error| EmitError::io("create", &staging, error))?;
             let file = match open(&path) {
                 Ok(file) => file,
-                // Its last owner has just removed it.
+                // The previous owner has just removed it.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(EmitError::io("create", &path, error)),
             };
@@ -41,8 +42,8 @@ impl Lock {
                     return Err(EmitError::io("lock", &path, error));
                 }
             }
-            // The locked file may have been removed between opening and locking: then the path leads to another one or to
-            // none, which can be locked again.
+            // The locked file may have been removed between opening and locking; then the path refers to
+            // another file or to none, and can be locked again.
             let same = open(&path).is_ok_and(|again| again.try_lock().is_err());
             if same {
                 return Ok(Self {
@@ -53,7 +54,7 @@ impl Lock {
         }
     }
 
-    /// Where a new file waits for its place.
+    /// The staging path of a new file.
     pub(super) fn staged(&self, index: usize) -> PathBuf {
         self.staging.join(index.to_string())
     }
@@ -69,7 +70,7 @@ fn open(path: &Path) -> std::io::Result<File> {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Nothing to be done about a folder that cannot be removed; the next writer uses it again.
+        // An error is ignored: the next writer uses the folder again.
         drop(std::fs::remove_dir_all(&self.staging));
     }
 }

@@ -1,4 +1,4 @@
-//! `manifest.txt`: the checksum of each file as the generator wrote it. By it the generator knows its own files again.
+//! `manifest.txt`: the checksum of each file that the generator wrote, by which it recognises its files.
 
 use super::{EmitError, Files};
 use std::collections::BTreeMap;
@@ -15,19 +15,19 @@ const HEADER: &str = "# Files written by tdc, each with its checksum. A file tha
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Manifest(BTreeMap<String, u64>);
 
-/// What the manifest says of a file.
+/// State of a file according to the manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// As the generator wrote it; a version control system may have changed its line ends.
+    /// Unchanged since the generator wrote it, except that line ends may have been converted.
     Generated,
-    /// Written by the generator, edited since.
+    /// Written by the generator and edited since.
     Edited,
-    /// Not the generator's.
+    /// Not written by the generator.
     Foreign,
 }
 
 impl Manifest {
-    /// The manifest of files that are about to be written.
+    /// The manifest of files to write.
     pub(super) fn of(files: &Files) -> Self {
         let sums = files
             .iter()
@@ -35,7 +35,7 @@ impl Manifest {
         Self(sums.collect())
     }
 
-    /// The manifest in a folder; an absent one is empty, and so is one that the generator did not write.
+    /// The manifest of a folder; empty if there is none, or if the file is not a manifest.
     pub(super) fn read(folder: &Path) -> Result<Self, EmitError> {
         let path = folder.join(MANIFEST);
         match std::fs::read(&path) {
@@ -45,7 +45,7 @@ impl Manifest {
         }
     }
 
-    /// The manifest in a text; `None` when it is not one.
+    /// Parses a manifest; `None` if the text is not one.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(bytes).ok()?;
         let mut lines = text.lines();
@@ -63,7 +63,7 @@ impl Manifest {
         sums.collect::<Option<_>>().map(Self)
     }
 
-    /// The manifest's file.
+    /// The text of the manifest.
     pub(super) fn text(&self) -> String {
         let lines = self
             .0
@@ -77,7 +77,7 @@ impl Manifest {
         self.0.keys().map(String::as_str)
     }
 
-    /// Whose content a file has.
+    /// The state of a file with the given content.
     pub(super) fn origin(&self, path: &str, content: &[u8]) -> Origin {
         match self.0.get(path) {
             None => Origin::Foreign,
@@ -88,7 +88,7 @@ impl Manifest {
     }
 }
 
-/// The content with every CR LF made LF.
+/// The content with CR LF replaced by LF.
 pub(super) fn unix_lines(content: &[u8]) -> Vec<u8> {
     let mut lines = Vec::with_capacity(content.len());
     for (index, &byte) in content.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Writing a folder: only what changed, nothing of anybody else's, all or nothing.
+//! Writes a folder atomically: only changed files, and never those of others.
 
 use super::file_system::{Disk, FileSystem};
 use super::lock::Lock;
@@ -9,48 +9,51 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// What writing did; paths are relative to the folder.
+/// Result of writing; paths are relative to the folder.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct WriteSummary {
     /// Files that are new or changed.
     pub written: Vec<String>,
-    /// Files that were already as they should be, and were not touched.
+    /// Files that were up to date.
     pub unchanged: Vec<String>,
-    /// Files of an earlier run that are not generated any more.
+    /// Files of an earlier run that are no longer generated.
     pub removed: Vec<String>,
-    /// Such files that were edited, and therefore stay.
+    /// Such files that were edited, and therefore kept.
     pub kept: Vec<String>,
 }
 
-/// Writes `files` and their manifest to `folder`, which is created if need be: [`stage`] and [`StagedWrite::commit`] at once.
+/// Writes `files` and their manifest to `folder`, which is created if necessary: [`stage`] followed by
+/// [`StagedWrite::commit`].
 ///
 /// # Errors
-/// [`EmitError`]; the folder is then as it was.
+/// [`EmitError`]; the folder is unchanged then.
 pub fn write(files: &Files, folder: &Path, force: bool) -> Result<WriteSummary, EmitError> {
     stage(files, folder, force)?.commit()
 }
 
-/// Writes the new content of a folder beside the old. Nothing of the old is touched before [`StagedWrite::commit`].
+/// Writes the new content of a folder to its staging folder. Existing files are not changed before
+/// [`StagedWrite::commit`].
 ///
-/// A file that the generator did not write, or that was edited since, is overwritten only with `force`. Files of an earlier
-/// run that are not generated any more are removed unless they were edited.
+/// A file that the generator did not write, or that was edited since, is overwritten only with `force`. Files
+/// of an earlier run that are no longer generated are removed unless they were edited.
 ///
 /// # Errors
-/// [`EmitError`]; the folder is then as it was.
+/// [`EmitError`]; the folder is unchanged then.
 pub fn stage(files: &Files, folder: &Path, force: bool) -> Result<StagedWrite, EmitError> {
     stage_with(&mut Disk, files, folder, force)
 }
 
-/// A folder whose new content lies beside the old. Dropped without a [`commit`](Self::commit) it leaves the folder as it was.
+/// A folder with staged new content. Dropped without a [`commit`](Self::commit) it leaves the folder
+/// unchanged.
 #[derive(Debug)]
 pub struct StagedWrite {
     folder: PathBuf,
-    /// Paths of new content, each staged under its index.
+    /// Paths of new content, staged under their indices.
     changed: Vec<String>,
     /// Files to remove.
     stale: Vec<String>,
     outcome: WriteSummary,
-    // Dropped in this order: the lock takes its folder with it, and an empty folder can be removed.
+    // Dropped in this order: the lock removes the staging folder, after which empty folders can be removed.
     lock: Lock,
     created: CreatedFolders,
 }
@@ -59,7 +62,7 @@ impl StagedWrite {
     /// Moves the new files into place and removes the stale ones.
     ///
     /// # Errors
-    /// [`EmitError::Io`] when the system refuses to move a file; what has been moved by then goes back.
+    /// [`EmitError::Io`] if a file cannot be moved; files that were moved before are moved back.
     pub fn commit(self) -> Result<WriteSummary, EmitError> {
         self.commit_with(&mut Disk)
     }
@@ -69,13 +72,13 @@ impl StagedWrite {
         let mut created = Vec::new();
         if let Err(error) = self.move_all(disk, &mut moved, &mut created) {
             for Replaced { target, old } in moved.into_iter().rev() {
-                // Nothing to be done about one that cannot go back; the error tells of the first refusal.
+                // A failure to move a file back is ignored; the first error is reported.
                 drop(match old {
                     Some(old) => std::fs::rename(old, target),
                     None => std::fs::remove_file(target),
                 });
             }
-            // The innermost folders first.
+            // Innermost folders first.
             while created.pop().is_some() {}
             return Err(error);
         }
@@ -87,7 +90,8 @@ impl StagedWrite {
         Ok(std::mem::take(&mut self.outcome))
     }
 
-    /// Tells what it has moved, and which folders it made, also when it fails. Old files stay beside the new ones until all is done.
+    /// Records the files that it has moved and the folders that it has created, also if it fails. Old files
+    /// are kept until all moves are done.
     fn move_all(
         &mut self,
         disk: &mut impl FileSystem,
@@ -125,7 +129,7 @@ impl StagedWrite {
     }
 }
 
-/// A place that has a new file, or none any more, and where its old file is.
+/// A path with a new file or without a file, and the backup of its old file.
 struct Replaced {
     target: PathBuf,
     old: Option<PathBuf>,
@@ -152,7 +156,7 @@ fn stage_with(
     let entries = files
         .iter()
         .map(|(path, content)| (path.as_str(), content.as_slice()));
-    // The manifest goes last: it may only speak of files that are in place.
+    // The manifest is last: it must only list files that are in place.
     for (path, content) in entries.chain([manifest_entry]) {
         let old = read_if_exists(&folder.join(path))?;
         match old {
@@ -204,7 +208,8 @@ fn stage_with(
     })
 }
 
-/// Writes one file whole or not at all: to a file beside it, then moved into place. Its folder is created if need be.
+/// Writes a file atomically: to a temporary file in its folder, then moved into place. The folder is created
+/// if necessary.
 ///
 /// # Errors
 /// [`EmitError`] with the file.
@@ -212,7 +217,7 @@ pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), EmitError> {
     write_all_atomic(&[(path, content)])
 }
 
-/// Writes several files as [`write_atomic`] does; none is moved into place before the last is written.
+/// Writes several files as [`write_atomic`] does; none is moved into place before all are written.
 ///
 /// # Errors
 /// [`EmitError`] with the first file that cannot be written.
@@ -231,7 +236,7 @@ pub fn write_all_atomic(files: &[(&Path, &[u8])]) -> Result<(), EmitError> {
         std::fs::create_dir_all(folder).map_err(fail)?;
         let mut staged = tempfile::NamedTempFile::new_in(folder).map_err(fail)?;
         staged.write_all(content).map_err(fail)?;
-        // Temporary files are their owner's alone; this one is to be an ordinary file.
+        // Temporary files are readable by their owner only; this one gets the usual permissions.
         #[cfg(unix)]
         staged
             .as_file()
@@ -250,8 +255,8 @@ pub fn write_all_atomic(files: &[(&Path, &[u8])]) -> Result<(), EmitError> {
     Ok(())
 }
 
-/// The file that a path leads to, which may not be there yet: through links, which stay. Moving a file to the place of a device or a
-/// pipe would take that away.
+/// The file that a path refers to, through links, which are kept; it need not exist. Devices and pipes are
+/// rejected, because renaming a file over them would remove them.
 fn resolve_target(path: &Path) -> Result<PathBuf, EmitError> {
     let not_a_file = || EmitError::NotAFile {
         path: path.to_owned(),
@@ -267,7 +272,7 @@ fn resolve_target(path: &Path) -> Result<PathBuf, EmitError> {
     }
 }
 
-/// Whether the generator wrote a file's content. A manifest is the generator's when it reads as one.
+/// Whether the generator wrote a file's content. A manifest is recognised by its format.
 fn is_generated(manifest: &Manifest, path: &str, content: &[u8]) -> bool {
     if path == MANIFEST {
         Manifest::parse(content).is_some()
@@ -276,7 +281,7 @@ fn is_generated(manifest: &Manifest, path: &str, content: &[u8]) -> bool {
     }
 }
 
-/// A file's content; `None` when there is none.
+/// A file's content; `None` if it does not exist.
 pub(super) fn read_if_exists(path: &Path) -> Result<Option<Vec<u8>>, EmitError> {
     match std::fs::read(path) {
         Ok(content) => Ok(Some(content)),
@@ -285,7 +290,7 @@ pub(super) fn read_if_exists(path: &Path) -> Result<Option<Vec<u8>>, EmitError> 
     }
 }
 
-/// Finds what stands in a folder's way: the folder itself or one above it that is something else.
+/// Checks that neither the folder nor one above it is something other than a folder.
 pub(super) fn check_folder(folder: &Path) -> Result<(), EmitError> {
     let obstacle = folder
         .ancestors()
@@ -300,12 +305,12 @@ pub(super) fn check_folder(folder: &Path) -> Result<(), EmitError> {
     }
 }
 
-/// Folders that were not there before. Dropping this removes those that are empty, so that a failure leaves none behind.
+/// Folders that did not exist before. Dropping this removes the empty ones, so that a failure leaves none.
 #[derive(Debug)]
 struct CreatedFolders(Vec<PathBuf>);
 
 impl CreatedFolders {
-    /// The folders that creating `folder` will make, the innermost first.
+    /// The folders that creating `folder` will create, the innermost first.
     fn of(folder: &Path) -> Self {
         let missing = folder
             .ancestors()
@@ -313,7 +318,7 @@ impl CreatedFolders {
         Self(missing.map(Path::to_owned).collect())
     }
 
-    /// Lets them stay.
+    /// Keeps the folders.
     fn keep(&mut self) {
         self.0.clear();
     }
@@ -322,13 +327,13 @@ impl CreatedFolders {
 impl Drop for CreatedFolders {
     fn drop(&mut self) {
         for folder in &self.0 {
-            // One that got content by someone else stays.
+            // A folder that is not empty, because of another program, is kept.
             drop(std::fs::remove_dir(folder));
         }
     }
 }
 
-/// Removes the folders that the removal of a file left empty, up to `folder`.
+/// Removes parent folders that became empty with the removal of a file, up to `folder`.
 fn remove_empty_parents(file: &Path, folder: &Path) {
     let parents = file.ancestors().skip(1);
     for parent in parents.take_while(|parent| *parent != folder) {

@@ -1,4 +1,4 @@
-//! What writing does to a folder that people and other programs work in too.
+//! Tests of writing to a folder that users and other programs work in too.
 
 use super::*;
 use crate::emit::{Difference, DifferenceKind, check};
@@ -14,7 +14,7 @@ fn files(entries: &[(&str, &str)]) -> Files {
     owned.collect()
 }
 
-/// Every file below a folder with its content.
+/// Every file in a folder with its content.
 fn content(folder: &Path) -> Files {
     let mut found = Files::new();
     let mut pending = vec![folder.to_owned()];
@@ -48,7 +48,7 @@ fn second() -> Files {
     ])
 }
 
-/// A disk on which the operation number `fails_at` fails.
+/// A disk on which operation number `fails_at` fails.
 struct Failing {
     operation: usize,
     fails_at: usize,
@@ -189,7 +189,7 @@ fn an_edited_stale_file_stays() {
 
 #[test]
 fn a_writer_that_fails_leaves_the_folder_whole() {
-    // Of each operation as many as there are: three files change, two were there, one goes.
+    // Every occurrence of each operation: three files change, two existed before, one is removed.
     for (fails_on, times) in [
         ("create_folder", 4),
         ("write", 3),
@@ -204,7 +204,7 @@ fn a_writer_that_fails_leaves_the_folder_whole() {
             let error = write_with(&mut disk, &second(), folder.path(), false).unwrap_err();
             assert!(error.to_string().contains("no space left"), "{error}");
             assert_eq!(content(folder.path()), before, "{fails_on} {fails_at}");
-            // Of other content than that which failed, too.
+            // With content other than that of the failed write, too.
             write(&first(), folder.path(), false).unwrap();
             write(&second(), folder.path(), false).unwrap();
             assert_eq!(check(&second(), folder.path()).unwrap(), []);
@@ -301,7 +301,7 @@ fn check_tells_each_kind_of_difference() {
     let shown = found[1].to_string();
     assert!(shown.contains("-two\n+changed"), "{shown}");
 
-    // A checkout with other line ends is still the generator's and is put right without force.
+    // A checkout with converted line ends is recognised, and repaired without force.
     write(&second(), folder.path(), false).unwrap();
     assert_eq!(check(&second(), folder.path()).unwrap(), []);
 }

@@ -1,10 +1,10 @@
-//! Figures of GPUs.
+//! Properties of GPUs.
 //!
 //! Each GPU names its sources. Where a document rounds, the figure that the CUDA driver reports for the device is taken
 //! (`deviceQuery`). What a compute capability fixes is written once for it. The launch time, the clock and the sustained rates of the
-//! H200 were measured (docs/design.md); the launch times of all others are estimates, scaled from it by generation and clock.
+//! H200 were measured (docs/how-it-works.md); the launch times of all others are estimates, scaled from it by generation and clock.
 
-use crate::ir::Precision;
+use super::GPUS;
 use crate::suggest::nearest;
 use serde::Serialize;
 use tdc_runtime::{Arch, is_gpu_name};
@@ -16,87 +16,76 @@ pub struct Gpu {
     pub name: &'static str,
     /// Product name.
     pub title: &'static str,
-    /// The words by which the CUDA driver's name of a device (`cudaDeviceProp::name`) tells this GPU: `H200` of `NVIDIA H200`,
-    /// `A100` of `NVIDIA A100-SXM4-80GB`. To be matched whole, with no letter or digit on either side: `L4` is not in
-    /// `NVIDIA L40S`, `H200` is not in `NVIDIA GH200 480GB`. They tell the product line, not the board: an `H100 PCIe` has them
-    /// too, with fewer multiprocessors.
+    /// The words of the CUDA driver's device name (`cudaDeviceProp::name`) that identify this GPU: `H200` of
+    /// `NVIDIA H200`, `A100` of `NVIDIA A100-SXM4-80GB`. They are matched as complete words: `L4` is not in
+    /// `NVIDIA L40S`, `H200` is not in `NVIDIA GH200 480GB`. They identify the product line, not the board:
+    /// an `H100 PCIe` matches too, with fewer SMs.
     pub device_name: &'static str,
     /// Architecture.
     pub arch: Arch,
-    /// Streaming multiprocessors.
+    /// Number of streaming multiprocessors (SMs).
     pub sms: u32,
-    /// fp32 lanes of a multiprocessor.
+    /// fp32 lanes of an SM.
     pub fp32_lanes: u32,
-    /// Floating-point operations that the tensor cores of a multiprocessor do in a clock on fp16 numbers, added in fp32, without
-    /// sparsity; 0 where there are none. GeForce GPUs do half of what the same chip does elsewhere.
+    /// fp16 FLOP per clock of the tensor cores of an SM, with fp32 accumulation and without sparsity; 0 if
+    /// there are none. GeForce GPUs have half the rate of other products with the same chip.
     pub tensor_flops: u32,
     /// Boost clock, MHz.
     pub clock_mhz: u32,
-    /// Base clock, MHz, where somebody's figures are in its clocks (stride-fixed paper, table 1); elsewhere the boost clock stands in.
+    /// Base clock in MHz, if published results are given in its cycles (stride-fixed paper, table 1);
+    /// otherwise the boost clock is used.
     pub base_clock_mhz: Option<u32>,
-    /// Clocks until a value has come from global memory. Measured for 6.1 (stride-fixed paper, table 1), 8.0, 8.9 and 9.0 (Luo et al.,
-    /// "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024, arXiv 2402.13499); the others are estimates, those
-    /// of a neighbour.
+    /// Latency of global memory in cycles. Measured for 6.1 (stride-fixed paper, table 1), 8.0, 8.9 and 9.0
+    /// (Luo et al., "Benchmarking and Dissecting the Nvidia Hopper GPU Architecture", 2024, arXiv
+    /// 2402.13499); the others are estimates, with the value of a similar architecture.
     pub memory_latency: u32,
-    /// Resident threads of a multiprocessor.
+    /// Resident threads of an SM.
     pub threads_per_sm: u32,
-    /// Resident blocks of a multiprocessor.
+    /// Resident blocks of an SM.
     pub blocks_per_sm: u32,
-    /// 32-bit registers of a multiprocessor.
+    /// 32-bit registers of an SM.
     pub registers_per_sm: u32,
-    /// Shared memory of a multiprocessor, bytes.
+    /// Shared memory of an SM, bytes.
     pub shared_per_sm: u32,
     /// Largest shared memory of a block, bytes (more than 48 KiB only as dynamic memory).
     pub shared_per_block: u32,
-    /// Shared memory that the system takes for itself in each block, bytes.
+    /// Shared memory that the system reserves in each block, bytes.
     pub shared_reserved: u32,
-    /// Level-2 cache, bytes.
+    /// Clusters of 2, 3, ... 8 blocks that the GPU runs at once if an SM holds one block (`cudaOccupancyMaxActiveClusters`): fewer
+    /// than SMs over cluster size, because a cluster runs within one group of SMs (GPC). `None` without a measurement.
+    pub resident_clusters: Option<[f64; 7]>,
+    /// L2 cache, bytes.
     pub l2_bytes: u64,
     /// Peak memory bandwidth, GB/s (1e9 bytes).
     pub dram_gbs: u32,
-    /// Rates that were measured; `None` where nobody has.
+    /// Measured rates; `None` if there are none.
     pub sustained: Option<Sustained>,
     /// Time of an empty kernel in a CUDA graph, microseconds.
     pub launch_us: f64,
-    /// Share of the candidate tiles, sorted by their compute latency, that the planner of the TDC paper keeps before it takes
-    /// the one that moves the least memory, 0 to 1. The paper has 5 % on the A100 and 15 % on the RTX 2080 Ti (section 5.5);
-    /// 5 % elsewhere is our choice.
+    /// Fraction, from 0 to 1, of the candidate tiles, sorted by compute latency, that the planner of the TDC
+    /// paper keeps before it chooses the one with the least memory traffic. The paper uses 5 % on the A100
+    /// and 15 % on the RTX 2080 Ti (section 5.5); 5 % for other GPUs is our choice.
     pub paper_candidate_fraction: f64,
 }
 
-/// What a GPU keeps up, beside what the vendor promises.
+/// Sustained rates, in contrast to the vendor's peak rates.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Sustained {
-    /// Multiply-adds of the fp32 lanes in a large matrix product, TFLOP/s.
+    /// fp32 rate of the lanes in a large matrix product, TFLOP/s.
     pub tflops: f64,
-    /// Products on the tensor cores that keep the error bound of fp32, by two fp16 numbers an operand and three products, TFLOP/s of
-    /// what the result needs.
+    /// Rate of tensor-core products with the error bound of fp32 (hi/lo split into two fp16 numbers, three
+    /// products), in useful TFLOP/s.
     pub split_tflops: f64,
-    /// Products of one fp16 number an operand on the tensor cores, TFLOP/s.
+    /// Rate of fp16 products on the tensor cores, TFLOP/s.
     pub half_tflops: f64,
     /// Bytes read and written by a large copy on the device, GB/s (1e9 bytes).
     pub dram_gbs: u32,
-    /// Bytes in the fastest way to move many: writing alone, GB/s.
+    /// Highest measured memory bandwidth, that of writing only, GB/s.
     pub best_dram_gbs: u32,
 }
 
 impl Gpu {
-    /// The best rate of products in a precision, on tensor cores or lanes, FLOP per microsecond: as measured, else the peak.
-    ///
-    /// One fp16 number an operand, scaled where that is needed, keeps the bounds of tf32, fp16 and bf16; two, and three products of
-    /// them, keep that of fp32.
-    pub fn product_flops_per_us(&self, precision: Precision) -> f64 {
-        let peak = f64::from(self.tensor_flops) * f64::from(self.clock_mhz) * f64::from(self.sms);
-        let tensor_cores = match (precision, self.sustained) {
-            (Precision::Fp32, Some(rates)) => rates.split_tflops * 1e6,
-            (Precision::Fp32, None) => peak / 3.0,
-            (_, Some(rates)) => rates.half_tflops * 1e6,
-            (_, None) => peak,
-        };
-        tensor_cores.max(self.sustained_flops_per_us())
-    }
-
-    /// Rate of the fp32 lanes of the whole GPU, FLOP per microsecond: as measured, else the peak.
+    /// Rate of the fp32 lanes of the GPU, FLOP per microsecond: measured, else the peak.
     pub fn sustained_flops_per_us(&self) -> f64 {
         match self.sustained {
             Some(rates) => rates.tflops * 1e6,
@@ -104,13 +93,13 @@ impl Gpu {
         }
     }
 
-    /// Memory bandwidth, bytes per microsecond: as measured, else the peak.
+    /// Memory bandwidth, bytes per microsecond: measured, else the peak.
     pub fn sustained_bytes_per_us(&self) -> f64 {
         let gbs = self.sustained.map_or(self.dram_gbs, |rates| rates.dram_gbs);
         f64::from(gbs) * 1e3
     }
 
-    /// The best memory bandwidth, bytes per microsecond: as measured, else the peak.
+    /// The highest memory bandwidth, bytes per microsecond: measured, else the peak.
     pub fn best_bytes_per_us(&self) -> f64 {
         let gbs = self
             .sustained
@@ -118,9 +107,48 @@ impl Gpu {
         f64::from(gbs) * 1e3
     }
 
-    /// Peak fp32 rate, FLOP per microsecond, of one multiprocessor.
+    /// Peak fp32 rate of one SM, FLOP per microsecond.
     pub fn sm_flops_per_us(&self) -> f64 {
         2.0 * f64::from(self.fp32_lanes) * f64::from(self.clock_mhz)
+    }
+
+    /// The most blocks of a cluster: the portable size from sm_90 on, 1 on older GPUs.
+    pub fn max_cluster(&self) -> u32 {
+        if self.arch >= CLUSTER_ARCH {
+            PORTABLE_CLUSTER
+        } else {
+            1
+        }
+    }
+
+    /// Whether it has programmatic dependent launch.
+    pub fn has_pdl(&self) -> bool {
+        self.arch >= CLUSTER_ARCH
+    }
+
+    /// Whether its tensor cores have the instructions that the kernels are written for (`mma.m16n8k16`); on older ones the kernels
+    /// exchange operands by shuffles.
+    pub fn has_mma(&self) -> bool {
+        self.arch >= MMA_ARCH
+    }
+
+    /// Clusters of `size` blocks (2 to 8) that run at once where an SM holds `blocks_per_sm`. Without a measurement they are those of
+    /// [`DEFAULT_GPU`], scaled by the number of SMs.
+    pub fn resident_clusters(&self, size: u32, blocks_per_sm: f64) -> f64 {
+        let default = || GPUS.iter().find(|gpu| gpu.name == DEFAULT_GPU);
+        let measured = match self.resident_clusters {
+            Some(clusters) => Some((clusters, self.sms)),
+            None => default().and_then(|gpu| Some((gpu.resident_clusters?, gpu.sms))),
+        };
+        let sms = f64::from(self.sms);
+        let resident = match measured {
+            Some((clusters, measured_sms)) => {
+                let index = (size as usize).saturating_sub(2).min(clusters.len() - 1);
+                clusters[index] * blocks_per_sm * sms / f64::from(measured_sms)
+            }
+            None => blocks_per_sm * sms / f64::from(size),
+        };
+        resident.floor().max(1.0)
     }
 
     /// Whether it is older than every architecture that kernels are compiled for. Such a GPU can be planned for, to compare
@@ -129,10 +157,11 @@ impl Gpu {
         self.arch < OLDEST_ARCH
     }
 
-    /// This GPU, for making, packing, checking or compiling code: everything but planning asks here.
+    /// This GPU, checked for generating, packing, verifying or compiling code, which everything except
+    /// planning needs.
     ///
     /// # Errors
-    /// [`PlanningOnly`] when no code is made for it.
+    /// [`PlanningOnly`] if no code can be generated for it.
     pub fn code_target(&'static self) -> Result<&'static Self, PlanningOnly> {
         match self.planning_only() {
             true => Err(PlanningOnly { gpu: self }),
@@ -141,13 +170,22 @@ impl Gpu {
     }
 }
 
+/// Blocks of a cluster on every GPU that has clusters.
+pub const PORTABLE_CLUSTER: u32 = 8;
+
+/// The oldest architecture with clusters and programmatic dependent launch.
+const CLUSTER_ARCH: Arch = Arch::new(90);
+
+/// The oldest architecture with the tensor-core instructions of the kernels.
+const MMA_ARCH: Arch = Arch::new(80);
+
 /// The oldest architecture that kernels are written and compiled for.
 pub const OLDEST_ARCH: Arch = Arch::new(70);
 
-/// The GPU that is planned for when none is named.
+/// The default GPU.
 pub const DEFAULT_GPU: &str = "h200";
 
-/// The architectures that kernels are compiled for by name, and the GPU that stands for each where none is named.
+/// The architectures that kernels are compiled for, each with its representative GPU.
 pub const ARCHS: [(Arch, &str); 8] = [
     (Arch::new(70), "v100"),
     (Arch::new(75), "rtx2080ti"),
@@ -159,278 +197,13 @@ pub const ARCHS: [(Arch, &str); 8] = [
     (Arch::new(120), "rtx5090"),
 ];
 
-/// The GPU that stands for an architecture; `None` for one that no kernel is compiled for.
+/// The representative GPU of an architecture; `None` if kernels are not compiled for it.
 pub fn gpu_for_arch(arch: Arch) -> Option<&'static Gpu> {
     let (_, name) = ARCHS.iter().find(|(known, _)| *known == arch)?;
     gpu(name).ok()
 }
 
-const KIB: u32 = 1024;
-const MIB: u64 = 1024 * 1024;
-
-/// What most compute capabilities have in common; no product has figures yet.
-const CC: Gpu = Gpu {
-    name: "",
-    title: "",
-    device_name: "",
-    arch: Arch::new(0),
-    sms: 0,
-    fp32_lanes: 128,
-    tensor_flops: 0,
-    clock_mhz: 0,
-    base_clock_mhz: None,
-    memory_latency: 466,
-    threads_per_sm: 2048,
-    blocks_per_sm: 32,
-    registers_per_sm: 64 * 1024,
-    shared_per_sm: 0,
-    shared_per_block: 0,
-    shared_reserved: KIB,
-    l2_bytes: 0,
-    dram_gbs: 0,
-    sustained: None,
-    launch_us: 0.0,
-    paper_candidate_fraction: 0.05,
-};
-
-// What each compute capability fixes. Threads, blocks, registers and shared memory: CUDA C++ Programming Guide, "Technical
-// Specifications per Compute Capability" (12.9 for 6.1 and 7.0, 13.0 for the others); the same figures are in
-// `cuda::arch_traits` of CCCL, which also has the reserved KiB since 8.0. Lanes: the guide, "Arithmetic Instructions", fp32
-// multiply-adds per clock and multiprocessor. Tensor cores: what the rates that the vendor publishes come to in a clock, fp16 with sums
-// in fp32, without sparsity, of 8.6, 8.9 and 12.0 those of GeForce GPUs; the documents are those of each GPU.
-const CC_61: Gpu = Gpu {
-    arch: Arch::new(61),
-    memory_latency: 258,
-    shared_per_sm: 96 * KIB,
-    shared_per_block: 48 * KIB,
-    shared_reserved: 0,
-    ..CC
-};
-const CC_70: Gpu = Gpu {
-    arch: Arch::new(70),
-    fp32_lanes: 64,
-    tensor_flops: 1024,
-    shared_per_sm: 96 * KIB,
-    shared_per_block: 96 * KIB,
-    shared_reserved: 0,
-    ..CC
-};
-const CC_75: Gpu = Gpu {
-    arch: Arch::new(75),
-    fp32_lanes: 64,
-    tensor_flops: 512,
-    threads_per_sm: 1024,
-    blocks_per_sm: 16,
-    shared_per_sm: 64 * KIB,
-    shared_per_block: 64 * KIB,
-    shared_reserved: 0,
-    ..CC
-};
-const CC_80: Gpu = Gpu {
-    arch: Arch::new(80),
-    fp32_lanes: 64,
-    tensor_flops: 2048,
-    shared_per_sm: 164 * KIB,
-    shared_per_block: 163 * KIB,
-    ..CC
-};
-const CC_86: Gpu = Gpu {
-    arch: Arch::new(86),
-    tensor_flops: 512,
-    threads_per_sm: 1536,
-    blocks_per_sm: 16,
-    shared_per_sm: 100 * KIB,
-    shared_per_block: 99 * KIB,
-    ..CC
-};
-const CC_89: Gpu = Gpu {
-    arch: Arch::new(89),
-    memory_latency: 541,
-    blocks_per_sm: 24,
-    ..CC_86
-};
-const CC_90: Gpu = Gpu {
-    arch: Arch::new(90),
-    tensor_flops: 4096,
-    memory_latency: 479,
-    shared_per_sm: 228 * KIB,
-    shared_per_block: 227 * KIB,
-    ..CC
-};
-const CC_100: Gpu = Gpu {
-    arch: Arch::new(100),
-    tensor_flops: 8192,
-    ..CC_90
-};
-const CC_120: Gpu = Gpu {
-    arch: Arch::new(120),
-    ..CC_89
-};
-
-/// Every GPU that code can be planned for.
-pub const GPUS: &[Gpu] = &[
-    // NVIDIA H200 datasheet, 2023: 4.8 TB/s, 67 TFLOP/s. Multiprocessors: driver. L2, clock, launch and sustained
-    // rates: measured (docs/design.md), those of the tensor cores by wgmma from operands that stay in shared memory.
-    Gpu {
-        name: "h200",
-        title: "NVIDIA H200 SXM",
-        device_name: "H200",
-        sms: 132,
-        clock_mhz: 1980,
-        l2_bytes: 60 * MIB,
-        dram_gbs: 4800,
-        sustained: Some(Sustained {
-            tflops: 51.0,
-            split_tflops: 252.0,
-            half_tflops: 858.0,
-            dram_gbs: 4300,
-            best_dram_gbs: 4660,
-        }),
-        launch_us: 0.55,
-        ..CC_90
-    },
-    // NVIDIA H100 Tensor Core GPU Architecture, 2022, SXM5: multiprocessors, L2, 66.9 TFLOP/s. Clock: driver. Bandwidth: H100
-    // datasheet, 3.35 TB/s.
-    Gpu {
-        name: "h100",
-        title: "NVIDIA H100 SXM",
-        device_name: "H100",
-        sms: 132,
-        clock_mhz: 1980,
-        l2_bytes: 50 * MIB,
-        dram_gbs: 3350,
-        launch_us: 0.55,
-        ..CC_90
-    },
-    // Driver: 148 multiprocessors, L2 129536 KiB (Blackwell Tuning Guide: 126 MB), clock at most 1965 MHz. Bandwidth: derived
-    // from the driver's 7680 bits at 3996 MHz, two transfers a clock; the HGX B200 datasheet has up to 8 TB/s, and 600 TFLOP/s
-    // for eight GPUs, 75 each (the technical brief of 2024: 80).
-    Gpu {
-        name: "b200",
-        title: "NVIDIA B200 SXM",
-        device_name: "B200",
-        sms: 148,
-        clock_mhz: 1965,
-        l2_bytes: 129_536 * 1024,
-        dram_gbs: 7672,
-        launch_us: 0.55,
-        ..CC_100
-    },
-    // NVIDIA A100 Tensor Core GPU Architecture, 2020: multiprocessors, clock, L2, 19.5 TFLOP/s. Bandwidth: 80 GB datasheet.
-    Gpu {
-        name: "a100",
-        title: "NVIDIA A100 SXM 80 GB",
-        device_name: "A100",
-        sms: 108,
-        clock_mhz: 1410,
-        l2_bytes: 40 * MIB,
-        dram_gbs: 2039,
-        launch_us: 0.8,
-        ..CC_80
-    },
-    // NVIDIA Tesla V100 GPU Architecture, 2017, SXM2: all figures, 15.7 TFLOP/s.
-    Gpu {
-        name: "v100",
-        title: "NVIDIA V100 SXM2",
-        device_name: "V100",
-        sms: 80,
-        clock_mhz: 1530,
-        l2_bytes: 6 * MIB,
-        dram_gbs: 900,
-        launch_us: 1.0,
-        ..CC_70
-    },
-    // NVIDIA L40S datasheet, 2023: 18176 lanes, 864 GB/s, 91.6 TFLOP/s. Clock and L2: driver.
-    Gpu {
-        name: "l40s",
-        title: "NVIDIA L40S",
-        device_name: "L40S",
-        tensor_flops: 1024,
-        sms: 142,
-        clock_mhz: 2520,
-        l2_bytes: 96 * MIB,
-        dram_gbs: 864,
-        launch_us: 0.6,
-        ..CC_89
-    },
-    // NVIDIA L4 datasheet, 2023: 300 GB/s, 30.3 TFLOP/s. Multiprocessors, clock and L2: driver.
-    Gpu {
-        name: "l4",
-        title: "NVIDIA L4",
-        device_name: "L4",
-        tensor_flops: 1024,
-        sms: 58,
-        clock_mhz: 2040,
-        l2_bytes: 48 * MIB,
-        dram_gbs: 300,
-        launch_us: 0.7,
-        ..CC_89
-    },
-    // NVIDIA RTX Blackwell GPU Architecture, 2025: all figures, 104.8 TFLOP/s. L2: driver, 96 MiB of the chip's 128.
-    Gpu {
-        name: "rtx5090",
-        title: "NVIDIA GeForce RTX 5090",
-        device_name: "RTX 5090",
-        sms: 170,
-        clock_mhz: 2407,
-        l2_bytes: 96 * MIB,
-        dram_gbs: 1792,
-        launch_us: 0.6,
-        ..CC_120
-    },
-    // NVIDIA Ada GPU Architecture, 2022: all figures, 82.6 TFLOP/s. L2: driver, 72 MiB of the chip's 96.
-    Gpu {
-        name: "rtx4090",
-        title: "NVIDIA GeForce RTX 4090",
-        device_name: "RTX 4090",
-        sms: 128,
-        clock_mhz: 2520,
-        l2_bytes: 72 * MIB,
-        dram_gbs: 1008,
-        launch_us: 0.6,
-        ..CC_89
-    },
-    // NVIDIA Ampere GA102 GPU Architecture, 2020: all figures, 35.6 TFLOP/s.
-    Gpu {
-        name: "rtx3090",
-        title: "NVIDIA GeForce RTX 3090",
-        device_name: "RTX 3090",
-        sms: 82,
-        clock_mhz: 1695,
-        l2_bytes: 6 * MIB,
-        dram_gbs: 936,
-        launch_us: 0.8,
-        ..CC_86
-    },
-    // NVIDIA Turing GPU Architecture, 2018, reference board (the Founders Edition has 1635 MHz): all figures, 13.4 TFLOP/s.
-    Gpu {
-        name: "rtx2080ti",
-        title: "NVIDIA GeForce RTX 2080 Ti",
-        device_name: "RTX 2080 Ti",
-        sms: 68,
-        clock_mhz: 1545,
-        l2_bytes: 5632 * 1024,
-        dram_gbs: 616,
-        launch_us: 1.0,
-        paper_candidate_fraction: 0.15,
-        ..CC_75
-    },
-    // NVIDIA GeForce GTX 1080 Ti specifications, 2017: 3584 lanes, clock, 484 GB/s, 11.3 TFLOP/s. Multiprocessors, L2: driver.
-    Gpu {
-        name: "gtx1080ti",
-        title: "NVIDIA GeForce GTX 1080 Ti",
-        device_name: "GTX 1080 Ti",
-        sms: 28,
-        clock_mhz: 1582,
-        base_clock_mhz: Some(1480),
-        l2_bytes: 2816 * 1024,
-        dram_gbs: 484,
-        launch_us: 1.5,
-        ..CC_61
-    },
-];
-
-/// A GPU that the table does not have.
+/// Not the name of a GPU in the table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no GPU named `{name}`; {}known are {}", .nearest.map(|known| format!("did you mean `{known}`? ")).unwrap_or_default(), names())]
 pub struct UnknownGpu {
@@ -443,22 +216,23 @@ fn names() -> String {
     names.join(", ")
 }
 
-/// A GPU that is too old for code.
+/// A GPU that is too old for generated code.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("no code is made for `{}`: it is {}, and kernels are compiled for {OLDEST_ARCH} and newer; look at its plan with `tdc-gen plan`, or name a newer GPU", .gpu.name, .gpu.arch)]
+#[error("no code can be generated for `{}`, which is {}; kernels need {OLDEST_ARCH} or newer: use `tdc-gen plan` to see its plan, or choose a newer GPU", .gpu.name, .gpu.arch)]
 pub struct PlanningOnly {
     gpu: &'static Gpu,
 }
 
-/// The GPU that the CUDA driver's name of a device tells, by [`Gpu::device_name`] as whole words; `None` when it is not in the table.
+/// The GPU with the given CUDA device name, matched by [`Gpu::device_name`] as complete words; `None` if it
+/// is not in the table.
 pub fn gpu_for_device(name: &str) -> Option<&'static Gpu> {
     GPUS.iter().find(|gpu| is_gpu_name(name, gpu.device_name))
 }
 
-/// The GPU of a name. Code is made for what [`Gpu::code_target`] lets through.
+/// The GPU with the given name. [`Gpu::code_target`] checks whether code can be generated for it.
 ///
 /// # Errors
-/// [`UnknownGpu`] names the nearest and all known ones.
+/// [`UnknownGpu`], with the nearest name and all names.
 pub fn gpu(name: &str) -> Result<&'static Gpu, UnknownGpu> {
     GPUS.iter()
         .find(|gpu| gpu.name == name)
@@ -471,9 +245,11 @@ pub fn gpu(name: &str) -> Result<&'static Gpu, UnknownGpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu::capability::{KIB, MIB};
+    use crate::ir::Precision;
     use std::collections::HashSet;
 
-    /// Peak fp32 rates that the vendor publishes, TFLOP/s; the sources are those of the table.
+    /// Peak fp32 rates published by the vendor, TFLOP/s; the sources are those of the table.
     const PUBLISHED_TFLOPS: [(&str, f64); 12] = [
         ("h200", 67.0),
         ("h100", 66.9),
@@ -528,8 +304,8 @@ mod tests {
         }
     }
 
-    /// Peak rates of the tensor cores that the vendor publishes for fp16 numbers added in fp32, without sparsity, TFLOP/s. Those of data
-    /// centre GPUs since sm_90 are at clocks below the highest.
+    /// Peak tensor-core rates published by the vendor for fp16 with fp32 accumulation, without sparsity,
+    /// TFLOP/s. Those of data-centre GPUs since sm_90 are for clocks below the maximum.
     const PUBLISHED_TENSOR_TFLOPS: [(&str, f64); 11] = [
         ("h200", 989.4),
         ("h100", 989.4),
@@ -573,7 +349,7 @@ mod tests {
         assert_eq!(rate("h200", Precision::Bf16), 858e6);
         assert_eq!(rate("a100", Precision::Tf32), 2048.0 * 1410.0 * 108.0);
         assert_eq!(rate("a100", Precision::Fp32), 2048.0 * 1410.0 * 108.0 / 3.0);
-        // Its lanes are faster than three products on its tensor cores; and there are none.
+        // Its lanes are faster than three products on its tensor cores; and a GPU without tensor cores.
         for name in ["rtx3090", "gtx1080ti"] {
             let lanes = gpu(name).unwrap().sustained_flops_per_us();
             assert_eq!(rate(name, Precision::Fp32), lanes);
@@ -623,7 +399,7 @@ mod tests {
         assert_eq!(names.len(), GPUS.len());
         assert_eq!(titles.len(), GPUS.len());
         assert_eq!(devices.len(), GPUS.len());
-        // Whole words of one are never whole words of another.
+        // The words of one GPU are never among those of another.
         for a in GPUS {
             for b in GPUS.iter().filter(|b| b.name != a.name) {
                 let padded = format!(" {} ", b.device_name);
@@ -645,13 +421,13 @@ mod tests {
     }
 
     #[test]
-    fn no_code_is_made_for_old_gpus() {
+    fn no_code_is_generated_for_old_gpus() {
         let old: Vec<_> = GPUS.iter().filter(|gpu| gpu.planning_only()).collect();
         assert_eq!(old.len(), 1);
         assert_eq!(
             old[0].code_target().unwrap_err().to_string(),
-            "no code is made for `gtx1080ti`: it is sm_61, and kernels are compiled for sm_70 and newer; look at its plan with \
-             `tdc-gen plan`, or name a newer GPU"
+            "no code can be generated for `gtx1080ti`, which is sm_61; kernels need sm_70 or newer: use `tdc-gen plan` to see its \
+             plan, or choose a newer GPU"
         );
         let v100 = gpu("v100").unwrap();
         assert_eq!(v100.code_target(), Ok(v100));

@@ -3,43 +3,43 @@
 use super::{DEFAULT_GPU, GPUS, Gpu, UnknownGpu, gpu};
 use serde::Serialize;
 
-/// Names that are looked at; a list of more is refused as a whole.
+/// Maximal number of names.
 const MAX_GPUS: usize = 64;
 
-/// One GPU or several, none of them twice. Where several are as good, generated code takes the first.
+/// One or more GPUs, without duplicates. If several are equally suitable, generated code uses the first.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Targets(Vec<&'static Gpu>);
 
-/// What is wrong with a list of names.
+/// Why a list of names is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetsError {
-    /// No name.
-    #[error("the list of GPUs is empty; name at least one, such as {DEFAULT_GPU}")]
+    /// It is empty.
+    #[error("the list of GPUs is empty; give at least one, such as {DEFAULT_GPU}")]
     Empty,
-    /// More names than there can be GPUs.
-    #[error("{count} GPUs are named; at most {MAX_GPUS} are supported")]
+    /// It has too many names.
+    #[error("the list has {count} GPUs; at most {MAX_GPUS} are supported")]
     TooMany {
-        /// How many there are.
+        /// The number of names.
         count: usize,
     },
-    /// A name without letters: a comma too many.
-    #[error("a name of a GPU is empty; leave out the comma")]
+    /// An empty name, because of an extra comma.
+    #[error("empty GPU name; remove the extra comma")]
     EmptyName {
         /// Index of the name.
         index: usize,
     },
-    /// A name that the table does not have.
+    /// An unknown name.
     #[error("{error}")]
     Unknown {
         /// Index of the name.
         index: usize,
-        /// The name, with the nearest one.
+        /// The name, with the nearest known one.
         error: UnknownGpu,
     },
-    /// A name that was there before.
-    #[error("`{name}` is named twice; keep one of them")]
+    /// A duplicate name.
+    #[error("`{name}` is listed twice; remove one of the two")]
     Duplicate {
-        /// Index of the second.
+        /// Index of the second occurrence.
         index: usize,
         /// The name.
         name: &'static str,
@@ -47,7 +47,7 @@ pub enum TargetsError {
 }
 
 impl TargetsError {
-    /// Index of the name that is wrong; `None` when the list is.
+    /// Index of the invalid name; `None` if the error concerns the list.
     pub fn index(&self) -> Option<usize> {
         match self {
             Self::Empty | Self::TooMany { .. } => None,
@@ -59,15 +59,15 @@ impl TargetsError {
 }
 
 impl Targets {
-    /// One GPU.
+    /// A single GPU.
     pub fn one(gpu: &'static Gpu) -> Self {
         Self(vec![gpu])
     }
 
-    /// The GPUs of these names.
+    /// The GPUs with these names.
     ///
     /// # Errors
-    /// Every name that is unknown or there before, or what is wrong with the list; at least one.
+    /// All unknown and duplicate names, or the error of the list; at least one.
     pub fn named<S: AsRef<str>>(names: &[S]) -> Result<Self, Vec<TargetsError>> {
         match names.len() {
             0 => return Err(vec![TargetsError::Empty]),
@@ -95,14 +95,14 @@ impl Targets {
         }
     }
 
-    /// The GPUs in order; never none.
+    /// The GPUs in order; at least one.
     pub fn gpus(&self) -> &[&'static Gpu] {
         &self.0
     }
 }
 
 impl Default for Targets {
-    /// [`DEFAULT_GPU`] alone.
+    /// [`DEFAULT_GPU`].
     fn default() -> Self {
         Self(GPUS.iter().filter(|gpu| gpu.name == DEFAULT_GPU).collect())
     }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     fn messages(names: &[&str]) -> Vec<(Option<usize>, String)> {
-        let errors = Targets::named(names).expect_err("a mistake");
+        let errors = Targets::named(names).expect_err("an error");
         let message = |error: &TargetsError| (error.index(), error.to_string());
         errors.iter().map(message).collect()
     }
@@ -133,8 +133,8 @@ mod tests {
         let indices: Vec<_> = found.iter().map(|(index, _)| *index).collect();
         assert_eq!(indices, [Some(1), Some(3), Some(4)]);
         assert!(found[0].1.contains("did you mean `h200`?"), "{found:?}");
-        assert_eq!(found[1].1, "`h200` is named twice; keep one of them");
-        assert!(found[2].1 == "a name of a GPU is empty; leave out the comma");
+        assert_eq!(found[1].1, "`h200` is listed twice; remove one of the two");
+        assert!(found[2].1 == "empty GPU name; remove the extra comma");
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
             messages(&[]),
             [(
                 None,
-                "the list of GPUs is empty; name at least one, such as h200".to_owned()
+                "the list of GPUs is empty; give at least one, such as h200".to_owned()
             )]
         );
         let many = vec!["h200"; MAX_GPUS + 1];

@@ -25,10 +25,7 @@ pub(super) fn prologue(prologue: Option<Prologue>) -> &'static str {
 
 pub(super) fn epilogue(epilogue: Epilogue) -> String {
     let mut text = String::new();
-    for (present, part) in [
-        (epilogue.bias, ", bias"),
-        (epilogue.residual, ", residual"),
-    ] {
+    for (present, part) in [(epilogue.bias, ", bias"), (epilogue.residual, ", residual")] {
         text += if present { part } else { "" };
     }
     text + &activation(epilogue.activation)

@@ -3,8 +3,9 @@
 use super::identifier::reserved_reason;
 use super::options::BatchNorm;
 use super::{
-    Activation, ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions, PaddingOption, PoolKind, PoolOptions,
-    PoolProblem, Reduce, ScaleShiftOptions, SpecError, SpecLocation, TensorShape, TilePolicy,
+    Activation, ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions, PaddingOption, PoolKind,
+    PoolOptions, PoolProblem, Reduce, ScaleShiftOptions, SpecError, SpecLocation, TensorShape,
+    TilePolicy,
 };
 use crate::gpu::Targets;
 use crate::suggest::nearest;

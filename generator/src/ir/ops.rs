@@ -24,9 +24,9 @@ pub use global_pool::global_pool_reference;
 pub use linear::LinearProblem;
 #[cfg(feature = "check")]
 pub use linear::linear_reference;
-pub use pool::{PoolKind, PoolProblem};
 #[cfg(feature = "check")]
 pub use pool::pool_reference;
+pub use pool::{PoolKind, PoolProblem};
 pub use tucker::{NextFactor, TuckerProblem};
 
 use super::{Activation, Epilogue, Layout, Precision, Tensor, TensorShape};

@@ -1,9 +1,9 @@
-//! Our kernels beside cuDNN, in one process and by one method: what `tdc-gen bench` does.
+//! Compares generated kernels with cuDNN, in one process and by one method (`tdc-gen bench`).
 //!
-//! A problem is the convolution alone, without prologue and epilogue. Both sides read the same random numbers, each in its own
-//! layout; each result is checked against float64 before its time counts; times are those of a CUDA graph of many launches, with
-//! everything in it that a result needs. A journal has each problem's times as soon as they are known, so that a run that was cut off
-//! goes on.
+//! A problem is a convolution without prologue and epilogue. Both sides read the same random numbers, each in
+//! its own layout. Every result is checked against float64 before its time counts. Times are those of a CUDA
+//! graph of many runs, with every kernel and memset that a result needs. The times of each problem are
+//! appended to a journal as soon as they are measured, so that an interrupted run can be resumed.
 
 mod buffers;
 mod candidates;

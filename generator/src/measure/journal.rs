@@ -1,6 +1,6 @@
-//! Files of results that grow line by line, so that a run that was cut off goes on behind the last one.
+//! Append-only files with one result per line, so that an interrupted run can be resumed.
 //!
-//! A heading tells where the times were taken ([`Environment`]); each line behind it is one result.
+//! The header has the [`Environment`] in which times were measured; each line after it is one result.
 
 use crate::plan::{Environment, TuningError};
 use std::fmt::Display;
@@ -12,54 +12,56 @@ use std::time::{Duration, Instant};
 /// A journal that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The system refused.
+    /// An I/O error.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// The journal.
+        /// The journal's path.
         path: PathBuf,
-        /// The system's reason.
+        /// The system's error.
         source: io::Error,
     },
-    /// Another process writes it.
+    /// Another process has it open.
     #[error("{}: another process is using this journal; wait for it, or choose another file", path.display())]
     Busy {
-        /// The journal.
+        /// The journal's path.
         path: PathBuf,
     },
-    /// It is no journal.
+    /// Not a valid journal.
     #[error("{}: {error}", path.display())]
     Parse {
-        /// The journal.
+        /// The journal's path.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         error: TuningError,
     },
-    /// It was begun elsewhere or with other versions.
+    /// It has a different environment.
     #[error("{}: cannot resume from this journal: {error}, or choose another file", path.display())]
     Environment {
-        /// The journal.
+        /// The journal's path.
         path: PathBuf,
-        /// What differs.
+        /// The difference.
         error: TuningError,
     },
 }
 
-/// The journal of a file of results: it lies beside that.
+/// Path of the journal of a results file, next to it.
 pub fn journal_path(results: &Path) -> PathBuf {
     let mut path = results.as_os_str().to_owned();
     path.push(".journal");
     path.into()
 }
 
-/// How long a result may be in the system's hands before it must be on the disk.
+/// Longest time before an appended result is synced to disk.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
-/// The file of all results of one environment, a line for each, appended to and never rewritten. One process at a time has it.
+/// The results of one environment, one line each; appended to, never rewritten. It is locked by one process
+/// at a time.
 ///
-/// A line is in the system's hands when [`append`](Self::append) returns, and survives the end of the process; it is on the disk a
-/// second later. A last line that was torn is forgotten when the journal is opened again.
+/// When [`append`](Self::append) returns, the line has been handed to the operating system and survives the
+/// end of the process; it is on disk a second later. A truncated last line is ignored when the journal is
+/// opened again.
 #[derive(Debug)]
 pub struct JournalFile {
     path: PathBuf,
@@ -68,11 +70,11 @@ pub struct JournalFile {
 }
 
 impl JournalFile {
-    /// Opens the journal of a file, or begins one with a `title` and the `columns` of its rows. `row` is given every row that is there,
-    /// with the number of its line from 1.
+    /// Opens the journal at a path, or creates one with a `title` and the `columns` of its rows. `row` is
+    /// called for every existing row, with its line number (from 1).
     ///
     /// # Errors
-    /// [`JournalError`], of `row` too; the file is as it was then.
+    /// [`JournalError`], errors of `row` included; the file is unchanged then.
     pub fn open(
         path: &Path,
         title: &str,
@@ -113,7 +115,7 @@ impl JournalFile {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(io("read"))?;
         let heading = format!("# {title}\n{environment}# {columns}\n");
-        // Empty, or a heading that was torn.
+        // Empty, or a truncated header.
         let is_new = heading.as_bytes().starts_with(&bytes);
         if !is_new {
             let check_environment = |found: &Environment| {
@@ -148,7 +150,7 @@ impl JournalFile {
         })
     }
 
-    /// Adds a row, which is one line.
+    /// Appends a row, which is one line.
     ///
     /// # Errors
     /// [`JournalError::Io`].
@@ -161,7 +163,7 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Waits until everything is on the disk.
+    /// Waits until all rows are on disk.
     ///
     /// # Errors
     /// [`JournalError::Io`].
@@ -181,10 +183,10 @@ impl JournalFile {
     }
 }
 
-/// Reads a journal without taking it: what it was begun with. `row` is as in [`JournalFile::open`].
+/// Reads a journal without locking it; returns its environment. `row` is as in [`JournalFile::open`].
 ///
 /// # Errors
-/// [`JournalError`] when it cannot be read or is none.
+/// [`JournalError`] if it cannot be read or is not a journal.
 pub fn read_journal_file(
     path: &Path,
     row: &mut dyn FnMut(usize, &str) -> Result<(), TuningError>,
@@ -197,7 +199,8 @@ pub fn read_journal_file(
     read_lines(path, &text, |_| Ok(()), row)
 }
 
-/// Reads the whole lines of a journal; the rows, which may be of another version, only where the environment is accepted.
+/// Reads the complete lines of a journal. Rows are parsed only if the environment is accepted: they may be of
+/// another version.
 fn read_lines(
     path: &Path,
     text: &str,
@@ -217,7 +220,7 @@ fn read_lines(
     Ok(environment)
 }
 
-/// Bytes up to the last end of a line: what stands behind it was being written when its process ended.
+/// Bytes up to the last line end: the rest was being written when its process ended.
 fn whole_lines(text: &[u8]) -> usize {
     let end = text.iter().rposition(|&byte| byte == b'\n');
     end.map_or(0, |at| at + 1)

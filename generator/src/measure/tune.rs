@@ -1,7 +1,8 @@
-//! The oracle: measures schemes and tiles on a GPU and writes the table that planning reads.
+//! Tuning: measures schemes and tiles on a GPU and writes the table that the planner reads.
 //!
-//! Problems of configs -> candidates (scheme and tile) -> compiled on all cores while the GPU measures earlier ones -> a line of
-//! the journal for each -> the table. A run that ends early goes on where its journal ends. Journals -> the constants of the estimate.
+//! The problems of configs give candidates (scheme and tile). These are compiled on all cores while the GPU
+//! measures earlier ones; each result is a line of the journal; the journal gives the table. An interrupted
+//! run resumes from its journal. Calibration fits the constants of the cost model to journals.
 
 mod calibrate;
 mod candidates;

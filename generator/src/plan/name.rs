@@ -1,7 +1,7 @@
 //! The naming grammar of units.
 //!
 //! ```text
-//! unit    = problem "_" scheme "_" tile                  conv_c64_n32_h56_w56_k3x3_p1_relu_direct_p64n8g4k1
+//! unit    = problem "_" scheme "_" tile                  conv_c64_n32_h56_w56_k3x3_p1_relu_direct_p64rn8xn4sk1
 //! problem = "conv" sizes "_k" RxS [options] [epilogue] [numbers]   sizes: [_bB] _cC _nN _hH _wW
 //!         | "cp" [_bB] _cC _rRANK _nN _hH _wW "_k" RxS [options] [epilogue] [numbers]
 //!         | "tucker" [_bB] [_cC] _dD1xD2 _nN _hH _wW "_k" RxS [options] [epilogue] [next] [numbers]   without C the first factor is not part of it
@@ -24,9 +24,9 @@ use crate::scheme::{Scheme, Tile};
 /// The unit's name: also the stem of its file and, behind the network's name, of its symbols.
 pub fn unit_name(problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> String {
     let label = problem_label(problem);
-    // `linear_..._linear_w4` would say the same twice.
+    // `linear_..._linear_wt4` would say the same twice.
     let scheme_name = scheme.name();
-    let tile = tile.label(scheme.tile_labels());
+    let tile = tile.label(scheme.tile_fields());
     if label.starts_with(scheme_name) {
         format!("{label}_{tile}")
     } else {

@@ -54,11 +54,11 @@ pub fn gpu_titles(gpus: &[&Gpu]) -> String {
 /// The title of a unit's files: what it computes and how.
 pub fn unit_title(unit: &PlannedUnit) -> Vec<String> {
     let mut lines = description(&unit.problem);
-    let names = scheme(unit.scheme).map_or(&[][..], |scheme| scheme.tile_labels());
-    let tile: Vec<_> = names
+    let fields = scheme(unit.scheme).map_or(&[][..], |scheme| scheme.tile_fields());
+    let tile: Vec<_> = fields
         .iter()
         .zip(&unit.tile.0)
-        .map(|(name, value)| format!("{name} {value}"))
+        .map(|(field, value)| format!("{} {value}", field.name))
         .collect();
     lines.push(format!("Scheme {}, tile {}.", unit.scheme, tile.join(", ")));
     lines

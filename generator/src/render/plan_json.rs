@@ -7,7 +7,7 @@ use crate::ir::{Precision, TensorShape, Tolerance};
 use crate::plan::{
     ChosenBy, LaunchPrediction, LayerPlan, LayerSetPlan, Location, NetworkPlan, PlannedUnit,
 };
-use crate::scheme::scheme;
+use crate::scheme::{TileField, scheme};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tdc_runtime::{Arg, Step, WeightFile, WeightRegion, WeightSlot};
@@ -212,10 +212,10 @@ fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> LayerJson<
             .filter(|&tolerance| tolerance != Tolerance::default())
             .map(Tolerance::value),
         scheme: unit.scheme,
-        tile: tile_labels(unit)
+        tile: tile_fields(unit)
             .iter()
             .zip(&unit.tile.0)
-            .map(|(&letter, &value)| (letter.to_owned(), value.into()))
+            .map(|(field, &value)| (field.name.to_owned(), value.into()))
             .collect(),
         chosen_by: unit.chosen_by,
         predicted_us: rounded(unit.predicted_us),
@@ -230,9 +230,9 @@ fn layer_json<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> LayerJson<
     }
 }
 
-/// The letters of a unit's tile.
-pub(super) fn tile_labels(unit: &PlannedUnit) -> &'static [&'static str] {
-    scheme(unit.scheme).map_or(&[], |scheme| scheme.tile_labels())
+/// The numbers of a unit's tile.
+pub(super) fn tile_fields(unit: &PlannedUnit) -> &'static [TileField] {
+    scheme(unit.scheme).map_or(&[], |scheme| scheme.tile_fields())
 }
 
 fn steps<'a>(unit: &'a PlannedUnit, gpu: &Gpu) -> Vec<StepJson<'a>> {

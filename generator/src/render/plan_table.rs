@@ -1,7 +1,7 @@
 //! The plan as a table for people.
 
 use super::columns::align_columns;
-use super::plan_json::tile_labels;
+use super::plan_json::tile_fields;
 use crate::cost::{CostTerms, memset_us};
 use crate::gpu::Gpu;
 use crate::plan::{LaunchPrediction, LayerSetPlan, NetworkPlan, PlannedUnit, launch_terms};
@@ -93,7 +93,7 @@ fn terms(name: &str, ops: &[(&str, &PlannedUnit)], gpu: &Gpu) -> String {
                 0 => (*name).to_owned(),
                 _ => format!("  {}", unit.kernels[index].blueprint.role),
             };
-            let tile = unit.tile.label(tile_labels(unit)).to_string();
+            let tile = unit.tile.label(tile_fields(unit)).to_string();
             rows.push(terms_row(op, tile, terms));
         }
         for step in unit.variant().steps.iter() {
@@ -208,7 +208,7 @@ fn launch_rows<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> impl Iter
                     _ => format!("  {}", kernel.blueprint.role),
                 },
                 of_op(unit.scheme.to_owned()),
-                of_op(unit.tile.label(tile_labels(unit)).to_string()),
+                of_op(unit.tile.label(tile_fields(unit)).to_string()),
                 of_op(unit.chosen_by.as_str().to_owned()),
                 size(kernel.blueprint.grid).to_string(),
                 size(kernel.blueprint.block).to_string(),

@@ -1,13 +1,25 @@
 //! `convert`: between NCHW and HWCN, the transposition of pixels with channels and images, tile by tile through shared memory.
 
-use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, context};
+use super::info::SchemeInfo;
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, context, tile_numbers,
+};
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::{Layout, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
 /// See the [module](self).
 pub struct Convert;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct ConvertTile {
+        /// Threads of a block.
+        threads: "t",
+    }
+}
 
 /// Pixels, and channels with images, of a block: each warp reads and writes 128 bytes in one piece.
 const TILE: u32 = 32;
@@ -35,22 +47,28 @@ impl Scheme for Convert {
         "convert"
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["t"]
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("conversions between NCHW and HWCN")
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tile_fields(&self) -> &'static [TileField] {
+        ConvertTile::FIELDS
+    }
+
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         match problem {
-            Problem::Convert(_) => [128, 256].map(|threads| Tile(vec![threads])).to_vec(),
+            Problem::Convert(_) => [128, 256]
+                .map(|threads| ConvertTile { threads }.into())
+                .to_vec(),
             _ => Vec::new(),
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> Blueprint {
         let Problem::Convert(p) = problem else {
             unreachable!("convert has tiles for conversions only");
         };
-        let threads = tile.0[0];
+        let ConvertTile { threads } = ConvertTile::from_tile(tile).expect("a supported tile");
         let to_hwcn = p.to == Layout::Hwcn;
         let pixels = p.x.pixels();
         let columns = u64::from(p.x.c) * u64::from(p.x.batch);

@@ -1,7 +1,7 @@
 //! What the schemes for convolutions share: both ends of the kernel, its parameters, and the second launch of a split sum.
 
 use super::{Blueprint, KernelBlueprint, batch_stride_args, reduction};
-use crate::ir::{ConvProblem, Problem};
+use crate::ir::{Activation, ConvProblem, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 

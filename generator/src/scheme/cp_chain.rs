@@ -20,15 +20,40 @@
 
 use super::convolution::{self, FusedOpsContext};
 use super::cp::{self, factor_ranges, layouts, rank_pitch, supports_fused_cp};
-use super::tiling::{MAX_SHARED, fastest_tiles, rough_time};
-use super::{Blueprint, DevicePart, KernelBlueprint, LaunchWork, Scheme, Tile, UnitWork, context};
-use crate::cost::KernelWork;
+use super::info::SchemeInfo;
+use super::tiling::{RoughTime, fastest};
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, LaunchWork, Scheme, Tile, TileField, UnitWork, context,
+    tile_numbers,
+};
+use crate::cost::{CostModel, KernelWork};
+use crate::gpu::Gpu;
 use crate::ir::{CpProblem, Problem};
 use serde::Serialize;
 use tdc_runtime::WeightLayout;
 
 /// See the [module](self).
 pub struct CpChain;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct CpChainTile {
+        /// Output rows of a block.
+        th: "h",
+        /// Output columns of a block.
+        tw: "w",
+        /// Blocks along the output channels.
+        blocks_n: "bn",
+        /// Threads of a block.
+        threads: "t",
+        /// Groups of threads that split the sum over the input channels.
+        threads_k: "xk",
+        /// Pixels of a thread (with mma_m 16: tiles of 16 pixels of a warp).
+        rp: "rp",
+        /// 1: fp32 lanes; 16: tensor cores (rows of an MMA).
+        mma_m: "mm",
+    }
+}
 
 /// Pixels of a row that a thread filters at once at most. An odd number: neighbouring threads, so many values apart, read from
 /// different banks.
@@ -57,13 +82,8 @@ const MAX_STEPS: u32 = 6;
 const MAX_VECTORS: u32 = 64;
 
 /// A tile's numbers with what follows from them.
-struct CpChainTile {
-    th: u32,
-    tw: u32,
-    blocks_n: u32,
-    threads: u32,
-    threads_k: u32,
-    rp: u32,
+struct CpChainGeometry {
+    tile: CpChainTile,
     /// Whether the tensor cores multiply.
     mma: bool,
     /// Positions of the input that a thread contracts (or times that a warp does for all rows of a product), so many of them at
@@ -99,9 +119,6 @@ struct CpChainTile {
     registers: u32,
 }
 
-/// What reading 128 bytes of shared memory costs, in instructions of a multiprocessor.
-const SHARED_READ_COST: f64 = 4.0;
-
 /// What a warp does for the first and the last factor, in its instructions.
 struct FactorGemmWork {
     staged: f64,
@@ -112,16 +129,22 @@ struct FactorGemmWork {
     l2_round_trips: f64,
 }
 
-impl CpChainTile {
+impl CpChainGeometry {
     /// `None` where the numbers do not fit each other or the problem.
-    fn new(problem: &CpProblem, tile: &[u32]) -> Option<Self> {
-        let &[th, tw, blocks_n, threads, threads_k, rp, mma_m] = tile else {
-            return None;
-        };
+    fn new(problem: &CpProblem, tile: CpChainTile, gpu: &Gpu) -> Option<Self> {
+        let CpChainTile {
+            th,
+            tw,
+            blocks_n,
+            threads,
+            threads_k,
+            rp,
+            mma_m,
+        } = tile;
         let mma = mma_m == MMA_SHAPE[0];
         let shape = &problem.conv.shape;
         let rank = problem.rank;
-        if tile.contains(&0)
+        if tile.numbers().contains(&0)
             || th.max(tw) > 256
             || blocks_n > shape.n
             || !threads.is_multiple_of(32)
@@ -163,7 +186,7 @@ impl CpChainTile {
         let row = rank_pitch(rank);
         let positions = rows.checked_mul(columns)?;
         let inner = (threads_k * rank).checked_mul(positions)?;
-        if inner > MAX_SHARED / 4 {
+        if inner > gpu.shared_per_block / 4 {
             return None;
         }
         let mut end = 0;
@@ -212,14 +235,10 @@ impl CpChainTile {
             outputs = rp * rank + 4 * rp + row + 24;
         }
         let registers = staging.max(outputs).max(column_run + shape.r + 30);
-        let fits = end <= MAX_SHARED / 4 && registers <= 200 && registers * threads <= 65536;
+        let fits =
+            end <= gpu.shared_per_block / 4 && registers <= 200 && registers * threads <= 65536;
         fits.then_some(Self {
-            th,
-            tw,
-            blocks_n,
-            threads,
-            threads_k,
-            rp,
+            tile,
             mma,
             positions_per_thread,
             positions_at_once,
@@ -249,44 +268,46 @@ impl CpChainTile {
         })
     }
 
-    fn from_numbers(problem: &CpProblem, tile: &Tile) -> Self {
-        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    fn from_tile(problem: &CpProblem, tile: &Tile, gpu: &Gpu) -> Option<Self> {
+        Self::new(problem, CpChainTile::from_tile(tile)?, gpu)
+    }
+
+    /// Of a supported tile.
+    fn of_supported(problem: &CpProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 
     /// What a warp does for the first and the last factor.
-    fn factor_gemm_work(&self, problem: &CpProblem) -> FactorGemmWork {
+    fn factor_gemm_work(&self, problem: &CpProblem, shared_read: f64) -> FactorGemmWork {
         let rank = f64::from(problem.rank);
         let tensors = self.tensors(problem);
-        let rp = f64::from(self.rp);
-        let channels = problem.conv.shape.c.div_ceil(self.threads_k);
+        let rp = f64::from(self.tile.rp);
+        let channels = problem.conv.shape.c.div_ceil(self.tile.threads_k);
         let positions_per_thread = f64::from(self.positions_per_thread);
         if self.mma {
             let [together, step] = MMA_SHAPE;
             let values = rank / f64::from(step);
             let steps = channels.div_ceil(step);
             // A lane loads four values of a step and splits them, as it does with what it reads of the factors.
-            let staged = f64::from(steps) * (48.0 + values * (11.0 + 4.0 * SHARED_READ_COST));
-            let rows_of_store = 32.0 / f64::from((self.rp * together).min(self.tw));
+            let staged = f64::from(steps) * (48.0 + values * (11.0 + 4.0 * shared_read));
+            let rows_of_store = 32.0 / f64::from((self.tile.rp * together).min(self.tile.tw));
             let outputs = f64::from((self.n / step).div_ceil(self.threads_n));
             let positions = self.rows * self.columns;
             let products = |positions: u32, columns: u32| {
                 3.0 * values * f64::from(positions.div_ceil(together) * columns)
             };
             return FactorGemmWork {
-                staged: positions_per_thread
-                    * (staged + 40.0 + 4.0 * values * (1.0 + SHARED_READ_COST)),
+                staged: positions_per_thread * (staged + 40.0 + 4.0 * values * (1.0 + shared_read)),
                 stored: 20.0
-                    + rp * rank / 2.0 * (4.0 + SHARED_READ_COST)
+                    + rp * rank / 2.0 * (4.0 + shared_read)
                     + outputs
                         * (4.0
-                            + values * (8.0 + 2.0 * SHARED_READ_COST)
+                            + values * (8.0 + 2.0 * shared_read)
                             + rp * (3.0 * values
                                 + 4.0
-                                    * (8.0
-                                        + 2.0 * SHARED_READ_COST
-                                        + tensors * (4.0 + rows_of_store)))),
+                                    * (8.0 + 2.0 * shared_read + tensors * (4.0 + rows_of_store)))),
                 mma: products(positions, problem.conv.shape.c.div_ceil(step))
-                    + products(self.th * self.tw, self.n / step),
+                    + products(self.tile.th * self.tile.tw, self.n / step),
                 l2_round_trips: positions_per_thread
                     * f64::from(steps.div_ceil(self.loads_in_flight)),
             };
@@ -294,17 +315,17 @@ impl CpChainTile {
         let vectors = f64::from(self.row.div_ceil(4));
         let rounds = self.positions_per_thread.div_ceil(self.positions_at_once);
         // Rows that the threads of a warp store at once.
-        let rows_of_store = 32.0 / f64::from(self.lanes.min(32).min(self.tw));
+        let rows_of_store = 32.0 / f64::from(self.lanes.min(32).min(self.tile.tw));
         let outputs = f64::from(self.n.div_ceil(self.threads_n));
         FactorGemmWork {
             staged: f64::from(self.positions_per_thread * channels) * (6.0 + rank)
-                + f64::from(rounds * channels) * SHARED_READ_COST * vectors
-                + positions_per_thread * (20.0 + (1.0 + SHARED_READ_COST) * rank),
+                + f64::from(rounds * channels) * shared_read * vectors
+                + positions_per_thread * (20.0 + (1.0 + shared_read) * rank),
             stored: 20.0
-                + SHARED_READ_COST * rp * rank
+                + shared_read * rp * rank
                 + outputs
                     * (4.0
-                        + SHARED_READ_COST * vectors
+                        + shared_read * vectors
                         + rp * (rank + tensors * (2.0 + rows_of_store) + 2.0)),
             mma: 0.0,
             l2_round_trips: f64::from(rounds * channels.div_ceil(self.loads_in_flight)),
@@ -321,25 +342,27 @@ impl CpChainTile {
     }
 
     /// For the estimate.
-    fn work(&self, problem: &CpProblem) -> KernelWork {
+    fn work(&self, problem: &CpProblem, gpu: &Gpu) -> KernelWork {
         let shape = &problem.conv.shape;
-        let blocks = u64::from(self.tiles[0]) * u64::from(self.blocks_n) * u64::from(shape.batch);
-        let threads = self.threads;
+        let blocks =
+            u64::from(self.tiles[0]) * u64::from(self.tile.blocks_n) * u64::from(shape.batch);
+        let threads = self.tile.threads;
         let warps = f64::from(threads.div_ceil(32));
         let rounds = |items: u32| f64::from(items.div_ceil(threads));
-        let outer = self.factor_gemm_work(problem);
+        let model = &CostModel::for_gpu(gpu).cp_chain;
+        let shared_read = model.shared_read;
+        let outer = self.factor_gemm_work(problem, shared_read);
         let positions = self.rows * self.columns;
-        let gathered = match self.threads_k {
+        let gathered = match self.tile.threads_k {
             1 => 0.0,
             threads_k => {
-                rounds(problem.rank * positions)
-                    * (4.0 + SHARED_READ_COST * f64::from(threads_k + 1))
+                rounds(problem.rank * positions) * (4.0 + shared_read * f64::from(threads_k + 1))
             }
         };
         let filter = |items: u32, run: u32, taps: u32, stride: u32, dilation: u32| {
             let read =
                 ((run - 1) * stride + (taps - 1) * dilation + 1).min(run * taps) + taps + run;
-            rounds(items) * (15.0 + f64::from(run * taps) + SHARED_READ_COST * f64::from(read))
+            rounds(items) * (15.0 + f64::from(run * taps) + shared_read * f64::from(read))
         };
         let vertical = filter(
             problem.rank * self.column_runs * self.columns,
@@ -349,7 +372,7 @@ impl CpChainTile {
             shape.dilation[0],
         );
         let horizontal = filter(
-            problem.rank * self.th * self.runs,
+            problem.rank * self.tile.th * self.runs,
             self.run,
             shape.s,
             shape.stride[1],
@@ -368,7 +391,7 @@ impl CpChainTile {
             + f64::from(shape.c + self.n) * f64::from(self.row)
             + self.tensors(problem)
                 * f64::from(self.n.min(shape.n))
-                * sectors(self.th, self.tw, shape.out_w());
+                * sectors(self.tile.th, self.tile.tw, shape.out_w());
         KernelWork {
             blocks,
             threads,
@@ -382,11 +405,58 @@ impl CpChainTile {
             dram_bytes: Problem::Cp(*problem).bytes() as f64,
             l2_round_trips: 2.0,
             // Loads go out a few at a time; what a block waits for is that and its barriers.
-            latency_clocks: 1000.0 + 700.0 * outer.l2_round_trips,
+            latency_clocks: model.block_latency + model.load_latency * outer.l2_round_trips,
             pdl: true,
             ..KernelWork::default()
         }
     }
+}
+
+/// Every tile that fits a GPU, with its rough time; none if the GPU has only the kernel's fallback.
+fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, CpChainTile)> {
+    let Problem::Cp(problem) = problem else {
+        return Vec::new();
+    };
+    if !supports_fused_cp(problem) {
+        return Vec::new();
+    }
+    /// Pixels, and positions of a product.
+    const LAST: [(u32, u32); 5] = [(1, 1), (2, 1), (4, 1), (1, MMA_SHAPE[0]), (2, MMA_SHAPE[0])];
+    let shape = &problem.conv.shape;
+    let (out_h, out_w) = (shape.out_h(), shape.out_w());
+    let rough = RoughTime::new(gpu);
+    let mut found = Vec::new();
+    for tw in tile_widths(out_w) {
+        for th in [1, 2, 3, 4, 6, 8, 12, 16, 32]
+            .into_iter()
+            .filter(|&h| h <= out_h)
+        {
+            for blocks_n in [1, 2, 3, 4, 6, 8, 12, 16] {
+                for threads in [128, 256, 320, 384, 512] {
+                    for threads_k in [1, 2, 4, 8, 16, 32] {
+                        for (rp, mma_m) in LAST {
+                            if mma_m > 1 && !gpu.has_mma() {
+                                continue;
+                            }
+                            let tile = CpChainTile {
+                                th,
+                                tw,
+                                blocks_n,
+                                threads,
+                                threads_k,
+                                rp,
+                                mma_m,
+                            };
+                            if let Some(sizes) = CpChainGeometry::new(problem, tile, gpu) {
+                                found.push((rough.of(&sizes.work(problem, gpu)), tile));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    found
 }
 
 impl Scheme for CpChain {
@@ -394,69 +464,47 @@ impl Scheme for CpChain {
         "cp_chain"
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["h", "w", "z", "t", "g", "p", "m"]
-    }
-
-    fn fuses_factors(&self) -> bool {
-        true
-    }
-
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
-        let Problem::Cp(problem) = problem else {
-            return Vec::new();
-        };
-        if !supports_fused_cp(problem) {
-            return Vec::new();
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            fuses_factors: true,
+            ..SchemeInfo::own("CP layers of rank 32 at most")
         }
-        /// Pixels, and positions of a product.
-        const LAST: [(u32, u32); 5] =
-            [(1, 1), (2, 1), (4, 1), (1, MMA_SHAPE[0]), (2, MMA_SHAPE[0])];
-        let shape = &problem.conv.shape;
-        let (out_h, out_w) = (shape.out_h(), shape.out_w());
-        let mut found = Vec::new();
-        for tw in tile_widths(out_w) {
-            for th in [1, 2, 3, 4, 6, 8, 12, 16, 32]
-                .into_iter()
-                .filter(|&h| h <= out_h)
-            {
-                for blocks_n in [1, 2, 3, 4, 6, 8, 12, 16] {
-                    for threads in [128, 256, 320, 384, 512] {
-                        for threads_k in [1, 2, 4, 8, 16, 32] {
-                            for (rp, mma_m) in LAST {
-                                let tile = [th, tw, blocks_n, threads, threads_k, rp, mma_m];
-                                if let Some(sizes) = CpChainTile::new(problem, &tile) {
-                                    found.push((rough_time(&sizes.work(problem)), tile));
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        fastest_tiles(found)
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
-        matches!(problem, Problem::Cp(problem) if supports_fused_cp(problem) && CpChainTile::new(problem, &tile.0).is_some())
+    fn tile_fields(&self) -> &'static [TileField] {
+        CpChainTile::FIELDS
     }
 
-    fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
+        let kept = fastest(rated_tiles(problem, gpu));
+        kept.into_iter().map(Tile::from).collect()
+    }
+
+    fn unpruned_tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
+        let all = rated_tiles(problem, gpu).into_iter();
+        all.map(|(_, tile)| tile.into()).collect()
+    }
+
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
+        matches!(problem, Problem::Cp(problem) if supports_fused_cp(problem) && CpChainGeometry::from_tile(problem, tile, gpu).is_some())
+    }
+
+    fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
         let problem = cp::expect_cp(problem);
         UnitWork {
             launches: vec![LaunchWork {
                 role: convolution::role(false),
-                work: CpChainTile::from_numbers(problem, tile).work(problem),
+                work: CpChainGeometry::of_supported(problem, tile, gpu).work(problem, gpu),
             }],
             zeroed_bytes: None,
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = cp::expect_cp(problem);
-        let sizes = CpChainTile::from_numbers(problem, tile);
-        let layouts = layouts(problem, sizes.blocks_n * sizes.n);
-        let kernel = kernel(problem, &sizes, &layouts);
+        let sizes = CpChainGeometry::of_supported(problem, tile, gpu);
+        let layouts = layouts(problem, sizes.tile.blocks_n * sizes.n);
+        let kernel = kernel(problem, &sizes, &layouts, gpu);
         let [first, others @ ..] = layouts;
         Blueprint {
             extra_weight_layouts: others.to_vec(),
@@ -551,14 +599,15 @@ struct CpChainContext {
 
 fn kernel(
     problem: &CpProblem,
-    sizes: &CpChainTile,
+    sizes: &CpChainGeometry,
     layouts: &[WeightLayout; 4],
+    gpu: &Gpu,
 ) -> KernelBlueprint {
     let shape = &problem.conv.shape;
     let (out_h, out_w) = (shape.out_h(), shape.out_w());
     let [tiles, tiles_w] = sizes.tiles;
-    let threads = sizes.threads;
-    let lanes = threads / sizes.threads_k;
+    let threads = sizes.tile.threads;
+    let lanes = threads / sizes.tile.threads_k;
     let vector_len = sizes.row.min(4);
     let (vector, elements) = super::tiling::vector_type(vector_len);
     // Of the last factor, which is packed for all blocks, one needs its own rows.
@@ -572,7 +621,7 @@ fn kernel(
         .collect();
     copied[3][2] = own_rows;
     // The last factor begins elsewhere for each part of the output channels; else what lies side by side is one piece.
-    let joined = if sizes.blocks_n == 1 { 4 } else { 3 };
+    let joined = if sizes.tile.blocks_n == 1 { 4 } else { 3 };
     let mut pieces: Vec<[usize; 3]> = Vec::new();
     for (i, piece) in copied.into_iter().enumerate() {
         match pieces.last_mut() {
@@ -604,23 +653,24 @@ fn kernel(
             dilation_w: shape.dilation[1],
             rank: problem.rank,
             rank_pitch: sizes.row,
-            th: sizes.th,
-            tw: sizes.tw,
+            th: sizes.tile.th,
+            tw: sizes.tile.tw,
             tn: sizes.n,
-            blocks_n: sizes.blocks_n,
-            checks_n: sizes.blocks_n * sizes.n != shape.n,
-            checks_row: !out_h.is_multiple_of(sizes.th),
-            checks_column: !out_w.is_multiple_of(sizes.tw),
+            blocks_n: sizes.tile.blocks_n,
+            checks_n: sizes.tile.blocks_n * sizes.n != shape.n,
+            checks_row: !out_h.is_multiple_of(sizes.tile.th),
+            checks_column: !out_w.is_multiple_of(sizes.tile.tw),
             tiles_w,
             rows: sizes.rows,
             columns: sizes.columns,
-            threads_k: sizes.threads_k,
+            threads_k: sizes.tile.threads_k,
             lanes,
             mma: sizes.mma,
             warps: lanes / 32,
             checks_c: !shape.c.is_multiple_of(steps),
             splits_factor_early: sizes.mma
-                && (steps * (sizes.threads_k - 1) + 1..=steps * sizes.threads_k).contains(&shape.c),
+                && (steps * (sizes.tile.threads_k - 1) + 1..=steps * sizes.tile.threads_k)
+                    .contains(&shape.c),
             positions_per_thread: sizes.positions_per_thread,
             positions_at_once: sizes.positions_at_once,
             loads_in_flight: sizes.loads_in_flight,
@@ -629,7 +679,7 @@ fn kernel(
             run: sizes.run,
             runs: sizes.runs,
             middle_pitch: sizes.middle_pitch,
-            rp: sizes.rp,
+            rp: sizes.tile.rp,
             pixel_lanes: sizes.lanes,
             threads_n: sizes.threads_n,
             has_idle_threads: sizes.threads_n * sizes.lanes != threads,
@@ -638,7 +688,7 @@ fn kernel(
                     true => sizes.lanes / 32 * MMA_SHAPE[0],
                     false => sizes.lanes,
                 };
-                lanes * sizes.rp != sizes.th * sizes.tw
+                lanes * sizes.tile.rp != sizes.tile.th * sizes.tile.tw
             },
             unrolls_column: shape.r * sizes.column_run <= MAX_UNROLLED,
             unrolls_row: shape.s * sizes.run <= MAX_UNROLLED,
@@ -656,7 +706,7 @@ fn kernel(
             elements,
             fused_ops: FusedOpsContext::new(&problem.conv, &layouts[0], false),
         }),
-        grid: [tiles, sizes.blocks_n, shape.batch],
+        grid: [tiles, sizes.tile.blocks_n, shape.batch],
         block: [threads, 1, 1],
         cluster: [1; 3],
         shared_bytes: 4 * sizes.shared_floats,
@@ -677,7 +727,7 @@ fn kernel(
             ]
         },
         args: convolution::args(&problem.conv, false),
-        work: sizes.work(problem),
+        work: sizes.work(problem, gpu),
     }
 }
 
@@ -696,10 +746,25 @@ mod tests {
                 epilogue: Epilogue::default(),
                 reduce: Reduce::default(),
                 precision: Precision::default(),
-                tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), },
+                tolerance: Tolerance::default(),
+                input: Default::default(),
+                output: Default::default(),
+            },
             rank: 4,
         };
-        let sizes = |threads| CpChainTile::new(&problem, &[8, 31, 1, threads, 1, 1, 1]).unwrap();
+        let h200 = crate::gpu::gpu("h200").unwrap();
+        let sizes = |threads| {
+            let tile = CpChainTile {
+                th: 8,
+                tw: 31,
+                blocks_n: 1,
+                threads,
+                threads_k: 1,
+                rp: 1,
+                mma_m: 1,
+            };
+            CpChainGeometry::new(&problem, tile, h200).unwrap()
+        };
         assert!(sizes(1024).registers * 1024 <= 65536);
         assert!(sizes(1024).loads_in_flight < sizes(512).loads_in_flight);
     }

@@ -10,14 +10,31 @@
 
 use super::convolution::{self, FusedOpsContext};
 use super::cp::{self, factor_ranges, layouts, rank_pitch, supports_fused_cp};
-use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, candidates_up_to, context};
+use super::info::SchemeInfo;
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, candidates_up_to, context,
+    tile_numbers,
+};
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::{CpProblem, Problem};
 use serde::Serialize;
 use tdc_runtime::WeightLayout;
 
 /// See the [module](self).
 pub struct CpFused;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct CpFusedTile {
+        /// Output rows of a block.
+        th: "h",
+        /// Output columns of a block.
+        tw: "w",
+        /// Threads that split the channel sum of one pixel (S_TILE of the paper).
+        threads_k: "xk",
+    }
+}
 
 #[derive(Serialize)]
 struct CpFusedContext {
@@ -60,9 +77,7 @@ fn tiles(problem: &CpProblem, [th, tw]: [u32; 2]) -> [u32; 2] {
 
 /// For the estimate.
 fn work(problem: &CpProblem, tile: &Tile) -> KernelWork {
-    let [th, tw, threads_k] = tile.0[..] else {
-        unreachable!("a tile of cp_fused has three numbers");
-    };
+    let CpFusedTile { th, tw, threads_k } = CpFusedTile::from_tile(tile).expect("a supported tile");
     let (shape, rank) = (&problem.conv.shape, problem.rank);
     let [all_tiles, _] = tiles(problem, [th, tw]);
     let blocks = u64::from(all_tiles) * u64::from(shape.batch);
@@ -94,19 +109,18 @@ impl Scheme for CpFused {
         "cp_fused"
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["h", "w", "c"]
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            fuses_factors: true,
+            ..SchemeInfo::published("CP paper, Algorithm 2", "CP layers of rank 32 at most")
+        }
     }
 
-    fn is_default(&self) -> bool {
-        false
+    fn tile_fields(&self) -> &'static [TileField] {
+        CpFusedTile::FIELDS
     }
 
-    fn fuses_factors(&self) -> bool {
-        true
-    }
-
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         let Problem::Cp(problem) = problem else {
             return Vec::new();
         };
@@ -121,7 +135,7 @@ impl Scheme for CpFused {
                     let threads = th * tw * threads_k;
                     // Whole warps, so that all lanes take part in the additions.
                     if threads.is_multiple_of(32) && threads <= 512 {
-                        found.push(Tile(vec![th, tw, threads_k]));
+                        found.push(CpFusedTile { th, tw, threads_k }.into());
                     }
                 }
             }
@@ -129,7 +143,7 @@ impl Scheme for CpFused {
         found
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> Blueprint {
         let problem = cp::expect_cp(problem);
         let layouts = layouts(problem, problem.conv.shape.n);
         let kernel = kernel(problem, tile, &layouts);
@@ -142,9 +156,7 @@ impl Scheme for CpFused {
 }
 
 fn kernel(problem: &CpProblem, tile: &Tile, layouts: &[WeightLayout; 4]) -> KernelBlueprint {
-    let [th, tw, threads_k] = tile.0[..] else {
-        unreachable!("a tile of cp_fused has three numbers");
-    };
+    let CpFusedTile { th, tw, threads_k } = CpFusedTile::from_tile(tile).expect("a supported tile");
     let shape = &problem.conv.shape;
     let [tiles, tiles_w] = tiles(problem, [th, tw]);
     let [_, vertical, horizontal, last] = factor_ranges(layouts);

@@ -7,15 +7,32 @@
 //! level-1 cache, and a block has several channels of a small image.
 
 use super::convolution::{self, FusedOpsContext};
+use super::info::SchemeInfo;
 use super::tiling::vector_type;
-use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, candidates_up_to, context};
-use crate::cost::KernelWork;
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, candidates_up_to, context,
+    tile_numbers,
+};
+use crate::cost::{CostModel, KernelWork};
+use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct Depthwise;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct DepthwiseTile {
+        /// Output rows of a thread.
+        rh: "rh",
+        /// Output columns of a thread.
+        rw: "rw",
+        /// Threads of a block.
+        threads: "t",
+    }
+}
 
 /// Output channels of an input channel at most: a thread has the sums of all of them.
 const MAX_MULTIPLIER: u32 = 4;
@@ -74,10 +91,8 @@ struct DepthwiseContext {
 }
 
 /// A tile's numbers with what follows from them.
-struct DepthwiseTile {
-    rh: u32,
-    rw: u32,
-    threads: u32,
+struct DepthwiseGeometry {
+    tile: DepthwiseTile,
     multiplier: u32,
     strips_w: u32,
     strips: u32,
@@ -93,12 +108,10 @@ struct DepthwiseTile {
     registers: u32,
 }
 
-impl DepthwiseTile {
+impl DepthwiseGeometry {
     /// `None` where a thread would have too much to do. The problem is one that the scheme suits.
-    fn new(problem: &ConvProblem, tile: &Tile) -> Option<Self> {
-        let [rh, rw, threads] = tile.0[..] else {
-            unreachable!("a depthwise tile has three numbers");
-        };
+    fn new(problem: &ConvProblem, tile: DepthwiseTile) -> Option<Self> {
+        let DepthwiseTile { rh, rw, threads } = tile;
         let shape = &problem.shape;
         let multiplier = shape.n / shape.groups;
         let strips_w = shape.out_w().div_ceil(rw);
@@ -131,9 +144,7 @@ impl DepthwiseTile {
             // With several output rows all loops are unrolled.
             && (rh == 1 || loaded_rows == rows && fmas <= u64::from(MAX_UNROLLED));
         fits.then(|| Self {
-            rh,
-            rw,
-            threads,
+            tile,
             multiplier,
             strips_w,
             strips,
@@ -151,42 +162,41 @@ impl DepthwiseTile {
     }
 
     /// For the estimate.
-    fn work(&self, problem: &ConvProblem) -> KernelWork {
-        /// What a trip of a warp to the level-1 cache costs for each line of 128 bytes, in the multiprocessor's instructions.
-        const LINE: f64 = 4.0;
+    fn work(&self, problem: &ConvProblem, gpu: &Gpu) -> KernelWork {
+        let line = CostModel::for_gpu(gpu).other.depthwise_cache_line;
         let shape = &problem.shape;
         let blocks = f64::from(self.blocks) * f64::from(shape.batch);
-        let outputs = self.multiplier * self.rh * self.rw;
+        let outputs = self.multiplier * self.tile.rh * self.tile.rw;
         // A warp's strips are so many floats apart, and touch as many lines of 32.
-        let lines = |apart: u32| f64::from(apart.min(32)) * LINE;
-        let loads =
-            f64::from(self.rows) * f64::from((self.columns / self.x_vector).min(self.rw * shape.s));
+        let lines = |apart: u32| f64::from(apart.min(32)) * line;
+        let loads = f64::from(self.rows)
+            * f64::from((self.columns / self.x_vector).min(self.tile.rw * shape.s));
         let stores = f64::from(outputs / self.y_vector);
         let tensors = if problem.epilogue.residual { 2.0 } else { 1.0 };
         let filter = f64::from(self.multiplier * shape.r) * f64::from(filter_pitch(shape.s) / 4);
         let issue = 80.0
-            + loads * (5.0 + lines(self.rw * shape.stride[1]))
-            + filter * (2.0 + LINE)
+            + loads * (5.0 + lines(self.tile.rw * shape.stride[1]))
+            + filter * (2.0 + line)
             + f64::from(outputs * shape.s) * f64::from(shape.r)
-            + tensors * stores * (2.0 + lines(self.rw))
+            + tensors * stores * (2.0 + lines(self.tile.rw))
             + 2.0 * f64::from(outputs);
         // The input that a block sees: rows of one channel, or whole channels.
         let channel = f64::from(shape.h) * f64::from(shape.w);
-        let seen = if self.threads >= self.strips {
-            f64::from(self.threads) / f64::from(self.strips) * channel
+        let seen = if self.tile.threads >= self.strips {
+            f64::from(self.tile.threads) / f64::from(self.strips) * channel
         } else {
-            let rows = self.threads.div_ceil(self.strips_w) * self.rh;
+            let rows = self.tile.threads.div_ceil(self.strips_w) * self.tile.rh;
             f64::from(shape.input_window([rows, 1])[0].min(shape.h)) * f64::from(shape.w)
         };
         // Stores with gaps between a warp's threads write parts of the sectors of 8 floats.
-        let gaps = f64::from(self.rw.min(8)) / f64::from(self.y_vector);
-        let written = f64::from(self.threads) * f64::from(outputs) * gaps;
+        let gaps = f64::from(self.tile.rw.min(8)) / f64::from(self.y_vector);
+        let written = f64::from(self.tile.threads) * f64::from(outputs) * gaps;
         KernelWork {
             blocks: u64::from(self.blocks) * u64::from(shape.batch),
-            threads: self.threads,
+            threads: self.tile.threads,
             registers: self.registers,
             // Warp instructions as multiply-adds.
-            flops: 2.0 * f64::from(self.threads) * blocks * issue,
+            flops: 2.0 * f64::from(self.tile.threads) * blocks * issue,
             fma_fraction: 1.0,
             l2_bytes: 4.0 * blocks * (seen + tensors * written),
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
@@ -237,11 +247,15 @@ impl Scheme for Depthwise {
         "depthwise"
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["h", "w", "t"]
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("convolutions with as many groups as input channels")
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tile_fields(&self) -> &'static [TileField] {
+        DepthwiseTile::FIELDS
+    }
+
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
@@ -252,9 +266,9 @@ impl Scheme for Depthwise {
         for rh in candidates_up_to(problem.shape.out_h(), &[1, 2, 4, 7, 8, 14]) {
             for rw in candidates_up_to(problem.shape.out_w(), &[1, 2, 4, 8]) {
                 for threads in [64, 128, 256] {
-                    let tile = Tile(vec![rh, rw, threads]);
-                    if DepthwiseTile::new(problem, &tile).is_some() {
-                        tiles.push(tile);
+                    let tile = DepthwiseTile { rh, rw, threads };
+                    if DepthwiseGeometry::new(problem, tile).is_some() {
+                        tiles.push(tile.into());
                     }
                 }
             }
@@ -262,12 +276,12 @@ impl Scheme for Depthwise {
         tiles
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes =
-            DepthwiseTile::new(problem, tile).expect("a tile out of the scheme's own space");
+        let tile = DepthwiseTile::from_tile(tile).expect("a supported tile");
+        let sizes = DepthwiseGeometry::new(problem, tile).expect("a supported tile");
         let layout = layout(problem);
-        let kernel = kernel(problem, &sizes, &layout);
+        let kernel = kernel(problem, &sizes, &layout, gpu);
         convolution::blueprint(problem, 1, kernel, layout)
     }
 }
@@ -294,7 +308,12 @@ fn layout(problem: &ConvProblem) -> WeightLayout {
     }
 }
 
-fn kernel(problem: &ConvProblem, sizes: &DepthwiseTile, layout: &WeightLayout) -> KernelBlueprint {
+fn kernel(
+    problem: &ConvProblem,
+    sizes: &DepthwiseGeometry,
+    layout: &WeightLayout,
+    gpu: &Gpu,
+) -> KernelBlueprint {
     let shape = &problem.shape;
     let (x_type, x_elements) = vector_type(sizes.x_vector);
     let (y_type, y_elements) = vector_type(sizes.y_vector);
@@ -314,15 +333,15 @@ fn kernel(problem: &ConvProblem, sizes: &DepthwiseTile, layout: &WeightLayout) -
         dilation_w: shape.dilation[1],
         filter_pitch: filter_pitch(shape.s),
         multiplier: sizes.multiplier,
-        rh: sizes.rh,
-        rw: sizes.rw,
+        rh: sizes.tile.rh,
+        rw: sizes.tile.rw,
         strips_w: sizes.strips_w,
         strips: sizes.strips,
         all_strips: sizes.all_strips,
         blocks: sizes.blocks,
-        checks_thread: !sizes.all_strips.is_multiple_of(sizes.threads),
-        checks_row: !shape.out_h().is_multiple_of(sizes.rh),
-        checks_column: !shape.out_w().is_multiple_of(sizes.rw),
+        checks_thread: !sizes.all_strips.is_multiple_of(sizes.tile.threads),
+        checks_row: !shape.out_h().is_multiple_of(sizes.tile.rh),
+        checks_column: !shape.out_w().is_multiple_of(sizes.tile.rw),
         rows: sizes.rows,
         row_step: sizes.row_step,
         columns: sizes.columns,
@@ -346,12 +365,12 @@ fn kernel(problem: &ConvProblem, sizes: &DepthwiseTile, layout: &WeightLayout) -
         template: "kernel/depthwise.cu",
         context,
         grid: [sizes.blocks * shape.batch, 1, 1],
-        block: [sizes.threads, 1, 1],
+        block: [sizes.tile.threads, 1, 1],
         cluster: [1; 3],
         shared_bytes: 0,
         pdl: true,
         device: &[DevicePart::Pdl],
         args: convolution::args(problem, false),
-        work: sizes.work(problem),
+        work: sizes.work(problem, gpu),
     }
 }

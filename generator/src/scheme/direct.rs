@@ -5,17 +5,34 @@
 //! too small to fill a GPU the input channels are split over blocks, and a second launch adds the partial sums in a fixed order.
 
 use super::convolution::{self, FusedOpsContext};
+use super::info::SchemeInfo;
 use super::reduction::SPLIT_COUNTS;
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, candidates_up_to, context,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField, candidates_up_to,
+    context, tile_numbers,
 };
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct Direct;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct DirectTile {
+        /// Output pixels of a block, one a thread.
+        tp: "p",
+        /// Output channels of a thread.
+        rn: "rn",
+        /// Threads along the output channels.
+        threads_n: "xn",
+        /// Split-K over the grid: partial sums in the workspace, added by a second kernel.
+        splits: "sk",
+    }
+}
 
 /// Largest number of multiply-adds that the two filter loops are unrolled to.
 const MAX_UNROLLED: u32 = 1024;
@@ -55,38 +72,20 @@ struct DirectContext {
     fused_ops: FusedOpsContext,
 }
 
-/// Output pixels a block, output channels a thread, channel tiles a block, splits of the input channels.
-struct DirectTile {
-    tp: u32,
-    rn: u32,
-    threads_n: u32,
-    splits: u32,
-}
-
-impl DirectTile {
-    fn from_numbers(tile: &Tile) -> Self {
-        let [tp, rn, threads_n, splits] = tile.0[..] else {
-            unreachable!("a direct tile has four numbers");
-        };
-        Self {
-            tp,
-            rn,
-            threads_n,
-            splits,
-        }
-    }
-}
-
 impl Scheme for Direct {
     fn name(&self) -> &'static str {
         "direct"
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["p", "n", "g", "k"]
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("all convolutions with ordered sums")
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tile_fields(&self) -> &'static [TileField] {
+        DirectTile::FIELDS
+    }
+
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
@@ -118,7 +117,13 @@ impl Scheme for Direct {
                         let partials = u64::from(splits) * shape.output_len();
                         let packed = layout(problem, rn).len() as u64;
                         if partials <= MAX_ELEMENTS && packed <= MAX_ELEMENTS {
-                            tiles.push(Tile(vec![tp, rn, threads_n, splits]));
+                            let tile = DirectTile {
+                                tp,
+                                rn,
+                                threads_n,
+                                splits,
+                            };
+                            tiles.push(tile.into());
                         }
                     }
                 }
@@ -128,9 +133,9 @@ impl Scheme for Direct {
         tiles
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = DirectTile::from_numbers(tile);
+        let sizes = DirectTile::from_tile(tile).expect("a supported tile");
         let layout = layout(problem, sizes.rn);
         let kernel = main_kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, sizes.splits, kernel, layout)

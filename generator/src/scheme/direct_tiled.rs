@@ -7,21 +7,47 @@
 //! are added on chip in a fixed order.
 
 use super::convolution::{self, FusedOpsContext};
+use super::info::SchemeInfo;
 use super::tiling::{
-    BlockOutput, BlockOutputContext, InputTraffic, MAX_CLUSTER, MAX_SHARED, RegisterEstimate,
-    WeightCopies, can_stage_float4, fastest_tiles, index_divisions, input_tile, rough_time,
-    supports_tiling, vector_type,
+    BlockOutput, BlockOutputContext, InputTraffic, RegisterEstimate, RoughTime, WeightCopies,
+    can_stage_float4, fastest, index_divisions, input_tile, supports_tiling, vector_type,
 };
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context,
+    Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, TileField,
+    UnitWork, context, tile_numbers,
 };
 use crate::cost::{KernelWork, TiledWork};
+use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct DirectTiled;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct DirectTiledTile {
+        /// Output rows of a block.
+        th: "h",
+        /// Output columns of a block.
+        tw: "w",
+        /// Output channels of a thread, in registers.
+        rn: "rn",
+        /// Neighbouring pixels of a thread, in registers.
+        rp: "rp",
+        /// Threads along the output channels.
+        threads_n: "xn",
+        /// Groups of threads that split K (split-K inside the block).
+        threads_k: "xk",
+        /// Blocks of a cluster, which split the input channels.
+        cluster: "cl",
+        /// Input channels of a chunk.
+        tc: "c",
+        /// Pipeline stages (shared-memory buffers) of the packed weights.
+        stages: "s",
+    }
+}
 
 /// Threads of a block at most.
 const MAX_THREADS: u32 = 512;
@@ -90,13 +116,9 @@ struct DirectTiledContext {
 }
 
 /// A tile's numbers with what follows from them.
-struct DirectTiledTile {
-    rn: u32,
-    rp: u32,
-    threads_n: u32,
+struct DirectTiledGeometry {
+    tile: DirectTiledTile,
     threads_w: u32,
-    tc: u32,
-    stages: u32,
     chunks: u32,
     rows: u32,
     row_len: u32,
@@ -114,14 +136,25 @@ struct DirectTiledTile {
     blocks: u64,
 }
 
-impl DirectTiledTile {
+impl DirectTiledGeometry {
     /// `None` where the numbers do not fit each other or the problem.
-    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
-        let &[th, tw, rn, rp, threads_n, threads_k, cluster, tc, stages] = tile else {
-            return None;
-        };
+    fn new(problem: &ConvProblem, tile: DirectTiledTile, gpu: &Gpu) -> Option<Self> {
+        let DirectTiledTile {
+            th,
+            tw,
+            rn,
+            rp,
+            threads_n,
+            threads_k,
+            cluster,
+            tc,
+            stages,
+        } = tile;
         // Each number by itself first: a config may name any.
-        if tile.iter().any(|number| !(1..=256).contains(number))
+        if tile
+            .numbers()
+            .iter()
+            .any(|number| !(1..=256).contains(number))
             || th * tw > 1024
             || rn * rp > 128
             || rn * threads_n > 256
@@ -139,7 +172,7 @@ impl DirectTiledTile {
             || !(tc * shape.r).is_multiple_of(threads_k)
             || !(32..=MAX_THREADS).contains(&threads)
             || !tn.is_multiple_of(4)
-            || cluster > MAX_CLUSTER
+            || cluster > PORTABLE_CLUSTER
             || chunks * tc * (cluster - 1) >= shape.c
             || stages > chunks
         {
@@ -178,14 +211,10 @@ impl DirectTiledTile {
         let wanted = rn * rp * 3 / 2 + 2 * (window_len + rn + loaded) + addresses + 14;
         let registers = RegisterEstimate::new(wanted, threads);
         let grid = sums.grid(problem);
-        let fits = loaded <= 32 && shared_floats <= MAX_SHARED / 4 && grid[1] <= MAX_GRID;
+        let fits = loaded <= 32 && shared_floats <= gpu.shared_per_block / 4 && grid[1] <= MAX_GRID;
         fits.then(|| Self {
-            rn,
-            rp,
-            threads_n,
+            tile,
             threads_w,
-            tc,
-            stages,
             chunks,
             rows,
             row_len,
@@ -203,27 +232,32 @@ impl DirectTiledTile {
         })
     }
 
-    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
-        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    fn from_tile(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Option<Self> {
+        Self::new(problem, DirectTiledTile::from_tile(tile)?, gpu)
+    }
+
+    /// Of a supported tile.
+    fn of_supported(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 
     /// Steps of a thread in one chunk: one channel, one row of the filter.
     fn steps(&self, problem: &ConvProblem) -> u32 {
-        self.tc * problem.shape.r / self.sums.k_splits
+        self.tile.tc * problem.shape.r / self.sums.k_splits
     }
 
     /// For the estimate.
     fn work(&self, problem: &ConvProblem) -> KernelWork {
         let shape = &problem.shape;
-        let fmas = f64::from(self.rn * self.rp * shape.s);
-        let values = f64::from(self.window_len.min(self.rp * shape.s));
-        let weights = f64::from(shape.s * self.rn.div_ceil(4));
-        let staged = f64::from(self.tc * self.rows * self.row_len);
+        let fmas = f64::from(self.tile.rn * self.tile.rp * shape.s);
+        let values = f64::from(self.window_len.min(self.tile.rp * shape.s));
+        let weights = f64::from(shape.s * self.tile.rn.div_ceil(4));
+        let staged = f64::from(self.tile.tc * self.rows * self.row_len);
         let (outputs, _) = self.sums.outputs(problem);
         let [th, tw, _] = self.sums.tile;
         let x_vector = if self.vector_x { 4 } else { 1 };
-        let places = self.tc * self.rows * self.row_len / x_vector;
-        let traffic = InputTraffic::new(problem, [th, tw], self.tc, f64::from(places) / 32.0);
+        let places = self.tile.tc * self.rows * self.row_len / x_vector;
+        let traffic = InputTraffic::new(problem, [th, tw], self.tile.tc, f64::from(places) / 32.0);
         let steps = f64::from(self.steps(problem));
         KernelWork {
             blocks: self.blocks,
@@ -235,7 +269,7 @@ impl DirectTiledTile {
             pdl: true,
             tiled: Some(TiledWork {
                 chunks: f64::from(self.chunks),
-                refilled_chunks: f64::from(self.chunks - self.stages),
+                refilled_chunks: f64::from(self.chunks - self.tile.stages),
                 k_steps: steps,
                 loops: (steps * fmas / f64::from(UNROLLED)).ceil(),
                 mma_per_step: 0.0,
@@ -254,7 +288,7 @@ impl DirectTiledTile {
                 staged_wavefronts: staged / 32.0,
                 input_bytes: traffic.bytes,
                 weight_bytes: f64::from(4 * self.chunk_weights),
-                accumulators: f64::from(self.rn * self.rp),
+                accumulators: f64::from(self.tile.rn * self.tile.rp),
                 partial_sums: f64::from(self.sums.k_splits),
                 store_rounds: f64::from(outputs.div_ceil(self.threads)),
                 store_divisions: self.sums.store_divisions(problem),
@@ -267,50 +301,55 @@ impl DirectTiledTile {
     }
 }
 
-impl Scheme for DirectTiled {
-    fn name(&self) -> &'static str {
-        "direct_tiled"
+/// Every tile that fits a GPU, with its rough time; none if the GPU has only the kernel's fallback.
+fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, DirectTiledTile)> {
+    let Some(problem) = problem.nchw_conv() else {
+        return Vec::new();
+    };
+    if !supports_problem(problem) {
+        return Vec::new();
     }
-
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["h", "w", "n", "p", "g", "k", "z", "c", "s"]
-    }
-
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
-        let Some(problem) = problem.nchw_conv() else {
-            return Vec::new();
-        };
-        if !supports_problem(problem) {
-            return Vec::new();
-        }
-        let shape = &problem.shape;
-        let mut found = Vec::new();
-        for ([th, tw], rp) in tile_shapes(shape.out_h(), shape.out_w()) {
-            for rn in [2, 4, 8] {
-                for threads_n in [1, 2, 3, 4, 8] {
-                    let tn = rn * threads_n;
-                    let threads = threads_n * (tw / rp) * th;
-                    if shape.n.next_multiple_of(tn) * 5 > shape.n.next_multiple_of(4) * 6 {
+    let shape = &problem.shape;
+    let rough = RoughTime::new(gpu);
+    let clusters = [1, 2, 3, 4, 6, 8];
+    let mut found = Vec::new();
+    for ([th, tw], rp) in tile_shapes(shape.out_h(), shape.out_w()) {
+        for rn in [2, 4, 8] {
+            for threads_n in [1, 2, 3, 4, 8] {
+                let tn = rn * threads_n;
+                let threads = threads_n * (tw / rp) * th;
+                if shape.n.next_multiple_of(tn) * 5 > shape.n.next_multiple_of(4) * 6 {
+                    continue;
+                }
+                for threads_k in [1, 2, 4, 8, 12, 16, 24, 32] {
+                    if !(32..=MAX_THREADS).contains(&(threads * threads_k)) {
                         continue;
                     }
-                    for threads_k in [1, 2, 4, 8, 12, 16, 24, 32] {
-                        if !(32..=MAX_THREADS).contains(&(threads * threads_k)) {
-                            continue;
-                        }
-                        for cluster in [1, 2, 3, 4, 6, 8] {
-                            for tc in chunk_channels(shape.c.div_ceil(cluster)) {
-                                let chunks = shape.c.div_ceil(cluster * tc);
-                                if !(tc * shape.r).is_multiple_of(threads_k) {
-                                    continue;
-                                }
-                                for stages in if chunks == 1 { 1..=1 } else { 2..=3 } {
-                                    let tile =
-                                        [th, tw, rn, rp, threads_n, threads_k, cluster, tc, stages];
-                                    if let Some(sizes) = DirectTiledTile::new(problem, &tile)
-                                        && !sizes.registers.spills
-                                    {
-                                        found.push((rough_time(&sizes.work(problem)), tile));
-                                    }
+                    for cluster in clusters
+                        .into_iter()
+                        .filter(|&size| size <= gpu.max_cluster())
+                    {
+                        for tc in chunk_channels(shape.c.div_ceil(cluster)) {
+                            let chunks = shape.c.div_ceil(cluster * tc);
+                            if !(tc * shape.r).is_multiple_of(threads_k) {
+                                continue;
+                            }
+                            for stages in if chunks == 1 { 1..=1 } else { 2..=3 } {
+                                let tile = DirectTiledTile {
+                                    th,
+                                    tw,
+                                    rn,
+                                    rp,
+                                    threads_n,
+                                    threads_k,
+                                    cluster,
+                                    tc,
+                                    stages,
+                                };
+                                if let Some(sizes) = DirectTiledGeometry::new(problem, tile, gpu)
+                                    && !sizes.registers.spills
+                                {
+                                    found.push((rough.of(&sizes.work(problem)), tile));
                                 }
                             }
                         }
@@ -318,30 +357,54 @@ impl Scheme for DirectTiled {
                 }
             }
         }
-        fastest_tiles(found)
+    }
+    found
+}
+
+impl Scheme for DirectTiled {
+    fn name(&self) -> &'static str {
+        "direct_tiled"
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("convolutions of one group")
+    }
+
+    fn tile_fields(&self) -> &'static [TileField] {
+        DirectTiledTile::FIELDS
+    }
+
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
+        let kept = fastest(rated_tiles(problem, gpu));
+        kept.into_iter().map(Tile::from).collect()
+    }
+
+    fn unpruned_tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
+        let all = rated_tiles(problem, gpu).into_iter();
+        all.map(|(_, tile)| tile.into()).collect()
+    }
+
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         let Some(problem) = problem.nchw_conv() else {
             return false;
         };
-        supports_problem(problem) && DirectTiledTile::new(problem, &tile.0).is_some()
+        supports_problem(problem) && DirectTiledGeometry::from_tile(problem, tile, gpu).is_some()
     }
 
-    fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
+    fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
         let problem = convolution::expect_conv(problem);
         UnitWork {
             launches: vec![LaunchWork {
                 role: convolution::role(false),
-                work: DirectTiledTile::from_numbers(problem, tile).work(problem),
+                work: DirectTiledGeometry::of_supported(problem, tile, gpu).work(problem),
             }],
             zeroed_bytes: None,
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = DirectTiledTile::from_numbers(problem, tile);
+        let sizes = DirectTiledGeometry::of_supported(problem, tile, gpu);
         let layout = layout(problem, &sizes);
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)
@@ -398,7 +461,7 @@ fn chunk_channels(all: u32) -> Vec<u32> {
 }
 
 /// `[O/TN][I][R][S][O%TN]`, the input channels padded to whole chunks: what a block stages of a chunk lies in one piece.
-fn layout(problem: &ConvProblem, sizes: &DirectTiledTile) -> WeightLayout {
+fn layout(problem: &ConvProblem, sizes: &DirectTiledGeometry) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     let tn = sizes.sums.tile[2];
@@ -406,7 +469,11 @@ fn layout(problem: &ConvProblem, sizes: &DirectTiledTile) -> WeightLayout {
         source: problem.shape.weight(),
         dims: vec![
             dim(Axis::O, shape.n.div_ceil(tn), tn),
-            dim(Axis::I, sizes.sums.cluster * sizes.chunks * sizes.tc, 1),
+            dim(
+                Axis::I,
+                sizes.sums.cluster * sizes.chunks * sizes.tile.tc,
+                1,
+            ),
             dim(Axis::R, shape.r, 1),
             dim(Axis::S, shape.s, 1),
             dim(Axis::O, tn, 1),
@@ -420,7 +487,7 @@ fn layout(problem: &ConvProblem, sizes: &DirectTiledTile) -> WeightLayout {
 
 fn kernel(
     problem: &ConvProblem,
-    sizes: &DirectTiledTile,
+    sizes: &DirectTiledGeometry,
     layout: &WeightLayout,
 ) -> KernelBlueprint {
     let shape = &problem.shape;
@@ -428,7 +495,7 @@ fn kernel(
     let (x_type, x_elements) = vector_type(x_vector);
     let pad_left = shape.padding.left;
     let steps = sizes.steps(problem);
-    let step_fmas = sizes.rn * sizes.rp * shape.s;
+    let step_fmas = sizes.tile.rn * sizes.tile.rp * shape.s;
     let [th, _, _] = sizes.sums.tile;
     let cluster = sizes.sums.cluster;
     let context = context(&DirectTiledContext {
@@ -443,14 +510,14 @@ fn kernel(
         aligned_pad_left: if sizes.vector_x { 4 } else { pad_left },
         dilation_h: shape.dilation[0],
         dilation_w: shape.dilation[1],
-        rn: sizes.rn,
-        rp: sizes.rp,
-        threads_n: sizes.threads_n,
+        rn: sizes.tile.rn,
+        rp: sizes.tile.rp,
+        threads_n: sizes.tile.threads_n,
         threads_p: sizes.threads_w * th,
         threads_w: sizes.threads_w,
         chunks: sizes.chunks,
         all_chunks: sizes.chunks * cluster,
-        tc: sizes.tc,
+        tc: sizes.tile.tc,
         rows: sizes.rows,
         row_len: sizes.row_len,
         plane: sizes.plane,
@@ -461,10 +528,10 @@ fn kernel(
         vector_x: sizes.vector_x,
         items: sizes.items,
         checks_items: sizes.items * sizes.threads * x_vector
-            != sizes.tc * sizes.rows * sizes.row_len,
-        checks_c: sizes.chunks * cluster * sizes.tc != shape.c,
-        stages: sizes.stages,
-        refills_stages: cluster > 1 || sizes.chunks > sizes.stages,
+            != sizes.tile.tc * sizes.rows * sizes.row_len,
+        checks_c: sizes.chunks * cluster * sizes.tile.tc != shape.c,
+        stages: sizes.tile.stages,
+        refills_stages: cluster > 1 || sizes.chunks > sizes.tile.stages,
         chunk_weights: sizes.chunk_weights,
         weight_copies: WeightCopies::new(sizes.chunk_weights, sizes.threads),
         steps,

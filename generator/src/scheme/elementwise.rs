@@ -1,13 +1,26 @@
 //! `elementwise`: additions, ReLU, affine maps and copies that no convolution could take over, one thread an element.
 
-use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, batch_stride_args, context};
+use super::info::SchemeInfo;
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context,
+    tile_numbers,
+};
 use crate::cost::KernelWork;
-use crate::ir::{Elementwise, Problem};
+use crate::gpu::Gpu;
+use crate::ir::{Activation, Elementwise, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
 /// See the [module](self).
 pub struct ElementwiseScheme;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct ElementwiseTile {
+        /// Threads of a block.
+        threads: "t",
+    }
+}
 
 #[derive(Serialize)]
 struct ElementwiseContext {
@@ -29,22 +42,29 @@ impl Scheme for ElementwiseScheme {
         "elementwise"
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["t"]
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("additions, activations, scale_shift and copies")
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tile_fields(&self) -> &'static [TileField] {
+        ElementwiseTile::FIELDS
+    }
+
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         match problem {
-            Problem::Elementwise(_) => [64, 128, 256].map(|threads| Tile(vec![threads])).to_vec(),
+            Problem::Elementwise(_) => [64, 128, 256]
+                .map(|threads| ElementwiseTile { threads }.into())
+                .to_vec(),
             _ => Vec::new(),
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> Blueprint {
         let Problem::Elementwise(p) = problem else {
             unreachable!("elementwise has tiles for maps only");
         };
-        let threads = tile.0[0];
+        let ElementwiseTile { threads } =
+            ElementwiseTile::from_tile(tile).expect("a supported tile");
         let len = p.x.len();
         let blocks = len.div_ceil(u64::from(threads));
         let adds_residual = matches!(p.function, Elementwise::Add(_));

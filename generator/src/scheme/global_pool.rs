@@ -1,13 +1,26 @@
 //! `global_pool`: maximum or average of each channel, one warp a channel, reduced by a butterfly of shuffles.
 
-use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, batch_stride_args, context};
+use super::info::SchemeInfo;
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context,
+    tile_numbers,
+};
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::Problem;
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
 /// See the [module](self).
 pub struct GlobalPool;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct GlobalPoolTile {
+        /// Warps of a block, one a channel.
+        warps: "wt",
+    }
+}
 
 #[derive(Serialize)]
 struct GlobalPoolContext {
@@ -26,22 +39,28 @@ impl Scheme for GlobalPool {
         "global_pool"
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["w"]
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("global maximum and average pooling")
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tile_fields(&self) -> &'static [TileField] {
+        GlobalPoolTile::FIELDS
+    }
+
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         match problem {
-            Problem::GlobalPool(_) => [1, 2, 4, 8].map(|warps| Tile(vec![warps])).to_vec(),
+            Problem::GlobalPool(_) => [1, 2, 4, 8]
+                .map(|warps| GlobalPoolTile { warps }.into())
+                .to_vec(),
             _ => Vec::new(),
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> Blueprint {
         let Problem::GlobalPool(p) = problem else {
             unreachable!("global_pool has tiles for global pooling only");
         };
-        let warps = tile.0[0];
+        let GlobalPoolTile { warps } = GlobalPoolTile::from_tile(tile).expect("a supported tile");
         let channels = u64::from(p.x.batch) * u64::from(p.x.c);
         let blocks = channels.div_ceil(u64::from(warps));
         let mut args = vec![Arg::X, Arg::Y];

@@ -22,6 +22,7 @@
 //! pixels side by side, of one element each, and filters are packed with zeros behind their rows ([`Step`]).
 
 use super::convolution::{self, FusedOpsContext};
+use super::info::SchemeInfo;
 use super::step_order::{
     ChunkSteps, StepOrder, promotion_interval, split_steps_over_warps, unrolls,
 };
@@ -30,11 +31,15 @@ use super::tensor_core::{
     quad_plane, split_terms, stages, supports_mma,
 };
 use super::tiling::{
-    BlockOutput, BlockOutputContext, InputTraffic, MAX_CLUSTER, MAX_SHARED, RegisterEstimate,
-    WeightCopies, fastest_tiles, index_divisions, rough_time, supports_tiling, vector_type,
+    BlockOutput, BlockOutputContext, InputTraffic, RegisterEstimate, RoughTime, WeightCopies,
+    fastest, index_divisions, supports_tiling, vector_type,
 };
-use super::{Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
+use super::{
+    Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, TileField, UnitWork, context,
+    tile_numbers,
+};
 use crate::cost::{KernelWork, TiledWork};
+use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::{ConvProblem, Precision, Problem};
 use serde::Serialize;
 use std::ops::RangeInclusive;
@@ -42,6 +47,30 @@ use tdc_runtime::{Axis, ConvShape, Filter, LayoutDim, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct ImplicitGemm;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct ImplicitGemmTile {
+        /// Output rows of a block.
+        th: "h",
+        /// Output columns of a block.
+        tw: "w",
+        /// MMA tiles of a warp along the output channels (16 channels each).
+        m_tiles: "m",
+        /// Warps side by side along the output channels.
+        warps_m: "wm",
+        /// Warps side by side along the pixels.
+        warps_p: "wp",
+        /// Warps that split K (split-K inside the block).
+        warps_k: "wk",
+        /// Blocks of a cluster, which split the input channels.
+        cluster: "cl",
+        /// Channel groups of one chunk: one MMA K step each (16 channels; 4 with few channels).
+        chunk_groups: "cg",
+        /// Pipeline stages (shared-memory buffers) of the packed weights.
+        stages: "s",
+    }
+}
 
 /// Tiles of sums that a warp holds at most, over the parts of a value: 16 channels of 8 pixels each, four registers. With two parts
 /// each is there twice, as a sum in fp32 and as one of the tensor cores.
@@ -156,17 +185,8 @@ struct ImplicitGemmContext {
 }
 
 /// A tile's numbers with what follows from them.
-struct ImplicitGemmTile {
-    th: u32,
-    tw: u32,
-    m_tiles: u32,
-    warps_m: u32,
-    warps_p: u32,
-    warps_k: u32,
-    cluster: u32,
-    /// Groups of 16 input channels of a chunk.
-    chunk_groups: u32,
-    stages: u32,
+struct ImplicitGemmGeometry {
+    tile: ImplicitGemmTile,
     p_tiles: u32,
     chunks: u32,
     rows: u32,
@@ -271,10 +291,10 @@ impl RegisterModel {
     }
 }
 
-impl ImplicitGemmTile {
+impl ImplicitGemmGeometry {
     /// `None` where the numbers do not fit each other or the problem.
-    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
-        let &[
+    fn new(problem: &ConvProblem, tile: ImplicitGemmTile, gpu: &Gpu) -> Option<Self> {
+        let ImplicitGemmTile {
             th,
             tw,
             m_tiles,
@@ -284,11 +304,11 @@ impl ImplicitGemmTile {
             cluster,
             chunk_groups,
             stages,
-        ] = tile
-        else {
-            return None;
-        };
-        if tile.contains(&0) || th.max(tw) > 256 || tile[2..].iter().any(|&number| number > 16) {
+        } = tile;
+        if tile.numbers().contains(&0)
+            || th.max(tw) > 256
+            || tile.numbers()[2..].iter().any(|&number| number > 16)
+        {
             return None;
         }
         let shape = &problem.shape;
@@ -305,7 +325,7 @@ impl ImplicitGemmTile {
         let split_terms = split_terms(problem.precision);
         if warps > MAX_WARPS
             || m_tiles * p_tiles * split_terms > MAX_SUMS
-            || cluster > MAX_CLUSTER
+            || cluster > PORTABLE_CLUSTER
             || stages > chunks
         {
             return None;
@@ -354,17 +374,9 @@ impl ImplicitGemmTile {
         } else {
             RegisterEstimate::new(register_model.registers_without_split(), threads)
         };
-        let fits = loaded <= 64 && shared_floats <= MAX_SHARED / 4 && grid[1] <= MAX_GRID;
+        let fits = loaded <= 64 && shared_floats <= gpu.shared_per_block / 4 && grid[1] <= MAX_GRID;
         fits.then_some(Self {
-            th,
-            tw,
-            m_tiles,
-            warps_m,
-            warps_p,
-            warps_k,
-            cluster,
-            chunk_groups,
-            stages,
+            tile,
             p_tiles,
             chunks,
             rows,
@@ -382,26 +394,31 @@ impl ImplicitGemmTile {
         })
     }
 
-    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
-        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    fn from_tile(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Option<Self> {
+        Self::new(problem, ImplicitGemmTile::from_tile(tile)?, gpu)
+    }
+
+    /// Of a supported tile.
+    fn of_supported(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 
     fn tn(&self) -> u32 {
-        MMA_M * self.m_tiles * self.warps_m
+        MMA_M * self.tile.m_tiles * self.tile.warps_m
     }
 
     fn warps(&self) -> u32 {
-        self.warps_m * self.warps_p * self.warps_k
+        self.tile.warps_m * self.tile.warps_p * self.tile.warps_k
     }
 
     /// Steps of a chunk: of groups of channels, rows of the filter, its columns.
     fn counts(&self, problem: &ConvProblem) -> [u32; 3] {
-        KStep::for_shape(&problem.shape).counts(self.chunk_groups, &problem.shape)
+        KStep::for_shape(&problem.shape).counts(self.tile.chunk_groups, &problem.shape)
     }
 
     /// Times four channels of a chunk.
     fn quads(&self, problem: &ConvProblem) -> u32 {
-        self.chunk_groups * KStep::for_shape(&problem.shape).channels / 4
+        self.tile.chunk_groups * KStep::for_shape(&problem.shape).channels / 4
     }
 
     /// Packed values of a chunk for 16 output channels.
@@ -415,10 +432,10 @@ impl ImplicitGemmTile {
         let threads = 32 * self.warps();
         let few_channels = KStep::for_shape(shape).columns > 1;
         let counts = self.counts(problem);
-        let split = split_steps_over_warps(counts, self.warps_k).unwrap_or([1; 3]);
+        let split = split_steps_over_warps(counts, self.tile.warps_k).unwrap_or([1; 3]);
         let warp_steps = [0, 1, 2].map(|axis| counts[axis] / split[axis]);
         let [m_tiles, p_tiles, split_terms] =
-            [self.m_tiles, self.p_tiles, self.split_terms].map(f64::from);
+            [self.tile.m_tiles, self.p_tiles, self.split_terms].map(f64::from);
         let products = m_tiles * p_tiles * (2.0 * split_terms - 1.0);
         let (adding, chained) = match self.split_terms {
             2 if self.separate_accumulators() => (8.0 * m_tiles * p_tiles, 2.0),
@@ -432,12 +449,12 @@ impl ImplicitGemmTile {
         let unrolls = unrolls_steps_of_chunk(
             self.chunks,
             steps,
-            self.m_tiles * self.p_tiles,
+            self.tile.m_tiles * self.p_tiles,
             self.split_terms,
         );
         let quads = self.quads(problem);
         let elements = quads * self.rows * self.row_len;
-        let chunk_weights = self.m_tiles * self.warps_m * self.m_chunk_weights(problem);
+        let chunk_weights = self.tile.m_tiles * self.tile.warps_m * self.m_chunk_weights(problem);
         let places = self.rows * self.row_len / self.x_vector;
         // A warp's load is 32 pixels of one channel, or eight vectors of each of four.
         let of_channel = if self.x_vector > 1 && !few_channels {
@@ -447,7 +464,7 @@ impl ImplicitGemmTile {
         };
         let traffic = InputTraffic::new(
             problem,
-            [self.th, self.tw],
+            [self.tile.th, self.tile.tw],
             4 * quads,
             f64::from(4 * quads * places) / f64::from(of_channel),
         );
@@ -473,11 +490,11 @@ impl ImplicitGemmTile {
             registers: self.registers.allocated,
             shared_bytes: 4 * self.shared_floats,
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
-            cluster: self.cluster,
+            cluster: self.tile.cluster,
             pdl: true,
             tiled: Some(TiledWork {
                 chunks: f64::from(self.chunks),
-                refilled_chunks: f64::from(self.chunks - self.stages),
+                refilled_chunks: f64::from(self.chunks - self.tile.stages),
                 k_steps: f64::from(steps),
                 loops: f64::from(if unrolls {
                     1
@@ -501,7 +518,7 @@ impl ImplicitGemmTile {
                 input_bytes: traffic.bytes,
                 weight_bytes: f64::from(4 * chunk_weights),
                 accumulators: 4.0 * m_tiles * p_tiles,
-                partial_sums: f64::from(self.warps_k),
+                partial_sums: f64::from(self.tile.warps_k),
                 store_rounds: f64::from(outputs.div_ceil(threads)),
                 store_divisions: self.sums.store_divisions(problem),
                 sent_bytes: self.sums.sent_bytes(),
@@ -514,64 +531,56 @@ impl ImplicitGemmTile {
 
     /// Whether the smaller products have a sum of their own.
     fn separate_accumulators(&self) -> bool {
-        self.split_terms == 2 && self.m_tiles * self.p_tiles <= MAX_SEPARATE_TILES
+        self.split_terms == 2 && self.tile.m_tiles * self.p_tiles <= MAX_SEPARATE_TILES
     }
 }
 
-impl Scheme for ImplicitGemm {
-    fn name(&self) -> &'static str {
-        "implicit_gemm"
+/// Every tile that fits a GPU, with its rough time; none if the GPU has only the kernel's fallback.
+fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, ImplicitGemmTile)> {
+    let Some(problem) = problem.nchw_conv() else {
+        return Vec::new();
+    };
+    if !gpu.has_mma() || !supports_problem(problem) {
+        return Vec::new();
     }
-
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["h", "w", "m", "a", "b", "k", "z", "c", "s"]
-    }
-
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
-        let Some(problem) = problem.nchw_conv() else {
-            return Vec::new();
-        };
-        if !supports_problem(problem) {
-            return Vec::new();
-        }
-        let shape = &problem.shape;
-        let (out_h, out_w) = (shape.out_h(), shape.out_w());
-        let step = KStep::for_shape(shape);
-        let all_groups = shape.c.div_ceil(step.channels);
-        let mut found = Vec::new();
-        let split_terms = split_terms(problem.precision);
-        for (th, tw) in tile_shapes(out_h, out_w, 512 / split_terms) {
-            let pixel_tiles = (th * tw).div_ceil(MMA_N);
-            for (m_tiles, warps_m) in channel_tiles(shape.n, 5 - split_terms) {
-                for warps_p in divisors(pixel_tiles, &[1, 2, 4, 7, 8]) {
-                    let sums = m_tiles * pixel_tiles / warps_p * split_terms;
-                    if warps_m * warps_p > MAX_WARPS || sums > MAX_SUMS {
-                        continue;
-                    }
-                    for cluster in 1..=MAX_CLUSTER {
-                        for chunk_groups in [1, 2, 3, 4, 5, 6, 8] {
-                            let Some(chunks) = chunks(all_groups, cluster, chunk_groups) else {
-                                continue;
-                            };
-                            for &warps_k in step.warps_k() {
-                                for stages in stages(chunks) {
-                                    let tile = [
-                                        th,
-                                        tw,
-                                        m_tiles,
-                                        warps_m,
-                                        warps_p,
-                                        warps_k,
-                                        cluster,
-                                        chunk_groups,
-                                        stages,
-                                    ];
-                                    if let Some(sizes) = ImplicitGemmTile::new(problem, &tile)
-                                        && sizes.warps() > 1
-                                        && !sizes.registers.spills
-                                    {
-                                        found.push((rough_time(&sizes.work(problem)), tile));
-                                    }
+    let shape = &problem.shape;
+    let (out_h, out_w) = (shape.out_h(), shape.out_w());
+    let step = KStep::for_shape(shape);
+    let all_groups = shape.c.div_ceil(step.channels);
+    let rough = RoughTime::new(gpu);
+    let mut found = Vec::new();
+    let split_terms = split_terms(problem.precision);
+    for (th, tw) in tile_shapes(out_h, out_w, 512 / split_terms) {
+        let pixel_tiles = (th * tw).div_ceil(MMA_N);
+        for (m_tiles, warps_m) in channel_tiles(shape.n, 5 - split_terms) {
+            for warps_p in divisors(pixel_tiles, &[1, 2, 4, 7, 8]) {
+                let sums = m_tiles * pixel_tiles / warps_p * split_terms;
+                if warps_m * warps_p > MAX_WARPS || sums > MAX_SUMS {
+                    continue;
+                }
+                for cluster in 1..=gpu.max_cluster() {
+                    for chunk_groups in [1, 2, 3, 4, 5, 6, 8] {
+                        let Some(chunks) = chunks(all_groups, cluster, chunk_groups) else {
+                            continue;
+                        };
+                        for &warps_k in step.warps_k() {
+                            for stages in stages(chunks) {
+                                let tile = ImplicitGemmTile {
+                                    th,
+                                    tw,
+                                    m_tiles,
+                                    warps_m,
+                                    warps_p,
+                                    warps_k,
+                                    cluster,
+                                    chunk_groups,
+                                    stages,
+                                };
+                                if let Some(sizes) = ImplicitGemmGeometry::new(problem, tile, gpu)
+                                    && sizes.warps() > 1
+                                    && !sizes.registers.spills
+                                {
+                                    found.push((rough.of(&sizes.work(problem)), tile));
                                 }
                             }
                         }
@@ -579,30 +588,64 @@ impl Scheme for ImplicitGemm {
                 }
             }
         }
-        fastest_tiles(found)
+    }
+    found
+}
+
+impl Scheme for ImplicitGemm {
+    fn name(&self) -> &'static str {
+        "implicit_gemm"
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            precisions: &[
+                Precision::Fp32,
+                Precision::Tf32,
+                Precision::Fp16,
+                Precision::Bf16,
+            ],
+            ..SchemeInfo::own(
+                "convolutions of one group with 2 to 4, or at least 8, input channels and at least 8 output channels",
+            )
+        }
+    }
+
+    fn tile_fields(&self) -> &'static [TileField] {
+        ImplicitGemmTile::FIELDS
+    }
+
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
+        let kept = fastest(rated_tiles(problem, gpu));
+        kept.into_iter().map(Tile::from).collect()
+    }
+
+    fn unpruned_tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
+        let all = rated_tiles(problem, gpu).into_iter();
+        all.map(|(_, tile)| tile.into()).collect()
+    }
+
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         let Some(problem) = problem.nchw_conv() else {
             return false;
         };
-        supports_problem(problem) && ImplicitGemmTile::new(problem, &tile.0).is_some()
+        supports_problem(problem) && ImplicitGemmGeometry::from_tile(problem, tile, gpu).is_some()
     }
 
-    fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
+    fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
         let problem = convolution::expect_conv(problem);
         UnitWork {
             launches: vec![LaunchWork {
                 role: convolution::role(false),
-                work: ImplicitGemmTile::from_numbers(problem, tile).work(problem),
+                work: ImplicitGemmGeometry::of_supported(problem, tile, gpu).work(problem),
             }],
             zeroed_bytes: None,
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = ImplicitGemmTile::from_numbers(problem, tile);
+        let sizes = ImplicitGemmGeometry::of_supported(problem, tile, gpu);
         let layout = layout(problem, &sizes);
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)
@@ -651,7 +694,7 @@ pub(super) fn tile_shapes(out_h: u32, out_w: u32, most: u32) -> Vec<(u32, u32)> 
 /// `[O/TN][I/chunk][TN/16][chunk/16][R][S]` of 16x16 matrices, each as the tensor cores' lanes hold it, in numbers of 16 bits: what
 /// a block stages of a chunk lies in one piece. With few channels `[O/TN][TN/16][R][S/4]`, where the matrices' columns are four
 /// columns of the filter.
-fn layout(problem: &ConvProblem, sizes: &ImplicitGemmTile) -> WeightLayout {
+fn layout(problem: &ConvProblem, sizes: &ImplicitGemmGeometry) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     let tn = sizes.tn();
@@ -668,10 +711,10 @@ fn layout(problem: &ConvProblem, sizes: &ImplicitGemmTile) -> WeightLayout {
             dim(Axis::O, shape.n.div_ceil(tn), tn),
             dim(
                 Axis::I,
-                sizes.chunks * sizes.cluster,
-                sizes.chunk_groups * step.channels,
+                sizes.chunks * sizes.tile.cluster,
+                sizes.tile.chunk_groups * step.channels,
             ),
-            dim(Axis::O, sizes.m_tiles * sizes.warps_m, MMA_M),
+            dim(Axis::O, sizes.tile.m_tiles * sizes.tile.warps_m, MMA_M),
             dim(Axis::I, chunk_groups, step.channels),
             dim(Axis::R, rows, 1),
             dim(Axis::S, columns, step.columns),
@@ -745,7 +788,7 @@ impl Staging {
 
 /// Whether the loop over so many steps of a warp in a chunk is unrolled, each with products for so many tiles. A single chunk of fp32
 /// is worth longer text: nothing else hides the loads that a round of the loop begins with. (On an H200 160,96,28,28 by
-/// `h4w28m1a2b2k2z5c2s1` takes 4.75 us so, 6.08 in a loop, and layers with 7x7 filters a sixth less.) Of several chunks each is a
+/// `h4w28m1wm2wp2wk2cl5cg2s1` takes 4.75 us so, 6.08 in a loop, and layers with 7x7 filters a sixth less.) Of several chunks each is a
 /// round of the loop around, and longer text was a little slower.
 fn unrolls_steps_of_chunk(chunks: u32, steps: u32, tiles: u32, split_terms: u32) -> bool {
     /// Products of matrices at most.
@@ -767,7 +810,7 @@ fn chunks(all_groups: u32, cluster: u32, chunk_groups: u32) -> Option<u32> {
 
 fn kernel(
     problem: &ConvProblem,
-    sizes: &ImplicitGemmTile,
+    sizes: &ImplicitGemmGeometry,
     layout: &WeightLayout,
 ) -> KernelBlueprint {
     let shape = &problem.shape;
@@ -775,9 +818,9 @@ fn kernel(
     let warps = sizes.warps();
     let quads = sizes.quads(problem);
     let m_chunk_weights = sizes.m_chunk_weights(problem);
-    let all_chunks = sizes.chunks * sizes.cluster;
-    let chunk_weights = sizes.m_tiles * sizes.warps_m * m_chunk_weights;
-    let pixels = sizes.th * sizes.tw;
+    let all_chunks = sizes.chunks * sizes.tile.cluster;
+    let chunk_weights = sizes.tile.m_tiles * sizes.tile.warps_m * m_chunk_weights;
+    let pixels = sizes.tile.th * sizes.tile.tw;
     let threads = 32 * warps;
     let (x_type, x_elements) = vector_type(sizes.x_vector);
     let all_items = quads * sizes.rows * sizes.row_len / sizes.x_vector;
@@ -790,7 +833,7 @@ fn kernel(
             sizes.row_len * shape.dilation[0],
             step.columns * shape.dilation[1],
         ],
-        warps: sizes.warps_k,
+        warps: sizes.tile.warps_k,
         split_terms: sizes.split_terms,
     };
     let bf16 = problem.precision == Precision::Bf16;
@@ -804,12 +847,12 @@ fn kernel(
         pad_top: shape.padding.top,
         aligned_pad_left: sizes.aligned_pad_left,
         dilation_w: shape.dilation[1],
-        m_tiles: sizes.m_tiles,
+        m_tiles: sizes.tile.m_tiles,
         p_tiles: sizes.p_tiles,
         warps,
-        warps_m: sizes.warps_m,
-        warps_p: sizes.warps_p,
-        warps_k: sizes.warps_k,
+        warps_m: sizes.tile.warps_m,
+        warps_p: sizes.tile.warps_p,
+        warps_k: sizes.tile.warps_k,
         chunks: sizes.chunks,
         all_chunks,
         quads,
@@ -827,19 +870,20 @@ fn kernel(
         checks_c: step.columns == 1 && all_chunks * 4 * quads != shape.c,
         checks_each_c: !shape.c.is_multiple_of(4),
         checks_pixel: !pixels.is_multiple_of(MMA_N),
-        stages: sizes.stages,
-        refills_stages: sizes.cluster > 1 || sizes.chunks > sizes.stages,
+        stages: sizes.tile.stages,
+        refills_stages: sizes.tile.cluster > 1 || sizes.chunks > sizes.tile.stages,
         m_chunk_weights,
         chunk_weights,
         weight_copies: WeightCopies::new(chunk_weights, threads),
-        warp_max_at: sizes.stages * chunk_weights + quads * sizes.plane * 2 * sizes.split_terms,
+        warp_max_at: sizes.tile.stages * chunk_weights
+            + quads * sizes.plane * 2 * sizes.split_terms,
         steps: StepOrder::new(
             steps,
             "warp_k",
             unrolls_steps_of_chunk(
                 sizes.chunks,
-                counts.iter().product::<u32>() / sizes.warps_k,
-                sizes.m_tiles * sizes.p_tiles,
+                counts.iter().product::<u32>() / sizes.tile.warps_k,
+                sizes.tile.m_tiles * sizes.p_tiles,
                 sizes.split_terms,
             ),
         ),
@@ -876,10 +920,10 @@ fn kernel(
         context,
         grid: sizes.sums.grid(problem),
         block: [threads, 1, 1],
-        cluster: [1, 1, sizes.cluster],
+        cluster: [1, 1, sizes.tile.cluster],
         shared_bytes: 4 * sizes.shared_floats,
         pdl: true,
-        device: device_parts(problem.precision, sizes.cluster > 1),
+        device: device_parts(problem.precision, sizes.tile.cluster > 1),
         args: convolution::args(problem, false),
         work: sizes.work(problem),
     }

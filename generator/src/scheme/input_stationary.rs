@@ -6,18 +6,34 @@
 //! channel, and a thread's groups are of neighbours there: a warp stores whole lines, wherever rows end.
 
 use super::convolution::{self, FusedOpsContext};
-use super::tiling::{MAX_SHARED, supports_tiling, vector_type};
+use super::info::SchemeInfo;
+use super::tiling::{supports_tiling, vector_type};
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_per_sm_by_registers,
-    candidates_up_to, context,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField,
+    blocks_per_sm_by_registers, candidates_up_to, context, tile_numbers,
 };
-use crate::cost::KernelWork;
+use crate::cost::{CostModel, KernelWork};
+use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct InputStationary;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct InputStationaryTile {
+        /// Output channels of a block.
+        tn: "n",
+        /// Pixels of one vector store: 1, 2 or 4.
+        vector_p: "vp",
+        /// Such vectors of a thread.
+        thread_vectors: "tv",
+        /// Threads of a block.
+        threads: "t",
+    }
+}
 
 /// Filters that go past a thread at once: a vector has the same tap of each.
 const FILTERS: u32 = 4;
@@ -74,13 +90,8 @@ struct InputStationaryContext {
 }
 
 /// A tile's numbers with what follows from them.
-struct InputStationaryTile {
-    /// Filters of a block.
-    tn: u32,
-    /// Pixels of a group, and groups of a thread.
-    vector_p: u32,
-    thread_vectors: u32,
-    threads: u32,
+struct InputStationaryGeometry {
+    tile: InputStationaryTile,
     /// Pixels of an output channel.
     pixels: u32,
     /// Pixels of a group that are in one row for certain.
@@ -93,13 +104,16 @@ struct InputStationaryTile {
     registers: u32,
 }
 
-impl InputStationaryTile {
+impl InputStationaryGeometry {
     /// `None` where the numbers do not fit each other or the problem, or a thread would have too much to keep. The problem is one
     /// that the scheme [`supports_problem`].
-    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
-        let &[tn, vector_p, thread_vectors, threads] = tile else {
-            return None;
-        };
+    fn new(problem: &ConvProblem, tile: InputStationaryTile, gpu: &Gpu) -> Option<Self> {
+        let InputStationaryTile {
+            tn,
+            vector_p,
+            thread_vectors,
+            threads,
+        } = tile;
         let shape = &problem.shape;
         let taps = shape.r * shape.s;
         if !tn.is_multiple_of(FILTERS)
@@ -139,16 +153,13 @@ impl InputStationaryTile {
             && registers * threads <= 65536
             && columns <= 128
             && sums * taps <= MAX_UNROLLED
-            && 4 * tn * taps <= MAX_SHARED
+            && 4 * tn * taps <= gpu.shared_per_block
             && blocks_n <= MAX_GRID
             && u64::from(blocks_n) * u64::from(tn * taps) <= MAX_ELEMENTS
             && u64::from(blocks) * u64::from(per_block) < 1 << 31
             && u64::from(blocks) * u64::from(shape.batch) < 1 << 31;
         fits.then_some(Self {
-            tn,
-            vector_p,
-            thread_vectors,
-            threads,
+            tile,
             pixels,
             run,
             columns,
@@ -160,46 +171,52 @@ impl InputStationaryTile {
         })
     }
 
-    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
-        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    fn from_tile(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Option<Self> {
+        Self::new(problem, InputStationaryTile::from_tile(tile)?, gpu)
+    }
+
+    /// Of a supported tile.
+    fn of_supported(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 
     /// For the estimate.
-    fn work(&self, problem: &ConvProblem) -> KernelWork {
+    fn work(&self, problem: &ConvProblem, gpu: &Gpu) -> KernelWork {
         let shape = &problem.shape;
         let blocks = u64::from(self.blocks) * u64::from(self.blocks_n) * u64::from(shape.batch);
         let taps = f64::from(shape.r * shape.s);
-        let outputs = f64::from(self.tn * self.thread_vectors * self.vector_p);
-        let runs = f64::from(self.thread_vectors * self.vector_p / self.run);
+        let outputs = f64::from(self.tile.tn * self.tile.thread_vectors * self.tile.vector_p);
+        let runs = f64::from(self.tile.thread_vectors * self.tile.vector_p / self.run);
         let tensors = if problem.epilogue.residual { 2.0 } else { 1.0 };
         let loads = runs * f64::from(shape.r * (self.columns / self.x_vector));
         // Instructions of a thread: what it loads, perhaps at a border, the filters that go past, of which reading a vector takes as
-        // long as eight instructions, and stores. These and the trips were fitted to the times of 430 tiles on an H200.
+        // long as eight instructions, and stores.
+        let model = &CostModel::for_gpu(gpu).input_stationary;
         let load = if shape.padding == Padding::default() {
-            4.0
+            model.load
         } else {
-            10.0
+            model.padded_load
         };
-        let issue = 100.0
-            + runs * 30.0
+        let issue = model.thread
+            + runs * model.run
             + loads * load
             + outputs * taps
-            + f64::from(self.tn / FILTERS) * (8.0 + 8.0 * taps)
-            + tensors * outputs / f64::from(self.vector_p) * 12.0;
-        let bytes = f64::from(self.threads)
+            + f64::from(self.tile.tn / FILTERS) * (model.filter_vector + model.tap * taps)
+            + tensors * outputs / f64::from(self.tile.vector_p) * model.store;
+        let bytes = f64::from(self.tile.threads)
             * (tensors * outputs + runs * f64::from(shape.r * self.columns))
-            + f64::from(self.tn) * taps;
+            + f64::from(self.tile.tn) * taps;
         KernelWork {
             blocks,
-            threads: self.threads,
+            threads: self.tile.threads,
             registers: self.registers,
-            shared_bytes: 4 * self.tn * shape.r * shape.s,
+            shared_bytes: 4 * self.tile.tn * shape.r * shape.s,
             // Warp instructions as multiply-adds.
-            flops: 2.0 * f64::from(self.threads) * blocks as f64 * issue,
+            flops: 2.0 * f64::from(self.tile.threads) * blocks as f64 * issue,
             fma_fraction: 1.0,
             l2_bytes: 4.0 * blocks as f64 * bytes,
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
-            l2_round_trips: 4.0,
+            l2_round_trips: model.l2_round_trips,
             pdl: true,
             ..KernelWork::default()
         }
@@ -211,11 +228,15 @@ impl Scheme for InputStationary {
         "input_stationary"
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["n", "p", "g", "t"]
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("convolutions of one input channel with at most 64 taps and no prologue")
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tile_fields(&self) -> &'static [TileField] {
+        InputStationaryTile::FIELDS
+    }
+
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
         let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
@@ -228,9 +249,14 @@ impl Scheme for InputStationary {
                 for thread_vectors in [1, 2, 4, 8] {
                     // The first of equal estimates is taken, and 128 threads are rarely wrong.
                     for threads in [128, 64, 256, 512] {
-                        let tile = [tn, vector_p, thread_vectors, threads];
-                        if InputStationaryTile::new(problem, &tile).is_some() {
-                            tiles.push(Tile(tile.to_vec()));
+                        let tile = InputStationaryTile {
+                            tn,
+                            vector_p,
+                            thread_vectors,
+                            threads,
+                        };
+                        if InputStationaryGeometry::new(problem, tile, gpu).is_some() {
+                            tiles.push(tile.into());
                         }
                     }
                 }
@@ -239,15 +265,15 @@ impl Scheme for InputStationary {
         tiles
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
-        matches!(problem, Problem::Conv(problem) if supports_problem(problem) && InputStationaryTile::new(problem, &tile.0).is_some())
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
+        matches!(problem, Problem::Conv(problem) if supports_problem(problem) && InputStationaryGeometry::from_tile(problem, tile, gpu).is_some())
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = InputStationaryTile::from_numbers(problem, tile);
+        let sizes = InputStationaryGeometry::of_supported(problem, tile, gpu);
         let layout = layout(problem, &sizes);
-        let kernel = kernel(problem, &sizes, &layout);
+        let kernel = kernel(problem, &sizes, &layout, gpu);
         convolution::blueprint(problem, 1, kernel, layout)
     }
 }
@@ -262,13 +288,13 @@ fn supports_problem(problem: &ConvProblem) -> bool {
 }
 
 /// `[O/4][R][S][O%4]`: a vector has the same tap of the filters that go past at once.
-fn layout(problem: &ConvProblem, sizes: &InputStationaryTile) -> WeightLayout {
+fn layout(problem: &ConvProblem, sizes: &InputStationaryGeometry) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     WeightLayout {
         source: shape.weight(),
         dims: vec![
-            dim(Axis::O, sizes.blocks_n * sizes.tn / FILTERS, FILTERS),
+            dim(Axis::O, sizes.blocks_n * sizes.tile.tn / FILTERS, FILTERS),
             dim(Axis::R, shape.r, 1),
             dim(Axis::S, shape.s, 1),
             dim(Axis::O, FILTERS, 1),
@@ -282,13 +308,14 @@ fn layout(problem: &ConvProblem, sizes: &InputStationaryTile) -> WeightLayout {
 
 fn kernel(
     problem: &ConvProblem,
-    sizes: &InputStationaryTile,
+    sizes: &InputStationaryGeometry,
     layout: &WeightLayout,
+    gpu: &Gpu,
 ) -> KernelBlueprint {
     let shape = &problem.shape;
     let (x_type, x_elements) = vector_type(sizes.x_vector);
-    let (y_type, y_elements) = vector_type(sizes.vector_p);
-    let threads = sizes.threads;
+    let (y_type, y_elements) = vector_type(sizes.tile.vector_p);
+    let threads = sizes.tile.threads;
     let context = context(&InputStationaryContext {
         h: shape.h,
         w: shape.w,
@@ -304,9 +331,9 @@ fn kernel(
         first_column: sizes.aligned_pad_left - shape.padding.left,
         dilation_h: shape.dilation[0],
         dilation_w: shape.dilation[1],
-        tn: sizes.tn,
-        vector_p: sizes.vector_p,
-        thread_vectors: sizes.thread_vectors,
+        tn: sizes.tile.tn,
+        vector_p: sizes.tile.vector_p,
+        thread_vectors: sizes.tile.thread_vectors,
         run: sizes.run,
         columns: sizes.columns,
         threads,
@@ -315,8 +342,8 @@ fn kernel(
         checks_inside: shape.padding != Padding::default(),
         checks_pixels: !sizes
             .pixels
-            .is_multiple_of(sizes.thread_vectors * sizes.vector_p * threads),
-        checks_n: !shape.n.is_multiple_of(sizes.tn),
+            .is_multiple_of(sizes.tile.thread_vectors * sizes.tile.vector_p * threads),
+        checks_n: !shape.n.is_multiple_of(sizes.tile.tn),
         streaming_stores: shape.output_len() >= STREAMING_MIN_LEN,
         x_vector: sizes.x_vector,
         x_type,
@@ -330,7 +357,7 @@ fn kernel(
         y_elements,
         fused_ops: FusedOpsContext::new(problem, layout, false),
     });
-    let work = sizes.work(problem);
+    let work = sizes.work(problem, gpu);
     KernelBlueprint {
         role: convolution::role(false),
         template: "kernel/input_stationary.cu",

@@ -2,14 +2,27 @@
 //!
 //! Lanes read the row of weights side by side, and add their sums by a butterfly of shuffles in a fixed order.
 
-use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, batch_stride_args, context};
+use super::info::SchemeInfo;
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context,
+    tile_numbers,
+};
 use crate::cost::KernelWork;
-use crate::ir::{MAX_ELEMENTS, Problem};
+use crate::gpu::Gpu;
+use crate::ir::{Activation, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
 /// See the [module](self).
 pub struct Linear;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct LinearTile {
+        /// Warps of a block, one an output feature.
+        warps: "wt",
+    }
+}
 
 #[derive(Serialize)]
 struct LinearContext {
@@ -28,24 +41,30 @@ impl Scheme for Linear {
         "linear"
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["w"]
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("fully connected layers")
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tile_fields(&self) -> &'static [TileField] {
+        LinearTile::FIELDS
+    }
+
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         match problem {
             Problem::Linear(p) if u64::from(p.batch) * u64::from(p.n) <= MAX_ELEMENTS => {
-                [1, 2, 4, 8].map(|warps| Tile(vec![warps])).to_vec()
+                [1, 2, 4, 8]
+                    .map(|warps| LinearTile { warps }.into())
+                    .to_vec()
             }
             _ => Vec::new(),
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> Blueprint {
         let Problem::Linear(p) = problem else {
             unreachable!("linear has tiles for linear layers only");
         };
-        let warps = tile.0[0];
+        let LinearTile { warps } = LinearTile::from_tile(tile).expect("a supported tile");
         let row_blocks = p.n.div_ceil(warps);
         let mut args = vec![Arg::X, Arg::Packed];
         args.extend(p.epilogue.bias.then_some(Arg::Bias));

@@ -4,17 +4,38 @@
 //! channels, a thread RN x RP of them in registers. Long sums on small outputs are split over blocks as in `direct`.
 
 use super::convolution::{self, FusedOpsContext};
+use super::info::SchemeInfo;
 use super::reduction::SPLIT_COUNTS;
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, candidates_up_to, context,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField, candidates_up_to,
+    context, tile_numbers,
 };
-use crate::cost::KernelWork;
+use crate::cost::{CostModel, KernelWork};
+use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct Pointwise;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct PointwiseTile {
+        /// Output channels of a block.
+        tn: "n",
+        /// Output pixels of a block.
+        tp: "p",
+        /// Input channels of a step.
+        tc: "c",
+        /// Output channels of a thread.
+        rn: "rn",
+        /// Pixels of a thread.
+        rp: "rp",
+        /// Split-K over the grid: partial sums in the workspace, added by a second kernel.
+        splits: "sk",
+    }
+}
 
 #[derive(Serialize)]
 struct PointwiseContext {
@@ -50,30 +71,7 @@ struct PointwiseContext {
     fused_ops: FusedOpsContext,
 }
 
-struct PointwiseTile {
-    tn: u32,
-    tp: u32,
-    tc: u32,
-    rn: u32,
-    rp: u32,
-    splits: u32,
-}
-
 impl PointwiseTile {
-    fn from_numbers(tile: &Tile) -> Self {
-        let [tn, tp, tc, rn, rp, splits] = tile.0[..] else {
-            unreachable!("a pointwise tile has six numbers");
-        };
-        Self {
-            tn,
-            tp,
-            tc,
-            rn,
-            rp,
-            splits,
-        }
-    }
-
     fn threads(&self) -> u32 {
         (self.tn / self.rn) * (self.tp / self.rp)
     }
@@ -89,11 +87,15 @@ impl Scheme for Pointwise {
         "pointwise"
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["n", "p", "c", "rn", "rp", "k"]
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("1x1 convolutions of one group without padding")
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tile_fields(&self) -> &'static [TileField] {
+        PointwiseTile::FIELDS
+    }
+
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
@@ -120,7 +122,7 @@ impl Scheme for Pointwise {
                                 splits,
                             };
                             if fits(problem, &sizes) {
-                                tiles.push(Tile(vec![tn, tp, tc, rn, rp, splits]));
+                                tiles.push(sizes.into());
                             }
                         }
                     }
@@ -130,11 +132,11 @@ impl Scheme for Pointwise {
         tiles
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = PointwiseTile::from_numbers(tile);
+        let sizes = PointwiseTile::from_tile(tile).expect("a supported tile");
         let layout = layout(problem, &sizes);
-        let kernel = main_kernel(problem, &sizes, &layout);
+        let kernel = main_kernel(problem, &sizes, &layout, gpu);
         convolution::blueprint(problem, sizes.splits, kernel, layout)
     }
 }
@@ -174,6 +176,7 @@ fn main_kernel(
     problem: &ConvProblem,
     sizes: &PointwiseTile,
     layout: &WeightLayout,
+    gpu: &Gpu,
 ) -> KernelBlueprint {
     let shape = &problem.shape;
     let pixels = shape.out_h() * shape.out_w();
@@ -245,7 +248,7 @@ fn main_kernel(
                 * blocks as f64,
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             // Each step loads a tile behind a barrier.
-            l2_round_trips: 1.0 + 1.3 * steps,
+            l2_round_trips: 1.0 + CostModel::for_gpu(gpu).other.pointwise_step_round_trips * steps,
             unpipelined: true,
             ..KernelWork::default()
         },

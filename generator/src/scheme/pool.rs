@@ -1,13 +1,26 @@
 //! `pool`: maximum or average over windows, one thread an output element.
 
-use super::{Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, batch_stride_args, context};
+use super::info::SchemeInfo;
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context,
+    tile_numbers,
+};
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::{PoolKind, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
 /// See the [module](self).
 pub struct Pool;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct PoolTile {
+        /// Threads of a block.
+        threads: "t",
+    }
+}
 
 #[derive(Serialize)]
 struct PoolContext {
@@ -46,24 +59,28 @@ impl Scheme for Pool {
         "pool"
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["t"]
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("maximum and average pooling")
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tile_fields(&self) -> &'static [TileField] {
+        PoolTile::FIELDS
+    }
+
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         match problem {
             Problem::Pool(_) => [64, 128, 256, 512]
-                .map(|threads| Tile(vec![threads]))
+                .map(|threads| PoolTile { threads }.into())
                 .to_vec(),
             _ => Vec::new(),
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> Blueprint {
         let Problem::Pool(p) = problem else {
             unreachable!("pool has tiles for pooling only");
         };
-        let threads = tile.0[0];
+        let PoolTile { threads } = PoolTile::from_tile(tile).expect("a supported tile");
         let y = problem.y();
         let blocks = y.len().div_ceil(u64::from(threads));
         let pad = p.padding;

@@ -2,7 +2,7 @@
 
 use super::{DevicePart, KernelBlueprint, batch_stride_args, context};
 use crate::cost::KernelWork;
-use crate::ir::ConvProblem;
+use crate::ir::{Activation, ConvProblem};
 use serde::Serialize;
 use tdc_runtime::Arg;
 

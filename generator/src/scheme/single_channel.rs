@@ -10,18 +10,40 @@
 //! tap, so that a piece of them is one run of memory.
 
 use super::convolution::{self, FusedOpsContext};
-use super::tiling::{MAX_SHARED, supports_tiling, vector_type};
+use super::info::{PublishedTiles, SchemeInfo};
+use super::tiling::{supports_tiling, vector_type};
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_per_sm_by_registers,
-    candidates_up_to, context,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField,
+    blocks_per_sm_by_registers, candidates_up_to, context, tile_numbers,
 };
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct SingleChannel;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct SingleChannelTile {
+        /// Output channels of a piece.
+        tn: "n",
+        /// Output rows of a piece.
+        th: "h",
+        /// Pieces of the map that a block goes through (P of the paper).
+        map_pieces: "pm",
+        /// Pieces of the filters (Q of the paper).
+        filter_pieces: "pf",
+        /// Output channels of a thread at once.
+        rn: "rn",
+        /// Pixels of a thread at once.
+        rp: "rp",
+        /// Threads of a block.
+        threads: "t",
+    }
+}
 
 #[derive(Serialize)]
 struct SingleChannelContext {
@@ -77,14 +99,8 @@ struct SingleChannelContext {
 }
 
 /// A tile's numbers with what follows from them.
-struct SingleChannelTile {
-    tn: u32,
-    th: u32,
-    map_pieces: u32,
-    filter_pieces: u32,
-    rn: u32,
-    rp: u32,
-    threads: u32,
+struct SingleChannelGeometry {
+    tile: SingleChannelTile,
     rows: u32,
     columns: u32,
     map_stride: u32,
@@ -92,14 +108,23 @@ struct SingleChannelTile {
     shared_bytes: u32,
 }
 
-impl SingleChannelTile {
+impl SingleChannelGeometry {
     /// `None` where the numbers do not fit each other or the problem.
-    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
-        let &[tn, th, map_pieces, filter_pieces, rn, rp, threads] = tile else {
-            return None;
-        };
+    fn new(problem: &ConvProblem, tile: SingleChannelTile, gpu: &Gpu) -> Option<Self> {
+        let SingleChannelTile {
+            tn,
+            th,
+            map_pieces,
+            filter_pieces,
+            rn,
+            rp,
+            threads,
+        } = tile;
         // Each number by itself first: a config may name any.
-        if tile.iter().any(|number| !(1..=4096).contains(number))
+        if tile
+            .numbers()
+            .iter()
+            .any(|number| !(1..=4096).contains(number))
             || !(32..=1024).contains(&threads)
             || !threads.is_multiple_of(32)
             || rn * rp > 64
@@ -126,17 +151,11 @@ impl SingleChannelTile {
         let blocks_n = shape.n.div_ceil(tn * filter_pieces);
         let packed = u64::from(blocks_n) * u64::from(filter_pieces) * filters;
         let items = u64::from(tn) * u64::from(th) * u64::from(shape.out_w());
-        let fits = shared <= u64::from(MAX_SHARED)
+        let fits = shared <= u64::from(gpu.shared_per_block)
             && blocks_n <= MAX_GRID
             && packed.max(items) <= MAX_ELEMENTS;
         fits.then_some(Self {
-            tn,
-            th,
-            map_pieces,
-            filter_pieces,
-            rn,
-            rp,
-            threads,
+            tile,
             rows,
             columns: columns as u32,
             map_stride: map as u32,
@@ -145,16 +164,27 @@ impl SingleChannelTile {
         })
     }
 
-    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
-        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    fn from_tile(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Option<Self> {
+        Self::new(problem, SingleChannelTile::from_tile(tile)?, gpu)
+    }
+
+    /// Of a supported tile.
+    fn of_supported(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 
     fn blocks_n(&self, problem: &ConvProblem) -> u32 {
-        problem.shape.n.div_ceil(self.tn * self.filter_pieces)
+        problem
+            .shape
+            .n
+            .div_ceil(self.tile.tn * self.tile.filter_pieces)
     }
 
     fn blocks_h(&self, problem: &ConvProblem) -> u32 {
-        problem.shape.out_h().div_ceil(self.th * self.map_pieces)
+        problem
+            .shape
+            .out_h()
+            .div_ceil(self.tile.th * self.tile.map_pieces)
     }
 }
 
@@ -163,15 +193,21 @@ impl Scheme for SingleChannel {
         "single_channel"
     }
 
-    fn is_default(&self) -> bool {
-        false
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            published_tiles: Some(PublishedTiles::SingleChannel),
+            ..SchemeInfo::published(
+                "stride-fixed paper, section 3.1",
+                "convolutions of one input channel without prologue",
+            )
+        }
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["n", "h", "p", "q", "rn", "rp", "t"]
+    fn tile_fields(&self) -> &'static [TileField] {
+        SingleChannelTile::FIELDS
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
         let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
@@ -185,9 +221,17 @@ impl Scheme for SingleChannel {
                 for [map_pieces, filter_pieces] in [[1, 1], [2, 1], [4, 1], [1, 2], [1, 4]] {
                     for [rn, rp] in [[1, 4], [4, 1], [4, 4], [8, 4]] {
                         for threads in [128, 256, 512] {
-                            let tile = [tn, th, map_pieces, filter_pieces, rn, rp, threads];
-                            if SingleChannelTile::new(problem, &tile).is_some() {
-                                tiles.push(Tile(tile.to_vec()));
+                            let tile = SingleChannelTile {
+                                tn,
+                                th,
+                                map_pieces,
+                                filter_pieces,
+                                rn,
+                                rp,
+                                threads,
+                            };
+                            if SingleChannelGeometry::new(problem, tile, gpu).is_some() {
+                                tiles.push(tile.into());
                             }
                         }
                     }
@@ -197,16 +241,16 @@ impl Scheme for SingleChannel {
         tiles
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         let Some(problem) = problem.nchw_conv() else {
             return false;
         };
-        supports_problem(problem) && SingleChannelTile::new(problem, &tile.0).is_some()
+        supports_problem(problem) && SingleChannelGeometry::from_tile(problem, tile, gpu).is_some()
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = SingleChannelTile::from_numbers(problem, tile);
+        let sizes = SingleChannelGeometry::of_supported(problem, tile, gpu);
         let layout = layout(problem, &sizes);
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)
@@ -219,7 +263,7 @@ fn supports_problem(problem: &ConvProblem) -> bool {
 }
 
 /// `[O/TN][R][S][O%TN]`: the filters of a piece lie in one run.
-fn layout(problem: &ConvProblem, sizes: &SingleChannelTile) -> WeightLayout {
+fn layout(problem: &ConvProblem, sizes: &SingleChannelGeometry) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     WeightLayout {
@@ -227,12 +271,12 @@ fn layout(problem: &ConvProblem, sizes: &SingleChannelTile) -> WeightLayout {
         dims: vec![
             dim(
                 Axis::O,
-                sizes.blocks_n(problem) * sizes.filter_pieces,
-                sizes.tn,
+                sizes.blocks_n(problem) * sizes.tile.filter_pieces,
+                sizes.tile.tn,
             ),
             dim(Axis::R, shape.r, 1),
             dim(Axis::S, shape.s, 1),
-            dim(Axis::O, sizes.tn, 1),
+            dim(Axis::O, sizes.tile.tn, 1),
         ]
         .into(),
         filter: Filter::Taps,
@@ -243,27 +287,31 @@ fn layout(problem: &ConvProblem, sizes: &SingleChannelTile) -> WeightLayout {
 
 fn kernel(
     problem: &ConvProblem,
-    sizes: &SingleChannelTile,
+    sizes: &SingleChannelGeometry,
     layout: &WeightLayout,
 ) -> KernelBlueprint {
     let shape = &problem.shape;
     let (out_h, out_w) = (shape.out_h(), shape.out_w());
-    let (tn, th) = (sizes.tn, sizes.th);
-    let pieces = sizes.map_pieces * sizes.filter_pieces;
-    let pixel_groups_w = out_w.div_ceil(sizes.rp);
-    let vector_y = shape.batch == 1 && out_w.is_multiple_of(4) && sizes.rp.is_multiple_of(4);
+    let (tn, th) = (sizes.tile.tn, sizes.tile.th);
+    let pieces = sizes.tile.map_pieces * sizes.tile.filter_pieces;
+    let pixel_groups_w = out_w.div_ceil(sizes.tile.rp);
+    let vector_y = shape.batch == 1 && out_w.is_multiple_of(4) && sizes.tile.rp.is_multiple_of(4);
     let (pixel_step, group_step) = match vector_y {
-        true => (1, sizes.rp),
+        true => (1, sizes.tile.rp),
         false => (pixel_groups_w, 1),
     };
     let y_vector = if vector_y { 4 } else { 1 };
-    let weight_vector = if sizes.rn.is_multiple_of(4) { 4 } else { 1 };
+    let weight_vector = if sizes.tile.rn.is_multiple_of(4) {
+        4
+    } else {
+        1
+    };
     let (y_type, y_elements) = vector_type(y_vector);
-    let sums = sizes.rn * sizes.rp;
-    let registers = sums + sizes.rn + sizes.rp + 32;
+    let sums = sizes.tile.rn * sizes.tile.rp;
+    let registers = sums + sizes.tile.rn + sizes.tile.rp + 32;
     let blocks_h = sizes.blocks_h(problem);
     let grid = [blocks_h * shape.batch, sizes.blocks_n(problem), 1];
-    let items = tn / sizes.rn * th * pixel_groups_w;
+    let items = tn / sizes.tile.rn * th * pixel_groups_w;
     let taps = shape.r * shape.s;
     let context = context(&SingleChannelContext {
         h: shape.h,
@@ -281,13 +329,13 @@ fn kernel(
         dilation_w: shape.dilation[1],
         tn,
         th,
-        map_pieces: sizes.map_pieces,
-        filter_pieces: sizes.filter_pieces,
+        map_pieces: sizes.tile.map_pieces,
+        filter_pieces: sizes.tile.filter_pieces,
         pieces,
-        rn: sizes.rn,
-        rp: sizes.rp,
-        threads: sizes.threads,
-        min_blocks: blocks_per_sm_by_registers(sizes.threads, registers),
+        rn: sizes.tile.rn,
+        rp: sizes.tile.rp,
+        threads: sizes.tile.threads,
+        min_blocks: blocks_per_sm_by_registers(sizes.tile.threads, registers),
         rows: sizes.rows,
         columns: sizes.columns,
         map_stride: sizes.map_stride,
@@ -304,23 +352,24 @@ fn kernel(
         y_vector,
         y_type,
         y_elements,
-        checks_n: !shape.n.is_multiple_of(tn * sizes.filter_pieces),
-        checks_h: !out_h.is_multiple_of(th * sizes.map_pieces),
-        checks_w: !out_w.is_multiple_of(sizes.rp),
+        checks_n: !shape.n.is_multiple_of(tn * sizes.tile.filter_pieces),
+        checks_h: !out_h.is_multiple_of(th * sizes.tile.map_pieces),
+        checks_w: !out_w.is_multiple_of(sizes.tile.rp),
         unroll: sums * taps <= 1024,
         fused_ops: FusedOpsContext::new(problem, layout, false),
     });
     let blocks = u64::from(grid[0]) * u64::from(grid[1]);
     let fmas = f64::from(sums * taps);
-    let rounds = f64::from(items.div_ceil(sizes.threads)) * f64::from(pieces);
-    let staged = sizes.rows * sizes.columns * sizes.map_pieces + taps * tn * sizes.filter_pieces;
+    let rounds = f64::from(items.div_ceil(sizes.tile.threads)) * f64::from(pieces);
+    let staged =
+        sizes.rows * sizes.columns * sizes.tile.map_pieces + taps * tn * sizes.tile.filter_pieces;
     let outputs = f64::from(tn * th) * f64::from(pieces) * f64::from(out_w);
     KernelBlueprint {
         role: convolution::role(false),
         template: "kernel/single_channel.cu",
         context,
         grid,
-        block: [sizes.threads, 1, 1],
+        block: [sizes.tile.threads, 1, 1],
         cluster: [1; 3],
         shared_bytes: sizes.shared_bytes,
         pdl: true,
@@ -332,11 +381,12 @@ fn kernel(
         args: convolution::args(problem, false),
         work: KernelWork {
             blocks,
-            threads: sizes.threads,
+            threads: sizes.tile.threads,
             registers,
             shared_bytes: sizes.shared_bytes,
-            flops: 2.0 * fmas * rounds * f64::from(sizes.threads) * blocks as f64,
-            fma_fraction: fmas / (fmas + 2.0 * f64::from(taps * (sizes.rn / 4 + sizes.rp)) + 12.0),
+            flops: 2.0 * fmas * rounds * f64::from(sizes.tile.threads) * blocks as f64,
+            fma_fraction: fmas
+                / (fmas + 2.0 * f64::from(taps * (sizes.tile.rn / 4 + sizes.tile.rp)) + 12.0),
             l2_bytes: 4.0 * (f64::from(staged) + outputs) * blocks as f64,
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             l2_round_trips: 1.5 + 0.5 * f64::from(pieces),

@@ -5,7 +5,7 @@
 //! taps read, W'y of them, each one channel's one row of the filter. The next segment and its lines are prefetched while one is
 //! computed. Since S is fixed, and small, M' can be large: many products for each value that is loaded, `S/4 M' W'x` a round,
 //! which should be N_FMA or more (step 3). Published are S of 32 or 64 bytes, M' = 64 and W'x = 128, with 512 threads of one pixel
-//! and 16 filters each: tile `m64h1w128s32rn16rp1`.
+//! and 16 filters each: tile `n64h1w128sb32rn16rp1`.
 //!
 //! What the text leaves open or prints wrongly, and what is done here:
 //!
@@ -17,18 +17,38 @@
 //!   transaction of its own, which is what bounds S from below by 32 bytes.
 
 use super::convolution::{self, FusedOpsContext};
-use super::tiling::{MAX_SHARED, supports_tiling, vector_type};
+use super::info::{PublishedTiles, SchemeInfo};
+use super::tiling::{supports_tiling, vector_type};
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_per_sm_by_registers,
-    candidates_up_to, context,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField,
+    blocks_per_sm_by_registers, candidates_up_to, context, tile_numbers,
 };
 use crate::cost::KernelWork;
+use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
 
 /// See the [module](self).
 pub struct StrideFixed;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct StrideFixedTile {
+        /// Output channels of a block (M' of the paper).
+        tn: "n",
+        /// Output rows of a block.
+        th: "h",
+        /// Output columns of a block (W'x of the paper is th x tw).
+        tw: "w",
+        /// Bytes of one segment of a filter (S of the paper).
+        segment_bytes: "sb",
+        /// Output channels of a thread.
+        rn: "rn",
+        /// Pixels of a thread.
+        rp: "rp",
+    }
+}
 
 #[derive(Serialize)]
 struct StrideFixedContext {
@@ -81,14 +101,10 @@ struct StrideFixedContext {
 }
 
 /// A tile's numbers with what follows from them.
-struct StrideFixedTile {
-    tn: u32,
-    th: u32,
-    tw: u32,
+struct StrideFixedGeometry {
+    tile: StrideFixedTile,
     /// Taps of a segment.
     segment_taps: u32,
-    rn: u32,
-    rp: u32,
     threads: u32,
     lines: u32,
     columns: u32,
@@ -97,14 +113,22 @@ struct StrideFixedTile {
     shared_bytes: u32,
 }
 
-impl StrideFixedTile {
+impl StrideFixedGeometry {
     /// `None` where the numbers do not fit each other or the problem.
-    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
-        let &[tn, th, tw, segment_bytes, rn, rp] = tile else {
-            return None;
-        };
+    fn new(problem: &ConvProblem, tile: StrideFixedTile, gpu: &Gpu) -> Option<Self> {
+        let StrideFixedTile {
+            tn,
+            th,
+            tw,
+            segment_bytes,
+            rn,
+            rp,
+        } = tile;
         // Each number by itself first: a config may name any.
-        if tile.iter().any(|number| !(1..=256).contains(number))
+        if tile
+            .numbers()
+            .iter()
+            .any(|number| !(1..=256).contains(number))
             || !segment_bytes.is_multiple_of(16)
             || rn * rp > 128
             || !tn.is_multiple_of(rn.max(4))
@@ -131,17 +155,13 @@ impl StrideFixedTile {
         let blocks = tiles_h * u64::from(shape.out_w().div_ceil(tw)) * u64::from(shape.batch);
         let fits = (32..=512).contains(&threads)
             && threads.is_multiple_of(32)
-            && shared_bytes <= MAX_SHARED
+            && shared_bytes <= gpu.shared_per_block
             && packed <= MAX_ELEMENTS
             && blocks <= MAX_ELEMENTS
             && shape.n.div_ceil(tn) <= MAX_GRID;
         fits.then_some(Self {
-            tn,
-            th,
-            tw,
+            tile,
             segment_taps,
-            rn,
-            rp,
             threads,
             lines,
             columns,
@@ -151,8 +171,13 @@ impl StrideFixedTile {
         })
     }
 
-    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
-        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    fn from_tile(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Option<Self> {
+        Self::new(problem, StrideFixedTile::from_tile(tile)?, gpu)
+    }
+
+    /// Of a supported tile.
+    fn of_supported(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 }
 
@@ -168,15 +193,21 @@ impl Scheme for StrideFixed {
         "stride_fixed"
     }
 
-    fn is_default(&self) -> bool {
-        false
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            published_tiles: Some(PublishedTiles::StrideFixed),
+            ..SchemeInfo::published(
+                "stride-fixed paper, section 3.2",
+                "convolutions of one group without prologue",
+            )
+        }
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["m", "h", "w", "s", "rn", "rp"]
+    fn tile_fields(&self) -> &'static [TileField] {
+        StrideFixedTile::FIELDS
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
         let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
@@ -191,9 +222,16 @@ impl Scheme for StrideFixed {
                     for segment_bytes in [32, 64] {
                         for rn in [4, 8, 16] {
                             for rp in [1, 2, 4, 8] {
-                                let tile = [tn, th, tw, segment_bytes, rn, rp];
-                                if StrideFixedTile::new(problem, &tile).is_some() {
-                                    tiles.push(Tile(tile.to_vec()));
+                                let tile = StrideFixedTile {
+                                    tn,
+                                    th,
+                                    tw,
+                                    segment_bytes,
+                                    rn,
+                                    rp,
+                                };
+                                if StrideFixedGeometry::new(problem, tile, gpu).is_some() {
+                                    tiles.push(tile.into());
                                 }
                             }
                         }
@@ -204,16 +242,16 @@ impl Scheme for StrideFixed {
         tiles
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         let Some(problem) = problem.nchw_conv() else {
             return false;
         };
-        supports_problem(problem) && StrideFixedTile::new(problem, &tile.0).is_some()
+        supports_problem(problem) && StrideFixedGeometry::from_tile(problem, tile, gpu).is_some()
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = StrideFixedTile::from_numbers(problem, tile);
+        let sizes = StrideFixedGeometry::of_supported(problem, tile, gpu);
         let layout = layout(problem, &sizes);
         let kernel = kernel(problem, &sizes, &layout);
         convolution::blueprint(problem, 1, kernel, layout)
@@ -226,17 +264,17 @@ fn supports_problem(problem: &ConvProblem) -> bool {
 }
 
 /// `[O/M'][I][R][S][O%M']`: the taps of M' filters one behind the other.
-fn layout(problem: &ConvProblem, sizes: &StrideFixedTile) -> WeightLayout {
+fn layout(problem: &ConvProblem, sizes: &StrideFixedGeometry) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     WeightLayout {
         source: problem.shape.weight(),
         dims: vec![
-            dim(Axis::O, shape.n.div_ceil(sizes.tn), sizes.tn),
+            dim(Axis::O, shape.n.div_ceil(sizes.tile.tn), sizes.tile.tn),
             dim(Axis::I, shape.c, 1),
             dim(Axis::R, shape.r, 1),
             dim(Axis::S, shape.s, 1),
-            dim(Axis::O, sizes.tn, 1),
+            dim(Axis::O, sizes.tile.tn, 1),
         ]
         .into(),
         filter: Filter::Taps,
@@ -247,20 +285,24 @@ fn layout(problem: &ConvProblem, sizes: &StrideFixedTile) -> WeightLayout {
 
 fn kernel(
     problem: &ConvProblem,
-    sizes: &StrideFixedTile,
+    sizes: &StrideFixedGeometry,
     layout: &WeightLayout,
 ) -> KernelBlueprint {
     let shape = &problem.shape;
     let (out_h, out_w) = (shape.out_h(), shape.out_w());
-    let (th, tw) = (sizes.th, sizes.tw);
+    let (th, tw) = (sizes.tile.th, sizes.tile.tw);
     let tiles_w = out_w.div_ceil(tw);
     let tiles = out_h.div_ceil(th) * tiles_w;
     let taps = shape.c * shape.r * shape.s;
     let rounds = taps.div_ceil(sizes.segment_taps);
-    let sums = sizes.rn * sizes.rp;
-    let registers = sums + sizes.rn + 2 * sizes.rp + 28;
-    let weight_vector = if sizes.rn.is_multiple_of(4) { 4 } else { 1 };
-    let grid = [tiles * shape.batch, shape.n.div_ceil(sizes.tn), 1];
+    let sums = sizes.tile.rn * sizes.tile.rp;
+    let registers = sums + sizes.tile.rn + 2 * sizes.tile.rp + 28;
+    let weight_vector = if sizes.tile.rn.is_multiple_of(4) {
+        4
+    } else {
+        1
+    };
+    let grid = [tiles * shape.batch, shape.n.div_ceil(sizes.tile.tn), 1];
     let context = context(&StrideFixedContext {
         c: shape.c,
         h: shape.h,
@@ -276,13 +318,13 @@ fn kernel(
         pad_left: shape.padding.left,
         dilation_h: shape.dilation[0],
         dilation_w: shape.dilation[1],
-        tn: sizes.tn,
+        tn: sizes.tile.tn,
         th,
         tw,
-        rn: sizes.rn,
-        rp: sizes.rp,
+        rn: sizes.tile.rn,
+        rp: sizes.tile.rp,
         threads: sizes.threads,
-        threads_p: th * tw / sizes.rp,
+        threads_p: th * tw / sizes.tile.rp,
         min_blocks: blocks_per_sm_by_registers(sizes.threads, registers),
         tiles_w,
         tiles,
@@ -296,7 +338,7 @@ fn kernel(
         aligned: sizes.segment_taps.is_multiple_of(shape.s),
         weight_vector,
         weight_type: vector_type(weight_vector).0,
-        checks_n: !shape.n.is_multiple_of(sizes.tn),
+        checks_n: !shape.n.is_multiple_of(sizes.tile.tn),
         checks_taps: !taps.is_multiple_of(sizes.segment_taps),
         checks_h: !out_h.is_multiple_of(th),
         checks_w: !out_w.is_multiple_of(tw),
@@ -308,8 +350,8 @@ fn kernel(
     });
     let blocks = u64::from(grid[0]) * u64::from(grid[1]);
     let fmas = f64::from(sums);
-    let outputs = f64::from(sizes.tn * th * tw);
-    let staged = f64::from(sizes.lines * th * sizes.columns + sizes.segment_taps * sizes.tn);
+    let outputs = f64::from(sizes.tile.tn * th * tw);
+    let staged = f64::from(sizes.lines * th * sizes.columns + sizes.segment_taps * sizes.tile.tn);
     KernelBlueprint {
         role: convolution::role(false),
         template: "kernel/stride_fixed.cu",
@@ -332,7 +374,8 @@ fn kernel(
             shared_bytes: sizes.shared_bytes,
             flops: 2.0 * outputs * f64::from(rounds * sizes.segment_taps) * blocks as f64,
             // Beside the multiply-adds of a tap: reads of shared memory, and where the next tap lies.
-            fma_fraction: fmas / (fmas + 2.0 * f64::from(sizes.rn.div_ceil(4) + sizes.rp) + 4.0),
+            fma_fraction: fmas
+                / (fmas + 2.0 * f64::from(sizes.tile.rn.div_ceil(4) + sizes.tile.rp) + 4.0),
             l2_bytes: 4.0 * (staged * f64::from(rounds) + outputs) * blocks as f64,
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             l2_round_trips: 1.5 + 0.5 * f64::from(rounds),

@@ -11,7 +11,7 @@
 //! The channel sum is split over ceil(C / TC) blocks. Their sums are added in a fixed order by a second launch or, with `reduce:
 //! atomic` as published, by float atomics on a zeroed output.
 //!
-//! On an H200 `direct` is faster than both, with sums in a fixed order, on 17 of the 18 core shapes (docs/benchmarks).
+//! On an H200 `direct` is faster than both, with sums in a fixed order, on 17 of the 18 core shapes (docs/results/h200.md).
 //!
 //! What Listing 2 prints and what is meant: `y_out > TH` lets one row and column too many through (`>=` here); the index of the
 //! output has a stray `H*W*N`, and writes HWN (NCHW here, as everywhere); one thread a channel ends at N = 1024 (here several
@@ -19,11 +19,13 @@
 //! any filter, stride, dilation, padding and batch, prologue and epilogue. H and W of the tile are those of the output.
 
 use super::convolution::{self, FusedOpsContext};
+use super::info::{PublishedTiles, SchemeInfo};
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, Zeroed, candidates_up_to,
-    context, reduction,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField, Zeroed,
+    candidates_up_to, context, reduction, tile_numbers,
 };
-use crate::cost::KernelWork;
+use crate::cost::{CostModel, KernelWork};
+use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Epilogue, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, ConvShape, Filter, LayoutDim, Padding, Transform, WeightLayout};
@@ -33,6 +35,18 @@ pub struct Tdc;
 
 /// See the [module](self).
 pub struct TdcRows;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct TdcTile {
+        /// Output rows of a block, all of them in each thread (TH of the paper).
+        th: "h",
+        /// Output columns of a tile (TW of the paper): of a block in tdc, of a thread in tdc_rows.
+        tw: "w",
+        /// Input channels of a block (TC of the paper).
+        tc: "c",
+    }
+}
 
 /// The tile space of the published scripts: TH and TW up to this, ...
 const MAX_TILE: u32 = 12;
@@ -51,25 +65,34 @@ const MAX_UNROLLED: u32 = 4096;
 /// Registers of a thread beside its sums and weights.
 const OTHER_REGISTERS: u32 = 24;
 
+const INFO: SchemeInfo = SchemeInfo {
+    atomic: true,
+    published_tiles: Some(PublishedTiles::Tdc),
+    ..SchemeInfo::published(
+        "TDC paper, section 5.2, Listing 2",
+        "convolutions of one group with filters of moderate size",
+    )
+};
+
 impl Scheme for Tdc {
     fn name(&self) -> &'static str {
         "tdc"
     }
 
-    fn is_default(&self) -> bool {
-        false
+    fn info(&self) -> SchemeInfo {
+        INFO
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        TILE_NAMES
+    fn tile_fields(&self) -> &'static [TileField] {
+        TdcTile::FIELDS
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         tiles(problem, false)
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
-        blueprint(problem, tile, false)
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
+        blueprint(problem, tile, false, gpu)
     }
 }
 
@@ -78,27 +101,25 @@ impl Scheme for TdcRows {
         "tdc_rows"
     }
 
-    fn is_default(&self) -> bool {
-        false
+    fn info(&self) -> SchemeInfo {
+        INFO
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        TILE_NAMES
+    fn tile_fields(&self) -> &'static [TileField] {
+        TdcTile::FIELDS
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
         tiles(problem, true)
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
-        blueprint(problem, tile, true)
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
+        blueprint(problem, tile, true, gpu)
     }
 }
 
-const TILE_NAMES: &[&str] = &["h", "w", "c"];
-
 /// A tile with everything that follows from it.
-struct TdcTile {
+struct TdcGeometry {
     th: u32,
     tw: u32,
     tc: u32,
@@ -118,7 +139,7 @@ struct TdcTile {
     splits: u32,
 }
 
-impl TdcTile {
+impl TdcGeometry {
     fn new(shape: &ConvShape, [th, tw, tc]: [u32; 3], whole_rows: bool) -> Self {
         let tiles_h = shape.out_h().div_ceil(th);
         let tiles_w = shape.out_w().div_ceil(tw);
@@ -144,10 +165,8 @@ impl TdcTile {
         }
     }
 
-    fn from_numbers(shape: &ConvShape, tile: &Tile, whole_rows: bool) -> Self {
-        let [th, tw, tc] = tile.0[..] else {
-            unreachable!("a tile of tdc has three numbers");
-        };
+    fn of_supported(shape: &ConvShape, tile: &Tile, whole_rows: bool) -> Self {
+        let TdcTile { th, tw, tc } = TdcTile::from_tile(tile).expect("a supported tile");
         Self::new(shape, [th, tw, tc], whole_rows)
     }
 
@@ -197,8 +216,8 @@ fn tiles(problem: &Problem, whole_rows: bool) -> Vec<Tile> {
         for tw in 1..=shape.out_w().min(MAX_TILE) {
             for tc in candidates_up_to(shape.c, &TILE_C) {
                 let tc = tc.min(shape.c);
-                if TdcTile::new(shape, [th, tw, tc], whole_rows).fits(shape) {
-                    tiles.push(Tile(vec![th, tw, tc]));
+                if TdcGeometry::new(shape, [th, tw, tc], whole_rows).fits(shape) {
+                    tiles.push(TdcTile { th, tw, tc }.into());
                 }
             }
         }
@@ -230,15 +249,15 @@ fn layout(problem: &ConvProblem) -> WeightLayout {
     }
 }
 
-fn blueprint(problem: &Problem, tile: &Tile, whole_rows: bool) -> Blueprint {
+fn blueprint(problem: &Problem, tile: &Tile, whole_rows: bool, gpu: &Gpu) -> Blueprint {
     let problem = convolution::expect_conv(problem);
     let shape = &problem.shape;
-    let sizes = TdcTile::from_numbers(shape, tile, whole_rows);
+    let sizes = TdcGeometry::of_supported(shape, tile, whole_rows);
     let layout = layout(problem);
     let split = sizes.splits > 1;
     if !split || problem.reduce == Reduce::Ordered {
         let args = convolution::args(problem, split);
-        let kernel = main_kernel(problem, &sizes, &layout, args, false);
+        let kernel = main_kernel(problem, &sizes, &layout, args, false, gpu);
         return convolution::blueprint(problem, sizes.splits, kernel, layout);
     }
     // The sums meet in the output itself, or in the workspace when something is left to be done with them.
@@ -251,7 +270,7 @@ fn blueprint(problem: &Problem, tile: &Tile, whole_rows: bool) -> Blueprint {
     } else {
         (Arg::Workspace { offset: 0 }, bytes)
     };
-    let mut kernels = vec![main_kernel(problem, &sizes, &layout, args, true)];
+    let mut kernels = vec![main_kernel(problem, &sizes, &layout, args, true, gpu)];
     if !in_place {
         kernels.push(reduction::kernel(problem, 1));
     }
@@ -314,10 +333,11 @@ struct TdcContext {
 
 fn main_kernel(
     problem: &ConvProblem,
-    sizes: &TdcTile,
+    sizes: &TdcGeometry,
     layout: &WeightLayout,
     args: Vec<Arg>,
     atomic: bool,
+    gpu: &Gpu,
 ) -> KernelBlueprint {
     let shape = &problem.shape;
     let split = sizes.splits > 1;
@@ -383,15 +403,19 @@ fn main_kernel(
         pdl: true,
         device: &[DevicePart::Pdl],
         args,
-        work: work(problem, sizes, grid, atomic),
+        work: work(problem, sizes, grid, atomic, gpu),
     }
 }
 
-fn work(problem: &ConvProblem, sizes: &TdcTile, grid: [u32; 3], atomic: bool) -> KernelWork {
+fn work(
+    problem: &ConvProblem,
+    sizes: &TdcGeometry,
+    grid: [u32; 3],
+    atomic: bool,
+    gpu: &Gpu,
+) -> KernelWork {
     /// Bytes that a store of 4 bytes moves when its neighbours lie elsewhere.
     const SECTOR: f64 = 32.0;
-    /// What an atomic addition costs, in bytes moved: an H200 carries out about 80 in a clock, wherever they go.
-    const ATOMIC: f64 = 53.0;
     let shape = &problem.shape;
     let blocks = grid.iter().map(|&size| u64::from(size)).product::<u64>();
     let taps = f64::from(shape.r * shape.s);
@@ -402,7 +426,7 @@ fn work(problem: &ConvProblem, sizes: &TdcTile, grid: [u32; 3], atomic: bool) ->
     let threads = f64::from(sizes.threads);
     let staged = channels * f64::from(sizes.rows) * f64::from(sizes.columns);
     let stored_bytes = if atomic {
-        ATOMIC * sums
+        CostModel::for_gpu(gpu).other.tdc_atomic_bytes * sums
     } else {
         SECTOR * f64::from(sizes.th) * (f64::from(sizes.tw) / 8.0).ceil()
     };
@@ -430,6 +454,7 @@ fn work(problem: &ConvProblem, sizes: &TdcTile, grid: [u32; 3], atomic: bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu::gpu;
     use crate::ir::{Precision, Tolerance};
 
     fn conv(shape: ConvShape) -> Problem {
@@ -439,16 +464,20 @@ mod tests {
             epilogue: Epilogue::default(),
             reduce: Reduce::Ordered,
             precision: Precision::default(),
-            tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), })
+            tolerance: Tolerance::default(),
+            input: Default::default(),
+            output: Default::default(),
+        })
     }
 
     /// 1024 threads are not enough for one output channel beside the next in a grid of 65535.
     #[test]
     fn a_grid_has_its_limits() {
+        let h200 = gpu("h200").unwrap();
         let problem = conv(ConvShape::new(1, 66000, 1, 8000, 1, 1));
         for scheme in [&Tdc as &dyn Scheme, &TdcRows] {
-            for tile in scheme.tiles(&problem) {
-                for kernel in scheme.blueprint(&problem, &tile).kernels {
+            for tile in scheme.tiles(&problem, h200) {
+                for kernel in scheme.blueprint(&problem, &tile, h200).kernels {
                     let [_, y, z] = kernel.grid;
                     assert!(y <= 65535 && z <= 65535, "{} {tile:?}", scheme.name());
                 }
@@ -459,12 +488,13 @@ mod tests {
     /// 2^30 rows and columns under one output: their bytes are no u64.
     #[test]
     fn a_tile_of_exabytes_does_not_fit() {
+        let h200 = gpu("h200").unwrap();
         let problem = conv(ConvShape {
             padding: Padding::all(1 << 29),
             dilation: [(1 << 30) - 1; 2],
             ..ConvShape::new(4, 8, 1, 1, 2, 2)
         });
-        assert_eq!(Tdc.tiles(&problem), []);
-        assert_eq!(TdcRows.tiles(&problem), []);
+        assert_eq!(Tdc.tiles(&problem, h200), []);
+        assert_eq!(TdcRows.tiles(&problem, h200), []);
     }
 }

@@ -1,18 +1,10 @@
 //! What the tiled schemes share: a block owns a rectangle of output pixels of some channels, its threads hold shares of the sums,
 //! and the shares meet in shared memory, or in that of a cluster, before they are stored.
 
-use super::Tile;
-use crate::cost::{CostModel, KernelWork, tiled_terms};
-use crate::gpu::{DEFAULT_GPU, Gpu, gpu};
+use crate::cost::{CostModel, KernelWork, RoughConstants, TiledConstants, tiled_terms};
+use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::{ConvProblem, Reduce};
 use serde::Serialize;
-use std::sync::LazyLock;
-
-/// Dynamic shared memory of a block at most: what sm_90 has, bytes.
-pub(super) const MAX_SHARED: u32 = 227 * 1024;
-
-/// Blocks of a cluster at most: what every GPU with clusters can form.
-pub(super) const MAX_CLUSTER: u32 = 8;
 
 /// Tiles that a problem has at most: those that promise most.
 const MAX_TILES: usize = 1000;
@@ -42,43 +34,63 @@ impl RegisterEstimate {
     }
 }
 
-/// A rough time, to leave out what is hopeless anywhere: on an H200, or in clocks on a GPU of 128 multiprocessors.
-pub(super) fn rough_time(work: &KernelWork) -> f64 {
-    static ON_H200: LazyLock<Option<(&Gpu, CostModel)>> = LazyLock::new(|| {
-        let h200 = gpu(DEFAULT_GPU).ok()?;
-        // What happens at the same time takes as long as the longest of it: quicker to say, and good enough here.
-        let sharpness = f64::INFINITY;
-        Some((
-            h200,
-            CostModel {
-                norm_exponent: sharpness,
-                ..*CostModel::for_gpu(h200)
-            },
-        ))
-    });
-    if let (Some(tiled), Some((h200, model))) = (&work.tiled, ON_H200.as_ref()) {
-        return tiled_terms(work, tiled, h200, model).us();
-    }
-    let busiest = work.blocks.div_ceil(128) as f64 / work.blocks as f64;
-    let mma = work.mma * busiest * 2.0;
-    let issue = work.flops / 64.0 * busiest / 4.0;
-    let bytes = work.l2_bytes * busiest / 32.0;
-    let exchange = if work.cluster > 1 { 900.0 } else { 0.0 };
-    work.latency_clocks + 500.0 * work.l2_round_trips + mma.max(issue) + bytes + exchange
+/// Predicts a rough time, by which tile spaces are pruned: microseconds of a tiled kernel, clocks of an SM of any other.
+pub(super) struct RoughTime<'a> {
+    gpu: &'a Gpu,
+    tiled: TiledConstants,
+    other: &'static RoughConstants,
+    /// SMs that clusters of any size can use.
+    sms: u64,
 }
 
-/// The tiles with the least times, in the order of their numbers.
-pub(super) fn fastest_tiles<const N: usize>(mut found: Vec<(f64, [u32; N])>) -> Vec<Tile> {
-    if found.len() > MAX_TILES {
-        found.select_nth_unstable_by(MAX_TILES, |a, b| {
+impl<'a> RoughTime<'a> {
+    /// On a GPU.
+    pub(super) fn new(gpu: &'a Gpu) -> Self {
+        let model = CostModel::for_gpu(gpu);
+        Self {
+            gpu,
+            // Costs that overlap take as long as the longest of them: faster to compute, and precise enough here.
+            tiled: TiledConstants {
+                norm_exponent: f64::INFINITY,
+                ..model.tiled
+            },
+            other: &model.rough,
+            sms: u64::from(gpu.sms / PORTABLE_CLUSTER * PORTABLE_CLUSTER),
+        }
+    }
+
+    /// Of a launch.
+    pub(super) fn of(&self, work: &KernelWork) -> f64 {
+        if let Some(tiled) = &work.tiled {
+            return tiled_terms(work, tiled, self.gpu, &self.tiled).us();
+        }
+        let model = self.other;
+        let busiest = work.blocks.div_ceil(self.sms) as f64 / work.blocks as f64;
+        let mma = work.mma * busiest * model.mma;
+        let issue = work.flops / (2.0 * f64::from(self.gpu.fp32_lanes)) * busiest;
+        let bytes = work.l2_bytes * busiest / model.l2_bytes_per_clock;
+        let exchange = if work.cluster > 1 {
+            model.exchange
+        } else {
+            0.0
+        };
+        work.latency_clocks
+            + model.l2_round_trip * work.l2_round_trips
+            + mma.max(issue)
+            + bytes
+            + exchange
+    }
+}
+
+/// The [`MAX_TILES`] tiles with the least rough times, in the order of their numbers.
+pub(super) fn fastest<T: Ord>(mut rated: Vec<(f64, T)>) -> Vec<T> {
+    if rated.len() > MAX_TILES {
+        rated.select_nth_unstable_by(MAX_TILES, |a, b| {
             a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1))
         });
-        found.truncate(MAX_TILES);
+        rated.truncate(MAX_TILES);
     }
-    let mut tiles: Vec<Tile> = found
-        .into_iter()
-        .map(|(_, tile)| Tile(tile.to_vec()))
-        .collect();
+    let mut tiles: Vec<T> = rated.into_iter().map(|(_, tile)| tile).collect();
     tiles.sort_unstable();
     tiles
 }

@@ -31,16 +31,42 @@ mod kernel;
 mod sizes;
 
 use super::implicit_gemm::tile_shapes;
+use super::info::SchemeInfo;
 use super::tensor_core::{MMA_K, divisors};
-use super::tiling::{MAX_CLUSTER, fastest_tiles, rough_time, supports_tiling};
-use super::{Blueprint, LaunchWork, Scheme, Tile, UnitWork};
+use super::tiling::{RoughTime, fastest, supports_tiling};
+use super::{Blueprint, LaunchWork, Scheme, Tile, TileField, UnitWork, tile_numbers};
+use crate::gpu::Gpu;
 use crate::ir::{MAX_ELEMENTS, Precision, Problem, TuckerProblem};
 use kernel::{kernel, layouts};
-use sizes::{TuckerFusedTile, core_problem};
+use sizes::{TuckerFusedGeometry, core_problem};
 use tdc_runtime::WeightLayout;
 
 /// See the [module](self).
 pub struct TuckerFused;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    pub(super) struct TuckerFusedTile {
+        /// Output rows of a cluster.
+        th: "h",
+        /// Output columns of a cluster.
+        tw: "w",
+        /// Blocks of a cluster.
+        cluster: "cl",
+        /// Blocks of the cluster that have the same pixels and split the output channels.
+        blocks_n: "bn",
+        /// Splits of the core's output channels (D2) over the blocks.
+        d2_splits: "ds",
+        /// Warps of a block.
+        warps: "wt",
+        /// Most warps that may split K of one factor; 0: no limit, and sums always pass through shared memory.
+        max_warps_k: "mk",
+        /// Groups of 16 input channels of a chunk of the first factor.
+        chunk_groups: "cg",
+        /// Most KiB of weights in a chunk.
+        chunk_kib: "kb",
+    }
+}
 
 /// Warps at most that share a sum, and KiB of a chunk at most, that are tried together.
 const WARPS_K_AND_CHUNK_KIB: [[u32; 2]; 8] = [
@@ -60,111 +86,130 @@ const SMALLEST: [[u32; 2]; 2] = [[1, 128], [16, 64]];
 /// KiB of a chunk at most: no more fits beside what else a block keeps in shared memory.
 const MAX_CHUNK_KIB: u32 = 224;
 
+/// Every tile that fits a GPU, with its rough time; none if the GPU has only the kernel's fallback. `prunes_bases` leaves out clusters and
+/// rectangles that are slow with the smallest chunks.
+fn rated_tiles(problem: &Problem, gpu: &Gpu, prunes_bases: bool) -> Vec<(f64, TuckerFusedTile)> {
+    let Problem::Tucker(problem) = problem else {
+        return Vec::new();
+    };
+    if !gpu.has_mma() || !supports_problem(problem) {
+        return Vec::new();
+    }
+    let core = &problem.core;
+    let groups = problem.first.map_or(1, |c| c.div_ceil(MMA_K));
+    let tile = |base: [u32; 7], [max_warps_k, chunk_kib]: [u32; 2]| {
+        let [th, tw, cluster, blocks_n, d2_splits, warps, chunk_groups] = base;
+        let tile = TuckerFusedTile {
+            th,
+            tw,
+            cluster,
+            blocks_n,
+            d2_splits,
+            warps,
+            max_warps_k,
+            chunk_groups,
+            chunk_kib,
+        };
+        Some((TuckerFusedGeometry::new(problem, tile, gpu)?, tile))
+    };
+    // Each with the first of the least that fits; then those that promise most with all sharers and chunks.
+    let rough = RoughTime::new(gpu);
+    let mut bases = Vec::new();
+    for (th, tw) in tile_shapes(core.out_h(), core.out_w(), 256) {
+        for [cluster, blocks_n, d2_splits] in clusters(gpu.max_cluster()) {
+            for warps in [4, 6, 8, 12, 16] {
+                // Of the chunks that threads can load, the two largest.
+                let most = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]);
+                let largest_first = most.collect::<Vec<_>>().into_iter().rev();
+                let fitting = largest_first.filter_map(|chunk_groups| {
+                    let base = [th, tw, cluster, blocks_n, d2_splits, warps, chunk_groups];
+                    let (sizes, _) = SMALLEST.iter().find_map(|&numbers| tile(base, numbers))?;
+                    Some((rough.of(&sizes.work(problem, gpu)), base))
+                });
+                bases.extend(fitting.take(2));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    let bases = match prunes_bases {
+        true => fastest(bases),
+        false => bases.into_iter().map(|(_, base)| base).collect(),
+    };
+    for base in bases {
+        let mut known = Vec::new();
+        for (sizes, tile) in WARPS_K_AND_CHUNK_KIB
+            .iter()
+            .filter_map(|&numbers| tile(base, numbers))
+        {
+            // With larger chunks than there are, or more shares, it would be the same kernel.
+            let shares: Vec<_> = sizes.factors().map(|factor| factor.warps_k).collect();
+            let chunks = (sizes.core.chunks, sizes.last.chunks);
+            let whole = [
+                sizes.first_in_registers,
+                sizes.core_sent_from_registers,
+                sizes.core_in_registers,
+                sizes.last_in_registers,
+            ];
+            let kernel = (whole, chunks, shares);
+            if !known.contains(&kernel) {
+                known.push(kernel);
+                found.push((rough.of(&sizes.work(problem, gpu)), tile));
+            }
+        }
+    }
+    found
+}
+
 impl Scheme for TuckerFused {
     fn name(&self) -> &'static str {
         "tucker_fused"
     }
 
-    fn fuses_factors(&self) -> bool {
-        true
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            fuses_factors: true,
+            precisions: &[Precision::Fp32, Precision::Tf32, Precision::Fp16],
+            ..SchemeInfo::own("Tucker layers, or their last two factors")
+        }
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["h", "w", "z", "v", "u", "t", "k", "c", "b"]
+    fn tile_fields(&self) -> &'static [TileField] {
+        TuckerFusedTile::FIELDS
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
-        let Problem::Tucker(problem) = problem else {
-            return Vec::new();
-        };
-        if !supports_problem(problem) {
-            return Vec::new();
-        }
-        let core = &problem.core;
-        let groups = problem.first.map_or(1, |c| c.div_ceil(MMA_K));
-        let tile = |base: [u32; 7], [max_warps_k, chunk_kib]: [u32; 2]| {
-            let [h, w, cluster, blocks_n, d2_splits, warps, chunk_groups] = base;
-            let tile = [
-                h,
-                w,
-                cluster,
-                blocks_n,
-                d2_splits,
-                warps,
-                max_warps_k,
-                chunk_groups,
-                chunk_kib,
-            ];
-            Some((TuckerFusedTile::new(problem, &tile)?, tile))
-        };
-        // Each with the first of the least that fits; then those that promise most with all sharers and chunks.
-        let mut bases = Vec::new();
-        for (th, tw) in tile_shapes(core.out_h(), core.out_w(), 256) {
-            for [cluster, blocks_n, d2_splits] in clusters() {
-                for warps in [4, 6, 8, 12, 16] {
-                    // Of the chunks that threads can load, the two largest.
-                    let most = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]);
-                    let largest_first = most.collect::<Vec<_>>().into_iter().rev();
-                    let fitting = largest_first.filter_map(|chunk_groups| {
-                        let base = [th, tw, cluster, blocks_n, d2_splits, warps, chunk_groups];
-                        let (sizes, _) =
-                            SMALLEST.iter().find_map(|&numbers| tile(base, numbers))?;
-                        Some((rough_time(&sizes.work(problem)), base))
-                    });
-                    bases.extend(fitting.take(2));
-                }
-            }
-        }
-        let mut found = Vec::new();
-        for base in fastest_tiles(bases) {
-            let base = base.0.try_into().expect("seven numbers");
-            let mut known = Vec::new();
-            for (sizes, tile) in WARPS_K_AND_CHUNK_KIB
-                .iter()
-                .filter_map(|&numbers| tile(base, numbers))
-            {
-                // With larger chunks than there are, or more shares, it would be the same kernel.
-                let shares: Vec<_> = sizes.factors().map(|factor| factor.warps_k).collect();
-                let chunks = (sizes.core.chunks, sizes.last.chunks);
-                let whole = [
-                    sizes.first_in_registers,
-                    sizes.core_sent_from_registers,
-                    sizes.core_in_registers,
-                    sizes.last_in_registers,
-                ];
-                let kernel = (whole, chunks, shares);
-                if !known.contains(&kernel) {
-                    known.push(kernel);
-                    found.push((rough_time(&sizes.work(problem)), tile));
-                }
-            }
-        }
-        fastest_tiles(found)
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
+        let kept = fastest(rated_tiles(problem, gpu, true));
+        kept.into_iter().map(Tile::from).collect()
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn unpruned_tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
+        let all = rated_tiles(problem, gpu, false).into_iter();
+        all.map(|(_, tile)| tile.into()).collect()
+    }
+
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         let Problem::Tucker(problem) = problem else {
             return false;
         };
-        supports_problem(problem) && TuckerFusedTile::new(problem, &tile.0).is_some()
+        supports_problem(problem) && TuckerFusedGeometry::from_tile(problem, tile, gpu).is_some()
     }
 
-    fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
+    fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
         let problem = expect_tucker(problem);
         UnitWork {
             launches: vec![LaunchWork {
                 role: "kernel",
-                work: TuckerFusedTile::from_numbers(problem, tile).work(problem),
+                work: TuckerFusedGeometry::of_supported(problem, tile, gpu).work(problem, gpu),
             }],
             zeroed_bytes: None,
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = expect_tucker(problem);
-        let sizes = TuckerFusedTile::from_numbers(problem, tile);
+        let sizes = TuckerFusedGeometry::of_supported(problem, tile, gpu);
         let layouts = layouts(problem, &sizes);
-        let kernel = kernel(problem, sizes, &layouts);
+        let kernel = kernel(problem, sizes, &layouts, gpu);
         let mut layouts = layouts.into_iter();
         Blueprint {
             kernels: vec![kernel],
@@ -177,10 +222,10 @@ impl Scheme for TuckerFused {
 }
 
 /// What a cluster can be: its blocks, those that finish the same pixels, and parts of the core's output channels.
-fn clusters() -> Vec<[u32; 3]> {
+fn clusters(max_cluster: u32) -> Vec<[u32; 3]> {
     const PARTS: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8];
     let mut found = Vec::new();
-    for cluster in 1..=MAX_CLUSTER {
+    for cluster in 1..=max_cluster {
         for blocks_n in divisors(cluster, PARTS) {
             let parts = divisors(cluster, PARTS);
             found.extend(parts.map(|d2_splits| [cluster, blocks_n, d2_splits]));

@@ -6,7 +6,7 @@
 //! grids that lie TN/V and TB/V apart ("virtual threads"): neighbours then read neighbouring vectors of shared memory, without
 //! conflicts of banks. What it reads it holds in registers for all its products (AL, WL; the sums are BL).
 //!
-//! The published constants are block_factor 64, num_thread 8, vthread 2, step 8, which is tile `n64b64tn8tb8v2c8s1`.
+//! The published constants are block_factor 64, num_thread 8, vthread 2, step 8, which is tile `n64b64xn8xb8v2c8s1`.
 //!
 //! Beyond the original: any batch, channels, stride, padding and dilation, with tails; prologue and epilogue; S buffers filled by
 //! asynchronous copies while another one is computed (S = 1 is the original, fetch and compute by turns). And a block has one
@@ -16,13 +16,15 @@
 //! It is the one scheme of its layout, so that whoever asks for HWCN gets it.
 
 use super::convolution::{self, FusedOpsContext};
-use super::tiling::{MAX_SHARED, supports_tiling, vector_type};
+use super::info::SchemeInfo;
+use super::tiling::{supports_tiling, vector_type};
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, blocks_per_sm_by_registers,
-    candidates_up_to, context,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField,
+    blocks_per_sm_by_registers, candidates_up_to, context, tile_numbers,
 };
-use crate::cost::KernelWork;
-use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
+use crate::cost::{CostModel, KernelWork};
+use crate::gpu::Gpu;
+use crate::ir::{ConvProblem, Layout, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
 
@@ -36,6 +38,26 @@ fn hwcn_conv(problem: &Problem) -> Option<&ConvProblem> {
 
 /// See the [module](self).
 pub struct Tvm;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct TvmTile {
+        /// Output channels of a block.
+        tn: "n",
+        /// Images of a block.
+        tb: "b",
+        /// Threads along the output channels.
+        threads_n: "xn",
+        /// Threads along the images.
+        threads_b: "xb",
+        /// Virtual threads (vthread) along each of the two.
+        virtual_threads: "v",
+        /// Input channels of a step.
+        tc: "c",
+        /// Shared-memory buffers; 1: no pipeline.
+        stages: "s",
+    }
+}
 
 /// Sums of a thread at most: more leave no registers for what they are made of.
 const MAX_SUMS: u32 = 128;
@@ -92,13 +114,8 @@ struct TvmContext {
 }
 
 /// A tile's numbers with what follows from them.
-struct TvmTile {
-    tn: u32,
-    tb: u32,
-    threads_b: u32,
-    virtual_threads: u32,
-    tc: u32,
-    stages: u32,
+struct TvmGeometry {
+    tile: TvmTile,
     /// Output channels and images of a virtual thread.
     rn: u32,
     rb: u32,
@@ -109,14 +126,23 @@ struct TvmTile {
     padded_n: u32,
 }
 
-impl TvmTile {
+impl TvmGeometry {
     /// `None` where the numbers do not fit each other or the problem.
-    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
-        let &[tn, tb, threads_n, threads_b, virtual_threads, tc, stages] = tile else {
-            return None;
-        };
+    fn new(problem: &ConvProblem, tile: TvmTile, gpu: &Gpu) -> Option<Self> {
+        let TvmTile {
+            tn,
+            tb,
+            threads_n,
+            threads_b,
+            virtual_threads,
+            tc,
+            stages,
+        } = tile;
         // Each number by itself first: a config may name any.
-        if tile.iter().any(|number| !(1..=256).contains(number))
+        if tile
+            .numbers()
+            .iter()
+            .any(|number| !(1..=256).contains(number))
             || !tn.is_multiple_of((threads_n * virtual_threads).max(4))
             || !tb.is_multiple_of((threads_b * virtual_threads).max(4))
             || virtual_threads > 4
@@ -140,18 +166,13 @@ impl TvmTile {
             && threads_b.is_multiple_of(8)
             && threads <= 512
             && sums <= MAX_SUMS
-            && shared_bytes <= MAX_SHARED
+            && shared_bytes <= gpu.shared_per_block
             && weights <= MAX_ELEMENTS
             && padded_n / tn <= MAX_GRID
             // The map of the input is applied while a step is fetched through registers.
             && (problem.prologue.is_none() || stages == 1);
         fits.then(|| Self {
-            tn,
-            tb,
-            threads_b,
-            virtual_threads,
-            tc,
-            stages,
+            tile,
             rn,
             rb,
             threads,
@@ -162,15 +183,20 @@ impl TvmTile {
         })
     }
 
-    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
-        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    fn from_tile(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Option<Self> {
+        Self::new(problem, TvmTile::from_tile(tile)?, gpu)
+    }
+
+    /// Of a supported tile.
+    fn of_supported(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 
     fn grid(&self, problem: &ConvProblem) -> [u32; 3] {
         let shape = &problem.shape;
         [
-            shape.batch.div_ceil(self.tb),
-            self.padded_n / self.tn,
+            shape.batch.div_ceil(self.tile.tb),
+            self.padded_n / self.tile.tn,
             shape.out_h() * shape.out_w(),
         ]
     }
@@ -181,11 +207,22 @@ impl Scheme for Tvm {
         "tvm"
     }
 
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["n", "b", "tn", "tb", "v", "c", "s"]
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            is_default: true,
+            layout: Layout::Hwcn,
+            ..SchemeInfo::published(
+                "TVM, conv2d tutorial for GPUs",
+                "convolutions of one group stored as HWCN, up to 65535 output pixels",
+            )
+        }
     }
 
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
+    fn tile_fields(&self) -> &'static [TileField] {
+        TvmTile::FIELDS
+    }
+
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
         let Some(problem) = hwcn_conv(problem) else {
             return Vec::new();
         };
@@ -201,10 +238,17 @@ impl Scheme for Tvm {
                         for virtual_threads in [1, 2] {
                             for tc in candidates_up_to(shape.c, &[4, 8, 16, 32]) {
                                 for stages in [1, 2, 3, 4] {
-                                    let tile =
-                                        [tn, tb, threads_n, threads_b, virtual_threads, tc, stages];
-                                    if TvmTile::new(problem, &tile).is_some() {
-                                        tiles.push(Tile(tile.to_vec()));
+                                    let tile = TvmTile {
+                                        tn,
+                                        tb,
+                                        threads_n,
+                                        threads_b,
+                                        virtual_threads,
+                                        tc,
+                                        stages,
+                                    };
+                                    if TvmGeometry::new(problem, tile, gpu).is_some() {
+                                        tiles.push(tile.into());
                                     }
                                 }
                             }
@@ -216,18 +260,18 @@ impl Scheme for Tvm {
         tiles
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         let Some(problem) = hwcn_conv(problem) else {
             return false;
         };
-        supports_problem(problem) && TvmTile::new(problem, &tile.0).is_some()
+        supports_problem(problem) && TvmGeometry::from_tile(problem, tile, gpu).is_some()
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = TvmTile::from_numbers(problem, tile);
+        let sizes = TvmGeometry::of_supported(problem, tile, gpu);
         let layout = layout(problem, &sizes);
-        let kernel = kernel(problem, &sizes, &layout);
+        let kernel = kernel(problem, &sizes, &layout, gpu);
         convolution::blueprint(problem, 1, kernel, layout)
     }
 }
@@ -240,7 +284,7 @@ fn supports_problem(problem: &ConvProblem) -> bool {
 }
 
 /// `[R][S][I][O]`, RSCN in the words of the source, input channels padded to whole steps and output channels to whole tiles.
-fn layout(problem: &ConvProblem, sizes: &TvmTile) -> WeightLayout {
+fn layout(problem: &ConvProblem, sizes: &TvmGeometry) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count| LayoutDim {
         axis,
@@ -268,7 +312,12 @@ fn widest_vector(a: u32, b: u32) -> u32 {
     [4, 2].into_iter().find(divides).unwrap_or(1)
 }
 
-fn kernel(problem: &ConvProblem, sizes: &TvmTile, layout: &WeightLayout) -> KernelBlueprint {
+fn kernel(
+    problem: &ConvProblem,
+    sizes: &TvmGeometry,
+    layout: &WeightLayout,
+    gpu: &Gpu,
+) -> KernelBlueprint {
     let shape = &problem.shape;
     let epilogue = problem.epilogue;
     // Asynchronous copies are of 4 or 16 bytes.
@@ -294,23 +343,23 @@ fn kernel(problem: &ConvProblem, sizes: &TvmTile, layout: &WeightLayout) -> Kern
         pad_left: shape.padding.left,
         dilation_h: shape.dilation[0],
         dilation_w: shape.dilation[1],
-        tn: sizes.tn,
-        tb: sizes.tb,
-        tc: sizes.tc,
-        virtual_threads: sizes.virtual_threads,
+        tn: sizes.tile.tn,
+        tb: sizes.tile.tb,
+        tc: sizes.tile.tc,
+        virtual_threads: sizes.tile.virtual_threads,
         rn: sizes.rn,
         rb: sizes.rb,
         threads: sizes.threads,
-        warps_b: sizes.threads_b / 8,
+        warps_b: sizes.tile.threads_b / 8,
         min_blocks: blocks_per_sm_by_registers(sizes.threads, sizes.registers),
-        stages: sizes.stages,
-        chunks: sizes.padded_c / sizes.tc,
+        stages: sizes.tile.stages,
+        chunks: sizes.padded_c / sizes.tile.tc,
         padded_c: sizes.padded_c,
         padded_n: sizes.padded_n,
         checks_taps: shape.padding != Padding::default(),
         checks_c: sizes.padded_c != shape.c,
         checks_n: sizes.padded_n != shape.n,
-        checks_batch: !shape.batch.is_multiple_of(sizes.tb),
+        checks_batch: !shape.batch.is_multiple_of(sizes.tile.tb),
         x_vector,
         x_type,
         x_elements,
@@ -336,7 +385,7 @@ fn kernel(problem: &ConvProblem, sizes: &TvmTile, layout: &WeightLayout) -> Kern
         cluster: [1; 3],
         shared_bytes: sizes.shared_bytes,
         pdl: true,
-        device: if sizes.stages > 1 {
+        device: if sizes.tile.stages > 1 {
             &[
                 DevicePart::DynamicShared,
                 DevicePart::AsyncCopy,
@@ -346,34 +395,39 @@ fn kernel(problem: &ConvProblem, sizes: &TvmTile, layout: &WeightLayout) -> Kern
             &[DevicePart::DynamicShared, DevicePart::Pdl]
         },
         args,
-        work: work(problem, sizes, grid),
+        work: work(problem, sizes, grid, gpu),
     }
 }
 
-fn work(problem: &ConvProblem, sizes: &TvmTile, grid: [u32; 3]) -> KernelWork {
+fn work(problem: &ConvProblem, sizes: &TvmGeometry, grid: [u32; 3], gpu: &Gpu) -> KernelWork {
     let shape = &problem.shape;
     let blocks = grid.iter().map(|&size| u64::from(size)).product::<u64>();
-    let steps = f64::from(sizes.padded_c / sizes.tc * shape.r * shape.s);
-    let tile = f64::from(sizes.tn) * f64::from(sizes.tb);
-    let fetched = f64::from(sizes.tn + sizes.tb) * f64::from(sizes.tc) * steps;
-    let v = sizes.virtual_threads;
+    let steps = f64::from(sizes.padded_c / sizes.tile.tc * shape.r * shape.s);
+    let tile = f64::from(sizes.tile.tn) * f64::from(sizes.tile.tb);
+    let fetched = f64::from(sizes.tile.tn + sizes.tile.tb) * f64::from(sizes.tile.tc) * steps;
+    let v = sizes.tile.virtual_threads;
     let sums = f64::from(v * v * sizes.rn * sizes.rb);
     // Lanes that read longer runs than a vector fall on each other's banks.
     let vectors = |run: u32, conflicts: u32| v * run.div_ceil(4) * conflicts;
     let read = vectors(sizes.rn, 1) + vectors(sizes.rb, sizes.rb.div_ceil(4));
-    let fetches = ((sizes.tn + sizes.tb) * sizes.tc / 4).div_ceil(sizes.threads);
-    let tc = f64::from(sizes.tc);
+    let fetches = ((sizes.tile.tn + sizes.tile.tb) * sizes.tile.tc / 4).div_ceil(sizes.threads);
+    let tc = f64::from(sizes.tile.tc);
     // Fetch and compute by turns wait for the level-2 cache in each step.
-    let waits = if sizes.stages == 1 { 1.3 } else { 0.15 };
+    let model = &CostModel::for_gpu(gpu).other;
+    let waits = match sizes.tile.stages {
+        1 => model.tvm_step_round_trips,
+        _ => model.tvm_pipelined_step_round_trips,
+    };
     KernelWork {
         blocks,
         threads: sizes.threads,
         registers: sizes.registers,
         shared_bytes: sizes.shared_bytes,
-        flops: 2.0 * tile * f64::from(sizes.tc) * steps * blocks as f64,
-        // What a step takes beside products and reads is fitted to 18 tiles of the TVM tutorial's problem on an H200.
+        flops: 2.0 * tile * f64::from(sizes.tile.tc) * steps * blocks as f64,
         fma_fraction: sums * tc
-            / ((sums + 2.0 * f64::from(read)) * tc + 12.0 * f64::from(fetches) + 150.0),
+            / ((sums + 2.0 * f64::from(read)) * tc
+                + model.tvm_load * f64::from(fetches)
+                + model.tvm_step),
         l2_bytes: 4.0 * (fetched + tile) * blocks as f64,
         dram_bytes: Problem::Conv(*problem).bytes() as f64,
         l2_round_trips: 1.0 + waits * steps,

@@ -21,21 +21,50 @@
 //! So F(2x2) holds the bound of every precision, and F(4x4) that of fp16; elsewhere it waits for a `tolerance` that allows it.
 
 use super::convolution;
+use super::info::{SchemeInfo, Source};
 use super::tensor_core::{
     Blocking, GemmContext, MAX_WARPS, MMA_K, MMA_N, PROMOTION_INTERVAL, channel_tiles,
     device_parts, divisors, split_terms, stages, supports_mma,
 };
-use super::tiling::{
-    BlockOutput, MAX_CLUSTER, MAX_SHARED, fastest_tiles, rough_time, supports_tiling,
+use super::tiling::{BlockOutput, RoughTime, fastest, supports_tiling};
+use super::{
+    Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, TileField, UnitWork, context,
+    tile_numbers,
 };
-use super::{Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, UnitWork, context};
-use crate::cost::KernelWork;
+use crate::cost::{CostModel, KernelWork};
+use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::{ConvProblem, Precision, Problem};
 use serde::Serialize;
 use tdc_runtime::{Filter, WeightLayout, Winograd};
 
 /// See the [module](self).
 pub struct WinogradScheme;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct WinogradTile {
+        /// M of F(m x m, 3 x 3): outputs of a window along each axis, 2 or 4.
+        winograd_m: "f",
+        /// Output rows of a block.
+        th: "h",
+        /// Output columns of a block.
+        tw: "w",
+        /// MMA tiles of a warp along the output channels (16 channels each).
+        m_tiles: "m",
+        /// Warps side by side along the output channels.
+        warps_m: "wm",
+        /// Warps along the windows.
+        warps_p: "wp",
+        /// Warps that split K (split-K inside the block).
+        warps_k: "wk",
+        /// Blocks of a cluster, which split the input channels.
+        cluster: "cl",
+        /// Groups of 16 input channels of a chunk.
+        chunk_groups: "cg",
+        /// Pipeline stages (shared-memory buffers) of the packed weights.
+        stages: "s",
+    }
+}
 
 /// What a kernel computes of F(m x m, 3 x 3) beside the filter's points.
 struct Transforms {
@@ -176,11 +205,10 @@ struct WinogradContext {
 }
 
 /// A tile's numbers with what follows from them.
-struct WinogradTile {
+struct WinogradGeometry {
+    tile: WinogradTile,
     winograd: Winograd,
     blocking: Blocking,
-    warps_p: u32,
-    warps_k: u32,
     pitch: u32,
     plane: u32,
     sums: BlockOutput,
@@ -194,10 +222,10 @@ struct WinogradTile {
     split_terms: u32,
 }
 
-impl WinogradTile {
+impl WinogradGeometry {
     /// `None` where the numbers do not fit each other or the problem.
-    fn new(problem: &ConvProblem, tile: &[u32]) -> Option<Self> {
-        let &[
+    fn new(problem: &ConvProblem, tile: WinogradTile, gpu: &Gpu) -> Option<Self> {
+        let WinogradTile {
             winograd_m,
             th,
             tw,
@@ -208,11 +236,11 @@ impl WinogradTile {
             cluster,
             chunk_groups,
             stages,
-        ] = tile
-        else {
-            return None;
-        };
-        if tile.contains(&0) || th.max(tw) > 256 || tile[3..].iter().any(|&number| number > 16) {
+        } = tile;
+        if tile.numbers().contains(&0)
+            || th.max(tw) > 256
+            || tile.numbers()[3..].iter().any(|&number| number > 16)
+        {
             return None;
         }
         let winograd = supported_variants(problem).find(|winograd| winograd.m() == winograd_m)?;
@@ -243,7 +271,7 @@ impl WinogradTile {
         };
         let [rows, row] = blocking.input_tile(problem);
         if blocking.warps > MAX_WARPS
-            || cluster > MAX_CLUSTER
+            || cluster > PORTABLE_CLUSTER
             || stages > chunks
             || rows * row > 1 << 13
         {
@@ -283,13 +311,12 @@ impl WinogradTile {
         let fits = loaded <= 64
             && registers <= 255
             && registers * blocking.threads() <= 65536
-            && shared_floats <= MAX_SHARED / 4
+            && shared_floats <= gpu.shared_per_block / 4
             && grid[1] <= MAX_GRID;
         fits.then_some(Self {
+            tile,
             winograd,
             blocking,
-            warps_p,
-            warps_k,
             pitch,
             plane,
             sums,
@@ -302,17 +329,22 @@ impl WinogradTile {
         })
     }
 
-    fn from_numbers(problem: &ConvProblem, tile: &Tile) -> Self {
-        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    fn from_tile(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Option<Self> {
+        Self::new(problem, WinogradTile::from_tile(tile)?, gpu)
+    }
+
+    /// Of a supported tile.
+    fn of_supported(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 
     /// Steps of a warp in one chunk.
     fn steps(&self) -> u32 {
-        self.blocking.chunk_groups / self.warps_k
+        self.blocking.chunk_groups / self.tile.warps_k
     }
 
     /// For the estimate.
-    fn work(&self, problem: &ConvProblem) -> KernelWork {
+    fn work(&self, problem: &ConvProblem, gpu: &Gpu) -> KernelWork {
         let Blocking {
             m_tiles,
             p_tiles,
@@ -321,6 +353,7 @@ impl WinogradTile {
             chunk_groups,
             ..
         } = self.blocking;
+        let model = &CostModel::for_gpu(gpu).winograd;
         let threads = self.blocking.threads();
         let points = f64::from(self.winograd.points());
         let terms = transforms(self.winograd).scaled_rows()[0].len() as f64 + 1.0;
@@ -353,14 +386,16 @@ impl WinogradTile {
                 * (steps * step_issue + folds + staging + reduction),
             fma_fraction: 1.0,
             mma: blocks * f64::from(warps) * steps * products,
-            l2_bytes: 1.3 * 4.0 * blocks * (weights + values),
+            l2_bytes: model.l2_traffic * 4.0 * blocks * (weights + values),
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
             // The input comes from the level-2 cache once for each chunk; the later ones are loaded ahead.
-            l2_round_trips: 4.2 + 0.06 * f64::from(chunks),
+            l2_round_trips: model.l2_round_trips + model.chunk_round_trips * f64::from(chunks),
             // The latencies of a step's reads, transforms and products, and the barriers around staging and reduction.
-            latency_clocks: steps * (120.0 + points * f64::from(2 * self.split_terms - 1) * 16.0)
-                + 72.0 * f64::from(items)
-                + 4.0 * thread_sums * f64::from(self.sums.k_splits + 1),
+            latency_clocks: steps
+                * (model.step_latency
+                    + points * f64::from(2 * self.split_terms - 1) * model.mma_latency)
+                + model.staging_latency * f64::from(items)
+                + model.partial_sum_latency * thread_sums * f64::from(self.sums.k_splits + 1),
             cluster: self.blocking.cluster,
             pdl: true,
             ..KernelWork::default()
@@ -368,48 +403,43 @@ impl WinogradTile {
     }
 }
 
-impl Scheme for WinogradScheme {
-    fn name(&self) -> &'static str {
-        "winograd"
+/// Every tile that fits a GPU, with its rough time; none if the GPU has only the kernel's fallback.
+fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, WinogradTile)> {
+    let Some(problem) = problem.nchw_conv() else {
+        return Vec::new();
+    };
+    if !gpu.has_mma() {
+        return Vec::new();
     }
-
-    fn tile_labels(&self) -> &'static [&'static str] {
-        &["f", "h", "w", "m", "a", "b", "k", "z", "c", "s"]
-    }
-
-    fn tiles(&self, problem: &Problem) -> Vec<Tile> {
-        let Some(problem) = problem.nchw_conv() else {
-            return Vec::new();
-        };
-        let shape = &problem.shape;
-        let mut found = Vec::new();
-        for winograd in supported_variants(problem) {
-            let winograd_m = winograd.m();
-            let all_groups = shape.c.div_ceil(MMA_K);
-            for (th, tw) in tile_shapes(winograd_m, shape.out_h(), shape.out_w()) {
-                let window_tiles = (th / winograd_m * (tw / winograd_m)).div_ceil(MMA_N);
-                for (m_tiles, warps_m) in channel_tiles(shape.n, 4) {
-                    for warps_p in divisors(window_tiles, &[1, 2, 3, 4]) {
-                        for cluster in divisors(all_groups, &[1, 2, 3, 4, 5, 6, 7, 8]) {
-                            for chunk_groups in divisors(all_groups / cluster, &[1, 2, 3, 4, 5, 6])
-                            {
-                                for warps_k in divisors(chunk_groups, &[1, 2, 3, 4]) {
-                                    for stages in stages(all_groups / cluster / chunk_groups) {
-                                        let tile = [
-                                            winograd_m,
-                                            th,
-                                            tw,
-                                            m_tiles,
-                                            warps_m,
-                                            warps_p,
-                                            warps_k,
-                                            cluster,
-                                            chunk_groups,
-                                            stages,
-                                        ];
-                                        if let Some(sizes) = WinogradTile::new(problem, &tile) {
-                                            found.push((rough_time(&sizes.work(problem)), tile));
-                                        }
+    let shape = &problem.shape;
+    let rough = RoughTime::new(gpu);
+    let mut found = Vec::new();
+    for winograd in supported_variants(problem) {
+        let winograd_m = winograd.m();
+        let all_groups = shape.c.div_ceil(MMA_K);
+        for (th, tw) in tile_shapes(winograd_m, shape.out_h(), shape.out_w()) {
+            let window_tiles = (th / winograd_m * (tw / winograd_m)).div_ceil(MMA_N);
+            for (m_tiles, warps_m) in channel_tiles(shape.n, 4) {
+                for warps_p in divisors(window_tiles, &[1, 2, 3, 4]) {
+                    let clusters = divisors(all_groups, &[1, 2, 3, 4, 5, 6, 7, 8]);
+                    for cluster in clusters.filter(|&size| size <= gpu.max_cluster()) {
+                        for chunk_groups in divisors(all_groups / cluster, &[1, 2, 3, 4, 5, 6]) {
+                            for warps_k in divisors(chunk_groups, &[1, 2, 3, 4]) {
+                                for stages in stages(all_groups / cluster / chunk_groups) {
+                                    let tile = WinogradTile {
+                                        winograd_m,
+                                        th,
+                                        tw,
+                                        m_tiles,
+                                        warps_m,
+                                        warps_p,
+                                        warps_k,
+                                        cluster,
+                                        chunk_groups,
+                                        stages,
+                                    };
+                                    if let Some(sizes) = WinogradGeometry::new(problem, tile, gpu) {
+                                        found.push((rough.of(&sizes.work(problem, gpu)), tile));
                                     }
                                 }
                             }
@@ -418,29 +448,66 @@ impl Scheme for WinogradScheme {
                 }
             }
         }
-        fastest_tiles(found)
+    }
+    found
+}
+
+impl Scheme for WinogradScheme {
+    fn name(&self) -> &'static str {
+        "winograd"
     }
 
-    fn supports(&self, problem: &Problem, tile: &Tile) -> bool {
-        matches!(problem, Problem::Conv(problem) if WinogradTile::new(problem, &tile.0).is_some())
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo {
+            source: Source::Published(
+                "Lavin and Gray, Fast Algorithms for Convolutional Neural Networks",
+            ),
+            precisions: &[
+                Precision::Fp32,
+                Precision::Tf32,
+                Precision::Fp16,
+                Precision::Bf16,
+            ],
+            ..SchemeInfo::own(
+                "3x3 convolutions of one group, stride and dilation 1, if the tolerance allows it",
+            )
+        }
     }
 
-    fn work(&self, problem: &Problem, tile: &Tile) -> UnitWork {
+    fn tile_fields(&self) -> &'static [TileField] {
+        WinogradTile::FIELDS
+    }
+
+    fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
+        let kept = fastest(rated_tiles(problem, gpu));
+        kept.into_iter().map(Tile::from).collect()
+    }
+
+    fn unpruned_tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
+        let all = rated_tiles(problem, gpu).into_iter();
+        all.map(|(_, tile)| tile.into()).collect()
+    }
+
+    fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
+        matches!(problem, Problem::Conv(problem) if WinogradGeometry::from_tile(problem, tile, gpu).is_some())
+    }
+
+    fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
         let problem = convolution::expect_conv(problem);
         UnitWork {
             launches: vec![LaunchWork {
                 role: convolution::role(false),
-                work: WinogradTile::from_numbers(problem, tile).work(problem),
+                work: WinogradGeometry::of_supported(problem, tile, gpu).work(problem, gpu),
             }],
             zeroed_bytes: None,
         }
     }
 
-    fn blueprint(&self, problem: &Problem, tile: &Tile) -> Blueprint {
+    fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
-        let sizes = WinogradTile::from_numbers(problem, tile);
+        let sizes = WinogradGeometry::of_supported(problem, tile, gpu);
         let layout = sizes.blocking.layout(problem);
-        let kernel = kernel(problem, &sizes, &layout);
+        let kernel = kernel(problem, &sizes, &layout, gpu);
         convolution::blueprint(problem, 1, kernel, layout)
     }
 }
@@ -521,7 +588,12 @@ fn column_offset(problem: &ConvProblem, blocking: &Blocking) -> u32 {
     first_column(problem, blocking) % 2
 }
 
-fn kernel(problem: &ConvProblem, sizes: &WinogradTile, layout: &WeightLayout) -> KernelBlueprint {
+fn kernel(
+    problem: &ConvProblem,
+    sizes: &WinogradGeometry,
+    layout: &WeightLayout,
+    gpu: &Gpu,
+) -> KernelBlueprint {
     let blocking = &sizes.blocking;
     let (winograd_m, points) = (sizes.winograd.m(), sizes.winograd.points());
     let (windows_h, windows_w) = (blocking.th / winograd_m, blocking.tw / winograd_m);
@@ -551,8 +623,8 @@ fn kernel(problem: &ConvProblem, sizes: &WinogradTile, layout: &WeightLayout) ->
         windows: windows_h * windows_w,
         windows_w,
         checks_window: !(windows_h * windows_w).is_multiple_of(MMA_N),
-        warps_p: sizes.warps_p,
-        warps_k: sizes.warps_k,
+        warps_p: sizes.tile.warps_p,
+        warps_k: sizes.tile.warps_k,
         pitch: sizes.pitch,
         plane: sizes.plane,
         column_offset,
@@ -594,7 +666,7 @@ fn kernel(problem: &ConvProblem, sizes: &WinogradTile, layout: &WeightLayout) ->
         pdl: true,
         device: device_parts(problem.precision, blocking.cluster > 1),
         args: convolution::args(problem, false),
-        work: sizes.work(problem),
+        work: sizes.work(problem, gpu),
     }
 }
 

@@ -3,34 +3,36 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-/// Tensors of a network at most: the search looks at every way to split every set of them.
+/// Maximal number of tensors: the search considers every partition in two of every subset.
 pub const MAX_TENSORS: usize = 16;
 
-/// Distinct labels of a network at most.
+/// Maximal number of distinct labels.
 pub const MAX_MODES: usize = 64;
 
-/// A tensor as it is asked for: its name, then its modes in order. A length may be left out where another tensor gives it.
+/// Description of a tensor: its name and its modes in order. A length may be omitted if another tensor
+/// specifies it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorSpec {
-    /// Name, for messages and for the printed order.
+    /// Name, for messages and the printed order.
     pub name: String,
     /// Labels and lengths.
     pub modes: Vec<(String, Option<NonZeroU32>)>,
 }
 
-/// How the ends of a convolved mode are treated.
+/// Treatment of the ends of a convolved mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Padding {
-    /// As many zeros as it takes for one output at each `stride`-th element of the signal: `ceil(signal / stride)` of them.
+    /// Zero padding such that there is one output for each `stride`-th element of the signal: `ceil(signal /
+    /// stride)` outputs.
     Same,
-    /// Outputs only where the filter lies within the signal.
+    /// Outputs only at positions where the filter is inside the signal.
     Valid,
 }
 
-/// How a mode is convolved.
+/// The convolution of a mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Convolution {
-    /// What happens at the ends.
+    /// Treatment of the ends.
     pub padding: Padding,
     /// Elements of the signal between outputs.
     pub stride: NonZeroU32,
@@ -39,8 +41,8 @@ pub struct Convolution {
 }
 
 impl Convolution {
-    /// Output length of a signal and a filter, the longer and the shorter of the two; `None` where the filter, dilated, does not
-    /// fit into the signal and would have to.
+    /// The output length for a signal and a filter, the longer and the shorter length; `None` if the dilated
+    /// filter must be inside the signal but is longer.
     fn output(self, signal: u64, filter: u64) -> Option<u64> {
         let stride = u64::from(self.stride.get());
         match self.padding {
@@ -53,19 +55,19 @@ impl Convolution {
     }
 }
 
-/// What becomes of a mode.
+/// How a mode is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModeKind {
     /// It is in the result: free in one tensor, or a partial outer product of several.
     Kept,
-    /// It is summed over, as soon as all tensors that have it are joined: a contraction of two tensors or, shared by more, a
-    /// hyperedge.
+    /// It is summed over as soon as all tensors that have it are combined: a contraction of two tensors, or a
+    /// hyperedge of more.
     Summed,
-    /// A signal and a filter, in one tensor each, become an output.
+    /// It is a signal in one tensor and a filter in another, which give an output.
     Convolved {
-        /// The shorter length, elements.
+        /// The shorter length.
         filter: u64,
-        /// Length in the result, elements.
+        /// Length in the result.
         output: u64,
     },
 }
@@ -73,9 +75,9 @@ pub enum ModeKind {
 /// A mode of the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mode {
-    /// Label, the same in every tensor that has it.
+    /// The label; the same in every tensor that has the mode.
     pub label: String,
-    /// What becomes of it.
+    /// How it is evaluated.
     pub kind: ModeKind,
 }
 
@@ -84,11 +86,11 @@ pub struct Mode {
 pub struct Tensor {
     /// Name.
     pub name: String,
-    /// For each mode in order: which one of [`TensorNetwork::modes`] it is, and how long it is here.
+    /// For each mode in order, its index in [`TensorNetwork::modes`] and its length in this tensor.
     pub modes: Vec<(usize, u64)>,
 }
 
-/// Tensors to be multiplied into one, with every label checked.
+/// A tensor network with checked labels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorNetwork {
     tensors: Vec<Tensor>,
@@ -96,14 +98,14 @@ pub struct TensorNetwork {
     result: Vec<usize>,
 }
 
-/// The part of a network that an error is about.
+/// The part of a network that an error concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TensorNetworkLocation {
-    /// All of it.
+    /// The network.
     Whole,
     /// A tensor.
     Tensor(usize),
-    /// A mode of a tensor: tensor, then place among its modes.
+    /// A mode of a tensor: index of the tensor, index among its modes.
     Mode(usize, usize),
     /// A label of the result.
     Result(usize),
@@ -111,12 +113,12 @@ pub enum TensorNetworkLocation {
     Convolution(usize),
 }
 
-/// What is wrong with a network.
+/// An error in a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorNetworkError {
-    /// What it is about.
+    /// Its location.
     pub place: TensorNetworkLocation,
-    /// What is wrong, and what to do about it.
+    /// The error and its remedy.
     pub message: String,
 }
 
@@ -128,7 +130,7 @@ impl fmt::Display for TensorNetworkError {
 
 impl std::error::Error for TensorNetworkError {}
 
-/// Where a label is found: tensor, place among its modes, and length if it has one there.
+/// An occurrence of a label: tensor, index among its modes, and length if given.
 #[derive(Clone, Copy)]
 struct ModeUse {
     tensor: usize,
@@ -137,13 +139,14 @@ struct ModeUse {
 }
 
 impl TensorNetwork {
-    /// A network of these tensors. Labels in `result` are kept, in that order; those of `convolutions` are convolved; all others
-    /// are summed over.
+    /// A network of these tensors. Labels in `result` are kept, in that order; those of `convolutions` are
+    /// convolved; all others are summed over.
     ///
     /// # Errors
-    /// The first mistake: too many or too few tensors or labels, a name or label twice, lengths that are missing or disagree, a
-    /// label of the result or of a convolution that no tensor has, a label of one tensor that the result lacks, a mode convolved
-    /// in other than two tensors or not kept, a filter that does not fit.
+    /// The first error: too many or too few tensors or labels, a duplicate name or label, lengths that are
+    /// missing or inconsistent, a label of the result or of a convolution that no tensor has, a label that
+    /// only one tensor has and the result does not, a convolved mode that is not in exactly two tensors or
+    /// not in the result, a filter that is too long.
     pub fn new(
         operands: &[TensorSpec],
         result: &[String],
@@ -186,24 +189,24 @@ impl TensorNetwork {
         })
     }
 
-    /// The tensors, in the order in which they were given.
+    /// The tensors, in the given order.
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors
     }
 
-    /// The modes, in the order in which tensors first have them.
+    /// The modes, in order of first occurrence.
     pub fn modes(&self) -> &[Mode] {
         &self.modes
     }
 
-    /// The modes of the result, in its order.
+    /// The indices of the modes of the result, in its order.
     pub fn result(&self) -> &[usize] {
         &self.result
     }
 }
 
 impl Tensor {
-    /// With room for its modes, which are numbered and measured later.
+    /// A tensor whose modes are numbered and get their lengths later.
     fn without_lengths(operand: &TensorSpec) -> Self {
         Self {
             name: operand.name.clone(),
@@ -280,7 +283,7 @@ fn distinct_labels(operands: &[TensorSpec]) -> Result<Vec<String>, TensorNetwork
     }
 }
 
-/// Every one of `requested` is a label of some tensor and there once.
+/// Checks that each label of `requested` is a label of some tensor, without duplicates.
 fn check_known(
     labels: &[String],
     requested: &[String],
@@ -300,7 +303,7 @@ fn check_known(
         if requested[..index].contains(label) {
             return error(
                 place(index),
-                format!("`{label}` is twice in {list}; name it once"),
+                format!("`{label}` appears twice in {list}; remove one of the two"),
             );
         }
     }
@@ -323,7 +326,7 @@ fn uses(operands: &[TensorSpec], label: &str) -> Vec<ModeUse> {
     found
 }
 
-/// The kind of a mode that is as long everywhere, and its length for each use.
+/// The kind of a mode that has the same length in all tensors, and the length of each occurrence.
 fn plain_mode(
     operands: &[TensorSpec],
     label: &str,
@@ -336,7 +339,7 @@ fn plain_mode(
     let Some((first, length)) = given else {
         return error(
             place(&uses[0]),
-            format!("`{label}` has no length; write one behind it, such as `{label}:8`"),
+            format!("`{label}` has no length; add one, such as `{label}:8`"),
         );
     };
     for found in uses {
@@ -345,7 +348,7 @@ fn plain_mode(
                 return error(
                     place(found),
                     format!(
-                        "`{label}` is {other} long in `{}` and {length} in `{}`; make them equal, or say `convolve {label}: same`",
+                        "`{label}` has length {other} in `{}` and {length} in `{}`; make them equal, or use `convolve {label}: same`",
                         name(found),
                         name(first)
                     ),
@@ -360,7 +363,7 @@ fn plain_mode(
             return error(
                 place(&uses[0]),
                 format!(
-                    "`{label}` is in `{}` alone and not in the result; add it to the result, or to the tensor that it is contracted \
+                    "`{label}` is only in `{}` and not in the result; add it to the result, or to the tensor that it is contracted \
                      with",
                     name(&uses[0])
                 ),
@@ -371,7 +374,7 @@ fn plain_mode(
     Ok((kind, vec![u64::from(length.get()); uses.len()]))
 }
 
-/// The kind of a convolved mode, and its length for each use.
+/// The kind of a convolved mode, and the length of each occurrence.
 fn convolved_mode(
     operands: &[TensorSpec],
     label: &str,
@@ -389,8 +392,8 @@ fn convolved_mode(
         return error(
             place,
             format!(
-                "`{label}` is convolved and in {} tensors ({}); it must be in two, a signal and a filter: with more, what is cut \
-                 off at the ends would depend on the order",
+                "`{label}` is convolved and in {} tensors ({}); it must be in two, a signal and a filter: with more, the values at \
+                 the ends would depend on the order",
                 uses.len(),
                 names.join(", ")
             ),
@@ -399,7 +402,7 @@ fn convolved_mode(
     if !kept {
         return error(
             place,
-            format!("`{label}` is convolved and not in the result; add it there"),
+            format!("`{label}` is convolved but not in the result; add it there"),
         );
     }
     let mut lengths = Vec::with_capacity(2);
@@ -408,7 +411,7 @@ fn convolved_mode(
             return error(
                 TensorNetworkLocation::Mode(found.tensor, found.mode),
                 format!(
-                    "`{label}` is convolved and has no length here; write one behind it, such as `{label}:3`"
+                    "`{label}` is convolved but has no length here; add one, such as `{label}:3`"
                 ),
             );
         };
@@ -419,7 +422,7 @@ fn convolved_mode(
         return error(
             place,
             format!(
-                "a filter of {filter} elements, dilated by {}, does not fit into the {signal} of `{label}`; take less, or `same` \
+                "a filter of {filter} elements with dilation {} is longer than the {signal} elements of `{label}`; shorten it, or use `same` \
                  padding",
                 convolution.dilation
             ),

@@ -7,16 +7,16 @@
 //! convolve x: valid, stride 2, dilation 1
 //! ```
 //!
-//! Spaces and line ends mean nothing but for comments; `;` may stand between statements.
+//! Spaces and line ends have no meaning, except that a line end ends a comment; `;` may separate statements.
 
 use super::{Convolution, Padding, TensorNetwork, TensorNetworkLocation, TensorSpec};
 use crate::config::{ConfigError, Position};
 use std::num::NonZeroU32;
 
-/// Reads a network; `file` is what messages call the text.
+/// Parses a network; `file` is its name in messages.
 ///
 /// # Errors
-/// The first mistake, of notation or of labels, with its line and column.
+/// The first error, of notation or of labels, with its line and column.
 pub fn parse_network(file: &str, text: &str) -> Result<TensorNetwork, ConfigError> {
     let at = |(position, message): ParseError| ConfigError::at(file, text, position, &message);
     let request = Reader::new(text).and_then(Reader::request).map_err(at)?;
@@ -36,7 +36,7 @@ pub fn parse_network(file: &str, text: &str) -> Result<TensorNetwork, ConfigErro
 
 type ParseError = (Position, String);
 
-/// What a text asks for, with the place of each part.
+/// A parsed network, with the position of each element.
 struct ParsedNetwork {
     start: Position,
     operands: Vec<(TensorPositions, TensorSpec)>,
@@ -44,7 +44,7 @@ struct ParsedNetwork {
     convolutions: Vec<(Position, (String, Convolution))>,
 }
 
-/// Where a tensor stands, and each of its modes.
+/// Positions of a tensor and its modes.
 struct TensorPositions {
     whole: Position,
     modes: Vec<Position>,
@@ -90,7 +90,7 @@ impl<'t> Reader<'t> {
                 };
                 let (token, length) = Token::first(rest).ok_or_else(|| {
                     let unknown = rest.chars().next().unwrap_or_default();
-                    (at, format!("`{unknown}` has no meaning here; a network is written as A[i:2, j:3] B[j, k:4] -> C[i, k]"))
+                    (at, format!("unexpected `{unknown}`; write a network as A[i:2, j:3] B[j, k:4] -> C[i, k]"))
                 })?;
                 tokens.push((at, token));
                 rest = rest[length..].trim_start();
@@ -116,7 +116,7 @@ impl<'t> Reader<'t> {
         token
     }
 
-    /// Whether the next token is this symbol, which is then behind.
+    /// Whether the next token is this symbol; if so, it is consumed.
     fn skip_if(&mut self, symbol: &str) -> bool {
         let found = self.peek() == Token::Symbol(symbol);
         self.next += usize::from(found);
@@ -147,7 +147,7 @@ impl<'t> Reader<'t> {
                     (
                         self.at(),
                         format!(
-                            "`{digits}` is no size; write a whole number from 1 to {}",
+                            "`{digits}` is not a size; write a whole number from 1 to {}",
                             u32::MAX
                         ),
                     )
@@ -162,7 +162,7 @@ impl<'t> Reader<'t> {
     fn expected(&self, what: &str, example: &str) -> ParseError {
         let found = match self.peek() {
             Token::Word(text) | Token::Number(text) | Token::Symbol(text) => {
-                format!("`{text}` is found")
+                format!("`{text}` found")
             }
             Token::End => "the text ends".to_owned(),
         };
@@ -193,7 +193,7 @@ impl<'t> Reader<'t> {
         let (places, result) = self.modes(EXAMPLE)?;
         if let Some(at) = result.iter().position(|(_, length)| length.is_some()) {
             let message = format!(
-                "`{}` of the result has a length, which follows from the tensors; leave it out",
+                "`{}` of the result has a length, which follows from the tensors; remove it",
                 result[at].0
             );
             return Err((places[at], message));
@@ -219,7 +219,7 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// `[label:length, label]`, and where each label stands.
+    /// `[label:length, label]`, with the position of each label.
     #[expect(clippy::type_complexity, reason = "a name for it would say no more")]
     fn modes(
         &mut self,
@@ -278,7 +278,7 @@ impl<'t> Reader<'t> {
 }
 
 impl<'t> Token<'t> {
-    /// The token at the start of a text, and its length in bytes.
+    /// The first token of a text, and its length in bytes.
     fn first(text: &'t str) -> Option<(Self, usize)> {
         let run = |inside: fn(char) -> bool| text.find(|c| !inside(c)).unwrap_or(text.len());
         let first = text.chars().next()?;

@@ -1,9 +1,10 @@
-//! The search: dynamic programming over all sets of tensors.
+//! Dynamic programming over all subsets of tensors.
 //!
-//! `netcon` (Pfeifer, Haegeman and Verstraete 2014), which the paper extends, goes over all sets by their number of tensors and
-//! keeps the best way to make each. What a set's product looks like depends on the set alone: a summed mode is gone once every
-//! tensor that has it is inside, and never before, so ranks shared by several factors are summed last. That makes the search exact
-//! with a cap too, since a product that is too large is too large however it was made.
+//! `netcon` (Pfeifer, Haegeman and Verstraete 2014), which the paper extends, visits subsets in order of
+//! their number of tensors and keeps the best order for each. The product of a subset depends on the subset
+//! only: a summed mode disappears exactly when every tensor that has it is included, so that a rank shared by
+//! several factors is summed last. Hence the search is exact with a cap too: whether a product exceeds it
+//! does not depend on the order.
 
 use super::{ModeKind, TensorNetwork};
 use crate::cost::fp32_lanes_floor_us;
@@ -11,14 +12,15 @@ use crate::gpu::Gpu;
 use std::cmp::Ordering;
 use std::fmt;
 
-/// What an order should have little of.
+/// The cost to minimise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Cost {
-    /// Multiplications, each with its addition: eqs. 11 to 13.
+    /// Multiplications, each with an addition: eqs. 11 to 13.
     Multiplications,
-    /// Bytes of fp32 that the operations read and write, each operand and product once per operation.
+    /// Bytes read and written by the operations in fp32, each operand and product once per operation.
     Bytes,
-    /// Time of one launch for each operation on a GPU, picoseconds: the floor of the fp32 lanes.
+    /// Time on a GPU with one launch for each operation, in picoseconds: the sum of the floors on the fp32
+    /// lanes.
     Latency(&'static Gpu),
 }
 
@@ -35,30 +37,30 @@ impl Cost {
     }
 }
 
-/// One side of an operation.
+/// An operand of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepInput {
     /// A tensor of the network.
     Tensor(usize),
-    /// What an earlier step has made.
+    /// The product of an earlier step.
     Step(usize),
 }
 
-/// One pairwise operation.
+/// A pairwise operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// What it joins. The left side has the network's earliest tensor of both.
+    /// The operand that contains the earliest tensor of the network.
     pub left: StepInput,
-    /// The other side.
+    /// The other operand.
     pub right: StepInput,
-    /// The modes of the product, with lengths; in the order of the network's modes, but for the last step's, which are the
-    /// result's.
+    /// The modes of the product with their lengths, in the order of the network's modes; in the last step in
+    /// the order of the result.
     pub modes: Vec<(usize, u64)>,
-    /// Modes that are summed over in it.
+    /// Modes that are summed over in this step.
     pub summed: Vec<usize>,
-    /// Modes that are convolved in it.
+    /// Modes that are convolved in this step.
     pub convolved: Vec<usize>,
-    /// Elements of the product.
+    /// Number of elements of the product.
     pub elements: u64,
     /// Multiplications (eqs. 11 to 13).
     pub multiplications: u64,
@@ -66,14 +68,14 @@ pub struct Step {
     pub bytes: u64,
 }
 
-/// An order in which to evaluate a network.
+/// An order of evaluation of a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
-    /// The operations; each comes behind those that make its operands, the last one makes the result.
+    /// The operations; each follows those that compute its operands, the last one computes the result.
     pub steps: Vec<Step>,
-    /// What all of them cost, in the unit of the [`Cost`] asked for.
+    /// Total cost, in the unit of the requested [`Cost`].
     pub cost: u64,
-    /// Elements of the largest product but the result; 0 where there is none.
+    /// Number of elements of the largest intermediate; 0 if there are none.
     pub largest: u64,
 }
 
@@ -94,11 +96,11 @@ impl Order {
 /// Why there is no order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrderError {
-    /// Every order has a larger product than the cap allows.
+    /// Every order has an intermediate that exceeds the cap.
     Cap {
-        /// The cap, elements.
+        /// The cap in elements.
         cap: u64,
-        /// The smallest cap that allows an order, elements.
+        /// The smallest cap that allows an order, in elements.
         needed: u64,
     },
     /// Every order costs 2^64 or more.
@@ -119,11 +121,12 @@ impl fmt::Display for OrderError {
 
 impl std::error::Error for OrderError {}
 
-/// The cheapest order in which no intermediate has more than `cap` elements. The tensors themselves and the result are exempt; so
-/// is what a step holds only while it computes. Of orders that cost the same, one with the smallest largest intermediate.
+/// The cheapest order in which no intermediate has more than `cap` elements. The given tensors, the result
+/// and temporary data inside a step are exempt. Among orders of equal cost, one with the smallest maximal
+/// intermediate is returned.
 ///
 /// # Errors
-/// When the cap rules all orders out, or numbers pass 64 bits.
+/// If the cap excludes all orders, or costs exceed 64 bits.
 pub fn cheapest_order(
     network: &TensorNetwork,
     cost: Cost,
@@ -154,26 +157,26 @@ pub fn cheapest_order(
     }
 }
 
-/// A set of tensors, a bit for each.
+/// A set of tensors, one bit each.
 type Set = usize;
 
-/// The best way to make the product of a set.
+/// The best way to compute the product of a set.
 #[derive(Clone, Copy)]
 struct BestSplit {
     cost: u64,
-    /// Elements of the largest intermediate made on the way, this set's product not counted.
+    /// Number of elements of the largest intermediate, without this set's product.
     largest: u64,
     left: Set,
 }
 
-/// What the product of every set of tensors looks like.
+/// Modes and sizes of the products of all sets of tensors.
 struct Products<'n> {
     network: &'n TensorNetwork,
     /// For each mode, the tensors that have it and its length in each.
     uses: Vec<(Set, Vec<u64>)>,
-    /// For each set, a bit for each mode of its product.
+    /// For each set, the modes of its product, one bit each.
     modes: Vec<u64>,
-    /// For each set, elements of its product; `u64::MAX` where there are more than that.
+    /// For each set, the number of elements of its product; saturates at `u64::MAX`.
     elements: Vec<u64>,
 }
 
@@ -219,7 +222,7 @@ impl<'n> Products<'n> {
         present
     }
 
-    /// How long a mode is where some tensor of the set has it.
+    /// The length of a mode in the product of a set that has it.
     fn length(&self, mode: usize, set: Set) -> u64 {
         let (holders, lengths) = &self.uses[mode];
         match self.network.modes()[mode].kind {
@@ -228,15 +231,15 @@ impl<'n> Products<'n> {
         }
     }
 
-    /// The modes that are convolved when two sets are joined.
+    /// The modes that are convolved when two sets are combined.
     fn convolved(&self, left: Set, right: Set) -> impl Iterator<Item = usize> {
         let shared = bits(self.modes[left] & self.modes[right]);
         shared.filter(|&mode| matches!(self.network.modes()[mode].kind, ModeKind::Convolved { .. }))
     }
 
-    /// Multiplications of joining two sets' products, and the bytes read and written: the length of each mode that either has
-    /// counts once (eqs. 11 and 13), that of a convolved one times the filter's (eq. 12; for an output of another length than the
-    /// signal's, the products that there are).
+    /// Multiplications and bytes of combining the products of two sets. The length of each mode that either
+    /// has counts once (eqs. 11 and 13); that of a convolved mode counts times the filter's (eq. 12; if the
+    /// output is not as long as the signal, the products actually computed).
     fn step_work(&self, left: Set, right: Set) -> (u64, u64) {
         let both = left | right;
         let modes = bits(self.modes[left] | self.modes[right]);
@@ -253,7 +256,8 @@ impl<'n> Products<'n> {
         (multiplications, elements.saturating_mul(4))
     }
 
-    /// The best way to make each set's product of which no intermediate has more than `cap` elements, by a cost for each step.
+    /// For each set the best way to compute its product without an intermediate of more than `cap` elements,
+    /// given a cost per step.
     fn best(&self, cap: u64, cost: impl Fn(Set, Set) -> u64) -> Vec<Option<BestSplit>> {
         let mut best: Vec<Option<BestSplit>> = vec![None; self.modes.len()];
         for set in 1..self.modes.len() {
@@ -284,7 +288,7 @@ impl<'n> Products<'n> {
         best
     }
 
-    /// Elements of a set's product where it is an intermediate; 0 for a tensor of the network.
+    /// Number of elements of a set's product if it is an intermediate; 0 for a tensor of the network.
     fn intermediate_len(&self, set: Set) -> u64 {
         match set.is_power_of_two() {
             true => 0,
@@ -294,12 +298,12 @@ impl<'n> Products<'n> {
 
     /// The smallest cap that allows an order.
     fn smallest_cap(&self) -> u64 {
-        // Without costs what is least is the largest intermediate.
+        // With a cost of zero the largest intermediate is minimised.
         let best = self.best(u64::MAX, |_, _| 0);
         best[self.all()].map_or(u64::MAX, |found| found.largest)
     }
 
-    /// The steps that make a set's product, and what it is then.
+    /// Appends the steps that compute a set's product; returns the operand that refers to it.
     fn collect_steps(
         &self,
         set: Set,
@@ -341,7 +345,7 @@ impl BestSplit {
     }
 }
 
-/// The halves with the set's first tensor of all ways to split it in two.
+/// For each partition of a set in two, the subset with the set's first tensor.
 fn splits(set: Set) -> impl Iterator<Item = Set> {
     let first = set & set.wrapping_neg();
     let others = set ^ first;

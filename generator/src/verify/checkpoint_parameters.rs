@@ -1,4 +1,4 @@
-//! The parameters of a checkpoint for the reference, in float64, as they were trained: nothing folded.
+//! The parameters of a checkpoint in float64, unfolded, for the reference.
 
 use super::reference::NetworkParameters;
 use crate::ir::{Network, OpId};
@@ -14,8 +14,8 @@ pub struct CheckpointParameters {
 }
 
 impl CheckpointParameters {
-    /// Dense weights come from the checkpoint; those of Tucker and CP layers are multiplied out from the factors that the plan's
-    /// slots were given, so that the factorisation's own error does not count.
+    /// Dense weights are read from the checkpoint. Those of Tucker and CP layers are the product of the
+    /// factors in the plan's slots, so that the error of the factorisation is not counted.
     ///
     /// # Errors
     /// [`WeightError`] for a tensor that cannot be read.
@@ -80,7 +80,8 @@ impl CheckpointParameters {
         Ok(parameters)
     }
 
-    /// Multiplies factors out. The last one alone had the BatchNorm folded into its rows; that is taken out again.
+    /// Multiplies the factors. The BatchNorm was folded into the rows of the last factor; it is removed
+    /// again.
     fn expand_factors(&mut self, network: &Network, plan: &NetworkPlan, resolved: &Resolved) {
         let mut factors: HashMap<OpId, Vec<(TaskFactor, &[f32])>> = HashMap::new();
         for layer in &plan.layers {
@@ -92,7 +93,7 @@ impl CheckpointParameters {
             }
         }
         for (id, mut parts) in factors {
-            // Filters of a CP layer may be applied in either order.
+            // The filters of a CP layer may be applied in either order.
             parts.sort_unstable_by_key(|&(part, _)| part);
             let parts: Vec<&[f32]> = parts.into_iter().map(|(_, weight)| weight).collect();
             let Some(layer) = factorized_layer(network, id) else {
@@ -118,7 +119,7 @@ impl CheckpointParameters {
                 if let Some((scale, _)) = self.scale_shifts.get(op) {
                     for (row, scale) in weight.chunks_mut(i * r * s).zip(scale) {
                         for value in row {
-                            // A channel scaled by zero is zero whatever its weights.
+                            // A channel scaled by zero is zero for any weights.
                             *value = if *scale == 0.0 { 0.0 } else { *value / scale };
                         }
                     }

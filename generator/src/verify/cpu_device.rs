@@ -1,4 +1,4 @@
-//! The CPU emulation as a device: runs the generated text compiled by the host's C++ compiler.
+//! The CPU emulation as a device: runs the generated source, compiled by the host's C++ compiler.
 
 use super::{Device, DeviceError};
 use crate::compile::cpu::{CpuError, CpuModule, TranslationUnit};
@@ -8,10 +8,10 @@ use std::ffi::c_void;
 use std::path::Path;
 use tdc_runtime::Launch;
 
-/// Kernels of several units, and memory for them.
+/// Kernels of several units, and the emulated device memory.
 pub struct CpuDevice {
     module: CpuModule,
-    /// Every allocation, as 256-byte blocks so that addresses are aligned as on a GPU.
+    /// Every allocation, as 256-byte blocks, so that addresses are aligned as on a GPU.
     memory: Vec<Vec<Block>>,
 }
 
@@ -22,10 +22,10 @@ struct Block([u8; 256]);
 /// Why kernels cannot be run on the CPU.
 #[derive(Debug, thiserror::Error)]
 pub enum CpuDeviceError {
-    /// A template does not fit its context.
+    /// A template does not match its context.
     #[error(transparent)]
     Render(#[from] RenderError),
-    /// The host's compiler is missing or refuses the text.
+    /// The host's compiler is missing or reports errors.
     #[error(transparent)]
     Cpu(#[from] CpuError),
 }
@@ -39,7 +39,7 @@ impl CpuDevice {
         Self::new_in(&std::env::temp_dir(), units)
     }
 
-    /// The same with temporary files in this folder, of which none is left.
+    /// As [`new`](Self::new), with temporary files in this folder, all of which are removed.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -59,7 +59,7 @@ impl CpuDevice {
         })
     }
 
-    /// A pointer to `bytes` bytes at `address`, which must lie inside one allocation.
+    /// A pointer to `bytes` bytes at `address`, which must be inside one allocation.
     fn pointer(&self, address: u64, bytes: usize) -> Result<*mut u8, DeviceError> {
         let inside = self.memory.iter().any(|allocation| {
             let start = allocation.as_ptr() as u64;
@@ -95,14 +95,15 @@ impl Device for CpuDevice {
 
     fn write(&mut self, address: u64, values: &[f32]) -> Result<(), DeviceError> {
         let to = self.pointer(address, size_of_val(values))?;
-        // SAFETY: `pointer` found that the bytes lie in one allocation of ours, which `values` cannot overlap.
+        // SAFETY: `pointer` has checked that the bytes are inside one allocation, which `values` cannot
+        // overlap.
         unsafe { std::ptr::copy_nonoverlapping(values.as_ptr().cast(), to, size_of_val(values)) };
         Ok(())
     }
 
     fn read(&mut self, address: u64, values: &mut [f32]) -> Result<(), DeviceError> {
         let from = self.pointer(address, size_of_val(values))?;
-        // SAFETY: as in `write`; any bits are a float.
+        // SAFETY: as in `write`; any bits are a valid float.
         unsafe {
             std::ptr::copy_nonoverlapping(from, values.as_mut_ptr().cast(), size_of_val(values));
         }
@@ -111,7 +112,7 @@ impl Device for CpuDevice {
 
     fn zero(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError> {
         let to = self.pointer(address, bytes as usize)?;
-        // SAFETY: `pointer` found that the bytes lie in one allocation of ours.
+        // SAFETY: `pointer` has checked that the bytes are inside one allocation.
         unsafe { to.write_bytes(0, bytes as usize) };
         Ok(())
     }
@@ -122,8 +123,9 @@ impl Device for CpuDevice {
             .iter_mut()
             .map(|value| std::ptr::from_mut(value).cast())
             .collect();
-        // SAFETY: the planner gives a kernel exactly the parameters that its text was rendered with, each of 8 bytes: a
-        // pointer or a long long. That the kernel stays inside its memory is what is being checked.
+        // SAFETY: the planner passes exactly the parameters with which the kernel's source was rendered, each
+        // of 8 bytes: a pointer or a `long long`. Whether the kernel stays inside its memory is what the
+        // check is for.
         unsafe {
             self.module.launch(
                 &launch.kernel,

@@ -1,24 +1,24 @@
-//! Something that runs launches: the CPU emulation or a GPU.
+//! The trait of devices that run launches: the CPU emulation or a GPU.
 
 use tdc_runtime::{Bindings, Launch, Step, Variant};
 use thiserror::Error;
 
-/// A device refused an allocation, a copy or a launch.
+/// A failed allocation, copy or launch.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct DeviceError(pub String);
 
-/// Memory, copies and launches. Addresses are the device's own.
+/// Memory, copies and launches. Addresses are device addresses.
 pub trait Device {
     /// Name for reports.
     fn name(&self) -> String;
-    /// Allocates so many floats, aligned to 256 bytes; the content is undefined. Freed with the device.
+    /// Allocates `floats` floats, aligned to 256 bytes and uninitialised. Freed with the device.
     fn alloc(&mut self, floats: usize) -> Result<u64, DeviceError>;
-    /// Gives all memory back.
+    /// Frees all memory.
     fn free_all(&mut self);
     /// Copies floats to the device.
     fn write(&mut self, address: u64, values: &[f32]) -> Result<(), DeviceError>;
-    /// Copies floats from the device, after all work before has ended.
+    /// Copies floats from the device, after all earlier work has ended.
     fn read(&mut self, address: u64, values: &mut [f32]) -> Result<(), DeviceError>;
     /// Sets bytes to zero.
     fn zero(&mut self, address: u64, bytes: u64) -> Result<(), DeviceError>;
@@ -26,10 +26,10 @@ pub trait Device {
     fn launch(&mut self, launch: &Launch, args: &[u64]) -> Result<(), DeviceError>;
 }
 
-/// Puts all steps of a variant on the device.
+/// Launches all steps of a variant.
 ///
 /// # Errors
-/// The first that the device reports.
+/// The first error that the device reports.
 pub fn run_variant(
     device: &mut dyn Device,
     variant: &Variant,

@@ -15,39 +15,39 @@ use thiserror::Error;
 /// Why kernels cannot be run on a GPU.
 #[derive(Debug, Error)]
 pub enum GpuDeviceError {
-    /// No driver, or no device behind it.
+    /// No driver, or no device.
     #[error(
-        "no NVIDIA GPU can be used here: {0}; go to a machine with one and its driver, or check on the CPU: `tdc-gen verify` without `--local-gpu`"
+        "no usable NVIDIA GPU: {0}; use a machine with a GPU and its driver, or check on the CPU: `tdc-gen verify` without `--local-gpu`"
     )]
     NoGpu(String),
-    /// The machine has fewer devices.
+    /// The ordinal is not less than the number of devices.
     #[error(
-        "there is no GPU {ordinal}: the driver reports {count} GPU(s), counted from 0; choose another ordinal, or check CUDA_VISIBLE_DEVICES"
+        "no GPU with ordinal {ordinal}: the driver reports {count} in total; choose a lower ordinal (the first is 0), or check CUDA_VISIBLE_DEVICES"
     )]
     NoSuchDevice {
-        /// The device asked for.
+        /// The requested ordinal.
         ordinal: u32,
-        /// How many there are.
+        /// The number of devices.
         count: i32,
     },
-    /// A template does not fit its context.
+    /// A template does not match its context.
     #[error(transparent)]
     Render(#[from] RenderError),
-    /// NVRTC refused the text.
+    /// NVRTC reports errors in the source.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// The driver refused.
+    /// A driver error.
     #[error("CUDA driver error: {0}")]
     Driver(#[from] DriverError),
 }
 
-/// A GPU of this machine with the kernels of several units.
+/// A local GPU with the kernels of several units.
 pub struct GpuDevice {
     device: sys::CUdevice,
-    /// What kernels are compiled for.
+    /// The architecture that kernels are compiled for.
     arch: Arch,
     device_name: String,
-    /// All work is put here; it takes turns with the default stream.
+    /// The stream of all work; it is ordered with the default stream.
     pub(crate) stream: sys::CUstream,
     modules: Vec<sys::CUmodule>,
     launches: HashMap<String, LoadedLaunch>,
@@ -55,10 +55,11 @@ pub struct GpuDevice {
 }
 
 impl GpuDevice {
-    /// Opens a GPU without kernels. `ordinal` counts the devices that the driver shows to this process, from 0.
+    /// Opens a GPU, without kernels. `ordinal` counts the devices visible to this process, from 0.
     ///
     /// # Errors
-    /// [`GpuDeviceError::NoGpu`] without driver or device, [`GpuDeviceError::NoSuchDevice`] when there are fewer.
+    /// [`GpuDeviceError::NoGpu`] without a driver or device, [`GpuDeviceError::NoSuchDevice`] if the ordinal
+    /// is too large.
     pub fn open(ordinal: u32) -> Result<Self, GpuDeviceError> {
         // SAFETY: only tries to load the driver's library.
         if !unsafe { sys::is_culib_present() } {
@@ -76,7 +77,7 @@ impl GpuDevice {
         let device = result::device::get(index).map_err(no_gpu)?;
         let device_name = result::device::get_name(device)?;
         let arch = arch_of(device)?;
-        // SAFETY: the device was just given by the driver; the context is released when this is dropped.
+        // SAFETY: the driver has just returned the device; the context is released when this is dropped.
         let context = unsafe { result::primary_ctx::retain(device) }?;
         let mut opened = Self {
             device,
@@ -99,18 +100,19 @@ impl GpuDevice {
         self.arch
     }
 
-    /// Bytes of the level-2 cache.
+    /// Size of L2 in bytes.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     pub fn l2_bytes(&self) -> Result<u64, GpuDeviceError> {
         let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE;
-        // SAFETY: the device was given by the driver.
+        // SAFETY: the driver has returned the device.
         let bytes = unsafe { result::device::get_attribute(self.device, attribute) }?;
         Ok(u64::from(bytes.unsigned_abs()))
     }
 
-    /// The version of the driver's kernel module where the system tells it, else the newest CUDA that the driver knows.
+    /// The version of the driver's kernel module if the system reports it, else the newest CUDA version that
+    /// the driver supports.
     pub fn driver_version(&self) -> String {
         let text = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
         if let Some(version) = module_version(&text) {
@@ -134,10 +136,11 @@ impl GpuDevice {
         self.load_each(units, compiler)?.into_iter().collect()
     }
 
-    /// As [`load`](Self::load), with a result for each unit: one that the compiler refuses does not keep the others away.
+    /// As [`load`](Self::load), with a result for each unit: a unit that does not compile does not affect the
+    /// others.
     ///
     /// # Errors
-    /// What concerns all units: the driver's, or a template that does not fit its context.
+    /// Errors that concern all units: driver errors, or a template that does not match its context.
     pub fn load_each(
         &mut self,
         units: &[PlannedUnit],
@@ -165,12 +168,12 @@ impl GpuDevice {
             .collect())
     }
 
-    /// Loads the kernels of one unit, compiled before for this GPU.
+    /// Loads the kernels of one unit, compiled for this GPU.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     pub fn load_image(&mut self, unit: &PlannedUnit, image: &Image) -> Result<(), GpuDeviceError> {
-        // SAFETY: the image is a whole cubin made by NVRTC, and the driver copies it.
+        // SAFETY: the image is a complete cubin from NVRTC, and the driver copies it.
         let module = unsafe { result::module::load_data(image.cubin.as_ptr().cast()) }?;
         self.modules.push(module);
         for step in unit.variant().steps.iter() {
@@ -179,7 +182,7 @@ impl GpuDevice {
             };
             let symbol = CString::new(launch.kernel.as_bytes())
                 .map_err(|error| GpuDeviceError::NoGpu(error.to_string()))?;
-            // SAFETY: the module was just loaded; its functions are forgotten before it is unloaded.
+            // SAFETY: the module has just been loaded; its functions are dropped before it is unloaded.
             let loaded = unsafe {
                 let function = result::module::get_function(module, symbol)?;
                 LoadedLaunch::new(function, launch, self.arch)?
@@ -189,13 +192,13 @@ impl GpuDevice {
         Ok(())
     }
 
-    /// Waits until nothing runs, then unloads all kernels.
+    /// Waits until the device is idle, then unloads all kernels.
     pub fn unload(&mut self) {
-        // An error of a kernel still running was or will be told by the next copy; it runs no more.
+        // An error of a running kernel is reported by a copy; here it only matters that the kernel has ended.
         let _ = result::ctx::synchronize();
         self.launches.clear();
         for module in self.modules.drain(..) {
-            // SAFETY: loaded in `load_image`, its functions are forgotten, and nothing runs.
+            // SAFETY: loaded in `load_image`, its functions have been dropped, and nothing is running.
             let _ = unsafe { result::module::unload(module) };
         }
     }
@@ -203,15 +206,16 @@ impl GpuDevice {
     /// Waits for all work.
     ///
     /// # Errors
-    /// The driver's. After an error of a kernel every later call fails too: the process can do nothing more on this GPU.
+    /// Driver errors. After an error of a kernel all later calls fail too: this process can no longer use the
+    /// GPU.
     pub fn synchronize(&mut self) -> Result<(), DeviceError> {
         result::ctx::synchronize().map_err(driver)
     }
 
-    /// Whether the device still works after `failure`: what was only refused leaves it as it was.
+    /// Checks that the device still works after `failure`: a call that was only rejected does no harm.
     ///
     /// # Errors
-    /// When it does not, with the failure; then nothing more can be done in this process.
+    /// If it does not, with the failure; this process can no longer use the GPU then.
     pub fn ensure_usable(&mut self, failure: impl std::fmt::Display) -> Result<(), DeviceError> {
         self.synchronize().map_err(|error| {
             DeviceError(format!(
@@ -223,19 +227,19 @@ impl GpuDevice {
     /// Copies bytes to the device.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     pub fn write_bytes(&mut self, address: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         if bytes.is_empty() {
             return Ok(());
         }
-        // SAFETY: the driver checks that the bytes lie in an allocation.
+        // SAFETY: the driver checks that the bytes are inside an allocation.
         unsafe { result::memcpy_htod_sync(address, bytes) }.map_err(driver)
     }
 
-    /// Copies bytes from the device, after all work before has ended.
+    /// Copies bytes from the device, after all earlier work has ended.
     ///
     /// # Errors
-    /// The driver's, and those of the work before.
+    /// Driver errors, those of the earlier work included.
     pub fn read_bytes(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), DeviceError> {
         self.synchronize()?;
         if bytes.is_empty() {
@@ -245,19 +249,19 @@ impl GpuDevice {
         unsafe { result::memcpy_dtoh_sync(bytes, address) }.map_err(driver)
     }
 
-    /// Copies bytes from one place on the device to another that does not overlap it.
+    /// Copies bytes on the device; the ranges do not overlap.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     pub fn copy(&mut self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError> {
         // SAFETY: as in `write_bytes`.
         unsafe { result::memcpy_dtod_async(to, from, bytes, self.stream) }.map_err(driver)
     }
 
-    /// Sets every byte to 0xff: not-a-number as float and as half.
+    /// Sets every byte to 0xff: NaN as fp32 and as fp16.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     pub fn poison(&mut self, address: u64, bytes: usize) -> Result<(), DeviceError> {
         // SAFETY: as in `write_bytes`.
         unsafe { result::memset_d8_async(address, 0xff, bytes, self.stream) }.map_err(driver)
@@ -270,7 +274,7 @@ fn arch_of(device: sys::CUdevice) -> Result<Arch, DriverError> {
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
     };
-    // SAFETY: the device was given by the driver.
+    // SAFETY: the driver has returned the device.
     let [major, minor] =
         [MAJOR, MINOR].map(|attribute| unsafe { result::device::get_attribute(device, attribute) });
     Ok(Arch::new((10 * major? + minor?) as u16))
@@ -289,7 +293,7 @@ impl Drop for GpuDevice {
         self.free_all();
         self.unload();
         if self.stream != result::stream::null() {
-            // SAFETY: created in `open`, and nothing runs any more.
+            // SAFETY: created in `open`, and nothing is running.
             let _ = unsafe { result::stream::destroy(self.stream) };
         }
         // SAFETY: retained in `open`.
@@ -314,10 +318,10 @@ impl Device for GpuDevice {
     }
 
     fn free_all(&mut self) {
-        // An error of a kernel still running was or will be told by the next copy; memory is freed all the same.
+        // An error of a running kernel is reported by a copy; memory is freed in any case.
         let _ = result::ctx::synchronize();
         for address in self.memory.drain(..) {
-            // SAFETY: allocated in `alloc`, freed once, and no kernel runs.
+            // SAFETY: allocated in `alloc`, freed once, and no kernel is running.
             let _ = unsafe { result::free_sync(address) };
         }
     }
@@ -326,7 +330,7 @@ impl Device for GpuDevice {
         if values.is_empty() {
             return Ok(());
         }
-        // SAFETY: the driver checks that the bytes lie in an allocation.
+        // SAFETY: the driver checks that the bytes are inside an allocation.
         unsafe { result::memcpy_htod_sync(address, values) }.map_err(driver)
     }
 
@@ -351,8 +355,9 @@ impl Device for GpuDevice {
                 launch.kernel
             )));
         };
-        // SAFETY: the planner gives a kernel exactly the parameters that its text was rendered with; the stream is of the context
-        // that `open` made current. That the kernel stays inside its memory is what is being checked.
+        // SAFETY: the planner passes exactly the parameters with which the kernel's source was rendered; the
+        // stream belongs to the context that `open` made current. Whether the kernel stays inside its memory
+        // is what the check is for.
         unsafe { loaded.enqueue(self.stream, args) }.map_err(driver)
     }
 }

@@ -1,28 +1,29 @@
-//! Times of work in a CUDA graph, as a network runs it.
+//! Times of work in a CUDA graph, which is how a network runs.
 
 use super::gpu_device::driver;
 use super::{DeviceError, GpuDevice};
 use cudarc::driver::{result, sys};
 
-/// How much is run to know a time.
+/// The number of runs and replays of a timing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Repeats {
-    /// Runs in a graph, one behind the other.
+    /// Consecutive runs in a graph.
     pub runs: usize,
-    /// Replays before the clock and the caches have settled.
+    /// Untimed replays, until clocks and caches have settled.
     pub warm_up: usize,
-    /// Replays of which the median is taken.
+    /// Timed replays; the time is their median.
     pub replays: usize,
 }
 
 impl Repeats {
-    /// For times that are told.
+    /// For times that are reported.
     pub const FULL: Self = Self {
         runs: 50,
         warm_up: 1,
         replays: 25,
     };
-    /// To see whether it is worth more. What runs ahead of the first replay is all the warm-up that a look needs.
+    /// For deciding whether a full time is worthwhile. The launch that precedes the first replay is warm-up
+    /// enough.
     pub const QUICK: Self = Self {
         runs: 20,
         warm_up: 0,
@@ -31,33 +32,34 @@ impl Repeats {
 }
 
 impl GpuDevice {
-    /// Time of one `run`, microseconds: the median of replays of a CUDA graph that holds many of them, one behind the other. `run`
-    /// is told which of them it puts there, from 0.
+    /// Time of one `run` in microseconds: the median over replays of a CUDA graph with many consecutive runs.
+    /// `run` is called with the index of the run, from 0.
     ///
-    /// In each replay the graph is launched once more ahead of the timed launch, so that the GPU is busy while that is put behind
-    /// it: on an idle GPU the time from the first event to the graph's arrival would count too.
+    /// Before each timed launch the graph is launched once untimed, so that the GPU is busy while the timed
+    /// launch is queued. On an idle GPU the time from the first event to the arrival of the graph would be
+    /// included.
     ///
     /// # Errors
-    /// The driver's, and those of `run`.
+    /// Driver errors and errors of `run`.
     pub fn graph_us(
         &mut self,
         repeats: Repeats,
         run: &mut dyn FnMut(&mut Self, usize) -> Result<(), DeviceError>,
     ) -> Result<f64, DeviceError> {
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: the stream is this device's own and is not being captured.
+        // SAFETY: the stream is owned by this device and is not being captured.
         unsafe { result::stream::begin_capture(self.stream, mode) }.map_err(driver)?;
         let recorded = (0..repeats.runs).try_for_each(|index| run(self, index));
-        // SAFETY: the capture was begun above.
+        // SAFETY: the capture was started above.
         let graph = unsafe { result::stream::end_capture(self.stream) };
         let graph = graph.map(Graph).map_err(driver);
-        // A run that failed ends the capture too; it is the cause.
+        // A failed run ends the capture too; its error is the cause.
         recorded?;
         let executable = Executable::new(&graph?)?;
         let (start, end) = (Event::new()?, Event::new()?);
         let mut times = Vec::new();
         for _ in 0..repeats.warm_up + repeats.replays {
-            // SAFETY: executable, events and stream are alive and of this context.
+            // SAFETY: executable, events and stream are alive and belong to this context.
             let ms = unsafe {
                 result::graph::launch(executable.0, self.stream)
                     .and_then(|()| result::event::record(start.0, self.stream))
@@ -79,7 +81,7 @@ struct Graph(sys::CUgraph);
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: this owns the graph; what was instantiated from it does not need it.
+        // SAFETY: this owns the graph; graphs instantiated from it do not need it.
         let _ = unsafe { result::graph::destroy(self.0) };
     }
 }
@@ -98,7 +100,7 @@ impl Executable {
 
 impl Drop for Executable {
     fn drop(&mut self) {
-        // SAFETY: this owns it, and the driver lets a launch that still runs end.
+        // SAFETY: this owns the graph, and the driver lets a running launch finish.
         let _ = unsafe { result::graph::exec_destroy(self.0) };
     }
 }

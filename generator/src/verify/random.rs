@@ -5,7 +5,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// A stream of its own for each seed.
+    /// A separate stream for each seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -30,7 +30,7 @@ impl Random {
         odd as f32 / (1 << 24) as f32
     }
 
-    /// So many values.
+    /// `len` values.
     pub fn values(&mut self, len: usize) -> Vec<f32> {
         (0..len).map(|_| self.value()).collect()
     }

@@ -1,4 +1,4 @@
-//! Each unit alone and the network whole, against the reference.
+//! Checks each unit on its own and complete networks against the reference.
 
 use super::reference::{self, NetworkParameters};
 use super::{Bindings, Device, DeviceError, Random, run_variant};
@@ -6,43 +6,44 @@ use super::{Bindings, Device, DeviceError, Random, run_variant};
 use super::{GpuDevice, Repeats};
 use crate::ir::{Layout, Network, Precision, Problem, ReferenceInputs, TensorShape};
 use crate::plan::{Location, Memory, NetworkPlan, PlannedUnit};
+use crate::wording::counted;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use tdc_runtime::{PackError, Variant};
 
-/// The relative error that a whole network's values may have, as an L2 norm: ten times what the least precise of its units may
-/// have, in fp32 1e-5.
+/// The largest relative L2 error of the values of a network: ten times that of its least precise unit, which
+/// is 1e-5 in fp32.
 ///
-/// A layer passes the relative error of its input on about as it is, and the errors that layers add are independent: behind L
-/// layers they are sqrt(L) times that of one. Ten times is a hundred layers, each at its bound; rounding leaves them at a
-/// third of it or less.
+/// A layer passes on the relative error of its input almost unchanged, and the errors that layers add are
+/// independent, so that after L layers the error is sqrt(L) times that of one. Ten times corresponds to a
+/// hundred layers, each at its bound; rounding errors stay at a third of the bound or less.
 pub fn network_tolerance(plan: &NetworkPlan) -> f64 {
     let of_units = plan.units.iter();
     let of_units = of_units.map(|unit| unit.problem.kind().min_tolerance());
     10.0 * of_units.fold(Precision::Fp32.tolerance(), f64::max)
 }
 
-/// How far a result is from the reference.
+/// The difference between a result and the reference.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Deviation {
     /// `|result - reference| / |reference|`, L2 norms.
     pub relative: f64,
     /// NCHW position of the worst element.
     pub worst: [usize; 4],
-    /// The result there.
+    /// The result at that position.
     pub found: f64,
-    /// The reference there.
+    /// The reference at that position.
     pub expected: f64,
 }
 
 impl Deviation {
-    /// Compares a result with its reference; not-a-number counts as infinitely far.
+    /// Compares a result with its reference; NaN counts as infinitely far off.
     pub fn between(shape: TensorShape, found: &[f32], expected: &[f64]) -> Self {
         Self::for_channels(shape, 0..shape.c, found, expected)
     }
 
-    /// The same of some channels alone.
+    /// The same for some channels only.
     fn for_channels(
         shape: TensorShape,
         channels: Range<u32>,
@@ -91,7 +92,7 @@ impl Deviation {
     }
 }
 
-/// The larger of two deviations, of equal ones the first.
+/// The larger of two deviations; ties go to the first.
 fn larger_deviation(first: Deviation, second: Deviation) -> Deviation {
     match second.relative > first.relative {
         true => second,
@@ -109,21 +110,21 @@ impl fmt::Display for Deviation {
     }
 }
 
-/// A unit or layer that does not compute what it should.
+/// Why a unit or layer has failed its check.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CheckFailure {
-    /// Farther from the reference than it may be.
+    /// Its error exceeds the tolerance.
     Inaccurate {
-        /// How far.
+        /// The deviation.
         deviation: Deviation,
-        /// What is allowed.
+        /// The tolerance.
         tolerance: f64,
     },
-    /// Wrote outside its buffers: so many elements of the margin were changed.
+    /// It wrote outside its buffers: the number of modified guard elements.
     OutOfBounds(usize),
-    /// Another run gave other bits.
+    /// A further run gave different bits.
     NotDeterministic,
-    /// The device refused.
+    /// A device error.
     Device(DeviceError),
 }
 
@@ -135,7 +136,11 @@ impl fmt::Display for CheckFailure {
                 tolerance,
             } => write!(f, "{deviation}; tolerance {tolerance:.1e}"),
             CheckFailure::OutOfBounds(count) => {
-                write!(f, "modified {count} element(s) outside its output")
+                write!(
+                    f,
+                    "modified {} outside its output",
+                    counted(*count, "element")
+                )
             }
             CheckFailure::NotDeterministic => write!(f, "a second run gave different bits"),
             CheckFailure::Device(error) => write!(f, "{error}"),
@@ -149,25 +154,26 @@ impl From<DeviceError> for CheckFailure {
     }
 }
 
-/// What came of checking one unit.
+/// The result of checking one unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnitCheck {
-    /// The deviation when it passed.
+    /// The deviation of a unit that passed.
     pub deviation: Deviation,
-    /// The tolerance it held.
+    /// Its tolerance.
     pub tolerance: f64,
 }
 
-/// Runs of a unit where nobody says how many: what the first left behind must not matter.
+/// Default number of runs: a second one shows whether a run depends on what an earlier one left in memory.
 const DEFAULT_RUNS: u32 = 2;
-/// Elements around every tensor that nobody may touch.
+/// Number of guard elements before and after every tensor.
 const MARGIN: usize = 1024;
-/// What lies around inputs: a signalling NaN, which arithmetic turns into a quiet one.
+/// Value of the guards of inputs: a signalling NaN, which arithmetic turns into a quiet one.
 const INPUT_POISON: u32 = 0x7fa1_b2c3;
-/// What lies in and around unwritten outputs: another one, so that a value read outside and written outside is seen.
+/// Value of outputs before a run and of their guards: a different NaN, so that reads and writes out of bounds
+/// are both detected.
 const OUTPUT_POISON: u32 = 0x7fa4_d5e6;
 
-/// How many elements have other bits than before.
+/// The number of elements whose bits differ.
 fn count_differing(now: &[f32], then: &[f32]) -> usize {
     let pairs = now.iter().zip(then);
     pairs
@@ -175,11 +181,11 @@ fn count_differing(now: &[f32], then: &[f32]) -> usize {
         .count()
 }
 
-/// A tensor on the device between two margins, its images `batch_stride` apart.
+/// A tensor on the device between two guards; its images are `batch_stride` apart.
 struct GuardedBuffer {
     address: u64,
     floats: usize,
-    /// The whole allocation as it was written.
+    /// The complete allocation as it was written.
     image: Vec<f32>,
 }
 
@@ -205,7 +211,7 @@ impl GuardedBuffer {
         device.write(self.address + 4 * at as u64, values)
     }
 
-    /// How many elements of the margins were changed.
+    /// The number of guard elements that were modified.
     fn modified_elements(&self, device: &mut dyn Device) -> Result<usize, DeviceError> {
         let mut modified_elements = 0;
         for start in [0, MARGIN + self.floats] {
@@ -219,7 +225,7 @@ impl GuardedBuffer {
         Ok(modified_elements)
     }
 
-    /// The whole allocation as it is now.
+    /// The present content of the complete allocation.
     fn read(&self, device: &mut dyn Device) -> Result<Vec<f32>, DeviceError> {
         let mut values = vec![0.0; self.floats + 2 * MARGIN];
         device.read(self.address - 4 * MARGIN as u64, &mut values)?;
@@ -227,11 +233,11 @@ impl GuardedBuffer {
     }
 }
 
-/// Random operands of a problem and what it makes of them, in float64.
+/// Random operands of a problem and its float64 result.
 pub struct ProblemData {
     x: Vec<f32>,
     residual: Vec<f32>,
-    /// Of each tensor of weights.
+    /// One vector per weight tensor.
     weights: Vec<Vec<f32>>,
     bias: Vec<f32>,
     scale: Vec<f32>,
@@ -245,7 +251,7 @@ impl ProblemData {
         &self.x
     }
 
-    /// Each tensor of weights, OIHW.
+    /// Weight tensors, OIHW.
     pub fn weights(&self) -> &[Vec<f32>] {
         &self.weights
     }
@@ -255,7 +261,7 @@ impl ProblemData {
         &self.expected
     }
 
-    /// Operands by a seed.
+    /// Operands for a seed.
     pub fn new(problem: &Problem, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let count = |there: bool, count: u64| if there { count as usize } else { 0 };
@@ -273,19 +279,17 @@ impl ProblemData {
         let shift = random.values(scale.len());
         let double =
             |values: &[f32]| -> Vec<f64> { values.iter().map(|&v| f64::from(v)).collect() };
-        let expected = problem.kind().reference(
-            &ReferenceInputs {
-                x: &double(&x),
-                residual: &double(&residual),
-                weights: &weights
-                    .iter()
-                    .map(|values| double(values))
-                    .collect::<Vec<_>>(),
-                bias: &double(&bias),
-                scale: &double(&scale),
-                shift: &double(&shift),
-            },
-        );
+        let expected = problem.kind().reference(&ReferenceInputs {
+            x: &double(&x),
+            residual: &double(&residual),
+            weights: &weights
+                .iter()
+                .map(|values| double(values))
+                .collect::<Vec<_>>(),
+            bias: &double(&bias),
+            scale: &double(&scale),
+            shift: &double(&shift),
+        });
         Self {
             x,
             residual,
@@ -297,10 +301,10 @@ impl ProblemData {
         }
     }
 
-    /// The packed block of a variant.
+    /// The packed weights of a variant.
     ///
     /// # Errors
-    /// [`PackError`] when the variant is one of another problem.
+    /// [`PackError`] if the variant belongs to a different problem.
     pub fn pack(&self, variant: &Variant) -> Result<Vec<f32>, PackError> {
         let mut packed = vec![0.0; variant.packed_len()];
         for (index, (at, layout)) in variant.packed_layouts().enumerate() {
@@ -315,7 +319,7 @@ impl ProblemData {
     }
 }
 
-/// The operands of a unit on a device, between guarded margins.
+/// The operands of a unit on a device, between guards.
 struct DeviceTensors {
     x: GuardedBuffer,
     residual: GuardedBuffer,
@@ -323,26 +327,27 @@ struct DeviceTensors {
     bias: GuardedBuffer,
     workspace: GuardedBuffer,
     y: GuardedBuffer,
-    /// Elements from an image of the output to the next.
+    /// Elements between consecutive images of the output.
     y_stride: usize,
     bindings: Bindings,
 }
 
 impl DeviceTensors {
-    /// With several images the tensors are given strides larger than an image, as inside a concatenation.
+    /// If there are several images, tensors have a batch stride larger than an image, as inside a
+    /// concatenation.
     fn new(
         device: &mut dyn Device,
         unit: &PlannedUnit,
         data: &ProblemData,
     ) -> Result<Self, DeviceError> {
-        /// Elements between the images of a batch that belong to nobody.
+        /// Unused elements between the images of a batch.
         const GAP: usize = 5;
         let variant = unit.variant();
         let (x_shape, y_shape) = (unit.problem.x(), unit.problem.y());
         let values = data
             .pack(variant)
-            .expect("the values were made to the problem's sizes, which are the layouts'");
-        // The images of an HWCN batch do not lie apart.
+            .expect("the values have the problem's sizes, which are those of the layouts");
+        // The images of an HWCN batch are interleaved, so there is no gap.
         let gap = |shape: TensorShape, layout| match layout {
             Layout::Nchw if shape.batch > 1 => GAP,
             _ => 0,
@@ -396,7 +401,7 @@ impl DeviceTensors {
     }
 }
 
-/// A dense tensor of another layout with the values of an NCHW one; of no values, none.
+/// Converts NCHW values to a dense tensor of another layout; empty stays empty.
 fn from_nchw(shape: TensorShape, layout: Layout, values: &[f32]) -> Vec<f32> {
     let mut converted = values.to_vec();
     if layout != Layout::Nchw && !values.is_empty() {
@@ -407,7 +412,7 @@ fn from_nchw(shape: TensorShape, layout: Layout, values: &[f32]) -> Vec<f32> {
     converted
 }
 
-/// The NCHW tensor with the values of a dense one of another layout.
+/// Converts a dense tensor of another layout to NCHW.
 fn to_nchw(shape: TensorShape, layout: Layout, values: Vec<f32>) -> Vec<f32> {
     match layout {
         Layout::Nchw => values,
@@ -417,7 +422,7 @@ fn to_nchw(shape: TensorShape, layout: Layout, values: Vec<f32>) -> Vec<f32> {
     }
 }
 
-/// Where the elements of an NCHW tensor lie in another layout, in NCHW order.
+/// The indices of the elements of an NCHW tensor in another layout, in NCHW order.
 fn element_indices(shape: TensorShape, layout: Layout) -> impl Iterator<Item = usize> {
     let (c, pixels) = (shape.c as usize, shape.pixels() as usize);
     (0..shape.len() as usize).map(move |index| {
@@ -426,12 +431,13 @@ fn element_indices(shape: TensorShape, layout: Layout) -> impl Iterator<Item = u
     })
 }
 
-/// Runs a unit on random data between guarded margins, twice, and compares with the reference.
+/// Runs a unit twice on random data between guards and compares the results with the reference.
 ///
-/// Both must be near the reference and, where the problem [is deterministic](Problem::is_deterministic), give the same bits.
+/// Both must be within the tolerance and, if the problem [is deterministic](Problem::is_deterministic), have
+/// the same bits.
 ///
 /// # Errors
-/// The first way in which it fails.
+/// The first failure.
 pub fn check_unit(
     device: &mut dyn Device,
     unit: &PlannedUnit,
@@ -441,11 +447,11 @@ pub fn check_unit(
     check_unit_on(device, unit, &data, DEFAULT_RUNS)
 }
 
-/// As [`check_unit`], on data that several units of the same problem share, and with so many runs, all of which must give the
-/// same bits.
+/// As [`check_unit`], with data that several units of a problem share, and with the given number of runs, all
+/// of which must give the same bits.
 ///
 /// # Errors
-/// The first way in which it fails.
+/// The first failure.
 pub fn check_unit_on(
     device: &mut dyn Device,
     unit: &PlannedUnit,
@@ -458,11 +464,11 @@ pub fn check_unit_on(
     result
 }
 
-/// Times of a unit that was found right, microseconds, in a CUDA graph of many runs, on buffers that stay in the level-2 cache
-/// where they fit: a quick one of few runs, and a full one if `wants_full` says so.
+/// Times of a correct unit in microseconds, in a CUDA graph of many runs on the same buffers, which stay in
+/// L2 if they fit: a quick time from few runs, and a full time if `wants_full` returns true.
 ///
 /// # Errors
-/// As [`check_unit`]: a wrong result is not timed.
+/// As [`check_unit`]: an incorrect result is not timed.
 #[cfg(feature = "gpu")]
 pub fn time_unit(
     device: &mut GpuDevice,
@@ -546,7 +552,8 @@ fn run_and_compare(
         let found = to_nchw(y_shape, problem.y_layout(), found);
         let for_channels =
             |channels| Deviation::for_channels(y_shape, channels, &found, &data.expected);
-        // What the first factor of the layer behind makes has a norm of its own: an error of the smaller values cannot hide.
+        // The output of the next layer's first factor is compared on its own: the norm of the main output
+        // could hide an error in its smaller values.
         let next = match problem {
             Problem::Tucker(tucker) => tucker.next.filter(|next| next.stores_layer_output),
             _ => None,
@@ -555,7 +562,7 @@ fn run_and_compare(
         larger_deviation(for_channels(0..own), for_channels(own..y_shape.c))
     };
     let deviation = larger_deviation(deviation(&first), deviation(&last));
-    let tolerance = tolerance(problem);
+    let tolerance = problem.kind().tolerance();
     if deviation.relative > tolerance {
         return Err(CheckFailure::Inaccurate {
             deviation,
@@ -568,12 +575,13 @@ fn run_and_compare(
     })
 }
 
-/// What came of running a whole network.
+/// The result of checking a complete network.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NetworkCheck {
-    /// Deviation of each op's output that a layer wrote, in order: layer's name, op's name, deviation.
+    /// Deviation of each op's output that a layer wrote, in order: name of the layer, name of the op,
+    /// deviation.
     pub layers: Vec<(String, String, Deviation)>,
-    /// The layer that failed first, and how.
+    /// The first layer that failed, with the failure.
     pub failure: Option<(String, CheckFailure)>,
     /// The output.
     pub output: Vec<f32>,
@@ -583,7 +591,7 @@ pub struct NetworkCheck {
 ///
 /// `packed` is the payload of the weight file, in floats.
 ///
-/// # Errors
+/// [`DeviceError`] if memory or copies fail; incorrect values are part of the result.
 /// [`DeviceError`] when memory or copies fail; wrong numbers are in the result.
 pub fn check_network(
     device: &mut dyn Device,
@@ -717,7 +725,7 @@ mod tests {
 
     #[test]
     fn errors_of_small_channels_are_not_masked_by_large_ones() {
-        // Two images of three channels, the last one small and wrong in the second image.
+        // Two images of three channels; the last channel is small and wrong in the second image.
         let shape = TensorShape::new(2, 3, 1, 2);
         let expected = [
             1e3, 1e3, 1e3, 1e3, 1e-3, 1e-3, 1e3, 1e3, 1e3, 1e3, 1e-3, 1e-3,

@@ -1,4 +1,4 @@
-//! Mutated configs: reading one ends with a config or with mistakes that have a line.
+//! Mutated configs: parsing gives a config or errors with lines.
 
 use crate::fuzz;
 use crate::random::Random;
@@ -8,7 +8,7 @@ use tdc_generator::config::Overrides;
 use tdc_generator::config::yaml::parse;
 use tdc_generator::ir::Precision;
 
-/// Short texts that are awkward in many places.
+/// Short texts that are error-prone in many contexts.
 const AWKWARD: [&str; 38] = [
     "0",
     "-1",
@@ -50,7 +50,7 @@ const AWKWARD: [&str; 38] = [
     "same",
 ];
 
-/// A start and end of a run of characters for which `predicate` holds, at a random place.
+/// Start and end of a run of characters that satisfy `predicate`, at a random position.
 fn run(random: &mut Random, text: &[u8], predicate: fn(&u8) -> bool) -> Option<(usize, usize)> {
     let from = random.below(text.len());
     let start = from + text[from..].iter().position(predicate)?;
@@ -119,7 +119,7 @@ fn mutate(random: &mut Random, text: &mut Vec<u8>, seeds: &[String]) {
     text.truncate(1 << 16);
 }
 
-/// Whether a text is a config, or what is wrong with the way it was read.
+/// Whether a text is a valid config; an error if reading it misbehaved.
 fn read(text: &[u8]) -> Result<bool, String> {
     let text = String::from_utf8_lossy(text);
     let mut is_valid = false;
@@ -142,7 +142,7 @@ fn read(text: &[u8]) -> Result<bool, String> {
     Ok(is_valid)
 }
 
-/// The committed configs, and some that use every key.
+/// The committed configs, and some that together have every key.
 fn seeds() -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
     let mut paths: Vec<_> = fs::read_dir(folder)
@@ -158,8 +158,7 @@ fn seeds() -> Vec<String> {
         .collect()
 }
 
-#[test]
-fn mutated_configs_parse_or_report_errors() {
+pub fn fuzz_configs(seconds: u64) {
     let seeds = seeds();
     for seed in &seeds {
         assert_eq!(read(seed.as_bytes()), Ok(true), "{seed}");
@@ -171,5 +170,5 @@ fn mutated_configs_parse_or_report_errors() {
         }
         text
     };
-    fuzz("yaml", make, read);
+    fuzz(seconds, "yaml", make, read);
 }

@@ -1,4 +1,4 @@
-//! Mutated checkpoints: reading one ends with finite values that can be packed, or with a message.
+//! Mutated checkpoints: reading one gives finite values that can be packed, or an error.
 
 use crate::fuzz;
 use crate::random::Random;
@@ -10,7 +10,7 @@ use tdc_generator::ir::Network;
 use tdc_generator::plan::{NetworkPlan, plan_network, recipes};
 use tdc_weights::{Checkpoint, SlotRecipe, pack, resolve};
 
-/// Everything that a checkpoint is read for: a bias, folded BatchNorms, a prologue, Tucker factors, a linear layer.
+/// All uses of a checkpoint: a bias, folded BatchNorms, a prologue, Tucker factors, a linear layer.
 const NETWORK: &str = "\
 name: tiny
 input: 1x3x5x5
@@ -22,7 +22,7 @@ ops:
   - {op: linear, name: fc, n: 2}
 ";
 
-/// JSON that is awkward in many places.
+/// JSON values that are error-prone in many contexts.
 const AWKWARD: [&str; 22] = [
     "0",
     "1",
@@ -52,7 +52,7 @@ const DTYPES: [&str; 9] = [
     "F16", "BF16", "F32", "F64", "I64", "BOOL", "F8_E4M3", "f32", "U8",
 ];
 
-/// A safetensors file in its parts.
+/// The components of a safetensors file.
 #[derive(Clone)]
 struct Parts {
     header: Map<String, Value>,
@@ -80,7 +80,7 @@ impl Parts {
         Self::file(&header, &self.payload)
     }
 
-    /// The same numbers as elements of another type.
+    /// The same values with a different element type.
     fn with_elements(&self, dtype: &str, bytes_each: usize, convert: fn(f32) -> Vec<u8>) -> Self {
         let values = self.payload.chunks_exact(4).map(|bytes| {
             let bytes = bytes.try_into().expect("four bytes");
@@ -100,7 +100,7 @@ impl Parts {
         }
     }
 
-    /// A further tensor behind the others.
+    /// Appends a tensor.
     fn push(&mut self, name: &str, shape: &[u32]) {
         let elements: u32 = shape.iter().product();
         let start = self.payload.len();
@@ -123,7 +123,7 @@ fn network() -> (Network, NetworkPlan) {
     (network, plan)
 }
 
-/// Valid files: each type of elements, and trained factors.
+/// Valid files: one for each element type, and one with trained factors.
 fn seeds(recipes: &[SlotRecipe]) -> Vec<Parts> {
     let single = Checkpoint::random(recipes, 1).to_safetensors();
     let single = Parts::of(&single.expect("a file"));
@@ -140,11 +140,11 @@ fn seeds(recipes: &[SlotRecipe]) -> Vec<Parts> {
 }
 
 fn awkward(random: &mut Random) -> Value {
-    // What JSON itself refuses is left to the mutations of text.
+    // Invalid JSON is left to the mutations of text.
     serde_json::from_str(random.pick(&AWKWARD)).unwrap_or(Value::Null)
 }
 
-/// Changes one thing of a header that stays JSON.
+/// Makes one change in a header, which stays valid JSON.
 fn mutate_header(random: &mut Random, header: &mut Map<String, Value>) {
     let names: Vec<String> = header.keys().cloned().collect();
     if names.is_empty() {
@@ -164,7 +164,7 @@ fn mutate_header(random: &mut Random, header: &mut Map<String, Value>) {
             }
         }
         2 => {
-            // The same number of elements, in another shape.
+            // The same number of elements with a different shape.
             if let Some(shape) = info["shape"].as_array_mut() {
                 match random.below(3) {
                     0 => shape.push(1.into()),
@@ -197,7 +197,7 @@ fn mutate_header(random: &mut Random, header: &mut Map<String, Value>) {
     }
 }
 
-/// Numbers that are hard on folding and factorising, in place of one of the payload's.
+/// Replaces a number of the payload by one that is difficult for folding and factorisation.
 fn mutate_payload(random: &mut Random, payload: &mut [u8]) {
     const NUMBERS: [f32; 8] = [
         0.0,
@@ -219,7 +219,7 @@ fn mutate_payload(random: &mut Random, payload: &mut [u8]) {
     }
 }
 
-/// Damage that knows nothing of the format.
+/// Damages bytes without regard to the format.
 fn mutate_bytes(random: &mut Random, file: &mut Vec<u8>) {
     let at = random.below(file.len() + 1);
     match random.below(4) {
@@ -251,7 +251,7 @@ fn make(random: &mut Random, seeds: &[Parts]) -> Vec<u8> {
     match random.below(4) {
         0 => mutate_bytes(random, &mut file),
         1 => {
-            // The header's text is damaged, its length stays right.
+            // Damages the header's text; its length stays correct.
             let mut header = serde_json::to_vec(&parts.header).expect("JSON");
             for _ in 0..=random.below(3) {
                 mutate_bytes(random, &mut header);
@@ -263,7 +263,7 @@ fn make(random: &mut Random, seeds: &[Parts]) -> Vec<u8> {
     file
 }
 
-/// Whether a file is a checkpoint of the network, or what is wrong with the way it was read.
+/// Whether a file is a checkpoint of the network; an error if reading it misbehaved.
 fn read(file: &[u8], plan: &NetworkPlan, recipes: &[SlotRecipe]) -> Result<bool, String> {
     let told = |message: String| match message.is_empty() {
         true => Err("an error without a message".to_owned()),
@@ -290,8 +290,7 @@ fn read(file: &[u8], plan: &NetworkPlan, recipes: &[SlotRecipe]) -> Result<bool,
     }
 }
 
-#[test]
-fn mutated_checkpoints_load_or_report_errors() {
+pub fn fuzz_checkpoints(seconds: u64) {
     let (network, plan) = network();
     let recipes = recipes(&network, &plan);
     let seeds = seeds(&recipes);
@@ -299,6 +298,7 @@ fn mutated_checkpoints_load_or_report_errors() {
         assert_eq!(read(&seed.to_file(), &plan, &recipes), Ok(true));
     }
     fuzz(
+        seconds,
         "safetensors",
         |random| make(random, &seeds),
         |file| read(file, &plan, &recipes),

@@ -1,5 +1,5 @@
-//! The generated folders of small networks and a layer set: their text against committed files, and what it does when it is
-//! compiled against the CPU emulation of the CUDA runtime.
+//! The generated folders of small networks and a layer set: their files are compared with committed ones, and
+//! run after compilation against the CPU emulation.
 
 mod networks;
 mod run;

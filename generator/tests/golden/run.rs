@@ -1,4 +1,5 @@
-//! What the generated folders do: built with the host's compiler against the CPU emulation, without a warning.
+//! Generated folders compile without warnings with the host's compiler and compute correct results on the CPU
+//! emulation.
 
 use crate::networks::{folders, layers, mixed, pair, plan, plan_set, plans};
 use std::collections::HashMap;
@@ -20,18 +21,18 @@ const FLAGS: &[&str] = &[
     "-Wall",
     "-Wextra",
     "-Werror",
-    // Of the host's compiler only: CUDA knows `#pragma unroll`.
+    // Only for the host's compiler: CUDA supports `#pragma unroll`.
     "-Wno-unknown-pragmas",
     "-pthread",
 ];
 
-/// Programs that were built, by name, and the folder that holds everything.
+/// The compiled programs by name, and the folder with all files.
 struct Built {
     folder: tempfile::TempDir,
 }
 
 impl Built {
-    /// Writes and compiles all folders; two compilers at a time.
+    /// Writes and compiles all folders, two at a time.
     fn new() -> Self {
         let built = Self {
             folder: tempfile::tempdir().unwrap(),
@@ -106,7 +107,7 @@ impl Built {
         for folder in includes {
             command.arg("-I").arg(folder);
         }
-        // The emulator's engine is needed once in a program: in the file with its `main`.
+        // The emulation's engine is needed once per program: in the file with `main`.
         let has_main = source.ends_with("main.cu") || source.extension() == Some("cpp".as_ref());
         if !has_main {
             command.arg("-DTDC_CPU_ENGINE_ELSEWHERE");
@@ -132,7 +133,7 @@ fn compiler() -> Command {
     Command::new(std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned()))
 }
 
-/// The output of a command that must succeed.
+/// The output of a command, which must succeed.
 fn succeed(command: &mut Command) -> String {
     let (code, text) = outcome(command);
     assert_eq!(code, Some(0), "{command:?}\n{text}");
@@ -171,8 +172,8 @@ fn generated_folders_compile_and_compute_correctly() {
     packers_give_the_same_bits(&built);
 }
 
-/// A program that packs for every unit of the layer set: reads weights, scales and shifts of each in turn, and writes what the
-/// emitted packer makes of them.
+/// A program that runs the packer of every unit of the layer set: it reads weights, scales and shifts of each
+/// in turn, and writes the packed weights.
 fn packers() -> String {
     let plan = plan_set(&layers());
     let (mut headers, mut calls) = (String::new(), String::new());
@@ -207,7 +208,8 @@ int main() {{
     )
 }
 
-/// The emitted packers and the one in Rust, on weights of every size and on some that are no numbers.
+/// The emitted packers and the one in Rust give the same bits, for weights of all magnitudes and for NaNs and
+/// infinities.
 fn packers_give_the_same_bits(built: &Built) {
     let awkward = [
         0.0,
@@ -218,7 +220,7 @@ fn packers_give_the_same_bits(built: &Built) {
         f32::NAN,
         f32::MIN_POSITIVE,
         1e-44,
-        // Ties of fp16 and of bf16, to either side.
+        // Ties of fp16 and of bf16, in both directions.
         1.0 + 1.0 / 2048.0,
         1.0 + 3.0 / 2048.0,
         1.0 + 1.0 / 256.0,
@@ -240,7 +242,7 @@ fn packers_give_the_same_bits(built: &Built) {
         let row = layout.source_len() / n as usize;
         let mut weight = random.values(layout.source_len());
         for (o, row) in weight.chunks_mut(row).enumerate() {
-            // From subnormal to nearly infinite; the last rows have what is awkward, one kind after the other.
+            // From subnormal to nearly infinite; the last rows have special values, one kind each.
             let size = 2f32.powi(-140 + 260 / n as i32 * o as i32);
             row.iter_mut().for_each(|value| *value *= size);
             match n as usize - 1 - o {
@@ -349,7 +351,8 @@ fn layer_sets_check_themselves(built: &Built) {
     assert_eq!(code, Some(2));
 }
 
-/// Every layer's output, through views and reused memory, against float64. Gives the files of weights and input.
+/// Every layer's output, through views and reused memory, against float64. Returns the files of weights and
+/// input.
 fn numbers_are_right(built: &Built) -> (PathBuf, PathBuf) {
     let network = mixed();
     let plan = plan(&network);
@@ -401,26 +404,32 @@ fn two_networks_link_into_one_program(built: &Built, weights: &Path, input: &Pat
     let lines: Vec<_> = text.lines().collect();
     let expected = [
         "mixed: run: the network has no weights yet",
+        "mixed: run: input `input` is a null pointer",
+        "mixed: capture: output `head` is a null pointer",
+        "mixed: run_layer: input `input` is not aligned to 16 bytes",
+        "mixed: run: input `input` is not aligned to 16 bytes",
+        "mixed: run: output `head` is not aligned to 16 bytes",
         "mixed: replay: no graph was captured",
         "mixed: load_file: cannot read no/such/file",
         "mixed: load_memory: the block is not a whole file of weights: a header has 256 bytes, 100 of 100 are left",
         "mixed: load_memory: the block is not a file of packed weights: no header begins at byte 0",
         "mixed: load_memory: the block has version 0 of the format, this driver reads 1",
         "mixed: load_memory: the block was packed for another network or other kernels",
-        "mixed: load_memory: the block is cut off or damaged: behind the header at byte 0 come",
-        "mixed: load_memory: the block is cut off or damaged: behind the header at byte 0 come",
+        "mixed: load_memory: the block is truncated or damaged:",
+        "mixed: load_memory: the block is truncated or damaged:",
         "mixed: load_memory: the block is damaged: its checksum does not fit its content",
         "mixed: load_memory: the block is damaged: its checksum does not fit its content",
-        "mixed: load_memory: the block is cut off or damaged: behind the header at byte 0 come",
+        "mixed: load_memory: the block is truncated or damaged:",
         "mixed: load_memory: the block is not a whole file of weights: a header has 256 bytes, 255 of",
         "mixed: load_memory: the block is not a file of packed weights: no header begins at byte",
         "mixed: load_memory: the block is not a whole file of weights: a header has 256 bytes, 0 of 0 are left",
         "mixed: load_file: there is no variant `a100`; there is only h200",
         "mixed: run_layer: there is no layer 18, there are 18",
-        "mixed: copy_layer_output: layer `stem` writes 672 elements, 1 were asked for",
+        "mixed: copy_layer_output: layer `stem` writes 672 elements, 1 were requested",
         "mixed: use: there are no weights",
         "tiny: run: the network has no weights yet",
         "tiny: the network is a null pointer",
+        "tiny: run: input `input` is a null pointer",
         "a\"quoted\\name\\",
     ];
     assert_eq!(lines.len(), expected.len(), "{text}");
@@ -432,19 +441,19 @@ fn two_networks_link_into_one_program(built: &Built, weights: &Path, input: &Pat
     }
 }
 
-/// The devices to pose as, and which of the two variants suits each.
+/// The devices to emulate, with the variant that each must use.
 const DEVICES: [(&str, &str, &str); 9] = [
     ("NVIDIA H200", "90", "h200"),
     ("NVIDIA GeForce RTX 2080 Ti", "75", "rtx2080ti"),
-    // The name counts more than the capability.
+    // The name has precedence over the compute capability.
     ("NVIDIA GeForce RTX 2080 Ti", "90", "rtx2080ti"),
     ("NVIDIA H200 NVL", "75", "h200"),
-    // A part of a word is no word, so the capability decides.
+    // Part of a word does not match, so the capability decides.
     ("NVIDIA GH200 480GB", "90", "h200"),
     ("NVIDIA H2000", "75", "rtx2080ti"),
     ("NVIDIA RTX 2080 Titan", "90", "h200"),
     ("Tesla T4", "75", "rtx2080ti"),
-    // Neither: the first.
+    // No match: the first variant.
     ("NVIDIA A100-SXM4-80GB", "80", "h200"),
 ];
 
@@ -507,7 +516,7 @@ fn variants_are_chosen_at_load(built: &Built) {
     let swapped = file("swapped.bin", &[&second[..], first].concat());
     for (device, arch, variant) in DEVICES {
         succeeds(&both, device, arch, &[], variant);
-        // Weights that are made up do not depend on a file.
+        // Random weights do not depend on a file.
         let mut program = built.program("pair");
         program
             .env("TDC_CPU_DEVICE", device)
@@ -560,11 +569,11 @@ fn variants_are_chosen_at_load(built: &Built) {
         ),
     );
 
-    // Files that are not whole, whichever section is wanted.
+    // Truncated files, whichever section is used.
     let whole = [&first[..], second].concat();
     for (cut, message) in [
-        (1, "is cut off or damaged: behind the header at byte"),
-        (256, "is cut off or damaged: behind the header at byte"),
+        (1, "is truncated or damaged: "),
+        (256, "is truncated or damaged: "),
         (
             second.len() - 255,
             "is not a whole file of weights: a header has 256 bytes, 255 of",
@@ -582,14 +591,14 @@ fn variants_are_chosen_at_load(built: &Built) {
     for (at, message) in [
         (start, &*format!("no header begins at byte {start}")),
         (start + 8, "has version 0 of the format"),
-        (start + 24, "is cut off or damaged"),
-        (start + 31, "is cut off or damaged"),
+        (start + 24, "is truncated or damaged"),
+        (start + 31, "is truncated or damaged"),
     ] {
         let mut changed = whole.clone();
         changed[at] ^= 1;
         fails(&file("changed.bin", &changed), "90", &[], message);
     }
-    // Of the sections only the one that is taken is summed up.
+    // Only the checksum of the section that is used is computed.
     let mut damaged = whole.clone();
     *damaged.last_mut().unwrap() ^= 1;
     let damaged = file("damaged.bin", &damaged);

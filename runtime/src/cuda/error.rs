@@ -1,30 +1,30 @@
-//! What can go wrong on a GPU.
+//! Errors of loading and launching.
 
 use crate::NoImage;
 use cudarc::driver::DriverError;
 use std::fmt;
 
-/// A kernel cannot be loaded.
+/// Why a kernel cannot be loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LoadError {
-    /// It has no code for the device.
+    /// The kernel has no code for the device.
     NoImage(NoImage),
-    /// A launch needs more shared memory than a block of the device may have.
+    /// A launch needs more shared memory than the device has for a block.
     SharedMemory {
         /// The kernel's name.
         kernel: &'static str,
         /// The device's name.
         device: String,
-        /// Bytes a launch needs.
+        /// Bytes that a launch needs.
         needed: u32,
-        /// Bytes a block may have.
+        /// Bytes that a block can have.
         available: u32,
     },
-    /// The driver refused.
+    /// A driver error.
     Driver {
         /// The kernel's name.
         kernel: &'static str,
-        /// What it said.
+        /// The driver's error.
         error: DriverError,
     },
 }
@@ -40,11 +40,14 @@ impl fmt::Display for LoadError {
                 available,
             } => write!(
                 f,
-                "{kernel}: its blocks need {needed} bytes of shared memory, those of {device} may have {available}; plan it for this \
+                "{kernel}: a block needs {needed} bytes of shared memory, but {device} has {available}; plan the kernel for this \
                  GPU: add `gpu` or `arch` to the call"
             ),
             Self::Driver { kernel, error } => {
-                write!(f, "{kernel}: the CUDA driver does not load it: {error}")
+                write!(
+                    f,
+                    "{kernel}: the CUDA driver cannot load the kernel: {error}"
+                )
             }
         }
     }
@@ -52,19 +55,19 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// A kernel was not launched; nothing was written.
+/// Why a kernel was not launched; nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LaunchError {
-    /// A tensor has another number of elements than its shape.
+    /// A tensor does not have the number of elements of its shape.
     Length {
         /// `x`, `weights`, `bias`, `residual`, `y`, `workspace`, or `scale` and `shift` of a prologue.
         what: &'static str,
-        /// Elements needed; bytes of a workspace.
+        /// Elements required; bytes of a workspace.
         expected: usize,
         /// Elements given.
         found: usize,
     },
-    /// An operand is missing that the kernel reads.
+    /// An operand that the kernel reads is missing.
     Missing(
         /// `bias`, `residual` or `prologue`.
         &'static str,
@@ -74,17 +77,17 @@ pub enum LaunchError {
         /// `bias`, `residual` or `prologue`.
         &'static str,
     ),
-    /// A tensor does not begin at a multiple of 16 bytes.
+    /// The address of a tensor is not a multiple of 16 bytes.
     Misaligned(
         /// As in [`Length`](Self::Length).
         &'static str,
     ),
-    /// A tensor or the stream belongs to another context than the kernel was loaded into.
+    /// A tensor or the stream belongs to a context other than the kernel's.
     Context(
         /// As in [`Length`](Self::Length), or `stream`.
         &'static str,
     ),
-    /// The driver refused.
+    /// A driver error.
     Driver(DriverError),
 }
 
@@ -95,24 +98,24 @@ impl fmt::Display for LaunchError {
                 what,
                 expected,
                 found,
-            } => write!(f, "`{what}` has {found} elements, {expected} are needed"),
+            } => write!(f, "`{what}` has length {found}, expected {expected}"),
             Self::Missing(what) => write!(
                 f,
-                "`{what}` is missing: the kernel was asked for with `{what} = true`"
+                "`{what}` is missing: the kernel was generated with `{what} = true`"
             ),
             Self::Unexpected(what) => write!(
                 f,
-                "`{what}` is given, but the kernel does not read it; ask for it with `{what} = true`"
+                "`{what}` is given, but the kernel does not read it; add `{what} = true` to the call"
             ),
             Self::Misaligned(what) => write!(
                 f,
-                "`{what}` does not begin at a multiple of 16 bytes; copy the view to a tensor of its own"
+                "`{what}` is not aligned to 16 bytes; copy the view to a separate tensor"
             ),
             Self::Context(what) => write!(
                 f,
-                "`{what}` belongs to another CUDA context than the kernel; load the kernel into that one too"
+                "`{what}` belongs to a different CUDA context than the kernel; load the kernel into that context too"
             ),
-            Self::Driver(error) => write!(f, "the CUDA driver refused: {error}"),
+            Self::Driver(error) => write!(f, "CUDA driver error: {error}"),
         }
     }
 }

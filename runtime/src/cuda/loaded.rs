@@ -1,4 +1,4 @@
-//! A kernel in a context: its code loaded, its variant chosen.
+//! A kernel loaded into a context.
 
 use super::{LaunchError, LoadError, LoadedLaunch, Module, Session, packing};
 use crate::{Arch, Arg, Bindings, Conv, Image, Kernel, KernelVariant, Op, PackError, Step, Tucker};
@@ -7,16 +7,16 @@ use cudarc::driver::{result, sys};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// A kernel that is loaded into a context and can be launched from any thread.
+/// A kernel loaded into a context; it can be launched from any thread.
 pub struct LoadedKernel<O: Op = Conv> {
     name: &'static str,
     op: O,
     variant: &'static KernelVariant,
     image: Image,
     steps: Vec<LoadedStep>,
-    /// What packs weights on the device, loaded when it is first asked for.
+    /// The kernels that pack weights on the device, loaded on first use.
     packing: OnceLock<Module>,
-    // Dropped last: the launches are of its kernels.
+    // Dropped last: the launches refer to its kernels.
     module: Module,
 }
 
@@ -25,20 +25,21 @@ enum LoadedStep {
     Memset { target: Arg, bytes: u64 },
 }
 
-/// Device addresses of all that a launch reads and writes, for callers that have no `cudarc`. Each is a multiple of 16.
+/// Device addresses of all tensors of a launch, for callers without `cudarc`. Each is a multiple of 16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RawTensors {
     /// Input, [`LoadedKernel::x_len`] floats.
     pub x: u64,
-    /// What [`LoadedKernel::pack_weights`] gave, [`LoadedKernel::weights_len`] floats.
+    /// The result of [`LoadedKernel::pack_weights`], [`LoadedKernel::weights_len`] floats.
     pub weights: u64,
-    /// One float an output channel; 0 for a kernel without bias.
+    /// One float per output channel; 0 for a kernel without bias.
     pub bias: u64,
-    /// [`LoadedKernel::y_len`] floats; 0 for a kernel without residual.
+    /// Residual, [`LoadedKernel::y_len`] floats; 0 for a kernel without residual.
     pub residual: u64,
     /// Output, [`LoadedKernel::y_len`] floats.
     pub y: u64,
-    /// [`LoadedKernel::workspace_bytes`] bytes, at a multiple of 256, of no other launch that may run at the same time.
+    /// Workspace, [`LoadedKernel::workspace_bytes`] bytes at a multiple of 256, not shared with launches that
+    /// may run at the same time.
     pub workspace: u64,
 }
 
@@ -46,7 +47,8 @@ impl<O: Op> Kernel<O> {
     /// Loads the code for the device of `context`, chosen by [`Kernel::image_for`].
     ///
     /// # Errors
-    /// [`LoadError`] when there is none for it, the device has too little shared memory, or the driver refuses.
+    /// [`LoadError`] if there is no code for the device, it has too little shared memory, or the driver
+    /// returns an error.
     pub fn load(&self, context: &Arc<CudaContext>) -> Result<LoadedKernel<O>, LoadError> {
         use sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN as SHARED;
         let driver = |error| LoadError::Driver {
@@ -72,7 +74,7 @@ impl<O: Op> Kernel<O> {
                 available,
             });
         }
-        // SAFETY: images are whole files that the compiler made, PTX with the NUL that NVRTC ends it with.
+        // SAFETY: images are complete files from the compiler; PTX has the terminating NUL of NVRTC.
         let module = unsafe { Module::load(context, image.bytes) }.map_err(driver)?;
         let steps = variant.variant.steps.iter().map(|step| {
             Ok(match step {
@@ -99,19 +101,20 @@ impl<O: Op> Kernel<O> {
 }
 
 impl LoadedKernel<Conv> {
-    /// The weights (OIHW, PyTorch's order) as the loaded code reads them. Kernels for other GPUs may want another order.
+    /// Packs weights (OIHW, PyTorch's order) for the loaded code. Kernels for other GPUs may need a different
+    /// order.
     ///
     /// # Errors
-    /// [`PackError`] when the length is not N x C/groups x R x S; for a kernel with a prologue, whose scale and shift are packed
-    /// too: [`pack_weights_with_prologue`](Self::pack_weights_with_prologue).
+    /// [`PackError`] if the length is not N x C/groups x R x S, and for a kernel with a prologue, whose scale
+    /// and shift are packed too: see [`pack_weights_with_prologue`](Self::pack_weights_with_prologue).
     pub fn pack_weights(&self, weights: &[f32]) -> Result<Vec<f32>, PackError> {
         self.variant.variant.pack(&[weights], &[], &[])
     }
 
-    /// The same of a kernel with a prologue, with its scale and shift of each input channel.
+    /// As [`pack_weights`](Self::pack_weights), with the prologue's scale and shift of each input channel.
     ///
     /// # Errors
-    /// [`PackError`] for what has the wrong length.
+    /// [`PackError`] for a slice of the wrong length.
     pub fn pack_weights_with_prologue(
         &self,
         weights: &[f32],
@@ -123,19 +126,20 @@ impl LoadedKernel<Conv> {
 }
 
 impl LoadedKernel<Tucker> {
-    /// The factors as the loaded code reads them, OIHW each: first D1 x C x 1 x 1, core D2 x D1 x R x S, last N x D2 x 1 x 1.
+    /// Packs the factors for the loaded code, OIHW each: first D1 x C x 1 x 1, core D2 x D1 x R x S, last N x
+    /// D2 x 1 x 1.
     ///
     /// # Errors
-    /// [`PackError`] when a length is not that of its shape; for a kernel with a prologue see
+    /// [`PackError`] if a length is not that of its shape; for a kernel with a prologue see
     /// [`pack_weights_with_prologue`](Self::pack_weights_with_prologue).
     pub fn pack_weights(&self, factors: [&[f32]; 3]) -> Result<Vec<f32>, PackError> {
         self.variant.variant.pack(&factors, &[], &[])
     }
 
-    /// The same of a kernel with a prologue, with its scale and shift of each input channel.
+    /// As [`pack_weights`](Self::pack_weights), with the prologue's scale and shift of each input channel.
     ///
     /// # Errors
-    /// [`PackError`] for what has the wrong length.
+    /// [`PackError`] for a slice of the wrong length.
     pub fn pack_weights_with_prologue(
         &self,
         factors: [&[f32]; 3],
@@ -152,37 +156,37 @@ impl<O: Op> LoadedKernel<O> {
         self.name
     }
 
-    /// What is computed.
+    /// The op.
     pub fn op(&self) -> &O {
         &self.op
     }
 
-    /// The way it is carried out on this device.
+    /// The variant for this device.
     pub fn variant(&self) -> &'static KernelVariant {
         self.variant
     }
 
-    /// The code that was loaded.
+    /// The image that was loaded.
     pub fn image(&self) -> &Image {
         &self.image
     }
 
-    /// Floats of the input, `batch x C x H x W`.
+    /// Number of floats of the input, `batch x C x H x W`.
     pub fn x_len(&self) -> usize {
         self.op.shape().input_len() as usize
     }
 
-    /// Floats of the output and of a residual, `batch x N x out_H x out_W`.
+    /// Number of floats of the output and of a residual, `batch x N x out_H x out_W`.
     pub fn y_len(&self) -> usize {
         self.op.shape().output_len() as usize
     }
 
-    /// Floats of the packed weights.
+    /// Number of floats of the packed weights.
     pub fn weights_len(&self) -> usize {
         self.variant.variant.packed_len()
     }
 
-    /// Values of bias; 0 for a kernel without.
+    /// Number of bias values; 0 for a kernel without bias.
     pub fn bias_len(&self) -> usize {
         self.variant.variant.bias_len as usize
     }
@@ -201,24 +205,26 @@ impl<O: Op> LoadedKernel<O> {
         if let Some(module) = self.packing.get() {
             return Ok(module);
         }
-        // Where two threads load it at once, one is dropped.
+        // If two threads load it at once, one of the modules is dropped.
         let module = packing::load(self.context())?;
         Ok(self.packing.get_or_init(|| module))
     }
 
-    /// Launches on one stream with a workspace of its own.
+    /// A session on one stream, with its own workspace.
     ///
     /// # Errors
-    /// [`LaunchError`] when the stream is of another context, or there is no memory for the workspace.
+    /// [`LaunchError`] if the stream belongs to a different context, or if the workspace cannot be allocated.
     pub fn session(&self, stream: &Arc<CudaStream>) -> Result<Session<'_, O>, LaunchError> {
         Session::new(self, stream)
     }
 
-    /// Puts the kernel on a stream: `y` becomes the op of `x`. All tensors are dense NCHW; `weights` is what
-    /// [`pack_weights`](LoadedKernel::pack_weights) gave; `bias` and `residual` are there exactly where the kernel was asked for with
-    /// them. It returns before the kernel has ended, as everything that is put on a stream.
+    /// Enqueues the kernel on a stream; `y` receives the result for the input `x`. All tensors are dense
+    /// NCHW. `weights` is the result of [`pack_weights`](LoadedKernel::pack_weights). `bias` and `residual`
+    /// must be given exactly if the kernel was generated with them. The call returns before the kernel has
+    /// finished.
     ///
-    /// A kernel that needs a workspace allocates it for each launch in the order of the stream; a [`Session`] does so once.
+    /// If the kernel needs a workspace, it is allocated in stream order for each launch; a [`Session`]
+    /// allocates it once.
     ///
     /// # Errors
     /// [`LaunchError`]; nothing is launched then.
@@ -234,15 +240,16 @@ impl<O: Op> LoadedKernel<O> {
         self.session(stream)?.launch(x, weights, bias, residual, y)
     }
 
-    /// Puts the kernel on a stream by raw addresses, for callers with a runtime of their own. `stream` is a `CUstream` or, what is the
-    /// same, a `cudaStream_t`; null is the default stream.
+    /// Enqueues the kernel on a stream by raw addresses, for callers with their own runtime. `stream` is a
+    /// `CUstream` or, equivalently, a `cudaStream_t`; null is the default stream.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     ///
     /// # Safety
-    /// The kernel's context is current, the stream belongs to it, and every address of `tensors` is that of as many floats as its
-    /// field says, on the device, until the kernel has ended; `y` and the workspace overlap nothing else. Nothing is checked.
+    /// The kernel's context must be current and the stream must belong to it. Every address in `tensors` must
+    /// be that of device memory of the size that its field documents, until the kernel has finished; `y` and
+    /// the workspace must not overlap anything else. Nothing is checked.
     pub unsafe fn launch_raw(
         &self,
         stream: sys::CUstream,
@@ -257,8 +264,8 @@ impl<O: Op> LoadedKernel<O> {
                         *value = bindings.get(arg);
                     }
                     let count = args.len().min(values.len());
-                    // SAFETY: the planner gives a kernel exactly the parameters that its text was rendered with, and the caller
-                    // promises the rest.
+                    // SAFETY: the planner passes exactly the parameters with which the kernel's source was
+                    // rendered, and the caller guarantees the rest.
                     unsafe { launch.enqueue(stream, &values[..count]) }?;
                 }
                 LoadedStep::Memset { target, bytes } => {
@@ -271,7 +278,7 @@ impl<O: Op> LoadedKernel<O> {
         Ok(())
     }
 
-    /// The tensors, dense.
+    /// The arguments for dense tensors.
     fn bindings(&self, tensors: &RawTensors) -> Bindings {
         let shape = self.op.shape();
         let images = u64::from(shape.batch.max(1));

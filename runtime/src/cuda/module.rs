@@ -1,21 +1,21 @@
-//! Images and launches as the driver has them.
+//! Images and launches in terms of the driver.
 
 use crate::{Arch, Launch};
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
-/// Parameters of a kernel at most.
+/// Maximal number of parameters of a kernel.
 const MAX_ARGUMENTS: usize = 16;
 
-/// An image that is loaded into a context, until it is dropped.
+/// An image loaded into a context, unloaded when dropped.
 #[derive(Debug)]
 pub struct Module {
     context: Arc<CudaContext>,
     handle: sys::CUmodule,
 }
 
-// SAFETY: a module is a handle that the driver lets any thread use; it is unloaded once, when the last owner drops it.
+// SAFETY: a module is a handle that any thread may use; it is unloaded once, when the last owner drops it.
 unsafe impl Send for Module {}
 // SAFETY: as above; no method changes it.
 unsafe impl Sync for Module {}
@@ -24,13 +24,14 @@ impl Module {
     /// Loads a cubin, or PTX that ends with a NUL.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     ///
     /// # Safety
-    /// `image` must be a whole cubin or a PTX text that ends with a NUL: the driver finds its end by itself.
+    /// `image` must be a complete cubin or PTX text with a terminating NUL: the driver determines its end
+    /// from the content.
     pub unsafe fn load(context: &Arc<CudaContext>, image: &[u8]) -> Result<Self, DriverError> {
         context.bind_to_thread()?;
-        // SAFETY: by the caller's promise; the driver copies the image.
+        // SAFETY: guaranteed by the caller; the driver copies the image.
         let handle = unsafe { result::module::load_data(image.as_ptr().cast()) }?;
         Ok(Self {
             context: context.clone(),
@@ -43,32 +44,33 @@ impl Module {
         &self.context
     }
 
-    /// A launch of one of its kernels, for images that were compiled for `arch`.
+    /// A launch of one of its kernels, for an image that was compiled for `arch`.
     ///
     /// # Errors
-    /// The driver's: there is no such kernel, or the device cannot give what it needs.
+    /// A driver error if the kernel does not exist, or if the device does not have the resources that it
+    /// needs.
     pub fn launch(&self, launch: &Launch, arch: Arch) -> Result<LoadedLaunch, DriverError> {
         self.context.bind_to_thread()?;
         let symbol = CString::new(launch.kernel.as_bytes())
             .map_err(|_| DriverError(sys::CUresult::CUDA_ERROR_NOT_FOUND))?;
         // SAFETY: the module is loaded.
         let function = unsafe { result::module::get_function(self.handle, symbol) }?;
-        // SAFETY: the function was just given by the driver.
+        // SAFETY: the driver has just returned the function.
         unsafe { LoadedLaunch::new(function, launch, arch) }
     }
 }
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // Errors have nobody to tell; a context that is gone has unloaded it.
+        // Errors are ignored in a destructor; a destroyed context has unloaded the module.
         if self.context.bind_to_thread().is_ok() {
-            // SAFETY: loaded in `load`, unloaded once; launches that still run keep their code (cuModuleUnload waits for them).
+            // SAFETY: loaded in `load`, unloaded once; cuModuleUnload waits for running launches.
             let _ = unsafe { result::module::unload(self.handle) };
         }
     }
 }
 
-/// A launch whose kernel is loaded, with its attributes made once.
+/// A launch of a loaded kernel, with its attributes.
 #[derive(Clone)]
 pub struct LoadedLaunch {
     function: sys::CUfunction,
@@ -78,19 +80,20 @@ pub struct LoadedLaunch {
     attributes: Vec<sys::CUlaunchAttribute>,
 }
 
-// SAFETY: plain numbers and a handle that the driver lets any thread use.
+// SAFETY: plain numbers and a handle that any thread may use.
 unsafe impl Send for LoadedLaunch {}
 // SAFETY: as above; no method changes it.
 unsafe impl Sync for LoadedLaunch {}
 
 impl LoadedLaunch {
-    /// A launch of `function`, whose text was compiled for `arch`; lets it have what it asks for beyond what every launch gets.
+    /// A launch of `function`, compiled for `arch`; raises the limits of the function to what the launch
+    /// needs.
     ///
     /// # Errors
-    /// The driver's, when the device cannot give it.
+    /// A driver error if the device does not allow it.
     ///
     /// # Safety
-    /// `function` must be of a module that is loaded into the current context and stays so as long as this is used.
+    /// `function` must belong to a module in the current context and stay loaded as long as this is used.
     pub unsafe fn new(
         function: sys::CUfunction,
         launch: &Launch,
@@ -110,7 +113,7 @@ impl LoadedLaunch {
             function_attributes.push((LARGE_CLUSTERS, 1));
         }
         for (attribute, value) in function_attributes {
-            // SAFETY: by the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { sys::cuFuncSetAttribute(function, attribute, value) }.result()?;
         }
         Ok(Self {
@@ -122,14 +125,15 @@ impl LoadedLaunch {
         })
     }
 
-    /// Puts the kernel on a stream; each argument is the 8 bytes of a pointer or a `long long`.
+    /// Enqueues the kernel on a stream; each argument is the 8 bytes of a pointer or a `long long`.
     ///
     /// # Errors
-    /// The driver's.
+    /// Driver errors.
     ///
     /// # Safety
-    /// The stream belongs to the kernel's context, which is current; the arguments are what the kernel's text has as parameters, in
-    /// number and kind; and all that it reads and writes is there until it has ended.
+    /// The stream must belong to the kernel's context, which must be current; the arguments must match the
+    /// kernel's parameters in number and type; and all memory that the kernel accesses must exist until it
+    /// has finished.
     pub unsafe fn enqueue(&self, stream: sys::CUstream, args: &[u64]) -> Result<(), DriverError> {
         if args.len() > MAX_ARGUMENTS {
             return Err(DriverError(sys::CUresult::CUDA_ERROR_INVALID_VALUE));
@@ -152,8 +156,8 @@ impl LoadedLaunch {
             attrs: self.attributes.as_ptr().cast_mut(),
             numAttrs: self.attributes.len() as u32,
         };
-        // SAFETY: by the caller's promise. The driver only reads the configuration, the attributes and the arguments, and copies
-        // them before it returns.
+        // SAFETY: guaranteed by the caller. The driver only reads the configuration, the attributes and the
+        // arguments, and copies them before it returns.
         unsafe {
             sys::cuLaunchKernelEx(
                 &raw const config,
@@ -166,7 +170,8 @@ impl LoadedLaunch {
     }
 }
 
-/// The attributes of a launch. What a kernel's text was compiled for tells what it has waits and clusters for.
+/// The attributes of a launch. PDL and clusters are used only if the kernel was compiled for an architecture
+/// that has them.
 fn attributes(launch: &Launch, arch: Arch) -> Vec<sys::CUlaunchAttribute> {
     let attribute = |id, value| sys::CUlaunchAttribute {
         id,

@@ -1,4 +1,4 @@
-//! Weights packed where they lie.
+//! Packs weights on the device.
 
 use super::session::{check_tensor, same_context};
 use super::{LaunchError, LoadedKernel, Module};
@@ -9,16 +9,17 @@ use cudarc::driver::{
 use std::ffi::CString;
 use std::sync::Arc;
 
-/// The kernels that pack, loaded.
+/// Loads the packing kernels.
 pub(super) fn load(context: &Arc<CudaContext>) -> Result<Module, DriverError> {
     let text = CString::new(device_packing::PTX).unwrap_or_default();
-    // SAFETY: PTX with the NUL that a `CString` ends with.
+    // SAFETY: PTX with the terminating NUL of a `CString`.
     unsafe { Module::load(context, text.as_bytes_with_nul()) }
 }
 
-/// Puts on the stream what packs `weight` into `packed`, which is as long as the layout's weights with their factors.
+/// Enqueues the packing of `weight` into `packed`, which has the length of the layout's weights including
+/// dequantisation scales.
 ///
-/// The caller has checked the lengths, and that all is of the module's context.
+/// The caller has checked the lengths, and that all tensors belong to the module's context.
 fn pack(
     module: &Module,
     stream: &Arc<CudaStream>,
@@ -32,16 +33,17 @@ fn pack(
     let (numbers, _numbers) = numbers.device_ptr(stream);
     let words = layout.packed_word_len() as u64;
     let dequant_scale = packed + 4 * words;
-    // A launch without clusters or overlap is the same on every architecture.
+    // A launch without clusters and PDL is the same on every architecture.
     let oldest = Arch::new(70);
     if let Some(launch) = layout.dequant_scale_launch() {
         let launch = module.launch(&launch, oldest)?;
-        // SAFETY: the kernel's own parameters; it reads the whole weight and writes the factors behind the words.
+        // SAFETY: these are the kernel's parameters; it reads `weight` and writes the dequantisation scales.
         unsafe { launch.enqueue(stream.cu_stream(), &[weight, dequant_scale, numbers]) }?;
     }
     if let Some(launch) = layout.pack_launch() {
         let launch = module.launch(&launch, oldest)?;
-        // SAFETY: the kernel's own parameters; it reads the whole weight and the factors and writes `words` words.
+        // SAFETY: these are the kernel's parameters; it reads the weight and the dequantisation scales and
+        // writes `words` words.
         unsafe {
             launch.enqueue(
                 stream.cu_stream(),
@@ -78,7 +80,7 @@ impl<O: Op> LoadedKernel<O> {
         }
         context.bind_to_thread()?;
         let module = self.packing()?;
-        // Zeros lie between the blocks of several layouts, as on the host.
+        // The padding between the blocks of several layouts is zero, as on the host.
         let mut packed = stream.alloc_zeros::<f32>(variant.packed_len())?;
         for ((at, layout), weight) in variant.packed_layouts().zip(weights) {
             let mut block = packed.slice_mut(at..at + layout.weight_len());
@@ -94,14 +96,16 @@ impl<O: Op> LoadedKernel<O> {
 }
 
 impl LoadedKernel<Conv> {
-    /// As [`pack_weights`](Self::pack_weights), of weights that lie on the device already: so does the result, which has the same
-    /// bits.
+    /// As [`pack_weights`](Self::pack_weights), for weights in device memory; the result is in device memory
+    /// and has the same bits.
     ///
-    /// The first call of a loaded kernel has the driver compile the packer, some milliseconds.
+    /// In the first call of a loaded kernel the driver compiles the packing kernels, which takes some
+    /// milliseconds.
     ///
     /// # Errors
-    /// [`LaunchError`] for a wrong length or context, for a kernel with a prologue
-    /// ([`pack_weights_with_prologue_on_device`](Self::pack_weights_with_prologue_on_device)), and when there is no memory.
+    /// [`LaunchError`] for a wrong length or context, for a kernel with a prologue (see
+    /// [`pack_weights_with_prologue_on_device`](Self::pack_weights_with_prologue_on_device)), and if memory
+    /// cannot be allocated.
     pub fn pack_weights_on_device(
         &self,
         stream: &Arc<CudaStream>,
@@ -110,10 +114,12 @@ impl LoadedKernel<Conv> {
         self.packed_on_device(stream, &[weights], None)
     }
 
-    /// The same of a kernel with a prologue, with its scale and shift of each input channel.
+    /// As [`pack_weights_on_device`](Self::pack_weights_on_device), with the prologue's scale and shift of
+    /// each input channel.
     ///
     /// # Errors
-    /// [`LaunchError`] for a wrong length or context, for a kernel without prologue, and when there is no memory.
+    /// [`LaunchError`] for a wrong length or context, for a kernel without a prologue, and if memory cannot
+    /// be allocated.
     pub fn pack_weights_with_prologue_on_device<D: DevicePtr<f32>>(
         &self,
         stream: &Arc<CudaStream>,
@@ -126,11 +132,11 @@ impl LoadedKernel<Conv> {
 }
 
 impl LoadedKernel<Tucker> {
-    /// As [`pack_weights`](Self::pack_weights), of factors that lie on the device already: so does the result, which has the same
-    /// bits.
+    /// As [`pack_weights`](Self::pack_weights), for factors in device memory; the result is in device memory
+    /// and has the same bits.
     ///
     /// # Errors
-    /// As of a convolution's.
+    /// As for a convolution.
     pub fn pack_weights_on_device<D: DevicePtr<f32>>(
         &self,
         stream: &Arc<CudaStream>,
@@ -139,10 +145,11 @@ impl LoadedKernel<Tucker> {
         self.packed_on_device(stream, &factors, None)
     }
 
-    /// The same of a kernel with a prologue, with its scale and shift of each input channel.
+    /// As [`pack_weights_on_device`](Self::pack_weights_on_device), with the prologue's scale and shift of
+    /// each input channel.
     ///
     /// # Errors
-    /// As of a convolution's.
+    /// As for a convolution.
     pub fn pack_weights_with_prologue_on_device<D: DevicePtr<f32>>(
         &self,
         stream: &Arc<CudaStream>,

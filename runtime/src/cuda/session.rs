@@ -5,10 +5,11 @@ use crate::{Conv, Op};
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DeviceSlice};
 use std::sync::Arc;
 
-/// A kernel on one stream, with the workspace that its launches take in turn.
+/// A kernel on one stream, with the workspace that its launches share.
 ///
-/// `&mut` because two launches that share a workspace must not be put on the stream step by step from two threads. What it launches
-/// can be captured into a CUDA graph, which then holds the addresses: keep the session and the tensors as long as the graph.
+/// Launching takes `&mut self`, because the steps of two launches that share a workspace must not be enqueued
+/// concurrently by two threads. Launches can be captured into a CUDA graph, which refers to the addresses:
+/// keep the session and the tensors as long as the graph.
 #[derive(Debug)]
 pub struct Session<'k, O: Op = Conv> {
     kernel: &'k LoadedKernel<O>,
@@ -39,7 +40,7 @@ impl<'k, O: Op> Session<'k, O> {
     /// As [`LoadedKernel::launch`], on the session's stream.
     ///
     /// # Errors
-    /// As there.
+    /// As [`LoadedKernel::launch`].
     pub fn launch(
         &mut self,
         x: &impl DevicePtr<f32>,
@@ -57,7 +58,8 @@ impl<'k, O: Op> Session<'k, O> {
         self.check_operand("bias", bias, fused.bias, kernel.bias_len())?;
         self.check_operand("residual", residual, fused.residual, kernel.y_len())?;
         let stream = &self.stream;
-        // Each comes with a guard that, dropped after the launch, orders what other streams do with the tensor behind it.
+        // Each comes with a guard; dropping it after the launch orders later uses of the tensor by other
+        // streams.
         let (x, _x) = x.device_ptr(stream);
         let (weights, _weights) = weights.device_ptr(stream);
         let (y, _y) = y.device_ptr_mut(stream);
@@ -84,8 +86,9 @@ impl<'k, O: Op> Session<'k, O> {
             }
         }
         stream.context().bind_to_thread()?;
-        // SAFETY: the context was just made current and the stream is of it; every length was checked above; `cudarc` keeps
-        // borrowed memory until the work that reads it has ended, and `y` and the workspace are borrowed mutably.
+        // SAFETY: the context has just been made current and the stream belongs to it; every length was
+        // checked above; `cudarc` keeps borrowed memory until the work that reads it has finished, and `y`
+        // and the workspace are borrowed mutably.
         unsafe { kernel.launch_raw(stream.cu_stream(), &tensors) }?;
         Ok(())
     }
@@ -106,7 +109,7 @@ impl<'k, O: Op> Session<'k, O> {
     }
 }
 
-/// A tensor's length and context.
+/// Checks a tensor's length and context.
 pub(super) fn check_tensor(
     context: &CudaContext,
     what: &'static str,

@@ -1,23 +1,23 @@
-// Packs weights where they lie, with the bits that `WeightLayout::pack` gives on the host. One text for every layout, which comes as
-// numbers: it runs once for the weights of a layer. `pack.ptx` is this file compiled; loops stay
-// loops for its size.
+// Packs weights in device memory, with the same bits as `WeightLayout::pack` on the host. The source serves
+// every layout, which is passed as numbers: it runs once for the weights of a layer. `pack.ptx` is compiled
+// from this file; loops are not unrolled, which keeps it small.
 
 struct Dim {
     unsigned axis, count, step;  // axis: 0 to 3 of OIHW
 };
 
-// Behind it lie `dim_count` dimensions, outermost first.
+// Followed by `dim_count` dimensions, outermost first.
 struct Layout {
     unsigned source[4];      // sizes of the weight, OIHW
     unsigned points;         // along each axis of F(m x m, 3 x 3); 0 for taps
     int g[6][3];             // G of that F, over `denominator`
     int denominator;
-    unsigned run, terms;     // of fp16 halves; `run` is 0 without
+    unsigned run, terms;     // of fp16 weights; `run` is 0 for other formats
     unsigned bf16;
     unsigned dim_count;
 };
 
-// The weight of a tap, or G g G^T of its filter at a point, in double and rounded once.
+// The weight at a tap, or G g G^T of its filter at a point, computed in double and rounded once.
 static __device__ float weight_at(const float* weight, const Layout& layout, unsigned o, unsigned i, unsigned r, unsigned s) {
     const unsigned long long filter = (unsigned long long)o * layout.source[1] + i;
     if (layout.points == 0) return weight[(filter * layout.source[2] + r) * layout.source[3] + s];
@@ -30,7 +30,7 @@ static __device__ float weight_at(const float* weight, const Layout& layout, uns
     return (float)(sum / (layout.denominator * layout.denominator));
 }
 
-// The value at a place of the packed tensor before it is rounded; zero where the dimensions walk past the end of an axis.
+// The value at an index of the packed tensor before conversion; zero past the end of an axis.
 static __device__ float value_at(const float* weight, const float* dequant_scale, const Layout& layout, unsigned long long index) {
     const Dim* const dims = reinterpret_cast<const Dim*>(&layout + 1);
     unsigned long long at[4] = {};
@@ -42,16 +42,17 @@ static __device__ float value_at(const float* weight, const float* dequant_scale
         if (at[axis] >= size) return 0.0f;
     }
     const float value = weight_at(weight, layout, (unsigned)at[0], (unsigned)at[1], (unsigned)at[2], (unsigned)at[3]);
-    return layout.run > 0 ? value / dequant_scale[at[0]] : value;  // by a power of two: nothing is rounded
+    return layout.run > 0 ? value / dequant_scale[at[0]] : value;  // by a power of two: exact
 }
 
-// The nearest fp16 number, ties to even; whatever is not a number becomes the same one.
+// The nearest fp16 number, ties to even; all NaNs give the same NaN.
 static __device__ unsigned to_half(float value) {
     const unsigned bits = __float_as_uint(value), sign = bits >> 16 & 0x8000u;
     const float magnitude = fabsf(value);
     if (!(magnitude <= __uint_as_float(0x7f800000u))) return 0x7e00u;
     if (magnitude >= 65520.0f) return sign | 0x7c00u;
-    // Below 2^-14 fp16 has steps of 2^-24: adding 0.5 leaves a multiple of them in the lower bits.
+    // Below 2^-14 the distance of fp16 numbers is 2^-24: adding 0.5 leaves a multiple of it in the lower
+    // bits.
     if (magnitude < __uint_as_float(0x38800000u)) return sign | (__float_as_uint(magnitude + 0.5f) - 0x3f000000u);
     const unsigned rounded = (bits & 0x7fffffffu) + 0xfffu + (bits >> 13 & 1u);
     return sign | ((rounded >> 13) - (112u << 10));
@@ -65,14 +66,15 @@ static __device__ float from_half(unsigned half) {
     return __uint_as_float(sign | magnitude);
 }
 
-// The nearest bf16 number, the upper half of a float, ties to even; one for all that are not a number.
+// The nearest bf16 number, the upper 16 bits of a float, ties to even; all NaNs give the same NaN.
 static __device__ unsigned to_bf16(float value) {
     const unsigned bits = __float_as_uint(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;
     return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
 
-// The power of two that takes the largest weight of an output channel back from [2^14, 2^15): a block for each channel.
+// The dequantisation scale: the power of two that maps the largest weight of an output channel back from
+// [2^14, 2^15). One block per channel.
 extern "C" __global__ void __launch_bounds__(256) tdc_pack_dequant_scales(const float* weight, float* dequant_scale, const Layout* layout_at) {
     const Layout& layout = *layout_at;
     __shared__ float largest_of[256];
@@ -99,12 +101,13 @@ extern "C" __global__ void __launch_bounds__(256) tdc_pack_dequant_scales(const 
     }
     if (threadIdx.x > 0) return;
     const unsigned bits = __float_as_uint(largest_of[0]);
-    // The exponent of a subnormal counts as that of the smallest normal number; results stay normal numbers.
+    // The exponent of a subnormal is raised to that of the smallest normal number, so that results are normal
+    // numbers.
     const unsigned exponent = bits >> 23 < 15u ? 15u : bits >> 23;
     dequant_scale[o] = bits == 0 || bits >= 0x7f800000u ? 1.0f : __uint_as_float((exponent - 14u) << 23);
 }
 
-// The packed weights, a thread for each 32 bits of them.
+// The packed weights, one thread per 32-bit word.
 extern "C" __global__ void __launch_bounds__(256)
 tdc_pack_weights(const float* weight, const float* dequant_scale, unsigned* packed, const Layout* layout_at, long long words) {
     const Layout& layout = *layout_at;
@@ -113,7 +116,7 @@ tdc_pack_weights(const float* weight, const float* dequant_scale, unsigned* pack
             packed[word] = __float_as_uint(value_at(weight, dequant_scale, layout, word));
             continue;
         }
-        // Of a run of weights come first the words with all of them rounded, then those with what rounding left.
+        // Each run of weights has the words with the hi terms first, followed by those with the lo terms.
         unsigned long long first = 2 * word;
         bool is_rest = false;
         if (layout.run > 0) {

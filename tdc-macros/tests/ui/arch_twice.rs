@@ -1,4 +1,4 @@
-//! An architecture that is named twice.
+//! An architecture that is listed twice.
 
 static CONV: tdc::Kernel = tdc::kernel!(conv 64,32,56,56, arch = [sm_90, sm_80, sm_90]);
 

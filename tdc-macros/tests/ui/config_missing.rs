@@ -1,4 +1,4 @@
-//! A config that is not there.
+//! A config that does not exist.
 
 static CONV: tdc::Kernel = tdc::kernel!("configs/none.yaml", layer = "conv1");
 

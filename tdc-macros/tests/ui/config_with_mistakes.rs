@@ -1,4 +1,4 @@
-//! Mistakes in the config are told with their lines.
+//! Errors in the config are reported with their lines.
 
 static CONV: tdc::Kernel = tdc::kernel!("../../../../tdc-macros/tests/ui/wrong.yaml", layer = "conv1");
 

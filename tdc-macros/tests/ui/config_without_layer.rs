@@ -1,4 +1,4 @@
-//! A config alone is no layer.
+//! A config without a layer.
 
 static CONV: tdc::Kernel = tdc::kernel!("tests/embedded/layers.yaml");
 

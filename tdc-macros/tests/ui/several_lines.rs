@@ -1,4 +1,4 @@
-//! Each mistake is shown at its own word, also over several lines and behind a renamed crate.
+//! Each error is reported at its own word, also over several lines and with a renamed crate.
 
 extern crate tdc as convolutions;
 

@@ -1,11 +1,12 @@
-//! Kernels as programs ask for them: in statics and constants, by other macros, from configs, by a renamed crate.
+//! Calls as in users' programs: in statics and constants, by other macros, from configs, with a renamed
+//! crate.
 
 use convolutions::{Kernel, Tucker, kernel, kernels};
 
 pub static PLAIN: Kernel = kernel!(conv 64,32,56,56);
 pub const RELU: Kernel = convolutions::kernel!(conv 8, 12, 14, 10, kernel = 1, relu = true, gpu = h200,);
 
-/// Every option away from its default.
+/// All options with values other than the default.
 pub static ODD: Kernel = kernel!(conv 12,18,15,13, kernel = [5, 3], stride = [2, 1], pad = [1, 0, 2, 3], dilation = [1, 2],
     groups = 3, batch = 3, bias = true, relu = true, residual = true, prologue = {relu: true}, gpu = ["a100", h200],
     scheme = direct, tile = [64, 2, 1, 1], arch = [sm_90, sm_80]);
@@ -20,7 +21,7 @@ pub static SEPARATE: Kernel<Tucker> = kernel!(tucker 13,11,9,7, ranks = [9, 8], 
 /// First and last factor are the same problem: one kernel, launched twice.
 pub static SYMMETRIC: Kernel<Tucker> = kernel!(tucker 6,6,8,8, ranks = [6, 6], gpu = h200, scheme = direct);
 
-/// Of lower precision, and of points of filters.
+/// With lower precision, and with Winograd points.
 pub static TF32: Kernel = kernel!(conv 32,32,16,16, kernel = 1, precision = tf32, gpu = h200, scheme = implicit_gemm,
     tile = [4, 8, 1, 2, 2, 1, 1, 1, 2]);
 pub static BF16: Kernel = kernel!(conv 32,32,16,16, kernel = 1, precision = bf16, gpu = h200, scheme = implicit_gemm,
@@ -28,7 +29,7 @@ pub static BF16: Kernel = kernel!(conv 32,32,16,16, kernel = 1, precision = bf16
 pub static WINOGRAD: Kernel = kernel!(conv 32,32,16,16, tolerance = 5e-6, gpu = h200, scheme = winograd,
     tile = [4, 8, 8, 1, 2, 1, 1, 1, 1, 2]);
 
-/// Sizes that another macro passes on.
+/// Sizes passed on by another macro.
 macro_rules! square {
     ($channels:literal, $size:literal) => {
         kernel!(conv $channels, $channels, $size, $size, stride = 2, gpu = h200)

@@ -1,4 +1,4 @@
-//! Kernels on a GPU against a plain float64 convolution, and what must be refused.
+//! Checks kernels on a GPU against a plain float64 convolution, and calls that must be rejected.
 
 use crate::calls::*;
 use convolutions::cuda::{LaunchError, LoadedKernel};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// Numbers in [-1, 1) that look random and are never zero.
+/// Pseudo-random numbers in [-1, 1), never zero.
 pub struct Random(pub u64);
 
 impl Random {
@@ -23,7 +23,7 @@ impl Random {
     }
 }
 
-/// Checks all, and says so.
+/// Runs all checks and reports them.
 pub fn all() -> Outcome {
     let context = CudaContext::new(0)?;
     println!("{}", context.name()?);
@@ -36,19 +36,19 @@ pub fn all() -> Outcome {
     conv(&context, &BF16, 8e-3)?;
     conv(&context, &WINOGRAD, 5e-6)?;
     conv(&context, &square(), 1e-6)?;
-    // Planned for others: one has machine code of an older architecture and no PTX that is too new.
+    // Planned for other devices: one has machine code of an older architecture and no PTX that is too new.
     conv(&context, &set::_1X1, 1e-6)?;
     conv(&context, &network::BLOCK_CONV, 1e-6)?;
     for kernel in [&ONE_LAUNCH, &SEPARATE, &SYMMETRIC, &network::TUCKER] {
         tucker(&context, kernel, 1.8e-6)?;
     }
-    mistakes(&context)?;
+    invalid_launches(&context)?;
     captured(&context)?;
     println!("all right");
     Ok(())
 }
 
-/// The tensors around one launch.
+/// The tensors of a launch.
 struct Case {
     x: Vec<f32>,
     bias: Vec<f32>,
@@ -74,7 +74,7 @@ impl Case {
         }
     }
 
-    /// The input behind the prologue, float64.
+    /// The input after the prologue, in float64.
     fn prologue(&self, shape: &ConvShape, relu: bool) -> Vec<f64> {
         let pixels = (shape.h * shape.w) as usize;
         let value = |(index, &x): (usize, &f32)| {
@@ -149,7 +149,7 @@ fn conv(context: &Arc<CudaContext>, kernel: &Kernel, bound: f64) -> Outcome {
         false => loaded.pack_weights_on_device(&stream, &on_device)?,
     };
     same_bits(loaded.name(), &packed, &stream.clone_dtoh(&on_device)?)?;
-    // Of the kernels here only ODD has a prologue, with ReLU.
+    // Only ODD has a prologue, with ReLU.
     let mut expected = convolved(&case.prologue(shape, true), &weights, shape);
     case.epilogue(&mut expected, shape, kernel.op.fused.relu);
     compare(context, &loaded, &case, &packed, &expected, bound)
@@ -198,7 +198,7 @@ fn same_bits(name: &str, host: &[f32], device: &[f32]) -> Outcome {
     }
 }
 
-/// Launches twice on a poisoned output: right, and the same bits.
+/// Launches twice on a poisoned output: results must be correct and have the same bits.
 fn compare<O: Op>(
     context: &Arc<CudaContext>,
     loaded: &LoadedKernel<O>,
@@ -239,8 +239,8 @@ fn compare<O: Op>(
     Ok(())
 }
 
-/// Wrong tensors, wrong contexts: errors, and nothing is launched.
-fn mistakes(context: &Arc<CudaContext>) -> Outcome {
+/// Invalid tensors and contexts: errors, and nothing is launched.
+fn invalid_launches(context: &Arc<CudaContext>) -> Outcome {
     let loaded = ODD.load(context)?;
     let stream = context.new_stream()?;
     let zeros = |len: usize| stream.alloc_zeros::<f32>(len);
@@ -250,39 +250,39 @@ fn mistakes(context: &Arc<CudaContext>) -> Outcome {
     let short = zeros(3)?;
     let empty = x.slice(0..0);
     let mut session = loaded.session(&stream)?;
-    let refused = |found: Result<(), LaunchError>, expected: LaunchError| match found {
+    let expect_error = |found: Result<(), LaunchError>, expected: LaunchError| match found {
         Err(error) if error == expected => {
-            println!("refused: {error}");
+            println!("rejected: {error}");
             Ok(())
         }
         other => Err(format!("{other:?} instead of {expected:?}")),
     };
     let length = |what, expected, found| LaunchError::Length { what, expected, found };
     let [b, r] = [Some(&b), Some(&r)];
-    refused(session.launch(&short, &w, b, r, &mut y), length("x", loaded.x_len(), 3))?;
-    refused(session.launch(&empty, &w, b, r, &mut y), length("x", loaded.x_len(), 0))?;
-    refused(session.launch(&x, &short, b, r, &mut y), length("weights", loaded.weights_len(), 3))?;
-    refused(session.launch(&x, &w, Some(&short), r, &mut y), length("bias", loaded.bias_len(), 3))?;
-    refused(session.launch(&x, &w, b, Some(&short), &mut y), length("residual", loaded.y_len(), 3))?;
+    expect_error(session.launch(&short, &w, b, r, &mut y), length("x", loaded.x_len(), 3))?;
+    expect_error(session.launch(&empty, &w, b, r, &mut y), length("x", loaded.x_len(), 0))?;
+    expect_error(session.launch(&x, &short, b, r, &mut y), length("weights", loaded.weights_len(), 3))?;
+    expect_error(session.launch(&x, &w, Some(&short), r, &mut y), length("bias", loaded.bias_len(), 3))?;
+    expect_error(session.launch(&x, &w, b, Some(&short), &mut y), length("residual", loaded.y_len(), 3))?;
     let mut small = zeros(3)?;
-    refused(session.launch(&x, &w, b, r, &mut small), length("y", loaded.y_len(), 3))?;
-    refused(session.launch(&x, &w, None, r, &mut y), LaunchError::Missing("bias"))?;
-    refused(session.launch(&x, &w, b, None, &mut y), LaunchError::Missing("residual"))?;
+    expect_error(session.launch(&x, &w, b, r, &mut small), length("y", loaded.y_len(), 3))?;
+    expect_error(session.launch(&x, &w, None, r, &mut y), LaunchError::Missing("bias"))?;
+    expect_error(session.launch(&x, &w, b, None, &mut y), LaunchError::Missing("residual"))?;
     let source = zeros(ODD.op.shape.weight_len() as usize)?;
     let channels = zeros(ODD.op.shape.c as usize)?;
     let packed = loaded.pack_weights_with_prologue_on_device(&stream, &short, &channels, &channels);
-    refused(packed.map(|_| ()), length("weights", source.len(), 3))?;
+    expect_error(packed.map(|_| ()), length("weights", source.len(), 3))?;
     let packed = loaded.pack_weights_with_prologue_on_device(&stream, &source, &channels, &short);
-    refused(packed.map(|_| ()), length("shift", channels.len(), 3))?;
-    refused(loaded.pack_weights_on_device(&stream, &source).map(|_| ()), LaunchError::Missing("prologue"))?;
+    expect_error(packed.map(|_| ()), length("shift", channels.len(), 3))?;
+    expect_error(loaded.pack_weights_on_device(&stream, &source).map(|_| ()), LaunchError::Missing("prologue"))?;
     let plain = PLAIN.load(context)?;
     let (px, pw) = (zeros(plain.x_len() + 1)?, zeros(plain.weights_len())?);
     let mut py = zeros(plain.y_len())?;
     let aligned = px.slice(..plain.x_len());
-    refused(plain.launch(&stream, &aligned, &pw, b, None, &mut py), LaunchError::Unexpected("bias"))?;
+    expect_error(plain.launch(&stream, &aligned, &pw, b, None, &mut py), LaunchError::Unexpected("bias"))?;
     let shifted = px.slice(1..);
-    refused(plain.launch(&stream, &shifted, &pw, None, None, &mut py), LaunchError::Misaligned("x"))?;
-    // Loaded code outlives the handle that loaded it, and is gone with the last.
+    expect_error(plain.launch(&stream, &shifted, &pw, None, None, &mut py), LaunchError::Misaligned("x"))?;
+    // Loaded code outlives the handle that loaded it, and is unloaded with the last owner.
     let y_len = plain.y_len();
     drop(plain);
     let again = PLAIN.load(context)?;
@@ -293,18 +293,18 @@ fn mistakes(context: &Arc<CudaContext>) -> Outcome {
     if CudaContext::device_count()? > 1 {
         let other = CudaContext::new(1)?;
         let elsewhere = other.new_stream()?;
-        refused(again.session(&elsewhere).map(|_| ()), LaunchError::Context("stream"))?;
+        expect_error(again.session(&elsewhere).map(|_| ()), LaunchError::Context("stream"))?;
         let foreign = elsewhere.alloc_zeros::<f32>(again.x_len())?;
-        refused(again.launch(&stream, &foreign, &pw, None, None, &mut py), LaunchError::Context("x"))?;
+        expect_error(again.launch(&stream, &foreign, &pw, None, None, &mut py), LaunchError::Context("x"))?;
     }
     Ok(())
 }
 
-/// A launch in a CUDA graph: replayed on new input it gives what a launch gives.
+/// A launch in a CUDA graph: replayed on new input it gives the same result as a launch.
 fn captured(context: &Arc<CudaContext>) -> Outcome {
     use convolutions::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-    // Events of the tensors' tracking cannot be waited for in a capture.
-    // SAFETY: all that follows is on one stream.
+    // Events of tensor tracking cannot be waited for in a capture.
+    // SAFETY: all further work is on one stream.
     unsafe { context.disable_event_tracking() };
     let stream = context.new_stream()?;
     let loaded = SEPARATE.load(context)?;

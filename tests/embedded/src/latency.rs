@@ -1,4 +1,4 @@
-//! What a launch costs on the host, beside a raw launch through the driver.
+//! Host time of a launch, compared with a raw launch through the driver.
 
 use crate::calls::PLAIN;
 use convolutions::cuda::RawTensors;
@@ -9,17 +9,18 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Launches between waits: fewer than a stream's queue holds, so that no launch waits for another to end.
+/// Launches between waits: fewer than the capacity of a stream's queue, so that no launch waits for another.
 const QUEUE: usize = 100;
 
-/// Prints the median of a million launches of each kind, in turns, for each way that `cudarc` tracks tensors.
+/// Prints the median of a million launches of each kind, interleaved, for each mode of tensor tracking in
+/// `cudarc`.
 pub fn measure() -> Result<(), Box<dyn Error>> {
     let context = CudaContext::new(0)?;
     println!("{}, launches of {}, host ns: median, 99 of 100 below", context.name()?, PLAIN.name);
-    // A context's first stream besides the default one has `cudarc` record and wait for events of every tensor.
+    // With a second stream in the context, `cudarc` records and waits for events of every tensor.
     measure_on(&context, &context.default_stream(), 1_000_000, "one stream")?;
     measure_on(&context, &context.new_stream()?, 100_000, "tensors tracked over streams")?;
-    // SAFETY: all that follows is on one stream.
+    // SAFETY: all further work is on one stream.
     unsafe { context.disable_event_tracking() };
     measure_on(&context, &context.new_stream()?, 100_000, "tracking disabled")
 }
@@ -35,16 +36,16 @@ fn measure_on(context: &Arc<CudaContext>, stream: &Arc<CudaStream>, launches: us
         y: y.device_ptr_mut(stream).0,
         ..RawTensors::default()
     };
-    // The same launch by the driver's own call, nothing around it.
+    // The same launch with the driver's own call only.
     let launch = kernel.variant().launches().next().ok_or("no launch")?.clone();
     let symbol = CString::new(launch.kernel.as_bytes())?;
-    // SAFETY: the image is whole; the module lives until the process ends.
+    // SAFETY: the image is complete; the module lives until the process ends.
     let function = unsafe {
         let module = result::module::load_data(kernel.image().bytes.as_ptr().cast())?;
         result::module::get_function(module, symbol)?
     };
     let shared = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    // SAFETY: the function was just given by the driver.
+    // SAFETY: the driver has just returned the function.
     unsafe { sys::cuFuncSetAttribute(function, shared, launch.shared_bytes as i32) }.result()?;
     let mut attribute = sys::CUlaunchAttribute {
         id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,

@@ -1,4 +1,5 @@
-//! What `kernel!` embeds, told in text that can be compared with what the generator says; on a GPU also checked and timed.
+//! Prints what `kernel!` embeds, for comparison with the generator; on a GPU kernels are also checked and
+//! timed.
 
 mod calls;
 mod check;

@@ -2,7 +2,7 @@
 
 use convolutions::{Checksum, ImageFormat, Kernel, Op};
 
-/// Prints everything that a kernel has, its texts and machine code by what they promise.
+/// Prints everything that a kernel contains, source and machine code as checksums.
 pub fn kernel<O: Op>(call: &str, kernel: &Kernel<O>) {
     println!("{call} {}", kernel.name);
     println!("  op {:?}", kernel.op);

@@ -1,5 +1,6 @@
-// The device prelude on a GPU: copies, clusters, conversions, matrix products and launches that overlap, against what the host computes.
-// Compiled for an architecture below the GPU's it takes the fallbacks. The CPU emulation runs it too.
+// Checks the device header on a GPU: copies, clusters, conversions, matrix products and PDL, against the
+// host's results. Compiled for an older architecture than the GPU's it uses the fallbacks. It runs on the CPU
+// emulation too.
 #include <cuda_runtime.h>
 
 #include <cmath>
@@ -36,10 +37,10 @@
         }                                                                                      \
     } while (0)
 
-// What the kernels of this program were compiled for.
+// The architecture that the kernels of this program were compiled for.
 static int text_arch;
 
-// Values without pattern in -1 to 1.
+// Pseudo-random values in -1 to 1.
 static std::vector<float> noise(std::size_t count, std::uint64_t state) {
     std::vector<float> values(count);
     for (float& value : values) {
@@ -149,7 +150,7 @@ static int clusters() {
 static unsigned bits_of(int kind, float value) {
     unsigned bits;
     std::memcpy(&bits, &value, sizeof bits);
-    if (kind == 0) return bits | 0x1555u;  // what lies below tf32 does not count
+    if (kind == 0) return bits | 0x1555u;  // the bits below tf32 are ignored
     if (kind == 2) return bits >> 16;
     const unsigned sign = bits >> 31 << 15;
     return value == 0.0f ? sign : sign | ((bits >> 23 & 255) - 112) << 10 | (bits >> 13 & 1023);
@@ -165,7 +166,7 @@ static int products() {
         const std::vector<float> a = eighths(noise(16 * depth, 4)), b = eighths(noise(depth * 8, 5)), c = noise(16 * 8, 6);
         const auto a_bits = [&](int row, int k) { return bits_of(kind, a[row * depth + k]); };
         const auto b_bits = [&](int k, int column) { return bits_of(kind, b[k * 8 + column]); };
-        // As the PTX manual says where the elements of each operand lie.
+        // Positions of the operands' elements as in the PTX manual.
         std::vector<unsigned> a_lanes(128), b_lanes(64);
         std::vector<float> d(128);
         for (int lane = 0; lane < 32; ++lane) {
@@ -216,7 +217,7 @@ static unsigned nearest_bf16(float value) {
 static int conversions() {
     std::vector<float> x = noise(64 * 32, 11), y(32 * 32);
     for (std::size_t i = 0; i < x.size(); ++i) {
-        // Every exponent; of every fourth value a tie.
+        // Every exponent; every fourth value is a tie.
         unsigned bits;
         std::memcpy(&bits, &x[i], sizeof bits);
         bits = (bits & 0x807fffffu) | static_cast<unsigned>(i % 255) << 23;
@@ -241,8 +242,8 @@ static int conversions() {
     return 0;
 }
 
-// Reads what the two launches ahead have written, elsewhere than the thread's own place, and overwrites what the one before them
-// has written.
+// Reads the results of the two preceding launches, at an index other than the thread's own, and overwrites
+// those of the launch before them.
 extern "C" __global__ void __launch_bounds__(128) dependent_launch(const unsigned* newest, const unsigned* older, unsigned* y, int count) {
     const int i = blockIdx.x * 128 + threadIdx.x;
     if (i >= count) return;

@@ -1,4 +1,4 @@
-//! Reading and making up checkpoints.
+//! Reading and generating checkpoints.
 
 use std::io::Write;
 
@@ -71,7 +71,7 @@ fn a_file_is_read_like_its_bytes() {
         from_bytes.to_safetensors().unwrap()
     );
 
-    // A file that shrinks while it is open is an error, not a crash.
+    // A file that is truncated while it is open is an error, not a crash.
     file.as_file().set_len(200).unwrap();
     let errors = resolve(&recipes, &from_file).unwrap_err();
     assert!(
@@ -146,7 +146,7 @@ fn random_weights_depend_on_seed_name_and_shape_only() {
         first
     );
 
-    // The same numbers on every machine; computed once in another language.
+    // The same numbers on every machine; the expectation was computed in another language.
     let recipe = [conv("c", [2, 1, 1, 1])];
     let values = resolve(&recipe, &Checkpoint::random(&recipe, 0))
         .unwrap()
@@ -173,7 +173,7 @@ fn random_weights_are_he_normal() {
     );
 }
 
-/// A file with everything a recipe can ask for, of a few hundred bytes.
+/// A file of a few hundred bytes with everything that a recipe can use.
 fn small_file() -> (Vec<SlotRecipe>, Vec<u8>) {
     let layer = tucker_layer("t", [2, 2, 1, 1], [1, 2]);
     let mut recipes = factored(&layer);
@@ -188,7 +188,7 @@ fn small_file() -> (Vec<SlotRecipe>, Vec<u8>) {
     (recipes, bytes)
 }
 
-/// Uses a file in every way; whatever is in it, nothing may panic.
+/// Uses a file in every way; no content may cause a panic.
 fn exercise(recipes: &[SlotRecipe], bytes: Vec<u8>) -> bool {
     match Checkpoint::from_bytes(bytes) {
         Ok(checkpoint) => {
@@ -235,7 +235,7 @@ fn damaged_files_never_panic() {
         let mut damaged = bytes.clone();
         for pair in draw.chunks_exact(2) {
             let at = (pair[0].abs() * bytes.len() as f64) as usize % bytes.len();
-            // Digits and signs of JSON are more dangerous than other bytes.
+            // Digits and punctuation of JSON find more errors than other bytes.
             let alphabet = b"0123456789-[]{},:\"eE. \xff\0";
             let symbol = (pair[1].abs() * alphabet.len() as f64) as usize % alphabet.len();
             damaged[at] = alphabet[symbol];

@@ -1,13 +1,14 @@
-//! CP form.
+//! CP decomposition.
 
 use tdc_weights::{CpFactors, Decomposition, FactorRole, resolve};
 
 use crate::fixtures::{Tensors, cp_layer, factored, noise};
 
-/// Output and input channels, filter height and width: all different, so that confusing two of them shows.
+/// Output and input channels, filter height and width: all different, so that exchanging two of them is
+/// detected.
 const SHAPE: [usize; 4] = [7, 5, 3, 2];
 
-/// A form of random vectors.
+/// Random factors.
 fn random_form(shape: [usize; 4], rank: usize) -> CpFactors {
     let [o, i, r, s] = shape;
     CpFactors {
@@ -24,7 +25,7 @@ fn rounded(values: &[f64]) -> Vec<f32> {
     values.iter().map(|&value| value as f32).collect()
 }
 
-/// The sum by its definition.
+/// The sum, evaluated by its definition.
 fn by_definition(factors: &CpFactors) -> Vec<f64> {
     let [o, i, r, s] = factors.shape;
     let mut weight = Vec::new();
@@ -96,7 +97,7 @@ fn vectors_are_balanced_and_sorted_whatever_the_scale() {
             assert!(of_first <= before, "{scale} {k}");
             before = of_first;
         }
-        // A better form than the best of one outer product less, and the same in every run.
+        // Better than the best result with one outer product less, and the same in every run.
         let smaller = CpFactors::als(&weight, SHAPE, 2).expect("factors");
         assert!(found.relative_error(&weight) < smaller.relative_error(&weight));
         assert_eq!(CpFactors::als(&weight, SHAPE, 3).expect("factors"), found);
@@ -114,7 +115,7 @@ fn cancelling_outer_products_are_told() {
         last: vec![1.0, 0.0, 0.0, 1.0],
     };
     assert!((independent.cancellation() - 1.0).abs() < 1e-12);
-    // Two nearly equal products of opposite signs: what is left is a thousandth of each.
+    // Two nearly equal products of opposite signs: their sum is a thousandth of each.
     let cancelling = CpFactors {
         first: vec![1.0, 0.0, 1.0, 1e-3],
         last: vec![1.0, -1.0, 0.0, 0.0],

@@ -1,4 +1,4 @@
-//! What is said about checkpoints that do not fit.
+//! Error messages for checkpoints that do not match their recipes.
 
 use safetensors::Dtype;
 use tdc_weights::{ScaleShiftSource, SlotRecipe, WeightError, WeightSource, resolve};
@@ -164,7 +164,7 @@ fn trained_factors_come_in_threes() {
              save all three, or none to factorise the dense weight"
         ]
     );
-    // Ranks exchanged: every factor has another shape.
+    // Exchanged ranks: every factor has a different shape.
     let exchanged = dense
         .noise("t.first.weight", &[3, 3, 1, 1])
         .noise("t.core.weight", &[2, 3, 3, 3])
@@ -201,7 +201,7 @@ fn recipes_that_contradict_themselves_are_refused() {
     };
     check(
         &|r| r.weight = None,
-        "has no weight, but its layout wants one",
+        "has no weight, but its layout requires one",
     );
     check(
         &|r| r.slot.bias_len = 0,

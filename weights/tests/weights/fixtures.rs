@@ -7,7 +7,7 @@ use tdc_weights::{
     Checkpoint, Decomposition, FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource,
 };
 
-/// Tensors on their way into a safetensors file.
+/// Tensors to be stored in a safetensors file.
 #[derive(Default, Clone)]
 pub struct Tensors(Vec<(String, Dtype, Vec<usize>, Vec<u8>)>);
 
@@ -88,7 +88,7 @@ pub fn noise(seed: &str, count: usize) -> Vec<f64> {
     (0..count).map(|_| next()).collect()
 }
 
-/// A slot that stores its weight as it is, with a bias for each output channel.
+/// A slot that stores its weight in OIHW order, with a bias for each output channel.
 pub fn slot(name: &str, source: [u32; 4]) -> WeightSlot {
     WeightSlot {
         name: name.to_owned(),
@@ -97,7 +97,7 @@ pub fn slot(name: &str, source: [u32; 4]) -> WeightSlot {
     }
 }
 
-/// A convolution named `name` with the weight `{name}.weight`, without a bias of its own.
+/// A convolution named `name` with the weight `{name}.weight`, without a bias.
 pub fn conv(name: &str, source: [u32; 4]) -> SlotRecipe {
     SlotRecipe {
         slot: slot(name, source),
@@ -138,7 +138,7 @@ pub fn cp_layer(name: &str, shape: [u32; 4], rank: u32) -> FactorizedLayer {
     }
 }
 
-/// The slots of a layer in Tucker or CP form.
+/// The slots of a Tucker or CP layer.
 pub fn factored(layer: &FactorizedLayer) -> Vec<SlotRecipe> {
     let roles = layer.decomposition.roles().iter();
     roles

@@ -1,11 +1,11 @@
-//! A folded convolution computes what the convolution and the layers behind it compute.
+//! A folded convolution gives the same result as the convolution and the layers after it.
 
 use tdc_weights::{ScaleShiftSource, SlotRecipe, resolve};
 
 use crate::fixtures::{Tensors, batch_norm, conv, noise};
 use crate::reference::{self, Image, Window, relative_error, widen};
 
-/// Half a unit in the last place of fp32, with room for the sum of a few dozen products.
+/// Half a unit in the last place of fp32, with a margin for the sum of a few dozen products.
 const FP32: f64 = 2e-7;
 
 fn image(size: [usize; 3]) -> Image {
@@ -13,7 +13,7 @@ fn image(size: [usize; 3]) -> Image {
     Image { size, values }
 }
 
-/// What a kernel does with the values of one slot.
+/// The result of a kernel with the values of one slot.
 fn run(recipe: &SlotRecipe, tensors: &Tensors, image: &Image, window: &Window) -> Image {
     let resolved = resolve(std::slice::from_ref(recipe), &tensors.checkpoint()).unwrap();
     assert_eq!(resolved.unused, Vec::<String>::new());
@@ -126,7 +126,7 @@ fn batch_norm_without_weight_and_bias() {
 
 #[test]
 fn values_are_rounded_once() {
-    // In fp32, 1 + 2^-24 would round to 1 before the multiplication and the product to 3.
+    // In fp32, 1 + 2^-24 would be rounded to 1 before the multiplication, and the product to 3.
     let nearly_one = 1.0 + 2f64.powi(-24);
     let tensors = Tensors::default()
         .f64("c.weight", &[1, 1, 1, 1], &[nearly_one])

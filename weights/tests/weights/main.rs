@@ -1,4 +1,4 @@
-//! Checkpoint to weight file, seen from outside.
+//! Tests of the path from a checkpoint to a weight file, through the public interface.
 
 mod checkpoint;
 mod cp;

@@ -1,11 +1,12 @@
-//! From values to the bytes of a file, and back by the layout alone.
+//! Packs values into a file and unpacks them by the layout.
 
 use tdc_runtime::{Axis, Checksum, Filter, LayoutDim, Transform, WeightFile, WeightLayout};
 use tdc_weights::{Checkpoint, FileError, SlotRecipe, SlotValues, pack, resolve};
 
 use crate::fixtures::{batch_norm, conv};
 
-/// A 6 x 5 x 3 x 3 convolution in tiles of four output channels with an affine before it, and one stored as it is.
+/// A 6 x 5 x 3 x 3 convolution in tiles of four output channels with a prologue, and one stored in OIHW
+/// order.
 fn recipes() -> Vec<SlotRecipe> {
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     let mut tiled = conv("tiled", [6, 5, 3, 3]);
@@ -106,16 +107,13 @@ fn values_that_do_not_fit_are_refused() {
     let bias = refused(|values| values.bias.truncate(5));
     assert_eq!(
         bias,
-        "the values of `tiled` do not fit: bias has 5 elements, 6 are needed"
+        "the values of `tiled` do not match its layout: bias has length 5, expected 6"
     );
     let weight = refused(|values| values.weight.push(0.0));
     assert!(
-        weight.contains("weight has 271 elements, 270 are needed"),
+        weight.contains("weight has length 271, expected 270"),
         "{weight}"
     );
     let shift = refused(|values| values.shift.clear());
-    assert!(
-        shift.contains("shift has 0 elements, 5 are needed"),
-        "{shift}"
-    );
+    assert!(shift.contains("shift has length 0, expected 5"), "{shift}");
 }

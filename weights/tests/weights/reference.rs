@@ -1,4 +1,4 @@
-//! Convolution and batch normalisation straight from their definitions, in f64.
+//! Convolution and BatchNorm by their definitions, in f64.
 
 /// An NCHW image with batch 1: [channels, height, width].
 #[derive(Clone)]

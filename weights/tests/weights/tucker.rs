@@ -1,4 +1,4 @@
-//! Layers in Tucker form.
+//! Tucker decomposition.
 
 use tdc_weights::{Checkpoint, Decomposition, FactorRole, TuckerFactors, resolve};
 
@@ -11,7 +11,7 @@ fn random_weight() -> Vec<f64> {
     noise("dense", SHAPE.iter().product())
 }
 
-/// A weight of exactly the given ranks.
+/// A weight with exactly the given ranks.
 fn low_rank(ranks: [usize; 2]) -> TuckerFactors {
     let ([o, i, r, s], [d1, d2]) = (SHAPE, ranks);
     TuckerFactors {
@@ -57,7 +57,7 @@ fn reconstruction_is_equation_1() {
 
 #[test]
 fn a_tensor_of_low_rank_is_found_again() {
-    // D1 = 2 belongs to dimension 1, D2 = 3 to dimension 0: with ranks exchanged information is lost.
+    // D1 = 2 belongs to dimension 1, D2 = 3 to dimension 0: exchanged ranks would lose information.
     let weight = low_rank([2, 3]).reconstruct();
     let error = |ranks| {
         let factors = TuckerFactors::hosvd(&weight, SHAPE, ranks).unwrap();
@@ -70,8 +70,8 @@ fn a_tensor_of_low_rank_is_found_again() {
 
 #[test]
 fn truncating_one_dimension_leaves_the_discarded_singular_values() {
-    // With one rank full, HOSVD is the optimum of Eckart and Young. The weight has orthogonal unfolding rows of norm 1..=4 on
-    // dimension 0, so keeping two leaves sqrt(1 + 4) of sqrt(1 + 4 + 9 + 16).
+    // With one full rank HOSVD is optimal (Eckart and Young). The weight has orthogonal unfolding rows of
+    // norm 1..=4 on dimension 0, so keeping two leaves sqrt(1 + 4) of sqrt(1 + 4 + 9 + 16).
     let mut weight = vec![0.0; 16];
     for (row, norm) in [2.0, 4.0, 1.0, 3.0].into_iter().enumerate() {
         weight[row * 4 + (row + 1) % 4] = norm;
@@ -79,7 +79,7 @@ fn truncating_one_dimension_leaves_the_discarded_singular_values() {
     let factors = TuckerFactors::hosvd(&weight, [4, 4, 1, 1], [4, 2]).unwrap();
     let optimum = (5.0_f64 / 30.0).sqrt();
     assert!((factors.relative_error(&weight) - optimum).abs() < 1e-14);
-    // The vectors come with the largest singular value first, and with a positive largest component.
+    // Vectors are sorted by singular value, the largest first, and have a positive largest component.
     assert_eq!(factors.last, [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0]);
 }
 
@@ -111,7 +111,7 @@ fn extreme_scales_and_zero() {
 
 #[test]
 fn three_convolutions_equal_the_dense_one() {
-    // Equations 2 to 4, with the values that go into the file.
+    // Equations 2 to 4, with the values of the weight file.
     let window = Window {
         stride: 2,
         padding: 1,
@@ -143,7 +143,7 @@ fn three_convolutions_equal_the_dense_one() {
     let expected = reference::conv(&image, &equation_1(&truncated), SHAPE, &window);
     assert!(relative_error(&found.values, &expected.values) < 1e-6);
 
-    // Factorised once, for three slots.
+    // Factorised once for three slots.
     let [factorisation] = resolved.factorizations.try_into().unwrap();
     assert_eq!(factorisation.layer, "a");
     assert_eq!(factorisation.decomposition, Decomposition::Tucker([3, 4]));
@@ -169,7 +169,7 @@ fn trained_factors_are_taken_as_they_are() {
     assert!(resolved.factorizations[0].trained);
     assert_eq!(resolved.factorizations[0].relative_error, None);
 
-    // The dense weight beside them is only compared with.
+    // The dense weight is only used for comparison.
     let doubled: Vec<_> = equation_1(&factors).iter().map(|v| 2.0 * v).collect();
     let both = trained.f64("a.weight", &SHAPE, &doubled);
     let resolved = resolve(&factored(&layer), &both.checkpoint()).unwrap();
@@ -233,7 +233,7 @@ fn a_second_run_gives_the_same_bits() {
     }
 }
 
-/// `cargo test --release -p tdc-weights -- --ignored --nocapture` shows the time of a large layer.
+/// Measures a large layer: `cargo test --release -p tdc-weights -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn time_of_a_large_layer() {

@@ -54,7 +54,7 @@ pub struct Cli {
     pub generate: GenerateArgs,
 }
 
-/// The commands beside generating.
+/// All commands except the default one.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Prints the plan: one row per launch with scheme, tile, occupancy and predicted time
@@ -87,7 +87,7 @@ pub enum Command {
     },
 }
 
-/// What to read instead of what the config says; the same for every command.
+/// Options that override the config; the same for every command.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
     /// Input shape instead of that of the config, such as 1x3x480x640; all other sizes are inferred
@@ -107,24 +107,24 @@ pub struct ConfigArgs {
     pub tolerance: Option<Tolerance>,
     /// How tiles are chosen: `tuned`, by measured times where the tuning table has the problem, else by the cost model;
     /// `model`, by the cost model among the default schemes; or `paper`, by the equations of the TDC paper for its kernel
-    #[arg(long, value_name = "CHOOSER", value_parser = tiles())]
+    #[arg(long, value_name = "POLICY", value_parser = tiles())]
     pub tiles: Option<TilePolicy>,
     /// Tuning table written by `tune`, used instead of the built-in one of its GPU
     #[arg(long, value_name = "FILE")]
     pub table: Option<PathBuf>,
 }
 
-/// The words for ways to choose tiles.
+/// The values of `--tiles`.
 fn tiles() -> impl TypedValueParser<Value = TilePolicy> {
     choice(&TilePolicy::NAMES)
 }
 
-/// The words for precisions.
+/// The values of `--precision`.
 fn precision() -> impl TypedValueParser<Value = Precision> {
     choice(&Precision::NAMES)
 }
 
-/// A relative error.
+/// Parses a relative error.
 fn tolerance(text: &str) -> Result<Tolerance, String> {
     let [least, most] = Tolerance::RANGE;
     text.parse()
@@ -133,7 +133,7 @@ fn tolerance(text: &str) -> Result<Tolerance, String> {
         .ok_or_else(|| format!("must be a relative error from {least:e} to {most}, such as 5e-6"))
 }
 
-/// One of some words, and what it stands for.
+/// A value parser for one of several names.
 fn choice<T>(words: &'static [(&'static str, T)]) -> impl TypedValueParser<Value = T>
 where
     T: Copy + Default + Send + Sync + 'static,
@@ -164,7 +164,7 @@ pub struct GenerateArgs {
     /// Write nothing; print a diff and exit with 1 if the folder is not up to date
     #[arg(long, conflicts_with_all = ["force", "stdout"])]
     pub check: bool,
-    /// Overwrite edited files or not written by the generator
+    /// Overwrite files that were edited or not written by the generator
     #[arg(long)]
     pub force: bool,
     /// Write nothing; print all files to standard output
@@ -229,7 +229,7 @@ pub struct VerifyArgs {
     /// Networks and layer sets
     #[arg(required = true, value_name = "CONFIG")]
     pub configs: Vec<PathBuf>,
-    /// Run on the local GPU instead of the CPU
+    /// Run on a local GPU instead of the CPU emulation
     #[arg(long)]
     pub local_gpu: bool,
     /// Weights of a network, as safetensors [default: random]
@@ -238,7 +238,7 @@ pub struct VerifyArgs {
     /// Seed of random weights and inputs
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub seed: u64,
-    /// How often to run each unit; all runs must give the same bits
+    /// Number of runs of each unit; all must give the same bits
     #[arg(long, value_name = "N", default_value = "2")]
     pub runs: NonZeroU32,
     /// Print the results as JSON
@@ -306,7 +306,7 @@ pub struct TuneArgs {
     /// Scheme to measure, default or opt-in; may be repeated [default: all default schemes]
     #[arg(long = "scheme", value_name = "SCHEME", value_parser = schemes())]
     pub schemes: Vec<String>,
-    /// TilePolicy of each scheme with the least predicted times [default: all, or 0 with --random]
+    /// Tiles of each scheme with the least predicted times [default: all, or 0 with --random]
     #[arg(long, value_name = "K")]
     pub top: Option<usize>,
     /// Further tiles of each scheme, chosen at random [default: 0 with --top]
@@ -326,7 +326,7 @@ pub struct TuneArgs {
     pub threads: Option<NonZeroUsize>,
 }
 
-/// A time in minutes, parts of one too.
+/// Parses a time in minutes; fractions are allowed.
 fn minutes(text: &str) -> Result<Duration, String> {
     let minutes = text.parse::<f64>().ok();
     minutes
@@ -359,7 +359,8 @@ pub struct CalibrateArgs {
 }
 
 impl CalibrateArgs {
-    /// What is measured: tiles of the tiled schemes, good ones and others.
+    /// The arguments of `tune` for its measurements: tiles of the tiled schemes, the best predicted ones and
+    /// random ones.
     pub fn tune(&self, out: PathBuf) -> TuneArgs {
         TuneArgs {
             configs: self.configs.clone(),
@@ -415,7 +416,8 @@ pub struct BenchArgs {
     /// Time only these schemes
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = schemes())]
     pub scheme: Vec<String>,
-    /// TilePolicy of each scheme to time beside those that the planner chooses: three quarters by predicted time, the rest at random
+    /// Tiles of each scheme to time in addition to the planner's: three quarters by predicted time, the rest
+    /// at random
     #[arg(long, value_name = "TILES", default_value_t = NonZeroUsize::MIN)]
     pub tiles_per_scheme: NonZeroUsize,
     /// The cuDNN library or its directory
@@ -447,7 +449,7 @@ pub struct BenchArgs {
     pub options: ConfigArgs,
 }
 
-/// The names of schemes.
+/// Parses the name of a scheme.
 fn schemes() -> PossibleValuesParser {
     PossibleValuesParser::new(SCHEMES.iter().map(|scheme| scheme.name()))
 }
@@ -490,14 +492,14 @@ pub struct SequenceArgs {
     pub gpu: String,
 }
 
-/// What an order costs.
+/// The cost of an order.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum SequenceCost {
     /// Multiply-adds
     Multiplications,
     /// Bytes read and written (fp32)
     Bytes,
-    /// The floor of a launch on the fp32 lanes for each operation
+    /// Sum of the floors of one launch per operation on the fp32 lanes
     Latency,
 }
 
@@ -512,7 +514,7 @@ pub struct ToolkitArgs {
     pub json: bool,
 }
 
-/// What `toolkit` can do.
+/// The actions of `toolkit`.
 #[derive(Debug, Subcommand)]
 pub enum ToolkitAction {
     /// Installs pinned compiler packages into the cache: nvrtc (13.0), nvrtc12 (12.9, for sm_70), nvcc (13.0)

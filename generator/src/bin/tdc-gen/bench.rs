@@ -14,15 +14,16 @@ use tdc_generator::measure::bench::{
     charts, report_table, sweep_problems,
 };
 use tdc_generator::measure::tune::journal_path;
+use tdc_generator::wording::counted;
 
-/// What is measured, and for which GPU it is planned.
+/// The problems to measure, and the GPU that they are planned for.
 struct Workload {
     name: String,
     gpu: &'static Gpu,
     problems: Vec<BenchProblem>,
 }
 
-/// Times the convolutions, prints the table and writes what else was asked for.
+/// Times the convolutions, prints the table, and writes the requested files.
 pub fn run(args: &BenchArgs) -> Result<(), Failure> {
     let published = args.published.as_deref().map(published).transpose()?;
     let workload = workload(args)?;
@@ -66,8 +67,8 @@ pub fn run(args: &BenchArgs) -> Result<(), Failure> {
         Some(reason) => Err(Failure::Machine(format!("run ended early: {reason}"))),
         None if failures.is_empty() => Ok(()),
         None => Err(Failure::Check(format!(
-            "{} candidate(s) could not be measured; see section Not measured of the report",
-            failures.len()
+            "{} could not be measured; see section Not measured of the report",
+            counted(failures.len(), "candidate")
         ))),
     }
 }
@@ -81,7 +82,7 @@ fn workload(args: &BenchArgs) -> Result<Workload, Failure> {
                 PlannedConfig::Network(_, plans) => (plans[0].name.clone(), plans[0].gpu),
                 PlannedConfig::LayerSet(plan) => (plan.name.clone(), plan.gpu),
             };
-            // Of several GPUs the first counts.
+            // With several GPUs the first is used.
             let units = match &planned {
                 PlannedConfig::Network(_, plans) => &plans[0].units,
                 PlannedConfig::LayerSet(plan) => &plan.units,

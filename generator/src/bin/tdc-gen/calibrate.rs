@@ -8,12 +8,13 @@ use crate::tune;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tdc_generator::config::{Overrides, yaml};
-use tdc_generator::cost::CostModel;
+use tdc_generator::cost::{CostModel, TiledConstants};
 use tdc_generator::emit::write_atomic;
 use tdc_generator::gpu::{DEFAULT_GPU, Gpu, gpu};
 use tdc_generator::measure::tune::{Fit, Problems, Row, RunEnd, Samples, read_journal};
+use tdc_generator::wording::counted;
 
-/// Fits the constants to journals, or to what it measures first; or only tells how well the committed ones do.
+/// Fits the constants to journals or to new measurements, or only evaluates the built-in ones.
 pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let inputs = args.configs.iter().chain(&args.journals);
     reject_overwriting(inputs.map(PathBuf::as_path), args.out.as_deref())?;
@@ -30,12 +31,14 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
         ));
     }
     let before = CostModel::for_gpu(gpu);
-    print_fit("built-in constants", &samples.fit(before));
+    print_fit("built-in constants", &samples.fit(&before.tiled));
     if args.evaluate {
         return Ok(());
     }
-    let model = samples.calibrate(&CostModel::INITIAL);
-    print_fit("fitted constants", &samples.fit(&model));
+    let tiled = samples.calibrate(&TiledConstants::INITIAL);
+    print_fit("fitted constants", &samples.fit(&tiled));
+    // The other groups keep their values.
+    let model = CostModel { tiled, ..*before };
     let out = args
         .out
         .clone()
@@ -47,7 +50,7 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     print(format_args!("{}\n", out.display()))
 }
 
-/// Those of the configs, with their Tucker ranks and without.
+/// The problems of the configs, with their Tucker and CP ranks and without.
 fn problems(configs: &[PathBuf]) -> Result<Problems, Failure> {
     let mut problems = Problems::default();
     for dense in [false, true] {
@@ -68,15 +71,15 @@ fn print_fit(when: &str, fit: &Fit) {
         (times, problem) => format!(" (worst {times:.2}x: {problem})"),
     };
     note(format_args!(
-        "{when}: {} problem(s), {} tiles: error {:.1} %, selected tiles {:.3}x the fastest{worst}",
-        fit.problems,
-        fit.tiles,
+        "{when}: {}, {}: error {:.1} %, selected tiles {:.3}x the fastest{worst}",
+        counted(fit.problems, "problem"),
+        counted(fit.tiles, "tile"),
         100.0 * fit.error,
         fit.selection_ratio
     ));
 }
 
-/// A few hundred tiles on the GPU that is there; a journal beside the constants keeps them.
+/// Measures a few hundred tiles on the local GPU; a journal next to the constants has the results.
 fn measure_samples(args: &CalibrateArgs) -> Result<(&'static Gpu, String, Vec<Row>), Failure> {
     let out = args
         .out
@@ -87,7 +90,8 @@ fn measure_samples(args: &CalibrateArgs) -> Result<(&'static Gpu, String, Vec<Ro
         RunEnd::Complete => {}
         RunEnd::Interrupted { left } => {
             return Err(Failure::Machine(format!(
-                "interrupted with {left} tiles left; run the same command to resume"
+                "interrupted with {} left; run the same command to resume",
+                counted(left, "tile")
             )));
         }
         RunEnd::DeviceLost {
@@ -96,7 +100,8 @@ fn measure_samples(args: &CalibrateArgs) -> Result<(&'static Gpu, String, Vec<Ro
             left,
         } => {
             return Err(Failure::Machine(format!(
-                "{candidate} made the GPU unusable ({message}); {left} tiles are left; run the same command to resume after it"
+                "{candidate} made the GPU unusable ({message}); {} left; run the same command to resume after it",
+                counted(left, "tile")
             )));
         }
     }
@@ -107,7 +112,7 @@ fn measure_samples(args: &CalibrateArgs) -> Result<(&'static Gpu, String, Vec<Ro
 /// The rows of all journals, which must be of one GPU.
 fn read_journals(journals: &[PathBuf]) -> Result<(&'static Gpu, String, Vec<Row>), Failure> {
     let mut of = (DEFAULT_GPU.to_owned(), String::new());
-    // Of a candidate in several journals, the last.
+    // The last row of a candidate counts, over all journals.
     let mut all = BTreeMap::new();
     for (index, path) in journals.iter().enumerate() {
         let (environment, rows) = read_journal(path).map_err(Failure::input)?;

@@ -10,15 +10,16 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::compile::toolkit::Toolkit;
-use tdc_generator::compile::{Job, ResourceTable, Resources, compile_all};
+use tdc_generator::compile::{Job, compile_all};
 use tdc_generator::emit::write_all_atomic;
-use tdc_generator::plan::{PlannedUnit, resource_key};
+use tdc_generator::plan::{PlannedUnit, ResourceTable, Resources, resource_key};
 use tdc_generator::render::unit_text;
 use tdc_runtime::Arch;
 
-/// Compiles the units of all configs for all architectures, prints a table, writes cubins and resources.
+/// Compiles the units of all configs for all architectures, prints a table, and writes cubins and the
+/// resource table.
 pub fn run(args: &CompileArgs) -> Result<(), Failure> {
-    // Before the long work: the file may be something else.
+    // Fails before the long work if the file is not a resource table.
     let known = args.resources.as_ref().map(|path| Ok((path, known(path)?)));
     let known = known.transpose()?;
     let mut units: Vec<PlannedUnit> = Vec::new();
@@ -110,7 +111,7 @@ pub fn run(args: &CompileArgs) -> Result<(), Failure> {
     print_resources(args, &rows)
 }
 
-/// What a table of resources has; nothing when it is not there yet.
+/// The existing resource table; empty if the file does not exist.
 fn known(path: &Path) -> Result<ResourceTable, Failure> {
     match std::fs::read_to_string(path) {
         Ok(text) => text

@@ -1,4 +1,4 @@
-//! Reads and plans configs by the common arguments.
+//! Reads and plans configs with the common options.
 
 use crate::args::ConfigArgs;
 use crate::failure::Failure;
@@ -14,11 +14,11 @@ use tdc_generator::plan::{
 };
 use tdc_generator::render::{layer_set_json, network_json};
 
-/// A config that was read and planned.
+/// A config that has been read and planned.
 pub enum PlannedConfig {
     /// A network, with a plan for each GPU.
     Network(Network, Vec<NetworkPlan>),
-    /// Separate convolutions.
+    /// A set of independent convolutions.
     LayerSet(LayerSetPlan),
 }
 
@@ -56,32 +56,33 @@ impl ConfigArgs {
         })
     }
 
-    /// Reads and plans one config for the GPUs of these names, else for those that it names; code is to be made for them.
+    /// Reads and plans one config for the given GPUs, else for those that it names. Fails for GPUs that code
+    /// cannot be generated for.
     pub fn plan(&self, path: &Path, gpus: Option<&[String]>) -> Result<PlannedConfig, Failure> {
         let (planned, places) = self.planned(path, gpus)?;
         let targets: Vec<&'static Gpu> = match &planned {
             PlannedConfig::Network(_, plans) => plans.iter().map(|plan| plan.gpu).collect(),
             PlannedConfig::LayerSet(plan) => vec![plan.gpu],
         };
-        let refused = targets.iter().filter_map(|gpu| gpu.code_target().err());
-        let refused: Vec<_> = refused.collect();
-        match (refused.is_empty(), gpus) {
+        let unsupported = targets.iter().filter_map(|gpu| gpu.code_target().err());
+        let unsupported: Vec<_> = unsupported.collect();
+        match (unsupported.is_empty(), gpus) {
             (true, _) => Ok(planned),
             (false, None) => {
-                let refused = refused.iter();
-                let mistakes = refused.map(|error| (places.of_config("gpu"), error.to_string()));
-                Err(Failure::input(places.errors(mistakes)))
+                let unsupported = unsupported.iter();
+                let located = unsupported.map(|error| (places.of_config("gpu"), error.to_string()));
+                Err(Failure::input(places.errors(located)))
             }
-            (false, Some(_)) => Err(Failure::list(&refused)),
+            (false, Some(_)) => Err(Failure::list(&unsupported)),
         }
     }
 
-    /// The measured times that are to stand in for the committed ones.
+    /// The tuning table that replaces the built-in one.
     pub fn measured_times(&self) -> Result<Option<TuningTable>, Failure> {
         self.table.as_deref().map(tuning_table).transpose()
     }
 
-    /// Reads and plans one config for any GPUs, to look at the plans alone.
+    /// Reads and plans one config for any GPUs, for looking at plans only.
     pub fn plan_for_any_gpu(
         &self,
         path: &Path,
@@ -110,13 +111,13 @@ impl ConfigArgs {
             Ok(planned) => Ok((planned, places)),
             Err(errors) => {
                 let at = |error: &PlanError| places.of_layer(&error.layer, error.key);
-                let mistakes = errors.iter().map(|error| (at(error), error.to_string()));
-                Err(Failure::input(places.errors(mistakes)))
+                let located = errors.iter().map(|error| (at(error), error.to_string()));
+                Err(Failure::input(places.errors(located)))
             }
         }
     }
 
-    /// Reads and plans the config of a network, whose weights are to be packed.
+    /// Reads and plans the config of a network whose weights are to be packed.
     pub fn plan_network(
         &self,
         path: &Path,
@@ -132,7 +133,7 @@ impl ConfigArgs {
     }
 }
 
-/// A planner by measured times of one's own, if there are any.
+/// A planner with the given tuning table, if any.
 pub fn planner(gpu: &'static Gpu, table: Option<&TuningTable>) -> Planner {
     match table {
         Some(table) => Planner::new(gpu).with_table(table.clone()),
@@ -140,10 +141,10 @@ pub fn planner(gpu: &'static Gpu, table: Option<&TuningTable>) -> Planner {
     }
 }
 
-/// Reads a table of measured times.
+/// Reads a tuning table.
 pub fn tuning_table(path: &Path) -> Result<TuningTable, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => Failure::in_file(path, &["file not found; check the path"]),
+        ErrorKind::NotFound => Failure::in_file(path, &["no such file; check the path"]),
         _ => Failure::in_file(path, &[error]),
     })?;
     text.parse()

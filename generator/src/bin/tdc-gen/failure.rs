@@ -1,4 +1,4 @@
-//! How a command ends when it does not succeed.
+//! Failures of a command and their exit codes.
 
 use std::fmt;
 use std::path::Path;
@@ -7,33 +7,33 @@ use std::process::ExitCode;
 /// Why a command failed; decides the exit code.
 #[derive(Debug)]
 pub enum Failure {
-    /// What was checked does not hold: a stale folder, a wrong result. Exit code 1.
+    /// A check failed: a folder is out of date, a result is incorrect. Exit code 1.
     Check(String),
-    /// The input or the command line is wrong, or a file cannot be read or written. Exit code 2.
+    /// The input or the command line is invalid, or a file cannot be read or written. Exit code 2.
     Input(String),
-    /// This machine lacks something: a compiler, a GPU. Exit code 3.
+    /// Something is missing on this machine: a compiler, a GPU. Exit code 3.
     Machine(String),
 }
 
 impl Failure {
-    /// Wrong input, told by an error's text.
+    /// Invalid input, with an error's message.
     pub fn input(error: impl fmt::Display) -> Self {
         Self::Input(error.to_string())
     }
 
-    /// Something missing on this machine, told by an error's text.
+    /// Something missing on this machine, with an error's message.
     pub fn machine(error: impl fmt::Display) -> Self {
         Self::Machine(error.to_string())
     }
 
-    /// Several mistakes in what a file asks for, one a line.
+    /// Several errors in a file, one per line.
     pub fn in_file<E: fmt::Display>(path: &Path, errors: &[E]) -> Self {
         let errors = errors.iter();
         let lines: Vec<_> = errors.map(|e| format!("{}: {e}", path.display())).collect();
         Self::list(&lines)
     }
 
-    /// Several mistakes in the arguments, one a line.
+    /// Several errors in the arguments, one per line.
     pub fn list<E: fmt::Display>(errors: &[E]) -> Self {
         let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
         Self::Input(lines.join("\nerror: "))

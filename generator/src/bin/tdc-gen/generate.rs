@@ -1,4 +1,4 @@
-//! The default command: configs to folders.
+//! The default command: generates folders from configs.
 
 use crate::args::GenerateArgs;
 use crate::config::PlannedConfig;
@@ -7,6 +7,7 @@ use crate::output::{note, print};
 use std::path::{Path, PathBuf};
 use tdc_generator::emit::{self, Files};
 use tdc_generator::plan::{NetworkPlan, PlannedUnit};
+use tdc_generator::wording::counted;
 
 /// Plans and renders every config before anything is written.
 pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
@@ -46,10 +47,10 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     }
 }
 
-/// A folder, its files and the plan that they are of.
+/// A folder, its files, and the plan that they were rendered from.
 type Folder = (PathBuf, Files, PlannedConfig);
 
-/// Puts all folders into place when the files of all are on the disk.
+/// Moves all folders into place after the files of all have been written to disk.
 fn write(args: &GenerateArgs, folders: &[Folder]) -> Result<(), Failure> {
     let prepared = folders
         .iter()
@@ -105,9 +106,9 @@ fn print_summary(
     planned: &PlannedConfig,
 ) -> Result<(), Failure> {
     print(format_args!(
-        "{}: {} file(s), {} written, {} removed\n",
+        "{}: {}, {} written, {} removed\n",
         folder.display(),
-        files.len(),
+        counted(files.len(), "file"),
         written.written.len(),
         written.removed.len()
     ))?;
@@ -122,15 +123,15 @@ fn print_summary(
             match plans.len() {
                 1 => Ok(()),
                 _ => print(format_args!(
-                    "  {} kernel(s) to compile in total\n",
-                    kernel_count(&planned.units())
+                    "  {} to compile in total\n",
+                    counted(kernel_count(&planned.units()), "kernel")
                 )),
             }
         }
         PlannedConfig::LayerSet(plan) => print(format_args!(
-            "  {} layer(s), {} unit(s), planned for {}\n",
-            plan.layers.len(),
-            plan.units.len(),
+            "  {}, {}, planned for {}\n",
+            counted(plan.layers.len(), "layer"),
+            counted(plan.units.len(), "unit"),
             plan.gpu.title
         )),
     }
@@ -142,11 +143,11 @@ fn kernel_count(units: &[PlannedUnit]) -> usize {
 
 fn print_variant(plan: &NetworkPlan) -> Result<(), Failure> {
     print(format_args!(
-        "  {} -> {}: {} layer(s), {} kernel(s) to compile, planned for {}\n",
+        "  {} -> {}: {}, {} to compile, planned for {}\n",
         plan.input,
         plan.output,
-        plan.layers.len(),
-        kernel_count(&plan.units),
+        counted(plan.layers.len(), "layer"),
+        counted(kernel_count(&plan.units), "kernel"),
         plan.gpu.title
     ))?;
     print(format_args!(

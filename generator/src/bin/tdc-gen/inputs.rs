@@ -1,11 +1,11 @@
-//! Files that a command reads: they are not what it writes, and a mistake in one names it.
+//! Input files of a command: outputs must not overwrite them, and errors in them name the file.
 
 use crate::failure::Failure;
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-/// Refuses to write over what is read, and to write two things to one file.
+/// Rejects an output path that is an input or another output.
 pub fn reject_overwriting<'a>(
     inputs: impl IntoIterator<Item = &'a Path>,
     outputs: impl IntoIterator<Item = &'a Path>,
@@ -31,7 +31,7 @@ pub fn reject_overwriting<'a>(
     Ok(())
 }
 
-/// What is wrong, a line each, with the name of the file that it is wrong in, if it is of one.
+/// Errors, one per line, with the name of the file if they are in one.
 pub fn in_file(file: Option<&Path>, error: &dyn Display) -> Failure {
     let error = error.to_string();
     let lines = error.lines().map(|line| match file {
@@ -41,7 +41,7 @@ pub fn in_file(file: Option<&Path>, error: &dyn Display) -> Failure {
     Failure::Input(lines.collect::<Vec<_>>().join("\nerror: "))
 }
 
-/// Where a path leads; that of a file that is not there yet, too.
+/// The path with links resolved; also that of a file that does not exist yet.
 fn place(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| {
         let folder = match path.parent() {

@@ -1,18 +1,19 @@
-//! Ctrl-C and SIGTERM as a wish that long work ends by itself, so that what it has is written, or that it ends now and leaves no
+//! Ctrl-C and SIGTERM: long work ends early and writes its results, or the process ends after removing its
 //! temporary files.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// The signal that came; 0 before.
+/// The signal that was received; 0 before.
 static REQUESTED: AtomicI32 = AtomicI32::new(0);
 
-/// Whether the user wants the work to end. Never before [`install_handlers`].
+/// Whether the user has asked to stop; always false before [`install_handlers`].
 pub fn is_requested() -> bool {
     REQUESTED.load(Ordering::Relaxed) != 0
 }
 
-/// From now on the first Ctrl-C and the first SIGTERM are only noted. The second of its kind ends the process at once.
+/// From now on the first Ctrl-C and the first SIGTERM only set a flag. A second one of the same kind ends the
+/// process.
 #[cfg(unix)]
 pub fn install_handlers() {
     extern "C" fn handle_signal(signal: libc::c_int) {
@@ -23,21 +24,22 @@ pub fn install_handlers() {
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = handle_signal as *const () as libc::sighandler_t;
         action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
-        // SAFETY: the action outlives the call, and its handler does nothing but store to an atomic. The call fails for no signal
-        // of these two.
+        // SAFETY: the action outlives the call, and its handler only stores to an atomic. The call cannot
+        // fail for these two signals.
         unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     }
 }
 
-/// Elsewhere both end the process at once.
+/// On other systems both signals end the process immediately.
 #[cfg(not(unix))]
 pub fn install_handlers() {}
 
-/// From now on the first Ctrl-C or SIGTERM removes a folder of temporary files and then ends the process, as the signal would have.
+/// From now on the first Ctrl-C or SIGTERM removes a folder of temporary files and then ends the process, as
+/// the signal would have.
 #[cfg(unix)]
 pub fn remove_and_end(folder: PathBuf) {
     const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
-    /// Compilers that are still running may put files in while the folder is emptied.
+    /// Compilers that are still running may create files while the folder is being removed.
     const TRIES: u32 = 100;
 
     install_handlers();
@@ -53,16 +55,17 @@ pub fn remove_and_end(folder: PathBuf) {
                 _ => break,
             }
         }
-        // SAFETY: the first signal has given the handler back to the system, so this one ends the process.
+        // SAFETY: the first signal has restored the system's handler, so this one ends the process.
         unsafe { libc::raise(REQUESTED.load(Ordering::Relaxed)) };
     });
 }
 
-/// Elsewhere the folder is left.
+/// On other systems the folder is kept.
 #[cfg(not(unix))]
 pub fn remove_and_end(_folder: PathBuf) {}
 
-/// Waits for the end of the process, where a signal has asked for it: what fails now fails since it loses its files.
+/// If a signal was received, waits for the end of the process: an error is then caused by the removal of its
+/// files.
 pub fn wait_if_asked() {
     while is_requested() {
         std::thread::park();
@@ -80,7 +83,7 @@ mod tests {
         // SAFETY: the handler is the one above.
         unsafe { libc::raise(libc::SIGTERM) };
         assert!(is_requested());
-        // SAFETY: an all-zero `sigaction` is valid, and the call only writes the present action to it.
+        // SAFETY: an all-zero `sigaction` is valid, and the call only writes the current action to it.
         let action = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             libc::sigaction(libc::SIGTERM, std::ptr::null(), &raw mut action);

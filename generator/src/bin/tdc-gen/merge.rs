@@ -8,8 +8,10 @@ use tdc_generator::emit::write_atomic;
 use tdc_generator::gpu::gpu;
 use tdc_generator::measure::tune::present_text;
 use tdc_generator::plan::{Stale, TuningTable};
+use tdc_generator::wording::counted;
 
-/// Joins the rows of tables that were measured with today's kernels, tells of the others and of conflicts, and writes the whole.
+/// Merges the rows that were measured with the kernels of this version, reports stale rows and conflicts, and
+/// writes the table.
 pub fn run(args: &MergeArgs) -> Result<(), Failure> {
     let mut whole: Option<TuningTable> = None;
     for path in &args.tables {
@@ -33,13 +35,13 @@ pub fn run(args: &MergeArgs) -> Result<(), Failure> {
     };
     write_atomic(&args.out, whole.to_string().as_bytes()).map_err(Failure::input)?;
     print(format_args!(
-        "{}: {} row(s)\n",
+        "{}: {}\n",
         args.out.display(),
-        whole.len()
+        counted(whole.len(), "row")
     ))
 }
 
-/// Removes what was measured with other kernels than this version generates.
+/// Removes rows that were measured with kernels other than those of this version.
 fn remove_stale(table: &mut TuningTable) -> Result<Vec<Stale>, String> {
     let gpu = gpu(&table.environment().gpu).map_err(|error| error.to_string())?;
     table

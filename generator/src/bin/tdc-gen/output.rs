@@ -1,10 +1,10 @@
-//! Printing that survives a reader who goes away: `tdc-gen --stdout ... | head`.
+//! Printing to a reader that may close the pipe: `tdc-gen --stdout ... | head`.
 
 use crate::failure::Failure;
 use std::fmt;
 use std::io::{ErrorKind, Write};
 
-/// Prints to standard output. When nobody reads any more the work goes on in silence.
+/// Prints to standard output. If the reader has closed the pipe, the work continues without output.
 pub fn print(text: impl fmt::Display) -> Result<(), Failure> {
     let mut output = std::io::stdout().lock();
     match write!(output, "{text}").and_then(|()| output.flush()) {
@@ -17,6 +17,6 @@ pub fn print(text: impl fmt::Display) -> Result<(), Failure> {
 
 /// Prints a line to standard error: progress, notes and the reason of a failure.
 pub fn note(text: impl fmt::Display) {
-    // Where it cannot be told there is nobody to tell that to.
+    // If standard error cannot be written to, there is nowhere to report that.
     drop(writeln!(std::io::stderr(), "{text}"));
 }

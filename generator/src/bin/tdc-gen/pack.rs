@@ -11,7 +11,7 @@ use tdc_generator::plan::{WeightSection, recipes, weight_sections};
 use tdc_runtime::WeightFile;
 use tdc_weights::{Checkpoint, Decomposition, Resolved, SlotRecipe, pack, resolve};
 
-/// Reads or makes weights, packs them and says what was factorised.
+/// Reads or generates weights, packs them, and reports the factorisations.
 pub fn run(args: &PackArgs) -> Result<(), Failure> {
     let inputs = [args.weights.as_deref(), args.options.table.as_deref()];
     let outputs = [Some(&args.out), args.safetensors.as_ref()];
@@ -22,7 +22,7 @@ pub fn run(args: &PackArgs) -> Result<(), Failure> {
     let gpus = args.target.gpu.as_deref();
     let (network, plans) = args.options.plan_network(&args.config, gpus)?;
     let sections = weight_sections(&plans);
-    // Of all sections together: what they share is read and factorised once.
+    // The slots of all sections: a tensor that several of them use is read and factorised once.
     let recipes: Vec<SlotRecipe> = sections
         .iter()
         .flat_map(|section| recipes(&network, section.plans[0]))
@@ -55,7 +55,8 @@ pub fn run(args: &PackArgs) -> Result<(), Failure> {
     }
 }
 
-/// Above this an outer product of a CP form so exceeds the weight that a digit of fp32 is lost.
+/// Ratio of the largest rank-one term of a CP factorisation to the weight, above which a decimal digit of
+/// fp32 is lost.
 const ILL_CONDITIONED: f64 = 10.0;
 
 fn print_text(

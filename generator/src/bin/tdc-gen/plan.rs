@@ -6,7 +6,8 @@ use crate::failure::Failure;
 use crate::output::print;
 use tdc_generator::render::{layer_set_table, layer_set_terms, network_table, network_terms};
 
-/// Plans every config, then prints all plans: as tables with an empty line between, as those of the estimate, or as JSON.
+/// Plans every config, then prints all plans: as tables separated by an empty line, with the terms of
+/// predicted times, or as JSON.
 pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let plans = args
         .configs

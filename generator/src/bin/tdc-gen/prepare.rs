@@ -8,8 +8,9 @@ use std::process::{Command, Stdio};
 use tdc_generator::embed::prepare::{PrepareError, prepared_files, recorded};
 use tdc_generator::embed::{PREPARE_VARIABLE, Settings};
 use tdc_generator::emit;
+use tdc_generator::wording::counted;
 
-/// Finds the calls of `kernel!` by building, makes their kernels and writes them to the folder.
+/// Finds the calls of `kernel!` by building the crate, compiles their kernels, and writes them to the folder.
 pub fn run(args: &PrepareArgs) -> Result<(), Failure> {
     let record = tempfile::tempdir().map_err(Failure::input)?;
     build(record.path(), &args.cargo)?;
@@ -35,17 +36,17 @@ pub fn run(args: &PrepareArgs) -> Result<(), Failure> {
     let written = emit::write(&files, folder, args.force).map_err(Failure::input)?;
     let bytes: usize = files.values().map(Vec::len).sum();
     print(format_args!(
-        "{}: {} kernel(s) in {} file(s) ({:.1} kB), {} written, {} removed\n",
+        "{}: {} in {} ({:.1} kB), {} written, {} removed\n",
         folder.display(),
-        calls.len(),
-        files.len(),
+        counted(calls.len(), "kernel"),
+        counted(files.len(), "file"),
         bytes as f64 / 1e3,
         written.written.len(),
         written.removed.len()
     ))
 }
 
-/// Runs `cargo check` so that every expansion writes its call down.
+/// Runs `cargo check`; every expansion of the macro records its call.
 fn build(record: &Path, more: &[String]) -> Result<(), Failure> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(&cargo)

@@ -8,7 +8,7 @@ use tdc_generator::gpu::gpu;
 use tdc_generator::render::{order_table, order_tree};
 use tdc_generator::sequence::{Cost, cheapest_order, parse_network};
 
-/// Searches the cheapest order and prints it as a table and as a tree.
+/// Finds the cheapest order and prints it as a table and as a tree.
 pub fn run(args: &SequenceArgs) -> Result<(), Failure> {
     let (name, text) = match (&args.network, &args.file) {
         (Some(text), _) => ("network".to_owned(), text.clone()),

@@ -7,7 +7,7 @@ use tdc_generator::compile::cache::cache_dir;
 use tdc_generator::compile::install::Installer;
 use tdc_generator::compile::toolkit::Toolkit;
 
-/// Shows what was found, after installing what was asked for.
+/// Installs the requested components, then shows what was found.
 pub fn run(args: &ToolkitArgs) -> Result<(), Failure> {
     if let Some(ToolkitAction::Install { components }) = &args.action {
         let installer = Installer::new(&cache_dir().map_err(Failure::machine)?);

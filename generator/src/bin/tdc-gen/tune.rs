@@ -19,24 +19,25 @@ use tdc_generator::measure::tune::{
     tune,
 };
 use tdc_generator::scheme::scheme;
+use tdc_generator::wording::counted;
 
-/// What a run has measured.
+/// The result of a tuning run.
 pub struct TuneRun {
-    /// The table's file, of which the journal has its name.
+    /// Path of the table; the journal's is derived from it.
     pub out: PathBuf,
     /// The GPU.
     pub gpu: &'static Gpu,
-    /// Its driver's name.
+    /// The driver's name of the GPU.
     pub device: String,
-    /// Every result, of this run and of those before.
+    /// All results, those of earlier runs included.
     pub journal: Journal,
-    /// Its rows about problems that were not asked for: whether their kernels are still the same is not looked at.
+    /// Number of rows for problems that are not in the configs; whether they are stale is not checked.
     pub unrelated_rows: usize,
     /// How the run ended.
     pub summary: Summary,
 }
 
-/// Measures what the journal lacks, then writes the table of all that it has.
+/// Measures the candidates that are not in the journal, then writes the table.
 pub fn run(args: &TuneArgs) -> Result<(), Failure> {
     let TuneRun {
         out,
@@ -47,8 +48,9 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
     } = measure(args)?;
     if unrelated_rows > 0 {
         note(format_args!(
-            "note: {unrelated_rows} row(s) of the journal belong to problems that are not in the given configs; they are kept unchecked, even if the \
-             code of their kernels has changed since; add their configs, or use another --out"
+            "note: the journal has {} for problems that are not in the given configs; kept unchecked, even if the \
+             code of their kernels has changed since; add their configs, or use another --out",
+            counted(unrelated_rows, "row")
         ));
     }
     let table = journal.table();
@@ -60,9 +62,10 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
         failed,
     } = summary;
     print(format_args!(
-        "{}: {} row(s); {correct} candidate(s) measured, {wrong} with wrong results, {failed} failed to compile or launch\n",
+        "{}: {}; {} measured, {wrong} with wrong results, {failed} failed to compile or launch\n",
         out.display(),
-        table.len()
+        counted(table.len(), "row"),
+        counted(correct, "candidate")
     ))?;
     match ended {
         RunEnd::Complete => Ok(()),
@@ -72,7 +75,8 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
                 false => "time budget used up",
             };
             note(format_args!(
-                "{why}: {left} candidate(s) left; run the same command to resume"
+                "{why}: {} left; run the same command to resume",
+                counted(left, "candidate")
             ));
             Ok(())
         }
@@ -81,13 +85,14 @@ pub fn run(args: &TuneArgs) -> Result<(), Failure> {
             message,
             left,
         } => Err(Failure::Check(format!(
-            "{candidate} made the CUDA context unusable: {message}; earlier results are kept, {left} candidate(s) are left; \
-             run the same command to resume after it"
+            "{candidate} made the CUDA context unusable: {message}; earlier results are kept, {} left; \
+             run the same command to resume after it",
+            counted(left, "candidate")
         ))),
     }
 }
 
-/// Measures what the journal lacks.
+/// Measures the candidates that are not in the journal.
 pub fn measure(args: &TuneArgs) -> Result<TuneRun, Failure> {
     let problems = problems(args)?;
     let mut device = LocalGpu::open(args.device).map_err(Failure::machine)?;
@@ -183,14 +188,14 @@ fn selection(args: &TuneArgs) -> Selection {
     }
 }
 
-/// One core is left to the thread that times: it must not wait for its turn between the two ends of a measurement.
+/// One core is reserved for the thread that measures, which must not be descheduled during a measurement.
 fn threads(args: &TuneArgs) -> NonZeroUsize {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let rest = NonZeroUsize::new(cores - 1).unwrap_or(NonZeroUsize::MIN);
     args.threads.unwrap_or(rest)
 }
 
-/// Tells how far the run is, a line a second at most; what is wrong is always told.
+/// Prints progress, at most one line a second; errors are always printed.
 #[derive(Default)]
 struct ProgressPrinter {
     last: Option<Instant>,
@@ -208,11 +213,14 @@ impl ProgressPrinter {
                 stale,
             } => {
                 note(format_args!(
-                    "{problems} problem(s), {candidates} candidate(s) to measure, {known} already in the journal"
+                    "{}, {} to measure, {known} already in the journal",
+                    counted(*problems, "problem"),
+                    counted(*candidates, "candidate")
                 ));
                 if *stale > 0 {
                     note(format_args!(
-                        "{stale} row(s) of the journal belong to kernels that have changed since and are ignored"
+                        "journal: {} ignored, because their kernels have changed since",
+                        counted(*stale, "stale row")
                     ));
                 }
             }

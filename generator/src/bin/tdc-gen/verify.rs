@@ -15,11 +15,12 @@ use tdc_generator::verify::{
     CheckpointParameters, CpuDevice, Device, GpuDevice, ProblemData, Random, check_network,
     check_unit_on,
 };
+use tdc_generator::wording::counted;
 use tdc_runtime::WeightFile;
 use tdc_weights::{Checkpoint, pack, resolve};
 use tempfile::TempDir;
 
-/// Checks every config: each unit alone, then networks whole in each of their variants.
+/// Checks every config: each unit on its own, then complete networks in each variant.
 pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     let mut failures = Vec::new();
     let mut reports = Vec::new();
@@ -36,15 +37,15 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
                 path.display()
             )));
         }
-        // Before the long work: its name may be mistyped.
+        // Fails before the long work if the path is mistyped.
         if let (None, Some(path)) = (&checkpoint, &args.weights) {
             checkpoint = Some(Checkpoint::open(path).map_err(Failure::input)?);
         }
         let units = planned.units();
         note(format_args!(
-            "{}: building {} unit(s)",
+            "{}: building {}",
             path.display(),
-            units.len()
+            counted(units.len(), "unit")
         ));
         let mut device = open(temporary.as_ref(), &units)?;
         let device = device.as_mut();
@@ -77,7 +78,7 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
     }
 }
 
-/// A folder for temporary files that is removed at the end, also where Ctrl-C or SIGTERM is the end.
+/// A folder for temporary files that is removed at the end, after Ctrl-C or SIGTERM too.
 struct Temporary(TempDir);
 
 impl Temporary {
@@ -97,7 +98,7 @@ impl Temporary {
     }
 }
 
-/// The CPU emulation with temporary files in a folder, else the local GPU.
+/// The CPU emulation if there is a folder for its temporary files, else the local GPU.
 fn open(temporary: Option<&Temporary>, units: &[PlannedUnit]) -> Result<Box<dyn Device>, Failure> {
     if let Some(temporary) = temporary {
         let device = CpuDevice::new_in(temporary.0.path(), units).map_err(|error| {
@@ -190,7 +191,7 @@ fn check_whole(
         });
         if !args.json {
             print(format_args!(
-                "{}    network {} for {gpu}, input {}: {} layer(s), largest relative error {:.1e} in `{layer}`\n",
+                "{}    network {} for {gpu}, input {}: {}, largest relative error {:.1e} in `{layer}`\n",
                 if check.failure.is_none() {
                     "ok  "
                 } else {
@@ -198,7 +199,7 @@ fn check_whole(
                 },
                 network.name,
                 plan.input,
-                check.layers.len(),
+                counted(check.layers.len(), "layer"),
                 deviation.relative
             ))?;
         }

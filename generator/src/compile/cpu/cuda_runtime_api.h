@@ -1,4 +1,4 @@
-// The runtime API without the language, which is one header here.
+// The runtime API without the language extensions; here both are in one header.
 #pragma once
 
 #include "cuda_runtime.h"

@@ -1,23 +1,23 @@
-//! The tokens of a call, and its parts.
+//! Tokens and structure of a call.
 
 use super::super::Position;
 use super::super::yaml::node::{Node, Value};
 use super::super::yaml::report::Report;
 use std::ops::Range;
 
-/// Nesting allowed; the values of keys need two levels.
+/// Maximal nesting; the values of keys need two levels.
 const MAX_DEPTH: usize = 8;
 
-/// The parts of a call.
+/// The components of a call.
 pub(super) struct Call {
-    /// The op's word, or the path of a config.
+    /// The op's name, or the path of a config.
     pub(super) op: Node,
     pub(super) is_config: bool,
     pub(super) sizes: Vec<Node>,
     pub(super) options: Node,
 }
 
-/// Reads the parts of a call; `None` after a report.
+/// Parses a call; `None` after an error.
 pub(super) fn call(text: &str, report: &mut Report<'_>) -> Option<Call> {
     let tokens = tokens(text);
     Parser::new(text, &tokens).call(report)
@@ -65,7 +65,7 @@ fn tokens(text: &str) -> Vec<Token> {
     tokens
 }
 
-/// Bytes of the number that `text` starts with; a sign belongs to it behind an `e`.
+/// Length in bytes of the number that `text` starts with; a sign is included after an `e`.
 fn number_length(text: &str) -> usize {
     let mut before = ' ';
     for (index, c) in text.char_indices() {
@@ -78,7 +78,7 @@ fn number_length(text: &str) -> usize {
     text.len()
 }
 
-/// Bytes of the quoted text that `text` starts with, up to its end when it is not closed.
+/// Length in bytes of the quoted string that `text` starts with; all of `text` if it is not closed.
 fn quoted(text: &str) -> usize {
     let mut escaped = false;
     for (index, c) in text.char_indices().skip(1) {
@@ -113,8 +113,8 @@ impl<'t> Parser<'t> {
             Some(Kind::Word | Kind::Quoted) => self.value(0, report)?,
             _ => {
                 let found = match self.kind(0) {
-                    Some(_) => format!("`{}` is no op", self.shown()),
-                    None => "nothing is asked for".to_owned(),
+                    Some(_) => format!("`{}` is not an op", self.shown()),
+                    None => "empty call".to_owned(),
                 };
                 report.error(self.at(), format!("{found}; write `conv 64,32,56,56`"));
                 return None;
@@ -133,7 +133,7 @@ impl<'t> Parser<'t> {
                     report.error(
                         self.at(),
                         format!(
-                            "`{word}` is no size; write a number, or `{word} = ...` if it is a key"
+                            "`{word}` is not a size; write a number, or `{word} = ...` if it is a key"
                         ),
                     );
                     self.skip_item();
@@ -147,12 +147,12 @@ impl<'t> Parser<'t> {
                 let found = report.quote(key);
                 report.error(
                     key.at,
-                    format!("the key {found} stands here twice; keep one of them"),
+                    format!("duplicate key {found}; remove one of the two"),
                 );
             }
             let (at, start) = (self.at(), self.next);
             let Some(value) = self.value(0, report) else {
-                // From the start, so that a comma inside its brackets does not end it.
+                // Starts again at the value, so that a comma inside its brackets does not end it.
                 self.next = start;
                 self.skip_item();
                 continue;
@@ -163,7 +163,7 @@ impl<'t> Parser<'t> {
                 None => report.error(
                     at,
                     format!(
-                        "{} stands behind a key; write the sizes first, then `key = value`",
+                        "{} follows a key; write the sizes first, then `key = value`",
                         report.quote(&value)
                     ),
                 ),
@@ -175,7 +175,7 @@ impl<'t> Parser<'t> {
                     let found = self.shown();
                     let help = "write a comma between sizes and between keys";
                     report.error(self.at(), format!("`{found}` was not expected; {help}"));
-                    // A value or key is read as if the comma were there.
+                    // Continues as if the comma were there.
                     if matches!(kind, Kind::Symbol(_)) {
                         self.skip_item();
                     }
@@ -196,7 +196,7 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// A word and the sign behind it.
+    /// A name and the sign after it.
     fn key(&mut self) -> Option<Node> {
         let token = self.tokens.get(self.next)?;
         let key = self.node(
@@ -242,7 +242,7 @@ impl<'t> Parser<'t> {
             None => {
                 report.error(
                     self.at(),
-                    "a value is missing at the end; write it or leave out the key",
+                    "a value is missing at the end; add it or remove the key",
                 );
                 return None;
             }
@@ -251,7 +251,7 @@ impl<'t> Parser<'t> {
         Some(self.node(value, start))
     }
 
-    /// What stands behind an opening bracket or brace, up to its end.
+    /// The content of brackets or braces, up to the closing one.
     fn group(
         &mut self,
         start: usize,
@@ -292,7 +292,7 @@ impl<'t> Parser<'t> {
         Some(self.node(value, start))
     }
 
-    /// A node of the tokens from `start` to those already read.
+    /// A node for the tokens from `start` to those already read.
     fn node(&self, value: Value, start: usize) -> Node {
         let first = &self.tokens[start].written;
         let last = &self.tokens[self.next.saturating_sub(1).max(start)].written;
@@ -303,7 +303,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Goes behind the next comma that is in no bracket.
+    /// Skips to after the next comma that is not in brackets.
     fn skip_item(&mut self) {
         let mut depth = 0usize;
         while let Some(kind) = self.kind(0) {
@@ -321,14 +321,14 @@ impl<'t> Parser<'t> {
         self.tokens.get(self.next + ahead).map(|token| token.kind)
     }
 
-    /// The next token as it is written.
+    /// The next token as written.
     fn shown(&self) -> &'t str {
         self.tokens
             .get(self.next)
             .map_or("", |token| &self.text[token.written.clone()])
     }
 
-    /// Where the next token stands, or the last one at the end.
+    /// The position of the next token, or of the last one at the end.
     fn at(&self) -> Position {
         let token = self.tokens.get(self.next).or(self.tokens.last());
         self.position(token.map_or(0, |token| token.written.start))
@@ -348,7 +348,7 @@ fn same(a: &Node, b: &Node) -> bool {
     matches!((&a.value, &b.value), (Value::String(a), Value::String(b)) if a == b)
 }
 
-/// A number as YAML would read it; what only looks like one stays text.
+/// A number as in YAML; anything else stays a string.
 fn number(written: &str) -> Value {
     let digits = written.replace('_', "");
     if let Ok(whole) = digits.parse::<i128>() {

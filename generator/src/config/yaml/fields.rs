@@ -1,4 +1,4 @@
-//! The keys of one mapping and their values, with messages in the config's own words.
+//! The keys and values of a mapping, with error messages in terms of the config.
 
 use super::node::{Node, Value};
 use super::report::Report;
@@ -6,14 +6,14 @@ use crate::config::Position;
 use crate::ir::MAX_ELEMENTS;
 use crate::suggest::nearest;
 
-/// A kind of mapping: what messages call it, and its keys.
+/// A kind of mapping: its name in messages, and its keys.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::config) struct KeySet {
     pub(in crate::config) what: &'static str,
     pub(in crate::config) keys: &'static [&'static str],
 }
 
-/// A mapping's entries, behind them those of mappings with defaults.
+/// The entries of a mapping, followed by those of mappings with defaults.
 #[derive(Debug, Clone)]
 pub(in crate::config) struct Fields<'n> {
     pub(in crate::config) at: Position,
@@ -22,7 +22,7 @@ pub(in crate::config) struct Fields<'n> {
 }
 
 impl<'n> Fields<'n> {
-    /// The entries of a mapping; `what` is for the message when it is none.
+    /// The entries of a mapping; `what` names it in the error for other nodes.
     pub(in crate::config) fn of(
         node: &'n Node,
         what: &str,
@@ -50,7 +50,7 @@ impl<'n> Fields<'n> {
         })
     }
 
-    /// The same with values for those of `keys` that are not there, behind the defaults that it has.
+    /// Adds defaults for those of `keys` that are missing, after existing defaults.
     pub(in crate::config) fn with_defaults(mut self, defaults: &Fields<'n>, keys: &[&str]) -> Self {
         let requested = defaults
             .entries
@@ -60,7 +60,8 @@ impl<'n> Fields<'n> {
         self
     }
 
-    /// Reports every key of the mapping `node` that is not in `words`; `others` are the mappings that it may have been meant for.
+    /// Reports every key of the mapping `node` that is not in `words`; `others` are mappings that a misplaced
+    /// key may belong to.
     pub(in crate::config) fn check_keys(
         &self,
         node: &Node,
@@ -76,7 +77,7 @@ impl<'n> Fields<'n> {
                 let found = report.quote(key);
                 report.error(
                     key.at,
-                    format!("a key must be a word, not {found}; {takes}"),
+                    format!("a key must be a name, not {found}; {takes}"),
                 );
                 continue;
             };
@@ -108,7 +109,7 @@ impl<'n> Fields<'n> {
         all.find(|(word, _)| *word == key).map(|(_, node)| *node)
     }
 
-    /// Where a key's value or an item of it stands; the mapping itself where the key is not there.
+    /// The position of a key's value or of an item in it; that of the mapping if the key is missing.
     pub(in crate::config) fn position(&self, key: &str, item: Option<usize>) -> Position {
         let Some(node) = self.get(key) else {
             return self.at;
@@ -119,12 +120,12 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Whether a key has this number.
+    /// Whether the value of a key is this number.
     pub(in crate::config) fn integer_is(&self, key: &str, number: i128) -> bool {
         matches!(self.get(key), Some(Node { value: Value::Integer(found), .. }) if *found == number)
     }
 
-    /// The value of a key that must be there.
+    /// The value of a required key.
     pub(in crate::config) fn require(
         &self,
         key: &str,
@@ -138,7 +139,7 @@ impl<'n> Fields<'n> {
         found
     }
 
-    /// A whole number; `None` when it is not there or was reported.
+    /// A whole number; `None` if it is missing or after an error.
     pub(in crate::config) fn integer(&self, key: &str, report: &mut Report<'_>) -> Option<u32> {
         self.get(key).and_then(|node| integer(key, node, report))
     }
@@ -155,7 +156,7 @@ impl<'n> Fields<'n> {
             .unwrap_or(default)
     }
 
-    /// One of some words, and what it stands for.
+    /// One of several names, mapped to its value.
     pub(in crate::config) fn choice<T: Copy>(
         &self,
         key: &str,
@@ -184,7 +185,7 @@ impl<'n> Fields<'n> {
         found.map(|(_, value)| *value)
     }
 
-    /// A word.
+    /// A name.
     pub(in crate::config) fn string(&self, key: &str, report: &mut Report<'_>) -> Option<&'n str> {
         self.get(key).and_then(|node| string(key, node, report))
     }
@@ -198,7 +199,7 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// A list of so many whole numbers, written as `form`.
+    /// A list of `COUNT` whole numbers, described as `form` in messages.
     pub(in crate::config) fn integers<const COUNT: usize>(
         &self,
         key: &str,
@@ -210,7 +211,7 @@ impl<'n> Fields<'n> {
     }
 }
 
-/// A whole number from 0 to the largest size of anything.
+/// A whole number from 0 to the largest supported size.
 pub(in crate::config) fn integer(key: &str, node: &Node, report: &mut Report<'_>) -> Option<u32> {
     let found = report.quote(node);
     let message = match &node.value {
@@ -221,12 +222,12 @@ pub(in crate::config) fn integer(key: &str, node: &Node, report: &mut Report<'_>
             format!("`{key}` is negative: {found}; it must be a whole number from 0")
         }
         Value::Integer(_) => format!("`{key}` is too large: {found}; at most {MAX_ELEMENTS}"),
-        // YAML reads a whole number beyond 64 bits as a real one.
+        // YAML reads whole numbers beyond 64 bits as floats.
         Value::Float(number) if *number > u64::MAX as f64 => {
             format!("`{key}` is too large: {found}; at most {MAX_ELEMENTS}")
         }
         Value::String(text) if text.parse::<u32>().is_ok() => {
-            format!("`{key}` must be a whole number, not the text {found}; leave out the quotes")
+            format!("`{key}` must be a whole number, not the text {found}; remove the quotes")
         }
         Value::Null => format!("`{key}` has no value; write a whole number"),
         _ => format!("`{key}` must be a whole number, not {found}; use digits only"),
@@ -240,16 +241,13 @@ pub(in crate::config) fn boolean(key: &str, node: &Node, report: &mut Report<'_>
     let message = match &node.value {
         Value::Bool(flag) => return Some(*flag),
         Value::Null => format!("`{key}` has no value; write true or false"),
-        _ => format!(
-            "`{key}` is a yes-or-no question, not {}; write true or false",
-            report.quote(node)
-        ),
+        _ => format!("`{key}` must be true or false, not {}", report.quote(node)),
     };
     report.error(node.at, message);
     None
 }
 
-/// A word: YAML reads some of them as numbers, so the message says how to prevent it.
+/// A name. YAML reads some unquoted names as numbers or booleans; the message gives the remedy.
 pub(in crate::config) fn string<'n>(
     key: &str,
     node: &'n Node,
@@ -260,7 +258,7 @@ pub(in crate::config) fn string<'n>(
         Value::String(text) => return Some(text),
         Value::Null => format!("`{key}` has no value; write a name"),
         Value::List(_) | Value::Map(_) => {
-            format!("`{key}` must be one name, not {found}; write a single word")
+            format!("`{key}` must be one name, not {found}; write a single name")
         }
         Value::Bool(_) | Value::Integer(_) | Value::Float(_) => {
             format!("`{key}` must be a name, not {found}; put it in quotes if it is one")
@@ -289,7 +287,7 @@ pub(in crate::config) fn list<'n>(
     None
 }
 
-/// A list of so many whole numbers, written as `form`.
+/// A list of `COUNT` whole numbers, described as `form` in messages.
 pub(in crate::config) fn integers<const COUNT: usize>(
     key: &str,
     node: &Node,

@@ -8,7 +8,7 @@ use super::targets::single_target;
 use super::{NETWORK, Overrides, tiles};
 use crate::config::Position;
 use crate::ir::reserved_reason;
-use crate::ir::{LayerSet, LayerSpec, Prologue, SpecLocation, TensorShape};
+use crate::ir::{Activation, LayerSet, LayerSpec, Prologue, SpecLocation, TensorShape};
 use crate::ir::{is_file_name, symbol};
 use std::collections::HashSet;
 
@@ -36,7 +36,7 @@ const DEFAULTS: KeySet = KeySet {
     keys: &OPTIONS,
 };
 
-/// The keys of a convolution alone, beside its sizes.
+/// The keys of a convolution in a layer set, without its sizes.
 pub(in crate::config) const OPTIONS: [&str; 17] = [
     "batch",
     "kernel",
@@ -57,7 +57,7 @@ pub(in crate::config) const OPTIONS: [&str; 17] = [
     "layout",
 ];
 
-/// Some keys and behind them the options of a convolution alone, but those of `without`.
+/// Some keys followed by the options of a convolution in a layer set, except those in `without`.
 pub(in crate::config) const fn with_options<const FIRST: usize, const ALL: usize>(
     first: [&'static str; FIRST],
     without: &[&str],
@@ -81,7 +81,7 @@ pub(in crate::config) const fn with_options<const FIRST: usize, const ALL: usize
     all
 }
 
-/// `words.contains(&word)` in a constant.
+/// `words.contains(&word)` as a constant function.
 const fn is_among(word: &str, words: &[&str]) -> bool {
     let mut index = 0;
     while index < words.len() {
@@ -100,7 +100,7 @@ const fn is_among(word: &str, words: &[&str]) -> bool {
     false
 }
 
-/// Reads a whole layer set.
+/// Reads a layer set.
 pub(super) fn read(
     node: &Node,
     fields: &Fields<'_>,
@@ -108,7 +108,7 @@ pub(super) fn read(
     report: &mut Report<'_>,
 ) -> Option<LayerSet> {
     fields.check_keys(node, LAYER_SET, &[NETWORK, LAYER], report);
-    fields.require("name", "generated files carry it", report);
+    fields.require("name", "it is part of the names of generated files", report);
     let name = fields.string("name", report);
     if let (Some(name), Some(node)) = (name, fields.get("name")) {
         check_name(name, node, report);
@@ -173,12 +173,12 @@ pub(super) fn read(
     })
 }
 
-/// The symbols of the layers so far.
+/// The symbols that are in use.
 #[derive(Default)]
 pub(in crate::config) struct UsedNames(HashSet<String>);
 
 impl UsedNames {
-    /// `base` or, where that is taken, `base_2` and so on.
+    /// `base`, or `base_2` and so on if it is in use.
     fn unused(&mut self, base: &str) -> String {
         let numbered = (2u32..).map(|number| format!("{base}_{number}"));
         std::iter::once(base.to_owned())
@@ -200,7 +200,7 @@ fn check_name(name: &str, node: &Node, report: &mut Report<'_>) {
     }
 }
 
-/// Refuses the name of a set that C++ or CMake cannot have.
+/// Rejects a name of a layer set that is not possible in C++ or CMake.
 fn check_symbol(name: &str, node: &Node, report: &mut Report<'_>) {
     let symbol = symbol(name);
     if let Some((reason, help)) = reserved_reason(&symbol).filter(|_| is_file_name(name)) {
@@ -215,7 +215,7 @@ fn check_symbol(name: &str, node: &Node, report: &mut Report<'_>) {
     }
 }
 
-/// A convolution of these sizes, which stand in `conv`, with the options of `fields`.
+/// A convolution with the sizes of `conv` and the options of `fields`.
 pub(in crate::config) fn layer(
     sizes: Option<[u32; 4]>,
     fields: &Fields<'_>,
@@ -265,7 +265,7 @@ pub(in crate::config) fn layer(
     }
 }
 
-/// Where the first op of the network that a layer is checked as stands in the layer.
+/// The position in the layer of the first op of the network as which the layer is checked.
 fn position(location: &SpecLocation, sizes: [u32; 4], fields: &Fields<'_>) -> Position {
     match location {
         SpecLocation::Key(_, "n") | SpecLocation::Item(_, "n", _) => {
@@ -273,7 +273,7 @@ fn position(location: &SpecLocation, sizes: [u32; 4], fields: &Fields<'_>) -> Po
         }
         SpecLocation::Key(_, key) => fields.position(key, None),
         SpecLocation::Item(_, key, item) => fields.position(key, Some(*item)),
-        // The input's shape: a zero in it stands somewhere.
+        // The input's shape: the position of the zero in it.
         SpecLocation::TopLevel(_) => match sizes.iter().position(|&size| size == 0) {
             None if fields.integer_is("batch", 0) => fields.position("batch", None),
             zero => fields.position("conv", zero),
@@ -287,7 +287,9 @@ fn prologue(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Prologue> {
     let node = fields.get("prologue")?;
     if !matches!(node.value, Value::Map(_)) {
         let requested = fields.boolean("prologue", false, report);
-        return requested.then_some(Prologue { activation: Activation::None });
+        return requested.then_some(Prologue {
+            activation: Activation::None,
+        });
     }
     let inner = Fields::of(node, "`prologue`", report)?;
     let words = KeySet {

@@ -1,7 +1,7 @@
-//! YAML text to a tree whose every node knows where it stands.
+//! Parses YAML into a tree whose nodes have positions.
 //!
-//! Typed deserialisation stops at the first mistake and words it for Rust programmers. A tree lets the code that
-//! knows the config's words report every mistake, at its place.
+//! Typed deserialisation stops at the first error and words it for Rust programmers. With a tree, the code
+//! that knows the keys reports all errors, at their positions.
 
 use super::report::Report;
 use crate::config::Position;
@@ -11,23 +11,23 @@ use serde_yaml::{Error, Location, MessageFormatter, Spanned, UserMessageFormatte
 use std::fmt;
 use std::ops::Range;
 
-/// Nesting allowed; a config needs five levels.
+/// Maximal nesting; a config needs five levels.
 const MAX_DEPTH: usize = 24;
 
-/// Values that aliases may add, so that a few lines cannot grow into gigabytes.
+/// Maximal number of values that aliases may add, so that a few lines cannot expand to gigabytes.
 const MAX_ALIASED: usize = 100_000;
 
-/// A value and its place.
+/// A value with its position.
 #[derive(Debug, Clone)]
 pub(in crate::config) struct Node {
     pub(in crate::config) value: Value,
-    /// Where it is used: for an alias, where the alias stands.
+    /// Its position; for an alias, that of the alias.
     pub(in crate::config) at: Position,
-    /// The bytes in which it is written: for an alias, those of the anchored value.
+    /// Its bytes in the text; for an alias, those of the anchored value.
     pub(in crate::config) written: Range<usize>,
 }
 
-/// What YAML can say, as far as a config needs it.
+/// The YAML values that a config can have.
 #[derive(Debug, Clone)]
 pub(in crate::config) enum Value {
     Null,
@@ -39,7 +39,7 @@ pub(in crate::config) enum Value {
     Map(Vec<(Node, Node)>),
 }
 
-/// The tree of a text; `None` after a report.
+/// The tree of a text; `None` after an error.
 pub(super) fn read(text: &str, report: &mut Report<'_>) -> Option<Node> {
     let start = Position { line: 1, column: 1 };
     let options = serde_yaml::options! {
@@ -80,7 +80,7 @@ fn explain(error: &Error) -> String {
     match error {
         Error::AliasError { error, .. } => explain(error),
         Error::DuplicateMappingKey { key: Some(key), .. } => {
-            format!("the key `{key}` stands here twice; keep one of them")
+            format!("duplicate key `{key}`; remove one of the two")
         }
         Error::MultipleDocuments { .. } => {
             "a second document begins; a file holds one config".to_owned()
@@ -97,7 +97,7 @@ fn explain(error: &Error) -> String {
             let help = if message.contains("tab") {
                 "indent with spaces"
             } else {
-                "look for a bracket, quote, colon or indentation that is wrong here or just before"
+                "check brackets, quotes, colons and indentation here and just before"
             };
             format!("not valid YAML: {message}; {help}")
         }

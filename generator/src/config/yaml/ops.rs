@@ -1,25 +1,26 @@
-//! One entry of a network's `ops`: the keys of each op and how they become its options.
+//! An entry of a network's `ops`: the keys of each op and their conversion to its options.
 
 use super::fields::{Fields, KeySet, integer, integers, list, string};
 use super::node::{Node, Value};
 use super::report::Report;
 use crate::ir::{
-    Activation, BatchNorm, ConvOptions, Layout, LinearOptions, OpOptions, PaddingOption, PoolOptions,
-    Precision, Reduce, ScaleShiftOptions, Tolerance,
+    Activation, BatchNorm, ConvOptions, Layout, LinearOptions, OpOptions, PaddingOption,
+    PoolOptions, Precision, Reduce, ScaleShiftOptions, Tolerance,
 };
+use crate::scheme::{Tile, scheme, tile_names};
 use crate::suggest::nearest;
 use tdc_runtime::Padding;
 
 /// An op as written.
 pub(super) struct RawOp<'n> {
     pub(super) fields: Fields<'n>,
-    /// Its name, where that much could be read.
+    /// Its name, if it could be read.
     pub(super) name: Option<&'n str>,
-    /// The rest; `None` when something was reported.
+    /// The rest; `None` after an error.
     pub(super) request: Option<OpRequest>,
 }
 
-/// What a builder needs beside the name.
+/// What a builder needs in addition to the name.
 pub(super) struct OpRequest {
     pub(super) inputs: Option<Vec<String>>,
     pub(super) options: OpOptions,
@@ -35,7 +36,7 @@ pub(super) fn relu(fields: &Fields<'_>, default: bool, report: &mut Report<'_>) 
 
 type ReadOptions = fn(&Fields<'_>, &mut Report<'_>) -> Option<OpOptions>;
 
-/// Every op: its word, its keys, and the function that reads them.
+/// All ops: name, keys, and the function that reads them.
 const OPS: [(KeySet, ReadOptions); 11] = [
     (CONV, |fields, report| {
         let n = required_n(fields, report);
@@ -103,11 +104,11 @@ const OPS: [(KeySet, ReadOptions); 11] = [
             what: "add",
             keys: &["op", "name", "inputs", "relu"],
         },
-        |fields, report| {
-            Some(OpOptions::Add(relu(fields, false, report)))
-        },
+        |fields, report| Some(OpOptions::Add(relu(fields, false, report))),
     ),
-    (plain("relu"), |_, _| Some(OpOptions::Activation(Activation::Relu))),
+    (plain("relu"), |_, _| {
+        Some(OpOptions::Activation(Activation::Relu))
+    }),
     (
         KeySet {
             what: "scale_shift",
@@ -152,10 +153,11 @@ const CONV: KeySet = KeySet {
     ],
 };
 
-/// The keys that a network or layer set has for all its convolutions.
+/// The keys that a network or layer set may have for all its convolutions.
 pub(super) const INHERITED: [&str; 2] = ["precision", "tolerance"];
 
-/// Reads them where they stand for all: a wrong value is one also where every convolution has its own, or where there are none.
+/// Checks them in the network or layer set: an invalid value is an error even if every convolution overrides
+/// it, or if there are none.
 pub(super) fn check_inherited(fields: &Fields<'_>, report: &mut Report<'_>) {
     precision(fields, report);
     tolerance(fields, report);
@@ -194,12 +196,12 @@ const fn plain(what: &'static str) -> KeySet {
     }
 }
 
-/// The keys of every op, to say where a misplaced one belongs.
+/// The keys of all ops, for finding where a misplaced key belongs.
 pub(super) fn words() -> [KeySet; 11] {
     OPS.map(|(words, _)| words)
 }
 
-/// Reads one op of a network, whose keys are the op's defaults; `None` when it is not even a mapping.
+/// Reads one op of a network, whose keys are defaults for the op; `None` if it is not a mapping.
 pub(super) fn read<'n>(
     node: &'n Node,
     network: &Fields<'n>,
@@ -267,7 +269,8 @@ fn required_n(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<u32> {
     integer("n", node, report)
 }
 
-/// The options that a convolution has in a network and alone. What was reported has its default.
+/// The options that a convolution has in a network and in a layer set. A value with an error is replaced by
+/// its default.
 pub(super) fn conv_options(n: u32, fields: &Fields<'_>, report: &mut Report<'_>) -> ConvOptions {
     let default = ConvOptions::new(n);
     ConvOptions {
@@ -448,9 +451,79 @@ fn factors(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<String>> 
 
 fn tile(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<u32>> {
     let node = fields.get("tile")?;
-    let items = list("tile", node, "the tile's sizes, as [2, 4]", report)?;
+    if let Value::Map(numbers) = &node.value {
+        return named_tile(fields, node, numbers, report);
+    }
+    let form = "the tile's numbers, as [2, 4] or {th: 2, tw: 4}";
+    let items = list("tile", node, form, report)?;
     let sizes = items
         .iter()
         .filter_map(|item| integer("tile", item, report));
     Some(sizes.collect())
+}
+
+/// A tile by the names that its scheme has for the numbers.
+fn named_tile(
+    fields: &Fields<'_>,
+    node: &Node,
+    numbers: &[(Node, Node)],
+    report: &mut Report<'_>,
+) -> Option<Vec<u32>> {
+    let Some(name) = fields.get("scheme") else {
+        report.error(
+            node.at,
+            "the names of a tile's numbers are its scheme's; set `scheme` too".to_owned(),
+        );
+        return None;
+    };
+    // Another value is reported where `scheme` is read, an unknown scheme by the planner.
+    let Value::String(name) = &name.value else {
+        return None;
+    };
+    let Some(scheme) = scheme(name) else {
+        report.error(
+            node.at,
+            format!(
+                "there is no scheme named `{name}`, so the names of the tile's numbers are unknown"
+            ),
+        );
+        return None;
+    };
+    let mut found = Vec::new();
+    let mut complete = true;
+    for (key, value) in numbers {
+        let value = integer("tile", value, report);
+        match (&key.value, value) {
+            (Value::String(key), Some(value)) => found.push((key.as_str(), value)),
+            (Value::String(_), None) => complete = false,
+            _ => {
+                let written = report.quote(key);
+                let names = tile_names(scheme.tile_fields());
+                report.error(
+                    key.at,
+                    format!(
+                        "a tile's numbers have names, not {written}; those of `{name}` are {names}"
+                    ),
+                );
+                complete = false;
+            }
+        }
+    }
+    if !complete {
+        return None;
+    }
+    match Tile::from_named(found, scheme.tile_fields()) {
+        Ok(tile) => Some(tile.0),
+        Err(errors) => {
+            for error in errors {
+                let key = numbers.iter().rfind(|(key, _)| match &key.value {
+                    Value::String(key) => error.name() == Some(key),
+                    _ => false,
+                });
+                let at = key.map_or(node.at, |(key, _)| key.at);
+                report.error(at, format!("scheme `{name}`: {error}"));
+            }
+            None
+        }
+    }
 }

@@ -1,22 +1,22 @@
-//! Where the layers of a config stand, for what is found to be wrong with them when they are planned.
+//! Positions of the layers of a config, for errors that are found by the planner.
 
 use super::Config;
 use super::node::{Node, Value};
 use crate::config::{ConfigErrors, Position};
 
-/// The places of a config's keys, and of those of its ops or layers.
+/// The positions of a config's keys, and of those of its ops or layers.
 #[derive(Debug, Clone)]
 pub struct Places {
     file: String,
     text: String,
     config: Mapping,
-    /// What a layer has where it does not say otherwise.
+    /// Defaults of a layer.
     defaults: Option<Mapping>,
-    /// Ops of a network or layers of a set by name.
+    /// Ops of a network or layers of a layer set, by name.
     layers: Vec<(String, Mapping)>,
 }
 
-/// A mapping and its values.
+/// A mapping with its values.
 #[derive(Debug, Clone)]
 struct Mapping {
     at: Position,
@@ -51,10 +51,10 @@ fn entries(node: &Node) -> impl Iterator<Item = (&str, &Node)> {
 }
 
 impl Places {
-    /// Of a text without mistakes, and what it asks for.
+    /// The positions in a valid text, with the config parsed from it.
     pub(super) fn new(file: &str, text: &str, root: &Node, config: &Config) -> Self {
         let (list, names): (_, Vec<&str>) = match config {
-            // The first op is the input, which is none of the list.
+            // The first op is the input, which is not in the list.
             Config::Network(network) => (
                 "ops",
                 network.ops.iter().skip(1).map(|op| &op.name[..]).collect(),
@@ -82,8 +82,8 @@ impl Places {
         }
     }
 
-    /// Where a key of the op or layer of a name stands, or the layer itself where it has no such key. What a layer is lowered to has
-    /// more behind the name, such as `conv.core`.
+    /// The position of a key of the op or layer with the given name, or of the layer if it does not have the
+    /// key. Tasks of a lowered layer have a suffix after its name, such as `conv.core`.
     pub fn of_layer(&self, name: &str, key: Option<&str>) -> Position {
         let is_of = |known: &str| {
             let rest = name.strip_prefix(known);
@@ -98,17 +98,17 @@ impl Places {
             .unwrap_or(layer.at)
     }
 
-    /// Where a key of the config itself stands, or where the config begins.
+    /// The position of a key of the config itself, or of the start of the config.
     pub fn of_config(&self, key: &str) -> Position {
         self.config.key(key).unwrap_or(self.config.at)
     }
 
-    /// Mistakes at these places, in the order of the text.
-    pub fn errors(&self, mistakes: impl Iterator<Item = (Position, String)>) -> ConfigErrors {
-        let mut mistakes: Vec<_> = mistakes.collect();
-        mistakes.sort();
-        mistakes.dedup();
-        ConfigErrors::in_text(&self.file, &self.text, &mistakes)
+    /// Errors at these positions, in the order of the text.
+    pub fn errors(&self, located_errors: impl Iterator<Item = (Position, String)>) -> ConfigErrors {
+        let mut located_errors: Vec<_> = located_errors.collect();
+        located_errors.sort();
+        located_errors.dedup();
+        ConfigErrors::in_text(&self.file, &self.text, &located_errors)
     }
 }
 
@@ -139,12 +139,12 @@ ops:
         assert_eq!(places.of_layer("ab", Some("n")), at(1, 1));
         assert_eq!(places.of_config("input"), at(2, 8));
         assert_eq!(places.of_config("gpu"), at(1, 1));
-        let mistakes = [
+        let located_errors = [
             (at(7, 8), "late".to_owned()),
             (at(4, 5), "early".to_owned()),
         ];
         assert_eq!(
-            places.errors(mistakes.into_iter()).to_string(),
+            places.errors(located_errors.into_iter()).to_string(),
             "n.yaml:4:5: early\n      - {op: conv, name: a, n: 8, scheme: direct}\n        ^\n\
              n.yaml:7:8: late\n        n: 8\n           ^"
         );

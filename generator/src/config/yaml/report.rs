@@ -1,12 +1,12 @@
-//! Collects the mistakes of one text.
+//! Collects the errors of a text.
 
 use super::node::{Node, Value};
 use crate::config::{ConfigErrors, Position};
 
-/// Characters of a wrong value that a message repeats.
+/// Number of characters of an invalid value that a message quotes.
 const MAX_QUOTED_CHARS: usize = 60;
 
-/// The mistakes found so far in a text.
+/// The errors found in a text.
 #[derive(Debug)]
 pub(in crate::config) struct Report<'t> {
     text: &'t str,
@@ -25,12 +25,12 @@ impl<'t> Report<'t> {
         self.errors.push((at, message.into()));
     }
 
-    /// Mistakes so far: who compares two counts knows whether a part was read well.
+    /// Number of errors; comparing it before and after shows whether reading succeeded.
     pub(in crate::config) fn count(&self) -> usize {
         self.errors.len()
     }
 
-    /// A value in the words of the user, to put behind "not".
+    /// A value in the user's notation, for messages.
     pub(in crate::config) fn quote(&self, node: &Node) -> String {
         match &node.value {
             Value::Null => "nothing".to_owned(),
@@ -47,7 +47,8 @@ impl<'t> Report<'t> {
         }
     }
 
-    /// The result, or the mistakes in the order of the text; a part that several ops share is reported once.
+    /// The result, or the errors in the order of the text; an error in a part that several ops share is
+    /// reported once.
     pub(in crate::config) fn finish<T>(
         mut self,
         file: &str,

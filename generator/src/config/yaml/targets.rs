@@ -9,7 +9,7 @@ use crate::gpu::{Gpu, Targets};
 
 const FORM: &str = "write a name such as h200, or a list of names";
 
-/// The GPUs to plan for: the caller's, else the config's, else the default; `None` after a report.
+/// The GPUs to plan for: the caller's, else the config's, else the default; `None` after an error.
 pub(in crate::config) fn targets(
     fields: &Fields<'_>,
     overrides: &Overrides,
@@ -24,7 +24,7 @@ pub(in crate::config) fn targets(
     Some(targets.unwrap_or_default())
 }
 
-/// The one GPU that a layer set is planned for; `None` after a report.
+/// The GPU that a layer set is planned for; `None` after an error.
 pub(super) fn single_target(
     fields: &Fields<'_>,
     overrides: &Overrides,
@@ -39,7 +39,7 @@ pub(super) fn single_target(
         let count = targets.gpus().len();
         report.error(
             at,
-            format!("a layer set is planned for one GPU, {count} are named; name one and run again for another"),
+            format!("a layer set is planned for one GPU, not {count}; choose one"),
         );
         return None;
     };
@@ -89,7 +89,7 @@ fn name<'n>(item: &'n Node, report: &mut Report<'_>) -> Option<(Position, &'n st
     let found = report.quote(item);
     report.error(
         item.at,
-        format!("`gpu` lists the names of GPUs, not {found}"),
+        format!("an item of `gpu` must be the name of a GPU, not {found}"),
     );
     None
 }

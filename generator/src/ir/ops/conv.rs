@@ -1,6 +1,6 @@
 //! Convolution with what is fused to it.
 
-use super::{ProblemKind, Problem, ordered_epilogue};
+use super::{Problem, ProblemKind, ordered_epilogue};
 use crate::ir::{
     CpProblem, Epilogue, Format, Layout, Precision, Prologue, Reduce, Tensor, TensorShape,
     Tolerance, description, label,

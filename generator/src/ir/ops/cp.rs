@@ -1,7 +1,7 @@
 //! CP layer: 1x1, R x 1, 1 x S, 1x1, in one launch.
 
-use super::{ConvProblem, ProblemKind, Problem, ordered_epilogue};
-use crate::ir::{Precision, Tensor, TensorShape, description, label};
+use super::{ConvProblem, Problem, ProblemKind, ordered_epilogue};
+use crate::ir::{Precision, Tensor, description};
 use serde::Serialize;
 use tdc_runtime::{ConvShape, Padding};
 

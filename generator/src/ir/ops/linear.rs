@@ -1,6 +1,6 @@
 //! Fully connected layer.
 
-use super::{ProblemKind, Problem, ordered_epilogue};
+use super::{Problem, ProblemKind, ordered_epilogue};
 use crate::ir::{Epilogue, Tensor, TensorShape, description, label};
 use serde::Serialize;
 
@@ -49,7 +49,10 @@ impl ProblemKind for LinearProblem {
     }
 
     fn description(&self) -> String {
-        format!("Fully connected layer{}", description::epilogue(self.epilogue))
+        format!(
+            "Fully connected layer{}",
+            description::epilogue(self.epilogue)
+        )
     }
 
     fn measured(&self) -> Problem {

@@ -1,6 +1,6 @@
 //! Tucker layer: 1x1, a core convolution, 1x1, in one launch.
 
-use super::{ConvProblem, ProblemKind, Problem, ordered_epilogue};
+use super::{ConvProblem, Problem, ProblemKind, ordered_epilogue};
 use crate::ir::{Epilogue, Precision, Prologue, Reduce, Tensor, TensorShape, description, label};
 use serde::Serialize;
 use tdc_runtime::ConvShape;

@@ -2,10 +2,10 @@
 
 use crate::verify::{Device, DeviceError, GpuDevice, Repeats};
 
-/// What every tensor's address is a multiple of, bytes.
+/// Alignment of every tensor, in bytes.
 const ALIGNMENT: usize = 256;
 
-/// Copies of the same operands, each with an output of its own.
+/// Copies of the same operands, each with a separate output.
 #[derive(Debug, Clone, Copy)]
 pub struct Buffers {
     base: u64,
@@ -27,19 +27,19 @@ pub struct OperandAddresses {
 }
 
 impl Buffers {
-    /// How many copies exceed twice a cache of so many bytes; none when that would be unreasonably many, because the tensors are
-    /// tiny.
+    /// The number of copies that exceed twice a cache of `bytes` bytes; `None` when the tensors are so small
+    /// that there would be too many.
     pub fn copies_exceeding_cache(bytes: usize, cache_bytes: u64) -> Option<usize> {
-        /// A graph of so many launches is made and replayed in milliseconds.
+        /// A graph of this many launches is built and replayed within milliseconds.
         const MAX_COPIES: usize = 4096;
         let count = (2 * cache_bytes) as usize / bytes.max(1) + 1;
         (count <= MAX_COPIES).then_some(count)
     }
 
-    /// Puts `count` copies on the device; outputs are undefined.
+    /// Allocates `count` copies on the device; the outputs are uninitialised.
     ///
     /// # Errors
-    /// The device's.
+    /// Device errors.
     pub fn new(
         device: &mut GpuDevice,
         x: &[u8],
@@ -65,7 +65,8 @@ impl Buffers {
         })
     }
 
-    /// How runs on these copies are timed: all copies equally often, so that the next replay meets none of them in the cache.
+    /// How runs on these copies are timed: a replay uses every copy equally often, so that none of them is
+    /// still in the cache in the next one.
     pub fn repeats(&self) -> Repeats {
         let full = Repeats::FULL;
         Repeats {
@@ -74,7 +75,7 @@ impl Buffers {
         }
     }
 
-    /// The copy that a run works on: all take turns.
+    /// The copy that run `run` uses, in rotation.
     pub fn for_run(&self, run: usize) -> OperandAddresses {
         let x = self.base + (run % self.count) as u64 * self.stride;
         OperandAddresses {
@@ -85,7 +86,7 @@ impl Buffers {
     }
 }
 
-/// The values' bytes, as the device has them.
+/// The bytes of the values, as they are stored on the device.
 pub fn bytes_of(values: &[f32]) -> Vec<u8> {
     values
         .iter()

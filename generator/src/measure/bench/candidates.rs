@@ -1,4 +1,4 @@
-//! Our units for one problem: what planners pick, and tiles beside that.
+//! The generated units that are measured for a problem: the planner's choices and further tiles.
 
 use super::{BenchProblem, NamedTile};
 use crate::gpu::Gpu;
@@ -9,32 +9,34 @@ use crate::plan::{
 };
 use crate::scheme::SCHEMES;
 
-/// A unit to be measured.
+/// A unit to measure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// What will run, with the text that `kernel!` embeds.
+    /// The unit, with the source that `kernel!` would embed.
     pub unit: PlannedUnit,
-    /// Who chose it: labels of named tiles; `tuned` for the fastest row of the table of measured times and `model` for the smallest
-    /// estimate, of the schemes that the planner takes unasked; `scheme_tuned`, `scheme_model` and `scheme_paper` for what the
-    /// table, the estimate and the TDC paper choose of its scheme. Empty for a tile that is only tried.
+    /// What selected it: the labels of named tiles; `tuned` for the fastest row of the tuning table and
+    /// `model` for the least predicted time, both among default schemes; `scheme_tuned`, `scheme_model` and
+    /// `scheme_paper` for the choice of the tuning table, the cost model and the TDC paper within its scheme.
+    /// Empty for any other tile.
     pub selected_by: Vec<String>,
 }
 
-/// A named tile that the planner refuses.
+/// A named tile that the planner rejects.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RejectedTile {
-    /// What was named.
+    /// The named tile.
     pub named: NamedTile,
     /// The planner's reason.
     pub reason: PlanError,
 }
 
-/// The units for a problem, without repetitions: the named tiles first, then what the table of measured times and the estimate
-/// choose of all schemes, then for each scheme and each way to add partial sums that it knows the tile of the table, the one with
-/// the smallest estimate and the paper's, where there is one. Of each scheme `tiles` tiles are taken: three quarters those with the
-/// smallest estimates, the others at random, so that the estimate is judged too.
+/// The units to measure for a problem, without duplicates. First come the named tiles, then the choices of
+/// the tuning table and of the cost model among all schemes, then for each scheme and each of its `reduce`
+/// modes the choices of the table, the cost model and, if there is one, the paper. Of each scheme `tiles`
+/// tiles are added: three quarters those with the least predicted times, the rest at random, so that the cost
+/// model is tested too.
 ///
-/// `schemes` names the schemes that count; all do when it is empty. `table` comes before the GPU's committed one.
+/// `schemes` restricts the schemes; empty means all. `table` replaces the committed table of the GPU.
 pub fn candidates(
     gpu: &'static Gpu,
     problem: &BenchProblem,
@@ -106,7 +108,7 @@ pub fn candidates(
     (found.0, rejected)
 }
 
-/// Candidates without repetitions.
+/// Candidates without duplicates.
 struct Candidates(Vec<Candidate>);
 
 impl Candidates {
@@ -254,7 +256,7 @@ mod tests {
     fn table_and_model_both_add_candidates() {
         let h200 = gpu("h200").unwrap();
         let conv = problem(core_shape(), vec![]).to_problem(Reduce::Ordered);
-        // What the estimate likes least.
+        // The tile with the greatest predicted time.
         let tile_of = |scheme: &str| {
             let scheme = crate::scheme::scheme(scheme).unwrap();
             let ranked = ranked_tiles(&conv, h200, &[scheme], Selection::All);

@@ -1,4 +1,4 @@
-//! A report as charts.
+//! Charts of a report.
 
 use super::{ProblemReport, Report};
 use plotters::coord::Shift;
@@ -7,10 +7,10 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::ops::Range;
 
-/// What the library says where it cannot draw.
+/// An error of the drawing library.
 type DrawError = DrawingAreaErrorKind<std::io::Error>;
 
-/// A chart that cannot be drawn.
+/// A chart could not be drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("the chart {file} cannot be drawn: {why}")]
 pub struct ChartError {
@@ -18,10 +18,11 @@ pub struct ChartError {
     why: String,
 }
 
-/// An SVG that is being drawn.
+/// An SVG under construction.
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Colours of the series, told apart by people who see no red or green too, on the white ground that every chart has.
+/// Colours of the series, distinguishable with red-green colour blindness, on the white background that every
+/// chart has.
 const COLOURS: [RGBColor; 5] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0x56, 0xb4, 0xe9),
@@ -29,28 +30,29 @@ const COLOURS: [RGBColor; 5] = [
     RGBColor(0xcc, 0x79, 0xa7),
     RGBColor(0x00, 0x9e, 0x73),
 ];
-/// Of the two floors: the physical one, and that of the fp32 lanes.
+/// The two floors: the physical limit, and that of the fp32 lanes.
 const FLOORS: [(&str, RGBColor); 2] = [
     ("floor", BLACK),
     ("fp32 lanes' floor", RGBColor(0x88, 0x88, 0x88)),
 ];
 const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 
-/// Pixels of a chart's axis of microseconds, or of N.
+/// Length in pixels of the axis of times, or of N.
 const LENGTH: u32 = 720;
-/// Pixels around everything.
+/// Margin around the chart in pixels.
 const MARGIN: u32 = 12;
-/// Pixels of a line of text.
+/// Height of a line of text in pixels.
 const LINE: u32 = 20;
-/// Pixels of a letter at most: viewers choose the font.
+/// Upper limit of the width of a character in pixels; the viewer chooses the font.
 const LETTER: u32 = 8;
-/// Plotters' measure of a font: 12 pixels in the SVG.
+/// The font size in Plotters' units: 12 pixels in the SVG.
 const FONT: (&str, f64) = ("sans-serif", 12.0 * 1.24);
 
-/// Charts of a report, each with its file name: a group of bars for each problem; for problems that differ in N alone, lines over N.
+/// The charts of a report with their file names: a group of bars for each problem, or lines over N if the
+/// problems differ in N only.
 ///
 /// # Errors
-/// [`ChartError`] with the reason of the library that draws: none is known.
+/// [`ChartError`], if the drawing library fails; no such case is known.
 pub fn charts(report: &Report) -> Result<Vec<(String, String)>, ChartError> {
     let series = series(report);
     let mut charts = vec![(format!("{}.svg", report.name), bars(report, &series))];
@@ -68,7 +70,7 @@ pub fn charts(report: &Report) -> Result<Vec<(String, String)>, ChartError> {
     charts.collect()
 }
 
-/// Times of all problems by one way.
+/// The times of one series for all problems.
 struct Series {
     title: &'static str,
     us: Vec<Option<f64>>,
@@ -107,7 +109,7 @@ fn floors(report: &Report) -> [Vec<f64>; 2] {
     ]
 }
 
-/// The axis of microseconds.
+/// The axis of times in microseconds.
 #[derive(Clone, Copy)]
 struct Axis {
     least: f64,
@@ -116,7 +118,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// For all times and floors; logarithmic where the longest is more than ten times the shortest.
+    /// An axis for all times and floors; logarithmic if the longest is more than ten times the shortest.
     fn new(report: &Report, series: &[Series]) -> Self {
         let floors = floors(report);
         let times = series.iter().flat_map(|series| series.us.iter().flatten());
@@ -144,13 +146,13 @@ impl Axis {
         }
     }
 
-    /// Where lines with figures are.
+    /// Values of the grid lines.
     fn ticks(&self) -> Vec<f64> {
         if self.logarithmic {
             let first = 10_f64.powf(self.least.log10().floor());
             let decades = (0..9).map(|decade| first * 10_f64.powi(decade));
             let ticks = decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * decade));
-            // As much below as rounding may be off.
+            // Tolerates rounding errors.
             let least = self.least * (1.0 - 1e-9);
             let shown = ticks.filter(|tick| (least..=self.most).contains(tick));
             return shown.collect();
@@ -165,7 +167,7 @@ impl Axis {
         (0..=count).map(|tick| tick as f64 * step).collect()
     }
 
-    /// How far along the axis a time is, 0 to 1.
+    /// Position of a time on the axis, from 0 to 1.
     fn share(&self, us: f64) -> f64 {
         let share = match self.logarithmic {
             true => (us / self.least).ln() / (self.most / self.least).ln(),
@@ -199,11 +201,11 @@ impl Ranged for Axis {
     }
 }
 
-/// Groups of bars, one below the other, in bars.
+/// Groups of bars, one below another, counted in bars.
 #[derive(Clone, Copy)]
 struct Groups {
     count: usize,
-    /// With the gap.
+    /// Bars of a group, including the gap.
     height: f64,
 }
 
@@ -217,12 +219,12 @@ impl Ranged for Groups {
     type FormatOption = DefaultFormatting;
     type ValueType = f64;
 
-    /// From above.
+    /// Index of the group from the top.
     fn map(&self, row: &f64, (bottom, top): (i32, i32)) -> i32 {
         top + (f64::from(bottom - top) * row / self.end()).round() as i32
     }
 
-    /// The groups' centers, where their labels are.
+    /// The centres of the groups, where their labels are.
     fn key_points<Hint: KeyPointHint>(&self, _: Hint) -> Vec<f64> {
         let groups = 0..self.count;
         groups
@@ -235,12 +237,12 @@ impl Ranged for Groups {
     }
 }
 
-/// A figure of an axis.
+/// Label of a value on an axis.
 fn figure(value: &f64) -> String {
     format!("{}", (value * 1000.0).round() / 1000.0)
 }
 
-/// Pixels that a text takes at most.
+/// Upper limit of the width of a text in pixels.
 fn width_of(text: &str) -> u32 {
     LETTER * text.chars().count() as u32
 }
@@ -249,7 +251,7 @@ fn text_style(pos: (HPos, VPos)) -> TextStyle<'static> {
     FONT.into_font().color(&BLACK).pos(Pos::new(pos.0, pos.1))
 }
 
-/// A mark and what it stands for.
+/// An entry of the legend.
 struct Entry {
     title: &'static str,
     colour: RGBColor,
@@ -270,7 +272,7 @@ fn legend(series: &[Series]) -> Vec<Entry> {
     bars.chain(floors).collect()
 }
 
-/// Lines of a legend that is so wide.
+/// The entries of a legend of the given width, by line.
 fn legend_lines(entries: &[Entry], width: u32) -> Vec<Vec<(u32, &Entry)>> {
     const MARK: u32 = 18;
     const GAP: u32 = 14;
@@ -291,7 +293,7 @@ fn legend_lines(entries: &[Entry], width: u32) -> Vec<Vec<(u32, &Entry)>> {
     lines
 }
 
-/// Draws ground, title and legend, then the rest by `body`, on what is left.
+/// Draws background, title and legend, then `body` on the remaining area.
 fn drawing(
     report: &Report,
     series: &[Series],
@@ -336,9 +338,9 @@ fn drawing(
     Ok(text)
 }
 
-/// A group of bars for each problem, one below the other: labels are long.
+/// A group of bars for each problem, one below another, because labels are long.
 fn bars(report: &Report, series: &[Series]) -> Result<String, DrawError> {
-    /// Pixels of a bar.
+    /// Height of a bar in pixels.
     const BAR: u32 = 9;
 
     let axis = Axis::new(report, series);
@@ -395,7 +397,7 @@ fn bars(report: &Report, series: &[Series]) -> Result<String, DrawError> {
     })
 }
 
-/// N of every problem, where there are several and they differ in it alone.
+/// N of every problem, if there are several and they differ in N only.
 fn sweep_axis(report: &Report) -> Option<Vec<f64>> {
     let first = report.problems.first()?.shape;
     let n: Vec<u32> = report

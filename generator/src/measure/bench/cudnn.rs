@@ -1,4 +1,4 @@
-//! cuDNN 9, loaded when it is asked for and never linked.
+//! cuDNN 9, loaded at run time on request and never linked.
 
 mod abi;
 mod graph;
@@ -20,16 +20,16 @@ const FILE: &str = "libcudnn.so.9";
 /// cuDNN cannot be used.
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// None was found.
+    /// It was not found.
     #[error(
         "cuDNN 9 ({FILE}) was not found on the loader path or in the Python packages nvidia-cudnn-cu13 and nvidia-cudnn-cu12; \
          install it with `pip install nvidia-cudnn-cu13`, point to it with `--cudnn PATH`, or skip it with `--no-cudnn`"
     )]
     NotFound,
-    /// The path that was named holds none.
+    /// The given path does not contain it.
     #[error("{}: {FILE} was not found there; give the file or its directory, or omit `--cudnn` to search for it", path.display())]
     NotAtPath {
-        /// What was named.
+        /// The given path.
         path: PathBuf,
     },
     /// A file is not a library that this machine can load.
@@ -40,7 +40,7 @@ pub enum LoadError {
         /// The loader's message.
         source: libloading::Error,
     },
-    /// The library lacks a function.
+    /// A function is missing in the library.
     #[error("{}: not a cuDNN 9 library: {source}; choose another with `--cudnn PATH`", file.display())]
     Symbol {
         /// The file.
@@ -48,17 +48,17 @@ pub enum LoadError {
         /// The loader's message.
         source: libloading::Error,
     },
-    /// The library does not work here.
+    /// The library cannot be initialised.
     #[error("{}: {source}; choose another with `--cudnn PATH`", file.display())]
     Refused {
         /// The file.
         file: PathBuf,
-        /// What it said.
+        /// cuDNN's error.
         source: CudnnError,
     },
 }
 
-/// cuDNN refused a call.
+/// A cuDNN call failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{function}: {message}")]
 pub struct CudnnError {
@@ -66,14 +66,14 @@ pub struct CudnnError {
     message: String,
 }
 
-/// Numbers that a convolution reads, writes and adds in.
+/// Data type and accumulator type of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arithmetic {
-    /// Floats; the library may still multiply them as TF32.
+    /// fp32; the library may still multiply in TF32.
     Float,
-    /// Halves, added as floats.
+    /// fp16 with fp32 accumulation.
     Half,
-    /// Halves, added as halves.
+    /// fp16 with fp16 accumulation.
     HalfAccumulate,
 }
 
@@ -106,7 +106,7 @@ impl fmt::Display for Arithmetic {
     }
 }
 
-/// The order of all tensors of a convolution.
+/// The layout of all tensors of a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// Images NCHW, weights KCRS.
@@ -136,7 +136,7 @@ impl fmt::Display for Layout {
     }
 }
 
-/// Addresses on the device that one run of an algorithm works on.
+/// Device addresses for one run of an algorithm.
 #[derive(Debug, Clone, Copy)]
 pub struct RunAddresses {
     /// The input.
@@ -145,38 +145,39 @@ pub struct RunAddresses {
     pub weight: u64,
     /// The output.
     pub y: u64,
-    /// The workspace, as large as the limit that the algorithm was asked for with.
+    /// The workspace, of the size of the limit in the request.
     pub workspace: u64,
 }
 
-/// One way in which cuDNN computes a convolution.
+/// A cuDNN algorithm for a convolution.
 pub trait Algorithm {
-    /// What it is called in reports, without data type and layout.
+    /// Its name in reports, without data type and layout.
     fn name(&self) -> &str;
 
-    /// Puts it on the stream.
+    /// Enqueues one run on the stream.
     ///
     /// # Errors
-    /// [`CudnnError`] when cuDNN refuses after all.
+    /// [`CudnnError`] if cuDNN rejects the call.
     fn run(&self, addresses: &RunAddresses) -> Result<(), CudnnError>;
 }
 
-/// What a convolution is asked for with.
+/// A request for algorithms of a convolution.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// Sizes.
     pub shape: &'a ConvShape,
-    /// Data and sums.
+    /// Data type and accumulator type.
     pub arithmetic: Arithmetic,
-    /// Order of all tensors.
+    /// Layout of all tensors.
     pub layout: Layout,
-    /// Bytes of workspace at most.
+    /// Upper limit of the workspace, in bytes.
     pub workspace_limit: usize,
-    /// Whether engines that compile a kernel for each plan count even where no heuristic proposes them: seconds for each.
+    /// Whether to include engines that compile a kernel for each plan (seconds each) even if no heuristic
+    /// proposes them.
     pub runtime_compiled_engines: bool,
 }
 
-/// A cuDNN that was loaded. It stays loaded until the process ends.
+/// A loaded cuDNN library. It stays loaded until the process ends.
 #[derive(Clone)]
 pub struct CudnnLibrary {
     file: PathBuf,
@@ -184,8 +185,8 @@ pub struct CudnnLibrary {
 }
 
 impl CudnnLibrary {
-    /// Loads the library that was named (a file or its directory), else the one on the loader's path, else one of Python's
-    /// packages.
+    /// Loads the given library (a file or its directory), else the one on the loader path, else that of a
+    /// Python package.
     ///
     /// # Errors
     /// [`LoadError`].
@@ -197,25 +198,25 @@ impl CudnnLibrary {
         }
     }
 
-    /// Makes a handle on the current context, whose work goes to `stream`.
+    /// Creates a handle in the current context; its work goes to `stream`.
     ///
     /// # Errors
     /// [`LoadError::Refused`].
     ///
     /// # Safety
-    /// A CUDA context must be current, and it and the stream must outlive the result.
+    /// A CUDA context must be current; it and the stream must outlive the returned value.
     pub unsafe fn open(self, stream: *mut c_void) -> Result<Cudnn, LoadError> {
         let functions = self.functions;
         let mut cudnn = Cudnn {
             functions,
             handle: ptr::null_mut(),
-            // SAFETY: takes nothing.
+            // SAFETY: the function has no arguments.
             version: unsafe { (functions.get_version)() },
         };
-        // SAFETY: the handle is written to; the caller has made a context current.
+        // SAFETY: cuDNN writes the handle; the caller guarantees a current context.
         let code = unsafe { (functions.create)(&mut cudnn.handle) };
         let made = cudnn.check("cudnnCreate", code).and_then(|()| {
-            // SAFETY: the handle was just made, and the stream is the caller's.
+            // SAFETY: the handle has just been created, and the stream is the caller's.
             let code = unsafe { (functions.set_stream)(cudnn.handle, stream) };
             cudnn.check("cudnnSetStream", code)
         });
@@ -229,11 +230,11 @@ impl CudnnLibrary {
     }
 }
 
-/// cuDNN with a handle on the current context.
+/// cuDNN with a handle in the current context.
 pub struct Cudnn {
     functions: Functions,
     handle: Opaque,
-    /// As `cudnnGetVersion` tells it: 91900 is 9.19.0.
+    /// As returned by `cudnnGetVersion`: 91900 is 9.19.0.
     version: usize,
 }
 
@@ -249,8 +250,8 @@ impl Cudnn {
         )
     }
 
-    /// Every algorithm of both interfaces that takes a convolution, as far as cuDNN tells before it runs, and why an interface has
-    /// none at all where it cannot even describe the request.
+    /// Every algorithm of both interfaces that cuDNN offers for a convolution, and the reason for each
+    /// interface that cannot describe the request.
     pub fn algorithms<'a>(
         &'a self,
         request: &Request,
@@ -280,7 +281,7 @@ impl Cudnn {
         if status == 0 {
             return Ok(());
         }
-        // SAFETY: the function takes any code and returns a string of static life.
+        // SAFETY: the function accepts any code and returns a static string.
         let message = unsafe { CStr::from_ptr((self.functions.get_error_string)(status)) };
         Err(CudnnError {
             function,
@@ -292,13 +293,13 @@ impl Cudnn {
 impl Drop for Cudnn {
     fn drop(&mut self) {
         if !self.handle.is_null() {
-            // SAFETY: made in `open`, destroyed once; whoever opened this keeps the context alive longer.
+            // SAFETY: created in `open`, destroyed once; the caller of `open` keeps the context alive longer.
             unsafe { (self.functions.destroy)(self.handle) };
         }
     }
 }
 
-/// Loads the first library there is.
+/// Loads the first library that exists.
 fn find(named: Option<&Path>) -> Result<(PathBuf, &'static Library), LoadError> {
     if let Some(path) = named {
         let places = [
@@ -324,8 +325,8 @@ fn find(named: Option<&Path>) -> Result<(PathBuf, &'static Library), LoadError> 
 }
 
 fn load(file: PathBuf) -> Result<(PathBuf, &'static Library), LoadError> {
-    // SAFETY: the file has the name of cuDNN's library or was named by a person as that; its initialisers ask nothing of their
-    // loader.
+    // SAFETY: the file has the name of cuDNN's library or was given as such by the user; its initialisers
+    // have no preconditions.
     match unsafe { Library::new(&file) } {
         Ok(library) => Ok((file, Box::leak(Box::new(library)))),
         Err(source) => Err(LoadError::Library { file, source }),
@@ -342,7 +343,7 @@ mod tests {
         for path in [dir.path().to_owned(), dir.path().join("libcudnn.so.9")] {
             let error = find(Some(&path)).unwrap_err().to_string();
             assert!(error.contains(&path.display().to_string()), "{error}");
-            assert!(error.contains("name the file or its directory"), "{error}");
+            assert!(error.contains("give the file or its directory"), "{error}");
         }
     }
 

@@ -1,29 +1,29 @@
-//! Times of cuDNN's algorithms, by the method of ours.
+//! Times cuDNN's algorithms by the same method as generated kernels.
 
 use super::buffers::{Buffers, bytes_of};
 use super::cudnn::{Algorithm, Arithmetic, Cudnn, Layout, Request, RunAddresses};
 use super::measure::Interruption;
 use super::{BenchProblem, CudnnBest, CudnnCandidate, CudnnReport, Timed};
 use crate::ir::{ConvProblem, Problem, TensorShape};
-use crate::verify::{Deviation, Device, DeviceError, GpuDevice, ProblemData, Repeats, tolerance};
+use crate::verify::{Deviation, Device, DeviceError, GpuDevice, ProblemData, Repeats};
 use half::f16;
 use std::time::Instant;
 
-/// Bytes of workspace that cuDNN may use, if the GPU has as much.
+/// Upper limit of cuDNN's workspace in bytes, if the GPU has that much memory.
 const MAX_WORKSPACE_BYTES: usize = 1 << 30;
 
-/// Relative error within which a result counts as computed with floats throughout: far above what Winograd and FFT lose, far below
-/// what TF32 does.
+/// Relative error up to which a result counts as computed in fp32 throughout: far above the rounding errors
+/// of Winograd and FFT, far below those of TF32.
 const FP32_ARITHMETIC_TOLERANCE: f64 = 2e-5;
-/// Relative error of TF32 at most.
+/// Largest relative error of TF32.
 const TF32_TOLERANCE: f64 = 1e-3;
-/// Relative error of fp16 at most.
+/// Largest relative error of fp16.
 const FP16_TOLERANCE: f64 = 5e-3;
 
-/// So many of the quickest are timed fully.
+/// Number of fastest algorithms that are timed in full.
 const FULLY_TIMED: usize = 3;
 
-/// The operands of all algorithms for one data type and layout.
+/// The operands of all algorithms with one data type and layout.
 struct OperandSet {
     arithmetic: Arithmetic,
     layout: Layout,
@@ -33,18 +33,18 @@ struct OperandSet {
     buffers: Buffers,
 }
 
-/// An algorithm that runs.
+/// An algorithm that has run, with its quick time.
 struct TimedAlgorithm<'a> {
     algorithm: Box<dyn Algorithm + 'a>,
-    /// Index of its operands.
+    /// Index of its operand set.
     operands: usize,
     candidate: CudnnCandidate,
-    /// Its full times, once they were taken.
+    /// Its full time, if measured.
     us: Option<f64>,
     cold_us: Option<Option<f64>>,
 }
 
-/// What every measurement of one problem needs.
+/// State for measuring one problem.
 struct AlgorithmBench<'a> {
     device: &'a mut GpuDevice,
     problem: &'a Problem,
@@ -54,26 +54,27 @@ struct AlgorithmBench<'a> {
     operands: Vec<OperandSet>,
 }
 
-/// cuDNN as it is measured.
+/// cuDNN and how it is measured.
 pub struct CudnnBench {
     /// The library.
     pub cudnn: Cudnn,
-    /// Bytes of the GPU's level-2 cache.
+    /// Size of the GPU's L2 in bytes.
     pub l2_bytes: u64,
     /// See [`Request::runtime_compiled_engines`].
     pub runtime_compiled_engines: bool,
-    /// Whether fp16 algorithms count too.
+    /// Whether to include fp16 algorithms.
     pub fp16: bool,
-    /// What was measured: CP layers of several ranks, and both layouts of ours, stand for the same convolution.
+    /// Problems measured already: CP layers of several ranks and both layouts of a generated kernel have the
+    /// same dense convolution.
     pub known: Vec<(ConvProblem, CudnnReport)>,
 }
 
 impl CudnnBench {
-    /// Times every algorithm of cuDNN on a problem's convolution quickly and the best ones fully, unless that was done before.
-    /// `data` is our problem's.
+    /// Times every cuDNN algorithm for the problem's convolution quickly and the best ones in full, unless
+    /// that was done before. `data` is the problem's.
     ///
     /// # Errors
-    /// [`Interruption`]; what single algorithms refuse is counted.
+    /// [`Interruption`]; algorithms that fail are counted.
     pub fn measure(
         &mut self,
         device: &mut GpuDevice,
@@ -85,7 +86,7 @@ impl CudnnBench {
         if let Some((_, times)) = self.known.iter().find(|(known, _)| *known == conv) {
             return Ok(times.clone());
         }
-        // The factors of a CP layer are no weights of a convolution.
+        // The factors of a CP layer are not weights of a convolution.
         let dense = problem.cp_rank;
         let dense = dense.map(|_| ProblemData::new(&Problem::Conv(conv), 1));
         let times = self.measure_all(device, &conv, dense.as_ref().unwrap_or(data), stop);
@@ -137,7 +138,7 @@ impl CudnnBench {
                 notes.extend(errors.map(|error| format!("{arithmetic} {layout}: {error}")));
                 let operands = match bench.upload(arithmetic, layout) {
                     Ok(operands) => operands,
-                    // No room for them, most likely.
+                    // Most likely not enough memory for the operands.
                     Err(error) => {
                         let note = format!("{arithmetic} {layout}: {error}");
                         bench.device.ensure_usable(&note)?;
@@ -161,7 +162,7 @@ impl CudnnBench {
             entries.sort_by(|a, b| a.candidate.quick_us.total_cmp(&b.candidate.quick_us));
         }
         Ok(CudnnReport {
-            same_bound: bench.best(&mut fp32_entries, tolerance(&problem))?,
+            same_bound: bench.best(&mut fp32_entries, problem.kind().tolerance())?,
             fp32_arithmetic: bench.best(&mut fp32_entries, FP32_ARITHMETIC_TOLERANCE)?,
             fp32_data: bench.best(&mut fp32_entries, TF32_TOLERANCE)?,
             fp16: bench.best(&mut fp16_entries, FP16_TOLERANCE)?,
@@ -176,7 +177,7 @@ impl CudnnBench {
     }
 }
 
-/// The largest workspace up to the limit that the device has room for, with its bytes.
+/// Address and size of the largest workspace, up to the limit, that can be allocated.
 fn workspace(device: &mut GpuDevice) -> Result<(u64, usize), DeviceError> {
     /// With less not even small algorithms run.
     const MIN_BYTES: usize = 1 << 26;
@@ -191,7 +192,7 @@ fn workspace(device: &mut GpuDevice) -> Result<(u64, usize), DeviceError> {
 }
 
 impl AlgorithmBench<'_> {
-    /// Puts the operands of a data type and a layout on the device; returns their index.
+    /// Uploads the operands for a data type and layout; returns their index.
     fn upload(&mut self, arithmetic: Arithmetic, layout: Layout) -> Result<usize, DeviceError> {
         let [n, c, r, s] = self.problem.weights().first().copied().unwrap_or_default();
         let x = to_device_layout(self.data.x(), self.problem.x(), arithmetic, layout);
@@ -215,7 +216,7 @@ impl AlgorithmBench<'_> {
         Ok(self.operands.len() - 1)
     }
 
-    /// An algorithm with its quick time, when `least_us` is the least so far; `None` when it is refused.
+    /// An algorithm with its quick time, where `least_us` is the least so far; `None` if it fails.
     fn time_quickly<'b>(
         &mut self,
         algorithm: Box<dyn Algorithm + 'b>,
@@ -249,21 +250,22 @@ impl AlgorithmBench<'_> {
         }
     }
 
-    /// The time that an algorithm is ranked by, when `least_us` is the least so far.
+    /// The time by which an algorithm is ranked, where `least_us` is the least so far.
     ///
-    /// A run that takes long need not be one of many; and of one that takes far too long the first look is enough (some algorithms
-    /// are a launch for each group of channels, and a graph of their runs takes seconds to make).
+    /// A long run is timed alone, without a graph of many. A run that is far too slow is measured once: some
+    /// algorithms launch a kernel for each group of channels, and capturing a graph of their runs takes
+    /// seconds.
     fn quick_us(
         &mut self,
         algorithm: &dyn Algorithm,
         buffers: &Buffers,
         least_us: f64,
     ) -> Result<f64, DeviceError> {
-        /// Microseconds of a replay, if one run is not more.
+        /// Longest replay in microseconds, if one run is not longer.
         const REPLAY_US: f64 = 1e3;
-        /// What a single run takes beside its kernels at most, microseconds.
+        /// Upper limit of the overhead of a single run, in microseconds.
         const LAUNCH_OVERHEAD_US: f64 = 100.0;
-        // The library loads its kernels in the first run.
+        // cuDNN loads its kernels in the first run.
         self.run(algorithm, buffers, 0)?;
         self.device.synchronize()?;
         let begin = Instant::now();
@@ -281,7 +283,7 @@ impl AlgorithmBench<'_> {
         self.graph_us(algorithm, buffers, repeats)
     }
 
-    /// The relative error of an algorithm's result, checked once; infinite when it has none.
+    /// The relative error of an algorithm's result, checked once; infinite if it has no result.
     fn error_of(&mut self, entry: &mut TimedAlgorithm) -> Result<f64, DeviceError> {
         if let Some(known) = entry.candidate.relative_error {
             return Ok(known);
@@ -300,7 +302,7 @@ impl AlgorithmBench<'_> {
         Ok(error)
     }
 
-    /// What an algorithm writes, NCHW.
+    /// The result of an algorithm, as NCHW.
     fn result_of(&mut self, entry: &TimedAlgorithm) -> Result<Vec<f32>, DeviceError> {
         let OperandSet {
             arithmetic,
@@ -322,8 +324,8 @@ impl AlgorithmBench<'_> {
         ))
     }
 
-    /// The quickest within a tolerance: of those that the quick times say are, by a full time; of entries that are sorted by their
-    /// quick times.
+    /// The fastest algorithm within a tolerance, by full time; candidates for a full time are the fastest by
+    /// quick time. `entries` is sorted by quick time.
     fn best(
         &mut self,
         entries: &mut [TimedAlgorithm],
@@ -334,7 +336,7 @@ impl AlgorithmBench<'_> {
             if fully_timed == FULLY_TIMED {
                 break;
             }
-            // Not a number is not within either.
+            // NaN is not within any tolerance.
             let within = self.error_of(entry)? <= tolerance;
             if !within {
                 continue;
@@ -420,7 +422,7 @@ fn with_algorithm_name(entry: &TimedAlgorithm, error: DeviceError) -> String {
     format!("cuDNN {}: {error}", entry.candidate.algorithm)
 }
 
-/// Puts one run on the stream.
+/// Enqueues one run on the stream.
 fn enqueue(
     algorithm: &dyn Algorithm,
     buffers: &Buffers,
@@ -446,7 +448,7 @@ fn element_bytes(arithmetic: Arithmetic) -> usize {
     }
 }
 
-/// Index in memory of each element of a dense NCHW tensor.
+/// Memory index of each element of a dense NCHW tensor.
 fn memory_index(shape: TensorShape, layout: Layout) -> Box<dyn Fn(usize) -> usize> {
     let (c, pixels) = (shape.c as usize, shape.pixels() as usize);
     match layout {
@@ -458,7 +460,7 @@ fn memory_index(shape: TensorShape, layout: Layout) -> Box<dyn Fn(usize) -> usiz
     }
 }
 
-/// NCHW values as the device shall have them.
+/// Converts NCHW values to the device's layout and type.
 fn to_device_layout(
     values: &[f32],
     shape: TensorShape,
@@ -479,7 +481,7 @@ fn to_device_layout(
     }
 }
 
-/// NCHW values of what the device has.
+/// Converts device values to NCHW.
 fn from_device_layout(
     bytes: &[u8],
     shape: TensorShape,

@@ -1,30 +1,30 @@
-//! Where and how times were taken.
+//! The environment and the method of a measurement.
 
 use crate::verify::Repeats;
 use serde::Serialize;
 
-/// What figures depend on beside the code.
+/// What times depend on besides the code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Environment {
     /// The generator's version.
     pub generator: String,
-    /// The GPU, as its driver names it.
+    /// The driver's name of the GPU.
     pub device: String,
-    /// The GPU that our kernels are planned for, and whose floor is shown, as the table of GPUs names it.
+    /// The GPU, by its name in the GPU table, for which kernels are planned and floors computed.
     pub gpu: String,
-    /// Bytes of the GPU's level-2 cache.
+    /// Size of the GPU's L2 in bytes.
     pub l2_bytes: u64,
-    /// The driver's version; `unknown` where the system does not tell it.
+    /// The driver's version; `unknown` if the system does not report it.
     pub driver: String,
-    /// The version of NVRTC that compiled our kernels.
+    /// The version of NVRTC that compiled the generated kernels.
     pub nvrtc: String,
     /// cuDNN's version; `None` without it.
     pub cudnn: Option<String>,
-    /// How times were taken, a sentence each.
+    /// How times were measured, one sentence each.
     pub method: Vec<String>,
 }
 
-/// What a reader must know to judge the figures.
+/// The method, for readers of the report.
 pub fn method() -> Vec<String> {
     let Repeats { runs, replays, .. } = Repeats::FULL;
     let quick = Repeats::QUICK.runs;

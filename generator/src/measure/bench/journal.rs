@@ -1,4 +1,4 @@
-//! The journal of `bench`: the report of each problem, on disk as soon as it is known.
+//! The journal of `bench`: the report of each problem, on disk as soon as it is measured.
 
 use super::{Environment, ProblemReport};
 use crate::measure::journal::{JournalError, JournalFile};
@@ -9,8 +9,8 @@ use std::path::Path;
 const TITLE: &str = "Journal of `tdc-gen bench`; times in microseconds.";
 const COLUMNS: &str = "checksum report";
 
-/// Reports by the checksum of what they follow from, and their file, which one process at a time has. A line is the checksum and the report as
-/// JSON.
+/// Reports by the checksum of their inputs, and the file, which is locked by one process at a time. A line is
+/// a checksum and a report as JSON.
 #[derive(Debug)]
 pub struct Journal {
     file: JournalFile,
@@ -18,10 +18,10 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of a file, or begins one.
+    /// Opens the journal at a path, or creates one.
     ///
     /// # Errors
-    /// [`JournalError`]; the file is as it was then.
+    /// [`JournalError`]; the file is unchanged then.
     pub fn open(path: &Path, environment: &Environment) -> Result<Self, JournalError> {
         let environment = plan::Environment {
             gpu: environment.gpu.clone(),
@@ -39,7 +39,7 @@ impl Journal {
         Ok(Self { file, reports })
     }
 
-    /// The report that follows from what has a checksum.
+    /// The report for the inputs with the given checksum.
     pub fn get(&self, checksum: u64) -> Option<&ProblemReport> {
         self.reports.get(&checksum)
     }
@@ -51,7 +51,7 @@ impl Journal {
     pub fn append(&mut self, checksum: u64, report: &ProblemReport) -> Result<(), JournalError> {
         let json = serde_json::json!(report);
         self.file.append(&format_args!("{checksum:016x} {json}"))?;
-        // A problem takes seconds: it may as well be on the disk.
+        // A problem takes seconds, so the cost of the sync does not matter.
         self.file.sync()
     }
 }

@@ -1,4 +1,4 @@
-//! One problem on the GPU: our candidates, then cuDNN.
+//! Measures one problem on the GPU: the generated candidates, then cuDNN.
 
 use super::cudnn_bench::CudnnBench;
 use super::{
@@ -9,14 +9,14 @@ use crate::cost::{floor_us, fp32_lanes_floor_us};
 use crate::gpu::Gpu;
 use crate::ir::Reduce;
 use crate::plan::PlannedUnit;
-use crate::verify::{DeviceError, GpuDevice, ProblemData, tolerance};
+use crate::verify::{DeviceError, GpuDevice, ProblemData};
 
 /// Why a problem has no report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Interruption {
-    /// The user wants the run to end.
+    /// The user interrupted the run.
     Requested,
-    /// Nothing more can be done on the device.
+    /// The device is unusable.
     Device(DeviceError),
 }
 
@@ -26,24 +26,24 @@ impl From<DeviceError> for Interruption {
     }
 }
 
-/// The measuring of one problem.
+/// The measurement of one problem.
 pub struct ProblemBench<'a> {
-    /// Where.
+    /// The device to measure on.
     pub device: &'a mut GpuDevice,
-    /// The GPU that kernels and floor are for.
+    /// The GPU for which kernels are planned and the floor is computed.
     pub gpu: &'static Gpu,
     /// The problem.
     pub problem: &'a BenchProblem,
     /// Its operands and the expected result.
     pub data: ProblemData,
-    /// Bytes of the GPU's level-2 cache.
+    /// Size of the GPU's L2 in bytes.
     pub l2_bytes: u64,
-    /// Asked often whether to end.
+    /// Polled frequently; true ends the run.
     pub stop: &'a dyn Fn() -> bool,
 }
 
 impl ProblemBench<'_> {
-    /// Checks and times candidates, and cuDNN's algorithms; refusals are rows too.
+    /// Checks and times candidates and cuDNN's algorithms; failures become rows too.
     ///
     /// # Errors
     /// [`Interruption`].
@@ -63,7 +63,7 @@ impl ProblemBench<'_> {
             floor_us: floor_us(&problem, self.gpu),
             fp32_lanes_floor_us: fp32_lanes_floor_us(problem.flops(), problem.bytes(), self.gpu),
             precision: self.problem.precision,
-            tolerance: tolerance(&problem),
+            tolerance: problem.kind().tolerance(),
             plan_chosen_by: None,
             candidates: Vec::new(),
             cudnn: None,
@@ -107,7 +107,7 @@ impl ProblemBench<'_> {
         Ok(report)
     }
 
-    /// Compiles, checks and times our candidates.
+    /// Compiles, checks and times the generated candidates.
     fn measure_candidates(
         &mut self,
         candidates: &[Candidate],
@@ -142,7 +142,7 @@ impl ProblemBench<'_> {
             .collect()
     }
 
-    /// The same result, unless what failed has left the device unusable.
+    /// Returns the result unchanged, unless the failure has left the device unusable.
     fn check_device<T, E: std::fmt::Display>(
         &mut self,
         result: Result<T, E>,

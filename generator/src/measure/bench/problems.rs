@@ -10,12 +10,12 @@ use std::str::FromStr;
 use tdc_runtime::{ConvShape, Padding};
 use thiserror::Error;
 
-/// A tile that is measured because somebody chose it.
+/// A tile to measure because it was chosen by name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NamedTile {
-    /// Who chose it, one word for tables: `plan` for what the config's plan takes.
+    /// Label of who chose it, one word for tables: `plan` for the tile of the config's plan.
     pub label: String,
-    /// The scheme's name.
+    /// Name of the scheme.
     pub scheme: String,
     /// The tile's numbers.
     pub tile: Vec<u32>,
@@ -26,26 +26,27 @@ pub struct NamedTile {
 /// One convolution or CP layer, without prologue and epilogue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BenchProblem {
-    /// Its row's title, see [`shape_label`].
+    /// Label of its row, see [`shape_label`].
     pub label: String,
     /// Sizes.
     pub shape: ConvShape,
-    /// The rank of a CP layer: our kernels compute its factors, cuDNN the convolution that they stand for.
+    /// The rank of a CP layer: generated kernels compute its factors, cuDNN a dense convolution of the same
+    /// shape.
     pub cp_rank: Option<u32>,
-    /// How our kernels may round products; cuDNN's are in classes of their own.
+    /// The precision of generated kernels; cuDNN's algorithms are grouped by their error instead.
     pub precision: Precision,
-    /// How far our results may be off beyond that.
+    /// The tolerance of generated kernels.
     pub tolerance: Tolerance,
-    /// How our activations lie; cuDNN takes whatever layout suits it best.
+    /// Layout of the activations of generated kernels; cuDNN uses its best layout.
     pub layout: Layout,
-    /// Tiles to measure beside those of the estimate, the most important first.
+    /// Tiles to measure in addition to those of the cost model, the most important first.
     pub named: Vec<NamedTile>,
     /// Who chose the first tile of the config's plan.
     pub plan_chosen_by: Option<ChosenBy>,
 }
 
 impl BenchProblem {
-    /// What our kernels compute, with partial sums added in one way.
+    /// The problem of the generated kernels, with the given mode of reduction.
     pub fn to_problem(&self, reduce: Reduce) -> Problem {
         let conv = self.conv(reduce);
         match self.cp_rank {
@@ -54,7 +55,7 @@ impl BenchProblem {
         }
     }
 
-    /// What cuDNN computes: the convolution, whatever its weight is made of and however activations lie.
+    /// cuDNN's problem: the dense convolution, regardless of decomposition and layout.
     pub fn dense_conv(&self) -> ConvProblem {
         self.conv(Reduce::Ordered)
     }
@@ -66,14 +67,18 @@ impl BenchProblem {
             epilogue: Epilogue::default(),
             reduce,
             precision: self.precision,
-            tolerance: self.tolerance, input: Default::default(), output: Default::default(), }
+            tolerance: self.tolerance,
+            input: Default::default(),
+            output: Default::default(),
+        }
     }
 }
 
-/// `C,N,H,W`, and whatever is not a single image and a 3x3 filter at stride 1 with an output as large as the input: `3,64,224,224 7x7 s2 p3 b4`.
+/// `C,N,H,W`, followed by every attribute that differs from a single image and a 3x3 filter with stride 1 and
+/// "same" padding: `3,64,224,224 7x7 s2 p3 b4`.
 pub fn shape_label(shape: &ConvShape) -> String {
     let mut label = format!("{},{},{},{}", shape.c, shape.n, shape.h, shape.w);
-    // The padding that keeps the size of the image.
+    // The padding that preserves height and width.
     let [v, h] = [
         shape.dilation[0] * (shape.r.max(1) - 1) / 2,
         shape.dilation[1] * (shape.s.max(1) - 1) / 2,
@@ -113,9 +118,9 @@ pub fn shape_label(shape: &ConvShape) -> String {
     label
 }
 
-/// Every distinct convolution and CP layer of a plan, in the order of first use; a Tucker layer that one launch computes is none.
-/// What the plan takes for it is named `plan`; where it takes several, because of their epilogues, the first is and the others
-/// follow it.
+/// Every distinct convolution and CP layer of a plan, in order of first use, without Tucker layers in a
+/// single launch. The tile of the plan is named `plan`; if the plan has several because of different
+/// epilogues, the first has that name and the others follow it.
 pub fn bench_problems(units: &[PlannedUnit]) -> Vec<BenchProblem> {
     let mut found: Vec<BenchProblem> = Vec::new();
     let mut known = HashMap::new();
@@ -160,7 +165,7 @@ pub fn bench_problems(units: &[PlannedUnit]) -> Vec<BenchProblem> {
     found
 }
 
-/// A series of convolutions that differ in N alone.
+/// A series of convolutions that differ in N only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sweep {
     /// Input channels.
@@ -173,7 +178,7 @@ pub struct Sweep {
     pub r: u32,
 }
 
-/// A sweep that cannot be had.
+/// An invalid sweep.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SweepError {
     /// Not a list of sizes.
@@ -181,7 +186,7 @@ pub enum SweepError {
         "`{0}` is not a sweep; write C,H,W such as 64,56,56, or C,H,W,R for a filter other than 3x3"
     )]
     Text(String),
-    /// The sizes are those of no convolution, or nothing can compute them.
+    /// The sizes are not valid for a convolution, or no scheme supports them.
     #[error("{0}")]
     Sizes(String),
 }
@@ -203,17 +208,18 @@ impl FromStr for Sweep {
     }
 }
 
-/// The convolutions of a sweep with N = 32, 64 and so on up to `last`, so many images each, planned for the planner's GPU.
+/// The convolutions of a sweep with N = 32, 64, ... up to `last`, at the given batch size, planned for the
+/// planner's GPU.
 ///
 /// # Errors
-/// [`SweepError::Sizes`] with the first mistake.
+/// [`SweepError::Sizes`] with the first invalid size.
 pub fn sweep_problems(
     sweep: Sweep,
     last: u32,
     batch: u32,
     planner: &mut Planner,
 ) -> Result<Vec<BenchProblem>, SweepError> {
-    /// From one N to the next, as in the TDC paper's figure 4.
+    /// Step from one N to the next, as in figure 4 of the TDC paper.
     const STEP: u32 = 32;
     if last < STEP {
         return Err(SweepError::Sizes(format!(
@@ -327,10 +333,14 @@ mod tests {
             three.to_problem(Reduce::Ordered),
             Problem::Cp(CpProblem { rank: 3, .. })
         ));
-        let hwcn = hwcn.to_problem(Reduce::Ordered);
-        assert_eq!((hwcn.x_layout(), hwcn.y_layout()), (Layout::Hwcn, Layout::Hwcn));
-        assert_eq!(two.dense_conv(), three.dense_conv());
         assert_eq!(two.dense_conv(), hwcn.dense_conv());
+        let hwcn = hwcn.to_problem(Reduce::Ordered);
+        assert_eq!(
+            (hwcn.x_layout(), hwcn.y_layout()),
+            (Layout::Hwcn, Layout::Hwcn)
+        );
+        assert_eq!(two.dense_conv(), three.dense_conv());
+
         assert_eq!(three.named[0].scheme, "cp_chain");
     }
 

@@ -6,9 +6,9 @@
 //! 32,32,7,7        9.09   3.37  5.31
 //! 64,32,224,224    65.71  -     198.10
 //! ```
-//! A shape is written as [`shape_label`](super::shape_label) does, with spaces as `_`. The second column is cuDNN's best with floats
-//! (Winograd and FFT included, TF32 not) on the machine of the other columns, by which they are scaled to this one. `-` is a time
-//! that is not known.
+//! A shape is written as by [`shape_label`](super::shape_label), with `_` for spaces. The second column is
+//! cuDNN's best fp32 time (Winograd and FFT included, TF32 not) on the machine of the other columns; they are
+//! scaled by its ratio to cuDNN's time here. `-` is an unknown time.
 
 use serde::Serialize;
 use std::str::FromStr;
@@ -28,7 +28,7 @@ struct Row {
     us: Vec<Option<f64>>,
 }
 
-/// A mistake in a table.
+/// An invalid line of a table.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("line {line}: {message}")]
 pub struct PublishedError {
@@ -110,12 +110,13 @@ impl Published {
         })
     }
 
-    /// Titles of the columns behind cuDNN's.
+    /// Titles of the columns after cuDNN's.
     pub fn titles(&self) -> &[String] {
         &self.titles
     }
 
-    /// The times of a shape on a machine where cuDNN takes `cudnn_us`; `None` when the shape is not in the table.
+    /// The times of a shape, scaled to a machine on which cuDNN takes `cudnn_us`; `None` if the shape is not
+    /// in the table.
     pub fn scaled(&self, shape: &str, cudnn_us: f64) -> Option<Vec<Option<f64>>> {
         let row = self.rows.iter().find(|row| row.shape == shape)?;
         let scale = cudnn_us / row.cudnn_us;
@@ -141,17 +142,17 @@ mod tests {
     #[test]
     fn errors_have_their_line() {
         for (text, line, part) in [
-            ("", 1, "there is no table"),
-            ("# only words\n", 1, "there is no table"),
-            ("8,8,5,5 1 2\n", 1, "is not a head"),
-            ("shape cuDNN\n", 1, "is not a head"),
+            ("", 1, "has no table"),
+            ("# only words\n", 1, "has no table"),
+            ("8,8,5,5 1 2\n", 1, "is not a header"),
+            ("shape cuDNN\n", 1, "is not a header"),
             ("shape cuDNN A\n8,8,5,5\n", 2, "has no times"),
-            ("shape cuDNN A\n8,8,5,5 1\n", 2, "0 times behind"),
-            ("shape cuDNN A\n8,8,5,5 1 2 3\n", 2, "2 times behind"),
+            ("shape cuDNN A\n8,8,5,5 1\n", 2, "0 times after"),
+            ("shape cuDNN A\n8,8,5,5 1 2 3\n", 2, "2 times after"),
             ("shape cuDNN A\n8,8,5,5 x 2\n", 2, "`x` is not a time"),
             ("shape cuDNN A\n8,8,5,5 1 -2\n", 2, "`-2` is not a time"),
             ("shape cuDNN A\n8,8,5,5 - 2\n", 2, "`-` is not a time"),
-            ("shape cuDNN A\na 1 2\n\na 1 2\n", 4, "is there already"),
+            ("shape cuDNN A\na 1 2\n\na 1 2\n", 4, "has two rows"),
         ] {
             let error = text.parse::<Published>().unwrap_err();
             assert_eq!(error.line, line, "{text:?}: {error}");

@@ -1,4 +1,4 @@
-//! What was measured, as plain data.
+//! Results as plain data.
 
 use super::published::Published;
 use super::{Environment, FasterThanPlan, Mean, NearFp32LanesFloor};
@@ -7,68 +7,68 @@ use crate::plan::ChosenBy;
 use serde::{Deserialize, Serialize};
 use tdc_runtime::ConvShape;
 
-/// A whole run.
+/// The results of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// Name of the network, layer set or series.
+    /// Name of the network, layer set or sweep.
     pub name: String,
-    /// Where and how it was measured.
+    /// Environment and method.
     pub environment: Environment,
-    /// A problem each.
+    /// One report for each problem.
     pub problems: Vec<ProblemReport>,
     /// Published times of the same problems.
     pub published: Option<Published>,
-    /// What ended the run before its time; later problems are missing.
+    /// Why the run ended early; later problems are missing.
     pub stopped: Option<String>,
 }
 
 /// The times of one convolution.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProblemReport {
-    /// `C,N,H,W` and what is unusual.
+    /// `C,N,H,W` and the attributes that are not default.
     pub label: String,
     /// Sizes.
     pub shape: ConvShape,
     /// Floating-point operations of the direct convolution, or of a CP layer's factors.
     pub flops: u64,
-    /// Bytes when every tensor is moved once, as floats.
+    /// Bytes moved if every tensor is read or written once, as fp32.
     pub bytes: u64,
-    /// [Physical limit](crate::cost::floor_us) of one launch in the precision, microseconds.
+    /// [Floor](crate::cost::floor_us) of one launch in the precision, microseconds.
     pub floor_us: f64,
-    /// That of one that leaves arithmetic to the [fp32 lanes](crate::gpu::fp32_lanes_floor_us), microseconds.
+    /// [Floor](crate::cost::fp32_lanes_floor_us) of one launch on the fp32 lanes, microseconds.
     pub fp32_lanes_floor_us: f64,
-    /// How our kernels may round products.
+    /// The precision of the generated kernels.
     pub precision: Precision,
-    /// The relative error that a result may have.
+    /// The largest relative error allowed.
     pub tolerance: f64,
-    /// Who chose what the config's plan takes; `None` without a plan.
+    /// Who chose the tile of the config's plan; `None` without a plan.
     pub plan_chosen_by: Option<ChosenBy>,
-    /// Our candidates, in the order of [`candidates`](super::candidates).
+    /// The generated candidates, in the order of [`candidates`](super::candidates).
     pub candidates: Vec<CandidateResult>,
-    /// cuDNN's; `None` without cuDNN.
+    /// cuDNN's results; `None` without cuDNN.
     pub cudnn: Option<CudnnReport>,
 }
 
-/// What came of one of our candidates.
+/// The result of a generated candidate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CandidateResult {
     /// The scheme.
     pub scheme: String,
     /// How it adds partial sums.
     pub reduce: Reduce,
-    /// The tile with its letters.
+    /// The tile's label.
     pub tile: String,
     /// Who chose it, see [`Candidate::selected_by`](super::Candidate::selected_by).
     pub selected_by: Vec<String>,
-    /// Estimated time, microseconds.
+    /// Predicted time in microseconds.
     pub predicted_us: Option<f64>,
-    /// What came of it.
+    /// Times or failure.
     #[serde(flatten)]
     pub outcome: Measurement,
 }
 
 impl CandidateResult {
-    /// The scheme, and `atomic` behind it where sums are not ordered.
+    /// The scheme, followed by `atomic` if its sums are not ordered.
     pub fn kind(&self) -> String {
         match self.reduce {
             Reduce::Ordered => self.scheme.clone(),
@@ -76,12 +76,12 @@ impl CandidateResult {
         }
     }
 
-    /// Whether a word is among its [`selected_by`](Self::selected_by).
+    /// Whether `pick` is among its [`selected_by`](Self::selected_by).
     pub fn is_selected_by(&self, pick: &str) -> bool {
         self.selected_by.iter().any(|known| known == pick)
     }
 
-    /// Its times, when it was right.
+    /// Its times, if the result was correct.
     pub fn timed(&self) -> Option<&Timed> {
         match &self.outcome {
             Measurement::Timed(timed) => Some(timed),
@@ -94,46 +94,48 @@ impl CandidateResult {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Measurement {
-    /// Right, and timed.
+    /// Correct and timed.
     Timed(Timed),
-    /// Wrong, or not to be had.
+    /// Incorrect, or not available.
     Failed {
         /// The reason.
         failure: String,
     },
 }
 
-/// Times of something that is right.
+/// Times of a correct kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timed {
-    /// Microseconds on the same buffers over and over: they stay in the level-2 cache where they fit.
+    /// Warm time in microseconds: the same buffers in every run; they stay in L2 if they fit.
     pub us: f64,
-    /// Microseconds on buffers that take turns, together more than twice the cache; not measured for every candidate.
+    /// Cold time in microseconds: runs rotate over buffers of more than twice the L2; not measured for every
+    /// candidate.
     pub cold_us: Option<f64>,
-    /// Relative error against float64, as an L2 norm.
+    /// Relative L2 error against float64.
     pub relative_error: f64,
 }
 
 /// cuDNN's times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CudnnReport {
-    /// The best on floats within the bound that our kernels keep.
+    /// The fastest on fp32 data within the error bound of the generated kernels.
     pub same_bound: Option<CudnnBest>,
-    /// The best that computes with floats: within 2e-5, which Winograd and FFT keep and TF32 does not.
+    /// The fastest with fp32 arithmetic: error within 2e-5, which Winograd and FFT keep and TF32 does not.
     pub fp32_arithmetic: Option<CudnnBest>,
-    /// The best on floats by whatever means, TF32 included: within 1e-3.
+    /// The fastest on fp32 data with any arithmetic, TF32 included: error within 1e-3.
     pub fp32_data: Option<CudnnBest>,
-    /// The best on halves: within 5e-3.
+    /// The fastest on fp16 data: error within 5e-3.
     pub fp16: Option<CudnnBest>,
-    /// Every algorithm that ran: those on floats, then those on halves, each the quickest first.
+    /// Every algorithm that ran: first those on fp32 data, then those on fp16 data, each sorted by quick
+    /// time.
     pub candidates: Vec<CudnnCandidate>,
-    /// How many algorithms were refused when they should run.
+    /// Number of algorithms that failed when run.
     pub failed: usize,
-    /// Why an interface has no algorithm at all.
+    /// Why an interface has no algorithms.
     pub notes: Vec<String>,
 }
 
-/// One algorithm of cuDNN, timed like our kernels.
+/// One algorithm of cuDNN, timed in full.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CudnnBest {
     /// Data type, layout, and algorithm with math type or engine with knobs.
@@ -143,19 +145,20 @@ pub struct CudnnBest {
     pub timed: Timed,
 }
 
-/// One algorithm of cuDNN, timed quickly to find the best.
+/// One algorithm of cuDNN, timed quickly to find the fastest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CudnnCandidate {
     /// As in [`CudnnBest`].
     pub algorithm: String,
-    /// Microseconds, by fewer launches than a figure that counts.
+    /// Quick time in microseconds, from fewer launches than a full time.
     pub quick_us: f64,
-    /// Relative error against float64; `None` where enough quicker ones were right, so that it was not checked and does not count.
+    /// Relative error against float64; `None` if enough faster algorithms were correct, so that it was not
+    /// checked.
     pub relative_error: Option<f64>,
 }
 
 impl ProblemReport {
-    /// What the config's plan takes, when it is right. Where it was not asked for, the quickest.
+    /// The candidate of the config's plan, if it is correct; without a plan the fastest candidate.
     pub fn planned(&self) -> Option<&CandidateResult> {
         match self.first_selected_by("plan") {
             Some(planned) => planned.timed().map(|_| planned),
@@ -163,14 +166,14 @@ impl ProblemReport {
         }
     }
 
-    /// The first with a word among its [`selected_by`](CandidateResult::selected_by).
+    /// The first candidate with `pick` among its [`selected_by`](CandidateResult::selected_by).
     pub fn first_selected_by(&self, pick: &str) -> Option<&CandidateResult> {
         self.candidates
             .iter()
             .find(|candidate| candidate.is_selected_by(pick))
     }
 
-    /// The quickest of ours.
+    /// The fastest generated candidate.
     pub fn best(&self) -> Option<&CandidateResult> {
         let us =
             |candidate: &CandidateResult| candidate.timed().map_or(f64::INFINITY, |timed| timed.us);
@@ -181,7 +184,7 @@ impl ProblemReport {
         timed.min_by(|a, b| us(a).total_cmp(&us(b)))
     }
 
-    /// The quickest of ours for each scheme and way of adding sums, in the order of first appearance.
+    /// The fastest candidate of each scheme and mode of reduction, in order of first appearance.
     pub fn best_of_kinds(&self) -> Vec<&CandidateResult> {
         let mut best: Vec<&CandidateResult> = Vec::new();
         for candidate in &self.candidates {
@@ -203,12 +206,12 @@ impl ProblemReport {
         best
     }
 
-    /// Microseconds of what the plan takes.
+    /// Microseconds of the plan's candidate.
     pub fn planned_us(&self) -> Option<f64> {
         Some(self.planned()?.timed()?.us)
     }
 
-    /// Microseconds of the quickest of ours.
+    /// Microseconds of the fastest candidate.
     pub fn best_us(&self) -> Option<f64> {
         Some(self.best()?.timed()?.us)
     }
@@ -227,14 +230,14 @@ impl Report {
             .map_or(&[], |published| published.titles())
     }
 
-    /// Published times of a problem as they would be here: scaled by cuDNN's times here and there. `None` when there is nothing to
-    /// scale by, or the problem is not among them.
+    /// Published times of a problem, scaled by the ratio of cuDNN's times. `None` if the problem or cuDNN's
+    /// time is missing.
     pub fn published_us(&self, problem: &ProblemReport) -> Option<Vec<Option<f64>>> {
         let here = problem.cudnn_best(|cudnn| &cudnn.fp32_arithmetic)?.timed.us;
         self.published.as_ref()?.scaled(&problem.label, here)
     }
 
-    /// Our candidates that are not right or could not be had, a line each.
+    /// One line for each candidate that is incorrect or not available.
     pub fn failures(&self) -> Vec<String> {
         let candidates = self.problems.iter().flat_map(|problem| {
             problem
@@ -255,7 +258,7 @@ impl Report {
             .collect()
     }
 
-    /// Why interfaces of cuDNN have no algorithm at all, each reason once with the first problem that it was given for.
+    /// Why interfaces of cuDNN have no algorithms: each reason once, with the first problem that has it.
     pub fn cudnn_notes(&self) -> Vec<String> {
         let mut known: Vec<&String> = Vec::new();
         let mut lines = Vec::new();
@@ -270,7 +273,7 @@ impl Report {
         lines
     }
 
-    /// The report and what sums it up as JSON.
+    /// The report and its summary as JSON.
     ///
     /// # Errors
     /// Serde's.

@@ -1,4 +1,4 @@
-//! Problem after problem: what the journal has comes from there, the rest is measured.
+//! Takes the reports of problems from the journal and measures the rest.
 
 use super::journal::Journal;
 use super::measure::Interruption;
@@ -10,23 +10,24 @@ use crate::render::unit_text;
 use std::time::Instant;
 use tdc_runtime::Checksum;
 
-/// What times depend on beside the problem.
+/// What times depend on besides the problem.
 pub struct Setup<'a> {
-    /// The GPU that kernels and floor are for.
+    /// The GPU for which kernels are planned and the floor is computed.
     pub gpu: &'static Gpu,
-    /// What is measured.
+    /// Options of the run.
     pub options: &'a Options,
-    /// Where.
+    /// Environment and method.
     pub environment: &'a Environment,
 }
 
-/// Measures one problem by our candidates; refusals are rows too.
+/// Measures the candidates of one problem; failures become rows too.
 type Measure<'a> = dyn FnMut(&BenchProblem, &[Candidate], &[RejectedTile]) -> Result<ProblemReport, Interruption>
     + 'a;
 
-/// The reports of all problems in their order, and why some are missing at the end, if they are. `progress` is told of each.
+/// The reports of all problems in order, and the reason if some are missing at the end. `progress` is called
+/// for each problem.
 ///
-/// A problem that the journal has under the same [`checksum`] is not measured.
+/// A problem whose [`checksum`] is in the journal is not measured again.
 pub fn reports(
     problems: &[BenchProblem],
     setup: &Setup<'_>,
@@ -80,7 +81,8 @@ pub fn reports(
     (reports, None)
 }
 
-/// Of all that a problem's report follows from: where and how times are taken, our units with their text, and cuDNN's part.
+/// Checksum of everything that a report depends on: environment and method, the generated units with their
+/// source, and cuDNN's options.
 fn checksum(
     setup: &Setup<'_>,
     problem: &BenchProblem,
@@ -108,7 +110,7 @@ fn checksum(
     Checksum::of(text.as_bytes())
 }
 
-/// A problem's times in a line.
+/// A one-line summary of a problem's times.
 fn summary(problem: &ProblemReport) -> String {
     let us = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{us:.2}"));
     let mut line = format!("{}: {} us", problem.label, us(problem.planned_us()));
@@ -179,7 +181,8 @@ mod tests {
         }
     }
 
-    /// Times that no decimal fraction has, a candidate that was refused, cuDNN.
+    /// A report with times that no decimal fraction represents exactly, a rejected candidate, and cuDNN's
+    /// times.
     fn sample_report(problem: &BenchProblem) -> ProblemReport {
         let candidate = |outcome| CandidateResult {
             scheme: "direct".to_owned(),
@@ -225,8 +228,8 @@ mod tests {
         }
     }
 
-    /// One process on three problems, which measures until the problem with `end.0` output channels has `end.1`; the labels of what was
-    /// measured, the reports and why some are missing.
+    /// Runs a process over three problems that ends at the problem with `end.0` output channels as `end.1`
+    /// says. Returns the labels of the measured problems, the reports, and why some are missing.
     fn run(
         path: Option<&Path>,
         options: &Options,
@@ -278,7 +281,7 @@ mod tests {
         assert_eq!(first.1, [sample_report(&problem(4))]);
         assert_eq!(
             first.2.unwrap(),
-            "interrupted with 1 of 3 problems measured; run the same command to resume"
+            "interrupted after 1 of 3 problems; run the same command to resume"
         );
         // A line that was being written when the process was killed.
         let text = std::fs::read_to_string(&path).unwrap();
@@ -306,10 +309,7 @@ mod tests {
             (6, Some(Interruption::Requested)),
         );
         assert_eq!(reports.len(), 1);
-        assert_eq!(
-            stopped.unwrap(),
-            "interrupted with 1 of 3 problems measured"
-        );
+        assert_eq!(stopped.unwrap(), "interrupted after 1 of 3 problems");
     }
 
     #[test]
@@ -337,7 +337,7 @@ mod tests {
             let again = run(Some(&path), &options, &environment, UNINTERRUPTED);
             assert_eq!(again.0.len(), 3);
         }
-        // What was known stays known.
+        // Earlier results are kept.
         let again = run(Some(&path), &options(), &environment(), UNINTERRUPTED);
         assert!(again.0.is_empty());
     }
@@ -352,8 +352,9 @@ mod tests {
             driver: "590.2".to_owned(),
             ..environment()
         };
-        let refused = |environment: &_| Journal::open(&path, environment).unwrap_err().to_string();
-        let error = refused(&elsewhere);
+        let open_error =
+            |environment: &_| Journal::open(&path, environment).unwrap_err().to_string();
+        let error = open_error(&elsewhere);
         assert!(
             error.contains("driver is `590.2` here and `580.1` there"),
             "{error}"
@@ -369,7 +370,7 @@ mod tests {
         ] {
             let heading: String = before.split_inclusive('\n').take(7).collect();
             std::fs::write(&path, format!("{heading}{row}\n")).unwrap();
-            let error = refused(&environment());
+            let error = open_error(&environment());
             assert!(error.contains(message), "{error}");
         }
     }

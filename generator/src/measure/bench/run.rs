@@ -1,4 +1,4 @@
-//! The run itself: what it needs of the machine, then every problem.
+//! Sets up the device, the compiler and cuDNN, then measures every problem.
 
 use super::cudnn::{Cudnn, CudnnLibrary, LoadError};
 use super::cudnn_bench::CudnnBench;
@@ -18,54 +18,54 @@ use crate::verify::{GpuDevice, GpuDeviceError, ProblemData};
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Whether and where cuDNN is looked for.
+/// Where to look for cuDNN.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum CudnnSource {
-    /// Where it usually is; without it only ours are measured.
+    /// In the default locations; if it is not found, only generated kernels are measured.
     #[default]
     Search,
-    /// In a file or directory that must have it.
+    /// In this file or directory; it must be there.
     Path(PathBuf),
-    /// Not at all.
+    /// Do not use cuDNN.
     None,
 }
 
-/// What is measured beside what planners pick.
+/// What to measure besides the planner's choices.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// The GPU to measure on, as CUDA counts them from 0.
+    /// CUDA ordinal of the GPU to measure on.
     pub device: u32,
-    /// The schemes that count; all do when it is empty.
+    /// The schemes to consider; empty means all.
     pub schemes: Vec<String>,
     /// Tiles of each scheme, see [`candidates`](super::candidates).
     pub tiles: usize,
-    /// Measured times to choose by instead of the GPU's committed ones.
+    /// A tuning table that replaces the GPU's committed one.
     pub table: Option<TuningTable>,
-    /// cuDNN.
+    /// Where to look for cuDNN.
     pub cudnn: CudnnSource,
-    /// Whether cuDNN's engines that compile a kernel for each shape count too: seconds for each.
+    /// Whether to include cuDNN's engines that compile a kernel for each shape (seconds each).
     pub runtime_compiled_engines: bool,
-    /// Whether cuDNN's fp16 algorithms count too.
+    /// Whether to include cuDNN's fp16 algorithms.
     pub fp16: bool,
-    /// A file that is given each problem's times as they are known, and that has those of earlier runs.
+    /// A journal, to which each problem's times are appended and from which an earlier run is resumed.
     pub journal: Option<PathBuf>,
 }
 
 /// Why nothing can be measured.
 #[derive(Debug, Error)]
 pub enum BenchError {
-    /// No driver, or no device behind it.
+    /// No driver, or no device.
     #[error(
         "no usable NVIDIA GPU: {0}; measuring needs one (`tdc-gen plan` predicts times without)"
     )]
     NoGpu(String),
-    /// The device refused.
+    /// Device errors.
     #[error(transparent)]
     Device(GpuDeviceError),
-    /// No compiler for our kernels.
+    /// No compiler for the generated kernels.
     #[error(transparent)]
     Nvrtc(#[from] NvrtcError),
-    /// The cuDNN that was named cannot be used.
+    /// The given cuDNN cannot be used.
     #[error(transparent)]
     Cudnn(LoadError),
     /// The journal cannot be used.
@@ -87,13 +87,13 @@ impl From<GpuDeviceError> for BenchError {
     }
 }
 
-/// Measures every problem that the journal lacks; `progress` is told what is being done.
+/// Measures every problem that is not in the journal; `progress` receives a line for each step.
 ///
-/// What single candidates refuse is in their rows. After an error that leaves the GPU unusable, and when `stop` says so, the report
-/// ends early and [tells why](Report::stopped).
+/// Failures of single candidates are in their rows. After an error that leaves the GPU unusable, or if `stop`
+/// returns true, the report ends early with [a reason](Report::stopped).
 ///
 /// # Errors
-/// [`BenchError`] before anything was measured.
+/// [`BenchError`], before anything is measured.
 pub fn run(
     name: &str,
     gpu: &'static Gpu,
@@ -118,7 +118,7 @@ pub fn run(
     let cudnn = match library {
         None => None,
         Some(library) => {
-            // SAFETY: the device has made its context current, and it outlives the handle, as said above.
+            // SAFETY: the device has made its context current, and it outlives the handle (see above).
             let opened = unsafe { library.open(device.stream.cast()) };
             optional_cudnn(opened, &options.cudnn, progress)?
         }
@@ -174,7 +174,7 @@ pub fn run(
     })
 }
 
-/// What was loaded or made of cuDNN. Where one was only looked for, there may be none: `progress` is told why.
+/// The result of loading or opening cuDNN; if it is optional, an error is reported to `progress` instead.
 fn optional_cudnn<T>(
     result: Result<T, LoadError>,
     source: &CudnnSource,

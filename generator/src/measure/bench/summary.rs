@@ -1,4 +1,5 @@
-//! What sums a report up: geometric means, how near the lanes' floor the plan is, and where others are faster.
+//! Summary of a report: geometric means, plans near the floor of the fp32 lanes, and problems for which
+//! others are faster.
 
 use super::{CudnnBest, CudnnReport, ProblemReport, Report};
 use serde::Serialize;
@@ -6,39 +7,39 @@ use serde::Serialize;
 /// A geometric mean over problems.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Mean {
-    /// The ratio that it is of.
+    /// Title of the ratio.
     pub title: String,
     /// The mean.
     pub mean: f64,
-    /// Over so many problems.
+    /// Number of problems.
     pub problems: usize,
 }
 
-/// How many plans are near the floor of the fp32 lanes: within 1.8 times that, or 2 us above it.
+/// Number of plans near the floor of the fp32 lanes: within 1.8 times the floor, or 2 us above it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NearFp32LanesFloor {
-    /// So many are.
+    /// Number of plans near the floor.
     pub count: usize,
-    /// Of so many problems.
+    /// Number of problems.
     pub total: usize,
-    /// The others' labels, and of those without a time.
+    /// Labels of the other problems, those without a time included.
     pub others: Vec<String>,
 }
 
-/// Problems for which somebody else is faster than the plan.
+/// Problems for which something else is faster than the plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FasterThanPlan {
-    /// Who is.
+    /// Title of what is faster.
     pub title: String,
-    /// The problems' labels; none when nobody has to fear.
+    /// Labels of the problems; empty if it is faster for none.
     pub problems: Vec<String>,
 }
 
-/// One of cuDNN's times.
+/// Selects one of cuDNN's times.
 type CudnnClass = fn(&CudnnReport) -> &Option<CudnnBest>;
 
 impl Report {
-    /// cuDNN's classes, by their titles.
+    /// cuDNN's error classes with their titles.
     fn cudnn_classes(&self) -> [(String, CudnnClass); 4] {
         [
             (format!("cuDNN within {}", self.bound()), |cudnn| {
@@ -52,18 +53,18 @@ impl Report {
         ]
     }
 
-    /// The bound that our kernels keep, in words.
+    /// The error bound of the generated kernels, for titles.
     fn bound(&self) -> String {
         let mut precisions = self.problems.iter().map(|problem| problem.precision);
         match precisions.next() {
             Some(first) if precisions.all(|other| other == first) => {
                 format!("the {} bound", first.as_str())
             }
-            _ => "our bounds".to_owned(),
+            _ => "the error bounds".to_owned(),
         }
     }
 
-    /// The geometric means that sum a report up; of ratios that no problem has there is none.
+    /// The geometric means of the report; a ratio that no problem has is left out.
     pub fn means(&self) -> Vec<Mean> {
         let mut means = Vec::new();
         for (index, (title, which)) in self.cudnn_classes().into_iter().enumerate() {
@@ -123,7 +124,7 @@ impl Report {
         })
     }
 
-    /// How many plans are near the floor of the fp32 lanes.
+    /// The plans near the floor of the fp32 lanes.
     pub fn near_fp32_lanes_floor(&self) -> NearFp32LanesFloor {
         let is_near = |problem: &ProblemReport| {
             let floor = problem.fp32_lanes_floor_us;
@@ -139,7 +140,8 @@ impl Report {
         }
     }
 
-    /// For each class of cuDNN's times and each published column that is there, where it is faster than the plan.
+    /// For each error class of cuDNN and each published column, the problems for which it is faster than the
+    /// plan.
     pub fn faster_than_plan(&self) -> Vec<FasterThanPlan> {
         let mut columns = Vec::new();
         for (title, which) in self.cudnn_classes() {
@@ -152,7 +154,7 @@ impl Report {
         columns
     }
 
-    /// `None` for a column that can be compared for no problem.
+    /// `None` for a column that cannot be compared for any problem.
     fn faster(
         &self,
         title: &str,

@@ -1,9 +1,10 @@
-//! A report as text.
+//! A report as a text table.
 
 use super::{CandidateResult, CudnnBest, ProblemReport, Report, Timed};
 use crate::plan::ChosenBy;
 
-/// The report: where and how, a row for each problem, our candidates, geometric means. Times are microseconds.
+/// The report as text: environment, a row for each problem, candidates, geometric means. Times are in
+/// microseconds.
 pub fn report_table(report: &Report) -> String {
     let mut text = head(report);
     text += "\n";
@@ -39,11 +40,11 @@ pub fn report_table(report: &Report) -> String {
     text
 }
 
-/// How near the floor of the fp32 lanes the plan is, and where others are faster, a line each.
+/// Plans near the floor of the fp32 lanes and problems for which others are faster, one line each.
 fn summary_lines(report: &Report) -> String {
     let near = report.near_fp32_lanes_floor();
     let mut text = format!(
-        "Plan within max(1.8 lanes, lanes + 2 us), lanes being the floor of the fp32 lanes: {} of {}",
+        "Plans within max(1.8 x floor, floor + 2 us), with the floor of the fp32 lanes: {} of {}",
         near.count, near.total
     );
     if !near.others.is_empty() {
@@ -81,7 +82,7 @@ fn head(report: &Report) -> String {
     text
 }
 
-/// A field of a table.
+/// A cell of a table.
 struct Cell {
     text: String,
     right: bool,
@@ -102,7 +103,7 @@ impl Cell {
         }
     }
 
-    /// A time or a ratio; `-` where there is none.
+    /// A time or a ratio; `-` if missing.
     fn number(value: Option<f64>) -> Self {
         Self::right(value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}")))
     }
@@ -113,7 +114,7 @@ impl Cell {
     }
 }
 
-/// Rows with columns of equal width, two spaces between.
+/// Rows with columns of equal width, separated by two spaces.
 fn aligned(rows: &[Vec<Cell>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)
@@ -177,7 +178,7 @@ fn overview(report: &Report) -> Vec<Vec<Cell>> {
     rows
 }
 
-/// The planners that choose something else than the plan for some problem.
+/// The choosers that differ from the plan for some problem.
 fn other_choosers(report: &Report) -> Vec<&'static str> {
     let differs = |chooser: &&str| {
         let mut problems = report.problems.iter();
@@ -243,7 +244,8 @@ fn overview_row(
     row
 }
 
-/// The quickest of each scheme, with what the estimate, the table of measured times and the paper choose of it.
+/// The fastest candidate of each scheme, with the choices of the cost model, the tuning table and the paper
+/// within it.
 fn schemes(report: &Report) -> Vec<Vec<Cell>> {
     let mut head = vec![
         Cell::left("C,N,H,W"),
@@ -286,7 +288,7 @@ fn schemes(report: &Report) -> Vec<Vec<Cell>> {
     rows
 }
 
-/// Which of Fastest cuDNN algorithms the times are of.
+/// The algorithm behind each of cuDNN's times.
 fn algorithms(report: &Report) -> Vec<Vec<Cell>> {
     let mut rows = vec![vec![
         Cell::left("C,N,H,W"),
@@ -301,7 +303,7 @@ fn algorithms(report: &Report) -> Vec<Vec<Cell>> {
             continue;
         };
         for (title, cudnn_best) in [
-            ("our bound", &cudnn.same_bound),
+            ("same bound", &cudnn.same_bound),
             ("2e-5", &cudnn.fp32_arithmetic),
             ("1e-3", &cudnn.fp32_data),
             ("5e-3, fp16", &cudnn.fp16),

@@ -1,4 +1,4 @@
-//! Times of our units.
+//! Times of generated units.
 
 use super::buffers::{Buffers, bytes_of};
 use super::{Candidate, CandidateResult, Measurement, RejectedTile, Timed};
@@ -9,10 +9,10 @@ use crate::verify::{
     Bindings, CheckFailure, Device, DeviceError, GpuDevice, ProblemData, check_unit_on, run_variant,
 };
 
-/// Checks a loaded candidate and times it on buffers that stay where they are.
+/// Checks a loaded candidate and measures its warm time, on the same buffers in every run.
 ///
 /// # Errors
-/// When it is wrong, or the device refuses.
+/// An incorrect result, or a device error.
 pub fn timed(
     device: &mut GpuDevice,
     candidate: &Candidate,
@@ -26,10 +26,11 @@ pub fn timed(
     })
 }
 
-/// Time of a loaded unit on buffers that take turns, microseconds; `None` where its tensors are too small for that.
+/// Cold time of a loaded unit in microseconds, on rotating buffers; `None` if its tensors are too small for
+/// that.
 ///
 /// # Errors
-/// The device's.
+/// Device errors.
 pub fn cold_us(
     device: &mut GpuDevice,
     unit: &PlannedUnit,
@@ -91,7 +92,7 @@ fn time_unit_us(
 /// The row of a candidate.
 pub fn row(candidate: &Candidate, outcome: Measurement) -> CandidateResult {
     let unit = &candidate.unit;
-    let tile = scheme(unit.scheme).map(|scheme| unit.tile.label(scheme.tile_labels()).to_string());
+    let tile = scheme(unit.scheme).map(|scheme| unit.tile.label(scheme.tile_fields()).to_string());
     CandidateResult {
         scheme: unit.scheme.to_owned(),
         reduce: unit
@@ -105,7 +106,7 @@ pub fn row(candidate: &Candidate, outcome: Measurement) -> CandidateResult {
     }
 }
 
-/// The row of a named tile that the planner refused.
+/// The row of a named tile that the planner rejected.
 pub fn rejected_row(rejected_tile: &RejectedTile) -> CandidateResult {
     let named = &rejected_tile.named;
     CandidateResult {

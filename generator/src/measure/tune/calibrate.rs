@@ -1,17 +1,17 @@
-//! The constants of the estimate, fitted to measured times.
+//! Fits the constants of the cost model to measured times.
 
 use super::{Outcome, Problems, Row};
-use crate::cost::{CostModel, KernelWork, TiledWork, tiled_terms};
+use crate::cost::{KernelWork, TiledConstants, TiledWork, tiled_terms};
 use crate::gpu::Gpu;
 use crate::scheme::{Tile, scheme};
 use std::collections::BTreeMap;
 
-/// A kernel and what it took.
+/// A kernel and its measured time.
 struct Sample {
     work: KernelWork,
     tiled: TiledWork,
     us: f64,
-    /// How much it counts among the tiles of its problem: the fast ones most.
+    /// Its weight among the tiles of its problem: fast tiles have the largest.
     weight: f64,
 }
 
@@ -21,7 +21,8 @@ struct ProblemSamples {
     samples: Vec<Sample>,
     /// The least time.
     least: f64,
-    /// How much it counts: its best tile is the better known, the more were measured.
+    /// The weight of the problem: larger if more tiles were measured, because the best one is known better
+    /// then.
     weight: f64,
 }
 
@@ -31,24 +32,25 @@ pub struct Samples {
     problems: Vec<ProblemSamples>,
 }
 
-/// How well constants tell the measured times.
+/// How well constants predict the measured times.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fit {
-    /// Problems and tiles.
+    /// Number of problems.
     pub problems: usize,
-    /// See [`problems`](Self::problems).
+    /// Number of tiles.
     pub tiles: usize,
-    /// Root of the weighted mean square of the logarithm of estimated over measured time.
+    /// Weighted root mean square of log(predicted time / measured time).
     pub error: f64,
-    /// Measured time of the tile with the least estimate over the least measured time: geometric mean over problems, what is within
-    /// 3 % of the least counted as equal to it.
+    /// Measured time of the tile with the least predicted time over the least measured time: geometric mean
+    /// over problems. Times within 3 % of the least count as equal to it.
     pub selection_ratio: f64,
-    /// The worst of them, and its problem.
+    /// The worst selection ratio and its problem.
     pub worst_selection: (f64, String),
 }
 
 impl Samples {
-    /// Those rows that are about tiled kernels of the problems, whatever else is there. A problem with fewer than three tells nothing.
+    /// The rows that measure tiled kernels of the problems; others are ignored, and so is a problem with
+    /// fewer than three rows.
     pub fn new<'a>(
         problems: &Problems,
         rows: impl Iterator<Item = &'a Row>,
@@ -66,15 +68,16 @@ impl Samples {
                 Outcome::Timed(_, us) | Outcome::QuickOnly(us) => us,
                 _ => continue,
             };
-            let tile = Tile::from_label(&row.tile, scheme.tile_labels());
-            let Some(tile) = tile.filter(|tile| scheme.supports(problem, tile)) else {
+            let tile = Tile::from_label(&row.tile, scheme.tile_fields());
+            let Some(tile) = tile.filter(|tile| scheme.supports(problem, tile, gpu)) else {
                 continue;
             };
-            let launches = scheme.work(problem, &tile).launches;
+            let launches = scheme.work(problem, &tile, gpu).launches;
             let [launch] = &launches[..] else {
                 continue;
             };
-            // Registers as they are guessed: of the tiles to choose among few have been compiled.
+            // Uses estimated registers, because the planner has compiled few of the tiles that it chooses
+            // from.
             let work = launch.work;
             if let Some(tiled) = work.tiled {
                 found.entry(&row.problem).or_default().push(Sample {
@@ -112,20 +115,25 @@ impl Samples {
         Self { gpu, problems }
     }
 
-    /// Whether nothing can be told.
+    /// Whether there are no samples.
     pub fn is_empty(&self) -> bool {
         self.problems.is_empty()
     }
 
-    fn estimate(&self, sample: &Sample, model: &CostModel) -> f64 {
+    fn estimate(&self, sample: &Sample, model: &TiledConstants) -> f64 {
         tiled_terms(&sample.work, &sample.tiled, self.gpu, model).us()
     }
 
-    /// What [`calibrate`](Self::calibrate) makes small. Of each problem: the errors apart from what all its tiles have in common, large
-    /// ones counted less than their square, since the choice is among them; that common error, less; what would be lost by the
-    /// choice if it were uncertain by a few percent, and the square of it, for the sake of the worst. Besides, what the constants differ from those at the start, so that they stay sane where no
-    /// tile tells anything about them.
-    fn cost(&self, model: &CostModel) -> f64 {
+    /// The objective that [`calibrate`](Self::calibrate) minimises, a sum over problems:
+    ///
+    /// - the errors without the part that all tiles of the problem have in common, with a Huber loss, since
+    ///   the planner chooses among these tiles;
+    /// - that common error, with a smaller weight;
+    /// - the expected loss of the choice if predicted times were uncertain by a few percent, and its square,
+    ///   which weights the worst problems.
+    ///
+    /// A small penalty on the distance from the start constants keeps those sane that no sample determines.
+    fn cost(&self, model: &TiledConstants) -> f64 {
         /// Errors beyond it count linearly.
         const HUBER_THRESHOLD: f64 = 0.15;
         const COMMON_ERROR_WEIGHT: f64 = 0.16;
@@ -165,7 +173,7 @@ impl Samples {
             let chosen = (REGRET_WEIGHT * regret + REGRET_SQUARE_WEIGHT * regret_square) / chosen;
             cost += problem.weight * (own + COMMON_ERROR_WEIGHT * common * common + chosen);
         }
-        let start = CostModel::INITIAL.values();
+        let start = TiledConstants::INITIAL.values();
         let values = model.values();
         let prior = values
             .iter()
@@ -174,12 +182,13 @@ impl Samples {
         cost + PRIOR_WEIGHT * prior.sum::<f64>()
     }
 
-    /// Constants that tell the times best, found from those of `start` on; the same for the same samples.
+    /// Constants that predict the times best, found from `start`; deterministic for the same samples.
     ///
-    /// Each in turn is made larger or smaller by a step of its own, which grows where that helps and shrinks where neither does; what
-    /// a round has changed is then tried once more (the pattern search of Hooke and Jeeves, in logarithms). Where all steps have become
-    /// small it begins anew with large ones, until that gains nothing.
-    pub fn calibrate(&self, start: &CostModel) -> CostModel {
+    /// The search is the pattern search of Hooke and Jeeves on logarithms: each constant in turn is increased
+    /// or decreased by its own step, which grows after a success and shrinks after a failure; the change of a
+    /// complete round is then applied once more. When all steps are small the search restarts with large
+    /// ones, until that gains nothing.
+    pub fn calibrate(&self, start: &TiledConstants) -> TiledConstants {
         const FIRST_STEP: f64 = 0.2;
         const LAST_STEP: f64 = 0.004;
         const MIN_IMPROVEMENT: f64 = 0.998;
@@ -187,7 +196,7 @@ impl Samples {
 
         let of = |logarithms: &[f64]| {
             let values: Vec<f64> = logarithms.iter().map(|value| value.exp()).collect();
-            CostModel::from_values(&values)
+            TiledConstants::from_values(&values)
         };
         let mut best: Vec<f64> = start.values().iter().map(|value| value.ln()).collect();
         let mut steps = vec![FIRST_STEP; best.len()];
@@ -203,7 +212,7 @@ impl Samples {
                     let changed_cost = self.cost(&of(&changed));
                     if changed_cost < cost {
                         (best, cost, found) = (changed, changed_cost, true);
-                        // The way that helped comes first the next time.
+                        // The direction that helped is tried first the next time.
                         steps[place] = 1.5 * step;
                         break;
                     }
@@ -232,9 +241,9 @@ impl Samples {
         of(&best)
     }
 
-    /// How well constants do.
-    pub fn fit(&self, model: &CostModel) -> Fit {
-        /// Times that are counted as equal.
+    /// How well constants fit the samples.
+    pub fn fit(&self, model: &TiledConstants) -> Fit {
+        /// Ratio up to which times count as equal.
         const TIE_RATIO: f64 = 1.03;
 
         let (mut square, mut selection_ratio) = (0.0, 0.0);
@@ -278,15 +287,15 @@ mod tests {
     use crate::gpu::gpu;
     use crate::plan::problem_label;
 
-    /// Rows of every tenth tile of some problems, with the times that a model tells.
-    fn rows(problems: &Problems, model: &CostModel) -> Vec<Row> {
+    /// Rows of every tenth tile of the problems, with the times that a model predicts.
+    fn rows(problems: &Problems, model: &TiledConstants) -> Vec<Row> {
         let h200 = gpu("h200").unwrap();
         let mut rows = Vec::new();
         for (key, problem) in problems.iter() {
             for name in ["implicit_gemm", "direct_tiled", "direct"] {
                 let scheme = scheme(name).unwrap();
-                for tile in scheme.tiles(problem).into_iter().step_by(10) {
-                    let launch = scheme.work(problem, &tile).launches[0];
+                for tile in scheme.tiles(problem, h200).into_iter().step_by(10) {
+                    let launch = scheme.work(problem, &tile, h200).launches[0];
                     let work = launch.work;
                     let us = work
                         .tiled
@@ -294,7 +303,7 @@ mod tests {
                     rows.push(Row {
                         problem: key.to_owned(),
                         scheme: name.to_owned(),
-                        tile: tile.label(scheme.tile_labels()).to_string(),
+                        tile: tile.label(scheme.tile_fields()).to_string(),
                         text: 0,
                         outcome: Outcome::Timed(us, us),
                     });
@@ -314,18 +323,18 @@ mod tests {
     #[test]
     fn calibration_recovers_known_constants() {
         let h200 = gpu("h200").unwrap();
-        let truth = CostModel {
+        let truth = TiledConstants {
             first_chunk_latency: 150.0,
             instruction_issue: 4.0,
             cluster_exchange_latency: 1000.0,
-            ..CostModel::INITIAL
+            ..TiledConstants::INITIAL
         };
         let problems = problems();
         let rows = rows(&problems, &truth);
         let samples = Samples::new(&problems, rows.iter(), h200);
-        let before = samples.fit(&CostModel::INITIAL);
+        let before = samples.fit(&TiledConstants::INITIAL);
         assert!(before.problems == 4 && before.error > 0.1, "{before:?}");
-        let found = samples.calibrate(&CostModel::INITIAL);
+        let found = samples.calibrate(&TiledConstants::INITIAL);
         let after = samples.fit(&found);
         assert!(
             after.error < 0.02 && after.selection_ratio < 1.02,
@@ -336,7 +345,7 @@ mod tests {
                 .ln()
                 .abs()
                 < 0.2,
-            "{found}"
+            "{found:?}"
         );
     }
 
@@ -344,8 +353,8 @@ mod tests {
     fn unrelated_rows_are_ignored() {
         let h200 = gpu("h200").unwrap();
         let problems = problems();
-        let mut rows = rows(&problems, &CostModel::INITIAL);
-        let all = Samples::new(&problems, rows.iter(), h200).fit(&CostModel::INITIAL);
+        let mut rows = rows(&problems, &TiledConstants::INITIAL);
+        let all = Samples::new(&problems, rows.iter(), h200).fit(&TiledConstants::INITIAL);
         let of_direct = rows.iter().filter(|row| row.scheme == "direct").count();
         assert!(of_direct > 0);
         assert_eq!(all.tiles, rows.len() - of_direct);
@@ -355,7 +364,7 @@ mod tests {
         rows[1].scheme = "none".to_owned();
         rows[2].outcome = Outcome::Wrong("why".to_owned());
         rows[3].problem = problem_label(problems.iter().next().unwrap().1) + "x";
-        let fewer = Samples::new(&problems, rows.iter(), h200).fit(&CostModel::INITIAL);
+        let fewer = Samples::new(&problems, rows.iter(), h200).fit(&TiledConstants::INITIAL);
         assert_eq!(fewer.tiles, all.tiles - 4);
         assert!(Samples::new(&Problems::default(), rows.iter(), h200).is_empty());
     }

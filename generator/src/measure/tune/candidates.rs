@@ -8,19 +8,19 @@ use crate::verify::Random;
 use std::fmt;
 use tdc_runtime::Checksum;
 
-/// One way to compute a problem.
+/// A candidate: a scheme with a tile.
 #[derive(Clone)]
 pub struct Candidate {
-    /// The algorithm.
+    /// The scheme.
     pub scheme: &'static dyn Scheme,
-    /// Its numbers.
+    /// The tile.
     pub tile: Tile,
 }
 
 impl Candidate {
-    /// The tile with its letters.
+    /// The tile's label.
     pub fn label(&self) -> String {
-        self.tile.label(self.scheme.tile_labels()).to_string()
+        self.tile.label(self.scheme.tile_fields()).to_string()
     }
 }
 
@@ -30,23 +30,24 @@ impl fmt::Debug for Candidate {
     }
 }
 
-/// How many tiles of a scheme are measured.
+/// Number of tiles of a scheme to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selection {
-    /// Every one that fits the GPU.
+    /// All that fit the GPU.
     All,
-    /// Some: the choice depends on the problem, the scheme and these numbers alone.
+    /// Some; the choice depends on the problem, the scheme and these numbers only.
     Some {
-        /// Tiles with the smallest estimates.
+        /// Tiles with the least predicted times.
         top: usize,
-        /// Others, at random.
+        /// Further tiles at random.
         random: usize,
     },
 }
 
-/// The candidates of a problem, scheme by scheme: those of `schemes`, or without any those that the planner takes unasked; where
-/// these cannot compute it, all others. The tiles of a scheme come in the order of their estimates, random ones last: what is
-/// fast is measured early, and most of the others need no more than a quick look.
+/// The candidates of a problem, scheme by scheme: those of `schemes`, or the default schemes if it is empty,
+/// or all others if no default scheme supports the problem. The tiles of a scheme are sorted by predicted
+/// time, random ones last: fast tiles are measured early, so that a quick time is enough for most of the
+/// others.
 pub fn candidates(
     problem: &Problem,
     gpu: &'static Gpu,
@@ -73,7 +74,7 @@ fn of_schemes(
     let planner = Planner::new(gpu);
     let mut found = Vec::new();
     for &scheme in schemes {
-        let tiles = scheme.tiles(problem).into_iter();
+        let tiles = scheme.tiles(problem, gpu).into_iter();
         let mut tiles: Vec<_> = tiles
             .map(|tile| (planner.predicted_us(problem, scheme, &tile), tile))
             .filter(|(us, _)| us.is_finite())
@@ -114,7 +115,10 @@ mod tests {
             epilogue: Epilogue::default(),
             reduce,
             precision: Precision::default(),
-            tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), })
+            tolerance: Tolerance::default(),
+            input: Default::default(),
+            output: Default::default(),
+        })
     }
 
     fn names(selection: Selection, schemes: &[&'static dyn Scheme]) -> Vec<String> {
@@ -125,9 +129,13 @@ mod tests {
 
     #[test]
     fn top_by_predicted_time_then_random() {
+        let h200 = gpu("h200").unwrap();
         let direct = scheme("direct").unwrap();
         let all = names(Selection::All, &[direct]);
-        assert_eq!(all.len(), direct.tiles(&problem(Reduce::Ordered)).len());
+        assert_eq!(
+            all.len(),
+            direct.tiles(&problem(Reduce::Ordered), h200).len()
+        );
         let some = Selection::Some { top: 5, random: 7 };
         let found = names(some, &[direct]);
         assert_eq!(found.len(), 12);
@@ -137,7 +145,7 @@ mod tests {
         distinct.sort();
         distinct.dedup();
         assert_eq!(distinct.len(), found.len());
-        // The same choice every time, for each scheme of its own, and never more than there are.
+        // The same choice every time, a separate one for each scheme, and never more tiles than exist.
         assert_eq!(names(some, &[direct]), found);
         let both = names(some, &[scheme("tdc").unwrap(), direct]);
         assert_eq!(both.len(), 24);

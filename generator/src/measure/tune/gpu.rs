@@ -1,4 +1,4 @@
-//! Measuring on the GPU that is there.
+//! Measures on a local GPU.
 
 use super::{Measure, MeasureError, Timing};
 use crate::compile::{CompilerVersion, Image};
@@ -7,16 +7,16 @@ use crate::plan::{Environment, PlannedUnit};
 use crate::verify::{CheckFailure, Device, GpuDevice, GpuDeviceError, ProblemData, time_unit};
 use tdc_runtime::Arch;
 
-/// A GPU that measures.
+/// A local GPU for measurements.
 pub struct LocalGpu {
     device: GpuDevice,
 }
 
 impl LocalGpu {
-    /// Opens the GPU of an ordinal, as [`GpuDevice::open`].
+    /// Opens the GPU with a CUDA ordinal.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`GpuDevice::open`].
     pub fn open(ordinal: u32) -> Result<Self, GpuDeviceError> {
         let device = GpuDevice::open(ordinal)?;
         Ok(Self { device })
@@ -27,7 +27,7 @@ impl LocalGpu {
         self.device.name()
     }
 
-    /// The entry of the GPU table for the device; `None` when there is none.
+    /// The device's entry in the GPU table; `None` if it has none.
     pub fn gpu(&self) -> Option<&'static Gpu> {
         gpu_for_device(&self.name())
     }
@@ -37,7 +37,7 @@ impl LocalGpu {
         self.device.arch()
     }
 
-    /// What times of this device hold for, which is `gpu` of the table, with kernels of that compiler.
+    /// The environment for times of this device (`gpu` in the table) with kernels of the given compiler.
     pub fn environment(&self, gpu: &Gpu, nvrtc: CompilerVersion) -> Environment {
         Environment {
             gpu: gpu.name.to_owned(),

@@ -1,4 +1,4 @@
-//! Every result, on disk as soon as it is known.
+//! The journal of `tune`: every result, on disk as soon as it is measured.
 
 use crate::measure::journal::{JournalError, JournalFile, read_journal_file};
 use crate::plan::{
@@ -8,20 +8,20 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-/// What came of a candidate.
+/// The outcome of a candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// Right, and timed in full: quick time, full time, microseconds.
+    /// Correct and timed in full: quick time, full time, in microseconds.
     Timed(f64, f64),
-    /// Right, and its quick time was too long for more, microseconds.
+    /// Correct, but too slow for a full time: quick time in microseconds.
     QuickOnly(f64),
-    /// A wrong result.
+    /// An incorrect result.
     Wrong(String),
-    /// It was not compiled.
+    /// Compilation failed.
     CompileFailed(String),
-    /// The device refused it.
+    /// The launch failed.
     LaunchFailed(String),
-    /// It broke the device; it is not tried again.
+    /// It left the device unusable; it is not tried again.
     DeviceLost(String),
 }
 
@@ -32,11 +32,12 @@ pub struct Row {
     pub problem: String,
     /// The scheme.
     pub scheme: String,
-    /// The tile with its letters.
+    /// The tile's label.
     pub tile: String,
-    /// Checksum of the kernels' text without its comments, and of the launches: whether the candidate is still what was measured.
+    /// Checksum of the kernels' source without comments, and of the launches; a row with a different one is
+    /// stale.
     pub text: u64,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
@@ -64,7 +65,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// The first words of a message, which may be a compiler's log.
+/// The first words of a message, which may be a compiler log.
 fn one_line(message: &str) -> String {
     const MAX_CHARS: usize = 300;
     let words: Vec<_> = message.split_whitespace().collect();
@@ -76,7 +77,7 @@ fn one_line(message: &str) -> String {
 }
 
 impl Row {
-    /// What was measured: problem, scheme and tile. Of several rows of one candidate the last counts.
+    /// Problem, scheme and tile. The last row of a candidate counts.
     pub fn candidate(&self) -> (String, String, String) {
         (self.problem.clone(), self.scheme.clone(), self.tile.clone())
     }
@@ -134,7 +135,8 @@ impl Row {
 /// A candidate: problem, scheme, tile.
 type Key = (String, String, String);
 
-/// The rows of every candidate that was measured in one environment, and their file, a line for each, which one process at a time has.
+/// The rows of all candidates measured in one environment, and their file, which is locked by one process at
+/// a time.
 #[derive(Debug)]
 pub struct Journal {
     file: JournalFile,
@@ -143,15 +145,15 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of a file, or begins one.
+    /// Opens the journal at a path, or creates one.
     ///
     /// # Errors
-    /// [`JournalError`]; the file is as it was then.
+    /// [`JournalError`]; the file is unchanged then.
     pub fn open(path: &Path, environment: &Environment) -> Result<Self, JournalError> {
         let mut rows = BTreeMap::new();
         let mut read = |line: usize, row: &str| {
             let row = Row::parse(line, row)?;
-            // Of a candidate that was measured again, the last.
+            // A later row of the same candidate replaces an earlier one.
             rows.insert(row.candidate(), row);
             Ok(())
         };
@@ -162,7 +164,7 @@ impl Journal {
         })
     }
 
-    /// Adds a row; it takes the place of an earlier one of the same candidate.
+    /// Appends a row; it replaces an earlier one of the same candidate.
     ///
     /// # Errors
     /// [`JournalError::Io`].
@@ -172,7 +174,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Waits until everything is on the disk.
+    /// Waits until all rows are on disk.
     ///
     /// # Errors
     /// [`JournalError::Io`].
@@ -180,7 +182,7 @@ impl Journal {
         self.file.sync()
     }
 
-    /// What came of a candidate.
+    /// The row of a candidate.
     pub fn get(&self, problem: &str, scheme: &str, tile: &str) -> Option<&Row> {
         let key = (problem.to_owned(), scheme.to_owned(), tile.to_owned());
         self.rows.get(&key)
@@ -191,7 +193,7 @@ impl Journal {
         self.rows.values()
     }
 
-    /// Forgets rows that do not hold any more; the file keeps them.
+    /// Drops stale rows from memory; the file keeps them.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&Row) -> bool) {
         self.rows.retain(|_, row| keep(row));
     }
@@ -213,10 +215,10 @@ impl Journal {
     }
 }
 
-/// What a journal was begun with, and the last row of every candidate, sorted, without taking it.
+/// The environment of a journal and the last row of every candidate, sorted, without locking it.
 ///
 /// # Errors
-/// [`JournalError`] when it cannot be read or is none.
+/// [`JournalError`] if it cannot be read or is not a journal.
 pub fn read_journal(path: &Path) -> Result<(Environment, Vec<Row>), JournalError> {
     let mut rows = BTreeMap::new();
     let environment = read_journal_file(path, &mut |line, row| {

@@ -1,35 +1,36 @@
-//! What measures candidates, behind a trait.
+//! The trait for measuring candidates.
 
 use crate::compile::Image;
 use crate::plan::PlannedUnit;
 use crate::verify::ProblemData;
 
-/// Times of a unit whose result was found right, microseconds.
+/// Times of a unit with a correct result, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Timing {
-    /// Of few runs.
+    /// From few runs.
     pub quick_us: f64,
-    /// Of many; `None` when the quick time was not worth it.
+    /// From many runs; `None` if the quick time was too long.
     pub full_us: Option<f64>,
 }
 
-/// A unit that has no time.
+/// Why a unit has no time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MeasureError {
-    /// Its result is wrong.
+    /// Its result is incorrect.
     Wrong(String),
-    /// The device refused it, and can go on with others.
+    /// The launch failed; the device is still usable.
     LaunchFailed(String),
-    /// It broke the device for the rest of this process.
+    /// It left the device unusable for the rest of this process.
     DeviceLost(String),
 }
 
-/// Checks and times units, one after the other.
+/// Checks and times units, one after another.
 pub trait Measure {
-    /// Checks a unit on the operands of its problem, then times it: quickly, and in full if `wants_full` says so.
+    /// Checks a unit on the operands of its problem, then times it: quickly, and in full if `wants_full`
+    /// returns true.
     ///
     /// # Errors
-    /// [`MeasureError`]; a wrong result has no time.
+    /// [`MeasureError`]; an incorrect result has no time.
     fn measure(
         &mut self,
         unit: &PlannedUnit,

@@ -1,4 +1,4 @@
-//! Work on several threads whose results are used one by one, in order.
+//! Runs jobs on several threads and passes the results on one by one, in order.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -6,15 +6,15 @@ use std::ops::ControlFlow;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// What the threads agree on.
+/// State shared by the threads.
 struct State<R> {
-    /// The next job that nobody works on.
+    /// The next job to start.
     next: usize,
-    /// Results that were used.
+    /// Number of results consumed.
     consumed: usize,
-    /// Results that wait, by job.
+    /// Results that have not been consumed, by job.
     done: BTreeMap<usize, R>,
-    /// Nobody is to begin another job.
+    /// No further job may start.
     stopped: bool,
 }
 
@@ -25,7 +25,7 @@ struct Shared<R> {
 
 impl<R> Shared<R> {
     fn state(&self) -> MutexGuard<'_, State<R>> {
-        // The state is whole after every step, also where a thread panicked.
+        // The state is consistent after every step, even if a thread panicked.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -34,7 +34,7 @@ impl<R> Shared<R> {
         self.changed.notify_all();
     }
 
-    /// Waits until `ready` gives something.
+    /// Waits until `ready` returns a value.
     fn wait<T>(&self, mut ready: impl FnMut(&mut State<R>) -> Option<T>) -> T {
         let mut state = self.state();
         loop {
@@ -49,7 +49,7 @@ impl<R> Shared<R> {
     }
 }
 
-/// Stops everybody when dropped: a thread that panics must not leave the others waiting.
+/// Stops all threads when dropped: if one panics, the others must not wait for it.
 struct StopOnDrop<'a, R>(&'a Shared<R>);
 
 impl<R> Drop for StopOnDrop<'_, R> {
@@ -58,8 +58,9 @@ impl<R> Drop for StopOnDrop<'_, R> {
     }
 }
 
-/// Does `work` on all jobs on so many threads and hands each result to `consume` on the caller's thread, in the order of the jobs,
-/// until it breaks. At most `window` jobs are begun and not consumed, so memory stays bounded.
+/// Runs `work` on all jobs on the given number of threads and passes each result to `consume` on the caller's
+/// thread, in the order of the jobs, until it breaks. At most `window` jobs are started and not consumed,
+/// which bounds the memory.
 pub(super) fn process_in_order<J: Sync, R: Send>(
     jobs: &[J],
     threads: NonZeroUsize,
@@ -128,10 +129,10 @@ mod tests {
     fn results_are_ordered_and_bounded() {
         let jobs: Vec<usize> = (0..97).collect();
         for (threads, window) in [(1, 1), (3, 1), (4, 5), (64, 200)] {
-            let (begun, mut used) = (AtomicUsize::new(0), 0);
+            let (started, mut used) = (AtomicUsize::new(0), 0);
             let work = |&job: &usize| {
-                begun.fetch_add(1, Ordering::SeqCst);
-                // Later jobs of a group are done before earlier ones.
+                started.fetch_add(1, Ordering::SeqCst);
+                // Later jobs of a group finish before earlier ones.
                 thread::sleep(Duration::from_micros(50 * (7 - job as u64 % 7)));
                 job * job
             };
@@ -142,7 +143,7 @@ mod tests {
                 work,
                 |&job, square| {
                     assert_eq!((job, square), (used, used * used));
-                    assert!(begun.load(Ordering::SeqCst) <= used + window);
+                    assert!(started.load(Ordering::SeqCst) <= used + window);
                     used += 1;
                     ControlFlow::Continue(())
                 },
@@ -161,8 +162,8 @@ mod tests {
     #[test]
     fn stops_on_break() {
         let jobs: Vec<usize> = (0..1000).collect();
-        let (begun, mut used) = (AtomicUsize::new(0), 0);
-        let work = |_: &usize| begun.fetch_add(1, Ordering::SeqCst);
+        let (started, mut used) = (AtomicUsize::new(0), 0);
+        let work = |_: &usize| started.fetch_add(1, Ordering::SeqCst);
         process_in_order(&jobs, number(3), number(4), work, |_, _| {
             used += 1;
             match used {
@@ -171,7 +172,7 @@ mod tests {
             }
         });
         assert_eq!(used, 10);
-        assert!(begun.into_inner() <= 14);
+        assert!(started.into_inner() <= 14);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How far a run is.
+//! Progress of a run.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 /// Work done and left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Candidates that were measured in this run.
+    /// Number of candidates measured in this run.
     pub done: usize,
-    /// Candidates of this run.
+    /// Number of candidates of this run.
     pub total: usize,
-    /// Time since the first was begun.
+    /// Time since the first candidate was started.
     pub elapsed: Duration,
 }
 
 impl Progress {
-    /// The time that the rest should take when it goes on as before; `None` before anything is done.
+    /// Estimated time for the remaining candidates at the present rate; `None` before the first is done.
     pub fn left(&self) -> Option<Duration> {
         let rest = self.total.saturating_sub(self.done) as f64;
         (self.done > 0).then(|| self.elapsed.mul_f64(rest / self.done as f64))

@@ -1,4 +1,4 @@
-//! One run: candidates through compiler and device into the journal.
+//! A tuning run: compiles candidates, measures them, and writes the journal.
 
 use super::ordered_results::process_in_order;
 use super::text::{planned, text_checksum, text_of};
@@ -20,40 +20,40 @@ use std::time::Instant;
 use tdc_runtime::Arch;
 use thiserror::Error;
 
-/// What is measured, and how it is compiled.
+/// What to measure, and how to compile it.
 #[derive(Clone)]
 pub struct Options {
     /// The GPU that measures.
     pub gpu: &'static Gpu,
-    /// What to compile for.
+    /// The architecture to compile for.
     pub arch: Arch,
-    /// Threads that compile.
+    /// Number of compiler threads.
     pub threads: NonZeroUsize,
-    /// The schemes to measure; without any, those that the planner takes unasked.
+    /// The schemes to measure; empty means the default ones.
     pub schemes: Vec<&'static dyn Scheme>,
-    /// How many tiles of each.
+    /// Number of tiles of each scheme.
     pub selection: Selection,
-    /// The part of the problems.
+    /// The shard of the problems.
     pub shard: Shard,
 }
 
-/// Something to tell the user.
+/// A progress event.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// Before the first candidate.
     Planned {
-        /// Problems of this part.
+        /// Problems of this shard.
         problems: usize,
-        /// Candidates to be measured.
+        /// Candidates to measure.
         candidates: usize,
-        /// Candidates that the journal has.
+        /// Candidates that are in the journal.
         known: usize,
-        /// Rows of the journal whose kernels have changed since; they do not count any more.
+        /// Stale rows of the journal: their kernels have changed since.
         stale: usize,
     },
-    /// A candidate has a row.
+    /// A candidate has been measured.
     Done {
-        /// How far the run is.
+        /// Progress of the run.
         progress: Progress,
         /// The row.
         row: &'a Row,
@@ -67,39 +67,39 @@ pub enum Event<'a> {
 pub enum RunEnd {
     /// Every candidate has a row.
     Complete,
-    /// It was told to stop; so many candidates have no row.
+    /// It was interrupted.
     Interrupted {
         /// Candidates without a row.
         left: usize,
     },
-    /// A candidate broke the device. It has a row, so another run goes on behind it.
+    /// A candidate left the device unusable. It has a row, so the next run continues after it.
     DeviceLost {
         /// Problem, scheme and tile.
         candidate: String,
-        /// What the device said.
+        /// The device's error.
         message: String,
         /// Candidates without a row.
         left: usize,
     },
 }
 
-/// What a run did.
+/// Result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// How it ended.
     pub ended: RunEnd,
-    /// Candidates that were measured and correct.
+    /// Number of correct candidates.
     pub correct: usize,
-    /// Candidates with wrong results.
+    /// Number of candidates with incorrect results.
     pub wrong: usize,
-    /// Candidates that were not compiled, or refused by the device.
+    /// Number of candidates that failed to compile or to launch.
     pub failed: usize,
 }
 
-/// A run that cannot go on.
+/// An error that ends a run.
 #[derive(Debug, Error)]
 pub enum TuneError {
-    /// The journal.
+    /// A journal error.
     #[error(transparent)]
     Journal(#[from] JournalError),
     /// A candidate cannot be planned: a defect of this crate.
@@ -110,28 +110,29 @@ pub enum TuneError {
     Render(#[from] RenderError),
 }
 
-/// A candidate is timed in full when its quick time is at most so many times the least quick time of its problem and scheme.
+/// A candidate is timed in full if its quick time is at most this many times the least one of its problem and
+/// scheme.
 const FULL_TIMING_RATIO: f64 = 1.3;
 
-/// Jobs for each thread that may be begun and not used.
+/// Number of jobs per thread that may be started and not consumed.
 const WINDOW: NonZeroUsize = NonZeroUsize::new(8).expect("not 0");
 
-/// A problem with the candidates that have no row yet.
+/// A problem with the candidates that are not in the journal.
 struct Pending<'a> {
     key: &'a str,
     problem: &'a Problem,
     candidates: Vec<Candidate>,
 }
 
-/// A piece of work for the threads.
+/// A job of the threads.
 enum Job<'a> {
-    /// Operands and reference of the problem at a place.
+    /// Operands and reference of the problem at an index.
     Data(usize, &'a Problem),
-    /// A candidate of the problem at a place.
+    /// A candidate of the problem at an index.
     Candidate(usize, &'a Pending<'a>, &'a Candidate),
 }
 
-/// What comes of it.
+/// The result of a job.
 enum JobOutput {
     Data(Box<ProblemData>),
     Unit(Result<Box<Compiled>, TuneError>),
@@ -143,12 +144,13 @@ struct Compiled {
     image: Result<Image, CompileError>,
 }
 
-/// Measures every candidate of the problems that has no row in the journal, one after the other, while others compile.
+/// Measures every candidate of the problems that is not in the journal, one at a time, while later ones are
+/// compiled.
 ///
-/// `stop` is asked before each; when it says so the run ends. `on_event` hears of everything.
+/// `stop` is polled before each candidate; true ends the run. `on_event` receives the progress events.
 ///
 /// # Errors
-/// [`TuneError`]; wrong results, texts that do not compile and refusals of the device are rows of the journal instead.
+/// [`TuneError`]; incorrect results, compile errors and launch errors are rows of the journal instead.
 pub fn tune(
     problems: &Problems,
     options: &Options,
@@ -247,7 +249,7 @@ pub fn tune(
                     .and_then(|compiled| {
                         run.candidate(*place, pending.key, candidate, compiled, on_event)
                     }),
-                // A job of one kind has a product of that kind.
+                // A job and its output are of the same kind.
                 _ => return ControlFlow::Continue(()),
             };
             next.unwrap_or_else(|error| {
@@ -264,7 +266,7 @@ pub fn tune(
     }
 }
 
-/// All work in order. The data of a problem is made while candidates of the one before are measured.
+/// All jobs in order. The data of a problem is generated while candidates of the previous one are measured.
 fn jobs<'a>(pending: &'a [Pending<'a>]) -> Vec<Job<'a>> {
     let data = |place: usize| {
         let pending = pending.get(place)?;
@@ -279,7 +281,7 @@ fn jobs<'a>(pending: &'a [Pending<'a>]) -> Vec<Job<'a>> {
     jobs
 }
 
-/// Forgets the rows of problems whose scheme, tile or text is no longer what was measured; tells how many.
+/// Drops rows whose scheme, tile or source has changed; returns their number.
 fn drop_stale_rows(
     problems: &[(&str, &Problem)],
     gpu: &'static Gpu,
@@ -305,7 +307,7 @@ fn drop_stale_rows(
     }
 }
 
-/// Whether the candidate of a row is still there with the same text.
+/// Whether the candidate of a row still exists with the same source.
 fn is_current(row: &Row, problem: &Problem, gpu: &'static Gpu) -> Result<bool, TuneError> {
     let present = text_of(&row.problem, problem, &row.scheme, &row.tile, gpu)?;
     Ok(present == Some(row.text))
@@ -327,12 +329,13 @@ fn compile(
     }))
 }
 
-/// To nanoseconds, as it is written: a run that was resumed decides as one that was not.
+/// Rounds to nanoseconds, as in the journal: a resumed run must take the same decisions as an uninterrupted
+/// one.
 fn rounded(us: f64) -> f64 {
     (us * 1e3).round() / 1e3
 }
 
-/// The least times of one scheme for one problem so far, microseconds.
+/// The least times so far of one scheme for one problem, in microseconds.
 #[derive(Clone, Copy, Default)]
 struct Best {
     quick_us: Option<f64>,
@@ -355,13 +358,13 @@ impl Best {
     }
 }
 
-/// What changes while candidates are measured.
+/// The state of a run.
 struct Run<'a> {
     journal: &'a mut Journal,
     device: &'a mut dyn Measure,
     /// By problem and scheme.
     best: BTreeMap<(String, String), Best>,
-    /// By place of the problem: of the one being measured and the next.
+    /// By index of the problem: the one being measured and the next.
     data: HashMap<usize, Box<ProblemData>>,
     summary: Summary,
     progress: Progress,
@@ -373,7 +376,7 @@ impl Run<'_> {
         self.progress.total - self.progress.done
     }
 
-    /// Measures one candidate and writes its row.
+    /// Measures one candidate and appends its row.
     fn candidate(
         &mut self,
         place: usize,
@@ -399,7 +402,7 @@ impl Run<'_> {
                     MeasureError::LaunchFailed(why) => Outcome::LaunchFailed(why),
                     MeasureError::DeviceLost(why) => Outcome::DeviceLost(why),
                 }),
-            // The data of a problem comes before its candidates and stays until they are done.
+            // The data of a problem precedes its candidates and is kept until they are done.
             (Ok(_), None) => return Ok(ControlFlow::Continue(())),
         };
         let outcome = match measured {

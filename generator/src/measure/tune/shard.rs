@@ -1,16 +1,16 @@
-//! A part of the work, for one of several GPUs or machines.
+//! A shard of the problems, for one of several GPUs or machines.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Part `index` of `count`, written `index/count`, from 1: every problem belongs to exactly one part.
+/// Shard `index` of `count`, from 1, written `index/count`: every problem belongs to exactly one shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shard {
     index: usize,
     count: usize,
 }
 
-/// A text that is no part of a whole.
+/// Not a valid shard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a shard; write its number and the number of shards, such as 1/4, 2/4, 3/4 and 4/4"
@@ -21,8 +21,8 @@ impl Shard {
     /// Everything.
     pub const WHOLE: Self = Self { index: 1, count: 1 };
 
-    /// Whether the problem at a place of the list belongs to this part. Neighbours go to different parts: they are as large as
-    /// each other.
+    /// Whether the problem at index `place` belongs to this shard. Consecutive problems, which tend to be of
+    /// similar size, go to different shards.
     pub fn contains(&self, place: usize) -> bool {
         place % self.count == self.index - 1
     }
@@ -72,7 +72,7 @@ mod tests {
         for text in ["", "1", "0/4", "5/4", "1/0", "a/2", "1/2/3", "-1/2", "1/ 2"] {
             let error = text.parse::<Shard>().unwrap_err().to_string();
             assert!(
-                error.starts_with(&format!("`{text}` is no part")),
+                error.starts_with(&format!("`{text}` is not a shard")),
                 "{error}"
             );
         }

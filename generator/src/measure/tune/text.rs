@@ -1,4 +1,4 @@
-//! Checksums of what was measured: a time holds for a text of kernels and their launches, and for no other.
+//! Checksums of measured kernels: a time is valid for one source and its launches only.
 
 use crate::gpu::Gpu;
 use crate::ir::Problem;
@@ -10,8 +10,9 @@ use tdc_runtime::{Checksum, Step};
 
 use super::{Candidate, TuneError};
 
-/// The checksum of the kernels that this version generates for a row of a table or journal; `None` where it generates none: the
-/// problem's label means nothing, the scheme is gone, or its tile does not fit the problem any more.
+/// The checksum of the kernels that this version generates for a row of a table or journal; `None` if it
+/// generates none, because the problem's label is unknown, the scheme no longer exists, or the tile is no
+/// longer valid for the problem.
 ///
 /// # Errors
 /// A candidate that cannot be planned or rendered: a defect of this crate.
@@ -27,7 +28,7 @@ pub fn present_text(
     }
 }
 
-/// As [`present_text`], of a problem that is at hand.
+/// As [`present_text`], for a given problem.
 pub(super) fn text_of(
     key: &str,
     problem: &Problem,
@@ -38,17 +39,17 @@ pub(super) fn text_of(
     let Some(scheme) = scheme(scheme_name) else {
         return Ok(None);
     };
-    let Some(tile) = Tile::from_label(tile, scheme.tile_labels()) else {
+    let Some(tile) = Tile::from_label(tile, scheme.tile_fields()) else {
         return Ok(None);
     };
-    if !scheme.supports(problem, &tile) {
+    if !scheme.supports(problem, &tile, gpu) {
         return Ok(None);
     }
     let unit = planned(key, problem, &Candidate { scheme, tile }, gpu)?;
     Ok(Some(text_checksum(&unit, &unit_text(&unit)?)))
 }
 
-/// The unit of a candidate, as it is measured.
+/// The planned unit of a candidate.
 pub(super) fn planned(
     key: &str,
     problem: &Problem,
@@ -66,31 +67,32 @@ pub(super) fn planned(
     )
 }
 
-/// The checksum of a unit's text and launches. Comments, the width of white space and the unit's name do not count: without them it
-/// is the same machine code.
+/// The checksum of a unit's source and launches. Comments, the amount of white space and the unit's name are
+/// left out, because they do not change the machine code.
 pub(super) fn text_checksum(unit: &PlannedUnit, text: &str) -> u64 {
     let name = format!("{}_{}", unit.prefix, unit.unit.name);
-    let mut told = tokens(&text.replace(&name, "unit"));
+    let mut content = tokens(&text.replace(&name, "unit"));
     for step in unit.variant().steps.iter() {
         // Writing to a string does not fail.
         let _ = match step {
             Step::Launch(launch) => write!(
-                told,
+                content,
                 "\n{:?} {:?} {:?} {} {}",
                 launch.grid, launch.block, launch.cluster, launch.shared_bytes, launch.pdl
             ),
-            Step::Memset { bytes, .. } => write!(told, "\nmemset {bytes}"),
+            Step::Memset { bytes, .. } => write!(content, "\nmemset {bytes}"),
         };
     }
-    Checksum::of(told.as_bytes())
+    Checksum::of(content.as_bytes())
 }
 
-/// A text of C++ without comments, and without white space but for one character between words, and line ends around directives.
+/// C++ source without comments; white space is reduced to one character between words and to line ends around
+/// directives.
 fn tokens(text: &str) -> String {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut found = String::with_capacity(text.len());
     let mut directive = false;
-    // White space that was passed over, and whether a line ended in it.
+    // White space that was skipped, and whether it contained a line end.
     let (mut space, mut line_end) = (false, true);
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
@@ -125,7 +127,7 @@ fn tokens(text: &str) -> String {
     found
 }
 
-/// Bytes of the string literal that a text begins with.
+/// Length in bytes of the string literal at the start of a text.
 fn literal_len(text: &str) -> usize {
     let mut escaped = false;
     for (place, c) in text.char_indices().skip(1) {
@@ -163,7 +165,7 @@ mod tests {
         let h200 = gpu("h200").unwrap();
         let key = "conv_c64_n32_h56_w56_k3x3_p1_bias_relu";
         let (direct, problem) = (scheme("direct").unwrap(), problem_of_label(key).unwrap());
-        let tiles = direct.tiles(&problem);
+        let tiles = direct.tiles(&problem, h200);
         let unit = |prefix: &str, tile: usize| {
             let tile = &tiles[tile].0;
             let planner = &mut Planner::new(h200);
@@ -173,14 +175,14 @@ mod tests {
         let ours = unit(KERNEL_PREFIX, 0);
         assert_eq!(sum(&ours), sum(&unit("other", 0)));
         assert_ne!(sum(&ours), sum(&unit(KERNEL_PREFIX, 1)));
-        let label = tiles[0].label(direct.tile_labels()).to_string();
+        let label = tiles[0].label(direct.tile_fields()).to_string();
         let present = |problem: &str, scheme: &str, tile: &str| {
             present_text(problem, scheme, tile, h200).unwrap()
         };
         assert_eq!(present(key, "direct", &label), Some(sum(&ours)));
         assert_eq!(present("conv_x", "direct", &label), None);
         assert_eq!(present(key, "fft", &label), None);
-        assert_eq!(present(key, "direct", "p31n8g1k1"), None);
+        assert_eq!(present(key, "direct", "p31rn8xn1sk1"), None);
         assert_eq!(present(key, "direct", "nonsense"), None);
 
         let mut wider = unit(KERNEL_PREFIX, 0);

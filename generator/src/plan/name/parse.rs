@@ -203,7 +203,10 @@ impl Words<'_> {
                 false => Reduce::Ordered,
             },
             precision: self.precision(),
-            tolerance: self.tolerance()?, input: Default::default(), output: Default::default(), })
+            tolerance: self.tolerance()?,
+            input: Default::default(),
+            output: Default::default(),
+        })
     }
 
     fn conv(&mut self) -> Option<Problem> {

@@ -1,45 +1,48 @@
 //! What a launch does, for the estimate of its time.
 
-use super::sizes::TuckerFusedTile;
-use crate::cost::{KernelWork, resident_blocks};
+use super::sizes::TuckerFusedGeometry;
+use crate::cost::{CostModel, KernelWork, resident_blocks};
+use crate::gpu::Gpu;
 use crate::ir::{Problem, TuckerProblem};
 
-impl TuckerFusedTile {
-    /// For the estimate. The constants, clocks of an H200, are those that come closest to 5900 measured tiles of 95 problems.
-    pub(super) fn work(&self, problem: &TuckerProblem) -> KernelWork {
+impl TuckerFusedGeometry {
+    /// The work of a launch, for the cost model.
+    pub(super) fn work(&self, problem: &TuckerProblem, gpu: &Gpu) -> KernelWork {
+        let model = &CostModel::for_gpu(gpu).tucker_fused;
         let blocks = self.blocks as f64;
-        let threads = 32 * self.warps;
+        let threads = 32 * self.tile.warps;
         let with_next = || self.factors().chain(&self.next);
         let products: f64 = with_next().map(|factor| f64::from(factor.mma_count)).sum();
         let clocks: f64 = with_next().map(|factor| factor.latency_clocks).sum();
         let pointwise = with_next().count() - 2;
-        let exchanges = match (self.cluster, self.blocks_n, &self.next) {
+        let exchanges = match (self.tile.cluster, self.tile.blocks_n, &self.next) {
             (1, _, _) => 0.0,
             (_, 1, _) => 1.0,
             (_, _, None) => 2.0,
             (_, _, Some(_)) => 3.0,
         };
         let exchanged = f64::from(self.d2_rows_per_block * self.block_pixels * self.d1_splits);
-        // Of the launch on a multiprocessor of an H200.
-        let busiest = (blocks / resident_blocks(self.cluster, 1.0, 132)).ceil();
-        let other_blocks = busiest.min(f64::from(self.blocks_per_sm())) - 1.0;
-        let latency = 1.02 * clocks
-            + 540.0 * pointwise as f64
-            + 410.0 * f64::from(self.chunks())
-            + 330.0 * exchanges
-            + 0.52 * exchanged
-            + 800.0 * f64::from(u8::from(self.core_partials()))
-            + 36.0 * f64::from(self.warps)
-            + 1200.0 * other_blocks;
+        // Blocks of the launch on the busiest SM.
+        let busiest = (blocks / resident_blocks(self.tile.cluster, 1.0, gpu)).ceil();
+        let other_blocks = busiest.min(f64::from(self.blocks_per_sm(gpu))) - 1.0;
+        let latency = model.steps * clocks
+            + model.pointwise_factor * pointwise as f64
+            + model.chunk * f64::from(self.chunks())
+            + model.exchange * exchanges
+            + model.exchanged_value * exchanged
+            + model.core_partials * f64::from(u8::from(self.core_partials()))
+            + model.warp * f64::from(self.tile.warps)
+            + model.co_resident_block * other_blocks;
         // What blocks beside each other share: instructions that stage, and sectors of 32 bytes that are stored, or read of a residual.
         let staged = self.first.as_ref().map_or(1, |first| first.chunks);
-        let staging = 21.5 * f64::from(self.warps * staged * self.items);
-        let sectors_of_row = match self.tw % 8 {
-            0 => f64::from(self.tw / 8),
-            _ => f64::from(self.tw / 8) + 1.5,
+        let staging = model.staged_load * f64::from(self.tile.warps * staged * self.items);
+        let sectors_of_row = match self.tile.tw % 8 {
+            0 => f64::from(self.tile.tw / 8),
+            _ => f64::from(self.tile.tw / 8) + 1.5,
         };
-        let channels = f64::from(self.last.rows * self.blocks_n) / f64::from(self.cluster);
-        let sectors = sectors_of_row * f64::from(self.th) * channels;
+        let channels =
+            f64::from(self.last.rows * self.tile.blocks_n) / f64::from(self.tile.cluster);
+        let sectors = sectors_of_row * f64::from(self.tile.th) * channels;
         let moved = match problem.epilogue.residual {
             true => 2.0 * sectors,
             false => sectors,
@@ -52,11 +55,11 @@ impl TuckerFusedTile {
             // Staging as multiply-adds, of which a multiprocessor has 128 in a clock, and sectors as bytes, of which it moves 32.
             flops: 256.0 * blocks * staging,
             fma_fraction: 1.0,
-            l2_bytes: 32.0 * 1.76 * blocks * moved,
+            l2_bytes: 32.0 * model.stored_sector * blocks * moved,
             mma: blocks * products,
             dram_bytes: Problem::Tucker(*problem).bytes() as f64,
             latency_clocks: latency,
-            cluster: self.cluster,
+            cluster: self.tile.cluster,
             pdl: true,
             ..KernelWork::default()
         }

@@ -1,8 +1,9 @@
 //! The kernel's text as its template needs it, and the layouts of its weights.
 
 use super::factor::Factor;
-use super::sizes::{TuckerFusedTile, core_problem};
-use crate::ir::{NextFactor, Problem, TuckerProblem};
+use super::sizes::{TuckerFusedGeometry, core_problem};
+use crate::gpu::Gpu;
+use crate::ir::{Activation, NextFactor, Problem, TuckerProblem};
 use crate::scheme::step_order::StepOrder;
 use crate::scheme::tensor_core::{MMA_K, MMA_M};
 use crate::scheme::tiling::vector_type;
@@ -11,7 +12,7 @@ use serde::Serialize;
 use tdc_runtime::{Arg, Axis, Filter, LayoutDim, Transform, WeightFile, WeightLayout};
 
 /// Layouts of the factors, of matrices of 16x16 as the tensor cores' lanes hold them, in the order in which a block reads them.
-pub(super) fn layouts(problem: &TuckerProblem, sizes: &TuckerFusedTile) -> Vec<WeightLayout> {
+pub(super) fn layouts(problem: &TuckerProblem, sizes: &TuckerFusedGeometry) -> Vec<WeightLayout> {
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     // A lane: a row, and four channels; its registers: the second two of them, the row eight rows on. Where the terms were sums in
     // registers, the four channels are those that a lane has of them.
@@ -48,7 +49,7 @@ pub(super) fn layouts(problem: &TuckerProblem, sizes: &TuckerFusedTile) -> Vec<W
     let (r, s) = (problem.core.r, problem.core.s);
     let core = &sizes.core;
     let share = dim(Axis::I, sizes.d1_splits, sizes.block_d1_groups * MMA_K);
-    let part = dim(Axis::O, sizes.d2_splits, core.rows);
+    let part = dim(Axis::O, sizes.tile.d2_splits, core.rows);
     let tiles = dim(Axis::O, core.rows / MMA_M, MMA_M);
     let core_dims = match core.chunk_steps / (r * s) {
         0 => vec![
@@ -76,13 +77,13 @@ pub(super) fn layouts(problem: &TuckerProblem, sizes: &TuckerFusedTile) -> Vec<W
         .chain([
             (core_dims, sizes.first_in_registers),
             (
-                pointwise(&sizes.last, sizes.blocks_n),
+                pointwise(&sizes.last, sizes.tile.blocks_n),
                 sizes.core_in_registers,
             ),
         ])
         .chain(sizes.next.iter().map(|next| {
             let dims = vec![
-                dim(Axis::I, sizes.blocks_n, sizes.last.rows),
+                dim(Axis::I, sizes.tile.blocks_n, sizes.last.rows),
                 dim(Axis::O, next.rows / MMA_M, MMA_M),
                 dim(Axis::I, next.chunk_steps, MMA_K),
             ];
@@ -246,8 +247,9 @@ struct TuckerFusedContext {
 
 pub(super) fn kernel(
     problem: &TuckerProblem,
-    sizes: TuckerFusedTile,
+    sizes: TuckerFusedGeometry,
     layouts: &[WeightLayout],
+    gpu: &Gpu,
 ) -> KernelBlueprint {
     let shape = problem.core;
     let x = Problem::Tucker(*problem).x();
@@ -257,7 +259,7 @@ pub(super) fn kernel(
         let layout = layouts_left.next().expect("a layout for each factor");
         let at = usize::next_multiple_of(end, WeightFile::ALIGNMENT as usize / 4);
         end = at + layout.len();
-        let [warp_m, warp_p, warp_k_of] = warp_coordinates(factor, sizes.warps);
+        let [warp_m, warp_p, warp_k_of] = warp_coordinates(factor, sizes.tile.warps);
         FactorContext {
             factor: factor.clone(),
             order: StepOrder::new(
@@ -286,26 +288,29 @@ pub(super) fn kernel(
     let y_vector = sizes.sums.y_vector(&conv).min(most);
     let (y_type, y_elements) = vector_type(y_vector);
     let (out_h, out_w) = (shape.out_h(), shape.out_w());
-    let pixels = sizes.th * sizes.tw;
-    let n_rows = sizes.blocks_n * sizes.last.rows;
+    let pixels = sizes.tile.th * sizes.tile.tw;
+    let n_rows = sizes.tile.blocks_n * sizes.last.rows;
     let outputs = sizes.last.rows * sizes.block_pixels / y_vector;
     let lane_row = sizes.last.p_tiles * 2 / y_vector.min(2);
     let output_items = match sizes.last_in_registers {
         true => 2 * sizes.last.m_tiles * lane_row,
-        false => outputs.div_ceil(32 * sizes.warps),
+        false => outputs.div_ceil(32 * sizes.tile.warps),
     };
     let outside_image = [
         (sizes.cluster_pixels > pixels, "pixel >= TH * TW".to_owned()),
-        (!out_h.is_multiple_of(sizes.th), "row >= OUT_H".to_owned()),
         (
-            !out_w.is_multiple_of(sizes.tw),
+            !out_h.is_multiple_of(sizes.tile.th),
+            "row >= OUT_H".to_owned(),
+        ),
+        (
+            !out_w.is_multiple_of(sizes.tile.tw),
             "column >= OUT_W".to_owned(),
         ),
     ];
     let outside_output = [
         (n_rows > problem.n, format!("n0 + n >= {}", problem.n)),
         (
-            !sizes.last_in_registers && !outputs.is_multiple_of(32 * sizes.warps),
+            !sizes.last_in_registers && !outputs.is_multiple_of(32 * sizes.tile.warps),
             format!("item >= {outputs}"),
         ),
         (
@@ -334,18 +339,18 @@ pub(super) fn kernel(
             false => there.join(" || "),
         }
     };
-    let threads = 32 * sizes.warps;
+    let threads = 32 * sizes.tile.warps;
     let positions = sizes.rows * sizes.row_len;
     let converters = threads / sizes.block_pixels;
     let core_scales_at = sizes
         .first
         .as_ref()
         .map_or(0, |first| sizes.d1_splits * first.rows);
-    let d2_rows = sizes.d2_splits * sizes.core.rows;
+    let d2_rows = sizes.tile.d2_splits * sizes.core.rows;
     let last_scales_at = core_scales_at + d2_rows;
     let chunks = sizes.chunks();
     let epilogue = problem.epilogue;
-    let work = sizes.work(problem);
+    let work = sizes.work(problem, gpu);
     let padded_c = match &sizes.first {
         Some(_) => x.c.next_multiple_of(MMA_K),
         None => sizes.d1_splits * sizes.block_d1_groups * MMA_K,
@@ -358,9 +363,9 @@ pub(super) fn kernel(
     KernelBlueprint {
         role: "kernel",
         template: "kernel/tucker_fused.cu",
-        grid: [tiles * shape.batch, 1, sizes.cluster],
+        grid: [tiles * shape.batch, 1, sizes.tile.cluster],
         block: [threads, 1, 1],
-        cluster: [1, 1, sizes.cluster],
+        cluster: [1, 1, sizes.tile.cluster],
         shared_bytes: 4 * sizes.shared_floats,
         pdl: true,
         device: device_parts(&sizes),
@@ -385,14 +390,14 @@ pub(super) fn kernel(
             pad_left: shape.padding.left,
             dilation_h: shape.dilation[0],
             dilation_w: shape.dilation[1],
-            th: sizes.th,
-            tw: sizes.tw,
-            cluster: sizes.cluster,
-            blocks_n: sizes.blocks_n,
-            d2_splits: sizes.d2_splits,
+            th: sizes.tile.th,
+            tw: sizes.tile.tw,
+            cluster: sizes.tile.cluster,
+            blocks_n: sizes.tile.blocks_n,
+            d2_splits: sizes.tile.d2_splits,
             d1_splits: sizes.d1_splits,
-            core_indent: if sizes.d2_splits > 1 { 4 } else { 0 },
-            warps: sizes.warps,
+            core_indent: if sizes.tile.d2_splits > 1 { 4 } else { 0 },
+            warps: sizes.tile.warps,
             rows: sizes.rows,
             row_len: sizes.row_len,
             quads: sizes.quads,
@@ -409,7 +414,7 @@ pub(super) fn kernel(
             stage_floats: sizes.stage_floats,
             chunks,
             chunks_per_load: sizes.chunks_per_load,
-            min_blocks: sizes.blocks_per_sm().min(2),
+            min_blocks: sizes.source_blocks_per_sm().min(2),
             first_in_registers: sizes.first_in_registers,
             core_sent_from_registers: sizes.core_sent_from_registers,
             core_in_registers: sizes.core_in_registers,
@@ -502,8 +507,8 @@ fn warp_coordinates(factor: &Factor, warps: u32) -> [String; 3] {
 }
 
 /// Parts of the prelude that the kernel uses.
-fn device_parts(sizes: &TuckerFusedTile) -> &'static [DevicePart] {
-    let first = usize::from(sizes.cluster == 1);
+fn device_parts(sizes: &TuckerFusedGeometry) -> &'static [DevicePart] {
+    let first = usize::from(sizes.tile.cluster == 1);
     let rounds = sizes.first_in_registers || sizes.core_in_registers || sizes.next.is_some();
     &DEVICE[first..DEVICE.len() - usize::from(!rounds)]
 }

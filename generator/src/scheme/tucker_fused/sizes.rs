@@ -1,27 +1,25 @@
 //! A tile's numbers: shares of a cluster's blocks, and what lies where in a block's shared memory.
 
-use super::MAX_CHUNK_KIB;
 use super::factor::Factor;
+use super::{MAX_CHUNK_KIB, TuckerFusedTile};
+use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::{ConvProblem, Reduce, Tolerance, TuckerProblem};
 use crate::scheme::Tile;
 use crate::scheme::tensor_core::{MAX_WARPS, MMA_K, MMA_M, MMA_N, quad_plane, split_terms};
-use crate::scheme::tiling::{BlockOutput, MAX_CLUSTER, MAX_SHARED};
+use crate::scheme::tiling::BlockOutput;
+
+/// Shared memory that the ring of weight buffers may fill, bytes: what sm_90 gives a block. The kernel's source depends on it, and one
+/// source serves all GPUs that have the same tile; a tile that needs more than a GPU has is not in the GPU's tile space.
+const MAX_SHARED: u32 = 227 * 1024;
 
 /// Elements of four channels that a thread loads at once, at most, where chunks are loaded together.
 const MAX_LOADS: u32 = 14;
 
 /// A tile's numbers with what follows from them.
-pub(super) struct TuckerFusedTile {
-    pub(super) th: u32,
-    pub(super) tw: u32,
-    /// Blocks of a rectangle, those of them that finish the same pixels, and groups of 16 of the core's input channels of each.
-    pub(super) cluster: u32,
-    pub(super) blocks_n: u32,
+pub(super) struct TuckerFusedGeometry {
+    pub(super) tile: TuckerFusedTile,
     pub(super) block_d1_groups: u32,
-    /// Parts of the core's output channels, and blocks that have sums of each.
-    pub(super) d2_splits: u32,
     pub(super) d1_splits: u32,
-    pub(super) warps: u32,
     pub(super) first: Option<Factor>,
     pub(super) core: Factor,
     pub(super) last: Factor,
@@ -80,13 +78,16 @@ pub(super) fn core_problem(problem: &TuckerProblem) -> ConvProblem {
         epilogue: problem.epilogue,
         reduce: Reduce::Ordered,
         precision: problem.precision,
-        tolerance: Tolerance::default(), input: Default::default(), output: Default::default(), }
+        tolerance: Tolerance::default(),
+        input: Default::default(),
+        output: Default::default(),
+    }
 }
 
-impl TuckerFusedTile {
+impl TuckerFusedGeometry {
     /// `None` where the numbers do not fit each other or the problem.
-    pub(super) fn new(problem: &TuckerProblem, tile: &[u32]) -> Option<Self> {
-        let &[
+    pub(super) fn new(problem: &TuckerProblem, tile: TuckerFusedTile, gpu: &Gpu) -> Option<Self> {
+        let TuckerFusedTile {
             th,
             tw,
             cluster,
@@ -96,14 +97,11 @@ impl TuckerFusedTile {
             max_warps_k,
             chunk_groups,
             chunk_kib,
-        ] = tile
-        else {
-            return None;
-        };
+        } = tile;
         if [th, tw, cluster, blocks_n, d2_splits].contains(&0)
             || [warps, chunk_groups, chunk_kib].contains(&0)
             || th.max(tw) > 256
-            || cluster > MAX_CLUSTER
+            || cluster > PORTABLE_CLUSTER
             || !cluster.is_multiple_of(blocks_n)
             || !cluster.is_multiple_of(d2_splits)
             || warps > MAX_WARPS
@@ -365,16 +363,15 @@ impl TuckerFusedTile {
             false => 1,
         };
         let registers = operands.max()?.max(4 * chunks_per_load * items) + 28;
-        let fits = items <= 16 && registers * threads <= 65536 && registers <= 255;
+        let shared_floats = end_of_reused + end;
+        let fits = items <= 16
+            && registers * threads <= 65536
+            && registers <= 255
+            && shared_floats <= gpu.shared_per_block / 4;
         fits.then_some(Self {
-            th,
-            tw,
-            cluster,
-            blocks_n,
+            tile,
             block_d1_groups,
-            d2_splits,
             d1_splits,
-            warps,
             first,
             core,
             last,
@@ -408,7 +405,7 @@ impl TuckerFusedTile {
             warp_max_at: end_of_reused + warp_max_at,
             exchange_barriers_at: end_of_reused + exchange_barriers_at,
             copy_barriers_at: end_of_reused + copy_barriers_at,
-            shared_floats: end_of_reused + end,
+            shared_floats,
             sums,
             registers,
             blocks,
@@ -416,8 +413,13 @@ impl TuckerFusedTile {
         })
     }
 
-    pub(super) fn from_numbers(problem: &TuckerProblem, tile: &Tile) -> Self {
-        Self::new(problem, &tile.0).expect("a tile out of the scheme's own space")
+    pub(super) fn from_tile(problem: &TuckerProblem, tile: &Tile, gpu: &Gpu) -> Option<Self> {
+        Self::new(problem, TuckerFusedTile::from_tile(tile)?, gpu)
+    }
+
+    /// Of a supported tile.
+    pub(super) fn of_supported(problem: &TuckerProblem, tile: &Tile, gpu: &Gpu) -> Self {
+        Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 
     /// Chunks of weights that a block waits for, without those of the layer behind.
@@ -434,20 +436,39 @@ impl TuckerFusedTile {
         self.first.iter().chain([&self.core, &self.last])
     }
 
-    /// Blocks that a multiprocessor of an H200 holds.
-    pub(super) fn blocks_per_sm(&self) -> u32 {
-        let threads = 32 * self.warps;
-        (228 * 1024 / (4 * self.shared_floats + 1024))
-            .min(2048 / threads)
-            .min(65536 / (self.registers * threads))
+    /// Blocks that an SM of a GPU holds.
+    pub(super) fn blocks_per_sm(&self, gpu: &Gpu) -> u32 {
+        self.blocks_within([
+            gpu.shared_per_sm,
+            gpu.shared_reserved,
+            gpu.threads_per_sm,
+            gpu.registers_per_sm,
+        ])
+    }
+
+    /// Blocks that an SM of sm_90 holds, the first architecture with clusters and programmatic dependent launch: what the kernel's source
+    /// depends on, since one source serves all GPUs that have the same tile.
+    pub(super) fn source_blocks_per_sm(&self) -> u32 {
+        self.blocks_within([228 * 1024, 1024, 2048, 65536])
+    }
+
+    /// By an SM's shared memory, the part of it that is reserved in each block, its threads and registers.
+    fn blocks_within(&self, [shared, reserved, threads, registers]: [u32; 4]) -> u32 {
+        let block_threads = 32 * self.tile.warps;
+        (shared / (4 * self.shared_floats + reserved))
+            .min(threads / block_threads)
+            .min(registers / (self.registers * block_threads))
             .max(1)
     }
 
-    /// Chunks of weights that are on their way before the wait. Where a block begins while those of the launch ahead run, all of
-    /// them; else the wait is over as it begins, and those of the core and of the last factor would keep the input waiting.
+    /// Chunks of weights whose copies start before the kernel waits for its predecessor. All of them where a block starts while
+    /// those of the predecessor run; otherwise the wait is over at once, and the weights of the core and the last factor would
+    /// delay the input.
     pub(super) fn prefetched_chunks(&self) -> u32 {
         match &self.first {
-            Some(first) if self.weights_resident && self.blocks_per_sm() == 1 => first.chunks,
+            Some(first) if self.weights_resident && self.source_blocks_per_sm() == 1 => {
+                first.chunks
+            }
             _ => self.chunks(),
         }
     }

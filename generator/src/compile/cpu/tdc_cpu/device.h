@@ -54,7 +54,8 @@ T shuffle(unsigned mask, T value, int source, int line) {
 
 }  // namespace tdc_cpu
 
-// With a width below 32 the warp is cut into segments; a source outside the own segment gives back the own value.
+// With a width below 32 the warp is divided into segments; for a source outside the lane's segment the lane's
+// own value is returned.
 template <class T>
 T __shfl_sync(unsigned mask, T value, int source, int width = 32, int line = __builtin_LINE()) {
     const int first = tdc_cpu::lane() & ~(width - 1);
@@ -109,13 +110,13 @@ void __stcg(T* address, T value) {
     *address = value;
 }
 
-// Programmatic dependent launch: launches are carried out one after the other here, so there is nothing to wait for.
+// Programmatic dependent launch: launches run one after another here, so there is nothing to wait for.
 inline void cudaGridDependencySynchronize() {}
 inline void cudaTriggerProgrammaticLaunchCompletion() {}
 
 namespace tdc_cpu {
 
-// Replaces *address by update(*address) in one step; returns the old value.
+// Atomically replaces *address by update(*address); returns the old value.
 template <class T, class Update>
 T atomic_update(T* address, Update update) {
     T old;
@@ -159,7 +160,7 @@ inline int atomicMin(int* address, int value) {
 inline unsigned atomicMin(unsigned* address, unsigned value) {
     return tdc_cpu::atomic_update(address, [value](unsigned old) { return old < value ? old : value; });
 }
-// Counts up to `limit` and starts again at zero.
+// Counts up to `limit` and restarts at zero.
 inline unsigned atomicInc(unsigned* address, unsigned limit) {
     return tdc_cpu::atomic_update(address, [limit](unsigned old) { return old >= limit ? 0 : old + 1; });
 }
@@ -193,7 +194,7 @@ TDC_CPU_MIN_MAX(unsigned long, unsigned long, unsigned long)
 TDC_CPU_MIN_MAX(long long, long long, long long)
 TDC_CPU_MIN_MAX(unsigned long long, unsigned long long, unsigned long long)
 #undef TDC_CPU_MIN_MAX
-// Unlike the operators, these ignore one NaN, as on the GPU.
+// Unlike the operators, these ignore a NaN operand, as on the GPU.
 inline float min(float a, float b) { return fminf(a, b); }
 inline float max(float a, float b) { return fmaxf(a, b); }
 inline double min(double a, double b) { return fmin(a, b); }
@@ -210,7 +211,7 @@ inline float __fdividef(float a, float b) { return a / b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __saturatef(float x) { return fminf(fmaxf(x, 0.0f), 1.0f); }
 
-// These must not be contracted into a multiply-add, which the compiler may do with plain operators.
+// These must not be contracted into a multiply-add, which the compiler may do with the operators.
 inline float __fadd_rn(float a, float b) {
     volatile float sum = a + b;
     return sum;
@@ -224,7 +225,7 @@ inline float __fmul_rn(float a, float b) {
     return product;
 }
 
-// glibc declares functions of these names (without offering them), so they can only be macros.
+// glibc declares functions of these names (without defining them), so they can only be macros.
 #define __expf(x) expf(x)
 #define __exp10f(x) powf(10.0f, x)
 #define __logf(x) logf(x)

@@ -1,4 +1,4 @@
-// What kernels and host code ask of the engine. The engine itself is in scheduler.h and runtime.h.
+// The engine's interface for kernels and host code. The engine is in scheduler.h and runtime.h.
 #pragma once
 
 #include "language.h"
@@ -19,45 +19,47 @@ enum class BarrierKind : unsigned char { plain, any, all, count, bytes };
 enum class WarpCallKind : unsigned char { sync, shuffle, vote, multiply };
 enum class MatrixKind : unsigned char { tf32, f16, bf16 };
 
-// Waits until every thread of the block has come to this barrier. `line` tells barriers apart in checks and messages.
+// Waits until every thread of the block has reached this barrier. `line` identifies barriers in checks and
+// messages.
 int block_barrier(BarrierKind kind, bool predicate, int line);
 
-// Waits until every live lane of `mask` has come to this call. A shuffle returns the value of lane `source`, a vote the mask
-// of the lanes that gave a value other than zero.
+// Waits until every live lane of `mask` has reached this call. A shuffle returns the value of lane `source`,
+// a vote the mask of the lanes with a non-zero value.
 uint64_t warp_call(WarpCallKind kind, unsigned mask, uint64_t value, int source, int line);
 
-// Lanes of the calling thread's warp that have not returned.
+// The lanes of the calling thread's warp that have not exited.
 unsigned live_lanes();
 
 // The block's dynamic shared memory.
 void* dynamic_shared();
 
-// Begins a copy of 4 or 16 bytes to shared memory, of zeros when not `inside`: what lies there is gone at once, the copy arrives
-// when the thread waits for its group.
+// Starts a copy of 4 or 16 bytes to shared memory, of zeros if not `inside`. The destination becomes NaNs
+// immediately; the copy arrives when the thread waits for its group.
 void copy_async(void* shared, const void* global, unsigned bytes, bool inside, int line);
 // Ends a group of copies.
 void commit_copies();
-// Lets all copies of the calling thread arrive except those of its latest `pending` groups and of none yet.
+// Completes all copies of the calling thread except those of its latest `pending` groups and those not in a
+// group yet.
 void wait_copies(unsigned pending);
 
-// Begins a copy to shared memory by the whole block that `barrier` tells the end of.
+// Starts a bulk copy to shared memory for the complete block; `barrier` signals its completion.
 void copy_chunk(void* shared, const void* global, unsigned bytes, const void* barrier, int line);
-// Lets the latest copy of `barrier` arrive; `parity` is that of the number of copies before it.
+// Completes the latest copy of `barrier`; `parity` is that of the number of copies before it.
 void await_chunk(const void* barrier, unsigned parity, int line);
 
-// Whether the device forms clusters.
+// Whether the device supports clusters.
 bool has_clusters();
-// The halves of a barrier of all threads of the cluster.
+// Arrive and wait of a barrier of all threads of the cluster.
 void await_bytes(const void* bytes, int line);
 void cluster_arrive(int line);
 void cluster_wait(int line);
-// The place of `shared`, which lies in the calling block's dynamic shared memory, in that of another block of the cluster.
+// The address in another block's dynamic shared memory that corresponds to `shared` in the calling block's.
 const void* cluster_shared(const void* shared, unsigned rank, int line);
 
-// Ends the launch with an error: what the thread did wrong in that line.
+// Ends the launch with an error that describes the violation in that line.
 void report_violation(const char* what, int line);
 
-// d += a * b by all 32 lanes of a warp, which hold 4, 4 and 2 registers each.
+// d += a * b by all 32 lanes of a warp, with 4, 4 and 2 registers per lane.
 void warp_multiply(MatrixKind kind, float* d, const unsigned* a, const unsigned* b, int line);
 
 // A kernel with its arguments.
@@ -82,7 +84,7 @@ private:
     std::tuple<Params...> args_;
 };
 
-// Unpacks `args` as cudaLaunchKernel takes them: one pointer to each parameter's value.
+// Unpacks `args` as for cudaLaunchKernel: one pointer to each parameter's value.
 template <class... Params, size_t... Index>
 KernelCall* unpack_arguments(void (*kernel)(Params...), void** args, std::index_sequence<Index...>) {
     (void)args;

@@ -1,4 +1,4 @@
-// Fibers: stacks, and switching from one to another on the same OS thread.
+// Fibers: stacks, and switching between them on the same OS thread.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-// The own switch is four times as fast as ucontext, which makes system calls to save the signal mask.
+// This switch is four times as fast as ucontext, which makes system calls to save the signal mask.
 #if !defined(__x86_64__) || !defined(__ELF__)
 #define TDC_CPU_UCONTEXT 1
 #endif
@@ -28,7 +28,8 @@
 #endif
 
 #if !defined(TDC_CPU_UCONTEXT)
-// Pushes what a call must preserve on the running stack, stores the stack pointer in *save, and pops the same from `load`.
+// Pushes the callee-saved registers onto the current stack, stores the stack pointer in *save, and pops them
+// from `load`.
 extern "C" void tdc_cpu_switch_stack(void** save, void* load);
 asm(R"(
     .text
@@ -64,14 +65,14 @@ inline constexpr size_t stack_bytes = 512 << 10;
 inline constexpr size_t stack_bytes = 64 << 10;
 #endif
 
-// A place to go on from: an OS thread's own stack, or a fiber that is not running.
+// A context to resume: an OS thread's own stack, or a fiber that is not running.
 struct Context {
 #if defined(TDC_CPU_UCONTEXT)
     ucontext_t state;
 #else
     void* stack_pointer = nullptr;
 #endif
-    // Where the stack lies; the address sanitizer wants to know.
+    // The bounds of the stack, for the address sanitizer.
     const void* stack = nullptr;
     size_t bytes = 0;
     void* fake_stack = nullptr;
@@ -89,7 +90,8 @@ inline void prepare(Context& context, char* stack, void (*entry)()) {
     context.state.uc_link = nullptr;
     makecontext(&context.state, entry, 0);
 #else
-    // Stacks are a power of two apart. Starting all at the same offset would put their hot ends into the same cache sets.
+    // Stacks are a power of two apart. With equal offsets their most used ends would map to the same cache
+    // sets.
     const size_t colour = reinterpret_cast<uintptr_t>(stack) / stack_bytes % 32 * 192;
     void** top = reinterpret_cast<void**>(stack + stack_bytes - colour);
     *--top = nullptr;                                // return address of `entry`; keeps the stack aligned as after a call
@@ -101,7 +103,7 @@ inline void prepare(Context& context, char* stack, void (*entry)()) {
 #endif
 }
 
-// To be called first thing on a new fiber: learns where the stack lies that it came from.
+// Must be called first on a new fiber: stores the bounds of the stack from which it was started.
 inline void arrived_on_new_fiber(Context& from) {
 #if defined(TDC_CPU_ASAN)
     __sanitizer_finish_switch_fiber(nullptr, &from.stack, &from.bytes);
@@ -110,7 +112,7 @@ inline void arrived_on_new_fiber(Context& from) {
 #endif
 }
 
-// Goes on at `to`. Comes back when somebody switches to `from`, which never happens when this is the `last` switch.
+// Resumes `to`. Returns when a fiber switches to `from`, which never happens if this is the `last` switch.
 inline void switch_context(Context& from, Context& to, bool last = false) {
 #if defined(TDC_CPU_ASAN)
     __sanitizer_start_switch_fiber(last ? nullptr : &from.fake_stack, to.stack, to.bytes);
@@ -127,7 +129,7 @@ inline void switch_context(Context& from, Context& to, bool last = false) {
 #endif
 }
 
-// Hands out stacks, the one given back last first, because it is still in the cache.
+// A pool of stacks; the one that was returned last is reused first, because it is still in the cache.
 class StackPool {
 public:
     StackPool() = default;
@@ -152,7 +154,7 @@ public:
 
     void give_back(char* stack) { free_.push_back(stack); }
 
-    // For a fiber that will never go on: its frames are still marked in the sanitizer's map.
+    // For a fiber that is never resumed: its frames are still marked in the sanitizer's shadow memory.
     void abandon(char* stack) {
 #if defined(TDC_CPU_ASAN)
         __asan_unpoison_memory_region(stack, stack_bytes);
@@ -161,7 +163,7 @@ public:
         give_back(stack);
     }
 
-    // Whether the fiber that ran on it stayed inside.
+    // Whether the fiber that ran on it has not overflowed it.
     static bool intact(const char* stack) { return *reinterpret_cast<const uint64_t*>(stack) == end_mark; }
 
 private:

@@ -1,4 +1,4 @@
-// fp16 and bf16 numbers as a GPU converts them.
+// Conversion to fp16 and bf16 as on a GPU.
 #pragma once
 
 #include <cmath>
@@ -20,7 +20,7 @@ inline float float_of_f16(unsigned bits) {
     return (bits >> 15 & 1) != 0 ? -value : value;
 }
 
-// The nearest fp16 number, ties to even; too large ones become infinite.
+// The nearest fp16 number, ties to even; too large values become infinite.
 inline unsigned f16_of_float(float value) {
     const unsigned sign = std::signbit(value) ? 0x8000u : 0u;
     const float magnitude = std::fabs(value);
@@ -29,13 +29,13 @@ inline unsigned f16_of_float(float value) {
     if (magnitude == 0.0f) return sign;
     int exponent;
     std::frexp(magnitude, &exponent);  // magnitude < 2^exponent
-    const int step = exponent - 11 < -24 ? -24 : exponent - 11;  // of two neighbours, as a power of two
+    const int step = exponent - 11 < -24 ? -24 : exponent - 11;  // distance of neighbours: its power of two
     const unsigned steps = static_cast<unsigned>(std::nearbyint(std::ldexp(magnitude, -step)));
-    // Subnormal numbers count from zero, others from 1024; a carry goes into the exponent.
+    // Subnormal numbers count from zero, others from 1024; a carry increments the exponent.
     return sign | (static_cast<unsigned>(step + 24) * 1024u + steps);
 }
 
-// The nearest bf16 number, ties to even; all that are not a number become the same one.
+// The nearest bf16 number, ties to even; all NaNs become the same NaN.
 inline unsigned bf16_of_float(float value) {
     if (std::isnan(value)) return 0x7fffu;
     unsigned bits;

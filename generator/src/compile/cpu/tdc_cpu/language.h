@@ -1,4 +1,4 @@
-// The words that CUDA adds to C++: qualifiers and built-in vector types.
+// CUDA's extensions of C++: qualifiers and built-in vector types.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,12 @@
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __forceinline__ inline __attribute__((always_inline))
 
-// A block-scope thread_local is static storage of the OS thread, and an OS thread runs one block at a time: exactly a block's
-// shared memory. All of it lies in the module's TLS segment, which the scheduler fills with NaN bits before every block.
+// A block-scope thread_local is static storage of the OS thread, and an OS thread runs one block at a time,
+// so it behaves like shared memory. All of it is in the module's TLS segment, which the scheduler fills with
+// NaN bits before every block.
 #define __shared__ thread_local
 
-// The one way to declare dynamic shared memory; on CUDA it is `extern __shared__ type name[]`.
+// The only supported declaration of dynamic shared memory; on CUDA it is `extern __shared__ type name[]`.
 #define TDC_DYNAMIC_SHARED(type, name) type* const name = static_cast<type*>(tdc_cpu::dynamic_shared())
 
 #define TDC_CPU_VECTOR(scalar, name, align2, align4)                                             \

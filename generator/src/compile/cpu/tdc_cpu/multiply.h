@@ -1,4 +1,4 @@
-// A product of small matrices by a warp, with operands rounded as the tensor cores see them.
+// The matrix product of a warp, with operands rounded as by the tensor cores.
 #pragma once
 
 #include "execution.h"
@@ -9,7 +9,7 @@
 
 namespace tdc_cpu {
 
-// What one lane gives: d of 16x8 in 4 registers, a of 16xK in 4, b of Kx8 in 2.
+// The operands of one lane: 4 registers of d (16x8), 4 of a (16xK), 2 of b (Kx8).
 struct Product {
     MatrixKind kind;
     float* d;
@@ -23,7 +23,7 @@ inline float float_of_bits(unsigned bits) {
     return value;
 }
 
-// The values that a register holds: one tf32, or two of 16 bits, the lower half first.
+// The values in a register: one tf32 number, or two 16-bit numbers, the lower half first.
 inline void unpack(MatrixKind kind, unsigned bits, float values[2]) {
     switch (kind) {
         case MatrixKind::tf32: values[0] = float_of_bits(bits & 0xffffe000u); break;
@@ -38,7 +38,7 @@ inline void unpack(MatrixKind kind, unsigned bits, float values[2]) {
     }
 }
 
-// d += a * b, summed in double and rounded once. All lanes give the same kind.
+// d += a * b, summed in double and rounded once. All lanes have the same kind.
 inline void multiply(const Product (&lanes)[32]) {
     const MatrixKind kind = lanes[0].kind;
     const int width = kind == MatrixKind::tf32 ? 1 : 2;  // values of a register

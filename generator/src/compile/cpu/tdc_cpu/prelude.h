@@ -1,5 +1,5 @@
-// Stands in for the device prelude of generated text, whose parts are left out where their guards are defined. The prelude says
-// what the functions do; here is how mistakes are made to show.
+// Replaces the device header of generated source, whose sections are skipped if their guards are defined. The
+// device header documents the functions; the comments here describe how errors are detected.
 #pragma once
 
 #include "execution.h"
@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-// Until the wait that covers a copy, its destination holds NaNs.
+// Until a copy has been waited for, its destination has NaNs.
 #define TDC_ASYNC_COPY
 inline void tdc_copy_async4(float* shared, const float* global, bool inside, int line = __builtin_LINE()) {
     tdc_cpu::copy_async(shared, global, 4, inside, line);
@@ -29,7 +29,8 @@ void tdc_wait_copies() {
     tdc_cpu::wait_copies(PENDING);
 }
 
-// Until somebody awaits a chunk, its destination holds NaNs. To await one that has not begun is an error.
+// Until a chunk has been waited for, its destination has NaNs. Waiting for one that was not started is an
+// error.
 #define TDC_BULK_COPY
 inline void tdc_init_copy_barriers(float* barriers, int count) {
     static_cast<void>(barriers);
@@ -56,8 +57,8 @@ void tdc_wait_bulk_copy(float* barrier, int parity, int line = __builtin_LINE())
     }
 }
 
-// The blocks of a cluster take turns at random. A barrier that a thread of the cluster never reaches is an error, and so is the
-// shared memory of a block that has returned.
+// The blocks of a cluster run in random order. A cluster barrier that not all threads reach is an error, and
+// so is access to the shared memory of a block that has exited.
 #define TDC_CLUSTER
 inline bool tdc_has_clusters() { return tdc_cpu::has_clusters(); }
 inline void tdc_cluster_arrive(int line = __builtin_LINE()) { tdc_cpu::cluster_arrive(line); }
@@ -74,7 +75,8 @@ inline float* tdc_cluster_shared(float* shared, unsigned rank, int line = __buil
     return const_cast<float*>(static_cast<const float*>(tdc_cpu::cluster_shared(shared, rank, line)));
 }
 
-// The bytes still to come are counted in the barrier; a block that awaits them goes on when they are there, wherever the others are.
+// The barrier counts the bytes that have not arrived; a waiting block resumes when all have, whatever the
+// other blocks do.
 inline void tdc_expect_bytes(float* barrier, unsigned bytes) {
     if (tdc_cpu::has_clusters()) std::memcpy(barrier, &bytes, sizeof bytes);
 }
@@ -99,7 +101,7 @@ inline void tdc_wait_bytes(float* barrier, int line = __builtin_LINE()) {
     tdc_cpu::await_bytes(barrier, line);
 }
 
-// Launches are carried out one after the other: there is nothing to wait for.
+// Launches run one after another: there is nothing to wait for.
 #define TDC_PDL
 inline void tdc_pdl_wait() {}
 inline void tdc_pdl_trigger() {}
@@ -124,7 +126,7 @@ inline unsigned tdc_to_bf16x2(float first, float second) {
     return tdc_cpu::bf16_of_float(second) << 16 | tdc_cpu::bf16_of_float(first);
 }
 
-// A product that a lane of the warp does not take part in is an error.
+// It is an error if not all lanes of the warp take part in a product.
 #define TDC_MMA
 inline void tdc_mma_tf32(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], int line = __builtin_LINE()) {
     tdc_cpu::warp_multiply(tdc_cpu::MatrixKind::tf32, d, a, b, line);

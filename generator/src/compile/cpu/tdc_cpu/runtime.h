@@ -1,4 +1,5 @@
-// The runtime API's definitions: errors, memory, streams, events, graphs, and the checks before a launch.
+// The definitions of the runtime API: errors, memory, streams, events, graphs, and the checks before a
+// launch.
 #pragma once
 
 #include "runtime_api.h"
@@ -21,7 +22,8 @@ inline constexpr unsigned max_cluster = 16;
 inline constexpr size_t max_shared = 48 << 10;
 inline constexpr size_t max_shared_optin = 227 << 10;
 
-// What the device says it is. It can pose as another one, so that code which goes by name or capability is seen to choose.
+// The name that the device reports. It can be set, to test code that depends on the name or the compute
+// capability.
 inline const char* device_name() {
     const char* name = std::getenv("TDC_CPU_DEVICE");
     return name != nullptr ? name : "CPU emulation";
@@ -29,7 +31,8 @@ inline const char* device_name() {
 
 // ---- errors ------------------------------------------------------------------------------------------------------------------
 
-// Plain arrays: they lie in the segment that the scheduler overwrites in its own OS threads, and must not need a destructor.
+// Plain arrays: they are in the segment that the scheduler overwrites in its own OS threads, and must not
+// need a destructor.
 inline thread_local cudaError_t last_error = cudaSuccess;
 inline thread_local char last_message[512] = "";
 
@@ -64,7 +67,7 @@ public:
 
     void* allocate(size_t bytes) {
         const size_t total = bytes + 2 * guard_bytes;
-        // Rounded up as aligned_alloc demands; the guard behind starts right at the last byte.
+        // Rounded up as aligned_alloc demands; the guard after it starts at the last byte.
         char* base = total < bytes ? nullptr : static_cast<char*>(std::aligned_alloc(alignment, round_up(total)));
         if (base == nullptr) {
             return nullptr;
@@ -98,7 +101,7 @@ public:
         return intact ? Freed::intact : Freed::damaged;
     }
 
-    // Whether the range lies inside one allocation.
+    // Whether the range is inside one allocation.
     bool contains(const void* memory, size_t bytes) {
         const char* address = static_cast<const char*>(memory);
         const std::lock_guard<std::mutex> guard(lock_);
@@ -111,7 +114,7 @@ public:
         return offset <= size && bytes <= size - offset;
     }
 
-    // Counts damaged allocations; describes the first.
+    // Counts damaged allocations; describes the first one.
     int damaged(std::string& description) {
         const std::lock_guard<std::mutex> guard(lock_);
         int count = 0;
@@ -164,10 +167,10 @@ inline Memory host_memory;
 
 // ---- streams and graphs ------------------------------------------------------------------------------------------------------
 
-// One piece of work. Captured work runs as often as its graph is launched.
+// A piece of work. Captured work runs whenever its graph is launched.
 using Work = std::function<cudaError_t()>;
 
-// Streams in a capture that forbids calls which would wait or allocate (cudaStreamCaptureModeGlobal).
+// Streams being captured in the mode that forbids calls that wait or allocate (cudaStreamCaptureModeGlobal).
 inline std::atomic<int> strict_captures{0};
 
 }  // namespace tdc_cpu
@@ -181,7 +184,8 @@ struct CUgraphExec_st {
 };
 
 struct CUstream_st {
-    // Where work is recorded while the stream is in a capture. Belongs to the stream that began it.
+    // Records the work while the stream is being captured. Belongs to the stream on which the capture was
+    // started.
     CUgraph_st* capture = nullptr;
     bool began_capture = false;
     cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
@@ -192,7 +196,7 @@ struct CUevent_st {
     unsigned flags = 0;
     bool recorded = false;
     std::chrono::steady_clock::time_point time;
-    // The capture in which it was recorded last; lets another stream join by waiting for the event.
+    // The capture in which it was last recorded; another stream joins the capture by waiting for the event.
     CUgraph_st* capture = nullptr;
 };
 
@@ -204,7 +208,7 @@ struct Streams {
 };
 inline Streams streams;
 
-// The default stream has no object of its own. 1 and 2 are cudaStreamLegacy and cudaStreamPerThread.
+// The default stream has no object. 1 and 2 are cudaStreamLegacy and cudaStreamPerThread.
 inline bool is_default(cudaStream_t stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
 
 inline bool is_valid(cudaStream_t stream) {
@@ -217,7 +221,7 @@ inline bool is_valid(cudaStream_t stream) {
 
 inline cudaError_t invalid_stream() { return error(cudaErrorInvalidResourceHandle, "the stream does not exist"); }
 
-// Runs the work, or records it when the stream is in a capture.
+// Runs the work, or records it if the stream is being captured.
 inline cudaError_t submit(cudaStream_t stream, Work work) {
     if (!is_valid(stream)) {
         return invalid_stream();
@@ -235,7 +239,7 @@ inline cudaError_t submit(cudaStream_t stream, Work work) {
     return cudaSuccess;
 }
 
-// For calls that wait or allocate.
+// Rejects calls that wait or allocate.
 inline cudaError_t refuse_in_capture(const char* call) {
     if (strict_captures > 0) {
         return error(cudaErrorStreamCaptureUnsupported, std::string(call) + " is not permitted while a stream is being captured");
@@ -255,7 +259,7 @@ inline cudaError_t run_all(const std::vector<Work>& work) {
 
 // ---- launches ----------------------------------------------------------------------------------------------------------------
 
-// What kernels may have beyond what every launch gets.
+// Limits of kernels that were raised with cudaFuncSetAttribute.
 struct Grants {
     std::mutex lock;
     std::map<const void*, size_t> shared_bytes;
@@ -271,11 +275,11 @@ inline cudaError_t check_launch(const void* entry, const std::string& name, cons
     const uint64_t threads = static_cast<uint64_t>(shape.block.x) * shape.block.y * shape.block.z;
     if (!fits(shape.grid, max_grid)) {
         return error(cudaErrorInvalidConfiguration,
-                     name + ": a grid of " + text(shape.grid) + " blocks; 1 to " + text(max_grid) + " are possible");
+                     name + ": a grid of " + text(shape.grid) + " blocks; 1 to " + text(max_grid) + " are allowed");
     }
     if (!fits(shape.block, max_block) || threads > max_threads) {
         return error(cudaErrorInvalidConfiguration, name + ": a block of " + text(shape.block) + " threads; 1 to " +
-                                                        std::to_string(max_threads) + " are possible, at most 64 in z");
+                                                        std::to_string(max_threads) + " are allowed, at most 64 in z");
     }
     const dim3 cluster = shape.cluster;
     if (!fits(cluster, dim3(max_cluster, max_cluster, max_cluster)) || shape.grid.x % cluster.x != 0 ||
@@ -289,7 +293,7 @@ inline cudaError_t check_launch(const void* entry, const std::string& name, cons
     if (cluster_blocks > largest) {
         return error(cudaErrorInvalidClusterSize, name + ": clusters of " + std::to_string(cluster_blocks) + " blocks; " +
                                                       std::to_string(largest) +
-                                                      " are granted, cudaFuncSetAttribute can raise that to " +
+                                                      " are allowed, cudaFuncSetAttribute can raise that to " +
                                                       std::to_string(max_cluster));
     }
     const auto granted = grants.shared_bytes.find(entry);
@@ -297,7 +301,7 @@ inline cudaError_t check_launch(const void* entry, const std::string& name, cons
     if (shape.shared_bytes > limit) {
         return error(cudaErrorInvalidValue, name + ": " + std::to_string(shape.shared_bytes) +
                                                 " bytes of dynamic shared memory; " + std::to_string(limit) +
-                                                " are granted, cudaFuncSetAttribute can raise that to " +
+                                                " are allowed, cudaFuncSetAttribute can raise that to " +
                                                 std::to_string(max_shared_optin));
     }
     return cudaSuccess;
@@ -358,7 +362,7 @@ TDC_CPU_ENGINE cudaError_t set_function_attribute(const void* entry, cudaFuncAtt
         case cudaFuncAttributeMaxDynamicSharedMemorySize: break;
     }
     if (value < 0 || static_cast<size_t>(value) > max_shared_optin) {
-        return error(cudaErrorInvalidValue, "a kernel can be granted at most " + std::to_string(max_shared_optin) +
+        return error(cudaErrorInvalidValue, "a kernel can have at most " + std::to_string(max_shared_optin) +
                                                 " bytes of dynamic shared memory, not " + std::to_string(value));
     }
     size_t& granted = grants.shared_bytes.try_emplace(entry, max_shared).first->second;
@@ -366,7 +370,7 @@ TDC_CPU_ENGINE cudaError_t set_function_attribute(const void* entry, cudaFuncAtt
     return cudaSuccess;
 }
 
-// Kernels pose as compiled for exactly the device.
+// Kernels report that they are compiled for the device's architecture.
 TDC_CPU_ENGINE cudaError_t get_function_attributes(cudaFuncAttributes* attributes, const void* entry) {
     const std::lock_guard<std::mutex> guard(grants.lock);
     const auto granted = grants.shared_bytes.find(entry);
@@ -397,7 +401,7 @@ TDC_CPU_ENGINE int launch_granted(const void* entry, const char* name, LaunchSha
 
 // ---- copies ------------------------------------------------------------------------------------------------------------------
 
-// Device sides of a copy must lie inside one allocation; host sides can be anywhere.
+// The device range of a copy must be inside one allocation; host memory is not checked.
 inline cudaError_t check_copy(const void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
     const bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
     const bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
@@ -706,7 +710,7 @@ TDC_CPU_ENGINE cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t strea
     }
     event->capture = tdc_cpu::is_default(stream) ? nullptr : stream->capture;
     if (event->capture != nullptr) {
-        // An event inside a graph orders work; it has no time.
+        // An event inside a graph only orders work; it has no time.
         event->recorded = false;
         return cudaSuccess;
     }
@@ -724,7 +728,7 @@ TDC_CPU_ENGINE cudaError_t cudaEventQuery(cudaEvent_t event) { return cudaEventS
 
 TDC_CPU_ENGINE cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
     if (!start->recorded || !end->recorded || ((start->flags | end->flags) & cudaEventDisableTiming) != 0) {
-        return tdc_cpu::error(cudaErrorInvalidResourceHandle, "an event was not recorded, or made without timing");
+        return tdc_cpu::error(cudaErrorInvalidResourceHandle, "an event was not recorded, or was created without timing");
     }
     *milliseconds = std::chrono::duration<float, std::milli>(end->time - start->time).count();
     return cudaSuccess;
@@ -736,7 +740,7 @@ TDC_CPU_ENGINE cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStrea
     }
     if (tdc_cpu::is_default(stream) || stream->capture != nullptr) {
         return tdc_cpu::error(cudaErrorStreamCaptureUnsupported,
-                              "a capture needs a stream of its own that is not yet in a capture");
+                              "only a created stream that is not being captured can be captured");
     }
     stream->capture = new CUgraph_st;
     stream->began_capture = true;
@@ -749,7 +753,7 @@ TDC_CPU_ENGINE cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStrea
 TDC_CPU_ENGINE cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     *graph = nullptr;
     if (tdc_cpu::is_default(stream) || !tdc_cpu::is_valid(stream) || !stream->began_capture) {
-        return tdc_cpu::error(cudaErrorStreamCaptureUnmatched, "no capture was begun on this stream");
+        return tdc_cpu::error(cudaErrorStreamCaptureUnmatched, "no capture was started on this stream");
     }
     CUgraph_st* const captured = stream->capture;
     bool invalidated = false;

@@ -1,4 +1,4 @@
-// The part of the CUDA runtime API that generated host code uses. Definitions are in runtime.h.
+// The part of the CUDA runtime API that generated host code uses. The definitions are in runtime.h.
 #pragma once
 
 #include "execution.h"
@@ -139,9 +139,9 @@ struct cudaLaunchConfig_t {
     unsigned numAttrs;
 };
 
-// What happened at the last error of this OS thread; empty when there was none.
+// The last error of this OS thread; empty if there was none.
 extern "C" const char* tdc_cpu_last_error();
-// How many live allocations have been written past an end; tdc_cpu_last_error() tells of the first.
+// The number of live allocations that were written out of bounds; tdc_cpu_last_error() describes the first.
 extern "C" int tdc_cpu_check_memory();
 
 cudaError_t cudaGetLastError();
@@ -202,23 +202,25 @@ struct LaunchShape {
     dim3 cluster;
 };
 
-// Checks the launch, then runs it or records it in the stream's graph. Takes `call` over. `name` may be null.
+// Checks the launch, then runs it or records it in the stream's graph. Takes ownership of `call`. `name` may
+// be null.
 cudaError_t launch(const void* entry, const char* name, const LaunchShape& shape, KernelCall* call, cudaStream_t stream);
 
-// Reads the cluster from the attributes. Those that change what a kernel may do and that are not emulated are refused, and so are
-// those that the device does not know.
+// Reads the cluster size from the attributes. Rejects attributes that change what a kernel may do but are not
+// emulated, and those that the device does not support.
 cudaError_t read_attributes(const cudaLaunchConfig_t& config, dim3& cluster);
 
 cudaError_t set_function_attribute(const void* entry, cudaFuncAttribute attribute, int value);
 
 cudaError_t get_function_attributes(cudaFuncAttributes* attributes, const void* entry);
 
-// Launches for TDC_CPU_EXPORT, with all the shared memory and the cluster asked for granted, the latter where the device has any.
+// Launches for TDC_CPU_EXPORT, with the limits raised to the requested shared memory and cluster size; a
+// device without clusters ignores the latter.
 int launch_granted(const void* entry, const char* name, LaunchShape shape, KernelCall* call);
 
 }  // namespace tdc_cpu
 
-// The templates that let host code pass typed pointers and kernels.
+// Templates for passing typed pointers and kernels.
 
 template <class T>
 cudaError_t cudaMalloc(T** memory, size_t bytes) {
@@ -282,8 +284,8 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
                            config->stream);
 }
 
-// A launcher with C linkage, for programs that load the compiled kernels as a shared library. It grants the kernel all that it
-// asks for, as host code would do with cudaFuncSetAttribute.
+// A launcher with C linkage, for programs that load the compiled kernels as a shared library. It raises the
+// kernel's limits as needed, as host code would with cudaFuncSetAttribute.
 #define TDC_CPU_EXPORT(kernel)                                                                                       \
     extern "C" __attribute__((visibility("default"))) int tdc_cpu_launch_##kernel(                                   \
         const unsigned grid[3], const unsigned block[3], const unsigned cluster[3], unsigned shared_bytes,           \

@@ -1,4 +1,5 @@
-// Runs the blocks of a launch: every CUDA thread is a fiber, every OS thread carries one cluster of blocks at a time.
+// Runs the blocks of a launch: every CUDA thread is a fiber, every OS thread runs one cluster of blocks at a
+// time.
 #pragma once
 
 #include "execution.h"
@@ -22,14 +23,14 @@
 #include <link.h>
 #endif
 
-// Every translation unit may define the engine; the linker keeps one.
+// Every translation unit may define the engine; the linker keeps one definition.
 #define TDC_CPU_ENGINE __attribute__((weak))
 
 namespace tdc_cpu {
 
 // ---- seeds -------------------------------------------------------------------------------------------------------------------
 
-// SplitMix64: a small generator whose streams for neighbouring seeds have nothing in common.
+// SplitMix64: a small generator whose streams for consecutive seeds are unrelated.
 class Random {
 public:
     explicit Random(uint64_t seed) : state_(seed) {}
@@ -53,7 +54,8 @@ inline uint64_t environment_number(const char* name, uint64_t otherwise) {
     return text != nullptr && *text != '\0' ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-// A walk over 0..count in an order that depends on the seed, without storing it: i -> (i * step + start) mod count.
+// Iterates over 0..count in an order that depends on the seed, without storing it: i -> (i * step + start)
+// mod count.
 class BlockOrder {
 public:
     BlockOrder(uint64_t count, uint64_t seed) : count_(count) {
@@ -86,7 +88,7 @@ struct TlsSegment {
 
 inline TlsSegment tls_segment_of(const void* variable) {
     TlsSegment found;
-// clang links the sanitizer's runtime, and with it its thread-local state, into the program's own segment.
+// clang links the sanitizer's runtime, with its thread-local state, into the program's own segment.
 #if defined(__linux__) && !(defined(__clang__) && defined(TDC_CPU_ASAN))
     struct Search {
         const char* variable;
@@ -114,10 +116,10 @@ inline TlsSegment tls_segment_of(const void* variable) {
 
 // ---- one launch --------------------------------------------------------------------------------------------------------------
 
-// Compute capability that the device says it has, times ten.
+// The compute capability that the device reports, times ten.
 inline int device_arch() { return static_cast<int>(environment_number("TDC_CPU_ARCH", 90)); }
 
-// Whether it can form clusters and let launches overlap.
+// Whether it supports clusters and programmatic dependent launch.
 inline bool device_has_clusters() { return device_arch() >= 90; }
 
 struct Launch {
@@ -131,7 +133,7 @@ struct Launch {
     std::mutex message_lock;
     std::string message;
 
-    // Keeps the first message and stops the others.
+    // Keeps the first message and stops the other threads.
     void fail(const std::string& what) {
         const std::lock_guard<std::mutex> guard(message_lock);
         if (!failed.exchange(true)) {
@@ -147,7 +149,7 @@ enum class State : unsigned char {
     at_cluster_barrier,
     in_warp_call,
     finished,
-    illegal,  // has broken a rule; never goes on
+    illegal,  // has violated a rule; never resumed
 };
 
 struct Warp;
@@ -161,7 +163,7 @@ struct PendingCopy {
     unsigned group;
 };
 
-// A copy by a whole block, and how many its barrier has served before.
+// A copy for a complete block, with the number of earlier copies of its barrier.
 struct ChunkCopy {
     const void* barrier;
     void* shared;
@@ -179,19 +181,19 @@ struct Thread {
     unsigned lane;
     Warp* warp;
     State state;
-    // Whether it is between the halves of a barrier of the cluster.
+    // Whether it is between arrive and wait of a cluster barrier.
     bool arrived_in_cluster;
     std::vector<PendingCopy> copies;
     // Groups of copies that are complete.
     unsigned copy_groups;
-    // The call it waits in.
+    // Source line of the call in which it waits.
     int line;
     WarpCallKind call;
     unsigned mask;
     int source;
     uint64_t value;
     Product product;
-    // What the call gives back.
+    // The return value of that call.
     uint64_t result;
 };
 
@@ -206,31 +208,31 @@ struct Barrier {
     int line;
     unsigned arrived;
     unsigned votes;
-    const unsigned* bytes;  // still to be sent by blocks of the cluster, where it waits for them
+    const unsigned* bytes;  // not yet sent by blocks of the cluster, if it waits for them
 };
 
 struct alignas(128) SharedUnit {
     char bytes[128];
 };
 
-// One block of the cluster that an OS thread carries.
+// One block of the cluster that an OS thread runs.
 struct Block {
     uint3 index;
     Thread* threads;
-    unsigned runnable;  // threads not started or ready
+    unsigned runnable;  // threads that are ready or not started
     unsigned finished;
     unsigned at_cluster_barrier;
-    int cluster_line;  // of the barrier at which those wait
+    int cluster_line;  // line of the barrier at which those wait
     Barrier barrier;
     int barrier_result;
     std::vector<ChunkCopy> chunks;  // the latest of each barrier
-    std::vector<SharedUnit> shared;  // dynamic, between guards
+    std::vector<SharedUnit> shared;  // dynamic shared memory, between guards
 };
 
 class Worker;
 inline thread_local Worker* current_worker = nullptr;
 
-// What one OS thread needs to run blocks. Kept for later launches, as stacks are worth keeping.
+// The state with which one OS thread runs blocks. Kept for later launches, because stacks are expensive.
 class Worker {
 public:
     void run(Launch& launch) {
@@ -245,7 +247,7 @@ public:
         for (Block& block : blocks_) {
             block.shared.resize((shape.shared_bytes + 2 * guard_bytes) / sizeof(SharedUnit) + 1);
         }
-        // Touches the segment, so that it exists for this OS thread.
+        // Accesses the segment, so that it exists for this OS thread.
         current_worker = this;
         tls_ = tls_segment_of(&current_worker);
         while (!launch.failed) {
@@ -273,7 +275,7 @@ public:
         return block_->barrier_result;
     }
 
-    // A barrier of the block that opens when all bytes are there.
+    // A block barrier that opens when all bytes have arrived.
     void await_bytes(const void* bytes, int line) {
         if (!is_shared(bytes, 8)) {
             fail("line %d: the mbarrier is not in the block's shared memory", line);
@@ -402,7 +404,7 @@ public:
         self.line = line;
         self.warp->waiting |= 1u << self.lane;
         if (complete_warp_call(self)) {
-            // The last to come need not stop.
+            // The last thread to arrive does not wait.
             self.state = State::ready;
             --block_->runnable;
         } else {
@@ -463,7 +465,7 @@ private:
         block_ = nullptr;
     }
 
-    // Picks a block that can go on, any of them; how far each is ahead of the others is left to chance. False when none can.
+    // Picks a random block that can run, so that blocks advance unevenly. False if none can.
     bool choose_block(Random& random) {
         Block* chosen = nullptr;
         unsigned able = 0;
@@ -478,7 +480,7 @@ private:
         }
         if (chosen != nullptr && chosen != block_) {
             block_ = chosen;
-            // Static shared memory is one OS thread's: the blocks of a cluster must not keep anything in it.
+            // Static shared memory belongs to the OS thread: the blocks of a cluster must not use it.
             fill_static_shared();
             current_worker = this;
             blockIdx = block_->index;
@@ -488,7 +490,7 @@ private:
         return chosen != nullptr;
     }
 
-    // All threads of the block have returned.
+    // All threads of the block have exited.
     void close_block() {
         const size_t bytes = launch_->shape.shared_bytes;
         if (!guard_intact(0) || !guard_intact(guard_bytes + bytes)) {
@@ -543,9 +545,10 @@ private:
         }
     }
 
-    // Runs every thread of the block until it waits at a barrier, has finished, or cannot go on. False when a rule was broken.
+    // Runs every thread of the block until it waits at a barrier, has exited, or cannot run. False after a
+    // violation.
     bool run_to_barrier() {
-        // More than one pass is needed only when lanes have waited for each other.
+        // More than one pass is needed only if lanes waited for each other.
         while (block_->runnable > 0) {
             for (next_ = 0; next_ < thread_count_;) {
                 Thread& thread = block_->threads[order_[next_++]];
@@ -571,7 +574,7 @@ private:
         }
         enter(thread);
         switch_context(own_context_, thread.context);
-        // Fibers take over further threads, so it need not be the same one that comes back.
+        // A fiber takes over further threads, so the thread that switches back may be a different one.
         Thread& stopped = *running_;
         if (stopped.state == State::finished) {
             stacks_.give_back(stopped.stack);
@@ -586,7 +589,7 @@ private:
         threadIdx = thread.index;
     }
 
-    // The running thread has returned.
+    // The running thread has exited.
     void retire(Thread& thread) {
         if (!StackPool::intact(thread.stack)) {
             report("thread (%u,%u,%u) overflows its stack of %zu KiB", thread.index.x, thread.index.y, thread.index.z,
@@ -604,7 +607,7 @@ private:
         ++block_->finished;
         Warp& warp = *thread.warp;
         warp.live &= ~(1u << thread.lane);
-        // Others may have waited for this lane only.
+        // Other lanes may have waited for this one only.
         for (unsigned lane = 0; warp.waiting != 0 && lane < 32; ++lane) {
             if ((warp.waiting >> lane & 1) != 0) {
                 complete_warp_call(warp.threads[lane]);
@@ -612,7 +615,7 @@ private:
         }
     }
 
-    // Nobody in the block can run: lets the threads at its barrier go on, if all are there. False when a rule was broken.
+    // No thread of the block can run: opens the barrier if all threads have arrived. False after a violation.
     bool release_barrier() {
         Block& block = *block_;
         if (block.finished == thread_count_) {
@@ -638,7 +641,7 @@ private:
             return false;
         }
         if (arrived == 0 || barrier.kind == BarrierKind::bytes) {
-            return true;  // the other blocks of the cluster have to come first
+            return true;  // the other blocks of the cluster must run first
         }
         switch (barrier.kind) {
             case BarrierKind::plain: block.barrier_result = 0; break;
@@ -652,12 +655,12 @@ private:
         return true;
     }
 
-    // Whether all threads of the block wait for what others send.
+    // Whether all threads of the block wait for bytes from other blocks.
     bool awaits_bytes(const Block& block) const {
         return block.barrier.arrived == thread_count_ && block.barrier.kind == BarrierKind::bytes;
     }
 
-    // No block can run: lets all threads of the cluster go on, if none has returned. False when one has.
+    // No block can run: opens the cluster barrier if no thread has exited. False if one has.
     bool release_cluster_barrier() {
         unsigned waiting = 0;
         Block* some = nullptr;
@@ -693,7 +696,7 @@ private:
         block.runnable = thread_count_;
     }
 
-    // Of some thread of the block in that state.
+    // The line of some thread of the block in that state.
     int line_of(State state) const {
         for (unsigned i = 0; i < thread_count_; ++i) {
             if (block_->threads[i].state == state) {
@@ -703,11 +706,12 @@ private:
         return 0;
     }
 
-    // If all live lanes that `caller` names wait in the same call, gives each its result and makes it ready.
+    // If all live lanes in the mask of `caller` wait in the same call, sets their results and makes them
+    // ready.
     bool complete_warp_call(const Thread& caller) {
         Warp& warp = *caller.warp;
         const unsigned lanes = caller.mask & warp.live;
-        // A product needs every lane, the other calls those that are left.
+        // A product needs all lanes, the other calls only the live ones.
         if ((warp.waiting & lanes) != lanes || (caller.call == WarpCallKind::multiply && lanes != all_lanes)) {
             return false;
         }
@@ -737,7 +741,7 @@ private:
             if (thread.call == WarpCallKind::vote) {
                 thread.result = votes;
             } else {
-                // A lane that does not take part has nothing to give: NaN bits.
+                // The value of a lane that does not take part is undefined: NaN bits.
                 const bool given = (lanes >> thread.source & 1) != 0;
                 thread.result = given ? warp.threads[thread.source].value : ~uint64_t{0};
             }
@@ -753,8 +757,8 @@ private:
     static void start_thread() {
         Worker& worker = *current_worker;
         arrived_on_new_fiber(worker.own_context_);
-        // A thread that never waits leaves its stack to the next one, which saves two switches: kernels without barriers run
-        // all their threads in this loop.
+        // A thread that never waits passes its stack on to the next one, which saves two switches: all
+        // threads of a kernel without barriers run in this loop.
         do {
             worker.launch_->call.run();
             worker.retire(*worker.running_);
@@ -763,7 +767,8 @@ private:
         __builtin_unreachable();
     }
 
-    // Lets the running fiber, whose thread has returned, carry the next thread in order. False when that one has a stack.
+    // Lets the running fiber, whose thread has exited, run the next thread in order. False if that one has a
+    // stack.
     bool take_over_next() {
         Thread& done = *running_;
         if (done.state != State::finished || next_ == thread_count_ ||
@@ -785,7 +790,7 @@ private:
         switch_context(self.context, own_context_);
     }
 
-    // Reports and stops the running fiber for good.
+    // Reports a violation and stops the running fiber for good.
     template <class... Args>
     void fail(const char* format, Args... args) {
         report(format, args...);
@@ -806,7 +811,7 @@ private:
         }
     }
 
-    // This also wipes CUDA's built-in variables and `current_worker`, which the caller sets next.
+    // This also overwrites CUDA's built-in variables and `current_worker`, which the caller sets next.
     void fill_static_shared() {
         if (tls_.begin != nullptr) {
             std::memset(tls_.begin, 0xff, tls_.bytes);
@@ -825,7 +830,7 @@ private:
             const char* const first = static_cast<const char*>(address);
             return first >= begin && first + bytes <= begin + size;
         };
-        // Where the segment is not known anything may be a static array.
+        // If the segment is unknown, any address may be in a static array.
         return tls_.begin == nullptr || inside(dynamic_of(*block_), launch_->shape.shared_bytes) || inside(tls_.begin, tls_.bytes);
     }
 
@@ -860,10 +865,10 @@ private:
     Launch* launch_ = nullptr;
     Context own_context_;
     Thread* running_ = nullptr;
-    Block* block_ = nullptr;     // the one whose threads run
-    unsigned thread_count_ = 0;  // of a block
+    Block* block_ = nullptr;     // the block whose threads run
+    unsigned thread_count_ = 0;  // threads of a block
     unsigned next_ = 0;          // position in order_
-    std::vector<Block> blocks_;  // of the cluster
+    std::vector<Block> blocks_;  // blocks of the cluster
     std::vector<Thread> threads_;
     std::vector<Warp> warps_;
     std::vector<unsigned> order_;
@@ -871,7 +876,7 @@ private:
     TlsSegment tls_;
 };
 
-// Workers that no launch uses at the moment.
+// Workers that are not used by a launch.
 class WorkerPool {
 public:
     std::unique_ptr<Worker> take() {
@@ -896,7 +901,7 @@ private:
 
 inline WorkerPool idle_workers;
 
-// Runs a whole launch. Returns what went wrong, or nothing.
+// Runs a launch. Returns the violation, or an empty string.
 inline std::string run_launch(const KernelCall& call, const LaunchShape& shape) {
     const uint64_t seed = environment_number("TDC_CPU_SEED", 1);
     const dim3 grid = shape.grid, cluster = shape.cluster;
@@ -905,7 +910,7 @@ inline std::string run_launch(const KernelCall& call, const LaunchShape& shape) 
 
     uint64_t count = environment_number("TDC_CPU_THREADS", std::thread::hardware_concurrency());
     count = count < 1 ? 1 : count < clusters ? count : clusters;
-    // The calling thread carries no blocks: its own thread-local variables must survive.
+    // The calling thread runs no blocks, because its thread-local variables must be preserved.
     std::vector<std::thread> os_threads;
     const auto work = [&launch] {
         std::unique_ptr<Worker> worker = idle_workers.take();
@@ -917,7 +922,7 @@ inline std::string run_launch(const KernelCall& call, const LaunchShape& shape) 
             os_threads.emplace_back(work);
         }
     } catch (const std::system_error&) {
-        // Fewer threads will do, but one is needed.
+        // Fewer threads are enough, but at least one is needed.
         if (os_threads.empty()) {
             launch.fail("cannot create an OS thread to run blocks on");
         }

@@ -1,8 +1,9 @@
-//! The part of cuDNN 9's C interface that convolutions need, as a table of functions that is filled when the library is loaded.
+//! The functions of cuDNN 9's C interface that convolutions need, as a table that is filled when the library
+//! is loaded.
 //!
-//! Names and values are those of `cudnn_graph.h`, `cudnn_ops.h` and `cudnn_cnn.h`. Enumerations are plain integers, because a newer
-//! library may return values that a list made today does not have. cudarc's bindings are not used: they bind one library by bare
-//! name, and panic when it or a symbol is missing.
+//! Names and values are those of `cudnn_graph.h`, `cudnn_ops.h` and `cudnn_cnn.h`. Enumerations are plain
+//! integers, because a newer library may return values that are not in today's headers. cudarc's bindings are
+//! not used: they look for a single file name and panic if the library or a symbol is missing.
 
 use libloading::Library;
 use std::ffi::{c_char, c_int, c_void};
@@ -20,7 +21,7 @@ pub const TENSOR_NHWC: c_int = 1;
 
 pub const CROSS_CORRELATION: c_int = 1;
 
-/// `cudnnMathType_t` with what the legacy interface means by it.
+/// `cudnnMathType_t` values with their names in reports.
 pub const MATH_TYPES: [(c_int, &str); 4] = [
     (3, "FMA"),
     (0, "default math"),
@@ -28,7 +29,7 @@ pub const MATH_TYPES: [(c_int, &str); 4] = [
     (2, "tensor op with conversion"),
 ];
 
-/// `cudnnConvolutionFwdAlgo_t`: an algorithm's value is its place.
+/// `cudnnConvolutionFwdAlgo_t`: the value of an algorithm is its index.
 pub const FORWARD_ALGORITHMS: [&str; 8] = [
     "implicit_gemm",
     "implicit_precomp_gemm",
@@ -112,13 +113,13 @@ pub mod attribute {
     pub const ENGINE_BEHAVIOR_NOTE: c_int = 1305;
 }
 
-/// `cudnnBackendHeurMode_t`: mode A (the successor of the instant mode), mode B, and the engines of last resort.
+/// `cudnnBackendHeurMode_t`: mode A (the successor of the instant mode), mode B, and the fallback engines.
 pub const HEURISTICS: [(c_int, &str); 3] = [(3, "A"), (1, "B"), (2, "fallback")];
 
-/// `CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION`: the engine compiles its kernel when a plan is made.
+/// `CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION`: the engine compiles its kernel when a plan is finalised.
 pub const BEHAVIOR_NOTE_RUNTIME_COMPILATION: c_int = 0;
 
-/// The functions that are called.
+/// The cuDNN functions in use.
 #[derive(Clone, Copy)]
 pub struct Functions {
     pub get_version: unsafe extern "C" fn() -> usize,
@@ -133,7 +134,7 @@ pub struct Functions {
         unsafe extern "C" fn(Opaque, c_int, c_int, c_int, c_int, c_int, c_int) -> Status,
     pub destroy_tensor_descriptor: unsafe extern "C" fn(Opaque) -> Status,
     pub create_filter_descriptor: unsafe extern "C" fn(*mut Opaque) -> Status,
-    /// Data type, layout, output channels, input channels of a group, height, width.
+    /// Data type, layout, output channels, input channels per group, height, width.
     pub set_filter_4d_descriptor:
         unsafe extern "C" fn(Opaque, c_int, c_int, c_int, c_int, c_int, c_int) -> Status,
     pub destroy_filter_descriptor: unsafe extern "C" fn(Opaque) -> Status,
@@ -179,7 +180,7 @@ pub struct Functions {
     /// Descriptor, name, type, count, values.
     pub backend_set_attribute:
         unsafe extern "C" fn(Opaque, c_int, c_int, i64, *const c_void) -> Status,
-    /// Descriptor, name, type, room for so many values; how many there are; values.
+    /// Descriptor, name, type, capacity of the array; number of values; values.
     pub backend_get_attribute:
         unsafe extern "C" fn(Opaque, c_int, c_int, i64, *mut i64, *mut c_void) -> Status,
     /// Handle, execution plan, variant pack.
@@ -189,8 +190,8 @@ pub struct Functions {
 impl Functions {
     /// Looks all functions up.
     pub fn of(library: &'static Library) -> Result<Self, libloading::Error> {
-        // SAFETY: the fields' types are the functions' C signatures in the headers of cuDNN 9, where every enumeration is as wide
-        // as an int, and the library is never unloaded.
+        // SAFETY: the types of the fields are the C signatures in the headers of cuDNN 9, where every
+        // enumeration is as wide as an int, and the library is never unloaded.
         unsafe {
             Ok(Self {
                 get_version: *library.get("cudnnGetVersion")?,

@@ -1,7 +1,7 @@
 //! The graph interface (`cudnnBackend...`): one convolution as an operation graph, and every engine configuration for it.
 //!
-//! Configurations come from the heuristics, all modes, and then from the engines themselves, one by one with the default of every
-//! knob: the heuristics leave out engines that would do, among them some of those that multiply in true fp32.
+//! Configurations come from all modes of the heuristics, and then from every engine with the default value of
+//! each knob: the heuristics leave out usable engines, among them some that multiply in true fp32.
 
 use super::abi::{
     BEHAVIOR_NOTE_RUNTIME_COMPILATION, CROSS_CORRELATION, HEURISTICS, Opaque, attribute,
@@ -13,12 +13,12 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::rc::Rc;
 
-/// Names of the tensors in the graph.
+/// Identifiers of the tensors in the graph.
 const X: i64 = 1;
 const WEIGHT: i64 = 2;
 const Y: i64 = 3;
 
-/// What every address is a multiple of, bytes; allocations are aligned to more.
+/// Alignment of every address that is promised to cuDNN, in bytes; allocations have a larger one.
 const ALIGNMENT: i64 = 16;
 
 /// A backend descriptor, destroyed when dropped.
@@ -30,16 +30,16 @@ struct Descriptor<'a> {
 impl<'a> Descriptor<'a> {
     fn new(cudnn: &'a Cudnn, kind: c_int) -> Result<Self, CudnnError> {
         let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is written to.
+        // SAFETY: cuDNN writes the pointer.
         let status = unsafe { (cudnn.functions.backend_create_descriptor)(kind, &mut raw) };
         cudnn.check("cudnnBackendCreateDescriptor", status)?;
         Ok(Self { cudnn, raw })
     }
 
     /// # Safety
-    /// `T` must be the C type that `kind` stands for.
+    /// `T` must be the C type of `kind`.
     unsafe fn set<T>(self, name: c_int, kind: c_int, values: &[T]) -> Result<Self, CudnnError> {
-        // SAFETY: the descriptor is alive, and the array holds as many values as is said, which are copied.
+        // SAFETY: the descriptor is alive, and the array has the given number of values, which cuDNN copies.
         let status = unsafe {
             (self.cudnn.functions.backend_set_attribute)(
                 self.raw,
@@ -59,7 +59,7 @@ impl<'a> Descriptor<'a> {
     }
 
     fn enumerator(self, name: c_int, kind: c_int, value: c_int) -> Result<Self, CudnnError> {
-        // SAFETY: only called with the types of enumerations, which are as wide as an int.
+        // SAFETY: only called with enumeration types, which are as wide as an int.
         unsafe { self.set(name, kind, &[value]) }
     }
 
@@ -75,7 +75,7 @@ impl<'a> Descriptor<'a> {
     }
 
     fn addresses(self, name: c_int, values: &[u64]) -> Result<Self, CudnnError> {
-        // SAFETY: the type of a VOID_PTR is void*, as wide as an address of the device.
+        // SAFETY: the type of a VOID_PTR is void*, as wide as a device address.
         unsafe { self.set(name, attribute_type::VOID_PTR, values) }
     }
 
@@ -91,10 +91,10 @@ impl<'a> Descriptor<'a> {
         Ok(self)
     }
 
-    /// Fills `values` as far as there are values; returns how many there are, be it more.
+    /// Fills `values` as far as possible; returns the number of values available, which may be larger.
     ///
     /// # Safety
-    /// `T` must be the C type that `kind` stands for.
+    /// `T` must be the C type of `kind`.
     unsafe fn get<T>(
         &self,
         name: c_int,
@@ -106,7 +106,7 @@ impl<'a> Descriptor<'a> {
             0 => ptr::null_mut(),
             _ => values.as_mut_ptr().cast::<c_void>(),
         };
-        // SAFETY: the descriptor is alive, and no more values are written than the array has room for.
+        // SAFETY: the descriptor is alive, and at most as many values are written as the array has elements.
         let status = unsafe {
             (self.cudnn.functions.backend_get_attribute)(
                 self.raw,
@@ -128,19 +128,19 @@ impl<'a> Descriptor<'a> {
         Ok(value[0])
     }
 
-    /// How many descriptors an attribute holds.
+    /// The number of descriptors in an attribute.
     fn count(&self, name: c_int) -> Result<usize, CudnnError> {
-        // SAFETY: without room nothing is written.
+        // SAFETY: nothing is written to an empty array.
         unsafe { self.get::<Opaque>(name, attribute_type::BACKEND_DESCRIPTOR, &mut []) }
     }
 
-    /// The descriptors of a kind that an attribute holds, the first `room` at most.
+    /// The descriptors of kind `kind` in an attribute, at most `room`.
     fn descriptors(&self, name: c_int, kind: c_int, room: usize) -> Result<Vec<Self>, CudnnError> {
         let mut made = (0..room)
             .map(|_| Self::new(self.cudnn, kind))
             .collect::<Result<Vec<_>, _>>()?;
         let mut raw: Vec<Opaque> = made.iter().map(|descriptor| descriptor.raw).collect();
-        // SAFETY: descriptors of the right kind stand in the array, which cuDNN makes to what they shall be.
+        // SAFETY: the array holds descriptors of the right kind, which cuDNN fills.
         let filled = unsafe { self.get(name, attribute_type::BACKEND_DESCRIPTOR, &mut raw) }?;
         made.truncate(filled);
         Ok(made)
@@ -149,15 +149,15 @@ impl<'a> Descriptor<'a> {
 
 impl Drop for Descriptor<'_> {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, destroyed once.
+        // SAFETY: created in `new`, destroyed once.
         unsafe { (self.cudnn.functions.backend_destroy_descriptor)(self.raw) };
     }
 }
 
-/// A finished graph of one convolution.
+/// A finalised graph of one convolution.
 struct Graph<'a> {
     graph: Descriptor<'a>,
-    /// What the graph is made of, outermost first.
+    /// The descriptors that the graph refers to, outermost first.
     _parts: Vec<Descriptor<'a>>,
 }
 
@@ -238,7 +238,7 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// Configurations that a mode of the heuristics proposes, best first.
+    /// Configurations that a heuristic mode proposes, best first.
     fn proposed(&self, mode: c_int) -> Result<Vec<Descriptor<'a>>, CudnnError> {
         let heuristics = Descriptor::new(self.graph.cudnn, descriptor_type::ENGINEHEUR)?
             .descriptor(attribute::ENGINEHEUR_OPERATION_GRAPH, &self.graph)?
@@ -249,8 +249,8 @@ impl<'a> Graph<'a> {
         heuristics.descriptors(results, descriptor_type::ENGINECFG, count)
     }
 
-    /// The engine of an index with the default of every knob; `None` for one that compiles a kernel for each plan, unless
-    /// `compiled` says that these count too.
+    /// The engine at an index with the default value of every knob; `None` for one that compiles a kernel for
+    /// each plan, unless `compiled` includes these.
     fn engine(&self, index: i64, compiled: bool) -> Result<Option<Descriptor<'a>>, CudnnError> {
         let cudnn = self.graph.cudnn;
         let engine = Descriptor::new(cudnn, descriptor_type::ENGINE)?
@@ -277,9 +277,9 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// `engine 34 k2=1 k14=0`: what tells a configuration from all others.
+/// A label that identifies a configuration: `engine 34 k2=1 k14=0`.
 fn label(configuration: &Descriptor) -> Result<String, CudnnError> {
-    /// More than there are kinds of knobs.
+    /// More than the number of knob types.
     const KNOBS: usize = 64;
     let engines =
         configuration.descriptors(attribute::ENGINECFG_ENGINE, descriptor_type::ENGINE, 1)?;
@@ -312,14 +312,14 @@ fn label(configuration: &Descriptor) -> Result<String, CudnnError> {
     Ok(format!("engine {index}{}", knobs.collect::<String>()))
 }
 
-/// An engine configuration that is ready to run.
+/// An engine configuration that can be run.
 pub struct Plan<'a> {
     plan: Descriptor<'a>,
     _graph: Rc<Graph<'a>>,
     name: String,
 }
 
-/// Every engine configuration that can be made a plan of and fits the workspace.
+/// Every engine configuration that yields a plan within the workspace limit.
 ///
 /// # Errors
 /// [`CudnnError`] when the graph cannot be described.
@@ -331,7 +331,7 @@ pub fn plans<'a>(cudnn: &'a Cudnn, request: &Request) -> Result<Vec<Plan<'a>>, C
         let label = match label(&configuration) {
             Ok(label) if known.insert(label.clone()) => label,
             Ok(_) => return,
-            // It may run all the same.
+            // It may still run.
             Err(_) => "engine unknown".to_owned(),
         };
         if let Ok(plan) = plan(cudnn, &configuration, request.workspace_limit) {
@@ -358,7 +358,7 @@ pub fn plans<'a>(cudnn: &'a Cudnn, request: &Request) -> Result<Vec<Plan<'a>>, C
     Ok(found)
 }
 
-/// The plan of a configuration; none when it needs more workspace than there is.
+/// The plan of a configuration; `None` if it needs more than the workspace limit.
 fn plan<'a>(
     cudnn: &'a Cudnn,
     configuration: &Descriptor<'a>,
@@ -388,8 +388,8 @@ impl Algorithm for Plan<'_> {
             )?
             .addresses(attribute::VARIANT_PACK_WORKSPACE, &[addresses.workspace])?
             .finalized()?;
-        // SAFETY: handle, plan and pack are alive; the addresses are the caller's, of tensors as described and of a workspace that
-        // is large enough.
+        // SAFETY: handle, plan and pack are alive; the addresses are the caller's, of tensors as described
+        // and of a workspace that is large enough.
         let status =
             unsafe { (cudnn.functions.backend_execute)(cudnn.handle, self.plan.raw, pack.raw) };
         cudnn.check("cudnnBackendExecute", status)

@@ -21,7 +21,7 @@ impl Descriptor {
         destroy: unsafe extern "C" fn(Opaque) -> Status,
     ) -> Result<Self, CudnnError> {
         let mut raw = ptr::null_mut();
-        // SAFETY: the pointer is written to.
+        // SAFETY: cuDNN writes the pointer.
         cudnn.check(function, unsafe { create(&mut raw) })?;
         Ok(Self { raw, destroy })
     }
@@ -29,7 +29,7 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: made in `new` by the function that belongs to this one, destroyed once.
+        // SAFETY: created in `new` by the counterpart of this function, destroyed once.
         unsafe { (self.destroy)(self.raw) };
     }
 }
@@ -54,7 +54,7 @@ impl Tensors {
                 functions.destroy_tensor_descriptor,
             )?;
             let [n, c, h, w] = [n, c, h, w].map(|size| size as c_int);
-            // SAFETY: the descriptor was just made.
+            // SAFETY: the descriptor has just been created.
             let code =
                 unsafe { (functions.set_tensor_4d_descriptor)(made.raw, format, data, n, c, h, w) };
             cudnn.check("cudnnSetTensor4dDescriptor", code)?;
@@ -68,7 +68,7 @@ impl Tensors {
         )?;
         let [k, c, r, s] =
             [shape.n, shape.c / shape.groups, shape.r, shape.s].map(|size| size as c_int);
-        // SAFETY: the descriptor was just made.
+        // SAFETY: the descriptor has just been created.
         let code =
             unsafe { (functions.set_filter_4d_descriptor)(weight.raw, data, format, k, c, r, s) };
         cudnn.check("cudnnSetFilter4dDescriptor", code)?;
@@ -99,7 +99,7 @@ fn convolution(cudnn: &Cudnn, request: &Request, math: c_int) -> Result<Descript
     ];
     let [pad_h, pad_w, stride_h, stride_w, dilation_h, dilation_w] =
         sizes.map(|size| size as c_int);
-    // SAFETY: the descriptor was just made.
+    // SAFETY: the descriptor has just been created.
     let codes = unsafe {
         [
             (
@@ -142,7 +142,8 @@ pub struct LegacyAlgorithm<'a> {
     name: String,
 }
 
-/// Every algorithm that cuDNN has for the request. It knows one padding for both sides only, so that there are none for others.
+/// Every algorithm that cuDNN has for the request; none if the padding is asymmetric, which this interface
+/// cannot describe.
 ///
 /// # Errors
 /// [`CudnnError`] when the tensors cannot be described.
@@ -168,7 +169,7 @@ pub fn algorithms<'a>(
         let convolution = Rc::new(convolution);
         for (algorithm, name) in (0..).zip(FORWARD_ALGORITHMS) {
             let mut workspace_bytes = 0;
-            // SAFETY: handle and descriptors are alive, and the size is written to.
+            // SAFETY: handle and descriptors are alive, and cuDNN writes the size.
             let status = unsafe {
                 (cudnn.functions.get_convolution_forward_workspace_size)(
                     cudnn.handle,
@@ -201,10 +202,10 @@ impl Algorithm for LegacyAlgorithm<'_> {
     }
 
     fn run(&self, addresses: &RunAddresses) -> Result<(), CudnnError> {
-        // Factors are floats for floats and halves alike.
+        // alpha and beta are floats for fp16 data too.
         let (alpha, beta) = (1.0_f32, 0.0_f32);
-        // SAFETY: handle and descriptors are alive; the factors are read before the call returns; the addresses are the caller's,
-        // of tensors as described and of a workspace that is large enough.
+        // SAFETY: handle and descriptors are alive; alpha and beta are read before the call returns; the
+        // addresses are the caller's, of tensors as described and of a workspace that is large enough.
         let status = unsafe {
             (self.cudnn.functions.convolution_forward)(
                 self.cudnn.handle,

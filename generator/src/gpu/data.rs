@@ -1,0 +1,27 @@
+//! Every GPU that code can be planned for, in one file each. Adding one = its file and its name here.
+
+use super::Gpu;
+
+macro_rules! gpus {
+    ($($name:ident,)*) => {
+        $(mod $name;)*
+
+        /// All GPUs that can be planned for.
+        pub const GPUS: &[Gpu] = &[$($name::GPU),*];
+    };
+}
+
+gpus! {
+    h200,
+    h100,
+    b200,
+    a100,
+    v100,
+    l40s,
+    l4,
+    rtx5090,
+    rtx4090,
+    rtx3090,
+    rtx2080ti,
+    gtx1080ti,
+}
