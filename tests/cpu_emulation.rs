@@ -366,7 +366,7 @@ fn a_stack_overflow_is_found() {
     for _ in 0..2 {
         let message = failure("big_frame", [1; 3], 32);
         assert!(
-            message.contains("needs more than 64 KiB of stack"),
+            message.contains("overflows its stack of 64 KiB"),
             "{message}"
         );
     }

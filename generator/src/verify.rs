@@ -3,6 +3,7 @@
 //! Nothing here shares code with schemes or templates, except the plain data that describes launches.
 
 mod checkpoint_parameters;
+mod checks;
 mod cpu_device;
 mod device;
 #[cfg(feature = "gpu")]
@@ -11,9 +12,14 @@ mod gpu_device;
 mod graph_time;
 mod random;
 pub mod reference;
-mod verify;
 
 pub use checkpoint_parameters::CheckpointParameters;
+#[cfg(feature = "gpu")]
+pub use checks::time_unit;
+pub use checks::{
+    CheckFailure, Deviation, NetworkCheck, ProblemData, UnitCheck, check_network, check_unit,
+    check_unit_on, network_tolerance,
+};
 pub use cpu_device::{CpuDevice, CpuDeviceError};
 pub use device::{Device, DeviceError, run_variant};
 #[cfg(feature = "gpu")]
@@ -22,9 +28,3 @@ pub use gpu_device::{GpuDevice, GpuDeviceError};
 pub use graph_time::Repeats;
 pub use random::Random;
 pub use tdc_runtime::Bindings;
-#[cfg(feature = "gpu")]
-pub use verify::time_unit;
-pub use verify::{
-    CheckFailure, Deviation, NetworkCheck, ProblemData, UnitCheck, check_network, check_unit,
-    check_unit_on, network_tolerance,
-};

@@ -241,7 +241,7 @@ fn plan_uses(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
             add_paths(module, path, &mut found);
             for path in found {
                 let (name, file) = path.split_last().unwrap();
-                exports.insert([module, &[name.clone()]].concat(), file.to_vec());
+                exports.insert([module, std::slice::from_ref(name)].concat(), file.to_vec());
             }
         }
         private.insert(module, text);

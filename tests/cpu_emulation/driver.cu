@@ -270,7 +270,7 @@ static int memory() {
     config.blockDim = 126;  // two elements too many
     CHECK(cudaLaunchKernelEx(&config, unchecked_kernel, y));
     EXPECT(tdc_cpu_check_memory() == 1);
-    EXPECT(std::strstr(tdc_cpu_last_error(), "of 1000 bytes was written past an end") != nullptr);
+    EXPECT(std::strstr(tdc_cpu_last_error(), "of 1000 bytes was written out of bounds") != nullptr);
     EXPECT(cudaFree(y) == cudaErrorIllegalAddress);
     EXPECT(cudaFree(y) == cudaErrorInvalidValue);
 

@@ -138,12 +138,12 @@ for step in $steps; do
         check "pack" ./tdc-gen pack configs/resnet18.yaml --gpu $gpus --random 1 -o $dir/weights.bin
         check "nvcc" ./build.sh $dir
         check "run the variant of this GPU" $dir/app --weights $dir/weights.bin --output $dir/this.bin
-        grep "variant\|us a run" $work/log | tee $dir/this.txt
+        grep "variant\|us per run" $work/log | tee $dir/this.txt
         if nvidia-smi --query-gpu=name --format=csv,noheader | grep -qw H200; then
             check "variant h200 was chosen" grep -q "variant h200" $dir/this.txt
         fi
         check "run the other variant" $dir/app --weights $dir/weights.bin --output $dir/other.bin --gpu rtx4090
-        grep "variant\|us a run" $work/log
+        grep "variant\|us per run" $work/log
         check "the same numbers" python3 -c "
 import numpy, sys
 this, other = (numpy.fromfile(f'$dir/{name}.bin', numpy.float32).astype(float) for name in ('this', 'other'))

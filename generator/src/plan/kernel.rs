@@ -184,9 +184,9 @@ pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
             return None;
         };
         // Kernels of programs have NCHW activations, and a dense weight or Tucker factors.
-        let problem = |task: &Task| match task.problem {
-            Problem::Conv(problem) if conv.options.cp_rank.is_none() => Some(problem),
-            _ => None,
+        let problem = |task: &Task| {
+            let conv_of_task = task.problem.nchw_conv().copied();
+            conv_of_task.filter(|_| conv.options.cp_rank.is_none())
         };
         let first = problem(task)?;
         let last = match conv.options.ranks {

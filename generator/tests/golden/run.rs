@@ -299,7 +299,7 @@ fn random_weights_give_the_same_bits_twice(built: &Built) {
                 .args(["--random", "1", "--runs", "2", "--profile", "--output"])
                 .arg(&output),
         );
-        assert!(text.contains("us a run (CUDA graph, median)"), "{text}");
+        assert!(text.contains("us per run (CUDA graph, median)"), "{text}");
         assert!(text.contains("tucker.core"), "{text}");
         std::fs::read(output).unwrap()
     });

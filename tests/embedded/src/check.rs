@@ -3,7 +3,7 @@
 use crate::calls::*;
 use convolutions::cuda::{LaunchError, LoadedKernel};
 use convolutions::cudarc::driver::{CudaContext, CudaSlice, CudaStream};
-use convolutions::{ConvShape, Kernel, Op, Tucker};
+use convolutions::{Activation, ConvShape, Kernel, Op, Tucker};
 use std::error::Error;
 use std::sync::Arc;
 
@@ -151,7 +151,7 @@ fn conv(context: &Arc<CudaContext>, kernel: &Kernel, bound: f64) -> Outcome {
     same_bits(loaded.name(), &packed, &stream.clone_dtoh(&on_device)?)?;
     // Only ODD has a prologue, with ReLU.
     let mut expected = convolved(&case.prologue(shape, true), &weights, shape);
-    case.epilogue(&mut expected, shape, kernel.op.fused.relu);
+    case.epilogue(&mut expected, shape, kernel.op.fused.activation == Activation::Relu);
     compare(context, &loaded, &case, &packed, &expected, bound)
 }
 
@@ -178,7 +178,7 @@ fn tucker(context: &Arc<CudaContext>, kernel: &Kernel<Tucker>, bound: f64) -> Ou
     for (shape, factor) in shapes.iter().zip(factors) {
         expected = convolved(&expected, factor, shape);
     }
-    case.epilogue(&mut expected, &kernel.op.shape, kernel.op.fused.relu);
+    case.epilogue(&mut expected, &kernel.op.shape, kernel.op.fused.activation == Activation::Relu);
     compare(context, &loaded, &case, &packed, &expected, bound)
 }
 

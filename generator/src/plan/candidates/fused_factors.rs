@@ -130,10 +130,7 @@ fn fused_task(tasks: &[Task], name: String, problem: Problem, factors: &[TaskFac
 }
 
 fn conv(task: &Task) -> Option<ConvProblem> {
-    match task.problem {
-        Problem::Conv(conv) => Some(conv),
-        _ => None,
-    }
+    task.problem.nchw_conv().copied()
 }
 
 fn layer_name(graph: &TaskGraph, first: &Task) -> Option<String> {

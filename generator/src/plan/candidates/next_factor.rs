@@ -104,7 +104,9 @@ fn next_fusion(graph: &TaskGraph, index: usize) -> Option<NextFusion> {
 fn is_fusable_first(graph: &TaskGraph, layer: &Task, index: usize) -> bool {
     let task = &graph.tasks[index];
     let plain = |problem: &Problem| {
-        matches!(problem, Problem::Conv(conv) if conv.prologue.is_none())
+        problem
+            .nchw_conv()
+            .is_some_and(|conv| conv.prologue.is_none())
             && problem.precision() == layer.problem.precision()
     };
     task.x == layer.y

@@ -308,14 +308,14 @@ mod tests {
     fn labels_are_read_as_they_are_written() {
         for label in [
             "conv_c64_n32_h56_w56_k3x3_p1_bias_relu",
-            "conv_b2_c8_n12_h5_w7_k1x1_affine_bias_relu",
-            "conv_c6_n6_h5_w5_k3x1_s1x2_p0x1x2x3_d2_g6_affinerelu_bias_add_relu_fp16_tol5000",
+            "conv_b2_c8_n12_h5_w7_k1x1_prologue_bias_relu",
+            "conv_c6_n6_h5_w5_k3x1_s1x2_p0x1x2x3_d2_g6_prologuerelu_bias_residual_relu_fp16_tol5000",
             "conv_c6_n6_h5_w5_k3x3_atomic",
             "conv_b8_c6_n6_h5_w5_k3x3_tf32_hwcn",
             "cp_c20_r7_n24_h19_w21_k5x3_s1x2_p2x1x0x3_d2x1_bias_relu",
             "tucker_c32_d16x17_n24_h20_w20_k3x3_p1_bias_bf16",
-            "tucker_d16x17_n24_h20_w20_k3x3_p1_bias_add_relu_next11",
-            "tucker_b4_c32_d16x17_n24_h20_w20_k3x3_p1_affinerelu_only11_fp16",
+            "tucker_d16x17_n24_h20_w20_k3x3_p1_bias_residual_relu_next11",
+            "tucker_b4_c32_d16x17_n24_h20_w20_k3x3_p1_prologuerelu_nextonly11_fp16",
             "linear_b3_c512_n1000_bias",
             "maxpool_c64_h112_w112_k3x3_s2_p1_o56x56",
             "avgpoolvalid_c64_h112_w112_k3x2_s2x1_o56x56",

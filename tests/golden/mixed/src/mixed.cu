@@ -3,24 +3,24 @@
 // SPDX-License-Identifier: 0BSD
 #include "mixed.h"
 
-#include "units/conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1a1b1k3z1c1s1.h"
+#include "units/conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl1cg1s1.h"
 #include "units/maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128.h"
-#include "units/conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_residual_relu_depthwise_h1w1t64.h"
+#include "units/conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_residual_relu_depthwise_rh1rw1t64.h"
 #include "units/convert_b2_c8_h7_w6_hwcn_t128.h"
-#include "units/conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8tn16tb8v1c8s1.h"
+#include "units/conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8xn16xb8v1c8s1.h"
 #include "units/convert_b2_c5_h7_w6_nchw_t128.h"
-#include "units/conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w8n2p4g4k4z4c4s1.h"
-#include "units/conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2.h"
-#include "units/conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1.h"
-#include "units/conv_b2_c9_n9_h7_w6_k1x1_residual_direct_p32n1g1k1.h"
-#include "units/tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16.h"
-#include "units/cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1.h"
-#include "units/conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1.h"
-#include "units/conv_b2_c5_n5_h7_w6_k1x3_s1x2_p0x1x0x1_g5_depthwise_h1w2t64.h"
-#include "units/conv_b2_c5_n5_h7_w3_k3x1_p1x0x1x0_g5_depthwise_h1w2t64.h"
-#include "units/conv_b2_c5_n11_h7_w3_k1x1_direct_p32n1g1k1.h"
-#include "units/globalavgpool_b2_c11_h7_w3_global_pool_w1.h"
-#include "units/linear_b2_c11_n7_bias_w2.h"
+#include "units/conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w8rn2rp4xn4xk4cl4c4s1.h"
+#include "units/conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2.h"
+#include "units/conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8rn2rp4xn2xk4cl1c4s1.h"
+#include "units/conv_b2_c9_n9_h7_w6_k1x1_residual_direct_p32rn1xn1sk1.h"
+#include "units/tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16.h"
+#include "units/cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1.h"
+#include "units/conv_b2_c7_n5_h7_w6_k1x1_direct_p32rn1xn1sk1.h"
+#include "units/conv_b2_c5_n5_h7_w6_k1x3_s1x2_p0x1x0x1_g5_depthwise_rh1rw2t64.h"
+#include "units/conv_b2_c5_n5_h7_w3_k3x1_p1x0x1x0_g5_depthwise_rh1rw2t64.h"
+#include "units/conv_b2_c5_n11_h7_w3_k1x1_direct_p32rn1xn1sk1.h"
+#include "units/globalavgpool_b2_c11_h7_w3_global_pool_wt1.h"
+#include "units/linear_b2_c11_n7_bias_wt2.h"
 
 #include <cuda_runtime.h>
 
@@ -133,63 +133,63 @@ constexpr int layers_size = static_cast<int>(sizeof layers / sizeof layers[0]);
 cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
     switch (layer) {
     case 0:  // "stem"
-        return conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1a1b1k3z1c1s1_launch(
+        return conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl1cg1s1_launch(
             p.input(0), p.weights, p.weights + 832, nullptr, p.arena, nullptr, stream, 429, 336, 336);
     case 1:  // "pool"
         return maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128_launch(
             p.arena, nullptr, nullptr, nullptr, p.arena + 1152, nullptr, stream, 336, 336, 336);
     case 2:  // "depthwise"
-        return conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_residual_relu_depthwise_h1w1t64_launch(
+        return conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_residual_relu_depthwise_rh1rw1t64_launch(
             p.arena + 1152, p.weights + 896, p.weights + 1024, p.arena + 1152, p.arena, nullptr, stream, 336,
             336, 546);
     case 3:  // "join.hwcn"
         return convert_b2_c8_h7_w6_hwcn_t128_launch(
             p.arena, nullptr, nullptr, nullptr, p.arena + 1152, nullptr, stream, 546, 336, 336);
     case 4:  // "grow"
-        return conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_launch(
+        return conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8xn16xb8v1c8s1_launch(
             p.arena + 1152, p.weights + 1088, nullptr, nullptr, p.arena + 1856, nullptr, stream);
     case 5:  // "grow.nchw"
         return convert_b2_c5_h7_w6_nchw_t128_launch(
             p.arena + 1856, nullptr, nullptr, nullptr, p.arena + 336, nullptr, stream, 210, 546, 546);
     case 6:  // "tucker.first"
-        return conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w8n2p4g4k4z4c4s1_launch(
+        return conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w8rn2rp4xn4xk4cl4c4s1_launch(
             p.arena, p.weights + 2304, nullptr, nullptr, p.arena + 1152, nullptr, stream, 546, 252, 252);
     case 7:  // "tucker.core"
-        return conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_launch(
+        return conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_launch(
             p.arena + 1152, p.weights + 2432, nullptr, nullptr, p.arena + 768, p.arena, stream, 252, 168,
                 168);
     case 8:  // "tucker.last"
-        return conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_launch(
+        return conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8rn2rp4xn2xk4cl1c4s1_launch(
             p.arena + 768, p.weights + 2688, p.weights + 2752, nullptr, p.arena, nullptr, stream, 168, 378,
             378);
     case 9:  // "squeeze"
-        return conv_b2_c9_n9_h7_w6_k1x1_residual_direct_p32n1g1k1_launch(
+        return conv_b2_c9_n9_h7_w6_k1x1_residual_direct_p32rn1xn1sk1_launch(
             p.arena, p.weights + 2816, nullptr, p.arena, p.arena + 960, nullptr, stream, 378, 378, 378);
     case 10:  // "fused"
-        return tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_launch(
+        return tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_launch(
             p.arena + 960, p.weights + 2944, p.weights + 5952, nullptr, p.arena, nullptr, stream, 378, 462,
             462);
     case 11:  // "chain"
-        return cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_launch(
+        return cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1_launch(
             p.arena, p.weights + 6016, p.weights + 6272, nullptr, p.arena + 960, nullptr, stream, 462, 294,
             294);
     case 12:  // "pairwise.first"
-        return conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1_launch(
+        return conv_b2_c7_n5_h7_w6_k1x1_direct_p32rn1xn1sk1_launch(
             p.arena + 960, p.weights + 6336, nullptr, nullptr, p.arena, nullptr, stream, 294, 210, 210);
     case 13:  // "pairwise.horizontal"
-        return conv_b2_c5_n5_h7_w6_k1x3_s1x2_p0x1x0x1_g5_depthwise_h1w2t64_launch(
+        return conv_b2_c5_n5_h7_w6_k1x3_s1x2_p0x1x0x1_g5_depthwise_rh1rw2t64_launch(
             p.arena, p.weights + 6400, nullptr, nullptr, p.arena + 448, nullptr, stream, 210, 105, 105);
     case 14:  // "pairwise.vertical"
-        return conv_b2_c5_n5_h7_w3_k3x1_p1x0x1x0_g5_depthwise_h1w2t64_launch(
+        return conv_b2_c5_n5_h7_w3_k3x1_p1x0x1x0_g5_depthwise_rh1rw2t64_launch(
             p.arena + 448, p.weights + 6464, nullptr, nullptr, p.arena + 704, nullptr, stream, 105, 105, 105);
     case 15:  // "pairwise.last"
-        return conv_b2_c5_n11_h7_w3_k1x1_direct_p32n1g1k1_launch(
+        return conv_b2_c5_n11_h7_w3_k1x1_direct_p32rn1xn1sk1_launch(
             p.arena + 704, p.weights + 6528, nullptr, nullptr, p.arena, nullptr, stream, 105, 231, 231);
     case 16:  // "average"
-        return globalavgpool_b2_c11_h7_w3_global_pool_w1_launch(
+        return globalavgpool_b2_c11_h7_w3_global_pool_wt1_launch(
             p.arena, nullptr, nullptr, nullptr, p.arena + 512, nullptr, stream, 231, 11, 11);
     case 17:  // "head"
-        return linear_b2_c11_n7_bias_w2_launch(
+        return linear_b2_c11_n7_bias_wt2_launch(
             p.arena + 512, p.weights + 6592, p.weights + 6720, nullptr, p.output(0), nullptr, stream, 11, 7,
             7);
     default:
@@ -199,50 +199,51 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
 
 constexpr Slot slots[] = {
     // "stem"
-    {conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1a1b1k3z1c1s1_pack, 216, 27, 0, 0, 832, 8},
+    {conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl1cg1s1_pack, 216, 27, 0, 0,
+     832, 8},
     // "depthwise"
-    {conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_residual_relu_depthwise_h1w1t64_pack, 72, 9, 0, 896, 1024, 8},
+    {conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_residual_relu_depthwise_rh1rw1t64_pack, 72, 9, 0, 896, 1024, 8},
     // "grow"
-    {conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_pack, 360, 72, 8, 1088, 2304, 0},
+    {conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8xn16xb8v1c8s1_pack, 360, 72, 8, 1088, 2304, 0},
     // "tucker.first"
-    {conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w8n2p4g4k4z4c4s1_pack, 78, 13, 0, 2304, 2432, 0},
+    {conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w8rn2rp4xn4xk4cl4c4s1_pack, 78, 13, 0, 2304, 2432, 0},
     // "tucker.core"
-    {conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_pack, 216, 54, 0, 2432, 2688, 0},
+    {conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2_pack, 216, 54, 0, 2432, 2688, 0},
     // "tucker.last"
-    {conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_pack, 36, 4, 0, 2688, 2752, 9},
+    {conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8rn2rp4xn2xk4cl1c4s1_pack, 36, 4, 0, 2688, 2752, 9},
     // "squeeze"
-    {conv_b2_c9_n9_h7_w6_k1x1_residual_direct_p32n1g1k1_pack, 81, 9, 0, 2816, 2944, 0},
+    {conv_b2_c9_n9_h7_w6_k1x1_residual_direct_p32rn1xn1sk1_pack, 81, 9, 0, 2816, 2944, 0},
     // "fused.first"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_pack_first, 81, 9, 0, 2944,
-     3264, 0},
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_pack_first, 81, 9, 0,
+     2944, 3264, 0},
     // "fused.core"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_pack_core, 648, 81, 0, 3264,
-     5632, 0},
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_pack_core, 648, 81, 0,
+     3264, 5632, 0},
     // "fused.last"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_pack_last, 88, 8, 0, 5632,
-     5952, 11},
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_pack_last, 88, 8, 0,
+     5632, 5952, 11},
     // "chain.first"
-    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_first, 33, 11, 0, 6016, 6080,
-     0},
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1_pack_first, 33, 11, 0, 6016,
+     6080, 0},
     // "chain.vertical"
-    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_vertical, 9, 3, 0, 6080,
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1_pack_vertical, 9, 3, 0, 6080,
      6144, 0},
     // "chain.horizontal"
-    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_horizontal, 15, 5, 0, 6144,
-     6208, 0},
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1_pack_horizontal, 15, 5, 0,
+     6144, 6208, 0},
     // "chain.last"
-    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_last, 21, 3, 0, 6208, 6272,
-     7},
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1_pack_last, 21, 3, 0, 6208,
+     6272, 7},
     // "pairwise.first"
-    {conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1_pack, 35, 7, 0, 6336, 6400, 0},
+    {conv_b2_c7_n5_h7_w6_k1x1_direct_p32rn1xn1sk1_pack, 35, 7, 0, 6336, 6400, 0},
     // "pairwise.horizontal"
-    {conv_b2_c5_n5_h7_w6_k1x3_s1x2_p0x1x0x1_g5_depthwise_h1w2t64_pack, 15, 3, 0, 6400, 6464, 0},
+    {conv_b2_c5_n5_h7_w6_k1x3_s1x2_p0x1x0x1_g5_depthwise_rh1rw2t64_pack, 15, 3, 0, 6400, 6464, 0},
     // "pairwise.vertical"
-    {conv_b2_c5_n5_h7_w3_k3x1_p1x0x1x0_g5_depthwise_h1w2t64_pack, 15, 3, 0, 6464, 6528, 0},
+    {conv_b2_c5_n5_h7_w3_k3x1_p1x0x1x0_g5_depthwise_rh1rw2t64_pack, 15, 3, 0, 6464, 6528, 0},
     // "pairwise.last"
-    {conv_b2_c5_n11_h7_w3_k1x1_direct_p32n1g1k1_pack, 55, 5, 0, 6528, 6592, 0},
+    {conv_b2_c5_n11_h7_w3_k1x1_direct_p32rn1xn1sk1_pack, 55, 5, 0, 6528, 6592, 0},
     // "head"
-    {linear_b2_c11_n7_bias_w2_pack, 77, 11, 0, 6592, 6720, 7},
+    {linear_b2_c11_n7_bias_wt2_pack, 77, 11, 0, 6592, 6720, 7},
 };
 constexpr int slots_size = static_cast<int>(sizeof slots / sizeof slots[0]);
 

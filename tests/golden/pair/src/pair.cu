@@ -3,13 +3,13 @@
 // SPDX-License-Identifier: 0BSD
 #include "pair.h"
 
-#include "units/conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32n4g1k1.h"
-#include "units/conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128n4g1k8.h"
-#include "units/globalavgpool_c28_h28_w28_global_pool_w1.h"
-#include "units/linear_c28_n10_bias_w1.h"
-#include "units/conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p32n16g2k16.h"
-#include "units/globalavgpool_c28_h28_w28_global_pool_w8.h"
-#include "units/linear_c28_n10_bias_w4.h"
+#include "units/conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32rn4xn1sk1.h"
+#include "units/conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8.h"
+#include "units/globalavgpool_c28_h28_w28_global_pool_wt1.h"
+#include "units/linear_c28_n10_bias_wt1.h"
+#include "units/conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p32rn16xn2sk16.h"
+#include "units/globalavgpool_c28_h28_w28_global_pool_wt8.h"
+#include "units/linear_c28_n10_bias_wt4.h"
 
 #include <cuda_runtime.h>
 
@@ -106,16 +106,16 @@ constexpr int layers_size = static_cast<int>(sizeof layers / sizeof layers[0]);
 cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
     switch (layer) {
     case 0:  // "stem"
-        return conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32n4g1k1_launch(
+        return conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32rn4xn1sk1_launch(
             p.input(0), p.weights, p.weights + 896, nullptr, p.arena + 175616, nullptr, stream);
     case 1:  // "core"
-        return conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128n4g1k8_launch(
+        return conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_launch(
             p.arena + 175616, p.weights + 960, p.weights + 9024, nullptr, p.arena + 200704, p.arena, stream);
     case 2:  // "pool"
-        return globalavgpool_c28_h28_w28_global_pool_w1_launch(
+        return globalavgpool_c28_h28_w28_global_pool_wt1_launch(
             p.arena + 200704, nullptr, nullptr, nullptr, p.arena, nullptr, stream);
     case 3:  // "head"
-        return linear_c28_n10_bias_w1_launch(
+        return linear_c28_n10_bias_wt1_launch(
             p.arena, p.weights + 9088, p.weights + 9408, nullptr, p.output(0), nullptr, stream);
     default:
         return cudaErrorInvalidValue;
@@ -124,11 +124,11 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
 
 constexpr Slot slots[] = {
     // "stem"
-    {conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32n4g1k1_pack, 864, 27, 0, 0, 896, 32},
+    {conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32rn4xn1sk1_pack, 864, 27, 0, 0, 896, 32},
     // "core"
-    {conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128n4g1k8_pack, 8064, 288, 0, 960, 9024, 28},
+    {conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_pack, 8064, 288, 0, 960, 9024, 28},
     // "head"
-    {linear_c28_n10_bias_w1_pack, 280, 28, 0, 9088, 9408, 10},
+    {linear_c28_n10_bias_wt1_pack, 280, 28, 0, 9088, 9408, 10},
 };
 constexpr int slots_size = static_cast<int>(sizeof slots / sizeof slots[0]);
 
@@ -158,16 +158,16 @@ constexpr int layers_size = static_cast<int>(sizeof layers / sizeof layers[0]);
 cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
     switch (layer) {
     case 0:  // "stem"
-        return conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32n4g1k1_launch(
+        return conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32rn4xn1sk1_launch(
             p.input(0), p.weights, p.weights + 896, nullptr, p.arena + 351232, nullptr, stream);
     case 1:  // "core"
-        return conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p32n16g2k16_launch(
+        return conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p32rn16xn2sk16_launch(
             p.arena + 351232, p.weights + 960, p.weights + 10176, nullptr, p.arena + 376320, p.arena, stream);
     case 2:  // "pool"
-        return globalavgpool_c28_h28_w28_global_pool_w8_launch(
+        return globalavgpool_c28_h28_w28_global_pool_wt8_launch(
             p.arena + 376320, nullptr, nullptr, nullptr, p.arena, nullptr, stream);
     case 3:  // "head"
-        return linear_c28_n10_bias_w4_launch(
+        return linear_c28_n10_bias_wt4_launch(
             p.arena, p.weights + 10240, p.weights + 10560, nullptr, p.output(0), nullptr, stream);
     default:
         return cudaErrorInvalidValue;
@@ -176,11 +176,11 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
 
 constexpr Slot slots[] = {
     // "stem"
-    {conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32n4g1k1_pack, 864, 27, 0, 0, 896, 32},
+    {conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32rn4xn1sk1_pack, 864, 27, 0, 0, 896, 32},
     // "core"
-    {conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p32n16g2k16_pack, 8064, 288, 0, 960, 10176, 28},
+    {conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p32rn16xn2sk16_pack, 8064, 288, 0, 960, 10176, 28},
     // "head"
-    {linear_c28_n10_bias_w4_pack, 280, 28, 0, 10240, 10560, 10},
+    {linear_c28_n10_bias_wt4_pack, 280, 28, 0, 10240, 10560, 10},
 };
 constexpr int slots_size = static_cast<int>(sizeof slots / sizeof slots[0]);
 
