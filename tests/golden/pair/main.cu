@@ -406,7 +406,7 @@ ExitCode run(const Options& options) {
                 && session.time(options.runs, [&] { return session.replay(); }, &us)
                           : session.time(options.runs, [&] { return session.run(); }, &us);
         if (!timed) return exit_failure;
-        std::printf("%.2f us a run (%s, median)\n", us, options.graph ? "CUDA graph" : "plain launches");
+        std::printf("%.2f us per run (%s, median)\n", us, options.graph ? "CUDA graph" : "plain launches");
         if (!session.get_outputs(&outputs)) return exit_failure;
     }
     if (!write_outputs(options, outputs)) return exit_failure;
