@@ -50,7 +50,7 @@ pub mod __embedded {
 /// Paths are relative to the crate's folder. A kernel holds machine code for each architecture and PTX of the newest one, the CUDA
 /// text, the launches and the layout of the packed weights. With a feature such as `cuda-13000` it is loaded into a `cudarc` context and
 /// launched: see the module `cuda`. NVRTC compiles when the crate is built, once for each kernel; `tdc-gen prepare` does that ahead of
-/// time and away from where the crate is built. `docs/kernel-macro.md` in the repository has the rest: caches, offline builds, costs.
+/// time and away from where the crate is built. `docs/reference/kernel-macro.md` in the repository has the rest: caches, offline builds, costs.
 ///
 /// ```
 /// use tdc::{Arch, Kernel};

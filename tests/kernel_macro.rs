@@ -306,57 +306,6 @@ fn a_program_embeds_the_generated_kernels() {
     assert_eq!(found.lines().count(), expected.lines().count());
 }
 
-/// What `tdc-gen prepare` does, and then a build that has neither a compiler nor the code for one.
-#[test]
-fn prepared_kernels_need_no_compiler() {
-    let _turn = build_lock();
-    toolkit::toolkit();
-    let (_folder, copy) = copied();
-    let nothing = tempfile::tempdir().unwrap();
-    let offline = |words: &[&str]| {
-        let mut cargo = cargo(&copy, words);
-        cargo.arg("--no-default-features");
-        cargo.env("TDC_CACHE_DIR", nothing.path());
-        cargo.output().unwrap()
-    };
-    let refused = offline(&["check", "--quiet"]);
-    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success());
-    assert!(
-        errors.contains("`conv_c64_n32_h56_w56_k3x3_p1` is not in generated/kernels of this crate or of a folder above it, and \
-                         the feature `nvrtc` of tdc is off; run `tdc-gen prepare` and commit what it writes"),
-        "{errors}"
-    );
-
-    let record = tempfile::tempdir().unwrap();
-    let mut check = cargo(&copy, &["check", "--quiet", "--no-default-features"]);
-    check.env("TDC_PREPARE", record.path());
-    succeeded(check.output().unwrap());
-    let calls = recorded(record.path()).unwrap();
-    // As many as there are different ones: `of_network` is one of the network's.
-    assert_eq!(calls.len(), 16);
-    let prepared = copy.join(PREPARED_DIR);
-    let settings = Settings::from_env(&copy).unwrap();
-    let missing = prepared_files(&calls, &prepared, false, &settings, |_, _| ());
-    assert!(matches!(missing, Err(PrepareError::Missing(_))));
-    let files = prepared_files(&calls, &prepared, true, &settings, |_, _| ()).unwrap();
-    emit::write(&files, &prepared, false).unwrap();
-    let again = prepared_files(&calls, &prepared, false, &settings, |_, _| ()).unwrap();
-    assert_eq!(again, files);
-    assert!(emit::check(&again, &prepared).unwrap().is_empty());
-
-    let found = succeeded(offline(&["run", "--quiet"]));
-    assert_eq!(
-        found
-            .lines()
-            .filter(|line| line.ends_with("whole: true"))
-            .count(),
-        2 * 17 + 2
-    );
-    assert!(!found.contains("whole: false"));
-    assert_eq!(std::fs::read_dir(nothing.path()).unwrap().count(), 0);
-}
-
 /// The images in a cache of kernels.
 fn images(cache: &Path) -> BTreeSet<PathBuf> {
     let files = std::fs::read_dir(cache.join("kernels")).unwrap();
@@ -366,52 +315,7 @@ fn images(cache: &Path) -> BTreeSet<PathBuf> {
         .collect()
 }
 
-#[test]
-fn cargo_compiles_each_kernel_once() {
-    let _turn = build_lock();
-    // Found before the cache moves, which is where it is installed.
-    let nvrtc = toolkit::toolkit().nvrtc13.unwrap();
-    let (_folder, copy) = copied();
-    let cache = tempfile::tempdir().unwrap();
-    let run = |words: &[&str], mode: &str| {
-        let mut cargo = cargo(&copy, words);
-        cargo.env("TDC_CACHE_DIR", cache.path());
-        // Without files it is on the loader's path, and found there again.
-        if let Some(files) = &nvrtc.files {
-            cargo.env("TDC_NVRTC_DIR", files.library.parent().unwrap());
-        }
-        cargo.env("TDC_KERNELS", mode);
-        succeeded(cargo.output().unwrap())
-    };
-    run(&["check", "--quiet"], "auto");
-    let made = images(cache.path());
-    // Whatever would have to be compiled is an error from here on.
-    for words in [
-        &["build", "--quiet"][..],
-        &["test", "--quiet", "--no-run"],
-        &["clippy", "--quiet"],
-        &["doc", "--quiet", "--no-deps"],
-    ] {
-        run(words, "offline");
-    }
-    assert_eq!(images(cache.path()), made);
-
-    // One of a config's layers becomes another.
-    let config = std::fs::read_to_string(copy.join("layers.yaml")).unwrap();
-    let edited = config.replace("[16, 8, 6, 5]", "[16, 8, 6, 7]");
-    assert_ne!(config, edited);
-    std::fs::write(copy.join("layers.yaml"), edited).unwrap();
-    let output = run(&["run", "--quiet"], "auto");
-    assert!(
-        output.contains("set::_1X1 conv_c16_n8_h6_w7_k1x1"),
-        "{output}"
-    );
-    let now = images(cache.path());
-    assert!(now.is_superset(&made));
-    assert_eq!(now.len(), made.len() + 1);
-}
-
-/// A planned layer with its sequence of units as one unit, to be checked as the complete layer.
+/// A planned layer with its chain of units as one unit, to be checked as the whole that it computes.
 fn as_unit(layer: &LayerSpec, plan: &VariantPlan) -> PlannedUnit {
     let mut unit = plan.units[0].clone();
     unit.unit.variants = vec![plan.variant.clone()].into();
@@ -466,4 +370,106 @@ fn ops_describe_their_fusions() {
         fused,
     };
     assert_eq!(KernelOp::of(&layer), KernelOp::Tucker(op));
+}
+
+mod deep {
+    use super::*;
+
+    /// What `tdc-gen prepare` does, and then a build that has neither a compiler nor the code for one.
+    #[test]
+    #[ignore = "deep tier"]
+    fn prepared_kernels_need_no_compiler() {
+        let _turn = build_lock();
+        toolkit::toolkit();
+        let (_folder, copy) = copied();
+        let nothing = tempfile::tempdir().unwrap();
+        let offline = |words: &[&str]| {
+            let mut cargo = cargo(&copy, words);
+            cargo.arg("--no-default-features");
+            cargo.env("TDC_CACHE_DIR", nothing.path());
+            cargo.output().unwrap()
+        };
+        let refused = offline(&["check", "--quiet"]);
+        let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success());
+        assert!(
+            errors.contains("`conv_c64_n32_h56_w56_k3x3_p1` is not in generated/kernels of this crate or of a folder above it, and \
+                             the feature `nvrtc` of tdc is off; run `tdc-gen prepare` and commit what it writes"),
+            "{errors}"
+        );
+
+        let record = tempfile::tempdir().unwrap();
+        let mut check = cargo(&copy, &["check", "--quiet", "--no-default-features"]);
+        check.env("TDC_PREPARE", record.path());
+        succeeded(check.output().unwrap());
+        let calls = recorded(record.path()).unwrap();
+        // As many as there are different ones: `of_network` is one of the network's.
+        assert_eq!(calls.len(), 16);
+        let prepared = copy.join(PREPARED);
+        let settings = Settings::from_env(&copy).unwrap();
+        let missing = prepared_files(&calls, &prepared, false, &settings, |_, _| ());
+        assert!(matches!(missing, Err(PrepareError::Missing(_))));
+        let files = prepared_files(&calls, &prepared, true, &settings, |_, _| ()).unwrap();
+        emit::write(&files, &prepared, false).unwrap();
+        let again = prepared_files(&calls, &prepared, false, &settings, |_, _| ()).unwrap();
+        assert_eq!(again, files);
+        assert!(emit::check(&again, &prepared).unwrap().is_empty());
+
+        let found = succeeded(offline(&["run", "--quiet"]));
+        assert_eq!(
+            found
+                .lines()
+                .filter(|line| line.ends_with("whole: true"))
+                .count(),
+            2 * 17 + 2
+        );
+        assert!(!found.contains("whole: false"));
+        assert_eq!(std::fs::read_dir(nothing.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    #[ignore = "deep tier"]
+    fn cargo_compiles_each_kernel_once() {
+        let _turn = build_lock();
+        // Found before the cache moves, which is where it is installed.
+        let nvrtc = toolkit::toolkit().nvrtc13.unwrap();
+        let (_folder, copy) = copied();
+        let cache = tempfile::tempdir().unwrap();
+        let run = |words: &[&str], mode: &str| {
+            let mut cargo = cargo(&copy, words);
+            cargo.env("TDC_CACHE_DIR", cache.path());
+            // Without files it is on the loader's path, and found there again.
+            if let Some(files) = &nvrtc.files {
+                cargo.env("TDC_NVRTC_DIR", files.library.parent().unwrap());
+            }
+            cargo.env("TDC_KERNELS", mode);
+            succeeded(cargo.output().unwrap())
+        };
+        run(&["check", "--quiet"], "auto");
+        let made = images(cache.path());
+        // Whatever would have to be compiled is an error from here on.
+        for words in [
+            &["build", "--quiet"][..],
+            &["test", "--quiet", "--no-run"],
+            &["clippy", "--quiet"],
+            &["doc", "--quiet", "--no-deps"],
+        ] {
+            run(words, "offline");
+        }
+        assert_eq!(images(cache.path()), made);
+
+        // One of a config's layers becomes another.
+        let config = std::fs::read_to_string(copy.join("layers.yaml")).unwrap();
+        let edited = config.replace("[16, 8, 6, 5]", "[16, 8, 6, 7]");
+        assert_ne!(config, edited);
+        std::fs::write(copy.join("layers.yaml"), edited).unwrap();
+        let output = run(&["run", "--quiet"], "auto");
+        assert!(
+            output.contains("set::_1X1 conv_c16_n8_h6_w7_k1x1"),
+            "{output}"
+        );
+        let now = images(cache.path());
+        assert!(now.is_superset(&made));
+        assert_eq!(now.len(), made.len() + 1);
+    }
 }

@@ -1,5 +1,5 @@
-//! Tiers 5 and 6: the generated text of every scheme against float64, on shapes that break naive code; on the CPU, and on a GPU
-//! where there is one (`tests/gpu/run.sh` runs those tests).
+//! The generated text of every scheme against float64, on shapes that break naive code: on the CPU (a few units of each scheme in
+//! the quick tier, more in the deep one), and on a GPU where there is one (`tests/gpu/run.sh` runs those tests).
 
 mod device;
 mod toolkit;
@@ -245,7 +245,8 @@ fn few_channel_units(count: usize) -> Vec<PlannedUnit> {
 }
 
 /// Channels that a cluster cannot share without padding: a last block that has padding behind its own, or a chunk of nothing else.
-fn padded_units() -> Vec<PlannedUnit> {
+/// Some of the twelve, of several precisions.
+fn padded_units(count: usize) -> Vec<PlannedUnit> {
     let conv = |c, precision, r: u32, stride, batch| {
         Problem::Conv(ConvProblem {
             shape: ConvShape {
@@ -290,7 +291,8 @@ fn padded_units() -> Vec<PlannedUnit> {
         .into_iter()
         .flat_map(of_precision)
         .collect();
-    units(&requests)
+    let step = requests.len() / count;
+    units(&requests.into_iter().step_by(step).collect::<Vec<_>>())
 }
 
 /// 3x3 convolutions at stride 1 on channels that leave tails and on some that do not, with paddings that differ from side to side,
@@ -677,75 +679,67 @@ fn other_units() -> Vec<PlannedUnit> {
     units(&requests)
 }
 
-#[test]
-fn direct_is_right_on_random_convolutions_and_tiles() {
-    assert_right(&direct_units(60), cpu);
-}
-
-#[test]
-fn pointwise_is_right_on_random_convolutions_and_tiles() {
-    assert_right(&pointwise_units(40), cpu);
-}
-
-#[test]
-fn depthwise_is_right_on_random_convolutions_and_tiles() {
-    assert_right(&depthwise_units(40), cpu);
-}
-
-#[test]
-fn the_schemes_of_tdc_are_right_on_random_convolutions_and_tiles() {
-    assert_right(&tdc_units(40), cpu);
-}
-
-#[test]
-fn the_tiled_schemes_are_right_on_random_convolutions_and_tiles() {
-    assert_right(&tiled_units(40), cpu);
-}
-
-#[test]
-fn padded_channels_do_not_contribute() {
-    assert_right(&padded_units(), cpu);
-}
-
-#[test]
-fn steps_of_few_channels_are_right_on_random_convolutions_and_tiles() {
-    assert_right(&few_channel_units(30), cpu);
-}
-
-#[test]
-fn winograd_is_right_on_random_convolutions_and_tiles() {
-    assert_right(&winograd_units(40), cpu);
-}
-
-#[test]
-fn cp_layers_in_one_launch_are_right_on_random_sizes_and_tiles() {
-    let mut units = cp_units("cp_chain", 24);
-    units.extend(cp_units("cp_fused", 12));
+/// Both kinds of launches that compute a whole CP layer.
+fn all_cp_units(count: usize) -> Vec<PlannedUnit> {
+    let mut units = cp_units("cp_chain", count);
+    units.extend(cp_units("cp_fused", count.div_ceil(2)));
     units.extend(cp_product_units());
-    assert_right(&units, cpu);
+    units
+}
+
+/// Tests on the CPU in both tiers: with the first few of a scheme's random units in the quick one, with many in the deep one.
+macro_rules! random_units_are_right {
+    ($($name:ident: $units:ident, $few:literal of $many:literal;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                assert_right(&$units($few), cpu);
+            }
+        )*
+
+        mod deep {
+            use super::*;
+
+            $(
+                #[test]
+                #[ignore = "deep tier"]
+                fn $name() {
+                    assert_right(&$units($many), cpu);
+                }
+            )*
+        }
+    };
+}
+
+mod random {
+    use super::*;
+
+    random_units_are_right! {
+        direct_is_right: direct_units, 8 of 60;
+        pointwise_is_right: pointwise_units, 6 of 40;
+        depthwise_is_right: depthwise_units, 6 of 40;
+        the_schemes_of_tdc_are_right: tdc_units, 6 of 40;
+        the_tiled_schemes_are_right: tiled_units, 8 of 40;
+        steps_of_few_channels_are_right: few_channel_units, 4 of 30;
+        winograd_is_right: winograd_units, 6 of 40;
+        cp_layers_in_one_launch_are_right: all_cp_units, 6 of 24;
+        tucker_layers_in_one_launch_are_right: tucker_units, 6 of 40;
+        tvm_is_right: tvm_units, 6 of 40;
+        single_channel_is_right: single_channel_units, 6 of 40;
+        stride_fixed_is_right: stride_fixed_units, 6 of 40;
+        input_stationary_is_right: input_stationary_units, 6 of 60;
+        padded_channels_do_not_contribute: padded_units, 3 of 12;
+    }
 }
 
 #[test]
-fn tucker_layers_in_one_launch_are_right_on_random_sizes_and_tiles() {
-    assert_right(&tucker_units(40), cpu);
+fn the_published_tile_of_tvm_is_right() {
+    assert_right(&published_tvm_units(), cpu);
 }
 
 #[test]
 fn each_kind_of_tucker_layer_is_right() {
     assert_right(&tucker_kinds(), cpu);
-}
-
-/// Where there are no clusters one block does the work of all, share by share.
-#[test]
-fn each_kind_of_tucker_layer_is_right_without_clusters() {
-    let own = std::env::current_exe().unwrap();
-    let run = std::process::Command::new(own)
-        .args(["--exact", "each_kind_of_tucker_layer_is_right"])
-        .env("TDC_CPU_ARCH", "80")
-        .output()
-        .unwrap();
-    let printed = String::from_utf8_lossy(&run.stdout);
-    assert!(printed.contains("1 passed"), "{printed}");
 }
 
 #[test]
@@ -754,25 +748,7 @@ fn each_kind_of_tucker_layer_is_right_on_a_gpu() {
     assert_right(&tucker_kinds(), gpu_here);
 }
 
-/// Committed configs have few of these texts; among them are kinds that the vendor's compiler warns of easily, for what they leave out.
-#[test]
-fn each_kind_of_tucker_layer_compiles_without_a_warning() {
-    let compiler = toolkit::toolkit()
-        .compiler(Options {
-            effort: Effort::Fast,
-            ..Options::default()
-        })
-        .unwrap();
-    for unit in tucker_kinds() {
-        let text = unit_text(&unit).unwrap();
-        for sm in [75, 90] {
-            let image = compiler.compile(&text, &unit.unit.name, Arch::new(sm));
-            image.unwrap_or_else(|error| panic!("{error}"));
-        }
-    }
-}
-
-/// One convolution on the tensor cores in every precision.
+/// One convolution by the tensor cores in every precision.
 fn precise_units() -> Vec<PlannedUnit> {
     let requests = Precision::NAMES.map(|(_, precision)| {
         let problem = Problem::Conv(ConvProblem {
@@ -906,23 +882,6 @@ fn products_are_rounded_as_the_precision_says_on_a_gpu() {
 }
 
 #[test]
-fn tvm_is_right_on_random_convolutions_and_tiles() {
-    assert_right(&published_tvm_units(), cpu);
-    assert_right(&tvm_units(40), cpu);
-}
-
-#[test]
-fn the_schemes_of_a_stride_fixed_block_are_right_on_random_convolutions_and_tiles() {
-    assert_right(&single_channel_units(40), cpu);
-    assert_right(&stride_fixed_units(40), cpu);
-}
-
-#[test]
-fn input_stationary_is_right_on_random_convolutions_and_tiles() {
-    assert_right(&input_stationary_units(60), cpu);
-}
-
-#[test]
 fn the_other_ops_are_right() {
     assert_right(&other_units(), cpu);
 }
@@ -936,7 +895,7 @@ fn every_scheme_is_right_on_a_gpu() {
         depthwise_units(300),
         tdc_units(200),
         tiled_units(500),
-        padded_units(),
+        padded_units(12),
         few_channel_units(200),
         winograd_units(300),
         tucker_units(300),
@@ -1029,12 +988,16 @@ fn every_tile_of_direct_tiled() -> Vec<PlannedUnit> {
 }
 
 /// Tiles evenly out of the spaces that a GPU checks in full.
-#[test]
-fn tiles_of_small_problems_are_right() {
+fn assert_tiles_are_right(step: usize) {
     for units in [every_tile_of_implicit_gemm(), every_tile_of_direct_tiled()] {
-        let some: Vec<PlannedUnit> = units.into_iter().step_by(83).collect();
+        let some: Vec<PlannedUnit> = units.into_iter().step_by(step).collect();
         assert_right(&some, cpu);
     }
+}
+
+#[test]
+fn tiles_of_small_problems_are_right() {
+    assert_tiles_are_right(500);
 }
 
 #[test]
@@ -1077,4 +1040,47 @@ fn planted_errors_are_found() {
     assert!(plant("checks_border", false.into()).contains("relative error"));
     assert!(plant("checks_n", false.into()).contains("outside"));
     assert!(plant("stride_w", 2.into()).contains("relative error"));
+}
+
+mod deep {
+    use super::*;
+
+    /// Where there are no clusters one block does the work of all, share by share.
+    #[test]
+    #[ignore = "deep tier"]
+    fn each_kind_of_tucker_layer_is_right_without_clusters() {
+        let own = std::env::current_exe().unwrap();
+        let run = std::process::Command::new(own)
+            .args(["--exact", "each_kind_of_tucker_layer_is_right"])
+            .env("TDC_CPU_ARCH", "80")
+            .output()
+            .unwrap();
+        let printed = String::from_utf8_lossy(&run.stdout);
+        assert!(printed.contains("1 passed"), "{printed}");
+    }
+
+    /// Committed configs have few of these texts; among them are kinds that the vendor's compiler warns of easily, for what they leave out.
+    #[test]
+    #[ignore = "deep tier"]
+    fn each_kind_of_tucker_layer_compiles_without_a_warning() {
+        let compiler = toolkit::toolkit()
+            .compiler(Options {
+                effort: Effort::Fast,
+                ..Options::default()
+            })
+            .unwrap();
+        for unit in tucker_kinds() {
+            let text = unit_text(&unit).unwrap();
+            for sm in [75, 90] {
+                let image = compiler.compile(&text, &unit.unit.name, Arch::new(sm));
+                image.unwrap_or_else(|error| panic!("{error}"));
+            }
+        }
+    }
+
+    #[test]
+    #[ignore = "deep tier"]
+    fn tiles_of_small_problems_are_right() {
+        assert_tiles_are_right(83);
+    }
 }

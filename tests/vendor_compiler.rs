@@ -1,4 +1,5 @@
-//! Tier 2: every kernel of the committed configs by NVRTC for every architecture, and an emitted folder by nvcc.
+//! Kernels of the committed configs by NVRTC, and emitted folders by nvcc: a sample in the quick tier; every kernel for every
+//! architecture in the deep one.
 //!
 //! Installs the pinned packages into the cache when they are not there. Compiles with the compiler's quick mode; the
 //! whole matrix at full effort is `tdc-gen compile configs/*.yaml --arch sm_75,sm_80,sm_86,sm_89,sm_90,sm_100,sm_120`.
@@ -7,7 +8,7 @@ mod toolkit;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::compile::{Job, compile_all};
 use tdc_generator::config::{Config, Overrides, yaml};
@@ -26,15 +27,44 @@ const UNTUNED_CONFIGS: [&str; 4] = [
     "tvm_problem_",
 ];
 
+/// Configs that are planned in seconds and have most schemes.
+const SMALL: [&str; 6] = [
+    "beyond-paper.yaml",
+    "core-shapes.yaml",
+    "cp-layers.yaml",
+    "resnet18.yaml",
+    "stride-fixed.yaml",
+    "tvm-problem.yaml",
+];
+
 const ARCHS: [u16; 8] = [70, 75, 80, 86, 89, 90, 100, 120];
 
-/// All distinct units of the committed configs, dense and with ranks; those of layer sets in all precisions. Of long lists of
-/// layers it is every eighth, or this would take long.
+/// The oldest and the newest that is planned for by default; they are compiled by two versions of NVRTC.
+const SOME_ARCHS: [u16; 2] = [70, 90];
+
+/// All distinct units of the committed configs.
 fn units() -> Vec<PlannedUnit> {
+    let files = std::fs::read_dir("configs").unwrap();
+    units_of(files.map(|file| file.unwrap().path()))
+}
+
+/// One unit for each scheme and precision of the small configs.
+fn sample() -> Vec<PlannedUnit> {
+    let files = SMALL.map(|name| Path::new("configs").join(name));
+    let mut sample = BTreeMap::new();
+    for unit in units_of(files.into_iter()) {
+        let precision = format!("{:?}", unit.problem.precision());
+        sample.entry((unit.scheme, precision)).or_insert(unit);
+    }
+    sample.into_values().collect()
+}
+
+/// All distinct units of some configs, dense and with ranks; those of layer sets in all precisions. Of long lists of layers it is
+/// every eighth, or this would take long.
+fn units_of(files: impl Iterator<Item = PathBuf>) -> Vec<PlannedUnit> {
     let mut units = BTreeMap::new();
     let gpu = gpu("h200").unwrap();
-    for file in std::fs::read_dir("configs").unwrap() {
-        let path = file.unwrap().path();
+    for path in files {
         for (dense, precision) in [
             (false, None),
             (true, None),
@@ -64,51 +94,46 @@ fn units() -> Vec<PlannedUnit> {
     units.into_values().collect()
 }
 
-#[test]
-fn emitted_folders_compile_with_nvcc_without_a_warning() {
+/// An emitted folder by nvcc without a warning.
+fn assert_folder_compiles(name: &str, archs: &str) {
     let toolkit = toolkit();
     let nvcc = toolkit.nvcc.as_ref().unwrap_or_else(|| panic!("{toolkit}"));
-    // The flags of the second are those of its README.
-    let several = "-gencode arch=compute_75,code=compute_75 -gencode arch=compute_75,code=sm_75 \
-                   -gencode arch=compute_90,code=sm_90";
-    for (name, archs) in [("mixed", "-arch=sm_80"), ("pair", several)] {
-        let folder = Path::new("tests/golden").join(name);
-        let objects = tempfile::tempdir().unwrap();
-        let mut sources = vec![
-            folder.join("main.cu"),
-            folder.join(format!("src/{name}.cu")),
-        ];
-        for file in std::fs::read_dir(folder.join("src/units")).unwrap() {
-            let path = file.unwrap().path();
-            if path.extension().is_some_and(|extension| extension == "cu") {
-                sources.push(path);
-            }
+    let folder = Path::new("tests/golden").join(name);
+    let objects = tempfile::tempdir().unwrap();
+    let mut sources = vec![
+        folder.join("main.cu"),
+        folder.join(format!("src/{name}.cu")),
+    ];
+    for file in std::fs::read_dir(folder.join("src/units")).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "cu") {
+            sources.push(path);
         }
-        assert!(sources.len() > 5);
-        let output = std::process::Command::new(&nvcc.program)
-            .args(["-std=c++17", "-O1", "-t2", "-c"])
-            .args(archs.split(' '))
-            .args(["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra"])
-            .arg("-I")
-            .arg(folder.join("include"))
-            .arg("-odir")
-            .arg(objects.path())
-            .args(&sources)
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "{name}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        let made = std::fs::read_dir(objects.path()).unwrap().count();
-        assert_eq!(made, sources.len(), "{name}");
     }
+    assert!(sources.len() > 5);
+    let output = std::process::Command::new(&nvcc.program)
+        .args(["-std=c++17", "-O1", "-t2", "-c"])
+        .args(archs.split(' '))
+        .args(["-Werror", "all-warnings", "-Xcompiler", "-Wall,-Wextra"])
+        .arg("-I")
+        .arg(folder.join("include"))
+        .arg("-odir")
+        .arg(objects.path())
+        .args(&sources)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{name}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let made = std::fs::read_dir(objects.path()).unwrap().count();
+    assert_eq!(made, sources.len(), "{name}");
 }
 
-/// Each part alone and all together, with functions that nobody calls.
-#[test]
-fn the_device_prelude_compiles_for_every_architecture_without_a_warning() {
+/// Texts with parts of the device prelude: each part alone, all together, all with their calls; the first ones have functions that
+/// nobody calls.
+fn preludes() -> Vec<String> {
     use tdc_templates::device::{
         ACCUMULATOR_OPERANDS, ASYNC_COPY, BF16, BULK_COPY, CLUSTER, DYNAMIC_SHARED, FP16, MMA,
         MMA_STEPS, PDL, SPLIT_TF32,
@@ -144,10 +169,15 @@ fn the_device_prelude_compiles_for_every_architecture_without_a_warning() {
         "{all}{}",
         include_str!("vendor_compiler/prelude.cu")
     ));
+    texts
+}
+
+/// Texts by NVRTC for some architectures, and by nvcc, without a warning.
+fn assert_texts_compile(texts: &[String], archs: &[u16]) {
     let toolkit = toolkit();
     let compiler = toolkit.compiler(Options::default()).unwrap();
-    for source in &texts {
-        for arch in ARCHS.map(Arch::new) {
+    for source in texts {
+        for arch in archs.iter().copied().map(Arch::new) {
             let job = Job {
                 source,
                 name: "prelude",
@@ -184,26 +214,20 @@ fn the_device_prelude_compiles_for_every_architecture_without_a_warning() {
     }
 }
 
-#[test]
-fn every_kernel_compiles_for_every_architecture() {
-    assert!(
-        Path::new("configs").is_dir(),
-        "runs in the root of the tree"
-    );
+/// Units by NVRTC to machine code.
+fn assert_units_compile(units: &[PlannedUnit], archs: &[u16]) {
     let compiler = toolkit()
         .compiler(Options {
             effort: Effort::Fast,
             ..Options::default()
         })
         .unwrap();
-    let units = units();
-    assert!(units.len() > 40, "{} units", units.len());
     let texts: Vec<_> = units.iter().map(|unit| unit_text(unit).unwrap()).collect();
     let jobs: Vec<_> = units
         .iter()
         .zip(&texts)
         .flat_map(|(unit, source)| {
-            ARCHS.map(|sm| Job {
+            archs.iter().map(|&sm| Job {
                 source,
                 name: &unit.unit.name,
                 arch: Arch::new(sm),
@@ -227,16 +251,15 @@ fn every_kernel_compiles_for_every_architecture() {
 /// What is chosen by default keeps its values in registers on the GPU that it is planned for. The plan's registers, out of the resource
 /// table or guessed, are no more than an eighth below what the compiler takes: else more blocks are counted on than a multiprocessor
 /// holds.
-#[test]
-fn no_kernel_chosen_by_default_spills() {
+fn assert_nothing_spills(units: &[PlannedUnit]) {
     let compiler = toolkit().compiler(Options::default()).unwrap();
-    let mut units = units();
     // Lists of layers that nobody has tuned may have what the estimate thinks of them.
-    units.retain(|unit| {
+    let is_tuned = |unit: &&PlannedUnit| {
         !UNTUNED_CONFIGS
             .iter()
             .any(|name| unit.kernels[0].symbol.starts_with(name))
-    });
+    };
+    let units: Vec<_> = units.iter().filter(is_tuned).collect();
     let texts: Vec<_> = units.iter().map(|unit| unit_text(unit).unwrap()).collect();
     let jobs: Vec<_> = units
         .iter()
@@ -250,7 +273,7 @@ fn no_kernel_chosen_by_default_spills() {
     let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let images = compile_all(&compiler, &jobs, threads, |_, _| ());
     let mut failures = Vec::new();
-    for (unit, image) in units.iter().zip(images) {
+    for (unit, image) in units.into_iter().zip(images) {
         let image = image.unwrap_or_else(|error| panic!("{error}"));
         for kernel in &unit.kernels {
             let symbol = &kernel.symbol;
@@ -273,4 +296,59 @@ fn no_kernel_chosen_by_default_spills() {
         }
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn an_emitted_folder_compiles_with_nvcc_without_a_warning() {
+    assert_folder_compiles("pair", "-arch=sm_90");
+}
+
+#[test]
+fn the_device_prelude_compiles_without_a_warning() {
+    let texts = preludes();
+    assert_texts_compile(&texts[texts.len() - 2..], &SOME_ARCHS);
+}
+
+#[test]
+fn kernels_of_most_schemes_compile_and_do_not_spill() {
+    let sample = sample();
+    assert!(sample.len() > 15, "{} units", sample.len());
+    assert_units_compile(&sample, &SOME_ARCHS);
+    assert_nothing_spills(&sample);
+}
+
+mod deep {
+    use super::*;
+    use std::sync::LazyLock;
+
+    static UNITS: LazyLock<Vec<PlannedUnit>> = LazyLock::new(units);
+
+    #[test]
+    #[ignore = "deep tier"]
+    fn emitted_folders_compile_with_nvcc_without_a_warning() {
+        // The flags of the second are those of its README.
+        let several = "-gencode arch=compute_75,code=compute_75 -gencode arch=compute_75,code=sm_75 \
+                       -gencode arch=compute_90,code=sm_90";
+        assert_folder_compiles("mixed", "-arch=sm_80");
+        assert_folder_compiles("pair", several);
+    }
+
+    #[test]
+    #[ignore = "deep tier"]
+    fn every_part_of_the_device_prelude_compiles_for_every_architecture_without_a_warning() {
+        assert_texts_compile(&preludes(), &ARCHS);
+    }
+
+    #[test]
+    #[ignore = "deep tier"]
+    fn every_kernel_compiles_for_every_architecture() {
+        assert!(UNITS.len() > 40, "{} units", UNITS.len());
+        assert_units_compile(&UNITS, &ARCHS);
+    }
+
+    #[test]
+    #[ignore = "deep tier"]
+    fn no_kernel_chosen_by_default_spills() {
+        assert_nothing_spills(&UNITS);
+    }
 }

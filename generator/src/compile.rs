@@ -5,7 +5,6 @@ mod component;
 mod fake;
 mod parallel;
 mod ptxas_log;
-mod resources;
 
 #[cfg(feature = "nvrtc")]
 pub mod cache;
@@ -27,4 +26,3 @@ pub use fake::FakeCompiler;
 pub use nvrtc_files::NvrtcFiles;
 pub use parallel::{Job, compile_all};
 pub use ptxas_log::{KernelResources, kernel_resources};
-pub use resources::{ResourceTable, ResourceTableError, Resources};

@@ -3,6 +3,27 @@
 //! Data goes one way: [`config`] (what users write) -> [`ir`] (networks of typed ops) -> [`plan`] (units, launches, memory) -> render
 //! (text) -> emit (files) or [`compile`] (machine code). [`scheme`] holds the algorithms, [`cost`] predicts their times on the GPUs of
 //! [`gpu`]; `verify` runs what was rendered against float64, and `measure` times it into tables that [`plan`] reads.
+//!
+//! ```
+//! use tdc_generator::config::{Config, Overrides, yaml};
+//! use tdc_generator::gpu::gpu;
+//! use tdc_generator::plan::plan_network;
+//!
+//! let text = "
+//! name: small
+//! input: 1x16x28x28
+//! ops:
+//!   - {op: conv, name: conv1, n: 32, relu: true}
+//!   - {op: global_avg_pool, name: pool}
+//! ";
+//! let config = yaml::parse(text, "small.yaml", &Overrides::default()).unwrap();
+//! let Config::Network(network) = config else { unreachable!() };
+//! let plan = plan_network(&network, gpu("h200").unwrap()).unwrap();
+//! assert_eq!(plan.layers.len(), 2);
+//! for unit in &plan.units {
+//!     println!("{}", unit.unit.name);
+//! }
+//! ```
 
 pub mod compile;
 pub mod config;

@@ -1,47 +1,65 @@
 //! From a network or a layer set to units, launches and memory.
+//!
+//! Data goes one way:
+//!
+//! 1. `fold` computes as many ops as possible by other ops' epilogues, prologues and views. The result is a [`TaskGraph`]: tasks, each
+//!    of which one unit can compute, and typed values between them.
+//! 2. `candidates` lists all units that could compute one or several tasks, and the conversions between formats; `times` gives each
+//!    its measured or predicted time, which `choose` finds with the scheme and tile.
+//! 3. `select` finds the candidates that compute the graph in the least time, `lowering` makes them the tasks of the plan.
+//! 4. `unit` plans the kernels of each task, `memory` places all values and workspaces, and `network`, `layer_set` and `kernel` put the
+//!    plan together.
 
 mod arena;
+mod candidates;
 mod chain;
 mod choose;
+mod distinct;
 mod error;
 mod factor_order;
-mod fuse;
+mod factors;
+mod fold;
+mod graph;
 mod kernel;
 mod launch;
 mod layer_set;
-mod layouts;
 mod lowering;
+mod memory;
 mod name;
 mod network;
-mod next_fusion;
 mod paper;
 mod prefetch;
 #[cfg(feature = "weights")]
 mod recipe;
+mod resource_table;
 mod resources;
 mod sections;
+mod select;
+mod times;
 mod tuning;
+mod unit;
+mod variants;
+mod views;
 
 pub use arena::{Arena, Lifetime};
+pub use candidates::{Candidate, FormatConversion, candidate_problems};
 pub use chain::chain_units;
 pub use choose::{Choice, ChosenBy, Planner};
 pub use error::PlanError;
-pub use fuse::{FusedTasks, Parameters, Task, TaskFactor, TaskGraph, Value, ValueId};
+pub use graph::{DataType, Format, Parameters, Task, TaskFactor, TaskGraph, Value, ValueId};
 pub use kernel::{
     KERNEL_PREFIX, KernelOp, KernelPlan, VariantPlan, kernel_name, network_layers, plan_kernel,
 };
-pub use launch::{LaunchPrediction, launch_terms};
+pub use launch::LaunchPrediction;
 pub use layer_set::{LayerSetPlan, SetLayerPlan, plan_layer_set, plan_layer_set_with};
+pub use memory::{Location, Memory};
 pub use name::{problem_label, problem_of_label, unit_name};
-pub use network::{
-    LayerPlan, Location, Memory, NetworkPlan, PlannedKernel, PlannedUnit, distinct_units,
-    plan_network, plan_network_with, plan_problem, plan_variants, plan_variants_with,
-};
-pub use next_fusion::NextFusion;
+pub use network::{LayerPlan, NetworkPlan, plan_network, plan_network_with};
 pub use paper::PaperPrediction;
 pub use prefetch::{Division, Prefetch};
 #[cfg(feature = "weights")]
 pub use recipe::{factorized_layer, recipes, scale_shift_source};
+pub use resource_table::{ResourceTable, ResourceTableError, Resources};
 pub use resources::{known_resources, resource_key};
 pub use sections::{WeightSection, weight_sections};
 pub use tuning::{
@@ -50,3 +68,5 @@ pub use tuning::{
 };
 #[cfg(feature = "tune")]
 pub(crate) use tuning::{parse_microseconds, text_checksum};
+pub use unit::{PlannedKernel, PlannedUnit, launch_terms, plan_problem};
+pub use variants::{distinct_units, plan_variants, plan_variants_with};

@@ -7,6 +7,15 @@
 //! partial outer product.
 //!
 //! [`TensorNetwork`] is a network whose labels were checked, [`parse_network`] reads one from its notation, [`cheapest_order`] searches.
+//!
+//! ```
+//! use tdc_generator::sequence::{Cost, cheapest_order, parse_network};
+//!
+//! let network = parse_network("chain", "A[i:9, j:2] B[j, k:9] C[k, l:2] -> D[i, l]").unwrap();
+//! let order = cheapest_order(&network, Cost::Multiplications, None).unwrap();
+//! // B C first: 2 * 9 * 2, then A with the product: 9 * 2 * 2.
+//! assert_eq!(order.cost, 72);
+//! ```
 
 mod network;
 mod notation;

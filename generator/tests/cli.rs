@@ -266,24 +266,24 @@ fn schemes_and_tiles_that_do_not_exist() {
         (
             "scheme: direct, reduce: atomic",
             "4:55",
-            "`reduce: atomic` cannot be had for conv_c3_n8_h8_w8_k3x3_p1_bias_relu_atomic by scheme `direct`; it is for schemes \
-             `tdc` and `tdc_rows`",
+            "`reduce: atomic` is not supported for conv_c3_n8_h8_w8_k3x3_p1_bias_relu_atomic by scheme `direct`; \
+             only schemes `tdc` and `tdc_rows` support it",
         ),
         (
             "pad: 0, kernel: 8, reduce: atomic, dilation: [1, 1], groups: 1, scheme: pointwise",
             "4:58",
-            "`reduce: atomic` cannot be had for conv_c3_n8_h8_w8_k8x8_bias_relu_atomic by scheme `pointwise`; it is",
+            "`reduce: atomic` is not supported for conv_c3_n8_h8_w8_k8x8_bias_relu_atomic by scheme `pointwise`; only schemes",
         ),
         (
             "scheme: pointwise",
             "4:39",
-            "scheme `pointwise` cannot compute conv_c3_n8_h8_w8_k3x3_p1_bias_relu; leave `scheme` out and the planner takes \
-             one that can",
+            "scheme `pointwise` cannot compute conv_c3_n8_h8_w8_k3x3_p1_bias_relu; remove `scheme` to let \
+             the planner choose one that can",
         ),
         (
             "tile: [7, 7]",
             "4:37",
-            "`tile` is given without `scheme`; name the scheme that the tile belongs to",
+            "`tile` is given without `scheme`; add the scheme that the tile belongs to",
         ),
     ] {
         folder.write(
@@ -311,7 +311,7 @@ fn schemes_and_tiles_that_do_not_exist() {
     assert_eq!(outcome.code, Some(2));
     assert_eq!(
         outcome.stderr,
-        "error: bad.yaml:4:37: layer `a`: `tile` is given without `scheme`; name the scheme that the tile belongs to\n    \
+        "error: bad.yaml:4:37: layer `a`: `tile` is given without `scheme`; add the scheme that the tile belongs to\n    \
          \x20 - {op: conv, name: a, n: 8, tile: [7], bn: a_bn, relu: true}\n    \
          \x20                                   ^\n\
          bad.yaml:5:54: layer `b.core`: scheme `tvm` cannot compute conv_c4_n4_h8_w8_k3x3_p1; its activations are HWCN: add \

@@ -10,8 +10,8 @@ use tdc_generator::ir::{
 };
 use tdc_generator::measure::tune::{Problems, present_text};
 use tdc_generator::plan::{
-    ChosenBy, FusedTasks, PlannedUnit, Planner, TaskGraph, TuningTable, plan_network,
-    plan_network_with, plan_problem, tuning_key,
+    ChosenBy, PlannedUnit, Planner, TaskGraph, TuningTable, plan_network, plan_network_with,
+    plan_problem, tuning_key,
 };
 use tdc_generator::render::{NetworkFile, network_text};
 use tdc_generator::scheme::{Tile, scheme};
@@ -416,16 +416,22 @@ fn row(problem: &Problem, us: f64) -> String {
     row_of(problem, name, us)
 }
 
-/// Rows of the layer's tasks with these times: first, core and last factor, the whole, the rest behind the first; 0 for none.
+/// The problem of the candidate of this name.
+fn candidate(graph: &TaskGraph, name: &str) -> Problem {
+    let candidates = graph.candidates().into_iter();
+    let mut named = candidates.filter(|candidate| candidate.task.name == name);
+    let candidate = named.next().expect("a candidate of this name");
+    assert_eq!(named.next(), None);
+    candidate.task.problem
+}
+
+/// Rows of the candidates with these times: first, core and last factor, the whole, core and last factor fused; 0 for none.
 fn tucker_rows(us: [f64; 5]) -> String {
     let graph = TaskGraph::new(&tucker("", ""));
-    let FusedTasks {
-        whole, core_last, ..
-    } = graph.fused_tasks(0).expect("a Tucker layer");
-    let core_last = core_last.expect("the factors behind the first");
-    let problems = graph.tasks.iter().chain([&whole, &core_last]);
-    let rows = problems.zip(us).filter(|(_, us)| *us > 0.0);
-    rows.map(|(task, us)| row(&task.problem, us)).collect()
+    let names = ["a.first", "a.core", "a.last", "a", "a.core_last"];
+    let rows = names.into_iter().zip(us).filter(|(_, us)| *us > 0.0);
+    rows.map(|(name, us)| row(&candidate(&graph, name), us))
+        .collect()
 }
 
 #[test]
@@ -501,28 +507,28 @@ fn tucker_layers_are_fused_with_the_next_where_measured_faster() {
     // Each factor 2; a layer in one launch 5, core_last 3.5.
     let factors = graph.tasks.iter().map(|task| row(&task.problem, 2.0));
     let factors: Vec<String> = factors.collect();
-    let joins = [0, 3].map(|at| graph.next_fusion(at).expect("a join"));
     let mut rows = String::new();
-    for at in [0, 3, 6] {
-        let fused_tasks = graph.fused_tasks(at).expect("a Tucker layer");
-        rows += &row(&fused_tasks.whole.problem, 5.0);
-        rows += &row(&fused_tasks.core_last.expect("a rest").problem, 3.5);
+    for name in ["a", "b", "c"] {
+        rows += &row(&candidate(&graph, name), 5.0);
+        rows += &row(&candidate(&graph, &format!("{name}.core_last")), 3.5);
     }
+    let with_next = candidate(&graph, "a+b.first");
+    let core_last_with_next = candidate(&graph, "b.core_last+c.first");
     let separate = factors.concat() + &rows;
-    // What was not measured does not count.
+    // Candidates without a measured time are not chosen.
     assert_eq!(names(&separate), "a b c");
-    // The first layer in 5.5 with the factor behind it: 5.5 + 3.5 < 5 + 5.
-    let first = separate.clone() + &row(&joins[0].whole.problem, 5.5);
+    // The first layer and the next one's first factor in 5.5: 5.5 + 3.5 < 5 + 5.
+    let first = separate.clone() + &row(&with_next, 5.5);
     assert_eq!(names(&first), "a+b.first b.core_last c");
-    let slow = separate.clone() + &row(&joins[0].whole.problem, 6.6);
+    let slow = separate.clone() + &row(&with_next, 6.6);
     assert_eq!(names(&slow), "a b c");
-    let all = first.clone() + &row(&joins[1].core_last.problem, 4.5);
+    let all = first.clone() + &row(&core_last_with_next, 4.5);
     assert_eq!(names(&all), "a+b.first b.core_last+c.first c.core_last");
-    // Times and estimates are not compared: with one layer that was not measured there is no join with it.
-    let partly = factors[..8].concat() + &rows + &row(&joins[1].core_last.problem, 0.5);
+    // Measured and predicted times are not compared: a layer that was not measured is not fused with one that was.
+    let partly = factors[..8].concat() + &rows + &row(&core_last_with_next, 0.5);
     assert!(!names(&partly).contains("+c"), "{}", names(&partly));
 
-    // However they are joined, the parameters are those of nine convolutions, and each unit finds its own one behind the other.
+    // However they are fused, the parameters are those of nine convolutions, and those of each unit are consecutive.
     let plan = plan(&all);
     let slots: Vec<_> = plan.weights.iter().collect();
     let choice: Vec<_> = slots
@@ -640,14 +646,14 @@ fn a_cp_layer_uses_four_launches_or_one() {
     assert_eq!(names("", 33, "", "").0, four);
     // Chosen by measured times of all four launches, and then of the single one.
     let graph = TaskGraph::new(&cp("", 7, ""));
-    let whole = graph.fused_tasks(0).expect("a CP layer").whole;
+    let whole = candidate(&graph, "a");
     let mut rows: String = graph
         .tasks
         .iter()
         .map(|task| row_of(&task.problem, "direct", 0.5))
         .collect();
     assert_eq!(names("", 7, "", &rows).0, four);
-    rows += &row_of(&whole.problem, "cp_chain", 1.9);
+    rows += &row_of(&whole, "cp_chain", 1.9);
     assert_eq!(names("", 7, "", &rows).0, "a");
 }
 
@@ -656,7 +662,7 @@ fn the_factors_of_a_cp_layer_make_up_its_convolution() {
     let network = cp("", 7, "");
     let graph = TaskGraph::new(&network);
     assert_eq!(graph.tasks.len(), 4);
-    let Problem::Cp(whole) = graph.fused_tasks(0).expect("a CP layer").whole.problem else {
+    let Problem::Cp(whole) = candidate(&graph, "a") else {
         panic!("another problem");
     };
     let OpKind::Conv(conv) = &network.op(network.output()).kind else {
@@ -691,7 +697,7 @@ fn an_unsupported_tucker_fused_layer_is_an_error() {
         errors[0].to_string().lines().next(),
         Some(
             "layer `a`: scheme `tucker_fused` cannot compute tucker_c32_d16x17_n24_h20_w20_k3x3_p1_bias_bf16; \
-             leave `scheme` out and the planner takes one that can"
+             remove `scheme` to let the planner choose one that can"
         )
     );
 }

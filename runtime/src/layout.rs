@@ -223,6 +223,17 @@ impl WeightLayout {
 
     /// Packs OIHW `weight` and the prologue's `scale` and `shift` into `packed`.
     ///
+    /// ```
+    /// use tdc_runtime::WeightLayout;
+    ///
+    /// let layout = WeightLayout::oihw([2, 3, 1, 1]);
+    /// let weight = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+    /// let mut packed = vec![0.0; layout.len()];
+    /// layout.pack(&weight, &[], &[], &mut packed)?;
+    /// assert_eq!(packed, weight);
+    /// # Ok::<(), tdc_runtime::PackError>(())
+    /// ```
+    ///
     /// # Errors
     /// [`PackError::Length`] for the first slice whose length is wrong; `packed` is unchanged then.
     pub fn pack(

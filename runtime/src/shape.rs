@@ -30,6 +30,18 @@ impl Padding {
 ///
 /// Input `batch x c x h x w`, output `batch x n x out_h x out_w`, both NCHW;
 /// weights `n x (c / groups) x r x s` (PyTorch's OIHW).
+///
+/// ```
+/// use tdc_runtime::{ConvShape, Padding};
+///
+/// let shape = ConvShape {
+///     padding: Padding::all(1),
+///     stride: [2, 2],
+///     ..ConvShape::new(64, 32, 56, 56, 3, 3) // C, N, H, W, R, S
+/// };
+/// assert_eq!([shape.out_h(), shape.out_w()], [28, 28]);
+/// assert_eq!(shape.flops(), 2 * 32 * 64 * 3 * 3 * 28 * 28);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ConvShape {

@@ -32,6 +32,7 @@ if cargo +nightly --version >/dev/null 2>&1; then
     strip "$out/embedded-asan"
 fi
 cp -r tests/gpu/run.sh tests/gpu/build.sh tests/gpu/compare_with_pytorch.py \
-    tests/gpu/two_networks tests/gpu/prelude tests/gpu/tdc-layers.yaml docs/benchmarks/h200-published.txt "$out/"
+    tests/gpu/two_networks tests/gpu/prelude tests/gpu/tdc-layers.yaml "$out/"
+cp docs/results/h200/published.txt "$out/h200-published.txt"
 cp -r templates/device tests/cpu_emulation/{copies,clusters,conversions,products}.cu "$out/prelude/"
 echo "$out: copy it to a machine with a GPU, nvcc and PyTorch, and run ./run.sh there"

@@ -100,8 +100,8 @@ for step in $steps; do
                 check "verify $config $precision" ./tdc-gen verify configs/$config.yaml --dense --precision $precision --local-gpu
             done
         done
-        check "random shapes" ./units --ignored --skip every_tile
-        check "random networks" ./random_networks --ignored
+        check "random shapes" ./units --ignored on_a_gpu --skip every_tile
+        check "random networks" ./random_networks --ignored on_a_gpu
         for precision in fp32 tf32 fp16 bf16; do
             check "100 bit-identical runs $precision" \
                 ./tdc-gen verify configs/core-shapes.yaml --precision $precision --local-gpu --runs 100

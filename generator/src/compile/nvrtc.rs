@@ -1,23 +1,21 @@
 //! NVRTC, NVIDIA's compiler as a library, loaded when it is needed.
 //!
 //! # How it is loaded
-//! Types and constants are cudarc's, and so is the search on the loader path ([`Nvrtc::from_loader_path`]). A
-//! library in a known directory ([`Nvrtc::open`]) is loaded by absolute path into a separate function table.
-//! cudarc's own functions are bound to one library for the whole process, found by name only, with a bare
-//! `libnvrtc.so` first, and that does not work here:
+//! A directory that was found or installed ([`Nvrtc::open`]) is loaded by absolute path, a toolkit's on the loader's path by name
+//! ([`Nvrtc::from_loader_path`]), each into a function table of its own. cudarc's interface is not used:
 //!
-//! - sm_70 needs NVRTC 12.9 in addition to 13, in the same process;
-//! - a toolkit on the loader path would take precedence over the pinned version;
-//! - cudarc panics if the library or a symbol is missing.
+//! - sm_70 needs NVRTC 12.9 beside 13 in the same process; cudarc's functions are bound to one library, found by name only, so
+//!   that a toolkit on the loader's path would win against the version that was pinned;
+//! - cudarc panics when the library or a symbol is missing;
+//! - every program with a `kernel!` would compile cudarc once more, for the macro.
 //!
 //! The builtins are loaded before the library: NVRTC 13.0 opens them by bare name without a search path of
 //! its own, and uses them if they are loaded already. Symbols stay local to each library, so that two
 //! versions do not interfere.
 
 use super::{CompileError, Compiler, CompilerVersion, Component, Image, NvrtcFiles};
-use cudarc::nvrtc::sys::{self, nvrtcProgram, nvrtcResult};
 use libloading::Library;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::ptr;
@@ -149,18 +147,17 @@ impl Nvrtc {
         Self::new(library, &files.library.display().to_string())
     }
 
-    /// Loads the NVRTC that the loader finds by name, as cudarc does.
+    /// Loads the NVRTC that the loader finds by name: the newest, or what a toolkit links the plain name to.
     ///
     /// # Errors
     /// [`LoadError::NotOnLoaderPath`] if there is none.
     pub fn from_loader_path() -> Result<Self, LoadError> {
-        // SAFETY: the libraries have NVRTC's names, and NVRTC's initialisers have no preconditions.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(LoadError::NotOnLoaderPath);
-        }
-        // SAFETY: as above; without the check above, this would panic if there is none.
-        let library = unsafe { sys::culib() };
-        Self::new(library, "NVRTC on the loader path")
+        let library = NAMES.iter().find_map(|name| {
+            // SAFETY: the name is one of NVRTC's, whose initialisers ask nothing of their loader.
+            unsafe { Library::new(*name) }.ok()
+        });
+        let library = library.ok_or(LoadError::NotOnLoaderPath)?;
+        Self::new(for_good(library), "NVRTC on the loader path")
     }
 
     /// The same library with different options.
@@ -289,11 +286,31 @@ impl fmt::Debug for Nvrtc {
     }
 }
 
-/// Loads a library and never unloads it: its threads and thread-local destructors may outlive every handle.
+/// The library's names, those of CUDA 11.2 to 13.
+const NAMES: &[&str] = if cfg!(windows) {
+    &[
+        "nvrtc64_130_0.dll",
+        "nvrtc64_120_0.dll",
+        "nvrtc64_112_0.dll",
+    ]
+} else {
+    &[
+        "libnvrtc.so",
+        "libnvrtc.so.13",
+        "libnvrtc.so.12",
+        "libnvrtc.so.11.2",
+    ]
+};
+
+/// Never unloads a library: its threads and thread-local destructors may outlive every handle.
+fn for_good(library: Library) -> &'static Library {
+    Box::leak(Box::new(library))
+}
+
 fn load_permanently(file: &Path) -> Result<&'static Library, LoadError> {
     // SAFETY: the file has the name of one of NVRTC's libraries, whose initialisers have no preconditions.
     match unsafe { Library::new(file) } {
-        Ok(library) => Ok(Box::leak(Box::new(library))),
+        Ok(library) => Ok(for_good(library)),
         Err(source) => Err(LoadError::Library {
             file: file.to_owned(),
             source,
@@ -301,29 +318,34 @@ fn load_permanently(file: &Path) -> Result<&'static Library, LoadError> {
     }
 }
 
-/// NVRTC's C interface. Functions return an integer instead of cudarc's `nvrtcResult`, because a newer
-/// library may return codes that the enum does not have.
+/// `nvrtcProgram`.
+type ProgramHandle = *mut c_void;
+
+/// `NVRTC_SUCCESS`.
+const SUCCESS: c_int = 0;
+
+/// NVRTC's C interface. Functions return an integer and no enum, because a newer library may return codes that are not known here.
 #[derive(Clone, Copy)]
 struct Functions {
     version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
     arch_count: unsafe extern "C" fn(*mut c_int) -> c_int,
     archs: unsafe extern "C" fn(*mut c_int) -> c_int,
     create: unsafe extern "C" fn(
-        *mut nvrtcProgram,
+        *mut ProgramHandle,
         *const c_char,
         *const c_char,
         c_int,
         *const *const c_char,
         *const *const c_char,
     ) -> c_int,
-    compile: unsafe extern "C" fn(nvrtcProgram, c_int, *const *const c_char) -> c_int,
-    log_size: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> c_int,
-    log: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> c_int,
-    cubin_size: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> c_int,
-    cubin: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> c_int,
-    ptx_size: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> c_int,
-    ptx: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> c_int,
-    destroy: unsafe extern "C" fn(*mut nvrtcProgram) -> c_int,
+    compile: unsafe extern "C" fn(ProgramHandle, c_int, *const *const c_char) -> c_int,
+    log_size: unsafe extern "C" fn(ProgramHandle, *mut usize) -> c_int,
+    log: unsafe extern "C" fn(ProgramHandle, *mut c_char) -> c_int,
+    cubin_size: unsafe extern "C" fn(ProgramHandle, *mut usize) -> c_int,
+    cubin: unsafe extern "C" fn(ProgramHandle, *mut c_char) -> c_int,
+    ptx_size: unsafe extern "C" fn(ProgramHandle, *mut usize) -> c_int,
+    ptx: unsafe extern "C" fn(ProgramHandle, *mut c_char) -> c_int,
+    destroy: unsafe extern "C" fn(*mut ProgramHandle) -> c_int,
     error_string: unsafe extern "C" fn(c_int) -> *const c_char,
 }
 
@@ -352,14 +374,14 @@ impl Functions {
 }
 
 fn succeeded(code: c_int) -> bool {
-    code == nvrtcResult::NVRTC_SUCCESS as c_int
+    code == SUCCESS
 }
 
 /// An NVRTC program, destroyed when dropped.
 struct Program<'a> {
     nvrtc: &'a Nvrtc,
     name: &'a str,
-    handle: nvrtcProgram,
+    handle: ProgramHandle,
 }
 
 impl<'a> Program<'a> {
@@ -427,8 +449,8 @@ impl<'a> Program<'a> {
     fn bytes(
         &self,
         function: &'static str,
-        size_of: unsafe extern "C" fn(nvrtcProgram, *mut usize) -> c_int,
-        write: unsafe extern "C" fn(nvrtcProgram, *mut c_char) -> c_int,
+        size_of: unsafe extern "C" fn(ProgramHandle, *mut usize) -> c_int,
+        write: unsafe extern "C" fn(ProgramHandle, *mut c_char) -> c_int,
     ) -> Result<Vec<u8>, CompileError> {
         let mut size = 0;
         // SAFETY: the program is live, and the function writes to `size`.

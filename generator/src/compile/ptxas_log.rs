@@ -1,4 +1,6 @@
-//! What ptxas tells about kernels in a compile log (`--ptxas-options=-v`).
+//! The resources of kernels in a compile log of ptxas (`--ptxas-options=-v`).
+
+use crate::plan::Resources;
 
 /// The resources of a kernel, as reported by ptxas.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -19,6 +21,17 @@ pub struct KernelResources {
     pub constant_bytes: u32,
     /// Named barriers.
     pub barriers: u32,
+}
+
+impl From<&KernelResources> for Resources {
+    fn from(kernel: &KernelResources) -> Self {
+        Self {
+            registers: kernel.registers,
+            shared_bytes: kernel.shared_bytes,
+            spill_stores: kernel.spill_stores,
+            spill_loads: kernel.spill_loads,
+        }
+    }
 }
 
 /// The kernels of a log, in the log's order. Functions that are called and not launched have no entry of their own.

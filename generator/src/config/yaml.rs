@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn the_reference_names_every_op_and_key() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configs.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/configs.md");
         let reference = std::fs::read_to_string(path).unwrap();
         let mut all = vec![NETWORK, layers::LAYER_SET, layers::LAYER];
         all.extend(ops::words());

@@ -2,7 +2,7 @@
 
 use super::{CostModel, TiledConstants};
 use crate::gpu::Gpu;
-use crate::ir::Problem;
+use crate::ir::{Precision, Problem};
 use serde::Serialize;
 
 /// What one launch does, as far as time depends on it.
@@ -190,6 +190,23 @@ pub fn floor_us(problem: &Problem, gpu: &Gpu) -> f64 {
     let compute = problem.flops() as f64 / rate;
     let memory = problem.bytes() as f64 / gpu.best_bytes_per_us();
     gpu.launch_us + compute.max(memory)
+}
+
+impl Gpu {
+    /// The best rate of products in a precision, on tensor cores or lanes, FLOP per microsecond: as measured, else the peak.
+    ///
+    /// One fp16 number an operand, scaled where that is needed, keeps the bounds of tf32, fp16 and bf16; two, and three products of
+    /// them, keep that of fp32.
+    pub fn product_flops_per_us(&self, precision: Precision) -> f64 {
+        let peak = f64::from(self.tensor_flops) * f64::from(self.clock_mhz) * f64::from(self.sms);
+        let tensor_cores = match (precision, self.sustained) {
+            (Precision::Fp32, Some(rates)) => rates.split_tflops * 1e6,
+            (Precision::Fp32, None) => peak / 3.0,
+            (_, Some(rates)) => rates.half_tflops * 1e6,
+            (_, None) => peak,
+        };
+        tensor_cores.max(self.sustained_flops_per_us())
+    }
 }
 
 /// What one launch takes that leaves arithmetic to the fp32 lanes and moves bytes as a copy does, microseconds: a bar for kernels,
@@ -508,7 +525,7 @@ pub fn tiled_terms(
 mod tests {
     use super::*;
     use crate::gpu::gpu;
-    use crate::ir::{ConvProblem, Epilogue, Precision, Reduce};
+    use crate::ir::{ConvProblem, Epilogue, Reduce};
     use tdc_runtime::{ConvShape, Padding};
 
     fn work() -> KernelWork {

@@ -2,10 +2,9 @@
 //!
 //! Each GPU names its sources. Where a document rounds, the figure that the CUDA driver reports for the device is taken
 //! (`deviceQuery`). What a compute capability fixes is written once for it. The launch time, the clock and the sustained rates of the
-//! H200 were measured (docs/design.md); the launch times of all others are estimates, scaled from it by generation and clock.
+//! H200 were measured (docs/how-it-works.md); the launch times of all others are estimates, scaled from it by generation and clock.
 
 use super::GPUS;
-use crate::ir::Precision;
 use crate::suggest::nearest;
 use serde::Serialize;
 use tdc_runtime::{Arch, is_gpu_name};
@@ -86,22 +85,6 @@ pub struct Sustained {
 }
 
 impl Gpu {
-    /// The highest rate of products in a precision, on tensor cores or lanes, in FLOP per microsecond:
-    /// measured, else the peak.
-    ///
-    /// One fp16 number per operand, scaled if necessary, keeps the bounds of tf32, fp16 and bf16; a hi/lo
-    /// split with three products keeps that of fp32.
-    pub fn product_flops_per_us(&self, precision: Precision) -> f64 {
-        let peak = f64::from(self.tensor_flops) * f64::from(self.clock_mhz) * f64::from(self.sms);
-        let tensor_cores = match (precision, self.sustained) {
-            (Precision::Fp32, Some(rates)) => rates.split_tflops * 1e6,
-            (Precision::Fp32, None) => peak / 3.0,
-            (_, Some(rates)) => rates.half_tflops * 1e6,
-            (_, None) => peak,
-        };
-        tensor_cores.max(self.sustained_flops_per_us())
-    }
-
     /// Rate of the fp32 lanes of the GPU, FLOP per microsecond: measured, else the peak.
     pub fn sustained_flops_per_us(&self) -> f64 {
         match self.sustained {
@@ -262,7 +245,6 @@ pub fn gpu(name: &str) -> Result<&'static Gpu, UnknownGpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::capability::{KIB, MIB};
     use std::collections::HashSet;
 
     /// Peak fp32 rates published by the vendor, TFLOP/s; the sources are those of the table.

@@ -1,13 +1,14 @@
-//! One block of memory for all activations and workspaces, planned by liveness.
+//! The arena: one block of memory for all activations and workspaces of a network. Buffers whose lifetimes do not overlap share
+//! memory.
 
-/// When a buffer is in use: from the first to the last layer that touches it, both included.
+/// The lifetime of a buffer: from the first to the last layer that reads or writes it, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetime {
     /// Bytes.
     pub bytes: u64,
-    /// Index of the first layer that touches it.
+    /// Index of the first layer that reads or writes it.
     pub first: usize,
-    /// Index of the last layer that touches it.
+    /// Index of the last layer that reads or writes it.
     pub last: usize,
 }
 
@@ -17,14 +18,14 @@ impl Lifetime {
     }
 }
 
-/// Where each buffer lies in the arena.
+/// The offsets of all buffers in the arena.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arena {
     /// Byte offset of each buffer, in the order given.
     pub offsets: Vec<u64>,
     /// Bytes of the arena.
     pub bytes: u64,
-    /// Bytes that the buffers would need side by side.
+    /// Bytes that the arena would take if no memory were shared.
     pub bytes_without_reuse: u64,
 }
 
@@ -32,7 +33,7 @@ impl Arena {
     /// Alignment of every buffer, bytes.
     pub const ALIGNMENT: u64 = 256;
 
-    /// Places the buffers, the largest first, each at the lowest offset that is free during its life.
+    /// Places the buffers, the largest first, each at the lowest offset that is free during its lifetime.
     pub fn plan(buffers: &[Lifetime]) -> Self {
         let mut order: Vec<usize> = (0..buffers.len()).collect();
         order.sort_by_key(|&i| (std::cmp::Reverse(buffers[i].bytes), buffers[i].first, i));

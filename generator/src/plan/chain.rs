@@ -1,16 +1,16 @@
-//! Units one behind the other as one: the factors of a Tucker layer behind the type of a single kernel.
+//! Consecutive units as one variant: the launches of a Tucker layer behind the type of a single kernel.
 
-use super::PlannedUnit;
+use super::unit::PlannedUnit;
 use tdc_runtime::{Arg, Step, Variant, WeightFile};
 
-/// Places in a workspace begin at multiples of so many bytes.
+/// Alignment of each buffer in the workspace, bytes.
 const ALIGNMENT: u64 = WeightFile::ALIGNMENT;
 
-/// One variant that puts the steps of `units` on the stream in order. Each unit reads what the one before wrote: the first the
-/// input, the last writes the output, and what lies between is in the workspace, as are the units' own. Prologue is the first one's,
-/// bias and residual are the last one's.
+/// One variant with the steps of `units` in order. The first unit reads the input, each other one the output of the unit before, and
+/// the last writes the output. The workspace has the values between them and the units' own workspaces. The prologue is the first
+/// unit's, bias and residual are the last one's.
 ///
-/// `None` when there is no unit.
+/// `None` if there is no unit.
 pub fn chain_units(units: &[PlannedUnit]) -> Option<Variant> {
     let (first, last) = (units.first()?, units.last()?);
     let mut steps = Vec::new();
@@ -24,9 +24,9 @@ pub fn chain_units(units: &[PlannedUnit]) -> Option<Variant> {
             offset
         }
     };
-    // Where the input of the unit lies, for all but the first.
+    // Byte offset of the unit's input in the workspace, for all but the first.
     let mut x: Option<u64> = None;
-    // Bytes of the packed blocks before.
+    // Bytes of the packed weights of the units before.
     let mut packed = 0u64;
     for (index, unit) in units.iter().enumerate() {
         let variant = unit.variant();

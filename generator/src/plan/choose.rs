@@ -1,9 +1,11 @@
 //! The choice of scheme and tile for one problem.
 
+use super::error::PlanError;
+use super::launch::LaunchPrediction;
 use super::name::{problem_label, unit_name};
 use super::paper::{self, PaperPrediction};
 use super::prefetch;
-use super::{LaunchPrediction, PlanError, TuningTable, committed_tuning, tuning_keys};
+use super::tuning::{TuningTable, committed_tuning, tuning_keys};
 use crate::cost::memset_us;
 use crate::gpu::Gpu;
 use crate::ir::{Layout, Problem, TilePolicy};
@@ -12,22 +14,22 @@ use crate::suggest::nearest;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// Who chose scheme and tile.
+/// How scheme and tile were chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChosenBy {
-    /// The estimate of this crate.
+    /// By the cost model.
     Model,
-    /// The analytical choice of the paper that the scheme is from: TDC, or stride-fixed blocks.
+    /// By the equations of the paper that the scheme is from: TDC, or stride-fixed blocks.
     Paper,
-    /// The fastest of those that were measured on the GPU.
+    /// By the table of measured times.
     Tuned,
-    /// The config named scheme and tile.
+    /// By the config, which requests scheme and tile.
     User,
 }
 
 impl ChosenBy {
-    /// Its word, as in `plan.json`.
+    /// Its name in `plan.json`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Model => "model",
@@ -38,35 +40,35 @@ impl ChosenBy {
     }
 }
 
-/// What was asked for and what came out.
+/// Scheme and tile for a problem.
 #[derive(Clone)]
 pub struct Choice {
     /// The algorithm.
     pub scheme: &'static dyn Scheme,
-    /// Its numbers.
+    /// The tile.
     pub tile: Tile,
-    /// Who chose the tile.
+    /// How the tile was chosen.
     pub chosen_by: ChosenBy,
-    /// Estimated time, microseconds.
+    /// Predicted time, microseconds.
     pub predicted_us: f64,
-    /// Measured time, microseconds, where the table of measured times was asked for and has it.
+    /// Measured time, microseconds, if tiles are tuned and the table has it.
     pub measured_us: Option<f64>,
 }
 
-/// A request for one problem: the layer that makes it (for messages), and what the config fixes.
+/// A problem with the scheme and tile that the config requests.
 type ChoiceKey = (Problem, Option<String>, Option<Vec<u32>>);
 
-/// Chooses scheme and tile; equal requests are answered from memory.
+/// Chooses scheme and tile, and remembers its choices.
 pub struct Planner {
     gpu: &'static Gpu,
     tiles: TilePolicy,
-    /// Comes before the committed tables.
+    /// Replaces the committed table of its GPU.
     table: Option<TuningTable>,
     choices: HashMap<ChoiceKey, Choice>,
 }
 
 impl Planner {
-    /// A planner for one GPU that chooses by the estimate.
+    /// A planner for one GPU that chooses by the cost model.
     pub fn new(gpu: &'static Gpu) -> Self {
         Self {
             gpu,
@@ -76,13 +78,12 @@ impl Planner {
         }
     }
 
-    /// The same, choosing tiles in another way.
+    /// The same with another tile policy.
     pub fn with_tile_policy(self, tiles: TilePolicy) -> Self {
         Self { tiles, ..self }
     }
 
-    /// The same, choosing by this table instead of the committed one where it is to choose by measured times and the table is
-    /// of its GPU.
+    /// The same with this table in place of the committed one. It is read if tiles are tuned and it is a table of the planner's GPU.
     pub fn with_table(self, table: TuningTable) -> Self {
         Self {
             table: Some(table),
@@ -90,7 +91,7 @@ impl Planner {
         }
     }
 
-    /// The times to choose by: of this GPU, and only where measured times were asked for.
+    /// The tuning table of this GPU; `None` if tiles are not tuned or there is none.
     fn table(&self) -> Option<&TuningTable> {
         if self.tiles != TilePolicy::Tuned {
             return None;
@@ -100,7 +101,7 @@ impl Planner {
             .or_else(|| committed_tuning(self.gpu))
     }
 
-    /// How tiles are chosen.
+    /// The tile policy.
     pub fn tile_policy(&self) -> TilePolicy {
         self.tiles
     }
@@ -110,10 +111,10 @@ impl Planner {
         self.gpu
     }
 
-    /// Scheme and tile for a problem; `layer` is named in errors, `scheme` and `tile` are the config's wishes.
+    /// Scheme and tile for a problem. Errors name `layer`; `scheme` and `tile` are those that the config requests.
     ///
     /// # Errors
-    /// [`PlanError`] when a wish does not fit or nothing does.
+    /// [`PlanError`] if the requested scheme and tile are not valid for the problem or no scheme supports it.
     pub fn choose(
         &mut self,
         layer: &str,
@@ -135,12 +136,12 @@ impl Planner {
         Ok(choice)
     }
 
-    /// The least measured time of a problem, microseconds; `None` where such times were not asked for or the table has none.
+    /// The least measured time of a problem, microseconds; `None` if tiles are not tuned or the table has none.
     pub fn best_measured_us(&self, problem: &Problem) -> Option<f64> {
         self.measured_us(problem, &self.by_tuning_table(problem, None)?)
     }
 
-    /// Estimated time of all steps, microseconds; infinite when a block does not fit the GPU.
+    /// Predicted time of all steps, microseconds; infinite if a block does not fit the GPU.
     pub fn predicted_us(&self, problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> f64 {
         let unit = unit_name(problem, scheme, tile);
         let work = scheme.work(problem, tile, self.gpu);
@@ -152,7 +153,7 @@ impl Planner {
         memset + launches.sum::<f64>()
     }
 
-    /// The tile that the config names; `None` when the scheme has no tile for the problem.
+    /// The tile that the config requests; `None` if the scheme has no tile for the problem.
     fn by_user(
         &self,
         layer: &str,
@@ -191,8 +192,8 @@ impl Planner {
         }))
     }
 
-    /// The choice of the paper that a scheme is from, where it was asked for and is about the problem. Without a scheme named it is
-    /// TDC's, for filters larger than 1x1: those of 1x1 are other libraries' there.
+    /// The choice by the equations of a scheme's paper, with `tiles: paper` and a problem that the paper covers. If no scheme is requested
+    /// it is TDC's, for filters larger than 1x1: the paper leaves 1x1 convolutions to other libraries.
     fn by_paper(
         &self,
         problem: &Problem,
@@ -252,8 +253,8 @@ impl Planner {
         })
     }
 
-    /// What was measured to be the fastest, of one scheme or of all. A row that is stale (its scheme is gone, its tile is no
-    /// longer one of the scheme, or it does not fit the GPU) is passed over.
+    /// The choice with the least measured time, of one scheme or of all. A stale row (its scheme does not exist any more, or does not
+    /// support its tile, or it does not fit the GPU) is ignored.
     fn by_tuning_table(
         &self,
         problem: &Problem,
@@ -283,8 +284,7 @@ impl Planner {
         rows.sort_by(|(_, a), (_, b)| a.us.total_cmp(&b.us));
         rows.into_iter().find_map(|(scheme, measured)| {
             let tile = Tile::from_label(&measured.tile, scheme.tile_fields())?;
-            // Not whether it is among the tiles that the estimate is asked about: those are pruned by what promises most, and a
-            // time says more.
+            // The tile need not be in the scheme's tile space, which is pruned by rough times: a measured time is better.
             if !scheme.supports(problem, &tile, self.gpu) {
                 return None;
             }
@@ -299,7 +299,7 @@ impl Planner {
         })
     }
 
-    /// The measured time of a choice, whoever made it.
+    /// The measured time of a choice, however it was made.
     fn measured_us(&self, problem: &Problem, choice: &Choice) -> Option<f64> {
         let tile = choice.tile.label(choice.scheme.tile_fields()).to_string();
         let table = self.table()?;
@@ -311,7 +311,7 @@ impl Planner {
         })
     }
 
-    /// The tile with the smallest estimate.
+    /// The tile with the least predicted time.
     fn by_model(&self, problem: &Problem, schemes: &[&'static dyn Scheme]) -> Option<Choice> {
         let mut best: Option<Choice> = None;
         for &scheme in schemes {
@@ -352,7 +352,7 @@ impl Planner {
                     layer,
                     Some("tile"),
                     "`tile` is given without `scheme`",
-                    "name the scheme that the tile belongs to",
+                    "add the scheme that the tile belongs to",
                 ));
             }
             (Some(scheme), Some(tile)) => self.by_user(layer, problem, scheme, tile)?,
@@ -369,66 +369,58 @@ impl Planner {
                     .or_else(|| self.by_model(problem, &others))
             }
         };
-        if choice.is_none() && !problem.is_deterministic() {
-            return Err(PlanError::new(
+        choice.ok_or_else(|| self.unsupported(layer, problem, requested_scheme))
+    }
+
+    /// The error that no scheme, or not the requested one, supports a problem.
+    fn unsupported(
+        &self,
+        layer: &str,
+        problem: &Problem,
+        requested_scheme: Option<&str>,
+    ) -> PlanError {
+        let label = problem_label(problem);
+        let by_scheme =
+            requested_scheme.map_or(String::new(), |name| format!(" by scheme `{name}`"));
+        if !problem.is_deterministic() {
+            return PlanError::new(
                 layer,
                 Some("reduce"),
+                format!("`reduce: atomic` is not supported for {label}{by_scheme}"),
                 format!(
-                    "`reduce: atomic` cannot be had for {}{}",
-                    problem_label(problem),
-                    requested_scheme.map_or(String::new(), |name| format!(" by scheme `{name}`"))
-                ),
-                format!(
-                    "it is for schemes {}, which take convolutions of one group with filters of moderate size",
+                    "only schemes {} support it, for convolutions of one group with filters of moderate size",
                     names_of_schemes(|info| info.atomic)
                 ),
-            ));
+            );
         }
-        if choice.is_none() && problem.x_layout() == Layout::Hwcn {
-            return Err(PlanError::new(
+        if problem.x_layout() == Layout::Hwcn {
+            return PlanError::new(
                 layer,
                 Some("layout"),
+                format!("`layout: hwcn` is not supported for {label}{by_scheme}"),
                 format!(
-                    "`layout: hwcn` cannot be had for {}{}",
-                    problem_label(problem),
-                    requested_scheme.map_or(String::new(), |name| format!(" by scheme `{name}`"))
-                ),
-                format!(
-                    "it is for scheme {}, which takes convolutions of one group with up to 65535 output pixels",
+                    "only scheme {} supports it, for convolutions of one group with up to 65535 output pixels",
                     names_of_schemes(|info| info.layout == Layout::Hwcn)
                 ),
-            ));
+            );
         }
-        choice.ok_or_else(|| match requested_scheme {
-            Some(scheme) if is_hwcn(scheme) => PlanError::new(
-                layer,
-                Some("scheme"),
-                format!(
-                    "scheme `{scheme}` cannot compute {}",
-                    problem_label(problem)
-                ),
-                "its activations are HWCN: add `layout: hwcn`",
-            ),
+        match requested_scheme {
             Some(scheme) => PlanError::new(
                 layer,
                 Some("scheme"),
-                format!(
-                    "scheme `{scheme}` cannot compute {}",
-                    problem_label(problem)
-                ),
-                "leave `scheme` out and the planner takes one that can",
+                format!("scheme `{scheme}` cannot compute {label}"),
+                match is_hwcn(scheme) {
+                    true => "its activations are HWCN: add `layout: hwcn`",
+                    false => "remove `scheme` to let the planner choose one that can",
+                },
             ),
             None => PlanError::new(
                 layer,
                 None,
-                format!(
-                    "no scheme can compute {} on {}",
-                    problem_label(problem),
-                    self.gpu.name
-                ),
-                "its sizes exceed what one launch can hold: use a smaller image or batch",
+                format!("no scheme can compute {label} on {}", self.gpu.name),
+                "its sizes exceed the limits of a launch: use a smaller image or batch",
             ),
-        })
+        }
     }
 }
 

@@ -1,18 +1,18 @@
-//! Why a plan cannot be made.
+//! Errors of planning.
 
 use thiserror::Error;
 
-/// A layer that no unit can carry out as asked.
+/// A layer that no unit can compute as requested.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("layer `{layer}`: {message}; {help}")]
 pub struct PlanError {
     /// The layer.
     pub layer: String,
-    /// The key of the layer that asks for too much, `scheme` or `tile`; `None` when its sizes do.
+    /// The key of the layer that cannot be satisfied, such as `scheme` or `tile`; `None` if its sizes are the reason.
     pub key: Option<&'static str>,
     /// What is wrong.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub help: String,
 }
 

@@ -1,8 +1,8 @@
-//! In which order the factors of a CP layer are applied: what the search for pairwise orders finds cheapest (CP paper, section 3).
+//! The order in which the factors of a CP layer are applied: the cheapest contraction order (CP paper, section 3).
 //!
-//! Of the orders that it may find, those are chains of convolutions that begin with the input channels and end with the output
-//! channels, where the rank is summed; which of the two filters comes first is left. With a stride or without padding it matters:
-//! the second one runs where the first has already left rows or columns out. A Tucker layer has one such chain only.
+//! Only orders that are a chain of convolutions count: they start with the factor of the input channels and end with that of the
+//! output channels, which sums over the rank. That leaves the order of the two filters. With a stride or without padding it matters:
+//! the first filter leaves out rows or columns, which the second one then need not compute. A Tucker layer has only one such chain.
 
 use crate::ir::CpProblem;
 use crate::sequence::{
@@ -10,18 +10,18 @@ use crate::sequence::{
 };
 use std::num::NonZeroU32;
 
-/// Tensors of the network in the order in which it has them: the input, then the factors.
+/// Indices of tensors of the network: the input is 0, the factors follow in order.
 const VERTICAL: usize = 2;
 const HORIZONTAL: usize = 3;
 
-/// Whether the 1 x S filter comes before the R x 1 filter; the latter is first where both orders cost the same.
+/// Whether the 1 x S filter comes before the R x 1 filter. If both orders cost the same, the R x 1 filter is first.
 pub(super) fn horizontal_first(problem: &CpProblem) -> bool {
     let order = network(problem)
         .and_then(|network| cheapest_order(&network, Cost::Multiplications, None).ok());
     order.is_some_and(|order| factors(&order) == Some([1, HORIZONTAL, VERTICAL, 4]))
 }
 
-/// `U[c,y,x] S[c,k] V[k,y] H[k,x] T[k,n] -> [n,y,x]`, y and x convolved where the filters lie within the padded input.
+/// `U[c,y,x] S[c,k] V[k,y] H[k,x] T[k,n] -> [n,y,x]`, convolved over y and x without further padding: U is the padded input.
 fn network(problem: &CpProblem) -> Option<TensorNetwork> {
     let shape = &problem.conv.shape;
     let operand = |name: &str, modes: &[(&str, u32)]| TensorSpec {
@@ -53,9 +53,9 @@ fn network(problem: &CpProblem) -> Option<TensorNetwork> {
     TensorNetwork::new(&operands, &result, &convolutions).ok()
 }
 
-/// The factors in the order in which they are joined with the input; `None` where two of them are joined with each other.
+/// The factors in the order in which they are contracted with the input; `None` if two of them are contracted with each other.
 fn factors(order: &Order) -> Option<[usize; 4]> {
-    let joined = |(index, step): (usize, &Step)| {
+    let contracted = |(index, step): (usize, &Step)| {
         let before = match index {
             0 => StepInput::Tensor(0),
             _ => StepInput::Step(index - 1),
@@ -66,7 +66,7 @@ fn factors(order: &Order) -> Option<[usize; 4]> {
             _ => None,
         }
     };
-    let factors: Option<Vec<usize>> = order.steps.iter().enumerate().map(joined).collect();
+    let factors: Option<Vec<usize>> = order.steps.iter().enumerate().map(contracted).collect();
     factors?.try_into().ok()
 }
 
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_that_leaves_more_out_comes_first() {
+    fn the_filter_that_leaves_out_more_comes_first() {
         let plain = ConvShape::new(7, 11, 20, 30, 3, 5);
         let padded = ConvShape {
             padding: Padding::all(2),

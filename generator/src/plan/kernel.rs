@@ -1,31 +1,37 @@
-//! The plan of one kernel asked for by itself, for each of its GPUs.
+//! The plan of a single kernel for each of its GPUs.
 
 use super::chain::chain_units;
-use super::lowering::fastest_lowering;
-use super::{
-    PlanError, PlannedUnit, Planner, Task, TaskFactor, TaskGraph, TuningTable, plan_problem,
-    problem_label,
-};
+use super::choose::Planner;
+use super::error::PlanError;
+use super::factors::{LayerOps, LayerValues};
+use super::graph::{Task, TaskFactor, TaskGraph, ValueId};
+use super::lowering::lower;
+use super::name::problem_label;
+use super::tuning::TuningTable;
+use super::unit::{PlannedUnit, plan_problem};
 use crate::gpu::Gpu;
-use crate::ir::{ConvProblem, LayerSpec, Network, OpKind, Problem, TilePolicy, TuckerProblem};
+use crate::ir::{
+    ConvProblem, INPUT_NAME, LayerSpec, Layout, Network, OpId, OpKind, Problem, TilePolicy,
+    TuckerProblem,
+};
 use tdc_runtime::{Conv, FusedOps, Tucker, Variant};
 
-/// What the symbols of kernels outside networks and layer sets begin with: of those that programs embed, and of the same ones where
-/// they are measured, so that it is the same machine code.
+/// Prefix of the symbols of kernels outside networks and layer sets: of those that programs embed, and of the same kernels when they
+/// are measured, so that their machine code is the same.
 pub const KERNEL_PREFIX: &str = "tdc";
 
-/// A kernel, planned.
+/// A planned kernel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KernelPlan {
     /// The problem's name.
     pub name: String,
     /// What it computes.
     pub op: KernelOp,
-    /// One way for each GPU, in the order asked for.
+    /// One variant for each GPU, in the order given.
     pub variants: Vec<VariantPlan>,
 }
 
-/// What a kernel computes.
+/// The operation of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KernelOp {
     /// A convolution.
@@ -34,7 +40,7 @@ pub enum KernelOp {
     Tucker(Tucker),
 }
 
-/// A kernel, planned for one GPU.
+/// A kernel planned for one GPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VariantPlan {
     /// The GPU.
@@ -46,7 +52,7 @@ pub struct VariantPlan {
 }
 
 impl KernelOp {
-    /// What a layer computes.
+    /// The operation of a layer.
     pub fn of(layer: &LayerSpec) -> Self {
         let ConvProblem {
             shape,
@@ -71,7 +77,7 @@ impl KernelOp {
     }
 }
 
-/// The name of what a layer computes.
+/// The name of a layer's problem.
 pub fn kernel_name(layer: &LayerSpec) -> String {
     match layer.ranks {
         None => problem_label(&Problem::Conv(layer.problem)),
@@ -79,17 +85,17 @@ pub fn kernel_name(layer: &LayerSpec) -> String {
             let factors = layer.problem.tucker_factors(ranks);
             match TuckerProblem::from_factors(&factors) {
                 Some([whole, _]) => problem_label(&Problem::Tucker(whole)),
-                // Its core asks for atomics, which names of whole layers do not tell.
+                // Sums of its core are added by atomics, for which there is no name of a whole layer.
                 None => format!("tucker_{}", problem_label(&Problem::Conv(factors[1]))),
             }
         }
     }
 }
 
-/// Plans a layer for each of `gpus`, by `table` where it is of the GPU and measured times are asked for.
+/// Plans a layer for each of `gpus`. With `tiles: tuned`, `table` replaces the committed table of its GPU.
 ///
 /// # Errors
-/// [`PlanError`] when the layer's scheme and tile do not fit or nothing does, for the first GPU that has one.
+/// [`PlanError`] of the first GPU that has one, if the requested scheme and tile are not valid or no scheme supports the layer.
 pub fn plan_kernel(
     layer: &LayerSpec,
     gpus: &[&'static Gpu],
@@ -118,44 +124,58 @@ pub fn plan_kernel(
     })
 }
 
-/// The units of a layer. What it wishes for is meant for the core of a Tucker layer, in whatever unit that is.
+/// The units of a layer: those that a network of this layer alone would have. The requested scheme and tile are for the core of a Tucker
+/// layer, in whatever unit it is computed.
 fn units(planner: &mut Planner, layer: &LayerSpec) -> Result<Vec<PlannedUnit>, PlanError> {
-    let name = &layer.name[..];
-    let whole = Problem::Conv(layer.problem);
-    let (problems, core) = match layer.ranks {
-        None => (vec![(name, whole)], whole),
-        Some(ranks) => {
-            let factors = layer.problem.tucker_factors(ranks);
-            let [first, core, last] = factors.map(Problem::Conv);
-            let separate = vec![(name, first), (name, core), (name, last)];
-            let units = match TuckerProblem::from_factors(&factors) {
-                None => separate,
-                Some(fused) => {
-                    let [whole, core_last] = fused.map(Problem::Tucker);
-                    let lowerings = [
-                        vec![(name, whole)],
-                        vec![(name, first), (name, core_last)],
-                        separate,
-                    ];
-                    let fastest = fastest_lowering(planner, &lowerings, layer.scheme.as_deref());
-                    lowerings.into_iter().nth(fastest).unwrap_or_default()
-                }
-            };
-            (units, core)
-        }
+    let graph = lower(planner, layer_graph(layer));
+    let unit = |task: &Task| {
+        plan_problem(
+            planner,
+            KERNEL_PREFIX,
+            &layer.name,
+            &task.problem,
+            task.scheme.as_deref(),
+            task.tile.as_deref(),
+        )
     };
-    let unit = |(name, problem): (&str, Problem)| {
-        let is_core = problem == core || matches!(problem, Problem::Tucker(_));
-        let (scheme, tile) = match is_core {
-            true => (layer.scheme.as_deref(), layer.tile.as_deref()),
-            false => (None, None),
-        };
-        plan_problem(planner, KERNEL_PREFIX, name, &problem, scheme, tile)
-    };
-    problems.into_iter().map(unit).collect()
+    graph.tasks.iter().map(unit).collect()
 }
 
-/// The convolutions of a network with what is fused to each, by the names of their ops, in the order they run.
+/// The tasks of a layer on its own. Its input and output are NCHW, and its weight is dense or has Tucker factors.
+fn layer_graph(layer: &LayerSpec) -> TaskGraph {
+    let spec = LayerSpec {
+        layout: Layout::Nchw,
+        cp_rank: None,
+        ..layer.clone()
+    };
+    let whole = Problem::Conv(spec.problem);
+    // As in a network of this layer the first values are the outputs of the ops: the input and the layer.
+    let (input, output) = (ValueId(0), ValueId(1));
+    let mut graph = TaskGraph {
+        values: Vec::new(),
+        tasks: Vec::new(),
+        input,
+        output,
+    };
+    graph.add_value(INPUT_NAME.to_owned(), whole.x(), None);
+    graph.add_value(spec.name.clone(), whole.y(), None);
+    let has_residual = spec.problem.epilogue.residual;
+    let residual = has_residual.then(|| graph.add_value("residual".to_owned(), whole.y(), None));
+    let values = LayerValues {
+        x: input,
+        residual,
+        y: output,
+    };
+    let ops = LayerOps {
+        layer: OpId(output.0),
+        fold: Vec::new(),
+        prologue: None,
+    };
+    graph.push_layer(&spec, &values, &ops);
+    graph
+}
+
+/// The convolutions of a network, each with the ops that are fused to it and the name of its op, in the order they run.
 pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
     let graph = TaskGraph::new(network);
     let layer = |task: &Task, rest: &[Task]| {
@@ -163,7 +183,7 @@ pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
         let OpKind::Conv(conv) = &op.kind else {
             return None;
         };
-        // Kernels of programs have NCHW activations, and a weight or Tucker factors.
+        // Kernels of programs have NCHW activations, and a dense weight or Tucker factors.
         let problem = |task: &Task| match task.problem {
             Problem::Conv(problem) if conv.options.cp_rank.is_none() => Some(problem),
             _ => None,
@@ -172,7 +192,7 @@ pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
         let last = match conv.options.ranks {
             None => first,
             Some(_) if task.parameters.factors == [TaskFactor::First] => problem(rest.get(1)?)?,
-            // Core and last factor are told with the first.
+            // Core and last factor belong to the layer of the first.
             Some(_) => return None,
         };
         Some(LayerSpec {

@@ -1,56 +1,37 @@
-//! What single launches are expected to cost.
+//! The predicted time of a single launch.
 
-use super::PlannedUnit;
 use super::resources::known_resources;
-use crate::cost::{CostTerms, KernelWork, Occupancy, kernel_terms, kernel_us, occupancy};
+use crate::cost::{KernelWork, Occupancy, kernel_us, occupancy};
 use crate::gpu::Gpu;
 use crate::scheme::LaunchWork;
 
-/// What one launch is expected to cost on one GPU.
+/// The prediction for one launch on one GPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LaunchPrediction {
-    /// How it fills the multiprocessors.
+    /// Occupancy of the SMs.
     pub occupancy: Occupancy,
-    /// Time in a CUDA graph, microseconds; infinite when a block does not fit.
+    /// Time in a CUDA graph, microseconds; infinite if a block does not fit the GPU.
     pub us: f64,
 }
 
 impl LaunchPrediction {
-    /// A launch of the unit of a name, with the registers that the compiler needed where that is known.
+    /// For a launch of the unit with this name, with the registers that the compiler allocated if the resource table has them.
     pub fn new(unit: &str, launch: &LaunchWork, gpu: &Gpu) -> Self {
-        let work = with_known_registers(unit, launch, gpu);
+        let work = launch.with_known_registers(unit, gpu);
         Self {
             occupancy: occupancy(&work, gpu),
             us: kernel_us(&work, gpu),
         }
     }
-
-    /// Every launch of a unit, in order.
-    pub fn for_unit(unit: &PlannedUnit, gpu: &Gpu) -> Vec<Self> {
-        launches(unit)
-            .map(|launch| Self::new(&unit.unit.name, &launch, gpu))
-            .collect()
-    }
 }
 
-/// Where the estimated time of every launch of a unit goes, in order; `None` of one whose blocks do not fit the GPU.
-pub fn launch_terms(unit: &PlannedUnit, gpu: &Gpu) -> Vec<Option<CostTerms>> {
-    launches(unit)
-        .map(|launch| kernel_terms(&with_known_registers(&unit.unit.name, &launch, gpu), gpu))
-        .collect()
-}
-
-fn launches(unit: &PlannedUnit) -> impl Iterator<Item = LaunchWork> {
-    unit.kernels.iter().map(|kernel| LaunchWork {
-        role: kernel.blueprint.role,
-        work: kernel.blueprint.work,
-    })
-}
-
-fn with_known_registers(unit: &str, launch: &LaunchWork, gpu: &Gpu) -> KernelWork {
-    let known = known_resources(unit, launch.role, gpu.arch);
-    KernelWork {
-        registers: known.map_or(launch.work.registers, |known| known.registers),
-        ..launch.work
+impl LaunchWork {
+    /// The work of a launch of the unit with this name, with the registers of the resource table in place of estimated ones.
+    pub(super) fn with_known_registers(&self, unit: &str, gpu: &Gpu) -> KernelWork {
+        let known = known_resources(unit, self.role, gpu.arch);
+        KernelWork {
+            registers: known.map_or(self.work.registers, |known| known.registers),
+            ..self.work
+        }
     }
 }

@@ -1,16 +1,18 @@
 //! The plan of a layer set: separate convolutions that share a folder.
 
-use super::{PlanError, PlannedUnit, Planner, plan_problem};
+use super::choose::Planner;
+use super::distinct::DistinctUnits;
+use super::error::PlanError;
+use super::unit::{PlannedUnit, plan_problem};
 use crate::gpu::Gpu;
-use crate::ir::ConvProblem;
-use crate::ir::{LayerSet, symbol};
+use crate::ir::{ConvProblem, LayerSet, symbol};
 
 /// One convolution of a set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SetLayerPlan {
     /// Its name.
     pub name: String,
-    /// The convolution; its unit's problem says whether factors stand for it.
+    /// The convolution. The problem of its unit is another one if the layer has a CP rank or a layout.
     pub problem: ConvProblem,
     /// Index of its unit.
     pub unit: usize,
@@ -21,7 +23,7 @@ pub struct SetLayerPlan {
 pub struct LayerSetPlan {
     /// The set's name.
     pub name: String,
-    /// The name as a C++ identifier: what its symbols begin with, and its namespace.
+    /// The name as a C++ identifier: the namespace, and the prefix of symbols.
     pub prefix: String,
     /// The GPU planned for.
     pub gpu: &'static Gpu,
@@ -34,15 +36,15 @@ pub struct LayerSetPlan {
 /// Plans a layer set for one GPU.
 ///
 /// # Errors
-/// Every layer that cannot be planned.
+/// One for each layer that cannot be planned.
 pub fn plan_layer_set(set: &LayerSet, gpu: &'static Gpu) -> Result<LayerSetPlan, Vec<PlanError>> {
     plan_layer_set_with(set, Planner::new(gpu))
 }
 
-/// As [`plan_layer_set`], for the GPU of a planner of the caller's; tiles are chosen in the set's way.
+/// As [`plan_layer_set`], for the GPU of the caller's planner; the tile policy is the set's.
 ///
 /// # Errors
-/// As there.
+/// As [`plan_layer_set`].
 pub fn plan_layer_set_with(
     set: &LayerSet,
     planner: Planner,
@@ -50,7 +52,7 @@ pub fn plan_layer_set_with(
     let prefix = symbol(&set.name);
     let mut planner = planner.with_tile_policy(set.tiles);
     let gpu = planner.gpu();
-    let mut units: Vec<PlannedUnit> = Vec::new();
+    let mut units = DistinctUnits::default();
     let mut layers = Vec::new();
     let mut errors = Vec::new();
     for layer in &set.layers {
@@ -62,23 +64,13 @@ pub fn plan_layer_set_with(
             layer.scheme.as_deref(),
             layer.tile.as_deref(),
         );
-        let unit = match planned {
-            Ok(unit) => unit,
-            Err(error) => {
-                errors.push(error);
-                continue;
-            }
-        };
-        let known = units
-            .iter()
-            .position(|other| other.unit.name == unit.unit.name);
-        layers.push(SetLayerPlan {
-            name: layer.name.clone(),
-            problem: layer.problem,
-            unit: known.unwrap_or(units.len()),
-        });
-        if known.is_none() {
-            units.push(unit);
+        match planned {
+            Ok(unit) => layers.push(SetLayerPlan {
+                name: layer.name.clone(),
+                problem: layer.problem,
+                unit: units.add(unit).0,
+            }),
+            Err(error) => errors.push(error),
         }
     }
     if errors.is_empty() {
@@ -86,7 +78,7 @@ pub fn plan_layer_set_with(
             name: set.name.clone(),
             prefix,
             gpu,
-            units,
+            units: units.into_vec(),
             layers,
         })
     } else {

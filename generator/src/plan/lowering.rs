@@ -1,288 +1,143 @@
-//! In how many launches Tucker and CP layers are carried out: one for each factor, two or one, and where the launch of a Tucker layer
-//! goes on with the first factor of the one behind.
+//! Lowering: from the tasks of a graph to the tasks that a plan launches.
+//!
+//! This is the one place where it is decided in how many launches a Tucker or CP layer is computed, for networks and for single
+//! kernels: all [candidates](super::candidates) are [timed](super::times), the [search](super::select) finds those that compute the
+//! graph in the least time, and they replace its tasks.
 
-use super::Planner;
-use super::fuse::{Task, TaskGraph};
-use super::next_fusion::NextFusion;
-use crate::ir::{Problem, TilePolicy};
-use crate::scheme::scheme;
-use std::ops::Range;
+use super::candidates::{Candidate, FormatConversion};
+use super::choose::Planner;
+use super::graph::{Format, TaskGraph, Value, ValueId};
+use super::select::{Conversion, CoverOption, Edge, ExactCover, Step};
+use super::times::{candidate_times, conversion_us};
+use std::collections::HashMap;
 
-/// The graph with its Tucker and CP layers in the form that takes the least time: as it is measured where their separate tasks are
-/// (then what was not measured does not count), else as it is estimated. Layers that can be joined are looked at as one chain,
-/// as far as all of them are measured, or none is.
-///
-/// A layer whose config names a scheme is in the form that the scheme computes, and `tiles: paper` plans separate launches, as the
-/// paper does.
-pub(super) fn choose_lowerings(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
-    let mut layers = FactorizedLayer::find(planner, &graph);
-    FactorizedLayer::add_fused_lowerings(&mut layers, planner, &graph);
-    apply_lowerings(graph, layers)
+/// The graph with the tasks of the candidates that take the least time, and with conversions where formats differ.
+pub(super) fn lower(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
+    let candidates = graph.candidates();
+    let times = candidate_times(planner, &graph, &candidates);
+    lowered(graph, &candidates, &times, |conversion| {
+        conversion_us(planner, conversion)
+    })
 }
 
-/// The graph with each of its layers in the way whose time is part of the least sum.
-fn apply_lowerings(mut graph: TaskGraph, layers: Vec<FactorizedLayer>) -> TaskGraph {
-    let best = best_per_layer(&layers);
-    let mut first_computed = vec![false; layers.len()];
-    let mut tasks = Vec::with_capacity(graph.tasks.len());
-    let mut end = 0;
-    for (index, layer) in layers.into_iter().enumerate() {
-        let (_, lowering) = best[index][usize::from(first_computed[index])];
-        let lowering = &layer.lowerings[lowering];
-        tasks.extend_from_slice(&graph.tasks[end..layer.tasks.start]);
-        tasks.extend_from_slice(&lowering.tasks);
-        end = layer.tasks.end;
-        if let (true, Some((next, fusion))) = (lowering.computes_next_first, &layer.next) {
-            first_computed[*next] = true;
-            graph.place_fused_outputs(fusion);
-        }
-    }
-    tasks.extend_from_slice(&graph.tasks[end..]);
-    graph.tasks = tasks;
-    graph
-}
-
-/// A Tucker or CP layer of a graph.
-struct FactorizedLayer {
-    /// Its tasks, one for each factor.
-    tasks: Range<usize>,
-    /// How ways to carry it out are compared; `None` where there is but one.
-    time_source: Option<TimeSource>,
-    /// Ways to carry it out, of equal ones the better first.
-    lowerings: Vec<Lowering>,
-    /// The layer whose first factor some of them compute: its index, and how.
-    next: Option<(usize, NextFusion)>,
-}
-
-/// A way to carry a layer out.
-struct Lowering {
-    tasks: Vec<Task>,
-    /// The launch ahead has computed the layer's first factor.
-    first_computed: bool,
-    /// The last launch computes that of the next layer.
-    computes_next_first: bool,
-    /// Infinite where it cannot be taken.
-    us: f64,
-}
-
-impl FactorizedLayer {
-    /// Those of a graph in order, each for itself.
-    fn find(planner: &mut Planner, graph: &TaskGraph) -> Vec<Self> {
-        let mut layers = Vec::new();
-        let mut index = 0;
-        while index < graph.tasks.len() {
-            let Some(fused_tasks) = graph.fused_tasks(index) else {
-                index += 1;
-                continue;
-            };
-            let tasks = index..index + fused_tasks.separate_count;
-            index = tasks.end;
-            let separate = &graph.tasks[tasks.clone()];
-            let requested_scheme = fused_tasks.whole.scheme.clone();
-            let whole = vec![fused_tasks.whole];
-            let core_last = fused_tasks.core_last;
-            let first_separate = core_last
-                .clone()
-                .map(|core_last| vec![separate[0].clone(), core_last]);
-            let mut lowerings: Vec<Vec<Task>> = std::iter::once(whole)
-                .chain(first_separate)
-                .chain([separate.to_vec()])
-                .collect();
-            let time_source = match requested_lowering(planner, requested_scheme.as_deref()) {
-                Some(RequestedLowering::Whole) => {
-                    lowerings.truncate(1);
-                    None
-                }
-                Some(RequestedLowering::Separate) => None,
-                None => TimeSource::new(planner, &units(separate)),
-            };
-            if time_source.is_none() {
-                lowerings.drain(..lowerings.len() - 1);
-            }
-            let mut timed = |tasks: Vec<Task>, first_computed| Lowering {
-                us: time_source.map_or(0.0, |time_source| time_source.us(planner, &units(&tasks))),
-                tasks,
-                first_computed,
-                computes_next_first: false,
-            };
-            let mut lowerings: Vec<_> = lowerings
-                .into_iter()
-                .map(|lowering| timed(lowering, false))
-                .collect();
-            if let (Some(_), Some(core_last)) = (time_source, core_last) {
-                lowerings.push(timed(vec![core_last], true));
-                lowerings.push(timed(separate[1..].to_vec(), true));
-            }
-            layers.push(Self {
-                tasks,
-                time_source,
-                lowerings,
-                next: None,
-            });
-        }
-        layers
-    }
-
-    /// Whether the launch of a factor of the next layer, which takes `factor_us`, is more than what is lost by tasks that save it. With
-    /// that factor they take no less than as many without it; so where those are far from the layer's best, as all of a
-    /// large layer in one launch is, nothing need be estimated. What was measured tells by itself.
-    fn may_be_faster(&self, tasks: &[Task], first_computed: bool, factor_us: f64) -> bool {
-        let own = || {
-            self.lowerings
-                .iter()
-                .filter(|lowering| lowering.first_computed == first_computed)
-        };
-        let best_us = own()
-            .map(|lowering| lowering.us)
-            .fold(f64::INFINITY, f64::min);
-        let mut same_launch_count = own().filter(|lowering| lowering.tasks.len() == tasks.len());
-        self.time_source == Some(TimeSource::Measured)
-            || same_launch_count.any(|lowering| lowering.us < best_us + factor_us)
-    }
-
-    /// Adds the ways that go on with the first factor of the layer behind.
-    fn add_fused_lowerings(layers: &mut [Self], planner: &mut Planner, graph: &TaskGraph) {
-        for index in 0..layers.len() {
-            let Some(time_source) = layers[index].time_source else {
-                continue;
-            };
-            let Some(fusion) = graph.next_fusion(layers[index].tasks.start) else {
-                continue;
-            };
-            let next_layer = layers.iter().position(|layer| {
-                layer.tasks.start == fusion.next_first && layer.time_source == Some(time_source)
-            });
-            let Some(next_layer) = next_layer else {
-                continue;
-            };
-            let first = graph.tasks[layers[index].tasks.start].clone();
-            let factor_us = time_source.us(
-                planner,
-                &units(&graph.tasks[fusion.next_first..=fusion.next_first]),
-            );
-            let lowerings = [
-                (vec![fusion.whole.clone()], false),
-                (vec![first, fusion.core_last.clone()], false),
-                (vec![fusion.core_last.clone()], true),
-            ];
-            let lowerings = lowerings.map(|(tasks, first_computed)| Lowering {
-                us: match layers[index].may_be_faster(&tasks, first_computed, factor_us) {
-                    true => time_source.us(planner, &units(&tasks)),
-                    false => f64::INFINITY,
-                },
-                tasks,
-                first_computed,
-                computes_next_first: true,
-            });
-            layers[index].lowerings.splice(0..0, lowerings);
-            layers[index].next = Some((next_layer, fusion));
-        }
-    }
-}
-
-/// For each layer, the least time from there to the end of its chain and the way that it begins with: where it has to compute its
-/// first factor, and where the launch ahead has.
-fn best_per_layer(layers: &[FactorizedLayer]) -> Vec<[(f64, usize); 2]> {
-    let mut best = vec![[(f64::INFINITY, 0); 2]; layers.len()];
-    // The next layer of each stands behind it.
-    for (index, layer) in layers.iter().enumerate().rev() {
-        best[index] = [false, true].map(|first_computed| {
-            let lowerings = layer.lowerings.iter().enumerate();
-            let times = lowerings
-                .filter(|(_, lowering)| lowering.first_computed == first_computed)
-                .map(|(at, lowering)| {
-                    let next = layer.next.as_ref();
-                    let rest_us = next
-                        .map(|(next, _)| best[*next][usize::from(lowering.computes_next_first)].0);
-                    (lowering.us + rest_us.unwrap_or(0.0), at)
-                });
-            min_by_time(times).unwrap_or((f64::INFINITY, 0))
-        });
-    }
-    best
-}
-
-/// The least of some times with what belongs to it; of equal ones the first.
-fn min_by_time(times: impl Iterator<Item = (f64, usize)>) -> Option<(f64, usize)> {
-    times.reduce(|best, time| if time.0 < best.0 { time } else { best })
-}
-
-/// Names and problems of tasks.
-fn units(tasks: &[Task]) -> Vec<(&str, Problem)> {
-    let units = tasks.iter().map(|task| (&task.name[..], task.problem));
-    units.collect()
-}
-
-/// Which way to carry a layer of several factors out takes the least time: the index of it. A way is the names and problems of its
-/// units; the first is one unit for all, the last one for each factor. `requested_scheme` is the scheme that the layer asks for.
-pub(super) fn fastest_lowering(
-    planner: &mut Planner,
-    lowerings: &[Vec<(&str, Problem)>],
-    requested_scheme: Option<&str>,
-) -> usize {
-    let separate = lowerings.len().saturating_sub(1);
-    match requested_lowering(planner, requested_scheme) {
-        Some(RequestedLowering::Whole) => return 0,
-        Some(RequestedLowering::Separate) => return separate,
-        None => {}
-    }
-    let Some(time_source) = lowerings
-        .last()
-        .and_then(|units| TimeSource::new(planner, units))
-    else {
-        return separate;
+/// The same for known times; a candidate without one is not chosen.
+fn lowered(
+    graph: TaskGraph,
+    candidates: &[Candidate],
+    times: &[Option<f64>],
+    mut conversion_us: impl FnMut(&FormatConversion) -> f64,
+) -> TaskGraph {
+    let timed = candidates.iter().zip(times);
+    let (chosen, options): (Vec<&Candidate>, Vec<_>) = timed
+        .filter_map(|(candidate, us)| Some((candidate, cover_option(candidate, (*us)?))))
+        .unzip();
+    let conversions = graph.format_conversions(candidates);
+    let cover = ExactCover {
+        tasks: graph.tasks.len(),
+        options,
+        conversions: conversions
+            .iter()
+            .map(|conversion| Conversion {
+                value: conversion.value.0,
+                from: conversion.from,
+                to: conversion.to,
+                us: conversion_us(conversion),
+            })
+            .collect(),
+        available: graph.available().into_iter().map(edge).collect(),
+        required: graph.required(candidates).into_iter().map(edge).collect(),
     };
-    let times = lowerings.iter().map(|units| time_source.us(planner, units));
-    min_by_time(times.zip(0..)).map_or(separate, |(_, index)| index)
+    let steps = cover
+        .solve()
+        .expect("each task has a candidate, and each format a conversion");
+    let mut lowering = Lowering {
+        graph: TaskGraph {
+            tasks: Vec::with_capacity(steps.len()),
+            ..graph
+        },
+        copies: HashMap::new(),
+    };
+    for step in steps {
+        match step {
+            Step::Run(index) => lowering.run(chosen[index]),
+            Step::Convert(index) => lowering.convert(&conversions[index]),
+        }
+    }
+    lowering.graph
 }
 
-/// The form of a layer that a config asks for.
-enum RequestedLowering {
-    /// One unit for all factors.
-    Whole,
-    /// One for each.
-    Separate,
-}
-
-/// What is asked for by a scheme or a way to choose tiles; `None` where it is left to the planner.
-fn requested_lowering(
-    planner: &Planner,
-    requested_scheme: Option<&str>,
-) -> Option<RequestedLowering> {
-    match requested_scheme.map(scheme) {
-        Some(Some(scheme)) if scheme.fuses_factors() => Some(RequestedLowering::Whole),
-        Some(_) => Some(RequestedLowering::Separate),
-        None => (planner.tile_policy() == TilePolicy::Paper).then_some(RequestedLowering::Separate),
+fn cover_option(candidate: &Candidate, us: f64) -> CoverOption<Format> {
+    CoverOption {
+        covers: candidate.covers.clone(),
+        reads: candidate.reads().map(edge).collect(),
+        writes: candidate.writes().map(edge).collect(),
+        us,
     }
 }
 
-/// How ways to carry a layer out are compared: like with like.
-#[derive(Clone, Copy, PartialEq)]
-enum TimeSource {
-    /// By measured times; what has none does not count.
-    Measured,
-    /// By estimated ones.
-    Predicted,
+fn edge((value, format): (ValueId, Format)) -> Edge<Format> {
+    Edge {
+        value: value.0,
+        format,
+    }
 }
 
-impl TimeSource {
-    /// By measured times where all units that compute one factor each have them. `None` where one of those cannot be computed.
-    fn new(planner: &mut Planner, separate: &[(&str, Problem)]) -> Option<Self> {
-        let mut can = |time_source: &Self| time_source.us(planner, separate).is_finite();
-        [Self::Measured, Self::Predicted].into_iter().find(&mut can)
+/// A graph whose tasks are replaced by those of candidates.
+struct Lowering {
+    graph: TaskGraph,
+    /// Values in other formats than the original graph's.
+    copies: HashMap<(ValueId, Format), ValueId>,
+}
+
+impl Lowering {
+    fn run(&mut self, candidate: &Candidate) {
+        if let Some(second_output) = candidate.second_output {
+            self.place_both_outputs(candidate, second_output);
+        }
+        let mut task = candidate.task.clone();
+        let format = task.input_format();
+        task.x = self.in_format(task.x, format);
+        task.residual = task.residual.map(|value| self.in_format(value, format));
+        task.y = self.in_format(task.y, task.output_format());
+        self.graph.tasks.push(task);
     }
 
-    /// The time of units one behind the other; infinite where one has none.
-    fn us(self, planner: &mut Planner, units: &[(&str, Problem)]) -> f64 {
-        let us = |(name, problem): &(&str, Problem)| match self {
-            Self::Measured => planner.best_measured_us(problem),
-            Self::Predicted => {
-                let choice = planner.choose(name, problem, None, None);
-                choice.ok().map(|choice| choice.predicted_us)
-            }
-        };
-        let times: Option<f64> = units.iter().map(us).sum();
-        times.unwrap_or(f64::INFINITY)
+    fn convert(&mut self, conversion: &FormatConversion) {
+        let from = self.in_format(conversion.value, conversion.from);
+        let to = self.in_format(conversion.value, conversion.to);
+        let task = conversion.task(&self.graph, from, to);
+        self.graph.tasks.push(task);
+    }
+
+    /// The value itself if it has this format, else the value of the same name and sizes that does. That one has memory of its own.
+    fn in_format(&mut self, value: ValueId, format: Format) -> ValueId {
+        if self.graph.values[value.0].format == format {
+            return value;
+        }
+        let values = &mut self.graph.values;
+        *self.copies.entry((value, format)).or_insert_with(|| {
+            values.push(Value {
+                parent: None,
+                format,
+                ..values[value.0].clone()
+            });
+            ValueId(values.len() - 1)
+        })
+    }
+
+    /// Makes both outputs of a candidate views of one new value: in each image the second one follows the first.
+    fn place_both_outputs(&mut self, candidate: &Candidate, second: ValueId) {
+        let first = candidate.task.y;
+        let values = &mut self.graph.values;
+        let both = ValueId(values.len());
+        values.push(Value {
+            name: format!("{}+{}", values[first.0].name, values[second.0].name),
+            shape: candidate.task.problem.y(),
+            format: candidate.task.output_format(),
+            parent: None,
+        });
+        values[second.0].parent = Some((both, values[first.0].shape.image_len()));
+        values[first.0].parent = Some((both, 0));
     }
 }
 
@@ -290,7 +145,8 @@ impl TimeSource {
 mod tests {
     use super::*;
     use crate::gpu::gpu;
-    use crate::ir::{ConvOptions, NetworkBuilder, OpOptions, TensorShape};
+    use crate::ir::{ConvOptions, Layout, NetworkBuilder, OpOptions, TensorShape, TilePolicy};
+    use crate::plan::plan_network;
 
     /// A chain of three Tucker layers: [[F K L], [F][K L], [F][K][L]], ...
     fn chain(scheme: Option<&str>) -> TaskGraph {
@@ -306,16 +162,15 @@ mod tests {
         TaskGraph::new(&builder.finish().unwrap())
     }
 
-    /// The chain as it is carried out where each task takes the time that `us` gives its name.
+    /// The chain as it is lowered where each task takes the time that `us` gives its name.
     fn planned(us: &dyn Fn(&str) -> f64) -> TaskGraph {
         let graph = chain(None);
-        let mut planner = Planner::new(gpu("h200").unwrap());
-        let mut layers = FactorizedLayer::find(&mut planner, &graph);
-        FactorizedLayer::add_fused_lowerings(&mut layers, &mut planner, &graph);
-        for lowering in layers.iter_mut().flat_map(|layer| &mut layer.lowerings) {
-            lowering.us = lowering.tasks.iter().map(|task| us(&task.name)).sum();
-        }
-        apply_lowerings(graph, layers)
+        let candidates = graph.candidates();
+        let times: Vec<_> = candidates
+            .iter()
+            .map(|candidate| Some(us(&candidate.task.name)).filter(|us| us.is_finite()))
+            .collect();
+        lowered(graph, &candidates, &times, |_| 0.0)
     }
 
     fn task_names(graph: &TaskGraph) -> String {
@@ -323,7 +178,7 @@ mod tests {
         names.join(" ")
     }
 
-    /// A launch of a factor takes 2, the core 3, and each further factor in the same launch 1, of the next layer half of that.
+    /// A launch of a factor takes 2, the core 3, each further factor in the same launch 1, and the next layer's first factor 0.5.
     fn plain(name: &str) -> f64 {
         match name {
             _ if name.contains('+') => 0.5 + plain(name.split('+').next().unwrap()),
@@ -335,10 +190,10 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_takes_the_launches_whose_sum_is_least() {
+    fn a_chain_has_the_launches_of_least_total_time() {
         let names = |us: &dyn Fn(&str) -> f64| task_names(&planned(us));
         assert_eq!(names(&plain), "a+b.first b.core_last+c.first c.core_last");
-        // What one layer gains must be more than what the next one loses: `b` behind a launch that has begun it cannot be whole.
+        // Fusing `b.first` with `a` must save more than it costs that `b` is not one launch then.
         let but = |slow: &'static str, us: f64| {
             move |name: &str| if name == slow { us } else { plain(name) }
         };
@@ -356,8 +211,8 @@ mod tests {
             }),
             "a b c"
         );
-        // Behind a launch that has begun a layer its core and last factor may be on their own, and before one that begins the
-        // next its own first.
+        // A layer's core and last factor may be separate after a launch with its first factor, and its first factor before a launch
+        // with the next layer's.
         let apart = |name: &str| match name {
             "b.core_last" | "b" => 8.0,
             "a" | "a+b.first" | "b.core_last+c.first" | "b+c.first" => 20.0,
@@ -367,23 +222,137 @@ mod tests {
     }
 
     #[test]
-    fn what_joined_launches_make_has_a_place() {
-        let joined = planned(&plain);
-        for tasks in joined.tasks.windows(2) {
+    fn fused_launches_read_what_the_one_before_writes() {
+        let fused = planned(&plain);
+        for tasks in fused.tasks.windows(2) {
             assert_eq!(tasks[0].y, tasks[1].x);
             assert_eq!(tasks[0].problem.y(), tasks[1].problem.x());
         }
-        assert_eq!(joined.tasks[2].y, joined.output);
+        assert_eq!(fused.tasks[2].y, fused.output);
+    }
+
+    /// A layer's output that has other readers is stored with the next layer's first factor after it.
+    #[test]
+    fn two_outputs_are_views_of_one_value() {
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(2, 7, 9, 11));
+        let tucker = |n| {
+            OpOptions::Conv(ConvOptions {
+                ranks: Some([3, 3]),
+                ..ConvOptions::new(n)
+            })
+        };
+        builder.op("a", None, tucker(8));
+        builder.op("b", None, tucker(8));
+        let inputs = ["a", "b"].map(str::to_owned);
+        builder.op("sum", Some(&inputs), OpOptions::Add { relu: false });
+        let graph = TaskGraph::new(&builder.finish().unwrap());
+        let (layer_output, next_output) = (graph.tasks[2].y, graph.tasks[3].y);
+        let candidates = graph.candidates();
+        let fused_is_best = |name: &str| if name == "a+b.first" { 0.5 } else { 1.0 };
+        let times: Vec<_> = candidates
+            .iter()
+            .map(|candidate| Some(fused_is_best(&candidate.task.name)))
+            .collect();
+        let fused = lowered(graph, &candidates, &times, |_| 0.0);
+        assert_eq!(task_names(&fused), "a+b.first b.core_last");
+        assert_eq!(fused.tasks[0].y, layer_output);
+        assert_eq!(fused.tasks[1].x, next_output);
+        let (both, offset) = fused.root(layer_output);
+        assert_eq!(
+            (offset, fused.root(next_output)),
+            (0, (both, 8 * 99)),
+            "the factor's output follows the layer's"
+        );
+        let both = &fused.values[both.0];
+        assert_eq!(
+            (&both.name[..], both.shape),
+            ("a+b.first", TensorShape::new(2, 11, 9, 11))
+        );
+        assert_eq!(both.shape, fused.tasks[0].problem.y());
     }
 
     #[test]
-    fn a_layer_that_is_asked_for_joins_nothing() {
+    fn a_layer_with_a_requested_scheme_is_fused_with_no_other() {
         let mut planner = Planner::new(gpu("h200").unwrap());
-        let free = choose_lowerings(&mut planner, chain(None));
+        let free = lower(&mut planner, chain(None));
         assert!(task_names(&free).contains('+'), "{}", task_names(&free));
-        let named = choose_lowerings(&mut planner, chain(Some("direct")));
+        let named = lower(&mut planner, chain(Some("direct")));
         assert!(!task_names(&named).contains('+'), "{}", task_names(&named));
         let mut planner = Planner::new(gpu("h200").unwrap()).with_tile_policy(TilePolicy::Paper);
-        assert_eq!(choose_lowerings(&mut planner, chain(None)), chain(None));
+        assert_eq!(lower(&mut planner, chain(None)), chain(None));
+    }
+
+    fn hwcn(n: u32) -> ConvOptions {
+        ConvOptions {
+            layout: Layout::Hwcn,
+            ..ConvOptions::new(n)
+        }
+    }
+
+    /// Names of the tasks of a network, conversions included.
+    fn converted(ops: &[(&str, &[&str], OpOptions)]) -> Vec<String> {
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(5, 3, 7, 9));
+        for (name, inputs, options) in ops {
+            let inputs: Vec<_> = inputs.iter().map(|&input| input.to_owned()).collect();
+            builder.op(name, Some(&inputs), options.clone());
+        }
+        let mut planner = Planner::new(gpu("h200").unwrap());
+        let graph = lower(&mut planner, TaskGraph::new(&builder.finish().unwrap()));
+        graph.tasks.into_iter().map(|task| task.name).collect()
+    }
+
+    #[test]
+    fn tasks_of_one_layout_need_no_conversion() {
+        let conv = |n| OpOptions::Conv(hwcn(n));
+        let names = converted(&[
+            ("a", &["input"], conv(4)),
+            ("b", &["a"], conv(4)),
+            ("c", &["b"], conv(4)),
+            ("sum", &["c", "a"], OpOptions::Add { relu: true }),
+        ]);
+        // The addition is the residual of `c`, which reads `a` in HWCN.
+        assert_eq!(names, ["input.hwcn", "a", "b", "c", "sum.nchw"]);
+    }
+
+    #[test]
+    fn a_value_is_converted_once_for_all_readers() {
+        let conv = |n| OpOptions::Conv(hwcn(n));
+        let names = converted(&[
+            ("a", &["input"], conv(4)),
+            ("b", &["input"], conv(4)),
+            ("relu", &["a"], OpOptions::Relu),
+            ("plain", &["a"], OpOptions::Conv(ConvOptions::new(2))),
+            ("all", &["relu", "plain", "b"], OpOptions::Concat),
+        ]);
+        let expected = ["input.hwcn", "a", "a.nchw", "b", "b.nchw", "relu", "plain"];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn a_layout_that_no_scheme_supports_is_an_error() {
+        let error = |options: ConvOptions| {
+            let mut builder = NetworkBuilder::new("net", TensorShape::new(2, 4, 7, 9));
+            builder.op("conv", None, OpOptions::Conv(options));
+            let errors = plan_network(&builder.finish().unwrap(), gpu("h200").unwrap());
+            errors.unwrap_err()[0].to_string()
+        };
+        let groups = error(ConvOptions {
+            groups: 2,
+            ..hwcn(4)
+        });
+        assert!(
+            groups.contains("`layout: hwcn` is not supported"),
+            "{groups}"
+        );
+        let direct = error(ConvOptions {
+            scheme: Some("direct".to_owned()),
+            ..hwcn(4)
+        });
+        assert!(direct.contains("by scheme `direct`"), "{direct}");
+        let nchw = error(ConvOptions {
+            scheme: Some("tvm".to_owned()),
+            ..ConvOptions::new(4)
+        });
+        assert!(nchw.contains("add `layout: hwcn`"), "{nchw}");
     }
 }

@@ -1,28 +1,28 @@
 //! `tiles: paper`: TDC's analytical choice of a tile for its core convolution (sections 5.3 to 5.5).
 //!
-//! All tiles are sorted by compute latency (eqs. 14 and 15). Of the best few percent (5 % on an A100, 15 % on an RTX 2080 Ti; 5 % is
-//! our choice for the others) the one that moves the least (eqs. 16 to 19) is taken.
+//! All tiles are sorted by compute latency (eqs. 14 and 15). Of the best few percent (5 % on an A100, 15 % on an RTX 2080 Ti, and 5 % on
+//! the others, for which the paper has no number) the one with the least memory traffic (eqs. 16 to 19) is chosen.
 //!
-//! The equations are the text's, to the letter: `H/TH` in the number of blocks is a quotient, not rounded up; every value of an input
-//! tile is charged with R*S multiply-adds, those of the halo too; eq. 16 lacks R*S. Text, slides and scripts disagree:
+//! The equations are exactly those of the text: `H/TH` in the number of blocks is a quotient, not rounded up; R*S multiply-adds are
+//! counted for every value of an input tile, halo included; eq. 16 lacks R*S. Text, slides and scripts disagree:
 //!
-//! - The slides count a block's FLOPs as `2 TH TW TC N`, without filter and halo, and write the ratio of the waves upside down.
-//! - The scripts compute the compute latency and do not sort by it: they keep the first 5 % in the order of their loops (TH, TW, TC),
-//!   and of those take the least `0.9 volume_x + 0.1 volume_y`, without the weights.
-//! - The scripts read occupancy from a table measured beforehand. Here it follows from registers (the compiler's, where the resource
-//!   table has them, else an estimate), shared memory and threads.
+//! - The slides count a block's FLOPs as `2 TH TW TC N`, without filter and halo, and invert the ratio of the waves.
+//! - The scripts compute the compute latency but do not sort by it: they keep the first 5 % in the order of their loops (TH, TW, TC)
+//!   and choose the least `0.9 volume_x + 0.1 volume_y` of those, without the weights.
+//! - The scripts read occupancy from a table measured beforehand. Here it follows from registers (the compiler's if the resource table
+//!   has them, else estimated), shared memory and threads.
 //! - The text counts H x W x C tiles; the scripts try TH and TW up to 12 and five TC, and so do our schemes.
 //!
-//! The text knows stride 1 and images as large after as before. Beyond it H and W are those of the output, and `TH + R - 1` is the
-//! number of input rows under a tile.
+//! The text assumes stride 1 and an output as large as the input. For others, H and W are those of the output, and `TH + R - 1` is
+//! the number of input rows under a tile.
 
 use crate::gpu::Gpu;
 use tdc_runtime::ConvShape;
 
-/// What the equations make of one tile.
+/// The results of the equations for one tile.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PaperPrediction {
-    /// Rounds in which the threads are worked off (eq. 14).
+    /// Waves of threads (eq. 14).
     pub waves: f64,
     /// Compute latency, microseconds (eq. 15).
     pub compute_us: f64,
@@ -31,7 +31,7 @@ pub struct PaperPrediction {
 }
 
 impl PaperPrediction {
-    /// For a tile TH x TW x TC of a convolution whose kernel fills `occupancy` (0 to 1) of the GPU's threads.
+    /// For a tile TH x TW x TC of a convolution whose kernel has this occupancy (0 to 1).
     pub fn new(shape: &ConvShape, tile: [u32; 3], occupancy: f64, gpu: &Gpu) -> Self {
         let [th, tw, tc] = tile.map(f64::from);
         let [c, n] = [shape.c, shape.n].map(f64::from);
@@ -56,7 +56,7 @@ impl PaperPrediction {
     }
 }
 
-/// The index of the tile to take (section 5.5); `None` of none. Of equal ones the first.
+/// The index of the chosen tile (section 5.5), `None` if there are none; ties go to the first.
 pub fn choose(predictions: &[PaperPrediction], keep_fraction: f64) -> Option<usize> {
     let mut order: Vec<usize> = (0..predictions.len()).collect();
     order.sort_by(|&a, &b| {
@@ -125,7 +125,7 @@ mod tests {
             ..ConvShape::new(4, 8, 11, 9, 3, 3)
         };
         assert_eq!((shape.out_h(), shape.out_w()), (8, 9));
-        // 4 rows of outputs two apart see 9 rows, 3 columns with taps three apart see 9.
+        // 4 rows of outputs with stride 2 read 9 input rows; 3 columns with dilation 3 read 9 columns.
         let estimate = PaperPrediction::new(&shape, [4, 3, 4], 1.0, a100);
         assert_eq!(
             estimate.volume,
@@ -140,13 +140,13 @@ mod tests {
             compute_us,
             volume,
         };
-        // Of 40 tiles 5 % are the two quickest, at 1 and 2 us; the second moves less. The third moves least of all.
+        // 5 % of 40 tiles are the two fastest, at 1 and 2 us; the second has less traffic. The third has the least of all.
         let mut tiles: Vec<_> = (0..40).map(|i| tile(40.0 - f64::from(i), 50.0)).collect();
         tiles[38].volume = 20.0;
         tiles[37].volume = 10.0;
         assert_eq!(choose(&tiles, 0.05), Some(38));
         assert_eq!(choose(&tiles, 0.15), Some(37));
-        // Never fewer than one; equal ones in the order of the tile space.
+        // At least one is kept; ties go to the first in the tile space.
         assert_eq!(choose(&tiles, 0.001), Some(39));
         assert_eq!(choose(&[tile(1.0, 1.0), tile(1.0, 1.0)], 1.0), Some(0));
         assert_eq!(choose(&[], 0.05), None);

@@ -1,39 +1,39 @@
-//! `tiles: paper` for schemes `single_channel` and `stride_fixed`: what hides the latency of global memory (stride-fixed paper,
+//! `tiles: paper` for schemes `single_channel` and `stride_fixed`: tiles that hide the latency of global memory (stride-fixed paper,
 //! sections 2.2, 3.1 and 3.2).
 //!
-//! The equations are the text's, with its slips: it counts two multiply-adds a clock and lane (they are two operations, one
-//! multiply-add), and the middle form of eq. 5 adds `(K-1) Wx` values to a number of bytes, where the last form, taken here, has the
-//! factor 4. Filters of R x S stand for K x K, and of the published bounds the one by registers, "not shown", is left to the fit of
-//! the tile. In steps 1 and 2 a range without an integer means one piece.
+//! The equations are those of the text, with its errors: it counts two multiply-adds per clock and lane (they are two operations, one
+//! multiply-add), and the middle form of eq. 5 adds `(K-1) Wx` values to a number of bytes, while the last form, which is used here,
+//! has the factor 4. R x S replaces K x K. The bound by registers, which is "not shown", is replaced by the check that a tile fits the
+//! GPU. In steps 1 and 2 a range without an integer means one piece.
 
 use crate::gpu::Gpu;
 use crate::scheme::{PublishedTiles, Tile};
 use tdc_runtime::ConvShape;
 
-/// Threads of a block, of which each multiprocessor has [`BLOCKS_PER_SM`] (section 4).
+/// Threads of a block; each SM has [`BLOCKS_PER_SM`] of them (section 4).
 const THREADS: u32 = 512;
 /// See [`THREADS`].
 const BLOCKS_PER_SM: u32 = 2;
-/// M', the filters of a block, and W'x, its pixels, "when the performance becomes best" (section 4).
+/// M', the filters of a block; with W'x, its pixels, "when the performance becomes best" (section 4).
 const BLOCK_FILTERS: u32 = 64;
 /// See [`BLOCK_FILTERS`].
 const BLOCK_PIXELS: u32 = 128;
 
-/// What a GPU needs to hide the latency of its memory (table 1).
+/// The work that hides a GPU's memory latency (table 1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefetch {
-    /// N_FMA: multiply-adds of a multiprocessor for each set of data, while the next is on its way.
+    /// N_FMA: multiply-adds of an SM for each set of data while the next one is in flight.
     pub fmas: u64,
-    /// Bytes of a clock of the whole GPU.
+    /// Bytes per clock of the whole GPU.
     pub bytes_per_clock: u64,
-    /// V_s before it is rounded to threads: bytes on their way that keep memory busy.
+    /// V_s before it is rounded to threads: bytes in flight that keep memory busy.
     pub bytes: u64,
-    /// Threads of a multiprocessor, in whole warps, that ask for as much with 4 bytes each.
+    /// Threads of an SM, in whole warps, that have as much in flight with 4 bytes each.
     pub threads_per_sm: u64,
 }
 
 impl Prefetch {
-    /// By the figures of a GPU.
+    /// Of a GPU.
     pub fn of(gpu: &Gpu) -> Self {
         let latency = u64::from(gpu.memory_latency);
         let clock_mhz = gpu.base_clock_mhz.unwrap_or(gpu.clock_mhz);
@@ -52,12 +52,12 @@ impl Prefetch {
 /// How a single channel is divided (section 3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Division {
-    /// A share of the filters stays on the chip; the map comes in P pieces (eqs. 5 and 6).
+    /// Each SM keeps some filters on the chip; the map is loaded in P pieces (eqs. 5 and 6).
     Filters {
         /// P.
         pieces: u32,
     },
-    /// A share of the map's rows stays on the chip; the filters come in Q pieces (eqs. 8 and 9).
+    /// Each SM keeps some rows of the map on the chip; the filters are loaded in Q pieces (eqs. 8 and 9).
     Map {
         /// Q.
         pieces: u32,
@@ -107,8 +107,8 @@ impl Division {
         }
     }
 
-    /// The tile of scheme `single_channel`: shares for two blocks of 512 threads on each multiprocessor, filters rounded to the four
-    /// that a thread computes.
+    /// The tile of scheme `single_channel`: filters or rows divided among two blocks of 512 threads on each SM, filters rounded to the
+    /// four that a thread computes.
     fn tile(self, shape: &ConvShape, gpu: &Gpu) -> Tile {
         let blocks = BLOCKS_PER_SM * gpu.sms;
         let fours = |filters: u32| filters.next_multiple_of(4);
@@ -128,8 +128,8 @@ impl Division {
     }
 }
 
-/// The tile of scheme `stride_fixed`: M' = 64 and W'x = 128, by which S = 32 bytes where `M' >= 4 N_FMA / (S W'x)` (step 3; the
-/// published one misses it by half a filter, which does not count), else 64. The pixels lie in as many rows as their width leaves.
+/// The tile of scheme `stride_fixed`: M' = 64 and W'x = 128, so S = 32 bytes if `M' >= 4 N_FMA / (S W'x)` (step 3; the published tile
+/// misses the bound by half a filter, which is ignored), else 64. The pixels are in rows of the output's width.
 fn block_tile(shape: &ConvShape, gpu: &Gpu) -> Tile {
     let fmas = Prefetch::of(gpu).fmas;
     let filters = |segment: u64| 4 * fmas / (segment * u64::from(BLOCK_PIXELS));
@@ -187,7 +187,7 @@ mod tests {
     fn a_single_channel_is_divided_as_the_steps_say() {
         let pascal = gpu("gtx1080ti").unwrap();
         let of = |n, side, k| Division::of(&ConvShape::new(1, n, side, side, k, k), pascal);
-        // Too little work for either: D1 = 4 (19 + 784), D2 = 4 (512 + 28).
+        // Too little work for both: D1 = 4 (19 + 784), D2 = 4 (512 + 28).
         assert_eq!(of(512, 28, 1), Division::Map { pieces: 1 });
         // By hand: P at most 9*2*1024*1024/66048 = 285, at least 4 MiB/(98304 - 72 - 8192) = 47; Q at most 5, at least 1.
         // D1 = 4 (18 + (22 + 2) 1024) = 98376, D2 = 4 (288 + (37 + 2) 1024) = 160896.
@@ -201,7 +201,7 @@ mod tests {
         let shape = ConvShape::new(64, 64, 224, 224, 3, 3);
         let of = |name, shape| block_tile(shape, gpu(name).unwrap()).0;
         assert_eq!(of("gtx1080ti", &shape), [64, 1, 128, 32, 16, 1]);
-        // A longer latency asks for more products: 64 bytes of each filter.
+        // A longer latency needs more products: 64 bytes of each filter.
         assert_eq!(of("h200", &shape), [64, 1, 128, 64, 16, 1]);
         let small = ConvShape::new(512, 512, 7, 7, 1, 1);
         assert_eq!(of("gtx1080ti", &small), [64, 16, 8, 32, 16, 1]);

@@ -1,13 +1,13 @@
-//! What each slot of a network's weight file is made from.
+//! Recipes: the checkpoint tensors that each slot of a network's weight file is packed from.
 
-use super::fuse::{Parameters, TaskFactor};
+use super::graph::{Parameters, TaskFactor};
 use super::network::{LayerPlan, NetworkPlan};
 use crate::ir::{BatchNorm, Network, OpId, OpKind};
 use tdc_weights::{
     Decomposition, FactorRole, FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource,
 };
 
-/// One recipe for each slot of `plan.weights`, in order, with the checkpoint's names as PyTorch writes them: `<layer>.weight`,
+/// One recipe for each slot of `plan.weights`, in order, with the names that PyTorch gives tensors of a checkpoint: `<layer>.weight`,
 /// `<layer>.bias`, `<bn>.running_mean` and so on, factors as `<layer>.first.weight` unless the config names them.
 pub fn recipes(network: &Network, plan: &NetworkPlan) -> Vec<SlotRecipe> {
     let slots: Vec<_> = plan.weights.iter().map(|(slot, _)| slot.clone()).collect();
@@ -68,7 +68,7 @@ fn bias(network: &Network, id: OpId) -> Option<String> {
     has_bias.then(|| format!("{}.bias", op.name))
 }
 
-/// A convolution with Tucker ranks or a CP rank as the checkpoint knows it; `None` for any other op.
+/// The names and shapes of a convolution with Tucker ranks or a CP rank in the checkpoint; `None` for any other op.
 pub fn factorized_layer(network: &Network, id: OpId) -> Option<FactorizedLayer> {
     let op = network.op(id);
     let OpKind::Conv(conv) = &op.kind else {
@@ -93,7 +93,7 @@ pub fn factorized_layer(network: &Network, id: OpId) -> Option<FactorizedLayer> 
     })
 }
 
-/// The BatchNorm of a convolution, or the map of an affine op; `None` when the op has neither.
+/// Scale and shift of the BatchNorm of a convolution, or of a scale_shift op; `None` if the op has neither.
 pub fn scale_shift_source(network: &Network, id: OpId) -> Option<ScaleShiftSource> {
     let op = network.op(id);
     let channels = op.y.c;

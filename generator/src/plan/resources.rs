@@ -1,15 +1,15 @@
-//! What the compiler said of kernels before: the committed resource table.
+//! The committed resource table.
 
-use crate::compile::{ResourceTable, Resources};
+use super::resource_table::{ResourceTable, Resources};
 use std::sync::OnceLock;
 use tdc_runtime::Arch;
 
-/// The key of a kernel in the resource table: it does not depend on the network that the kernel was made for.
+/// The key of a kernel in the resource table. It does not depend on the network that the kernel was generated for.
 pub fn resource_key(unit: &str, role: &str) -> String {
     format!("{unit}_{role}")
 }
 
-/// Registers, shared memory and spills of a kernel, when the table has them.
+/// Registers, shared memory and spills of a kernel, if the table has them.
 pub fn known_resources(unit: &str, role: &str, arch: Arch) -> Option<Resources> {
     static TABLE: OnceLock<ResourceTable> = OnceLock::new();
     let table = TABLE.get_or_init(|| {

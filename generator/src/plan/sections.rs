@@ -1,9 +1,9 @@
-//! The sections of a weight file that serves several variants.
+//! Sections of a weight file: one for each list of weight layouts that the variants of a network need.
 
-use super::NetworkPlan;
+use super::network::NetworkPlan;
 use tdc_runtime::WeightFile;
 
-/// A part of a weight file, and the plans whose kernels read it.
+/// A section, and the plans whose kernels read it.
 #[derive(Debug, Clone)]
 pub struct WeightSection<'a> {
     /// At least one; their layouts are the same.
@@ -16,7 +16,7 @@ impl WeightSection<'_> {
         &self.plans[0].weights
     }
 
-    /// Names of the GPUs that it serves.
+    /// Names of the GPUs of its plans.
     pub fn gpus(&self) -> Vec<&'static str> {
         self.plans.iter().map(|plan| plan.gpu.name).collect()
     }

@@ -15,7 +15,7 @@ pub(crate) use table::{parse_microseconds, text_checksum};
 use crate::gpu::Gpu;
 use std::sync::OnceLock;
 
-/// The committed table of a GPU; `None` when nobody has tuned for it.
+/// The committed table of a GPU; `None` if there is none.
 pub fn committed_tuning(gpu: &Gpu) -> Option<&'static TuningTable> {
     static TABLES: OnceLock<Vec<TuningTable>> = OnceLock::new();
     let tables = TABLES.get_or_init(|| {

@@ -11,7 +11,7 @@
 //! The channel sum is split over ceil(C / TC) blocks. Their sums are added in a fixed order by a second launch or, with `reduce:
 //! atomic` as published, by float atomics on a zeroed output.
 //!
-//! On an H200 `direct` is faster than both, with sums in a fixed order, on 17 of the 18 core shapes (docs/benchmarks).
+//! On an H200 `direct` is faster than both, with sums in a fixed order, on 17 of the 18 core shapes (docs/results/h200.md).
 //!
 //! What Listing 2 prints and what is meant: `y_out > TH` lets one row and column too many through (`>=` here); the index of the
 //! output has a stray `H*W*N`, and writes HWN (NCHW here, as everywhere); one thread a channel ends at N = 1024 (here several

@@ -49,8 +49,7 @@ const PIECES: [&str; 30] = [
     ", ",
 ];
 
-#[test]
-fn mutated_calls_parse_or_report_errors() {
+pub fn fuzz_calls(seconds: u64) {
     let settings = Settings {
         base: Path::new(env!("CARGO_MANIFEST_DIR")).to_owned(),
         mode: KernelMode::Stub,
@@ -82,7 +81,7 @@ fn mutated_calls_parse_or_report_errors() {
         }
         call
     };
-    fuzz("call", make, |input| {
+    fuzz(seconds, "call", make, |input| {
         let call = String::from_utf8_lossy(input);
         let _ = expand_config(&call, &settings);
         match expand(&call, &settings) {

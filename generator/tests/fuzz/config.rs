@@ -158,8 +158,7 @@ fn seeds() -> Vec<String> {
         .collect()
 }
 
-#[test]
-fn mutated_configs_parse_or_report_errors() {
+pub fn fuzz_configs(seconds: u64) {
     let seeds = seeds();
     for seed in &seeds {
         assert_eq!(read(seed.as_bytes()), Ok(true), "{seed}");
@@ -171,5 +170,5 @@ fn mutated_configs_parse_or_report_errors() {
         }
         text
     };
-    fuzz("yaml", make, read);
+    fuzz(seconds, "yaml", make, read);
 }

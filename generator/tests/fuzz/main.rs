@@ -1,10 +1,11 @@
 //! Mutated inputs: whatever a file holds, reading it ends with a value or with a mistake that is told.
 //!
-//! The three fuzzers run side by side, each for `TDC_FUZZ_SECONDS` (default 10), and are deterministic for a given number of
-//! rounds. A failing input is kept in a file that the message names. For ten minutes each:
+//! The three fuzzers run side by side, each for 2 seconds in the quick tier and for `TDC_FUZZ_SECONDS` (default 60) in the deep one,
+//! and are deterministic for a given number of rounds. A failing input is kept in a file that the message names. For ten minutes
+//! each:
 //!
 //! ```text
-//! TDC_FUZZ_SECONDS=600 cargo test --release -p tdc-generator --test fuzz -- --nocapture
+//! TDC_FUZZ_SECONDS=600 cargo test --release -p tdc-generator --test fuzz -- --ignored --nocapture deep::
 //! ```
 
 #![cfg(feature = "weights")]
@@ -14,21 +15,32 @@ mod config;
 mod random;
 mod safetensors;
 
+use call::fuzz_calls;
+use config::fuzz_configs;
 use random::Random;
+use safetensors::fuzz_checkpoints;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
+
+/// Seconds of a fuzzer in the quick tier.
+const FEW_SECONDS: u64 = 2;
+
+/// Seconds of a fuzzer in the deep tier.
+fn many_seconds() -> u64 {
+    match std::env::var("TDC_FUZZ_SECONDS") {
+        Ok(text) => text.parse().expect("TDC_FUZZ_SECONDS is a whole number"),
+        Err(_) => 60,
+    }
+}
 
 /// Makes inputs until the time is over and reads each of them. `read` says whether an input is valid, or what is wrong with
 /// the way it was read; `extension` is that of the file which keeps a failing input.
 fn fuzz(
+    seconds: u64,
     extension: &str,
     make: impl Fn(&mut Random) -> Vec<u8>,
     read: impl Fn(&[u8]) -> Result<bool, String>,
 ) {
-    let seconds = match std::env::var("TDC_FUZZ_SECONDS") {
-        Ok(text) => text.parse().expect("TDC_FUZZ_SECONDS is a whole number"),
-        Err(_) => 10,
-    };
     let deadline = Instant::now() + Duration::from_secs(seconds);
     let mut random = Random::new(1);
     let (mut rounds, mut valid) = (0u64, 0u64);
@@ -51,4 +63,41 @@ fn fuzz(
         rounds < 1000 || valid > rounds / 100,
         "{valid} of {rounds} inputs are valid"
     );
+}
+
+#[test]
+fn calls_are_read_or_their_mistakes_told() {
+    fuzz_calls(FEW_SECONDS);
+}
+
+#[test]
+fn no_config_is_too_strange() {
+    fuzz_configs(FEW_SECONDS);
+}
+
+#[test]
+fn no_checkpoint_is_too_strange() {
+    fuzz_checkpoints(FEW_SECONDS);
+}
+
+mod deep {
+    use super::*;
+
+    #[test]
+    #[ignore = "deep tier"]
+    fn calls_are_read_or_their_mistakes_told() {
+        fuzz_calls(many_seconds());
+    }
+
+    #[test]
+    #[ignore = "deep tier"]
+    fn no_config_is_too_strange() {
+        fuzz_configs(many_seconds());
+    }
+
+    #[test]
+    #[ignore = "deep tier"]
+    fn no_checkpoint_is_too_strange() {
+        fuzz_checkpoints(many_seconds());
+    }
 }

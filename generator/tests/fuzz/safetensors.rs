@@ -290,8 +290,7 @@ fn read(file: &[u8], plan: &NetworkPlan, recipes: &[SlotRecipe]) -> Result<bool,
     }
 }
 
-#[test]
-fn mutated_checkpoints_load_or_report_errors() {
+pub fn fuzz_checkpoints(seconds: u64) {
     let (network, plan) = network();
     let recipes = recipes(&network, &plan);
     let seeds = seeds(&recipes);
@@ -299,6 +298,7 @@ fn mutated_checkpoints_load_or_report_errors() {
         assert_eq!(read(&seed.to_file(), &plan, &recipes), Ok(true));
     }
     fuzz(
+        seconds,
         "safetensors",
         |random| make(random, &seeds),
         |file| read(file, &plan, &recipes),

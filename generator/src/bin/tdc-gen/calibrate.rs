@@ -3,8 +3,8 @@
 use crate::args::CalibrateArgs;
 use crate::failure::Failure;
 use crate::inputs::reject_overwriting;
+use crate::measure::tune;
 use crate::output::{note, print};
-use crate::tune;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tdc_generator::config::{Overrides, yaml};

@@ -10,9 +10,9 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::compile::toolkit::Toolkit;
-use tdc_generator::compile::{Job, ResourceTable, Resources, compile_all};
+use tdc_generator::compile::{Job, compile_all};
 use tdc_generator::emit::write_all_atomic;
-use tdc_generator::plan::{PlannedUnit, resource_key};
+use tdc_generator::plan::{PlannedUnit, ResourceTable, Resources, resource_key};
 use tdc_generator::render::unit_text;
 use tdc_runtime::Arch;
 

@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::ir::Problem;
-use crate::plan::{TaskGraph, measured_problem, problem_label};
+use crate::plan::{candidate_problems, measured_problem, problem_label};
 use std::collections::HashSet;
 
 /// Distinct problems, normalised to their tuning keys, in order of first appearance in the configs.
@@ -13,24 +13,13 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// Adds every problem of a config that is not there yet: of each task of a network after fusion, of what
-    /// could take the place of those of a Tucker or CP layer, with the first factor of the layer behind too, of each layer of a set.
+    /// Adds every problem of a config that is not there yet: of all units that a plan of a network may have, or of each layer of a
+    /// set.
     pub fn add(&mut self, config: &Config) {
         match config {
             Config::Network(network) => {
-                let graph = TaskGraph::new(network);
-                for (index, task) in graph.tasks.iter().enumerate() {
-                    self.add_problem(&task.problem);
-                    if let Some(fused_tasks) = graph.fused_tasks(index) {
-                        self.add_problem(&fused_tasks.whole.problem);
-                        if let Some(core_last) = fused_tasks.core_last {
-                            self.add_problem(&core_last.problem);
-                        }
-                    }
-                    if let Some(fusion) = graph.next_fusion(index) {
-                        self.add_problem(&fusion.whole.problem);
-                        self.add_problem(&fusion.core_last.problem);
-                    }
+                for problem in candidate_problems(network) {
+                    self.add_problem(&problem);
                 }
             }
             Config::LayerSet(set) => {

@@ -1,14 +1,14 @@
-//! What measured times hold for.
+//! The environment of measured times: machine and versions.
 
 use super::TuningError;
 use std::fmt;
 
-/// The machine and the versions that times were measured with: the heading of a table, a line `key: value` for each.
+/// The machine and the versions that times were measured with: the header of a table, a line `key: value` for each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
     /// The GPU's name in configs.
     pub gpu: String,
-    /// The driver's name of the device, which tells boards of one product line apart.
+    /// The driver's name of the device, which differs between boards of one product line.
     pub device: String,
     /// The driver's version.
     pub driver: String,
@@ -35,11 +35,11 @@ impl Environment {
         [gpu, device, driver, nvrtc, generator]
     }
 
-    /// Reads a text: its heading, and its rows with their line numbers from 1. Empty lines and those that start with `#` are
-    /// passed over. A line of the heading begins with one word and a colon.
+    /// Reads a text: its header, and its rows with their line numbers from 1. Empty lines and those that start with `#` are
+    /// ignored. A line of the header starts with a key and a colon.
     ///
     /// # Errors
-    /// A key that is missing, unknown or there twice.
+    /// A key that is missing, unknown or a duplicate.
     pub(crate) fn read(text: &str) -> Result<(Self, Rows<'_>), TuningError> {
         let mut values: [Option<String>; 5] = Default::default();
         let mut rows = Vec::new();
@@ -85,7 +85,7 @@ impl Environment {
         Ok((environment, rows))
     }
 
-    /// Nothing, when times of both may stand side by side.
+    /// Checks that times of both environments may be compared.
     ///
     /// # Errors
     /// [`TuningError::Environment`] with the first difference.

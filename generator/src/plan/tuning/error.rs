@@ -1,17 +1,17 @@
-//! Why a table or journal of measured times cannot be read or joined.
+//! Errors of reading and merging tables and journals of measured times.
 
 use thiserror::Error;
 
-/// A text that is no table of measured times, or two tables that do not go together.
+/// A text that is not a table of measured times, or two tables that cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TuningError {
-    /// The heading lacks a key.
+    /// The header lacks a key.
     #[error("the heading has no line `{key}: ...`; a table that `tdc-gen tune` wrote has one")]
     MissingHeaderKey {
         /// The key.
         key: &'static str,
     },
-    /// A line of the heading has a key that is unknown or was there before.
+    /// A line of the header has an unknown or duplicate key.
     #[error("line {line}: `{key}:` is unknown or there twice; remove the line")]
     HeaderKey {
         /// Line of the text, from 1.
@@ -36,12 +36,12 @@ pub enum TuningError {
         line: usize,
         /// The column's name.
         column: &'static str,
-        /// What stands there.
+        /// The field's text.
         text: String,
-        /// What should.
+        /// What it should be.
         expected: &'static str,
     },
-    /// The last line has no end: some of it may be missing.
+    /// The last line does not end in a newline, so it may be truncated.
     #[error("line {line}: the line has no end, and may be cut; end it, if all of it is there")]
     Truncated {
         /// Line of the text, from 1.
@@ -57,12 +57,12 @@ pub enum TuningError {
         /// The scheme.
         scheme: String,
     },
-    /// Two texts hold for different machines or versions.
+    /// Two texts have different machines or versions.
     #[error(
         "{key} is `{here}` here and `{there}` there; times of different environments cannot be mixed: measure one of them again"
     )]
     Environment {
-        /// The first key of the heading that differs.
+        /// The first key of the header that differs.
         key: &'static str,
         /// The one value.
         here: String,

@@ -1,25 +1,25 @@
-//! The best tile of each scheme for each problem, measured.
+//! The tuning table: for each problem and scheme the tile with the least measured time.
 
 use super::{Environment, TuningError};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// The best tile that was found of one scheme for one problem.
+/// The fastest tile of one scheme for one problem.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredTile {
-    /// The tile with its letters, as in the names of units.
+    /// The label of the tile, as in the names of units.
     pub tile: String,
     /// Its time in a CUDA graph, microseconds.
     pub us: f64,
-    /// Checksum of the kernels' text without its comments, and of the launches: what the time was measured with.
+    /// Checksum of the kernels' source without comments and of the launches with which the time was measured.
     pub text: u64,
 }
 
 /// Measured times of one environment.
 ///
-/// As text: the heading of the [`Environment`], then a line for each problem and scheme, sorted; lines that start with `#` are
-/// remarks:
+/// As text: the header of the [`Environment`], then a line for each problem and scheme, sorted; lines that start with `#` are
+/// comments:
 ///
 /// ```text
 /// gpu: h200
@@ -37,14 +37,14 @@ pub struct TuningTable {
     rows: BTreeMap<(String, String), MeasuredTile>,
 }
 
-/// A row that two tables have with different content, of which the one with the smaller time stays.
+/// Two rows of the same problem and scheme, of which the one with the smaller time is kept.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conflict {
     /// Key of the problem.
     pub problem: String,
     /// The scheme.
     pub scheme: String,
-    /// The row that stays.
+    /// The row that is kept.
     pub kept: MeasuredTile,
     /// The other one.
     pub dropped: MeasuredTile,
@@ -65,7 +65,7 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// A row that was measured with other kernels than today's.
+/// A row whose kernels have changed since it was measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stale {
     /// Key of the problem.
@@ -106,12 +106,12 @@ impl TuningTable {
         }
     }
 
-    /// What the times hold for.
+    /// The environment of the times.
     pub fn environment(&self) -> &Environment {
         &self.environment
     }
 
-    /// Adds a measurement, unless the problem and scheme have one that took no longer.
+    /// Adds a measurement, unless the problem and scheme have one with the same or a smaller time.
     pub fn insert(&mut self, problem: &str, scheme: &str, measured: MeasuredTile) {
         let key = (problem.to_owned(), scheme.to_owned());
         match self.rows.get(&key) {
@@ -120,7 +120,7 @@ impl TuningTable {
         }
     }
 
-    /// The best tile of each scheme for the problem of a key, by name of the scheme.
+    /// The fastest tile of each scheme for the problem of a key, by name of the scheme.
     pub fn rows_for(&self, key: &str) -> impl Iterator<Item = (&str, &MeasuredTile)> {
         let first = (key.to_owned(), String::new());
         let rows = self.rows.range(first..);
@@ -128,7 +128,7 @@ impl TuningTable {
             .map(|((_, scheme), measured)| (&scheme[..], measured))
     }
 
-    /// Every row: problem, scheme, best tile.
+    /// Every row: problem, scheme, fastest tile.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &MeasuredTile)> {
         self.rows
             .iter()
@@ -140,15 +140,15 @@ impl TuningTable {
         self.rows.len()
     }
 
-    /// Whether nothing was measured.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Removes the rows that were measured with other kernels than today's: those for which `present` tells no checksum, or another.
+    /// Removes the rows whose kernels have changed since: those for which `present` returns no checksum, or a different one.
     ///
     /// # Errors
-    /// That of `present`; nothing is changed then.
+    /// Those of `present`; the table is then unchanged.
     pub fn remove_stale<E>(
         &mut self,
         mut present: impl FnMut(&str, &str, &str) -> Result<Option<u64>, E>,
@@ -172,11 +172,11 @@ impl TuningTable {
         Ok(found)
     }
 
-    /// Takes over the rows of another table. Where both have one, that with the smaller time stays; both tables give the same
-    /// whichever is merged into which. A table without rows goes with every other of its GPU, and takes its environment.
+    /// Adds the rows of another table. If both have a row, the one with the smaller time is kept, so the result does not depend on which
+    /// table is merged into which. A table without rows can be merged with any other of its GPU, and takes its environment.
     ///
     /// # Errors
-    /// [`TuningError::Environment`] when the times do not go together; nothing is changed then.
+    /// [`TuningError::Environment`] if the times must not be compared; the table is then unchanged.
     pub fn merge(&mut self, other: Self) -> Result<Vec<Conflict>, TuningError> {
         let same = self.environment.check_same(&other.environment);
         let same_gpu = self.environment.gpu == other.environment.gpu;
@@ -283,7 +283,7 @@ pub(crate) fn parse_microseconds(
     column: &'static str,
     text: &str,
 ) -> Result<f64, TuningError> {
-    // As it is written: rounded to nothing it would be no time.
+    // As it is written: a time must not be rounded to 0.
     let us = text.parse().ok();
     us.filter(|us: &f64| us.is_finite() && *us >= 0.0005)
         .ok_or_else(|| TuningError::Field {
@@ -318,13 +318,13 @@ pool t64 t64 2.000 0000000000000001
         format!("{HEADING}{rows}\n").parse().unwrap()
     }
 
-    /// With 1 for a checksum.
+    /// A row with the checksum 1.
     fn measured(tile: &str, us: f64) -> MeasuredTile {
         let tile = tile.to_owned();
         MeasuredTile { tile, us, text: 1 }
     }
 
-    /// Rows without their checksums, with 1 for it.
+    /// A table of rows without checksums, each with the checksum 1.
     fn stamped(rows: &str) -> TuningTable {
         let rows = rows.lines().map(|row| format!("{row} {:016x}\n", 1));
         table(&rows.collect::<String>())
@@ -340,7 +340,7 @@ pool t64 t64 2.000 0000000000000001
         let shuffled = format!("\n{}\r\n", lines.join("\r\n"));
         assert_eq!(shuffled.parse(), Ok(read.clone()));
         assert_eq!(read.len(), 4);
-        // A key that begins like another is another.
+        // A key may be a prefix of another key.
         let found: Vec<_> = read.rows_for("conv_c4").collect();
         let expected = [
             ("direct", &measured("p32rn1xn1sk1", 5.184)),
@@ -386,7 +386,7 @@ pool t64 t64 2.000 0000000000000001
         let mut found = table(
             "p s t1 1.0 000000000000000a\nq s t1 2.0 000000000000000b\nr s t1 3.0 000000000000000c",
         );
-        // Of `p` the text has changed, `r` is no problem any more.
+        // The source of `p` has changed, and `r` is not a problem any more.
         let present = |problem: &str, scheme: &str, tile: &str| {
             assert_eq!((scheme, tile), ("s", "t1"));
             match problem {
@@ -403,13 +403,13 @@ pool t64 t64 2.000 0000000000000001
             ))
         );
         assert_eq!(found.len(), 1);
-        // What was slower with today's kernel stays, then.
+        // The slower row, which has the present kernel, is kept.
         let mut fast = table("q s t1 1.0 000000000000000a");
         let slow = found.clone();
         fast.remove_stale(present).unwrap();
         assert_eq!(fast.merge(slow.clone()), Ok(vec![]));
         assert_eq!(fast, slow);
-        // What cannot be told changes nothing.
+        // An error changes nothing.
         let error = found.remove_stale(|_, _, _| Err("no".to_owned()));
         assert_eq!(error, Err("no".to_owned()));
         assert_eq!(found, slow);
@@ -431,7 +431,7 @@ pool t64 t64 2.000 0000000000000001
             );
             assert_eq!(ours, before);
         }
-        // An empty table of another driver is no obstacle, one of another GPU is.
+        // An empty table of another driver can be merged, one of another GPU cannot.
         let mut empty: TuningTable = HEADING.replace("580.1", "1").parse().unwrap();
         assert_eq!(empty.merge(ours.clone()), Ok(vec![]));
         assert_eq!(empty, ours);

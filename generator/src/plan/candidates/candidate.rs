@@ -1,0 +1,41 @@
+//! A candidate: the work of one unit, and the tasks that it computes.
+
+use crate::plan::graph::{Format, Task, ValueId};
+
+/// A unit that could compute some tasks of a graph.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    /// The unit's work.
+    pub task: Task,
+    /// Indices of the graph's tasks that it computes, ascending.
+    pub covers: Vec<usize>,
+    /// A value that it writes besides [`Task::y`], which is stored after `y` in each image.
+    pub second_output: Option<ValueId>,
+    /// Index of a candidate that computes less and so takes no more time.
+    pub extends: Option<usize>,
+}
+
+impl Candidate {
+    /// One that covers consecutive tasks and has one output.
+    pub(super) fn of_tasks(task: Task, covers: std::ops::Range<usize>) -> Self {
+        Self {
+            task,
+            covers: covers.collect(),
+            second_output: None,
+            extends: None,
+        }
+    }
+
+    /// The values that it reads, with the format.
+    pub fn reads(&self) -> impl Iterator<Item = (ValueId, Format)> {
+        let format = self.task.input_format();
+        self.task.reads().map(move |value| (value, format))
+    }
+
+    /// The values that it writes, with the format.
+    pub fn writes(&self) -> impl Iterator<Item = (ValueId, Format)> {
+        let format = self.task.output_format();
+        let values = std::iter::once(self.task.y).chain(self.second_output);
+        values.map(move |value| (value, format))
+    }
+}

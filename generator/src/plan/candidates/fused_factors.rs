@@ -1,0 +1,142 @@
+//! Several factors of a Tucker or CP layer by one unit: all of them, or core and last factor of a Tucker layer, which leave the first
+//! to a launch of its own.
+
+use super::candidate::Candidate;
+use crate::ir::{ConvProblem, CpProblem, Problem, TuckerProblem};
+use crate::plan::graph::{Parameters, Task, TaskFactor, TaskGraph};
+use std::ops::Range;
+use tdc_runtime::{ConvShape, Padding};
+
+/// The tasks that several factors of a layer are fused to.
+pub(super) struct FusedFactors {
+    /// The layer's tasks, one for each factor.
+    pub tasks: Range<usize>,
+    /// All factors.
+    pub whole: Task,
+    /// Of a Tucker layer, core and last factor.
+    pub core_last: Option<Task>,
+}
+
+/// Adds the candidates of each layer.
+pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
+    let layers = (0..graph.tasks.len()).filter_map(|index| fused_factors(graph, index));
+    for FusedFactors {
+        tasks,
+        whole,
+        core_last,
+    } in layers
+    {
+        let (start, end) = (tasks.start, tasks.end);
+        candidates.push(Candidate::of_tasks(whole, tasks));
+        let core_last = core_last.map(|task| Candidate::of_tasks(task, start + 1..end));
+        candidates.extend(core_last);
+    }
+}
+
+/// The tasks that can compute the Tucker or CP layer whose first task is at `index`. `None` if no layer starts there, its sums are
+/// added by atomics, or it is not NCHW.
+pub(super) fn fused_factors(graph: &TaskGraph, index: usize) -> Option<FusedFactors> {
+    let has_factors = |factors: &[TaskFactor]| {
+        let tasks = graph.tasks.get(index..index + factors.len())?;
+        let found = tasks.iter().map(|task| &task.parameters.factors[..]);
+        found.eq(factors.chunks(1)).then_some(tasks)
+    };
+    match has_factors(&TaskFactor::TUCKER) {
+        Some(tasks) => fused_tucker(graph, index, tasks),
+        None => has_factors(&TaskFactor::CP_HORIZONTAL_FIRST)
+            .or_else(|| has_factors(&TaskFactor::CP))
+            .and_then(|tasks| fused_cp(graph, index, tasks)),
+    }
+}
+
+fn fused_tucker(graph: &TaskGraph, index: usize, tasks: &[Task]) -> Option<FusedFactors> {
+    let [first, core, last] = tasks else {
+        return None;
+    };
+    let factors = [conv(first)?, conv(core)?, conv(last)?];
+    let [whole, core_last] = TuckerProblem::from_factors(&factors)?.map(Problem::Tucker);
+    let name = layer_name(graph, first)?;
+    let core_last_name = format!("{name}.core_last");
+    Some(FusedFactors {
+        tasks: index..index + tasks.len(),
+        whole: fused_task(tasks, name, whole, &TaskFactor::TUCKER),
+        core_last: Some(fused_task(
+            &tasks[1..],
+            core_last_name,
+            core_last,
+            &TaskFactor::TUCKER[1..],
+        )),
+    })
+}
+
+fn fused_cp(graph: &TaskGraph, index: usize, tasks: &[Task]) -> Option<FusedFactors> {
+    let [first, filters @ .., last] = tasks else {
+        return None;
+    };
+    let filter = |factor: TaskFactor| {
+        let mut filters = filters.iter();
+        let task = filters.find(|task| task.parameters.factors == [factor])?;
+        Some(conv(task)?.shape)
+    };
+    let vertical = filter(TaskFactor::Vertical)?;
+    let horizontal = filter(TaskFactor::Horizontal)?;
+    let (first_conv, last_conv) = (conv(first)?, conv(last)?);
+    let whole = CpProblem {
+        conv: ConvProblem {
+            shape: ConvShape {
+                n: last_conv.shape.n,
+                r: vertical.r,
+                s: horizontal.s,
+                stride: [vertical.stride[0], horizontal.stride[1]],
+                padding: Padding {
+                    left: horizontal.padding.left,
+                    right: horizontal.padding.right,
+                    ..vertical.padding
+                },
+                dilation: [vertical.dilation[0], horizontal.dilation[1]],
+                ..first_conv.shape
+            },
+            prologue: first_conv.prologue,
+            ..last_conv
+        },
+        rank: vertical.c,
+    };
+    let name = layer_name(graph, first)?;
+    Some(FusedFactors {
+        tasks: index..index + tasks.len(),
+        whole: fused_task(tasks, name, Problem::Cp(whole), &TaskFactor::CP),
+        core_last: None,
+    })
+}
+
+/// The task of consecutive factors of a layer. It has the scheme and tile that the config requests for the layer.
+fn fused_task(tasks: &[Task], name: String, problem: Problem, factors: &[TaskFactor]) -> Task {
+    let (first, last) = (&tasks[0], &tasks[tasks.len() - 1]);
+    let is_inner = |task: &&Task| task.parameters.factors != [TaskFactor::First];
+    let inner = tasks.iter().find(is_inner).unwrap_or(last);
+    Task {
+        name,
+        problem,
+        x: first.x,
+        parameters: Parameters {
+            factors: factors.to_vec(),
+            scale_shift: first.parameters.scale_shift,
+            ..last.parameters.clone()
+        },
+        scheme: inner.scheme.clone(),
+        tile: inner.tile.clone(),
+        ..last.clone()
+    }
+}
+
+fn conv(task: &Task) -> Option<ConvProblem> {
+    match task.problem {
+        Problem::Conv(conv) => Some(conv),
+        _ => None,
+    }
+}
+
+fn layer_name(graph: &TaskGraph, first: &Task) -> Option<String> {
+    let layer = first.parameters.layer?;
+    Some(graph.values[layer.0].name.clone())
+}

@@ -1,0 +1,282 @@
+//! A Tucker layer together with the first factor of the next one. That factor is 1x1, so a launch that has all channels of a pixel can
+//! compute it there; a chain of layers then has one launch less for each layer but the last.
+
+use super::candidate::Candidate;
+use super::fused_factors::{FusedFactors, fused_factors};
+use crate::ir::{NextFactor, Problem, TuckerProblem};
+use crate::plan::graph::{Parameters, Task, TaskFactor, TaskGraph, Value};
+use std::ops::Range;
+
+/// Adds the candidates of each layer. They extend those of the layer without the next one's factor.
+pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
+    let fusions = (0..graph.tasks.len()).filter_map(|index| next_fusion(graph, index));
+    for fusion in fusions {
+        for (task, own) in [
+            (fusion.whole, fusion.layer.start),
+            (fusion.core_last, fusion.layer.start + 1),
+        ] {
+            let mut covers: Vec<_> = (own..fusion.layer.end).collect();
+            let extends = candidates.iter().position(|known| known.covers == covers);
+            covers.push(fusion.next_first);
+            let next_output = graph.tasks[fusion.next_first].y;
+            candidates.push(Candidate {
+                second_output: Some(next_output).filter(|output| *output != task.y),
+                task,
+                covers,
+                extends,
+            });
+        }
+    }
+}
+
+/// The tasks that compute a Tucker layer together with the first factor of the next one.
+struct NextFusion {
+    /// The layer's tasks.
+    layer: Range<usize>,
+    /// Index of the next layer's first task.
+    next_first: usize,
+    /// The layer, then that factor.
+    whole: Task,
+    /// Core and last factor, then that factor.
+    core_last: Task,
+}
+
+/// The fusion of the Tucker layer whose first task is at `index` with the first factor of the next layer: of several layers that read
+/// its output, the one that runs first. `None` if no layer starts there or none reads it, if the output is the caller's or shares the
+/// memory of other values, or if the config requests a scheme for either layer.
+///
+/// The tasks write the layer's output and, after it in each image, the factor's. If no other task reads the layer's output, they write
+/// the factor's alone.
+fn next_fusion(graph: &TaskGraph, index: usize) -> Option<NextFusion> {
+    let FusedFactors {
+        tasks: layer,
+        whole,
+        core_last,
+    } = fused_factors(graph, index)?;
+    let (core_last, layer_output) = (core_last?, whole.y);
+    let is_view_of_output = |value: &Value| {
+        value
+            .parent
+            .is_some_and(|(parent, _)| parent == layer_output)
+    };
+    let shares_memory =
+        graph.values[layer_output.0].parent.is_some() || graph.values.iter().any(is_view_of_output);
+    if layer_output == graph.output || shares_memory || whole.scheme.is_some() {
+        return None;
+    }
+    let next_first = (index..graph.tasks.len()).find(|&at| is_fusable_first(graph, &whole, at))?;
+    let factor = &graph.tasks[next_first];
+    let reads = |task: &&Task| task.reads().any(|value| value == layer_output);
+    let next = NextFactor {
+        n: factor.problem.y().c,
+        stores_layer_output: graph.tasks.iter().filter(reads).count() > 1,
+    };
+    let fuse = |task: Task| match task.problem {
+        Problem::Tucker(tucker) => Some(Task {
+            name: format!("{}+{}", task.name, factor.name),
+            problem: Problem::Tucker(TuckerProblem {
+                next: Some(next),
+                ..tucker
+            }),
+            y: if next.stores_layer_output {
+                layer_output
+            } else {
+                factor.y
+            },
+            parameters: Parameters {
+                next: factor.parameters.layer,
+                ..task.parameters
+            },
+            ..task
+        }),
+        _ => None,
+    };
+    Some(NextFusion {
+        layer,
+        next_first,
+        whole: fuse(whole)?,
+        core_last: fuse(core_last)?,
+    })
+}
+
+/// Whether the task at `index` is a first factor that can be fused with `layer`: of another Tucker layer of the same precision, which
+/// reads the layer's output without a prologue.
+fn is_fusable_first(graph: &TaskGraph, layer: &Task, index: usize) -> bool {
+    let task = &graph.tasks[index];
+    let plain = |problem: &Problem| {
+        matches!(problem, Problem::Conv(conv) if conv.prologue.is_none())
+            && problem.precision() == layer.problem.precision()
+    };
+    task.x == layer.y
+        && task.parameters.factors == [TaskFactor::First]
+        && plain(&task.problem)
+        && fused_factors(graph, index)
+            .is_some_and(|fused| fused.core_last.is_some() && fused.whole.scheme.is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{
+        ConvOptions, Layout, NetworkBuilder, OpOptions, Precision, ScaleShiftOptions, TensorShape,
+    };
+
+    fn tucker(n: u32) -> ConvOptions {
+        ConvOptions {
+            ranks: Some([3, 3]),
+            ..ConvOptions::new(n)
+        }
+    }
+
+    fn graph(ops: &[(&str, &[&str], OpOptions)]) -> TaskGraph {
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(2, 7, 9, 11));
+        for (name, inputs, options) in ops {
+            let inputs: Vec<_> = inputs.iter().map(|&input| input.to_owned()).collect();
+            builder.op(name, Some(&inputs), options.clone());
+        }
+        TaskGraph::new(&builder.finish().unwrap())
+    }
+
+    /// Names of the candidates that compute core and last factor and the next layer's first, and whether they write both outputs.
+    fn fusions(graph: &TaskGraph) -> Vec<(String, bool)> {
+        let candidates = graph.candidates();
+        let fused = candidates
+            .iter()
+            .filter(|candidate| candidate.task.name.contains(".core_last+"));
+        let names = fused.map(|candidate| match candidate.task.problem {
+            Problem::Tucker(TuckerProblem {
+                next: Some(next), ..
+            }) => {
+                assert_eq!(candidate.second_output.is_some(), next.stores_layer_output);
+                (candidate.task.name.clone(), next.stores_layer_output)
+            }
+            other => panic!("{other:?}"),
+        });
+        names.collect()
+    }
+
+    #[test]
+    fn consecutive_layers_are_fused_and_store_what_others_read() {
+        let conv = |n| OpOptions::Conv(tucker(n));
+        let graph = graph(&[
+            ("a", &["input"], conv(8)),
+            ("b", &["a"], conv(13)),
+            ("c", &["b"], conv(8)),
+            ("sum", &["c", "a"], OpOptions::Add { relu: true }),
+            ("d", &["sum"], conv(3)),
+        ]);
+        let expected = [
+            ("a.core_last+b.first".to_owned(), true),
+            ("b.core_last+c.first".to_owned(), false),
+            ("c.core_last+d.first".to_owned(), false),
+        ];
+        assert_eq!(fusions(&graph), expected);
+
+        let candidates = graph.candidates();
+        let named = |name: &str| {
+            let mut candidates = candidates.iter();
+            candidates.find(|candidate| candidate.task.name == name)
+        };
+        let weights = |candidate: &Candidate| -> Vec<_> {
+            let weights = candidate.task.parameters.weights().into_iter();
+            weights
+                .map(|(op, factor)| (op.0, factor.unwrap().as_str()))
+                .collect()
+        };
+        let (whole, core_last) = (
+            named("a+b.first").unwrap(),
+            named("a.core_last+b.first").unwrap(),
+        );
+        assert_eq!(whole.covers, [0, 1, 2, 3]);
+        assert_eq!(core_last.covers, [1, 2, 3]);
+        let of_core_last = [(1, "core"), (1, "last"), (2, "first")];
+        assert_eq!(weights(core_last), of_core_last);
+        assert_eq!(weights(whole)[0], (1, "first"));
+        assert_eq!(weights(whole)[1..], of_core_last);
+        // They extend what they compute besides the next layer's factor.
+        let extended = |candidate: &Candidate| &candidates[candidate.extends.unwrap()].task.name;
+        assert_eq!(extended(whole), "a");
+        assert_eq!(extended(core_last), "a.core_last");
+        // The layer's output is read by others too, so both outputs are written.
+        assert_eq!(graph.values[whole.task.y.0].name, "a");
+        assert_eq!(whole.second_output, Some(graph.tasks[3].y));
+        // An output that no other task reads is not written.
+        let next_only = named("b.core_last+c.first").unwrap();
+        assert_eq!(next_only.task.y, graph.tasks[6].y);
+        assert_eq!(
+            next_only.task.problem.y(),
+            graph.values[graph.tasks[6].y.0].shape
+        );
+    }
+
+    #[test]
+    fn a_layer_is_fused_with_the_first_of_several_readers() {
+        let conv = |n| OpOptions::Conv(tucker(n));
+        let graph = graph(&[
+            ("a", &["input"], conv(8)),
+            ("dense", &["a"], OpOptions::Conv(ConvOptions::new(4))),
+            ("b", &["a"], conv(13)),
+            ("c", &["a"], conv(4)),
+            ("all", &["dense", "b", "c"], OpOptions::Concat),
+        ]);
+        assert_eq!(fusions(&graph), [("a.core_last+b.first".to_owned(), true)]);
+    }
+
+    #[test]
+    fn other_layers_are_not_fused() {
+        #[track_caller]
+        fn none(ops: &[(&str, &[&str], OpOptions)]) {
+            assert_eq!(fusions(&graph(ops)), []);
+        }
+        let conv = |n| OpOptions::Conv(tucker(n));
+        let with = |change: &dyn Fn(&mut ConvOptions)| {
+            let mut options = tucker(6);
+            change(&mut options);
+            OpOptions::Conv(options)
+        };
+        let a = || ("a", &["input"][..], conv(8));
+        // The caller's memory has room for the output only.
+        none(&[a()]);
+        // So has a concatenation; a flattened tensor is contiguous.
+        let all = ("all", &["b", "a"][..], OpOptions::Concat);
+        none(&[a(), ("b", &["a"], conv(8)), all]);
+        none(&[
+            a(),
+            ("flat", &["a"], OpOptions::Flatten),
+            ("b", &["a"], conv(8)),
+            ("also", &["b"], OpOptions::Flatten),
+            ("sum", &["flat", "also"], OpOptions::Add { relu: false }),
+        ]);
+        // A prologue is applied between them.
+        let scale_shift = OpOptions::ScaleShift(ScaleShiftOptions {
+            bn: None,
+            relu: true,
+        });
+        none(&[
+            a(),
+            ("s", &["a"], scale_shift),
+            ("b", &["s"], conv(8)),
+            ("sum", &["b", "a"], OpOptions::Add { relu: false }),
+        ]);
+        // A layer of another kind or precision, and layers whose scheme, layout or order of sums the config requests.
+        let wide = |options: &mut ConvOptions| options.ranks = None;
+        none(&[a(), ("b", &["a"], with(&wide))]);
+        let cp = |options: &mut ConvOptions| {
+            options.ranks = None;
+            options.cp_rank = Some(3);
+        };
+        none(&[a(), ("b", &["a"], with(&cp))]);
+        none(&[("a", &["input"], with(&cp)), ("b", &["a"], conv(8))]);
+        let tf32 = |options: &mut ConvOptions| options.precision = Precision::Tf32;
+        none(&[a(), ("b", &["a"], with(&tf32))]);
+        let named = |options: &mut ConvOptions| options.scheme = Some("tucker_fused".to_owned());
+        none(&[a(), ("b", &["a"], with(&named))]);
+        none(&[("a", &["input"], with(&named)), ("b", &["a"], conv(8))]);
+        let hwcn = |options: &mut ConvOptions| options.layout = Layout::Hwcn;
+        none(&[a(), ("b", &["a"], with(&hwcn))]);
+        none(&[("a", &["input"], with(&hwcn)), ("b", &["a"], conv(8))]);
+        let atomic = |options: &mut ConvOptions| options.reduce = crate::ir::Reduce::Atomic;
+        none(&[a(), ("b", &["a"], with(&atomic))]);
+        none(&[("a", &["input"], with(&atomic)), ("b", &["a"], conv(8))]);
+    }
+}

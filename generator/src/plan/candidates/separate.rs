@@ -1,0 +1,10 @@
+//! Each task by a unit of its own: for a Tucker or CP layer, one launch for each factor.
+
+use super::candidate::Candidate;
+use crate::plan::graph::TaskGraph;
+
+/// Adds one candidate for each task.
+pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
+    let tasks = graph.tasks.iter().enumerate();
+    candidates.extend(tasks.map(|(at, task)| Candidate::of_tasks(task.clone(), at..at + 1)));
+}

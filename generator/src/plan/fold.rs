@@ -1,0 +1,438 @@
+//! Folding: from a graph of ops to a list of tasks, by the rules that leave no choice.
+//!
+//! - scale_shift ops (BatchNorm) and activations after a layer are folded into its weights and bias and into its epilogue, and an
+//!   addition becomes its residual, if no other op reads the values between them.
+//! - A scale_shift (and its activation) that only convolutions read becomes their prologue.
+//! - A convolution with Tucker ranks or a CP rank becomes [a task for each factor](super::factors).
+//! - Concatenations and flattens are [views](super::views); only the inputs that cannot be are copied.
+//!
+//! What is left to choose, such as fusing the factors of a layer, is a matter of [candidates](super::candidates).
+
+use super::factors::{LayerOps, LayerValues};
+use super::graph::{Format, Parameters, Task, TaskGraph, Value, ValueId};
+use super::views::{ConcatCopy, Views};
+use crate::ir::{
+    Conv, ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LayerSpec,
+    Linear, LinearProblem, Network, OpId, OpKind, Problem, Prologue,
+};
+
+impl TaskGraph {
+    /// The tasks of a network.
+    pub fn new(network: &Network) -> Self {
+        let consumers = network.consumers();
+        let mut graph = Self {
+            values: network
+                .ops
+                .iter()
+                .map(|op| Value {
+                    name: op.name.clone(),
+                    shape: op.y,
+                    format: Format::default(),
+                    parent: None,
+                })
+                .collect(),
+            tasks: Vec::new(),
+            input: ValueId(0),
+            output: ValueId(network.output().0),
+        };
+        let views = Views::new(network, &consumers);
+        let copies = views.place(&mut graph.values, graph.output);
+        let mut folder = Folder {
+            network,
+            consumers: &consumers,
+            absorbed: vec![false; network.ops.len()],
+            prologues: vec![None; network.ops.len()],
+            views,
+            copies,
+            graph,
+        };
+        for index in 0..network.ops.len() {
+            folder.visit(OpId(index));
+        }
+        folder.graph
+    }
+}
+
+struct Folder<'a> {
+    network: &'a Network,
+    consumers: &'a [Vec<OpId>],
+    /// Ops that are computed by another op's task.
+    absorbed: Vec<bool>,
+    /// For the output of a scale_shift that is the prologue of its readers: that prologue.
+    prologues: Vec<Option<PrologueSource>>,
+    views: Views<'a>,
+    copies: Vec<ConcatCopy>,
+    graph: TaskGraph,
+}
+
+/// A scale_shift that is computed by the convolutions that read it.
+#[derive(Clone, Copy)]
+struct PrologueSource {
+    /// Its input.
+    source: OpId,
+    /// The op, which has the parameters.
+    scale_shift: OpId,
+    prologue: Prologue,
+}
+
+/// The ops after a layer that its task computes.
+struct EpilogueOps {
+    fold: Vec<OpId>,
+    residual: Option<OpId>,
+    relu: bool,
+    /// The last of them, whose output the task writes.
+    output: OpId,
+}
+
+impl Folder<'_> {
+    fn visit(&mut self, id: OpId) {
+        if self.absorbed[id.0] {
+            return;
+        }
+        let network = self.network;
+        let op = network.op(id);
+        match &op.kind {
+            OpKind::Input => {}
+            OpKind::Conv(conv) => self.conv(id, conv),
+            OpKind::Linear(linear) => self.linear(id, linear),
+            OpKind::Pool(pool) => self.unfused_task(id, Problem::Pool(*pool)),
+            OpKind::GlobalPool { max } => {
+                let x = network.op(op.inputs[0]).y;
+                let max = *max;
+                self.unfused_task(id, Problem::GlobalPool(GlobalPoolProblem { max, x }));
+            }
+            OpKind::Add { relu } => {
+                let (output, relu) = self.absorb_relu(id, *relu);
+                let function = Elementwise::Add { relu };
+                self.task(
+                    id,
+                    Problem::Elementwise(ElementwiseProblem { function, x: op.y }),
+                    Some(op.inputs[1]),
+                    output,
+                    Parameters::default(),
+                );
+            }
+            OpKind::Relu => {
+                let function = Elementwise::Relu;
+                self.unfused_task(
+                    id,
+                    Problem::Elementwise(ElementwiseProblem { function, x: op.y }),
+                );
+            }
+            OpKind::ScaleShift(options) => self.scale_shift(id, options.relu),
+            OpKind::Flatten => {
+                if self.views.flatten_needs_copy(id) {
+                    self.copy(op.inputs[0], ValueId(id.0));
+                }
+            }
+            OpKind::Concat => self.concat_copies(id),
+        }
+    }
+
+    fn conv(&mut self, id: OpId, conv: &Conv) {
+        let op = self.network.op(id);
+        let options = &conv.options;
+        let prologue = self.prologues[op.inputs[0].0];
+        let x = prologue.map_or(op.inputs[0], |prologue| prologue.source);
+        let epilogue_ops = self.absorb_epilogue(id, options.relu, options.bn.is_some());
+        let spec = LayerSpec {
+            name: op.name.clone(),
+            problem: ConvProblem {
+                shape: conv.shape,
+                prologue: prologue.map(|prologue| prologue.prologue),
+                epilogue: Epilogue {
+                    bias: options.bias || !epilogue_ops.fold.is_empty(),
+                    residual: epilogue_ops.residual.is_some(),
+                    relu: epilogue_ops.relu,
+                },
+                reduce: options.reduce,
+                precision: options.precision,
+                tolerance: options.tolerance,
+            },
+            ranks: options.ranks,
+            cp_rank: options.cp_rank,
+            layout: options.layout,
+            scheme: options.scheme.clone(),
+            tile: options.tile.clone(),
+        };
+        let values = LayerValues {
+            x: ValueId(x.0),
+            residual: epilogue_ops.residual.map(|op| ValueId(op.0)),
+            y: ValueId(epilogue_ops.output.0),
+        };
+        let ops = LayerOps {
+            layer: id,
+            fold: epilogue_ops.fold,
+            prologue: prologue.map(|prologue| prologue.scale_shift),
+        };
+        self.graph.push_layer(&spec, &values, &ops);
+    }
+
+    fn linear(&mut self, id: OpId, linear: &Linear) {
+        let op = self.network.op(id);
+        let epilogue_ops = self.absorb_epilogue(id, linear.options.relu, false);
+        let problem = LinearProblem {
+            batch: op.y.batch,
+            c: linear.c,
+            n: linear.options.n,
+            epilogue: Epilogue {
+                bias: linear.options.bias || !epilogue_ops.fold.is_empty(),
+                residual: false,
+                relu: epilogue_ops.relu,
+            },
+        };
+        let parameters = Parameters {
+            layer: Some(id),
+            fold: epilogue_ops.fold,
+            ..Parameters::default()
+        };
+        let output = epilogue_ops.output;
+        self.task(id, Problem::Linear(problem), None, output, parameters);
+    }
+
+    /// A scale_shift: the prologue of the convolutions that read it, or a task.
+    fn scale_shift(&mut self, id: OpId, relu: bool) {
+        let op = self.network.op(id);
+        let (output, relu) = self.absorb_relu(id, relu);
+        if self.read_by_convs_only(output) {
+            self.prologues[output.0] = Some(PrologueSource {
+                source: op.inputs[0],
+                scale_shift: id,
+                prologue: Prologue { relu },
+            });
+            return;
+        }
+        let function = Elementwise::ScaleShift { relu };
+        let parameters = Parameters {
+            scale_shift: Some(id),
+            ..Parameters::default()
+        };
+        self.task(
+            id,
+            Problem::Elementwise(ElementwiseProblem { function, x: op.y }),
+            None,
+            output,
+            parameters,
+        );
+    }
+
+    /// Copies the inputs of a concatenation that are not views of it.
+    fn concat_copies(&mut self, id: OpId) {
+        let network = self.network;
+        let copies: Vec<_> = self
+            .copies
+            .iter()
+            .filter(|copy| copy.concat == id)
+            .copied()
+            .collect();
+        for copy in copies {
+            let input = network.op(copy.input);
+            let view = self.graph.add_value(
+                format!("{}.{}", network.op(id).name, input.name),
+                input.y,
+                Some((ValueId(id.0), copy.offset)),
+            );
+            self.copy(copy.input, view);
+        }
+    }
+
+    /// Whether the op has readers and all are convolutions.
+    fn read_by_convs_only(&self, id: OpId) -> bool {
+        let readers = &self.consumers[id.0];
+        let all = readers
+            .iter()
+            .all(|&reader| matches!(self.network.op(reader).kind, OpKind::Conv(_)));
+        !readers.is_empty() && all
+    }
+
+    /// The only reader of an op; `None` if it has several, or none as the network's output.
+    fn single_consumer(&self, id: OpId) -> Option<OpId> {
+        match self.consumers[id.0][..] {
+            [reader] => Some(reader),
+            _ => None,
+        }
+    }
+
+    /// Absorbs a ReLU after `id` if no other op reads the value between them. Returns the op whose output is written, and whether
+    /// ReLU is applied to it.
+    fn absorb_relu(&mut self, id: OpId, relu: bool) -> (OpId, bool) {
+        match self.single_consumer(id) {
+            Some(reader) if self.network.op(reader).kind == OpKind::Relu => {
+                self.absorbed[reader.0] = true;
+                (reader, true)
+            }
+            _ => (id, relu),
+        }
+    }
+
+    /// Absorbs the ops after a layer that its weights, bias and epilogue can compute: scale_shifts, one addition, ReLUs.
+    fn absorb_epilogue(&mut self, id: OpId, relu: bool, own_bn: bool) -> EpilogueOps {
+        let is_conv = matches!(self.network.op(id).kind, OpKind::Conv(_));
+        let mut epilogue_ops = EpilogueOps {
+            fold: if own_bn { vec![id] } else { Vec::new() },
+            residual: None,
+            relu,
+            output: id,
+        };
+        while let Some(reader) = self.single_consumer(epilogue_ops.output)
+            && !self.absorbed[reader.0]
+        {
+            let op = self.network.op(reader);
+            match &op.kind {
+                OpKind::Relu => epilogue_ops.relu = true,
+                OpKind::ScaleShift(options)
+                    if !epilogue_ops.relu && epilogue_ops.residual.is_none() =>
+                {
+                    epilogue_ops.fold.push(reader);
+                    epilogue_ops.relu = options.relu;
+                }
+                OpKind::Add { relu }
+                    if is_conv && !epilogue_ops.relu && epilogue_ops.residual.is_none() =>
+                {
+                    // The other operand must be computed before this layer runs.
+                    let other = op
+                        .inputs
+                        .iter()
+                        .copied()
+                        .find(|&input| input != epilogue_ops.output);
+                    let Some(other) =
+                        other.filter(|&other| other < id || self.can_run_before(other, id))
+                    else {
+                        break;
+                    };
+                    epilogue_ops.residual = Some(other);
+                    epilogue_ops.relu = *relu;
+                    if other > id {
+                        // `other` must not absorb the same addition.
+                        self.absorbed[reader.0] = true;
+                        self.visit(other);
+                        self.absorbed[other.0] = true;
+                    }
+                }
+                _ => break,
+            }
+            self.absorbed[reader.0] = true;
+            epilogue_ops.output = reader;
+        }
+        epilogue_ops
+    }
+
+    /// Whether `other`, a convolution after the Tucker layer `id`, may run before it to be its residual. A chain of such layers, each
+    /// fused with the next one's first factor, is then not interrupted by a shortcut that changes the number of channels.
+    fn can_run_before(&self, other: OpId, id: OpId) -> bool {
+        let ranks = |op: OpId| match &self.network.op(op).kind {
+            OpKind::Conv(conv) => Some(conv.options.ranks),
+            _ => None,
+        };
+        let op = self.network.op(other);
+        ranks(id).flatten().is_some()
+            && ranks(other) == Some(None)
+            && self.single_consumer(other).is_some()
+            && op.inputs.iter().all(|&input| input < id)
+    }
+
+    /// A task without parameters or second input that absorbs no other op.
+    fn unfused_task(&mut self, id: OpId, problem: Problem) {
+        self.task(id, problem, None, id, Parameters::default());
+    }
+
+    fn copy(&mut self, from: OpId, to: ValueId) {
+        let value = &self.graph.values[to.0];
+        let problem = Problem::Elementwise(ElementwiseProblem {
+            function: Elementwise::Copy,
+            x: value.shape,
+        });
+        let task = Task {
+            name: value.name.clone(),
+            problem,
+            x: ValueId(from.0),
+            residual: None,
+            y: to,
+            parameters: Parameters::default(),
+            scheme: None,
+            tile: None,
+        };
+        self.graph.tasks.push(task);
+    }
+
+    /// A task with the name and first input of op `id`.
+    fn task(
+        &mut self,
+        id: OpId,
+        problem: Problem,
+        residual: Option<OpId>,
+        y: OpId,
+        parameters: Parameters,
+    ) {
+        let op = self.network.op(id);
+        self.graph.tasks.push(Task {
+            name: op.name.clone(),
+            problem,
+            x: ValueId(op.inputs[0].0),
+            residual: residual.map(|op| ValueId(op.0)),
+            y: ValueId(y.0),
+            parameters,
+            scheme: None,
+            tile: None,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{ConvOptions, NetworkBuilder, OpOptions, TensorShape};
+
+    /// Names of the tasks of a residual block whose shortcut follows its Tucker layer, each with its residual after a `+`.
+    fn tasks(shortcut: ConvOptions, reads: &str, also: bool) -> String {
+        let ranked = ConvOptions {
+            ranks: Some([3, 3]),
+            ..ConvOptions::new(8)
+        };
+        let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 7, 9, 9));
+        let mut op = |name: &str, inputs: &[&str], options| {
+            let inputs: Vec<_> = inputs.iter().map(|&input| input.to_owned()).collect();
+            builder.op(name, Some(&inputs), options);
+        };
+        op("a", &["input"], OpOptions::Conv(ConvOptions::new(8)));
+        op("b", &["a"], OpOptions::Conv(ranked));
+        op("short", &[reads], OpOptions::Conv(shortcut));
+        op("sum", &["b", "short"], OpOptions::Add { relu: true });
+        if also {
+            op("more", &["sum", "short"], OpOptions::Add { relu: false });
+        }
+        let graph = TaskGraph::new(&builder.finish().unwrap());
+        let names = graph.tasks.iter().map(|task| match task.residual {
+            Some(residual) => format!("{}+{}", task.name, graph.values[residual.0].name),
+            None => task.name.clone(),
+        });
+        names.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_shortcut_runs_before_the_layer_that_adds_it() {
+        let dense = ConvOptions::new(8);
+        let shortcut_first = "a short b.first b.core b.last+short";
+        assert_eq!(tasks(dense.clone(), "a", false), shortcut_first);
+        let grouped = ConvOptions {
+            groups: 2,
+            ..dense.clone()
+        };
+        assert_eq!(tasks(grouped, "a", false), shortcut_first);
+        // A shortcut that reads the layer, one that another op reads too, and one with ranks run after it.
+        let layer_first = |shortcut, reads, also| {
+            let names = tasks(shortcut, reads, also);
+            assert!(
+                names.starts_with("a b.first b.core b.last short"),
+                "{names}"
+            );
+        };
+        layer_first(dense.clone(), "b", false);
+        layer_first(dense.clone(), "a", true);
+        let ranked = ConvOptions {
+            ranks: Some([2, 2]),
+            ..dense
+        };
+        layer_first(ranked, "a", false);
+    }
+}

@@ -1,0 +1,212 @@
+//! The planner's graph: tasks, each the work of one unit, and the values that they read and write.
+
+use crate::ir::{Layout, OpId, Problem, TensorShape};
+
+/// Index of a value in [`TaskGraph::values`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId(pub usize);
+
+/// Type of the elements of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum DataType {
+    /// IEEE single precision.
+    #[default]
+    F32,
+}
+
+impl DataType {
+    /// Bytes of an element.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::F32 => 4,
+        }
+    }
+}
+
+/// How the elements of a value are stored. A task reads and writes each of its values in one format; a conversion brings a value
+/// from one format to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Format {
+    /// Type of an element.
+    pub dtype: DataType,
+    /// Order of the elements.
+    pub layout: Layout,
+}
+
+impl From<Layout> for Format {
+    /// fp32 elements in this order.
+    fn from(layout: Layout) -> Self {
+        Self {
+            dtype: DataType::F32,
+            layout,
+        }
+    }
+}
+
+/// An activation, and the value that contains it, if any.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Value {
+    /// Name of the op that computes it; of a value between the factors of a layer, `<layer>.<factor>`.
+    pub name: String,
+    /// Sizes.
+    pub shape: TensorShape,
+    /// How it is stored. A view and the value that contains it are NCHW.
+    pub format: Format,
+    /// For a view: the value that contains it, and the offset in each image of that value, in elements.
+    pub parent: Option<(ValueId, u64)>,
+}
+
+/// The factor of a Tucker or CP layer that a task computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TaskFactor {
+    /// 1x1 from C channels to D1, or to the CP rank.
+    First,
+    /// R x S from D1 to D2 channels.
+    Core,
+    /// R x 1 of each channel.
+    Vertical,
+    /// 1 x S of each channel.
+    Horizontal,
+    /// 1x1 from D2 channels, or from the CP rank, to N.
+    Last,
+}
+
+impl TaskFactor {
+    /// The factors of a Tucker layer, in order.
+    pub const TUCKER: [Self; 3] = [Self::First, Self::Core, Self::Last];
+
+    /// The factors of a CP layer, in the order of its weights.
+    pub const CP: [Self; 4] = [Self::First, Self::Vertical, Self::Horizontal, Self::Last];
+
+    /// The factors of a CP layer whose horizontal filter is applied before the vertical one.
+    pub const CP_HORIZONTAL_FIRST: [Self; 4] =
+        [Self::First, Self::Horizontal, Self::Vertical, Self::Last];
+
+    /// Its name in tasks and slots.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Core => "core",
+            Self::Vertical => "vertical",
+            Self::Horizontal => "horizontal",
+            Self::Last => "last",
+        }
+    }
+}
+
+/// The ops of the network whose parameters a task reads.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Parameters {
+    /// The convolution or linear layer whose weights it reads.
+    pub layer: Option<OpId>,
+    /// The factors of that layer that the task computes, in order; empty for a layer without ranks.
+    pub factors: Vec<TaskFactor>,
+    /// The scale_shift ops after the layer that are folded into weights and bias, in order. The layer's own id represents its own
+    /// BatchNorm.
+    pub fold: Vec<OpId>,
+    /// The scale_shift op whose scale and shift the task applies: its prologue, or a task that is a scale_shift itself.
+    pub scale_shift: Option<OpId>,
+    /// The layer whose first factor the task computes after those of `layer`.
+    pub next: Option<OpId>,
+}
+
+impl Parameters {
+    /// The weights that the task reads, in order: the layer, and which factor of it if it has ranks.
+    pub fn weights(&self) -> Vec<(OpId, Option<TaskFactor>)> {
+        let Some(layer) = self.layer else {
+            return Vec::new();
+        };
+        let next = self.next.map(|next| (next, Some(TaskFactor::First)));
+        match self.factors.is_empty() {
+            true => vec![(layer, None)],
+            false => {
+                let factors = self.factors.iter().map(|&factor| (layer, Some(factor)));
+                factors.chain(next).collect()
+            }
+        }
+    }
+
+    /// Whether bias and folded ops belong to these weights of a layer: to its last factor, or to all of a layer without ranks.
+    pub fn carries_bias(factor: Option<TaskFactor>) -> bool {
+        matches!(factor, None | Some(TaskFactor::Last))
+    }
+}
+
+/// The work of one unit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Task {
+    /// Name of the layer, followed by `.` and the factor's name for a factor of a Tucker or CP layer.
+    pub name: String,
+    /// What is computed.
+    pub problem: Problem,
+    /// Input.
+    pub x: ValueId,
+    /// Second input, of the output's shape.
+    pub residual: Option<ValueId>,
+    /// Output.
+    pub y: ValueId,
+    /// The source of its parameters.
+    pub parameters: Parameters,
+    /// Scheme that the config requests.
+    pub scheme: Option<String>,
+    /// Tile that the config requests.
+    pub tile: Option<Vec<u32>>,
+}
+
+impl Task {
+    /// The values that it reads: the input, then the residual.
+    pub fn reads(&self) -> impl Iterator<Item = ValueId> {
+        std::iter::once(self.x).chain(self.residual)
+    }
+
+    /// The format in which it reads its inputs.
+    pub fn input_format(&self) -> Format {
+        self.problem.x_layout().into()
+    }
+
+    /// The format in which it writes its output.
+    pub fn output_format(&self) -> Format {
+        self.problem.y_layout().into()
+    }
+}
+
+/// Tasks in the order they run, and the values between them. The first values are the outputs of the ops, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskGraph {
+    /// Activations.
+    pub values: Vec<Value>,
+    /// Work, in order.
+    pub tasks: Vec<Task>,
+    /// The network's input.
+    pub input: ValueId,
+    /// The network's output.
+    pub output: ValueId,
+}
+
+impl TaskGraph {
+    /// The value that owns the memory of `id`, and the offset of `id` in each of its images, in elements.
+    pub fn root(&self, id: ValueId) -> (ValueId, u64) {
+        let (mut id, mut offset) = (id, 0);
+        while let Some((parent, at)) = self.values[id.0].parent {
+            id = parent;
+            offset += at;
+        }
+        (id, offset)
+    }
+
+    /// Adds a value that is NCHW, and not a view unless it has a parent.
+    pub(super) fn add_value(
+        &mut self,
+        name: String,
+        shape: TensorShape,
+        parent: Option<(ValueId, u64)>,
+    ) -> ValueId {
+        self.values.push(Value {
+            name,
+            shape,
+            format: Format::default(),
+            parent,
+        });
+        ValueId(self.values.len() - 1)
+    }
+}

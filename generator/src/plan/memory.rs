@@ -1,0 +1,121 @@
+//! Memory of a network: the location of each value and workspace.
+
+use super::arena::{Arena, Lifetime};
+use super::graph::{TaskGraph, ValueId};
+use crate::ir::{Layout, TensorShape};
+use serde::Serialize;
+
+/// The memory that contains a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Memory {
+    /// The caller's input.
+    Input,
+    /// The caller's output.
+    Output,
+    /// The arena.
+    Arena {
+        /// Byte offset.
+        offset: u64,
+    },
+}
+
+/// Where a value is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Location {
+    /// The block of memory.
+    pub memory: Memory,
+    /// Offset of the value's first element in that block, in elements: the channel offset of a view in a concatenation.
+    pub offset: u64,
+    /// Elements between the images of a batch, in NCHW.
+    pub batch_stride: u64,
+    /// Order of the elements.
+    #[serde(skip_serializing_if = "is_nchw")]
+    pub layout: Layout,
+    /// Sizes.
+    pub shape: TensorShape,
+}
+
+/// Whether it is the layout that `plan.json` leaves out.
+fn is_nchw(layout: &Layout) -> bool {
+    *layout == Layout::Nchw
+}
+
+/// The memory of a graph's values and of the workspaces of its tasks.
+pub(super) struct MemoryPlan {
+    /// For each value that owns memory, that memory.
+    memory: Vec<Option<Memory>>,
+    /// For each task, the byte offset of its workspace in the arena.
+    pub workspaces: Vec<Option<u64>>,
+    pub arena: Arena,
+}
+
+impl MemoryPlan {
+    /// Places all values and workspaces in an arena, except for the caller's input and output. `workspace_bytes` has the size for
+    /// each task.
+    pub(super) fn new(graph: &TaskGraph, workspace_bytes: impl Fn(usize) -> u64) -> Self {
+        let mut memory: Vec<Option<Memory>> = vec![None; graph.values.len()];
+        memory[graph.input.0] = Some(Memory::Input);
+        memory[graph.output.0] = Some(Memory::Output);
+
+        let mut lifetimes: Vec<Lifetime> = Vec::new();
+        let mut buffer_of_value: Vec<Option<usize>> = vec![None; graph.values.len()];
+        let mut workspace_buffers = Vec::new();
+        for (index, task) in graph.tasks.iter().enumerate() {
+            for value in task.reads().chain([task.y]) {
+                let (root, _) = graph.root(value);
+                if memory[root.0].is_some() {
+                    continue;
+                }
+                let buffer = *buffer_of_value[root.0].get_or_insert_with(|| {
+                    let value = &graph.values[root.0];
+                    lifetimes.push(Lifetime {
+                        bytes: value.format.dtype.bytes() * value.shape.len(),
+                        first: index,
+                        last: index,
+                    });
+                    lifetimes.len() - 1
+                });
+                lifetimes[buffer].last = index;
+            }
+            let bytes = workspace_bytes(index);
+            workspace_buffers.push((bytes > 0).then(|| {
+                lifetimes.push(Lifetime {
+                    bytes,
+                    first: index,
+                    last: index,
+                });
+                lifetimes.len() - 1
+            }));
+        }
+        let arena = Arena::plan(&lifetimes);
+        for (value, buffer) in buffer_of_value.iter().enumerate() {
+            if let Some(buffer) = buffer {
+                memory[value] = Some(Memory::Arena {
+                    offset: arena.offsets[*buffer],
+                });
+            }
+        }
+        let workspaces = workspace_buffers
+            .iter()
+            .map(|buffer| buffer.map(|buffer| arena.offsets[buffer]))
+            .collect();
+        Self {
+            memory,
+            workspaces,
+            arena,
+        }
+    }
+
+    /// Where a value that a task reads or writes is stored.
+    pub(super) fn location(&self, graph: &TaskGraph, value: ValueId) -> Location {
+        let (root, offset) = graph.root(value);
+        Location {
+            memory: self.memory[root.0].expect("every value that a task touches was given memory"),
+            offset,
+            batch_stride: graph.values[root.0].shape.image_len(),
+            layout: graph.values[root.0].format.layout,
+            shape: graph.values[value.0].shape,
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! The times by which candidates are compared.
+//!
+//! Measured and predicted times are never compared with each other. All candidates of one op are timed by the same
+//! [source](TimeSource): by measured times if each of its tasks has one, else by predicted times. A candidate for tasks of several ops
+//! needs the same source for all of them.
+
+use super::candidates::{Candidate, FormatConversion};
+use super::choose::Planner;
+use super::graph::{Task, TaskGraph};
+use super::select::{CoverOption, ExactCover, Step};
+use crate::ir::{Problem, TilePolicy};
+use crate::scheme::scheme;
+use std::ops::Range;
+
+/// For each candidate its time in microseconds; `None` if it must not be chosen, because the config excludes it or it has no time.
+///
+/// An op for which there is nothing to choose is not timed: its candidates take 0, so that no scheme is asked in vain.
+pub(super) fn candidate_times(
+    planner: &mut Planner,
+    graph: &TaskGraph,
+    candidates: &[Candidate],
+) -> Vec<Option<f64>> {
+    let ops = Op::all(planner, graph, candidates);
+    let mut times: Vec<Option<f64>> = Vec::with_capacity(candidates.len());
+    for candidate in candidates {
+        let us = match source_of(&ops, candidate) {
+            Comparison::Excluded => None,
+            Comparison::None => Some(0.0),
+            Comparison::By(source) => {
+                let base = candidate
+                    .extends
+                    .filter(|_| source == TimeSource::Predicted);
+                let in_vain = base.is_some_and(|base| {
+                    extension_is_slower(candidate, base, &candidates[..times.len()], &times)
+                });
+                match in_vain {
+                    true => None,
+                    false => source.us(planner, &candidate.task),
+                }
+            }
+        };
+        times.push(us);
+    }
+    times
+}
+
+/// The time of a conversion: measured if a table has it, else predicted. Every candidate of a task has the same formats today, so
+/// that all plans have the same conversions and this decides nothing.
+pub(super) fn conversion_us(planner: &mut Planner, conversion: &FormatConversion) -> f64 {
+    let choice = planner.choose("", &conversion.problem(), None, None);
+    choice.map_or(0.0, |choice| {
+        choice.measured_us.unwrap_or(choice.predicted_us)
+    })
+}
+
+/// Whether a candidate that extends another one cannot be part of the best plan: if it took only the time of that one, it would
+/// still be slower than the best candidates known for the same tasks.
+fn extension_is_slower(
+    candidate: &Candidate,
+    base: usize,
+    known: &[Candidate],
+    times: &[Option<f64>],
+) -> bool {
+    let Some(base_us) = times[base] else {
+        return true;
+    };
+    best_time(&candidate.covers, known, times).is_some_and(|best_us| base_us >= best_us)
+}
+
+/// The least time in which candidates compute just these tasks.
+fn best_time(tasks: &[usize], candidates: &[Candidate], times: &[Option<f64>]) -> Option<f64> {
+    let options = candidates.iter().zip(times).filter_map(|(candidate, us)| {
+        let position = |task| tasks.iter().position(|known| known == task);
+        Some(CoverOption::<()> {
+            covers: candidate
+                .covers
+                .iter()
+                .map(position)
+                .collect::<Option<_>>()?,
+            reads: Vec::new(),
+            writes: Vec::new(),
+            us: (*us)?,
+        })
+    });
+    let cover = ExactCover {
+        tasks: tasks.len(),
+        options: options.collect(),
+        conversions: Vec::new(),
+        available: Vec::new(),
+        required: Vec::new(),
+    };
+    let steps = cover.solve()?;
+    let times = steps.iter().map(|step| match *step {
+        Step::Run(index) => cover.options[index].us,
+        Step::Convert(index) => cover.conversions[index].us,
+    });
+    Some(times.sum())
+}
+
+/// How a candidate is compared with others.
+enum Comparison {
+    /// It must not be chosen.
+    Excluded,
+    /// There is no other for its tasks.
+    None,
+    By(TimeSource),
+}
+
+/// The comparison of a candidate, by the ops whose tasks it covers.
+fn source_of(ops: &[Op], candidate: &Candidate) -> Comparison {
+    let touched = || {
+        let covers = |op: &&Op| candidate.covers.iter().any(|task| op.tasks.contains(task));
+        ops.iter().filter(covers)
+    };
+    if touched().any(|op| !op.allows(candidate)) {
+        return Comparison::Excluded;
+    }
+    let mut sources = touched().map(|op| op.source);
+    let source = sources.next().flatten();
+    let is_alone = candidate.covers.len() == 1 || touched().all(|op| op.lowering.is_some());
+    match source {
+        Some(source) if sources.all(|other| other == Some(source)) => Comparison::By(source),
+        None if is_alone => Comparison::None,
+        _ => Comparison::Excluded,
+    }
+}
+
+/// The tasks of one op: the factors of a layer, or a single task.
+struct Op {
+    tasks: Range<usize>,
+    /// What the config requests, as far as there are candidates for it.
+    lowering: Option<RequestedLowering>,
+    /// How its candidates are compared; `None` if there is nothing to choose, or its separate tasks have no times.
+    source: Option<TimeSource>,
+}
+
+impl Op {
+    /// Those of a graph, in order.
+    fn all(planner: &mut Planner, graph: &TaskGraph, candidates: &[Candidate]) -> Vec<Self> {
+        let same_op = |a: &Task, b: &Task| {
+            a.parameters.layer.is_some() && a.parameters.layer == b.parameters.layer
+        };
+        let mut ops = Vec::new();
+        let mut start = 0;
+        for tasks in graph.tasks.chunk_by(same_op) {
+            let end = start + tasks.len();
+            ops.push(Self::new(planner, tasks, start..end, candidates));
+            start = end;
+        }
+        ops
+    }
+
+    fn new(
+        planner: &mut Planner,
+        tasks: &[Task],
+        range: Range<usize>,
+        candidates: &[Candidate],
+    ) -> Self {
+        let is_whole = |candidate: &Candidate| range.clone().eq(candidate.covers.iter().copied());
+        let requested_scheme = tasks.iter().find_map(|task| task.scheme.as_deref());
+        let lowering = match requested_lowering(planner, requested_scheme) {
+            Some(RequestedLowering::Whole) if !candidates.iter().any(is_whole) => {
+                Some(RequestedLowering::Separate)
+            }
+            requested => requested,
+        };
+        let mut op = Self {
+            tasks: range,
+            lowering,
+            source: None,
+        };
+        let has_choice = candidates.iter().any(|candidate| {
+            let touches = candidate.covers.iter().any(|task| op.tasks.contains(task));
+            touches && candidate.covers.len() > 1
+        });
+        if lowering.is_none() && has_choice {
+            op.source = TimeSource::of_tasks(planner, tasks);
+        }
+        op
+    }
+
+    /// Whether the requested lowering, if any, has this candidate.
+    fn allows(&self, candidate: &Candidate) -> bool {
+        match self.lowering {
+            None => true,
+            Some(RequestedLowering::Whole) => {
+                self.tasks.clone().eq(candidate.covers.iter().copied())
+            }
+            Some(RequestedLowering::Separate) => candidate.covers.len() == 1,
+        }
+    }
+}
+
+/// The lowering of a layer that a config requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RequestedLowering {
+    /// One unit for all factors.
+    Whole,
+    /// One unit for each factor.
+    Separate,
+}
+
+/// The lowering that a requested scheme or the tile policy implies; `None` if it is left to the planner. `tiles: paper` plans
+/// separate launches, as the paper does.
+fn requested_lowering(
+    planner: &Planner,
+    requested_scheme: Option<&str>,
+) -> Option<RequestedLowering> {
+    match requested_scheme.map(scheme) {
+        Some(Some(scheme)) if scheme.fuses_factors() => Some(RequestedLowering::Whole),
+        Some(_) => Some(RequestedLowering::Separate),
+        None => (planner.tile_policy() == TilePolicy::Paper).then_some(RequestedLowering::Separate),
+    }
+}
+
+/// Where times come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TimeSource {
+    /// The tuning table. A candidate that it does not have must not be chosen.
+    Measured,
+    /// The cost model.
+    Predicted,
+}
+
+impl TimeSource {
+    /// The source for the candidates of an op with these tasks: measured times if each task has one, else predicted ones. `None` if a
+    /// task has no time at all, because no scheme supports it.
+    fn of_tasks(planner: &mut Planner, tasks: &[Task]) -> Option<Self> {
+        [Self::Measured, Self::Predicted]
+            .into_iter()
+            .find(|source| {
+                let mut tasks = tasks.iter();
+                tasks.all(|task| source.us(planner, task).is_some())
+            })
+    }
+
+    /// The least time of a task, microseconds, whatever scheme and tile the config requests for it.
+    fn us(self, planner: &mut Planner, task: &Task) -> Option<f64> {
+        let problem: &Problem = &task.problem;
+        let us = match self {
+            Self::Measured => planner.best_measured_us(problem),
+            Self::Predicted => {
+                let choice = planner.choose(&task.name, problem, None, None);
+                choice.ok().map(|choice| choice.predicted_us)
+            }
+        };
+        us.filter(|us| us.is_finite())
+    }
+}

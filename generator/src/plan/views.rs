@@ -1,0 +1,87 @@
+//! Views: values that are stored inside another one, so that a concatenation and a flatten need no kernel.
+
+use super::graph::{Value, ValueId};
+use crate::ir::{Network, OpId, OpKind};
+
+/// The ops whose outputs are placed inside other values.
+pub(super) struct Views<'a> {
+    network: &'a Network,
+    consumers: &'a [Vec<OpId>],
+}
+
+/// An input of a concatenation that cannot be a view and is copied.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ConcatCopy {
+    pub input: OpId,
+    pub concat: OpId,
+    /// Offset in each image of the concatenation, in elements.
+    pub offset: u64,
+}
+
+impl<'a> Views<'a> {
+    /// Of a network with the [consumers](Network::consumers) of its ops.
+    pub(super) fn new(network: &'a Network, consumers: &'a [Vec<OpId>]) -> Self {
+        Self { network, consumers }
+    }
+
+    /// Makes views of the ops' values: a flattened tensor of the one that it flattens, the inputs of a concatenation of its output.
+    /// Returns the inputs that must be copied instead.
+    pub(super) fn place(&self, values: &mut [Value], output: ValueId) -> Vec<ConcatCopy> {
+        let mut copies = Vec::new();
+        for (index, op) in self.network.ops.iter().enumerate() {
+            match op.kind {
+                OpKind::Flatten if !self.flatten_needs_copy(OpId(index)) => {
+                    values[index].parent = Some((ValueId(op.inputs[0].0), 0));
+                }
+                OpKind::Concat => {
+                    let mut offset = 0;
+                    for &input in &op.inputs {
+                        let len = values[input.0].shape.image_len();
+                        if self.can_be_concat_view(input, &values[input.0]) {
+                            values[input.0].parent = Some((ValueId(index), offset));
+                        } else {
+                            copies.push(ConcatCopy {
+                                input,
+                                concat: OpId(index),
+                                offset,
+                            });
+                        }
+                        offset += len;
+                    }
+                }
+                _ => {}
+            }
+        }
+        // The caller's output is the memory of a flattened output; the tensor that it flattens is the view then.
+        if let Some((flattened, _)) = values[output.0].parent {
+            values[output.0].parent = None;
+            values[flattened.0].parent = Some((output, 0));
+        }
+        copies
+    }
+
+    /// Whether an input of a concatenation can be written directly to its part of the output.
+    fn can_be_concat_view(&self, id: OpId, value: &Value) -> bool {
+        let op = self.network.op(id);
+        // Images of a concatenated tensor are not contiguous, as a flattened view of several images requires.
+        let flattened = op.y.batch > 1
+            && self.consumers[id.0]
+                .iter()
+                .any(|&reader| self.network.op(reader).kind == OpKind::Flatten);
+        let is_view = value.parent.is_some();
+        !is_view && !flattened && !matches!(op.kind, OpKind::Input | OpKind::Flatten)
+    }
+
+    /// Whether a flatten moves data: one whose output is the network's output, if the tensor that it flattens has other readers or
+    /// is a view or the network's input. Any other flatten is a view.
+    pub(super) fn flatten_needs_copy(&self, id: OpId) -> bool {
+        let flattened = self.network.op(id).inputs[0];
+        let mut source = flattened;
+        while self.network.op(source).kind == OpKind::Flatten {
+            source = self.network.op(source).inputs[0];
+        }
+        let is_output = id == self.network.output();
+        let has_other_readers = self.consumers[flattened.0].len() > 1;
+        is_output && (has_other_readers || source == OpId(0) || source != flattened)
+    }
+}
