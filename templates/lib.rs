@@ -8,6 +8,7 @@ macro_rules! templates {
 }
 
 templates![
+    "folder/device.cuh",
     "kernel/block_position.cu",
     "kernel/convert.cu",
     "kernel/copy_weights_of_chunk.cu",

@@ -405,7 +405,7 @@ mod deep {
         let calls = recorded(record.path()).unwrap();
         // As many as there are different ones: `of_network` is one of the network's.
         assert_eq!(calls.len(), 16);
-        let prepared = copy.join(PREPARED);
+        let prepared = copy.join(PREPARED_DIR);
         let settings = Settings::from_env(&copy).unwrap();
         let missing = prepared_files(&calls, &prepared, false, &settings, |_, _| ());
         assert!(matches!(missing, Err(PrepareError::Missing(_))));

@@ -30,7 +30,7 @@ use toolkit::toolkit;
 
 const BASELINE: &str = "tests/golden/machine_code.txt";
 
-/// Of so many kernels one is compiled by the quick test.
+/// The quick test compiles one of this many kernels.
 const SAMPLE: usize = 60;
 
 /// Names of configs and the units that their plans have, in order.

@@ -1,5 +1,6 @@
-//! Random networks through planning, rendering, the vendor's compiler and the CPU: chains, residuals, concatenations, prologues,
-//! Tucker layers, strides, odd sizes, batches, every scheme, every planner and GPU. Finds what fusion, views and the arena get wrong.
+//! Random networks through planning, rendering, NVRTC and the CPU emulation: chains, residuals,
+//! concatenations, prologues, Tucker layers, strides, odd sizes, batches, every scheme, tile policy and GPU.
+//! Finds errors of fusion, views and the arena.
 //!
 //! `TDC_NETWORKS=300 cargo test --release --test random_networks -- --ignored deep::` runs more of them.
 
@@ -430,7 +431,8 @@ fn count(default: usize) -> usize {
     })
 }
 
-/// Layers that go on with the first factor of the one behind, beside the output that others read or instead of it.
+/// Numbers of layers that are fused with the next layer's first factor: those that do not store their own
+/// output, and those that do.
 fn fused_with_next(plans: &[NetworkPlan]) -> [usize; 2] {
     let layers = plans
         .iter()

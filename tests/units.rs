@@ -1,5 +1,6 @@
-//! The generated text of every scheme against float64, on shapes that break naive code: on the CPU (a few units of each scheme in
-//! the quick tier, more in the deep one), and on a GPU where there is one (`tests/gpu/run.sh` runs those tests).
+//! Compares the generated code of every scheme with float64, on shapes that are error-prone: on the CPU (a
+//! few units of each scheme in the quick tier, more in the deep one), and on a GPU if there is one
+//! (`tests/gpu/run.sh` runs those tests).
 
 mod device;
 mod toolkit;
@@ -244,8 +245,8 @@ fn few_channel_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// Channels that a cluster cannot share without padding: a last block that has padding behind its own, or a chunk of nothing else.
-/// Some of the twelve, of several precisions.
+/// Channels that cannot be divided among the blocks of a cluster without padding: a last block with padding
+/// after its channels, or with a chunk of padding only. Some of the twelve, in several precisions.
 fn padded_units(count: usize) -> Vec<PlannedUnit> {
     let conv = |c, precision, r: u32, stride, batch| {
         Problem::Conv(ConvProblem {
@@ -1045,7 +1046,7 @@ fn planted_errors_are_found() {
 mod deep {
     use super::*;
 
-    /// Where there are no clusters one block does the work of all, share by share.
+    /// Without clusters one block does the work of all blocks in sequence.
     #[test]
     #[ignore = "deep tier"]
     fn each_kind_of_tucker_layer_is_right_without_clusters() {

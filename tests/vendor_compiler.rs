@@ -1,8 +1,9 @@
-//! Kernels of the committed configs by NVRTC, and emitted folders by nvcc: a sample in the quick tier; every kernel for every
-//! architecture in the deep one.
+//! Compiles kernels of the committed configs with NVRTC, and emitted folders with nvcc: a sample in the quick
+//! tier; every kernel for every architecture in the deep one.
 //!
-//! Installs the pinned packages into the cache when they are not there. Compiles with the compiler's quick mode; the
-//! whole matrix at full effort is `tdc-gen compile configs/*.yaml --arch sm_75,sm_80,sm_86,sm_89,sm_90,sm_100,sm_120`.
+//! Missing compilers are installed into the cache in their pinned versions. Kernels are compiled at low
+//! effort; the full effort for all architectures is `tdc-gen compile configs/*.yaml --arch
+//! sm_75,sm_80,sm_86,sm_89,sm_90,sm_100,sm_120`.
 
 mod toolkit;
 
@@ -19,7 +20,7 @@ use tdc_generator::render::unit_text;
 use tdc_runtime::Arch;
 use toolkit::toolkit;
 
-/// The sets of layers that are neither networks nor measured.
+/// The layer sets that are neither networks nor measured.
 const UNTUNED_CONFIGS: [&str; 4] = [
     "held_out_",
     "beyond_paper_",
@@ -27,7 +28,7 @@ const UNTUNED_CONFIGS: [&str; 4] = [
     "tvm_problem_",
 ];
 
-/// Configs that are planned in seconds and have most schemes.
+/// Configs that are planned within seconds and use most schemes.
 const SMALL: [&str; 6] = [
     "beyond-paper.yaml",
     "core-shapes.yaml",
@@ -39,7 +40,7 @@ const SMALL: [&str; 6] = [
 
 const ARCHS: [u16; 8] = [70, 75, 80, 86, 89, 90, 100, 120];
 
-/// The oldest and the newest that is planned for by default; they are compiled by two versions of NVRTC.
+/// The oldest and the newest default architecture; they are compiled by two versions of NVRTC.
 const SOME_ARCHS: [u16; 2] = [70, 90];
 
 /// All distinct units of the committed configs.
@@ -59,8 +60,8 @@ fn sample() -> Vec<PlannedUnit> {
     sample.into_values().collect()
 }
 
-/// All distinct units of some configs, dense and with ranks; those of layer sets in all precisions. Of long lists of layers it is
-/// every eighth, or this would take long.
+/// All distinct units of some configs, dense and with ranks; those of layer sets in all precisions. Of long
+/// lists of layers only every eighth is used, to limit the time.
 fn units_of(files: impl Iterator<Item = PathBuf>) -> Vec<PlannedUnit> {
     let mut units = BTreeMap::new();
     let gpu = gpu("h200").unwrap();
@@ -94,7 +95,7 @@ fn units_of(files: impl Iterator<Item = PathBuf>) -> Vec<PlannedUnit> {
     units.into_values().collect()
 }
 
-/// An emitted folder by nvcc without a warning.
+/// Compiles an emitted folder with nvcc, without warnings.
 fn assert_folder_compiles(name: &str, archs: &str) {
     let toolkit = toolkit();
     let nvcc = toolkit.nvcc.as_ref().unwrap_or_else(|| panic!("{toolkit}"));
@@ -131,14 +132,14 @@ fn assert_folder_compiles(name: &str, archs: &str) {
     assert_eq!(made, sources.len(), "{name}");
 }
 
-/// Texts with parts of the device prelude: each part alone, all together, all with their calls; the first ones have functions that
-/// nobody calls.
+/// Sources with sections of the device header: each section, all together, all with calls; the first ones
+/// have functions that are never called.
 fn preludes() -> Vec<String> {
     use tdc_templates::device::{
         ACCUMULATOR_OPERANDS, ASYNC_COPY, BF16, BULK_COPY, CLUSTER, DYNAMIC_SHARED, FP16, MMA,
         MMA_STEPS, PDL, SPLIT_TF32,
     };
-    // Behind what they use.
+    // After everything that they use.
     let parts = [
         DYNAMIC_SHARED,
         ASYNC_COPY,
@@ -162,7 +163,7 @@ fn preludes() -> Vec<String> {
     let mut texts: Vec<_> = parts
         .map(|part| format!("{}{part}{unused}", needed(part)))
         .to_vec();
-    // Guards: the second time there is nothing.
+    // Include guards: the second inclusion is empty.
     let all = parts.concat().repeat(2);
     texts.push(format!("{all}{unused}"));
     texts.push(format!(
@@ -172,7 +173,7 @@ fn preludes() -> Vec<String> {
     texts
 }
 
-/// Texts by NVRTC for some architectures, and by nvcc, without a warning.
+/// Compiles sources with NVRTC for some architectures, and with nvcc, without warnings.
 fn assert_texts_compile(texts: &[String], archs: &[u16]) {
     let toolkit = toolkit();
     let compiler = toolkit.compiler(Options::default()).unwrap();
@@ -214,7 +215,7 @@ fn assert_texts_compile(texts: &[String], archs: &[u16]) {
     }
 }
 
-/// Units by NVRTC to machine code.
+/// Compiles units to machine code with NVRTC.
 fn assert_units_compile(units: &[PlannedUnit], archs: &[u16]) {
     let compiler = toolkit()
         .compiler(Options {
@@ -248,12 +249,12 @@ fn assert_units_compile(units: &[PlannedUnit], archs: &[u16]) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// What is chosen by default keeps its values in registers on the GPU that it is planned for. The plan's registers, out of the resource
-/// table or guessed, are no more than an eighth below what the compiler takes: else more blocks are counted on than a multiprocessor
-/// holds.
+/// Kernels chosen by default must not spill on the GPU that they are planned for. The plan's registers, from
+/// the resource table or estimated, must be at most an eighth below the compiler's, because otherwise the
+/// planner overestimates the occupancy.
 fn assert_nothing_spills(units: &[PlannedUnit]) {
     let compiler = toolkit().compiler(Options::default()).unwrap();
-    // Lists of layers that nobody has tuned may have what the estimate thinks of them.
+    // For lists of layers that were not tuned the choices are those of the cost model.
     let is_tuned = |unit: &&PlannedUnit| {
         !UNTUNED_CONFIGS
             .iter()

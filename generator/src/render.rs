@@ -2,10 +2,13 @@
 
 mod banner;
 mod columns;
+mod constants;
 mod cuda_version;
+mod device_header;
 mod engine;
 mod kernel;
 mod layer_set;
+mod margin;
 mod network;
 mod plan_json;
 mod plan_table;
@@ -14,6 +17,7 @@ mod text;
 mod unit;
 mod wrap;
 
+pub use device_header::{device_header, device_header_name};
 pub use engine::RenderError;
 pub use kernel::{kernel_text, unit_text, units_text};
 pub use layer_set::{LayerSetFile, layer_set_text};

@@ -251,8 +251,8 @@ fn the_json_has_what_was_measured() {
     let mean = &json["geometric_means"][0];
     assert_eq!(mean["title"], "cuDNN within the fp32 bound / plan");
     assert!((mean["mean"].as_f64().unwrap() - 3.0).abs() < 1e-12);
-    assert_eq!(json["near_fp32_lanes_floor"]["of"], 3);
-    assert_eq!(json["near_fp32_lanes_floor"]["beyond"][2], "64,96,14,14");
+    assert_eq!(json["near_fp32_lanes_floor"]["total"], 3);
+    assert_eq!(json["near_fp32_lanes_floor"]["others"][2], "64,96,14,14");
     let faster = json["faster_than_plan"].as_array().unwrap();
     assert_eq!(faster[0]["title"], "cuDNN within the fp32 bound");
     assert_eq!(faster[0]["problems"], serde_json::json!([]));
@@ -265,7 +265,7 @@ fn near_the_floor_means_1_8_times_or_2_us() {
     let mut report = report();
     let time = |us| vec![candidate("direct", Reduce::Ordered, &["plan"], us)];
     let mut cases = Vec::new();
-    // Below 2.5 us the two microseconds count, above it the share.
+    // Below 2.5 us the bound is 2 us above the floor, above it 1.8 floors.
     for (fp32_lanes_floor_us, us) in [(1.0, 3.0), (1.0, 3.01), (10.0, 18.0), (10.0, 18.01)] {
         let n = 8 * (1 + cases.len() as u32);
         cases.push(ProblemReport {
@@ -299,7 +299,7 @@ fn number(element: &str, attribute: &str) -> f64 {
     value.split('"').next().unwrap().parse().unwrap()
 }
 
-/// The texts of an SVG, each with the element that it stands in.
+/// The texts of an SVG with their attributes.
 fn texts(chart: &str) -> Vec<(&str, &str)> {
     let elements = chart.split("<text ").skip(1);
     elements
@@ -456,17 +456,20 @@ ops:
     #[test]
     fn without_a_gpu_bench_exits_with_3() {
         let dir = folder();
-        for asked in [
+        for workload in [
             &["set.yaml"][..],
             &["--sweep", "4,6,6", "--sweep-max-n", "64"],
         ] {
             let files = ["--no-cudnn", "--json", "out.json", "--svg", "charts"];
-            let (code, told) = run(dir.path(), &[asked, &files[..]].concat());
-            assert_eq!(code, Some(3), "{told}");
-            assert!(told.starts_with("error: no usable NVIDIA GPU: "), "{told}");
+            let (code, output) = run(dir.path(), &[workload, &files[..]].concat());
+            assert_eq!(code, Some(3), "{output}");
             assert!(
-                told.contains("`tdc-gen plan` predicts times without"),
-                "{told}"
+                output.starts_with("error: no usable NVIDIA GPU: "),
+                "{output}"
+            );
+            assert!(
+                output.contains("`tdc-gen plan` predicts times without"),
+                "{output}"
             );
         }
         assert!(!dir.path().join("out.json").exists());
@@ -540,9 +543,9 @@ ops:
                 "error: the following required arguments were not provided",
             ),
         ] {
-            let (code, told) = run(dir.path(), arguments);
-            assert_eq!(code, Some(2), "{arguments:?}: {told}");
-            assert!(told.starts_with(message), "{arguments:?}: {told}");
+            let (code, output) = run(dir.path(), arguments);
+            assert_eq!(code, Some(2), "{arguments:?}: {output}");
+            assert!(output.starts_with(message), "{arguments:?}: {output}");
         }
     }
 }

@@ -433,7 +433,7 @@ fn invalid_arguments_exit_with_2() {
         ),
         (
             &["pack", "set.yaml", "--random", "1"],
-            "set.yaml: a layer set has no weights to pack; name a network",
+            "set.yaml: a layer set has no weights to pack; give the config of a network",
         ),
         (
             &["pack", "tiny.yaml", "--random", "1", "-o", "tiny.yaml"],
@@ -796,10 +796,10 @@ fn verify_leaves_nothing_behind_when_it_is_interrupted() {
             .stderr(Stdio::null())
             .spawn()
             .expect("a process");
-        let begun = Instant::now();
+        let start = Instant::now();
         while !started.exists() {
             assert!(
-                begun.elapsed() < Duration::from_secs(60),
+                start.elapsed() < Duration::from_secs(60),
                 "no compiler was started"
             );
             std::thread::sleep(Duration::from_millis(10));
@@ -809,7 +809,7 @@ fn verify_leaves_nothing_behind_when_it_is_interrupted() {
         // SAFETY: the process is a child that has not been waited for.
         unsafe { libc::kill(id, signal) };
         let ended = process.wait().expect("an end");
-        assert!(begun.elapsed() < Duration::from_secs(25), "it went on");
+        assert!(start.elapsed() < Duration::from_secs(25), "it continued");
         assert_eq!(ended.signal(), Some(signal));
         assert_eq!(fs::read_dir(&temporary).expect("a folder").count(), 0);
     }

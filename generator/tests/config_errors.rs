@@ -17,9 +17,9 @@ fn short(errors: &ConfigErrors) -> String {
     text
 }
 
-fn mistakes(text: &str) -> String {
+fn error_lines(text: &str) -> String {
     match parse(text, "x.yaml", &Overrides::default()) {
-        Ok(config) => format!("no mistake: {config:?}\n"),
+        Ok(config) => format!("no error: {config:?}\n"),
         Err(errors) => short(&errors),
     }
 }
@@ -31,14 +31,14 @@ fn ops(lines: &str) -> String {
 
 fn whole_text(text: &str) -> String {
     match parse(text, "configs/x.yaml", &Overrides::default()) {
-        Ok(config) => format!("no mistake: {config:?}"),
+        Ok(config) => format!("no error: {config:?}"),
         Err(errors) => errors.to_string(),
     }
 }
 
 fn load_error(path: &Path) -> String {
     match load(path, &Overrides::default()) {
-        Ok(config) => format!("no mistake: {config:?}"),
+        Ok(config) => format!("no error: {config:?}"),
         Err(errors) => errors.to_string(),
     }
 }
@@ -57,7 +57,7 @@ fn every_error_has_its_message() {
             true => ops(text),
             false => text.to_owned(),
         };
-        let found = mistakes(&config);
+        let found = error_lines(&config);
         if found != expected {
             let _ = write!(wrong, "{text}===>\n{found}-----\n");
         }
@@ -162,7 +162,7 @@ fn pathological_yaml_is_rejected_quickly() {
     let many = ops(&"- {op: relu, name: a}\n".repeat(20_000));
     for text in [deep, deep_maps, laughs, itself, merges, unknown, long, many] {
         let start: String = text.chars().take(60).collect();
-        let found = mistakes(&text);
+        let found = error_lines(&text);
         assert!(
             found.starts_with(|c: char| c.is_ascii_digit()),
             "{start}: {found}"
@@ -176,7 +176,7 @@ fn anchors_repeat_what_several_ops_share() {
     assert!(parse(&text, "x.yaml", &Overrides::default()).is_ok());
     let text = ops("- &c {op: conv, name: a, n: 8, ranks: [8, 8]}\n- {<<: *c, name: b, n: 4}\n");
     assert_eq!(
-        mistakes(&text),
+        error_lines(&text),
         "5:8: rank 8 is not between 1 and 4; D2 is at most the output channels; ranks are written [D1, D2]\n"
     );
 }

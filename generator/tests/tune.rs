@@ -504,7 +504,7 @@ fn journals_of_another_environment_are_rejected() {
     let text = bench.text();
     let error = |text: &str| {
         bench.write(text);
-        let error = bench.open().expect_err("a mistake").to_string();
+        let error = bench.open().expect_err("an error").to_string();
         assert_eq!(bench.text(), text);
         error.replace(&bench.path().display().to_string(), "J")
     };

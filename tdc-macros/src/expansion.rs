@@ -42,7 +42,7 @@ pub fn module(tdc: &TokenTree, module: &Module, kernels: &[(String, Expansion)])
 }
 
 /// The errors, and a kernel without code, so that uses of the call cause no further errors.
-pub fn refused(tdc: &TokenTree, call: &Call, call_errors: &[SpannedError]) -> TokenStream {
+pub fn failed(tdc: &TokenTree, call: &Call, call_errors: &[SpannedError]) -> TokenStream {
     let errors = errors(call_errors);
     let kernel = parsed(&placeholder_kernel(call.text()));
     quote! {{

@@ -22,7 +22,7 @@ pub fn kernel_impl(tokens: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let call = Call::new(tokens);
     match kernel(&call) {
         Ok(expansion) => expansion::kernel(&tdc, &expansion).into(),
-        Err(call_errors) => expansion::refused(&tdc, &call, &call_errors).into(),
+        Err(call_errors) => expansion::failed(&tdc, &call, &call_errors).into(),
     }
 }
 

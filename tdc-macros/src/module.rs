@@ -34,16 +34,16 @@ impl Module {
             let token = tokens.get(index).or(tokens.last());
             token.map_or_else(Span::call_site, TokenTree::span)
         };
-        let mistake = |index, message: &str| Err(vec![(span(index), expected(message))]);
+        let error_at = |index, message: &str| Err(vec![(span(index), expected(message))]);
         let Some(start) = tokens.iter().position(|token| word(token, "mod")) else {
-            return mistake(0, "`mod` is missing");
+            return error_at(0, "`mod` is missing");
         };
         let Some(TokenTree::Ident(name)) = tokens.get(start + 1) else {
-            return mistake(start + 1, "the name of the module is missing");
+            return error_at(start + 1, "the name of the module is missing");
         };
         match tokens.get(start + 2) {
             Some(TokenTree::Punct(sign)) if sign.as_char() == '=' => {}
-            _ => return mistake(start + 2, "`=` is missing after the name of the module"),
+            _ => return error_at(start + 2, "`=` is missing after the name of the module"),
         }
         Ok(Self {
             head: tokens[..start].iter().cloned().collect(),

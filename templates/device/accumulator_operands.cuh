@@ -1,12 +1,14 @@
 #ifndef TDC_ACCUMULATOR_OPERANDS
 #define TDC_ACCUMULATOR_OPERANDS
-// Sums of tdc_mma_step() as terms of the next product, straight from registers: rows become terms, columns stay. Of each 16 rows
-// the lane with l % 4 = t gets 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of column l / 4, the order in which the packed weights of that
-// product are.
+// Back-to-back MMA: the accumulators of tdc_mma_step() become operands of the next product in registers.
+// Rows become terms, columns stay. Of each 16 rows, lane l gets rows 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of
+// column l / 4, with t = l % 4: the order of that product's packed weights.
 
-// Multiplies sums by what undoes the scales of their rows, `factors` of the lane's first row; returns the largest magnitude.
+// Multiplies accumulators by the dequantisation scales of their rows, which begin with that of the lane's
+// first row. Returns the largest magnitude.
 template <int M, int P>
-[[maybe_unused]] static __device__ __forceinline__ float tdc_dequantize_rows(float (&sum)[M][P][4], const float* dequant_scales) {
+[[maybe_unused]] static __device__ __forceinline__ float
+tdc_dequantize_rows(float (&sum)[M][P][4], const float* dequant_scales) {
     float max_abs = 0.0f;
 #pragma unroll
     for (int i = 0; i < 4 * M * P; ++i) {
@@ -17,7 +19,8 @@ template <int M, int P>
     return max_abs;
 }
 
-// Exchanges pairs of neighbouring columns of eight rows for pairs of neighbouring rows of eight columns.
+// Transposes an 8x8 tile of which each lane has two neighbouring columns of a row: it gets two neighbouring
+// rows of a column.
 [[maybe_unused]] static __device__ __forceinline__ unsigned tdc_transpose_fp16x2(unsigned pair) {
 #if __CUDA_ARCH__ >= 750
     unsigned exchanged;
@@ -36,12 +39,13 @@ template <int M, int P>
 }
 
 [[maybe_unused]] static __device__ __forceinline__ uint4 tdc_transpose_quad(uint4 quad) {
-    return make_uint4(tdc_transpose_fp16x2(quad.x), tdc_transpose_fp16x2(quad.y), tdc_transpose_fp16x2(quad.z),
-                      tdc_transpose_fp16x2(quad.w));
+    return make_uint4(tdc_transpose_fp16x2(quad.x), tdc_transpose_fp16x2(quad.y),
+                      tdc_transpose_fp16x2(quad.z), tdc_transpose_fp16x2(quad.w));
 }
 
-// Rounds sums, scaled, and stores those of the lane's column that lie in the first `columns` from it on: `to` is the lane's place
-// in the first tile, and rows of elements are `plane` apart.
+// Scales and rounds accumulators and stores those of the lane's column, if it is one of the first
+// `columns`. `to` is the address of the lane's element in the first tile; rows of elements are `plane`
+// apart.
 template <class Quad, int M, int P>
 [[maybe_unused]] static __device__ __forceinline__ void
 tdc_convert_accumulators(Quad* to, int plane, int columns, const float (&sum)[M][P][4], float scale) {

@@ -1,16 +1,18 @@
 #ifndef TDC_ASYNC_COPY
 #define TDC_ASYNC_COPY
-// Copies from global to shared memory that run beside the calling thread, from sm_80 on; plain ones before. Copies up to a
-// tdc_commit_copies() make a group. tdc_wait_copies<PENDING>() waits for the calling thread's own groups except the latest
-// PENDING; other threads may read what was copied after a barrier behind that. Where `inside` is false zeros are written and
-// `global` is not read; it must be a valid address all the same. Both addresses are aligned to the 4 or 16 bytes of the copy.
+// Asynchronous copies from global to shared memory (cp.async), from sm_80 on; plain copies before.
+// tdc_commit_copies() ends a group of copies. tdc_wait_copies<PENDING>() waits for the calling thread's
+// groups except the latest PENDING; other threads may read the copied values after a barrier that follows
+// it. If `inside` is false, zeros are written and `global` is not read, but must be a valid address. Both
+// addresses are aligned to the 4 or 16 bytes of the copy.
 
-[[maybe_unused]] static __device__ __forceinline__ void tdc_copy_async4(float* shared, const float* global, bool inside) {
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_copy_async4(float* shared, const float* global, bool inside) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
                  :
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))), "l"(__cvta_generic_to_global(global)),
-                   "r"(inside ? 4 : 0)
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+                   "l"(__cvta_generic_to_global(global)), "r"(inside ? 4 : 0)
                  : "memory");
 #else
     *shared = inside ? *global : 0.0f;
@@ -21,12 +23,13 @@
     tdc_copy_async4(shared, global, true);
 }
 
-[[maybe_unused]] static __device__ __forceinline__ void tdc_copy_async16(float* shared, const float* global, bool inside) {
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_copy_async16(float* shared, const float* global, bool inside) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
-                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))), "l"(__cvta_generic_to_global(global)),
-                   "r"(inside ? 16 : 0)
+                 : "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+                   "l"(__cvta_generic_to_global(global)), "r"(inside ? 16 : 0)
                  : "memory");
 #else
     const float4 zeros = {0.0f, 0.0f, 0.0f, 0.0f};

@@ -1,12 +1,16 @@
 #ifndef TDC_BULK_COPY
 #define TDC_BULK_COPY
-// Copies of whole chunks from global to shared memory: from sm_90 on by one thread and the copy engine, before by all threads.
-// All threads of a block call the functions, with the same arguments; both addresses and the size are multiples of 16 bytes. A
-// chunk has a barrier, 8 bytes of shared memory, aligned, one of `count` that tdc_init_copy_barriers() made; that of a chunk which has
-// arrived may serve another. All threads pass a __syncthreads() between the functions that begin something and the wait for it.
-// tdc_wait_bulk_copy<PENDING>() also waits for the calling thread's own copies: from sm_90 on for all of them; before, a chunk is
-// one group of these, and all groups are waited for except the latest PENDING. `parity` is that of the number of copies that the
-// barrier served before.
+// Bulk copies from global to shared memory: from sm_90 on cp.async.bulk by one thread, before by all
+// threads. All threads of a block call the functions, with the same arguments; both addresses and the size
+// are multiples of 16 bytes.
+//
+// A copy has an mbarrier, 8 bytes of shared memory, aligned, one of the `count` that
+// tdc_init_copy_barriers() initialises. It may serve another copy after the wait for the first. A
+// __syncthreads() is needed between starting a copy, or initialising, and the wait.
+//
+// tdc_wait_bulk_copy<PENDING>() also waits for the calling thread's asynchronous copies: from sm_90 on for
+// all of them; before, a bulk copy is one group of these, and it waits for all groups except the latest
+// PENDING. `parity` is that of the number of copies that the mbarrier served before.
 
 [[maybe_unused]] static __device__ __forceinline__ void tdc_init_copy_barriers(float* barriers, int count) {
 #if __CUDA_ARCH__ >= 900
@@ -28,11 +32,14 @@ tdc_bulk_copy(float* shared, const float* global, int floats, float* barrier) {
 #if __CUDA_ARCH__ >= 900
     if (threadIdx.x == 0) {
         const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" : : "r"(at), "r"(4 * floats) : "memory");
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
+                     :
+                     : "r"(at), "r"(4 * floats)
+                     : "memory");
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                      :
-                     : "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))), "l"(__cvta_generic_to_global(global)),
-                       "r"(4 * floats), "r"(at)
+                     : "r"(static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+                       "l"(__cvta_generic_to_global(global)), "r"(4 * floats), "r"(at)
                      : "memory");
     }
 #else
@@ -49,7 +56,8 @@ template <int PENDING>
     const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
     unsigned done;
     do {
-        asm volatile("{ .reg .pred done; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%1], %2; "
+        asm volatile("{ .reg .pred done; "
+                     "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%1], %2; "
                      "selp.u32 %0, 1, 0, done; }"
                      : "=r"(done)
                      : "r"(at), "r"(parity)

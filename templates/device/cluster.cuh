@@ -1,9 +1,10 @@
 #ifndef TDC_CLUSTER
 #define TDC_CLUSTER
-// Clusters: blocks of one launch that run at the same time and read each other's shared memory, from sm_90 on. Where
-// tdc_has_clusters() is false the blocks stand alone and the other functions do nothing; the first block of what would be a
-// cluster then does all the work and the others return. All threads of all blocks of a cluster take part in its barriers. A block
-// must have begun before another touches its shared memory, and may not return before all others have done with it.
+// Clusters: blocks that run at the same time and access each other's shared memory, from sm_90 on. If
+// tdc_has_clusters() is false, the other functions do nothing; the first block of each group of `cluster
+// size` blocks then does all the work and the others return. All threads of all blocks of a cluster take
+// part in its barriers. A block must have started before another one accesses its shared memory, and must
+// not return before all others have finished with it.
 
 [[maybe_unused]] static __device__ __forceinline__ bool tdc_has_clusters() {
 #if __CUDA_ARCH__ >= 900
@@ -13,14 +14,15 @@
 #endif
 }
 
-// The first half of a barrier: what the thread has written before is seen by whoever is past the second half.
+// The first half of a barrier: earlier writes of the thread are visible to threads that have passed the
+// second half.
 [[maybe_unused]] static __device__ __forceinline__ void tdc_cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
 #endif
 }
 
-// As the first half of a barrier that orders nothing: it tells that the thread has begun.
+// The first half of a barrier that orders no memory accesses: it only shows that the thread has started.
 [[maybe_unused]] static __device__ __forceinline__ void tdc_cluster_arrive_relaxed() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" : : : "memory");
@@ -40,9 +42,10 @@
     tdc_cluster_wait();
 }
 
-// The place of `shared`, in the calling block's shared memory, in that of the cluster's block `rank`. Blocks are numbered as
-// they lie in the grid, x first.
-[[maybe_unused]] static __device__ __forceinline__ const float* tdc_cluster_shared(const float* shared, unsigned rank) {
+// The address in the shared memory of the block with cluster rank `rank` that corresponds to `shared` in
+// the calling block's. Ranks follow the order of blocks in the grid, x first.
+[[maybe_unused]] static __device__ __forceinline__ const float*
+tdc_cluster_shared(const float* shared, unsigned rank) {
 #if __CUDA_ARCH__ >= 900
     const float* there;
     asm("mapa.u64 %0, %1, %2;" : "=l"(there) : "l"(shared), "r"(rank));
@@ -57,9 +60,11 @@
     return const_cast<float*>(tdc_cluster_shared(const_cast<const float*>(shared), rank));
 }
 
-// Values that blocks of a cluster send each other. One thread of each block tells how many bytes the block will be sent, its own
-// threads' too, before tdc_cluster_arrive_relaxed(). Behind the wait for that, all may send to `to` in the shared memory of block `rank`;
-// tdc_wait_bytes() returns when all bytes are there. `barrier` is 8 bytes of shared memory, aligned, used once. Without clusters a
+// An exchange of values among the blocks of a cluster. One thread of each block calls tdc_expect_bytes()
+// with the number of bytes that the block will receive, those from its own threads included, before
+// tdc_cluster_arrive_relaxed(). After the tdc_cluster_wait() that follows, all threads may send to the
+// address that corresponds to `to` in the block with rank `rank`; tdc_wait_bytes() returns when all bytes
+// have arrived. `barrier` is an mbarrier, 8 bytes of shared memory, aligned, used once. Without clusters a
 // block sends to itself.
 [[maybe_unused]] static __device__ __forceinline__ void tdc_expect_bytes(float* barrier, unsigned bytes) {
 #if __CUDA_ARCH__ >= 900
@@ -74,8 +79,9 @@
 }
 
 #if __CUDA_ARCH__ >= 900
-// The place of `shared` in block `rank`, as an address of the cluster's shared memory.
-[[maybe_unused]] static __device__ __forceinline__ unsigned tdc_cluster_address(const float* shared, unsigned rank) {
+// The address that corresponds to `shared` in the block with rank `rank`, in the shared::cluster state space.
+[[maybe_unused]] static __device__ __forceinline__ unsigned
+tdc_cluster_address(const float* shared, unsigned rank) {
     unsigned there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;"
         : "=r"(there)
@@ -84,7 +90,8 @@
 }
 #endif
 
-[[maybe_unused]] static __device__ __forceinline__ void tdc_store_async(float* to, float* barrier, unsigned rank, float value) {
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_store_async(float* to, float* barrier, unsigned rank, float value) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];"
                  :
@@ -97,11 +104,13 @@
 #endif
 }
 
-[[maybe_unused]] static __device__ __forceinline__ void tdc_store_async(float* to, float* barrier, unsigned rank, float2 value) {
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_store_async(float* to, float* barrier, unsigned rank, float2 value) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];"
                  :
-                 : "r"(tdc_cluster_address(to, rank)), "f"(value.x), "f"(value.y), "r"(tdc_cluster_address(barrier, rank))
+                 : "r"(tdc_cluster_address(to, rank)), "f"(value.x), "f"(value.y),
+                   "r"(tdc_cluster_address(barrier, rank))
                  : "memory");
 #else
     static_cast<void>(barrier);
@@ -110,7 +119,8 @@
 #endif
 }
 
-[[maybe_unused]] static __device__ __forceinline__ void tdc_store_async(float* to, float* barrier, unsigned rank, float4 value) {
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_store_async(float* to, float* barrier, unsigned rank, float4 value) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
                  :
@@ -129,7 +139,8 @@
     const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(barrier));
     unsigned done;
     do {
-        asm volatile("{ .reg .pred done; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], 0; "
+        asm volatile("{ .reg .pred done; "
+                     "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], 0; "
                      "selp.u32 %0, 1, 0, done; }"
                      : "=r"(done)
                      : "r"(at)

@@ -1,13 +1,14 @@
 #ifndef TDC_MMA
 #define TDC_MMA
-// Products of small matrices by the tensor cores, from sm_80 on: d += a * b with d of 16x8 fp32, a of 16xK, b of Kx8. All 32
-// lanes of a warp take part; lane l holds, with g = l / 4 and t = l % 4:
-//   d    rows g, g, g + 8, g + 8 of columns 2 t, 2 t + 1, 2 t, 2 t + 1
-//   tf32 (K = 8)   a: rows g, g + 8, g, g + 8 of columns t, t, t + 4, t + 4; b: rows t, t + 4 of column g; the bits of floats,
-//                  of which the upper 19 count
-//   f16, bf16 (K = 16)   a: rows g, g + 8, g, g + 8 of columns 2 t, 2 t, 2 t + 8, 2 t + 8; b: rows 2 t, 2 t + 8 of column g;
-//                  each with its neighbour, the next column of a or row of b, in the upper half
-// Before sm_80 the lanes exchange operands and multiply in fp32: the same result, slowly.
+// Matrix products by the tensor cores (mma.sync), from sm_80 on: d += a * b, where d is 16x8 in fp32, a is
+// 16xK, b is Kx8. All 32 lanes of a warp take part. With g = l / 4 and t = l % 4, lane l has:
+//   d                   rows g, g, g + 8, g + 8 of columns 2 t, 2 t + 1, 2 t, 2 t + 1
+//   tf32 (K = 8)        a: rows g, g + 8, g, g + 8 of columns t, t, t + 4, t + 4;
+//                       b: rows t, t + 4 of column g; the bits of floats, of which the upper 19 are used
+//   f16, bf16 (K = 16)  a: rows g, g + 8, g, g + 8 of columns 2 t, 2 t, 2 t + 8, 2 t + 8;
+//                       b: rows 2 t, 2 t + 8 of column g; each with the next column of a, or row of b, in the
+//                       upper 16 bits
+// Before sm_80 the lanes exchange operands and multiply in fp32: the same result, but slow.
 
 #if __CUDA_ARCH__ >= 800
 [[maybe_unused]] static __device__ __forceinline__ void
@@ -34,7 +35,7 @@ tdc_mma_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 #else
-// What one register of a and one of b add to a sum.
+// Adds the products of one register of a and one of b to a sum.
 struct tdc_tf32_product {
     static __device__ __forceinline__ float add(float sum, unsigned a, unsigned b) {
         return fmaf(__uint_as_float(a & 0xffffe000u), __uint_as_float(b & 0xffffe000u), sum);

@@ -1,16 +1,19 @@
 #ifndef TDC_MMA_STEPS
 #define TDC_MMA_STEPS
-// Steps of a warp's part of a matrix product: M tiles of 16 rows of `a` by P tiles of 8 columns of `b`, 16 terms of each sum in a
-// step. An element of `b` is four terms as fp16 numbers, two to a register; a uint4 also has what rounding left, and three of the
-// four products are added, smallest first.
+// K steps of a warp's MMA tiles: M tiles of 16 rows of `a` by P tiles of 8 columns of `b`; a step sums 16
+// terms. An element of `b` is a quad: four terms as fp16 values, two in a register. A uint4 is a hi/lo
+// split: the hi parts, then the lo parts. Of its four products lo * lo is left out, and the smallest are
+// added first.
 
-// The fp16 numbers of four values, scaled.
-[[maybe_unused]] static __device__ __forceinline__ void tdc_convert_quad(uint2& quad, const float (&values)[4], float scale) {
+// Four values, scaled and rounded to fp16.
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_convert_quad(uint2& quad, const float (&values)[4], float scale) {
     quad.x = tdc_to_fp16x2(values[0] * scale, values[1] * scale);
     quad.y = tdc_to_fp16x2(values[2] * scale, values[3] * scale);
 }
 
-[[maybe_unused]] static __device__ __forceinline__ void tdc_convert_quad(uint4& quad, const float (&values)[4], float scale) {
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_convert_quad(uint4& quad, const float (&values)[4], float scale) {
     const float a = values[0] * scale, b = values[1] * scale, c = values[2] * scale, d = values[3] * scale;
     const unsigned ab = tdc_to_fp16x2(a, b), cd = tdc_to_fp16x2(c, d);
     const unsigned ab_lo = tdc_to_fp16x2(a - tdc_fp16x2_low(ab), b - tdc_fp16x2_high(ab));
@@ -18,13 +21,14 @@
     quad = make_uint4(ab, cd, ab_lo, cd_lo);
 }
 
-[[maybe_unused]] static __device__ __forceinline__ void tdc_load_fragment(unsigned (&registers)[4], const float* from) {
+[[maybe_unused]] static __device__ __forceinline__ void
+tdc_load_fragment(unsigned (&registers)[4], const float* from) {
     const uint4 four = *reinterpret_cast<const uint4*>(from);
     registers[0] = four.x, registers[1] = four.y, registers[2] = four.z, registers[3] = four.w;
 }
 
-// Adds the products of a step. `a` is the lane's place in the first tile of packed weights, `tile` the distance to the next; in
-// tile p a lane's terms are the element at[p] of `b`.
+// Adds the products of a step. `a` is the lane's address in the first tile of packed weights, `tile` the
+// distance to the next one; the lane's terms of tile p are b[at[p]].
 template <int M, int P>
 static __device__ __forceinline__ void
 tdc_mma_step(float (&sum)[M][P][4], const float* a, int tile, const uint2* b, const int (&at)[P]) {
@@ -75,11 +79,12 @@ tdc_mma_step(float (&sum)[M][P][4], const float* a, int tile, const uint4* b, co
     }
 }
 
-// With a sum for each of the three products: where a warp has few tiles, those of a step need not wait for each other.
+// With separate accumulators for the three products, so that they do not depend on each other: for warps
+// with few tiles.
 template <int M, int P>
 static __device__ __forceinline__ void
-tdc_mma_step(float (&sum)[M][P][4], float (&lo_hi_sum)[M][P][4], float (&hi_lo_sum)[M][P][4], const float* a, int tile,
-             const uint4* b, const int (&at)[P]) {
+tdc_mma_step(float (&sum)[M][P][4], float (&lo_hi_sum)[M][P][4], float (&hi_lo_sum)[M][P][4],
+             const float* a, int tile, const uint4* b, const int (&at)[P]) {
     unsigned rows[M][4], rows_lo[M][4];
 #pragma unroll
     for (int m = 0; m < M; ++m) {
@@ -99,7 +104,8 @@ tdc_mma_step(float (&sum)[M][P][4], float (&lo_hi_sum)[M][P][4], float (&hi_lo_s
     }
 }
 
-// Adds a partial sum, scaled back, in fp32: the tensor cores cut off what falls below the sum that they add to.
+// Promotion: multiplies partial accumulators by the dequantisation scale and adds them in fp32, because
+// tensor cores truncate instead of rounding.
 template <int M, int P>
 static __device__ __forceinline__ void
 tdc_accumulate_scaled(float (&sum)[M][P][4], const float (&partial)[M][P][4], float dequant_scale) {
@@ -110,9 +116,10 @@ tdc_accumulate_scaled(float (&sum)[M][P][4], const float (&partial)[M][P][4], fl
     }
 }
 
-// Stores sums: `to` is the lane's place in the first tile, and rows are so many floats apart.
+// Stores accumulators: `to` is the lane's address in the first tile, `row` the distance of rows in floats.
 template <int M, int P>
-static __device__ __forceinline__ void tdc_store_accumulators(float* to, int row, const float (&sum)[M][P][4]) {
+static __device__ __forceinline__ void
+tdc_store_accumulators(float* to, int row, const float (&sum)[M][P][4]) {
 #pragma unroll
     for (int i = 0; i < M * P; ++i) {
         const int m = i / P, p = i % P;

@@ -480,9 +480,9 @@ mod tests {
     use crate::config::{Config, yaml};
 
     /// `column: message` of all errors, one per line.
-    fn mistakes(text: &str) -> String {
+    fn error_lines(text: &str) -> String {
         match parse(text, "call") {
-            Ok(request) => format!("no mistake: {request:?}"),
+            Ok(request) => format!("no error: {request:?}"),
             Err(errors) => {
                 let lines = errors.first.iter().map(|error| {
                     let column = error.position.map_or(0, |at| at.column);
@@ -598,37 +598,37 @@ mod tests {
     #[test]
     fn mistakes_of_ops_and_targets_are_told() {
         assert_eq!(
-            mistakes(
+            error_lines(
                 "conv 8,8,8,8, arch = [sm_80, sm_81, sm_80, true, hopper], gpu = [h200, gtx1080ti]"
             ),
             "30: kernels are not compiled for sm_81; choose among sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_100, sm_120\n37: sm_80 is listed twice; remove one of the two\n44: `true` is not an architecture; write a name such as sm_90, or a list of names\n50: `hopper` is not an architecture; write it as sm_90 or 90\n72: no code can be generated for `gtx1080ti`, which is sm_61; kernels need sm_70 or newer: use `tdc-gen plan` to see its plan, or choose a newer GPU\n"
         );
         assert_eq!(
-            mistakes("conv 8,8,8,8, arch = [], table = 3"),
+            error_lines("conv 8,8,8,8, arch = [], table = 3"),
             "22: the list of architectures is empty; write a name such as sm_90, or a list of names\n34: `table` must be a name, not `3`; put it in quotes if it is one\n"
         );
         assert_eq!(
-            mistakes("pointwise 8,8,8,8,3, kernel = 1"),
+            error_lines("pointwise 8,8,8,8,3, kernel = 1"),
             "19: pointwise takes 4 sizes (C, N, H, W), not 5; write them as `pointwise 64,32,56,56`\n22: `kernel` is a key of conv, depthwise, tucker, not of pointwise; pointwise takes gpu, arch, tiles, table, batch, stride, pad, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n"
         );
         assert_eq!(
-            mistakes("depthwise 8,8,8,8, groups = 8"),
+            error_lines("depthwise 8,8,8,8, groups = 8"),
             "17: depthwise takes 3 sizes (C, H, W), not 4; for several outputs of a channel write `conv` with `groups`\n20: `groups` is a key of conv, not of depthwise; depthwise takes gpu, arch, tiles, table, batch, kernel, stride, pad, dilation, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n"
         );
         assert_eq!(
-            mistakes("tucker 8,8,8,8"),
+            error_lines("tucker 8,8,8,8"),
             "1: `ranks` is missing; write `ranks = [D1, D2]`\n"
         );
         assert_eq!(
-            mistakes("tucker 8,8,8,8, ranks = [9, 8]"),
+            error_lines("tucker 8,8,8,8, ranks = [9, 8]"),
             "26: rank 9 is not between 1 and 8; D1 is at most the input channels; ranks are written [D1, D2]\n"
         );
         assert_eq!(
-            mistakes("\"a.yaml\", 3, batch = 2"),
+            error_lines("\"a.yaml\", 3, batch = 2"),
             "1: `layer` is missing; write `layer = \"its name\"` after the path of the config\n11: the sizes of layers are in the config; remove them\n14: `batch` is a key of conv, pointwise, depthwise, tucker, not of a layer of a config; a layer of a config takes layer, gpu, arch, tiles, table\n"
         );
         assert_eq!(
-            mistakes("\"a.yaml\", layer = 3"),
+            error_lines("\"a.yaml\", layer = 3"),
             "19: `layer` must be a name, not `3`; put it in quotes if it is one\n"
         );
     }
@@ -636,7 +636,7 @@ mod tests {
     #[test]
     fn every_mistake_is_reported_at_its_place() {
         assert_eq!(
-            mistakes("conv 64,-3,56,\"56\", strid = 2, kernel = x, gpu = h20, pad = 1, pad = 2"),
+            error_lines("conv 64,-3,56,\"56\", strid = 2, kernel = x, gpu = h20, pad = 1, pad = 2"),
             "9: `N` is negative: `-3`; it must be a whole number from 0\n\
              15: `W` must be a whole number, not the text `\"56\"`; remove the quotes\n\
              21: unknown key `strid`; did you mean `stride`? conv takes gpu, arch, tiles, table, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n\
@@ -645,12 +645,12 @@ mod tests {
              64: duplicate key `pad`; remove one of the two\n"
         );
         assert_eq!(
-            mistakes("conv 64,32,56,56, gpu = gtx1080ti"),
+            error_lines("conv 64,32,56,56, gpu = gtx1080ti"),
             "25: no code can be generated for `gtx1080ti`, which is sm_61; kernels need sm_70 or newer: use `tdc-gen plan` to see its \
              plan, or choose a newer GPU\n"
         );
         assert_eq!(
-            mistakes("conv 64,32,56,56,7, stride = [2, 0], 3, relu"),
+            error_lines("conv 64,32,56,56,7, stride = [2, 0], 3, relu"),
             "18: conv takes 4 sizes (C, N, H, W), not 5; for a 7x7 filter write `kernel = 7`\n\
              34: `stride` is 0; it must be at least 1\n\
              38: `3` follows a key; write the sizes first, then `key = value`\n\
@@ -660,19 +660,19 @@ mod tests {
 
     #[test]
     fn broken_texts_are_refused() {
-        assert_eq!(mistakes(""), "1: empty call; write `conv 64,32,56,56`\n");
+        assert_eq!(error_lines(""), "1: empty call; write `conv 64,32,56,56`\n");
         assert_eq!(
-            mistakes("covn 1,2"),
+            error_lines("covn 1,2"),
             "1: unknown op `covn`; did you mean `conv`? the ops are conv, pointwise, depthwise, tucker\n"
         );
         assert_eq!(
-            mistakes("conv 4 4,4,4, pad = [1 * 2, 3], bias = 2"),
+            error_lines("conv 4 4,4,4, pad = [1 * 2, 3], bias = 2"),
             "8: `4` was not expected; write a comma between sizes and between keys\n\
              24: a comma or `]` was expected; write one\n\
              40: `bias` must be true or false, not `2`\n"
         );
         assert_eq!(
-            mistakes("conv 1u32,2,3*3,4, pad ="),
+            error_lines("conv 1u32,2,3*3,4, pad ="),
             "6: `C` must be a whole number, not `1u32`; use digits only\n\
              14: `*` was not expected; write a comma between sizes and between keys\n\
              24: a value is missing at the end; add it or remove the key\n"
@@ -693,6 +693,6 @@ mod tests {
             let _ = parse(&text, "call");
         }
         let deep = format!("conv 4,4,4,4, pad = {}", "[".repeat(100_000));
-        assert!(mistakes(&deep).contains("`[` was not expected"));
+        assert!(error_lines(&deep).contains("`[` was not expected"));
     }
 }

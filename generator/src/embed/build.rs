@@ -228,15 +228,16 @@ fn image(
     let kernels = match known {
         Some(kernels) => kernels,
         None => {
-            let refused = |error: CompileError| refused(&error, &folder.join(text.file()));
+            let kernel_error =
+                |error: CompileError| kernel_error(&error, &folder.join(text.file()));
             let (bytes, kernels) = match ptx {
                 true => {
                     let ptx = compiler.ptx(&text.text, &text.file(), arch);
-                    (ptx.map_err(refused)?, Vec::new())
+                    (ptx.map_err(kernel_error)?, Vec::new())
                 }
                 false => {
                     let image = compiler.compile(&text.text, &text.file(), arch);
-                    let image = image.map_err(refused)?;
+                    let image = image.map_err(kernel_error)?;
                     (image.cubin, image.kernels.iter().map(usage).collect())
                 }
             };
@@ -280,7 +281,7 @@ fn parse_usage(text: &str) -> Option<Vec<(String, [u32; 3])>> {
 }
 
 /// Generated source that does not compile is a defect of tdc, unless no compiler supports the architecture.
-fn refused(error: &CompileError, source: &Path) -> KernelError {
+fn kernel_error(error: &CompileError, source: &Path) -> KernelError {
     match error {
         CompileError::Unsupported { .. } => KernelError {
             key: Some("arch"),

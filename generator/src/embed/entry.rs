@@ -124,9 +124,9 @@ pub(super) fn has_other_version(folder: &Path, key: &CacheKey) -> bool {
         let is_kernel = name.starts_with(&prefix) && name.ends_with(".rs");
         let is_same = |header: String| {
             let lines = header.lines().skip(1);
-            let asked = lines.map_while(|line| line.strip_prefix("// key "));
+            let key_lines = lines.map_while(|line| line.strip_prefix("// key "));
             // The first line has the version.
-            asked.skip(1).eq(key.text.lines().skip(1))
+            key_lines.skip(1).eq(key.text.lines().skip(1))
         };
         is_kernel && header_of(&file.path()).is_ok_and(is_same)
     })

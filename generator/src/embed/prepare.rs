@@ -124,12 +124,12 @@ pub fn prepared_files(
         let made = build(&missing, &cache, &shared_compiler, |_| {
             on_done(finished.fetch_add(1, Ordering::Relaxed) + 1, missing.len());
         });
-        let refused: Vec<String> = made
+        let failures: Vec<String> = made
             .into_iter()
             .filter_map(|made| made.err().map(|error| error.message))
             .collect();
-        if !refused.is_empty() {
-            return Err(PrepareError::Calls(refused.join("\n")));
+        if !failures.is_empty() {
+            return Err(PrepareError::Calls(failures.join("\n")));
         }
     }
     let mut files = Files::new();

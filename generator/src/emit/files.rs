@@ -2,16 +2,16 @@
 
 use crate::plan::{LayerSetPlan, NetworkPlan, distinct_units};
 use crate::render::{
-    LayerSetFile, NetworkFile, RenderError, layer_set_json, layer_set_text, network_json,
-    network_text, unit_header, unit_source,
+    LayerSetFile, NetworkFile, RenderError, device_header, device_header_name, layer_set_json,
+    layer_set_text, network_json, network_text, unit_header, unit_source,
 };
 use std::collections::BTreeMap;
 
 /// Content by path; paths are relative to the folder and use `/`.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// Every file of a network's folder, its manifest aside; `plans` are those of its variants, at least one. What they share
-/// is there once.
+/// Every file of a network's folder except its manifest; `plans` are those of its variants, at least one. Units that
+/// variants share are emitted once.
 ///
 /// # Errors
 /// [`RenderError`] if a template does not match its context, or if there is no plan.
@@ -28,17 +28,25 @@ pub fn network_files(plans: &[NetworkPlan]) -> Result<Files, RenderError> {
     ] {
         add(path, network_text(plans, file)?);
     }
-    for unit in &distinct_units(plans) {
+    let units = distinct_units(plans);
+    let device = device_header_name(name);
+    let gpus: Vec<_> = plans.iter().map(|plan| plan.gpu).collect();
+    let shared: Vec<_> = units.iter().collect();
+    add(
+        format!("src/units/{device}"),
+        device_header(name, &shared, &gpus)?,
+    );
+    for unit in &units {
         let unit_name = &unit.unit.name;
         add(format!("src/units/{unit_name}.h"), unit_header(unit)?);
-        let source = unit_source(unit, &format!("{unit_name}.h"))?;
+        let source = unit_source(unit, &format!("{unit_name}.h"), &device)?;
         add(format!("src/units/{unit_name}.cu"), source);
     }
     add("plan.json".to_owned(), network_json(plans)?);
     Ok(files)
 }
 
-/// Every file of a layer set's folder, its manifest aside.
+/// Every file of a layer set's folder except its manifest.
 ///
 /// # Errors
 /// [`RenderError`] if a template does not match its context.
@@ -53,11 +61,17 @@ pub fn layer_set_files(plan: &LayerSetPlan) -> Result<Files, RenderError> {
     ] {
         add(path.to_owned(), layer_set_text(plan, file)?);
     }
+    let device = device_header_name(prefix);
+    let shared: Vec<_> = plan.units.iter().collect();
+    add(
+        format!("src/{device}"),
+        device_header(prefix, &shared, &[plan.gpu])?,
+    );
     for unit in &plan.units {
         let header = format!("{prefix}/{}.h", unit.unit.name);
         add(
             format!("src/{}.cu", unit.unit.name),
-            unit_source(unit, &header)?,
+            unit_source(unit, &header, &device)?,
         );
         add(format!("include/{header}"), unit_header(unit)?);
     }

@@ -245,6 +245,8 @@ pub fn gpu(name: &str) -> Result<&'static Gpu, UnknownGpu> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu::capability::{KIB, MIB};
+    use crate::ir::Precision;
     use std::collections::HashSet;
 
     /// Peak fp32 rates published by the vendor, TFLOP/s; the sources are those of the table.

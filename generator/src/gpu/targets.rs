@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     fn messages(names: &[&str]) -> Vec<(Option<usize>, String)> {
-        let errors = Targets::named(names).expect_err("a mistake");
+        let errors = Targets::named(names).expect_err("an error");
         let message = |error: &TargetsError| (error.index(), error.to_string());
         errors.iter().map(message).collect()
     }

@@ -46,6 +46,8 @@ pub struct NetworkPlan {
     pub input: TensorShape,
     /// Sizes of the output.
     pub output: TensorShape,
+    /// Name of the op whose output is the network's.
+    pub output_name: String,
     /// Distinct units, in the order of first use.
     pub units: Vec<PlannedUnit>,
     /// Layers in the order they run.
@@ -119,6 +121,7 @@ pub fn plan_network_with(
         gpu: planner.gpu(),
         input: network.input(),
         output: network.op(network.output()).y,
+        output_name: network.op(network.output()).name.clone(),
         layers,
         units,
         arena_bytes: memory.arena.bytes,

@@ -143,13 +143,15 @@ struct FormatSet {
 /// The best sequence to a state: its cost, the index of the state of the task before, and the steps from there.
 struct Reached {
     cost: Cost,
+    /// Its position among all sequences to states of the same task, in the order in which they are preferred at equal cost.
+    order: usize,
     previous: usize,
     steps: Vec<Step>,
 }
 
 impl<F: Copy + PartialEq> ExactCover<F> {
-    /// The steps of least time, in the order they run. Of equally fast sequences one with the fewest steps. `None` if the options
-    /// cannot compute all tasks.
+    /// The steps of least time, in the order they run. Of equally fast sequences it is the one with the fewest steps, and of those the
+    /// one whose first options compute more tasks. `None` if the options cannot compute all tasks.
     pub(super) fn solve(&self) -> Option<Vec<Step>> {
         let search = Search::new(self);
         let mut steps: Vec<(usize, Vec<Step>)> = Vec::new();
@@ -273,6 +275,7 @@ impl<'a, F: Copy + PartialEq> Search<'a, F> {
         }
         let reached = Reached {
             cost: Cost::default(),
+            order: 0,
             previous: 0,
             steps: Vec::new(),
         };
@@ -280,6 +283,7 @@ impl<'a, F: Copy + PartialEq> Search<'a, F> {
         let mut layers: Vec<Vec<(State, Reached)>> = vec![vec![(start, reached)]];
         for &task in group {
             let mut next: BTreeMap<State, Reached> = BTreeMap::new();
+            let mut order = 0;
             for (index, (state, reached)) in layers.last()?.iter().enumerate() {
                 for transition in self.transitions(state, task) {
                     let mut state = transition.state;
@@ -290,11 +294,13 @@ impl<'a, F: Copy + PartialEq> Search<'a, F> {
                     if next.get(&state).is_none_or(|known| cost < known.cost) {
                         let reached = Reached {
                             cost,
+                            order,
                             previous: index,
                             steps: transition.steps,
                         };
                         next.insert(state, reached);
                     }
+                    order += 1;
                 }
             }
             let mut next: Vec<_> = next.into_iter().collect();
@@ -302,6 +308,7 @@ impl<'a, F: Copy + PartialEq> Search<'a, F> {
                 next.sort_by_key(|(state, reached)| self.bound(state, reached));
                 next.truncate(MAX_STATES);
             }
+            next.sort_by_key(|(_, reached)| reached.order);
             layers.push(next);
         }
         let last = layers.pop()?;
@@ -706,7 +713,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_times_the_one_with_fewer_steps_is_chosen() {
+    fn ties_go_to_fewer_steps_and_then_to_options_of_more_tasks() {
         let mut cover = pairs(4, 2);
         for option in &mut cover.options {
             // Sums of these depend on their order in floating point.
@@ -714,5 +721,21 @@ mod tests {
         }
         let steps = cover.solve().unwrap();
         assert_eq!(steps.len(), 2, "{steps:?}");
+
+        // Three tasks as 1 + 2 and as 2 + 1.
+        let option = |covers: &[usize], us| CoverOption::<u8> {
+            covers: covers.to_vec(),
+            reads: Vec::new(),
+            writes: Vec::new(),
+            us,
+        };
+        cover.tasks = 3;
+        cover.options = vec![
+            option(&[0], 0.1),
+            option(&[1, 2], 0.2),
+            option(&[2], 0.1),
+            option(&[0, 1], 0.2),
+        ];
+        assert_eq!(cover.solve().unwrap(), [Step::Run(3), Step::Run(2)]);
     }
 }

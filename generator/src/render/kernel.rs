@@ -1,5 +1,6 @@
 //! Text of kernels and units.
 
+use super::constants::declare_constants;
 use super::engine::{RenderError, render};
 use super::wrap::wrap_list;
 use crate::plan::{PlannedKernel, PlannedUnit};
@@ -8,7 +9,7 @@ use std::collections::BTreeSet;
 use tdc_runtime::Arg;
 use tdc_templates::device;
 
-/// The text of one kernel: an `extern "C" __global__` function, complete but for the parts of the device prelude that it uses.
+/// The text of one kernel: an `extern "C" __global__` function, without the device functions that it uses.
 ///
 /// # Errors
 /// [`RenderError`] for a template that does not fit its context.
@@ -24,10 +25,11 @@ pub fn kernel_text(kernel: &PlannedKernel) -> Result<String, RenderError> {
         let threads: u32 = blueprint.block.iter().product();
         map.insert("threads".to_owned(), threads.into());
     }
-    render(blueprint.template, &context)
+    let text = render(blueprint.template, &context)?;
+    Ok(declare_constants(&text, &context))
 }
 
-/// The text of all kernels of a unit, behind the parts of the device prelude that they use: a self-contained text.
+/// The kernels of a unit, preceded by the device functions that they use: a self-contained text.
 ///
 /// # Errors
 /// As [`kernel_text`].
@@ -35,11 +37,24 @@ pub fn unit_text(unit: &PlannedUnit) -> Result<String, RenderError> {
     units_text(std::slice::from_ref(unit))
 }
 
-/// The text of all kernels of some units, each once, behind the parts of the device prelude that they use: a self-contained text.
+/// The kernels of some units, each once, preceded by the device functions that they use: a self-contained text.
 ///
 /// # Errors
 /// As [`kernel_text`].
 pub fn units_text(units: &[PlannedUnit]) -> Result<String, RenderError> {
+    let mut texts: Vec<String> = device_parts(units)
+        .into_iter()
+        .map(|part| device_text(part).to_owned())
+        .collect();
+    texts.push(kernels_text(units)?);
+    Ok(texts.join("\n"))
+}
+
+/// The kernels of some units, each once.
+///
+/// # Errors
+/// As [`kernel_text`].
+pub(super) fn kernels_text(units: &[PlannedUnit]) -> Result<String, RenderError> {
     let mut kernels: Vec<&PlannedKernel> = Vec::new();
     for kernel in units.iter().flat_map(|unit| &unit.kernels) {
         // Two factors of a layer may be the same problem.
@@ -47,22 +62,22 @@ pub fn units_text(units: &[PlannedUnit]) -> Result<String, RenderError> {
             kernels.push(kernel);
         }
     }
-    let parts: BTreeSet<DevicePart> = kernels
-        .iter()
-        .flat_map(|kernel| kernel.blueprint.device.iter().copied())
-        .collect();
-    let mut texts: Vec<String> = parts
-        .into_iter()
-        .map(|part| device_text(part).to_owned())
-        .collect();
-    for kernel in kernels {
-        texts.push(kernel_text(kernel)?);
-    }
-    Ok(texts.join("\n"))
+    let texts: Result<Vec<String>, _> = kernels.into_iter().map(kernel_text).collect();
+    Ok(texts?.join("\n"))
 }
 
-/// The text of a part of the device prelude.
-fn device_text(part: DevicePart) -> &'static str {
+/// The groups of device functions that the kernels of some units use.
+pub(super) fn device_parts<'a>(
+    units: impl IntoIterator<Item = &'a PlannedUnit>,
+) -> BTreeSet<DevicePart> {
+    let kernels = units.into_iter().flat_map(|unit| &unit.kernels);
+    kernels
+        .flat_map(|kernel| kernel.blueprint.device.iter().copied())
+        .collect()
+}
+
+/// The text of a group of device functions, in the guard of its macro.
+pub(super) fn device_text(part: DevicePart) -> &'static str {
     match part {
         DevicePart::DynamicShared => device::DYNAMIC_SHARED,
         DevicePart::AsyncCopy => device::ASYNC_COPY,
@@ -78,8 +93,8 @@ fn device_text(part: DevicePart) -> &'static str {
     }
 }
 
-/// A kernel's parameter, declared. A launch that overlaps the one ahead may find its inputs being written: that nobody else writes
-/// to them must not be promised then, or the compiler reads them past the coherent caches, or before the wait.
+/// A kernel's parameter, declared. With PDL the predecessor kernel may still write the inputs: they must not be
+/// `__restrict__` then, or the compiler reads them through the non-coherent cache or before the wait.
 fn parameter(arg: Arg, pdl: bool) -> &'static str {
     match arg {
         Arg::X if pdl => "const float* x",

@@ -1,9 +1,10 @@
-//! The files of a layer set beside its units: the program that checks and times them, build file, introduction.
+//! The files of a layer set in addition to its units: the program that checks and times them, build file, README.
 
 use super::banner::{CommentStyle, banner};
 use super::cuda_version::cuda_versions;
+use super::device_header::device_header_name;
 use super::engine::{RenderError, render};
-use super::text::literal;
+use super::text::{literal, markdown_cell};
 use super::unit::{has_batch_strides, packer_names};
 use super::wrap::wrap_list;
 use crate::ir::{ConvProblem, Layout, Problem};
@@ -16,9 +17,9 @@ struct LayerSetContext {
     name: String,
     prefix: String,
     arch: u16,
-    /// The toolkits that build it.
+    /// The CUDA toolkits that support it.
     cuda_versions: &'static str,
-    layer_count: usize,
+    device_header: String,
     units: Vec<String>,
     layers: Vec<SetLayerContext>,
 }
@@ -27,16 +28,21 @@ struct LayerSetContext {
 #[derive(Serialize)]
 struct SetLayerContext {
     row: String,
+    /// The name in a table of the README.
+    markdown: String,
+    scheme: &'static str,
+    /// The name of its unit.
+    unit: String,
 }
 
-/// A file of a layer set that is made from one template.
+/// A file of a layer set that one template renders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayerSetFile {
     /// The program.
     Main,
     /// The build file.
     CMake,
-    /// The introduction.
+    /// The README.
     Readme,
 }
 
@@ -60,7 +66,7 @@ pub fn layer_set_text(plan: &LayerSetPlan, file: LayerSetFile) -> Result<String,
         prefix: plan.prefix.clone(),
         arch: plan.gpu.arch.sm,
         cuda_versions: cuda_versions([plan.gpu.arch.sm]),
-        layer_count: plan.layers.len(),
+        device_header: device_header_name(&plan.prefix),
         units: plan
             .units
             .iter()
@@ -69,20 +75,22 @@ pub fn layer_set_text(plan: &LayerSetPlan, file: LayerSetFile) -> Result<String,
         layers: plan
             .layers
             .iter()
-            .map(|layer| SetLayerContext {
-                row: row(
-                    &layer.name,
-                    &layer.problem,
-                    &plan.units[layer.unit],
-                    &plan.prefix,
-                ),
+            .map(|layer| {
+                let unit = &plan.units[layer.unit];
+                SetLayerContext {
+                    row: row(&layer.name, &layer.problem, unit, &plan.prefix),
+                    markdown: markdown_cell(&layer.name),
+                    scheme: unit.scheme,
+                    unit: unit.unit.name.to_string(),
+                }
             })
             .collect(),
     };
     render(template, &context)
 }
 
-/// What precision and tolerance allow the result to be off, however few the terms are; independent errors of several factors add up.
+/// The relative error that precision and tolerance allow, without its growth with the length of a sum. Independent errors
+/// of several factors add up.
 fn min_tolerance(unit: &PlannedUnit, conv: &ConvProblem) -> f64 {
     let factors = unit.problem.weights().len().max(1) as f64;
     factors.sqrt() * conv.min_tolerance()
@@ -96,7 +104,7 @@ fn cp_rank(problem: &Problem) -> u32 {
     }
 }
 
-/// A function that packs all weights of a layer, which stand one behind the other.
+/// A function that packs all weights of a layer, which are consecutive in memory.
 fn packer(unit: &PlannedUnit, unit_name: &str) -> String {
     let variant = unit.variant();
     if variant.extra_weight_layouts.is_empty() {
@@ -159,7 +167,7 @@ fn row(name: &str, conv: &ConvProblem, unit: &PlannedUnit, namespace: &str) -> S
     values.push(format!("{unit_name}_packed_floats()"));
     values.push(format!("{unit_name}_workspace_bytes()"));
     values.push(packer(unit, &unit_name));
-    // A pointer to the launcher knows no default strides.
+    // A pointer to the launcher has no default strides.
     values.push(if has_batch_strides(&unit.problem) {
         let indent = " ".repeat(9);
         format!(

@@ -1,19 +1,20 @@
-//! The files of a network beside its units: driver, interface, program, build file, introduction.
+//! The files of a network in addition to its units: driver, interface, program, build file, README.
 
 use super::banner::{CommentStyle, banner, gpu_titles};
 use super::cuda_version::cuda_versions;
+use super::device_header::device_header_name;
 use super::engine::{RenderError, render};
-use super::text::literal;
+use super::text::{literal, markdown_cell};
 use super::unit::{has_batch_strides, packer_names};
 use super::wrap::{wrap_call, wrap_list};
 use crate::gpu::Gpu;
-use crate::ir::{Layout, TensorShape};
+use crate::ir::{INPUT_NAME, Layout, TensorShape};
 use crate::plan::{LayerPlan, Location, Memory, NetworkPlan, distinct_units};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use tdc_runtime::{WeightFile, WeightRegion, WeightSlot};
 
-/// Everything that the templates of a network ask for.
+/// The context of the templates of a network.
 #[derive(Serialize)]
 struct NetworkContext {
     banner: String,
@@ -22,31 +23,75 @@ struct NetworkContext {
     guard: String,
     #[serde(rename = "macro")]
     macro_prefix: String,
-    /// The toolkits that build it.
+    /// The CUDA toolkits that support it.
     cuda_versions: &'static str,
-    /// What nvcc is told of the architectures.
+    /// nvcc's options for the architectures.
     nvcc_arch: String,
     /// The same for CMake.
     cmake_arch: String,
-    input: TensorShape,
-    output: TensorShape,
     input_text: String,
     output_text: String,
-    input_size: u64,
-    output_size: u64,
-    input_bytes: u64,
+    inputs: Vec<TensorContext>,
+    outputs: Vec<TensorContext>,
+    /// Whether there is one input and one output, which have calls of their own.
+    single: bool,
+    /// Bytes that the addresses of inputs and outputs are multiples of.
+    tensor_alignment: u64,
+    device_header: String,
     /// Of all variants.
     units: Vec<String>,
     variants: Vec<VariantContext>,
-    /// Whether the driver has to choose.
+    /// Whether the driver has to choose among variants.
     multi_variant: bool,
     /// The variants' names in a list.
     variant_names: String,
     /// Whether any variant has parameters.
     has_slots: bool,
-    /// Whether any layer's output lies HWCN.
+    /// Whether any layer's output is stored as HWCN.
     has_hwcn: bool,
     file: WeightFileContext,
+}
+
+/// Bytes that the addresses of inputs and outputs are multiples of: kernels load float4.
+const TENSOR_ALIGNMENT: u64 = 16;
+
+/// An input or output of the network.
+#[derive(Serialize)]
+struct TensorContext {
+    /// Its row of the table in C++, and in C.
+    cpp: String,
+    c: String,
+    name: String,
+    /// The name in a table of a README.
+    markdown: String,
+    dtype: &'static str,
+    layout: &'static str,
+    shape: String,
+    bytes: u64,
+}
+
+impl TensorContext {
+    /// An fp32 tensor in NCHW, of the network `network`.
+    fn new(network: &str, name: &str, shape: TensorShape) -> Self {
+        let (dtype, layout, element_bytes) = ("fp32", "nchw", 4);
+        let bytes = element_bytes * shape.len();
+        let row = |dtype: String, layout: String| {
+            let TensorShape { batch, c, h, w } = shape;
+            let size = shape.len();
+            let name = literal(name);
+            format!("{{\"{name}\", {dtype}, {layout}, {batch}, {c}, {h}, {w}, {size}, {bytes}}}")
+        };
+        Self {
+            cpp: row(format!("DType::{dtype}"), format!("Layout::{layout}")),
+            c: row(format!("{network}_{dtype}"), format!("{network}_{layout}")),
+            name: literal(name),
+            markdown: markdown_cell(name),
+            dtype,
+            layout,
+            shape: shape.to_string(),
+            bytes,
+        }
+    }
 }
 
 /// The tables of one variant.
@@ -67,10 +112,15 @@ struct VariantContext {
     row: String,
 }
 
-/// A layer's line of the table and its case of the switch.
+/// A layer's line of the tables and its case of the switch.
 #[derive(Serialize)]
 struct NetworkLayerContext {
     name: String,
+    /// The name in a table of a README.
+    markdown: String,
+    scheme: &'static str,
+    /// The name of its unit.
+    unit: String,
     row: String,
     call: String,
 }
@@ -82,7 +132,7 @@ struct SlotContext {
     row: String,
 }
 
-/// What the driver checks a weight file against.
+/// The constants of the weight file's format.
 #[derive(Serialize)]
 struct WeightFileContext {
     magic: String,
@@ -91,7 +141,7 @@ struct WeightFileContext {
     alignment: u64,
 }
 
-/// A file of a network that is made from one template.
+/// A file of a network that one template renders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NetworkFile {
     /// The public header.
@@ -102,7 +152,7 @@ pub enum NetworkFile {
     Main,
     /// The build file.
     CMake,
-    /// The introduction.
+    /// The README.
     Readme,
 }
 
@@ -153,6 +203,12 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
         .any(|plan| plan.weights.iter().next().is_some());
     let mut layers = plans.iter().flat_map(|plan| &plan.layers);
     let has_hwcn = layers.any(|layer| layer.y.layout == Layout::Hwcn);
+    let inputs = vec![TensorContext::new(&first.name, INPUT_NAME, first.input)];
+    let outputs = vec![TensorContext::new(
+        &first.name,
+        &first.output_name,
+        first.output,
+    )];
     NetworkContext {
         banner: banner(comment, &title, &gpus),
         name: first.name.clone(),
@@ -161,13 +217,13 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
         cuda_versions: cuda_versions(archs(&gpus)),
         nvcc_arch: nvcc_arch(&gpus),
         cmake_arch: cmake_arch(&gpus),
-        input: first.input,
-        output: first.output,
         input_text: first.input.to_string(),
         output_text: first.output.to_string(),
-        input_size: first.input.len(),
-        output_size: first.output.len(),
-        input_bytes: 4 * first.input.len(),
+        single: inputs.len() == 1 && outputs.len() == 1,
+        inputs,
+        outputs,
+        tensor_alignment: TENSOR_ALIGNMENT,
+        device_header: device_header_name(&first.name),
         units: distinct_units(plans)
             .iter()
             .map(|unit| unit.unit.name.to_string())
@@ -189,7 +245,7 @@ fn archs(gpus: &[&Gpu]) -> BTreeSet<u16> {
     gpus.iter().map(|gpu| gpu.arch.sm).collect()
 }
 
-/// Machine code for every architecture; of several the oldest also as PTX, which any newer device can take.
+/// Machine code for every architecture; with several the oldest also as PTX, which every newer device supports.
 fn nvcc_arch(gpus: &[&Gpu]) -> String {
     let archs: Vec<_> = archs(gpus).into_iter().collect();
     match archs[..] {
@@ -206,7 +262,7 @@ fn nvcc_arch(gpus: &[&Gpu]) -> String {
     }
 }
 
-/// CMake makes machine code and PTX for each.
+/// CMake compiles machine code and PTX for each.
 fn cmake_arch(gpus: &[&Gpu]) -> String {
     let archs: Vec<_> = archs(gpus).iter().map(ToString::to_string).collect();
     archs.join(" ")
@@ -257,14 +313,14 @@ fn variant_context(plan: &NetworkPlan, has_slots: bool, has_hwcn: bool) -> Varia
 
 fn layer_context(plan: &NetworkPlan, layer: &LayerPlan, has_hwcn: bool) -> NetworkLayerContext {
     let y = &layer.y;
-    let (memory, start) = match y.memory {
-        Memory::Arena { offset } => ("arena", offset / 4),
-        Memory::Output | Memory::Input => ("output", 0),
+    let (output, start) = match y.memory {
+        Memory::Arena { offset } => (-1, offset / 4),
+        Memory::Output | Memory::Input => (0, 0),
     };
     let mut row = vec![
         format!("{{\"{}\"", literal(&layer.name)),
         format!("\"{}\"", literal(&layer.output_op)),
-        format!("Memory::{memory}"),
+        output.to_string(),
         (start + y.offset).to_string(),
         y.batch_stride.to_string(),
         y.shape.batch.to_string(),
@@ -279,8 +335,12 @@ fn layer_context(plan: &NetworkPlan, layer: &LayerPlan, has_hwcn: bool) -> Netwo
     if let Some(last) = row.last_mut() {
         last.push('}');
     }
+    let unit = &plan.units[layer.unit];
     NetworkLayerContext {
         name: literal(&layer.name),
+        markdown: markdown_cell(&layer.name),
+        scheme: unit.scheme,
+        unit: unit.unit.name.to_string(),
         row: wrap_list(&row, 4, 5),
         call: launch_call(plan, layer),
     }
@@ -316,8 +376,8 @@ fn launch_call(plan: &NetworkPlan, layer: &LayerPlan) -> String {
 
 fn pointer(location: &Location) -> String {
     match location.memory {
-        Memory::Input => at("p.x", location.offset),
-        Memory::Output => at("p.y", location.offset),
+        Memory::Input => at("p.input(0)", location.offset),
+        Memory::Output => at("p.output(0)", location.offset),
         Memory::Arena { offset } => at("p.arena", offset / 4 + location.offset),
     }
 }
@@ -329,7 +389,7 @@ fn at(base: &str, offset: u64) -> String {
     }
 }
 
-/// Rows of the table that random parameters are made by, in the order of the weight file.
+/// Rows of the table by which random parameters are generated, in the order of the weight file.
 fn slots(plan: &NetworkPlan) -> Vec<SlotContext> {
     let packers = plan.layers.iter().flat_map(|layer| {
         let names = packer_names(&plan.units[layer.unit]);

@@ -1,7 +1,7 @@
-//! Lists that would run over the right margin, broken into lines.
+//! Lists and sentences in lines that fit the right margin.
 
-/// Columns of generated text.
-pub const MAX_COLUMNS: usize = 120;
+/// Most columns of a line of generated text.
+pub const MAX_COLUMNS: usize = 110;
 
 /// `items` with commas; the first starts at `column`, further lines at `indent`.
 pub fn wrap_list<T: AsRef<str>>(items: &[T], mut column: usize, indent: usize) -> String {
@@ -27,14 +27,14 @@ pub fn wrap_list<T: AsRef<str>>(items: &[T], mut column: usize, indent: usize) -
     text
 }
 
-/// `head(items)` at `column`; when it does not fit, the items go to lines of their own, indented by `indent`.
+/// `head(items)` at `column`; if it does not fit, the items are on separate lines, indented by `indent`.
 pub fn wrap_call<T: AsRef<str>>(head: &str, items: &[T], column: usize, indent: usize) -> String {
     let line = items
         .iter()
         .map(AsRef::as_ref)
         .collect::<Vec<_>>()
         .join(", ");
-    // Behind it come a bracket and a semicolon or a brace.
+    // A bracket and a semicolon or a brace follow.
     if column + head.len() + line.len() + 4 <= MAX_COLUMNS {
         return format!("{head}({line})");
     }

@@ -17,12 +17,12 @@ use thiserror::Error;
 pub enum GpuDeviceError {
     /// No driver, or no device.
     #[error(
-        "no NVIDIA GPU can be used here: {0}; go to a machine with one and its driver, or check on the CPU: `tdc-gen verify` without `--local-gpu`"
+        "no usable NVIDIA GPU: {0}; use a machine with a GPU and its driver, or check on the CPU: `tdc-gen verify` without `--local-gpu`"
     )]
     NoGpu(String),
     /// The ordinal is not less than the number of devices.
     #[error(
-        "there is no GPU {ordinal}: the number of GPUs is {count}, counted from 0; choose another ordinal, or check CUDA_VISIBLE_DEVICES"
+        "no GPU with ordinal {ordinal}: the driver reports {count} in total; choose a lower ordinal (the first is 0), or check CUDA_VISIBLE_DEVICES"
     )]
     NoSuchDevice {
         /// The requested ordinal.

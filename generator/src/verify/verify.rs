@@ -371,7 +371,7 @@ impl DeviceTensors {
         let (x_shape, y_shape) = (unit.problem.x(), unit.problem.y());
         let values = data
             .pack(variant)
-            .expect("the values were made to the problem's sizes, which are the layouts'");
+            .expect("the values have the problem's sizes, which are those of the layouts");
         // The images of an HWCN batch are interleaved, so there is no gap.
         let gap = |shape: TensorShape, layout| match layout {
             Layout::Nchw if shape.batch > 1 => GAP,

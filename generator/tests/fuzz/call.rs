@@ -1,5 +1,5 @@
-//! Mutated calls of `kernel!`: reading one ends with a request or with mistakes that have a place in the call, and what is read can
-//! be planned or is refused with a message.
+//! Mutated calls of `kernel!`: parsing gives a request or errors with positions in the call, and a request
+//! can be planned or is rejected with a message.
 
 use crate::fuzz;
 use crate::random::Random;

@@ -1,4 +1,4 @@
-//! Mutated configs: reading one ends with a config or with mistakes that have a line.
+//! Mutated configs: parsing gives a config or errors with lines.
 
 use crate::fuzz;
 use crate::random::Random;

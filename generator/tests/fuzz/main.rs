@@ -1,8 +1,8 @@
-//! Mutated inputs: whatever a file holds, reading it ends with a value or with a mistake that is told.
+//! Mutated inputs: reading any file gives a value or reports an error.
 //!
-//! The three fuzzers run side by side, each for 2 seconds in the quick tier and for `TDC_FUZZ_SECONDS` (default 60) in the deep one,
-//! and are deterministic for a given number of rounds. A failing input is kept in a file that the message names. For ten minutes
-//! each:
+//! The three fuzzers run concurrently, each for 2 seconds in the quick tier and for `TDC_FUZZ_SECONDS`
+//! (default 60) in the deep one, and are deterministic for a given number of rounds. A failing input is kept
+//! in a file that the message names. For ten minutes each:
 //!
 //! ```text
 //! TDC_FUZZ_SECONDS=600 cargo test --release -p tdc-generator --test fuzz -- --ignored --nocapture deep::
@@ -33,8 +33,8 @@ fn many_seconds() -> u64 {
     }
 }
 
-/// Makes inputs until the time is over and reads each of them. `read` says whether an input is valid, or what is wrong with
-/// the way it was read; `extension` is that of the file which keeps a failing input.
+/// Generates inputs until the time is over and reads each of them. `read` returns whether an input is valid,
+/// or an error if reading it misbehaved; `extension` is that of the file in which a failing input is kept.
 fn fuzz(
     seconds: u64,
     extension: &str,
@@ -58,7 +58,7 @@ fn fuzz(
         rounds += 1;
     }
     println!("{extension}: {rounds} inputs in {seconds} s, {valid} of them valid");
-    // A mutator that only makes rubbish would test the parser and nothing behind it.
+    // A mutator that generates only invalid input would test nothing after the parser.
     assert!(
         rounds < 1000 || valid > rounds / 100,
         "{valid} of {rounds} inputs are valid"

@@ -404,26 +404,32 @@ fn two_networks_link_into_one_program(built: &Built, weights: &Path, input: &Pat
     let lines: Vec<_> = text.lines().collect();
     let expected = [
         "mixed: run: the network has no weights yet",
+        "mixed: run: input `input` is a null pointer",
+        "mixed: capture: output `head` is a null pointer",
+        "mixed: run_layer: input `input` is not aligned to 16 bytes",
+        "mixed: run: input `input` is not aligned to 16 bytes",
+        "mixed: run: output `head` is not aligned to 16 bytes",
         "mixed: replay: no graph was captured",
         "mixed: load_file: cannot read no/such/file",
         "mixed: load_memory: the block is not a whole file of weights: a header has 256 bytes, 100 of 100 are left",
         "mixed: load_memory: the block is not a file of packed weights: no header begins at byte 0",
         "mixed: load_memory: the block has version 0 of the format, this driver reads 1",
         "mixed: load_memory: the block was packed for another network or other kernels",
-        "mixed: load_memory: the block is cut off or damaged: behind the header at byte 0 come",
-        "mixed: load_memory: the block is cut off or damaged: behind the header at byte 0 come",
+        "mixed: load_memory: the block is truncated or damaged:",
+        "mixed: load_memory: the block is truncated or damaged:",
         "mixed: load_memory: the block is damaged: its checksum does not fit its content",
         "mixed: load_memory: the block is damaged: its checksum does not fit its content",
-        "mixed: load_memory: the block is cut off or damaged: behind the header at byte 0 come",
+        "mixed: load_memory: the block is truncated or damaged:",
         "mixed: load_memory: the block is not a whole file of weights: a header has 256 bytes, 255 of",
         "mixed: load_memory: the block is not a file of packed weights: no header begins at byte",
         "mixed: load_memory: the block is not a whole file of weights: a header has 256 bytes, 0 of 0 are left",
         "mixed: load_file: there is no variant `a100`; there is only h200",
         "mixed: run_layer: there is no layer 18, there are 18",
-        "mixed: copy_layer_output: layer `stem` writes 672 elements, 1 were asked for",
+        "mixed: copy_layer_output: layer `stem` writes 672 elements, 1 were requested",
         "mixed: use: there are no weights",
         "tiny: run: the network has no weights yet",
         "tiny: the network is a null pointer",
+        "tiny: run: input `input` is a null pointer",
         "a\"quoted\\name\\",
     ];
     assert_eq!(lines.len(), expected.len(), "{text}");
@@ -566,8 +572,8 @@ fn variants_are_chosen_at_load(built: &Built) {
     // Truncated files, whichever section is used.
     let whole = [&first[..], second].concat();
     for (cut, message) in [
-        (1, "is cut off or damaged: behind the header at byte"),
-        (256, "is cut off or damaged: behind the header at byte"),
+        (1, "is truncated or damaged: "),
+        (256, "is truncated or damaged: "),
         (
             second.len() - 255,
             "is not a whole file of weights: a header has 256 bytes, 255 of",
@@ -585,8 +591,8 @@ fn variants_are_chosen_at_load(built: &Built) {
     for (at, message) in [
         (start, &*format!("no header begins at byte {start}")),
         (start + 8, "has version 0 of the format"),
-        (start + 24, "is cut off or damaged"),
-        (start + 31, "is cut off or damaged"),
+        (start + 24, "is truncated or damaged"),
+        (start + 31, "is truncated or damaged"),
     ] {
         let mut changed = whole.clone();
         changed[at] ^= 1;

@@ -43,7 +43,7 @@ struct Block {
 
 // Runs in a thread of its own: plain launches, then a graph, must give the same bits.
 void work(mixed::Network& network, const std::vector<float>& input, std::vector<float>& output) {
-    Block x(mixed::Network::input_size), y(mixed::Network::output_size);
+    Block x(mixed::Network::inputs[0].size), y(mixed::Network::outputs[0].size);
     cudaStream_t stream = nullptr;
     require(cudaStreamCreate(&stream) == cudaSuccess, "cudaStreamCreate");
     const std::size_t bytes = output.size() * sizeof(float);
@@ -67,12 +67,35 @@ void expect_failure(const mixed::Status& status) {
     std::printf("%s\n", status.message());
 }
 
+// Names, types and sizes of inputs and outputs are known at compile time; pointers are checked.
+void tensors_are_described_and_checked(mixed::Network& network) {
+    constexpr const mixed::TensorInfo& input = mixed::Network::inputs[0];
+    constexpr const mixed::TensorInfo& output = mixed::Network::outputs[0];
+    static_assert(mixed::Network::input_count == 1 && mixed::Network::output_count == 1, "one of each");
+    static_assert(input.dtype == mixed::DType::fp32 && input.layout == mixed::Layout::nchw, "fp32 NCHW");
+    static_assert(input.batch == 2 && input.channels == 3 && input.height == 13 && input.width == 11, "2x3x13x11");
+    static_assert(input.size == 2 * 3 * 13 * 11 && input.bytes == 4 * input.size, "the whole batch");
+    static_assert(output.batch == 2 && output.channels == 7 && output.size == 14, "2x7");
+    require(mixed::Network::find_input("input") == 0 && mixed::Network::find_output("head") == 0, "names");
+    require(mixed::Network::find_input("head") == -1 && mixed::Network::find_output("") == -1, "other names");
+
+    Block x(input.size + 1), y(output.size);
+    expect_failure(network.run(nullptr, y.data, nullptr));
+    expect_failure(network.capture(x.data, nullptr, nullptr));
+    expect_failure(network.run_layer(0, x.data + 1, y.data, nullptr));
+    // The general form, for any number of inputs and outputs.
+    expect_failure(network.run({x.data + 1}, {y.data}, nullptr));
+    const void* const inputs[] = {x.data};
+    void* const outputs[] = {y.data + 1};
+    expect_failure(network.run(inputs, outputs, nullptr));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     require(argc == 4, "arguments");
     const std::vector<char> input_bytes = read(argv[2]);
-    std::vector<float> input(mixed::Network::input_size);
+    std::vector<float> input(mixed::Network::inputs[0].size);
     require(input_bytes.size() == input.size() * sizeof(float), "size of the input");
     std::memcpy(input.data(), input_bytes.data(), input_bytes.size());
 
@@ -80,9 +103,10 @@ int main(int argc, char** argv) {
     mixed::Network first, second;
     expect_failure(first.run(nullptr, nullptr, nullptr));
     require(first.load_file(argv[1]).ok(), "load_file");
+    tensors_are_described_and_checked(first);
     require(second.use(first.weights()).ok(), "use");
     expect_failure(first.replay(nullptr));
-    std::vector<float> first_output(mixed::Network::output_size), second_output(mixed::Network::output_size);
+    std::vector<float> first_output(mixed::Network::outputs[0].size), second_output(mixed::Network::outputs[0].size);
     std::thread thread(work, std::ref(first), std::cref(input), std::ref(first_output));
     work(second, input, second_output);
     thread.join();
@@ -112,7 +136,7 @@ int main(int argc, char** argv) {
     expect_failure(first.load_memory(longer.data(), longer.size()));
     expect_failure(first.load_memory(nullptr, 0));
     expect_failure(first.load_file(argv[1], "a100"));
-    std::vector<float> output(mixed::Network::output_size);
+    std::vector<float> output(mixed::Network::outputs[0].size);
     work(first, input, output);
     require(output == first_output, "refused weights change nothing");
 
@@ -132,13 +156,23 @@ int main(int argc, char** argv) {
     require(tiny_run(network, nullptr, nullptr, nullptr) != 0, "a network without weights cannot run");
     std::printf("%s\n%s\n", tiny_last_error(network), tiny_last_error(nullptr));
     require(tiny_load_random(network, 1, nullptr) == 0, "tiny_load_random");
-    Block x(tiny_input_size()), y(tiny_output_size());
-    std::vector<float> values(tiny_input_size(), -1.0f);
+    require(tiny_input_count() == 1 && tiny_output_count() == 1 && tiny_input(1) == nullptr && tiny_output(-1) == nullptr,
+            "one of each");
+    const tiny_tensor_info* info = tiny_input(0);
+    require(std::strcmp(info->name, "input") == 0 && std::strcmp(tiny_output(0)->name, "a\"quoted\\name\\") == 0, "names");
+    require(info->dtype == tiny_fp32 && info->layout == tiny_nchw && info->bytes == 4 * info->size, "fp32 NCHW");
+    require(info->batch == 1 && info->channels == 2 && info->height == 4 && info->width == 4, "1x2x4x4");
+    require(tiny_run(network, nullptr, nullptr, nullptr) != 0, "no pointers");
+    std::printf("%s\n", tiny_last_error(network));
+    Block x(info->size), y(tiny_output(0)->size);
+    const void* const inputs[] = {x.data};
+    void* const outputs[] = {y.data};
+    std::vector<float> values(info->size, -1.0f);
     values[3] = 2.0f;
     const std::size_t bytes = values.size() * sizeof(float);
     require(cudaMemcpy(x.data, values.data(), bytes, cudaMemcpyHostToDevice) == cudaSuccess, "copy");
-    require(tiny_run(network, x.data, y.data, nullptr) == 0, "tiny_run");
-    require(tiny_copy_layer_output(network, 0, y.data, values.data(), values.size(), nullptr) == 0, "copy_layer_output");
+    require(tiny_run(network, inputs, outputs, nullptr) == 0, "tiny_run");
+    require(tiny_copy_layer_output(network, 0, outputs, values.data(), values.size(), nullptr) == 0, "copy_layer_output");
     require(values[0] == 0.0f && values[3] == 2.0f, "max(0, x)");
     require(tiny_layer_count(network) == 1 && std::strcmp(tiny_variant(network), "h200") == 0, "layers and variant");
     std::printf("%s\n", tiny_layer_name(network, 0));

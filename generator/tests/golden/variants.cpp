@@ -32,7 +32,7 @@ float* device_block(const std::vector<float>& values) {
 
 // What the network makes of x in a graph, which must be what it makes of it in plain launches.
 std::vector<float> output(pair::Network& network, const float* x, float* y) {
-    std::vector<float> plain(pair::Network::output_size), graph(plain.size());
+    std::vector<float> plain(pair::Network::outputs[0].size), graph(plain.size());
     const std::size_t bytes = plain.size() * sizeof(float);
     cudaStream_t stream = nullptr;
     require(cudaStreamCreate(&stream) == cudaSuccess, "cudaStreamCreate");
@@ -54,10 +54,10 @@ bool is_variant(const char* found, const char* expected) { return found != nullp
 
 int main(int argc, char** argv) {
     require(argc == 2, "arguments");
-    std::vector<float> input(pair::Network::input_size);
+    std::vector<float> input(pair::Network::inputs[0].size);
     for (std::size_t i = 0; i < input.size(); ++i) input[i] = static_cast<float>(i * 37 % 101) / 50.0f - 1.0f;
     float* x = device_block(input);
-    float* y = device_block(std::vector<float>(pair::Network::output_size));
+    float* y = device_block(std::vector<float>(pair::Network::outputs[0].size));
 
     // To and fro: to the variant with the larger arena, back, and to it again.
     pair::Network network;

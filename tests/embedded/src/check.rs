@@ -42,7 +42,7 @@ pub fn all() -> Outcome {
     for kernel in [&ONE_LAUNCH, &SEPARATE, &SYMMETRIC, &network::TUCKER] {
         tucker(&context, kernel, 1.8e-6)?;
     }
-    mistakes(&context)?;
+    invalid_launches(&context)?;
     captured(&context)?;
     println!("all right");
     Ok(())
@@ -240,7 +240,7 @@ fn compare<O: Op>(
 }
 
 /// Invalid tensors and contexts: errors, and nothing is launched.
-fn mistakes(context: &Arc<CudaContext>) -> Outcome {
+fn invalid_launches(context: &Arc<CudaContext>) -> Outcome {
     let loaded = ODD.load(context)?;
     let stream = context.new_stream()?;
     let zeros = |len: usize| stream.alloc_zeros::<f32>(len);
@@ -250,38 +250,38 @@ fn mistakes(context: &Arc<CudaContext>) -> Outcome {
     let short = zeros(3)?;
     let empty = x.slice(0..0);
     let mut session = loaded.session(&stream)?;
-    let refused = |found: Result<(), LaunchError>, expected: LaunchError| match found {
+    let expect_error = |found: Result<(), LaunchError>, expected: LaunchError| match found {
         Err(error) if error == expected => {
-            println!("refused: {error}");
+            println!("rejected: {error}");
             Ok(())
         }
         other => Err(format!("{other:?} instead of {expected:?}")),
     };
     let length = |what, expected, found| LaunchError::Length { what, expected, found };
     let [b, r] = [Some(&b), Some(&r)];
-    refused(session.launch(&short, &w, b, r, &mut y), length("x", loaded.x_len(), 3))?;
-    refused(session.launch(&empty, &w, b, r, &mut y), length("x", loaded.x_len(), 0))?;
-    refused(session.launch(&x, &short, b, r, &mut y), length("weights", loaded.weights_len(), 3))?;
-    refused(session.launch(&x, &w, Some(&short), r, &mut y), length("bias", loaded.bias_len(), 3))?;
-    refused(session.launch(&x, &w, b, Some(&short), &mut y), length("residual", loaded.y_len(), 3))?;
+    expect_error(session.launch(&short, &w, b, r, &mut y), length("x", loaded.x_len(), 3))?;
+    expect_error(session.launch(&empty, &w, b, r, &mut y), length("x", loaded.x_len(), 0))?;
+    expect_error(session.launch(&x, &short, b, r, &mut y), length("weights", loaded.weights_len(), 3))?;
+    expect_error(session.launch(&x, &w, Some(&short), r, &mut y), length("bias", loaded.bias_len(), 3))?;
+    expect_error(session.launch(&x, &w, b, Some(&short), &mut y), length("residual", loaded.y_len(), 3))?;
     let mut small = zeros(3)?;
-    refused(session.launch(&x, &w, b, r, &mut small), length("y", loaded.y_len(), 3))?;
-    refused(session.launch(&x, &w, None, r, &mut y), LaunchError::Missing("bias"))?;
-    refused(session.launch(&x, &w, b, None, &mut y), LaunchError::Missing("residual"))?;
+    expect_error(session.launch(&x, &w, b, r, &mut small), length("y", loaded.y_len(), 3))?;
+    expect_error(session.launch(&x, &w, None, r, &mut y), LaunchError::Missing("bias"))?;
+    expect_error(session.launch(&x, &w, b, None, &mut y), LaunchError::Missing("residual"))?;
     let source = zeros(ODD.op.shape.weight_len() as usize)?;
     let channels = zeros(ODD.op.shape.c as usize)?;
     let packed = loaded.pack_weights_with_prologue_on_device(&stream, &short, &channels, &channels);
-    refused(packed.map(|_| ()), length("weights", source.len(), 3))?;
+    expect_error(packed.map(|_| ()), length("weights", source.len(), 3))?;
     let packed = loaded.pack_weights_with_prologue_on_device(&stream, &source, &channels, &short);
-    refused(packed.map(|_| ()), length("shift", channels.len(), 3))?;
-    refused(loaded.pack_weights_on_device(&stream, &source).map(|_| ()), LaunchError::Missing("prologue"))?;
+    expect_error(packed.map(|_| ()), length("shift", channels.len(), 3))?;
+    expect_error(loaded.pack_weights_on_device(&stream, &source).map(|_| ()), LaunchError::Missing("prologue"))?;
     let plain = PLAIN.load(context)?;
     let (px, pw) = (zeros(plain.x_len() + 1)?, zeros(plain.weights_len())?);
     let mut py = zeros(plain.y_len())?;
     let aligned = px.slice(..plain.x_len());
-    refused(plain.launch(&stream, &aligned, &pw, b, None, &mut py), LaunchError::Unexpected("bias"))?;
+    expect_error(plain.launch(&stream, &aligned, &pw, b, None, &mut py), LaunchError::Unexpected("bias"))?;
     let shifted = px.slice(1..);
-    refused(plain.launch(&stream, &shifted, &pw, None, None, &mut py), LaunchError::Misaligned("x"))?;
+    expect_error(plain.launch(&stream, &shifted, &pw, None, None, &mut py), LaunchError::Misaligned("x"))?;
     // Loaded code outlives the handle that loaded it, and is unloaded with the last owner.
     let y_len = plain.y_len();
     drop(plain);
@@ -293,9 +293,9 @@ fn mistakes(context: &Arc<CudaContext>) -> Outcome {
     if CudaContext::device_count()? > 1 {
         let other = CudaContext::new(1)?;
         let elsewhere = other.new_stream()?;
-        refused(again.session(&elsewhere).map(|_| ()), LaunchError::Context("stream"))?;
+        expect_error(again.session(&elsewhere).map(|_| ()), LaunchError::Context("stream"))?;
         let foreign = elsewhere.alloc_zeros::<f32>(again.x_len())?;
-        refused(again.launch(&stream, &foreign, &pw, None, None, &mut py), LaunchError::Context("x"))?;
+        expect_error(again.launch(&stream, &foreign, &pw, None, None, &mut py), LaunchError::Context("x"))?;
     }
     Ok(())
 }

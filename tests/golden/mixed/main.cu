@@ -15,10 +15,12 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 using mixed::Network;
 using mixed::Status;
+using mixed::TensorInfo;
 
 namespace {
 
@@ -47,8 +49,8 @@ struct Options {
     const char* weights = nullptr;
     std::uint64_t seed = 1;
     const char* gpu = nullptr;
-    const char* input = nullptr;
-    const char* output = nullptr;
+    // in the order of the network's; missing ones are random, or not written
+    std::vector<const char*> inputs, outputs;
     int runs = 1000;
     bool graph = true;
     bool profile = false;
@@ -78,7 +80,7 @@ bool parse_count(const char* text, int* count) {
     return true;
 }
 
-// Reads the command line; prints what is wrong with it.
+// Reads the command line; reports errors in it.
 bool parse(int argc, char** argv, Options* options) {
     bool random = false;
     for (int i = 1; i < argc; ++i) {
@@ -87,8 +89,9 @@ bool parse(int argc, char** argv, Options* options) {
         else if (name == "--graph") options->graph = true;
         else if (name == "--no-graph") options->graph = false;
         else if (name == "--profile") options->profile = true;
-        else if (name == "--weights" || name == "--random" || name == "--gpu" || name == "--input" || name == "--output" ||
-                 name == "--runs" || name == "--dump" || name == "--dump-file" || name == "--top") {
+        else if (name == "--weights" || name == "--random" || name == "--gpu" || name == "--input" ||
+                 name == "--output" || name == "--runs" || name == "--dump" || name == "--dump-file" ||
+                 name == "--top") {
             if (++i == argc) {
                 std::fprintf(stderr, "%s needs a value; see --help\n", name.c_str());
                 return false;
@@ -101,8 +104,8 @@ bool parse(int argc, char** argv, Options* options) {
                 valid = parse_number(value, UINT64_MAX, &options->seed);
             }
             else if (name == "--gpu") options->gpu = value;
-            else if (name == "--input") options->input = value;
-            else if (name == "--output") options->output = value;
+            else if (name == "--input") options->inputs.push_back(value);
+            else if (name == "--output") options->outputs.push_back(value);
             else if (name == "--runs") valid = parse_count(value, &options->runs);
             else if (name == "--dump") options->dump = value;
             else if (name == "--dump-file") options->dump_file = value;
@@ -118,6 +121,11 @@ bool parse(int argc, char** argv, Options* options) {
     }
     if (options->weights != nullptr && random) {
         std::fprintf(stderr, "--weights and --random exclude each other\n");
+        return false;
+    }
+    if (options->inputs.size() > Network::input_count || options->outputs.size() > Network::output_count) {
+        std::fprintf(stderr, "--input may be given %d times and --output %d times\n", Network::input_count,
+                     Network::output_count);
         return false;
     }
     if (options->dump_file != nullptr && options->dump == nullptr) {
@@ -147,134 +155,164 @@ bool read_floats(const char* path, std::vector<float>* values) {
     const std::size_t count = std::fread(values->data(), sizeof(float), values->size(), file);
     const bool whole = count == values->size() && std::fgetc(file) == EOF && std::ferror(file) == 0;
     std::fclose(file);
-    if (!whole) std::fprintf(stderr, "%s must have exactly %zu bytes\n", path, values->size() * sizeof(float));
+    if (!whole) std::fprintf(stderr, "%s must have exactly %zu bytes\n", path,
+                             values->size() * sizeof(float));
     return whole;
 }
 
 bool write_floats(const char* path, const std::vector<float>& values) {
     std::FILE* file = std::fopen(path, "wb");
-    bool written = file != nullptr && std::fwrite(values.data(), sizeof(float), values.size(), file) == values.size();
+    bool written = file != nullptr && std::fwrite(values.data(), sizeof(float), values.size(), file)
+        == values.size();
     if (file != nullptr) written = std::fclose(file) == 0 && written;
     if (!written) std::fprintf(stderr, "cannot write %s\n", path);
     return written;
 }
 
-// The network with its input and output on the device, and a stream.
+// Tensors in host memory, in the order of the network's inputs or outputs.
+using Tensors = std::vector<std::vector<float>>;
+
+// The network with its inputs and outputs on the device, and a stream.
 class Session {
 public:
     Session() = default;
     ~Session() {
         if (stream_ != nullptr) static_cast<void>(cudaStreamDestroy(stream_));
-        static_cast<void>(cudaFree(x_));
-        static_cast<void>(cudaFree(y_));
+        for (void* input : inputs_) static_cast<void>(cudaFree(input));
+        for (void* output : outputs_) static_cast<void>(cudaFree(output));
     }
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
 
     bool open(const Options& options) {
-        void* x = nullptr;
-        void* y = nullptr;
-        const bool allocated = succeeded(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate") &&
-                               succeeded(cudaMalloc(&x, Network::input_size * sizeof(float)), "cudaMalloc") &&
-                               succeeded(cudaMalloc(&y, Network::output_size * sizeof(float)), "cudaMalloc");
-        x_ = static_cast<float*>(x);
-        y_ = static_cast<float*>(y);
-        if (!allocated) return false;
+        if (!succeeded(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate"))
+            return false;
+        for (int i = 0; i < Network::input_count; ++i) {
+            if (!succeeded(cudaMalloc(&inputs_[i], Network::inputs[i].bytes), "cudaMalloc")) return false;
+            read_only_inputs_[i] = inputs_[i];
+        }
+        for (int i = 0; i < Network::output_count; ++i) {
+            if (!succeeded(cudaMalloc(&outputs_[i], Network::outputs[i].bytes), "cudaMalloc")) return false;
+        }
         return succeeded(options.weights != nullptr ? network_.load_file(options.weights, options.gpu)
                                                     : network_.load_random(options.seed, options.gpu));
     }
 
     const Network& network() const { return network_; }
 
-    bool set_input(const std::vector<float>& input) {
-        return succeeded(cudaMemcpyAsync(x_, input.data(), input.size() * sizeof(float), cudaMemcpyHostToDevice, stream_),
-                         "cudaMemcpyAsync") &&
-               wait();
+    bool set_inputs(const Tensors& inputs) {
+        for (int i = 0; i < Network::input_count; ++i) {
+            if (!succeeded(cudaMemcpyAsync(inputs_[i], inputs[i].data(), Network::inputs[i].bytes,
+                                           cudaMemcpyHostToDevice, stream_),
+                           "cudaMemcpyAsync")) {
+                return false;
+            }
+        }
+        return wait();
     }
 
-    bool get_output(std::vector<float>* output) {
-        return succeeded(cudaMemcpyAsync(output->data(), y_, output->size() * sizeof(float), cudaMemcpyDeviceToHost, stream_),
-                         "cudaMemcpyAsync") &&
-               wait();
+    bool get_outputs(Tensors* outputs) {
+        for (int i = 0; i < Network::output_count; ++i) {
+            if (!succeeded(cudaMemcpyAsync((*outputs)[i].data(), outputs_[i], Network::outputs[i].bytes,
+                                           cudaMemcpyDeviceToHost, stream_),
+                           "cudaMemcpyAsync")) {
+                return false;
+            }
+        }
+        return wait();
     }
 
-    bool run() { return succeeded(network_.run(x_, y_, stream_)); }
-    bool run_layer(int layer) { return succeeded(network_.run_layer(layer, x_, y_, stream_)); }
-    bool capture() { return succeeded(network_.capture(x_, y_, stream_)); }
+    bool run() { return succeeded(network_.run(read_only_inputs_, outputs_, stream_)); }
+    bool run_layer(int layer) {
+        return succeeded(network_.run_layer(layer, read_only_inputs_, outputs_, stream_));
+    }
+    bool capture() { return succeeded(network_.capture(read_only_inputs_, outputs_, stream_)); }
     bool replay() { return succeeded(network_.replay(stream_)); }
     bool wait() { return succeeded(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
 
     bool get_layer_output(int layer, std::vector<float>* values) {
         values->resize(network_.layer_output_size(layer));
-        return succeeded(network_.copy_layer_output(layer, y_, values->data(), values->size(), stream_));
+        return succeeded(network_.copy_layer_output(layer, outputs_, values->data(), values->size(),
+                                                    stream_));
     }
 
-    // Microseconds of one `work()`, the median of at most 20 samples that share `runs` runs.
+    // Microseconds of one `work()`: the median of at most 20 samples, among which `runs` runs are divided.
     template <class Work>
     bool time(int runs, Work work, double* median_us) {
-        const int samples = std::min(runs, 20);
+        constexpr int max_samples = 20;
+        const int samples = std::min(runs, max_samples);
         std::vector<double> us;
         cudaEvent_t start = nullptr, stop = nullptr;
-        bool good = succeeded(cudaEventCreate(&start), "cudaEventCreate") &&
+        bool ok = succeeded(cudaEventCreate(&start), "cudaEventCreate") &&
                     succeeded(cudaEventCreate(&stop), "cudaEventCreate") && work();
-        for (int sample = 0; good && sample < samples; ++sample) {
+        for (int sample = 0; ok && sample < samples; ++sample) {
             const int repeats = runs / samples;
             float ms = 0.0f;
-            good = succeeded(cudaEventRecord(start, stream_), "cudaEventRecord");
-            for (int i = 0; good && i < repeats; ++i) good = work();
-            good = good && succeeded(cudaEventRecord(stop, stream_), "cudaEventRecord") &&
+            ok = succeeded(cudaEventRecord(start, stream_), "cudaEventRecord");
+            for (int i = 0; ok && i < repeats; ++i) ok = work();
+            ok = ok && succeeded(cudaEventRecord(stop, stream_), "cudaEventRecord") &&
                    succeeded(cudaEventSynchronize(stop), "cudaEventSynchronize") &&
                    succeeded(cudaEventElapsedTime(&ms, start, stop), "cudaEventElapsedTime");
             us.push_back(1000.0 * ms / repeats);
         }
         if (start != nullptr) static_cast<void>(cudaEventDestroy(start));
         if (stop != nullptr) static_cast<void>(cudaEventDestroy(stop));
-        if (!good) return false;
+        if (!ok) return false;
         std::sort(us.begin(), us.end());
         *median_us = us[us.size() / 2];
         return true;
     }
 
-    // Microseconds of one layer inside a CUDA graph that runs it many times over, so its data is in the cache.
+    // Microseconds of one layer in a CUDA graph that runs it many times, so its data is in the cache.
     bool time_layer(int layer, double* us) {
-        constexpr int launches = 20;
+        constexpr int launches = 20, runs = 20;
         cudaGraph_t graph = nullptr;
         cudaGraphExec_t executable = nullptr;
-        if (!succeeded(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "cudaStreamBeginCapture")) return false;
-        bool good = true;
-        for (int i = 0; good && i < launches; ++i) good = run_layer(layer);
-        good = succeeded(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture") && good;
-        good = good && succeeded(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
-        good = good && time(20, [&] { return succeeded(cudaGraphLaunch(executable, stream_), "cudaGraphLaunch"); }, us);
+        if (!succeeded(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed),
+                       "cudaStreamBeginCapture")) {
+            return false;
+        }
+        bool ok = true;
+        for (int i = 0; ok && i < launches; ++i) ok = run_layer(layer);
+        ok = succeeded(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture") && ok;
+        ok = ok && succeeded(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+        ok = ok && time(runs, [&] { return succeeded(cudaGraphLaunch(executable, stream_),
+                                                     "cudaGraphLaunch"); }, us);
         if (executable != nullptr) static_cast<void>(cudaGraphExecDestroy(executable));
         if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
         *us /= launches;
-        return good;
+        return ok;
     }
 
 private:
     Network network_;
-    float* x_ = nullptr;
-    float* y_ = nullptr;
+    void* inputs_[Network::input_count] = {};
+    const void* read_only_inputs_[Network::input_count] = {};  // the same pointers
+    void* outputs_[Network::output_count] = {};
     cudaStream_t stream_ = nullptr;
 };
 
-void print_top(const std::vector<float>& output, int top) {
-    const std::size_t image_size = output.size() / Network::batch;
+// Prints the largest elements of each image of a tensor.
+void print_top(const TensorInfo& info, const std::vector<float>& tensor, int top) {
+    const std::size_t image_size = tensor.size() / static_cast<std::size_t>(info.batch);
     const std::size_t count = std::min(static_cast<std::size_t>(top), image_size);
-    for (int image = 0; image < Network::batch; ++image) {
-        const float* values = output.data() + static_cast<std::size_t>(image) * image_size;
+    for (int image = 0; image < info.batch; ++image) {
+        const float* values = tensor.data() + static_cast<std::size_t>(image) * image_size;
         std::vector<std::size_t> order(image_size);
         std::iota(order.begin(), order.end(), std::size_t{0});
         // NaNs last, equal values by index.
         std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count), order.end(),
                           [values](std::size_t a, std::size_t b) {
-                              if (std::isnan(values[a]) != std::isnan(values[b])) return std::isnan(values[b]);
-                              if (values[a] > values[b] || values[a] < values[b]) return values[a] > values[b];
+                              if (std::isnan(values[a]) != std::isnan(values[b]))
+                                  return std::isnan(values[b]);
+                              if (values[a] > values[b] || values[a] < values[b])
+                                  return values[a] > values[b];
                               return a < b;
                           });
-        if (Network::batch > 1) std::printf("image %d\n", image);
-        for (std::size_t i = 0; i < count; ++i) std::printf("  %6zu  %.7g\n", order[i], static_cast<double>(values[order[i]]));
+        if (info.batch > 1) std::printf("image %d\n", image);
+        for (std::size_t i = 0; i < count; ++i) {
+            std::printf("  %6zu  %.7g\n", order[i], static_cast<double>(values[order[i]]));
+        }
     }
 }
 
@@ -306,7 +344,7 @@ bool dump(Session* session, int layer, const char* path) {
 
 bool profile(Session* session) {
     double sum = 0.0;
-    std::printf("Each layer alone, over and over: what it reads lies in the cache, as it may not in the whole network.\n");
+    std::printf("Each layer on its own, repeatedly, with its input in the cache.\n");
     std::printf("      us  layer\n");
     for (int layer = 0; layer < session->network().layer_count(); ++layer) {
         double us = 0.0;
@@ -318,15 +356,33 @@ bool profile(Session* session) {
     return true;
 }
 
-ExitCode run(const Options& options) {
-    std::vector<float> input(Network::input_size), output(Network::output_size);
-    if (options.input != nullptr) {
-        if (!read_floats(options.input, &input)) return exit_failure;
-    } else {
-        std::mt19937_64 generator(options.seed);
-        // 24 bits fit a float exactly.
-        for (float& value : input) value = static_cast<float>(generator() >> 40) / 8388608.0f - 1.0f;
+// The inputs that the command line names, or random ones.
+bool read_inputs(const Options& options, Tensors* inputs) {
+    std::mt19937_64 generator(options.seed);
+    for (std::size_t i = 0; i < Network::input_count; ++i) {
+        std::vector<float> input(Network::inputs[i].size);
+        if (i < options.inputs.size()) {
+            if (!read_floats(options.inputs[i], &input)) return false;
+        } else {
+            // 24 random bits, which a float represents exactly, as a number in [-1, 1).
+            for (float& value : input) value = static_cast<float>(generator() >> 40) / 0x1p23f - 1.0f;
+        }
+        inputs->push_back(std::move(input));
     }
+    return true;
+}
+
+bool write_outputs(const Options& options, const Tensors& outputs) {
+    for (std::size_t i = 0; i < options.outputs.size(); ++i) {
+        if (!write_floats(options.outputs[i], outputs[i])) return false;
+    }
+    return true;
+}
+
+ExitCode run(const Options& options) {
+    Tensors inputs, outputs;
+    if (!read_inputs(options, &inputs)) return exit_failure;
+    for (const TensorInfo& info : Network::outputs) outputs.emplace_back(info.size);
     Session session;
     if (!session.open(options)) return exit_failure;
     const Network& network = session.network();
@@ -338,18 +394,21 @@ ExitCode run(const Options& options) {
         }
         return exit_usage;
     }
-    if (!session.set_input(input) || !session.run() || !session.get_output(&output)) return exit_failure;
-    print_top(output, options.top);
+    if (!session.set_inputs(inputs) || !session.run() || !session.get_outputs(&outputs)) return exit_failure;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+        print_top(Network::outputs[i], outputs[i], options.top);
+    }
     if (options.runs > 0) {
         double us = 0.0;
-        const bool timed = options.graph
-                               ? session.capture() && session.time(options.runs, [&] { return session.replay(); }, &us)
-                               : session.time(options.runs, [&] { return session.run(); }, &us);
+        const bool timed =
+            options.graph ? session.capture()
+                && session.time(options.runs, [&] { return session.replay(); }, &us)
+                          : session.time(options.runs, [&] { return session.run(); }, &us);
         if (!timed) return exit_failure;
         std::printf("%.2f us a run (%s, median)\n", us, options.graph ? "CUDA graph" : "plain launches");
-        if (!session.get_output(&output)) return exit_failure;
+        if (!session.get_outputs(&outputs)) return exit_failure;
     }
-    if (options.output != nullptr && !write_floats(options.output, output)) return exit_failure;
+    if (!write_outputs(options, outputs)) return exit_failure;
     if (options.profile && !profile(&session)) return exit_failure;
     if (dumped_layer >= 0 && !dump(&session, dumped_layer, options.dump_file)) return exit_failure;
     return exit_success;

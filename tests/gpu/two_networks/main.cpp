@@ -14,7 +14,7 @@ namespace {
 template <class Network>
 bool stable(const char* name)
 {
-    std::vector<float> input(Network::input_size), first(Network::output_size), again(Network::output_size);
+    std::vector<float> input(Network::inputs[0].size), first(Network::outputs[0].size), again(first.size());
     for (size_t i = 0; i < input.size(); ++i) {
         input[i] = static_cast<float>(i * 2654435761u % 2001u) / 1000.0f - 1.0f;
     }

@@ -3,8 +3,8 @@
 use crate::args::CalibrateArgs;
 use crate::failure::Failure;
 use crate::inputs::reject_overwriting;
-use crate::measure::tune;
 use crate::output::{note, print};
+use crate::tune;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tdc_generator::config::{Overrides, yaml};
@@ -90,7 +90,8 @@ fn measure_samples(args: &CalibrateArgs) -> Result<(&'static Gpu, String, Vec<Ro
         RunEnd::Complete => {}
         RunEnd::Interrupted { left } => {
             return Err(Failure::Machine(format!(
-                "interrupted with {left} tiles left; run the same command to resume"
+                "interrupted with {} left; run the same command to resume",
+                counted(left, "tile")
             )));
         }
         RunEnd::DeviceLost {
@@ -99,7 +100,8 @@ fn measure_samples(args: &CalibrateArgs) -> Result<(&'static Gpu, String, Vec<Ro
             left,
         } => {
             return Err(Failure::Machine(format!(
-                "{candidate} made the GPU unusable ({message}); {left} tiles are left; run the same command to resume after it"
+                "{candidate} made the GPU unusable ({message}); {} left; run the same command to resume after it",
+                counted(left, "tile")
             )));
         }
     }

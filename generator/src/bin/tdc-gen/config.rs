@@ -64,16 +64,16 @@ impl ConfigArgs {
             PlannedConfig::Network(_, plans) => plans.iter().map(|plan| plan.gpu).collect(),
             PlannedConfig::LayerSet(plan) => vec![plan.gpu],
         };
-        let refused = targets.iter().filter_map(|gpu| gpu.code_target().err());
-        let refused: Vec<_> = refused.collect();
-        match (refused.is_empty(), gpus) {
+        let unsupported = targets.iter().filter_map(|gpu| gpu.code_target().err());
+        let unsupported: Vec<_> = unsupported.collect();
+        match (unsupported.is_empty(), gpus) {
             (true, _) => Ok(planned),
             (false, None) => {
-                let refused = refused.iter();
-                let mistakes = refused.map(|error| (places.of_config("gpu"), error.to_string()));
-                Err(Failure::input(places.errors(mistakes)))
+                let unsupported = unsupported.iter();
+                let located = unsupported.map(|error| (places.of_config("gpu"), error.to_string()));
+                Err(Failure::input(places.errors(located)))
             }
-            (false, Some(_)) => Err(Failure::list(&refused)),
+            (false, Some(_)) => Err(Failure::list(&unsupported)),
         }
     }
 
@@ -111,8 +111,8 @@ impl ConfigArgs {
             Ok(planned) => Ok((planned, places)),
             Err(errors) => {
                 let at = |error: &PlanError| places.of_layer(&error.layer, error.key);
-                let mistakes = errors.iter().map(|error| (at(error), error.to_string()));
-                Err(Failure::input(places.errors(mistakes)))
+                let located = errors.iter().map(|error| (at(error), error.to_string()));
+                Err(Failure::input(places.errors(located)))
             }
         }
     }

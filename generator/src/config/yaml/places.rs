@@ -104,11 +104,11 @@ impl Places {
     }
 
     /// Errors at these positions, in the order of the text.
-    pub fn errors(&self, mistakes: impl Iterator<Item = (Position, String)>) -> ConfigErrors {
-        let mut mistakes: Vec<_> = mistakes.collect();
-        mistakes.sort();
-        mistakes.dedup();
-        ConfigErrors::in_text(&self.file, &self.text, &mistakes)
+    pub fn errors(&self, located_errors: impl Iterator<Item = (Position, String)>) -> ConfigErrors {
+        let mut located_errors: Vec<_> = located_errors.collect();
+        located_errors.sort();
+        located_errors.dedup();
+        ConfigErrors::in_text(&self.file, &self.text, &located_errors)
     }
 }
 
@@ -139,12 +139,12 @@ ops:
         assert_eq!(places.of_layer("ab", Some("n")), at(1, 1));
         assert_eq!(places.of_config("input"), at(2, 8));
         assert_eq!(places.of_config("gpu"), at(1, 1));
-        let mistakes = [
+        let located_errors = [
             (at(7, 8), "late".to_owned()),
             (at(4, 5), "early".to_owned()),
         ];
         assert_eq!(
-            places.errors(mistakes.into_iter()).to_string(),
+            places.errors(located_errors.into_iter()).to_string(),
             "n.yaml:4:5: early\n      - {op: conv, name: a, n: 8, scheme: direct}\n        ^\n\
              n.yaml:7:8: late\n        n: 8\n           ^"
         );

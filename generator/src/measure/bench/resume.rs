@@ -352,8 +352,9 @@ mod tests {
             driver: "590.2".to_owned(),
             ..environment()
         };
-        let refused = |environment: &_| Journal::open(&path, environment).unwrap_err().to_string();
-        let error = refused(&elsewhere);
+        let open_error =
+            |environment: &_| Journal::open(&path, environment).unwrap_err().to_string();
+        let error = open_error(&elsewhere);
         assert!(
             error.contains("driver is `590.2` here and `580.1` there"),
             "{error}"
@@ -369,7 +370,7 @@ mod tests {
         ] {
             let heading: String = before.split_inclusive('\n').take(7).collect();
             std::fs::write(&path, format!("{heading}{row}\n")).unwrap();
-            let error = refused(&environment());
+            let error = open_error(&environment());
             assert!(error.contains(message), "{error}");
         }
     }

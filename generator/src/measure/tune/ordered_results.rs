@@ -129,9 +129,9 @@ mod tests {
     fn results_are_ordered_and_bounded() {
         let jobs: Vec<usize> = (0..97).collect();
         for (threads, window) in [(1, 1), (3, 1), (4, 5), (64, 200)] {
-            let (begun, mut used) = (AtomicUsize::new(0), 0);
+            let (started, mut used) = (AtomicUsize::new(0), 0);
             let work = |&job: &usize| {
-                begun.fetch_add(1, Ordering::SeqCst);
+                started.fetch_add(1, Ordering::SeqCst);
                 // Later jobs of a group finish before earlier ones.
                 thread::sleep(Duration::from_micros(50 * (7 - job as u64 % 7)));
                 job * job
@@ -143,7 +143,7 @@ mod tests {
                 work,
                 |&job, square| {
                     assert_eq!((job, square), (used, used * used));
-                    assert!(begun.load(Ordering::SeqCst) <= used + window);
+                    assert!(started.load(Ordering::SeqCst) <= used + window);
                     used += 1;
                     ControlFlow::Continue(())
                 },
@@ -162,8 +162,8 @@ mod tests {
     #[test]
     fn stops_on_break() {
         let jobs: Vec<usize> = (0..1000).collect();
-        let (begun, mut used) = (AtomicUsize::new(0), 0);
-        let work = |_: &usize| begun.fetch_add(1, Ordering::SeqCst);
+        let (started, mut used) = (AtomicUsize::new(0), 0);
+        let work = |_: &usize| started.fetch_add(1, Ordering::SeqCst);
         process_in_order(&jobs, number(3), number(4), work, |_, _| {
             used += 1;
             match used {
@@ -172,7 +172,7 @@ mod tests {
             }
         });
         assert_eq!(used, 10);
-        assert!(begun.into_inner() <= 14);
+        assert!(started.into_inner() <= 14);
     }
 
     #[test]

@@ -71,19 +71,19 @@ pub(super) fn planned(
 /// left out, because they do not change the machine code.
 pub(super) fn text_checksum(unit: &PlannedUnit, text: &str) -> u64 {
     let name = format!("{}_{}", unit.prefix, unit.unit.name);
-    let mut told = tokens(&text.replace(&name, "unit"));
+    let mut content = tokens(&text.replace(&name, "unit"));
     for step in unit.variant().steps.iter() {
         // Writing to a string does not fail.
         let _ = match step {
             Step::Launch(launch) => write!(
-                told,
+                content,
                 "\n{:?} {:?} {:?} {} {}",
                 launch.grid, launch.block, launch.cluster, launch.shared_bytes, launch.pdl
             ),
-            Step::Memset { bytes, .. } => write!(told, "\nmemset {bytes}"),
+            Step::Memset { bytes, .. } => write!(content, "\nmemset {bytes}"),
         };
     }
-    Checksum::of(told.as_bytes())
+    Checksum::of(content.as_bytes())
 }
 
 /// C++ source without comments; white space is reduced to one character between words and to line ends around

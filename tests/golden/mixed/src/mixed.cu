@@ -5,14 +5,14 @@
 
 #include "units/conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1a1b1k3z1c1s1.h"
 #include "units/maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128.h"
-#include "units/conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64.h"
+#include "units/conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_residual_relu_depthwise_h1w1t64.h"
 #include "units/convert_b2_c8_h7_w6_hwcn_t128.h"
-#include "units/conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_hwcn_tvm_n16b8tn16tb8v1c8s1.h"
+#include "units/conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8tn16tb8v1c8s1.h"
 #include "units/convert_b2_c5_h7_w6_nchw_t128.h"
 #include "units/conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w8n2p4g4k4z4c4s1.h"
 #include "units/conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2.h"
 #include "units/conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1.h"
-#include "units/conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1.h"
+#include "units/conv_b2_c9_n9_h7_w6_k1x1_residual_direct_p32n1g1k1.h"
 #include "units/tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16.h"
 #include "units/cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1.h"
 #include "units/conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1.h"
@@ -48,35 +48,41 @@
 namespace mixed {
 namespace {
 
-// A file of packed weights: sections one behind the other, each a header with blocks of floats behind it.
+// Bytes of a Status's message.
+constexpr std::size_t message_bytes = 320;
+
+// A file of packed weights: sections, each a header followed by blocks of floats.
 constexpr unsigned char file_magic[8] = {'T', 'D', 'C', 'W', 'G', 'H', 'T', '\0'};
 constexpr std::uint32_t file_version = 1;
 constexpr std::size_t header_bytes = 256;
-constexpr std::size_t alignment = 256;
+constexpr std::size_t block_alignment = 256;
 
-// Where a layer's output lies.
-enum class Memory { arena, output };
+// Bytes that the address of an input or output is a multiple of.
+constexpr std::uintptr_t tensor_alignment = 16;
 
 struct Layer {
     const char* name;
     const char* output_name;
-    Memory memory;
+    int output;                // index of the network's output that it writes, -1: the arena
     std::size_t offset;        // of the first element, in floats
     std::size_t batch_stride;  // floats from one image to the next
     int images;
     std::size_t image_size;    // floats of an image
-    int hwcn_channels;         // where it lies HWCN, dense: its channels; else 0
+    int hwcn_channels;         // channels if it is stored as HWCN, dense; else 0
 };
 
-// What the kernels work on: the caller's input and output, and the instance's own memory.
+// The memory that layers use: the caller's inputs and outputs, and the instance's own.
 struct Pointers {
-    const float* x;
-    float* y;
+    const void* const* inputs;
+    void* const* outputs;
     float* arena;
     const float* weights;
+
+    const float* input(int index) const { return static_cast<const float*>(inputs[index]); }
+    float* output(int index) const { return static_cast<float*>(outputs[index]); }
 };
 
-// Parameters of a layer and where they lie in the payload, in floats.
+// Parameters of a layer and their offsets in the payload, in floats.
 struct Slot {
     void (*pack)(const float* weight, const float* scale, const float* shift, float* packed);
     std::size_t weight_size;  // before packing
@@ -87,58 +93,60 @@ struct Slot {
     int bias_size;
 };
 
-// The GPU that the kernels were made for, and the oldest compute capability that they run on, times ten.
+// The GPU that the kernels were generated for, and the oldest compute capability that they support, times
+// ten.
 constexpr const char* variant_name = "h200";
 constexpr int min_arch = 70;
 
-// Bytes of the activations, which share memory where their lives do not overlap.
-// Side by side they would take 39936 bytes.
+// Bytes of the activations. Those whose lifetimes do not overlap share memory; without that they would take
+// 39936 bytes.
 constexpr std::size_t arena_bytes = 9216;
 
-// Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters: a section with
-// another one is for another network, or for another choice of kernels.
+// Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters. A
+// section with a different one is for another network or for other kernels.
 constexpr std::size_t payload_bytes = 27136;
-constexpr std::uint64_t layouts_checksum = 0xaa32c8bc9acd943au;
+constexpr std::uint64_t layouts_checksum = 0x48153d1d504bf3e2u;
 
 constexpr Layer layers[] = {
-    {"stem", "stem", Memory::arena, 0, 336, 2, 336, 0},
-    {"pool", "pool", Memory::arena, 1152, 336, 2, 336, 0},
-    {"depthwise", "join", Memory::arena, 0, 546, 2, 336, 0},
-    {"join.hwcn", "join", Memory::arena, 1152, 336, 2, 336, 8},
-    {"grow", "grow", Memory::arena, 1856, 210, 2, 210, 5},
-    {"grow.nchw", "grow", Memory::arena, 336, 546, 2, 210, 0},
-    {"tucker.first", "tucker.first", Memory::arena, 1152, 252, 2, 252, 0},
-    {"tucker.core", "tucker.core", Memory::arena, 768, 168, 2, 168, 0},
-    {"tucker.last", "tucker", Memory::arena, 0, 378, 2, 378, 0},
-    {"squeeze", "sum", Memory::arena, 960, 378, 2, 378, 0},
-    {"fused", "fused", Memory::arena, 0, 462, 2, 462, 0},
-    {"chain", "chain", Memory::arena, 960, 294, 2, 294, 0},
-    {"pairwise.first", "pairwise.first", Memory::arena, 0, 210, 2, 210, 0},
-    {"pairwise.horizontal", "pairwise.horizontal", Memory::arena, 448, 105, 2, 105, 0},
-    {"pairwise.vertical", "pairwise.vertical", Memory::arena, 704, 105, 2, 105, 0},
-    {"pairwise.last", "pairwise", Memory::arena, 0, 231, 2, 231, 0},
-    {"average", "average", Memory::arena, 512, 11, 2, 11, 0},
-    {"head", "head", Memory::output, 0, 7, 2, 7, 0},
+    {"stem", "stem", -1, 0, 336, 2, 336, 0},
+    {"pool", "pool", -1, 1152, 336, 2, 336, 0},
+    {"depthwise", "join", -1, 0, 546, 2, 336, 0},
+    {"join.hwcn", "join", -1, 1152, 336, 2, 336, 8},
+    {"grow", "grow", -1, 1856, 210, 2, 210, 5},
+    {"grow.nchw", "grow", -1, 336, 546, 2, 210, 0},
+    {"tucker.first", "tucker.first", -1, 1152, 252, 2, 252, 0},
+    {"tucker.core", "tucker.core", -1, 768, 168, 2, 168, 0},
+    {"tucker.last", "tucker", -1, 0, 378, 2, 378, 0},
+    {"squeeze", "sum", -1, 960, 378, 2, 378, 0},
+    {"fused", "fused", -1, 0, 462, 2, 462, 0},
+    {"chain", "chain", -1, 960, 294, 2, 294, 0},
+    {"pairwise.first", "pairwise.first", -1, 0, 210, 2, 210, 0},
+    {"pairwise.horizontal", "pairwise.horizontal", -1, 448, 105, 2, 105, 0},
+    {"pairwise.vertical", "pairwise.vertical", -1, 704, 105, 2, 105, 0},
+    {"pairwise.last", "pairwise", -1, 0, 231, 2, 231, 0},
+    {"average", "average", -1, 512, 11, 2, 11, 0},
+    {"head", "head", 0, 0, 7, 2, 7, 0},
 };
 constexpr int layers_size = static_cast<int>(sizeof layers / sizeof layers[0]);
 
-// Puts one layer on the stream. Offsets are in floats.
+// Enqueues one layer on the stream. Offsets are in floats.
 cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
     switch (layer) {
     case 0:  // "stem"
         return conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1a1b1k3z1c1s1_launch(
-            p.x, p.weights, p.weights + 832, nullptr, p.arena, nullptr, stream, 429, 336, 336);
+            p.input(0), p.weights, p.weights + 832, nullptr, p.arena, nullptr, stream, 429, 336, 336);
     case 1:  // "pool"
         return maxpool_b2_c8_h7_w6_k3x3_p1_o7x6_pool_t128_launch(
             p.arena, nullptr, nullptr, nullptr, p.arena + 1152, nullptr, stream, 336, 336, 336);
     case 2:  // "depthwise"
-        return conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64_launch(
-            p.arena + 1152, p.weights + 896, p.weights + 1024, p.arena + 1152, p.arena, nullptr, stream, 336, 336, 546);
+        return conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_residual_relu_depthwise_h1w1t64_launch(
+            p.arena + 1152, p.weights + 896, p.weights + 1024, p.arena + 1152, p.arena, nullptr, stream, 336,
+            336, 546);
     case 3:  // "join.hwcn"
         return convert_b2_c8_h7_w6_hwcn_t128_launch(
             p.arena, nullptr, nullptr, nullptr, p.arena + 1152, nullptr, stream, 546, 336, 336);
     case 4:  // "grow"
-        return conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_launch(
+        return conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_launch(
             p.arena + 1152, p.weights + 1088, nullptr, nullptr, p.arena + 1856, nullptr, stream);
     case 5:  // "grow.nchw"
         return convert_b2_c5_h7_w6_nchw_t128_launch(
@@ -148,19 +156,23 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
             p.arena, p.weights + 2304, nullptr, nullptr, p.arena + 1152, nullptr, stream, 546, 252, 252);
     case 7:  // "tucker.core"
         return conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32n4g1k2_launch(
-            p.arena + 1152, p.weights + 2432, nullptr, nullptr, p.arena + 768, p.arena, stream, 252, 168, 168);
+            p.arena + 1152, p.weights + 2432, nullptr, nullptr, p.arena + 768, p.arena, stream, 252, 168,
+                168);
     case 8:  // "tucker.last"
         return conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_launch(
-            p.arena + 768, p.weights + 2688, p.weights + 2752, nullptr, p.arena, nullptr, stream, 168, 378, 378);
+            p.arena + 768, p.weights + 2688, p.weights + 2752, nullptr, p.arena, nullptr, stream, 168, 378,
+            378);
     case 9:  // "squeeze"
-        return conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_launch(
+        return conv_b2_c9_n9_h7_w6_k1x1_residual_direct_p32n1g1k1_launch(
             p.arena, p.weights + 2816, nullptr, p.arena, p.arena + 960, nullptr, stream, 378, 378, 378);
     case 10:  // "fused"
         return tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_launch(
-            p.arena + 960, p.weights + 2944, p.weights + 5952, nullptr, p.arena, nullptr, stream, 378, 462, 462);
+            p.arena + 960, p.weights + 2944, p.weights + 5952, nullptr, p.arena, nullptr, stream, 378, 462,
+            462);
     case 11:  // "chain"
         return cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_launch(
-            p.arena, p.weights + 6016, p.weights + 6272, nullptr, p.arena + 960, nullptr, stream, 462, 294, 294);
+            p.arena, p.weights + 6016, p.weights + 6272, nullptr, p.arena + 960, nullptr, stream, 462, 294,
+            294);
     case 12:  // "pairwise.first"
         return conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1_launch(
             p.arena + 960, p.weights + 6336, nullptr, nullptr, p.arena, nullptr, stream, 294, 210, 210);
@@ -178,7 +190,8 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
             p.arena, nullptr, nullptr, nullptr, p.arena + 512, nullptr, stream, 231, 11, 11);
     case 17:  // "head"
         return linear_b2_c11_n7_bias_w2_launch(
-            p.arena + 512, p.weights + 6592, p.weights + 6720, nullptr, p.y, nullptr, stream, 11, 7, 7);
+            p.arena + 512, p.weights + 6592, p.weights + 6720, nullptr, p.output(0), nullptr, stream, 11, 7,
+            7);
     default:
         return cudaErrorInvalidValue;
     }
@@ -188,9 +201,9 @@ constexpr Slot slots[] = {
     // "stem"
     {conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1a1b1k3z1c1s1_pack, 216, 27, 0, 0, 832, 8},
     // "depthwise"
-    {conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_add_relu_depthwise_h1w1t64_pack, 72, 9, 0, 896, 1024, 8},
+    {conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_residual_relu_depthwise_h1w1t64_pack, 72, 9, 0, 896, 1024, 8},
     // "grow"
-    {conv_b2_c8_n5_h7_w6_k3x3_p1_affinerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_pack, 360, 72, 8, 1088, 2304, 0},
+    {conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8tn16tb8v1c8s1_pack, 360, 72, 8, 1088, 2304, 0},
     // "tucker.first"
     {conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w8n2p4g4k4z4c4s1_pack, 78, 13, 0, 2304, 2432, 0},
     // "tucker.core"
@@ -198,21 +211,28 @@ constexpr Slot slots[] = {
     // "tucker.last"
     {conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_pack, 36, 4, 0, 2688, 2752, 9},
     // "squeeze"
-    {conv_b2_c9_n9_h7_w6_k1x1_add_direct_p32n1g1k1_pack, 81, 9, 0, 2816, 2944, 0},
+    {conv_b2_c9_n9_h7_w6_k1x1_residual_direct_p32n1g1k1_pack, 81, 9, 0, 2816, 2944, 0},
     // "fused.first"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_pack_first, 81, 9, 0, 2944, 3264, 0},
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_pack_first, 81, 9, 0, 2944,
+     3264, 0},
     // "fused.core"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_pack_core, 648, 81, 0, 3264, 5632, 0},
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_pack_core, 648, 81, 0, 3264,
+     5632, 0},
     // "fused.last"
-    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_pack_last, 88, 8, 0, 5632, 5952, 11},
+    {tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_pack_last, 88, 8, 0, 5632,
+     5952, 11},
     // "chain.first"
-    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_first, 33, 11, 0, 6016, 6080, 0},
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_first, 33, 11, 0, 6016, 6080,
+     0},
     // "chain.vertical"
-    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_vertical, 9, 3, 0, 6080, 6144, 0},
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_vertical, 9, 3, 0, 6080,
+     6144, 0},
     // "chain.horizontal"
-    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_horizontal, 15, 5, 0, 6144, 6208, 0},
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_horizontal, 15, 5, 0, 6144,
+     6208, 0},
     // "chain.last"
-    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_last, 21, 3, 0, 6208, 6272, 7},
+    {cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3z2t64g2p2m1_pack_last, 21, 3, 0, 6208, 6272,
+     7},
     // "pairwise.first"
     {conv_b2_c7_n5_h7_w6_k1x1_direct_p32n1g1k1_pack, 35, 7, 0, 6336, 6400, 0},
     // "pairwise.horizontal"
@@ -226,9 +246,9 @@ constexpr Slot slots[] = {
 };
 constexpr int slots_size = static_cast<int>(sizeof slots / sizeof slots[0]);
 
-// A failure of the call `call`, with what printf makes of the rest.
+// A failure of the call `call`; the message is formatted as by printf.
 Status failure(cudaError_t error, const char* call, const char* format, ...) {
-    char message[320];
+    char message[message_bytes];
     const int used = std::snprintf(message, sizeof message, "mixed: %.40s: ", call);
     std::va_list args;
     va_start(args, format);
@@ -243,7 +263,7 @@ Status cuda_failure(cudaError_t error, const char* call, const char* what) {
     return failure(error, call, "%s: %s (%s)", what, cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
-Status layer_failure(cudaError_t error, const char* call, const char* layer) {
+Status launch_failure(cudaError_t error, const char* call, const char* layer) {
     return failure(error, call, "layer `%.80s` cannot be launched: %s (%s)", layer, cudaGetErrorName(error),
                    cudaGetErrorString(error));
 }
@@ -252,7 +272,7 @@ Status out_of_host_memory(const char* call) {
     return failure(cudaSuccess, call, "out of host memory");
 }
 
-// A device allocation that is freed when nobody has taken it over.
+// A device allocation that is freed with its owner unless it is released.
 class DeviceBlock {
 public:
     DeviceBlock() = default;
@@ -261,7 +281,7 @@ public:
     DeviceBlock& operator=(const DeviceBlock&) = delete;
 
     cudaError_t allocate(std::size_t bytes) {
-        // A network may need none, but a null pointer would mean that there is no allocation.
+        // A network may need 0 bytes, but a null pointer would mean that nothing is allocated.
         void* memory = nullptr;
         const cudaError_t error = cudaMalloc(&memory, bytes > 0 ? bytes : 1);
         if (error == cudaSuccess) memory_ = static_cast<float*>(memory);
@@ -274,22 +294,27 @@ private:
     float* memory_ = nullptr;
 };
 
-// A caller may ask for a variant by its name; there is one.
+// Whether `gpu` is null or names the only variant.
 Status check_variant(const char* call, const char* gpu) {
     if (gpu == nullptr || std::strcmp(gpu, variant_name) == 0) return Status();
-    return failure(cudaErrorInvalidValue, call, "there is no variant `%.40s`; there is only %s", gpu, variant_name);
+    return failure(cudaErrorInvalidValue, call, "there is no variant `%.40s`; there is only %s", gpu,
+                   variant_name);
 }
 
-// The device that is current, if the kernels run on it.
+// The current device, if the kernels run on it.
 Status current_device(const char* call, int* device) {
     int major = 0, minor = 0;
     cudaError_t error = cudaGetDevice(device);
-    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, *device);
-    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, *device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
+        *device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor,
+        *device);
     if (error != cudaSuccess) return cuda_failure(error, call, "no usable device");
     if (10 * major + minor < min_arch) {
-        return failure(cudaErrorInvalidDevice, call, "device %d has compute capability %d.%d, the kernels need %d.%d", *device,
-                       major, minor, min_arch / 10, min_arch % 10);
+        return failure(cudaErrorInvalidDevice, call,
+                       "device %d has compute capability %d.%d, the kernels need %d.%d", *device, major,
+                           minor,
+                       min_arch / 10, min_arch % 10);
     }
     return Status();
 }
@@ -302,8 +327,9 @@ std::uint64_t little_endian(const unsigned char* bytes, int size) {
 
 // FNV-1a over 64-bit words.
 std::uint64_t checksum(const unsigned char* bytes, std::size_t size) {
-    std::uint64_t sum = 0xcbf29ce484222325u;
-    for (std::size_t i = 0; i + 8 <= size; i += 8) sum = (sum ^ little_endian(bytes + i, 8)) * 0x100000001b3u;
+    constexpr std::uint64_t offset_basis = 0xcbf29ce484222325u, prime = 0x100000001b3u;
+    std::uint64_t sum = offset_basis;
+    for (std::size_t i = 0; i + 8 <= size; i += 8) sum = (sum ^ little_endian(bytes + i, 8)) * prime;
     return sum;
 }
 
@@ -315,7 +341,7 @@ struct Section {
     std::size_t size;
 };
 
-// Finds the sections of a file, which must fill it. What a header says is checked before it is used.
+// Finds the sections of a file, which must fill it. Each field of a header is checked before it is used.
 Status read_sections(const char* call, const char* what, const unsigned char* file, std::size_t size,
                      std::vector<Section>* sections) {
     std::size_t start = 0;
@@ -324,26 +350,31 @@ Status read_sections(const char* call, const char* what, const unsigned char* fi
         const std::size_t left = size - start;
         if (left < header_bytes) {
             return failure(cudaSuccess, call,
-                           "%.100s is not a whole file of weights: a header has %zu bytes, %zu of %zu are left", what,
-                           header_bytes, left, size);
+                           "%.100s is not a whole file of weights: a header has %zu bytes, "
+                           "%zu of %zu are left",
+                           what, header_bytes, left, size);
         }
         if (std::memcmp(header, file_magic, sizeof file_magic) != 0) {
-            return failure(cudaSuccess, call, "%.100s is not a file of packed weights: no header begins at byte %zu", what,
-                           start);
+            return failure(cudaSuccess, call,
+                           "%.100s is not a file of packed weights: no header begins at byte %zu", what,
+                               start);
         }
         const auto version = static_cast<std::uint32_t>(little_endian(header + 8, 4));
         if (version != file_version) {
-            return failure(cudaSuccess, call, "%.100s has version %u of the format, this driver reads %u", what,
+            return failure(cudaSuccess, call, "%.100s has version %u of the format, this driver reads %u",
+                           what,
                            static_cast<unsigned>(version), static_cast<unsigned>(file_version));
         }
         const std::uint64_t bytes = little_endian(header + 24, 8);
-        if (bytes > left - header_bytes || bytes % alignment != 0) {
+        if (bytes > left - header_bytes || bytes % block_alignment != 0) {
             return failure(cudaSuccess, call,
-                           "%.100s is cut off or damaged: behind the header at byte %zu come %zu bytes, not %llu", what,
-                           start, left - header_bytes, static_cast<unsigned long long>(bytes));
+                           "%.100s is truncated or damaged: %zu bytes follow the header at byte %zu, "
+                           "not %llu",
+                           what, left - header_bytes, start, static_cast<unsigned long long>(bytes));
         }
         const auto size_here = static_cast<std::size_t>(bytes);
-        sections->push_back({little_endian(header + 16, 8), little_endian(header + 32, 8), header + header_bytes, size_here});
+        sections->push_back(
+            {little_endian(header + 16, 8), little_endian(header + 32, 8), header + header_bytes, size_here});
         start += header_bytes + size_here;
     } while (start < size);
     return Status();
@@ -358,7 +389,7 @@ const Section* find_section(const std::vector<Section>& sections, std::uint64_t 
 }
 
 // Adds a checksum to a list in a message.
-void append(std::string* list, std::uint64_t layouts) {
+void append_checksum(std::string* list, std::uint64_t layouts) {
     char number[17];
     std::snprintf(number, sizeof number, "%016llx", static_cast<unsigned long long>(layouts));
     if (!list->empty()) *list += ", ";
@@ -368,13 +399,14 @@ void append(std::string* list, std::uint64_t layouts) {
 Status missing_section(const char* call, const char* what, const std::vector<Section>& sections,
                        const std::string& needed) {
     std::string found;
-    for (const Section& section : sections) append(&found, section.layouts);
+    for (const Section& section : sections) append_checksum(&found, section.layouts);
     return failure(cudaSuccess, call,
-                   "%.100s was packed for another network or other kernels: its layouts are %.80s; needed are %s", what,
-                   found.c_str(), needed.c_str());
+                   "%.100s was packed for another network or other kernels: its layouts are %.80s; "
+                   "needed are %s",
+                   what, found.c_str(), needed.c_str());
 }
 
-// Whether a section is as its header says and has the size that the kernels need.
+// Whether a section matches its header and has the size that the kernels need.
 Status check_section(const char* call, const char* what, const Section& section, std::size_t size) {
     if (section.size != size || section.checksum != checksum(section.payload, size)) {
         return failure(cudaSuccess, call, "%.100s is damaged: its checksum does not fit its content", what);
@@ -382,7 +414,7 @@ Status check_section(const char* call, const char* what, const Section& section,
     return Status();
 }
 
-// A file's content: mapped where the system can, else read.
+// A file's content: mapped if the system supports it, else read.
 class FileContent {
 public:
     FileContent() = default;
@@ -400,7 +432,8 @@ public:
         struct stat info = {};
         bool opened = fstat(file, &info) == 0 && S_ISREG(info.st_mode);
         if (opened && info.st_size > 0) {
-            void* data = mmap(nullptr, static_cast<std::size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file, 0);
+            void* data = mmap(nullptr, static_cast<std::size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file,
+                              0);
             opened = data != MAP_FAILED;
             if (opened) {
                 data_ = data;
@@ -440,12 +473,44 @@ private:
 #endif
 };
 
+int find_tensor(const TensorInfo* tensors, int count, const char* name) {
+    for (int i = 0; i < count; ++i) {
+        if (std::strcmp(tensors[i].name, name) == 0) return i;
+    }
+    return -1;
+}
+
+// Whether a pointer can be that of the tensor.
+Status check_tensor(const char* call, const char* kind, const TensorInfo& tensor, const void* data) {
+    if (data == nullptr) {
+        return failure(cudaErrorInvalidValue, call, "%s `%.80s` is a null pointer", kind, tensor.name);
+    }
+    if (reinterpret_cast<std::uintptr_t>(data) % tensor_alignment != 0) {
+        return failure(cudaErrorInvalidValue, call, "%s `%.80s` is not aligned to %d bytes", kind,
+                       tensor.name,
+                       static_cast<int>(tensor_alignment));
+    }
+    return Status();
+}
+
+Status check_tensors(const char* call, Network::Inputs inputs, Network::Outputs outputs) {
+    Status status;
+    for (int i = 0; status.ok() && i < Network::input_count; ++i) {
+        status = check_tensor(call, "input", Network::inputs[i], inputs[i]);
+    }
+    for (int i = 0; status.ok() && i < Network::output_count; ++i) {
+        status = check_tensor(call, "output", Network::outputs[i], outputs[i]);
+    }
+    return status;
+}
+
 // Values in [-scale, scale), the same on every machine.
-void fill(std::vector<float>& values, std::size_t size, float scale, float offset, std::mt19937_64& generator) {
+void fill(std::vector<float>& values, std::size_t size, float scale, float offset,
+          std::mt19937_64& generator) {
     values.resize(size);
     for (float& value : values) {
-        // 24 bits fit a float exactly.
-        value = offset + scale * (static_cast<float>(generator() >> 40) / 8388608.0f - 1.0f);
+        // 24 random bits, which a float represents exactly, as a number in [-1, 1).
+        value = offset + scale * (static_cast<float>(generator() >> 40) / 0x1p23f - 1.0f);
     }
 }
 
@@ -457,7 +522,8 @@ Status::Status(const char* message, cudaError_t cuda_error) noexcept : cuda_erro
 
 Weights::~Weights() { static_cast<void>(cudaFree(values_)); }
 
-Status Weights::load_file(const char* path, std::shared_ptr<const Weights>* weights, const char* gpu) noexcept {
+Status Weights::load_file(const char* path, std::shared_ptr<const Weights>* weights, const char* gpu)
+    noexcept {
     const char* call = "load_file";
     try {
         FileContent file;
@@ -478,7 +544,8 @@ Status Weights::load_memory(const void* data, size_t size, std::shared_ptr<const
     }
 }
 
-Status Weights::load(const char* call, const char* what, const unsigned char* file, size_t size, const char* gpu,
+Status Weights::load(const char* call, const char* what, const unsigned char* file, size_t size,
+                     const char* gpu,
                      std::shared_ptr<const Weights>* weights) {
     Status status = check_variant(call, gpu);
     std::vector<Section> sections;
@@ -489,7 +556,7 @@ Status Weights::load(const char* call, const char* what, const unsigned char* fi
         return status.ok() ? upload(section->payload, call, weights) : status;
     }
     std::string needed;
-    append(&needed, layouts_checksum);
+    append_checksum(&needed, layouts_checksum);
     return missing_section(call, what, sections, needed);
 }
 
@@ -502,7 +569,8 @@ Status Weights::random(uint64_t seed, std::shared_ptr<const Weights>* weights, c
         std::vector<float> payload(payload_bytes / sizeof(float)), weight, scale, shift, bias;
         for (int i = 0; i < slots_size; ++i) {
             const Slot& slot = slots[i];
-            // Sums of `fan_in` products keep the variance of their inputs; uniform values in [-a, a) have a * a / 3.
+            // Sums of `fan_in` products keep the variance of their inputs; uniform values in [-a, a) have a
+            // * a / 3.
             const float spread = std::sqrt(3.0f / static_cast<float>(slot.fan_in));
             fill(weight, slot.weight_size, spread, 0.0f, generator);
             fill(scale, static_cast<std::size_t>(slot.prologue_channels), 0.5f, 1.0f, generator);
@@ -544,7 +612,8 @@ Status Network::use(std::shared_ptr<const Weights> weights) noexcept {
     const char* call = "use";
     if (weights == nullptr) return failure(cudaErrorInvalidValue, call, "there are no weights");
     if (weights_ != nullptr && weights_->device_ != weights->device_) {
-        return failure(cudaErrorInvalidDevice, call, "the network lives on device %d, the weights on device %d",
+        return failure(cudaErrorInvalidDevice, call,
+                       "the network is on device %d, the weights are on device %d",
                        weights_->device_, weights->device_);
     }
     if (arena_ == nullptr) {
@@ -552,7 +621,8 @@ Status Network::use(std::shared_ptr<const Weights> weights) noexcept {
         cudaError_t error = cudaGetDevice(&device);
         if (error != cudaSuccess) return cuda_failure(error, call, "cudaGetDevice");
         if (device != weights->device_) {
-            return failure(cudaErrorInvalidDevice, call, "the weights are on device %d, the current device is %d",
+            return failure(cudaErrorInvalidDevice, call,
+                           "the weights are on device %d, the current device is %d",
                            weights->device_, device);
         }
         DeviceBlock block;
@@ -583,40 +653,53 @@ Status Network::load_random(uint64_t seed, const char* gpu) noexcept {
     return status.ok() ? use(std::move(weights)) : status;
 }
 
-Status Network::ready(const char* call) const noexcept {
+Status Network::check_ready(const char* call) const noexcept {
     if (weights_ == nullptr) return failure(cudaErrorInvalidValue, call, "the network has no weights yet");
     int device = 0;
     const cudaError_t error = cudaGetDevice(&device);
     if (error != cudaSuccess) return cuda_failure(error, call, "cudaGetDevice");
     if (device != weights_->device_) {
-        return failure(cudaErrorInvalidDevice, call, "the network lives on device %d, the current device is %d",
+        return failure(cudaErrorInvalidDevice, call, "the network is on device %d, the current device is %d",
                        weights_->device_, device);
     }
     return Status();
 }
 
-Status Network::launch_all(const char* call, const float* x, float* y, cudaStream_t stream) noexcept {
-    const Pointers pointers = {x, y, arena_.get(), weights_->values_};
+Status Network::check_layer(const char* call, int layer) const noexcept {
+    const Status status = check_ready(call);
+    if (!status.ok() || (layer >= 0 && layer < layer_count())) return status;
+    return failure(cudaErrorInvalidValue, call, "there is no layer %d, there are %d", layer, layer_count());
+}
+
+Status Network::launch_all(const char* call, Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept {
+    const Pointers pointers = {inputs, outputs, arena_.get(), weights_->values_};
     for (int layer = 0; layer < layers_size; ++layer) {
         const cudaError_t error = launch(layer, pointers, stream);
-        if (error != cudaSuccess) return layer_failure(error, call, layers[layer].name);
+        if (error != cudaSuccess) return launch_failure(error, call, layers[layer].name);
     }
     return Status();
 }
 
-Status Network::run(const float* x, float* y, cudaStream_t stream) noexcept {
-    const Status status = ready("run");
-    return status.ok() ? launch_all("run", x, y, stream) : status;
+int Network::find_input(const char* name) noexcept { return find_tensor(inputs, input_count, name); }
+
+int Network::find_output(const char* name) noexcept { return find_tensor(outputs, output_count, name); }
+
+Status Network::run(Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept {
+    const char* call = "run";
+    Status status = check_ready(call);
+    if (status.ok()) status = check_tensors(call, inputs, outputs);
+    return status.ok() ? launch_all(call, inputs, outputs, stream) : status;
 }
 
-Status Network::capture(const float* x, float* y, cudaStream_t stream) noexcept {
+Status Network::capture(Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept {
     const char* call = "capture";
-    Status status = ready(call);
+    Status status = check_ready(call);
+    if (status.ok()) status = check_tensors(call, inputs, outputs);
     if (!status.ok()) return status;
     // Relaxed: other threads, and the driver as it loads kernels, may allocate meanwhile.
     cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed);
     if (error != cudaSuccess) return cuda_failure(error, call, "cudaStreamBeginCapture");
-    status = launch_all(call, x, y, stream);
+    status = launch_all(call, inputs, outputs, stream);
     cudaGraph_t graph = nullptr;
     error = cudaStreamEndCapture(stream, &graph);
     cudaGraphExec_t executable = nullptr;
@@ -632,9 +715,10 @@ Status Network::capture(const float* x, float* y, cudaStream_t stream) noexcept 
 
 Status Network::replay(cudaStream_t stream) noexcept {
     const char* call = "replay";
-    const Status status = ready(call);
+    const Status status = check_ready(call);
     if (!status.ok()) return status;
-    if (graph_ == nullptr) return failure(cudaErrorInvalidValue, call, "no graph was captured with the weights in use");
+    if (graph_ == nullptr) return failure(cudaErrorInvalidValue, call,
+                                          "no graph was captured with the weights in use");
     const cudaError_t error = cudaGraphLaunch(graph_.get(), stream);
     return error == cudaSuccess ? Status() : cuda_failure(error, call, "cudaGraphLaunch");
 }
@@ -657,38 +741,44 @@ size_t Network::layer_output_size(int layer) const noexcept {
     return static_cast<std::size_t>(written.images) * written.image_size;
 }
 
-Status Network::run_layer(int layer, const float* x, float* y, cudaStream_t stream) noexcept {
+Status Network::run_layer(int layer, Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept {
     const char* call = "run_layer";
-    const Status status = ready(call);
+    Status status = check_layer(call, layer);
+    if (status.ok()) status = check_tensors(call, inputs, outputs);
     if (!status.ok()) return status;
-    if (layer < 0 || layer >= layer_count()) {
-        return failure(cudaErrorInvalidValue, call, "there is no layer %d, there are %d", layer, layer_count());
-    }
-    const cudaError_t error = launch(layer, {x, y, arena_.get(), weights_->values_}, stream);
-    return error == cudaSuccess ? Status() : layer_failure(error, call, layer_name(layer));
+    const Pointers pointers = {inputs, outputs, arena_.get(), weights_->values_};
+    const cudaError_t error = launch(layer, pointers, stream);
+    return error == cudaSuccess ? Status() : launch_failure(error, call, layer_name(layer));
 }
 
-Status Network::copy_layer_output(int layer, const float* y, float* host, size_t size, cudaStream_t stream) noexcept {
+Status Network::copy_layer_output(int layer, Outputs outputs, float* host, size_t size,
+                                  cudaStream_t stream) noexcept {
     const char* call = "copy_layer_output";
-    const Status status = ready(call);
+    Status status = check_layer(call, layer);
     if (!status.ok()) return status;
-    if (layer < 0 || layer >= layer_count()) {
-        return failure(cudaErrorInvalidValue, call, "there is no layer %d, there are %d", layer, layer_count());
-    }
     const Layer& from = layers[layer];
     if (size != layer_output_size(layer)) {
-        return failure(cudaErrorInvalidValue, call, "layer `%.80s` writes %zu elements, %zu were asked for", from.name,
+        return failure(cudaErrorInvalidValue, call, "layer `%.80s` writes %zu elements, %zu were requested",
+                       from.name,
                        layer_output_size(layer), size);
     }
-    const float* image = (from.memory == Memory::arena ? arena_.get() : y) + from.offset;
-    // In HWCN the pixels of a channel of an image lie apart, as far as there are channels and images.
+    const float* image = arena_.get();
+    if (from.output >= 0) {
+        status = check_tensor(call, "output", Network::outputs[from.output], outputs[from.output]);
+        if (!status.ok()) return status;
+        image = static_cast<const float*>(outputs[from.output]);
+    }
+    image += from.offset;
+    // In HWCN two pixels of a channel of an image are `planes` elements apart.
     const int planes = from.images * from.hwcn_channels;
     for (int plane = 0; plane < planes; ++plane) {
         const int channel = plane % from.hwcn_channels, batch_index = plane / from.hwcn_channels;
         const std::size_t pixels = from.image_size / static_cast<std::size_t>(from.hwcn_channels);
         const cudaError_t error = cudaMemcpy2DAsync(
-            host + static_cast<std::size_t>(plane) * pixels, sizeof(float), image + channel * from.images + batch_index,
-            static_cast<std::size_t>(planes) * sizeof(float), sizeof(float), pixels, cudaMemcpyDeviceToHost, stream);
+            host + static_cast<std::size_t>(plane) * pixels, sizeof(float),
+                image + channel * from.images + batch_index,
+            static_cast<std::size_t>(planes) * sizeof(float), sizeof(float), pixels, cudaMemcpyDeviceToHost,
+                stream);
         if (error != cudaSuccess) return cuda_failure(error, call, "cudaMemcpy2DAsync");
     }
     const int nchw_images = planes > 0 ? 0 : from.images;
@@ -699,6 +789,30 @@ Status Network::copy_layer_output(int layer, const float* y, float* host, size_t
     }
     const cudaError_t error = cudaStreamSynchronize(stream);
     return error == cudaSuccess ? Status() : cuda_failure(error, call, "cudaStreamSynchronize");
+}
+
+Status Network::run(const float* x, float* y, cudaStream_t stream) noexcept {
+    const void* const x_only[] = {x};
+    void* const y_only[] = {y};
+    return run(x_only, y_only, stream);
+}
+
+Status Network::capture(const float* x, float* y, cudaStream_t stream) noexcept {
+    const void* const x_only[] = {x};
+    void* const y_only[] = {y};
+    return capture(x_only, y_only, stream);
+}
+
+Status Network::run_layer(int layer, const float* x, float* y, cudaStream_t stream) noexcept {
+    const void* const x_only[] = {x};
+    void* const y_only[] = {y};
+    return run_layer(layer, x_only, y_only, stream);
+}
+
+Status Network::copy_layer_output(int layer, float* y, float* host, size_t size, cudaStream_t stream)
+    noexcept {
+    void* const y_only[] = {y};
+    return copy_layer_output(layer, y_only, host, size, stream);
 }
 
 }  // namespace mixed
@@ -715,8 +829,26 @@ struct mixed_network {
 
 namespace {
 
+constexpr mixed_tensor_info input_infos[] = {
+    {"input", mixed_fp32, mixed_nchw, 2, 3, 13, 11, 858, 3432},
+};
+constexpr mixed_tensor_info output_infos[] = {
+    {"head", mixed_fp32, mixed_nchw, 2, 7, 1, 1, 14, 56},
+};
+
+// The pointers that a caller passes, as the C++ interface takes them.
+struct Tensors {
+    const void* inputs[Network::input_count] = {};
+    void* outputs[Network::output_count] = {};
+
+    Tensors(const void* const* from_inputs, void* const* from_outputs) {
+        if (from_inputs != nullptr) std::copy_n(from_inputs, Network::input_count, inputs);
+        if (from_outputs != nullptr) std::copy_n(from_outputs, Network::output_count, outputs);
+    }
+};
+
 // Keeps a failure for mixed_last_error.
-int outcome(mixed_network* network, const Status& status) {
+int record_failure(mixed_network* network, const Status& status) {
     if (status.ok()) return 0;
     network->error = status;
     return 1;
@@ -732,37 +864,52 @@ const char* mixed_last_error(const mixed_network* network) {
     return network == nullptr ? "mixed: the network is a null pointer" : network->error.message();
 }
 
-size_t mixed_input_size(void) { return Network::input_size; }
+int mixed_input_count(void) { return Network::input_count; }
 
-size_t mixed_output_size(void) { return Network::output_size; }
+int mixed_output_count(void) { return Network::output_count; }
+
+const mixed_tensor_info* mixed_input(int index) {
+    return index >= 0 && index < Network::input_count ? input_infos + index : nullptr;
+}
+
+const mixed_tensor_info* mixed_output(int index) {
+    return index >= 0 && index < Network::output_count ? output_infos + index : nullptr;
+}
 
 int mixed_load_file(mixed_network* network, const char* path, const char* gpu) {
-    return network == nullptr ? 1 : outcome(network, network->network.load_file(path, gpu));
+    return network == nullptr ? 1 : record_failure(network, network->network.load_file(path, gpu));
 }
 
 int mixed_load_memory(mixed_network* network, const void* data, size_t size, const char* gpu) {
-    return network == nullptr ? 1 : outcome(network, network->network.load_memory(data, size, gpu));
+    return network == nullptr ? 1 : record_failure(network, network->network.load_memory(data, size, gpu));
 }
 
 int mixed_load_random(mixed_network* network, uint64_t seed, const char* gpu) {
-    return network == nullptr ? 1 : outcome(network, network->network.load_random(seed, gpu));
+    return network == nullptr ? 1 : record_failure(network, network->network.load_random(seed, gpu));
 }
 
 int mixed_share_weights(mixed_network* network, const mixed_network* other) {
     if (network == nullptr) return 1;
-    return outcome(network, network->network.use(other == nullptr ? nullptr : other->network.weights()));
+    return record_failure(network, network->network.use(other == nullptr ? nullptr
+        : other->network.weights()));
 }
 
-int mixed_run(mixed_network* network, const float* x, float* y, cudaStream_t stream) {
-    return network == nullptr ? 1 : outcome(network, network->network.run(x, y, stream));
+int mixed_run(mixed_network* network, const void* const* inputs, void* const* outputs,
+                   cudaStream_t stream) {
+    if (network == nullptr) return 1;
+    const Tensors tensors(inputs, outputs);
+    return record_failure(network, network->network.run(tensors.inputs, tensors.outputs, stream));
 }
 
-int mixed_capture(mixed_network* network, const float* x, float* y, cudaStream_t stream) {
-    return network == nullptr ? 1 : outcome(network, network->network.capture(x, y, stream));
+int mixed_capture(mixed_network* network, const void* const* inputs, void* const* outputs,
+                       cudaStream_t stream) {
+    if (network == nullptr) return 1;
+    const Tensors tensors(inputs, outputs);
+    return record_failure(network, network->network.capture(tensors.inputs, tensors.outputs, stream));
 }
 
 int mixed_replay(mixed_network* network, cudaStream_t stream) {
-    return network == nullptr ? 1 : outcome(network, network->network.replay(stream));
+    return network == nullptr ? 1 : record_failure(network, network->network.replay(stream));
 }
 
 const char* mixed_variant(const mixed_network* network) {
@@ -785,12 +932,18 @@ size_t mixed_layer_output_size(const mixed_network* network, int layer) {
     return network == nullptr ? 0 : network->network.layer_output_size(layer);
 }
 
-int mixed_run_layer(mixed_network* network, int layer, const float* x, float* y, cudaStream_t stream) {
-    return network == nullptr ? 1 : outcome(network, network->network.run_layer(layer, x, y, stream));
+int mixed_run_layer(mixed_network* network, int layer, const void* const* inputs, void* const* outputs,
+                         cudaStream_t stream) {
+    if (network == nullptr) return 1;
+    const Tensors tensors(inputs, outputs);
+    return record_failure(network, network->network.run_layer(layer, tensors.inputs, tensors.outputs,
+        stream));
 }
 
-int mixed_copy_layer_output(mixed_network* network, int layer, const float* y, float* host, size_t size,
-                                 cudaStream_t stream) {
+int mixed_copy_layer_output(mixed_network* network, int layer, void* const* outputs, float* host,
+                                 size_t size, cudaStream_t stream) {
     if (network == nullptr) return 1;
-    return outcome(network, network->network.copy_layer_output(layer, y, host, size, stream));
+    const Tensors tensors(nullptr, outputs);
+    return record_failure(network,
+                          network->network.copy_layer_output(layer, tensors.outputs, host, size, stream));
 }

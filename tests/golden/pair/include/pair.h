@@ -15,17 +15,31 @@
 
 namespace pair {
 
+enum class DType { fp32 };
+// The order of a tensor's elements, slowest axis first.
+enum class Layout { nchw };
+
+// An input or output of the network. Its memory is on the device, dense and aligned to 16 bytes.
+struct TensorInfo {
+    const char* name;
+    DType dtype;
+    Layout layout;
+    int batch, channels, height, width;
+    size_t size;  // elements of the whole batch
+    size_t bytes;
+};
+
 // The outcome of a call: success, or a message that names the call, the layer and the CUDA error.
 class [[nodiscard]] Status {
 public:
     Status() noexcept = default;
-    // A failure; the text is cut at the size of the buffer.
+    // A failure; the message is truncated to the size of the buffer.
     explicit Status(const char* message, cudaError_t cuda_error = cudaSuccess) noexcept;
 
     bool ok() const noexcept { return message_[0] == '\0'; }
     // Empty on success.
     const char* message() const noexcept { return message_; }
-    // The CUDA error behind the failure, cudaSuccess when there is none.
+    // The CUDA error that caused the failure, cudaSuccess if none did.
     cudaError_t cuda_error() const noexcept { return cuda_error_; }
 
 private:
@@ -33,23 +47,28 @@ private:
     cudaError_t cuda_error_ = cudaSuccess;
 };
 
-// The network is here in a variant for each of several GPUs; all compute the same, on any device that the kernels run on:
+// The network has a variant for each of several GPUs. All compute the same, on any device that their kernels
+// support:
 //   h200: NVIDIA H200 SXM (sm_90)
 //   rtx2080ti: NVIDIA GeForce RTX 2080 Ti (sm_75)
-// Loading takes the variant made for the current device, else one made for its compute capability, else the first; of those
-// that the file has weights for. Whoever wants another one names it.
+// Loading chooses among the variants that the file has weights for: the one generated for the current device,
+// else one generated for its compute capability, else the first. A call may name another one.
 
-// Parameters on a device. They never change once they are loaded, so any number of networks and threads may share them.
+// Parameters in device memory. They never change once they are loaded, so networks and threads may share
+// them.
 class Weights {
 public:
-    // A file of packed weights, made for this network. `*weights` is set only on success, as in the calls below.
+    // Loads a file of weights that were packed for this network. `*weights` is set on success only, as in the
+    // calls below.
     // `gpu` names a variant; null leaves the choice to the device and the file.
-    static Status load_file(const char* path, std::shared_ptr<const Weights>* weights, const char* gpu = nullptr) noexcept;
+    static Status load_file(const char* path, std::shared_ptr<const Weights>* weights,
+                            const char* gpu = nullptr) noexcept;
     // The same from a copy of the file in host memory.
     static Status load_memory(const void* data, size_t size, std::shared_ptr<const Weights>* weights,
                               const char* gpu = nullptr) noexcept;
-    // Random values in a scale that keeps activations finite: enough to measure time.
-    static Status random(uint64_t seed, std::shared_ptr<const Weights>* weights, const char* gpu = nullptr) noexcept;
+    // Random values that keep activations finite: enough to measure time.
+    static Status random(uint64_t seed, std::shared_ptr<const Weights>* weights, const char* gpu = nullptr)
+        noexcept;
 
     ~Weights();
     Weights(const Weights&) = delete;
@@ -60,9 +79,10 @@ public:
 
 private:
     friend class Network;
-    Weights(float* values, int device, int variant) noexcept : values_(values), device_(device), variant_(variant) {}
-    static Status load(const char* call, const char* what, const unsigned char* file, size_t size, const char* gpu,
-                       std::shared_ptr<const Weights>* weights);
+    Weights(float* values, int device, int variant) noexcept
+        : values_(values), device_(device), variant_(variant) {}
+    static Status load(const char* call, const char* what, const unsigned char* file, size_t size,
+                       const char* gpu, std::shared_ptr<const Weights>* weights);
     static Status upload(int variant, int device, const void* payload, const char* call,
                          std::shared_ptr<const Weights>* weights);
 
@@ -71,59 +91,77 @@ private:
     int variant_;  // index
 };
 
-// One instance of the network: its activations and, if wanted, its CUDA graph.
+// One instance of the network: its activations and, if captured, its CUDA graph.
 //
-// An instance lives on the device that is current when it gets its weights, and serves one stream at a time. Different
-// instances may be used by different threads and streams at once. No call throws or aborts. Only loading, copying and
-// destruction wait for the device. Loading or capturing that fails leaves the instance as it was.
+// An instance uses the device that is current when it gets its weights, and serves one stream at a time.
+// Different instances may be used by different threads and streams at the same time. No call throws or
+// aborts. Only loading, copying and destruction wait for the device. Loading or capturing that fails leaves
+// the instance unchanged.
 class Network {
 public:
-    static constexpr int batch = 1;
-    static constexpr int input_channels = 3, input_height = 28, input_width = 28;
-    static constexpr int output_channels = 10, output_height = 1, output_width = 1;
-    // Elements of the whole batch.
-    static constexpr size_t input_size = 2352;
-    static constexpr size_t output_size = 10;
+    // The tensors that calls take, in this order.
+    static constexpr TensorInfo inputs[] = {
+        {"input", DType::fp32, Layout::nchw, 1, 3, 28, 28, 2352, 9408},
+    };
+    static constexpr TensorInfo outputs[] = {
+        {"head", DType::fp32, Layout::nchw, 1, 10, 1, 1, 10, 40},
+    };
+    static constexpr int input_count = 1, output_count = 1;
+    // Device pointers, one for each tensor.
+    using Inputs = const void* const (&)[input_count];
+    using Outputs = void* const (&)[output_count];
+    // The index of the tensor with this name, -1 if there is none.
+    static int find_input(const char* name) noexcept;
+    static int find_output(const char* name) noexcept;
 
     Network() noexcept = default;
     Network(Network&&) noexcept = default;
     Network& operator=(Network&&) noexcept = default;
 
-    // Takes weights, their variant and, unless the variant before had as much, the memory for the activations, one block:
+    // Sets the weights and with them the variant, and allocates the activations if the size differs, as one
+    // block:
     //   h200: 890624 bytes
     //   rtx2080ti: 1593088 bytes
-    // A captured graph is dropped.
+    // Drops a captured graph.
     Status use(std::shared_ptr<const Weights> weights) noexcept;
-    // Loads weights for this instance alone.
+    // Loads weights for this instance only.
     Status load_file(const char* path, const char* gpu = nullptr) noexcept;
     Status load_memory(const void* data, size_t size, const char* gpu = nullptr) noexcept;
     Status load_random(uint64_t seed, const char* gpu = nullptr) noexcept;
-    // What is in use; null before it was set.
+    // The weights in use; null before they are set.
     const std::shared_ptr<const Weights>& weights() const noexcept { return weights_; }
-    // The GPU whose variant that is; null likewise.
+    // The GPU of the variant in use; null before weights are set.
     const char* variant() const noexcept;
 
-    // Puts the whole network on the stream. `x` and `y` are on the device, NCHW fp32, aligned to 16 bytes, and do not overlap.
-    // May be called while the caller captures the stream into a graph of its own.
-    Status run(const float* x, float* y, cudaStream_t stream) noexcept;
-    // Makes a CUDA graph of run(x, y); `stream` serves to capture it and must not be the default stream.
-    Status capture(const float* x, float* y, cudaStream_t stream) noexcept;
-    // Puts the captured graph on the stream: it reads and writes the `x` and `y` that it was captured with.
+    // Enqueues the whole network on the stream. Inputs and outputs do not overlap. May be called while the
+    // caller captures the stream into a graph of its own.
+    Status run(Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept;
+    // Captures run() in a CUDA graph; `stream` is used for capturing only and must not be the default stream.
+    Status capture(Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept;
+    // Enqueues the captured graph on the stream. It reads and writes the tensors that it was captured with.
     Status replay(cudaStream_t stream) noexcept;
 
-    // For profiling and comparing: the layers of the variant in the order they run; none before there are weights.
+    // For profiling and comparing: the layers of the variant in execution order; none before weights are set.
     int layer_count() const noexcept;
-    // Null for an index that is out of range, as below.
+    // Null if the index is out of range, as below.
     const char* layer_name(int layer) const noexcept;
-    // The name of the op whose output the layer writes: the last of those that it carries out.
+    // The name of the op whose output the layer writes: the last of those that are fused in it.
     const char* layer_output_name(int layer) const noexcept;
-    // Elements of that output; 0 for an index that is out of range.
+    // Elements of that output; 0 if the index is out of range.
     size_t layer_output_size(int layer) const noexcept;
-    // Puts one layer on the stream. It reads what the layers before it have left.
+    // Enqueues one layer on the stream. It reads what the layers before it have written.
+    Status run_layer(int layer, Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept;
+    // Copies a layer's output, dense NCHW, to `size` elements of host memory and waits for it.
+    // Later layers reuse the memory, so stop at the layer: run_layer(0), ..., run_layer(layer),
+    // copy_layer_output(layer).
+    Status copy_layer_output(int layer, Outputs outputs, float* host, size_t size, cudaStream_t stream)
+        noexcept;
+
+    // The same for the one input `x` and the one output `y`.
+    Status run(const float* x, float* y, cudaStream_t stream) noexcept;
+    Status capture(const float* x, float* y, cudaStream_t stream) noexcept;
     Status run_layer(int layer, const float* x, float* y, cudaStream_t stream) noexcept;
-    // Copies a layer's output, dense NCHW, to `size` elements of host memory and waits for it. `y` is the network's output.
-    // Later layers reuse the memory, so stop at the layer: run_layer(0), ..., run_layer(layer), copy_layer_output(layer).
-    Status copy_layer_output(int layer, const float* y, float* host, size_t size, cudaStream_t stream) noexcept;
+    Status copy_layer_output(int layer, float* y, float* host, size_t size, cudaStream_t stream) noexcept;
 
 private:
     struct FreeDevice {
@@ -132,8 +170,9 @@ private:
     struct DestroyGraph {
         void operator()(cudaGraphExec_t graph) const noexcept;
     };
-    Status ready(const char* call) const noexcept;
-    Status launch_all(const char* call, const float* x, float* y, cudaStream_t stream) noexcept;
+    Status check_ready(const char* call) const noexcept;
+    Status check_layer(const char* call, int layer) const noexcept;
+    Status launch_all(const char* call, Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept;
 
     std::shared_ptr<const Weights> weights_;
     std::unique_ptr<float, FreeDevice> arena_;
@@ -145,17 +184,31 @@ private:
 extern "C" {
 #endif
 
-// The same for C. Functions that return int return 0 on success; pair_last_error says what else happened.
+// The same for C. Functions that return int return 0 on success; pair_last_error has the message otherwise.
 typedef struct pair_network pair_network;
 
-// Null when there is no host memory left.
+typedef enum pair_dtype { pair_fp32 = 0 } pair_dtype;
+typedef enum pair_layout { pair_nchw = 0 } pair_layout;
+typedef struct pair_tensor_info {
+    const char* name;
+    pair_dtype dtype;
+    pair_layout layout;
+    int batch, channels, height, width;
+    size_t size;
+    size_t bytes;
+} pair_tensor_info;
+
+int pair_input_count(void);
+int pair_output_count(void);
+// Null if the index is out of range.
+const pair_tensor_info* pair_input(int index);
+const pair_tensor_info* pair_output(int index);
+
+// Null if there is no host memory left.
 pair_network* pair_create(void);
 void pair_destroy(pair_network* network);
-// The message of the last call that failed on this instance, empty when none has; valid until the next call.
+// The message of the last call that failed on this instance, empty if none has; valid until the next call.
 const char* pair_last_error(const pair_network* network);
-
-size_t pair_input_size(void);
-size_t pair_output_size(void);
 
 // `gpu` names a variant or is null, as in C++.
 int pair_load_file(pair_network* network, const char* path, const char* gpu);
@@ -163,20 +216,24 @@ int pair_load_memory(pair_network* network, const void* data, size_t size, const
 int pair_load_random(pair_network* network, uint64_t seed, const char* gpu);
 // Uses the weights of another instance, which may be destroyed before this one.
 int pair_share_weights(pair_network* network, const pair_network* other);
-// The variant in use; null before there are weights.
+// The variant in use; null before weights are set.
 const char* pair_variant(const pair_network* network);
 
-int pair_run(pair_network* network, const float* x, float* y, cudaStream_t stream);
-int pair_capture(pair_network* network, const float* x, float* y, cudaStream_t stream);
+// `inputs` and `outputs` are host arrays of 1 and 1 device pointers.
+int pair_run(pair_network* network, const void* const* inputs, void* const* outputs,
+                   cudaStream_t stream);
+int pair_capture(pair_network* network, const void* const* inputs, void* const* outputs,
+                       cudaStream_t stream);
 int pair_replay(pair_network* network, cudaStream_t stream);
 
 int pair_layer_count(const pair_network* network);
 const char* pair_layer_name(const pair_network* network, int layer);
 const char* pair_layer_output_name(const pair_network* network, int layer);
 size_t pair_layer_output_size(const pair_network* network, int layer);
-int pair_run_layer(pair_network* network, int layer, const float* x, float* y, cudaStream_t stream);
-int pair_copy_layer_output(pair_network* network, int layer, const float* y, float* host, size_t size,
-                                 cudaStream_t stream);
+int pair_run_layer(pair_network* network, int layer, const void* const* inputs, void* const* outputs,
+                         cudaStream_t stream);
+int pair_copy_layer_output(pair_network* network, int layer, void* const* outputs, float* host,
+                                 size_t size, cudaStream_t stream);
 
 #ifdef __cplusplus
 }  // extern "C"

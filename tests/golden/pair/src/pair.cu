@@ -38,34 +38,40 @@
 namespace pair {
 namespace {
 
-// A file of packed weights: sections one behind the other, each a header with blocks of floats behind it.
+// Bytes of a Status's message.
+constexpr std::size_t message_bytes = 320;
+
+// A file of packed weights: sections, each a header followed by blocks of floats.
 constexpr unsigned char file_magic[8] = {'T', 'D', 'C', 'W', 'G', 'H', 'T', '\0'};
 constexpr std::uint32_t file_version = 1;
 constexpr std::size_t header_bytes = 256;
-constexpr std::size_t alignment = 256;
+constexpr std::size_t block_alignment = 256;
 
-// Where a layer's output lies.
-enum class Memory { arena, output };
+// Bytes that the address of an input or output is a multiple of.
+constexpr std::uintptr_t tensor_alignment = 16;
 
 struct Layer {
     const char* name;
     const char* output_name;
-    Memory memory;
+    int output;                // index of the network's output that it writes, -1: the arena
     std::size_t offset;        // of the first element, in floats
     std::size_t batch_stride;  // floats from one image to the next
     int images;
     std::size_t image_size;    // floats of an image
 };
 
-// What the kernels work on: the caller's input and output, and the instance's own memory.
+// The memory that layers use: the caller's inputs and outputs, and the instance's own.
 struct Pointers {
-    const float* x;
-    float* y;
+    const void* const* inputs;
+    void* const* outputs;
     float* arena;
     const float* weights;
+
+    const float* input(int index) const { return static_cast<const float*>(inputs[index]); }
+    float* output(int index) const { return static_cast<float*>(outputs[index]); }
 };
 
-// Parameters of a layer and where they lie in the payload, in floats.
+// Parameters of a layer and their offsets in the payload, in floats.
 struct Slot {
     void (*pack)(const float* weight, const float* scale, const float* shift, float* packed);
     std::size_t weight_size;  // before packing
@@ -79,29 +85,29 @@ struct Slot {
 // NVIDIA H200 SXM (sm_90).
 namespace h200 {
 
-// Bytes of the activations, which share memory where their lives do not overlap.
-// Side by side they would take 890880 bytes.
+// Bytes of the activations. Those whose lifetimes do not overlap share memory; without that they would take
+// 890880 bytes.
 constexpr std::size_t arena_bytes = 890624;
 
-// Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters: a section with
-// another one is for another network, or for another choice of kernels.
+// Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters. A
+// section with a different one is for another network or for other kernels.
 constexpr std::size_t payload_bytes = 37888;
 constexpr std::uint64_t layouts_checksum = 0x9b02990469c3ed33u;
 
 constexpr Layer layers[] = {
-    {"stem", "stem", Memory::arena, 175616, 25088, 1, 25088},
-    {"core", "core", Memory::arena, 200704, 21952, 1, 21952},
-    {"pool", "pool", Memory::arena, 0, 28, 1, 28},
-    {"head", "head", Memory::output, 0, 10, 1, 10},
+    {"stem", "stem", -1, 175616, 25088, 1, 25088},
+    {"core", "core", -1, 200704, 21952, 1, 21952},
+    {"pool", "pool", -1, 0, 28, 1, 28},
+    {"head", "head", 0, 0, 10, 1, 10},
 };
 constexpr int layers_size = static_cast<int>(sizeof layers / sizeof layers[0]);
 
-// Puts one layer on the stream. Offsets are in floats.
+// Enqueues one layer on the stream. Offsets are in floats.
 cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
     switch (layer) {
     case 0:  // "stem"
         return conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32n4g1k1_launch(
-            p.x, p.weights, p.weights + 896, nullptr, p.arena + 175616, nullptr, stream);
+            p.input(0), p.weights, p.weights + 896, nullptr, p.arena + 175616, nullptr, stream);
     case 1:  // "core"
         return conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128n4g1k8_launch(
             p.arena + 175616, p.weights + 960, p.weights + 9024, nullptr, p.arena + 200704, p.arena, stream);
@@ -110,7 +116,7 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
             p.arena + 200704, nullptr, nullptr, nullptr, p.arena, nullptr, stream);
     case 3:  // "head"
         return linear_c28_n10_bias_w1_launch(
-            p.arena, p.weights + 9088, p.weights + 9408, nullptr, p.y, nullptr, stream);
+            p.arena, p.weights + 9088, p.weights + 9408, nullptr, p.output(0), nullptr, stream);
     default:
         return cudaErrorInvalidValue;
     }
@@ -131,29 +137,29 @@ constexpr int slots_size = static_cast<int>(sizeof slots / sizeof slots[0]);
 // NVIDIA GeForce RTX 2080 Ti (sm_75).
 namespace rtx2080ti {
 
-// Bytes of the activations, which share memory where their lives do not overlap.
-// Side by side they would take 1593344 bytes.
+// Bytes of the activations. Those whose lifetimes do not overlap share memory; without that they would take
+// 1593344 bytes.
 constexpr std::size_t arena_bytes = 1593088;
 
-// Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters: a section with
-// another one is for another network, or for another choice of kernels.
+// Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters. A
+// section with a different one is for another network or for other kernels.
 constexpr std::size_t payload_bytes = 42496;
 constexpr std::uint64_t layouts_checksum = 0x9b36d8a41e84fd12u;
 
 constexpr Layer layers[] = {
-    {"stem", "stem", Memory::arena, 351232, 25088, 1, 25088},
-    {"core", "core", Memory::arena, 376320, 21952, 1, 21952},
-    {"pool", "pool", Memory::arena, 0, 28, 1, 28},
-    {"head", "head", Memory::output, 0, 10, 1, 10},
+    {"stem", "stem", -1, 351232, 25088, 1, 25088},
+    {"core", "core", -1, 376320, 21952, 1, 21952},
+    {"pool", "pool", -1, 0, 28, 1, 28},
+    {"head", "head", 0, 0, 10, 1, 10},
 };
 constexpr int layers_size = static_cast<int>(sizeof layers / sizeof layers[0]);
 
-// Puts one layer on the stream. Offsets are in floats.
+// Enqueues one layer on the stream. Offsets are in floats.
 cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
     switch (layer) {
     case 0:  // "stem"
         return conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32n4g1k1_launch(
-            p.x, p.weights, p.weights + 896, nullptr, p.arena + 351232, nullptr, stream);
+            p.input(0), p.weights, p.weights + 896, nullptr, p.arena + 351232, nullptr, stream);
     case 1:  // "core"
         return conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p32n16g2k16_launch(
             p.arena + 351232, p.weights + 960, p.weights + 10176, nullptr, p.arena + 376320, p.arena, stream);
@@ -162,7 +168,7 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
             p.arena + 376320, nullptr, nullptr, nullptr, p.arena, nullptr, stream);
     case 3:  // "head"
         return linear_c28_n10_bias_w4_launch(
-            p.arena, p.weights + 10240, p.weights + 10560, nullptr, p.y, nullptr, stream);
+            p.arena, p.weights + 10240, p.weights + 10560, nullptr, p.output(0), nullptr, stream);
     default:
         return cudaErrorInvalidValue;
     }
@@ -180,12 +186,12 @@ constexpr int slots_size = static_cast<int>(sizeof slots / sizeof slots[0]);
 
 }  // namespace rtx2080ti
 
-// One way to carry out the network, made for one GPU. It runs on every device from `min_arch`.
+// The network as planned for one GPU. It runs on every device from `min_arch` on.
 struct Variant {
     const char* name;
-    const char* device_name;  // words by which CUDA's name of the device is known
+    const char* device_name;  // words that CUDA's name of the device contains
     int arch;                 // compute capability, times ten
-    int min_arch;             // the oldest one that the kernels run on
+    int min_arch;             // the oldest one that the kernels support
     std::size_t arena_bytes;
     std::size_t payload_bytes;
     std::uint64_t layouts_checksum;
@@ -199,15 +205,16 @@ struct Variant {
 constexpr Variant variants[] = {
     {"h200", "H200", 90, 70, h200::arena_bytes, h200::payload_bytes, h200::layouts_checksum, h200::layers,
      h200::layers_size, h200::slots, h200::slots_size, h200::launch},
-    {"rtx2080ti", "RTX 2080 Ti", 75, 70, rtx2080ti::arena_bytes, rtx2080ti::payload_bytes, rtx2080ti::layouts_checksum,
-     rtx2080ti::layers, rtx2080ti::layers_size, rtx2080ti::slots, rtx2080ti::slots_size, rtx2080ti::launch},
+    {"rtx2080ti", "RTX 2080 Ti", 75, 70, rtx2080ti::arena_bytes, rtx2080ti::payload_bytes,
+     rtx2080ti::layouts_checksum, rtx2080ti::layers, rtx2080ti::layers_size, rtx2080ti::slots,
+     rtx2080ti::slots_size, rtx2080ti::launch},
 };
 constexpr int variants_size = static_cast<int>(sizeof variants / sizeof variants[0]);
 constexpr const char* variant_names = "h200, rtx2080ti";
 
-// A failure of the call `call`, with what printf makes of the rest.
+// A failure of the call `call`; the message is formatted as by printf.
 Status failure(cudaError_t error, const char* call, const char* format, ...) {
-    char message[320];
+    char message[message_bytes];
     const int used = std::snprintf(message, sizeof message, "pair: %.40s: ", call);
     std::va_list args;
     va_start(args, format);
@@ -222,7 +229,7 @@ Status cuda_failure(cudaError_t error, const char* call, const char* what) {
     return failure(error, call, "%s: %s (%s)", what, cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
-Status layer_failure(cudaError_t error, const char* call, const char* layer) {
+Status launch_failure(cudaError_t error, const char* call, const char* layer) {
     return failure(error, call, "layer `%.80s` cannot be launched: %s (%s)", layer, cudaGetErrorName(error),
                    cudaGetErrorString(error));
 }
@@ -231,7 +238,7 @@ Status out_of_host_memory(const char* call) {
     return failure(cudaSuccess, call, "out of host memory");
 }
 
-// A device allocation that is freed when nobody has taken it over.
+// A device allocation that is freed with its owner unless it is released.
 class DeviceBlock {
 public:
     DeviceBlock() = default;
@@ -240,7 +247,7 @@ public:
     DeviceBlock& operator=(const DeviceBlock&) = delete;
 
     cudaError_t allocate(std::size_t bytes) {
-        // A network may need none, but a null pointer would mean that there is no allocation.
+        // A network may need 0 bytes, but a null pointer would mean that nothing is allocated.
         void* memory = nullptr;
         const cudaError_t error = cudaMalloc(&memory, bytes > 0 ? bytes : 1);
         if (error == cudaSuccess) memory_ = static_cast<float*>(memory);
@@ -253,8 +260,8 @@ private:
     float* memory_ = nullptr;
 };
 
-// Whether these words stand in a device's name, not as a part of longer words.
-bool has_words(const char* name, const char* words) {
+// Whether a device's name contains these words, as whole words.
+bool contains_words(const char* name, const char* words) {
     const auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
     const std::size_t size = std::strlen(words);
     for (const char* at = std::strstr(name, words); at != nullptr; at = std::strstr(at + 1, words)) {
@@ -263,19 +270,22 @@ bool has_words(const char* name, const char* words) {
     return false;
 }
 
-// How well a variant suits a device: made for it, made for its compute capability, able to run, or -1.
-int suitability(const Variant& variant, const cudaDeviceProp& device) {
+// How well a variant matches a device: highest if generated for it, 1 if generated for its compute
+// capability, 0 if it runs there, -1 if it does not.
+int match_rank(const Variant& variant, const cudaDeviceProp& device) {
     const int arch = 10 * device.major + device.minor;
     if (arch < variant.min_arch) return -1;
-    // Of two names that fit the longer one says more: with "RTX 3090 Ti" there is also "RTX 3090".
-    if (has_words(device.name, variant.device_name)) return 2 + static_cast<int>(std::strlen(variant.device_name));
+    // The longer of two names that match is the better match: "RTX 3090 Ti" also contains "RTX 3090".
+    if (contains_words(device.name, variant.device_name)) {
+        return 2 + static_cast<int>(std::strlen(variant.device_name));
+    }
     return arch == variant.arch ? 1 : 0;
 }
 
-// Indices of the variants that may be used on the current device, the best first: all that run there, or the one of the
-// name `gpu`, where that is not null.
-Status candidates(const char* call, const char* gpu, int* device, std::vector<int>* indices) {
-    // Only the properties have the device's name. Reading them takes its time, so it is done for loading only.
+// Indices of the variants that may be used on the current device, the best first: all that run there, or the
+// one named `gpu` if that is not null.
+Status usable_variants(const char* call, const char* gpu, int* device, std::vector<int>* indices) {
+    // Only the properties have the device's name. Reading them is slow, so it is done for loading only.
     cudaDeviceProp properties;
     cudaError_t error = cudaGetDevice(device);
     if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, *device);
@@ -286,17 +296,20 @@ Status candidates(const char* call, const char* gpu, int* device, std::vector<in
         if (gpu != nullptr && std::strcmp(gpu, variants[i].name) != 0) continue;
         oldest = known ? std::min(oldest, variants[i].min_arch) : variants[i].min_arch;
         known = true;
-        if (suitability(variants[i], properties) >= 0) indices->push_back(i);
+        if (match_rank(variants[i], properties) >= 0) indices->push_back(i);
     }
     if (!known) {
-        return failure(cudaErrorInvalidValue, call, "there is no variant `%.40s`; there are %s", gpu, variant_names);
+        return failure(cudaErrorInvalidValue, call, "there is no variant `%.40s`; there are %s", gpu,
+                       variant_names);
     }
     if (indices->empty()) {
-        return failure(cudaErrorInvalidDevice, call, "device %d has compute capability %d.%d, the kernels need %d.%d", *device,
-                       properties.major, properties.minor, oldest / 10, oldest % 10);
+        return failure(cudaErrorInvalidDevice, call,
+                       "device %d has compute capability %d.%d, the kernels need %d.%d", *device,
+                           properties.major,
+                       properties.minor, oldest / 10, oldest % 10);
     }
     std::stable_sort(indices->begin(), indices->end(), [&properties](int a, int b) {
-        return suitability(variants[a], properties) > suitability(variants[b], properties);
+        return match_rank(variants[a], properties) > match_rank(variants[b], properties);
     });
     return Status();
 }
@@ -309,8 +322,9 @@ std::uint64_t little_endian(const unsigned char* bytes, int size) {
 
 // FNV-1a over 64-bit words.
 std::uint64_t checksum(const unsigned char* bytes, std::size_t size) {
-    std::uint64_t sum = 0xcbf29ce484222325u;
-    for (std::size_t i = 0; i + 8 <= size; i += 8) sum = (sum ^ little_endian(bytes + i, 8)) * 0x100000001b3u;
+    constexpr std::uint64_t offset_basis = 0xcbf29ce484222325u, prime = 0x100000001b3u;
+    std::uint64_t sum = offset_basis;
+    for (std::size_t i = 0; i + 8 <= size; i += 8) sum = (sum ^ little_endian(bytes + i, 8)) * prime;
     return sum;
 }
 
@@ -322,7 +336,7 @@ struct Section {
     std::size_t size;
 };
 
-// Finds the sections of a file, which must fill it. What a header says is checked before it is used.
+// Finds the sections of a file, which must fill it. Each field of a header is checked before it is used.
 Status read_sections(const char* call, const char* what, const unsigned char* file, std::size_t size,
                      std::vector<Section>* sections) {
     std::size_t start = 0;
@@ -331,26 +345,31 @@ Status read_sections(const char* call, const char* what, const unsigned char* fi
         const std::size_t left = size - start;
         if (left < header_bytes) {
             return failure(cudaSuccess, call,
-                           "%.100s is not a whole file of weights: a header has %zu bytes, %zu of %zu are left", what,
-                           header_bytes, left, size);
+                           "%.100s is not a whole file of weights: a header has %zu bytes, "
+                           "%zu of %zu are left",
+                           what, header_bytes, left, size);
         }
         if (std::memcmp(header, file_magic, sizeof file_magic) != 0) {
-            return failure(cudaSuccess, call, "%.100s is not a file of packed weights: no header begins at byte %zu", what,
-                           start);
+            return failure(cudaSuccess, call,
+                           "%.100s is not a file of packed weights: no header begins at byte %zu", what,
+                               start);
         }
         const auto version = static_cast<std::uint32_t>(little_endian(header + 8, 4));
         if (version != file_version) {
-            return failure(cudaSuccess, call, "%.100s has version %u of the format, this driver reads %u", what,
+            return failure(cudaSuccess, call, "%.100s has version %u of the format, this driver reads %u",
+                           what,
                            static_cast<unsigned>(version), static_cast<unsigned>(file_version));
         }
         const std::uint64_t bytes = little_endian(header + 24, 8);
-        if (bytes > left - header_bytes || bytes % alignment != 0) {
+        if (bytes > left - header_bytes || bytes % block_alignment != 0) {
             return failure(cudaSuccess, call,
-                           "%.100s is cut off or damaged: behind the header at byte %zu come %zu bytes, not %llu", what,
-                           start, left - header_bytes, static_cast<unsigned long long>(bytes));
+                           "%.100s is truncated or damaged: %zu bytes follow the header at byte %zu, "
+                           "not %llu",
+                           what, left - header_bytes, start, static_cast<unsigned long long>(bytes));
         }
         const auto size_here = static_cast<std::size_t>(bytes);
-        sections->push_back({little_endian(header + 16, 8), little_endian(header + 32, 8), header + header_bytes, size_here});
+        sections->push_back(
+            {little_endian(header + 16, 8), little_endian(header + 32, 8), header + header_bytes, size_here});
         start += header_bytes + size_here;
     } while (start < size);
     return Status();
@@ -365,7 +384,7 @@ const Section* find_section(const std::vector<Section>& sections, std::uint64_t 
 }
 
 // Adds a checksum to a list in a message.
-void append(std::string* list, std::uint64_t layouts) {
+void append_checksum(std::string* list, std::uint64_t layouts) {
     char number[17];
     std::snprintf(number, sizeof number, "%016llx", static_cast<unsigned long long>(layouts));
     if (!list->empty()) *list += ", ";
@@ -375,13 +394,14 @@ void append(std::string* list, std::uint64_t layouts) {
 Status missing_section(const char* call, const char* what, const std::vector<Section>& sections,
                        const std::string& needed) {
     std::string found;
-    for (const Section& section : sections) append(&found, section.layouts);
+    for (const Section& section : sections) append_checksum(&found, section.layouts);
     return failure(cudaSuccess, call,
-                   "%.100s was packed for another network or other kernels: its layouts are %.80s; needed are %s", what,
-                   found.c_str(), needed.c_str());
+                   "%.100s was packed for another network or other kernels: its layouts are %.80s; "
+                   "needed are %s",
+                   what, found.c_str(), needed.c_str());
 }
 
-// Whether a section is as its header says and has the size that the kernels need.
+// Whether a section matches its header and has the size that the kernels need.
 Status check_section(const char* call, const char* what, const Section& section, std::size_t size) {
     if (section.size != size || section.checksum != checksum(section.payload, size)) {
         return failure(cudaSuccess, call, "%.100s is damaged: its checksum does not fit its content", what);
@@ -389,7 +409,7 @@ Status check_section(const char* call, const char* what, const Section& section,
     return Status();
 }
 
-// A file's content: mapped where the system can, else read.
+// A file's content: mapped if the system supports it, else read.
 class FileContent {
 public:
     FileContent() = default;
@@ -407,7 +427,8 @@ public:
         struct stat info = {};
         bool opened = fstat(file, &info) == 0 && S_ISREG(info.st_mode);
         if (opened && info.st_size > 0) {
-            void* data = mmap(nullptr, static_cast<std::size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file, 0);
+            void* data = mmap(nullptr, static_cast<std::size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file,
+                              0);
             opened = data != MAP_FAILED;
             if (opened) {
                 data_ = data;
@@ -447,12 +468,44 @@ private:
 #endif
 };
 
+int find_tensor(const TensorInfo* tensors, int count, const char* name) {
+    for (int i = 0; i < count; ++i) {
+        if (std::strcmp(tensors[i].name, name) == 0) return i;
+    }
+    return -1;
+}
+
+// Whether a pointer can be that of the tensor.
+Status check_tensor(const char* call, const char* kind, const TensorInfo& tensor, const void* data) {
+    if (data == nullptr) {
+        return failure(cudaErrorInvalidValue, call, "%s `%.80s` is a null pointer", kind, tensor.name);
+    }
+    if (reinterpret_cast<std::uintptr_t>(data) % tensor_alignment != 0) {
+        return failure(cudaErrorInvalidValue, call, "%s `%.80s` is not aligned to %d bytes", kind,
+                       tensor.name,
+                       static_cast<int>(tensor_alignment));
+    }
+    return Status();
+}
+
+Status check_tensors(const char* call, Network::Inputs inputs, Network::Outputs outputs) {
+    Status status;
+    for (int i = 0; status.ok() && i < Network::input_count; ++i) {
+        status = check_tensor(call, "input", Network::inputs[i], inputs[i]);
+    }
+    for (int i = 0; status.ok() && i < Network::output_count; ++i) {
+        status = check_tensor(call, "output", Network::outputs[i], outputs[i]);
+    }
+    return status;
+}
+
 // Values in [-scale, scale), the same on every machine.
-void fill(std::vector<float>& values, std::size_t size, float scale, float offset, std::mt19937_64& generator) {
+void fill(std::vector<float>& values, std::size_t size, float scale, float offset,
+          std::mt19937_64& generator) {
     values.resize(size);
     for (float& value : values) {
-        // 24 bits fit a float exactly.
-        value = offset + scale * (static_cast<float>(generator() >> 40) / 8388608.0f - 1.0f);
+        // 24 random bits, which a float represents exactly, as a number in [-1, 1).
+        value = offset + scale * (static_cast<float>(generator() >> 40) / 0x1p23f - 1.0f);
     }
 }
 
@@ -464,7 +517,8 @@ Status::Status(const char* message, cudaError_t cuda_error) noexcept : cuda_erro
 
 Weights::~Weights() { static_cast<void>(cudaFree(values_)); }
 
-Status Weights::load_file(const char* path, std::shared_ptr<const Weights>* weights, const char* gpu) noexcept {
+Status Weights::load_file(const char* path, std::shared_ptr<const Weights>* weights, const char* gpu)
+    noexcept {
     const char* call = "load_file";
     try {
         FileContent file;
@@ -485,11 +539,12 @@ Status Weights::load_memory(const void* data, size_t size, std::shared_ptr<const
     }
 }
 
-Status Weights::load(const char* call, const char* what, const unsigned char* file, size_t size, const char* gpu,
+Status Weights::load(const char* call, const char* what, const unsigned char* file, size_t size,
+                     const char* gpu,
                      std::shared_ptr<const Weights>* weights) {
     int device = 0;
     std::vector<int> indices;
-    Status status = candidates(call, gpu, &device, &indices);
+    Status status = usable_variants(call, gpu, &device, &indices);
     std::vector<Section> sections;
     if (status.ok()) status = read_sections(call, what, file, size, &sections);
     if (!status.ok()) return status;
@@ -500,7 +555,7 @@ Status Weights::load(const char* call, const char* what, const unsigned char* fi
             status = check_section(call, what, *section, variant.payload_bytes);
             return status.ok() ? upload(index, device, section->payload, call, weights) : status;
         }
-        append(&needed, variant.layouts_checksum);
+        append_checksum(&needed, variant.layouts_checksum);
         needed += std::string(" (") + variant.name + ")";
     }
     return missing_section(call, what, sections, needed);
@@ -511,14 +566,15 @@ Status Weights::random(uint64_t seed, std::shared_ptr<const Weights>* weights, c
     try {
         int device = 0;
         std::vector<int> indices;
-        const Status status = candidates(call, gpu, &device, &indices);
+        const Status status = usable_variants(call, gpu, &device, &indices);
         if (!status.ok()) return status;
         const Variant& variant = variants[indices.front()];
         std::mt19937_64 generator(seed);
         std::vector<float> payload(variant.payload_bytes / sizeof(float)), weight, scale, shift, bias;
         for (int i = 0; i < variant.slots_size; ++i) {
             const Slot& slot = variant.slots[i];
-            // Sums of `fan_in` products keep the variance of their inputs; uniform values in [-a, a) have a * a / 3.
+            // Sums of `fan_in` products keep the variance of their inputs; uniform values in [-a, a) have a
+            // * a / 3.
             const float spread = std::sqrt(3.0f / static_cast<float>(slot.fan_in));
             fill(weight, slot.weight_size, spread, 0.0f, generator);
             fill(scale, static_cast<std::size_t>(slot.prologue_channels), 0.5f, 1.0f, generator);
@@ -559,16 +615,19 @@ Status Network::use(std::shared_ptr<const Weights> weights) noexcept {
     const char* call = "use";
     if (weights == nullptr) return failure(cudaErrorInvalidValue, call, "there are no weights");
     if (weights_ != nullptr && weights_->device_ != weights->device_) {
-        return failure(cudaErrorInvalidDevice, call, "the network lives on device %d, the weights on device %d",
+        return failure(cudaErrorInvalidDevice, call,
+                       "the network is on device %d, the weights are on device %d",
                        weights_->device_, weights->device_);
     }
-    // Another variant may need an arena of another size.
-    if (arena_ == nullptr || variants[weights_->variant_].arena_bytes != variants[weights->variant_].arena_bytes) {
+    // A different variant may need an arena of a different size.
+    if (arena_ == nullptr
+        || variants[weights_->variant_].arena_bytes != variants[weights->variant_].arena_bytes) {
         int device = 0;
         cudaError_t error = cudaGetDevice(&device);
         if (error != cudaSuccess) return cuda_failure(error, call, "cudaGetDevice");
         if (device != weights->device_) {
-            return failure(cudaErrorInvalidDevice, call, "the weights are on device %d, the current device is %d",
+            return failure(cudaErrorInvalidDevice, call,
+                           "the weights are on device %d, the current device is %d",
                            weights->device_, device);
         }
         DeviceBlock block;
@@ -599,41 +658,54 @@ Status Network::load_random(uint64_t seed, const char* gpu) noexcept {
     return status.ok() ? use(std::move(weights)) : status;
 }
 
-Status Network::ready(const char* call) const noexcept {
+Status Network::check_ready(const char* call) const noexcept {
     if (weights_ == nullptr) return failure(cudaErrorInvalidValue, call, "the network has no weights yet");
     int device = 0;
     const cudaError_t error = cudaGetDevice(&device);
     if (error != cudaSuccess) return cuda_failure(error, call, "cudaGetDevice");
     if (device != weights_->device_) {
-        return failure(cudaErrorInvalidDevice, call, "the network lives on device %d, the current device is %d",
+        return failure(cudaErrorInvalidDevice, call, "the network is on device %d, the current device is %d",
                        weights_->device_, device);
     }
     return Status();
 }
 
-Status Network::launch_all(const char* call, const float* x, float* y, cudaStream_t stream) noexcept {
-    const Pointers pointers = {x, y, arena_.get(), weights_->values_};
+Status Network::check_layer(const char* call, int layer) const noexcept {
+    const Status status = check_ready(call);
+    if (!status.ok() || (layer >= 0 && layer < layer_count())) return status;
+    return failure(cudaErrorInvalidValue, call, "there is no layer %d, there are %d", layer, layer_count());
+}
+
+Status Network::launch_all(const char* call, Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept {
+    const Pointers pointers = {inputs, outputs, arena_.get(), weights_->values_};
     const Variant& variant = variants[weights_->variant_];
     for (int layer = 0; layer < variant.layers_size; ++layer) {
         const cudaError_t error = variant.launch(layer, pointers, stream);
-        if (error != cudaSuccess) return layer_failure(error, call, variant.layers[layer].name);
+        if (error != cudaSuccess) return launch_failure(error, call, variant.layers[layer].name);
     }
     return Status();
 }
 
-Status Network::run(const float* x, float* y, cudaStream_t stream) noexcept {
-    const Status status = ready("run");
-    return status.ok() ? launch_all("run", x, y, stream) : status;
+int Network::find_input(const char* name) noexcept { return find_tensor(inputs, input_count, name); }
+
+int Network::find_output(const char* name) noexcept { return find_tensor(outputs, output_count, name); }
+
+Status Network::run(Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept {
+    const char* call = "run";
+    Status status = check_ready(call);
+    if (status.ok()) status = check_tensors(call, inputs, outputs);
+    return status.ok() ? launch_all(call, inputs, outputs, stream) : status;
 }
 
-Status Network::capture(const float* x, float* y, cudaStream_t stream) noexcept {
+Status Network::capture(Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept {
     const char* call = "capture";
-    Status status = ready(call);
+    Status status = check_ready(call);
+    if (status.ok()) status = check_tensors(call, inputs, outputs);
     if (!status.ok()) return status;
     // Relaxed: other threads, and the driver as it loads kernels, may allocate meanwhile.
     cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed);
     if (error != cudaSuccess) return cuda_failure(error, call, "cudaStreamBeginCapture");
-    status = launch_all(call, x, y, stream);
+    status = launch_all(call, inputs, outputs, stream);
     cudaGraph_t graph = nullptr;
     error = cudaStreamEndCapture(stream, &graph);
     cudaGraphExec_t executable = nullptr;
@@ -649,23 +721,26 @@ Status Network::capture(const float* x, float* y, cudaStream_t stream) noexcept 
 
 Status Network::replay(cudaStream_t stream) noexcept {
     const char* call = "replay";
-    const Status status = ready(call);
+    const Status status = check_ready(call);
     if (!status.ok()) return status;
-    if (graph_ == nullptr) return failure(cudaErrorInvalidValue, call, "no graph was captured with the weights in use");
+    if (graph_ == nullptr) return failure(cudaErrorInvalidValue, call,
+                                          "no graph was captured with the weights in use");
     const cudaError_t error = cudaGraphLaunch(graph_.get(), stream);
     return error == cudaSuccess ? Status() : cuda_failure(error, call, "cudaGraphLaunch");
 }
 
 const char* Network::variant() const noexcept { return weights_ == nullptr ? nullptr : weights_->variant(); }
 
-int Network::layer_count() const noexcept { return weights_ == nullptr ? 0 : variants[weights_->variant_].layers_size; }
+int Network::layer_count() const noexcept {
+    return weights_ == nullptr ? 0 : variants[weights_->variant_].layers_size; }
 
 const char* Network::layer_name(int layer) const noexcept {
     return layer >= 0 && layer < layer_count() ? variants[weights_->variant_].layers[layer].name : nullptr;
 }
 
 const char* Network::layer_output_name(int layer) const noexcept {
-    return layer >= 0 && layer < layer_count() ? variants[weights_->variant_].layers[layer].output_name : nullptr;
+    return layer >= 0 && layer < layer_count() ? variants[weights_->variant_].layers[layer].output_name
+        : nullptr;
 }
 
 size_t Network::layer_output_size(int layer) const noexcept {
@@ -674,37 +749,66 @@ size_t Network::layer_output_size(int layer) const noexcept {
     return static_cast<std::size_t>(written.images) * written.image_size;
 }
 
-Status Network::run_layer(int layer, const float* x, float* y, cudaStream_t stream) noexcept {
+Status Network::run_layer(int layer, Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept {
     const char* call = "run_layer";
-    const Status status = ready(call);
+    Status status = check_layer(call, layer);
+    if (status.ok()) status = check_tensors(call, inputs, outputs);
     if (!status.ok()) return status;
-    if (layer < 0 || layer >= layer_count()) {
-        return failure(cudaErrorInvalidValue, call, "there is no layer %d, there are %d", layer, layer_count());
-    }
-    const cudaError_t error = variants[weights_->variant_].launch(layer, {x, y, arena_.get(), weights_->values_}, stream);
-    return error == cudaSuccess ? Status() : layer_failure(error, call, layer_name(layer));
+    const Pointers pointers = {inputs, outputs, arena_.get(), weights_->values_};
+    const cudaError_t error = variants[weights_->variant_].launch(layer, pointers, stream);
+    return error == cudaSuccess ? Status() : launch_failure(error, call, layer_name(layer));
 }
 
-Status Network::copy_layer_output(int layer, const float* y, float* host, size_t size, cudaStream_t stream) noexcept {
+Status Network::copy_layer_output(int layer, Outputs outputs, float* host, size_t size,
+                                  cudaStream_t stream) noexcept {
     const char* call = "copy_layer_output";
-    const Status status = ready(call);
+    Status status = check_layer(call, layer);
     if (!status.ok()) return status;
-    if (layer < 0 || layer >= layer_count()) {
-        return failure(cudaErrorInvalidValue, call, "there is no layer %d, there are %d", layer, layer_count());
-    }
     const Layer& from = variants[weights_->variant_].layers[layer];
     if (size != layer_output_size(layer)) {
-        return failure(cudaErrorInvalidValue, call, "layer `%.80s` writes %zu elements, %zu were asked for", from.name,
+        return failure(cudaErrorInvalidValue, call, "layer `%.80s` writes %zu elements, %zu were requested",
+                       from.name,
                        layer_output_size(layer), size);
     }
-    const float* image = (from.memory == Memory::arena ? arena_.get() : y) + from.offset;
-    for (int i = 0; i < from.images; ++i, image += from.batch_stride, host += from.image_size) {
+    const float* image = arena_.get();
+    if (from.output >= 0) {
+        status = check_tensor(call, "output", Network::outputs[from.output], outputs[from.output]);
+        if (!status.ok()) return status;
+        image = static_cast<const float*>(outputs[from.output]);
+    }
+    image += from.offset;
+    const int nchw_images = from.images;
+    for (int i = 0; i < nchw_images; ++i, image += from.batch_stride, host += from.image_size) {
         const cudaError_t error =
             cudaMemcpyAsync(host, image, from.image_size * sizeof(float), cudaMemcpyDeviceToHost, stream);
         if (error != cudaSuccess) return cuda_failure(error, call, "cudaMemcpyAsync");
     }
     const cudaError_t error = cudaStreamSynchronize(stream);
     return error == cudaSuccess ? Status() : cuda_failure(error, call, "cudaStreamSynchronize");
+}
+
+Status Network::run(const float* x, float* y, cudaStream_t stream) noexcept {
+    const void* const x_only[] = {x};
+    void* const y_only[] = {y};
+    return run(x_only, y_only, stream);
+}
+
+Status Network::capture(const float* x, float* y, cudaStream_t stream) noexcept {
+    const void* const x_only[] = {x};
+    void* const y_only[] = {y};
+    return capture(x_only, y_only, stream);
+}
+
+Status Network::run_layer(int layer, const float* x, float* y, cudaStream_t stream) noexcept {
+    const void* const x_only[] = {x};
+    void* const y_only[] = {y};
+    return run_layer(layer, x_only, y_only, stream);
+}
+
+Status Network::copy_layer_output(int layer, float* y, float* host, size_t size, cudaStream_t stream)
+    noexcept {
+    void* const y_only[] = {y};
+    return copy_layer_output(layer, y_only, host, size, stream);
 }
 
 }  // namespace pair
@@ -721,8 +825,26 @@ struct pair_network {
 
 namespace {
 
+constexpr pair_tensor_info input_infos[] = {
+    {"input", pair_fp32, pair_nchw, 1, 3, 28, 28, 2352, 9408},
+};
+constexpr pair_tensor_info output_infos[] = {
+    {"head", pair_fp32, pair_nchw, 1, 10, 1, 1, 10, 40},
+};
+
+// The pointers that a caller passes, as the C++ interface takes them.
+struct Tensors {
+    const void* inputs[Network::input_count] = {};
+    void* outputs[Network::output_count] = {};
+
+    Tensors(const void* const* from_inputs, void* const* from_outputs) {
+        if (from_inputs != nullptr) std::copy_n(from_inputs, Network::input_count, inputs);
+        if (from_outputs != nullptr) std::copy_n(from_outputs, Network::output_count, outputs);
+    }
+};
+
 // Keeps a failure for pair_last_error.
-int outcome(pair_network* network, const Status& status) {
+int record_failure(pair_network* network, const Status& status) {
     if (status.ok()) return 0;
     network->error = status;
     return 1;
@@ -738,37 +860,52 @@ const char* pair_last_error(const pair_network* network) {
     return network == nullptr ? "pair: the network is a null pointer" : network->error.message();
 }
 
-size_t pair_input_size(void) { return Network::input_size; }
+int pair_input_count(void) { return Network::input_count; }
 
-size_t pair_output_size(void) { return Network::output_size; }
+int pair_output_count(void) { return Network::output_count; }
+
+const pair_tensor_info* pair_input(int index) {
+    return index >= 0 && index < Network::input_count ? input_infos + index : nullptr;
+}
+
+const pair_tensor_info* pair_output(int index) {
+    return index >= 0 && index < Network::output_count ? output_infos + index : nullptr;
+}
 
 int pair_load_file(pair_network* network, const char* path, const char* gpu) {
-    return network == nullptr ? 1 : outcome(network, network->network.load_file(path, gpu));
+    return network == nullptr ? 1 : record_failure(network, network->network.load_file(path, gpu));
 }
 
 int pair_load_memory(pair_network* network, const void* data, size_t size, const char* gpu) {
-    return network == nullptr ? 1 : outcome(network, network->network.load_memory(data, size, gpu));
+    return network == nullptr ? 1 : record_failure(network, network->network.load_memory(data, size, gpu));
 }
 
 int pair_load_random(pair_network* network, uint64_t seed, const char* gpu) {
-    return network == nullptr ? 1 : outcome(network, network->network.load_random(seed, gpu));
+    return network == nullptr ? 1 : record_failure(network, network->network.load_random(seed, gpu));
 }
 
 int pair_share_weights(pair_network* network, const pair_network* other) {
     if (network == nullptr) return 1;
-    return outcome(network, network->network.use(other == nullptr ? nullptr : other->network.weights()));
+    return record_failure(network, network->network.use(other == nullptr ? nullptr
+        : other->network.weights()));
 }
 
-int pair_run(pair_network* network, const float* x, float* y, cudaStream_t stream) {
-    return network == nullptr ? 1 : outcome(network, network->network.run(x, y, stream));
+int pair_run(pair_network* network, const void* const* inputs, void* const* outputs,
+                   cudaStream_t stream) {
+    if (network == nullptr) return 1;
+    const Tensors tensors(inputs, outputs);
+    return record_failure(network, network->network.run(tensors.inputs, tensors.outputs, stream));
 }
 
-int pair_capture(pair_network* network, const float* x, float* y, cudaStream_t stream) {
-    return network == nullptr ? 1 : outcome(network, network->network.capture(x, y, stream));
+int pair_capture(pair_network* network, const void* const* inputs, void* const* outputs,
+                       cudaStream_t stream) {
+    if (network == nullptr) return 1;
+    const Tensors tensors(inputs, outputs);
+    return record_failure(network, network->network.capture(tensors.inputs, tensors.outputs, stream));
 }
 
 int pair_replay(pair_network* network, cudaStream_t stream) {
-    return network == nullptr ? 1 : outcome(network, network->network.replay(stream));
+    return network == nullptr ? 1 : record_failure(network, network->network.replay(stream));
 }
 
 const char* pair_variant(const pair_network* network) {
@@ -791,12 +928,18 @@ size_t pair_layer_output_size(const pair_network* network, int layer) {
     return network == nullptr ? 0 : network->network.layer_output_size(layer);
 }
 
-int pair_run_layer(pair_network* network, int layer, const float* x, float* y, cudaStream_t stream) {
-    return network == nullptr ? 1 : outcome(network, network->network.run_layer(layer, x, y, stream));
+int pair_run_layer(pair_network* network, int layer, const void* const* inputs, void* const* outputs,
+                         cudaStream_t stream) {
+    if (network == nullptr) return 1;
+    const Tensors tensors(inputs, outputs);
+    return record_failure(network, network->network.run_layer(layer, tensors.inputs, tensors.outputs,
+        stream));
 }
 
-int pair_copy_layer_output(pair_network* network, int layer, const float* y, float* host, size_t size,
-                                 cudaStream_t stream) {
+int pair_copy_layer_output(pair_network* network, int layer, void* const* outputs, float* host,
+                                 size_t size, cudaStream_t stream) {
     if (network == nullptr) return 1;
-    return outcome(network, network->network.copy_layer_output(layer, y, host, size, stream));
+    const Tensors tensors(nullptr, outputs);
+    return record_failure(network,
+                          network->network.copy_layer_output(layer, tensors.outputs, host, size, stream));
 }

@@ -31,64 +31,72 @@
 namespace tiny {
 namespace {
 
-// A file of packed weights: sections one behind the other, each a header with blocks of floats behind it.
+// Bytes of a Status's message.
+constexpr std::size_t message_bytes = 320;
+
+// A file of packed weights: sections, each a header followed by blocks of floats.
 constexpr unsigned char file_magic[8] = {'T', 'D', 'C', 'W', 'G', 'H', 'T', '\0'};
 constexpr std::uint32_t file_version = 1;
 constexpr std::size_t header_bytes = 256;
-constexpr std::size_t alignment = 256;
+constexpr std::size_t block_alignment = 256;
 
-// Where a layer's output lies.
-enum class Memory { arena, output };
+// Bytes that the address of an input or output is a multiple of.
+constexpr std::uintptr_t tensor_alignment = 16;
 
 struct Layer {
     const char* name;
     const char* output_name;
-    Memory memory;
+    int output;                // index of the network's output that it writes, -1: the arena
     std::size_t offset;        // of the first element, in floats
     std::size_t batch_stride;  // floats from one image to the next
     int images;
     std::size_t image_size;    // floats of an image
 };
 
-// What the kernels work on: the caller's input and output, and the instance's own memory.
+// The memory that layers use: the caller's inputs and outputs, and the instance's own.
 struct Pointers {
-    const float* x;
-    float* y;
+    const void* const* inputs;
+    void* const* outputs;
     float* arena;
     const float* weights;
+
+    const float* input(int index) const { return static_cast<const float*>(inputs[index]); }
+    float* output(int index) const { return static_cast<float*>(outputs[index]); }
 };
 
-// The GPU that the kernels were made for, and the oldest compute capability that they run on, times ten.
+// The GPU that the kernels were generated for, and the oldest compute capability that they support, times
+// ten.
 constexpr const char* variant_name = "h200";
 constexpr int min_arch = 70;
 
-// Bytes of the activations, which share memory where their lives do not overlap.
-// Side by side they would take 0 bytes.
+// Bytes of the activations. Those whose lifetimes do not overlap share memory; without that they would take
+// 0 bytes.
 constexpr std::size_t arena_bytes = 0;
 
-// Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters: a section with
-// another one is for another network, or for another choice of kernels.
+// Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters. A
+// section with a different one is for another network or for other kernels.
 constexpr std::size_t payload_bytes = 0;
 constexpr std::uint64_t layouts_checksum = 0xcbf29ce484222325u;
 
 constexpr Layer layers[] = {
-    {"a\"quoted\\name\\", "a\"quoted\\name\\", Memory::output, 0, 32, 1, 32},
+    {"a\"quoted\\name\\", "a\"quoted\\name\\", 0, 0, 32, 1, 32},
 };
 constexpr int layers_size = static_cast<int>(sizeof layers / sizeof layers[0]);
 
-// Puts one layer on the stream. Offsets are in floats.
+// Enqueues one layer on the stream. Offsets are in floats.
 cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
     switch (layer) {
     case 0:  // "a\"quoted\\name\\"
-        return relu_c2_h4_w4_elementwise_t64_launch(p.x, nullptr, nullptr, nullptr, p.y, nullptr, stream);
+        return relu_c2_h4_w4_elementwise_t64_launch(
+            p.input(0), nullptr, nullptr, nullptr, p.output(0), nullptr, stream);
     default:
         return cudaErrorInvalidValue;
     }
 }
 
-// A failure of the call `call`, with what printf makes of the rest.
+// A failure of the call `call`; the message is formatted as by printf.
 Status failure(cudaError_t error, const char* call, const char* format, ...) {
-    char message[320];
+    char message[message_bytes];
     const int used = std::snprintf(message, sizeof message, "tiny: %.40s: ", call);
     std::va_list args;
     va_start(args, format);
@@ -103,7 +111,7 @@ Status cuda_failure(cudaError_t error, const char* call, const char* what) {
     return failure(error, call, "%s: %s (%s)", what, cudaGetErrorName(error), cudaGetErrorString(error));
 }
 
-Status layer_failure(cudaError_t error, const char* call, const char* layer) {
+Status launch_failure(cudaError_t error, const char* call, const char* layer) {
     return failure(error, call, "layer `%.80s` cannot be launched: %s (%s)", layer, cudaGetErrorName(error),
                    cudaGetErrorString(error));
 }
@@ -112,7 +120,7 @@ Status out_of_host_memory(const char* call) {
     return failure(cudaSuccess, call, "out of host memory");
 }
 
-// A device allocation that is freed when nobody has taken it over.
+// A device allocation that is freed with its owner unless it is released.
 class DeviceBlock {
 public:
     DeviceBlock() = default;
@@ -121,7 +129,7 @@ public:
     DeviceBlock& operator=(const DeviceBlock&) = delete;
 
     cudaError_t allocate(std::size_t bytes) {
-        // A network may need none, but a null pointer would mean that there is no allocation.
+        // A network may need 0 bytes, but a null pointer would mean that nothing is allocated.
         void* memory = nullptr;
         const cudaError_t error = cudaMalloc(&memory, bytes > 0 ? bytes : 1);
         if (error == cudaSuccess) memory_ = static_cast<float*>(memory);
@@ -134,22 +142,27 @@ private:
     float* memory_ = nullptr;
 };
 
-// A caller may ask for a variant by its name; there is one.
+// Whether `gpu` is null or names the only variant.
 Status check_variant(const char* call, const char* gpu) {
     if (gpu == nullptr || std::strcmp(gpu, variant_name) == 0) return Status();
-    return failure(cudaErrorInvalidValue, call, "there is no variant `%.40s`; there is only %s", gpu, variant_name);
+    return failure(cudaErrorInvalidValue, call, "there is no variant `%.40s`; there is only %s", gpu,
+                   variant_name);
 }
 
-// The device that is current, if the kernels run on it.
+// The current device, if the kernels run on it.
 Status current_device(const char* call, int* device) {
     int major = 0, minor = 0;
     cudaError_t error = cudaGetDevice(device);
-    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, *device);
-    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, *device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
+        *device);
+    if (error == cudaSuccess) error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor,
+        *device);
     if (error != cudaSuccess) return cuda_failure(error, call, "no usable device");
     if (10 * major + minor < min_arch) {
-        return failure(cudaErrorInvalidDevice, call, "device %d has compute capability %d.%d, the kernels need %d.%d", *device,
-                       major, minor, min_arch / 10, min_arch % 10);
+        return failure(cudaErrorInvalidDevice, call,
+                       "device %d has compute capability %d.%d, the kernels need %d.%d", *device, major,
+                           minor,
+                       min_arch / 10, min_arch % 10);
     }
     return Status();
 }
@@ -162,8 +175,9 @@ std::uint64_t little_endian(const unsigned char* bytes, int size) {
 
 // FNV-1a over 64-bit words.
 std::uint64_t checksum(const unsigned char* bytes, std::size_t size) {
-    std::uint64_t sum = 0xcbf29ce484222325u;
-    for (std::size_t i = 0; i + 8 <= size; i += 8) sum = (sum ^ little_endian(bytes + i, 8)) * 0x100000001b3u;
+    constexpr std::uint64_t offset_basis = 0xcbf29ce484222325u, prime = 0x100000001b3u;
+    std::uint64_t sum = offset_basis;
+    for (std::size_t i = 0; i + 8 <= size; i += 8) sum = (sum ^ little_endian(bytes + i, 8)) * prime;
     return sum;
 }
 
@@ -175,7 +189,7 @@ struct Section {
     std::size_t size;
 };
 
-// Finds the sections of a file, which must fill it. What a header says is checked before it is used.
+// Finds the sections of a file, which must fill it. Each field of a header is checked before it is used.
 Status read_sections(const char* call, const char* what, const unsigned char* file, std::size_t size,
                      std::vector<Section>* sections) {
     std::size_t start = 0;
@@ -184,26 +198,31 @@ Status read_sections(const char* call, const char* what, const unsigned char* fi
         const std::size_t left = size - start;
         if (left < header_bytes) {
             return failure(cudaSuccess, call,
-                           "%.100s is not a whole file of weights: a header has %zu bytes, %zu of %zu are left", what,
-                           header_bytes, left, size);
+                           "%.100s is not a whole file of weights: a header has %zu bytes, "
+                           "%zu of %zu are left",
+                           what, header_bytes, left, size);
         }
         if (std::memcmp(header, file_magic, sizeof file_magic) != 0) {
-            return failure(cudaSuccess, call, "%.100s is not a file of packed weights: no header begins at byte %zu", what,
-                           start);
+            return failure(cudaSuccess, call,
+                           "%.100s is not a file of packed weights: no header begins at byte %zu", what,
+                               start);
         }
         const auto version = static_cast<std::uint32_t>(little_endian(header + 8, 4));
         if (version != file_version) {
-            return failure(cudaSuccess, call, "%.100s has version %u of the format, this driver reads %u", what,
+            return failure(cudaSuccess, call, "%.100s has version %u of the format, this driver reads %u",
+                           what,
                            static_cast<unsigned>(version), static_cast<unsigned>(file_version));
         }
         const std::uint64_t bytes = little_endian(header + 24, 8);
-        if (bytes > left - header_bytes || bytes % alignment != 0) {
+        if (bytes > left - header_bytes || bytes % block_alignment != 0) {
             return failure(cudaSuccess, call,
-                           "%.100s is cut off or damaged: behind the header at byte %zu come %zu bytes, not %llu", what,
-                           start, left - header_bytes, static_cast<unsigned long long>(bytes));
+                           "%.100s is truncated or damaged: %zu bytes follow the header at byte %zu, "
+                           "not %llu",
+                           what, left - header_bytes, start, static_cast<unsigned long long>(bytes));
         }
         const auto size_here = static_cast<std::size_t>(bytes);
-        sections->push_back({little_endian(header + 16, 8), little_endian(header + 32, 8), header + header_bytes, size_here});
+        sections->push_back(
+            {little_endian(header + 16, 8), little_endian(header + 32, 8), header + header_bytes, size_here});
         start += header_bytes + size_here;
     } while (start < size);
     return Status();
@@ -218,7 +237,7 @@ const Section* find_section(const std::vector<Section>& sections, std::uint64_t 
 }
 
 // Adds a checksum to a list in a message.
-void append(std::string* list, std::uint64_t layouts) {
+void append_checksum(std::string* list, std::uint64_t layouts) {
     char number[17];
     std::snprintf(number, sizeof number, "%016llx", static_cast<unsigned long long>(layouts));
     if (!list->empty()) *list += ", ";
@@ -228,13 +247,14 @@ void append(std::string* list, std::uint64_t layouts) {
 Status missing_section(const char* call, const char* what, const std::vector<Section>& sections,
                        const std::string& needed) {
     std::string found;
-    for (const Section& section : sections) append(&found, section.layouts);
+    for (const Section& section : sections) append_checksum(&found, section.layouts);
     return failure(cudaSuccess, call,
-                   "%.100s was packed for another network or other kernels: its layouts are %.80s; needed are %s", what,
-                   found.c_str(), needed.c_str());
+                   "%.100s was packed for another network or other kernels: its layouts are %.80s; "
+                   "needed are %s",
+                   what, found.c_str(), needed.c_str());
 }
 
-// Whether a section is as its header says and has the size that the kernels need.
+// Whether a section matches its header and has the size that the kernels need.
 Status check_section(const char* call, const char* what, const Section& section, std::size_t size) {
     if (section.size != size || section.checksum != checksum(section.payload, size)) {
         return failure(cudaSuccess, call, "%.100s is damaged: its checksum does not fit its content", what);
@@ -242,7 +262,7 @@ Status check_section(const char* call, const char* what, const Section& section,
     return Status();
 }
 
-// A file's content: mapped where the system can, else read.
+// A file's content: mapped if the system supports it, else read.
 class FileContent {
 public:
     FileContent() = default;
@@ -260,7 +280,8 @@ public:
         struct stat info = {};
         bool opened = fstat(file, &info) == 0 && S_ISREG(info.st_mode);
         if (opened && info.st_size > 0) {
-            void* data = mmap(nullptr, static_cast<std::size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file, 0);
+            void* data = mmap(nullptr, static_cast<std::size_t>(info.st_size), PROT_READ, MAP_PRIVATE, file,
+                              0);
             opened = data != MAP_FAILED;
             if (opened) {
                 data_ = data;
@@ -300,6 +321,37 @@ private:
 #endif
 };
 
+int find_tensor(const TensorInfo* tensors, int count, const char* name) {
+    for (int i = 0; i < count; ++i) {
+        if (std::strcmp(tensors[i].name, name) == 0) return i;
+    }
+    return -1;
+}
+
+// Whether a pointer can be that of the tensor.
+Status check_tensor(const char* call, const char* kind, const TensorInfo& tensor, const void* data) {
+    if (data == nullptr) {
+        return failure(cudaErrorInvalidValue, call, "%s `%.80s` is a null pointer", kind, tensor.name);
+    }
+    if (reinterpret_cast<std::uintptr_t>(data) % tensor_alignment != 0) {
+        return failure(cudaErrorInvalidValue, call, "%s `%.80s` is not aligned to %d bytes", kind,
+                       tensor.name,
+                       static_cast<int>(tensor_alignment));
+    }
+    return Status();
+}
+
+Status check_tensors(const char* call, Network::Inputs inputs, Network::Outputs outputs) {
+    Status status;
+    for (int i = 0; status.ok() && i < Network::input_count; ++i) {
+        status = check_tensor(call, "input", Network::inputs[i], inputs[i]);
+    }
+    for (int i = 0; status.ok() && i < Network::output_count; ++i) {
+        status = check_tensor(call, "output", Network::outputs[i], outputs[i]);
+    }
+    return status;
+}
+
 }  // namespace
 
 Status::Status(const char* message, cudaError_t cuda_error) noexcept : cuda_error_(cuda_error) {
@@ -308,7 +360,8 @@ Status::Status(const char* message, cudaError_t cuda_error) noexcept : cuda_erro
 
 Weights::~Weights() { static_cast<void>(cudaFree(values_)); }
 
-Status Weights::load_file(const char* path, std::shared_ptr<const Weights>* weights, const char* gpu) noexcept {
+Status Weights::load_file(const char* path, std::shared_ptr<const Weights>* weights, const char* gpu)
+    noexcept {
     const char* call = "load_file";
     try {
         FileContent file;
@@ -329,7 +382,8 @@ Status Weights::load_memory(const void* data, size_t size, std::shared_ptr<const
     }
 }
 
-Status Weights::load(const char* call, const char* what, const unsigned char* file, size_t size, const char* gpu,
+Status Weights::load(const char* call, const char* what, const unsigned char* file, size_t size,
+                     const char* gpu,
                      std::shared_ptr<const Weights>* weights) {
     Status status = check_variant(call, gpu);
     std::vector<Section> sections;
@@ -340,7 +394,7 @@ Status Weights::load(const char* call, const char* what, const unsigned char* fi
         return status.ok() ? upload(section->payload, call, weights) : status;
     }
     std::string needed;
-    append(&needed, layouts_checksum);
+    append_checksum(&needed, layouts_checksum);
     return missing_section(call, what, sections, needed);
 }
 
@@ -349,7 +403,8 @@ Status Weights::random(uint64_t /*seed*/, std::shared_ptr<const Weights>* weight
     try {
         const Status status = check_variant(call, gpu);
         if (!status.ok()) return status;
-        return upload(nullptr, call, weights);  // there are no parameters
+        // There are no parameters.
+        return upload(nullptr, call, weights);
     } catch (const std::bad_alloc&) {
         return out_of_host_memory(call);
     }
@@ -382,7 +437,8 @@ Status Network::use(std::shared_ptr<const Weights> weights) noexcept {
     const char* call = "use";
     if (weights == nullptr) return failure(cudaErrorInvalidValue, call, "there are no weights");
     if (weights_ != nullptr && weights_->device_ != weights->device_) {
-        return failure(cudaErrorInvalidDevice, call, "the network lives on device %d, the weights on device %d",
+        return failure(cudaErrorInvalidDevice, call,
+                       "the network is on device %d, the weights are on device %d",
                        weights_->device_, weights->device_);
     }
     if (arena_ == nullptr) {
@@ -390,7 +446,8 @@ Status Network::use(std::shared_ptr<const Weights> weights) noexcept {
         cudaError_t error = cudaGetDevice(&device);
         if (error != cudaSuccess) return cuda_failure(error, call, "cudaGetDevice");
         if (device != weights->device_) {
-            return failure(cudaErrorInvalidDevice, call, "the weights are on device %d, the current device is %d",
+            return failure(cudaErrorInvalidDevice, call,
+                           "the weights are on device %d, the current device is %d",
                            weights->device_, device);
         }
         DeviceBlock block;
@@ -421,40 +478,53 @@ Status Network::load_random(uint64_t seed, const char* gpu) noexcept {
     return status.ok() ? use(std::move(weights)) : status;
 }
 
-Status Network::ready(const char* call) const noexcept {
+Status Network::check_ready(const char* call) const noexcept {
     if (weights_ == nullptr) return failure(cudaErrorInvalidValue, call, "the network has no weights yet");
     int device = 0;
     const cudaError_t error = cudaGetDevice(&device);
     if (error != cudaSuccess) return cuda_failure(error, call, "cudaGetDevice");
     if (device != weights_->device_) {
-        return failure(cudaErrorInvalidDevice, call, "the network lives on device %d, the current device is %d",
+        return failure(cudaErrorInvalidDevice, call, "the network is on device %d, the current device is %d",
                        weights_->device_, device);
     }
     return Status();
 }
 
-Status Network::launch_all(const char* call, const float* x, float* y, cudaStream_t stream) noexcept {
-    const Pointers pointers = {x, y, arena_.get(), weights_->values_};
+Status Network::check_layer(const char* call, int layer) const noexcept {
+    const Status status = check_ready(call);
+    if (!status.ok() || (layer >= 0 && layer < layer_count())) return status;
+    return failure(cudaErrorInvalidValue, call, "there is no layer %d, there are %d", layer, layer_count());
+}
+
+Status Network::launch_all(const char* call, Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept {
+    const Pointers pointers = {inputs, outputs, arena_.get(), weights_->values_};
     for (int layer = 0; layer < layers_size; ++layer) {
         const cudaError_t error = launch(layer, pointers, stream);
-        if (error != cudaSuccess) return layer_failure(error, call, layers[layer].name);
+        if (error != cudaSuccess) return launch_failure(error, call, layers[layer].name);
     }
     return Status();
 }
 
-Status Network::run(const float* x, float* y, cudaStream_t stream) noexcept {
-    const Status status = ready("run");
-    return status.ok() ? launch_all("run", x, y, stream) : status;
+int Network::find_input(const char* name) noexcept { return find_tensor(inputs, input_count, name); }
+
+int Network::find_output(const char* name) noexcept { return find_tensor(outputs, output_count, name); }
+
+Status Network::run(Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept {
+    const char* call = "run";
+    Status status = check_ready(call);
+    if (status.ok()) status = check_tensors(call, inputs, outputs);
+    return status.ok() ? launch_all(call, inputs, outputs, stream) : status;
 }
 
-Status Network::capture(const float* x, float* y, cudaStream_t stream) noexcept {
+Status Network::capture(Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept {
     const char* call = "capture";
-    Status status = ready(call);
+    Status status = check_ready(call);
+    if (status.ok()) status = check_tensors(call, inputs, outputs);
     if (!status.ok()) return status;
     // Relaxed: other threads, and the driver as it loads kernels, may allocate meanwhile.
     cudaError_t error = cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed);
     if (error != cudaSuccess) return cuda_failure(error, call, "cudaStreamBeginCapture");
-    status = launch_all(call, x, y, stream);
+    status = launch_all(call, inputs, outputs, stream);
     cudaGraph_t graph = nullptr;
     error = cudaStreamEndCapture(stream, &graph);
     cudaGraphExec_t executable = nullptr;
@@ -470,9 +540,10 @@ Status Network::capture(const float* x, float* y, cudaStream_t stream) noexcept 
 
 Status Network::replay(cudaStream_t stream) noexcept {
     const char* call = "replay";
-    const Status status = ready(call);
+    const Status status = check_ready(call);
     if (!status.ok()) return status;
-    if (graph_ == nullptr) return failure(cudaErrorInvalidValue, call, "no graph was captured with the weights in use");
+    if (graph_ == nullptr) return failure(cudaErrorInvalidValue, call,
+                                          "no graph was captured with the weights in use");
     const cudaError_t error = cudaGraphLaunch(graph_.get(), stream);
     return error == cudaSuccess ? Status() : cuda_failure(error, call, "cudaGraphLaunch");
 }
@@ -495,37 +566,66 @@ size_t Network::layer_output_size(int layer) const noexcept {
     return static_cast<std::size_t>(written.images) * written.image_size;
 }
 
-Status Network::run_layer(int layer, const float* x, float* y, cudaStream_t stream) noexcept {
+Status Network::run_layer(int layer, Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept {
     const char* call = "run_layer";
-    const Status status = ready(call);
+    Status status = check_layer(call, layer);
+    if (status.ok()) status = check_tensors(call, inputs, outputs);
     if (!status.ok()) return status;
-    if (layer < 0 || layer >= layer_count()) {
-        return failure(cudaErrorInvalidValue, call, "there is no layer %d, there are %d", layer, layer_count());
-    }
-    const cudaError_t error = launch(layer, {x, y, arena_.get(), weights_->values_}, stream);
-    return error == cudaSuccess ? Status() : layer_failure(error, call, layer_name(layer));
+    const Pointers pointers = {inputs, outputs, arena_.get(), weights_->values_};
+    const cudaError_t error = launch(layer, pointers, stream);
+    return error == cudaSuccess ? Status() : launch_failure(error, call, layer_name(layer));
 }
 
-Status Network::copy_layer_output(int layer, const float* y, float* host, size_t size, cudaStream_t stream) noexcept {
+Status Network::copy_layer_output(int layer, Outputs outputs, float* host, size_t size,
+                                  cudaStream_t stream) noexcept {
     const char* call = "copy_layer_output";
-    const Status status = ready(call);
+    Status status = check_layer(call, layer);
     if (!status.ok()) return status;
-    if (layer < 0 || layer >= layer_count()) {
-        return failure(cudaErrorInvalidValue, call, "there is no layer %d, there are %d", layer, layer_count());
-    }
     const Layer& from = layers[layer];
     if (size != layer_output_size(layer)) {
-        return failure(cudaErrorInvalidValue, call, "layer `%.80s` writes %zu elements, %zu were asked for", from.name,
+        return failure(cudaErrorInvalidValue, call, "layer `%.80s` writes %zu elements, %zu were requested",
+                       from.name,
                        layer_output_size(layer), size);
     }
-    const float* image = (from.memory == Memory::arena ? arena_.get() : y) + from.offset;
-    for (int i = 0; i < from.images; ++i, image += from.batch_stride, host += from.image_size) {
+    const float* image = arena_.get();
+    if (from.output >= 0) {
+        status = check_tensor(call, "output", Network::outputs[from.output], outputs[from.output]);
+        if (!status.ok()) return status;
+        image = static_cast<const float*>(outputs[from.output]);
+    }
+    image += from.offset;
+    const int nchw_images = from.images;
+    for (int i = 0; i < nchw_images; ++i, image += from.batch_stride, host += from.image_size) {
         const cudaError_t error =
             cudaMemcpyAsync(host, image, from.image_size * sizeof(float), cudaMemcpyDeviceToHost, stream);
         if (error != cudaSuccess) return cuda_failure(error, call, "cudaMemcpyAsync");
     }
     const cudaError_t error = cudaStreamSynchronize(stream);
     return error == cudaSuccess ? Status() : cuda_failure(error, call, "cudaStreamSynchronize");
+}
+
+Status Network::run(const float* x, float* y, cudaStream_t stream) noexcept {
+    const void* const x_only[] = {x};
+    void* const y_only[] = {y};
+    return run(x_only, y_only, stream);
+}
+
+Status Network::capture(const float* x, float* y, cudaStream_t stream) noexcept {
+    const void* const x_only[] = {x};
+    void* const y_only[] = {y};
+    return capture(x_only, y_only, stream);
+}
+
+Status Network::run_layer(int layer, const float* x, float* y, cudaStream_t stream) noexcept {
+    const void* const x_only[] = {x};
+    void* const y_only[] = {y};
+    return run_layer(layer, x_only, y_only, stream);
+}
+
+Status Network::copy_layer_output(int layer, float* y, float* host, size_t size, cudaStream_t stream)
+    noexcept {
+    void* const y_only[] = {y};
+    return copy_layer_output(layer, y_only, host, size, stream);
 }
 
 }  // namespace tiny
@@ -542,8 +642,26 @@ struct tiny_network {
 
 namespace {
 
+constexpr tiny_tensor_info input_infos[] = {
+    {"input", tiny_fp32, tiny_nchw, 1, 2, 4, 4, 32, 128},
+};
+constexpr tiny_tensor_info output_infos[] = {
+    {"a\"quoted\\name\\", tiny_fp32, tiny_nchw, 1, 2, 4, 4, 32, 128},
+};
+
+// The pointers that a caller passes, as the C++ interface takes them.
+struct Tensors {
+    const void* inputs[Network::input_count] = {};
+    void* outputs[Network::output_count] = {};
+
+    Tensors(const void* const* from_inputs, void* const* from_outputs) {
+        if (from_inputs != nullptr) std::copy_n(from_inputs, Network::input_count, inputs);
+        if (from_outputs != nullptr) std::copy_n(from_outputs, Network::output_count, outputs);
+    }
+};
+
 // Keeps a failure for tiny_last_error.
-int outcome(tiny_network* network, const Status& status) {
+int record_failure(tiny_network* network, const Status& status) {
     if (status.ok()) return 0;
     network->error = status;
     return 1;
@@ -559,37 +677,52 @@ const char* tiny_last_error(const tiny_network* network) {
     return network == nullptr ? "tiny: the network is a null pointer" : network->error.message();
 }
 
-size_t tiny_input_size(void) { return Network::input_size; }
+int tiny_input_count(void) { return Network::input_count; }
 
-size_t tiny_output_size(void) { return Network::output_size; }
+int tiny_output_count(void) { return Network::output_count; }
+
+const tiny_tensor_info* tiny_input(int index) {
+    return index >= 0 && index < Network::input_count ? input_infos + index : nullptr;
+}
+
+const tiny_tensor_info* tiny_output(int index) {
+    return index >= 0 && index < Network::output_count ? output_infos + index : nullptr;
+}
 
 int tiny_load_file(tiny_network* network, const char* path, const char* gpu) {
-    return network == nullptr ? 1 : outcome(network, network->network.load_file(path, gpu));
+    return network == nullptr ? 1 : record_failure(network, network->network.load_file(path, gpu));
 }
 
 int tiny_load_memory(tiny_network* network, const void* data, size_t size, const char* gpu) {
-    return network == nullptr ? 1 : outcome(network, network->network.load_memory(data, size, gpu));
+    return network == nullptr ? 1 : record_failure(network, network->network.load_memory(data, size, gpu));
 }
 
 int tiny_load_random(tiny_network* network, uint64_t seed, const char* gpu) {
-    return network == nullptr ? 1 : outcome(network, network->network.load_random(seed, gpu));
+    return network == nullptr ? 1 : record_failure(network, network->network.load_random(seed, gpu));
 }
 
 int tiny_share_weights(tiny_network* network, const tiny_network* other) {
     if (network == nullptr) return 1;
-    return outcome(network, network->network.use(other == nullptr ? nullptr : other->network.weights()));
+    return record_failure(network, network->network.use(other == nullptr ? nullptr
+        : other->network.weights()));
 }
 
-int tiny_run(tiny_network* network, const float* x, float* y, cudaStream_t stream) {
-    return network == nullptr ? 1 : outcome(network, network->network.run(x, y, stream));
+int tiny_run(tiny_network* network, const void* const* inputs, void* const* outputs,
+                   cudaStream_t stream) {
+    if (network == nullptr) return 1;
+    const Tensors tensors(inputs, outputs);
+    return record_failure(network, network->network.run(tensors.inputs, tensors.outputs, stream));
 }
 
-int tiny_capture(tiny_network* network, const float* x, float* y, cudaStream_t stream) {
-    return network == nullptr ? 1 : outcome(network, network->network.capture(x, y, stream));
+int tiny_capture(tiny_network* network, const void* const* inputs, void* const* outputs,
+                       cudaStream_t stream) {
+    if (network == nullptr) return 1;
+    const Tensors tensors(inputs, outputs);
+    return record_failure(network, network->network.capture(tensors.inputs, tensors.outputs, stream));
 }
 
 int tiny_replay(tiny_network* network, cudaStream_t stream) {
-    return network == nullptr ? 1 : outcome(network, network->network.replay(stream));
+    return network == nullptr ? 1 : record_failure(network, network->network.replay(stream));
 }
 
 const char* tiny_variant(const tiny_network* network) {
@@ -612,12 +745,18 @@ size_t tiny_layer_output_size(const tiny_network* network, int layer) {
     return network == nullptr ? 0 : network->network.layer_output_size(layer);
 }
 
-int tiny_run_layer(tiny_network* network, int layer, const float* x, float* y, cudaStream_t stream) {
-    return network == nullptr ? 1 : outcome(network, network->network.run_layer(layer, x, y, stream));
+int tiny_run_layer(tiny_network* network, int layer, const void* const* inputs, void* const* outputs,
+                         cudaStream_t stream) {
+    if (network == nullptr) return 1;
+    const Tensors tensors(inputs, outputs);
+    return record_failure(network, network->network.run_layer(layer, tensors.inputs, tensors.outputs,
+        stream));
 }
 
-int tiny_copy_layer_output(tiny_network* network, int layer, const float* y, float* host, size_t size,
-                                 cudaStream_t stream) {
+int tiny_copy_layer_output(tiny_network* network, int layer, void* const* outputs, float* host,
+                                 size_t size, cudaStream_t stream) {
     if (network == nullptr) return 1;
-    return outcome(network, network->network.copy_layer_output(layer, y, host, size, stream));
+    const Tensors tensors(nullptr, outputs);
+    return record_failure(network,
+                          network->network.copy_layer_output(layer, tensors.outputs, host, size, stream));
 }

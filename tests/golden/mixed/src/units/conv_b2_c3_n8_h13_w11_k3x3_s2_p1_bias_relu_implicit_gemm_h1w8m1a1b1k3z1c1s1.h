@@ -11,27 +11,27 @@
 
 namespace mixed {
 
-// Floats in the block that the packer writes.
+// Floats that the packers write.
 constexpr std::size_t
 conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1a1b1k3z1c1s1_packed_floats() { return 784; }
 
-// Bytes of device memory, aligned to 256, that a launch keeps intermediate results in; one block for each stream.
+// Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
 constexpr std::size_t
 conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1a1b1k3z1c1s1_workspace_bytes() { return 0; }
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       8 x 3 x 3 x 3, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       784 values, written
 void conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1a1b1k3z1c1s1_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Puts the work on the stream and returns the first error. All pointers are to device memory.
+// Enqueues the work on the stream and returns the first error. All pointers are to device memory.
 //   x         2x3x13x11, NCHW, aligned to 16 bytes
-//   packed    784 values as the packer wrote them, aligned to 16 bytes
+//   packed    784 values that the packers wrote, aligned to 16 bytes
 //   bias      8 values
 //   residual  not used
-//   y         2x8x7x6, NCHW, written; aligned likewise, overlaps nothing that is read
+//   y         2x8x7x6, NCHW, written; aligned to 16 bytes, overlaps no input
 //   workspace not used
 //   strides   elements from one image of the batch to the next
 cudaError_t conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1a1b1k3z1c1s1_launch(

@@ -11,25 +11,27 @@
 
 namespace mixed {
 
-// Floats in the block that the packer writes.
-constexpr std::size_t conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_packed_floats() { return 48; }
+// Floats that the packers write.
+constexpr std::size_t
+conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_packed_floats() { return 48; }
 
-// Bytes of device memory, aligned to 256, that a launch keeps intermediate results in; one block for each stream.
-constexpr std::size_t conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_workspace_bytes() { return 0; }
+// Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
+constexpr std::size_t
+conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_workspace_bytes() { return 0; }
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       9 x 4 x 1 x 1, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       48 values, written
 void conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Puts the work on the stream and returns the first error. All pointers are to device memory.
+// Enqueues the work on the stream and returns the first error. All pointers are to device memory.
 //   x         2x4x7x6, NCHW, aligned to 16 bytes
-//   packed    48 values as the packer wrote them, aligned to 16 bytes
+//   packed    48 values that the packers wrote, aligned to 16 bytes
 //   bias      9 values
 //   residual  not used
-//   y         2x9x7x6, NCHW, written; aligned likewise, overlaps nothing that is read
+//   y         2x9x7x6, NCHW, written; aligned to 16 bytes, overlaps no input
 //   workspace not used
 //   strides   elements from one image of the batch to the next
 cudaError_t conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8n2p4g2k4z1c4s1_launch(

@@ -11,25 +11,25 @@
 
 namespace mixed {
 
-// Floats in the block that the packer writes.
+// Floats that the packers write.
 constexpr std::size_t conv_b2_c5_n11_h7_w3_k1x1_direct_p32n1g1k1_packed_floats() { return 55; }
 
-// Bytes of device memory, aligned to 256, that a launch keeps intermediate results in; one block for each stream.
+// Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
 constexpr std::size_t conv_b2_c5_n11_h7_w3_k1x1_direct_p32n1g1k1_workspace_bytes() { return 0; }
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       11 x 5 x 1 x 1, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       55 values, written
 void conv_b2_c5_n11_h7_w3_k1x1_direct_p32n1g1k1_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Puts the work on the stream and returns the first error. All pointers are to device memory.
+// Enqueues the work on the stream and returns the first error. All pointers are to device memory.
 //   x         2x5x7x3, NCHW, aligned to 16 bytes
-//   packed    55 values as the packer wrote them, aligned to 16 bytes
+//   packed    55 values that the packers wrote, aligned to 16 bytes
 //   bias      not used
 //   residual  not used
-//   y         2x11x7x3, NCHW, written; aligned likewise, overlaps nothing that is read
+//   y         2x11x7x3, NCHW, written; aligned to 16 bytes, overlaps no input
 //   workspace not used
 //   strides   elements from one image of the batch to the next
 cudaError_t conv_b2_c5_n11_h7_w3_k1x1_direct_p32n1g1k1_launch(

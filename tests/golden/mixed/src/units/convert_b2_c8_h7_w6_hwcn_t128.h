@@ -11,24 +11,25 @@
 
 namespace mixed {
 
-// Floats in the block that the packer writes.
+// Floats that the packers write.
 constexpr std::size_t convert_b2_c8_h7_w6_hwcn_t128_packed_floats() { return 0; }
 
-// Bytes of device memory, aligned to 256, that a launch keeps intermediate results in; one block for each stream.
+// Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
 constexpr std::size_t convert_b2_c8_h7_w6_hwcn_t128_workspace_bytes() { return 0; }
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       not read
 //   scale, shift not read
 //   packed       0 values, written
-void convert_b2_c8_h7_w6_hwcn_t128_pack(const float* weight, const float* scale, const float* shift, float* packed);
+void convert_b2_c8_h7_w6_hwcn_t128_pack(
+    const float* weight, const float* scale, const float* shift, float* packed);
 
-// Puts the work on the stream and returns the first error. All pointers are to device memory.
+// Enqueues the work on the stream and returns the first error. All pointers are to device memory.
 //   x         2x8x7x6, NCHW, aligned to 16 bytes
 //   packed    not used
 //   bias      not used
 //   residual  not used
-//   y         2x8x7x6, lying HWCN, dense, written; aligned likewise, overlaps nothing that is read
+//   y         2x8x7x6, stored as HWCN, dense, written; aligned to 16 bytes, overlaps no input
 //   workspace not used
 //   strides   elements from one image of the batch to the next
 cudaError_t convert_b2_c8_h7_w6_hwcn_t128_launch(

@@ -11,24 +11,25 @@
 
 namespace mixed {
 
-// Floats in the block that the packer writes.
+// Floats that the packers write.
 constexpr std::size_t linear_b2_c11_n7_bias_w2_packed_floats() { return 77; }
 
-// Bytes of device memory, aligned to 256, that a launch keeps intermediate results in; one block for each stream.
+// Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
 constexpr std::size_t linear_b2_c11_n7_bias_w2_workspace_bytes() { return 0; }
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       7 x 11 x 1 x 1, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       77 values, written
-void linear_b2_c11_n7_bias_w2_pack(const float* weight, const float* scale, const float* shift, float* packed);
+void linear_b2_c11_n7_bias_w2_pack(
+    const float* weight, const float* scale, const float* shift, float* packed);
 
-// Puts the work on the stream and returns the first error. All pointers are to device memory.
+// Enqueues the work on the stream and returns the first error. All pointers are to device memory.
 //   x         2x11x1x1, NCHW, aligned to 16 bytes
-//   packed    77 values as the packer wrote them, aligned to 16 bytes
+//   packed    77 values that the packers wrote, aligned to 16 bytes
 //   bias      7 values
 //   residual  not used
-//   y         2x7x1x1, NCHW, written; aligned likewise, overlaps nothing that is read
+//   y         2x7x1x1, NCHW, written; aligned to 16 bytes, overlaps no input
 //   workspace not used
 //   strides   elements from one image of the batch to the next
 cudaError_t linear_b2_c11_n7_bias_w2_launch(

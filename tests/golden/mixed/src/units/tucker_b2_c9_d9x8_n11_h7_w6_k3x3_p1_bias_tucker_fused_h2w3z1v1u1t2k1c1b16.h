@@ -11,41 +11,41 @@
 
 namespace mixed {
 
-// Floats in the block that the packer writes.
+// Floats that the packers write.
 constexpr std::size_t
 tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_packed_floats() { return 2960; }
 
-// Bytes of device memory, aligned to 256, that a launch keeps intermediate results in; one block for each stream.
+// Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
 constexpr std::size_t
 tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_workspace_bytes() { return 0; }
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       9 x 9 x 1 x 1, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       272 values, written
 void tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_pack_first(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       8 x 9 x 3 x 3, PyTorch's order (OIHW)
 //   scale, shift not read
-//   packed       2320 values, written: from 320 on of what the kernel reads
+//   packed       2320 values, written: those from index 320 on of the kernel's
 void tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_pack_core(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       11 x 8 x 1 x 1, PyTorch's order (OIHW)
 //   scale, shift not read
-//   packed       272 values, written: from 2688 on of what the kernel reads
+//   packed       272 values, written: those from index 2688 on of the kernel's
 void tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_pack_last(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Puts the work on the stream and returns the first error. All pointers are to device memory.
+// Enqueues the work on the stream and returns the first error. All pointers are to device memory.
 //   x         2x9x7x6, NCHW, aligned to 16 bytes
-//   packed    2960 values as the packer wrote them, aligned to 16 bytes
+//   packed    2960 values that the packers wrote, aligned to 16 bytes
 //   bias      11 values
 //   residual  not used
-//   y         2x11x7x6, NCHW, written; aligned likewise, overlaps nothing that is read
+//   y         2x11x7x6, NCHW, written; aligned to 16 bytes, overlaps no input
 //   workspace not used
 //   strides   elements from one image of the batch to the next
 cudaError_t tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3z1v1u1t2k1c1b16_launch(

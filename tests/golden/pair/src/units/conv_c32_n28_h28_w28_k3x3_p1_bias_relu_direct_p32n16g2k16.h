@@ -11,25 +11,27 @@
 
 namespace pair {
 
-// Floats in the block that the packer writes.
-constexpr std::size_t conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p32n16g2k16_packed_floats() { return 9216; }
+// Floats that the packers write.
+constexpr std::size_t
+conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p32n16g2k16_packed_floats() { return 9216; }
 
-// Bytes of device memory, aligned to 256, that a launch keeps intermediate results in; one block for each stream.
-constexpr std::size_t conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p32n16g2k16_workspace_bytes() { return 1404928; }
+// Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
+constexpr std::size_t
+conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p32n16g2k16_workspace_bytes() { return 1404928; }
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       28 x 32 x 3 x 3, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       9216 values, written
 void conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p32n16g2k16_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Puts the work on the stream and returns the first error. All pointers are to device memory.
+// Enqueues the work on the stream and returns the first error. All pointers are to device memory.
 //   x         1x32x28x28, NCHW, aligned to 16 bytes
-//   packed    9216 values as the packer wrote them, aligned to 16 bytes
+//   packed    9216 values that the packers wrote, aligned to 16 bytes
 //   bias      28 values
 //   residual  not used
-//   y         1x28x28x28, NCHW, written; aligned likewise, overlaps nothing that is read
+//   y         1x28x28x28, NCHW, written; aligned to 16 bytes, overlaps no input
 //   workspace 1404928 bytes
 cudaError_t conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p32n16g2k16_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,

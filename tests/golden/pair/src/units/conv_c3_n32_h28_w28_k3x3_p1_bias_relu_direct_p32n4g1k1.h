@@ -11,25 +11,25 @@
 
 namespace pair {
 
-// Floats in the block that the packer writes.
+// Floats that the packers write.
 constexpr std::size_t conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32n4g1k1_packed_floats() { return 864; }
 
-// Bytes of device memory, aligned to 256, that a launch keeps intermediate results in; one block for each stream.
+// Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
 constexpr std::size_t conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32n4g1k1_workspace_bytes() { return 0; }
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       32 x 3 x 3 x 3, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       864 values, written
 void conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32n4g1k1_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Puts the work on the stream and returns the first error. All pointers are to device memory.
+// Enqueues the work on the stream and returns the first error. All pointers are to device memory.
 //   x         1x3x28x28, NCHW, aligned to 16 bytes
-//   packed    864 values as the packer wrote them, aligned to 16 bytes
+//   packed    864 values that the packers wrote, aligned to 16 bytes
 //   bias      32 values
 //   residual  not used
-//   y         1x32x28x28, NCHW, written; aligned likewise, overlaps nothing that is read
+//   y         1x32x28x28, NCHW, written; aligned to 16 bytes, overlaps no input
 //   workspace not used
 cudaError_t conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32n4g1k1_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,

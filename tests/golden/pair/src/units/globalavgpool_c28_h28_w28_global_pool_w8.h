@@ -11,25 +11,25 @@
 
 namespace pair {
 
-// Floats in the block that the packer writes.
+// Floats that the packers write.
 constexpr std::size_t globalavgpool_c28_h28_w28_global_pool_w8_packed_floats() { return 0; }
 
-// Bytes of device memory, aligned to 256, that a launch keeps intermediate results in; one block for each stream.
+// Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
 constexpr std::size_t globalavgpool_c28_h28_w28_global_pool_w8_workspace_bytes() { return 0; }
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       not read
 //   scale, shift not read
 //   packed       0 values, written
 void globalavgpool_c28_h28_w28_global_pool_w8_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Puts the work on the stream and returns the first error. All pointers are to device memory.
+// Enqueues the work on the stream and returns the first error. All pointers are to device memory.
 //   x         1x28x28x28, NCHW, aligned to 16 bytes
 //   packed    not used
 //   bias      not used
 //   residual  not used
-//   y         1x28x1x1, NCHW, written; aligned likewise, overlaps nothing that is read
+//   y         1x28x1x1, NCHW, written; aligned to 16 bytes, overlaps no input
 //   workspace not used
 cudaError_t globalavgpool_c28_h28_w28_global_pool_w8_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,

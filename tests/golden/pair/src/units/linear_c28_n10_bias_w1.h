@@ -11,24 +11,24 @@
 
 namespace pair {
 
-// Floats in the block that the packer writes.
+// Floats that the packers write.
 constexpr std::size_t linear_c28_n10_bias_w1_packed_floats() { return 280; }
 
-// Bytes of device memory, aligned to 256, that a launch keeps intermediate results in; one block for each stream.
+// Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
 constexpr std::size_t linear_c28_n10_bias_w1_workspace_bytes() { return 0; }
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       10 x 28 x 1 x 1, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       280 values, written
 void linear_c28_n10_bias_w1_pack(const float* weight, const float* scale, const float* shift, float* packed);
 
-// Puts the work on the stream and returns the first error. All pointers are to device memory.
+// Enqueues the work on the stream and returns the first error. All pointers are to device memory.
 //   x         1x28x1x1, NCHW, aligned to 16 bytes
-//   packed    280 values as the packer wrote them, aligned to 16 bytes
+//   packed    280 values that the packers wrote, aligned to 16 bytes
 //   bias      10 values
 //   residual  not used
-//   y         1x10x1x1, NCHW, written; aligned likewise, overlaps nothing that is read
+//   y         1x10x1x1, NCHW, written; aligned to 16 bytes, overlaps no input
 //   workspace not used
 cudaError_t linear_c28_n10_bias_w1_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,

@@ -11,27 +11,27 @@
 
 namespace some_layers {
 
-// Floats in the block that the packer writes.
+// Floats that the packers write.
 constexpr std::size_t
 conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3_packed_floats() { return 2304; }
 
-// Bytes of device memory, aligned to 256, that a launch keeps intermediate results in; one block for each stream.
+// Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
 constexpr std::size_t
 conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3_workspace_bytes() { return 0; }
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       19 x 6 x 3 x 3, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       2304 values, written
 void conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Puts the work on the stream and returns the first error. All pointers are to device memory.
-//   x         12x6x9x8, lying HWCN, dense, aligned to 16 bytes
-//   packed    2304 values as the packer wrote them, aligned to 16 bytes
+// Enqueues the work on the stream and returns the first error. All pointers are to device memory.
+//   x         12x6x9x8, stored as HWCN, dense, aligned to 16 bytes
+//   packed    2304 values that the packers wrote, aligned to 16 bytes
 //   bias      19 values
 //   residual  not used
-//   y         12x19x9x8, lying HWCN, dense, written; aligned likewise, overlaps nothing that is read
+//   y         12x19x9x8, stored as HWCN, dense, written; aligned to 16 bytes, overlaps no input
 //   workspace not used
 cudaError_t conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16tn4tb8v2c8s3_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,

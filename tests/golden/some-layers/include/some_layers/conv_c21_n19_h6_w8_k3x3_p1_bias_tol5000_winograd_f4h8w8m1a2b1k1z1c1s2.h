@@ -11,27 +11,27 @@
 
 namespace some_layers {
 
-// Floats in the block that the packer writes.
+// Floats that the packers write.
 constexpr std::size_t
 conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s2_packed_floats() { return 36896; }
 
-// Bytes of device memory, aligned to 256, that a launch keeps intermediate results in; one block for each stream.
+// Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
 constexpr std::size_t
 conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s2_workspace_bytes() { return 0; }
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       19 x 21 x 3 x 3, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       36896 values, written
 void conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s2_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Puts the work on the stream and returns the first error. All pointers are to device memory.
+// Enqueues the work on the stream and returns the first error. All pointers are to device memory.
 //   x         1x21x6x8, NCHW, aligned to 16 bytes
-//   packed    36896 values as the packer wrote them, aligned to 16 bytes
+//   packed    36896 values that the packers wrote, aligned to 16 bytes
 //   bias      19 values
 //   residual  not used
-//   y         1x19x6x8, NCHW, written; aligned likewise, overlaps nothing that is read
+//   y         1x19x6x8, NCHW, written; aligned to 16 bytes, overlaps no input
 //   workspace not used
 cudaError_t conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1a2b1k1z1c1s2_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,

@@ -11,25 +11,25 @@
 
 namespace some_layers {
 
-// Floats in the block that the packer writes.
+// Floats that the packers write.
 constexpr std::size_t conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_packed_floats() { return 2048; }
 
-// Bytes of device memory, aligned to 256, that a launch keeps intermediate results in; one block for each stream.
+// Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
 constexpr std::size_t conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_workspace_bytes() { return 8000; }
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       20 x 64 x 1 x 1, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       2048 values, written
 void conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Puts the work on the stream and returns the first error. All pointers are to device memory.
+// Enqueues the work on the stream and returns the first error. All pointers are to device memory.
 //   x         1x64x5x5, NCHW, aligned to 16 bytes
-//   packed    2048 values as the packer wrote them, aligned to 16 bytes
+//   packed    2048 values that the packers wrote, aligned to 16 bytes
 //   bias      not used
 //   residual  not used
-//   y         1x20x5x5, NCHW, written; aligned likewise, overlaps nothing that is read
+//   y         1x20x5x5, NCHW, written; aligned to 16 bytes, overlaps no input
 //   workspace 8000 bytes
 cudaError_t conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1k4_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,

@@ -11,25 +11,25 @@
 
 namespace some_layers {
 
-// Floats in the block that the packer writes.
+// Floats that the packers write.
 constexpr std::size_t conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_packed_floats() { return 432; }
 
-// Bytes of device memory, aligned to 256, that a launch keeps intermediate results in; one block for each stream.
+// Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
 constexpr std::size_t conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_workspace_bytes() { return 0; }
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       5 x 6 x 3 x 3, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       432 values, written
 void conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Puts the work on the stream and returns the first error. All pointers are to device memory.
+// Enqueues the work on the stream and returns the first error. All pointers are to device memory.
 //   x         1x6x9x8, NCHW, aligned to 16 bytes
-//   packed    432 values as the packer wrote them, aligned to 16 bytes
+//   packed    432 values that the packers wrote, aligned to 16 bytes
 //   bias      not used
 //   residual  not used
-//   y         1x5x9x8, NCHW, written; aligned likewise, overlaps nothing that is read
+//   y         1x5x9x8, NCHW, written; aligned to 16 bytes, overlaps no input
 //   workspace not used
 cudaError_t conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8n2p4g4k2z3c2s1_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,

@@ -11,46 +11,48 @@
 
 namespace some_layers {
 
-// Floats in the block that the packer writes.
-constexpr std::size_t cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4_packed_floats() { return 224; }
+// Floats that the packers write.
+constexpr std::size_t
+cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4_packed_floats() { return 224; }
 
-// Bytes of device memory, aligned to 256, that a launch keeps intermediate results in; one block for each stream.
-constexpr std::size_t cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4_workspace_bytes() { return 0; }
+// Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
+constexpr std::size_t
+cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4_workspace_bytes() { return 0; }
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       2 x 6 x 1 x 1, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       16 values, written
 void cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4_pack_first(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       2 x 1 x 3 x 1, PyTorch's order (OIHW)
 //   scale, shift not read
-//   packed       8 values, written: from 64 on of what the kernel reads
+//   packed       8 values, written: those from index 64 on of the kernel's
 void cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4_pack_vertical(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       2 x 1 x 1 x 5, PyTorch's order (OIHW)
 //   scale, shift not read
-//   packed       16 values, written: from 128 on of what the kernel reads
+//   packed       16 values, written: those from index 128 on of the kernel's
 void cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4_pack_horizontal(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Brings parameters into the order in which the kernel reads them. All pointers are to host memory.
+// Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       13 x 2 x 1 x 1, PyTorch's order (OIHW)
 //   scale, shift not read
-//   packed       32 values, written: from 192 on of what the kernel reads
+//   packed       32 values, written: those from index 192 on of the kernel's
 void cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4_pack_last(
     const float* weight, const float* scale, const float* shift, float* packed);
 
-// Puts the work on the stream and returns the first error. All pointers are to device memory.
+// Enqueues the work on the stream and returns the first error. All pointers are to device memory.
 //   x         1x6x9x8, NCHW, aligned to 16 bytes
-//   packed    224 values as the packer wrote them, aligned to 16 bytes
+//   packed    224 values that the packers wrote, aligned to 16 bytes
 //   bias      13 values
 //   residual  not used
-//   y         1x13x9x4, NCHW, written; aligned likewise, overlaps nothing that is read
+//   y         1x13x9x4, NCHW, written; aligned to 16 bytes, overlaps no input
 //   workspace not used
 cudaError_t cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4c4_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,

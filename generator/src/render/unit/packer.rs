@@ -1,0 +1,258 @@
+//! The packers of a unit: functions that bring weights into the order in which its kernels read them.
+
+use super::named;
+use crate::ir::{Problem, TuckerProblem};
+use crate::plan::PlannedUnit;
+use crate::render::wrap::wrap_call;
+use serde::Serialize;
+use tdc_runtime::{Axis, Filter, Transform, WeightLayout};
+
+/// A packer with its body, for the template.
+#[derive(Serialize)]
+pub(super) struct PackerContext {
+    signature: String,
+    loops: Vec<Loop>,
+    /// The statements in the innermost loop, indented.
+    body: Vec<String>,
+    fp16: Option<Fp16Context>,
+    bf16: bool,
+    winograd: Option<WinogradContext>,
+    /// Names of the arrays that are copied after the weights.
+    prologue: Vec<&'static str>,
+    prologue_channels: u32,
+}
+
+/// One loop of a packer.
+#[derive(Serialize)]
+struct Loop {
+    indent: String,
+    variable: String,
+    end: u64,
+    /// The expression that advances the variable.
+    step: String,
+}
+
+/// Weights as fp16 values, each output channel with a dequantisation scale.
+#[derive(Serialize)]
+struct Fp16Context {
+    run: u32,
+    /// Fp16 values for each weight: 2 with a hi/lo split.
+    terms: u32,
+    /// Words before the scales.
+    packed_words: usize,
+    /// Output channels, the same with padding, and weights of one.
+    n: usize,
+    padded_n: usize,
+    channel_len: usize,
+}
+
+/// The filter transform of Winograd's algorithm, which is applied before packing.
+#[derive(Serialize)]
+struct WinogradContext {
+    /// Points along each axis.
+    points: u32,
+    /// One row of three a point, over `denominator`.
+    matrix: &'static [[i8; 3]],
+    denominator: u8,
+    /// Number of 3x3 filters.
+    filters: usize,
+}
+
+impl PackerContext {
+    pub(super) fn new(name: &str, layout: &WeightLayout) -> Self {
+        let (loops, body) = packer(layout);
+        let channels = layout.prologue_channels;
+        Self {
+            signature: pack_signature(name, layout, false),
+            loops,
+            body,
+            fp16: Fp16Context::new(layout),
+            bf16: layout.transform == Transform::Bf16,
+            winograd: WinogradContext::new(layout),
+            prologue: match channels {
+                0 => Vec::new(),
+                _ => vec!["scale", "shift"],
+            },
+            prologue_channels: channels,
+        }
+    }
+}
+
+impl Fp16Context {
+    fn new(layout: &WeightLayout) -> Option<Self> {
+        let Transform::Fp16 { run, terms } = layout.transform else {
+            return None;
+        };
+        let [n, i, r, s] = layout.indexed_shape().map(|size| size as usize);
+        Some(Self {
+            run,
+            terms,
+            packed_words: layout.weight_len() - layout.dequant_scale_len(),
+            n,
+            padded_n: layout.dequant_scale_len(),
+            channel_len: i * r * s,
+        })
+    }
+}
+
+impl WinogradContext {
+    fn new(layout: &WeightLayout) -> Option<Self> {
+        let Filter::Winograd(winograd) = layout.filter else {
+            return None;
+        };
+        let (matrix, denominator) = winograd.filter();
+        Some(Self {
+            points: winograd.points(),
+            matrix,
+            denominator,
+            filters: layout.source_len() / 9,
+        })
+    }
+}
+
+/// The names of a unit's packers: one, or one for each factor of a Tucker or CP layer.
+pub fn packer_names(unit: &PlannedUnit) -> Vec<String> {
+    let parts: &[&str] = match &unit.problem {
+        Problem::Tucker(TuckerProblem { first, next, .. }) => {
+            let factors: &[&str] = &["_first", "_core", "_last", "_next"];
+            &factors[usize::from(first.is_none())..factors.len() - usize::from(next.is_none())]
+        }
+        Problem::Cp(_) => &["_first", "_vertical", "_horizontal", "_last"],
+        _ => &[""],
+    };
+    let name = &unit.unit.name;
+    let names = parts.iter().map(|part| format!("{name}_pack{part}"));
+    names.collect()
+}
+
+/// A packer's signature; a definition leaves out the names of parameters that it does not read.
+pub(super) fn pack_signature(name: &str, layout: &WeightLayout, declaration: bool) -> String {
+    let named = |name: &str, read: bool| named(name, declaration || read);
+    let prologue = layout.prologue_channels > 0;
+    let parameters = [
+        format!("const float* {}", named("weight", layout.weight_len() > 0)),
+        format!("const float* {}", named("scale", prologue)),
+        format!("const float* {}", named("shift", prologue)),
+        format!("float* {}", named("packed", !layout.is_empty())),
+    ];
+    wrap_call(&format!("void {name}"), &parameters, 0, 4)
+}
+
+/// The nested loops that walk a layout's dimensions, and the statements inside.
+fn packer(layout: &WeightLayout) -> (Vec<Loop>, Vec<String>) {
+    if layout.weight_len() == 0 {
+        return (Vec::new(), Vec::new());
+    }
+    let sizes = layout.indexed_shape();
+    let mut loops: Vec<Loop> = Vec::new();
+    // For each axis of the source the variables whose sum is its index, and the largest index that they reach.
+    let mut variables: [Vec<String>; 4] = Default::default();
+    let mut last = [0u64; 4];
+    for dim in layout.dims.iter().filter(|dim| dim.count > 1) {
+        let axis = dim.axis.index();
+        let letter = axis_letter(dim.axis);
+        let splits = layout
+            .dims
+            .iter()
+            .filter(|other| other.axis == dim.axis && other.count > 1)
+            .count();
+        let variable = match splits {
+            1 => letter.to_owned(),
+            _ => format!("{letter}{}", variables[axis].len()),
+        };
+        loops.push(Loop {
+            indent: " ".repeat(4 + 4 * loops.len()),
+            end: u64::from(dim.count) * u64::from(dim.step),
+            step: match dim.step {
+                1 => format!("++{variable}"),
+                step => format!("{variable} += {step}"),
+            },
+            variable: variable.clone(),
+        });
+        variables[axis].push(variable);
+        last[axis] += u64::from(dim.count - 1) * u64::from(dim.step);
+    }
+    let indent = " ".repeat(4 + 4 * loops.len());
+    let mut body = Vec::new();
+    let mut indices: [Option<String>; 4] = Default::default();
+    let mut inside = Vec::new();
+    for axis in [Axis::O, Axis::I, Axis::R, Axis::S] {
+        let parts = &variables[axis.index()];
+        let index = match &parts[..] {
+            [] => continue,
+            [only] => only.clone(),
+            several => {
+                let name = axis_letter(axis).to_owned();
+                body.push(format!(
+                    "{indent}const std::size_t {name} = {};",
+                    several.join(" + ")
+                ));
+                name
+            }
+        };
+        let size = sizes[axis.index()];
+        if last[axis.index()] >= u64::from(size) {
+            inside.push(format!("{index} < {size}"));
+        }
+        indices[axis.index()] = Some(index);
+    }
+    let mut element = format!("weight[{}]", source_index(&indices, sizes));
+    if layout.dequant_scale_len() > 0 {
+        element += &match &indices[Axis::O.index()] {
+            Some(o) => format!(" / dequant_scales[{o}]"),
+            None => " / dequant_scales[0]".to_owned(),
+        };
+    }
+    let value = if inside.is_empty() {
+        element
+    } else {
+        format!("{} ? {element} : 0.0f", inside.join(" && "))
+    };
+    let store_when_full = |array, len: u32, store: &str| {
+        [
+            format!("{indent}{array}[filled++] = {value};"),
+            format!("{indent}if (filled == {len}) {{"),
+            format!("{indent}    packed = {store}({array}, packed);"),
+            format!("{indent}    filled = 0;"),
+            format!("{indent}}}"),
+        ]
+    };
+    match layout.transform {
+        Transform::None => body.push(format!("{indent}*packed++ = {value};")),
+        Transform::Fp16 { run, terms } => {
+            let store = format!("store_fp16<{terms}>");
+            body.extend(store_when_full("run", run, &store));
+        }
+        Transform::Bf16 => body.extend(store_when_full("pair", 2, "store_bf16")),
+    }
+    (loops, body)
+}
+
+fn axis_letter(axis: Axis) -> &'static str {
+    ["o", "i", "r", "s"][axis.index()]
+}
+
+/// `((o * I + i) * R + r) * S + s` without the axes that have one element.
+fn source_index(indices: &[Option<String>; 4], source: [u32; 4]) -> String {
+    let mut text = String::new();
+    for (index, size) in indices.iter().zip(source) {
+        if !text.is_empty() && size > 1 {
+            // A sum needs brackets before it is multiplied.
+            text = match text.contains('+') {
+                true => format!("({text}) * {size}"),
+                false => format!("{text} * {size}"),
+            };
+        }
+        if let Some(index) = index {
+            if text.is_empty() {
+                text.clone_from(index);
+            } else {
+                text += &format!(" + {index}");
+            }
+        }
+    }
+    if text.is_empty() {
+        text.push('0');
+    }
+    text
+}
