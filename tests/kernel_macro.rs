@@ -15,8 +15,8 @@ use tdc_generator::embed::{PREPARED_DIR, Settings};
 use tdc_generator::emit;
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
-    ConvProblem, Epilogue, LayerSpec, Layout, Precision, Problem, Prologue, Reduce, TilePolicy,
-    Tolerance, TuckerProblem,
+    Activation, ConvProblem, Epilogue, LayerSpec, Layout, Precision, Problem, Prologue, Reduce,
+    TilePolicy, Tolerance, TuckerProblem,
 };
 use tdc_generator::plan::{KernelOp, KernelPlan, PlannedUnit, VariantPlan, plan_kernel};
 use tdc_generator::render::units_text;
@@ -34,6 +34,8 @@ fn plain(shape: ConvShape) -> LayerSpec {
             reduce: Reduce::default(),
             precision: Precision::default(),
             tolerance: Tolerance::default(),
+            input: Default::default(),
+            output: Default::default(),
         },
         ranks: None,
         cp_rank: None,
@@ -71,7 +73,7 @@ fn planned_by(layer: &LayerSpec, gpus: &[&str], tiles: TilePolicy) -> KernelPlan
 const ALL: Epilogue = Epilogue {
     bias: true,
     residual: true,
-    relu: true,
+    activation: Activation::Relu,
 };
 
 /// All options with values other than the default.
@@ -89,7 +91,9 @@ fn odd() -> LayerSpec {
         groups: 3,
         ..ConvShape::new(12, 18, 15, 13, 5, 3)
     });
-    layer.problem.prologue = Some(Prologue { relu: true });
+    layer.problem.prologue = Some(Prologue {
+        activation: Activation::Relu,
+    });
     layer.problem.epilogue = ALL;
     by(layer, "direct", Some(&[64, 2, 1, 1]))
 }
@@ -98,7 +102,9 @@ fn tucker(scheme: &str) -> LayerSpec {
     let mut layer = same(13, 11, 9, 7);
     layer.problem.shape.stride = [2, 2];
     layer.problem.shape.batch = 2;
-    layer.problem.prologue = Some(Prologue { relu: false });
+    layer.problem.prologue = Some(Prologue {
+        activation: Activation::None,
+    });
     layer.problem.epilogue = ALL;
     layer.ranks = Some([9, 8]);
     by(layer, scheme, None)
@@ -226,7 +232,7 @@ fn a_program_embeds_the_generated_kernels() {
     let h200 = [(90, 0), (90, 0)];
     let relu = {
         let mut layer = plain(ConvShape::new(8, 12, 14, 10, 1, 1));
-        layer.problem.epilogue.relu = true;
+        layer.problem.epilogue.activation = Activation::Relu;
         layer
     };
     let depthwise = plain(ConvShape {
@@ -252,7 +258,7 @@ fn a_program_embeds_the_generated_kernels() {
     biased.problem.epilogue.bias = true;
     let mut reduced = same(6, 7, 9, 8);
     reduced.problem.shape.stride = [2, 2];
-    reduced.problem.epilogue.relu = true;
+    reduced.problem.epilogue.activation = Activation::Relu;
     reduced.ranks = Some([3, 4]);
     let mut block = same(7, 7, 5, 4);
     block.problem.epilogue = ALL;
@@ -356,7 +362,7 @@ fn ops_describe_their_fusions() {
         prologue: true,
         bias: true,
         residual: true,
-        relu: true,
+        activation: Activation::Relu,
     };
     let odd = odd();
     let shape = odd.problem.shape;

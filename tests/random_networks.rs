@@ -14,7 +14,7 @@ use tdc_generator::compile::{Job, compile_all};
 use tdc_generator::emit::network_files;
 use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::ir::{
-    BatchNorm, ConvOptions, Layout, LinearOptions, Network, NetworkBuilder, OpOptions,
+    Activation, BatchNorm, ConvOptions, Layout, LinearOptions, Network, NetworkBuilder, OpOptions,
     PaddingOption, PoolOptions, Precision, Problem, Reduce, ScaleShiftOptions, TensorShape,
     TilePolicy, TuckerProblem,
 };
@@ -45,6 +45,13 @@ impl RandomNetworkBuilder {
 
     fn flag(&mut self) -> bool {
         self.random.below(2) == 0
+    }
+
+    fn activation(&mut self) -> Activation {
+        match self.flag() {
+            true => Activation::Relu,
+            false => Activation::None,
+        }
     }
 
     /// Usually the last value, sometimes any.
@@ -82,7 +89,7 @@ impl RandomNetworkBuilder {
         options.stride = [self.pick(&[1, 1, 1, 2]), self.pick(&[1, 1, 1, 2])];
         options.bias = self.flag();
         options.bn = self.bn();
-        options.relu = self.flag();
+        options.activation = self.activation();
         options.precision = self.precision;
         match self.random.below(5) {
             4 => {
@@ -123,7 +130,7 @@ impl RandomNetworkBuilder {
         options.stride = [self.pick(&[1, 1, 1, 2]), self.pick(&[1, 1, 1, 2])];
         options.bias = self.flag();
         options.bn = self.bn();
-        options.relu = self.flag();
+        options.activation = self.activation();
         options.precision = self.precision;
         let [d1, d2] = [self.pick(&[8, 9, 16]), self.pick(&[8, 11])];
         options.ranks = Some([d1.min(x.c), d2.min(options.n)]);
@@ -162,8 +169,8 @@ impl RandomNetworkBuilder {
         match self.random.below(10) {
             0 | 1 => {
                 let other = same[self.random.below(same.len() as u64) as usize];
-                let relu = self.flag();
-                self.push(&[input, other], OpOptions::Add { relu }, x);
+                let activation = self.activation();
+                self.push(&[input, other], OpOptions::Add(activation), x);
             }
             2 | 3 => {
                 let mut inputs = vec![input];
@@ -175,11 +182,11 @@ impl RandomNetworkBuilder {
                     self.push(&inputs, OpOptions::Concat, TensorShape { c, ..x });
                 }
             }
-            4 => self.push(&[input], OpOptions::Relu, x),
+            4 => self.push(&[input], OpOptions::Activation(Activation::Relu), x),
             5 => {
                 let options = ScaleShiftOptions {
                     bn: self.bn(),
-                    relu: self.flag(),
+                    activation: self.activation(),
                 };
                 self.push(&[input], OpOptions::ScaleShift(options), x);
             }
@@ -243,7 +250,7 @@ impl RandomNetworkBuilder {
                 let options = LinearOptions {
                     n: 7,
                     bias: self.flag(),
-                    relu: self.flag(),
+                    activation: self.activation(),
                 };
                 let y = TensorShape::new(x.batch, 7, 1, 1);
                 self.push(&[last + 1], OpOptions::Linear(options), y);
@@ -308,8 +315,8 @@ fn random_chain(index: usize) -> Network {
         let same = (0..last).rev().find(|&i| random_builder.values[i].1 == y);
         match (random_builder.random.below(4), same) {
             (0 | 1, Some(other)) => {
-                let relu = random_builder.flag();
-                random_builder.push(&[last, other], OpOptions::Add { relu }, y);
+                let activation = random_builder.activation();
+                random_builder.push(&[last, other], OpOptions::Add(activation), y);
             }
             (0, None) => {
                 let mut shortcut = ConvOptions::new(y.c);
@@ -317,12 +324,12 @@ fn random_chain(index: usize) -> Network {
                 shortcut.kernel = [1, 1];
                 shortcut.stride = [x.h.div_ceil(y.h), x.w.div_ceil(y.w)];
                 random_builder.push_conv(input, shortcut);
-                random_builder.push(&[last, last + 1], OpOptions::Add { relu: true }, y);
+                random_builder.push(&[last, last + 1], OpOptions::Add(Activation::Relu), y);
             }
             (2, _) => {
                 // Read by two layers: the next one, and one whose output is unused otherwise.
                 random_builder.tucker(last);
-                random_builder.push(&[last], OpOptions::Relu, y);
+                random_builder.push(&[last], OpOptions::Activation(Activation::Relu), y);
             }
             _ => {}
         }

@@ -10,8 +10,8 @@ use tdc_generator::compile::Compiler;
 use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
-    ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
-    GlobalPoolProblem, Layout, LinearProblem, NextFactor, PoolKind, PoolProblem, Precision,
+    Activation, ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
+    Format, GlobalPoolProblem, Layout, LinearProblem, NextFactor, PoolKind, PoolProblem, Precision,
     Problem, Prologue, Reduce, TensorShape, Tolerance, TuckerProblem,
 };
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
@@ -96,12 +96,14 @@ fn random_conv(random: &mut Random) -> ConvProblem {
         };
         let prologue = match pick(&[0, 0, 1, 2]) {
             0 => None,
-            relu => Some(Prologue { relu: relu == 2 }),
+            relu => Some(Prologue {
+                activation: relu_if(relu == 2),
+            }),
         };
         let epilogue = Epilogue {
             bias: pick(&[0, 1]) == 1,
             residual: pick(&[0, 1]) == 1,
-            relu: pick(&[0, 1]) == 1,
+            activation: relu_if(pick(&[0, 1]) == 1),
         };
         if shape.out_h() > 0 && shape.out_w() > 0 {
             return ConvProblem {
@@ -111,6 +113,8 @@ fn random_conv(random: &mut Random) -> ConvProblem {
                 reduce: Reduce::default(),
                 precision: Precision::default(),
                 tolerance: Tolerance::default(),
+                input: Default::default(),
+                output: Default::default(),
             };
         }
     }
@@ -256,7 +260,9 @@ fn padded_units(count: usize) -> Vec<PlannedUnit> {
                 batch,
                 ..ConvShape::new(c, 21, 5, 7, r, r)
             },
-            prologue: Some(Prologue { relu: true }),
+            prologue: Some(Prologue {
+                activation: Activation::Relu,
+            }),
             epilogue: Epilogue {
                 bias: true,
                 ..Epilogue::default()
@@ -264,6 +270,8 @@ fn padded_units(count: usize) -> Vec<PlannedUnit> {
             reduce: Reduce::default(),
             precision,
             tolerance: Tolerance::default(),
+            input: Default::default(),
+            output: Default::default(),
         })
     };
     let of_precision = |(_, precision)| {
@@ -364,7 +372,7 @@ fn tvm_units(count: usize) -> Vec<PlannedUnit> {
             conv.shape.padding = Padding::all(5);
         }
         let fits = conv.shape.out_h() > 0 && conv.shape.out_w() > 0;
-        fits.then_some(Problem::HwcnConv(conv))
+        fits.then_some(Problem::Conv(conv.in_layout(Layout::Hwcn)))
     })
 }
 
@@ -419,10 +427,18 @@ fn stride_fixed_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
+/// ReLU, or none.
+fn relu_if(applies: bool) -> Activation {
+    match applies {
+        true => Activation::Relu,
+        false => Activation::None,
+    }
+}
+
 /// The published tile, on images and channels that are multiples of it and on others.
 fn published_tvm_units() -> Vec<PlannedUnit> {
     let requests = [[8, 64, 64], [13, 70, 65], [8, 1, 5]].map(|[c, n, batch]| {
-        let problem = Problem::HwcnConv(ConvProblem {
+        let problem = Problem::Conv(ConvProblem {
             shape: ConvShape {
                 batch,
                 padding: Padding::all(1),
@@ -433,6 +449,8 @@ fn published_tvm_units() -> Vec<PlannedUnit> {
             reduce: Reduce::default(),
             precision: Precision::default(),
             tolerance: Tolerance::default(),
+            input: Format::fp32(Layout::Hwcn),
+            output: Format::fp32(Layout::Hwcn),
         });
         (problem, "tvm", Some(vec![64, 64, 8, 8, 2, 8, 1]))
     });
@@ -481,15 +499,19 @@ fn cp_product_units() -> Vec<PlannedUnit> {
                     batch,
                     ..ConvShape::new(c, n, h, w, r, s)
                 },
-                prologue: (stride > 1).then_some(Prologue { relu: true }),
+                prologue: (stride > 1).then_some(Prologue {
+                    activation: Activation::Relu,
+                }),
                 epilogue: Epilogue {
                     bias: true,
                     residual: batch > 1,
-                    relu: n > 20,
+                    activation: relu_if(n > 20),
                 },
                 reduce: Reduce::default(),
                 precision: Precision::default(),
                 tolerance: Tolerance::default(),
+                input: Default::default(),
+                output: Default::default(),
             },
             rank,
         })
@@ -529,11 +551,13 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
             },
             first,
             n,
-            prologue: first.is_some().then_some(Prologue { relu: true }),
+            prologue: first.is_some().then_some(Prologue {
+                activation: Activation::Relu,
+            }),
             epilogue: Epilogue {
                 bias: true,
                 residual: n > 60,
-                relu: true,
+                activation: Activation::Relu,
             },
             next,
             precision: Precision::default(),
@@ -600,11 +624,11 @@ fn other_units() -> Vec<PlannedUnit> {
     for batch in [1, 3] {
         let x = TensorShape { batch, ..x };
         for function in [
-            Elementwise::Add { relu: false },
-            Elementwise::Add { relu: true },
-            Elementwise::Relu,
-            Elementwise::ScaleShift { relu: false },
-            Elementwise::ScaleShift { relu: true },
+            Elementwise::Add(Activation::None),
+            Elementwise::Add(Activation::Relu),
+            Elementwise::Activation(Activation::Relu),
+            Elementwise::ScaleShift(Activation::None),
+            Elementwise::ScaleShift(Activation::Relu),
             Elementwise::Copy,
         ] {
             let problem = Problem::Elementwise(ElementwiseProblem { function, x });
@@ -632,7 +656,7 @@ fn other_units() -> Vec<PlannedUnit> {
                 epilogue: Epilogue {
                     bias,
                     residual: false,
-                    relu,
+                    activation: relu_if(relu),
                 },
             });
             requests.push((problem, "linear", Some(vec![4])));
@@ -762,6 +786,8 @@ fn precise_units() -> Vec<PlannedUnit> {
             reduce: Reduce::default(),
             precision,
             tolerance: Tolerance::default(),
+            input: Default::default(),
+            output: Default::default(),
         });
         (
             problem,
@@ -817,6 +843,8 @@ fn tf32_keeps_its_bound_for_channels_of_any_magnitude() {
         reduce: Reduce::default(),
         precision: Precision::Tf32,
         tolerance: Tolerance::default(),
+        input: Default::default(),
+        output: Default::default(),
     });
     let tiles = [
         vec![4, 4, 1, 2, 1, 1, 1, 1, 2],
@@ -947,15 +975,19 @@ fn every_tile(
     for (index, (shape, precision)) in shapes.into_iter().zip(precisions).enumerate() {
         let problem = Problem::Conv(ConvProblem {
             shape,
-            prologue: (index == 1).then_some(Prologue { relu: true }),
+            prologue: (index == 1).then_some(Prologue {
+                activation: Activation::Relu,
+            }),
             epilogue: Epilogue {
                 bias: true,
                 residual: index == 2,
-                relu: true,
+                activation: Activation::Relu,
             },
             reduce: Reduce::default(),
             precision,
             tolerance: Tolerance::default(),
+            input: Default::default(),
+            output: Default::default(),
         });
         let tiles = found.tiles(&problem, gpu("h200").unwrap());
         assert!(
@@ -1029,6 +1061,8 @@ fn planted_errors_are_found() {
         reduce: Reduce::default(),
         precision: Precision::default(),
         tolerance: Tolerance::default(),
+        input: Default::default(),
+        output: Default::default(),
     });
     let tile = Some(vec![64, 4, 1, 1]);
     let plant = |key: &str, value: serde_json::Value| {

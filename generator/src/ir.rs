@@ -1,14 +1,28 @@
 //! What is computed: networks of typed ops, sets of layers, and the problems that single units solve.
+//!
+//! [`Network`] is a graph of ops as the user wrote them, with every size inferred. [`Problem`] is what one unit computes, with
+//! what was fused to it; each kind of problem is a [`ProblemKind`] with a file of its own.
 
+mod activation;
+mod description;
 mod error;
+mod format;
+mod fused_ops;
 mod identifier;
+mod label;
 mod layer_set;
 mod network;
+mod ops;
 mod options;
-mod problem;
+mod precision;
+#[cfg(feature = "check")]
+pub mod reference;
 mod tensor;
 
+pub use activation::{Activation, activate};
 pub use error::{SpecError, SpecLocation};
+pub use format::{DType, Format, Layout, Tensor};
+pub use fused_ops::{Epilogue, Prologue};
 pub(crate) use identifier::reserved_reason;
 pub(crate) use layer_set::is_file_name;
 pub use layer_set::{LayerSet, LayerSpec, symbol};
@@ -17,13 +31,17 @@ pub(crate) use network::FACTOR_SUFFIXES;
 pub use network::{
     Conv, INPUT_NAME, Linear, Network, NetworkBuilder, Op, OpId, OpKind, Pool, ScaleShift,
 };
+pub use ops::{
+    ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, GlobalPoolProblem,
+    LinearProblem, NextFactor, PoolKind, PoolProblem, Problem, ProblemKind, TuckerProblem,
+};
+#[cfg(feature = "check")]
+pub use ops::{conv_reference, global_pool_reference, linear_reference, pool_reference};
 pub use options::{
     BatchNorm, ConvOptions, LinearOptions, OpOptions, PaddingOption, PoolOptions,
     ScaleShiftOptions, TilePolicy,
 };
-pub use problem::{
-    ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
-    GlobalPoolProblem, Layout, LinearProblem, NextFactor, PoolKind, PoolProblem, Precision,
-    Problem, Prologue, Reduce, Tolerance, TuckerProblem,
-};
+pub use precision::{Precision, Reduce, Tolerance};
+#[cfg(feature = "check")]
+pub use reference::ReferenceInputs;
 pub use tensor::{MAX_ELEMENTS, ParseShapeError, TensorShape};

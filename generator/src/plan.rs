@@ -46,7 +46,7 @@ pub use candidates::{Candidate, FormatConversion, candidate_problems};
 pub use chain::chain_units;
 pub use choose::{Choice, ChosenBy, Planner};
 pub use error::PlanError;
-pub use graph::{DataType, Format, Parameters, Task, TaskFactor, TaskGraph, Value, ValueId};
+pub use graph::{Parameters, Task, TaskFactor, TaskGraph, Value, ValueId};
 pub use kernel::{
     KERNEL_PREFIX, KernelOp, KernelPlan, VariantPlan, kernel_name, network_layers, plan_kernel,
 };
@@ -64,7 +64,7 @@ pub use resources::{known_resources, resource_key};
 pub use sections::{WeightSection, weight_sections};
 pub use tuning::{
     Conflict, Environment, MeasuredTile, Stale, TuningError, TuningTable, committed_tuning,
-    measured_problem, tuning_key, tuning_keys,
+    tuning_key, tuning_keys,
 };
 #[cfg(feature = "tune")]
 pub(crate) use tuning::{parse_microseconds, text_checksum};

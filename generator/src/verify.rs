@@ -26,5 +26,5 @@ pub use tdc_runtime::Bindings;
 pub use verify::time_unit;
 pub use verify::{
     CheckFailure, Deviation, NetworkCheck, ProblemData, UnitCheck, check_network, check_unit,
-    check_unit_on, network_tolerance, tolerance,
+    check_unit_on, network_tolerance,
 };

@@ -1486,7 +1486,7 @@ generator: 0.1.0
 
     let text = String::from_utf8(folder.read("model.txt")).unwrap();
     assert!(text.starts_with(
-        "# Constants of the cost model, fitted by `tdc-gen calibrate` for NVIDIA H200.\nfirst_chunk_latency "
+        "# Constants of the cost model, fitted by `tdc-gen calibrate` for NVIDIA H200.\ntiled.first_chunk_latency "
     ));
     assert!(CostModel::parse(&text).is_ok(), "{text}");
     folder.run(&fit);

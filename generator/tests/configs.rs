@@ -6,7 +6,7 @@ use tdc_generator::config::yaml::{self, load};
 use tdc_generator::config::{Config, Overrides};
 use tdc_generator::gpu::{DEFAULT_GPU, gpu};
 use tdc_generator::ir::{
-    Elementwise, LayerSet, Network, OpKind, Precision, Problem, TensorShape, Tolerance,
+    Activation, Elementwise, LayerSet, Network, OpKind, Precision, Problem, TensorShape, Tolerance,
 };
 use tdc_generator::plan::{Task, TaskGraph, plan_network};
 use tdc_runtime::{ConvShape, Padding};
@@ -186,16 +186,25 @@ fn layers_have_the_norms_biases_and_relus_of_torchvision() {
                     assert_eq!(bn, norm_after(published.name, &op.name));
                     assert_eq!(conv.options.bias, published.name == "vgg16", "{}", op.name);
                     let relu = relu_after(published.name, &op.name);
-                    assert_eq!(conv.options.relu, relu, "{}", op.name);
+                    assert_eq!(
+                        conv.options.activation == Activation::Relu,
+                        relu,
+                        "{}",
+                        op.name
+                    );
                 }
                 OpKind::ScaleShift(options) => {
                     let bn = options.bn.as_ref().map(|bn| bn.name.as_str());
                     assert_eq!(bn, Some(op.name.as_str()));
-                    assert!(options.relu, "{}", op.name);
+                    assert_eq!(options.activation, Activation::Relu, "{}", op.name);
                 }
                 OpKind::Linear(layer) => {
                     assert!(layer.options.bias, "{}", op.name);
-                    let relu = if layer.options.relu { " relu" } else { "" };
+                    let relu = if layer.options.activation == Activation::Relu {
+                        " relu"
+                    } else {
+                        ""
+                    };
                     linear.push(format!("{} {} {}{relu}", op.name, layer.c, layer.options.n));
                 }
                 _ => {}
@@ -237,7 +246,7 @@ fn densenet_has_no_copies_and_one_unfused_norm() {
                 .collect();
             // The global pool reads norm5, which has a ReLU and hence cannot be fused with a convolution.
             let expected: &[_] = if published.name.starts_with("densenet") {
-                &[("features.norm5", Elementwise::ScaleShift { relu: true })]
+                &[("features.norm5", Elementwise::ScaleShift(Activation::Relu))]
             } else {
                 &[]
             };
@@ -261,7 +270,7 @@ fn densenet_norms_become_prologues() {
             let tasks = published.tasks(&dense(is_dense));
             let prologues = tasks.iter().filter_map(|task| match task.problem {
                 Problem::Conv(p) => p.prologue.map(|prologue| {
-                    assert!(prologue.relu, "{}", task.name);
+                    assert_eq!(prologue.activation, Activation::Relu, "{}", task.name);
                     task.name.clone()
                 }),
                 _ => None,

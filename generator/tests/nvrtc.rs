@@ -202,7 +202,7 @@ fn an_unknown_architecture_and_a_nul_are_errors() {
     let error = compile(SHIFT, 999, Options::default()).unwrap_err();
     assert!(matches!(error, CompileError::Unsupported { .. }));
     assert!(
-        error.to_string().contains("NVRTC 13.0 knows sm_75"),
+        error.to_string().contains("NVRTC 13.0 supports sm_75"),
         "{error}"
     );
     let error = compile("a\0b", 90, Options::default()).unwrap_err();

@@ -16,7 +16,7 @@ fn core_shapes() -> Vec<Problem> {
         Ok(Config::LayerSet(set)) => set
             .layers
             .iter()
-            .map(|layer| layer.problem.in_layout(layer.layout))
+            .map(|layer| Problem::Conv(layer.problem.in_layout(layer.layout)))
             .collect(),
         Ok(Config::Network(_)) => panic!("a network"),
         Err(errors) => panic!("{errors}"),

@@ -6,7 +6,8 @@ use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::cost::{floor_us, fp32_lanes_floor_us};
 use tdc_generator::gpu::{Gpu, gpu};
 use tdc_generator::ir::{
-    ConvProblem, Epilogue, Network, OpKind, Precision, Problem, Reduce, TilePolicy, Tolerance,
+    Activation, ConvProblem, Epilogue, Network, OpKind, Precision, Problem, Reduce, TilePolicy,
+    Tolerance,
 };
 use tdc_generator::measure::tune::{Problems, present_text};
 use tdc_generator::plan::{
@@ -44,6 +45,8 @@ fn problem(reduce: Reduce) -> Problem {
         reduce,
         precision: Precision::default(),
         tolerance: Tolerance::default(),
+        input: Default::default(),
+        output: Default::default(),
     })
 }
 
@@ -82,6 +85,8 @@ fn a_measured_tile_outside_the_pruned_space_is_chosen() {
         reduce: Reduce::Ordered,
         precision: Precision::default(),
         tolerance: Tolerance::default(),
+        input: Default::default(),
+        output: Default::default(),
     });
     let gemm = scheme("implicit_gemm").expect("a scheme");
     // One warp per block: a tile that the pruned space does not have.
@@ -670,7 +675,7 @@ fn the_factors_of_a_cp_layer_make_up_its_convolution() {
     };
     assert_eq!(whole.rank, 7);
     assert_eq!(whole.conv.shape, conv.shape);
-    assert!(whole.conv.epilogue.bias && whole.conv.epilogue.relu);
+    assert!(whole.conv.epilogue.bias && whole.conv.epilogue.activation == Activation::Relu);
     let shapes: Vec<_> = graph.tasks.iter().map(|task| task.problem).collect();
     let factors = whole.factors_in_order(true);
     for (problem, factor) in shapes.iter().zip(&factors) {

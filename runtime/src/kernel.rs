@@ -258,7 +258,7 @@ mod tests {
                 prologue: false,
                 bias: false,
                 residual: false,
-                relu: false,
+                activation: crate::Activation::None,
             },
         },
         variants: &[variant("A100"), variant("H100"), variant("H200")],

@@ -7,6 +7,44 @@ mod sealed {
     pub trait Sealed {}
 }
 
+/// An activation function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum Activation {
+    /// x.
+    #[default]
+    None,
+    /// max(0, x).
+    Relu,
+}
+
+impl Activation {
+    /// Its name in labels and configs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Relu => "relu",
+        }
+    }
+
+    /// Its name in sentences.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::None => "identity",
+            Self::Relu => "ReLU",
+        }
+    }
+
+    /// This activation followed by another one, if one activation computes both.
+    pub const fn then(self, next: Self) -> Option<Self> {
+        match (self, next) {
+            (first, Self::None) => Some(first),
+            (Self::None | Self::Relu, Self::Relu) => Some(Self::Relu),
+        }
+    }
+}
+
 /// Ops fused with a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct FusedOps {
@@ -17,8 +55,8 @@ pub struct FusedOps {
     pub bias: bool,
     /// A tensor of the output's shape added to the output.
     pub residual: bool,
-    /// `max(0, y)` after bias and residual.
-    pub relu: bool,
+    /// Applied after bias and residual.
+    pub activation: Activation,
 }
 
 /// An op of a [`Kernel`](crate::Kernel): [`Conv`] or [`Tucker`].

@@ -766,6 +766,8 @@ mod tests {
                 reduce: Reduce::Ordered,
                 precision,
                 tolerance: crate::ir::Tolerance::default(),
+                input: Default::default(),
+                output: Default::default(),
             });
             let h200 = gpu("h200").unwrap();
             let floor = floor_us(&problem, h200);

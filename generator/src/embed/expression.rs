@@ -44,10 +44,10 @@ fn fused(fused: &FusedOps) -> String {
         prologue,
         bias,
         residual,
-        relu,
+        activation,
     } = fused;
     format!(
-        "__tdc::FusedOps {{ prologue: {prologue}, bias: {bias}, residual: {residual}, relu: {relu} }}"
+        "__tdc::FusedOps {{ prologue: {prologue}, bias: {bias}, residual: {residual}, activation: __tdc::Activation::{activation:?} }}"
     )
 }
 

@@ -55,7 +55,7 @@ impl LayerSpec {
         let epilogue = Epilogue {
             bias: options.bias,
             residual,
-            relu: options.relu,
+            activation: options.activation,
         };
         let mut builder = NetworkBuilder::new("layer", x);
         builder.op("conv", None, OpOptions::Conv(options));
@@ -72,6 +72,8 @@ impl LayerSpec {
                 reduce: conv.options.reduce,
                 precision: conv.options.precision,
                 tolerance: conv.options.tolerance,
+                input: Default::default(),
+                output: Default::default(),
             },
             ranks: conv.options.ranks,
             layout: conv.options.layout,
@@ -85,7 +87,7 @@ impl LayerSpec {
     pub fn computes(&self) -> Problem {
         let conv = self.problem;
         match self.cp_rank {
-            None => conv.in_layout(self.layout),
+            None => Problem::Conv(conv.in_layout(self.layout)),
             Some(rank) => Problem::Cp(CpProblem { conv, rank }),
         }
     }

@@ -3,8 +3,9 @@
 use super::identifier::reserved_reason;
 use super::options::BatchNorm;
 use super::{
-    ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions, PaddingOption, PoolKind, PoolOptions,
-    PoolProblem, Reduce, ScaleShiftOptions, SpecError, SpecLocation, TensorShape, TilePolicy,
+    Activation, ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions, PaddingOption, PoolKind,
+    PoolOptions, PoolProblem, Reduce, ScaleShiftOptions, SpecError, SpecLocation, TensorShape,
+    TilePolicy,
 };
 use crate::gpu::Targets;
 use crate::suggest::nearest;
@@ -57,12 +58,9 @@ pub enum OpKind {
     /// Fully connected layer.
     Linear(Linear),
     /// Sum of two tensors.
-    Add {
-        /// ReLU behind the sum.
-        relu: bool,
-    },
-    /// max(0, x).
-    Relu,
+    Add(Activation),
+    /// An activation on its own.
+    Activation(Activation),
     /// Per-channel affine map.
     ScaleShift(ScaleShift),
     /// Concatenation along the channels.
@@ -379,7 +377,7 @@ impl NetworkBuilder {
         };
         let given = inputs.map_or(1, <[String]>::len);
         let (accepted, expected) = match options {
-            OpOptions::Add { .. } => (given == 2, "two inputs"),
+            OpOptions::Add(_) => (given == 2, "two inputs"),
             OpOptions::Concat => (given >= 2, "two inputs or more"),
             _ => (given == 1, "one input"),
         };
@@ -437,7 +435,7 @@ impl NetworkBuilder {
                 self.check_weight_size(index, u64::from(x.c) * u64::from(options.n))?;
                 (OpKind::Linear(Linear { c: x.c, options }), y)
             }
-            OpOptions::Add { relu } => {
+            OpOptions::Add(activation) => {
                 let other = self.ops[operands[1].0].y;
                 if other != x {
                     self.error(
@@ -447,9 +445,9 @@ impl NetworkBuilder {
                     );
                     return None;
                 }
-                (OpKind::Add { relu }, x)
+                (OpKind::Add(activation), x)
             }
-            OpOptions::Relu => (OpKind::Relu, x),
+            OpOptions::Activation(function) => (OpKind::Activation(function), x),
             OpOptions::ScaleShift(options) => (OpKind::ScaleShift(options), x),
             OpOptions::Concat => {
                 let mut c = 0u64;

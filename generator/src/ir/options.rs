@@ -1,6 +1,6 @@
 //! The options of each op: the same words in YAML, on the command line and in `kernel!`.
 
-use super::{Layout, Precision, Reduce, Tolerance};
+use super::{Activation, Layout, Precision, Reduce, Tolerance};
 use serde::Serialize;
 use tdc_runtime::Padding;
 
@@ -65,8 +65,8 @@ pub struct ConvOptions {
     pub bias: bool,
     /// A BatchNorm behind the layer; folded into its weights.
     pub bn: Option<BatchNorm>,
-    /// ReLU behind the layer (and its BatchNorm).
-    pub relu: bool,
+    /// Activation after the op (and its BatchNorm).
+    pub activation: Activation,
     /// Tucker ranks [D1, D2]: D1 of the input channels, D2 of the output channels.
     pub ranks: Option<[u32; 2]>,
     /// Rank of a CP decomposition: four factors that share it take the place of the weight.
@@ -100,7 +100,7 @@ impl ConvOptions {
             groups: 1,
             bias: false,
             bn: None,
-            relu: false,
+            activation: Activation::None,
             ranks: None,
             cp_rank: None,
             factors: None,
@@ -138,8 +138,8 @@ pub struct LinearOptions {
     pub n: u32,
     /// Whether it has a bias (tensor `<name>.bias`).
     pub bias: bool,
-    /// ReLU behind it.
-    pub relu: bool,
+    /// Activation after the op (and its BatchNorm).
+    pub activation: Activation,
 }
 
 /// Options of a per-channel `scale * x + shift`.
@@ -147,8 +147,8 @@ pub struct LinearOptions {
 pub struct ScaleShiftOptions {
     /// The BatchNorm it comes from; without one the tensors `<name>.scale` and `<name>.shift` are read.
     pub bn: Option<BatchNorm>,
-    /// ReLU behind it.
-    pub relu: bool,
+    /// Activation after the op (and its BatchNorm).
+    pub activation: Activation,
 }
 
 /// An op as asked for.
@@ -167,12 +167,9 @@ pub enum OpOptions {
     /// Fully connected layer on a flattened input.
     Linear(LinearOptions),
     /// Sum of two tensors of the same shape.
-    Add {
-        /// ReLU behind the sum.
-        relu: bool,
-    },
-    /// max(0, x).
-    Relu,
+    Add(Activation),
+    /// An activation on its own.
+    Activation(Activation),
     /// `scale * x + shift` per channel.
     ScaleShift(ScaleShiftOptions),
     /// Tensors one behind the other along the channels.

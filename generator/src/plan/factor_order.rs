@@ -84,6 +84,8 @@ mod tests {
             reduce: Reduce::default(),
             precision: Precision::default(),
             tolerance: Tolerance::default(),
+            input: Default::default(),
+            output: Default::default(),
         };
         CpProblem { conv, rank }
     }

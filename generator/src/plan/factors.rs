@@ -2,7 +2,7 @@
 
 use super::factor_order;
 use super::graph::{Parameters, Task, TaskFactor, TaskGraph, ValueId};
-use crate::ir::{CpProblem, LayerSpec, OpId};
+use crate::ir::{CpProblem, LayerSpec, OpId, Problem};
 
 /// The values that a layer reads and writes.
 pub(super) struct LayerValues {
@@ -44,7 +44,7 @@ impl TaskGraph {
             (None, None) => {
                 self.tasks.push(Task {
                     name: spec.name.clone(),
-                    problem: spec.problem.in_layout(spec.layout),
+                    problem: Problem::Conv(spec.problem.in_layout(spec.layout)),
                     x: values.x,
                     residual: values.residual,
                     y: values.y,
@@ -66,7 +66,7 @@ impl TaskGraph {
             let name = format!("{}.{}", spec.name, factor.as_str());
             let (is_first, is_last) = (factor == TaskFactor::First, factor == TaskFactor::Last);
             let is_inner = !is_first && !is_last;
-            let problem = conv.in_layout(spec.layout);
+            let problem = Problem::Conv(conv.in_layout(spec.layout));
             let y = match is_last {
                 true => values.y,
                 false => self.add_value(name.clone(), problem.y(), None),

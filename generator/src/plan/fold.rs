@@ -9,11 +9,11 @@
 //! What is left to choose, such as fusing the factors of a layer, is a matter of [candidates](super::candidates).
 
 use super::factors::{LayerOps, LayerValues};
-use super::graph::{Format, Parameters, Task, TaskGraph, Value, ValueId};
+use super::graph::{Parameters, Task, TaskGraph, Value, ValueId};
 use super::views::{ConcatCopy, Views};
 use crate::ir::{
-    Conv, ConvProblem, Elementwise, ElementwiseProblem, Epilogue, GlobalPoolProblem, LayerSpec,
-    Linear, LinearProblem, Network, OpId, OpKind, Problem, Prologue,
+    Activation, Conv, ConvProblem, Elementwise, ElementwiseProblem, Epilogue, Format,
+    GlobalPoolProblem, LayerSpec, Linear, LinearProblem, Network, OpId, OpKind, Problem, Prologue,
 };
 
 impl TaskGraph {
@@ -79,7 +79,7 @@ struct PrologueSource {
 struct EpilogueOps {
     fold: Vec<OpId>,
     residual: Option<OpId>,
-    relu: bool,
+    activation: Activation,
     /// The last of them, whose output the task writes.
     output: OpId,
 }
@@ -101,9 +101,9 @@ impl Folder<'_> {
                 let max = *max;
                 self.unfused_task(id, Problem::GlobalPool(GlobalPoolProblem { max, x }));
             }
-            OpKind::Add { relu } => {
-                let (output, relu) = self.absorb_relu(id, *relu);
-                let function = Elementwise::Add { relu };
+            OpKind::Add(activation) => {
+                let (output, activation) = self.absorb_activation(id, *activation);
+                let function = Elementwise::Add(activation);
                 self.task(
                     id,
                     Problem::Elementwise(ElementwiseProblem { function, x: op.y }),
@@ -112,14 +112,14 @@ impl Folder<'_> {
                     Parameters::default(),
                 );
             }
-            OpKind::Relu => {
-                let function = Elementwise::Relu;
+            OpKind::Activation(activation) => {
+                let function = Elementwise::Activation(*activation);
                 self.unfused_task(
                     id,
                     Problem::Elementwise(ElementwiseProblem { function, x: op.y }),
                 );
             }
-            OpKind::ScaleShift(options) => self.scale_shift(id, options.relu),
+            OpKind::ScaleShift(options) => self.scale_shift(id, options.activation),
             OpKind::Flatten => {
                 if self.views.flatten_needs_copy(id) {
                     self.copy(op.inputs[0], ValueId(id.0));
@@ -134,7 +134,7 @@ impl Folder<'_> {
         let options = &conv.options;
         let prologue = self.prologues[op.inputs[0].0];
         let x = prologue.map_or(op.inputs[0], |prologue| prologue.source);
-        let epilogue_ops = self.absorb_epilogue(id, options.relu, options.bn.is_some());
+        let epilogue_ops = self.absorb_epilogue(id, options.activation, options.bn.is_some());
         let spec = LayerSpec {
             name: op.name.clone(),
             problem: ConvProblem {
@@ -143,11 +143,13 @@ impl Folder<'_> {
                 epilogue: Epilogue {
                     bias: options.bias || !epilogue_ops.fold.is_empty(),
                     residual: epilogue_ops.residual.is_some(),
-                    relu: epilogue_ops.relu,
+                    activation: epilogue_ops.activation,
                 },
                 reduce: options.reduce,
                 precision: options.precision,
                 tolerance: options.tolerance,
+                input: Default::default(),
+                output: Default::default(),
             },
             ranks: options.ranks,
             cp_rank: options.cp_rank,
@@ -170,7 +172,7 @@ impl Folder<'_> {
 
     fn linear(&mut self, id: OpId, linear: &Linear) {
         let op = self.network.op(id);
-        let epilogue_ops = self.absorb_epilogue(id, linear.options.relu, false);
+        let epilogue_ops = self.absorb_epilogue(id, linear.options.activation, false);
         let problem = LinearProblem {
             batch: op.y.batch,
             c: linear.c,
@@ -178,7 +180,7 @@ impl Folder<'_> {
             epilogue: Epilogue {
                 bias: linear.options.bias || !epilogue_ops.fold.is_empty(),
                 residual: false,
-                relu: epilogue_ops.relu,
+                activation: epilogue_ops.activation,
             },
         };
         let parameters = Parameters {
@@ -191,18 +193,18 @@ impl Folder<'_> {
     }
 
     /// A scale_shift: the prologue of the convolutions that read it, or a task.
-    fn scale_shift(&mut self, id: OpId, relu: bool) {
+    fn scale_shift(&mut self, id: OpId, activation: Activation) {
         let op = self.network.op(id);
-        let (output, relu) = self.absorb_relu(id, relu);
+        let (output, activation) = self.absorb_activation(id, activation);
         if self.read_by_convs_only(output) {
             self.prologues[output.0] = Some(PrologueSource {
                 source: op.inputs[0],
                 scale_shift: id,
-                prologue: Prologue { relu },
+                prologue: Prologue { activation },
             });
             return;
         }
-        let function = Elementwise::ScaleShift { relu };
+        let function = Elementwise::ScaleShift(activation);
         let parameters = Parameters {
             scale_shift: Some(id),
             ..Parameters::default()
@@ -253,42 +255,43 @@ impl Folder<'_> {
         }
     }
 
-    /// Absorbs a ReLU after `id` if no other op reads the value between them. Returns the op whose output is written, and whether
-    /// ReLU is applied to it.
-    fn absorb_relu(&mut self, id: OpId, relu: bool) -> (OpId, bool) {
-        match self.single_consumer(id) {
-            Some(reader) if self.network.op(reader).kind == OpKind::Relu => {
-                self.absorbed[reader.0] = true;
-                (reader, true)
-            }
-            _ => (id, relu),
+    /// Absorbs an activation after `id` if no other op reads the value between them. Returns the op whose output is written, and
+    /// the activation that is applied to it.
+    fn absorb_activation(&mut self, id: OpId, activation: Activation) -> (OpId, Activation) {
+        if let Some(reader) = self.single_consumer(id)
+            && let OpKind::Activation(next) = self.network.op(reader).kind
+            && let Some(both) = activation.then(next)
+        {
+            self.absorbed[reader.0] = true;
+            return (reader, both);
         }
+        (id, activation)
     }
 
-    /// Absorbs the ops after a layer that its weights, bias and epilogue can compute: scale_shifts, one addition, ReLUs.
-    fn absorb_epilogue(&mut self, id: OpId, relu: bool, own_bn: bool) -> EpilogueOps {
+    /// Absorbs the ops after a layer that its weights, bias and epilogue can compute: scale_shifts, one addition, activations.
+    fn absorb_epilogue(&mut self, id: OpId, activation: Activation, own_bn: bool) -> EpilogueOps {
         let is_conv = matches!(self.network.op(id).kind, OpKind::Conv(_));
         let mut epilogue_ops = EpilogueOps {
             fold: if own_bn { vec![id] } else { Vec::new() },
             residual: None,
-            relu,
+            activation,
             output: id,
         };
         while let Some(reader) = self.single_consumer(epilogue_ops.output)
             && !self.absorbed[reader.0]
         {
             let op = self.network.op(reader);
+            let is_linear = epilogue_ops.activation == Activation::None;
             match &op.kind {
-                OpKind::Relu => epilogue_ops.relu = true,
-                OpKind::ScaleShift(options)
-                    if !epilogue_ops.relu && epilogue_ops.residual.is_none() =>
-                {
+                OpKind::Activation(next) => match epilogue_ops.activation.then(*next) {
+                    Some(both) => epilogue_ops.activation = both,
+                    None => break,
+                },
+                OpKind::ScaleShift(options) if is_linear && epilogue_ops.residual.is_none() => {
                     epilogue_ops.fold.push(reader);
-                    epilogue_ops.relu = options.relu;
+                    epilogue_ops.activation = options.activation;
                 }
-                OpKind::Add { relu }
-                    if is_conv && !epilogue_ops.relu && epilogue_ops.residual.is_none() =>
-                {
+                OpKind::Add(after) if is_conv && is_linear && epilogue_ops.residual.is_none() => {
                     // The other operand must be computed before this layer runs.
                     let other = op
                         .inputs
@@ -301,7 +304,7 @@ impl Folder<'_> {
                         break;
                     };
                     epilogue_ops.residual = Some(other);
-                    epilogue_ops.relu = *relu;
+                    epilogue_ops.activation = *after;
                     if other > id {
                         // `other` must not absorb the same addition.
                         self.absorbed[reader.0] = true;
@@ -397,9 +400,9 @@ mod tests {
         op("a", &["input"], OpOptions::Conv(ConvOptions::new(8)));
         op("b", &["a"], OpOptions::Conv(ranked));
         op("short", &[reads], OpOptions::Conv(shortcut));
-        op("sum", &["b", "short"], OpOptions::Add { relu: true });
+        op("sum", &["b", "short"], OpOptions::Add(Activation::Relu));
         if also {
-            op("more", &["sum", "short"], OpOptions::Add { relu: false });
+            op("more", &["sum", "short"], OpOptions::Add(Activation::None));
         }
         let graph = TaskGraph::new(&builder.finish().unwrap());
         let names = graph.tasks.iter().map(|task| match task.residual {

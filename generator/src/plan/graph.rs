@@ -1,47 +1,10 @@
 //! The planner's graph: tasks, each the work of one unit, and the values that they read and write.
 
-use crate::ir::{Layout, OpId, Problem, TensorShape};
+use crate::ir::{Format, OpId, Problem, TensorShape};
 
 /// Index of a value in [`TaskGraph::values`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(pub usize);
-
-/// Type of the elements of a tensor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum DataType {
-    /// IEEE single precision.
-    #[default]
-    F32,
-}
-
-impl DataType {
-    /// Bytes of an element.
-    pub const fn bytes(self) -> u64 {
-        match self {
-            Self::F32 => 4,
-        }
-    }
-}
-
-/// How the elements of a value are stored. A task reads and writes each of its values in one format; a conversion brings a value
-/// from one format to another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Format {
-    /// Type of an element.
-    pub dtype: DataType,
-    /// Order of the elements.
-    pub layout: Layout,
-}
-
-impl From<Layout> for Format {
-    /// fp32 elements in this order.
-    fn from(layout: Layout) -> Self {
-        Self {
-            dtype: DataType::F32,
-            layout,
-        }
-    }
-}
 
 /// An activation, and the value that contains it, if any.
 #[derive(Debug, Clone, PartialEq)]
@@ -161,12 +124,12 @@ impl Task {
 
     /// The format in which it reads its inputs.
     pub fn input_format(&self) -> Format {
-        self.problem.x_layout().into()
+        self.problem.kind().input().format
     }
 
     /// The format in which it writes its output.
     pub fn output_format(&self) -> Format {
-        self.problem.y_layout().into()
+        self.problem.kind().output().format
     }
 }
 

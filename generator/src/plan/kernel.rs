@@ -64,7 +64,7 @@ impl KernelOp {
             prologue: prologue.is_some(),
             bias: epilogue.bias,
             residual: epilogue.residual,
-            relu: epilogue.relu,
+            activation: epilogue.activation,
         };
         match layer.ranks {
             None => Self::Conv(Conv { shape, fused }),
@@ -204,6 +204,8 @@ pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
                 reduce: conv.options.reduce,
                 precision: conv.options.precision,
                 tolerance: conv.options.tolerance,
+                input: Default::default(),
+                output: Default::default(),
             },
             ranks: conv.options.ranks,
             cp_rank: None,

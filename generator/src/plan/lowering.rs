@@ -6,9 +6,10 @@
 
 use super::candidates::{Candidate, FormatConversion};
 use super::choose::Planner;
-use super::graph::{Format, TaskGraph, Value, ValueId};
+use super::graph::{TaskGraph, Value, ValueId};
 use super::select::{Conversion, CoverOption, Edge, ExactCover, Step};
 use super::times::{candidate_times, conversion_us};
+use crate::ir::Format;
 use std::collections::HashMap;
 
 /// The graph with the tasks of the candidates that take the least time, and with conversions where formats differ.
@@ -145,7 +146,9 @@ impl Lowering {
 mod tests {
     use super::*;
     use crate::gpu::gpu;
-    use crate::ir::{ConvOptions, Layout, NetworkBuilder, OpOptions, TensorShape, TilePolicy};
+    use crate::ir::{
+        Activation, ConvOptions, Layout, NetworkBuilder, OpOptions, TensorShape, TilePolicy,
+    };
     use crate::plan::plan_network;
 
     /// A chain of three Tucker layers: [[F K L], [F][K L], [F][K][L]], ...
@@ -244,7 +247,7 @@ mod tests {
         builder.op("a", None, tucker(8));
         builder.op("b", None, tucker(8));
         let inputs = ["a", "b"].map(str::to_owned);
-        builder.op("sum", Some(&inputs), OpOptions::Add { relu: false });
+        builder.op("sum", Some(&inputs), OpOptions::Add(Activation::None));
         let graph = TaskGraph::new(&builder.finish().unwrap());
         let (layer_output, next_output) = (graph.tasks[2].y, graph.tasks[3].y);
         let candidates = graph.candidates();
@@ -308,7 +311,7 @@ mod tests {
             ("a", &["input"], conv(4)),
             ("b", &["a"], conv(4)),
             ("c", &["b"], conv(4)),
-            ("sum", &["c", "a"], OpOptions::Add { relu: true }),
+            ("sum", &["c", "a"], OpOptions::Add(Activation::Relu)),
         ]);
         // The addition is the residual of `c`, which reads `a` in HWCN.
         assert_eq!(names, ["input.hwcn", "a", "b", "c", "sum.nchw"]);
@@ -320,7 +323,7 @@ mod tests {
         let names = converted(&[
             ("a", &["input"], conv(4)),
             ("b", &["input"], conv(4)),
-            ("relu", &["a"], OpOptions::Relu),
+            ("relu", &["a"], OpOptions::Activation(Activation::Relu)),
             ("plain", &["a"], OpOptions::Conv(ConvOptions::new(2))),
             ("all", &["relu", "plain", "b"], OpOptions::Concat),
         ]);

@@ -166,7 +166,7 @@ pub(super) fn published_tile(
 mod tests {
     use super::*;
     use crate::gpu::gpu;
-    use crate::ir::{ConvOptions, LayerSpec, TensorShape, TilePolicy};
+    use crate::ir::{ConvOptions, LayerSpec, Problem, TensorShape, TilePolicy};
     use crate::plan::{Planner, plan_problem};
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
             let x = TensorShape::new(1, c, 56, 56);
             let options = ConvOptions::new(64);
             let layer = LayerSpec::new("conv", x, options, None, false).unwrap();
-            let problem = layer.problem.in_layout(layer.layout);
+            let problem = Problem::Conv(layer.problem.in_layout(layer.layout));
             let unit =
                 plan_problem(&mut planner, "test", "conv", &problem, Some(scheme), None).unwrap();
             (unit.tile.0, unit.chosen_by.as_str())

@@ -7,7 +7,7 @@ mod table;
 
 pub use environment::Environment;
 pub use error::TuningError;
-pub use key::{measured_problem, tuning_key, tuning_keys};
+pub use key::{tuning_key, tuning_keys};
 pub use table::{Conflict, MeasuredTile, Stale, TuningTable};
 #[cfg(feature = "tune")]
 pub(crate) use table::{parse_microseconds, text_checksum};

@@ -2,10 +2,9 @@
 
 use super::wrap::{MAX_COLUMNS, wrap_words};
 use crate::gpu::Gpu;
-use crate::ir::{Elementwise, Epilogue, PoolKind, Precision, Problem, Prologue, Tolerance};
+use crate::ir::Problem;
 use crate::plan::PlannedUnit;
 use crate::scheme::scheme;
-use tdc_runtime::{ConvShape, Padding};
 
 /// How a file marks a line that is no content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,79 +64,10 @@ pub fn unit_title(unit: &PlannedUnit) -> Vec<String> {
     lines
 }
 
-/// What a problem computes, for people.
+/// What a problem computes, and the sizes and formats of its input and output.
 fn description(problem: &Problem) -> Vec<String> {
     let (x, y) = (problem.x(), problem.y());
-    let what = match problem {
-        Problem::Conv(conv) | Problem::HwcnConv(conv) => {
-            let mut text = format!("Convolution {}", filter(&conv.shape));
-            text += prologue(conv.prologue);
-            text += &epilogue(conv.epilogue);
-            text += &precision(conv.precision);
-            if conv.tolerance != Tolerance::default() {
-                text += &format!(", relative error up to {:e}", conv.tolerance.value());
-            }
-            text
-        }
-        Problem::Cp(cp) => {
-            let conv = &cp.conv;
-            let mut text = format!("Convolution {} of CP rank {}", filter(&conv.shape), cp.rank);
-            text += prologue(conv.prologue);
-            text += &epilogue(conv.epilogue);
-            text + &precision(conv.precision)
-        }
-        Problem::Tucker(tucker) => {
-            let core = &tucker.core;
-            let mut text = match tucker.first {
-                Some(_) => "Tucker layer: 1x1".to_owned(),
-                None => "Tucker layer behind its first 1x1".to_owned(),
-            };
-            text += prologue(tucker.prologue);
-            text += &format!(" to {} channels, core {}", core.c, filter(core));
-            text += &format!(" to {} channels, 1x1", core.n);
-            if tucker.next.is_some() {
-                text += &format!(" to {}", tucker.n);
-            }
-            text += &epilogue(tucker.epilogue);
-            if let Some(next) = tucker.next {
-                text += &format!("; then 1x1 to {} channels of the next layer", next.n);
-                text += if next.stores_layer_output {
-                    ", behind them"
-                } else {
-                    " alone"
-                };
-            }
-            text + &precision(tucker.precision)
-        }
-        Problem::Linear(linear) => format!("Fully connected layer{}", epilogue(linear.epilogue)),
-        Problem::Pool(pool) => {
-            let kind = match pool.kind {
-                PoolKind::Max => "Maximum",
-                PoolKind::Avg {
-                    count_include_pad: true,
-                } => "Average (padding counts)",
-                PoolKind::Avg {
-                    count_include_pad: false,
-                } => "Average (padding does not count)",
-            };
-            let mut text = format!("{kind} over {}", pair(pool.kernel));
-            text += &unless("stride", pool.stride, [1, 1]);
-            text += &padding(pool.padding);
-            text + &unless("dilation", pool.dilation, [1, 1])
-        }
-        Problem::GlobalPool(pool) if pool.max => "Maximum of each channel".to_owned(),
-        Problem::GlobalPool(_) => "Average of each channel".to_owned(),
-        Problem::Elementwise(map) => match map.function {
-            Elementwise::Add { relu: false } => "Sum of two tensors",
-            Elementwise::Add { relu: true } => "Sum of two tensors, ReLU",
-            Elementwise::Relu => "ReLU",
-            Elementwise::ScaleShift { relu: false } => "scale * x + shift per channel",
-            Elementwise::ScaleShift { relu: true } => "scale * x + shift per channel, ReLU",
-            Elementwise::Copy => "Copy",
-        }
-        .to_owned(),
-        Problem::Convert(_) => "Conversion between layouts".to_owned(),
-    };
+    let what = problem.kind().description();
     let (from, to) = (problem.x_layout(), problem.y_layout());
     let layouts = match from == to {
         true => from.name().to_owned(),
@@ -151,66 +81,4 @@ fn description(problem: &Problem) -> Vec<String> {
         format!("{what}."),
         format!("{x} -> {y}, fp32 {layouts}{order}."),
     ]
-}
-
-/// A filter with its options.
-fn filter(shape: &ConvShape) -> String {
-    let mut text = pair([shape.r, shape.s]);
-    text += &unless("stride", shape.stride, [1, 1]);
-    text += &padding(shape.padding);
-    text += &unless("dilation", shape.dilation, [1, 1]);
-    if shape.groups > 1 {
-        text += &format!(", {} groups", shape.groups);
-    }
-    text
-}
-
-fn prologue(prologue: Option<Prologue>) -> &'static str {
-    match prologue {
-        None => "",
-        Some(Prologue { relu: true }) => ", of max(0, scale * x + shift)",
-        Some(Prologue { relu: false }) => ", of scale * x + shift",
-    }
-}
-
-fn precision(precision: Precision) -> String {
-    match precision {
-        Precision::Fp32 => String::new(),
-        _ => format!(", products of {} precision", precision.as_str()),
-    }
-}
-
-fn pair([vertical, horizontal]: [u32; 2]) -> String {
-    format!("{vertical}x{horizontal}")
-}
-
-fn unless(what: &str, value: [u32; 2], default: [u32; 2]) -> String {
-    if value == default {
-        String::new()
-    } else {
-        format!(", {what} {}", pair(value))
-    }
-}
-
-fn padding(padding: Padding) -> String {
-    if padding == Padding::default() {
-        String::new()
-    } else if padding == Padding::all(padding.top) {
-        format!(", padding {}", padding.top)
-    } else {
-        format!(
-            ", padding {} above, {} left, {} below, {} right",
-            padding.top, padding.left, padding.bottom, padding.right
-        )
-    }
-}
-
-fn epilogue(epilogue: Epilogue) -> String {
-    let parts = [
-        (epilogue.bias, ", bias"),
-        (epilogue.residual, ", residual"),
-        (epilogue.relu, ", ReLU"),
-    ];
-    let present = parts.into_iter().filter(|(there, _)| *there);
-    present.map(|(_, part)| part).collect()
 }

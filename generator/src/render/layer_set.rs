@@ -7,7 +7,7 @@ use super::engine::{RenderError, render};
 use super::text::{literal, markdown_cell};
 use super::unit::{has_batch_strides, packer_names};
 use super::wrap::wrap_list;
-use crate::ir::{ConvProblem, Layout, Problem};
+use crate::ir::{Activation, ConvProblem, Layout, Problem};
 use crate::plan::{LayerSetPlan, PlannedUnit};
 use serde::Serialize;
 
@@ -157,10 +157,11 @@ fn row(name: &str, conv: &ConvProblem, unit: &PlannedUnit, namespace: &str) -> S
     let flags = [
         is_hwcn,
         conv.prologue.is_some(),
-        conv.prologue.is_some_and(|prologue| prologue.relu),
+        conv.prologue
+            .is_some_and(|prologue| prologue.activation == Activation::Relu),
         conv.epilogue.bias,
         conv.epilogue.residual,
-        conv.epilogue.relu,
+        conv.epilogue.activation == Activation::Relu,
     ];
     values.extend(flags.map(|flag| flag.to_string()));
     values.push(format!("{:e}", min_tolerance(unit, conv)));

@@ -15,11 +15,12 @@ pub fn break_long_lines(text: &str) -> String {
         let code = &line[indent..];
         if let Some(comment) = code.strip_prefix("//") {
             let mut comment = comment.to_owned();
-            while let Some(words) = lines.peek().and_then(|&next| {
-                let is_long = line.len().max(comment.len()) > MAX_COLUMNS;
-                continued_comment(next, indent, is_long)
-            }) {
+            let mut is_long = line.len() > MAX_COLUMNS;
+            while let Some(&next) = lines.peek()
+                && let Some(words) = continued_comment(next, indent, is_long)
+            {
                 comment = format!("{comment} {words}");
+                is_long = next.len() > MAX_COLUMNS;
                 lines.next();
             }
             break_comment(&mut broken, indent, &comment);
@@ -241,7 +242,7 @@ mod tests {
 
     #[test]
     fn comments_break_between_words_and_run_on() {
-        let words = "word ".repeat(30);
+        let words = ["word"; 30].join(" ");
         let text = break_long_lines(&format!("  // {words}\n  // next line\n  f();\n"));
         assert!(text.lines().all(|line| line.len() <= MAX_COLUMNS), "{text}");
         assert_eq!(text.lines().count(), 3, "{text}");

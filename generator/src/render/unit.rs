@@ -17,7 +17,7 @@ use crate::plan::PlannedUnit;
 
 /// Whether a unit's launcher has parameters for batch strides.
 pub fn has_batch_strides(problem: &Problem) -> bool {
-    problem.x().batch > 1 && !matches!(problem, Problem::HwcnConv(_))
+    problem.x().batch > 1 && problem.nchw_conv().is_some() == problem.conv().is_some()
 }
 
 /// The name of a parameter, in a comment if the function does not read it.

@@ -1,7 +1,7 @@
 //! What the schemes for convolutions share: both ends of the kernel, its parameters, and the second launch of a split sum.
 
 use super::{Blueprint, KernelBlueprint, batch_stride_args, reduction};
-use crate::ir::{ConvProblem, Problem};
+use crate::ir::{Activation, ConvProblem, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -32,12 +32,14 @@ impl FusedOpsContext {
             partial_len: shape.output_len(),
             partial_image_len: shape.output_len() / u64::from(shape.batch),
             prologue: problem.prologue.is_some(),
-            prologue_relu: problem.prologue.is_some_and(|prologue| prologue.relu),
+            prologue_relu: problem
+                .prologue
+                .is_some_and(|prologue| prologue.activation == Activation::Relu),
             scale_at: layout.weight_len(),
             shift_at: layout.weight_len() + shape.c as usize,
             bias: epilogue.bias && !split,
             residual: epilogue.residual && !split,
-            relu: epilogue.relu && !split,
+            relu: epilogue.activation == Activation::Relu && !split,
         }
     }
 }

@@ -747,6 +747,8 @@ mod tests {
                 reduce: Reduce::default(),
                 precision: Precision::default(),
                 tolerance: Tolerance::default(),
+                input: Default::default(),
+                output: Default::default(),
             },
             rank: 4,
         };

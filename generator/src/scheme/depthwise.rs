@@ -256,7 +256,7 @@ impl Scheme for Depthwise {
     }
 
     fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
         if !supports_problem(problem) {

@@ -86,7 +86,7 @@ impl Scheme for Direct {
     }
 
     fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
         if problem.reduce != Reduce::Ordered {

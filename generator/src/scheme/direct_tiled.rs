@@ -303,7 +303,7 @@ impl DirectTiledGeometry {
 
 /// Every tile that fits a GPU, with its rough time; none if the GPU has only the kernel's fallback.
 fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, DirectTiledTile)> {
-    let Problem::Conv(problem) = problem else {
+    let Some(problem) = problem.nchw_conv() else {
         return Vec::new();
     };
     if !supports_problem(problem) {
@@ -385,7 +385,7 @@ impl Scheme for DirectTiled {
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return false;
         };
         supports_problem(problem) && DirectTiledGeometry::from_tile(problem, tile, gpu).is_some()

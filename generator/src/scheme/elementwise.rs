@@ -7,7 +7,7 @@ use super::{
 };
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
-use crate::ir::{Elementwise, Problem};
+use crate::ir::{Activation, Elementwise, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -67,13 +67,9 @@ impl Scheme for ElementwiseScheme {
             ElementwiseTile::from_tile(tile).expect("a supported tile");
         let len = p.x.len();
         let blocks = len.div_ceil(u64::from(threads));
-        let adds_residual = matches!(p.function, Elementwise::Add { .. });
+        let adds_residual = matches!(p.function, Elementwise::Add(_));
         let scale_shift = problem.scale_shift_channels() > 0;
-        let relu = match p.function {
-            Elementwise::Add { relu } | Elementwise::ScaleShift { relu } => relu,
-            Elementwise::Relu => true,
-            Elementwise::Copy => false,
-        };
+        let relu = p.function.activation() == Activation::Relu;
         let mut args = vec![Arg::X];
         args.extend(adds_residual.then_some(Arg::Residual));
         args.extend(scale_shift.then_some(Arg::Packed));

@@ -537,7 +537,7 @@ impl ImplicitGemmGeometry {
 
 /// Every tile that fits a GPU, with its rough time; none if the GPU has only the kernel's fallback.
 fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, ImplicitGemmTile)> {
-    let Problem::Conv(problem) = problem else {
+    let Some(problem) = problem.nchw_conv() else {
         return Vec::new();
     };
     if !gpu.has_mma() || !supports_problem(problem) {
@@ -626,7 +626,7 @@ impl Scheme for ImplicitGemm {
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return false;
         };
         supports_problem(problem) && ImplicitGemmGeometry::from_tile(problem, tile, gpu).is_some()

@@ -237,7 +237,7 @@ impl Scheme for InputStationary {
     }
 
     fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
         if !supports_problem(problem) {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
-use crate::ir::{MAX_ELEMENTS, Problem};
+use crate::ir::{Activation, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -83,7 +83,7 @@ impl Scheme for Linear {
                     batched: p.batch > 1,
                     checks_n: !p.n.is_multiple_of(warps),
                     bias: p.epilogue.bias,
-                    relu: p.epilogue.relu,
+                    relu: p.epilogue.activation == Activation::Relu,
                 }),
                 grid: [row_blocks * p.batch, 1, 1],
                 block: [32, warps, 1],

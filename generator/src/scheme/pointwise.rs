@@ -96,7 +96,7 @@ impl Scheme for Pointwise {
     }
 
     fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
         let shape = &problem.shape;

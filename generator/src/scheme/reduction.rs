@@ -2,7 +2,7 @@
 
 use super::{DevicePart, KernelBlueprint, batch_stride_args, context};
 use crate::cost::KernelWork;
-use crate::ir::ConvProblem;
+use crate::ir::{Activation, ConvProblem};
 use serde::Serialize;
 use tdc_runtime::Arg;
 
@@ -58,7 +58,7 @@ pub fn kernel(problem: &ConvProblem, splits: u32) -> KernelBlueprint {
             checks_len: !len.is_multiple_of(u64::from(THREADS)),
             bias: epilogue.bias,
             residual: epilogue.residual,
-            relu: epilogue.relu,
+            relu: epilogue.activation == Activation::Relu,
         }),
         grid: [blocks as u32, 1, 1],
         block: [THREADS, 1, 1],

@@ -208,7 +208,7 @@ impl Scheme for SingleChannel {
     }
 
     fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
         if !supports_problem(problem) {
@@ -242,7 +242,7 @@ impl Scheme for SingleChannel {
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return false;
         };
         supports_problem(problem) && SingleChannelGeometry::from_tile(problem, tile, gpu).is_some()

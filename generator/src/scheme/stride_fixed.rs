@@ -208,7 +208,7 @@ impl Scheme for StrideFixed {
     }
 
     fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return Vec::new();
         };
         if !supports_problem(problem) {
@@ -243,7 +243,7 @@ impl Scheme for StrideFixed {
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
-        let Problem::Conv(problem) = problem else {
+        let Some(problem) = problem.nchw_conv() else {
             return false;
         };
         supports_problem(problem) && StrideFixedGeometry::from_tile(problem, tile, gpu).is_some()

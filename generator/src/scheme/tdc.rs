@@ -204,7 +204,7 @@ fn registers_of(threads: u32) -> u32 {
 }
 
 fn tiles(problem: &Problem, whole_rows: bool) -> Vec<Tile> {
-    let Problem::Conv(problem) = problem else {
+    let Some(problem) = problem.nchw_conv() else {
         return Vec::new();
     };
     let shape = &problem.shape;
@@ -465,6 +465,8 @@ mod tests {
             reduce: Reduce::Ordered,
             precision: Precision::default(),
             tolerance: Tolerance::default(),
+            input: Default::default(),
+            output: Default::default(),
         })
     }
 

@@ -28,6 +28,14 @@ use crate::ir::{ConvProblem, Layout, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
 
+/// The convolution if its activations are HWCN.
+fn hwcn_conv(problem: &Problem) -> Option<&ConvProblem> {
+    let is_hwcn = |conv: &&ConvProblem| {
+        [conv.input, conv.output].map(|format| format.layout) == [Layout::Hwcn; 2]
+    };
+    problem.conv().filter(is_hwcn)
+}
+
 /// See the [module](self).
 pub struct Tvm;
 
@@ -215,7 +223,7 @@ impl Scheme for Tvm {
     }
 
     fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
-        let Problem::HwcnConv(problem) = problem else {
+        let Some(problem) = hwcn_conv(problem) else {
             return Vec::new();
         };
         if !supports_problem(problem) {
@@ -253,7 +261,7 @@ impl Scheme for Tvm {
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
-        let Problem::HwcnConv(problem) = problem else {
+        let Some(problem) = hwcn_conv(problem) else {
             return false;
         };
         supports_problem(problem) && TvmGeometry::from_tile(problem, tile, gpu).is_some()
@@ -421,7 +429,7 @@ fn work(problem: &ConvProblem, sizes: &TvmGeometry, grid: [u32; 3], gpu: &Gpu) -
                 + model.tvm_load * f64::from(fetches)
                 + model.tvm_step),
         l2_bytes: 4.0 * (fetched + tile) * blocks as f64,
-        dram_bytes: Problem::HwcnConv(*problem).bytes() as f64,
+        dram_bytes: Problem::Conv(*problem).bytes() as f64,
         l2_round_trips: 1.0 + waits * steps,
         pdl: true,
         ..KernelWork::default()

@@ -405,7 +405,7 @@ impl WinogradGeometry {
 
 /// Every tile that fits a GPU, with its rough time; none if the GPU has only the kernel's fallback.
 fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, WinogradTile)> {
-    let Problem::Conv(problem) = problem else {
+    let Some(problem) = problem.nchw_conv() else {
         return Vec::new();
     };
     if !gpu.has_mma() {

@@ -1,36 +1,16 @@
 //! Checks each unit on its own and complete networks against the reference.
 
-use super::reference::{self, NetworkParameters, ReferenceInputs};
+use super::reference::{self, NetworkParameters};
 use super::{Bindings, Device, DeviceError, Random, run_variant};
 #[cfg(feature = "gpu")]
 use super::{GpuDevice, Repeats};
-use crate::ir::{Layout, Network, Precision, Problem, TensorShape};
+use crate::ir::{Layout, Network, Precision, Problem, ReferenceInputs, TensorShape};
 use crate::plan::{Location, Memory, NetworkPlan, PlannedUnit};
 use crate::wording::counted;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
 use tdc_runtime::{PackError, Variant};
-
-/// The largest relative error of a unit: `2.5e-8 sqrt(terms of a sum)`, the growth of the error of a plain
-/// fp32 sum, and at least 1e-6; for a convolution [its own](crate::ir::ConvProblem::tolerance). Each factor
-/// of a Tucker layer may have the error of its precision, independently.
-pub fn tolerance(problem: &Problem) -> f64 {
-    let terms = match problem {
-        Problem::Conv(conv) | Problem::HwcnConv(conv) => return conv.tolerance(),
-        Problem::GlobalPool(p) => p.x.pixels() as f64,
-        Problem::Pool(p) => f64::from(p.kernel[0]) * f64::from(p.kernel[1]),
-        // Each factor of a Tucker layer adds its own error.
-        _ => problem.weights().iter().map(terms).sum(),
-    };
-    let factors = problem.weights().len().max(1) as f64;
-    (2.5e-8 * terms.sqrt()).max(factors.sqrt() * problem.precision().tolerance())
-}
-
-/// The number of terms of a sum over weights of these sizes, OIHW.
-fn terms([_, c, r, s]: &[u32; 4]) -> f64 {
-    f64::from(*c) * f64::from(*r) * f64::from(*s)
-}
 
 /// The largest relative L2 error of the values of a network: ten times that of its least precise unit, which
 /// is 1e-5 in fp32.
@@ -39,10 +19,8 @@ fn terms([_, c, r, s]: &[u32; 4]) -> f64 {
 /// independent, so that after L layers the error is sqrt(L) times that of one. Ten times corresponds to a
 /// hundred layers, each at its bound; rounding errors stay at a third of the bound or less.
 pub fn network_tolerance(plan: &NetworkPlan) -> f64 {
-    let of_units = plan.units.iter().map(|unit| match unit.problem.conv() {
-        Some(conv) => conv.min_tolerance(),
-        None => unit.problem.precision().tolerance(),
-    });
+    let of_units = plan.units.iter();
+    let of_units = of_units.map(|unit| unit.problem.kind().min_tolerance());
     10.0 * of_units.fold(Precision::Fp32.tolerance(), f64::max)
 }
 
@@ -301,20 +279,17 @@ impl ProblemData {
         let shift = random.values(scale.len());
         let double =
             |values: &[f32]| -> Vec<f64> { values.iter().map(|&v| f64::from(v)).collect() };
-        let expected = reference::evaluate_problem(
-            problem,
-            &ReferenceInputs {
-                x: &double(&x),
-                residual: &double(&residual),
-                weights: &weights
-                    .iter()
-                    .map(|values| double(values))
-                    .collect::<Vec<_>>(),
-                bias: &double(&bias),
-                scale: &double(&scale),
-                shift: &double(&shift),
-            },
-        );
+        let expected = problem.kind().reference(&ReferenceInputs {
+            x: &double(&x),
+            residual: &double(&residual),
+            weights: &weights
+                .iter()
+                .map(|values| double(values))
+                .collect::<Vec<_>>(),
+            bias: &double(&bias),
+            scale: &double(&scale),
+            shift: &double(&shift),
+        });
         Self {
             x,
             residual,
@@ -587,7 +562,7 @@ fn run_and_compare(
         larger_deviation(for_channels(0..own), for_channels(own..y_shape.c))
     };
     let deviation = larger_deviation(deviation(&first), deviation(&last));
-    let tolerance = tolerance(problem);
+    let tolerance = problem.kind().tolerance();
     if deviation.relative > tolerance {
         return Err(CheckFailure::Inaccurate {
             deviation,

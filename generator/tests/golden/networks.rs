@@ -3,9 +3,9 @@
 use tdc_generator::emit::{Files, layer_set_files, network_files};
 use tdc_generator::gpu::{Targets, gpu};
 use tdc_generator::ir::{
-    ConvOptions, LayerSet, LayerSpec, Layout, LinearOptions, Network, NetworkBuilder, OpOptions,
-    PaddingOption, PoolOptions, Precision, Prologue, Reduce, ScaleShiftOptions, TensorShape,
-    TilePolicy, Tolerance,
+    Activation, ConvOptions, LayerSet, LayerSpec, Layout, LinearOptions, Network, NetworkBuilder,
+    OpOptions, PaddingOption, PoolOptions, Precision, Prologue, Reduce, ScaleShiftOptions,
+    TensorShape, TilePolicy, Tolerance,
 };
 use tdc_generator::plan::{LayerSetPlan, NetworkPlan, plan_layer_set, plan_variants};
 use tdc_runtime::Padding;
@@ -26,7 +26,7 @@ pub fn mixed() -> Network {
         OpOptions::Conv(ConvOptions {
             stride: [2, 2],
             bias: true,
-            relu: true,
+            activation: Activation::Relu,
             ..ConvOptions::new(8)
         }),
     );
@@ -54,14 +54,14 @@ pub fn mixed() -> Network {
     net.op(
         "join",
         Some(&named(&["depthwise", "pool"])),
-        OpOptions::Add { relu: true },
+        OpOptions::Add(Activation::Relu),
     );
     net.op(
         "norm",
         None,
         OpOptions::ScaleShift(ScaleShiftOptions {
             bn: None,
-            relu: true,
+            activation: Activation::Relu,
         }),
     );
     net.op(
@@ -79,7 +79,7 @@ pub fn mixed() -> Network {
         OpOptions::Conv(ConvOptions {
             ranks: Some([6, 4]),
             bias: true,
-            relu: true,
+            activation: Activation::Relu,
             scheme: Some("direct".to_owned()),
             tile: Some(vec![32, 4, 1, 2]),
             ..ConvOptions::new(9)
@@ -96,7 +96,7 @@ pub fn mixed() -> Network {
     net.op(
         "sum",
         Some(&named(&["squeeze", "tucker"])),
-        OpOptions::Add { relu: false },
+        OpOptions::Add(Activation::None),
     );
     net.op(
         "fused",
@@ -116,7 +116,7 @@ pub fn mixed() -> Network {
             kernel: [3, 5],
             cp_rank: Some(3),
             bias: true,
-            relu: true,
+            activation: Activation::Relu,
             scheme: Some("cp_chain".to_owned()),
             tile: Some(vec![2, 3, 2, 64, 2, 2, 1]),
             ..ConvOptions::new(7)
@@ -141,7 +141,7 @@ pub fn mixed() -> Network {
         OpOptions::Linear(LinearOptions {
             n: 7,
             bias: true,
-            relu: false,
+            activation: Activation::None,
         }),
     );
     net.finish().unwrap_or_else(|errors| panic!("{errors:?}"))
@@ -150,7 +150,11 @@ pub fn mixed() -> Network {
 /// One image, one layer without parameters, names that C++ and JSON must escape.
 pub fn tiny() -> Network {
     let mut net = NetworkBuilder::new("tiny", TensorShape::new(1, 2, 4, 4));
-    net.op("a\"quoted\\name\\", None, OpOptions::Relu);
+    net.op(
+        "a\"quoted\\name\\",
+        None,
+        OpOptions::Activation(Activation::Relu),
+    );
     net.finish().unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
@@ -160,7 +164,7 @@ pub fn pair() -> Network {
     let direct = |n, tile: Option<&[u32]>| {
         OpOptions::Conv(ConvOptions {
             bias: true,
-            relu: true,
+            activation: Activation::Relu,
             scheme: Some("direct".to_owned()),
             tile: tile.map(<[u32]>::to_vec),
             ..ConvOptions::new(n)
@@ -175,7 +179,7 @@ pub fn pair() -> Network {
         OpOptions::Linear(LinearOptions {
             n: 10,
             bias: true,
-            relu: false,
+            activation: Activation::None,
         }),
     );
     let mut network = net.finish().unwrap_or_else(|errors| panic!("{errors:?}"));
@@ -209,7 +213,7 @@ pub fn layers() -> LayerSet {
         dilation: [1, 2],
         groups: 2,
         bias: true,
-        relu: true,
+        activation: Activation::Relu,
         ..ConvOptions::new(4)
     };
     let split = ConvOptions {
@@ -247,7 +251,7 @@ pub fn layers() -> LayerSet {
         scheme: Some(scheme.to_owned()),
         tile: Some(tile.to_vec()),
         bias: true,
-        relu: true,
+        activation: Activation::Relu,
         ..ConvOptions::new(19)
     };
     let hwcn = |tile| ConvOptions {
@@ -259,7 +263,7 @@ pub fn layers() -> LayerSet {
         kernel: [3, 5],
         stride: [1, 2],
         bias: true,
-        relu: true,
+        activation: Activation::Relu,
         scheme: Some(scheme.to_owned()),
         tile: Some(tile.to_vec()),
         ..ConvOptions::new(13)
@@ -276,7 +280,9 @@ pub fn layers() -> LayerSet {
                 "everything",
                 TensorShape { batch: 2, ..x },
                 everything,
-                Some(Prologue { relu: true }),
+                Some(Prologue {
+                    activation: Activation::Relu,
+                }),
                 true,
             ),
             plain("plain.again"),
@@ -287,7 +293,9 @@ pub fn layers() -> LayerSet {
                 "tvm",
                 TensorShape { batch: 5, ..x },
                 hwcn(&[32, 8, 4, 8, 1, 4, 1]),
-                Some(Prologue { relu: true }),
+                Some(Prologue {
+                    activation: Activation::Relu,
+                }),
                 true,
             ),
             layer(
@@ -322,14 +330,18 @@ pub fn layers() -> LayerSet {
                 "gemm",
                 gemm_x,
                 gemm(Precision::Fp32, cluster),
-                Some(Prologue { relu: false }),
+                Some(Prologue {
+                    activation: Activation::None,
+                }),
                 true,
             ),
             layer(
                 "gemm.tf32",
                 gemm_x,
                 gemm(Precision::Tf32, one_block),
-                Some(Prologue { relu: true }),
+                Some(Prologue {
+                    activation: Activation::Relu,
+                }),
                 false,
             ),
             layer(
@@ -343,14 +355,18 @@ pub fn layers() -> LayerSet {
                 "cp_chain",
                 TensorShape { batch: 2, ..x },
                 cp("cp_chain", 6, &[4, 3, 2, 96, 3, 2, 1]),
-                Some(Prologue { relu: true }),
+                Some(Prologue {
+                    activation: Activation::Relu,
+                }),
                 true,
             ),
             layer(
                 "cp_chain.products",
                 TensorShape { batch: 2, ..x },
                 cp("cp_chain", 8, &[4, 3, 2, 192, 2, 1, 16]),
-                Some(Prologue { relu: true }),
+                Some(Prologue {
+                    activation: Activation::Relu,
+                }),
                 true,
             ),
             layer("cp_fused", x, cp("cp_fused", 2, &[2, 4, 4]), None, false),
@@ -358,7 +374,9 @@ pub fn layers() -> LayerSet {
                 "winograd.f2",
                 gemm_x,
                 winograd(Tolerance::default(), [2, 6, 8, 2, 1, 1, 1, 2, 1, 1]),
-                Some(Prologue { relu: true }),
+                Some(Prologue {
+                    activation: Activation::Relu,
+                }),
                 true,
             ),
             layer(

@@ -8,7 +8,7 @@ use super::targets::single_target;
 use super::{NETWORK, Overrides, tiles};
 use crate::config::Position;
 use crate::ir::reserved_reason;
-use crate::ir::{LayerSet, LayerSpec, Prologue, SpecLocation, TensorShape};
+use crate::ir::{Activation, LayerSet, LayerSpec, Prologue, SpecLocation, TensorShape};
 use crate::ir::{is_file_name, symbol};
 use std::collections::HashSet;
 
@@ -287,7 +287,9 @@ fn prologue(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Prologue> {
     let node = fields.get("prologue")?;
     if !matches!(node.value, Value::Map(_)) {
         let requested = fields.boolean("prologue", false, report);
-        return requested.then_some(Prologue { relu: false });
+        return requested.then_some(Prologue {
+            activation: Activation::None,
+        });
     }
     let inner = Fields::of(node, "`prologue`", report)?;
     let words = KeySet {
@@ -295,6 +297,6 @@ fn prologue(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Prologue> {
         keys: &["relu"],
     };
     inner.check_keys(node, words, &[], report);
-    let relu = inner.boolean("relu", false, report);
-    Some(Prologue { relu })
+    let activation = ops::relu(&inner, false, report);
+    Some(Prologue { activation })
 }

@@ -4,8 +4,8 @@ use super::fields::{Fields, KeySet, integer, integers, list, string};
 use super::node::{Node, Value};
 use super::report::Report;
 use crate::ir::{
-    BatchNorm, ConvOptions, Layout, LinearOptions, OpOptions, PaddingOption, PoolOptions,
-    Precision, Reduce, ScaleShiftOptions, Tolerance,
+    Activation, BatchNorm, ConvOptions, Layout, LinearOptions, OpOptions, PaddingOption,
+    PoolOptions, Precision, Reduce, ScaleShiftOptions, Tolerance,
 };
 use crate::scheme::{Tile, scheme, tile_names};
 use crate::suggest::nearest;
@@ -24,6 +24,14 @@ pub(super) struct RawOp<'n> {
 pub(super) struct OpRequest {
     pub(super) inputs: Option<Vec<String>>,
     pub(super) options: OpOptions,
+}
+
+/// The activation that the key `relu` stands for.
+pub(super) fn relu(fields: &Fields<'_>, default: bool, report: &mut Report<'_>) -> Activation {
+    match fields.boolean("relu", default, report) {
+        true => Activation::Relu,
+        false => Activation::None,
+    }
 }
 
 type ReadOptions = fn(&Fields<'_>, &mut Report<'_>) -> Option<OpOptions>;
@@ -86,7 +94,7 @@ const OPS: [(KeySet, ReadOptions); 11] = [
             let n = required_n(fields, report);
             Some(OpOptions::Linear(LinearOptions {
                 bias: fields.boolean("bias", true, report),
-                relu: fields.boolean("relu", false, report),
+                activation: relu(fields, false, report),
                 n: n?,
             }))
         },
@@ -96,12 +104,11 @@ const OPS: [(KeySet, ReadOptions); 11] = [
             what: "add",
             keys: &["op", "name", "inputs", "relu"],
         },
-        |fields, report| {
-            let relu = fields.boolean("relu", false, report);
-            Some(OpOptions::Add { relu })
-        },
+        |fields, report| Some(OpOptions::Add(relu(fields, false, report))),
     ),
-    (plain("relu"), |_, _| Some(OpOptions::Relu)),
+    (plain("relu"), |_, _| {
+        Some(OpOptions::Activation(Activation::Relu))
+    }),
     (
         KeySet {
             what: "scale_shift",
@@ -110,7 +117,7 @@ const OPS: [(KeySet, ReadOptions); 11] = [
         |fields, report| {
             Some(OpOptions::ScaleShift(ScaleShiftOptions {
                 bn: batch_norm(fields, report),
-                relu: fields.boolean("relu", false, report),
+                activation: relu(fields, false, report),
             }))
         },
     ),
@@ -273,7 +280,7 @@ pub(super) fn conv_options(n: u32, fields: &Fields<'_>, report: &mut Report<'_>)
         dilation: fields.pair("dilation", report).unwrap_or(default.dilation),
         groups: fields.integer("groups", report).unwrap_or(default.groups),
         bias: fields.boolean("bias", default.bias, report),
-        relu: fields.boolean("relu", default.relu, report),
+        activation: relu(fields, default.activation == Activation::Relu, report),
         cp_rank: fields.integer("cp_rank", report),
         scheme: fields.string("scheme", report).map(str::to_owned),
         tile: tile(fields, report),

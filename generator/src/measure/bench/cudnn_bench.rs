@@ -5,7 +5,7 @@ use super::cudnn::{Algorithm, Arithmetic, Cudnn, Layout, Request, RunAddresses};
 use super::measure::Interruption;
 use super::{BenchProblem, CudnnBest, CudnnCandidate, CudnnReport, Timed};
 use crate::ir::{ConvProblem, Problem, TensorShape};
-use crate::verify::{Deviation, Device, DeviceError, GpuDevice, ProblemData, Repeats, tolerance};
+use crate::verify::{Deviation, Device, DeviceError, GpuDevice, ProblemData, Repeats};
 use half::f16;
 use std::time::Instant;
 
@@ -162,7 +162,7 @@ impl CudnnBench {
             entries.sort_by(|a, b| a.candidate.quick_us.total_cmp(&b.candidate.quick_us));
         }
         Ok(CudnnReport {
-            same_bound: bench.best(&mut fp32_entries, tolerance(&problem))?,
+            same_bound: bench.best(&mut fp32_entries, problem.kind().tolerance())?,
             fp32_arithmetic: bench.best(&mut fp32_entries, FP32_ARITHMETIC_TOLERANCE)?,
             fp32_data: bench.best(&mut fp32_entries, TF32_TOLERANCE)?,
             fp16: bench.best(&mut fp16_entries, FP16_TOLERANCE)?,

@@ -9,7 +9,7 @@ use crate::cost::{floor_us, fp32_lanes_floor_us};
 use crate::gpu::Gpu;
 use crate::ir::Reduce;
 use crate::plan::PlannedUnit;
-use crate::verify::{DeviceError, GpuDevice, ProblemData, tolerance};
+use crate::verify::{DeviceError, GpuDevice, ProblemData};
 
 /// Why a problem has no report.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl ProblemBench<'_> {
             floor_us: floor_us(&problem, self.gpu),
             fp32_lanes_floor_us: fp32_lanes_floor_us(problem.flops(), problem.bytes(), self.gpu),
             precision: self.problem.precision,
-            tolerance: tolerance(&problem),
+            tolerance: problem.kind().tolerance(),
             plan_chosen_by: None,
             candidates: Vec::new(),
             cudnn: None,

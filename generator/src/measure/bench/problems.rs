@@ -51,7 +51,7 @@ impl BenchProblem {
         let conv = self.conv(reduce);
         match self.cp_rank {
             Some(rank) => Problem::Cp(CpProblem { conv, rank }),
-            None => conv.in_layout(self.layout),
+            None => Problem::Conv(conv.in_layout(self.layout)),
         }
     }
 
@@ -68,6 +68,8 @@ impl BenchProblem {
             reduce,
             precision: self.precision,
             tolerance: self.tolerance,
+            input: Default::default(),
+            output: Default::default(),
         }
     }
 }
@@ -124,7 +126,7 @@ pub fn bench_problems(units: &[PlannedUnit]) -> Vec<BenchProblem> {
     let mut known = HashMap::new();
     for unit in units {
         let (conv, cp_rank) = match unit.problem {
-            Problem::Conv(conv) | Problem::HwcnConv(conv) => (conv, None),
+            Problem::Conv(conv) => (conv, None),
             Problem::Cp(CpProblem { conv, rank }) => (conv, Some(rank)),
             _ => continue,
         };
@@ -239,7 +241,7 @@ pub fn sweep_problems(
                     first.unwrap_or_else(|| format!("no convolution has the sizes {sweep:?}")),
                 )
             })?;
-            let problem = layer.problem.in_layout(layer.layout);
+            let problem = Problem::Conv(layer.problem.in_layout(layer.layout));
             let choice = planner
                 .choose("sweep", &problem, None, None)
                 .map_err(|error| SweepError::Sizes(error.to_string()))?;
@@ -331,12 +333,14 @@ mod tests {
             three.to_problem(Reduce::Ordered),
             Problem::Cp(CpProblem { rank: 3, .. })
         ));
-        assert!(matches!(
-            hwcn.to_problem(Reduce::Ordered),
-            Problem::HwcnConv(_)
-        ));
-        assert_eq!(two.dense_conv(), three.dense_conv());
         assert_eq!(two.dense_conv(), hwcn.dense_conv());
+        let hwcn = hwcn.to_problem(Reduce::Ordered);
+        assert_eq!(
+            (hwcn.x_layout(), hwcn.y_layout()),
+            (Layout::Hwcn, Layout::Hwcn)
+        );
+        assert_eq!(two.dense_conv(), three.dense_conv());
+
         assert_eq!(three.named[0].scheme, "cp_chain");
     }
 

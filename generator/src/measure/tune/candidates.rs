@@ -116,6 +116,8 @@ mod tests {
             reduce,
             precision: Precision::default(),
             tolerance: Tolerance::default(),
+            input: Default::default(),
+            output: Default::default(),
         })
     }
 

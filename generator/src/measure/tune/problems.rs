@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::ir::Problem;
-use crate::plan::{candidate_problems, measured_problem, problem_label};
+use crate::plan::{candidate_problems, problem_label};
 use std::collections::HashSet;
 
 /// Distinct problems, normalised to their tuning keys, in order of first appearance in the configs.
@@ -31,7 +31,7 @@ impl Problems {
     }
 
     fn add_problem(&mut self, problem: &Problem) {
-        let problem = measured_problem(problem);
+        let problem = problem.measured();
         let key = problem_label(&problem);
         if self.known.insert(key.clone()) {
             self.problems.push((key, problem));

@@ -1,6 +1,7 @@
 //! A candidate: the work of one unit, and the tasks that it computes.
 
-use crate::plan::graph::{Format, Task, ValueId};
+use crate::ir::Format;
+use crate::plan::graph::{Task, ValueId};
 
 /// A unit that could compute some tasks of a graph.
 #[derive(Debug, Clone, PartialEq)]

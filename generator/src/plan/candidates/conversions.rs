@@ -1,8 +1,9 @@
 //! Conversions: units that bring a value from one format to another.
 
 use super::candidate::Candidate;
+use crate::ir::Format;
 use crate::ir::{ConvertProblem, Problem, TensorShape};
-use crate::plan::graph::{Format, Parameters, Task, TaskGraph, ValueId};
+use crate::plan::graph::{Parameters, Task, TaskGraph, ValueId};
 
 /// A conversion of a value that a plan may need.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -118,7 +118,8 @@ fn is_fusable_first(graph: &TaskGraph, layer: &Task, index: usize) -> bool {
 mod tests {
     use super::*;
     use crate::ir::{
-        ConvOptions, Layout, NetworkBuilder, OpOptions, Precision, ScaleShiftOptions, TensorShape,
+        Activation, ConvOptions, Layout, NetworkBuilder, OpOptions, Precision, ScaleShiftOptions,
+        TensorShape,
     };
 
     fn tucker(n: u32) -> ConvOptions {
@@ -162,7 +163,7 @@ mod tests {
             ("a", &["input"], conv(8)),
             ("b", &["a"], conv(13)),
             ("c", &["b"], conv(8)),
-            ("sum", &["c", "a"], OpOptions::Add { relu: true }),
+            ("sum", &["c", "a"], OpOptions::Add(Activation::Relu)),
             ("d", &["sum"], conv(3)),
         ]);
         let expected = [
@@ -245,18 +246,18 @@ mod tests {
             ("flat", &["a"], OpOptions::Flatten),
             ("b", &["a"], conv(8)),
             ("also", &["b"], OpOptions::Flatten),
-            ("sum", &["flat", "also"], OpOptions::Add { relu: false }),
+            ("sum", &["flat", "also"], OpOptions::Add(Activation::None)),
         ]);
         // A prologue is applied between them.
         let scale_shift = OpOptions::ScaleShift(ScaleShiftOptions {
             bn: None,
-            relu: true,
+            activation: Activation::Relu,
         });
         none(&[
             a(),
             ("s", &["a"], scale_shift),
             ("b", &["s"], conv(8)),
-            ("sum", &["b", "a"], OpOptions::Add { relu: false }),
+            ("sum", &["b", "a"], OpOptions::Add(Activation::None)),
         ]);
         // A layer of another kind or precision, and layers whose scheme, layout or order of sums the config requests.
         let wide = |options: &mut ConvOptions| options.ranks = None;

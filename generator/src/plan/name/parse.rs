@@ -2,7 +2,7 @@
 
 use super::problem_label;
 use crate::ir::{
-    ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
+    Activation, ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
     GlobalPoolProblem, Layout, LinearProblem, MAX_ELEMENTS, NextFactor, PoolKind, PoolProblem,
     Precision, Problem, Prologue, Reduce, TensorShape, Tolerance, TuckerProblem,
 };
@@ -43,11 +43,11 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
 
 fn elementwise(kind: &str) -> Option<Elementwise> {
     Some(match kind {
-        "add" => Elementwise::Add { relu: false },
-        "addrelu" => Elementwise::Add { relu: true },
-        "relu" => Elementwise::Relu,
-        "scaleshift" => Elementwise::ScaleShift { relu: false },
-        "scaleshiftrelu" => Elementwise::ScaleShift { relu: true },
+        "add" => Elementwise::Add(Activation::None),
+        "addrelu" => Elementwise::Add(Activation::Relu),
+        "relu" => Elementwise::Activation(Activation::Relu),
+        "scaleshift" => Elementwise::ScaleShift(Activation::None),
+        "scaleshiftrelu" => Elementwise::ScaleShift(Activation::Relu),
         "copy" => Elementwise::Copy,
         _ => return None,
     })
@@ -158,17 +158,24 @@ impl Words<'_> {
     }
 
     fn prologue(&mut self) -> Option<Prologue> {
-        if self.word("prologuerelu") {
-            return Some(Prologue { relu: true });
-        }
-        self.word("prologue").then_some(Prologue { relu: false })
+        let activation = if self.word("prologuerelu") {
+            Activation::Relu
+        } else if self.word("prologue") {
+            Activation::None
+        } else {
+            return None;
+        };
+        Some(Prologue { activation })
     }
 
     fn epilogue(&mut self) -> Epilogue {
         Epilogue {
             bias: self.word("bias"),
             residual: self.word("residual"),
-            relu: self.word("relu"),
+            activation: match self.word("relu") {
+                true => Activation::Relu,
+                false => Activation::None,
+            },
         }
     }
 
@@ -197,6 +204,8 @@ impl Words<'_> {
             },
             precision: self.precision(),
             tolerance: self.tolerance()?,
+            input: Default::default(),
+            output: Default::default(),
         })
     }
 
@@ -204,10 +213,11 @@ impl Words<'_> {
         let (batch, c, n) = (self.batch(), self.number("c")?, self.number("n")?);
         let shape = self.filter(batch, c, n)?;
         let conv = self.fused(shape)?;
-        Some(conv.in_layout(match self.word("hwcn") {
+        let layout = match self.word("hwcn") {
             true => Layout::Hwcn,
             false => Layout::Nchw,
-        }))
+        };
+        Some(Problem::Conv(conv.in_layout(layout)))
     }
 
     fn cp(&mut self) -> Option<Problem> {
@@ -298,14 +308,14 @@ mod tests {
     fn labels_are_read_as_they_are_written() {
         for label in [
             "conv_c64_n32_h56_w56_k3x3_p1_bias_relu",
-            "conv_b2_c8_n12_h5_w7_k1x1_prologue_bias_relu",
-            "conv_c6_n6_h5_w5_k3x1_s1x2_p0x1x2x3_d2_g6_prologuerelu_bias_residual_relu_fp16_tol5000",
+            "conv_b2_c8_n12_h5_w7_k1x1_affine_bias_relu",
+            "conv_c6_n6_h5_w5_k3x1_s1x2_p0x1x2x3_d2_g6_affinerelu_bias_add_relu_fp16_tol5000",
             "conv_c6_n6_h5_w5_k3x3_atomic",
             "conv_b8_c6_n6_h5_w5_k3x3_tf32_hwcn",
             "cp_c20_r7_n24_h19_w21_k5x3_s1x2_p2x1x0x3_d2x1_bias_relu",
             "tucker_c32_d16x17_n24_h20_w20_k3x3_p1_bias_bf16",
-            "tucker_d16x17_n24_h20_w20_k3x3_p1_bias_residual_relu_next11",
-            "tucker_b4_c32_d16x17_n24_h20_w20_k3x3_p1_prologuerelu_nextonly11_fp16",
+            "tucker_d16x17_n24_h20_w20_k3x3_p1_bias_add_relu_next11",
+            "tucker_b4_c32_d16x17_n24_h20_w20_k3x3_p1_affinerelu_only11_fp16",
             "linear_b3_c512_n1000_bias",
             "maxpool_c64_h112_w112_k3x3_s2_p1_o56x56",
             "avgpoolvalid_c64_h112_w112_k3x2_s2x1_o56x56",
@@ -340,7 +350,7 @@ mod tests {
             "conv_c64_n32_h56_w56_k3x3_p4294967295",
             "conv_c268435456_n268435456_h268435456_w268435456_k268435456x1",
             "conv_c64_n32_h56_w56_k3x3_tol4294967295",
-            "tucker_d16x17_n24_h20_w20_k3x3_prologue",
+            "tucker_d16x17_n24_h20_w20_k3x3_affine",
             "cp_c20_r0_n24_h19_w21_k5x3",
             "linear_c512_n1000_add",
             "fft_c1_h1_w1",

@@ -1,62 +1,21 @@
 //! Which problems share a measurement.
 
-use crate::ir::{ConvProblem, Epilogue, Problem, Reduce, Tolerance};
+use crate::ir::{Problem, Tolerance};
 use crate::plan::problem_label;
 
-/// The problem that is measured in the place of `problem`.
-///
-/// Bias and ReLU of a convolution or linear layer are always there: they cost one load and one maximum an output element behind a
-/// sum of hundreds of products, the same for every tile, so that leaving them out of the key saves measurements and the time told
-/// is at most a little too long. What moves a tensor more (a residual) or works in the innermost loop (a prologue) stays in the
-/// key. With float atomics any epilogue costs a launch of its own, so there it stays as it is.
-pub fn measured_problem(problem: &Problem) -> Problem {
-    let with_both = |epilogue: Epilogue| Epilogue {
-        bias: true,
-        relu: true,
-        ..epilogue
-    };
-    match *problem {
-        Problem::Conv(mut p) if p.reduce == Reduce::Ordered => {
-            p.epilogue = with_both(p.epilogue);
-            Problem::Conv(p)
-        }
-        Problem::HwcnConv(mut p) => {
-            p.epilogue = with_both(p.epilogue);
-            Problem::HwcnConv(p)
-        }
-        Problem::Cp(mut p) => {
-            p.conv.epilogue = with_both(p.conv.epilogue);
-            Problem::Cp(p)
-        }
-        Problem::Tucker(mut p) => {
-            p.epilogue = with_both(p.epilogue);
-            Problem::Tucker(p)
-        }
-        Problem::Linear(mut p) => {
-            p.epilogue = with_both(p.epilogue);
-            Problem::Linear(p)
-        }
-        other => other,
-    }
-}
-
-/// The key of a problem in tables of measured times: the label of the problem that is measured.
+/// The key of a problem in tables of measured times: the label of the problem that is [measured](Problem::measured).
 pub fn tuning_key(problem: &Problem) -> String {
-    problem_label(&measured_problem(problem))
+    problem_label(&problem.measured())
 }
 
-/// The keys under which times of a problem may stand, the best first: its own, and that of the problem without its tolerance,
+/// The keys under which a problem's times may be found, the best first: its own, and that of the problem without its tolerance,
 /// whose kernels are more exact than they must be.
 pub fn tuning_keys(problem: &Problem) -> Vec<String> {
     let mut keys = vec![tuning_key(problem)];
-    if let Some(conv) = problem.conv()
+    if let Problem::Conv(conv) = problem
         && conv.tolerance != Tolerance::default()
     {
-        let exact = ConvProblem {
-            tolerance: Tolerance::default(),
-            ..*conv
-        };
-        keys.push(tuning_key(&exact.in_layout(problem.x_layout())));
+        keys.push(tuning_key(&Problem::Conv(conv.without_tolerance())));
     }
     keys
 }
@@ -64,21 +23,20 @@ pub fn tuning_keys(problem: &Problem) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{Precision, Prologue};
+    use crate::ir::{Activation, ConvProblem, Epilogue, Precision, Prologue, Reduce};
     use tdc_runtime::ConvShape;
 
     fn conv(bias: bool, residual: bool, relu: bool) -> ConvProblem {
         ConvProblem {
-            shape: ConvShape::new(7, 5, 9, 8, 3, 2),
-            prologue: None,
             epilogue: Epilogue {
                 bias,
                 residual,
-                relu,
+                activation: match relu {
+                    true => Activation::Relu,
+                    false => Activation::None,
+                },
             },
-            reduce: Reduce::Ordered,
-            precision: Precision::Fp32,
-            tolerance: Tolerance::default(),
+            ..ConvProblem::new(ConvShape::new(7, 5, 9, 8, 3, 2))
         }
     }
 
@@ -91,7 +49,9 @@ mod tests {
         assert_ne!(key(conv(true, true, true)), plain);
         assert_eq!(key(conv(false, true, false)), key(conv(true, true, true)));
         let prologue = ConvProblem {
-            prologue: Some(Prologue { relu: false }),
+            prologue: Some(Prologue {
+                activation: Activation::None,
+            }),
             ..conv(false, false, false)
         };
         assert_ne!(key(prologue), plain);

@@ -3,7 +3,7 @@
 use super::factor::Factor;
 use super::sizes::{TuckerFusedGeometry, core_problem};
 use crate::gpu::Gpu;
-use crate::ir::{NextFactor, Problem, TuckerProblem};
+use crate::ir::{Activation, NextFactor, Problem, TuckerProblem};
 use crate::scheme::step_order::StepOrder;
 use crate::scheme::tensor_core::{MMA_K, MMA_M};
 use crate::scheme::tiling::vector_type;
@@ -452,12 +452,14 @@ pub(super) fn kernel(
             checks_items: !sizes.quads.is_multiple_of(sizes.loaders),
             checks_c: padded_c != x.c,
             prologue: problem.prologue.is_some(),
-            prologue_relu: problem.prologue.is_some_and(|prologue| prologue.relu),
+            prologue_relu: problem
+                .prologue
+                .is_some_and(|prologue| prologue.activation == Activation::Relu),
             scale_at,
             scaled: true,
             bias: epilogue.bias,
             residual: epilogue.residual,
-            relu: epilogue.relu,
+            relu: epilogue.activation == Activation::Relu,
             y_vector,
             y_type,
             y_elements,

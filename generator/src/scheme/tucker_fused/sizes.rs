@@ -79,6 +79,8 @@ pub(super) fn core_problem(problem: &TuckerProblem) -> ConvProblem {
         reduce: Reduce::Ordered,
         precision: problem.precision,
         tolerance: Tolerance::default(),
+        input: Default::default(),
+        output: Default::default(),
     }
 }
 

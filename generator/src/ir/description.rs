@@ -1,0 +1,72 @@
+//! Pieces of the sentences that describe ops in generated files.
+
+use super::{Activation, Epilogue, Precision, Prologue};
+use tdc_runtime::{ConvShape, Padding};
+
+/// A filter with its options.
+pub(super) fn filter(shape: &ConvShape) -> String {
+    let mut text = pair([shape.r, shape.s]);
+    text += &unless("stride", shape.stride, [1, 1]);
+    text += &padding(shape.padding);
+    text += &unless("dilation", shape.dilation, [1, 1]);
+    if shape.groups > 1 {
+        text += &format!(", {} groups", shape.groups);
+    }
+    text
+}
+
+pub(super) fn prologue(prologue: Option<Prologue>) -> &'static str {
+    match prologue.map(|prologue| prologue.activation) {
+        None => "",
+        Some(Activation::None) => ", of scale * x + shift",
+        Some(Activation::Relu) => ", of max(0, scale * x + shift)",
+    }
+}
+
+pub(super) fn epilogue(epilogue: Epilogue) -> String {
+    let mut text = String::new();
+    for (present, part) in [(epilogue.bias, ", bias"), (epilogue.residual, ", residual")] {
+        text += if present { part } else { "" };
+    }
+    text + &activation(epilogue.activation)
+}
+
+/// The activation behind a comma, empty for none.
+pub(super) fn activation(activation: Activation) -> String {
+    match activation {
+        Activation::None => String::new(),
+        other => format!(", {}", other.title()),
+    }
+}
+
+pub(super) fn precision(precision: Precision) -> String {
+    match precision {
+        Precision::Fp32 => String::new(),
+        _ => format!(", products of {} precision", precision.as_str()),
+    }
+}
+
+pub(super) fn pair([vertical, horizontal]: [u32; 2]) -> String {
+    format!("{vertical}x{horizontal}")
+}
+
+pub(super) fn unless(what: &str, value: [u32; 2], default: [u32; 2]) -> String {
+    if value == default {
+        String::new()
+    } else {
+        format!(", {what} {}", pair(value))
+    }
+}
+
+pub(super) fn padding(padding: Padding) -> String {
+    if padding == Padding::default() {
+        String::new()
+    } else if padding == Padding::all(padding.top) {
+        format!(", padding {}", padding.top)
+    } else {
+        format!(
+            ", padding {} above, {} left, {} below, {} right",
+            padding.top, padding.left, padding.bottom, padding.right
+        )
+    }
+}

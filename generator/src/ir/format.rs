@@ -1,0 +1,136 @@
+//! How tensors are stored: element type, order of the elements, and both with the sizes.
+
+use super::TensorShape;
+use serde::Serialize;
+
+/// The type of a tensor's elements in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum DType {
+    /// 32-bit floating point.
+    #[default]
+    Fp32,
+}
+
+impl DType {
+    /// Bytes of an element.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Fp32 => 4,
+        }
+    }
+
+    /// Its name, as configs and generated files write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fp32 => "fp32",
+        }
+    }
+}
+
+/// The order of an activation's elements, the slowest axis first. N is the batch here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum Layout {
+    /// Images, channels, rows, columns.
+    #[default]
+    Nchw,
+    /// Rows, columns, channels, images (TVM tutorial). Always dense, never a view of another tensor.
+    Hwcn,
+}
+
+impl Layout {
+    /// Every layout with its name in configs.
+    pub const NAMES: [(&'static str, Self); 2] = [("nchw", Self::Nchw), ("hwcn", Self::Hwcn)];
+
+    /// Its name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nchw => "NCHW",
+            Self::Hwcn => "HWCN",
+        }
+    }
+
+    /// Elements from one image, channel, row and column of a dense tensor to the next.
+    pub fn strides(self, shape: TensorShape) -> [u64; 4] {
+        let [batch, c, w] = [shape.batch, shape.c, shape.w].map(u64::from);
+        match self {
+            Self::Nchw => [shape.image_len(), shape.pixels(), w, 1],
+            Self::Hwcn => [1, batch, w * c * batch, c * batch],
+        }
+    }
+
+    /// The index of element (image, channel, pixel) of a dense tensor.
+    pub fn index(self, shape: TensorShape, [image, channel, pixel]: [usize; 3]) -> usize {
+        let [image_stride, channel_stride, _, column_stride] =
+            self.strides(shape).map(|stride| stride as usize);
+        image * image_stride + channel * channel_stride + pixel * column_stride
+    }
+}
+
+/// How an activation is stored, whatever its sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Default)]
+pub struct Format {
+    /// Element type.
+    pub dtype: DType,
+    /// Order of the elements.
+    pub layout: Layout,
+}
+
+impl Format {
+    /// fp32 in this order.
+    pub const fn fp32(layout: Layout) -> Self {
+        Self {
+            dtype: DType::Fp32,
+            layout,
+        }
+    }
+}
+
+/// An activation: sizes and storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct Tensor {
+    /// Sizes.
+    pub shape: TensorShape,
+    /// Storage.
+    pub format: Format,
+}
+
+impl Tensor {
+    /// fp32, NCHW.
+    pub const fn nchw(shape: TensorShape) -> Self {
+        Self {
+            shape,
+            format: Format::fp32(Layout::Nchw),
+        }
+    }
+
+    /// Bytes of its elements.
+    pub const fn bytes(&self) -> u64 {
+        self.shape.len() * self.format.dtype.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_element_of_a_dense_tensor_has_an_index_of_its_own() {
+        let shape = TensorShape::new(3, 5, 2, 7);
+        for (_, layout) in Layout::NAMES {
+            let mut seen = vec![false; shape.len() as usize];
+            for image in 0..3 {
+                for channel in 0..5 {
+                    for pixel in 0..14 {
+                        let index = layout.index(shape, [image, channel, pixel]);
+                        assert!(!std::mem::replace(&mut seen[index], true), "{layout:?}");
+                    }
+                }
+            }
+        }
+        // Image 1, channel 2, row 1, column 3.
+        assert_eq!(Layout::Nchw.index(shape, [1, 2, 10]), 70 + 2 * 14 + 10);
+        assert_eq!(Layout::Hwcn.index(shape, [1, 2, 10]), (10 * 5 + 2) * 3 + 1);
+    }
+}

@@ -1,0 +1,84 @@
+//! Pieces of the canonical names of ops. The grammar is in `plan/name.rs`.
+
+use super::{Activation, Epilogue, Precision, Prologue, TensorShape};
+use tdc_runtime::{ConvShape, Padding};
+
+/// `_b4`, or nothing for one image.
+pub(super) fn batch(batch: u32) -> String {
+    match batch {
+        1 => String::new(),
+        batch => format!("_b{batch}"),
+    }
+}
+
+/// `_b2_c3_h13_w11`.
+pub(super) fn sizes(x: TensorShape) -> String {
+    format!("{}_c{}_h{}_w{}", batch(x.batch), x.c, x.h, x.w)
+}
+
+/// `_s2`, `_s1x2`, or nothing for the default in both directions.
+pub(super) fn pair(letter: &str, [v, h]: [u32; 2], default: u32) -> String {
+    if v != h {
+        format!("_{letter}{v}x{h}")
+    } else if v != default {
+        format!("_{letter}{v}")
+    } else {
+        String::new()
+    }
+}
+
+/// `_p1`, `_p1x0x1x0` (top, left, bottom, right), or nothing without padding.
+pub(super) fn padding(p: Padding) -> String {
+    if p == Padding::all(p.top) {
+        pair("p", [p.top, p.top], 0)
+    } else {
+        format!("_p{}x{}x{}x{}", p.top, p.left, p.bottom, p.right)
+    }
+}
+
+/// Image, filter and options of a convolution.
+pub(super) fn filter(s: &ConvShape) -> String {
+    let mut name = format!("_h{}_w{}_k{}x{}", s.h, s.w, s.r, s.s);
+    name += &pair("s", s.stride, 1);
+    name += &padding(s.padding);
+    name += &pair("d", s.dilation, 1);
+    if s.groups > 1 {
+        name += &format!("_g{}", s.groups);
+    }
+    name
+}
+
+/// `_prologue`, with its activation behind the word.
+pub(super) fn prologue(p: Option<Prologue>) -> String {
+    p.map_or(String::new(), |p| {
+        format!("_prologue{}", activation(p.activation))
+    })
+}
+
+/// `_bias`, `_residual` and the activation, each if present.
+pub(super) fn epilogue(e: Epilogue) -> String {
+    let mut name = String::new();
+    for (present, part) in [(e.bias, "_bias"), (e.residual, "_residual")] {
+        name += if present { part } else { "" };
+    }
+    match e.activation {
+        Activation::None => name,
+        other => format!("{name}_{}", other.as_str()),
+    }
+}
+
+/// The activation's name, empty for none.
+pub(super) fn activation(activation: Activation) -> &'static str {
+    match activation {
+        Activation::None => "",
+        other => other.as_str(),
+    }
+}
+
+/// `_tf32`, or nothing for fp32.
+pub(super) fn precision(p: Precision) -> String {
+    match p {
+        Precision::Fp32 => String::new(),
+        _ => format!("_{}", p.as_str()),
+    }
+}

@@ -1,0 +1,268 @@
+//! What one unit computes: a typed problem with every size known. Equal problems share a unit.
+//!
+//! Each kind of op has a file with its attributes, sizes, FLOPs, canonical name, description, tuning key and float64 reference.
+//! Adding one: a file that implements [`ProblemKind`], a variant of [`Problem`], and a scheme that computes it.
+
+mod conv;
+mod convert;
+mod cp;
+mod elementwise;
+mod global_pool;
+mod linear;
+mod pool;
+mod tucker;
+
+pub use conv::ConvProblem;
+#[cfg(feature = "check")]
+pub use conv::conv_reference;
+pub use convert::ConvertProblem;
+pub use cp::CpProblem;
+pub use elementwise::{Elementwise, ElementwiseProblem};
+pub use global_pool::GlobalPoolProblem;
+#[cfg(feature = "check")]
+pub use global_pool::global_pool_reference;
+pub use linear::LinearProblem;
+#[cfg(feature = "check")]
+pub use linear::linear_reference;
+#[cfg(feature = "check")]
+pub use pool::pool_reference;
+pub use pool::{PoolKind, PoolProblem};
+pub use tucker::{NextFactor, TuckerProblem};
+
+use super::{Activation, Epilogue, Layout, Precision, Tensor, TensorShape};
+use serde::Serialize;
+
+/// What every kind of op says about itself.
+pub trait ProblemKind {
+    /// The input.
+    fn input(&self) -> Tensor;
+
+    /// The output.
+    fn output(&self) -> Tensor;
+
+    /// Sizes of what bias and residual are added to: the output, unless another op follows in the same launch.
+    fn epilogue_shape(&self) -> TensorShape {
+        self.output().shape
+    }
+
+    /// Whether a second activation is read, with the sizes of [`epilogue_shape`](Self::epilogue_shape) and the output's format.
+    fn reads_residual(&self) -> bool {
+        false
+    }
+
+    /// Whether a bias is added.
+    fn reads_bias(&self) -> bool {
+        false
+    }
+
+    /// Channels of a `scale * x + shift` of the input; 0 if there is none.
+    fn scale_shift_channels(&self) -> u32 {
+        0
+    }
+
+    /// Sizes of each tensor of weights in OIHW order: one, the factors of a Tucker or CP layer, or none.
+    fn weights(&self) -> Vec<[u32; 4]> {
+        Vec::new()
+    }
+
+    /// How products may be rounded.
+    fn precision(&self) -> Precision {
+        Precision::Fp32
+    }
+
+    /// Terms of the sums of one output element, those of several factors added up.
+    fn terms(&self) -> f64 {
+        let terms = |[_, c, r, s]: &[u32; 4]| f64::from(*c) * f64::from(*r) * f64::from(*s);
+        self.weights().iter().map(terms).sum()
+    }
+
+    /// The relative error that the outputs may have, as an L2 norm on zero-mean inputs: `2.5e-8 sqrt(terms)`, the growth of a
+    /// plain fp32 sum, and at least what the precision allows. Each factor of a factorised layer may have that error independently.
+    fn tolerance(&self) -> f64 {
+        let factors = self.weights().len().max(1) as f64;
+        (2.5e-8 * self.terms().sqrt()).max(factors.sqrt() * self.min_tolerance())
+    }
+
+    /// The relative error that is allowed however few terms a sum has.
+    fn min_tolerance(&self) -> f64 {
+        self.precision().tolerance()
+    }
+
+    /// Whether every run must give the same bits: unless the config asks for float atomics.
+    fn is_deterministic(&self) -> bool {
+        true
+    }
+
+    /// Floating-point operations: a multiply-add of a convolution or product counts as two; other ops count one for each
+    /// element that they read.
+    fn flops(&self) -> u64;
+
+    /// The canonical name; equal names mean equal problems. The grammar is in `plan/name.rs`.
+    fn label(&self) -> String;
+
+    /// What is computed, in a sentence without its full stop.
+    fn description(&self) -> String;
+
+    /// The problem whose measured times stand for this one.
+    ///
+    /// Convolutions and linear layers are measured with a bias and a ReLU: they cost one load and one maximum for each output
+    /// element after a sum of hundreds of products, the same for every tile, so that leaving them out of the key saves
+    /// measurements. A residual moves another tensor and a prologue is in the innermost loop, so both stay in the key.
+    fn measured(&self) -> Problem;
+
+    /// The exact result, with prologue and epilogue, of dense NCHW tensors.
+    #[cfg(feature = "check")]
+    fn reference(&self, inputs: &super::ReferenceInputs) -> Vec<f64>;
+}
+
+/// The epilogue that stands for all epilogues whose partial sums are added in a fixed order, see [`ProblemKind::measured`].
+fn ordered_epilogue(epilogue: Epilogue) -> Epilogue {
+    Epilogue {
+        bias: true,
+        activation: Activation::Relu,
+        ..epilogue
+    }
+}
+
+/// What one unit computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub enum Problem {
+    /// Convolution.
+    Conv(ConvProblem),
+    /// The factors of a Tucker layer in sequence.
+    Tucker(TuckerProblem),
+    /// The factors of a CP layer in sequence.
+    Cp(CpProblem),
+    /// Fully connected layer.
+    Linear(LinearProblem),
+    /// Pooling over windows.
+    Pool(PoolProblem),
+    /// Pooling over the whole image.
+    GlobalPool(GlobalPoolProblem),
+    /// A map of each element.
+    Elementwise(ElementwiseProblem),
+    /// From one layout to the other.
+    Convert(ConvertProblem),
+}
+
+impl Problem {
+    /// The op.
+    pub fn kind(&self) -> &dyn ProblemKind {
+        match self {
+            Self::Conv(kind) => kind,
+            Self::Tucker(kind) => kind,
+            Self::Cp(kind) => kind,
+            Self::Linear(kind) => kind,
+            Self::Pool(kind) => kind,
+            Self::GlobalPool(kind) => kind,
+            Self::Elementwise(kind) => kind,
+            Self::Convert(kind) => kind,
+        }
+    }
+
+    /// The convolution, whatever its formats.
+    pub fn conv(&self) -> Option<&ConvProblem> {
+        match self {
+            Self::Conv(conv) => Some(conv),
+            _ => None,
+        }
+    }
+
+    /// The convolution if its activations are NCHW, which most schemes need.
+    pub fn nchw_conv(&self) -> Option<&ConvProblem> {
+        let is_nchw = |conv: &&ConvProblem| {
+            [conv.input, conv.output].map(|format| format.layout) == [Layout::Nchw; 2]
+        };
+        self.conv().filter(is_nchw)
+    }
+
+    /// Layout of the input.
+    pub fn x_layout(&self) -> Layout {
+        self.kind().input().format.layout
+    }
+
+    /// Layout of the output and of a residual.
+    pub fn y_layout(&self) -> Layout {
+        self.kind().output().format.layout
+    }
+
+    /// Sizes of the input.
+    pub fn x(&self) -> TensorShape {
+        self.kind().input().shape
+    }
+
+    /// Sizes of the output.
+    pub fn y(&self) -> TensorShape {
+        self.kind().output().shape
+    }
+
+    /// As [`ProblemKind::epilogue_shape`].
+    pub fn epilogue_shape(&self) -> TensorShape {
+        self.kind().epilogue_shape()
+    }
+
+    /// As [`ProblemKind::reads_residual`].
+    pub fn reads_residual(&self) -> bool {
+        self.kind().reads_residual()
+    }
+
+    /// As [`ProblemKind::reads_bias`].
+    pub fn reads_bias(&self) -> bool {
+        self.kind().reads_bias()
+    }
+
+    /// As [`ProblemKind::scale_shift_channels`].
+    pub fn scale_shift_channels(&self) -> u32 {
+        self.kind().scale_shift_channels()
+    }
+
+    /// As [`ProblemKind::weights`].
+    pub fn weights(&self) -> Vec<[u32; 4]> {
+        self.kind().weights()
+    }
+
+    /// As [`ProblemKind::precision`].
+    pub fn precision(&self) -> Precision {
+        self.kind().precision()
+    }
+
+    /// As [`ProblemKind::is_deterministic`].
+    pub fn is_deterministic(&self) -> bool {
+        self.kind().is_deterministic()
+    }
+
+    /// As [`ProblemKind::flops`].
+    pub fn flops(&self) -> u64 {
+        self.kind().flops()
+    }
+
+    /// As [`ProblemKind::measured`].
+    pub fn measured(&self) -> Problem {
+        self.kind().measured()
+    }
+
+    /// Bytes when every tensor is moved once. Weights, bias, scales and shifts are counted in fp32.
+    pub fn bytes(&self) -> u64 {
+        let kind = self.kind();
+        let (input, output) = (kind.input(), kind.output());
+        let elements =
+            |sizes: &[u32; 4]| sizes.iter().map(|&size| u64::from(size)).product::<u64>();
+        let weights: u64 = kind.weights().iter().map(elements).sum();
+        let residual = Tensor {
+            shape: kind.epilogue_shape(),
+            format: output.format,
+        };
+        let residual = if kind.reads_residual() {
+            residual.bytes()
+        } else {
+            0
+        };
+        let bias = if kind.reads_bias() {
+            kind.epilogue_shape().c
+        } else {
+            0
+        };
+        let parameters = weights + u64::from(bias) + 2 * u64::from(kind.scale_shift_channels());
+        input.bytes() + output.bytes() + residual + 4 * parameters
+    }
+}

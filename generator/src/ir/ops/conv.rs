@@ -1,0 +1,339 @@
+//! Convolution with what is fused to it.
+
+use super::{Problem, ProblemKind, ordered_epilogue};
+use crate::ir::{
+    CpProblem, Epilogue, Format, Layout, Precision, Prologue, Reduce, Tensor, TensorShape,
+    Tolerance, description, label,
+};
+use serde::Serialize;
+use tdc_runtime::ConvShape;
+
+/// A convolution with what is fused to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct ConvProblem {
+    /// Sizes of input, filter and output.
+    pub shape: ConvShape,
+    /// How the input is stored.
+    pub input: Format,
+    /// How the output is stored, and a residual.
+    pub output: Format,
+    /// On the input.
+    pub prologue: Option<Prologue>,
+    /// On the output.
+    pub epilogue: Epilogue,
+    /// How partial sums may be added.
+    pub reduce: Reduce,
+    /// How products may be rounded.
+    pub precision: Precision,
+    /// How far the result may be off beyond that.
+    pub tolerance: Tolerance,
+}
+
+impl ConvProblem {
+    /// The relative error that the outputs may have, as an L2 norm on zero-mean inputs: `2.5e-8 sqrt(terms of a sum)`, the growth
+    /// of a plain fp32 sum, and at least [what was asked for](Self::min_tolerance).
+    pub fn tolerance(&self) -> f64 {
+        let shape = &self.shape;
+        let terms = f64::from(shape.c / shape.groups) * f64::from(shape.r) * f64::from(shape.s);
+        (2.5e-8 * terms.sqrt()).max(self.min_tolerance())
+    }
+
+    /// A convolution with nothing fused to it, in fp32 NCHW.
+    pub fn new(shape: ConvShape) -> Self {
+        Self {
+            shape,
+            input: Format::default(),
+            output: Format::default(),
+            prologue: None,
+            epilogue: Epilogue::default(),
+            reduce: Reduce::default(),
+            precision: Precision::default(),
+            tolerance: Tolerance::default(),
+        }
+    }
+
+    /// The same with input, residual and output in a layout.
+    pub fn in_layout(self, layout: Layout) -> Self {
+        Self {
+            input: Format::fp32(layout),
+            output: Format::fp32(layout),
+            ..self
+        }
+    }
+
+    /// The convolution without its tolerance: kernels for it are exact enough for this one as well.
+    pub fn without_tolerance(self) -> Self {
+        Self {
+            tolerance: Tolerance::default(),
+            ..self
+        }
+    }
+
+    /// What [precision](Precision::tolerance) and tolerance allow, however few the terms are.
+    pub fn min_tolerance(&self) -> f64 {
+        self.precision.tolerance().max(self.tolerance.value())
+    }
+
+    /// The three convolutions of its Tucker form with ranks [D1, D2]: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (TDC paper,
+    /// eqs. 2-4). The prologue is the first one's, the epilogue the last one's, the way of reducing the core's.
+    pub fn tucker_factors(&self, [d1, d2]: [u32; 2]) -> [Self; 3] {
+        let shape = &self.shape;
+        let pointwise = |c, n, h, w| ConvShape {
+            batch: shape.batch,
+            ..ConvShape::new(c, n, h, w, 1, 1)
+        };
+        let core = ConvShape {
+            c: d1,
+            n: d2,
+            ..*shape
+        };
+        self.with_shapes([
+            pointwise(shape.c, d1, shape.h, shape.w),
+            core,
+            pointwise(d2, shape.n, shape.out_h(), shape.out_w()),
+        ])
+    }
+
+    /// The four convolutions of its CP form, [in order](CpProblem::factors_in_order), with prologue, epilogue and way of reducing as of
+    /// [`tucker_factors`](Self::tucker_factors).
+    pub fn cp_factors(&self, rank: u32, horizontal_first: bool) -> [Self; 4] {
+        let cp = CpProblem { conv: *self, rank };
+        self.with_shapes(cp.factors_in_order(horizontal_first))
+    }
+
+    fn with_shapes<const FACTORS: usize>(&self, shapes: [ConvShape; FACTORS]) -> [Self; FACTORS] {
+        std::array::from_fn(|index| {
+            let (is_first, is_last) = (index == 0, index + 1 == FACTORS);
+            Self {
+                shape: shapes[index],
+                prologue: self.prologue.filter(|_| is_first),
+                epilogue: match is_last {
+                    true => self.epilogue,
+                    false => Epilogue::default(),
+                },
+                reduce: match is_first || is_last {
+                    true => Reduce::default(),
+                    false => self.reduce,
+                },
+                ..*self
+            }
+        })
+    }
+}
+
+impl ProblemKind for ConvProblem {
+    fn input(&self) -> Tensor {
+        let shape = &self.shape;
+        Tensor {
+            shape: TensorShape::new(shape.batch, shape.c, shape.h, shape.w),
+            format: self.input,
+        }
+    }
+
+    fn output(&self) -> Tensor {
+        let shape = &self.shape;
+        Tensor {
+            shape: TensorShape::new(shape.batch, shape.n, shape.out_h(), shape.out_w()),
+            format: self.output,
+        }
+    }
+
+    fn reads_residual(&self) -> bool {
+        self.epilogue.residual
+    }
+
+    fn reads_bias(&self) -> bool {
+        self.epilogue.bias
+    }
+
+    fn scale_shift_channels(&self) -> u32 {
+        self.prologue.map_or(0, |_| self.shape.c)
+    }
+
+    fn weights(&self) -> Vec<[u32; 4]> {
+        vec![self.shape.weight()]
+    }
+
+    fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    fn tolerance(&self) -> f64 {
+        ConvProblem::tolerance(self)
+    }
+
+    fn min_tolerance(&self) -> f64 {
+        ConvProblem::min_tolerance(self)
+    }
+
+    fn is_deterministic(&self) -> bool {
+        self.reduce != Reduce::Atomic
+    }
+
+    fn flops(&self) -> u64 {
+        self.shape.flops()
+    }
+
+    fn label(&self) -> String {
+        let s = &self.shape;
+        let mut name = format!("conv{}_c{}_n{}", label::batch(s.batch), s.c, s.n);
+        name += &label::filter(s);
+        name += &label::prologue(self.prologue);
+        name += &label::epilogue(self.epilogue);
+        if self.reduce == Reduce::Atomic {
+            name += "_atomic";
+        }
+        name += &label::precision(self.precision);
+        if self.tolerance != Tolerance::default() {
+            name += &format!("_tol{}", self.tolerance.billionths());
+        }
+        if self.input.layout == Layout::Hwcn {
+            name += "_hwcn";
+        }
+        name
+    }
+
+    fn description(&self) -> String {
+        let mut text = format!("Convolution {}", description::filter(&self.shape));
+        text += description::prologue(self.prologue);
+        text += &description::epilogue(self.epilogue);
+        text += &description::precision(self.precision);
+        if self.tolerance != Tolerance::default() {
+            text += &format!(", relative error up to {:e}", self.tolerance.value());
+        }
+        text
+    }
+
+    /// With float atomics an epilogue is a launch of its own, so that it stays as it is.
+    fn measured(&self) -> Problem {
+        Problem::Conv(match self.reduce {
+            Reduce::Ordered => Self {
+                epilogue: ordered_epilogue(self.epilogue),
+                ..*self
+            },
+            Reduce::Atomic => *self,
+        })
+    }
+
+    #[cfg(feature = "check")]
+    fn reference(&self, inputs: &crate::ir::ReferenceInputs) -> Vec<f64> {
+        factors_reference(self, &[self.shape], self.prologue, self.epilogue, inputs)
+    }
+}
+
+/// Convolutions in sequence, with the prologue before the first and the epilogue after the last.
+#[cfg(feature = "check")]
+pub(super) fn factors_reference(
+    op: &dyn ProblemKind,
+    shapes: &[ConvShape],
+    prologue: Option<Prologue>,
+    epilogue: Epilogue,
+    inputs: &crate::ir::ReferenceInputs,
+) -> Vec<f64> {
+    use crate::ir::reference::{activate_all, add, add_bias, scale_shift};
+
+    let mut y = inputs.x.to_vec();
+    if let Some(prologue) = prologue {
+        y = scale_shift(op.input().shape, &y, inputs.scale, inputs.shift);
+        activate_all(prologue.activation, &mut y);
+    }
+    for (shape, weight) in shapes.iter().zip(inputs.weights) {
+        y = conv_reference(shape, &y, weight);
+    }
+    if epilogue.bias {
+        add_bias(op.epilogue_shape(), &mut y, inputs.bias);
+    }
+    if epilogue.residual {
+        add(&mut y, inputs.residual);
+    }
+    activate_all(epilogue.activation, &mut y);
+    y
+}
+
+/// Direct convolution: `y[b,n,i,j] = sum over c,r,s of w[n,c,r,s] x[b,c,i*stride+r*dilation-pad,...]`, zero outside of the image.
+#[cfg(feature = "check")]
+pub fn conv_reference(shape: &ConvShape, x: &[f64], weight: &[f64]) -> Vec<f64> {
+    let (h, w) = (shape.h as usize, shape.w as usize);
+    let (out_h, out_w) = (shape.out_h() as usize, shape.out_w() as usize);
+    let (n, c) = (shape.n as usize, shape.c as usize);
+    let (r, s) = (shape.r as usize, shape.s as usize);
+    let c_per_group = c / shape.groups as usize;
+    let n_per_group = n / shape.groups as usize;
+    let pixels = out_h * out_w;
+    let mut y = vec![0.0; shape.batch as usize * n * pixels];
+    let channel = |plane: usize, out: &mut [f64]| {
+        let (image, n) = (plane / n, plane % n);
+        let group = n / n_per_group;
+        for ci in 0..c_per_group {
+            let input = &x[(image * c + group * c_per_group + ci) * h * w..][..h * w];
+            for ri in 0..r {
+                for si in 0..s {
+                    let tap = weight[((n * c_per_group + ci) * r + ri) * s + si];
+                    let row_shift =
+                        ri as i64 * i64::from(shape.dilation[0]) - i64::from(shape.padding.top);
+                    let column_shift =
+                        si as i64 * i64::from(shape.dilation[1]) - i64::from(shape.padding.left);
+                    for i in 0..out_h {
+                        let row = i as i64 * i64::from(shape.stride[0]) + row_shift;
+                        if row < 0 || row >= h as i64 {
+                            continue;
+                        }
+                        let input = &input[row as usize * w..][..w];
+                        for (j, value) in out[i * out_w..][..out_w].iter_mut().enumerate() {
+                            let column = j as i64 * i64::from(shape.stride[1]) + column_shift;
+                            if column >= 0 && column < w as i64 {
+                                *value += tap * input[column as usize];
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let planes = shape.batch as usize * n;
+    let planes_per_thread = planes.div_ceil(threads).max(1);
+    std::thread::scope(|scope| {
+        for (part, out) in y.chunks_mut(planes_per_thread * pixels).enumerate() {
+            let channel = &channel;
+            scope.spawn(move || {
+                for (index, out) in out.chunks_mut(pixels).enumerate() {
+                    channel(part * planes_per_thread + index, out);
+                }
+            });
+        }
+    });
+    y
+}
+
+#[cfg(all(test, feature = "check"))]
+mod tests {
+    use super::*;
+    use tdc_runtime::Padding;
+
+    /// Worked by hand: a 2x3 image, a 2x2 filter, stride (1, 2), one row of padding above, dilation (1, 2).
+    #[test]
+    fn convolution_worked_by_hand() {
+        let mut shape = ConvShape::new(1, 1, 2, 3, 2, 2);
+        shape.stride = [1, 2];
+        shape.dilation = [1, 2];
+        shape.padding = Padding {
+            top: 1,
+            ..Padding::default()
+        };
+        let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let weight = [10.0, 20.0, 30.0, 40.0];
+        // Row -1 is zero: 30*1 + 40*3; then 10*1 + 20*3 + 30*4 + 40*6.
+        assert_eq!(conv_reference(&shape, &x, &weight), [150.0, 430.0]);
+    }
+
+    #[test]
+    fn groups_are_independent() {
+        let mut shape = ConvShape::new(2, 4, 1, 1, 1, 1);
+        shape.groups = 2;
+        assert_eq!(
+            conv_reference(&shape, &[3.0, 5.0], &[1.0, 2.0, 10.0, 20.0]),
+            [3.0, 6.0, 50.0, 100.0]
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! Maps of each element, for what no convolution could fuse.
+
+use super::ProblemKind;
+use crate::ir::{Activation, Problem, Tensor, TensorShape, description, label};
+use serde::Serialize;
+
+/// What is computed for each element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub enum Elementwise {
+    /// The activation of x + residual.
+    Add(Activation),
+    /// The activation of x.
+    Activation(Activation),
+    /// The activation of `scale[c] * x + shift[c]`.
+    ScaleShift(Activation),
+    /// x, into its part of a concatenated tensor.
+    Copy,
+}
+
+impl Elementwise {
+    /// What is applied last.
+    pub fn activation(self) -> Activation {
+        match self {
+            Self::Add(activation) | Self::Activation(activation) | Self::ScaleShift(activation) => {
+                activation
+            }
+            Self::Copy => Activation::None,
+        }
+    }
+}
+
+/// A map of each element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct ElementwiseProblem {
+    /// What is computed.
+    pub function: Elementwise,
+    /// Sizes of input and output.
+    pub x: TensorShape,
+}
+
+impl ProblemKind for ElementwiseProblem {
+    fn input(&self) -> Tensor {
+        Tensor::nchw(self.x)
+    }
+
+    fn output(&self) -> Tensor {
+        Tensor::nchw(self.x)
+    }
+
+    fn reads_residual(&self) -> bool {
+        matches!(self.function, Elementwise::Add(_))
+    }
+
+    fn scale_shift_channels(&self) -> u32 {
+        match self.function {
+            Elementwise::ScaleShift(_) => self.x.c,
+            _ => 0,
+        }
+    }
+
+    fn flops(&self) -> u64 {
+        self.x.len()
+    }
+
+    fn label(&self) -> String {
+        let op = match self.function {
+            Elementwise::Add(_) => "add",
+            Elementwise::ScaleShift(_) => "scaleshift",
+            Elementwise::Activation(_) => "",
+            Elementwise::Copy => "copy",
+        };
+        let activation = label::activation(self.function.activation());
+        format!("{op}{activation}{}", label::sizes(self.x))
+    }
+
+    fn description(&self) -> String {
+        let activation = self.function.activation();
+        let what = match self.function {
+            Elementwise::Add(_) => "Sum of two tensors",
+            Elementwise::ScaleShift(_) => "scale * x + shift per channel",
+            Elementwise::Activation(_) => return activation.title().to_owned(),
+            Elementwise::Copy => "Copy",
+        };
+        format!("{what}{}", description::activation(activation))
+    }
+
+    fn measured(&self) -> Problem {
+        Problem::Elementwise(*self)
+    }
+
+    #[cfg(feature = "check")]
+    fn reference(&self, inputs: &crate::ir::ReferenceInputs) -> Vec<f64> {
+        use crate::ir::reference::{activate_all, add, scale_shift};
+
+        let mut y = inputs.x.to_vec();
+        match self.function {
+            Elementwise::Add(_) => add(&mut y, inputs.residual),
+            Elementwise::ScaleShift(_) => {
+                y = scale_shift(self.x, &y, inputs.scale, inputs.shift);
+            }
+            Elementwise::Activation(_) | Elementwise::Copy => {}
+        }
+        activate_all(self.function.activation(), &mut y);
+        y
+    }
+}

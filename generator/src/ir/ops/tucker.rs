@@ -1,0 +1,225 @@
+//! Tucker layer: 1x1, a core convolution, 1x1, in one launch.
+
+use super::{ConvProblem, Problem, ProblemKind, ordered_epilogue};
+use crate::ir::{Epilogue, Precision, Prologue, Reduce, Tensor, TensorShape, description, label};
+use serde::Serialize;
+use tdc_runtime::ConvShape;
+
+/// A Tucker layer, or what is left of one whose first factor was applied before: 1x1, an R x S core, 1x1 (TDC paper, eqs. 2-4).
+///
+/// The input has C channels, or D1 where the first factor is not part of it. Nothing is added between the factors, so padding is
+/// of zeros in both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct TuckerProblem {
+    /// The core: from D1 to D2 channels, with the layer's image, filter, stride, padding and dilation; one group.
+    pub core: ConvShape,
+    /// Channels C that the first factor takes to D1; `None` when it is not part of the problem.
+    pub first: Option<u32>,
+    /// Output channels N of the last factor.
+    pub n: u32,
+    /// On the input; only with the first factor.
+    pub prologue: Option<Prologue>,
+    /// On the output of the last factor.
+    pub epilogue: Epilogue,
+    /// The first factor of the layer behind, on what the epilogue made.
+    pub next: Option<NextFactor>,
+    /// How products may be rounded, those of each factor.
+    pub precision: Precision,
+}
+
+/// The first factor of the Tucker layer that reads the output of another, computed where that output is made: 1x1, to the D1
+/// channels of its layer. What it makes lies behind the other output, in the same tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct NextFactor {
+    /// Its output channels.
+    pub n: u32,
+    /// Whether the N channels that it reads are part of the output too, ahead of its own.
+    pub stores_layer_output: bool,
+}
+
+impl TuckerProblem {
+    /// The whole layer of which these are the factors, and its core and last factor. `None` where sums are added by atomics, which
+    /// needs launches of its own.
+    pub fn from_factors([first, core, last]: &[ConvProblem; 3]) -> Option<[Self; 2]> {
+        if core.reduce == Reduce::Atomic {
+            return None;
+        }
+        let whole = Self {
+            core: core.shape,
+            first: Some(first.shape.c),
+            n: last.shape.n,
+            prologue: first.prologue,
+            epilogue: last.epilogue,
+            next: None,
+            precision: core.precision,
+        };
+        let core_last = Self {
+            first: None,
+            prologue: None,
+            ..whole
+        };
+        Some([whole, core_last])
+    }
+
+    /// The factors in order, as the convolutions that they are.
+    pub fn factors(&self) -> Vec<ConvShape> {
+        let core = &self.core;
+        let pointwise = |c, n, h, w| ConvShape {
+            batch: core.batch,
+            ..ConvShape::new(c, n, h, w, 1, 1)
+        };
+        let first = self.first.map(|c| pointwise(c, core.c, core.h, core.w));
+        let (out_h, out_w) = (core.out_h(), core.out_w());
+        let last = pointwise(core.n, self.n, out_h, out_w);
+        let next = self
+            .next
+            .map(|next| pointwise(self.n, next.n, out_h, out_w));
+        first.into_iter().chain([*core, last]).chain(next).collect()
+    }
+
+    /// What the epilogue makes: N channels.
+    pub fn epilogue_shape(&self) -> TensorShape {
+        TensorShape::new(
+            self.core.batch,
+            self.n,
+            self.core.out_h(),
+            self.core.out_w(),
+        )
+    }
+}
+
+impl ProblemKind for TuckerProblem {
+    fn input(&self) -> Tensor {
+        let core = &self.core;
+        let c = self.first.unwrap_or(core.c);
+        Tensor::nchw(TensorShape::new(core.batch, c, core.h, core.w))
+    }
+
+    fn output(&self) -> Tensor {
+        let c = self.next.map_or(self.n, |next| {
+            if next.stores_layer_output {
+                self.n + next.n
+            } else {
+                next.n
+            }
+        });
+        Tensor::nchw(TensorShape {
+            c,
+            ..TuckerProblem::epilogue_shape(self)
+        })
+    }
+
+    fn epilogue_shape(&self) -> TensorShape {
+        TuckerProblem::epilogue_shape(self)
+    }
+
+    fn reads_residual(&self) -> bool {
+        self.epilogue.residual
+    }
+
+    fn reads_bias(&self) -> bool {
+        self.epilogue.bias
+    }
+
+    fn scale_shift_channels(&self) -> u32 {
+        self.prologue.map_or(0, |_| self.input().shape.c)
+    }
+
+    fn weights(&self) -> Vec<[u32; 4]> {
+        self.factors().iter().map(ConvShape::weight).collect()
+    }
+
+    fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    fn flops(&self) -> u64 {
+        self.factors().iter().map(ConvShape::flops).sum()
+    }
+
+    fn label(&self) -> String {
+        let s = &self.core;
+        let mut name = format!("tucker{}", label::batch(s.batch));
+        if let Some(c) = self.first {
+            name += &format!("_c{c}");
+        }
+        name += &format!("_d{}x{}_n{}", s.c, s.n, self.n);
+        name += &label::filter(s);
+        name += &label::prologue(self.prologue);
+        name += &label::epilogue(self.epilogue);
+        if let Some(next) = self.next {
+            name += if next.stores_layer_output {
+                "_next"
+            } else {
+                "_nextonly"
+            };
+            name += &next.n.to_string();
+        }
+        name + &label::precision(self.precision)
+    }
+
+    fn description(&self) -> String {
+        let core = &self.core;
+        let mut text = match self.first {
+            Some(_) => "Tucker layer: 1x1".to_owned(),
+            None => "Tucker layer after its first 1x1".to_owned(),
+        };
+        text += description::prologue(self.prologue);
+        text += &format!(
+            " to {} channels, core {}",
+            core.c,
+            description::filter(core)
+        );
+        text += &format!(" to {} channels, 1x1", core.n);
+        if self.next.is_some() {
+            text += &format!(" to {}", self.n);
+        }
+        text += &description::epilogue(self.epilogue);
+        if let Some(next) = self.next {
+            text += &format!("; then 1x1 to {} channels of the next layer", next.n);
+            text += if next.stores_layer_output {
+                ", after them"
+            } else {
+                " alone"
+            };
+        }
+        text + &description::precision(self.precision)
+    }
+
+    fn measured(&self) -> Problem {
+        Problem::Tucker(Self {
+            epilogue: ordered_epilogue(self.epilogue),
+            ..*self
+        })
+    }
+
+    #[cfg(feature = "check")]
+    fn reference(&self, inputs: &crate::ir::ReferenceInputs) -> Vec<f64> {
+        use super::conv::{conv_reference, factors_reference};
+
+        let factors = self.factors();
+        let Some(next) = self.next else {
+            return factors_reference(self, &factors, self.prologue, self.epilogue, inputs);
+        };
+        let [layer @ .., next_first] = &factors[..] else {
+            unreachable!("the layer's own factors and the next layer's first one")
+        };
+        let output = factors_reference(self, layer, self.prologue, self.epilogue, inputs);
+        let next_output = conv_reference(next_first, &output, &inputs.weights[layer.len()]);
+        match next.stores_layer_output {
+            true => concat(TuckerProblem::epilogue_shape(self), &output, &next_output),
+            false => next_output,
+        }
+    }
+}
+
+/// For each image the channels of `first`, whose shape is given, then those of `second`.
+#[cfg(feature = "check")]
+fn concat(shape: TensorShape, first: &[f64], second: &[f64]) -> Vec<f64> {
+    let images = shape.batch as usize;
+    let [first, second] = [first, second].map(|values| values.chunks(values.len() / images));
+    let pairs = first.zip(second);
+    pairs
+        .flat_map(|(first, second)| [first, second].concat())
+        .collect()
+}
