@@ -43,7 +43,7 @@ pub struct WinogradScheme;
 tile_numbers! {
     /// A tile of the [module](self)'s scheme.
     struct WinogradTile {
-        /// M of F(m x m, 3 x 3): outputs of a window along each axis, 2 or 4.
+        /// The m of F(m x m, 3 x 3): outputs of a window along each axis, 2 or 4.
         winograd_m: "f",
         /// Output rows of a block.
         th: "h",
