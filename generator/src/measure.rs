@@ -1,4 +1,4 @@
-//! Times measured on a GPU: [`tune`] writes the tables that planning reads, [`bench`] compares with cuDNN.
+//! Times measured on a GPU: [`tune`] writes the tables that planning reads, [`mod@bench`] compares with cuDNN.
 
 #[cfg(feature = "bench")]
 pub mod bench;
