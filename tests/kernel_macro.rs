@@ -213,7 +213,7 @@ fn copied() -> (TempDir, PathBuf) {
         "src/check.rs",
         "src/latency.rs",
         "src/main.rs",
-        "src/tell.rs",
+        "src/report.rs",
     ] {
         std::fs::copy(program().join(file), copy.join(file)).unwrap();
     }
