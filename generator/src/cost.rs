@@ -1,11 +1,22 @@
 //! The cost model: occupancy, the physical limit of a launch, and the predicted time of a kernel.
+//!
+//! A scheme describes what a launch does ([`KernelWork`]). [`kernel_us`] predicts its time on a GPU with the constants of a
+//! [`CostModel`]: [tiled](tiled_terms) kernels by a detailed model, all others by a simpler one.
 
-mod estimate;
+mod floor;
+mod kernel;
 mod model;
+mod occupancy;
+mod terms;
+mod tiled;
+mod untiled;
+mod work;
 
-pub(crate) use estimate::resident_blocks;
-pub use estimate::{
-    CostTerms, KernelWork, Occupancy, TiledWork, floor_us, fp32_lanes_floor_us, kernel_terms,
-    kernel_us, memset_us, occupancy, tiled_terms,
-};
+pub use floor::{floor_us, fp32_lanes_floor_us};
+pub use kernel::{kernel_terms, kernel_us, memset_us};
 pub use model::{CostModel, CostModelError, RoughConstants, TiledConstants};
+pub(crate) use occupancy::resident_blocks;
+pub use occupancy::{Occupancy, occupancy};
+pub use terms::CostTerms;
+pub use tiled::tiled_terms;
+pub use work::{KernelWork, TiledWork};
