@@ -44,7 +44,7 @@ use crate::ir::Problem;
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
-/// Blocks of a grid at most along its second and its third dimension.
+/// Maximum number of blocks of a grid along its second and its third dimension.
 const MAX_GRID: u32 = 65535;
 
 /// Every scheme. Ties of predicted time go to the scheme that is first in this order.
@@ -126,7 +126,7 @@ pub trait Scheme: Sync {
     fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint;
 }
 
-/// The scheme with a name; `None` if there is none.
+/// The scheme with the given name, if it exists.
 pub fn scheme(name: &str) -> Option<&'static dyn Scheme> {
     SCHEMES.iter().copied().find(|scheme| scheme.name() == name)
 }

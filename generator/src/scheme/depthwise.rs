@@ -2,9 +2,9 @@
 //!
 //! There is no sum over channels to divide, so memory and latency determine the time. A thread computes a strip, RH rows of RW
 //! adjacent pixels, of all output channels that read one input channel. Each input row that it loads is used for every output row
-//! that reads it, and the filter stays in registers. All loads of a strip are independent of each other and in flight at once.
-//! Strips are numbered along columns, then rows, then channels. So adjacent threads read adjacent memory, input that strips share
-//! comes from the L1 cache, and a block has several channels if images are small.
+//! that reads it, and the filter stays in registers. The loads of a strip are independent of each other and in flight at once, up
+//! to 128 of them. Strips are numbered along columns, then rows, then channels. So adjacent threads read adjacent memory, input
+//! that several strips read comes from the L1 cache, and a block has several channels if images are small.
 
 use super::convolution::{self, FusedOpsContext};
 use super::info::SchemeInfo;
@@ -34,13 +34,13 @@ tile_numbers! {
     }
 }
 
-/// Output channels of an input channel at most: a thread holds the sums of all of them.
+/// Maximum number of output channels of an input channel: a thread holds the sums of all of them.
 const MAX_MULTIPLIER: u32 = 4;
 
-/// Multiply-adds at most to which a thread's loops are unrolled.
+/// Maximum number of multiply-adds to which a thread's loops are unrolled.
 const MAX_UNROLLED: u32 = 2048;
 
-/// Input values at most that a thread loads before it uses them; they are in registers.
+/// Maximum number of input values that a thread loads before it uses them; they are in registers.
 const MAX_LOADED: u32 = 128;
 
 #[derive(Serialize)]

@@ -34,7 +34,7 @@ tile_numbers! {
     }
 }
 
-/// Multiply-adds at most to which the two filter loops are unrolled.
+/// Maximum number of multiply-adds to which the two filter loops are unrolled.
 const MAX_UNROLLED: u32 = 1024;
 
 #[derive(Serialize)]

@@ -49,7 +49,7 @@ tile_numbers! {
     }
 }
 
-/// Threads of a block at most.
+/// Maximum number of threads of a block.
 const MAX_THREADS: u32 = 512;
 
 /// Parts of the device header that the kernel uses; the first one only with clusters.

@@ -79,12 +79,11 @@ tile_numbers! {
     }
 }
 
-/// Accumulator tiles of a warp at most, times the terms of a hi/lo split. An accumulator tile (16 channels x 8 pixels) takes four
-/// registers of a lane. With a hi/lo split there are two of each: the fp32 accumulator and the partial accumulator of the tensor
-/// cores.
+/// Maximum number of a warp's MMA tiles times the terms of an operand. The accumulator of an MMA tile (16 channels x 8 pixels) takes
+/// four registers of a lane. With a hi/lo split there are two: the fp32 accumulator and the partial accumulator.
 const MAX_SUMS: u32 = 32;
 
-/// MMA tiles of a warp at most for the cross terms to have a separate accumulator.
+/// Maximum number of a warp's MMA tiles for which the cross terms have a separate accumulator.
 const MAX_SEPARATE_TILES: u32 = 2;
 
 /// The 16 terms of a K step: `channels` channels of each of `columns` adjacent pixels.
@@ -706,8 +705,8 @@ pub(super) fn tile_shapes(out_h: u32, out_w: u32, most: u32) -> Vec<(u32, u32)> 
 }
 
 /// `[O/TN][I/chunk][TN/16][chunk/16][R][S]` of 16x16 matrices, each in the fragment order of the tensor cores' lanes, in 16-bit
-/// numbers. The weights that a block stages for a chunk are contiguous. With few channels `[O/TN][TN/16][R][S/4]`, with four
-/// filter columns as the matrices' columns.
+/// numbers. The weights that a block stages for a chunk are contiguous. With few channels `[O/TN][TN/16][R][S/4]`; the K side of
+/// each matrix is then one channel quad of four filter columns.
 fn layout(problem: &ConvProblem, sizes: &ImplicitGemmGeometry) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
@@ -804,9 +803,9 @@ impl Staging {
 /// Whether the loop over `steps` K steps of a warp in a chunk is unrolled; each has products for `tiles` MMA tiles. A single
 /// chunk in fp32 is worth more code, because nothing else hides the loads at the start of a loop iteration. (On an H200
 /// 160,96,28,28 by `h4w28m1wm2wp2wk2cl5cg2s1` takes 4.75 us unrolled and 6.08 us in a loop; layers with 7x7 filters take a sixth
-/// less.) Several chunks are iterations of the chunk loop, and more code was slightly slower.
+/// less time.) Several chunks are iterations of the chunk loop, and more code was slightly slower.
 fn unrolls_steps_of_chunk(chunks: u32, steps: u32, tiles: u32, split_terms: u32) -> bool {
-    /// `mma.sync` instructions at most.
+    /// Maximum number of unrolled `mma.sync` instructions of a single chunk.
     const OF_SINGLE: u32 = 384;
     unrolls(steps, tiles, split_terms)
         || split_terms == 2 && chunks == 1 && 3 * steps * tiles <= OF_SINGLE

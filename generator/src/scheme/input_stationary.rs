@@ -39,11 +39,11 @@ tile_numbers! {
 /// Filters that a thread computes at once: a vector has the same tap of each.
 const FILTERS: u32 = 4;
 
-/// Taps of a filter at most. With more, the inputs leave no registers for several pixels: for 41x3 and 1x80 `direct_tiled` takes
+/// Maximum number of taps of a filter. With more, the inputs leave no registers for several pixels: for 41x3 and 1x80 `direct_tiled` takes
 /// two thirds to three quarters of the time of this scheme.
 const MAX_TAPS: u32 = 64;
 
-/// Multiply-adds at most of the loop over the taps, which is unrolled completely because the inputs are in registers.
+/// Maximum number of multiply-adds of the loop over the taps, which is unrolled completely because the inputs are in registers.
 const MAX_UNROLLED: u32 = 2048;
 
 /// Length in floats from which on outputs are written with streaming stores (`__stcs`). Such outputs exceed the L2 of current

@@ -51,7 +51,7 @@ struct PoolContext {
     unrolls: bool,
 }
 
-/// Elements of a window at most for its loop to be unrolled.
+/// Maximum number of elements of a window whose loop is unrolled.
 const MAX_UNROLLED: u64 = 64;
 
 impl Scheme for Pool {

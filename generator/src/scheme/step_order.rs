@@ -5,7 +5,7 @@
 use super::tensor_core::PROMOTION_INTERVAL;
 use serde::Serialize;
 
-/// K steps of the innermost loop at most without a hi/lo split, when the tensor cores accumulate the entire sum.
+/// Maximum number of K steps of the innermost loop without a hi/lo split, when the tensor cores accumulate the entire sum.
 const MAX_UNROLLED_STEPS: u32 = 12;
 
 /// The K steps of a chunk, which are divided among warps.
@@ -67,7 +67,7 @@ pub(super) fn promotion_interval(warp_steps: [u32; 3], split_terms: u32) -> [u32
 
 /// Whether the loop over `steps` K steps of a warp in a chunk is unrolled; each has products for `tiles` MMA tiles.
 pub(super) fn unrolls(steps: u32, tiles: u32, split_terms: u32) -> bool {
-    /// `mma.sync` instructions at most.
+    /// Maximum number of unrolled `mma.sync` instructions.
     const PRODUCTS: u32 = 128;
     steps * tiles * (2 * split_terms - 1) <= PRODUCTS
 }

@@ -9,7 +9,7 @@ use crate::ir::{ConvProblem, MAX_ELEMENTS, Precision, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
 
-/// K steps of one partial accumulator at most. It is limited because tensor cores truncate sums instead of rounding.
+/// Maximum number of K steps of a partial accumulator, limited because tensor cores truncate sums instead of rounding.
 pub(super) const PROMOTION_INTERVAL: u32 = 6;
 
 /// Terms of K in one MMA: the channels of a K step.
@@ -21,7 +21,7 @@ pub(super) const MMA_M: u32 = 16;
 /// Columns of an MMA tile: pixels or windows.
 pub(super) const MMA_N: u32 = 8;
 
-/// Warps of a block at most.
+/// Maximum number of warps of a block.
 pub(super) const MAX_WARPS: u32 = 16;
 
 /// Division of the work among blocks and warps.

@@ -6,7 +6,7 @@ use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::{ConvProblem, Reduce};
 use serde::Serialize;
 
-/// Tiles of a problem at most after pruning: those with the least rough time.
+/// Maximum number of tiles of a problem after pruning to those with the least rough time.
 const MAX_TILES: usize = 1000;
 
 /// The estimated registers of a thread.
