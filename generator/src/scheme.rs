@@ -1,6 +1,6 @@
-//! Schemes: algorithms with their template, tile space, estimate and weight layout.
+//! Schemes: algorithms with their template, tile space, work for the cost model, and weight layout.
 //!
-//! Adding one = a file here, a template, and a line in [`SCHEMES`].
+//! A new scheme is a file here, a template, and an entry in [`SCHEMES`].
 
 mod convert;
 mod convolution;
@@ -44,10 +44,10 @@ use crate::ir::Problem;
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
-/// Blocks of a grid in its second and in its third dimension at most.
+/// Maximum number of blocks of a grid along its second and its third dimension.
 const MAX_GRID: u32 = 65535;
 
-/// Every scheme, in the order in which ties are broken.
+/// Every scheme. Ties of predicted time go to the scheme that is first in this order.
 pub const SCHEMES: &[&dyn Scheme] = &[
     &implicit_gemm::ImplicitGemm,
     &winograd::WinogradScheme,
@@ -71,44 +71,44 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &convert::Convert,
 ];
 
-/// An algorithm for some kinds of problems.
+/// An algorithm for some kinds of problems, with its template, tile space, work and weight layout.
 pub trait Scheme: Sync {
-    /// Its name in configs and file names.
+    /// The scheme's name in configs and file names.
     fn name(&self) -> &'static str;
 
-    /// The numbers of its tile, in order.
+    /// The numbers of the scheme's tile, in the order of [`Tile`].
     fn tile_fields(&self) -> &'static [TileField];
 
-    /// Facts about it.
+    /// Source, supported problems and defaults of the scheme, for the planner, messages and the reference.
     fn info(&self) -> SchemeInfo;
 
-    /// See [`SchemeInfo::is_default`].
+    /// Whether the planner considers the scheme by default: [`SchemeInfo::is_default`].
     fn is_default(&self) -> bool {
         self.info().is_default
     }
 
-    /// See [`SchemeInfo::fuses_factors`].
+    /// Whether the scheme computes all factors of a factorised layer in one launch: [`SchemeInfo::fuses_factors`].
     fn fuses_factors(&self) -> bool {
         self.info().fuses_factors
     }
 
-    /// The tiles to choose from on a GPU: those that fit it, pruned to the most promising. Empty if the scheme does not support the
-    /// problem, or has only a fallback on the GPU.
+    /// The candidate tiles for a GPU: those that fit it, pruned to the ones with the least rough time. Empty if the scheme does
+    /// not support the problem, or if the GPU runs only the kernel's fallback.
     fn tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile>;
 
-    /// [`tiles`](Self::tiles) before pruning.
+    /// The tiles of [`tiles`](Self::tiles) before pruning.
     fn unpruned_tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
         self.tiles(problem, gpu)
     }
 
-    /// Whether a tile is valid for the problem and fits the GPU: one of [`tiles`](Self::tiles), or one that was pruned there, or one that
-    /// the GPU runs by the kernel's fallback.
+    /// Whether a tile is valid for the problem and fits the GPU. Includes tiles that [`tiles`](Self::tiles) has pruned, and those
+    /// that the GPU runs by the kernel's fallback.
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         self.tiles(problem, gpu).contains(tile)
     }
 
-    /// The work of a supported tile, for the cost model: that of its [`blueprint`](Self::blueprint), which a scheme with many
-    /// tiles computes without making one.
+    /// The work of a supported tile, for the cost model: that of its [`blueprint`](Self::blueprint). Schemes with many tiles
+    /// compute it without a blueprint.
     fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
         let blueprint = self.blueprint(problem, tile, gpu);
         let launch = |kernel: KernelBlueprint| LaunchWork {
@@ -121,83 +121,85 @@ pub trait Scheme: Sync {
         }
     }
 
-    /// How a problem is computed with a supported tile. Only the work in it depends on the GPU: kernels of the same problem, scheme and
-    /// tile have the same source on every GPU.
+    /// How a problem is computed with a supported tile. Only the blueprint's work depends on the GPU: kernels of the same
+    /// problem, scheme and tile have the same source on every GPU.
     fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint;
 }
 
-/// The scheme of a name.
+/// The scheme with the given name, if it exists.
 pub fn scheme(name: &str) -> Option<&'static dyn Scheme> {
     SCHEMES.iter().copied().find(|scheme| scheme.name() == name)
 }
 
-/// What a unit does, for the estimate.
+/// Work of a unit, for the cost model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnitWork {
     /// Launches in order.
     pub launches: Vec<LaunchWork>,
-    /// Bytes zeroed before them.
+    /// Bytes that are set to zero before the launches, if any.
     pub zeroed_bytes: Option<u64>,
 }
 
-/// What one launch does, for the estimate.
+/// Work of one launch, for the cost model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LaunchWork {
-    /// As [`KernelBlueprint::role`].
+    /// The role of the kernel: [`KernelBlueprint::role`].
     pub role: &'static str,
-    /// What it does.
+    /// Arithmetic, traffic and resources of the launch.
     pub work: KernelWork,
 }
 
-/// One launch before it has a symbol: a template with its context.
+/// One launch before its kernel has a symbol: a template with its context.
 #[derive(Debug, Clone, PartialEq)]
 pub struct KernelBlueprint {
-    /// What the step does, one word: the end of the kernel's symbol.
+    /// Role of the kernel in one word; the end of the kernel's symbol.
     pub role: &'static str,
     /// Name of the template.
     pub template: &'static str,
-    /// Finished numbers and choices for the template.
+    /// Context that the template is rendered with: computed numbers and choices.
     pub context: serde_json::Value,
-    /// Blocks.
+    /// Size of the grid in blocks, as x, y, z.
     pub grid: [u32; 3],
-    /// Threads.
+    /// Size of a block in threads, as x, y, z.
     pub block: [u32; 3],
-    /// As [`Launch::cluster`](tdc_runtime::Launch::cluster). A kernel with clusters keeps all its shared memory in the dynamic one,
-    /// and without them (`tdc_has_clusters()`) the first block of what would be one does all the work.
+    /// Size of a cluster in blocks, as [`Launch::cluster`](tdc_runtime::Launch::cluster). A kernel with clusters keeps all its
+    /// shared memory in dynamic shared memory. If the architecture has no clusters (`tdc_has_clusters()`), the first block of
+    /// each group of this size does the work of all.
     pub cluster: [u32; 3],
-    /// Dynamic shared memory, bytes.
+    /// Dynamic shared memory of a block in bytes.
     pub shared_bytes: u32,
-    /// As [`Launch::pdl`](tdc_runtime::Launch::pdl); the text then has `tdc_pdl_wait_and_trigger()` or its two halves.
+    /// Whether the launch uses PDL, as [`Launch::pdl`](tdc_runtime::Launch::pdl). The source then calls
+    /// `tdc_pdl_wait_and_trigger()` or its two halves.
     pub pdl: bool,
-    /// Parts of the device prelude that the text uses, in any order.
+    /// Parts of the device header that the source uses, in any order.
     pub device: &'static [DevicePart],
-    /// Parameters in order.
+    /// Parameters of the kernel, in order.
     pub args: Vec<Arg>,
-    /// For the estimate.
+    /// Work of the launch, for the cost model.
     pub work: KernelWork,
 }
 
-/// Memory that a unit's first launch must find zeroed.
+/// Memory that is set to zero before a unit's first launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Zeroed {
-    /// Where it begins: the output or a place in the workspace.
+    /// Start of the memory: the output, or an offset in the workspace.
     pub target: Arg,
-    /// Its bytes.
+    /// Size of the memory in bytes.
     pub bytes: u64,
 }
 
-/// How a problem is carried out.
+/// How a problem is computed with a tile.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Blueprint {
     /// Launches in order.
     pub kernels: Vec<KernelBlueprint>,
-    /// What is set to zero before the first launch.
+    /// Memory that is set to zero before the first launch.
     pub zeroed: Option<Zeroed>,
-    /// Bytes of workspace.
+    /// Size of the workspace in bytes.
     pub workspace_bytes: u64,
-    /// How the parameters are packed.
+    /// Layout of the packed weights.
     pub weights: WeightLayout,
-    /// As [`Variant::extra_weight_layouts`](tdc_runtime::Variant::extra_weight_layouts).
+    /// Further weight layouts, as [`Variant::extra_weight_layouts`](tdc_runtime::Variant::extra_weight_layouts).
     pub extra_weight_layouts: Vec<WeightLayout>,
 }
 
@@ -207,7 +209,8 @@ fn context(value: &impl Serialize) -> serde_json::Value {
         .expect("contexts are plain structs of numbers, strings and booleans")
 }
 
-/// The strides that kernels take for batches of more than one image: of the input, the residual if there is one, the output.
+/// The stride parameters of kernels for batches of more than one image: of the input, the residual if there is one, and the
+/// output.
 fn batch_stride_args(batch: u32, residual: bool) -> Vec<Arg> {
     if batch == 1 {
         return Vec::new();
@@ -220,14 +223,14 @@ fn batch_stride_args(batch: u32, residual: bool) -> Vec<Arg> {
     args
 }
 
-/// Blocks that a multiprocessor can hold at once, eight at most, by the registers of their threads: each quarter of it has 16384
+/// Blocks that an SM can hold at once by the registers of their threads, eight at most. Each SM partition has 16,384 registers
 /// for a quarter of the warps.
 fn blocks_per_sm_by_registers(threads: u32, registers: u32) -> u32 {
     let warps = 4 * (16384 / (32 * registers.next_multiple_of(8)));
     (warps / threads.div_ceil(32)).clamp(1, 8)
 }
 
-/// The ascending `candidates` up to the first that is at least `size`: a larger one would only idle.
+/// The ascending `candidates` up to the first one that is at least `size`. Threads would idle with larger ones.
 fn candidates_up_to(size: u32, candidates: &[u32]) -> Vec<u32> {
     let end = candidates
         .iter()

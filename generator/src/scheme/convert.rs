@@ -1,4 +1,4 @@
-//! `convert`: between NCHW and HWCN, the transposition of pixels with channels and images, tile by tile through shared memory.
+//! `convert`: conversion between NCHW and HWCN. It transposes pixels with channels and images in tiles through shared memory.
 
 use super::info::SchemeInfo;
 use super::{
@@ -21,7 +21,7 @@ tile_numbers! {
     }
 }
 
-/// Pixels, and channels with images, of a block: each warp reads and writes 128 bytes in one piece.
+/// Size of a block's tile along the pixels, and along channels times images: each warp reads and writes 128 contiguous bytes.
 const TILE: u32 = 32;
 
 #[derive(Serialize)]
@@ -33,10 +33,10 @@ struct ConvertContext {
     columns: u64,
     to_hwcn: bool,
     tile: u32,
-    /// Rows of a tile that a block moves at once.
+    /// Threads of a block, and rows of a tile that they move at once.
     threads: u32,
     rows: u32,
-    /// Tiles side by side along the channels and images.
+    /// Tiles along channels times images.
     column_tiles: u64,
     checks_pixel: bool,
     checks_column: bool,
@@ -98,7 +98,7 @@ impl Scheme for Convert {
                 checks_pixel: !pixels.is_multiple_of(u64::from(TILE)),
                 checks_column: !columns.is_multiple_of(u64::from(TILE)),
             }),
-            // Fewer than elements, which an int counts.
+            // No more blocks than elements, whose number fits an `int`.
             grid: [blocks as u32, 1, 1],
             block: [threads, 1, 1],
             cluster: [1; 3],

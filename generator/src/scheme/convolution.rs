@@ -1,20 +1,20 @@
-//! What the schemes for convolutions share: both ends of the kernel, its parameters, and the second launch of a split sum.
+//! Common parts of the schemes for convolutions: prologue, epilogue, kernel parameters, and the reduction launch of split-K.
 
 use super::{Blueprint, KernelBlueprint, batch_stride_args, reduction};
 use crate::ir::{Activation, ConvProblem, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
-/// Prologue, epilogue, batch and partial sums as templates see them; part of a scheme's context.
+/// Prologue, epilogue, batch and partial sums as context of the templates; part of a scheme's context.
 #[derive(Serialize)]
 pub(super) struct FusedOpsContext {
     batched: bool,
-    /// Elements of one split's partial sums, and of one image in it.
+    /// Elements of the partial sums of one split, and of one image in them.
     partial_len: u64,
     partial_image_len: u64,
     prologue: bool,
     prologue_relu: bool,
-    /// Where the scales and shifts begin in the packed block.
+    /// Offsets of the scales and shifts in the packed weights, in floats.
     scale_at: usize,
     shift_at: usize,
     bias: bool,
@@ -23,7 +23,7 @@ pub(super) struct FusedOpsContext {
 }
 
 impl FusedOpsContext {
-    /// For a kernel that finishes its sums, or leaves that to the reduction.
+    /// For a kernel that applies the epilogue itself, or, if `split`, leaves it to the reduction launch.
     pub(super) fn new(problem: &ConvProblem, layout: &WeightLayout, split: bool) -> Self {
         let shape = &problem.shape;
         let epilogue = problem.epilogue;
@@ -44,7 +44,7 @@ impl FusedOpsContext {
     }
 }
 
-/// Parameters of the convolution's kernel.
+/// Parameters of the convolution's kernel. If `split`, it writes partial sums to the workspace.
 pub(super) fn args(problem: &ConvProblem, split: bool) -> Vec<Arg> {
     let batch = problem.shape.batch;
     let epilogue = problem.epilogue;
@@ -61,12 +61,12 @@ pub(super) fn args(problem: &ConvProblem, split: bool) -> Vec<Arg> {
     args
 }
 
-/// The word for what the convolution's kernel does.
+/// The role of the convolution's kernel, which is the end of its symbol.
 pub(super) fn role(split: bool) -> &'static str {
     if split { "partial" } else { "kernel" }
 }
 
-/// The kernel alone, or with the reduction of its `splits` partial sums behind it.
+/// The kernel on its own, or followed by the reduction of its `splits` partial sums.
 pub(super) fn blueprint(
     problem: &ConvProblem,
     splits: u32,
@@ -88,7 +88,7 @@ pub(super) fn blueprint(
     }
 }
 
-/// The convolution in a problem that a scheme for convolutions was given.
+/// The convolution of a problem. Schemes for convolutions have no tiles for other problems.
 pub(super) fn expect_conv(problem: &Problem) -> &ConvProblem {
     problem
         .conv()

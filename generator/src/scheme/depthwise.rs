@@ -1,10 +1,10 @@
 //! `depthwise`: a convolution with as many groups as input channels, in fp32.
 //!
-//! There is no sum over channels to share, so memory and latency decide. A thread computes a strip, TH rows of TW neighbouring
-//! pixels, of all output channels that read one input channel: each input row that it loads serves every output row that sees it,
-//! and the filter stays in registers. All loads of a strip are independent of each other, so they are on their way at once.
-//! Strips are numbered through columns, rows and channels: neighbouring threads read side by side, what strips share comes from the
-//! level-1 cache, and a block has several channels of a small image.
+//! There is no sum over channels to divide, so memory and latency determine the time. A thread computes a strip, RH rows of RW
+//! adjacent pixels, of all output channels that read one input channel. Each input row that it loads is used for every output row
+//! that reads it, and the filter stays in registers. The loads of a strip are independent of each other and in flight at once, up
+//! to 128 of them. Strips are numbered along columns, then rows, then channels. So adjacent threads read adjacent memory, input
+//! that several strips read comes from the L1 cache, and a block has several channels if images are small.
 
 use super::convolution::{self, FusedOpsContext};
 use super::info::SchemeInfo;
@@ -34,13 +34,13 @@ tile_numbers! {
     }
 }
 
-/// Output channels of an input channel at most: a thread has the sums of all of them.
+/// Maximum number of output channels of an input channel: a thread holds the sums of all of them.
 const MAX_MULTIPLIER: u32 = 4;
 
-/// Multiply-adds that a thread's loops are unrolled to at most.
+/// Maximum number of multiply-adds to which a thread's loops are unrolled.
 const MAX_UNROLLED: u32 = 2048;
 
-/// Input values that a thread loads before it uses them at most; they are in registers.
+/// Maximum number of input values that a thread loads before it uses them; they are in registers.
 const MAX_LOADED: u32 = 128;
 
 #[derive(Serialize)]
@@ -54,7 +54,7 @@ struct DepthwiseContext {
     stride_h: u32,
     stride_w: u32,
     pad_top: u32,
-    /// Columns between a strip's first and the first that is loaded, and between that and the first that is read.
+    /// Loaded columns to the left of the strip's first column, and the first of the loaded columns that is read.
     aligned_pad_left: u32,
     first_column: u32,
     dilation_h: u32,
@@ -72,11 +72,11 @@ struct DepthwiseContext {
     checks_thread: bool,
     checks_row: bool,
     checks_column: bool,
-    /// Input rows that a strip reads, and how far they are apart.
+    /// Input rows that a strip reads, and the distance of two of them.
     rows: u32,
     row_step: u32,
     columns: u32,
-    /// Rows that are loaded before they are used; whether the last ones may be fewer.
+    /// Rows that are loaded together before they are used, and whether the last group of rows may be smaller.
     loaded_rows: u32,
     checks_loaded: bool,
     x_vector: u32,
@@ -90,7 +90,7 @@ struct DepthwiseContext {
     fused_ops: FusedOpsContext,
 }
 
-/// A tile's numbers with what follows from them.
+/// A tile and the sizes that follow from it for a problem.
 struct DepthwiseGeometry {
     tile: DepthwiseTile,
     multiplier: u32,
@@ -109,7 +109,8 @@ struct DepthwiseGeometry {
 }
 
 impl DepthwiseGeometry {
-    /// `None` where a thread would have too much to do. The problem is one that the scheme suits.
+    /// `None` if a thread would need too many instructions or registers. The scheme must support the problem
+    /// ([`supports_problem`]).
     fn new(problem: &ConvProblem, tile: DepthwiseTile) -> Option<Self> {
         let DepthwiseTile { rh, rw, threads } = tile;
         let shape = &problem.shape;
@@ -118,12 +119,13 @@ impl DepthwiseGeometry {
         let strips = shape.out_h().div_ceil(rh) * strips_w;
         let all_strips = strips * shape.c;
         let [rows_under, columns_under] = shape.input_window([rh, rw]);
-        // One output row reads every so many input rows only.
+        // A single output row reads input rows at the distance of the dilation only.
         let (rows, row_step) = match rh {
             1 => (shape.r, shape.dilation[0]),
             _ => (rows_under, 1),
         };
-        // Rows and strips begin on whole vectors; the stride of a batch may be any number.
+        // For vector loads, rows and strips start at multiples of the vector length. There is only one image then, because the
+        // batch stride may be any number.
         let x_vector = vector_len(problem, [shape.w, rw * shape.stride[1]]);
         let aligned_pad_left = shape.padding.left.next_multiple_of(x_vector);
         let columns =
@@ -134,14 +136,14 @@ impl DepthwiseGeometry {
             .min(MAX_UNROLLED / row_fmas)
             .clamp(1, rows);
         let outputs = multiplier * rh * rw;
-        // Fitted to what the compiler takes: sums, inputs, a row of the filter and where all of it lies.
+        // Fitted to the compiler's register counts: sums, inputs, a row of the filter, and addresses.
         let registers = 8 + outputs + loaded_rows * read + 9 * multiplier * shape.s;
         let fmas = u64::from(row_fmas) * u64::from(rh) * u64::from(shape.r);
         let fits = columns <= 128
             && row_fmas <= MAX_UNROLLED
             && outputs <= 64
             && registers <= 200
-            // With several output rows all loops are unrolled.
+            // With several output rows per thread all loops are unrolled.
             && (rh == 1 || loaded_rows == rows && fmas <= u64::from(MAX_UNROLLED));
         fits.then(|| Self {
             tile,
@@ -161,13 +163,14 @@ impl DepthwiseGeometry {
         })
     }
 
-    /// For the estimate.
+    /// Work of the launch, for the cost model.
     fn work(&self, problem: &ConvProblem, gpu: &Gpu) -> KernelWork {
         let line = CostModel::for_gpu(gpu).other.depthwise_cache_line;
         let shape = &problem.shape;
         let blocks = f64::from(self.blocks) * f64::from(shape.batch);
         let outputs = self.multiplier * self.tile.rh * self.tile.rw;
-        // A warp's strips are so many floats apart, and touch as many lines of 32.
+        // The strips of adjacent lanes are `apart` floats apart: a load or store of the warp touches this number of cache lines
+        // (32 floats), at most 32.
         let lines = |apart: u32| f64::from(apart.min(32)) * line;
         let loads = f64::from(self.rows)
             * f64::from((self.columns / self.x_vector).min(self.tile.rw * shape.s));
@@ -180,7 +183,7 @@ impl DepthwiseGeometry {
             + f64::from(outputs * shape.s) * f64::from(shape.r)
             + tensors * stores * (2.0 + lines(self.tile.rw))
             + 2.0 * f64::from(outputs);
-        // The input that a block sees: rows of one channel, or whole channels.
+        // Input that a block reads: rows of one channel, or entire channels.
         let channel = f64::from(shape.h) * f64::from(shape.w);
         let seen = if self.tile.threads >= self.strips {
             f64::from(self.tile.threads) / f64::from(self.strips) * channel
@@ -188,14 +191,14 @@ impl DepthwiseGeometry {
             let rows = self.tile.threads.div_ceil(self.strips_w) * self.tile.rh;
             f64::from(shape.input_window([rows, 1])[0].min(shape.h)) * f64::from(shape.w)
         };
-        // Stores with gaps between a warp's threads write parts of the sectors of 8 floats.
+        // Stores with gaps between the threads of a warp write only parts of sectors (8 floats).
         let gaps = f64::from(self.tile.rw.min(8)) / f64::from(self.y_vector);
         let written = f64::from(self.tile.threads) * f64::from(outputs) * gaps;
         KernelWork {
             blocks: u64::from(self.blocks) * u64::from(shape.batch),
             threads: self.tile.threads,
             registers: self.registers,
-            // Warp instructions as multiply-adds.
+            // Warp instructions, counted as multiply-adds.
             flops: 2.0 * f64::from(self.tile.threads) * blocks * issue,
             fma_fraction: 1.0,
             l2_bytes: 4.0 * blocks * (seen + tensors * written),
@@ -207,19 +210,19 @@ impl DepthwiseGeometry {
     }
 }
 
-/// Floats that can be loaded or stored at once where these sizes are those of a row and of a strip.
+/// Length of vector loads or stores in floats, if rows and strips have these sizes.
 fn vector_len(problem: &ConvProblem, sizes: [u32; 2]) -> u32 {
     let aligned =
         |len: &u32| problem.shape.batch == 1 && sizes.iter().all(|size| size.is_multiple_of(*len));
     [4, 2].into_iter().find(aligned).unwrap_or(1)
 }
 
-/// Values of a filter's row as it is packed: whole float4.
+/// Values of a packed filter row: a multiple of four, for `float4` loads.
 fn filter_pitch(s: u32) -> u32 {
     s.next_multiple_of(4)
 }
 
-/// Whether the scheme can compute a problem. The bounds keep sizes far from overflow.
+/// Whether the scheme can compute a problem. The limits keep sizes far from overflow.
 fn supports_problem(problem: &ConvProblem) -> bool {
     const MAX_SIZE: u32 = 1 << 20;
     let shape = &problem.shape;
@@ -286,7 +289,7 @@ impl Scheme for Depthwise {
     }
 }
 
-/// `[O][R][S]`, each row padded to whole float4.
+/// `[O][R][S]`, each row padded to complete `float4` vectors.
 fn layout(problem: &ConvProblem) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count| LayoutDim {

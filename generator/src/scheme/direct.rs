@@ -1,8 +1,8 @@
-//! `direct`: one thread computes one output pixel of several output channels, straight from the definition.
+//! `direct`: one thread computes one output pixel of several output channels, directly from the definition of a convolution.
 //!
-//! The fallback for every convolution: any filter, stride, dilation, padding, groups and batch. Neighbouring threads read
-//! neighbouring pixels; the weights of a tile of output channels are read by all threads of a warp at once. Where the output is
-//! too small to fill a GPU the input channels are split over blocks, and a second launch adds the partial sums in a fixed order.
+//! It is the fallback for every convolution: any filter, stride, dilation, padding, groups and batch. Adjacent threads read
+//! adjacent pixels. All threads of a warp read the same weights, those of a tile of output channels. If the output is too small
+//! to fill a GPU, the input channels are split over blocks, and a second launch adds the partial sums in a fixed order.
 
 use super::convolution::{self, FusedOpsContext};
 use super::info::SchemeInfo;
@@ -34,7 +34,7 @@ tile_numbers! {
     }
 }
 
-/// Largest number of multiply-adds that the two filter loops are unrolled to.
+/// Maximum number of multiply-adds to which the two filter loops are unrolled.
 const MAX_UNROLLED: u32 = 1024;
 
 #[derive(Serialize)]
@@ -53,7 +53,7 @@ struct DirectContext {
     pad_left: u32,
     dilation_h: u32,
     dilation_w: u32,
-    /// Output channels of a group; 0 when there is one group.
+    /// Output channels of a group; 0 if there is only one group.
     n_per_group: u32,
     tp: u32,
     rn: u32,
@@ -65,7 +65,7 @@ struct DirectContext {
     checks_n: bool,
     checks_border: bool,
     unrolls: bool,
-    /// Input channels of a split; 0 when they are not split.
+    /// Input channels of a split; 0 if they are not split.
     split_c: u32,
     checks_split: bool,
     #[serde(flatten)]
@@ -142,7 +142,7 @@ impl Scheme for Direct {
     }
 }
 
-/// `[O/TN][I][R][S][O%TN]`: what one thread reads for one tap lies side by side.
+/// `[O/RN][I][R][S][O%RN]`: the weights that a thread reads for one tap are contiguous.
 fn layout(problem: &ConvProblem, rn: u32) -> WeightLayout {
     let shape = &problem.shape;
     let c = shape.c / shape.groups;
@@ -223,8 +223,8 @@ fn main_kernel(
     let macs_per_thread = f64::from(split_c) * f64::from(taps) * f64::from(sizes.rn);
     let loads_per_tap = 1.0 + (f64::from(sizes.rn) / 4.0).ceil();
     let tap_steps = f64::from(split_c) * f64::from(taps);
-    // Loads and border checks are issued beside the multiply-adds; a load costs about two of them. The sums of a single channel are
-    // so short that what comes before and behind them counts.
+    // Loads and border checks are issued in addition to the multiply-adds; a load costs about two of them. Sums over a single
+    // channel are so short that the instructions before and after the loop count.
     let outputs = f64::from(sizes.rn);
     let (fixed_instructions, stored_bytes) = match shape.c {
         1 => (100.0 + 12.0 * outputs, 4.0 * outputs * f64::from(threads)),

@@ -1,10 +1,10 @@
 //! `direct_tiled`: a convolution from its definition in fp32, with tiles in registers and in shared memory.
 //!
-//! A thread computes a few output channels of a few pixels side by side: each input value and each weight that it reads from shared
-//! memory serves many multiply-adds. A block stages the input tile of a chunk of channels through registers, loading the next
-//! chunk while it computes, and the chunk's weights by asynchronous copies that begin before the launch ahead has ended. Where
-//! the output is too small to fill a GPU the sum is split over groups of threads and over the blocks of a cluster, and the shares
-//! are added on chip in a fixed order.
+//! A thread computes a few output channels of a few adjacent pixels: each input value and each weight that it reads from shared
+//! memory is used in several multiply-adds. A block stages the input tile of a chunk of channels through registers, and loads
+//! that of the next chunk while it computes. It loads the weights of a chunk by asynchronous copies that start before the
+//! predecessor kernel has finished. If the output is too small to fill a GPU, K is split over groups of threads and over the
+//! blocks of a cluster. The partial sums are added on chip in a fixed order.
 
 use super::convolution::{self, FusedOpsContext};
 use super::info::SchemeInfo;
@@ -49,10 +49,10 @@ tile_numbers! {
     }
 }
 
-/// Threads of a block at most.
+/// Maximum number of threads of a block.
 const MAX_THREADS: u32 = 512;
 
-/// Parts of the prelude that the kernel uses; the first only with clusters.
+/// Parts of the device header that the kernel uses; the first one only with clusters.
 const DEVICE_WITH_CLUSTERS: &[DevicePart] = &[
     DevicePart::Cluster,
     DevicePart::DynamicShared,
@@ -60,7 +60,7 @@ const DEVICE_WITH_CLUSTERS: &[DevicePart] = &[
     DevicePart::Pdl,
 ];
 
-/// Multiply-adds that the loop over a thread's share is unrolled to, about.
+/// Approximate number of multiply-adds to which the loop over a thread's steps is unrolled.
 const UNROLLED: u32 = 512;
 
 #[derive(Serialize)]
@@ -73,7 +73,7 @@ struct DirectTiledContext {
     stride_h: u32,
     stride_w: u32,
     pad_top: u32,
-    /// Columns between a tile's first and the first that is staged.
+    /// Staged columns to the left of the output tile's first column.
     aligned_pad_left: u32,
     dilation_h: u32,
     dilation_w: u32,
@@ -83,13 +83,13 @@ struct DirectTiledContext {
     threads_p: u32,
     threads_w: u32,
     chunks: u32,
-    /// Chunks of the whole sum.
+    /// Chunks of the complete sum, over all blocks of a cluster.
     all_chunks: u32,
     tc: u32,
     rows: u32,
     row_len: u32,
     plane: u32,
-    /// Where the first staged column that a pixel reads lies.
+    /// Index of the first staged column that an output pixel reads.
     first_column: u32,
     x_vector: u32,
     x_type: &'static str,
@@ -103,10 +103,10 @@ struct DirectTiledContext {
     chunk_weights: u32,
     #[serde(flatten)]
     weight_copies: WeightCopies,
-    /// Steps of a thread in one chunk, and how often their loop is unrolled; 0 leaves that to the compiler.
+    /// Steps of a thread in one chunk, and the unroll factor of their loop.
     steps: u32,
     unroll: u32,
-    /// Neighbouring input values that a thread reads for one row of the filter.
+    /// Adjacent input values that a thread reads for one row of the filter.
     window_len: u32,
     scaled: bool,
     #[serde(flatten)]
@@ -115,7 +115,7 @@ struct DirectTiledContext {
     fused_ops: FusedOpsContext,
 }
 
-/// A tile's numbers with what follows from them.
+/// A tile and the sizes that follow from it for a problem.
 struct DirectTiledGeometry {
     tile: DirectTiledTile,
     threads_w: u32,
@@ -130,14 +130,14 @@ struct DirectTiledGeometry {
     sums: BlockOutput,
     threads: u32,
     registers: RegisterEstimate,
-    /// Floats of shared memory that are staged, and all.
+    /// Floats of shared memory: of the staging buffers, and in total.
     staged: u32,
     shared_floats: u32,
     blocks: u64,
 }
 
 impl DirectTiledGeometry {
-    /// `None` where the numbers do not fit each other or the problem.
+    /// `None` if the tile is invalid, or does not fit the problem or the GPU.
     fn new(problem: &ConvProblem, tile: DirectTiledTile, gpu: &Gpu) -> Option<Self> {
         let DirectTiledTile {
             th,
@@ -150,7 +150,7 @@ impl DirectTiledGeometry {
             tc,
             stages,
         } = tile;
-        // Each number by itself first: a config may name any.
+        // The limits of single numbers come first: a config may set any number, and later products must not overflow.
         if tile
             .numbers()
             .iter()
@@ -166,7 +166,7 @@ impl DirectTiledGeometry {
         let tn = rn * threads_n;
         let threads_w = tw / rp;
         let threads = threads_n * threads_w * th * threads_k;
-        // The last block of a cluster has work, if less than the others.
+        // Every block of a cluster has input channels, the last one possibly fewer than the others.
         let chunks = shape.c.div_ceil(cluster * tc);
         if !tw.is_multiple_of(rp)
             || !(tc * shape.r).is_multiple_of(threads_k)
@@ -201,8 +201,8 @@ impl DirectTiledGeometry {
         };
         let shared_floats = sums.shared_floats(problem, staged);
         let loaded = items * if vector_x { 4 } else { 1 };
-        // Fitted to what the compiler takes for hundreds of tiles: sums, a row of the input, weights, what is loaded ahead, and where
-        // it comes from if that is asked for more than once.
+        // Fitted to the compiler's register counts for hundreds of tiles: accumulators, a row of the input, weights, prefetched
+        // values, and their addresses if there are several chunks.
         let addresses = if cluster * chunks > 1 && !vector_x {
             4 * items
         } else {
@@ -236,17 +236,17 @@ impl DirectTiledGeometry {
         Self::new(problem, DirectTiledTile::from_tile(tile)?, gpu)
     }
 
-    /// Of a supported tile.
+    /// The sizes of a supported tile.
     fn of_supported(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
         Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 
-    /// Steps of a thread in one chunk: one channel, one row of the filter.
+    /// Steps of a thread in one chunk; each is one channel and one row of the filter.
     fn steps(&self, problem: &ConvProblem) -> u32 {
         self.tile.tc * problem.shape.r / self.sums.k_splits
     }
 
-    /// For the estimate.
+    /// Work of the launch, for the cost model.
     fn work(&self, problem: &ConvProblem) -> KernelWork {
         let shape = &problem.shape;
         let fmas = f64::from(self.tile.rn * self.tile.rp * shape.s);
@@ -275,7 +275,7 @@ impl DirectTiledGeometry {
                 mma_per_step: 0.0,
                 dependent_mma: 0.0,
                 instructions_per_step: fmas + values + weights,
-                // Pixels of a row lie apart, so that lanes fall on each other's banks.
+                // The pixels of adjacent threads are `rp` apart, which causes bank conflicts.
                 wavefronts_per_step: 2.0 * values + weights,
                 positions: f64::from(self.items),
                 loads_per_position: if problem.prologue.is_some() { 3.0 } else { 1.0 },
@@ -301,7 +301,7 @@ impl DirectTiledGeometry {
     }
 }
 
-/// Every tile that fits a GPU, with its rough time; none if the GPU has only the kernel's fallback.
+/// Every tile that fits the GPU, with its rough time.
 fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, DirectTiledTile)> {
     let Some(problem) = problem.nchw_conv() else {
         return Vec::new();
@@ -411,7 +411,7 @@ impl Scheme for DirectTiled {
     }
 }
 
-/// Whether the scheme can compute a problem: padded to whole tiles, the weights must still be counted by an int.
+/// Whether the scheme can compute a problem. The number of weights, padded to complete tiles, must fit an `int`.
 fn supports_problem(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
     let weights = (u64::from(shape.n) + 256)
@@ -421,7 +421,7 @@ fn supports_problem(problem: &ConvProblem) -> bool {
     supports_tiling(problem) && weights <= MAX_ELEMENTS
 }
 
-/// Output tiles that waste few pixels, each with the pixels of a thread.
+/// Output tiles that waste few pixels, each with the number of pixels of a thread.
 fn tile_shapes(out_h: u32, out_w: u32) -> Vec<([u32; 2], u32)> {
     let mut found = Vec::new();
     for rp in [4, 7, 8] {
@@ -450,7 +450,7 @@ fn tile_shapes(out_h: u32, out_w: u32) -> Vec<([u32; 2], u32)> {
         .collect()
 }
 
-/// Channels of a chunk: all of a block's, or a power of two of them.
+/// Candidates for the channels of a chunk: all channels of a block, or a power of two.
 fn chunk_channels(all: u32) -> Vec<u32> {
     let mut found: Vec<u32> = [4, 8, 16, 32, 64]
         .into_iter()
@@ -460,7 +460,8 @@ fn chunk_channels(all: u32) -> Vec<u32> {
     found
 }
 
-/// `[O/TN][I][R][S][O%TN]`, the input channels padded to whole chunks: what a block stages of a chunk lies in one piece.
+/// `[O/TN][I][R][S][O%TN]`, with the input channels padded to complete chunks. The weights that a block stages for a chunk are
+/// contiguous.
 fn layout(problem: &ConvProblem, sizes: &DirectTiledGeometry) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };

@@ -1,4 +1,5 @@
-//! `elementwise`: additions, ReLU, affine maps and copies that no convolution could take over, one thread an element.
+//! `elementwise`: additions, ReLU, scale_shift and copies that are not fused with a convolution, with one thread for each
+//! element.
 
 use super::info::SchemeInfo;
 use super::{

@@ -1,4 +1,4 @@
-//! `global_pool`: maximum or average of each channel, one warp a channel, reduced by a butterfly of shuffles.
+//! `global_pool`: maximum or average of each channel, with one warp for each channel, reduced by a butterfly of shuffles.
 
 use super::info::SchemeInfo;
 use super::{
@@ -27,7 +27,7 @@ struct GlobalPoolContext {
     c: u32,
     pixels: u64,
     warps: u32,
-    /// Channels of the whole batch.
+    /// Channels of all images of the batch.
     channels: u64,
     batched: bool,
     checks_channel: bool,

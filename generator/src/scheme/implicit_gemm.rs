@@ -1,25 +1,32 @@
 //! `implicit_gemm`: a convolution as a matrix product on the tensor cores, in any precision.
 //!
-//! Output channels are rows, output pixels are columns, and the sum runs over the filter's taps and groups of 16 input channels;
-//! the matrix of shifted inputs is never built. fp32 is split in two fp16 numbers, what rounding to the first leaves being the
-//! second, and three products of four are added up: 22 bits of each operand. In tf32 and fp16 the first number is enough: its
-//! 11 bits are those of tf32. Powers of two keep fp16 in range, one for each output channel of the weights, found when they
-//! are packed, and one for each staged chunk of the input, found as it is loaded; in tf32 it is that of the largest value so far,
-//! which the sums follow. So the error is relative to the largest value of a tile, and an infinite input spoils its whole tile. In
-//! fp16 inputs have the range of fp16 and need no scale, in bf16, whose range is that of fp32, weights need none either.
+//! Rows of the product are output channels, columns are output pixels, and K runs over the filter taps and groups of 16 input
+//! channels. The im2col matrix is never built.
 //!
-//! A block stages the input tile of a chunk of channels as halves, its weights by asynchronous copies that begin before the
-//! launch ahead has ended. Warps split output channels, pixels and the sum; blocks of a cluster split the sum further. Shares
-//! are added through shared memory in a fixed order. Tensor cores cut sums off instead of rounding: after [`PROMOTION_INTERVAL`](super::tensor_core::PROMOTION_INTERVAL) steps a
-//! partial sum is added in fp32, which keeps the error within twice that of a plain fp32 sum. With operands of one part nobody
-//! would see it, and the tensor cores add up everything.
+//! In fp32 each operand is split into two fp16 numbers (hi/lo split), and three of the four products are computed: 22 bits of
+//! each operand. In tf32 and fp16 the hi part is enough: its 11 bits are those of tf32.
 //!
-//! What is staged of a pixel is an element of four channels, and one load gives a lane its operands of a step: which channels its
-//! registers stand for is a matter of how the weights are packed. Where a step finds its operands is known when the text is made,
-//! but for what depends on the warp: an address found step by step would take longer than the products.
+//! Quantisation scales (powers of two) keep fp16 in range. The weights have one for each output channel, computed when they are
+//! packed. The input has one for each staged chunk, computed as it is loaded. In tf32 the input's scale is that of the largest
+//! value so far, and the accumulators are rescaled when it grows. So the error is relative to the largest value of a tile, and an
+//! infinite input spoils its entire tile. In fp16 inputs have the range of fp16 and need no scale. In bf16, which has the range
+//! of fp32, weights need none either.
 //!
-//! The 16 terms of a step are 16 channels of a pixel. The first layers of networks have three: there a step's terms are four
-//! pixels side by side, of one element each, and filters are packed with zeros behind their rows ([`Step`]).
+//! A block stages the input tile of a chunk of channels as 16-bit numbers. It loads the weights of the chunk by asynchronous
+//! copies that start before the predecessor kernel has finished. Warps divide output channels, pixels and K; the blocks of a
+//! cluster divide K further. Partial sums are added through shared memory in a fixed order.
+//!
+//! Tensor cores truncate sums instead of rounding. Therefore a partial accumulator of at most [`PROMOTION_INTERVAL`] K steps is
+//! added to the accumulator in fp32, which keeps the error within twice that of a plain fp32 sum. Without a hi/lo split the
+//! rounding of the operands dominates, and the tensor cores accumulate the entire sum.
+//!
+//! The staged input consists of channel quads. One load of a quad gives a lane its input operands of a K step; the order of
+//! channels within a K step follows from the packed weights. The operand offsets of the K steps are constants of the generated
+//! code, except for the offset of the warp: computing an address in every step would take longer than the products.
+//!
+//! The 16 terms of a K step are 16 channels of one pixel. The first layers of networks have three channels: there the terms of a
+//! K step are four adjacent pixels with one channel quad each, and filter rows are padded with zeros when they are packed
+//! ([`KStep`]).
 
 use super::convolution::{self, FusedOpsContext};
 use super::info::SchemeInfo;
@@ -72,14 +79,14 @@ tile_numbers! {
     }
 }
 
-/// Tiles of sums that a warp holds at most, over the parts of a value: 16 channels of 8 pixels each, four registers. With two parts
-/// each is there twice, as a sum in fp32 and as one of the tensor cores.
+/// Maximum number of a warp's MMA tiles times the terms of an operand. The accumulator of an MMA tile (16 channels x 8 pixels) takes
+/// four registers of a lane. With a hi/lo split there are two: the fp32 accumulator and the partial accumulator.
 const MAX_SUMS: u32 = 32;
 
-/// Tiles of sums at most for the smaller products to have a sum of their own.
+/// Maximum number of a warp's MMA tiles for which the cross terms have a separate accumulator.
 const MAX_SEPARATE_TILES: u32 = 2;
 
-/// What the 16 terms of a step are: so many channels, of so many pixels side by side.
+/// The 16 terms of a K step: `channels` channels of each of `columns` adjacent pixels.
 #[derive(Debug, Clone, Copy)]
 struct KStep {
     channels: u32,
@@ -87,7 +94,8 @@ struct KStep {
 }
 
 impl KStep {
-    /// Channels of the narrowest inputs, and the most of what is one element: with fewer or more the step would be mostly padding.
+    /// Numbers of input channels for which a K step covers one channel quad of each of four columns. With 1 or with 5 to 7
+    /// channels more than half of a K step would be padding; the scheme does not support them.
     const FEW_CHANNELS: RangeInclusive<u32> = 2..=4;
 
     fn for_shape(shape: &ConvShape) -> Self {
@@ -102,12 +110,12 @@ impl KStep {
         }
     }
 
-    /// Steps of a chunk of so many groups of channels: of the groups, rows of the filter, its columns.
+    /// K steps of a chunk of `chunk_groups` channel groups: along channel groups, filter rows, and filter columns.
     fn counts(self, chunk_groups: u32, shape: &ConvShape) -> [u32; 3] {
         [chunk_groups, shape.r, shape.s.div_ceil(self.columns)]
     }
 
-    /// Shares of a chunk's steps that warps are tried with.
+    /// Values of `warps_k` in the tile space.
     fn warps_k(self) -> &'static [u32] {
         match self.columns {
             1 => &[1, 2, 3, 4, 6, 8, 9, 12, 16],
@@ -121,12 +129,12 @@ struct ImplicitGemmContext {
     c: u32,
     h: u32,
     w: u32,
-    /// The terms of a step are columns, of one element each.
+    /// A K step covers four columns with one channel quad each ([`KStep`]).
     few_channels: bool,
     stride_h: u32,
     stride_w: u32,
     pad_top: u32,
-    /// Columns between a tile's first and the first that is staged.
+    /// Staged columns to the left of the output tile's first column.
     aligned_pad_left: u32,
     dilation_w: u32,
     m_tiles: u32,
@@ -136,19 +144,19 @@ struct ImplicitGemmContext {
     warps_p: u32,
     warps_k: u32,
     chunks: u32,
-    /// Chunks of the whole sum.
+    /// Chunks of the complete sum, over all blocks of a cluster.
     all_chunks: u32,
     quads: u32,
     rows: u32,
     row_len: u32,
     plane: u32,
-    /// Where the first staged column that a pixel reads lies.
+    /// Index of the first staged column that an output pixel reads.
     first_column: u32,
     x_vector: u32,
     x_type: &'static str,
     x_elements: &'static [&'static str],
     items: u32,
-    /// Loads of a plane, and of all planes.
+    /// Load positions of the plane of one channel quad, and of all planes.
     positions: u32,
     all_items: u32,
     checks_items: bool,
@@ -157,7 +165,7 @@ struct ImplicitGemmContext {
     checks_pixel: bool,
     stages: u32,
     refills_stages: bool,
-    /// Packed values of a chunk for 16 output channels and for a block.
+    /// Packed weights of a chunk in 32-bit words: for 16 output channels, and for a block.
     m_chunk_weights: u32,
     chunk_weights: u32,
     #[serde(flatten)]
@@ -166,16 +174,17 @@ struct ImplicitGemmContext {
     #[serde(flatten)]
     steps: StepOrder,
     hi_lo: bool,
-    /// Sum and operands of each product, smallest first.
+    /// Accumulator and operands of each product. The products of an accumulator are in ascending order of magnitude.
     split_products: &'static [[&'static str; 3]],
-    /// The smaller products have a sum of their own: with few sums those of a step would wait for each other.
+    /// The cross terms have a separate accumulator. With few MMA tiles the products of a K step would otherwise wait for each
+    /// other.
     separate_accumulators: bool,
-    /// Functions of the prelude: a pair of values rounded, and the product of matrices.
+    /// Functions of the device header: conversion of a pair of values to 16 bits each, and the MMA.
     to_pair: &'static str,
     mma: &'static str,
-    /// The weights are scaled, and sums scaled back.
+    /// The weights are scaled, and sums are multiplied by the dequantisation scale.
     scaled: bool,
-    /// So is the input.
+    /// The input is scaled as well.
     scales_input: bool,
     dequant_scale_at: usize,
     #[serde(flatten)]
@@ -184,7 +193,7 @@ struct ImplicitGemmContext {
     fused_ops: FusedOpsContext,
 }
 
-/// A tile's numbers with what follows from them.
+/// A tile and the sizes that follow from it for a problem.
 struct ImplicitGemmGeometry {
     tile: ImplicitGemmTile,
     p_tiles: u32,
@@ -192,38 +201,38 @@ struct ImplicitGemmGeometry {
     rows: u32,
     row_len: u32,
     plane: u32,
-    /// Columns that are loaded at once, and how many are staged left of those that the padding needs.
+    /// Columns of one load, and staged columns to the left of the output tile's first column.
     x_vector: u32,
     aligned_pad_left: u32,
     items: u32,
     sums: BlockOutput,
-    /// Floats of shared memory that are staged, and all.
+    /// Floats of shared memory: of the staging buffers, and in total.
     staged: u32,
     shared_floats: u32,
-    /// Of a thread, guessed.
+    /// Estimated registers of a thread.
     registers: RegisterEstimate,
     blocks: u64,
-    /// Parts that a value is split into.
+    /// Terms of each operand: 2 with a hi/lo split, else 1.
     split_terms: u32,
 }
 
-/// What the registers of a thread hold.
+/// Inputs of the register estimate of a thread.
 struct RegisterModel {
     m_tiles: u32,
     p_tiles: u32,
-    /// Steps of a chunk: groups of channels, rows and columns of the filter.
+    /// K steps of a chunk along channel groups, filter rows and filter columns.
     counts: [u32; 3],
     warps_k: u32,
     chunks: u32,
-    /// Values that are loaded ahead, and the places that they come from.
+    /// Input values that a thread loads for a chunk, and the positions from which it loads them.
     loaded: u32,
     items: u32,
     prologue: bool,
 }
 
 impl RegisterModel {
-    /// With two parts. Fitted to what NVRTC 13.0 took for 5800 tiles on sm_90: right in the median, 11 % off in the root mean square.
-    /// (Tiles with the same of all these numbers differ by 7 %.)
+    /// Registers with a hi/lo split. Fitted to the register counts of NVRTC 13.0 for 5,800 tiles on sm_90: the median error is
+    /// zero, the root mean square error is 11 %. (Tiles that agree in all these numbers differ by 7 %.)
     fn registers(&self) -> u32 {
         let split = split_steps_over_warps(self.counts, self.warps_k).unwrap_or([1; 3]);
         let warp_steps = [0, 1, 2].map(|axis| self.counts[axis] / split[axis]);
@@ -236,8 +245,9 @@ impl RegisterModel {
         computing.max(25 + self.loaded + self.items / 2)
     }
 
-    /// One chain of a single chunk: sums, and operands of all steps, which nothing keeps the compiler from asking for ahead. With more
-    /// tiles of sums there are more products for the first of them to wait for.
+    /// A single chunk that is one promotion interval: accumulators and the operands of all K steps, because nothing keeps the
+    /// compiler from loading all of them in advance. With more accumulator tiles, more products have to be issued before the
+    /// first accumulator is complete.
     fn single_interval(&self, steps: u32) -> u32 {
         let tiles = self.m_tiles * self.p_tiles;
         let ahead = if steps > 1 { 6 * tiles } else { 0 };
@@ -254,15 +264,16 @@ impl RegisterModel {
         (26 + (9 * tiles + ahead + separate) / 2 + waiting).saturating_sub(4 * self.m_tiles)
     }
 
-    /// Chains of steps that are added up one after the other, of so many steps of a warp in a chunk.
+    /// Several promotion intervals in sequence; a warp has `warp_steps` K steps in a chunk.
     fn several_intervals(&self, warp_steps: [u32; 3]) -> u32 {
         let steps: u32 = warp_steps.iter().product();
         let tiles = self.m_tiles * self.p_tiles;
         let sums = 4 * tiles;
-        // Partial ones take the same again and, with several steps at once, half as much more.
+        // Partial accumulators and temporaries: half the registers of the accumulators with a single K step, one and a half times
+        // as many with several.
         let partial = if steps == 1 { sums / 2 } else { sums * 3 / 2 };
         let separate = if tiles <= MAX_SEPARATE_TILES { sums } else { 0 };
-        // Operands of a step, and of those behind it as far as the compiler reads ahead.
+        // Operands of a K step, and of the following ones as far as the compiler loads them in advance.
         let ahead = if unrolls_steps_of_chunk(self.chunks, steps, tiles, 2) {
             steps.min(PROMOTION_INTERVAL)
         } else {
@@ -279,7 +290,7 @@ impl RegisterModel {
         12 + sums + partial + separate + operands + next_chunk
     }
 
-    /// With one part, where the compiler was asked for hundreds of tiles; on the safe side.
+    /// Registers without a hi/lo split. Compared with the compiler's counts for hundreds of tiles; the estimate is conservative.
     fn registers_without_split(&self) -> u32 {
         let sums_and_operands = 5 * self.m_tiles * self.p_tiles
             + 3 * self.m_tiles
@@ -292,7 +303,7 @@ impl RegisterModel {
 }
 
 impl ImplicitGemmGeometry {
-    /// `None` where the numbers do not fit each other or the problem.
+    /// `None` if the tile is invalid, or does not fit the problem or the GPU.
     fn new(problem: &ConvProblem, tile: ImplicitGemmTile, gpu: &Gpu) -> Option<Self> {
         let ImplicitGemmTile {
             th,
@@ -347,7 +358,7 @@ impl ImplicitGemmGeometry {
             threads,
             cluster,
             k_splits: warps_k,
-            // Eight rows of channels, two pixels of each lane: in different banks.
+            // A pitch of 8 modulo 32: the lanes of a warp store eight channels, two pixels each, without bank conflicts.
             partial_pitch: (pixel_tiles * MMA_N + 23) / 32 * 32 + 8,
         };
         let shared_floats = sums.shared_floats(problem, staged);
@@ -366,7 +377,7 @@ impl ImplicitGemmGeometry {
         let registers = if split_terms == 2 {
             let most = RegisterEstimate::max_per_thread(threads);
             let wanted = register_model.registers();
-            // Few of those that are let pass spill, and few of those that would not are left out.
+            // With this threshold few of the accepted tiles spill, and few of the rejected ones would not have spilled.
             RegisterEstimate {
                 allocated: wanted.min(most),
                 spills: 10 * wanted > 9 * most,
@@ -398,7 +409,7 @@ impl ImplicitGemmGeometry {
         Self::new(problem, ImplicitGemmTile::from_tile(tile)?, gpu)
     }
 
-    /// Of a supported tile.
+    /// The sizes of a supported tile.
     fn of_supported(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
         Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
@@ -411,22 +422,22 @@ impl ImplicitGemmGeometry {
         self.tile.warps_m * self.tile.warps_p * self.tile.warps_k
     }
 
-    /// Steps of a chunk: of groups of channels, rows of the filter, its columns.
+    /// K steps of a chunk along channel groups, filter rows and filter columns.
     fn counts(&self, problem: &ConvProblem) -> [u32; 3] {
         KStep::for_shape(&problem.shape).counts(self.tile.chunk_groups, &problem.shape)
     }
 
-    /// Times four channels of a chunk.
+    /// Channel quads of a chunk.
     fn quads(&self, problem: &ConvProblem) -> u32 {
         self.tile.chunk_groups * KStep::for_shape(&problem.shape).channels / 4
     }
 
-    /// Packed values of a chunk for 16 output channels.
+    /// Packed weights of a chunk for 16 output channels, in 32-bit words.
     fn m_chunk_weights(&self, problem: &ConvProblem) -> u32 {
         self.counts(problem).iter().product::<u32>() * 128 * self.split_terms
     }
 
-    /// For the estimate.
+    /// Work of the launch, for the cost model.
     fn work(&self, problem: &ConvProblem) -> KernelWork {
         let shape = &problem.shape;
         let threads = 32 * self.warps();
@@ -456,7 +467,7 @@ impl ImplicitGemmGeometry {
         let elements = quads * self.rows * self.row_len;
         let chunk_weights = self.tile.m_tiles * self.tile.warps_m * self.m_chunk_weights(problem);
         let places = self.rows * self.row_len / self.x_vector;
-        // A warp's load is 32 pixels of one channel, or eight vectors of each of four.
+        // A load of a warp covers 32 pixels of one channel, or eight vectors of each of four channels.
         let of_channel = if self.x_vector > 1 && !few_channels {
             8
         } else {
@@ -474,12 +485,13 @@ impl ImplicitGemmGeometry {
             4.0
         };
         let (outputs, _) = self.sums.outputs(problem);
-        // Pixels that lie apart fall on each other's banks, unless what lies between them is read as well.
+        // With a stride, reads of neighbouring pixels conflict in shared-memory banks. With few channels they do not, because the
+        // pixels in between are read as well.
         let read_apart = match few_channels {
             true => 1.0,
             false => f64::from(shape.stride[1].min(4)),
         };
-        // Columns of vectors do so in pairs, those of one channel group all.
+        // Writes of the columns of a vector conflict as well: two at a time, with few channels all of them.
         let staged_apart = match (few_channels, self.x_vector) {
             (true, columns) => f64::from(columns),
             (false, columns) => f64::from(columns.min(2)),
@@ -529,13 +541,13 @@ impl ImplicitGemmGeometry {
         }
     }
 
-    /// Whether the smaller products have a sum of their own.
+    /// Whether the cross terms have a separate accumulator.
     fn separate_accumulators(&self) -> bool {
         self.split_terms == 2 && self.tile.m_tiles * self.p_tiles <= MAX_SEPARATE_TILES
     }
 }
 
-/// Every tile that fits a GPU, with its rough time; none if the GPU has only the kernel's fallback.
+/// Every tile that fits the GPU, with its rough time. Empty if the GPU runs only the kernel's fallback.
 fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, ImplicitGemmTile)> {
     let Some(problem) = problem.nchw_conv() else {
         return Vec::new();
@@ -652,7 +664,7 @@ impl Scheme for ImplicitGemm {
     }
 }
 
-/// Whether the scheme can compute a problem, and as precisely as it must be.
+/// Whether the scheme can compute a problem with the precision that it requires.
 fn supports_problem(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
     let step = KStep::for_shape(shape);
@@ -661,7 +673,8 @@ fn supports_problem(problem: &ConvProblem) -> bool {
     supports_tiling(problem) && enough && supports_mma(problem, taps)
 }
 
-/// Heights and widths of output tiles of so many pixels at most that waste few: whole rows, halves of them, and small rectangles.
+/// Heights and widths of output tiles of at most `most` pixels that waste few of them: entire rows, halves of rows, and small
+/// rectangles.
 pub(super) fn tile_shapes(out_h: u32, out_w: u32, most: u32) -> Vec<(u32, u32)> {
     let mut found = Vec::new();
     for tw in [4, 7, 8, 14, 16, 28, 32, 56] {
@@ -691,16 +704,16 @@ pub(super) fn tile_shapes(out_h: u32, out_w: u32, most: u32) -> Vec<(u32, u32)> 
         .collect()
 }
 
-/// `[O/TN][I/chunk][TN/16][chunk/16][R][S]` of 16x16 matrices, each as the tensor cores' lanes hold it, in numbers of 16 bits: what
-/// a block stages of a chunk lies in one piece. With few channels `[O/TN][TN/16][R][S/4]`, where the matrices' columns are four
-/// columns of the filter.
+/// `[O/TN][I/chunk][TN/16][chunk/16][R][S]` of 16x16 matrices, each in the fragment order of the tensor cores' lanes, in 16-bit
+/// numbers. The weights that a block stages for a chunk are contiguous. With few channels `[O/TN][TN/16][R][S/4]`; the K side of
+/// each matrix is then one channel quad of four filter columns.
 fn layout(problem: &ConvProblem, sizes: &ImplicitGemmGeometry) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
     let tn = sizes.tn();
     let step = KStep::for_shape(shape);
     let [chunk_groups, rows, columns] = sizes.counts(problem);
-    // Which of a step's elements a lane holds.
+    // Elements of a K step along K, one for each of four lanes: channel quads, or filter columns if there are few channels.
     let elements = match step.columns {
         1 => dim(Axis::I, 4, 4),
         columns => dim(Axis::S, columns, 1),
@@ -718,7 +731,8 @@ fn layout(problem: &ConvProblem, sizes: &ImplicitGemmGeometry) -> WeightLayout {
             dim(Axis::I, chunk_groups, step.channels),
             dim(Axis::R, rows, 1),
             dim(Axis::S, columns, step.columns),
-            // A lane: a row, and four channels; its registers: two of them, the row eight rows on, the two others.
+            // A lane has a row and a channel quad. Its four registers: the first two channels of the row and of the row eight
+            // rows further, then the other two channels of both rows.
             dim(Axis::O, 8, 1),
             elements,
             dim(Axis::I, 2, 2),
@@ -740,24 +754,24 @@ fn layout(problem: &ConvProblem, sizes: &ImplicitGemmGeometry) -> WeightLayout {
 
 /// How the input tile of a chunk is loaded.
 struct Staging {
-    /// Rows and columns.
+    /// Rows and columns of the input tile.
     input: [u32; 2],
-    /// Columns that are loaded at once.
+    /// Columns of one load.
     x_vector: u32,
-    /// Columns that are staged left of the output tile's first, so that what is loaded at once is aligned.
+    /// Staged columns to the left of the output tile's first column; a multiple of `x_vector` to keep loads aligned.
     aligned_pad_left: u32,
-    /// What all threads load: so many columns of four channels.
+    /// Load positions of all threads: `x_vector` columns of four channels each.
     items: u32,
 }
 
 impl Staging {
-    /// With the widest loads that give most threads something to do.
+    /// Doubles the width of the loads while the narrower ones occupy more than half of the threads.
     fn new(problem: &ConvProblem, tile: [u32; 2], quads: u32, threads: u32) -> Self {
         let shape = &problem.shape;
         let reach = |axis: usize, taps: u32| {
             (tile[axis] - 1) * shape.stride[axis] + (taps - 1) * shape.dilation[axis] + 1
         };
-        // What lies behind a filter's row is multiplied with zeros.
+        // Taps after the end of a filter row have zero weights.
         let filter_row = shape.s.next_multiple_of(KStep::for_shape(shape).columns);
         let (rows, columns) = (reach(0, shape.r), reach(1, filter_row));
         let staging = |x_vector: u32| {
@@ -786,20 +800,20 @@ impl Staging {
     }
 }
 
-/// Whether the loop over so many steps of a warp in a chunk is unrolled, each with products for so many tiles. A single chunk of fp32
-/// is worth longer text: nothing else hides the loads that a round of the loop begins with. (On an H200 160,96,28,28 by
-/// `h4w28m1wm2wp2wk2cl5cg2s1` takes 4.75 us so, 6.08 in a loop, and layers with 7x7 filters a sixth less.) Of several chunks each is a
-/// round of the loop around, and longer text was a little slower.
+/// Whether the loop over `steps` K steps of a warp in a chunk is unrolled; each has products for `tiles` MMA tiles. A single
+/// chunk in fp32 is worth more code, because nothing else hides the loads at the start of a loop iteration. (On an H200
+/// 160,96,28,28 by `h4w28m1wm2wp2wk2cl5cg2s1` takes 4.75 us unrolled and 6.08 us in a loop; layers with 7x7 filters take a sixth
+/// less time.) Several chunks are iterations of the chunk loop, and more code was slightly slower.
 fn unrolls_steps_of_chunk(chunks: u32, steps: u32, tiles: u32, split_terms: u32) -> bool {
-    /// Products of matrices at most.
+    /// Maximum number of unrolled `mma.sync` instructions of a single chunk.
     const OF_SINGLE: u32 = 384;
     unrolls(steps, tiles, split_terms)
         || split_terms == 2 && chunks == 1 && 3 * steps * tiles <= OF_SINGLE
 }
 
-/// Chunks of so many groups of channels, of those that there are, that each block of a cluster takes; `None` where a block would
-/// have none but padding, or more than an eighth of all that is computed would be padding. (Without any, channels such as 16 x 31
-/// could hardly be split.)
+/// Chunks of each block of a cluster, with `chunk_groups` of the `all_groups` channel groups in a chunk. `None` if a block would
+/// have only padding, or if the padding would exceed an eighth of the channel groups. (If no padding were allowed, channel counts
+/// such as 16 x 31 could hardly be split.)
 fn chunks(all_groups: u32, cluster: u32, chunk_groups: u32) -> Option<u32> {
     let chunks = all_groups.div_ceil(cluster * chunk_groups);
     let of_block = chunks * chunk_groups;

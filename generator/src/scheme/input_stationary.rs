@@ -1,9 +1,10 @@
 //! `input_stationary`: convolutions of one input channel, in fp32.
 //!
-//! With one channel there is next to nothing to load: all that the pixels of a thread see fits in its registers, and what takes
-//! time is to write the outputs. So a thread loads the input under a few pixels once and keeps it, and the filters go past, four
-//! at a time, each value read from shared memory by a whole warp at once. Pixels are numbered through the rows of an output
-//! channel, and a thread's groups are of neighbours there: a warp stores whole lines, wherever rows end.
+//! With one channel there is little to load. The input of all pixels of a thread fits in its registers, and writing the outputs
+//! takes most of the time. So a thread loads the input of a few pixels once and keeps it. It then loops over the filters, four at
+//! a time; all lanes of a warp read the same weights from shared memory. Pixels are numbered through the rows of an output
+//! channel, and the groups of a thread consist of adjacent ones: a warp stores complete cache lines, regardless of where rows
+//! end.
 
 use super::convolution::{self, FusedOpsContext};
 use super::info::SchemeInfo;
@@ -35,18 +36,19 @@ tile_numbers! {
     }
 }
 
-/// Filters that go past a thread at once: a vector has the same tap of each.
+/// Filters that a thread computes at once: a vector has the same tap of each.
 const FILTERS: u32 = 4;
 
-/// Taps of a filter at most: inputs of more leave no registers for several pixels. For 41x3 and 1x80 `direct_tiled` takes two thirds
-/// to three quarters of the time.
+/// Maximum number of taps of a filter. With more, the inputs leave no registers for several pixels: for 41x3 and 1x80 `direct_tiled` takes
+/// two thirds to three quarters of the time of this scheme.
 const MAX_TAPS: u32 = 64;
 
-/// Multiply-adds that the loop over the taps is unrolled to at most: all of them, since inputs are in registers.
+/// Maximum number of multiply-adds of the loop over the taps, which is unrolled completely because the inputs are in registers.
 const MAX_UNROLLED: u32 = 2048;
 
-/// Outputs that are larger than the level-2 caches of today, in floats: nobody will find them there, so they do not stay. Stores that
-/// say so took 31.2 us for 134 MB on an H200 where others took 33.4.
+/// Length in floats from which on outputs are written with streaming stores (`__stcs`). Such outputs exceed the L2 of current
+/// GPUs, so the next kernel would not find them there. On an H200, 134 MB took 31.2 us with streaming stores and 33.4 us with
+/// plain ones.
 const STREAMING_MIN_LEN: u64 = 1 << 24;
 
 #[derive(Serialize)]
@@ -61,7 +63,7 @@ struct InputStationaryContext {
     stride_h: u32,
     stride_w: u32,
     pad_top: u32,
-    /// Columns between a run's first and the first that is loaded, and between that and the first that is read.
+    /// Loaded columns to the left of a run's first column, and the first of the loaded columns that is read.
     aligned_pad_left: u32,
     first_column: u32,
     dilation_h: u32,
@@ -73,7 +75,7 @@ struct InputStationaryContext {
     columns: u32,
     threads: u32,
     min_blocks: u32,
-    /// Blocks of an image, of one share of the filters.
+    /// Blocks of an image for one slice of the output channels.
     blocks: u32,
     checks_inside: bool,
     checks_pixels: bool,
@@ -89,12 +91,12 @@ struct InputStationaryContext {
     fused_ops: FusedOpsContext,
 }
 
-/// A tile's numbers with what follows from them.
+/// A tile and the sizes that follow from it for a problem.
 struct InputStationaryGeometry {
     tile: InputStationaryTile,
     /// Pixels of an output channel.
     pixels: u32,
-    /// Pixels of a group that are in one row for certain.
+    /// Adjacent pixels of a group that are always in one row.
     run: u32,
     columns: u32,
     aligned_pad_left: u32,
@@ -105,8 +107,8 @@ struct InputStationaryGeometry {
 }
 
 impl InputStationaryGeometry {
-    /// `None` where the numbers do not fit each other or the problem, or a thread would have too much to keep. The problem is one
-    /// that the scheme [`supports_problem`].
+    /// `None` if the tile is invalid, does not fit the problem or the GPU, or if a thread would need too many registers. The
+    /// scheme must support the problem ([`supports_problem`]).
     fn new(problem: &ConvProblem, tile: InputStationaryTile, gpu: &Gpu) -> Option<Self> {
         let InputStationaryTile {
             tn,
@@ -126,7 +128,7 @@ impl InputStationaryGeometry {
             return None;
         }
         let pixels = u32::try_from(u64::from(shape.out_h()) * u64::from(shape.out_w())).ok()?;
-        // The stride of a batch may be any number.
+        // Vectors need a single image, because the batch stride may be any number.
         if !pixels.is_multiple_of(vector_p) || vector_p > 1 && shape.batch > 1 {
             return None;
         }
@@ -175,12 +177,12 @@ impl InputStationaryGeometry {
         Self::new(problem, InputStationaryTile::from_tile(tile)?, gpu)
     }
 
-    /// Of a supported tile.
+    /// The sizes of a supported tile.
     fn of_supported(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
         Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 
-    /// For the estimate.
+    /// Work of the launch, for the cost model.
     fn work(&self, problem: &ConvProblem, gpu: &Gpu) -> KernelWork {
         let shape = &problem.shape;
         let blocks = u64::from(self.blocks) * u64::from(self.blocks_n) * u64::from(shape.batch);
@@ -189,8 +191,8 @@ impl InputStationaryGeometry {
         let runs = f64::from(self.tile.thread_vectors * self.tile.vector_p / self.run);
         let tensors = if problem.epilogue.residual { 2.0 } else { 1.0 };
         let loads = runs * f64::from(shape.r * (self.columns / self.x_vector));
-        // Instructions of a thread: what it loads, perhaps at a border, the filters that go past, of which reading a vector takes as
-        // long as eight instructions, and stores.
+        // Instructions of a thread: loads, possibly with border checks; the loop over the filters, in which reading a vector
+        // takes as long as eight instructions; stores.
         let model = &CostModel::for_gpu(gpu).input_stationary;
         let load = if shape.padding == Padding::default() {
             model.load
@@ -211,7 +213,7 @@ impl InputStationaryGeometry {
             threads: self.tile.threads,
             registers: self.registers,
             shared_bytes: 4 * self.tile.tn * shape.r * shape.s,
-            // Warp instructions as multiply-adds.
+            // Warp instructions, counted as multiply-adds.
             flops: 2.0 * f64::from(self.tile.threads) * blocks as f64 * issue,
             fma_fraction: 1.0,
             l2_bytes: 4.0 * blocks as f64 * bytes,
@@ -247,7 +249,7 @@ impl Scheme for InputStationary {
         for tn in candidates_up_to(problem.shape.n, &[4, 8, 16, 32, 64, 128]) {
             for vector_p in [4, 2, 1] {
                 for thread_vectors in [1, 2, 4, 8] {
-                    // The first of equal estimates is taken, and 128 threads are rarely wrong.
+                    // The first tile wins ties of predicted time, and 128 threads are rarely a bad choice.
                     for threads in [128, 64, 256, 512] {
                         let tile = InputStationaryTile {
                             tn,
@@ -287,7 +289,7 @@ fn supports_problem(problem: &ConvProblem) -> bool {
         && problem.prologue.is_none()
 }
 
-/// `[O/4][R][S][O%4]`: a vector has the same tap of the filters that go past at once.
+/// `[O/4][R][S][O%4]`: a vector has the same tap of the four filters that a thread computes at once.
 fn layout(problem: &ConvProblem, sizes: &InputStationaryGeometry) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };

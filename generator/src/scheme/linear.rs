@@ -1,6 +1,6 @@
-//! `linear`: a fully connected layer, one warp an output feature.
+//! `linear`: a fully connected layer, with one warp for each output feature.
 //!
-//! Lanes read the row of weights side by side, and add their sums by a butterfly of shuffles in a fixed order.
+//! The lanes of a warp read adjacent weights of a row, and add their partial sums by a butterfly of shuffles in a fixed order.
 
 use super::info::SchemeInfo;
 use super::{

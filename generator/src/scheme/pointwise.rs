@@ -1,7 +1,7 @@
 //! `pointwise`: a 1x1 convolution as the matrix product `Y[n, pixel] = W[n, c] X[c, pixel]`, tiled through shared memory.
 //!
-//! Serves one group, no padding, any stride and batch. A block computes TN output channels x TP pixels in steps of TK input
-//! channels, a thread RN x RP of them in registers. Long sums on small outputs are split over blocks as in `direct`.
+//! It supports one group, no padding, any stride and batch. A block computes TN output channels x TP pixels in steps of TC input
+//! channels; a thread holds RN x RP of the sums in registers. Long sums with small outputs are split over blocks as in `direct`.
 
 use super::convolution::{self, FusedOpsContext};
 use super::info::SchemeInfo;
@@ -54,14 +54,14 @@ struct PointwiseContext {
     rn: u32,
     rp: u32,
     threads: u32,
-    /// Threads along the pixels, and how far apart a thread's pixels are.
+    /// Threads along the pixels; also the distance of a thread's pixels.
     threads_p: u32,
     pixel_tiles: u32,
-    /// Elements of a weight tile in float4, and of all weight tiles of one row of blocks.
+    /// Weights of a step in `float4`, input values of a step, and input channels padded to complete steps.
     weight_vectors: u32,
     input_elements: u32,
     padded_c: u32,
-    /// Input channels of a split, a multiple of TK; 0 when they are not split.
+    /// Input channels of a split, a multiple of TC; 0 if they are not split.
     split_c: u32,
     checks_pixel: bool,
     checks_n: bool,
@@ -76,7 +76,7 @@ impl PointwiseTile {
         (self.tn / self.rn) * (self.tp / self.rp)
     }
 
-    /// Input channels of one split: a multiple of TK.
+    /// Input channels of one split: a multiple of TC.
     fn split_c(&self, c: u32) -> u32 {
         c.div_ceil(self.splits).next_multiple_of(self.tc)
     }
@@ -154,7 +154,7 @@ fn fits(problem: &ConvProblem, sizes: &PointwiseTile) -> bool {
         && shape.n.div_ceil(sizes.tn) <= MAX_GRID
 }
 
-/// `[O/TN][I padded to TK][O%TN]`: the weight tile of one step is one run of memory.
+/// `[O/TN][I padded to TC][O%TN]`: the weight tile of one step is contiguous.
 fn layout(problem: &ConvProblem, sizes: &PointwiseTile) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
@@ -240,14 +240,14 @@ fn main_kernel(
             registers: 56 + sizes.rn * sizes.rp,
             shared_bytes: 4 * sizes.tc * (sizes.tn + sizes.tp),
             flops: tile_flops * blocks as f64,
-            // Shared loads beside the multiply-adds: vectors of weights, single pixels.
+            // Loads from shared memory in addition to the multiply-adds: vectors of weights, single pixels.
             fma_fraction: fmas / (fmas + 2.0 * f64::from(sizes.rn / 4 + sizes.rp)),
             l2_bytes: 4.0
                 * f64::from(sizes.tn + sizes.tp)
                 * f64::from(split_c.min(padded_c))
                 * blocks as f64,
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
-            // Each step loads a tile behind a barrier.
+            // Each step loads its tiles between two barriers.
             l2_round_trips: 1.0 + CostModel::for_gpu(gpu).other.pointwise_step_round_trips * steps,
             unpipelined: true,
             ..KernelWork::default()

@@ -1,4 +1,4 @@
-//! `pool`: maximum or average over windows, one thread an output element.
+//! `pool`: maximum or average over windows, with one thread for each output element.
 
 use super::info::SchemeInfo;
 use super::{
@@ -35,7 +35,7 @@ struct PoolContext {
     stride_w: u32,
     pad_top: u32,
     pad_left: u32,
-    /// Image size with its padding: where windows that count padding end.
+    /// Input size with the padding at the bottom and right: the end of windows that count padding.
     padded_h: u64,
     padded_w: u64,
     dilation_h: u32,
@@ -47,11 +47,11 @@ struct PoolContext {
     checks_len: bool,
     max: bool,
     count_include_pad: bool,
-    /// The loads of a window are under way together.
+    /// The loop over a window is unrolled, so that its loads are in flight together.
     unrolls: bool,
 }
 
-/// Elements of a window whose loop is unrolled at most.
+/// Maximum number of elements of a window whose loop is unrolled.
 const MAX_UNROLLED: u64 = 64;
 
 impl Scheme for Pool {

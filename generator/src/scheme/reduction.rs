@@ -1,4 +1,5 @@
-//! The second launch of a unit that split the input channels: adds the partial sums in a fixed order and applies the epilogue.
+//! The second launch of a unit that splits the input channels over the grid. It adds the partial sums in a fixed order and
+//! applies the epilogue.
 
 use super::{DevicePart, KernelBlueprint, batch_stride_args, context};
 use crate::cost::KernelWork;
@@ -6,7 +7,7 @@ use crate::ir::{Activation, ConvProblem};
 use serde::Serialize;
 use tdc_runtime::Arg;
 
-/// Numbers of splits that are tried.
+/// Numbers of splits in the tile spaces.
 pub const SPLIT_COUNTS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
 const THREADS: u32 = 256;
@@ -17,7 +18,7 @@ struct ReductionContext {
     splits: u32,
     n: u32,
     pixels: u32,
-    /// Elements of the whole output and of one image.
+    /// Elements of the output, of all images and of one image.
     len: u64,
     image_len: u64,
     batched: bool,
@@ -27,7 +28,7 @@ struct ReductionContext {
     relu: bool,
 }
 
-/// The launch that reduces `splits` partial outputs, laid out `[split][image][channel][pixel]` at the workspace's start.
+/// The launch that reduces `splits` partial outputs, stored as `[split][image][channel][pixel]` at the start of the workspace.
 pub fn kernel(problem: &ConvProblem, splits: u32) -> KernelBlueprint {
     let shape = &problem.shape;
     let epilogue = problem.epilogue;
@@ -76,7 +77,7 @@ pub fn kernel(problem: &ConvProblem, splits: u32) -> KernelBlueprint {
             fma_fraction: 0.2,
             l2_bytes: moved,
             dram_bytes: 0.0,
-            // The launch waits for the one before it; the loads of a few splits overlap.
+            // The launch waits for its predecessor kernel; the loads of a few splits overlap.
             l2_round_trips: 3.0 + f64::from(splits) / 8.0,
             ..KernelWork::default()
         },

@@ -1,36 +1,37 @@
-//! In which order a warp takes the steps of a chunk on the tensor cores, and where each finds its operands: all of it is known when
-//! the text is made, but for what depends on the warp. An address found step by step would take longer than the products.
+//! The order in which a warp computes the K steps of a chunk on the tensor cores, and the operand offsets of each step. All
+//! offsets are constants of the generated code, except for the offset of the warp: computing an address in every step would take
+//! longer than the products.
 
 use super::tensor_core::PROMOTION_INTERVAL;
 use serde::Serialize;
 
-/// Steps that are unrolled at most where the tensor cores add up everything.
+/// Maximum number of K steps of the innermost loop without a hi/lo split, when the tensor cores accumulate the entire sum.
 const MAX_UNROLLED_STEPS: u32 = 12;
 
-/// The steps of a chunk, which warps share.
+/// The K steps of a chunk, which are divided among warps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ChunkSteps {
-    /// Groups of channels, rows of the filter, its columns.
+    /// K steps along channel groups, filter rows and filter columns.
     pub(super) counts: [u32; 3],
-    /// Steps of one group, row and column, in packed weights and in staged input elements.
+    /// Distances of two K steps along each axis: `a` in packed weights (32-bit words), `b` in staged input elements.
     pub(super) a: [u32; 3],
     /// See [`a`](Self::a).
     pub(super) b: [u32; 3],
-    /// Warps that share the steps.
+    /// Warps that split K.
     pub(super) warps: u32,
-    /// Numbers that stand for a value.
+    /// Terms of each operand: 2 with a hi/lo split, else 1.
     pub(super) split_terms: u32,
 }
 
 impl ChunkSteps {
-    /// Whether the loop over a warp's steps is unrolled, each with products for so many tiles.
+    /// Whether the loop over a warp's K steps is unrolled; each has products for `tiles` MMA tiles.
     pub(super) fn unroll(&self, tiles: u32) -> bool {
         let steps = self.counts.iter().product::<u32>() / self.warps;
         unrolls(steps, tiles, self.split_terms)
     }
 }
 
-/// How many warps share each of the counts, outermost first, so that all shares are equal; `None` where they cannot be.
+/// Numbers of warps along each axis, outermost first, that give all warps the same number of K steps; `None` if there are none.
 pub(super) fn split_steps_over_warps(counts: [u32; 3], warps: u32) -> Option<[u32; 3]> {
     fn common(a: u32, b: u32) -> u32 {
         if b == 0 { a } else { common(b, a % b) }
@@ -44,8 +45,8 @@ pub(super) fn split_steps_over_warps(counts: [u32; 3], warps: u32) -> Option<[u3
     (left == 1).then_some(shares)
 }
 
-/// Steps of the innermost loop in each direction, of `warp_steps` steps of a warp: all of the inner directions before some of the next.
-/// With two parts they add to one partial sum.
+/// K steps of the innermost loop along each axis, for a warp with `warp_steps` K steps. Outer axes are included only after inner
+/// ones are complete. With a hi/lo split the innermost loop is a promotion interval.
 pub(super) fn promotion_interval(warp_steps: [u32; 3], split_terms: u32) -> [u32; 3] {
     let most = if split_terms == 2 {
         PROMOTION_INTERVAL
@@ -64,50 +65,51 @@ pub(super) fn promotion_interval(warp_steps: [u32; 3], split_terms: u32) -> [u32
     promotion_interval
 }
 
-/// Whether the loop over a warp's steps in a chunk is unrolled, each with products for so many tiles.
+/// Whether the loop over `steps` K steps of a warp in a chunk is unrolled; each has products for `tiles` MMA tiles.
 pub(super) fn unrolls(steps: u32, tiles: u32, split_terms: u32) -> bool {
-    /// Products of matrices at most.
+    /// Maximum number of unrolled `mma.sync` instructions.
     const PRODUCTS: u32 = 128;
     steps * tiles * (2 * split_terms - 1) <= PRODUCTS
 }
 
-/// The share of a chunk's steps that a warp takes along one direction.
+/// The offset of a warp's K steps along one axis.
 #[derive(Debug, Clone, Serialize)]
 struct WarpOffset {
-    /// Its number, as an expression.
+    /// Index of the warp along the axis, as a CUDA expression.
     warp: String,
-    /// Packed weights and staged input elements between two shares.
+    /// Packed weights and staged input elements from one warp to the next.
     a: u32,
     b: u32,
 }
 
-/// A loop over steps.
+/// A loop over K steps.
 #[derive(Debug, Clone, Serialize)]
 struct StepLoop {
     name: &'static str,
     count: u32,
-    /// Packed weights and staged input elements between two rounds.
+    /// Packed weights and staged input elements from one iteration to the next.
     a: u32,
     b: u32,
 }
 
-/// The order, as templates know it.
+/// The order of K steps as context of the templates.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct StepOrder {
-    /// Which steps a warp takes.
+    /// Offsets of the warp's first K step.
     warp_offsets: Vec<WarpOffset>,
-    /// Loops around them.
+    /// Loops around the innermost loop.
     loops: Vec<StepLoop>,
-    /// Whether they are unrolled too.
+    /// Whether these loops are unrolled too.
     unrolls: bool,
-    /// Steps of the innermost loop, which with two parts add to one partial sum, and where step `i` of them finds its operands.
+    /// K steps of the innermost loop, which is a promotion interval if there is a hi/lo split, and the operand offsets of its
+    /// step `i` as CUDA expressions.
     promotion_interval: u32,
     a_step_offset: String,
     b_step_offset: String,
 }
 
 impl StepOrder {
-    /// The order for a warp whose share is the variable `warp_k`, with its loops unrolled or not.
+    /// The order for the warp whose index along K is the variable `warp_k`, with its loops unrolled or not.
     pub(super) fn new(steps: ChunkSteps, warp_k: &str, unrolls: bool) -> Self {
         let ChunkSteps {
             counts,
@@ -161,7 +163,8 @@ impl StepOrder {
     }
 }
 
-/// Where step `i` of a chain lies, as an expression: `counts` of steps in three directions, outermost first, each a stride apart.
+/// Offset of step `i` of the innermost loop, as a CUDA expression: `counts` steps along three axes, outermost first, `strides`
+/// apart.
 fn step_offset(counts: [u32; 3], strides: [u32; 3]) -> String {
     let mut terms = Vec::new();
     let mut inner = 1;
@@ -169,7 +172,7 @@ fn step_offset(counts: [u32; 3], strides: [u32; 3]) -> String {
     while axis > 0 {
         axis -= 1;
         let (mut count, stride) = (counts[axis], strides[axis]);
-        // Directions that follow each other without a gap are one.
+        // Contiguous axes are merged into one.
         while axis > 0 && strides[axis - 1] == count * stride {
             axis -= 1;
             count *= counts[axis];

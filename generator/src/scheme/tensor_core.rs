@@ -1,6 +1,6 @@
-//! What the schemes on the tensor cores share: output channels are rows of a matrix product, pixels or windows are columns, and
-//! the sum runs over groups of 16 input channels. A block stages chunks of the sum: its weights, packed as the tensor cores' lanes
-//! hold them, by asynchronous copies, and the input tile through registers.
+//! Common parts of the schemes on the tensor cores. Rows of the matrix product are output channels, columns are pixels or
+//! Winograd windows, and K runs over groups of 16 input channels. A block stages chunks of K: the weights by asynchronous copies,
+//! packed in the fragment order of the tensor cores' lanes, and the input tile through registers.
 
 use super::DevicePart;
 use super::convolution::FusedOpsContext;
@@ -9,45 +9,45 @@ use crate::ir::{ConvProblem, MAX_ELEMENTS, Precision, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
 
-/// Steps of the tensor cores that add to one partial sum at most: they cut sums off instead of rounding.
+/// Maximum number of K steps of a partial accumulator, limited because tensor cores truncate sums instead of rounding.
 pub(super) const PROMOTION_INTERVAL: u32 = 6;
 
-/// Channels of a step.
+/// Terms of K in one MMA: the channels of a K step.
 pub(super) const MMA_K: u32 = 16;
 
-/// Rows of a matrix product, of output channels.
+/// Rows of an MMA tile: output channels.
 pub(super) const MMA_M: u32 = 16;
 
-/// Columns of a matrix product.
+/// Columns of an MMA tile: pixels or windows.
 pub(super) const MMA_N: u32 = 8;
 
-/// Warps of a block at most.
+/// Maximum number of warps of a block.
 pub(super) const MAX_WARPS: u32 = 16;
 
-/// How a block and its warps share the work.
+/// Division of the work among blocks and warps.
 pub(super) struct Blocking {
     /// Output rows and columns of a block.
     pub(super) th: u32,
     pub(super) tw: u32,
-    /// Tiles of a warp: of output channels, and of columns of the product.
+    /// MMA tiles of a warp, along the output channels and along the columns of the product.
     pub(super) m_tiles: u32,
     pub(super) p_tiles: u32,
-    /// Warps beside each other over output channels, and all.
+    /// Warps of a block along the output channels, and in total.
     pub(super) warps_m: u32,
     pub(super) warps: u32,
-    /// Blocks over which the input channels are split.
+    /// Blocks of a cluster, which split the input channels.
     pub(super) cluster: u32,
     /// Groups of 16 input channels of a chunk.
     pub(super) chunk_groups: u32,
     /// Chunks of a block.
     pub(super) chunks: u32,
     pub(super) stages: u32,
-    /// What is packed of each filter.
+    /// How a filter is packed: its taps, or the points of its Winograd transform.
     pub(super) filter: Filter,
 }
 
 impl Blocking {
-    /// Chunks when a cluster and groups divide the channels; `None` when they do not.
+    /// Chunks of a block; `None` unless `cluster` times `chunk_groups` divides the number of channel groups.
     pub(super) fn chunks(problem: &ConvProblem, cluster: u32, chunk_groups: u32) -> Option<u32> {
         let all_groups = problem.shape.c.div_ceil(MMA_K);
         let split = cluster
@@ -67,12 +67,12 @@ impl Blocking {
         MMA_M * self.m_tiles * self.warps_m
     }
 
-    /// Pairs of channels of a chunk.
+    /// Channel pairs of a chunk.
     pub(super) fn pairs(&self) -> u32 {
         self.chunk_groups * MMA_K / 2
     }
 
-    /// Weights of a filter in the sum over one channel.
+    /// Packed values of a filter for one input channel: taps, or Winograd points.
     fn taps(&self, problem: &ConvProblem) -> u32 {
         match self.filter {
             Filter::Taps => problem.shape.r * problem.shape.s,
@@ -80,17 +80,17 @@ impl Blocking {
         }
     }
 
-    /// Packed values of a chunk for 16 output channels.
+    /// Packed weights of a chunk for 16 output channels, in 32-bit words.
     fn m_chunk_weights(&self, problem: &ConvProblem) -> u32 {
         self.chunk_groups * self.taps(problem) * step_weights(problem.precision)
     }
 
-    /// Packed values of a chunk for a block.
+    /// Packed weights of a chunk for a block, in 32-bit words.
     pub(super) fn chunk_weights(&self, problem: &ConvProblem) -> u32 {
         self.m_tiles * self.warps_m * self.m_chunk_weights(problem)
     }
 
-    /// Rows of the input tile, and values that are loaded of each.
+    /// Rows of the input tile, and columns that are loaded of each row.
     pub(super) fn input_tile(&self, problem: &ConvProblem) -> [u32; 2] {
         input_tile(problem, self.th, self.tw)
     }
@@ -100,24 +100,24 @@ impl Blocking {
         can_stage_float4(problem, self.tw)
     }
 
-    /// Values of a chunk of the input over those that are loaded at once, of two channels.
+    /// Load positions of a chunk's input: vectors, or single values, of a channel pair.
     fn all_items(&self, problem: &ConvProblem) -> u32 {
         let [rows, row] = self.input_tile(problem);
         let x_vector = if self.vector_x(problem) { 4 } else { 1 };
         self.pairs() * rows * row / x_vector
     }
 
-    /// Loads of a thread for a chunk of the input.
+    /// Load positions of a thread for a chunk's input.
     pub(super) fn items(&self, problem: &ConvProblem) -> u32 {
         self.all_items(problem).div_ceil(self.threads())
     }
 
-    /// Registers that hold what a thread has loaded.
+    /// Registers of a thread for loaded input values.
     pub(super) fn loaded(&self, problem: &ConvProblem) -> u32 {
         self.items(problem) * if self.vector_x(problem) { 8 } else { 2 }
     }
 
-    /// `[O/16][I/16][R][S]` of 16x16 matrices, each as the tensor cores' lanes hold it, in numbers of 16 bits.
+    /// `[O/16][I/16][R][S]` of 16x16 matrices, each in the fragment order of the tensor cores' lanes, in 16-bit numbers.
     pub(super) fn layout(&self, problem: &ConvProblem) -> WeightLayout {
         let shape = &problem.shape;
         let dim = |axis, count, step| LayoutDim { axis, count, step };
@@ -133,7 +133,8 @@ impl Blocking {
                 dim(Axis::I, shape.c.div_ceil(MMA_K), MMA_K),
                 dim(Axis::R, r, 1),
                 dim(Axis::S, s, 1),
-                // A lane: a row, and a pair of channels; its registers: the pair eight channels on, the row eight rows on.
+                // A lane has a row and a channel pair. Its four registers: the pair of the row and of the row eight rows further,
+                // then the pair eight channels further of both rows.
                 dim(Axis::O, 8, 1),
                 dim(Axis::I, 4, 2),
                 dim(Axis::I, 2, 8),
@@ -154,8 +155,8 @@ impl Blocking {
     }
 }
 
-/// How the templates see it: `kernel/prefetch_weights.cu`, `kernel/load_chunk.cu`, `kernel/quantize_scale.cu`,
-/// `kernel/refill_weights.cu` and those around the sums; part of a scheme's context.
+/// Context of the templates `kernel/prefetch_weights.cu`, `kernel/load_chunk.cu`, `kernel/quantize_scale.cu`,
+/// `kernel/refill_weights.cu` and of those for the block position, the epilogue and the reduction; part of a scheme's context.
 #[derive(Serialize)]
 pub(super) struct GemmContext {
     c: u32,
@@ -164,14 +165,14 @@ pub(super) struct GemmContext {
     stride_h: u32,
     stride_w: u32,
     pad_top: u32,
-    /// Columns between a tile's first and the first that is loaded.
+    /// Loaded columns to the left of the output tile's first column.
     aligned_pad_left: u32,
     m_tiles: u32,
     p_tiles: u32,
     warps: u32,
     warps_m: u32,
     chunks: u32,
-    /// Chunks of the whole sum.
+    /// Chunks of the complete sum, over all blocks of a cluster.
     all_chunks: u32,
     pairs: u32,
     rows: u32,
@@ -183,25 +184,26 @@ pub(super) struct GemmContext {
     checks_c: bool,
     checks_each_c: bool,
     stages: u32,
-    /// Chunks whose weights are copied ahead of the first load of the input.
+    /// Chunks whose weights are requested before the first load of the input.
     prefetched_chunks: u32,
     refills_stages: bool,
-    /// Packed values of a step, of a chunk for 16 output channels, of all chunks for them, and of a chunk for a block.
+    /// Packed weights in 32-bit words: of a K step, of a chunk for 16 output channels, of all chunks for 16 output channels, and
+    /// of a chunk for a block.
     step_weights: u32,
     m_chunk_weights: u32,
     m_weights: u32,
     chunk_weights: u32,
-    /// Where the magnitudes that warps have loaded lie in shared memory, in floats.
+    /// Offset in shared memory, in floats, of the largest absolute input value per warp.
     warp_max_at: u32,
-    /// Bits that the input's scale leaves for what becomes of it before it is rounded.
+    /// Bits that the quantisation scale of the input leaves free for the growth by the input transform, which precedes rounding.
     growth_bits: u32,
     hi_lo: bool,
     /// Operands of each product, smallest first.
     split_products: &'static [[&'static str; 2]],
-    /// Functions of the prelude: a pair of values rounded, and the product of matrices.
+    /// Functions of the device header: conversion of a pair of values to 16 bits each, and the MMA.
     to_pair: &'static str,
     mma: &'static str,
-    /// Operands are scaled, and sums scaled back.
+    /// Operands are scaled, and sums are multiplied by the dequantisation scale.
     scaled: bool,
     dequant_scale_at: usize,
     #[serde(flatten)]
@@ -211,7 +213,8 @@ pub(super) struct GemmContext {
 }
 
 impl GemmContext {
-    /// For a block that stages so many floats, the last of them the magnitudes of its warps for two chunks.
+    /// For a block with `staged` floats of staging buffers. The last of them hold the largest absolute values per warp, for two
+    /// chunks.
     pub(super) fn new(
         problem: &ConvProblem,
         blocking: &Blocking,
@@ -254,7 +257,7 @@ impl GemmContext {
             stages: blocking.stages,
             prefetched_chunks: match blocking.filter {
                 Filter::Taps => blocking.stages,
-                // Points are nearly twice the weights: the first chunk would wait for them all.
+                // A filter has 16 or 36 points instead of 9 taps: the first chunk would wait for the weights of all stages.
                 Filter::Winograd(_) => 1,
             },
             refills_stages: blocking.cluster > 1 || blocking.chunks > blocking.stages,
@@ -283,7 +286,7 @@ impl GemmContext {
     }
 }
 
-/// Numbers of 16 bits that stand for a value.
+/// Terms of each operand: 2 with a hi/lo split, else 1.
 pub(super) fn split_terms(precision: Precision) -> u32 {
     match precision {
         Precision::Fp32 => 2,
@@ -291,19 +294,19 @@ pub(super) fn split_terms(precision: Precision) -> u32 {
     }
 }
 
-/// Elements between those of four channels, where each of these planes has so many. The four planes of a step, with two pixels side
-/// by side or four, fall into different banks: there are 128 bytes of banks for elements of 8 bytes each part.
+/// Distance of two channel quads in staged elements, if each has `elements` of them. The four quads of a K step, read for two or
+/// four adjacent pixels, map to different banks. An element has 8 bytes per term, and a wavefront 128 bytes.
 pub(super) fn quad_plane(elements: u32, split_terms: u32) -> u32 {
     let banks = 16 / split_terms;
     elements.saturating_sub(banks / 4).next_multiple_of(banks) + banks / 4
 }
 
-/// Packed values of 16x16 weights.
+/// Packed 16x16 weights of a K step, in 32-bit words.
 fn step_weights(precision: Precision) -> u32 {
     MMA_M * MMA_K / 2 * split_terms(precision)
 }
 
-/// Parts of the prelude that the kernels use.
+/// Parts of the device header that the kernels use.
 pub(super) fn device_parts(precision: Precision, clusters: bool) -> &'static [DevicePart] {
     const WITH_CLUSTERS: &[DevicePart] = &[
         DevicePart::Cluster,
@@ -328,18 +331,18 @@ pub(super) fn device_parts(precision: Precision, clusters: bool) -> &'static [De
     if clusters { all } else { &all[1..] }
 }
 
-/// Whether a convolution whose packed filters have so many `taps` can be computed, and as precisely as it must be: in fp32 the
-/// errors of single outputs are a few times those of a plain sum, in the others the bound is a few times the mean error, and only
-/// over many outputs is the error of their norm sure to stay below it.
+/// Whether a convolution with `taps` packed values per filter can be computed with the precision that it requires. In fp32 the
+/// errors of single outputs are a few times those of a plain sum. In the other precisions the bound is a few times the mean
+/// error, and only the norm over many outputs stays below it reliably. Hence the minimum of 256 outputs.
 pub(super) fn supports_mma(problem: &ConvProblem, taps: u32) -> bool {
     let shape = &problem.shape;
-    // Padded to whole tiles, the weights must still be counted by an int.
+    // The number of weights, padded to complete tiles, must fit an `int`.
     let weights =
         (u64::from(shape.n) + 4096) * (u64::from(shape.c) + u64::from(MMA_K)) * u64::from(taps);
     shape.n >= 8 && shape.output_len() >= 256 && weights <= MAX_ELEMENTS
 }
 
-/// Those of some numbers that divide another one.
+/// The candidates that divide `whole`.
 pub(super) fn divisors(whole: u32, candidates: &'static [u32]) -> impl Iterator<Item = u32> {
     candidates
         .iter()
@@ -347,14 +350,15 @@ pub(super) fn divisors(whole: u32, candidates: &'static [u32]) -> impl Iterator<
         .filter(move |&part| whole.is_multiple_of(part))
 }
 
-/// Numbers of buffers for the weights of so many chunks: with one for several chunks each would wait for its copies.
+/// Numbers of stages for the weights of `chunks` chunks. With one stage for several chunks each would wait for its copies.
 pub(super) fn stages(chunks: u32) -> impl Iterator<Item = u32> {
     [1, 2, 3, 4, 6]
         .into_iter()
         .filter(move |&buffers| buffers <= chunks && (buffers > 1 || chunks == 1))
 }
 
-/// Up to `most` tiles of 16 output channels a warp and warps beside each other, none of which lies wholly in the padding.
+/// Pairs of `m_tiles` (at most `most`) and `warps_m`. A block has no more MMA tiles along the output channels than are needed,
+/// and padding adds at most a fifth to them.
 pub(super) fn channel_tiles(n: u32, most: u32) -> Vec<(u32, u32)> {
     let needed = n.div_ceil(MMA_M);
     let mut found = Vec::new();

@@ -1,25 +1,26 @@
-//! What the tiled schemes share: a block owns a rectangle of output pixels of some channels, its threads hold shares of the sums,
-//! and the shares meet in shared memory, or in that of a cluster, before they are stored.
+//! Common parts of the tiled schemes. A block computes a rectangle of output pixels of some output channels. Its threads hold
+//! partial sums, which are reduced in shared memory, or in that of a cluster, before they are stored.
 
 use crate::cost::{CostModel, KernelWork, RoughConstants, TiledConstants, tiled_terms};
 use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::{ConvProblem, Reduce};
 use serde::Serialize;
 
-/// Tiles that a problem has at most: those that promise most.
+/// Maximum number of tiles of a problem after pruning to those with the least rough time.
 const MAX_TILES: usize = 1000;
 
-/// What a thread's registers are guessed to be.
+/// The estimated registers of a thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RegisterEstimate {
-    /// Those that it gets.
+    /// Estimated allocation, limited to the maximum for the block size.
     pub(super) allocated: u32,
-    /// Whether it wants so many more that they will hardly do; the compiler finds ways to do with a fifth less.
+    /// Whether the demand exceeds the maximum so much that the kernel would probably spill. The compiler often manages with a
+    /// fifth less than the demand.
     pub(super) spills: bool,
 }
 
 impl RegisterEstimate {
-    /// Of a thread that wants so many, in a block of so many threads.
+    /// For a thread that needs `wanted` registers, in a block of `threads` threads.
     pub(super) fn new(wanted: u32, threads: u32) -> Self {
         let most = Self::max_per_thread(threads);
         Self {
@@ -28,13 +29,14 @@ impl RegisterEstimate {
         }
     }
 
-    /// The most that a thread can have in a block of so many.
+    /// The maximum number of registers of a thread in a block of `threads` threads.
     pub(super) fn max_per_thread(threads: u32) -> u32 {
         (65536 / threads.next_multiple_of(32) / 8 * 8).min(255)
     }
 }
 
-/// Predicts a rough time, by which tile spaces are pruned: microseconds of a tiled kernel, clocks of an SM of any other.
+/// Computes the rough time, by which tile spaces are pruned: in microseconds for tiled kernels, in clocks of an SM for other
+/// kernels. Times of the two kinds are never compared.
 pub(super) struct RoughTime<'a> {
     gpu: &'a Gpu,
     tiled: TiledConstants,
@@ -44,12 +46,13 @@ pub(super) struct RoughTime<'a> {
 }
 
 impl<'a> RoughTime<'a> {
-    /// On a GPU.
+    /// For a GPU.
     pub(super) fn new(gpu: &'a Gpu) -> Self {
         let model = CostModel::for_gpu(gpu);
         Self {
             gpu,
-            // Costs that overlap take as long as the longest of them: faster to compute, and precise enough here.
+            // The infinity norm: overlapping costs take as long as the longest of them. It is faster to compute, and precise
+            // enough for pruning.
             tiled: TiledConstants {
                 norm_exponent: f64::INFINITY,
                 ..model.tiled
@@ -59,7 +62,7 @@ impl<'a> RoughTime<'a> {
         }
     }
 
-    /// Of a launch.
+    /// The rough time of a launch.
     pub(super) fn of(&self, work: &KernelWork) -> f64 {
         if let Some(tiled) = &work.tiled {
             return tiled_terms(work, tiled, self.gpu, &self.tiled).us();
@@ -82,7 +85,7 @@ impl<'a> RoughTime<'a> {
     }
 }
 
-/// The [`MAX_TILES`] tiles with the least rough times, in the order of their numbers.
+/// The [`MAX_TILES`] tiles with the least rough times, in ascending order of their numbers.
 pub(super) fn fastest<T: Ord>(mut rated: Vec<(f64, T)>) -> Vec<T> {
     if rated.len() > MAX_TILES {
         rated.select_nth_unstable_by(MAX_TILES, |a, b| {
@@ -95,21 +98,21 @@ pub(super) fn fastest<T: Ord>(mut rated: Vec<(f64, T)>) -> Vec<T> {
     tiles
 }
 
-/// A block's part of the output.
+/// The outputs that a block computes.
 pub(super) struct BlockOutput {
     /// Output rows, columns and channels of a block.
     pub(super) tile: [u32; 3],
     /// Threads of a block.
     pub(super) threads: u32,
-    /// Blocks over which the input channels are split.
+    /// Blocks of a cluster, which split the input channels.
     pub(super) cluster: u32,
-    /// Shares of the sum that a block's threads hold.
+    /// Partial sums of each output in a block (split-K inside the block).
     pub(super) k_splits: u32,
-    /// Floats of shared memory between the rows of two output channels.
+    /// Pitch of the partial sums of an output channel in shared memory, in floats.
     pub(super) partial_pitch: u32,
 }
 
-/// How the templates `kernel/block_position.cu` and `kernel/reduce_and_store.cu` see it; part of a scheme's context.
+/// Context of the templates `kernel/block_position.cu` and `kernel/reduce_and_store.cu`; part of a scheme's context.
 #[derive(Serialize)]
 pub(super) struct BlockOutputContext {
     out_h: u32,
@@ -122,11 +125,12 @@ pub(super) struct BlockOutputContext {
     cluster: u32,
     k_splits: u32,
     partial_pitch: u32,
-    /// Where factors and offsets, and what the other blocks of the cluster send, lie in shared memory, in floats.
+    /// Offsets in shared memory, in floats: of the dequantisation scales and biases, of the partial sums that the blocks of the
+    /// cluster send, and of the mbarrier of the exchange.
     epilogue_at: u32,
     received_at: u32,
     exchange_barrier_at: u32,
-    /// Outputs that a block of a cluster finishes.
+    /// Output vectors that each block of a cluster reduces and stores.
     rank_outputs: u32,
     n: u32,
     checks_n: bool,
@@ -134,14 +138,14 @@ pub(super) struct BlockOutputContext {
     y_type: &'static str,
     y_elements: &'static [&'static str],
     outputs: u32,
-    /// Rounds in which all threads take one of them each.
+    /// Rounds in which each thread stores one output vector.
     rounds: u32,
     pixel_vectors: u32,
-    /// The condition for a place outside the output; empty when there is none.
+    /// The condition under which an output vector is outside of the output; empty if none is.
     outside: String,
 }
 
-/// A vector of floats in CUDA and the names of its elements.
+/// The CUDA type of a vector of `len` floats, and the suffixes of its elements.
 pub(super) fn vector_type(len: u32) -> (&'static str, &'static [&'static str]) {
     match len {
         4 => ("float4", &[".x", ".y", ".z", ".w"]),
@@ -150,7 +154,8 @@ pub(super) fn vector_type(len: u32) -> (&'static str, &'static [&'static str]) {
     }
 }
 
-/// Whether a problem can be tiled: one group, sums in a fixed order. The bounds keep sizes of tiles far from overflow.
+/// Whether the tiled schemes can compute a problem: one group, sums in a fixed order. The limits keep tile sizes far from
+/// overflow.
 pub(super) fn supports_tiling(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
     let reach = |taps: u32, dilation: u32| u64::from(taps - 1) * u64::from(dilation);
@@ -162,7 +167,7 @@ pub(super) fn supports_tiling(problem: &ConvProblem) -> bool {
         && shape.stride[0].max(shape.stride[1]) <= 16
 }
 
-/// Whether rows of the input can be staged four columns at a time: they begin and end on 16 bytes, and so do tiles.
+/// Whether rows of the input can be staged four columns at a time: rows and tiles start and end at multiples of 16 bytes.
 pub(super) fn can_stage_float4(problem: &ConvProblem, tw: u32) -> bool {
     let shape = &problem.shape;
     shape.batch == 1
@@ -172,8 +177,8 @@ pub(super) fn can_stage_float4(problem: &ConvProblem, tw: u32) -> bool {
         && shape.padding.left <= 4
 }
 
-/// Rows and columns of the input tile that an output tile needs; with vectors the first is four columns left of the output's and
-/// the last ends on 16 bytes.
+/// Rows and columns of the input tile of an output tile. If four columns are loaded at a time, the first column is four columns
+/// left of the output tile's first one, and rows end at a multiple of 16 bytes.
 pub(super) fn input_tile(problem: &ConvProblem, th: u32, tw: u32) -> [u32; 2] {
     let shape = &problem.shape;
     let [reach_h, reach_w] =
@@ -187,19 +192,19 @@ pub(super) fn input_tile(problem: &ConvProblem, th: u32, tw: u32) -> [u32; 2] {
     [rows, columns]
 }
 
-/// What loading an input tile costs, for the estimate.
+/// L2 traffic of an input tile, for the cost model.
 pub(super) struct InputTraffic {
-    /// Bytes of the whole sectors of 32 that it lies in.
+    /// Bytes of all sectors that contain values of it.
     pub(super) bytes: f64,
-    /// Lines of 128 bytes that the loads of the warps touch.
+    /// Cache lines that the loads of the warps touch.
     pub(super) lines: f64,
 }
 
 impl InputTraffic {
-    /// Of an output tile, for so many input channels, whose rows are cut in so many more pieces by where a warp's load ends and the
-    /// next one's begins. Rows as wide as the image follow each other without a gap.
+    /// Traffic of the input tile of an output tile with `channels` input channels. `cuts` is the number of additional pieces
+    /// because a warp's load ends within a row. Rows as wide as the image are contiguous.
     pub(super) fn new(problem: &ConvProblem, tile: [u32; 2], channels: u32, cuts: f64) -> Self {
-        /// Bytes of a line, and what whole sectors have in the mean beyond a run of values that begins anywhere.
+        /// Bytes of a cache line; mean number of bytes by which the sectors of a run exceed the run if it starts anywhere.
         const LINE: f64 = 128.0;
         const BEYOND: f64 = 28.0;
 
@@ -224,24 +229,24 @@ impl InputTraffic {
     }
 }
 
-/// How many divisions by what is no power of two it takes to find the row and column of one of so many places, of which a row has
-/// some.
+/// Divisions by numbers other than powers of two that compute the row and column of a position. There are `places` positions,
+/// `row` of them in each row.
 pub(super) fn index_divisions(places: u32, row: u32) -> f64 {
     let counts = |size: u32| f64::from(u8::from(!size.is_power_of_two()));
     counts(places) + if places > row { counts(row) } else { 0.0 }
 }
 
-/// How the template `kernel/copy_weights_of_chunk.cu` copies the weights of a chunk; part of a scheme's context.
+/// Context of the template `kernel/copy_weights_of_chunk.cu`; part of a scheme's context.
 #[derive(Serialize)]
 pub(super) struct WeightCopies {
-    /// Copies of 16 bytes that a thread makes; if not all threads make the last, so many do.
+    /// Copies of 16 bytes by each thread. If the last one does not occupy all threads, `last_copies` of them do it.
     copies: u32,
     checks_copies: bool,
     last_copies: u32,
 }
 
 impl WeightCopies {
-    /// Of so many floats, a multiple of four.
+    /// Copies of `floats` floats, a multiple of four.
     pub(super) fn new(floats: u32, threads: u32) -> Self {
         let copies = floats / 4;
         Self {
@@ -253,8 +258,9 @@ impl WeightCopies {
 }
 
 impl BlockOutput {
-    /// Floats of shared memory of a block that stages so many: the shares of sums take the place of what was staged, then come a
-    /// factor and an offset for each channel, then what the other blocks of a cluster send.
+    /// Floats of shared memory of a block with `staged` floats of staging buffers. The partial sums reuse the memory of the
+    /// staging buffers. Then follow the dequantisation scales and biases of the channels, then the partial sums that the blocks
+    /// of a cluster send.
     pub(super) fn shared_floats(&self, problem: &ConvProblem, staged: u32) -> u32 {
         let received = if self.cluster > 1 {
             let y_vector = self.y_vector(problem);
@@ -262,7 +268,7 @@ impl BlockOutput {
         } else {
             0
         };
-        // Behind it the barrier that counts what has arrived.
+        // Followed by the mbarrier of the exchange.
         self.received_at(staged) + received + 4
     }
 
@@ -275,13 +281,13 @@ impl BlockOutput {
         (self.epilogue_at(staged) + 2 * self.tile[2]).next_multiple_of(4)
     }
 
-    /// Vectors of outputs that a block of a cluster finishes.
+    /// Output vectors that each block of a cluster reduces and stores.
     fn rank_outputs(&self, y_vector: u32) -> u32 {
         let [th, tw, tn] = self.tile;
         (tn * th * tw / y_vector).div_ceil(self.cluster)
     }
 
-    /// Outputs that are stored at once: whole vectors lie in one row, or rows follow each other without a gap.
+    /// Outputs of a vector, which are stored at once: either vectors do not cross the end of a row, or rows are contiguous.
     pub(super) fn y_vector(&self, problem: &ConvProblem) -> u32 {
         let shape = &problem.shape;
         let [th, tw, _] = self.tile;
@@ -297,19 +303,19 @@ impl BlockOutput {
         [4, 2].into_iter().find(|&len| aligned(len)).unwrap_or(1)
     }
 
-    /// What a block stores, counted in vectors, and outputs of a vector.
+    /// Output vectors of a block, and outputs of a vector.
     pub(super) fn outputs(&self, problem: &ConvProblem) -> (u32, u32) {
         let y_vector = self.y_vector(problem);
         (self.tile.iter().product::<u32>() / y_vector, y_vector)
     }
 
-    /// Sectors of 32 bytes that a block of a cluster stores, and reads of a residual, each of them part of it where rows of the tile
-    /// end within.
+    /// Sectors of 32 bytes that a block of a cluster stores, and reads of a residual. Sectors that the tile covers only partly at
+    /// the ends of its rows count in full.
     pub(super) fn stored_sectors(&self, problem: &ConvProblem) -> f64 {
         const SECTOR: u32 = 32;
         let [th, tw, tn] = self.tile;
         let (out_h, out_w) = (problem.shape.out_h(), problem.shape.out_w());
-        // Bytes of a run without a gap, and between the places where runs may begin.
+        // Number of contiguous runs, bytes of a run, and the distances in bytes at which runs can start.
         let (runs, run, apart) = if tw >= out_w {
             let rows = th.min(out_h);
             (tn, 4 * rows * out_w, [4 * th * out_w, 4 * out_h * out_w])
@@ -322,14 +328,14 @@ impl BlockOutput {
         f64::from(tensors * runs) * f64::from(run + beyond) / f64::from(SECTOR * self.cluster)
     }
 
-    /// Bytes of its sums that a block of a cluster sends to the others.
+    /// Bytes of partial sums that a block of a cluster sends to the others.
     pub(super) fn sent_bytes(&self) -> f64 {
         let outputs: u32 = self.tile.iter().product();
         4.0 * f64::from(outputs) * f64::from(self.cluster - 1) / f64::from(self.cluster)
     }
 
-    /// Divisions by what is no power of two that find the places of a thread's outputs: in a cluster once for those that it sends,
-    /// and once for those that it finishes.
+    /// Divisions by numbers other than powers of two that compute the positions of a thread's outputs. In a cluster they are
+    /// computed once for the partial sums that it sends, and once for the outputs that it stores.
     pub(super) fn store_divisions(&self, problem: &ConvProblem) -> f64 {
         let [th, tw, _] = self.tile;
         let (outputs, y_vector) = self.outputs(problem);
@@ -345,14 +351,14 @@ impl BlockOutput {
             + rounds(rank_outputs) * of_pixel
     }
 
-    /// Tiles over an image, and in a row of it.
+    /// Tiles of an image, and of one row of tiles.
     pub(super) fn tiles(&self, problem: &ConvProblem) -> [u32; 2] {
         let [th, tw, _] = self.tile;
         let tiles_w = problem.shape.out_w().div_ceil(tw);
         [problem.shape.out_h().div_ceil(th) * tiles_w, tiles_w]
     }
 
-    /// Blocks: tiles of all images, tiles of output channels, shares of the input channels.
+    /// Blocks of the grid: tiles of all images, tiles of the output channels, blocks of a cluster.
     pub(super) fn grid(&self, problem: &ConvProblem) -> [u32; 3] {
         let [tiles, _] = self.tiles(problem);
         [
@@ -362,7 +368,7 @@ impl BlockOutput {
         ]
     }
 
-    /// For the templates, of a block that stages so many floats.
+    /// Context for a block with `staged` floats of staging buffers.
     pub(super) fn context(&self, problem: &ConvProblem, staged: u32) -> BlockOutputContext {
         let shape = &problem.shape;
         let [th, tw, tn] = self.tile;

@@ -1,24 +1,27 @@
 //! `winograd`: 3x3 convolutions by Winograd's minimal filtering F(m x m, 3 x 3) on the tensor cores (Lavin and Gray, section 4).
 //!
-//! A window of (m + 2) x (m + 2) inputs gives m x m outputs by one product a point, `A^T [(G g G^T) . (B^T d B)] A`: F(2x2) needs 4
-//! products for each output instead of 9, F(4x4) 2.25. For each point the products are a matrix product over the input channels, of
-//! output channels with windows, in the arithmetic of `implicit_gemm`: operands are rounded to scaled fp16 numbers, in fp32 to two
-//! of them, or to bf16.
+//! A window of (m + 2) x (m + 2) inputs gives m x m outputs with one product per point, `A^T [(G g G^T) . (B^T d B)] A`: F(2x2)
+//! needs 4 products for each output instead of 9, F(4x4) 2.25. For each point the products form a matrix product over the input
+//! channels, output channels times windows. Its arithmetic is that of `implicit_gemm`: operands are rounded to scaled fp16
+//! numbers, to two of them in fp32 (hi/lo split), or to bf16.
 //!
-//! Everything happens in one kernel. Filters are taken to points when they are packed. A block stages the input tile of a chunk of
-//! channels; a warp has one row of points, of some output channels and windows. Each lane reads the two or more window rows that the
-//! row of points is made of, transforms them in fp32, and so makes just those operands that the tensor cores want of it. Of the
-//! output transform the columns are done in registers; the rows are a sum over warps, and so over shares, in shared memory.
+//! One kernel computes everything except the filter transform, which is applied when the weights are packed. A block stages the
+//! input tile of a chunk of channels. A warp computes one row of points for some output channels and windows. Each lane reads the
+//! window rows that contribute to this row of points (two or more) and transforms them in fp32; the result is the lane's fragment
+//! of the MMA operand. The output transform of columns is computed in registers. That of rows is a sum over warps and part of the
+//! reduction in shared memory.
 //!
-//! Sums over channels are short: a partial sum has at most [`PROMOTION_INTERVAL`] steps, and is then transformed and added in fp32. The transforms
-//! cost accuracy. Against float64, random inputs, relative error in the L2 norm over C = 8 to 512 (emulated as tensor cores cut off):
+//! Sums over channels are short: a partial accumulator has at most [`PROMOTION_INTERVAL`] K steps, and is then transformed and
+//! added in fp32. The transforms cost accuracy. The table has relative errors in the L2 norm against float64 for random inputs
+//! and C = 8 to 512, from an emulation of the truncation by tensor cores:
 //!
 //! | | fp32 | one fp16 number | bf16 |
 //! |---|---|---|---|
 //! | F(2x2) | 1.5e-7 to 4.4e-7 | 5.0e-4 | 4.1e-3 |
 //! | F(4x4) | 1.0e-6 to 2.1e-6 | 3.3e-3 | 2.6e-2 |
 //!
-//! So F(2x2) holds the bound of every precision, and F(4x4) that of fp16; elsewhere it waits for a `tolerance` that allows it.
+//! So F(2x2) is within the error bound of every precision, and F(4x4) within that of fp16. In other precisions F(4x4) needs a
+//! `tolerance` that allows its error.
 
 use super::convolution;
 use super::info::{SchemeInfo, Source};
@@ -66,17 +69,18 @@ tile_numbers! {
     }
 }
 
-/// What a kernel computes of F(m x m, 3 x 3) beside the filter's points.
+/// The input and output transforms of F(m x m, 3 x 3), which the kernel computes.
 struct Transforms {
-    /// B^T: one row a point, one column an input. The last 1 of each row stands alone, the others are multiples of other inputs.
+    /// B^T: one row per point, one column per input. The input of the last 1 in each row is added unscaled, the other inputs are
+    /// multiplied by their coefficients.
     input: &'static [&'static [i8]],
-    /// A^T: one row an output, one column a point.
+    /// A^T: one row per output, one column per point.
     output: &'static [&'static [i8]],
-    /// The bits by which the input's magnitude can grow: of the largest sum of magnitudes in a row of B^T, squared.
+    /// The growth bits: the base-2 logarithm, rounded up, of the square of the largest sum of magnitudes in a row of B^T.
     growth_bits: u32,
 }
 
-/// The matrices that go with [`Winograd::filter`].
+/// The matrices B^T and A^T that belong to the filter transform [`Winograd::filter`].
 fn transforms(winograd: Winograd) -> Transforms {
     match winograd {
         Winograd::F2 => Transforms {
@@ -110,13 +114,14 @@ fn transforms(winograd: Winograd) -> Transforms {
 }
 
 impl Transforms {
-    /// The inputs that stand alone in the row of each point.
+    /// For each point, the input that is added unscaled.
     fn unit_rows(&self) -> Vec<usize> {
         let last_one = |row: &&[i8]| row.iter().rposition(|&factor| factor == 1);
         self.input.iter().filter_map(last_one).collect()
     }
 
-    /// For each point the other inputs with their factors, as many as any point has: missing ones have the factor 0.
+    /// For each point, the other inputs with their coefficients. All lists have the same length; missing terms have the
+    /// coefficient 0.
     fn scaled_rows(&self) -> Vec<Vec<(usize, i8)>> {
         let others = |(row, plain): (&&[i8], usize)| -> Vec<(usize, i8)> {
             let terms = row.iter().copied().enumerate();
@@ -138,8 +143,8 @@ impl Transforms {
     }
 }
 
-/// `names` times `factors` as an expression in fp32: what has the factor 1 is added, what has -1 subtracted, the rest follows in
-/// multiply-adds. At least one factor is 1.
+/// The sum of `factors` times named values as a CUDA expression in fp32. Values with factor 1 are added, those with factor -1
+/// subtracted, and the others follow as fused multiply-adds. At least one factor is 1.
 fn linear_combination(factors: &[i8], name: impl Fn(usize) -> String) -> String {
     let mut sum = String::new();
     for (sign, operator) in [(1, " + "), (-1, " - ")] {
@@ -159,7 +164,8 @@ fn linear_combination(factors: &[i8], name: impl Fn(usize) -> String) -> String 
     sum
 }
 
-/// The value that belongs to the warp's row of points, as an expression in `point_row`.
+/// A CUDA expression that selects the warp's entry of `values`, which has one for each row of points, by the variable
+/// `point_row`.
 fn select_by_point_row(values: &[String]) -> String {
     let count = |value: &&String| values.iter().filter(|other| other == value).count();
     let Some(usual) = values.iter().max_by_key(count) else {
@@ -185,26 +191,26 @@ struct WinogradContext {
     warps_k: u32,
     pitch: u32,
     plane: u32,
-    /// Columns by which the input is moved, so that windows begin on 16 bytes, and where the first window then begins.
+    /// Columns by which the staged input is shifted to align windows to 16 bytes, and the first window's column after the shift.
     column_offset: u32,
     first_window: u32,
-    /// Steps that a warp takes of a chunk.
+    /// K steps of a warp in a chunk.
     steps: u32,
-    /// The input transform of rows, for the warp's row of points.
+    /// Input transform of rows, for the warp's row of points.
     unit_row: String,
     scaled_rows: Vec<String>,
     row_coefficients: Vec<String>,
-    /// That of columns: both channels of a pair, for each point.
+    /// Input transform of columns: expressions for both channels of a pair, for each point.
     column_transform: Vec<[String; 2]>,
-    /// The output transform of columns: each output, of the warp's sums.
+    /// Output transform of columns: an expression for each output column, of the warp's partial accumulators.
     output_columns: Vec<String>,
-    /// That of rows: each output's factor, for the warp's row of points.
+    /// Output transform of rows: the coefficient of each output row, for the warp's row of points.
     output_row_coefficients: Vec<String>,
     #[serde(flatten)]
     matrix: GemmContext,
 }
 
-/// A tile's numbers with what follows from them.
+/// A tile and the sizes that follow from it for a problem.
 struct WinogradGeometry {
     tile: WinogradTile,
     winograd: Winograd,
@@ -212,18 +218,18 @@ struct WinogradGeometry {
     pitch: u32,
     plane: u32,
     sums: BlockOutput,
-    /// Floats of shared memory that are staged, and all.
+    /// Floats of shared memory: of the staging buffers, and in total.
     staged: u32,
     shared_floats: u32,
-    /// Of a thread, guessed.
+    /// Estimated registers of a thread.
     registers: u32,
     blocks: u64,
-    /// Parts that a value is split into.
+    /// Terms of each operand: 2 with a hi/lo split, else 1.
     split_terms: u32,
 }
 
 impl WinogradGeometry {
-    /// `None` where the numbers do not fit each other or the problem.
+    /// `None` if the tile is invalid, or does not fit the problem or the GPU.
     fn new(problem: &ConvProblem, tile: WinogradTile, gpu: &Gpu) -> Option<Self> {
         let WinogradTile {
             winograd_m,
@@ -278,7 +284,8 @@ impl WinogradGeometry {
             return None;
         }
         let split_terms = split_terms(problem.precision);
-        // Rows begin on 16 bytes. The planes of four pairs of channels and two windows fall into different banks of 16 bytes.
+        // Rows start at multiples of 16 bytes. With F(2x2), reads of two adjacent windows from four channel pairs map to different
+        // groups of four banks.
         let pitch = (row + column_offset(problem, &blocking)).next_multiple_of(2);
         let plane = (rows * pitch).saturating_sub(4).next_multiple_of(16) + 4;
         let staged = stages * blocking.chunk_weights(problem)
@@ -293,8 +300,9 @@ impl WinogradGeometry {
         };
         let shared_floats = sums.shared_floats(problem, staged);
         let grid = sums.grid(problem);
-        // Registers: sums, operands, what is loaded ahead, addresses. A tile has four for each point, or with one step to a chunk
-        // for each output column, since then points are folded one after the other; and those that are kept from chunk to chunk.
+        // Registers: accumulators, operands, prefetched input values, addresses. An MMA tile has four partial accumulators for
+        // each point. If a warp has one K step per chunk, points are transformed one after another, and it has four for each
+        // output column. With several chunks, four accumulators for each output column are kept from chunk to chunk.
         let folded = if chunk_groups > warps_k {
             points
         } else {
@@ -322,7 +330,7 @@ impl WinogradGeometry {
             sums,
             staged,
             shared_floats,
-            // The compiler takes an eighth more where it unrolls.
+            // The compiler uses an eighth more when it unrolls.
             registers: (registers * 9 / 8).min(255),
             blocks: grid.iter().map(|&size| u64::from(size)).product(),
             split_terms,
@@ -333,17 +341,17 @@ impl WinogradGeometry {
         Self::new(problem, WinogradTile::from_tile(tile)?, gpu)
     }
 
-    /// Of a supported tile.
+    /// The sizes of a supported tile.
     fn of_supported(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
         Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 
-    /// Steps of a warp in one chunk.
+    /// K steps of a warp in one chunk.
     fn steps(&self) -> u32 {
         self.blocking.chunk_groups / self.tile.warps_k
     }
 
-    /// For the estimate.
+    /// Work of the launch, for the cost model.
     fn work(&self, problem: &ConvProblem, gpu: &Gpu) -> KernelWork {
         let Blocking {
             m_tiles,
@@ -365,7 +373,7 @@ impl WinogradGeometry {
         let values = f64::from(chunks * chunk_groups * MMA_K) * f64::from(rows * row);
         let items = chunks * self.blocking.items(problem);
         let sums = f64::from(self.blocking.tn() * self.sums.partial_pitch);
-        // Clocks that a warp holds its quarter of a multiprocessor: for its operands, for what is loaded, for the sums of a thread.
+        // Issue clocks of a warp on its SM partition: for operands, for staging, and for the reduction of partial sums.
         let windows =
             points * f64::from(p_tiles) * (2.0 + 5.0 * terms + 6.0 * f64::from(self.split_terms));
         let step_issue = windows + 3.0 * points * f64::from(self.split_terms * m_tiles) + 28.0;
@@ -379,7 +387,7 @@ impl WinogradGeometry {
             threads,
             registers: self.registers,
             shared_bytes: 4 * self.shared_floats,
-            // Warp instructions as multiply-adds.
+            // Warp instructions, counted as multiply-adds.
             flops: 64.0
                 * blocks
                 * f64::from(warps)
@@ -388,9 +396,9 @@ impl WinogradGeometry {
             mma: blocks * f64::from(warps) * steps * products,
             l2_bytes: model.l2_traffic * 4.0 * blocks * (weights + values),
             dram_bytes: Problem::Conv(*problem).bytes() as f64,
-            // The input comes from the level-2 cache once for each chunk; the later ones are loaded ahead.
+            // Each chunk loads its input from L2; the loads of later chunks overlap with computation.
             l2_round_trips: model.l2_round_trips + model.chunk_round_trips * f64::from(chunks),
-            // The latencies of a step's reads, transforms and products, and the barriers around staging and reduction.
+            // The latencies of a K step's reads, transforms and products, and of the barriers around staging and reduction.
             latency_clocks: steps
                 * (model.step_latency
                     + points * f64::from(2 * self.split_terms - 1) * model.mma_latency)
@@ -403,7 +411,7 @@ impl WinogradGeometry {
     }
 }
 
-/// Every tile that fits a GPU, with its rough time; none if the GPU has only the kernel's fallback.
+/// Every tile that fits the GPU, with its rough time. Empty if the GPU runs only the kernel's fallback.
 fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, WinogradTile)> {
     let Some(problem) = problem.nchw_conv() else {
         return Vec::new();
@@ -512,7 +520,7 @@ impl Scheme for WinogradScheme {
     }
 }
 
-/// The largest relative error over the outputs of a layer: those of the [module](self), with room for other inputs.
+/// The largest relative error over the outputs of a layer: that of the [module](self)'s table, with a margin for other inputs.
 fn error(winograd: Winograd, precision: Precision) -> f64 {
     match (winograd, precision) {
         (Winograd::F2, Precision::Fp32) => 6e-7,
@@ -524,13 +532,13 @@ fn error(winograd: Winograd, precision: Precision) -> f64 {
     }
 }
 
-/// The ways to compute a problem that are as precise as it must be.
+/// The variants of the algorithm, F(2x2) and F(4x4), that compute a problem with the precision that it requires.
 fn supported_variants(problem: &ConvProblem) -> impl Iterator<Item = Winograd> {
     let shape = &problem.shape;
     let fits = [shape.r, shape.s] == [3, 3]
         && shape.stride == [1, 1]
         && shape.dilation == [1, 1]
-        // With fewer channels than half a step the tensor cores would mostly multiply padding.
+        // With fewer than 8 channels most of a K step would be padding.
         && shape.c >= MMA_K / 2
         && supports_tiling(problem);
     let (problem, precision) = (*problem, problem.precision);
@@ -543,7 +551,7 @@ fn supported_variants(problem: &ConvProblem) -> impl Iterator<Item = Winograd> {
         })
 }
 
-/// Heights and widths of output tiles, of whole windows, that waste few of them.
+/// Heights and widths of output tiles that consist of complete windows and waste few of them.
 fn tile_shapes(winograd_m: u32, out_h: u32, out_w: u32) -> Vec<(u32, u32)> {
     let windows = |outputs: u32| outputs.div_ceil(winograd_m);
     let mut found = Vec::new();
@@ -574,7 +582,7 @@ fn tile_shapes(winograd_m: u32, out_h: u32, out_w: u32) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// Columns left of the output tile's first that are loaded, over those that its windows see: vectors begin where they must.
+/// Columns that are loaded to the left of the first column that the windows read, because vector loads are aligned.
 fn first_column(problem: &ConvProblem, blocking: &Blocking) -> u32 {
     if blocking.vector_x(problem) {
         4 - problem.shape.padding.left
@@ -583,7 +591,7 @@ fn first_column(problem: &ConvProblem, blocking: &Blocking) -> u32 {
     }
 }
 
-/// Columns by which the staged input is moved, so that windows begin on 16 bytes, two pairs of channels.
+/// Columns by which the staged input is shifted to align windows to 16 bytes, two columns of a channel pair.
 fn column_offset(problem: &ConvProblem, blocking: &Blocking) -> u32 {
     first_column(problem, blocking) % 2
 }
@@ -605,7 +613,7 @@ fn kernel(
         .map(usize::to_string)
         .collect();
     let others = transforms.scaled_rows();
-    // The others of each point, one after the other.
+    // Expressions for the scaled rows of the warp's row of points, one for each term.
     let of_other = |value: &dyn Fn((usize, i8)) -> String| -> Vec<String> {
         (0..others[0].len())
             .map(|other| {
@@ -674,7 +682,7 @@ fn kernel(
 mod tests {
     use super::*;
 
-    /// `A^T [(G g) . (B^T d)]` is the convolution of d with g, in whole numbers: along one axis, and so along both.
+    /// `A^T [(G g) . (B^T d)]` is the convolution of d with g, in integers. The test covers one axis, from which both follow.
     #[test]
     fn the_matrices_belong_together() {
         for winograd in [Winograd::F2, Winograd::F4] {
@@ -704,7 +712,7 @@ mod tests {
             let growth: u32 = transforms.input.iter().map(largest).max().unwrap();
             assert!(growth * growth <= 1 << transforms.growth_bits);
             assert!(growth * growth > 1 << (transforms.growth_bits - 1));
-            // The first and the last row of points make one share: they are never part of the same output row.
+            // The first and the last row of points share a buffer of partial sums: they never contribute to the same output row.
             for (row, factors) in transforms.output.iter().enumerate() {
                 assert_eq!(factors[0] != 0, row == 0);
                 assert_eq!(factors[points - 1] != 0, row == winograd_m - 1);
