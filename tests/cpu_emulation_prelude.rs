@@ -608,12 +608,12 @@ fn a_product_without_a_lane_is_found() {
 
 // ---- conversions --------------------------------------------------------------------------------------------------------------
 
-/// Like the packer of weights.
+/// On the host and in the device header.
 #[test]
 fn both_bf16_conversions_round_like_the_packer() {
     let mut x = noise(64 * 32, 11);
     for (index, value) in x.iter_mut().enumerate() {
-        // Every exponent; every fourth value is a tie or its neighbour, for both directions of rounding.
+        // Every exponent; every fourth value is a tie or adjacent to one, for both directions of rounding.
         let bits = value.to_bits() & 0x807f_ffff | (index as u32 % 255) << 23;
         *value = f32::from_bits(match index % 8 {
             0 => (bits & 0xffff_0000) + 0x8000,

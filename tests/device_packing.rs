@@ -24,7 +24,7 @@ fn packed_by(module: &CpuModule, layout: &WeightLayout, weight: &[f32]) -> Vec<u
     let mut numbers = layout.device_words();
     let mut weight = weight.as_ptr();
     let mut words = packed.as_mut_ptr();
-    // SAFETY: at most one past the last word.
+    // SAFETY: the pointer is at most one past the last word.
     let mut dequant_scale = unsafe { words.add(layout.packed_word_len()) };
     let mut layout_at = numbers.as_mut_ptr();
     let mut count = layout.packed_word_len() as i64;
@@ -114,7 +114,7 @@ fn layout(random: &mut Random) -> WeightLayout {
         },
     };
     if transform != Transform::None {
-        // The number of weights is a multiple of four then.
+        // The number of weights is then a multiple of four.
         dims.push(LayoutDim {
             axis: Axis::I,
             count: 4,

@@ -162,7 +162,7 @@ fn expected_report(call: &str, plan: &KernelPlan, images: &[(u16, usize)]) -> St
     text
 }
 
-/// Sorts consecutive lines about kernels' symbols, whose order is the compiler's.
+/// Sorts consecutive lines about kernels' symbols, because the compiler decides their order.
 fn with_sorted_symbols(text: &str) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
     let is_symbol = |line: &&str| line.ends_with("has registers: true");
@@ -321,7 +321,7 @@ fn images(cache: &Path) -> BTreeSet<PathBuf> {
         .collect()
 }
 
-/// A planned layer with its chain of units as one unit, to be checked as the whole that it computes.
+/// All units of a planned layer as one unit, so that the complete layer is checked.
 fn as_unit(layer: &LayerSpec, plan: &VariantPlan) -> PlannedUnit {
     let mut unit = plan.units[0].clone();
     unit.unit.variants = vec![plan.variant.clone()].into();
@@ -381,7 +381,7 @@ fn ops_describe_their_fusions() {
 mod deep {
     use super::*;
 
-    /// What `tdc-gen prepare` does, and then a build that has neither a compiler nor the code for one.
+    /// The steps of `tdc-gen prepare`, then a build without a compiler and without the feature that uses one.
     #[test]
     #[ignore = "deep tier"]
     fn prepared_kernels_need_no_compiler() {
@@ -409,7 +409,7 @@ mod deep {
         check.env("TDC_PREPARE", record.path());
         succeeded(check.output().unwrap());
         let calls = recorded(record.path()).unwrap();
-        // As many as there are different ones: `of_network` is one of the network's.
+        // Only distinct kernels are counted: `of_network` is also one of the network's.
         assert_eq!(calls.len(), 16);
         let prepared = copy.join(PREPARED_DIR);
         let settings = Settings::from_env(&copy).unwrap();
@@ -437,14 +437,14 @@ mod deep {
     #[ignore = "deep tier"]
     fn cargo_compiles_each_kernel_once() {
         let _turn = build_lock();
-        // Found before the cache moves, which is where it is installed.
+        // Found before the cache folder changes, because NVRTC may be installed there.
         let nvrtc = toolkit::toolkit().nvrtc13.unwrap();
         let (_folder, copy) = copied();
         let cache = tempfile::tempdir().unwrap();
         let run = |words: &[&str], mode: &str| {
             let mut cargo = cargo(&copy, words);
             cargo.env("TDC_CACHE_DIR", cache.path());
-            // Without files it is on the loader's path, and found there again.
+            // If its files are unknown, NVRTC is on the loader's path, where the build finds it too.
             if let Some(files) = &nvrtc.files {
                 cargo.env("TDC_NVRTC_DIR", files.library.parent().unwrap());
             }
@@ -453,7 +453,7 @@ mod deep {
         };
         run(&["check", "--quiet"], "auto");
         let made = images(cache.path());
-        // Whatever would have to be compiled is an error from here on.
+        // From here on, a kernel that would have to be compiled is an error.
         for words in [
             &["build", "--quiet"][..],
             &["test", "--quiet", "--no-run"],
@@ -464,7 +464,7 @@ mod deep {
         }
         assert_eq!(images(cache.path()), made);
 
-        // One of a config's layers becomes another.
+        // A layer of the config changes.
         let config = std::fs::read_to_string(copy.join("layers.yaml")).unwrap();
         let edited = config.replace("[16, 8, 6, 5]", "[16, 8, 6, 7]");
         assert_ne!(config, edited);

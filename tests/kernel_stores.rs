@@ -145,7 +145,7 @@ fn kernels_prepared_by_another_version_are_reported() {
 /// then runs the build.
 const BUILD_IN: &str = "TDC_TEST_BUILD_IN";
 
-/// Whether this process is such a build, which is run then.
+/// Runs the build if this process is one; returns whether it is.
 fn is_build() -> bool {
     let Some(base) = env::var_os(BUILD_IN) else {
         return false;
@@ -161,7 +161,7 @@ fn build(test: &str, base: &Path) -> Child {
     build.spawn().unwrap()
 }
 
-/// The content of a cache, without what killed builds have left unfinished.
+/// The content of a cache, without unfinished files of killed builds.
 fn finished(base: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = contents(&base.join("cache"));
     files.retain(|(path, _)| path.extension().is_none_or(|e| e != "partial"));

@@ -1,11 +1,12 @@
-//! Machine code of generated kernels against a committed baseline: a change of structure, names or text must not change it.
+//! Compares the machine code of generated kernels with a committed baseline: changes of structure, names or comments must not affect it.
 //!
-//! `tests/golden/machine_code.txt` has a line for each kernel of the committed configs, as written and dense, planned for the H200;
-//! the core shapes in every precision, long lists of layers every eighth: its code, hashed, as NVRTC 13.0 makes it for sm_90, its registers and its shared memory. Kernels are
-//! found again by the name of their unit, which has the problem, the scheme and the tile: so plans are held as well.
+//! `tests/golden/machine_code.txt` has a line for each kernel of the committed configs, planned for the H200: the hash of its code as
+//! NVRTC 13.0 compiles it for sm_90, its registers and its shared memory. Configs are planned as written and dense, the core shapes in
+//! every precision; every eighth layer of long layer sets is included. The name of the unit identifies a kernel. It contains the
+//! problem, the scheme and the tile, so plans are compared as well.
 //!
 //! `TDC_BLESS=1 cargo test --test machine_code -- --ignored deep::` rewrites the file. A kernel whose code changes on purpose is
-//! listed, with its times before and after, in `docs/decisions.md`.
+//! listed in `docs/decisions.md` with its times before and after.
 
 mod toolkit;
 
@@ -30,7 +31,7 @@ use toolkit::toolkit;
 
 const BASELINE: &str = "tests/golden/machine_code.txt";
 
-/// The quick test compiles one of this many kernels.
+/// The quick test compiles one in `SAMPLE` kernels.
 const SAMPLE: usize = 60;
 
 /// Names of configs and the units that their plans have, in order.
@@ -68,7 +69,7 @@ fn plans() -> Plans {
                     }
                 };
                 let name = format!("{name} {word}");
-                // A config without ranks is the same when it is dense.
+                // A config without ranks has the same plan with `dense`.
                 if plans.iter().all(|(known, _)| *known != name) {
                     plans.push((name, units));
                 }
@@ -158,14 +159,14 @@ fn compiler() -> impl Compiler {
     compiler
 }
 
-/// The committed lines; those of plans begin with `plan`.
+/// The committed lines; those of plans start with `plan`.
 fn baseline() -> Vec<String> {
     let text = std::fs::read_to_string(BASELINE).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.map(str::to_owned).collect()
 }
 
-/// A line for each plan: how many units it has, and a hash of their names in order.
+/// A line for each plan: the number of its units, and a hash of their names in order.
 fn plan_lines(plans: &Plans) -> Vec<String> {
     let line = |(name, units): &(String, Vec<PlannedUnit>)| {
         let mut hash = Fnv(0xcbf2_9ce4_8422_2325);

@@ -120,7 +120,7 @@ fn random_conv(random: &mut Random) -> ConvProblem {
     }
 }
 
-/// Random convolutions, adapted by `adapt` to what a scheme supports, with random tiles of it.
+/// Random convolutions, changed by `adapt` to ones that a scheme supports, with random tiles of the scheme.
 fn conv_units(
     scheme: &'static str,
     seed: u64,
@@ -231,8 +231,8 @@ fn tiled_units(count: usize) -> Vec<PlannedUnit> {
     units
 }
 
-/// First layers of networks, with so few channels that a K step is four columns of the filter; filter rows
-/// end inside a step or with it.
+/// First layers of networks, with so few channels that a K step is four columns of the filter. The length of a
+/// filter row is a multiple of a step in some of them and not in others.
 fn few_channel_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("implicit_gemm", 9, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -304,8 +304,8 @@ fn padded_units(count: usize) -> Vec<PlannedUnit> {
     units(&requests.into_iter().step_by(step).collect::<Vec<_>>())
 }
 
-/// 3x3 convolutions at stride 1 on channels that leave tails and on some that do not, with paddings that differ from side to side,
-/// also where an image or a side of it is hardly a window; half the images have rows that can be staged in vectors.
+/// 3x3 convolutions at stride 1 on channels with and without tails, with different paddings on each side, some on images that are
+/// hardly larger than a window. Half of the images have rows that can be staged as vectors.
 fn winograd_units(count: usize) -> Vec<PlannedUnit> {
     conv_units("winograd", 8, count, |random, conv| {
         let mut pick = |choices: &[u32]| choices[random.below(choices.len() as u64) as usize];
@@ -457,7 +457,7 @@ fn published_tvm_units() -> Vec<PlannedUnit> {
     units(&requests)
 }
 
-/// CP layers in one launch, by every tile kind: ranks that fill vectors and that do not, filters from 1x1 to
+/// CP layers in one launch, with all kinds of tiles: ranks that fill vectors or do not, filters from 1x1 to
 /// 11x11 with strides and dilations, channels with tails.
 fn cp_units(scheme: &'static str, count: usize) -> Vec<PlannedUnit> {
     random_units(scheme, 9, count, |random, mut conv| {
@@ -580,7 +580,7 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
             next(n, stores_layer_output),
         )
     };
-    // Rows of complete pairs; a block that sums no channels of the next layer's first factor.
+    // Rows of complete pairs; a block that computes no channels of the next factor.
     let pairs_and = |n, precision| match layer(None, [77, 61, 61], [6, 8], 1, next(n, true)) {
         Problem::Tucker(problem) => Problem::Tucker(TuckerProblem {
             precision,
@@ -704,7 +704,7 @@ fn other_units() -> Vec<PlannedUnit> {
     units(&requests)
 }
 
-/// Both kinds of launches that compute a whole CP layer.
+/// CP layers with both schemes that compute one in a single launch.
 fn all_cp_units(count: usize) -> Vec<PlannedUnit> {
     let mut units = cp_units("cp_chain", count);
     units.extend(cp_units("cp_fused", count.div_ceil(2)));
@@ -712,7 +712,7 @@ fn all_cp_units(count: usize) -> Vec<PlannedUnit> {
     units
 }
 
-/// Tests on the CPU in both tiers: with the first few of a scheme's random units in the quick one, with many in the deep one.
+/// Tests on the CPU in both tiers: the quick one has a few random units of each scheme, the deep one many.
 macro_rules! random_units_are_right {
     ($($name:ident: $units:ident, $few:literal of $many:literal;)*) => {
         $(
@@ -1020,7 +1020,7 @@ fn every_tile_of_direct_tiled() -> Vec<PlannedUnit> {
     )
 }
 
-/// Tiles evenly out of the spaces that a GPU checks in full.
+/// Checks every `step`-th tile of the spaces; the tests on a GPU check all of them.
 fn assert_tiles_are_right(step: usize) {
     for units in [every_tile_of_implicit_gemm(), every_tile_of_direct_tiled()] {
         let some: Vec<PlannedUnit> = units.into_iter().step_by(step).collect();
@@ -1045,7 +1045,7 @@ fn every_tile_of_direct_tiled_is_right_on_a_gpu() {
     assert_right(&every_tile_of_direct_tiled(), gpu_here);
 }
 
-/// The check itself must be able to fail: a unit with its bias forgotten, one that writes past its end.
+/// The check must be able to fail: units without the bias, with incorrect sizes, or with writes past the end of a tensor.
 #[test]
 fn planted_errors_are_found() {
     let problem = Problem::Conv(ConvProblem {
@@ -1094,7 +1094,7 @@ mod deep {
         assert!(printed.contains("1 passed"), "{printed}");
     }
 
-    /// Committed configs have few of these texts; among them are kinds that the vendor's compiler warns of easily, for what they leave out.
+    /// Committed configs have few of these variants. Some leave out code, which easily causes compiler warnings about unused names.
     #[test]
     #[ignore = "deep tier"]
     fn each_kind_of_tucker_layer_compiles_without_a_warning() {

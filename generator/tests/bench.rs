@@ -348,7 +348,7 @@ fn charts_have_a_bar_for_every_time_and_both_floors() {
     }
 }
 
-/// By letters of a wide font: viewers have their own.
+/// Measured with the letter widths of a wide font, because viewers use different fonts.
 #[test]
 fn every_label_of_a_chart_is_whole() {
     const WIDE: f64 = 0.64;
@@ -398,11 +398,11 @@ fn only_a_sweep_gets_a_line_chart() {
     assert_eq!(charts(&report).unwrap().len(), 1);
     report.problems.truncate(1);
     assert_eq!(charts(&report).unwrap().len(), 1);
-    // From the least to the most it is not a decade.
+    // The values span less than a decade.
     report.problems[0].floor_us = 2.0;
     report.problems[0].fp32_lanes_floor_us = 2.0;
     assert!(!charts(&report).unwrap()[0].1.contains("logarithmic"));
-    // A run that was stopped before its first problem was done.
+    // A run that was stopped before its first problem was complete.
     report.problems.clear();
     let (_, chart) = charts(&report).unwrap().remove(0);
     assert!(

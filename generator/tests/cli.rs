@@ -582,7 +582,7 @@ fn strides_larger_than_the_image() {
 #[test]
 fn a_folder_that_cannot_be_created() {
     let folder = Folder::with_tiny();
-    // A path in which not even root may create a folder.
+    // Not even root may create a folder at this path.
     let stderr = folder.run(&["tiny.yaml", "--out", "/proc/tdc/out"]);
     assert!(
         stderr

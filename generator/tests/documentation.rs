@@ -101,7 +101,7 @@ fn help(command: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The long options that a help text lists, without those of every command.
+/// The long options that a help text lists, except the options that all commands have.
 fn options(help: &str) -> BTreeSet<&str> {
     // Wrapped descriptions are indented further.
     let lines = help

@@ -1,11 +1,11 @@
-//! Modules depend on each other in one direction only: that of the data. Code of tests is ignored.
+//! Modules depend on each other in one direction only, that of the data flow. Test code is ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The modules of the crate in the order of the data flow, each with those that it may use. All of them are listed before it, so there
-/// is no cycle.
+/// The modules of the crate in the order of the data flow, each with the modules that it may use. These precede it in the list, so
+/// there is no cycle.
 const MODULES: &[(&str, &[&str])] = &[
     ("suggest", &[]),
     ("wording", &[]),
@@ -13,7 +13,7 @@ const MODULES: &[(&str, &[&str])] = &[
     ("ir", &["gpu", "suggest"]),
     ("cost", &["gpu", "ir"]),
     ("scheme", &["cost", "gpu", "ir", "suggest"]),
-    // A tile is written by the names that its scheme gives its numbers.
+    // A config names the numbers of a tile as its scheme does.
     ("config", &["gpu", "ir", "scheme", "suggest"]),
     ("sequence", &["config", "cost", "gpu", "suggest"]),
     (
@@ -85,8 +85,8 @@ fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The text without comments and without items for tests. Of the latter a block ends at a brace in the column of its attribute,
-/// which is how rustfmt writes it.
+/// The text without comments and without test items. The block of a test item ends at the first brace in the column of its attribute,
+/// as formatted by rustfmt.
 fn without_tests(text: &str) -> String {
     let mut kept = String::new();
     let mut lines = text.lines();
@@ -108,8 +108,8 @@ fn without_tests(text: &str) -> String {
     kept
 }
 
-/// The paths of modules and items that a text names with `crate::` or `super::`, resolved from its module; the items of a `use` in
-/// braces one by one.
+/// The paths of modules and items that a text names with `crate::` or `super::`, resolved from its module. Each item of a `use` list
+/// in braces gives a path.
 fn paths(source: &Source) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for (start, _) in source.text.match_indices("::") {
@@ -217,8 +217,8 @@ fn modules_use_only_modules_before_them() {
     assert!(edges > 200, "{edges}");
 }
 
-/// The files that a file of `plan` uses. An item that a module file re-exports from another file belongs to that one; a re-export or
-/// a `mod` on its own is no use.
+/// The files that each file of `plan` uses. An item that a module file re-exports from another file belongs to the latter. A
+/// re-export or a `mod` item does not count as a use.
 fn plan_uses(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
     let files: BTreeMap<&[String], &Source> = sources
         .iter()
@@ -266,7 +266,7 @@ fn plan_uses(sources: &[Source]) -> BTreeMap<String, BTreeSet<String>> {
             .filter(|path| path.first().is_some_and(|first| first == "plan"))
             .filter_map(|path| file_of(path))
             .collect();
-        // Paths into modules of its own.
+        // Paths into child modules.
         for child in files.keys().filter(|child| child.len() == module.len() + 1) {
             let (name, parent) = child.split_last().unwrap();
             let is_used = text.match_indices(&format!("{name}::")).any(|(at, _)| {
@@ -289,7 +289,7 @@ fn files_of_the_planner_have_no_cycle() {
     assert!(all > 50, "{uses:#?}");
     assert!(uses["plan::lowering"].contains("plan::select"));
     assert!(uses["plan::candidates"].contains("plan::candidates::separate"));
-    // Takes away files that use no others until none is left.
+    // Removes files that use no others until none is left.
     loop {
         let done: BTreeSet<String> = uses
             .iter()

@@ -1,5 +1,5 @@
-//! Schemes: their page of the reference, and their tile spaces on each GPU. The tiles that are chosen fit its limits, and pruning loses
-//! nothing that the cost model would choose.
+//! Schemes: their page of the reference, and their tile spaces on each GPU. Chosen tiles must be within the GPU's limits, and pruning
+//! must keep the tile that the cost model would choose from the complete space.
 
 use std::path::Path;
 use tdc_generator::config::yaml;
@@ -23,7 +23,7 @@ fn core_shapes() -> Vec<Problem> {
     }
 }
 
-/// What a launch may ask of a GPU.
+/// Checks that a tile's launches are within the limits of a GPU.
 fn check_limits(problem: &Problem, scheme: &dyn Scheme, tile: &Tile, gpu: &Gpu) {
     let name = || {
         let label = tile.label(scheme.tile_fields()).to_string();
@@ -45,7 +45,7 @@ fn check_limits(problem: &Problem, scheme: &dyn Scheme, tile: &Tile, gpu: &Gpu) 
 #[test]
 fn chosen_tiles_fit_the_limits_of_each_gpu() {
     for (index, problem) in core_shapes().iter().enumerate() {
-        // Each GPU has some of the shapes, and every shape some GPUs; the deep tier has all.
+        // Each GPU is tested with some of the shapes, and each shape with some GPUs; the deep tier tests all pairs.
         for (place, gpu) in GPUS.iter().enumerate() {
             if (index + place).is_multiple_of(6) {
                 check_choice(problem, gpu);
@@ -69,7 +69,7 @@ fn least_us(planner: &Planner, problem: &Problem, scheme: &dyn Scheme, tiles: &[
     times.fold(f64::INFINITY, f64::min)
 }
 
-/// The pruned tiles have the optimum of all tiles.
+/// Checks that the tile with the least predicted time is not pruned.
 fn check_pruning(problem: &Problem, gpu: &'static Gpu) {
     let planner = Planner::new(gpu);
     for &scheme in SCHEMES {

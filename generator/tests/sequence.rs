@@ -35,7 +35,7 @@ fn order_text(text: &str, order: &Order) -> String {
     made.pop().unwrap_or_default()
 }
 
-/// The network of the paper's figure 5b with other sizes, since those are in a picture that is lost.
+/// The network of the paper's figure 5b, with different sizes: the paper gives its sizes in a picture that is lost.
 const FIGURE_5B: &str = "A[h:3, s:6, c:8] B[h:7, p:3] C[s:6, k:4, q:3] D[k:4, t:15] -> [h, c, p, k, q, t]; convolve h: same";
 
 #[test]
@@ -264,7 +264,7 @@ fn errors_have_their_position() {
 
 #[test]
 fn twelve_tensors_are_searched_in_under_a_second() {
-    // A chain of tensors and a rank that all have in common.
+    // A chain of tensors and a rank that all of them share.
     let mut text = String::new();
     for index in 0..12 {
         text += &format!(
@@ -519,7 +519,7 @@ fn a_thousand_random_networks_match_brute_force() {
         let text = random_network(&mut random);
         let parsed = network(&text);
         let every = AllOrders::of(&Plain::of(&text));
-        // No cap, a cap equal to the need of some order, and one just below.
+        // No cap, the cap that some order needs, and one that is just too low.
         let some = every.orders[random.below(every.orders.len())].1.largest;
         for cap in [u64::MAX, some, some.saturating_sub(1)] {
             for (cost, of) in [

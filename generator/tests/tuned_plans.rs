@@ -430,7 +430,7 @@ fn candidate(graph: &TaskGraph, name: &str) -> Problem {
     candidate.task.problem
 }
 
-/// Rows of the candidates with these times: first, core and last factor, the whole, core and last factor fused; 0 for none.
+/// Rows of the candidates with these times: first, core and last factor, the complete layer, core_last. No row for a time of 0.
 fn tucker_rows(us: [f64; 5]) -> String {
     let graph = TaskGraph::new(&tucker("", ""));
     let names = ["a.first", "a.core", "a.last", "a", "a.core_last"];
@@ -571,8 +571,8 @@ fn tucker_layers_are_fused_with_the_next_where_measured_faster() {
         assert_eq!(bias.is_some(), variant.bias_len > 0, "{}", layer.name);
         assert!(bias.is_none_or(|bias| bias >= end), "{}", layer.name);
     }
-    // `b` reads the tensor stored after the output of `a`, and adds that output; of `b` only the next layer's
-    // first factor is stored.
+    // `b` reads the tensor stored after the output of `a`, and adds that output; of `b` only the next factor's
+    // output is stored.
     let [a, b, c] = &plan.layers[..] else {
         panic!("three layers");
     };
@@ -647,7 +647,7 @@ fn a_cp_layer_uses_four_launches_or_one() {
         (four.to_owned(), "direct")
     );
     assert_eq!(names("tiles: paper\n", 7, "", "").0, four);
-    // More than fits in the registers of the threads.
+    // More values than the threads have registers for.
     assert_eq!(names("", 33, "", "").0, four);
     // Chosen by measured times of all four launches, and then of the single one.
     let graph = TaskGraph::new(&cp("", 7, ""));

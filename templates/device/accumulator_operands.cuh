@@ -19,8 +19,8 @@ tdc_dequantize_rows(float (&sum)[M][P][4], const float* dequant_scales) {
     return max_abs;
 }
 
-// Transposes an 8x8 tile of which each lane has two neighbouring columns of a row: it gets two neighbouring
-// rows of a column.
+// Transposes an 8x8 tile. Each lane has two adjacent columns of a row before, and two adjacent rows of a
+// column after.
 [[maybe_unused]] static __device__ __forceinline__ unsigned tdc_transpose_fp16x2(unsigned pair) {
 #if __CUDA_ARCH__ >= 750
     unsigned exchanged;

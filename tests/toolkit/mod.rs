@@ -5,7 +5,7 @@ use tdc_generator::compile::cache::cache_dir;
 use tdc_generator::compile::install::Installer;
 use tdc_generator::compile::toolkit::Toolkit;
 
-/// The compilers of this machine, the pinned ones where it has none.
+/// The compilers of this machine. Missing ones are installed in their pinned versions.
 pub fn toolkit() -> Toolkit {
     let installer = Installer::new(&cache_dir().unwrap());
     let found = Toolkit::find();

@@ -144,7 +144,7 @@ fn awkward(random: &mut Random) -> Value {
     serde_json::from_str(random.pick(&AWKWARD)).unwrap_or(Value::Null)
 }
 
-/// Makes one change in a header, which stays valid JSON.
+/// Makes one change in a header, which remains valid JSON.
 fn mutate_header(random: &mut Random, header: &mut Map<String, Value>) {
     let names: Vec<String> = header.keys().cloned().collect();
     if names.is_empty() {

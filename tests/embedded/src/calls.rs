@@ -29,7 +29,7 @@ pub static BF16: Kernel = kernel!(conv 32,32,16,16, kernel = 1, precision = bf16
 pub static WINOGRAD: Kernel = kernel!(conv 32,32,16,16, tolerance = 5e-6, gpu = h200, scheme = winograd,
     tile = [4, 8, 8, 1, 2, 1, 1, 1, 1, 2]);
 
-/// Sizes passed on by another macro.
+/// Sizes that another macro passes on.
 macro_rules! square {
     ($channels:literal, $size:literal) => {
         kernel!(conv $channels, $channels, $size, $size, stride = 2, gpu = h200)

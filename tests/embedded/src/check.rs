@@ -303,7 +303,7 @@ fn invalid_launches(context: &Arc<CudaContext>) -> Outcome {
 /// A launch in a CUDA graph: replayed on new input it gives the same result as a launch.
 fn captured(context: &Arc<CudaContext>) -> Outcome {
     use convolutions::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-    // Events of tensor tracking cannot be waited for in a capture.
+    // A capture cannot wait for the events of tensor tracking.
     // SAFETY: all further work is on one stream.
     unsafe { context.disable_event_tracking() };
     let stream = context.new_stream()?;
