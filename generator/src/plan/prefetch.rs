@@ -2,9 +2,9 @@
 //! sections 2.2, 3.1 and 3.2).
 //!
 //! The equations are those of the text, including its errors. It counts two multiply-adds per clock and lane (they are two operations, one
-//! multiply-add). The middle form of eq. 5 adds `(K-1) Wx` values to a number of bytes; the last form, which is used here, has the factor
-//! 4. R x S replaces K x K. The paper does not print the bound by registers; a check that a tile fits the GPU replaces it. In steps 1 and 2
-//! a range without an integer means one piece.
+//! multiply-add). The middle form of eq. 5 adds `(K-1) Wx` values to a number of bytes; the last form, which is used here, includes the
+//! factor 4. R x S replaces K x K. The paper does not print the bound by registers; a check that a tile fits the GPU replaces it.
+//! In steps 1 and 2 a range without an integer means one piece.
 
 use crate::gpu::Gpu;
 use crate::scheme::{PublishedTiles, Tile};
