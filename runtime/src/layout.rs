@@ -45,7 +45,7 @@ pub struct LayoutDim {
     pub step: u32,
 }
 
-/// Meaning of the dimensions of the axes R and S.
+/// Meaning of the dimensions of the axes R and S: taps or Winograd points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Filter {
     /// The filter's taps.

@@ -83,7 +83,7 @@ pub trait ProblemKind {
         (2.5e-8 * self.terms().sqrt()).max(factors.sqrt() * self.min_tolerance())
     }
 
-    /// Error bound for a sum of few terms.
+    /// Least error bound, regardless of the number of terms.
     fn min_tolerance(&self) -> f64 {
         self.precision().tolerance()
     }
@@ -115,7 +115,7 @@ pub trait ProblemKind {
     fn reference(&self, inputs: &super::ReferenceInputs) -> Vec<f64>;
 }
 
-/// The epilogue that is measured for all epilogues, see [`ProblemKind::measured`].
+/// The epilogue that is measured for all problems whose partial sums are added in a fixed order, see [`ProblemKind::measured`].
 fn ordered_epilogue(epilogue: Epilogue) -> Epilogue {
     Epilogue {
         bias: true,

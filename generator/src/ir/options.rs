@@ -82,7 +82,7 @@ pub struct ConvOptions {
     pub reduce: Reduce,
     /// How products may be rounded; for a factorised layer, in each of its factors.
     pub precision: Precision,
-    /// Additional relative error that is allowed; for a factorised layer, in each of its factors.
+    /// Relative error that is allowed if it is larger than the precision's bound; for a factorised layer, in each of its factors.
     pub tolerance: Tolerance,
     /// Layout of input and output; for a factorised layer, of each factor's. The planner inserts a conversion between ops of different
     /// layouts.

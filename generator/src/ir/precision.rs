@@ -38,7 +38,7 @@ impl Precision {
         }
     }
 
-    /// Error bound of a convolution with few terms, as an L2 norm on zero-mean inputs.
+    /// Least error bound of a convolution, regardless of its number of terms, as an L2 norm on zero-mean inputs.
     ///
     /// Rounding an operand of b bits has a relative error of at most 2^-b, so a product of two operands has at most twice that: 2^-10 in
     /// tf32, 2^-7 in bf16. The errors of a sum's products are independent and its terms have any sign, so both add as their squares. The
@@ -54,8 +54,8 @@ impl Precision {
     }
 }
 
-/// Additional relative error that is allowed to a convolution beyond its precision's, as an L2 norm on zero-mean inputs. It allows less
-/// precise kernels, such as Winograd's F(4x4, 3x3). Stored in billionths, so that equal values compare equal.
+/// The relative error that a convolution may have if it is larger than its precision's bound, as an L2 norm on zero-mean inputs. It allows
+/// less precise kernels, such as Winograd's F(4x4, 3x3). Stored in billionths, so that equal values compare equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Default)]
 pub struct Tolerance(u32);
 

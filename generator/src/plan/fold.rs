@@ -1,7 +1,7 @@
 //! Folding: turns a graph of ops into a list of tasks, by rules that need no choice.
 //!
 //! - scale_shift ops (BatchNorm) and activation functions after a layer are folded into its weights and bias and into its epilogue. An
-//!   addition becomes its residual. Both need that no other op reads the values between them.
+//!   addition becomes its residual. Both require that no other op reads the values between them.
 //! - A scale_shift (and its activation function) that only convolutions read becomes their prologue.
 //! - A convolution with Tucker ranks or a CP rank becomes [a task for each factor](super::factors).
 //! - Concatenations and flattens are [views](super::views); only inputs that cannot be views are copied.

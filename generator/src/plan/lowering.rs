@@ -12,7 +12,7 @@ use super::times::{candidate_times, conversion_us};
 use crate::ir::Format;
 use std::collections::HashMap;
 
-/// The graph with the tasks of the candidates that take the least time, and with conversions between different formats.
+/// The graph with the tasks of the candidates that take the least time, and with conversions between tasks of different formats.
 pub(super) fn lower(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
     let candidates = graph.candidates();
     let times = candidate_times(planner, &graph, &candidates);

@@ -74,7 +74,7 @@ struct LayerJson<'a> {
     /// Precision, if it is not fp32.
     #[serde(skip_serializing_if = "Option::is_none")]
     precision: Option<Precision>,
-    /// The additional relative error that is allowed.
+    /// Relative error that is allowed if it is larger than the precision's bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     tolerance: Option<f64>,
     scheme: &'static str,

@@ -25,7 +25,7 @@ pub struct ConvProblem {
     pub reduce: Reduce,
     /// How products may be rounded.
     pub precision: Precision,
-    /// Additional relative error that is allowed.
+    /// Relative error that is allowed if it is larger than the precision's bound.
     pub tolerance: Tolerance,
 }
 
@@ -69,7 +69,7 @@ impl ConvProblem {
         }
     }
 
-    /// Error bound of [precision](Precision::tolerance) and tolerance, for a sum of few terms.
+    /// Least error bound, regardless of the number of terms: the larger of the [precision's](Precision::tolerance) and the tolerance.
     pub fn min_tolerance(&self) -> f64 {
         self.precision.tolerance().max(self.tolerance.value())
     }
