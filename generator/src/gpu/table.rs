@@ -64,7 +64,7 @@ pub struct Gpu {
     pub launch_us: f64,
     /// Fraction, from 0 to 1, of the candidate tiles, sorted by compute latency, that the planner of the TDC
     /// paper keeps before it chooses the one with the least memory traffic. The paper uses 5 % on the A100
-    /// and 15 % on the RTX 2080 Ti (section 5.5); 5 % for other GPUs is our choice.
+    /// and 15 % on the RTX 2080 Ti (section 5.5); 5 % for other GPUs is this project's choice.
     pub paper_candidate_fraction: f64,
 }
 

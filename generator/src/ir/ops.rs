@@ -137,7 +137,7 @@ pub enum Problem {
     Linear(LinearProblem),
     /// Pooling over windows.
     Pool(PoolProblem),
-    /// Pooling over the whole image.
+    /// Pooling over the complete image.
     GlobalPool(GlobalPoolProblem),
     /// A function of each element.
     Elementwise(ElementwiseProblem),

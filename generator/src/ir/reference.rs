@@ -50,7 +50,7 @@ pub fn add(y: &mut [f64], other: &[f64]) {
     }
 }
 
-/// Applies an activation to every element.
+/// Applies an activation function to every element.
 pub fn activate_all(activation: Activation, y: &mut [f64]) {
     for value in y {
         *value = activate(activation, *value);

@@ -439,7 +439,7 @@ fn names_of_schemes(holds: impl Fn(&SchemeInfo) -> bool) -> String {
     names.join(" and ")
 }
 
-/// Whether a scheme of this name has activations stored as HWCN.
+/// Whether a scheme of this name has HWCN activation tensors.
 fn is_hwcn(name: &str) -> bool {
     scheme(name).is_some_and(|scheme| scheme.info().layout == Layout::Hwcn)
 }

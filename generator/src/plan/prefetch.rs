@@ -24,7 +24,7 @@ const BLOCK_PIXELS: u32 = 128;
 pub struct Prefetch {
     /// N_FMA: multiply-adds of an SM for each set of data while the next one is in flight.
     pub fmas: u64,
-    /// Bytes per clock of the whole GPU.
+    /// Bytes per clock of the complete GPU.
     pub bytes_per_clock: u64,
     /// V_s before it is rounded to threads: bytes in flight that keep memory busy.
     pub bytes: u64,

@@ -213,7 +213,7 @@ fn requested_lowering(
     }
 }
 
-/// Where times come from.
+/// Source of times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TimeSource {
     /// The tuning table. A candidate that it does not have must not be chosen.
@@ -234,7 +234,7 @@ impl TimeSource {
             })
     }
 
-    /// The least time of a task, microseconds, whatever scheme and tile the config requests for it.
+    /// The least time of a task over all schemes and tiles, microseconds, regardless of those that the config requests.
     fn us(self, planner: &mut Planner, task: &Task) -> Option<f64> {
         let problem: &Problem = &task.problem;
         let us = match self {

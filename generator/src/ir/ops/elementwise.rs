@@ -7,11 +7,11 @@ use serde::Serialize;
 /// Function of each element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum Elementwise {
-    /// The activation of x + residual.
+    /// The activation function of x + residual.
     Add(Activation),
-    /// The activation of x.
+    /// The activation function of x.
     Activation(Activation),
-    /// The activation of `scale[c] * x + shift[c]`.
+    /// The activation function of `scale[c] * x + shift[c]`.
     ScaleShift(Activation),
     /// x, copied into its slice of a concatenated tensor.
     Copy,
