@@ -15,7 +15,7 @@ pub const PTX: &str = include_str!("device_packing/pack.ptx");
 
 const THREADS: u32 = 256;
 
-/// Maximal number of blocks; with more words each thread packs several.
+/// Maximum number of blocks; with more words each thread packs several.
 const MAX_BLOCKS: u64 = 4096;
 
 impl WeightLayout {

@@ -163,7 +163,6 @@ impl<O: Op> Kernel<O> {
     ///
     /// # Errors
     /// [`NoImage`], with the available images.
-    /// [`NoImage`], with what there is.
     pub fn image_for(&self, device: &str, arch: Arch) -> Result<&Image, NoImage> {
         let is_device = |image: &Image| {
             let variant = self.variants.get(image.variant);
@@ -280,7 +279,7 @@ mod tests {
         assert_eq!(index("NVIDIA A100-SXM4-80GB", 80), Some(0));
         assert_eq!(index("NVIDIA H200", 90), Some(3));
         assert_eq!(index("NVIDIA H100 80GB HBM3", 90), Some(2));
-        // Neither is named: the first is used.
+        // Neither GPU is named in the device name: the first image is used.
         assert_eq!(index("NVIDIA GH200 480GB", 90), Some(2));
         assert_eq!(index("NVIDIA L40S", 89), Some(1));
         assert_eq!(index("NVIDIA B200", 100), Some(4));

@@ -45,7 +45,7 @@ pub struct LayoutDim {
     pub step: u32,
 }
 
-/// What the dimensions of the axes R and S index.
+/// Meaning of the dimensions of the axes R and S: taps or Winograd points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Filter {
     /// The filter's taps.
@@ -95,7 +95,7 @@ pub struct WeightLayout {
     pub source: [u32; 4],
     /// Dimensions of the packed weights, outermost first.
     pub dims: Cow<'static, [LayoutDim]>,
-    /// What the dimensions of R and S index.
+    /// Meaning of the dimensions of the axes R and S.
     pub filter: Filter,
     /// The stored format of the weights.
     pub transform: Transform,

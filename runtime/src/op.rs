@@ -20,7 +20,7 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// Its name in labels and configs.
+    /// Name in labels and configs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -28,7 +28,7 @@ impl Activation {
         }
     }
 
-    /// Its name in sentences.
+    /// Name in sentences.
     pub const fn title(self) -> &'static str {
         match self {
             Self::None => "identity",
@@ -36,7 +36,7 @@ impl Activation {
         }
     }
 
-    /// This activation followed by another one, if one activation computes both.
+    /// This activation function followed by another one; `None` if no single activation function computes both.
     pub const fn then(self, next: Self) -> Option<Self> {
         match (self, next) {
             (first, Self::None) => Some(first),

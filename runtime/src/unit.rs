@@ -1,4 +1,4 @@
-//! Units: code that computes an op, or several fused ones.
+//! Units: code that computes one op or several fused ops.
 
 use crate::{Arch, PackError, WeightFile, WeightLayout};
 use std::borrow::Cow;

@@ -8,7 +8,7 @@
 //! offset  0  magic    8 bytes  "TDCWGHT\0"
 //! offset  8  version  u32      1
 //! offset 12  zero     u32
-//! offset 16  layouts  u64      checksum of the list of slots: name, layout, bias length, how far the bias is from the block
+//! offset 16  layouts  u64      checksum of the list of slots: name, layout, bias length, distance of the bias from the block
 //! offset 24  bytes    u64      length of the payload
 //! offset 32  payload  u64      checksum of the payload
 //! offset 40  zeros up to 256
@@ -48,7 +48,7 @@ impl Checksum {
 /// The entry of one weight tensor of a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WeightSlot {
-    /// Its name.
+    /// Name.
     pub name: String,
     /// The layout of its block.
     pub layout: WeightLayout,

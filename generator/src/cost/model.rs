@@ -39,63 +39,63 @@ constants! {
     /// Costs of the parts of a tiled kernel ([`TiledWork`](super::TiledWork)), fitted by `tdc-gen calibrate`; clocks of a
     /// streaming multiprocessor (SM) unless the name or comment says otherwise.
     TiledConstants {
-        /// Until the first chunk's input has come from the level-2 cache.
+        /// Clocks until the input of the first chunk has arrived from L2.
         first_chunk_latency = 47.0,
-        /// Until a later chunk's has, which is asked for while the one before is computed.
+        /// Clocks until the input of a later chunk has arrived. It is requested while the chunk before is computed.
         later_chunk_latency = 730.0,
-        /// What a block loses that finds no room before one of the launch ahead has left.
+        /// Clocks that a block loses if it does not fit on an SM before a block of the predecessor kernel has ended.
         pdl_no_room = 250.0,
-        /// What a block loses that shares its multiprocessor with one of the launch ahead.
+        /// Clocks that a block loses if it shares its SM with a block of the predecessor kernel.
         pdl_shared_sm = 85.0,
-        /// A product of matrices on a quarter of a multiprocessor.
+        /// Issue of one MMA on an SM partition.
         mma_issue = 7.5,
-        /// Until a product can be added to.
+        /// Latency of an MMA whose accumulator the next one needs.
         mma_latency = 55.0,
-        /// Until a warp's run of steps has its first operands, and has added up its last.
+        /// Start and end of a warp's loop over K steps: the first operands arrive, and the last MMAs finish.
         loop_drain = 15.0,
-        /// Share of the reads of a run's first step, by all warps of the multiprocessor, that nothing hides.
+        /// Fraction of the shared-memory reads of a loop's first K step, by all warps of the SM, that no arithmetic hides.
         loop_start_reads = 0.5,
-        /// A warp's instruction on a quarter of a multiprocessor that has warps enough.
+        /// A warp instruction on an SM partition with enough warps to hide its latency.
         instruction_issue = 1.1,
-        /// One of a warp that is alone there.
+        /// A warp instruction on an SM partition that has no other warp.
         instruction_latency = 2.7,
-        /// 128 bytes of shared memory.
+        /// A wavefront of 128 bytes of shared memory.
         shared_wavefront = 1.2,
         /// Instructions for each value that is staged.
         staging_per_value = 9.6,
-        /// Instructions for each load of them.
+        /// Instructions for each load that is staged.
         staging_per_load = 5.5,
-        /// Instructions for each division that finds the place of a load.
+        /// Instructions for each division in the index of a load.
         load_index_division = 13.0,
-        /// A line of 128 bytes that a warp's load touches.
+        /// A cache line of 128 bytes that a warp's load touches.
         cache_line = 1.2,
-        /// Barriers of a chunk.
+        /// The barriers of a chunk.
         chunk_barriers = 110.0,
-        /// What each warp adds to them.
+        /// Additional clocks of these barriers for each warp.
         chunk_barriers_per_warp = 51.0,
-        /// What a chunk takes longer whose weights could not be asked for ahead.
+        /// Additional clocks of a chunk whose weights could not be prefetched.
         stage_refill = 240.0,
-        /// Instructions for each share of a sum.
+        /// Instructions for each partial sum.
         partial_add = 3.0,
         /// Instructions for each round in which all threads store.
         store_round = 21.0,
-        /// Instructions for each division that finds the place of what is stored.
+        /// Instructions for each division in the index of a store.
         store_index_division = 4.6,
-        /// 32 bytes that are stored, or read of a residual.
+        /// A sector of 32 bytes that is stored, or read of a residual.
         stored_sector = 1.5,
-        /// Until a residual has come.
+        /// Clocks until a residual has arrived.
         residual_latency = 550.0,
-        /// Until the blocks of a cluster have begun to send each other their sums, and have all of them.
+        /// Clocks from the start of the exchange of partial sums in a cluster until a block has all of them.
         cluster_exchange_latency = 520.0,
-        /// Bytes a clock that a multiprocessor sends to others.
+        /// Bytes per clock that an SM sends to other SMs.
         cluster_bytes_per_clock = 12.0,
-        /// Times as long as others clusters of three take: multiprocessors come in pairs.
+        /// Factor on the time of clusters of three blocks: SMs are paired.
         cluster_of_3 = 1.1,
-        /// Bytes a clock that one multiprocessor gets of the level-2 cache.
+        /// Bytes per clock that one SM reads from L2 if no other SM does.
         l2_bytes_per_clock = 130.0,
-        /// Bytes a clock for each multiprocessor when all of them ask.
+        /// Bytes per clock of each SM if all SMs read from L2.
         l2_bytes_per_clock_all_sms = 29.0,
-        /// How sharply the longest of what happens at the same time counts: the exponent of a norm.
+        /// Exponent of the p-norm that combines costs that overlap in time.
         norm_exponent = 3.9,
     }
 }
@@ -109,7 +109,7 @@ constants! {
         l2_bytes_per_clock = 32.0,
         /// Clocks of an L2 round trip.
         l2_round_trip = 280.0,
-        /// Clocks of an SM for one product of the tensor cores, without the instructions around it.
+        /// Clocks of an SM for one MMA, without the instructions around it.
         mma = 1.2,
         /// Time saved by programmatic dependent launch, microseconds.
         pdl_saving_us = 0.35,
@@ -129,7 +129,7 @@ constants! {
     RoughConstants {
         /// An L2 round trip.
         l2_round_trip = 500.0,
-        /// A product of the tensor cores.
+        /// An MMA.
         mma = 2.0,
         /// Bytes per clock that one SM reads from L2.
         l2_bytes_per_clock = 32.0,
@@ -233,7 +233,7 @@ constants! {
         tvm_step_round_trips = 1.3,
         /// See [`tvm_step_round_trips`](Self::tvm_step_round_trips).
         tvm_pipelined_step_round_trips = 0.15,
-        /// `tdc`, `tdc_rows`: an atomic addition, in bytes of L2 traffic (an H200 does about 80 in a clock, at any addresses).
+        /// `tdc`, `tdc_rows`: an atomic addition, in bytes of L2 traffic (an H200 executes about 80 per clock, at any addresses).
         tdc_atomic_bytes = 53.0,
     }
 }
@@ -315,10 +315,10 @@ impl CostModel {
             .map_or(&INITIAL, |(_, model)| model)
     }
 
-    /// Reads what [`Display`](fmt::Display) writes.
+    /// Parses the format that [`Display`](fmt::Display) writes.
     ///
     /// # Errors
-    /// [`CostModelError`] on anything else.
+    /// [`CostModelError`] if the text has any other format, or lacks a constant.
     pub fn parse(text: &str) -> Result<Self, CostModelError> {
         let known = Self::INITIAL.named_values();
         let mut values: Vec<Option<f64>> = vec![None; known.len()];
@@ -362,20 +362,20 @@ impl fmt::Display for CostModel {
     }
 }
 
-/// A text that is not a list of constants.
+/// Error of [`CostModel::parse`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CostModelError {
-    /// A line of it.
+    /// An invalid line.
     #[error("line {line}: `{text}`: expected {expected}")]
     Line {
-        /// Which, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// Its text.
+        /// Text of the line.
         text: String,
-        /// What it should be.
+        /// The text that was expected.
         expected: &'static str,
     },
-    /// A constant without a line.
+    /// No line has this constant.
     #[error("`{0}` is missing")]
     Missing(String),
 }

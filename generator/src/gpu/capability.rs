@@ -1,4 +1,4 @@
-//! Properties that a compute capability fixes, once for all GPUs that have it.
+//! Properties that are the same for all GPUs of a compute capability.
 
 use super::Gpu;
 use tdc_runtime::Arch;
@@ -6,7 +6,7 @@ use tdc_runtime::Arch;
 pub(super) const KIB: u32 = 1024;
 pub(super) const MIB: u64 = 1024 * 1024;
 
-/// Values that most compute capabilities have in common; those of products are not set.
+/// Values that most compute capabilities have in common; those of single products are not set.
 const CC: Gpu = Gpu {
     name: "",
     title: "",

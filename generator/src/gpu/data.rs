@@ -1,4 +1,4 @@
-//! Every GPU that code can be planned for, in one file each. Adding one = its file and its name here.
+//! Every GPU that code can be planned for, one file each. A new GPU needs a file and its name in the list below.
 
 use super::Gpu;
 

@@ -1,8 +1,8 @@
 //! Properties of GPUs.
 //!
-//! Each GPU names its sources. Where a document rounds, the figure that the CUDA driver reports for the device is taken
-//! (`deviceQuery`). What a compute capability fixes is written once for it. The launch time, the clock and the sustained rates of the
-//! H200 were measured (docs/how-it-works.md); the launch times of all others are estimates, scaled from it by generation and clock.
+//! The sources of each GPU are in its file. If a document rounds a number, the CUDA driver's value for the device is used (`deviceQuery`).
+//! Properties of a compute capability are written once for it. The launch time, the clock and the sustained rates of the H200 were measured
+//! (docs/how-it-works.md); the launch times of all other GPUs are estimates, scaled from it by generation and clock.
 
 use super::GPUS;
 use crate::suggest::nearest;
@@ -51,8 +51,8 @@ pub struct Gpu {
     pub shared_per_block: u32,
     /// Shared memory that the system reserves in each block, bytes.
     pub shared_reserved: u32,
-    /// Clusters of 2, 3, ... 8 blocks that the GPU runs at once if an SM holds one block (`cudaOccupancyMaxActiveClusters`): fewer
-    /// than SMs over cluster size, because a cluster runs within one group of SMs (GPC). `None` without a measurement.
+    /// Number of clusters of 2, 3, ... 8 blocks that run at once if an SM holds one block (`cudaOccupancyMaxActiveClusters`). It is less
+    /// than the number of SMs over the cluster size, because a cluster runs within one group of SMs (GPC). `None` without a measurement.
     pub resident_clusters: Option<[f64; 7]>,
     /// L2 cache, bytes.
     pub l2_bytes: u64,
@@ -64,7 +64,7 @@ pub struct Gpu {
     pub launch_us: f64,
     /// Fraction, from 0 to 1, of the candidate tiles, sorted by compute latency, that the planner of the TDC
     /// paper keeps before it chooses the one with the least memory traffic. The paper uses 5 % on the A100
-    /// and 15 % on the RTX 2080 Ti (section 5.5); 5 % for other GPUs is our choice.
+    /// and 15 % on the RTX 2080 Ti (section 5.5); 5 % for other GPUs is this project's choice.
     pub paper_candidate_fraction: f64,
 }
 
@@ -112,7 +112,7 @@ impl Gpu {
         2.0 * f64::from(self.fp32_lanes) * f64::from(self.clock_mhz)
     }
 
-    /// The most blocks of a cluster: the portable size from sm_90 on, 1 on older GPUs.
+    /// Maximum number of blocks of a cluster: the portable size from sm_90 on, 1 on older GPUs.
     pub fn max_cluster(&self) -> u32 {
         if self.arch >= CLUSTER_ARCH {
             PORTABLE_CLUSTER
@@ -121,18 +121,18 @@ impl Gpu {
         }
     }
 
-    /// Whether it has programmatic dependent launch.
+    /// Whether the GPU supports programmatic dependent launch.
     pub fn has_pdl(&self) -> bool {
         self.arch >= CLUSTER_ARCH
     }
 
-    /// Whether its tensor cores have the instructions that the kernels are written for (`mma.m16n8k16`); on older ones the kernels
-    /// exchange operands by shuffles.
+    /// Whether its tensor cores have the instructions that the kernels use (`mma.m16n8k16`). On older ones the kernels exchange operands by
+    /// shuffles.
     pub fn has_mma(&self) -> bool {
         self.arch >= MMA_ARCH
     }
 
-    /// Clusters of `size` blocks (2 to 8) that run at once where an SM holds `blocks_per_sm`. Without a measurement they are those of
+    /// Number of clusters of `size` blocks (2 to 8) that run at once if an SM holds `blocks_per_sm`. Without a measurement it is that of
     /// [`DEFAULT_GPU`], scaled by the number of SMs.
     pub fn resident_clusters(&self, size: u32, blocks_per_sm: f64) -> f64 {
         let default = || GPUS.iter().find(|gpu| gpu.name == DEFAULT_GPU);
@@ -151,8 +151,8 @@ impl Gpu {
         resident.floor().max(1.0)
     }
 
-    /// Whether it is older than every architecture that kernels are compiled for. Such a GPU can be planned for, to compare
-    /// with what others have published, but no code is made for it.
+    /// Whether the GPU is older than every architecture that kernels are compiled for. It can be planned for, to compare with published
+    /// results, but no code is generated for it.
     pub fn planning_only(&self) -> bool {
         self.arch < OLDEST_ARCH
     }
@@ -203,7 +203,7 @@ pub fn gpu_for_arch(arch: Arch) -> Option<&'static Gpu> {
     gpu(name).ok()
 }
 
-/// Not the name of a GPU in the table.
+/// The name is not that of a GPU in the table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no GPU named `{name}`; {}known are {}", .nearest.map(|known| format!("did you mean `{known}`? ")).unwrap_or_default(), names())]
 pub struct UnknownGpu {
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(rate("h200", Precision::Bf16), 858e6);
         assert_eq!(rate("a100", Precision::Tf32), 2048.0 * 1410.0 * 108.0);
         assert_eq!(rate("a100", Precision::Fp32), 2048.0 * 1410.0 * 108.0 / 3.0);
-        // Its lanes are faster than three products on its tensor cores; and a GPU without tensor cores.
+        // The fp32 lanes of the first are faster than three tensor-core products; the second has no tensor cores.
         for name in ["rtx3090", "gtx1080ti"] {
             let lanes = gpu(name).unwrap().sustained_flops_per_us();
             assert_eq!(rate(name, Precision::Fp32), lanes);

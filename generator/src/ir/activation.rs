@@ -2,7 +2,7 @@
 
 pub use tdc_runtime::Activation;
 
-/// The value of an activation function, in float64: its definition.
+/// The value of an activation function in float64.
 pub fn activate(activation: Activation, x: f64) -> f64 {
     match activation {
         Activation::None => x,

@@ -1,4 +1,4 @@
-//! Pieces of the sentences that describe ops in generated files.
+//! Parts of the sentences that describe ops in generated files.
 
 use super::{Activation, Epilogue, Precision, Prologue};
 use tdc_runtime::{ConvShape, Padding};
@@ -31,7 +31,7 @@ pub(super) fn epilogue(epilogue: Epilogue) -> String {
     text + &activation(epilogue.activation)
 }
 
-/// The activation behind a comma, empty for none.
+/// The activation function after a comma; empty for none.
 pub(super) fn activation(activation: Activation) -> String {
     match activation {
         Activation::None => String::new(),

@@ -1,28 +1,28 @@
-//! What is wrong with a request, and where.
+//! Errors of a config or request, with their locations.
 
 use std::fmt;
 
-/// The part of a request that an error is about. Whoever read the request knows where that part stands in a file.
+/// Location of an error. The caller that has parsed a file can translate it to a position in that file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SpecLocation {
-    /// The network or layer set as a whole, or one of its own keys (`name`, `input`).
+    /// The complete network or layer set, or one of its own keys (`name`, `input`).
     TopLevel(&'static str),
-    /// The op at an index in the order it was asked for.
+    /// The op with this index, in the order of the request.
     Op(usize),
     /// A key of that op.
     Key(usize, &'static str),
-    /// An item of that key's list, where it was asked for as a list.
+    /// An item of the list at that key.
     Item(usize, &'static str, usize),
 }
 
-/// One mistake in a request.
+/// One error in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpecError {
-    /// What it is about.
+    /// Location of the error.
     pub location: SpecLocation,
-    /// What is wrong, with the value that is.
+    /// The error, with the invalid value.
     pub message: String,
-    /// What to do about it.
+    /// The remedy.
     pub help: String,
 }
 

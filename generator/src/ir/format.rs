@@ -1,4 +1,4 @@
-//! How tensors are stored: element type, order of the elements, and both with the sizes.
+//! Formats of tensors in memory: element type, layout, and both with a shape.
 
 use super::TensorShape;
 use serde::Serialize;
@@ -20,7 +20,7 @@ impl DType {
         }
     }
 
-    /// Its name, as configs and generated files write it.
+    /// Name in configs and generated files.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Fp32 => "fp32",
@@ -28,7 +28,7 @@ impl DType {
     }
 }
 
-/// The order of an activation's elements, the slowest axis first. N is the batch here.
+/// The order of an activation tensor's elements, slowest axis first. N is the batch here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
@@ -43,7 +43,7 @@ impl Layout {
     /// Every layout with its name in configs.
     pub const NAMES: [(&'static str, Self); 2] = [("nchw", Self::Nchw), ("hwcn", Self::Hwcn)];
 
-    /// Its name in text.
+    /// Name in messages and generated text.
     pub fn name(self) -> &'static str {
         match self {
             Self::Nchw => "NCHW",
@@ -51,7 +51,7 @@ impl Layout {
         }
     }
 
-    /// Elements from one image, channel, row and column of a dense tensor to the next.
+    /// Distances of adjacent images, channels, rows and columns of a dense tensor, in elements.
     pub fn strides(self, shape: TensorShape) -> [u64; 4] {
         let [batch, c, w] = [shape.batch, shape.c, shape.w].map(u64::from);
         match self {
@@ -68,7 +68,7 @@ impl Layout {
     }
 }
 
-/// How an activation is stored, whatever its sizes.
+/// Format of an activation tensor, without its shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Default)]
 pub struct Format {
     /// Element type.
@@ -78,7 +78,7 @@ pub struct Format {
 }
 
 impl Format {
-    /// fp32 in this order.
+    /// fp32 in a layout.
     pub const fn fp32(layout: Layout) -> Self {
         Self {
             dtype: DType::Fp32,
@@ -87,12 +87,12 @@ impl Format {
     }
 }
 
-/// An activation: sizes and storage.
+/// Shape and format of an activation tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Tensor {
-    /// Sizes.
+    /// Shape.
     pub shape: TensorShape,
-    /// Storage.
+    /// Format.
     pub format: Format,
 }
 

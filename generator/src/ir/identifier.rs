@@ -1,4 +1,4 @@
-//! Names that generated code can carry: as a C++ namespace, in front of C symbols, as a CMake target and a header's name.
+//! Checks of names that appear in generated code: as a C++ namespace, prefix of C symbols, CMake target and file name of a header.
 
 /// Keywords of C++20 and its alternative tokens.
 const KEYWORDS: &str = "alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t \
@@ -9,8 +9,8 @@ const KEYWORDS: &str = "alignas alignof and and_eq asm auto bitand bitor bool br
     this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while xor \
     xor_eq";
 
-/// Names in the global scope that every CUDA program has, that the driver takes out of its namespace, or that a compiler defines as
-/// macros. Others that begin with `cuda` belong to CUDA's interface.
+/// Names in the global scope of every CUDA program, names that the driver removes from its namespace, and macros that a compiler defines.
+/// All other names that start with `cuda` belong to CUDA's interface.
 const GLOBAL: &str = "EOF FILE INFINITY NAN NULL Network Status abort abs acos acosf asin asinf atan atan2 atanf atexit atof \
     atoi atol bsearch calloc cbrt ceil ceilf char1 char2 char3 char4 close cos cosf cosh cuda dim3 div double1 double2 double3 double4 \
     erf erfc exit exp exp2 expf fabs fabsf fclose feof ferror fflush fgetc fgets float1 float2 float3 float4 floor floorf fma fmaf \
@@ -24,19 +24,19 @@ const GLOBAL: &str = "EOF FILE INFINITY NAN NULL Network Status abort abs acos a
     uint1 uint16_t uint2 uint3 uint32_t uint4 uint64_t uint8_t uintptr_t ulong ungetc unix ushort vfprintf vprintf warpSize wchar_t \
     write";
 
-/// Characters of a name at most: files are named by it, with more behind.
+/// Maximum length of a name, which is a part of file names.
 const MAX_NAME_CHARS: usize = 100;
 
-/// Headers of C and of CUDA: a generated one of the same name would be found in their place.
+/// Headers of C and of CUDA: a generated header of the same name would be included instead.
 const HEADERS: &str = "assert complex crt ctype cuda_runtime cuda_runtime_api errno features fenv float inttypes iso646 \
     limits locale malloc math memory nvrtc pthread sched setjmp signal stdalign stdarg stdatomic stdbool stddef stdint stdio \
     stdlib stdnoreturn string strings tgmath threads time uchar unistd wchar wctype";
 
-/// Targets that CMake's generators make themselves.
+/// Targets that CMake's generators create.
 const TARGETS: &str = "ALL_BUILD INSTALL PACKAGE RUN_TESTS ZERO_CHECK all clean depend edit_cache help install list_install_components package \
      package_source preinstall rebuild_cache test";
 
-/// Why a network or layer set cannot carry a name, of which the characters are right, and what to do; `None` when it can.
+/// The reason why a network or layer set cannot have a name that consists of valid characters, and a remedy; `None` if it can.
 pub(crate) fn reserved_reason(name: &str) -> Option<(&'static str, String)> {
     let lists = [
         (KEYWORDS, "it is a keyword of C++"),

@@ -48,14 +48,14 @@ pub(super) fn filter(s: &ConvShape) -> String {
     name
 }
 
-/// `_prologue`, with its activation behind the word.
+/// `_prologue`, followed by its activation function.
 pub(super) fn prologue(p: Option<Prologue>) -> String {
     p.map_or(String::new(), |p| {
         format!("_prologue{}", activation(p.activation))
     })
 }
 
-/// `_bias`, `_residual` and the activation, each if present.
+/// `_bias`, `_residual` and the activation function, each if present.
 pub(super) fn epilogue(e: Epilogue) -> String {
     let mut name = String::new();
     for (present, part) in [(e.bias, "_bias"), (e.residual, "_residual")] {
@@ -67,7 +67,7 @@ pub(super) fn epilogue(e: Epilogue) -> String {
     }
 }
 
-/// The activation's name, empty for none.
+/// Name of the activation function, empty for none.
 pub(super) fn activation(activation: Activation) -> &'static str {
     match activation {
         Activation::None => "",

@@ -1,4 +1,4 @@
-//! A set of separate convolutions: what is tuned, tested and benchmarked outside any network.
+//! Layer sets: independent convolutions that are tuned, tested and benchmarked outside a network.
 
 use super::{
     ConvOptions, ConvProblem, CpProblem, Epilogue, Layout, NetworkBuilder, OpKind, OpOptions,
@@ -8,7 +8,7 @@ use super::{SpecError, TensorShape, TilePolicy};
 use crate::gpu::Gpu;
 use serde::Serialize;
 
-/// Convolutions that have nothing to do with each other.
+/// Independent convolutions that share a folder and a test program.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LayerSet {
     /// Name: letters, digits, `_`, `-` and `.`, as in a file name.
@@ -24,27 +24,27 @@ pub struct LayerSet {
 /// One convolution of a set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LayerSpec {
-    /// Name, of the same characters as a set's; no other layer's [`symbol`] is the same.
+    /// Name, of the same characters as a set's. No two layers of a set may have the same [`symbol`].
     pub name: String,
     /// The convolution.
     pub problem: ConvProblem,
     /// Tucker ranks [D1, D2]; none in a set, whose layers are single convolutions.
     pub ranks: Option<[u32; 2]>,
-    /// How its activations lie.
+    /// Layout of input and output.
     pub layout: Layout,
-    /// Rank of the CP decomposition that takes the place of its weight.
+    /// Rank of a CP decomposition of the weight.
     pub cp_rank: Option<u32>,
-    /// A scheme asked for by name instead of the planner's choice.
+    /// The scheme that the config requests; `None`: the planner chooses.
     pub scheme: Option<String>,
-    /// A tile asked for, in the order of the scheme's tile names.
+    /// The tile that the config requests, in the order of the scheme's tile numbers.
     pub tile: Option<Vec<u32>>,
 }
 
 impl LayerSpec {
-    /// A convolution of an input, with the checks and the size inference of a conv in a network.
+    /// A convolution with the checks and the size inference of a conv in a network.
     ///
     /// # Errors
-    /// Every mistake, as of the first op of a network.
+    /// All errors, located as in the first op of a network.
     pub fn new(
         name: &str,
         x: TensorShape,
@@ -83,7 +83,7 @@ impl LayerSpec {
         })
     }
 
-    /// What its unit computes: the convolution, or that of the factors of its weight.
+    /// The problem of its unit: the convolution, or the CP layer with the factors of its weight.
     pub fn computes(&self) -> Problem {
         let conv = self.problem;
         match self.cp_rank {
@@ -93,7 +93,7 @@ impl LayerSpec {
     }
 }
 
-/// Whether a name fits a set or a layer.
+/// Whether a set or a layer can have a name.
 pub(crate) fn is_file_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
         && name
@@ -101,7 +101,7 @@ pub(crate) fn is_file_name(name: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
 }
 
-/// The C++ identifier of a set's or layer's name: `-` and `.` become `_`, a digit in front gets `set_`.
+/// The C++ identifier for the name of a set or layer: `-` and `.` become `_`, and `set_` is put before a leading digit.
 pub fn symbol(name: &str) -> String {
     let mut symbol = name.replace(['-', '.'], "_");
     if symbol.starts_with(|c: char| c.is_ascii_digit()) {

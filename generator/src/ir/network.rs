@@ -20,9 +20,9 @@ pub struct OpId(pub usize);
 /// A convolution in a network.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Conv {
-    /// Sizes.
+    /// Shapes.
     pub shape: ConvShape,
-    /// What was asked for, with the parts that concern parameters and planning.
+    /// The options of the config, including those for weights and planning.
     pub options: ConvOptions,
 }
 
@@ -31,17 +31,17 @@ pub struct Conv {
 pub struct Linear {
     /// Input features.
     pub c: u32,
-    /// What was asked for.
+    /// The options of the config.
     pub options: LinearOptions,
 }
 
 /// Windowed pooling in a network.
 pub type Pool = PoolProblem;
 
-/// A per-channel affine map in a network.
+/// A scale_shift op in a network.
 pub type ScaleShift = ScaleShiftOptions;
 
-/// What an op computes.
+/// Computation of an op.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum OpKind {
     /// The network's input.
@@ -50,7 +50,7 @@ pub enum OpKind {
     Conv(Box<Conv>),
     /// Pooling over windows.
     Pool(Pool),
-    /// Pooling over the whole image.
+    /// Pooling over the complete image.
     GlobalPool {
         /// Maximum instead of average.
         max: bool,
@@ -59,13 +59,13 @@ pub enum OpKind {
     Linear(Linear),
     /// Sum of two tensors.
     Add(Activation),
-    /// An activation on its own.
+    /// An activation function that is not fused.
     Activation(Activation),
-    /// Per-channel affine map.
+    /// `scale * x + shift` for each channel.
     ScaleShift(ScaleShift),
     /// Concatenation along the channels.
     Concat,
-    /// To features.
+    /// C x H x W to one axis of features.
     Flatten,
 }
 
@@ -76,22 +76,22 @@ pub struct Op {
     pub name: String,
     /// Operands, in order.
     pub inputs: Vec<OpId>,
-    /// What it computes.
+    /// The computation.
     pub kind: OpKind,
     /// Shape of the output.
     pub y: TensorShape,
 }
 
-/// A checked network. The first op is the input, the last one's output is the network's.
+/// A checked network. The first op is the input; the output of the last op is the network's output.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Network {
-    /// Name: a C identifier, as it prefixes every generated symbol.
+    /// Name: a C identifier, because it is the prefix of every generated symbol.
     pub name: String,
     /// The GPUs to plan for.
     pub gpus: Targets,
     /// How tiles are chosen.
     pub tiles: TilePolicy,
-    /// Ops in an order in which they can run.
+    /// Ops in an execution order.
     pub ops: Vec<Op>,
 }
 
@@ -106,7 +106,7 @@ impl Network {
         self.ops[0].y
     }
 
-    /// Id of the op whose output is the network's.
+    /// Id of the op whose output is the network's output.
     pub fn output(&self) -> OpId {
         OpId(self.ops.len() - 1)
     }
@@ -123,28 +123,28 @@ impl Network {
     }
 }
 
-/// Adds ops one by one, infers their sizes and collects every mistake.
+/// Adds ops one by one, infers their shapes and collects all errors.
 #[derive(Debug)]
 pub struct NetworkBuilder {
     name: String,
     ops: Vec<Op>,
-    /// Ids by name; `None` for an op that was refused, so that its readers cause no second error.
+    /// Ids by name; `None` for an invalid op, so that its readers cause no second error.
     ids: HashMap<String, Option<OpId>>,
     requested: usize,
-    /// The op before, `None` when it was refused.
+    /// The previous op; `None` if it was invalid.
     previous: Option<OpId>,
-    /// Whether an op was refused by the caller, who has reported why.
+    /// Whether the caller has rejected an op and reported the reason.
     incomplete: bool,
     errors: Vec<SpecError>,
 }
 
-/// Unknown names for which a known one is looked for.
+/// Maximum number of unknown names for which a similar known name is searched.
 const MAX_SUGGESTIONS: usize = 20;
 
 /// Name of the network's input.
 pub const INPUT_NAME: &str = "input";
 
-/// What follows the name of a factored convolution in those of its factors, and of all but the first.
+/// Suffixes of the names of a factorised convolution's factors, and of its core and last factor together.
 pub(crate) const FACTOR_SUFFIXES: [&str; 6] = [
     "first",
     "core",
@@ -198,7 +198,7 @@ impl NetworkBuilder {
         builder
     }
 
-    /// Adds an op. Without `inputs` it reads the op before it. Mistakes are kept for [`finish`](Self::finish).
+    /// Adds an op. Without `inputs` it reads the previous op. Errors are collected for [`finish`](Self::finish).
     pub fn op(&mut self, name: &str, inputs: Option<&[String]>, options: OpOptions) {
         let index = self.requested;
         self.requested += 1;
@@ -242,7 +242,7 @@ impl NetworkBuilder {
         self.previous = id;
     }
 
-    /// Counts an op that could not even be asked for, so that its readers cause no second error.
+    /// Records an op that the caller could not read, so that its readers cause no second error.
     pub fn add_invalid(&mut self, name: Option<&str>) {
         self.requested += 1;
         self.incomplete = true;
@@ -252,11 +252,11 @@ impl NetworkBuilder {
         }
     }
 
-    /// The network, or every mistake found.
+    /// The network, or all errors.
     ///
     /// # Errors
-    /// All of them at once, in the order of the ops; none beside the caller's own when an op was
-    /// [refused](Self::add_invalid) and the others are right.
+    /// All errors at once, in the order of the ops. The list is empty if an op was [invalid](Self::add_invalid), which the caller has
+    /// reported, and the others have no errors.
     pub fn finish(mut self) -> Result<Network, Vec<SpecError>> {
         if self.requested == 0 {
             self.error(
@@ -272,7 +272,7 @@ impl NetworkBuilder {
                     read[input.0] = true;
                 }
             }
-            // The last op is the network's output: nothing needs to read it.
+            // No op needs to read the last op, whose output is the network's output.
             read.pop();
             for (index, _) in read.iter().enumerate().filter(|(_, read)| !**read) {
                 let location = match index {
@@ -302,8 +302,8 @@ impl NetworkBuilder {
         }
     }
 
-    /// Refuses names that parts of other ops have: factors of a convolution, whose weights a checkpoint has by these names, and what
-    /// is copied for a concatenation.
+    /// Rejects names that other ops use for their own parts: the factors of a convolution, whose weights have these names in a checkpoint,
+    /// and the copies for a concatenation.
     fn check_reserved_names(&mut self) {
         let mut parts = HashMap::new();
         for op in &self.ops {
@@ -337,7 +337,7 @@ impl NetworkBuilder {
         self.errors.push(SpecError::new(location, message, help));
     }
 
-    /// Ids of the operands, or `None` when one is unknown (reported) or was refused before (silent).
+    /// Ids of the operands, or `None` if one is unknown (reported) or was invalid (already reported).
     fn operands(
         &mut self,
         index: usize,
@@ -354,7 +354,7 @@ impl NetworkBuilder {
                         Some(id) => *id,
                         None => {
                             let known = self.ids.keys().map(String::as_str);
-                            // A file full of unknown names is wrong in another way.
+                            // Suggestions for a file full of unknown names would not help.
                             let few = self.errors.len() < MAX_SUGGESTIONS;
                             let nearest = nearest(name, known.filter(|_| few));
                             let help = match nearest {
@@ -392,7 +392,7 @@ impl NetworkBuilder {
         operands
     }
 
-    /// The op's kind with all sizes, and its output shape; `None` when a mistake was reported.
+    /// The op's kind with all sizes, and its output shape; `None` if an error was reported.
     fn infer(
         &mut self,
         index: usize,
@@ -482,7 +482,7 @@ impl NetworkBuilder {
 
     /// Checks the rank of a CP decomposition.
     fn check_cp_rank(&mut self, index: usize, x: TensorShape, options: &ConvOptions, rank: u32) {
-        // No tensor has a rank above the product of all its sizes but the largest.
+        // The rank of a tensor is at most the product of all its sizes but the largest.
         let sizes = [options.n, x.c, options.kernel[0], options.kernel[1]].map(u64::from);
         let largest = sizes.into_iter().max().unwrap_or(1);
         let product = sizes.into_iter().fold(1, u64::saturating_mul);
@@ -679,7 +679,7 @@ impl NetworkBuilder {
         Some(())
     }
 
-    /// Checks that a window with its dilation fits into the padded input, and that the padded sizes are sane numbers.
+    /// Checks that a window with its dilation fits into the padded input, and that the padded sizes are in range.
     fn check_window(
         &mut self,
         index: usize,
@@ -728,7 +728,7 @@ impl NetworkBuilder {
     }
 }
 
-/// `floor` or `ceil` of the number of windows; as in PyTorch a last window that would start in the padding is dropped.
+/// Number of windows, rounded down (`floor`) or up (`ceil`). As in PyTorch, a last window that would start in the padding is dropped.
 fn pooled_size(
     size: u32,
     pad: [u32; 2],

@@ -1,7 +1,7 @@
-//! What one unit computes: a typed problem with every size known. Equal problems share a unit.
+//! The problem that one unit computes: typed, with every size known. Equal problems share a unit.
 //!
-//! Each kind of op has a file with its attributes, sizes, FLOPs, canonical name, description, tuning key and float64 reference.
-//! Adding one: a file that implements [`ProblemKind`], a variant of [`Problem`], and a scheme that computes it.
+//! Each kind of op has a file with its attributes, sizes, FLOPs, canonical name, description, tuning key and float64 reference. A new kind
+//! needs a file that implements [`ProblemKind`], a variant of [`Problem`], and a scheme that computes it.
 
 mod conv;
 mod convert;
@@ -32,7 +32,7 @@ pub use tucker::{NextFactor, TuckerProblem};
 use super::{Activation, Epilogue, Layout, Precision, Tensor, TensorShape};
 use serde::Serialize;
 
-/// What every kind of op says about itself.
+/// Properties of a problem that every kind of op provides.
 pub trait ProblemKind {
     /// The input.
     fn input(&self) -> Tensor;
@@ -40,12 +40,12 @@ pub trait ProblemKind {
     /// The output.
     fn output(&self) -> Tensor;
 
-    /// Sizes of what bias and residual are added to: the output, unless another op follows in the same launch.
+    /// Shape of the sum that bias and residual are added to: the output's, unless another op follows in the same launch.
     fn epilogue_shape(&self) -> TensorShape {
         self.output().shape
     }
 
-    /// Whether a second activation is read, with the sizes of [`epilogue_shape`](Self::epilogue_shape) and the output's format.
+    /// Whether a residual is read. It has the shape [`epilogue_shape`](Self::epilogue_shape) and the output's format.
     fn reads_residual(&self) -> bool {
         false
     }
@@ -55,12 +55,12 @@ pub trait ProblemKind {
         false
     }
 
-    /// Channels of a `scale * x + shift` of the input; 0 if there is none.
+    /// Input channels of a prologue or `scale_shift`; 0 if there is none.
     fn scale_shift_channels(&self) -> u32 {
         0
     }
 
-    /// Sizes of each tensor of weights in OIHW order: one, the factors of a Tucker or CP layer, or none.
+    /// Shape of each weight tensor in OIHW order: none, one, or the factors of a Tucker or CP layer.
     fn weights(&self) -> Vec<[u32; 4]> {
         Vec::new()
     }
@@ -70,52 +70,52 @@ pub trait ProblemKind {
         Precision::Fp32
     }
 
-    /// Terms of the sums of one output element, those of several factors added up.
+    /// Number of terms of the sums of one output element, added over all factors.
     fn terms(&self) -> f64 {
         let terms = |[_, c, r, s]: &[u32; 4]| f64::from(*c) * f64::from(*r) * f64::from(*s);
         self.weights().iter().map(terms).sum()
     }
 
-    /// The relative error that the outputs may have, as an L2 norm on zero-mean inputs: `2.5e-8 sqrt(terms)`, the growth of a
-    /// plain fp32 sum, and at least what the precision allows. Each factor of a factorised layer may have that error independently.
+    /// Error bound of the outputs, as an L2 norm on zero-mean inputs: `2.5e-8 sqrt(terms)`, the growth of a plain fp32 sum, and at least
+    /// the bound of the precision. Each factor of a factorised layer may have that error independently.
     fn tolerance(&self) -> f64 {
         let factors = self.weights().len().max(1) as f64;
         (2.5e-8 * self.terms().sqrt()).max(factors.sqrt() * self.min_tolerance())
     }
 
-    /// The relative error that is allowed however few terms a sum has.
+    /// Least error bound, regardless of the number of terms.
     fn min_tolerance(&self) -> f64 {
         self.precision().tolerance()
     }
 
-    /// Whether every run must give the same bits: unless the config asks for float atomics.
+    /// Whether every run gives the same bits; false only if the config requests float atomics.
     fn is_deterministic(&self) -> bool {
         true
     }
 
-    /// Floating-point operations: a multiply-add of a convolution or product counts as two; other ops count one for each
-    /// element that they read.
+    /// Number of floating-point operations. A multiply-add of a convolution or product counts as two; other ops count one for each element
+    /// that they read.
     fn flops(&self) -> u64;
 
     /// The canonical name; equal names mean equal problems. The grammar is in `plan/name.rs`.
     fn label(&self) -> String;
 
-    /// What is computed, in a sentence without its full stop.
+    /// A description of the computation: a sentence without its full stop.
     fn description(&self) -> String;
 
-    /// The problem whose measured times stand for this one.
+    /// The problem whose measured times are used for this one.
     ///
-    /// Convolutions and linear layers are measured with a bias and a ReLU: they cost one load and one maximum for each output
-    /// element after a sum of hundreds of products, the same for every tile, so that leaving them out of the key saves
-    /// measurements. A residual moves another tensor and a prologue is in the innermost loop, so both stay in the key.
+    /// Convolutions and linear layers are measured with a bias and a ReLU. These cost one load and one maximum for each output element,
+    /// after a sum of hundreds of products, and the same for every tile. Leaving them out of the key saves measurements. A residual moves
+    /// another tensor and a prologue is in the innermost loop, so both stay in the key.
     fn measured(&self) -> Problem;
 
-    /// The exact result, with prologue and epilogue, of dense NCHW tensors.
+    /// The exact result in float64, with prologue and epilogue, for dense NCHW tensors.
     #[cfg(feature = "check")]
     fn reference(&self, inputs: &super::ReferenceInputs) -> Vec<f64>;
 }
 
-/// The epilogue that stands for all epilogues whose partial sums are added in a fixed order, see [`ProblemKind::measured`].
+/// The epilogue that is measured for all problems whose partial sums are added in a fixed order, see [`ProblemKind::measured`].
 fn ordered_epilogue(epilogue: Epilogue) -> Epilogue {
     Epilogue {
         bias: true,
@@ -124,7 +124,7 @@ fn ordered_epilogue(epilogue: Epilogue) -> Epilogue {
     }
 }
 
-/// What one unit computes.
+/// The computation of one unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum Problem {
     /// Convolution.
@@ -137,11 +137,11 @@ pub enum Problem {
     Linear(LinearProblem),
     /// Pooling over windows.
     Pool(PoolProblem),
-    /// Pooling over the whole image.
+    /// Pooling over the complete image.
     GlobalPool(GlobalPoolProblem),
-    /// A map of each element.
+    /// A function of each element.
     Elementwise(ElementwiseProblem),
-    /// From one layout to the other.
+    /// Conversion between layouts.
     Convert(ConvertProblem),
 }
 
@@ -160,7 +160,7 @@ impl Problem {
         }
     }
 
-    /// The convolution, whatever its formats.
+    /// The convolution in any format; `None` for another op.
     pub fn conv(&self) -> Option<&ConvProblem> {
         match self {
             Self::Conv(conv) => Some(conv),
@@ -168,7 +168,7 @@ impl Problem {
         }
     }
 
-    /// The convolution if its activations are NCHW, which most schemes need.
+    /// The convolution if its activation tensors are NCHW, which most schemes need.
     pub fn nchw_conv(&self) -> Option<&ConvProblem> {
         let is_nchw = |conv: &&ConvProblem| {
             [conv.input, conv.output].map(|format| format.layout) == [Layout::Nchw; 2]
@@ -186,12 +186,12 @@ impl Problem {
         self.kind().output().format.layout
     }
 
-    /// Sizes of the input.
+    /// Shape of the input.
     pub fn x(&self) -> TensorShape {
         self.kind().input().shape
     }
 
-    /// Sizes of the output.
+    /// Shape of the output.
     pub fn y(&self) -> TensorShape {
         self.kind().output().shape
     }
@@ -241,7 +241,7 @@ impl Problem {
         self.kind().measured()
     }
 
-    /// Bytes when every tensor is moved once. Weights, bias, scales and shifts are counted in fp32.
+    /// Bytes of memory traffic if every tensor is moved once. Weights, bias, scales and shifts are counted in fp32.
     pub fn bytes(&self) -> u64 {
         let kind = self.kind();
         let (input, output) = (kind.input(), kind.output());

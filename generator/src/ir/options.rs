@@ -1,25 +1,25 @@
-//! The options of each op: the same words in YAML, on the command line and in `kernel!`.
+//! The options of each op, with the same keys in YAML, on the command line and in `kernel!`.
 
 use super::{Activation, Layout, Precision, Reduce, Tolerance};
 use serde::Serialize;
 use tdc_runtime::Padding;
 
-/// How tiles are chosen where the config names none.
+/// How tiles are chosen if the config has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum TilePolicy {
-    /// As was measured on the GPU, where the committed table has the problem; else as [`Model`](Self::Model).
+    /// The fastest measured tile, if the committed tuning table has the problem on the GPU; otherwise as [`Model`](Self::Model).
     #[default]
     Tuned,
-    /// By our estimate of time, among our own schemes.
+    /// The tile with the least predicted time, among the default schemes.
     Model,
-    /// As the TDC paper does, for what it is about: filters larger than 1x1 then take scheme `tdc`. A scheme that is named takes the
-    /// tile of its own paper, where that tells one.
+    /// As the TDC paper does, if it applies: filters larger than 1x1 use the scheme `tdc`. A scheme that the config requests uses the tile
+    /// of its own paper, if that has a rule.
     Paper,
 }
 
 impl TilePolicy {
-    /// Every way with its word.
+    /// Every policy with its name in configs.
     pub const NAMES: [(&'static str, Self); 3] = [
         ("tuned", Self::Tuned),
         ("model", Self::Model),
@@ -27,22 +27,22 @@ impl TilePolicy {
     ];
 }
 
-/// Zero padding as asked for.
+/// Zero padding in a config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Default)]
 pub enum PaddingOption {
     /// `dilation * (kernel - 1) / 2` on every side: for odd kernels at stride 1 the output is as large as the input.
     #[default]
     Same,
-    /// So many pixels.
+    /// The number of pixels on each side.
     Pixels(Padding),
 }
 
 /// A BatchNorm layer in inference: `weight * (x - running_mean) / sqrt(running_var + eps) + bias`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BatchNorm {
-    /// Its name in the checkpoint.
+    /// Name in the checkpoint.
     pub name: String,
-    /// Its epsilon; PyTorch's default is 1e-5.
+    /// Epsilon; PyTorch's default is 1e-5.
     pub eps: f64,
 }
 
@@ -61,35 +61,36 @@ pub struct ConvOptions {
     pub dilation: [u32; 2],
     /// Groups; the number of channels for a depthwise convolution.
     pub groups: u32,
-    /// Whether the layer has a bias of its own (tensor `<name>.bias`).
+    /// Whether the layer itself has a bias (tensor `<name>.bias`).
     pub bias: bool,
-    /// A BatchNorm behind the layer; folded into its weights.
+    /// A BatchNorm after the layer, which is folded into its weights and bias.
     pub bn: Option<BatchNorm>,
-    /// Activation after the op (and its BatchNorm).
+    /// Activation function after the op and its BatchNorm.
     pub activation: Activation,
-    /// Tucker ranks [D1, D2]: D1 of the input channels, D2 of the output channels.
+    /// Tucker ranks [D1, D2]: D1 at most the input channels, D2 at most the output channels.
     pub ranks: Option<[u32; 2]>,
-    /// Rank of a CP decomposition: four factors that share it take the place of the weight.
+    /// Rank of a CP decomposition of the weight into four factors.
     pub cp_rank: Option<u32>,
-    /// Checkpoint names of trained factors: [first, core, last] of a layer with ranks, [first, vertical, horizontal, last] of one
-    /// with a CP rank; by default `<name>.first.weight` and so on.
+    /// Checkpoint names of trained factors: [first, core, last] of a layer with Tucker ranks, [first, vertical, horizontal, last] of a
+    /// layer with a CP rank; by default `<name>.first.weight` and so on.
     pub factors: Option<Vec<String>>,
-    /// A scheme asked for by name instead of the planner's choice.
+    /// The requested scheme; `None`: the planner chooses.
     pub scheme: Option<String>,
-    /// A tile asked for, in the order of the scheme's tile names.
+    /// The requested tile, in the order of the scheme's tile numbers.
     pub tile: Option<Vec<u32>>,
-    /// How partial sums may be added; of a layer with ranks, those of its core.
+    /// How partial sums may be added; for a layer with Tucker ranks, in its core.
     pub reduce: Reduce,
-    /// How products may be rounded; of a layer with ranks, those of all its parts.
+    /// How products may be rounded; for a factorised layer, in each of its factors.
     pub precision: Precision,
-    /// How far results may be off beyond that; of a layer with ranks, those of each of its parts.
+    /// Relative error that is allowed if it is larger than the precision's bound; for a factorised layer, in each of its factors.
     pub tolerance: Tolerance,
-    /// How input and output lie; of a layer with ranks, those of its parts. The planner converts where neighbours differ.
+    /// Layout of input and output; for a factorised layer, of each factor's. The planner inserts a conversion between ops of different
+    /// layouts.
     pub layout: Layout,
 }
 
 impl ConvOptions {
-    /// A 3x3 convolution to `n` channels with everything else as it is when nothing is asked for.
+    /// A 3x3 convolution to `n` channels with the default of every other option.
     pub fn new(n: u32) -> Self {
         Self {
             n,
@@ -138,20 +139,20 @@ pub struct LinearOptions {
     pub n: u32,
     /// Whether it has a bias (tensor `<name>.bias`).
     pub bias: bool,
-    /// Activation after the op (and its BatchNorm).
+    /// Activation function after the op.
     pub activation: Activation,
 }
 
 /// Options of a per-channel `scale * x + shift`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ScaleShiftOptions {
-    /// The BatchNorm it comes from; without one the tensors `<name>.scale` and `<name>.shift` are read.
+    /// The BatchNorm that is computed; without one the tensors `<name>.scale` and `<name>.shift` are read.
     pub bn: Option<BatchNorm>,
-    /// Activation after the op (and its BatchNorm).
+    /// Activation function after the op.
     pub activation: Activation,
 }
 
-/// An op as asked for.
+/// An op with its options.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum OpOptions {
     /// Convolution.
@@ -160,19 +161,19 @@ pub enum OpOptions {
     MaxPool(PoolOptions),
     /// Average over windows.
     AvgPool(PoolOptions),
-    /// Maximum over the whole image.
+    /// Maximum over the complete image.
     GlobalMaxPool,
-    /// Average over the whole image.
+    /// Average over the complete image.
     GlobalAvgPool,
     /// Fully connected layer on a flattened input.
     Linear(LinearOptions),
     /// Sum of two tensors of the same shape.
     Add(Activation),
-    /// An activation on its own.
+    /// An activation function that is not fused.
     Activation(Activation),
     /// `scale * x + shift` per channel.
     ScaleShift(ScaleShiftOptions),
-    /// Tensors one behind the other along the channels.
+    /// Concatenation along the channels.
     Concat,
     /// C x H x W to one axis of features.
     Flatten,

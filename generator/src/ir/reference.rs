@@ -1,21 +1,21 @@
-//! What the float64 references of several ops share. Tensors are dense NCHW.
+//! Code that the float64 references of several ops share. Tensors are dense NCHW.
 
 use super::{Activation, TensorShape, activate};
 
-/// Operands of one problem; what it does not read is empty.
+/// Operands of one problem; those that it does not read are empty.
 #[derive(Debug, Clone, Default)]
 pub struct ReferenceInputs<'a> {
     /// Input.
     pub x: &'a [f64],
     /// Second operand.
     pub residual: &'a [f64],
-    /// Each tensor of weights, OIHW.
+    /// Each weight tensor, OIHW.
     pub weights: &'a [Vec<f64>],
     /// One value for each output channel.
     pub bias: &'a [f64],
-    /// Scale of the prologue, or of the op `scale_shift`.
+    /// Scale of the prologue or of a `scale_shift` op.
     pub scale: &'a [f64],
-    /// Its shift.
+    /// Shift of the prologue or of a `scale_shift` op.
     pub shift: &'a [f64],
 }
 
@@ -50,7 +50,7 @@ pub fn add(y: &mut [f64], other: &[f64]) {
     }
 }
 
-/// Applies an activation to every element.
+/// Applies an activation function to every element.
 pub fn activate_all(activation: Activation, y: &mut [f64]) {
     for value in y {
         *value = activate(activation, *value);

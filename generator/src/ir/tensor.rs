@@ -1,4 +1,4 @@
-//! The shape of an activation.
+//! The shape of an activation tensor.
 
 use serde::Serialize;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// Largest number of elements of a tensor: generated kernels index with 32-bit integers.
 pub const MAX_ELEMENTS: u64 = i32::MAX as u64;
 
-/// Sizes of an NCHW activation. A flattened one has `h` = `w` = 1.
+/// Shape of an activation tensor, in any layout. A flattened one has `h` = `w` = 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct TensorShape {
     /// Images.
@@ -31,17 +31,17 @@ impl TensorShape {
         self.h as u64 * self.w as u64
     }
 
-    /// Elements of one image; saturates where the product overflows.
+    /// Elements of one image; saturates if the product overflows.
     pub const fn image_len(&self) -> u64 {
         self.pixels().saturating_mul(self.c as u64)
     }
 
-    /// Elements of the whole batch; saturates where the product overflows.
+    /// Elements of the complete batch; saturates if the product overflows.
     pub const fn len(&self) -> u64 {
         self.image_len().saturating_mul(self.batch as u64)
     }
 
-    /// Whether a size is zero.
+    /// Whether any size is zero.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -53,7 +53,7 @@ impl fmt::Display for TensorShape {
     }
 }
 
-/// A text that is not a tensor shape.
+/// Error: the text is not a tensor shape.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a shape; write batch, channels, height and width as 1x3x224x224")]
 pub struct ParseShapeError(String);
@@ -61,7 +61,7 @@ pub struct ParseShapeError(String);
 impl FromStr for TensorShape {
     type Err = ParseShapeError;
 
-    /// Reads what [`Display`](fmt::Display) writes. Zeros are let through: a network's checks report them.
+    /// Parses the format that [`Display`](fmt::Display) writes. Zeros are accepted; the checks of a network report them.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let size = |size: &str| match size.bytes().all(|byte| byte.is_ascii_digit()) {
             true => size.parse::<u32>().ok(),

@@ -1,4 +1,4 @@
-//! The arena: one block of memory for all activations and workspaces of a network. Buffers whose lifetimes do not overlap share
+//! The arena: one block of memory for all activation tensors and workspaces of a network. Buffers whose lifetimes do not overlap share
 //! memory.
 
 /// The lifetime of a buffer: from the first to the last layer that reads or writes it, both included.
@@ -25,7 +25,7 @@ pub struct Arena {
     pub offsets: Vec<u64>,
     /// Bytes of the arena.
     pub bytes: u64,
-    /// Bytes that the arena would take if no memory were shared.
+    /// Bytes of the arena if no memory were shared.
     pub bytes_without_reuse: u64,
 }
 
@@ -33,7 +33,7 @@ impl Arena {
     /// Alignment of every buffer, bytes.
     pub const ALIGNMENT: u64 = 256;
 
-    /// Places the buffers, the largest first, each at the lowest offset that is free during its lifetime.
+    /// Assigns offsets to the buffers, the largest first, each at the lowest offset that is free during its lifetime.
     pub fn plan(buffers: &[Lifetime]) -> Self {
         let mut order: Vec<usize> = (0..buffers.len()).collect();
         order.sort_by_key(|&i| (std::cmp::Reverse(buffers[i].bytes), buffers[i].first, i));

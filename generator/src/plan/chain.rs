@@ -1,4 +1,4 @@
-//! Consecutive units as one variant: the launches of a Tucker layer behind the type of a single kernel.
+//! Consecutive units as one variant, so that the launches of a Tucker layer are a single kernel for the program.
 
 use super::unit::PlannedUnit;
 use tdc_runtime::{Arg, Step, Variant, WeightFile};
@@ -6,9 +6,9 @@ use tdc_runtime::{Arg, Step, Variant, WeightFile};
 /// Alignment of each buffer in the workspace, bytes.
 const ALIGNMENT: u64 = WeightFile::ALIGNMENT;
 
-/// One variant with the steps of `units` in order. The first unit reads the input, each other one the output of the unit before, and
-/// the last writes the output. The workspace has the values between them and the units' own workspaces. The prologue is the first
-/// unit's, bias and residual are the last one's.
+/// One variant with the steps of `units` in order. The first unit reads the input, every other unit reads the output of the unit before it,
+/// and the last one writes the output. The workspace contains the values between the units and the units' own workspaces. The prologue
+/// belongs to the first unit; bias and residual belong to the last.
 ///
 /// `None` if there is no unit.
 pub fn chain_units(units: &[PlannedUnit]) -> Option<Variant> {
@@ -24,7 +24,7 @@ pub fn chain_units(units: &[PlannedUnit]) -> Option<Variant> {
             offset
         }
     };
-    // Byte offset of the unit's input in the workspace, for all but the first.
+    // Byte offset of the unit's input in the workspace; `None` for the first unit.
     let mut x: Option<u64> = None;
     // Bytes of the packed weights of the units before.
     let mut packed = 0u64;

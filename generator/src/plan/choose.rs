@@ -29,7 +29,7 @@ pub enum ChosenBy {
 }
 
 impl ChosenBy {
-    /// Its name in `plan.json`.
+    /// Name in `plan.json`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Model => "model",
@@ -58,7 +58,7 @@ pub struct Choice {
 /// A problem with the scheme and tile that the config requests.
 type ChoiceKey = (Problem, Option<String>, Option<Vec<u32>>);
 
-/// Chooses scheme and tile, and remembers its choices.
+/// Chooses scheme and tile for problems, and caches the choices.
 pub struct Planner {
     gpu: &'static Gpu,
     tiles: TilePolicy,
@@ -83,7 +83,7 @@ impl Planner {
         Self { tiles, ..self }
     }
 
-    /// The same with this table in place of the committed one. It is read if tiles are tuned and it is a table of the planner's GPU.
+    /// The same with this table instead of the committed one. It is used if tiles are tuned and it is a table of the planner's GPU.
     pub fn with_table(self, table: TuningTable) -> Self {
         Self {
             table: Some(table),
@@ -153,7 +153,7 @@ impl Planner {
         memset + launches.sum::<f64>()
     }
 
-    /// The tile that the config requests; `None` if the scheme has no tile for the problem.
+    /// The choice of the tile that the config requests; `None` if the scheme has no tile for the problem.
     fn by_user(
         &self,
         layer: &str,
@@ -192,8 +192,8 @@ impl Planner {
         }))
     }
 
-    /// The choice by the equations of a scheme's paper, with `tiles: paper` and a problem that the paper covers. If no scheme is requested
-    /// it is TDC's, for filters larger than 1x1: the paper leaves 1x1 convolutions to other libraries.
+    /// The choice by the equations of a scheme's paper; `None` without `tiles: paper` or if the paper does not cover the problem. If no
+    /// scheme is requested, it is TDC's, for filters larger than 1x1: the paper leaves 1x1 convolutions to other libraries.
     fn by_paper(
         &self,
         problem: &Problem,
@@ -253,8 +253,8 @@ impl Planner {
         })
     }
 
-    /// The choice with the least measured time, of one scheme or of all. A stale row (its scheme does not exist any more, or does not
-    /// support its tile, or it does not fit the GPU) is ignored.
+    /// The choice with the least measured time, of the requested scheme or of all. A row is ignored if its scheme does not exist any more
+    /// or does not support its tile, or if the tile does not fit the GPU.
     fn by_tuning_table(
         &self,
         problem: &Problem,
@@ -284,7 +284,7 @@ impl Planner {
         rows.sort_by(|(_, a), (_, b)| a.us.total_cmp(&b.us));
         rows.into_iter().find_map(|(scheme, measured)| {
             let tile = Tile::from_label(&measured.tile, scheme.tile_fields())?;
-            // The tile need not be in the scheme's tile space, which is pruned by rough times: a measured time is better.
+            // The tile need not be in the scheme's tile space, which is pruned by rough times: a measured time is more reliable.
             if !scheme.supports(problem, &tile, self.gpu) {
                 return None;
             }
@@ -299,7 +299,7 @@ impl Planner {
         })
     }
 
-    /// The measured time of a choice, however it was made.
+    /// The measured time of a choice, regardless of how it was chosen.
     fn measured_us(&self, problem: &Problem, choice: &Choice) -> Option<f64> {
         let tile = choice.tile.label(choice.scheme.tile_fields()).to_string();
         let table = self.table()?;
@@ -372,7 +372,7 @@ impl Planner {
         choice.ok_or_else(|| self.unsupported(layer, problem, requested_scheme))
     }
 
-    /// The error that no scheme, or not the requested one, supports a problem.
+    /// The error for a problem that no scheme, or not the requested one, supports.
     fn unsupported(
         &self,
         layer: &str,
@@ -430,7 +430,7 @@ fn published_by_tdc() -> Option<&'static &'static dyn Scheme> {
     schemes.find(|scheme| scheme.info().published_tiles == Some(PublishedTiles::Tdc))
 }
 
-/// Names of the schemes for which something holds, for messages.
+/// Names of the schemes that satisfy a predicate, for messages.
 fn names_of_schemes(holds: impl Fn(&SchemeInfo) -> bool) -> String {
     let schemes = SCHEMES.iter().filter(|scheme| holds(&scheme.info()));
     let names: Vec<_> = schemes
@@ -439,7 +439,7 @@ fn names_of_schemes(holds: impl Fn(&SchemeInfo) -> bool) -> String {
     names.join(" and ")
 }
 
-/// Whether a scheme of this name has activations stored as HWCN.
+/// Whether a scheme of this name has HWCN activation tensors.
 fn is_hwcn(name: &str) -> bool {
     scheme(name).is_some_and(|scheme| scheme.info().layout == Layout::Hwcn)
 }

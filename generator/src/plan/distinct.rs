@@ -1,4 +1,4 @@
-//! Units by name: those of one name have the same problem, scheme and tile, so that one is enough.
+//! Units by name. Units of the same name have the same problem, scheme and tile, so one of them is enough.
 
 use super::unit::PlannedUnit;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ pub(super) struct DistinctUnits {
 }
 
 impl DistinctUnits {
-    /// Adds a unit unless there is one of its name. Returns the index of the unit of that name, and whether it was added.
+    /// Adds a unit if there is none of its name. Returns the index of the unit of that name, and whether it was added.
     pub(super) fn add(&mut self, unit: PlannedUnit) -> (usize, bool) {
         let end = self.units.len();
         let name = unit.unit.name.to_string();

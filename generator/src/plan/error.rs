@@ -10,14 +10,14 @@ pub struct PlanError {
     pub layer: String,
     /// The key of the layer that cannot be satisfied, such as `scheme` or `tile`; `None` if its sizes are the reason.
     pub key: Option<&'static str>,
-    /// What is wrong.
+    /// The error.
     pub message: String,
     /// The remedy.
     pub help: String,
 }
 
 impl PlanError {
-    /// An error about one layer, or a key of it.
+    /// An error of a layer, or of one of its keys.
     pub fn new(
         layer: &str,
         key: Option<&'static str>,

@@ -1,8 +1,8 @@
 //! The order in which the factors of a CP layer are applied: the cheapest contraction order (CP paper, section 3).
 //!
-//! Only orders that are a chain of convolutions count: they start with the factor of the input channels and end with that of the
-//! output channels, which sums over the rank. That leaves the order of the two filters. With a stride or without padding it matters:
-//! the first filter leaves out rows or columns, which the second one then need not compute. A Tucker layer has only one such chain.
+//! Only orders that are a chain of convolutions are considered. They start with the factor of the input channels and end with that of the
+//! output channels, which sums over the rank, so only the order of the two filters is free. It matters with a stride or without padding:
+//! the first filter omits rows or columns, which the second one then need not compute. A Tucker layer has only one such chain.
 
 use crate::ir::CpProblem;
 use crate::sequence::{
@@ -10,7 +10,7 @@ use crate::sequence::{
 };
 use std::num::NonZeroU32;
 
-/// Indices of tensors of the network: the input is 0, the factors follow in order.
+/// Indices of tensors of the network: the input is 0, followed by the factors in order.
 const VERTICAL: usize = 2;
 const HORIZONTAL: usize = 3;
 
@@ -90,7 +90,7 @@ mod tests {
         CpProblem { conv, rank }
     }
 
-    /// Multiplications of the two filters in either order, counted from the convolutions themselves.
+    /// Whether the horizontal filter first needs fewer multiplications, counted from the convolutions themselves.
     fn cheaper(problem: &CpProblem) -> bool {
         let filters = |horizontal_first| {
             let [_, one, other, _] = problem.factors_in_order(horizontal_first);

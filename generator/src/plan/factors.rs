@@ -21,10 +21,10 @@ pub(super) struct LayerOps {
 }
 
 impl TaskGraph {
-    /// Adds the tasks of a layer. With Tucker ranks these are three: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (TDC paper,
-    /// eqs. 2-4). With a CP rank they are four: 1x1, an R x 1 and a 1 x S filter of each channel in [the cheaper
-    /// order](factor_order), 1x1 (CP paper, eq. 7). The prologue belongs to the first factor, the epilogue to the last, and the
-    /// scheme and tile that the config requests to those between.
+    /// Adds the tasks of a layer. With Tucker ranks there are three: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (TDC paper, eqs.
+    /// 2-4). With a CP rank there are four: 1x1, an R x 1 and a 1 x S filter of each channel in [the cheaper order](factor_order), 1x1 (CP
+    /// paper, eq. 7). The prologue belongs to the first factor, the epilogue to the last. The scheme and tile that the config requests
+    /// belong to the factors between them.
     pub(super) fn push_layer(&mut self, spec: &LayerSpec, values: &LayerValues, ops: &LayerOps) {
         let (factors, problems) = match (spec.ranks, spec.cp_rank) {
             (Some(ranks), _) => (

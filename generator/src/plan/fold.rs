@@ -1,12 +1,12 @@
-//! Folding: from a graph of ops to a list of tasks, by the rules that leave no choice.
+//! Folding: turns a graph of ops into a list of tasks, by rules that need no choice.
 //!
-//! - scale_shift ops (BatchNorm) and activations after a layer are folded into its weights and bias and into its epilogue, and an
-//!   addition becomes its residual, if no other op reads the values between them.
-//! - A scale_shift (and its activation) that only convolutions read becomes their prologue.
+//! - scale_shift ops (BatchNorm) and activation functions after a layer are folded into its weights and bias and into its epilogue. An
+//!   addition becomes its residual. Both require that no other op reads the values between them.
+//! - A scale_shift (and its activation function) that only convolutions read becomes their prologue.
 //! - A convolution with Tucker ranks or a CP rank becomes [a task for each factor](super::factors).
-//! - Concatenations and flattens are [views](super::views); only the inputs that cannot be are copied.
+//! - Concatenations and flattens are [views](super::views); only inputs that cannot be views are copied.
 //!
-//! What is left to choose, such as fusing the factors of a layer, is a matter of [candidates](super::candidates).
+//! Everything that is a choice, such as fusing the factors of a layer, is left to [candidates](super::candidates).
 
 use super::factors::{LayerOps, LayerValues};
 use super::graph::{Parameters, Task, TaskGraph, Value, ValueId};
@@ -58,14 +58,14 @@ struct Folder<'a> {
     consumers: &'a [Vec<OpId>],
     /// Ops that are computed by another op's task.
     absorbed: Vec<bool>,
-    /// For the output of a scale_shift that is the prologue of its readers: that prologue.
+    /// For the output of a scale_shift that becomes the prologue of its readers: that prologue.
     prologues: Vec<Option<PrologueSource>>,
     views: Views<'a>,
     copies: Vec<ConcatCopy>,
     graph: TaskGraph,
 }
 
-/// A scale_shift that is computed by the convolutions that read it.
+/// A scale_shift that the convolutions that read it compute.
 #[derive(Clone, Copy)]
 struct PrologueSource {
     /// Its input.
@@ -192,7 +192,7 @@ impl Folder<'_> {
         self.task(id, Problem::Linear(problem), None, output, parameters);
     }
 
-    /// A scale_shift: the prologue of the convolutions that read it, or a task.
+    /// A scale_shift: becomes the prologue of the convolutions that read it, or a task.
     fn scale_shift(&mut self, id: OpId, activation: Activation) {
         let op = self.network.op(id);
         let (output, activation) = self.absorb_activation(id, activation);
@@ -247,7 +247,7 @@ impl Folder<'_> {
         !readers.is_empty() && all
     }
 
-    /// The only reader of an op; `None` if it has several, or none as the network's output.
+    /// The only reader of an op; `None` if there are several or none.
     fn single_consumer(&self, id: OpId) -> Option<OpId> {
         match self.consumers[id.0][..] {
             [reader] => Some(reader),
@@ -255,8 +255,8 @@ impl Folder<'_> {
         }
     }
 
-    /// Absorbs an activation after `id` if no other op reads the value between them. Returns the op whose output is written, and
-    /// the activation that is applied to it.
+    /// Absorbs an activation function after `id` if no other op reads the value between them. Returns the op whose output is written, and
+    /// the activation function that is applied to it.
     fn absorb_activation(&mut self, id: OpId, activation: Activation) -> (OpId, Activation) {
         if let Some(reader) = self.single_consumer(id)
             && let OpKind::Activation(next) = self.network.op(reader).kind
@@ -268,7 +268,7 @@ impl Folder<'_> {
         (id, activation)
     }
 
-    /// Absorbs the ops after a layer that its weights, bias and epilogue can compute: scale_shifts, one addition, activations.
+    /// Absorbs the ops after a layer that its weights, bias and epilogue can compute: scale_shifts, one addition, activation functions.
     fn absorb_epilogue(&mut self, id: OpId, activation: Activation, own_bn: bool) -> EpilogueOps {
         let is_conv = matches!(self.network.op(id).kind, OpKind::Conv(_));
         let mut epilogue_ops = EpilogueOps {
@@ -320,8 +320,8 @@ impl Folder<'_> {
         epilogue_ops
     }
 
-    /// Whether `other`, a convolution after the Tucker layer `id`, may run before it to be its residual. A chain of such layers, each
-    /// fused with the next one's first factor, is then not interrupted by a shortcut that changes the number of channels.
+    /// Whether `other`, a convolution after the Tucker layer `id`, may run before it to be its residual. A shortcut that changes the number
+    /// of channels then does not interrupt a chain of Tucker layers, each fused with the next layer's first factor.
     fn can_run_before(&self, other: OpId, id: OpId) -> bool {
         let ranks = |op: OpId| match &self.network.op(op).kind {
             OpKind::Conv(conv) => Some(conv.options.ranks),
@@ -334,7 +334,7 @@ impl Folder<'_> {
             && op.inputs.iter().all(|&input| input < id)
     }
 
-    /// A task without parameters or second input that absorbs no other op.
+    /// Adds a task without parameters or second input that absorbs no other op.
     fn unfused_task(&mut self, id: OpId, problem: Problem) {
         self.task(id, problem, None, id, Parameters::default());
     }
@@ -422,7 +422,7 @@ mod tests {
             ..dense.clone()
         };
         assert_eq!(tasks(grouped, "a", false), shortcut_first);
-        // A shortcut that reads the layer, one that another op reads too, and one with ranks run after it.
+        // A shortcut runs after the layer if it reads the layer, if another op reads it too, or if it is a Tucker layer itself.
         let layer_first = |shortcut, reads, also| {
             let names = tasks(shortcut, reads, also);
             assert!(

@@ -6,14 +6,14 @@ use crate::ir::{Format, OpId, Problem, TensorShape};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(pub usize);
 
-/// An activation, and the value that contains it, if any.
+/// An activation tensor, and the value that contains it, if any.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
     /// Name of the op that computes it; of a value between the factors of a layer, `<layer>.<factor>`.
     pub name: String,
-    /// Sizes.
+    /// Shape.
     pub shape: TensorShape,
-    /// How it is stored. A view and the value that contains it are NCHW.
+    /// Format. A view and the value that contains it are NCHW.
     pub format: Format,
     /// For a view: the value that contains it, and the offset in each image of that value, in elements.
     pub parent: Option<(ValueId, u64)>,
@@ -45,7 +45,7 @@ impl TaskFactor {
     pub const CP_HORIZONTAL_FIRST: [Self; 4] =
         [Self::First, Self::Horizontal, Self::Vertical, Self::Last];
 
-    /// Its name in tasks and slots.
+    /// Name in tasks and slots.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::First => "first",
@@ -74,7 +74,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// The weights that the task reads, in order: the layer, and which factor of it if it has ranks.
+    /// The weights that the task reads, in order: the layer, and the factor if the layer is factorised.
     pub fn weights(&self) -> Vec<(OpId, Option<TaskFactor>)> {
         let Some(layer) = self.layer else {
             return Vec::new();
@@ -89,7 +89,8 @@ impl Parameters {
         }
     }
 
-    /// Whether bias and folded ops belong to these weights of a layer: to its last factor, or to all of a layer without ranks.
+    /// Whether bias and folded ops belong to these weights of a layer: to the last factor, or to the weights of a layer that is not
+    /// factorised.
     pub fn carries_bias(factor: Option<TaskFactor>) -> bool {
         matches!(factor, None | Some(TaskFactor::Last))
     }
@@ -100,7 +101,7 @@ impl Parameters {
 pub struct Task {
     /// Name of the layer, followed by `.` and the factor's name for a factor of a Tucker or CP layer.
     pub name: String,
-    /// What is computed.
+    /// The problem that its unit computes.
     pub problem: Problem,
     /// Input.
     pub x: ValueId,
@@ -110,35 +111,35 @@ pub struct Task {
     pub y: ValueId,
     /// The source of its parameters.
     pub parameters: Parameters,
-    /// Scheme that the config requests.
+    /// The scheme that the config requests.
     pub scheme: Option<String>,
-    /// Tile that the config requests.
+    /// The tile that the config requests.
     pub tile: Option<Vec<u32>>,
 }
 
 impl Task {
-    /// The values that it reads: the input, then the residual.
+    /// The values that the task reads: the input, then the residual.
     pub fn reads(&self) -> impl Iterator<Item = ValueId> {
         std::iter::once(self.x).chain(self.residual)
     }
 
-    /// The format in which it reads its inputs.
+    /// The format in which the task reads its inputs.
     pub fn input_format(&self) -> Format {
         self.problem.kind().input().format
     }
 
-    /// The format in which it writes its output.
+    /// The format in which the task writes its output.
     pub fn output_format(&self) -> Format {
         self.problem.kind().output().format
     }
 }
 
-/// Tasks in the order they run, and the values between them. The first values are the outputs of the ops, in order.
+/// Tasks in execution order, and the values between them. The first values are the outputs of the ops, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskGraph {
-    /// Activations.
+    /// Activation tensors.
     pub values: Vec<Value>,
-    /// Work, in order.
+    /// Tasks, in execution order.
     pub tasks: Vec<Task>,
     /// The network's input.
     pub input: ValueId,
@@ -157,7 +158,7 @@ impl TaskGraph {
         (id, offset)
     }
 
-    /// Adds a value that is NCHW, and not a view unless it has a parent.
+    /// Adds an NCHW value, which is a view if it has a parent.
     pub(super) fn add_value(
         &mut self,
         name: String,

@@ -16,8 +16,8 @@ use crate::ir::{
 };
 use tdc_runtime::{Conv, FusedOps, Tucker, Variant};
 
-/// Prefix of the symbols of kernels outside networks and layer sets: of those that programs embed, and of the same kernels when they
-/// are measured, so that their machine code is the same.
+/// Prefix of the symbols of kernels outside networks and layer sets: of kernels that programs embed, and of the same kernels when they are
+/// measured, so that their machine code is the same.
 pub const KERNEL_PREFIX: &str = "tdc";
 
 /// A planned kernel.
@@ -25,7 +25,7 @@ pub const KERNEL_PREFIX: &str = "tdc";
 pub struct KernelPlan {
     /// The problem's name.
     pub name: String,
-    /// What it computes.
+    /// The operation.
     pub op: KernelOp,
     /// One variant for each GPU, in the order given.
     pub variants: Vec<VariantPlan>,
@@ -45,9 +45,9 @@ pub enum KernelOp {
 pub struct VariantPlan {
     /// The GPU.
     pub gpu: &'static Gpu,
-    /// The units, in order: one, or up to three of a Tucker layer.
+    /// The units, in order: one, or up to three for a Tucker layer.
     pub units: Vec<PlannedUnit>,
-    /// All their steps.
+    /// The steps of all units.
     pub variant: Variant,
 }
 
@@ -85,7 +85,7 @@ pub fn kernel_name(layer: &LayerSpec) -> String {
             let factors = layer.problem.tucker_factors(ranks);
             match TuckerProblem::from_factors(&factors) {
                 Some([whole, _]) => problem_label(&Problem::Tucker(whole)),
-                // Sums of its core are added by atomics, for which there is no name of a whole layer.
+                // The partial sums of its core are added by atomics; there is no name for such a complete layer.
                 None => format!("tucker_{}", problem_label(&Problem::Conv(factors[1]))),
             }
         }
@@ -124,8 +124,8 @@ pub fn plan_kernel(
     })
 }
 
-/// The units of a layer: those that a network of this layer alone would have. The requested scheme and tile are for the core of a Tucker
-/// layer, in whatever unit it is computed.
+/// The units of a layer, as in a network of only this layer. The requested scheme and tile apply to the unit that computes the core of a
+/// Tucker layer.
 fn units(planner: &mut Planner, layer: &LayerSpec) -> Result<Vec<PlannedUnit>, PlanError> {
     let graph = lower(planner, layer_graph(layer));
     let unit = |task: &Task| {
@@ -149,7 +149,7 @@ fn layer_graph(layer: &LayerSpec) -> TaskGraph {
         ..layer.clone()
     };
     let whole = Problem::Conv(spec.problem);
-    // As in a network of this layer the first values are the outputs of the ops: the input and the layer.
+    // As in a network of only this layer, the first values are the outputs of the ops: the input and the layer.
     let (input, output) = (ValueId(0), ValueId(1));
     let mut graph = TaskGraph {
         values: Vec::new(),
@@ -175,7 +175,7 @@ fn layer_graph(layer: &LayerSpec) -> TaskGraph {
     graph
 }
 
-/// The convolutions of a network, each with the ops that are fused to it and the name of its op, in the order they run.
+/// The convolutions of a network, each with its fused ops and the name of its op, in execution order.
 pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
     let graph = TaskGraph::new(network);
     let layer = |task: &Task, rest: &[Task]| {
@@ -183,7 +183,7 @@ pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
         let OpKind::Conv(conv) = &op.kind else {
             return None;
         };
-        // Kernels of programs have NCHW activations, and a dense weight or Tucker factors.
+        // Kernels of programs have NCHW tensors, and a dense weight or Tucker factors.
         let problem = |task: &Task| {
             let conv_of_task = task.problem.nchw_conv().copied();
             conv_of_task.filter(|_| conv.options.cp_rank.is_none())

@@ -15,7 +15,7 @@ pub struct LaunchPrediction {
 }
 
 impl LaunchPrediction {
-    /// For a launch of the unit with this name, with the registers that the compiler allocated if the resource table has them.
+    /// Prediction for a launch of the unit with this name, with the registers that the compiler allocated if the resource table has them.
     pub fn new(unit: &str, launch: &LaunchWork, gpu: &Gpu) -> Self {
         let work = launch.with_known_registers(unit, gpu);
         Self {
@@ -26,7 +26,7 @@ impl LaunchPrediction {
 }
 
 impl LaunchWork {
-    /// The work of a launch of the unit with this name, with the registers of the resource table in place of estimated ones.
+    /// The work of a launch of the unit with this name, with the registers of the resource table instead of estimated ones.
     pub(super) fn with_known_registers(&self, unit: &str, gpu: &Gpu) -> KernelWork {
         let known = known_resources(unit, self.role, gpu.arch);
         KernelWork {

@@ -1,4 +1,4 @@
-//! The plan of a layer set: separate convolutions that share a folder.
+//! The plan of a layer set: independent convolutions that share a folder.
 
 use super::choose::Planner;
 use super::distinct::DistinctUnits;
@@ -10,9 +10,9 @@ use crate::ir::{ConvProblem, LayerSet, symbol};
 /// One convolution of a set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SetLayerPlan {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The convolution. The problem of its unit is another one if the layer has a CP rank or a layout.
+    /// The convolution. The problem of its unit differs from it if the layer has a CP rank or a layout.
     pub problem: ConvProblem,
     /// Index of its unit.
     pub unit: usize,

@@ -1,8 +1,8 @@
-//! Lowering: from the tasks of a graph to the tasks that a plan launches.
+//! Lowering: replaces the tasks of a graph by the tasks that a plan launches.
 //!
-//! This is the one place where it is decided in how many launches a Tucker or CP layer is computed, for networks and for single
-//! kernels: all [candidates](super::candidates) are [timed](super::times), the [search](super::select) finds those that compute the
-//! graph in the least time, and they replace its tasks.
+//! Only this code decides in how many launches a Tucker or CP layer is computed, for networks and for single kernels: all
+//! [candidates](super::candidates) are [timed](super::times), the [search](super::select) finds those that compute the graph in the least
+//! time, and they replace its tasks.
 
 use super::candidates::{Candidate, FormatConversion};
 use super::choose::Planner;
@@ -12,7 +12,7 @@ use super::times::{candidate_times, conversion_us};
 use crate::ir::Format;
 use std::collections::HashMap;
 
-/// The graph with the tasks of the candidates that take the least time, and with conversions where formats differ.
+/// The graph with the tasks of the candidates that take the least time, and with conversions between tasks of different formats.
 pub(super) fn lower(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
     let candidates = graph.candidates();
     let times = candidate_times(planner, &graph, &candidates);
@@ -21,7 +21,7 @@ pub(super) fn lower(planner: &mut Planner, graph: TaskGraph) -> TaskGraph {
     })
 }
 
-/// The same for known times; a candidate without one is not chosen.
+/// The same for given times; a candidate without a time is not chosen.
 fn lowered(
     graph: TaskGraph,
     candidates: &[Candidate],
@@ -110,7 +110,7 @@ impl Lowering {
         self.graph.tasks.push(task);
     }
 
-    /// The value itself if it has this format, else the value of the same name and sizes that does. That one has memory of its own.
+    /// The value itself if it has this format, otherwise a value of the same name and shape in this format, with its own memory.
     fn in_format(&mut self, value: ValueId, format: Format) -> ValueId {
         if self.graph.values[value.0].format == format {
             return value;
@@ -151,7 +151,7 @@ mod tests {
     };
     use crate::plan::plan_network;
 
-    /// A chain of three Tucker layers: [[F K L], [F][K L], [F][K][L]], ...
+    /// A chain of three Tucker layers.
     fn chain(scheme: Option<&str>) -> TaskGraph {
         let mut builder = NetworkBuilder::new("net", TensorShape::new(1, 16, 9, 11));
         for name in ["a", "b", "c"] {
@@ -165,7 +165,7 @@ mod tests {
         TaskGraph::new(&builder.finish().unwrap())
     }
 
-    /// The chain as it is lowered where each task takes the time that `us` gives its name.
+    /// The lowered chain, if the time of each task is `us` of its name.
     fn planned(us: &dyn Fn(&str) -> f64) -> TaskGraph {
         let graph = chain(None);
         let candidates = graph.candidates();
@@ -181,7 +181,8 @@ mod tests {
         names.join(" ")
     }
 
-    /// A launch of a factor takes 2, the core 3, each further factor in the same launch 1, and the next layer's first factor 0.5.
+    /// Times: 2 for a launch of one 1x1 factor, 3 for the core; 1 more for each further factor in a launch, 0.5 for the next layer's first
+    /// factor.
     fn plain(name: &str) -> f64 {
         match name {
             _ if name.contains('+') => 0.5 + plain(name.split('+').next().unwrap()),
@@ -196,7 +197,7 @@ mod tests {
     fn a_chain_has_the_launches_of_least_total_time() {
         let names = |us: &dyn Fn(&str) -> f64| task_names(&planned(us));
         assert_eq!(names(&plain), "a+b.first b.core_last+c.first c.core_last");
-        // Fusing `b.first` with `a` must save more than it costs that `b` is not one launch then.
+        // Fusing `b.first` with `a` must save more than the separate launch costs that `b` then needs.
         let but = |slow: &'static str, us: f64| {
             move |name: &str| if name == slow { us } else { plain(name) }
         };
@@ -214,8 +215,8 @@ mod tests {
             }),
             "a b c"
         );
-        // A layer's core and last factor may be separate after a launch with its first factor, and its first factor before a launch
-        // with the next layer's.
+        // Core and last factor may be separate after a launch that includes the first factor, and the first factor may be separate before a
+        // launch with the next layer's first factor.
         let apart = |name: &str| match name {
             "b.core_last" | "b" => 8.0,
             "a" | "a+b.first" | "b.core_last+c.first" | "b+c.first" => 20.0,
@@ -234,7 +235,7 @@ mod tests {
         assert_eq!(fused.tasks[2].y, fused.output);
     }
 
-    /// A layer's output that has other readers is stored with the next layer's first factor after it.
+    /// A layer's output with other readers is stored before the output of the next layer's first factor.
     #[test]
     fn two_outputs_are_views_of_one_value() {
         let mut builder = NetworkBuilder::new("net", TensorShape::new(2, 7, 9, 11));
@@ -292,7 +293,7 @@ mod tests {
         }
     }
 
-    /// Names of the tasks of a network, conversions included.
+    /// Names of the tasks of a network, including conversions.
     fn converted(ops: &[(&str, &[&str], OpOptions)]) -> Vec<String> {
         let mut builder = NetworkBuilder::new("net", TensorShape::new(5, 3, 7, 9));
         for (name, inputs, options) in ops {

@@ -20,23 +20,23 @@ pub enum Memory {
     },
 }
 
-/// Where a value is stored.
+/// Location of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Location {
     /// The block of memory.
     pub memory: Memory,
     /// Offset of the value's first element in that block, in elements: the channel offset of a view in a concatenation.
     pub offset: u64,
-    /// Elements between the images of a batch, in NCHW.
+    /// Elements between consecutive images of a batch, in NCHW.
     pub batch_stride: u64,
-    /// Order of the elements.
+    /// Layout.
     #[serde(skip_serializing_if = "is_nchw")]
     pub layout: Layout,
-    /// Sizes.
+    /// Shape.
     pub shape: TensorShape,
 }
 
-/// Whether it is the layout that `plan.json` leaves out.
+/// Whether the layout is the one that `plan.json` omits.
 fn is_nchw(layout: &Layout) -> bool {
     *layout == Layout::Nchw
 }
@@ -51,8 +51,8 @@ pub(super) struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Places all values and workspaces in an arena, except for the caller's input and output. `workspace_bytes` has the size for
-    /// each task.
+    /// Assigns offsets in an arena to all values and workspaces, except for the caller's input and output. `workspace_bytes` returns the
+    /// workspace size of a task.
     pub(super) fn new(graph: &TaskGraph, workspace_bytes: impl Fn(usize) -> u64) -> Self {
         let mut memory: Vec<Option<Memory>> = vec![None; graph.values.len()];
         memory[graph.input.0] = Some(Memory::Input);
@@ -107,7 +107,7 @@ impl MemoryPlan {
         }
     }
 
-    /// Where a value that a task reads or writes is stored.
+    /// The location of a value that a task reads or writes.
     pub(super) fn location(&self, graph: &TaskGraph, value: ValueId) -> Location {
         let (root, offset) = graph.root(value);
         Location {

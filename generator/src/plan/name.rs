@@ -4,15 +4,15 @@
 //! unit    = problem "_" scheme "_" tile                  conv_c64_n32_h56_w56_k3x3_p1_relu_direct_p64rn8xn4sk1
 //! problem = "conv" sizes "_k" RxS [options] [epilogue] [numbers]   sizes: [_bB] _cC _nN _hH _wW
 //!         | "cp" [_bB] _cC _rRANK _nN _hH _wW "_k" RxS [options] [epilogue] [numbers]
-//!         | "tucker" [_bB] [_cC] _dD1xD2 _nN _hH _wW "_k" RxS [options] [epilogue] [next] [numbers]   without C the first factor is not part of it
+//!         | "tucker" [_bB] [_cC] _dD1xD2 _nN _hH _wW "_k" RxS [options] [epilogue] [next] [numbers]   no C: without the first factor
 //!         | "convert" sizes "_" ("hwcn" | "nchw")                the layout of the output
-//! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_prologue|_prologuerelu]   what is not said is 1, 0 or absent
+//! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_prologue|_prologuerelu]   default: 1, 0, none
 //! epilogue = [_bias] [_residual] [_relu]
 //! numbers = [_atomic] [_tf32|_fp16|_bf16] [_tolBILLIONTHS] [_hwcn]
-//! next    = ("_next" | "_nextonly") D1      the first factor of the layer behind; the N channels that it reads are kept, or not
-//! tile    = (letters number)+                            the letters are the scheme's
+//! next    = ("_next" | "_nextonly") D1      first factor of the next layer; its N input channels are stored, or not
+//! tile    = (letters number)+                            the letters are the scheme's labels
 //! ```
-//! A pair is written once when both are equal, else `VxH`; padding `TxLxBxR`.
+//! A pair is written as one number if both are equal, otherwise as `VxH`; padding as `TxLxBxR`.
 
 mod parse;
 
@@ -21,10 +21,10 @@ pub use parse::problem_of_label;
 use crate::ir::Problem;
 use crate::scheme::{Scheme, Tile};
 
-/// The unit's name: also the stem of its file and, behind the network's name, of its symbols.
+/// The unit's name. It is also the stem of its file name and, after the network's name, of its symbols.
 pub fn unit_name(problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> String {
     let label = problem_label(problem);
-    // `linear_..._linear_wt4` would say the same twice.
+    // Avoids a repetition such as `linear_..._linear_wt4`.
     let scheme_name = scheme.name();
     let tile = tile.label(scheme.tile_fields());
     if label.starts_with(scheme_name) {
@@ -34,7 +34,7 @@ pub fn unit_name(problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> String 
     }
 }
 
-/// The problem's part of the name; equal labels mean equal problems.
+/// The label of a problem, which is its part of the name. Equal labels mean equal problems.
 pub fn problem_label(problem: &Problem) -> String {
     problem.kind().label()
 }

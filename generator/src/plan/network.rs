@@ -16,7 +16,7 @@ use tdc_runtime::{Variant, WeightFile, WeightSlot};
 pub struct LayerPlan {
     /// Name: of the op, or of a factor of a Tucker or CP layer.
     pub name: String,
-    /// Name of the op whose output this layer writes; the last of those fused.
+    /// Name of the op whose output this layer writes; the last op if several are fused.
     pub output_op: String,
     /// Index of its unit.
     pub unit: usize,
@@ -29,9 +29,9 @@ pub struct LayerPlan {
     pub y: Location,
     /// Byte offset of its workspace in the arena.
     pub workspace: Option<u64>,
-    /// Indices of its parameters in the weight file: none, one, or one for each factor, which are consecutive.
+    /// Indices of its slots in the weight file: none, one, or consecutive ones, one for each factor.
     pub slots: Vec<usize>,
-    /// The ops that the parameters come from.
+    /// The ops whose parameters the layer reads.
     pub parameters: Parameters,
 }
 
@@ -42,27 +42,26 @@ pub struct NetworkPlan {
     pub name: String,
     /// The GPU planned for.
     pub gpu: &'static Gpu,
-    /// Sizes of the input.
+    /// Shape of the input.
     pub input: TensorShape,
-    /// Sizes of the output.
+    /// Shape of the output.
     pub output: TensorShape,
-    /// Name of the op whose output is the network's.
+    /// Name of the op whose output is the network's output.
     pub output_name: String,
     /// Distinct units, in the order of first use.
     pub units: Vec<PlannedUnit>,
-    /// Layers in the order they run.
+    /// Layers in execution order.
     pub layers: Vec<LayerPlan>,
     /// Bytes of the arena.
     pub arena_bytes: u64,
-    /// Bytes that the arena would take if its buffers shared no memory.
+    /// Bytes of the arena if no buffers shared memory.
     pub arena_bytes_without_reuse: u64,
     /// The file of packed weights.
     pub weights: WeightFile,
 }
 
 impl NetworkPlan {
-    /// Byte offsets of a layer's packed weights and of its bias in the payload of the weight file; `None` for what the layer does
-    /// not have.
+    /// Byte offsets of a layer's packed weights and of its bias in the payload of the weight file; `None` if the layer does not have them.
     pub fn parameter_offsets(&self, layer: &LayerPlan) -> (Option<u64>, Option<u64>) {
         let slots: Vec<_> = self.weights.iter().collect();
         let own = || layer.slots.iter().map(|&slot| slots[slot]);

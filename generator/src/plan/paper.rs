@@ -1,17 +1,17 @@
 //! `tiles: paper`: TDC's analytical choice of a tile for its core convolution (sections 5.3 to 5.5).
 //!
-//! All tiles are sorted by compute latency (eqs. 14 and 15). Of the best few percent (5 % on an A100, 15 % on an RTX 2080 Ti, and 5 % on
-//! the others, for which the paper has no number) the one with the least memory traffic (eqs. 16 to 19) is chosen.
+//! All tiles are sorted by compute latency (eqs. 14 and 15). The best few percent are kept: 5 % on an A100, 15 % on an RTX 2080 Ti, and 5 %
+//! on the others, for which the paper has no number. Among these the tile with the least memory traffic (eqs. 16 to 19) is chosen.
 //!
 //! The equations are exactly those of the text: `H/TH` in the number of blocks is a quotient, not rounded up; R*S multiply-adds are
-//! counted for every value of an input tile, halo included; eq. 16 lacks R*S. Text, slides and scripts disagree:
+//! counted for every value of an input tile, halo included; eq. 16 lacks R*S. The slides and the published scripts differ from the text:
 //!
 //! - The slides count a block's FLOPs as `2 TH TW TC N`, without filter and halo, and invert the ratio of the waves.
 //! - The scripts compute the compute latency but do not sort by it: they keep the first 5 % in the order of their loops (TH, TW, TC)
 //!   and choose the least `0.9 volume_x + 0.1 volume_y` of those, without the weights.
 //! - The scripts read occupancy from a table measured beforehand. Here it follows from registers (the compiler's if the resource table
 //!   has them, else estimated), shared memory and threads.
-//! - The text counts H x W x C tiles; the scripts try TH and TW up to 12 and five TC, and so do our schemes.
+//! - The text counts H x W x C tiles; the scripts try TH and TW up to 12 and five TC, and so do the schemes here.
 //!
 //! The text assumes stride 1 and an output as large as the input. For others, H and W are those of the output, and `TH + R - 1` is
 //! the number of input rows under a tile.
@@ -106,7 +106,7 @@ mod tests {
         // 64 tiles x 64 x 32, 64 x 64 x 81, 3136 x 32 x 8.
         assert_eq!(large.volume, 131_072.0 + 331_776.0 + 802_816.0);
 
-        // Waves are counted by quotients (56/5 = 11.2), volumes by whole tiles (12 x 12).
+        // Waves are counted by quotients (56/5 = 11.2), volumes by complete tiles (12 x 12).
         let tail = PaperPrediction::new(&shape, [5, 5, 16], 0.001, a100);
         assert_eq!(tail.waves, (11.2_f64 * 11.2 * 4.0 * 32.0 / 221.184).ceil());
         assert_eq!(

@@ -1,10 +1,10 @@
-//! `tiles: paper` for schemes `single_channel` and `stride_fixed`: tiles that hide the latency of global memory (stride-fixed paper,
+//! `tiles: paper` for the schemes `single_channel` and `stride_fixed`: tiles that hide the latency of global memory (stride-fixed paper,
 //! sections 2.2, 3.1 and 3.2).
 //!
-//! The equations are those of the text, with its errors: it counts two multiply-adds per clock and lane (they are two operations, one
-//! multiply-add), and the middle form of eq. 5 adds `(K-1) Wx` values to a number of bytes, while the last form, which is used here,
-//! has the factor 4. R x S replaces K x K. The bound by registers, which is "not shown", is replaced by the check that a tile fits the
-//! GPU. In steps 1 and 2 a range without an integer means one piece.
+//! The equations are those of the text, including its errors. It counts two multiply-adds per clock and lane (they are two operations, one
+//! multiply-add). The middle form of eq. 5 adds `(K-1) Wx` values to a number of bytes; the last form, which is used here, includes the
+//! factor 4. R x S replaces K x K. The paper does not print the bound by registers; a check that a tile fits the GPU replaces it.
+//! In steps 1 and 2 a range without an integer means one piece.
 
 use crate::gpu::Gpu;
 use crate::scheme::{PublishedTiles, Tile};
@@ -24,16 +24,16 @@ const BLOCK_PIXELS: u32 = 128;
 pub struct Prefetch {
     /// N_FMA: multiply-adds of an SM for each set of data while the next one is in flight.
     pub fmas: u64,
-    /// Bytes per clock of the whole GPU.
+    /// Bytes per clock of the complete GPU.
     pub bytes_per_clock: u64,
     /// V_s before it is rounded to threads: bytes in flight that keep memory busy.
     pub bytes: u64,
-    /// Threads of an SM, in whole warps, that have as much in flight with 4 bytes each.
+    /// Threads of an SM, in complete warps, that have this number of bytes in flight with 4 bytes each.
     pub threads_per_sm: u64,
 }
 
 impl Prefetch {
-    /// Of a GPU.
+    /// The work for a GPU.
     pub fn of(gpu: &Gpu) -> Self {
         let latency = u64::from(gpu.memory_latency);
         let clock_mhz = gpu.base_clock_mhz.unwrap_or(gpu.clock_mhz);
@@ -49,7 +49,7 @@ impl Prefetch {
     }
 }
 
-/// How a single channel is divided (section 3.1).
+/// The division of a convolution of one channel (section 3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Division {
     /// Each SM keeps some filters on the chip; the map is loaded in P pieces (eqs. 5 and 6).
@@ -128,8 +128,8 @@ impl Division {
     }
 }
 
-/// The tile of scheme `stride_fixed`: M' = 64 and W'x = 128, so S = 32 bytes if `M' >= 4 N_FMA / (S W'x)` (step 3; the published tile
-/// misses the bound by half a filter, which is ignored), else 64. The pixels are in rows of the output's width.
+/// The tile of scheme `stride_fixed`. M' = 64 and W'x = 128, so S is 32 bytes if `M' >= 4 N_FMA / (S W'x)` (step 3), else 64. The published
+/// tile misses the bound by half a filter, which is ignored. The pixels are in rows of the output's width.
 fn block_tile(shape: &ConvShape, gpu: &Gpu) -> Tile {
     let fmas = Prefetch::of(gpu).fmas;
     let filters = |segment: u64| 4 * fmas / (segment * u64::from(BLOCK_PIXELS));

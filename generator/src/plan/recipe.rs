@@ -7,8 +7,8 @@ use tdc_weights::{
     Decomposition, FactorRole, FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource,
 };
 
-/// One recipe for each slot of `plan.weights`, in order, with the names that PyTorch gives tensors of a checkpoint: `<layer>.weight`,
-/// `<layer>.bias`, `<bn>.running_mean` and so on, factors as `<layer>.first.weight` unless the config names them.
+/// One recipe for each slot of `plan.weights`, in order. The tensors have the names that PyTorch gives them in a checkpoint:
+/// `<layer>.weight`, `<layer>.bias`, `<bn>.running_mean` and so on; factors `<layer>.first.weight` and so on, unless the config names them.
 pub fn recipes(network: &Network, plan: &NetworkPlan) -> Vec<SlotRecipe> {
     let slots: Vec<_> = plan.weights.iter().map(|(slot, _)| slot.clone()).collect();
     let of_layer = |layer: &LayerPlan| {
@@ -57,7 +57,7 @@ fn weight(network: &Network, id: OpId, factor: Option<TaskFactor>) -> Option<Wei
     }
 }
 
-/// The layer's own bias.
+/// Name of the layer's own bias.
 fn bias(network: &Network, id: OpId) -> Option<String> {
     let op = network.op(id);
     let has_bias = match &op.kind {

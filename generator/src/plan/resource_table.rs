@@ -14,7 +14,7 @@ pub struct Resources {
     pub shared_bytes: u32,
     /// Bytes of registers spilled to local memory.
     pub spill_stores: u32,
-    /// Bytes of them that are loaded back.
+    /// Bytes of spilled registers that are loaded back.
     pub spill_loads: u32,
 }
 
@@ -33,7 +33,7 @@ pub struct ResourceTable {
     entries: BTreeMap<(String, Arch), Resources>,
 }
 
-/// A table that cannot be read, or an entry that cannot be added.
+/// Error of reading a table, or of adding an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResourceTableError {
     /// A line has too few or too many fields.
@@ -66,7 +66,7 @@ pub enum ResourceTableError {
         /// The architecture.
         arch: Arch,
     },
-    /// A key that could not be read again.
+    /// A key that could not be parsed again.
     #[error("`{0}` cannot be a key: it must not be empty, hold white space or start with `#`")]
     Key(String),
 }
@@ -96,7 +96,7 @@ impl ResourceTable {
         Ok(())
     }
 
-    /// Adds all entries of `newer`, which replace those of the same key and architecture.
+    /// Adds all entries of `newer`, which replace existing entries of the same key and architecture.
     pub fn merge(&mut self, newer: Self) {
         self.entries.extend(newer.entries);
     }

@@ -11,7 +11,7 @@ pub struct WeightSection<'a> {
 }
 
 impl WeightSection<'_> {
-    /// The map of the section.
+    /// The structure of the section.
     pub fn file(&self) -> &WeightFile {
         &self.plans[0].weights
     }

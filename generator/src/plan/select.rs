@@ -1,26 +1,25 @@
-//! The exact search: which candidates compute all tasks of a graph in the least time.
+//! The exact search for the candidates that compute all tasks of a graph in the least time.
 //!
-//! It knows nothing of networks, schemes or GPUs. Tasks and values are indices, a format is any type with equality. An
+//! It does not depend on networks, schemes or GPUs. Tasks and values are indices; a format is any type with equality. An
 //! [`ExactCover`] has
 //!
 //! - [options](CoverOption): each computes some tasks, reads and writes values in certain formats, and takes a time;
 //! - [conversions](Conversion): each brings a value from one format to another, and takes a time.
 //!
-//! A solution is a sequence of options and conversions in which each task is computed by exactly one option and each value that an
-//! option reads was written or converted to that format before. [`ExactCover::solve`] finds the solution whose sum of times is
-//! least. It splits the tasks into groups that no option and no choice of formats connects, and goes through the tasks of each group
-//! in order. Its state is the set of later tasks that an option chosen before computes, and the formats in which each value is
-//! available; of the sequences that lead to one state only the fastest is kept (dynamic programming). In the graphs of networks a
-//! group has a few states per task.
+//! A solution is a sequence of options and conversions. Each task is computed by exactly one option, and each value that an option reads
+//! was written in that format or converted to it before. [`ExactCover::solve`] finds the solution with the least sum of times. It splits
+//! the tasks into groups that no option and no choice of formats connects, and processes the tasks of each group in order. Its state is the
+//! set of later tasks that an option chosen before computes, and the formats in which each value is available. Only the fastest of the
+//! sequences that lead to a state is kept (dynamic programming). In the graphs of networks a group has a few states per task.
 //!
-//! An option runs when the first of its tasks would run. So whatever it reads must be computed by tasks before its first one (or by
-//! its own), and it must write all that tasks of other options read; whoever builds options ensures both.
+//! An option runs at the position of its first task. So it may read only values that tasks before its first one, or the option itself,
+//! compute, and it must write every value that tasks of other options read. The caller that builds the options ensures both.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Add;
 
-/// At most this many states are kept per task, those with the least lower bound of the total time. Only an adversarial graph has
-/// more; its solution may then be slower than the best one.
+/// Maximum number of states that are kept per task: those with the least lower bound of the total time. Only adversarial graphs have more
+/// states; their solution may then be slower than the best one.
 const MAX_STATES: usize = 1024;
 
 /// A value in the format in which it is read or written.
@@ -30,7 +29,7 @@ pub(super) struct Edge<F> {
     pub format: F,
 }
 
-/// A way to compute some tasks.
+/// A unit that computes some tasks.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CoverOption<F> {
     /// The tasks, ascending; at least one.
@@ -41,7 +40,7 @@ pub(super) struct CoverOption<F> {
     pub us: f64,
 }
 
-/// A way to bring a value to another format.
+/// A unit that converts a value to another format.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Conversion<F> {
     pub value: usize,
@@ -51,7 +50,7 @@ pub(super) struct Conversion<F> {
     pub us: f64,
 }
 
-/// Tasks, and the ways to compute them.
+/// Tasks, and the options to compute them.
 #[derive(Debug, Clone)]
 pub(super) struct ExactCover<F> {
     /// Number of tasks. Each runs after those before it.
@@ -60,7 +59,7 @@ pub(super) struct ExactCover<F> {
     pub conversions: Vec<Conversion<F>>,
     /// Values that are available before the first task.
     pub available: Vec<Edge<F>>,
-    /// Values that are needed in a format whatever is chosen: they are converted as soon as they are written.
+    /// Values that are needed in a format regardless of the choice: they are converted as soon as they are written.
     pub required: Vec<Edge<F>>,
 }
 
@@ -73,10 +72,10 @@ pub(super) enum Step {
     Convert(usize),
 }
 
-/// The time of a sequence, then its number of steps: of two that take the same time, the one with fewer launches is better.
+/// The time of a sequence, then its number of steps: at equal times the sequence with fewer launches is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 struct Cost {
-    /// Femtoseconds: a sum of integers does not depend on the order of its terms, so equal times compare as equal.
+    /// In femtoseconds: a sum of integers does not depend on the order of its terms, so equal times compare as equal.
     femtoseconds: u64,
     steps: usize,
 }
@@ -113,7 +112,7 @@ struct State {
     formats: BTreeMap<usize, Formats>,
 }
 
-/// A way to get from one state to another.
+/// A sequence of steps from one state to another.
 #[derive(Debug, Clone)]
 struct Transition {
     state: State,
@@ -122,7 +121,7 @@ struct Transition {
 }
 
 impl Transition {
-    /// To `state`, without a step.
+    /// A transition to `state` without a step.
     fn free(state: State) -> Self {
         Self {
             state,
@@ -143,15 +142,15 @@ struct FormatSet {
 /// The best sequence to a state: its cost, the index of the state of the task before, and the steps from there.
 struct Reached {
     cost: Cost,
-    /// Its position among all sequences to states of the same task, in the order in which they are preferred at equal cost.
+    /// Index among all sequences to states of the same task, in the order of preference at equal cost.
     order: usize,
     previous: usize,
     steps: Vec<Step>,
 }
 
 impl<F: Copy + PartialEq> ExactCover<F> {
-    /// The steps of least time, in the order they run. Of equally fast sequences it is the one with the fewest steps, and of those the
-    /// one whose first options compute more tasks. `None` if the options cannot compute all tasks.
+    /// The steps of least time, in execution order. Among equally fast sequences, one with the fewest steps is returned, and among those
+    /// the one whose first options compute more tasks. `None` if the options cannot compute all tasks.
     pub(super) fn solve(&self) -> Option<Vec<Step>> {
         let search = Search::new(self);
         let mut steps: Vec<(usize, Vec<Step>)> = Vec::new();
@@ -168,9 +167,9 @@ struct Search<'a, F> {
     cover: &'a ExactCover<F>,
     /// For each task, the options whose first task it is, those that compute more tasks first.
     starting: Vec<Vec<usize>>,
-    /// For each task the least time that it takes, of an option that computes several tasks an equal fraction for each.
+    /// For each task, the least time that it takes. The time of an option that computes several tasks is divided equally among them.
     least: Vec<u64>,
-    /// Values that are read or written in more than one format, each with its last reader. The formats of others need no search.
+    /// Values that are read or written in more than one format, each with its last reader. All other values need no search.
     last_reader: HashMap<usize, usize>,
     /// Distinct formats, by bit.
     formats: Vec<F>,
@@ -223,7 +222,7 @@ impl<'a, F: Copy + PartialEq> Search<'a, F> {
         search
     }
 
-    /// The bit of a format, which is a new one for a format that was not seen before.
+    /// The bit of a format; a new bit for an unknown format.
     fn bit(&mut self, format: F) -> Formats {
         let known = self.formats.iter().position(|&known| known == format);
         let index = known.unwrap_or_else(|| {
@@ -233,13 +232,13 @@ impl<'a, F: Copy + PartialEq> Search<'a, F> {
         1 << index
     }
 
-    /// The bit of a format that [`bit`](Self::bit) has seen; none of any other.
+    /// The bit of a format that is known to [`bit`](Self::bit); 0 for any other format.
     fn known_bit(&self, format: F) -> Formats {
         let known = self.formats.iter().position(|&known| known == format);
         known.map_or(0, |index| 1 << index)
     }
 
-    /// Tasks that must be searched together, ascending: those that one option computes, or that touch a value with several formats.
+    /// Tasks that must be searched together, ascending: those that one option computes, or that read or write a value with several formats.
     fn groups(&self) -> Vec<Vec<usize>> {
         let mut group_of: Vec<usize> = (0..self.cover.tasks).collect();
         let mut task_of_value: HashMap<usize, usize> = HashMap::new();
@@ -322,8 +321,8 @@ impl<'a, F: Copy + PartialEq> Search<'a, F> {
         Some(steps)
     }
 
-    /// A lower bound of the total time through a state, less a term that all states before one task have in common: the time so far,
-    /// without what the later tasks that it has paid for take at least.
+    /// A lower bound of the total time through a state, without a term that all states before one task have in common: the time so far,
+    /// less the minimum times of the later tasks that it already includes.
     fn bound(&self, state: &State, reached: &Reached) -> u64 {
         let paid: u64 = state.covered.iter().map(|&task| self.least[task]).sum();
         reached.cost.femtoseconds.saturating_sub(paid)
@@ -370,8 +369,8 @@ impl<'a, F: Copy + PartialEq> Search<'a, F> {
         all
     }
 
-    /// The same transitions, each continued by conversions that make a value available in a format; without those for which there
-    /// are none.
+    /// The same transitions, each followed by conversions that make a value available in a format. Transitions without such conversions are
+    /// dropped.
     fn converted(&self, transitions: Vec<Transition>, edge: &Edge<F>) -> Vec<Transition> {
         if !self.last_reader.contains_key(&edge.value) {
             return transitions;
@@ -390,8 +389,8 @@ impl<'a, F: Copy + PartialEq> Search<'a, F> {
         all
     }
 
-    /// From the formats in which a value is available, the sets of formats that conversions can lead to, each by the cheapest
-    /// conversions. Only those that contain the format of `edge`; if `formats` does, nothing is converted.
+    /// The sets of formats that conversions can lead to, from the formats in which a value is available, each with the cheapest
+    /// conversions. Only sets that contain the format of `edge` are returned. If `formats` already contains it, there are no conversions.
     fn format_sets(&self, edge: &Edge<F>, formats: Formats) -> Vec<FormatSet> {
         let needed = self.known_bit(edge.format);
         let mut sets = vec![FormatSet {
@@ -444,7 +443,7 @@ fn root(group_of: &mut [usize], task: usize) -> usize {
     root
 }
 
-/// Makes one group of the groups of two tasks.
+/// Merges the groups of two tasks.
 fn union(group_of: &mut [usize], a: usize, b: usize) {
     let (a, b) = (root(group_of, a), root(group_of, b));
     group_of[a.max(b)] = a.min(b);
@@ -470,7 +469,7 @@ mod tests {
             1.0 + self.below(6) as f64
         }
 
-        /// Mostly the first of three formats.
+        /// One of three formats, mostly the first.
         fn format(&mut self) -> u8 {
             [1, 2].get(self.below(9)).copied().unwrap_or(0)
         }
@@ -668,7 +667,7 @@ mod tests {
         assert!(converted > 60, "{converted}");
     }
 
-    /// Tasks that are fused in pairs, each with the one `distance` tasks later.
+    /// Tasks that can be fused in pairs, each with the one `distance` tasks later.
     fn pairs(tasks: usize, distance: usize) -> ExactCover<u8> {
         let option = |covers: Vec<usize>, us| CoverOption {
             covers,
@@ -690,7 +689,7 @@ mod tests {
         }
     }
 
-    /// 500 options are chosen ahead of the tasks that they cover, in groups of their own: there are few states.
+    /// 500 options are chosen before the tasks that they cover, each in a separate group, so there are few states.
     #[test]
     fn independent_groups_are_searched_on_their_own() {
         let cover = pairs(1000, 500);

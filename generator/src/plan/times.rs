@@ -1,8 +1,8 @@
 //! The times by which candidates are compared.
 //!
-//! Measured and predicted times are never compared with each other. All candidates of one op are timed by the same
-//! [source](TimeSource): by measured times if each of its tasks has one, else by predicted times. A candidate for tasks of several ops
-//! needs the same source for all of them.
+//! Measured and predicted times are never compared with each other. All candidates of one op are timed by the same [source](TimeSource): by
+//! measured times if each of its tasks has one, else by predicted times. A candidate for tasks of several ops needs the same source for all
+//! of these ops.
 
 use super::candidates::{Candidate, FormatConversion};
 use super::choose::Planner;
@@ -12,9 +12,9 @@ use crate::ir::{Problem, TilePolicy};
 use crate::scheme::scheme;
 use std::ops::Range;
 
-/// For each candidate its time in microseconds; `None` if it must not be chosen, because the config excludes it or it has no time.
+/// The time of each candidate in microseconds; `None` if it must not be chosen, because the config excludes it or it has no time.
 ///
-/// An op for which there is nothing to choose is not timed: its candidates take 0, so that no scheme is asked in vain.
+/// An op with only one choice is not timed: its candidates take 0, which saves the planner's work.
 pub(super) fn candidate_times(
     planner: &mut Planner,
     graph: &TaskGraph,
@@ -44,8 +44,8 @@ pub(super) fn candidate_times(
     times
 }
 
-/// The time of a conversion: measured if a table has it, else predicted. Every candidate of a task has the same formats today, so
-/// that all plans have the same conversions and this decides nothing.
+/// The time of a conversion: measured if a table has it, else predicted. Today every candidate of a task has the same formats, so all plans
+/// have the same conversions and this time decides nothing.
 pub(super) fn conversion_us(planner: &mut Planner, conversion: &FormatConversion) -> f64 {
     let choice = planner.choose("", &conversion.problem(), None, None);
     choice.map_or(0.0, |choice| {
@@ -53,8 +53,8 @@ pub(super) fn conversion_us(planner: &mut Planner, conversion: &FormatConversion
     })
 }
 
-/// Whether a candidate that extends another one cannot be part of the best plan: if it took only the time of that one, it would
-/// still be slower than the best candidates known for the same tasks.
+/// Whether a candidate that extends another one cannot be part of the best plan: even if it took only the time of that one, it would be
+/// slower than the best candidates known for the same tasks.
 fn extension_is_slower(
     candidate: &Candidate,
     base: usize,
@@ -67,7 +67,7 @@ fn extension_is_slower(
     best_time(&candidate.covers, known, times).is_some_and(|best_us| base_us >= best_us)
 }
 
-/// The least time in which candidates compute just these tasks.
+/// The least time in which candidates compute exactly these tasks.
 fn best_time(tasks: &[usize], candidates: &[Candidate], times: &[Option<f64>]) -> Option<f64> {
     let options = candidates.iter().zip(times).filter_map(|(candidate, us)| {
         let position = |task| tasks.iter().position(|known| known == task);
@@ -99,9 +99,9 @@ fn best_time(tasks: &[usize], candidates: &[Candidate], times: &[Option<f64>]) -
 
 /// How a candidate is compared with others.
 enum Comparison {
-    /// It must not be chosen.
+    /// Must not be chosen.
     Excluded,
-    /// There is no other for its tasks.
+    /// No other candidate for its tasks exists.
     None,
     By(TimeSource),
 }
@@ -128,14 +128,14 @@ fn source_of(ops: &[Op], candidate: &Candidate) -> Comparison {
 /// The tasks of one op: the factors of a layer, or a single task.
 struct Op {
     tasks: Range<usize>,
-    /// What the config requests, as far as there are candidates for it.
+    /// The lowering that the config requests, as far as there are candidates for it.
     lowering: Option<RequestedLowering>,
-    /// How its candidates are compared; `None` if there is nothing to choose, or its separate tasks have no times.
+    /// The time source of its candidates; `None` if there is only one choice, or its separate tasks have no times.
     source: Option<TimeSource>,
 }
 
 impl Op {
-    /// Those of a graph, in order.
+    /// The ops of a graph, in order.
     fn all(planner: &mut Planner, graph: &TaskGraph, candidates: &[Candidate]) -> Vec<Self> {
         let same_op = |a: &Task, b: &Task| {
             a.parameters.layer.is_some() && a.parameters.layer == b.parameters.layer
@@ -179,7 +179,7 @@ impl Op {
         op
     }
 
-    /// Whether the requested lowering, if any, has this candidate.
+    /// Whether the requested lowering, if any, allows this candidate.
     fn allows(&self, candidate: &Candidate) -> bool {
         match self.lowering {
             None => true,
@@ -213,7 +213,7 @@ fn requested_lowering(
     }
 }
 
-/// Where times come from.
+/// Source of times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TimeSource {
     /// The tuning table. A candidate that it does not have must not be chosen.
@@ -234,7 +234,7 @@ impl TimeSource {
             })
     }
 
-    /// The least time of a task, microseconds, whatever scheme and tile the config requests for it.
+    /// The least time of a task over all schemes and tiles, microseconds, regardless of those that the config requests.
     fn us(self, planner: &mut Planner, task: &Task) -> Option<f64> {
         let problem: &Problem = &task.problem;
         let us = match self {

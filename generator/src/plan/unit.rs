@@ -10,12 +10,12 @@ use crate::ir::Problem;
 use crate::scheme::{KernelBlueprint, LaunchWork, Tile};
 use tdc_runtime::{Launch, Step, Unit, Variant};
 
-/// A kernel with its symbol, ready to be rendered.
+/// A kernel with its symbol.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedKernel {
     /// The kernel's symbol.
     pub symbol: String,
-    /// Template, context, launch.
+    /// Template, context and launch.
     pub blueprint: KernelBlueprint,
 }
 
@@ -26,7 +26,7 @@ pub struct PlannedUnit {
     pub unit: Unit,
     /// Prefix of its symbols: the name of the network or layer set.
     pub prefix: String,
-    /// What it computes.
+    /// The problem that it computes.
     pub problem: Problem,
     /// The scheme's name.
     pub scheme: &'static str,
@@ -47,7 +47,7 @@ pub struct PlannedUnit {
 }
 
 impl PlannedUnit {
-    /// The variant that the unit was planned as; the first one if several plans share the unit.
+    /// The variant of this plan; the first one if several plans share the unit.
     pub fn variant(&self) -> &Variant {
         &self.unit.variants[0]
     }
@@ -61,7 +61,7 @@ impl PlannedUnit {
 }
 
 impl LaunchPrediction {
-    /// For every launch of a unit, in order.
+    /// Predictions for every launch of a unit, in order.
     pub fn for_unit(unit: &PlannedUnit, gpu: &Gpu) -> Vec<Self> {
         unit.launches()
             .map(|launch| Self::new(&unit.unit.name, &launch, gpu))
@@ -76,7 +76,7 @@ pub fn launch_terms(unit: &PlannedUnit, gpu: &Gpu) -> Vec<Option<CostTerms>> {
         .collect()
 }
 
-/// Plans one problem as a unit, which is named by the grammar.
+/// Plans one problem as a unit, named by the naming grammar of units.
 ///
 /// # Errors
 /// [`PlanError`], with the name of `layer`, if the requested scheme and tile are not valid for the problem or no scheme supports it.

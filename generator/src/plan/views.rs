@@ -1,9 +1,9 @@
-//! Views: values that are stored inside another one, so that a concatenation and a flatten need no kernel.
+//! Views: values that are stored inside another value, so that concatenation and flatten need no kernel.
 
 use super::graph::{Value, ValueId};
 use crate::ir::{Network, OpId, OpKind};
 
-/// The ops whose outputs are placed inside other values.
+/// The analysis of which ops' outputs are stored inside other values.
 pub(super) struct Views<'a> {
     network: &'a Network,
     consumers: &'a [Vec<OpId>],
@@ -19,13 +19,13 @@ pub(super) struct ConcatCopy {
 }
 
 impl<'a> Views<'a> {
-    /// Of a network with the [consumers](Network::consumers) of its ops.
+    /// For a network with the [consumers](Network::consumers) of its ops.
     pub(super) fn new(network: &'a Network, consumers: &'a [Vec<OpId>]) -> Self {
         Self { network, consumers }
     }
 
-    /// Makes views of the ops' values: a flattened tensor of the one that it flattens, the inputs of a concatenation of its output.
-    /// Returns the inputs that must be copied instead.
+    /// Makes views of the ops' values: a flattened tensor is a view of its input, and the inputs of a concatenation are views of its
+    /// output. Returns the inputs that must be copied instead.
     pub(super) fn place(&self, values: &mut [Value], output: ValueId) -> Vec<ConcatCopy> {
         let mut copies = Vec::new();
         for (index, op) in self.network.ops.iter().enumerate() {
@@ -52,7 +52,7 @@ impl<'a> Views<'a> {
                 _ => {}
             }
         }
-        // The caller's output is the memory of a flattened output; the tensor that it flattens is the view then.
+        // The caller's memory is that of the flattened output, so its input becomes the view.
         if let Some((flattened, _)) = values[output.0].parent {
             values[output.0].parent = None;
             values[flattened.0].parent = Some((output, 0));
@@ -60,7 +60,7 @@ impl<'a> Views<'a> {
         copies
     }
 
-    /// Whether an input of a concatenation can be written directly to its part of the output.
+    /// Whether an input of a concatenation can be written directly to its slice of the output.
     fn can_be_concat_view(&self, id: OpId, value: &Value) -> bool {
         let op = self.network.op(id);
         // Images of a concatenated tensor are not contiguous, as a flattened view of several images requires.
@@ -72,8 +72,8 @@ impl<'a> Views<'a> {
         !is_view && !flattened && !matches!(op.kind, OpKind::Input | OpKind::Flatten)
     }
 
-    /// Whether a flatten moves data: one whose output is the network's output, if the tensor that it flattens has other readers or
-    /// is a view or the network's input. Any other flatten is a view.
+    /// Whether a flatten moves data. It does if its output is the network's output and its input has other readers, is a view, or is the
+    /// network's input. Any other flatten is a view.
     pub(super) fn flatten_needs_copy(&self, id: OpId) -> bool {
         let flattened = self.network.op(id).inputs[0];
         let mut source = flattened;

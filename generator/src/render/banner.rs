@@ -1,4 +1,4 @@
-//! The head of every generated file: what it is, who made it for what, and under which terms.
+//! The head of every generated file: its content, generator, GPUs and licence.
 
 use super::wrap::{MAX_COLUMNS, wrap_words};
 use crate::gpu::Gpu;
@@ -6,14 +6,14 @@ use crate::ir::Problem;
 use crate::plan::PlannedUnit;
 use crate::scheme::scheme;
 
-/// How a file marks a line that is no content.
+/// The comment style of a file's head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommentStyle {
     /// `// `
     Cpp,
     /// `# `
     CMake,
-    /// Nothing: the banner is prose.
+    /// No prefix: the banner is prose.
     Prose,
 }
 
@@ -51,7 +51,7 @@ pub fn gpu_titles(gpus: &[&Gpu]) -> String {
     }
 }
 
-/// The title of a unit's files: what it computes and how.
+/// The title of a unit's files: the problem, scheme and tile.
 pub fn unit_title(unit: &PlannedUnit) -> Vec<String> {
     let mut lines = description(&unit.problem);
     let fields = scheme(unit.scheme).map_or(&[][..], |scheme| scheme.tile_fields());
@@ -64,7 +64,7 @@ pub fn unit_title(unit: &PlannedUnit) -> Vec<String> {
     lines
 }
 
-/// What a problem computes, and the sizes and formats of its input and output.
+/// Description of a problem, and the shapes and formats of its input and output.
 fn description(problem: &Problem) -> Vec<String> {
     let (x, y) = (problem.x(), problem.y());
     let what = problem.kind().description();

@@ -1,6 +1,6 @@
 //! Rows of text in columns.
 
-/// Columns as wide as their widest cell: words to the left, numbers to the right.
+/// Columns as wide as their widest cell; text is left-aligned, numbers are right-aligned.
 pub fn align_columns<const N: usize>(
     rows: &[[String; N]],
     numbers: &std::ops::Range<usize>,

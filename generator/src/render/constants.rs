@@ -40,7 +40,7 @@ pub fn declare_constants(text: &str, context: &Value) -> String {
     declared + &long_declarations + rest
 }
 
-/// The integers of a context by their names in upper case; those of a nested object begin with its name.
+/// The integers of a context by their names in upper case; those of a nested object are prefixed with its name.
 fn collect(prefix: &str, context: &Value, values: &mut HashMap<String, i64>) {
     for (key, value) in context.as_object().into_iter().flatten() {
         let name = format!("{prefix}{}", key.to_ascii_uppercase());

@@ -1,10 +1,10 @@
 //! The CUDA toolkits that build generated code.
 
-/// Which toolkits know all of these architectures (compute capability times ten).
+/// The toolkits that support all of these architectures (compute capability times ten).
 ///
-/// 11.8 is the first with `cudaLaunchKernelEx` and sm_89; 12.1 the first whose assembler (PTX 8.1) knows the asynchronous stores of
-/// the blocks of a cluster, which text for sm_90 and later has; 12.8 the first with sm_100 and sm_120; 12.9 the last with those older
-/// than sm_75 (release notes of CUDA 11.8, 12.8 and 13.0, PTX ISA).
+/// 11.8 is the first with `cudaLaunchKernelEx` and sm_89. 12.1 is the first whose assembler (PTX 8.1) supports asynchronous stores to other
+/// blocks of a cluster, which generated code for sm_90 and later contains. 12.8 is the first with sm_100 and sm_120. 12.9 is the last with
+/// architectures older than sm_75 (release notes of CUDA 11.8, 12.8 and 13.0, PTX ISA).
 pub fn cuda_versions(archs: impl IntoIterator<Item = u16>) -> &'static str {
     let (mut oldest, mut newest) = (u16::MAX, 0);
     for arch in archs {

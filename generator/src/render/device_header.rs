@@ -15,7 +15,7 @@ struct DeviceHeaderContext {
     namespace: String,
     /// Groups of device functions.
     parts: Vec<String>,
-    /// Whether any packer writes fp16 values, or bf16 values, or transforms filters by Winograd's algorithm.
+    /// Whether any packer writes fp16 values, writes bf16 values, or applies Winograd's filter transform.
     fp16: bool,
     bf16: bool,
     winograd: bool,
@@ -23,7 +23,7 @@ struct DeviceHeaderContext {
     attributes: bool,
     /// The oldest architecture whose kernels have attributes, as `ptxVersion` reports it.
     attribute_arch: u16,
-    /// Blocks of a cluster that every GPU with clusters supports.
+    /// Cluster size that every GPU with clusters supports.
     portable_cluster: u32,
 }
 

@@ -27,7 +27,7 @@ pub fn render(name: &str, context: &impl Serialize) -> Result<String, RenderErro
     static ENGINE: OnceLock<Result<Tera, String>> = OnceLock::new();
     let engine = ENGINE.get_or_init(|| {
         let mut tera = Tera::new();
-        // C++ is not HTML, whatever the name of the template.
+        // The output is C++, not HTML: no escaping for any template.
         tera.autoescape_on(Vec::<String>::new());
         tera.add_raw_templates(tdc_templates::FILES.iter().copied())
             .map_err(|error| error.to_string())?;

@@ -1,4 +1,4 @@
-//! Text of kernels and units.
+//! Source of kernels and units.
 
 use super::constants::declare_constants;
 use super::engine::{RenderError, render};
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use tdc_runtime::Arg;
 use tdc_templates::device;
 
-/// The text of one kernel: an `extern "C" __global__` function, without the device functions that it uses.
+/// The source of one kernel: an `extern "C" __global__` function, without the device functions that it uses.
 ///
 /// # Errors
 /// [`RenderError`] for a template that does not fit its context.
@@ -29,7 +29,7 @@ pub fn kernel_text(kernel: &PlannedKernel) -> Result<String, RenderError> {
     Ok(declare_constants(&text, &context))
 }
 
-/// The kernels of a unit, preceded by the device functions that they use: a self-contained text.
+/// The kernels of a unit, preceded by the device functions that they use: self-contained source.
 ///
 /// # Errors
 /// As [`kernel_text`].
@@ -37,7 +37,7 @@ pub fn unit_text(unit: &PlannedUnit) -> Result<String, RenderError> {
     units_text(std::slice::from_ref(unit))
 }
 
-/// The kernels of some units, each once, preceded by the device functions that they use: a self-contained text.
+/// The kernels of several units, each once, preceded by the device functions that they use: self-contained source.
 ///
 /// # Errors
 /// As [`kernel_text`].
@@ -50,7 +50,7 @@ pub fn units_text(units: &[PlannedUnit]) -> Result<String, RenderError> {
     Ok(texts.join("\n"))
 }
 
-/// The kernels of some units, each once.
+/// The kernels of several units, each once.
 ///
 /// # Errors
 /// As [`kernel_text`].
@@ -66,7 +66,7 @@ pub(super) fn kernels_text(units: &[PlannedUnit]) -> Result<String, RenderError>
     Ok(texts?.join("\n"))
 }
 
-/// The groups of device functions that the kernels of some units use.
+/// The groups of device functions that the kernels of several units use.
 pub(super) fn device_parts<'a>(
     units: impl IntoIterator<Item = &'a PlannedUnit>,
 ) -> BTreeSet<DevicePart> {
@@ -76,7 +76,7 @@ pub(super) fn device_parts<'a>(
         .collect()
 }
 
-/// The text of a group of device functions, in the guard of its macro.
+/// The source of a group of device functions, in the guard of its macro.
 pub(super) fn device_text(part: DevicePart) -> &'static str {
     match part {
         DevicePart::DynamicShared => device::DYNAMIC_SHARED,
@@ -93,8 +93,8 @@ pub(super) fn device_text(part: DevicePart) -> &'static str {
     }
 }
 
-/// A kernel's parameter, declared. With PDL the predecessor kernel may still write the inputs: they must not be
-/// `__restrict__` then, or the compiler reads them through the non-coherent cache or before the wait.
+/// Declaration of a kernel's parameter. With PDL the predecessor kernel may still write the inputs. They must not be `__restrict__` then,
+/// because the compiler would read them through the non-coherent cache or before the wait.
 fn parameter(arg: Arg, pdl: bool) -> &'static str {
     match arg {
         Arg::X if pdl => "const float* x",

@@ -24,7 +24,7 @@ struct LayerSetContext {
     layers: Vec<SetLayerContext>,
 }
 
-/// A layer's line of the table.
+/// The row of a layer in a table.
 #[derive(Serialize)]
 struct SetLayerContext {
     row: String,
@@ -89,8 +89,8 @@ pub fn layer_set_text(plan: &LayerSetPlan, file: LayerSetFile) -> Result<String,
     render(template, &context)
 }
 
-/// The relative error that precision and tolerance allow, without its growth with the length of a sum. Independent errors
-/// of several factors add up.
+/// The error bound of precision and tolerance, without its growth with the number of terms. Independent errors of several factors are
+/// added.
 fn min_tolerance(unit: &PlannedUnit, conv: &ConvProblem) -> f64 {
     let factors = unit.problem.weights().len().max(1) as f64;
     factors.sqrt() * conv.min_tolerance()

@@ -1,12 +1,12 @@
-//! The right margin of generated C++: sizes and names decide how long a rendered line is, so lines are broken after rendering.
+//! The right margin of generated C++. Sizes and names decide how long a rendered line is, so lines are broken after rendering.
 
 use super::wrap::{MAX_COLUMNS, wrap_words};
 
 /// Columns by which a continuation line is indented if no bracket is open.
 const CONTINUATION: usize = 4;
 
-/// C++ text with its long lines broken: code at brackets, commas and operators, comments between words. A line that has no
-/// place to break is unchanged, and so are preprocessor directives.
+/// C++ text with its long lines broken: code at brackets, commas and operators, comments between words. Preprocessor directives and lines
+/// without a possible break are unchanged.
 pub fn break_long_lines(text: &str) -> String {
     let mut broken = String::with_capacity(text.len());
     let mut lines = text.lines().peekable();
@@ -40,7 +40,7 @@ pub fn break_long_lines(text: &str) -> String {
     broken
 }
 
-/// The words of a line that continues the comment of the line before it: they begin in lower case, or that line `is_long`.
+/// The words of a line that continues the comment of the line before it: it starts in lower case, or the line before `is_long`.
 fn continued_comment(line: &str, indent: usize, is_long: bool) -> Option<&str> {
     let words = line.get(indent..)?.strip_prefix("// ")?;
     let continues = |c: char| c.is_ascii_lowercase() || is_long && c.is_ascii_alphabetic();
@@ -82,7 +82,7 @@ fn break_code(text: &mut String, indent: usize, code: &str) {
         let (line, next) = rest.split_at(place.at);
         *text += line.trim_end();
         text.push('\n');
-        // Under the innermost bracket that is open, unless that leaves too little room.
+        // Under the innermost open bracket, unless that leaves too few columns.
         let next_column = match place.bracket {
             Some(bracket) if column + bracket < MAX_COLUMNS / 2 => column + bracket + 1,
             Some(_) => continuation.max(column),
@@ -95,26 +95,26 @@ fn break_code(text: &mut String, indent: usize, code: &str) {
     }
 }
 
-/// A place where a line may be broken, or where its comment begins.
+/// A position where a line may be broken, or where its comment starts.
 struct Place {
     at: usize,
     comment: bool,
-    /// Brackets that are open, less those that were closed without being opened.
+    /// Number of open brackets, less those that were closed without being opened.
     depth: i32,
     /// The innermost open bracket.
     bracket: Option<usize>,
-    /// How well the break separates: lower is better.
+    /// Priority of the break: lower is better.
     rank: u8,
 }
 
-/// The best place for a break in the first `columns` columns: outside as many brackets as possible, at the operator that binds
-/// least, as far to the right as possible.
+/// The best break in the first `columns` columns: outside as many brackets as possible, at the operator of lowest precedence, as far to the
+/// right as possible.
 fn best_break(code: &str, columns: usize) -> Option<Place> {
     let mut places: Vec<Place> = scan(code)
         .into_iter()
         .filter(|place| !place.comment && place.at > 0)
         .collect();
-    // A very short first line is no good break, if there is another.
+    // A very short first line is avoided if there is another break.
     let is_short = |place: &Place| place.at < columns / 3;
     if places
         .iter()
@@ -132,7 +132,7 @@ fn best_break(code: &str, columns: usize) -> Option<Place> {
     places.into_iter().min_by_key(|place| place.at)
 }
 
-/// The places in a line where it may be broken. Literals are skipped.
+/// The positions in a line where it may be broken. Literals are skipped.
 fn scan(code: &str) -> Vec<Place> {
     const OPERATORS: [(&str, u8); 9] = [
         (" ? ", 1),
@@ -177,7 +177,7 @@ fn scan(code: &str) -> Vec<Place> {
             b'(' | b'[' | b'{' => {
                 open.push(at);
                 depth += 1;
-                // After `{`, or after the bracket of a call whose arguments do not fit behind it.
+                // After `{`, or after the bracket of a call whose arguments do not fit on the line.
                 if byte == b'{' && bytes.get(at + 1) == Some(&b' ') {
                     places.push(Place {
                         at: at + 2,
@@ -218,7 +218,7 @@ fn scan(code: &str) -> Vec<Place> {
 mod tests {
     use super::*;
 
-    /// Text without white space: all that a break may change.
+    /// Text without white space, which is all that a break may change.
     fn dense(text: &str) -> String {
         text.split_whitespace().collect()
     }

@@ -25,20 +25,20 @@ struct NetworkContext {
     macro_prefix: String,
     /// The CUDA toolkits that support it.
     cuda_versions: &'static str,
-    /// nvcc's options for the architectures.
+    /// nvcc options for the architectures.
     nvcc_arch: String,
-    /// The same for CMake.
+    /// CMake options for the architectures.
     cmake_arch: String,
     input_text: String,
     output_text: String,
     inputs: Vec<TensorContext>,
     outputs: Vec<TensorContext>,
-    /// Whether there is one input and one output, which have calls of their own.
+    /// Whether there is one input and one output; the interface then has simpler calls.
     single: bool,
-    /// Bytes that the addresses of inputs and outputs are multiples of.
+    /// Alignment of inputs and outputs, bytes.
     tensor_alignment: u64,
     device_header: String,
-    /// Of all variants.
+    /// Names of the units of all variants.
     units: Vec<String>,
     variants: Vec<VariantContext>,
     /// Whether the driver has to choose among variants.
@@ -52,13 +52,13 @@ struct NetworkContext {
     file: WeightFileContext,
 }
 
-/// Bytes that the addresses of inputs and outputs are multiples of: kernels load float4.
+/// Alignment of inputs and outputs, bytes: kernels load float4.
 const TENSOR_ALIGNMENT: u64 = 16;
 
 /// An input or output of the network.
 #[derive(Serialize)]
 struct TensorContext {
-    /// Its row of the table in C++, and in C.
+    /// Its row of the table, in C++ and in C.
     cpp: String,
     c: String,
     name: String,
@@ -99,7 +99,7 @@ impl TensorContext {
 struct VariantContext {
     /// The GPU's name: that of the variant and of its namespace.
     gpu: &'static str,
-    /// The GPU in words.
+    /// Title of the GPU.
     title: String,
     min_arch: u16,
     arena_bytes: u64,
@@ -108,11 +108,11 @@ struct VariantContext {
     layouts_checksum: String,
     layers: Vec<NetworkLayerContext>,
     slots: Vec<SlotContext>,
-    /// Its line of the table of variants.
+    /// Its row of the table of variants.
     row: String,
 }
 
-/// A layer's line of the tables and its case of the switch.
+/// A layer's row of the tables and its case of the switch.
 #[derive(Serialize)]
 struct NetworkLayerContext {
     name: String,
@@ -125,7 +125,7 @@ struct NetworkLayerContext {
     call: String,
 }
 
-/// The parameters of a layer, for random ones.
+/// The parameters of a layer, for a program that generates random ones.
 #[derive(Serialize)]
 struct SlotContext {
     name: String,
@@ -245,7 +245,7 @@ fn archs(gpus: &[&Gpu]) -> BTreeSet<u16> {
     gpus.iter().map(|gpu| gpu.arch.sm).collect()
 }
 
-/// Machine code for every architecture; with several the oldest also as PTX, which every newer device supports.
+/// Machine code for every architecture; if there are several, also PTX of the oldest, which every newer device supports.
 fn nvcc_arch(gpus: &[&Gpu]) -> String {
     let archs: Vec<_> = archs(gpus).into_iter().collect();
     match archs[..] {
@@ -262,7 +262,7 @@ fn nvcc_arch(gpus: &[&Gpu]) -> String {
     }
 }
 
-/// CMake compiles machine code and PTX for each.
+/// CMake compiles machine code and PTX for each architecture.
 fn cmake_arch(gpus: &[&Gpu]) -> String {
     let archs: Vec<_> = archs(gpus).iter().map(ToString::to_string).collect();
     archs.join(" ")
@@ -389,7 +389,7 @@ fn at(base: &str, offset: u64) -> String {
     }
 }
 
-/// Rows of the table by which random parameters are generated, in the order of the weight file.
+/// Rows of the table by which random parameters are generated, in weight file order.
 fn slots(plan: &NetworkPlan) -> Vec<SlotContext> {
     let packers = plan.layers.iter().flat_map(|layer| {
         let names = packer_names(&plan.units[layer.unit]);

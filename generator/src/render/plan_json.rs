@@ -1,4 +1,4 @@
-//! `plan.json`: what was decided for each layer, by whom, and what it should cost.
+//! `plan.json`: for each layer the choices of the planner, their source, and the predicted time.
 
 use super::engine::RenderError;
 use crate::cost::memset_us;
@@ -27,7 +27,7 @@ struct VariantJson<'a> {
     gpu: &'static str,
     min_arch: String,
     arena_bytes: u64,
-    /// What the arena's content would take side by side.
+    /// Bytes of the arena if no memory were shared.
     arena_bytes_without_reuse: u64,
     predicted_us: f64,
     floor_us: f64,
@@ -54,7 +54,7 @@ struct WeightsJson<'a> {
     slots: Vec<SlotJson<'a>>,
 }
 
-/// Offsets are bytes of the payload.
+/// A slot; offsets are bytes of the payload.
 #[derive(Serialize)]
 struct SlotJson<'a> {
     name: &'a str,
@@ -71,10 +71,10 @@ struct LayerJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     output_op: Option<&'a str>,
     unit: &'a str,
-    /// Of products, where it is not fp32.
+    /// Precision, if it is not fp32.
     #[serde(skip_serializing_if = "Option::is_none")]
     precision: Option<Precision>,
-    /// The relative error that is allowed beyond that of the precision.
+    /// Relative error that is allowed if it is larger than the precision's bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     tolerance: Option<f64>,
     scheme: &'static str,
@@ -100,17 +100,17 @@ enum StepJson<'a> {
         kernel: &'a str,
         grid: [u32; 3],
         block: [u32; 3],
-        /// Blocks of a cluster, where there are clusters.
+        /// Blocks of a cluster, if there are clusters.
         #[serde(skip_serializing_if = "Option::is_none")]
         cluster: Option<[u32; 3]>,
-        /// Dynamic shared memory.
+        /// Dynamic shared memory, bytes.
         shared_bytes: u32,
-        /// Whether it may begin before the launch ahead has ended.
+        /// Whether the kernel may start before its predecessor has finished.
         pdl: bool,
-        /// Resident threads of a multiprocessor over the most possible, 0 to 1.
+        /// Resident threads of an SM over the maximum, 0 to 1.
         occupancy: f64,
         blocks_per_sm: u32,
-        /// Rounds in which the grid is worked off; 0 when no block fits.
+        /// Number of waves; 0 if no block fits.
         waves: u64,
         predicted_us: f64,
     },
@@ -130,7 +130,7 @@ struct MemoryJson<'a> {
     /// Byte offset in the arena.
     #[serde(skip_serializing_if = "Option::is_none")]
     workspace: Option<u64>,
-    /// Index among the slots of the weights; of several the first.
+    /// Index of the layer's first slot in the weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     weights: Option<usize>,
 }
@@ -138,7 +138,7 @@ struct MemoryJson<'a> {
 /// The plans of a network's variants, at least one, as JSON text.
 ///
 /// # Errors
-/// [`RenderError`] when the plans cannot be written as JSON, and when there is none.
+/// [`RenderError`] if the plans cannot be written as JSON, or if there are none.
 pub fn network_json(plans: &[NetworkPlan]) -> Result<String, RenderError> {
     let Some(first) = plans.first() else {
         return Err(RenderError::new("plan.json", "there is no plan"));
@@ -180,7 +180,7 @@ fn variant(plan: &NetworkPlan) -> VariantJson<'_> {
 /// The plan of a layer set as JSON text.
 ///
 /// # Errors
-/// [`RenderError`] when the plan cannot be written as JSON.
+/// [`RenderError`] if the plan cannot be written as JSON.
 pub fn layer_set_json(plan: &LayerSetPlan) -> Result<String, RenderError> {
     text(&LayerSetJson {
         generator: env!("CARGO_PKG_VERSION"),
@@ -297,7 +297,7 @@ fn slot_json((slot, region): (&WeightSlot, WeightRegion)) -> SlotJson<'_> {
     }
 }
 
-/// Three decimals: of microseconds, nanoseconds.
+/// Rounds to three decimals, so microseconds to nanoseconds.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }

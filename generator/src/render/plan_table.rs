@@ -1,4 +1,4 @@
-//! The plan as a table for people.
+//! The plan as a table for the command line.
 
 use super::columns::align_columns;
 use super::plan_json::tile_fields;
@@ -24,7 +24,7 @@ const TITLES: [&str; 14] = [
     "unit",
 ];
 
-/// The first columns that hold numbers, and the first behind them.
+/// The columns that contain numbers.
 const NUMBERS: std::ops::Range<usize> = 4..13;
 
 type Row = [String; TITLES.len()];
@@ -50,7 +50,7 @@ pub fn network_table(plan: &NetworkPlan) -> String {
     )
 }
 
-/// A layer set's plan, in the same columns.
+/// A layer set's plan, with the same columns.
 pub fn layer_set_table(plan: &LayerSetPlan) -> String {
     let ops = plan
         .layers
@@ -71,14 +71,14 @@ const TERMS: [&str; 14] = [
     "store", "waves", "memory", "us",
 ];
 
-/// Where the estimate sees the time of a network's launches and memsets go, microseconds.
+/// The terms of the predicted times of a network's launches and memsets, microseconds.
 pub fn network_terms(plan: &NetworkPlan) -> String {
     let layers = plan.layers.iter();
     let ops = layers.map(|layer| (layer.name.as_str(), &plan.units[layer.unit]));
     terms(&plan.name, &ops.collect::<Vec<_>>(), plan.gpu)
 }
 
-/// The same of a layer set.
+/// The same for a layer set.
 pub fn layer_set_terms(plan: &LayerSetPlan) -> String {
     let layers = plan.layers.iter();
     let ops = layers.map(|layer| (layer.name.as_str(), &plan.units[layer.unit]));
@@ -116,7 +116,7 @@ fn terms(name: &str, ops: &[(&str, &PlannedUnit)], gpu: &Gpu) -> String {
     )
 }
 
-/// A row of terms and their sum; a sum that is infinite where there are none.
+/// A row of terms and their sum; without terms the sum is infinite.
 fn terms_row(op: String, tile: String, terms: Option<CostTerms>) -> [String; TERMS.len()] {
     let mut row: [String; TERMS.len()] = Default::default();
     (row[0], row[1]) = (op, tile);
@@ -176,7 +176,7 @@ fn table(ops: &[(&str, &PlannedUnit)], gpu: &Gpu) -> String {
     align_columns(&rows, &NUMBERS)
 }
 
-/// One row for each memset of an op, behind its launches.
+/// One row for each memset of an op, after its launches.
 fn memset_rows(unit: &PlannedUnit, gpu: &Gpu) -> impl Iterator<Item = Row> {
     unit.variant().steps.iter().filter_map(|step| match step {
         Step::Memset { bytes, .. } => {
@@ -189,7 +189,7 @@ fn memset_rows(unit: &PlannedUnit, gpu: &Gpu) -> impl Iterator<Item = Row> {
     })
 }
 
-/// One row for each launch. What belongs to the op as a whole is in the first.
+/// One row for each launch. Values of the complete op are in the first row.
 fn launch_rows<'a>(name: &'a str, unit: &'a PlannedUnit, gpu: &Gpu) -> impl Iterator<Item = Row> {
     let launches = unit
         .kernels
@@ -230,7 +230,7 @@ fn total(ops: &[(&str, &PlannedUnit)]) -> Row {
     row[0] = "total".to_owned();
     row[8] = mflop(units().map(|unit| unit.problem.flops()).sum());
     row[10] = us(units().map(|unit| unit.predicted_us).sum());
-    // A sum of some would only mislead.
+    // Empty unless all units have a measured time: a partial sum would be misleading.
     let measured: Option<f64> = units().map(|unit| unit.measured_us).sum();
     row[11] = measured.map(us).unwrap_or_default();
     row[12] = us(units().map(|unit| unit.floor_us).sum());

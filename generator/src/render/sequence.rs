@@ -1,4 +1,4 @@
-//! Orders of pairwise operations for people.
+//! Contraction orders as text for the command line.
 
 use super::columns::align_columns;
 use crate::sequence::{ModeKind, Order, Step, StepInput, TensorNetwork};
@@ -14,10 +14,10 @@ const TITLES: [&str; 8] = [
     "bytes",
 ];
 
-/// The first columns that hold numbers, and the first behind them.
+/// The columns that contain numbers.
 const NUMBERS: std::ops::Range<usize> = 5..8;
 
-/// A row for each operation, in order; `#1` is what step 1 has made.
+/// A row for each operation, in order; `#1` is the product of step 1.
 pub fn order_table(network: &TensorNetwork, order: &Order) -> String {
     let mut rows = vec![TITLES.map(str::to_owned)];
     for (index, step) in order.steps.iter().enumerate() {
@@ -45,7 +45,7 @@ pub fn order_table(network: &TensorNetwork, order: &Order) -> String {
     align_columns(&rows, &NUMBERS)
 }
 
-/// The order as a tree: the result first, under each product what is joined to make it.
+/// The order as a tree: the result first, and below each product its two operands.
 pub fn order_tree(network: &TensorNetwork, order: &Order) -> String {
     let mut text = String::new();
     if let Some(last) = order.steps.len().checked_sub(1) {
@@ -54,7 +54,7 @@ pub fn order_tree(network: &TensorNetwork, order: &Order) -> String {
     text
 }
 
-/// A part on a line that `lead` begins, and under it those that make it, behind `indent`.
+/// An operand on a line that starts with `lead`, and below it its own operands, with `indent` before them.
 fn branch(
     network: &TensorNetwork,
     order: &Order,
@@ -92,8 +92,8 @@ fn branch(
     }
 }
 
-/// The paper's signs for what joins two parts: contraction, convolution and partial outer product, with their modes; an outer
-/// product without modes where they share none.
+/// The paper's signs for the operations that combine two operands: contraction, convolution and partial outer product, with their modes.
+/// The outer product has no mode if the operands share none.
 fn operations(network: &TensorNetwork, order: &Order, step: &Step) -> String {
     let of_part = |part: StepInput| match part {
         StepInput::Tensor(index) => &network.tensors()[index].modes,
@@ -108,7 +108,7 @@ fn operations(network: &TensorNetwork, order: &Order, step: &Step) -> String {
         let sign = match what.kind {
             ModeKind::Convolved { .. } => "*",
             ModeKind::Summed if step.summed.contains(&mode) => "×",
-            // A rank that other factors have too is summed with the last of them.
+            // A rank that other factors have too is summed over in the last step that combines them.
             ModeKind::Summed | ModeKind::Kept => "⊗",
         };
         shared.push(format!("{sign}{}", what.label));

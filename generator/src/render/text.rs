@@ -1,6 +1,6 @@
-//! Names that users chose, in C++ and Markdown text.
+//! Names that users have chosen, in C++ and Markdown text.
 
-/// The inside of a C++ string literal. Between quotes it may also be in a `//` comment: the line does not end in a backslash.
+/// The content of a C++ string literal. It may also be part of a `//` comment, because it does not end in a backslash.
 pub fn literal(name: &str) -> String {
     let mut text = String::new();
     for c in name.chars() {

@@ -20,7 +20,7 @@ pub fn has_batch_strides(problem: &Problem) -> bool {
     problem.x().batch > 1 && problem.nchw_conv().is_some() == problem.conv().is_some()
 }
 
-/// The name of a parameter, in a comment if the function does not read it.
+/// The name of a parameter; inside a comment if the function does not read it.
 fn named(name: &str, read: bool) -> String {
     match read {
         true => name.to_owned(),

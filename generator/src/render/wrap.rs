@@ -1,9 +1,9 @@
-//! Lists and sentences in lines that fit the right margin.
+//! Lists and sentences, broken into lines that fit the right margin.
 
-/// Most columns of a line of generated text.
+/// Maximum number of columns of a line of generated text.
 pub const MAX_COLUMNS: usize = 110;
 
-/// `items` with commas; the first starts at `column`, further lines at `indent`.
+/// `items` separated by commas; the first line starts at `column`, further lines at `indent`.
 pub fn wrap_list<T: AsRef<str>>(items: &[T], mut column: usize, indent: usize) -> String {
     let mut text = String::new();
     for (index, item) in items.iter().map(AsRef::as_ref).enumerate() {

@@ -1,17 +1,17 @@
-//! What the schemes for CP layers share: where the factors lie.
+//! Code that the schemes for CP layers share: the layouts and offsets of the factors.
 
 use super::MAX_GRID;
 use super::tiling::supports_tiling;
 use crate::ir::{CpProblem, Problem};
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightFile, WeightLayout};
 
-/// Ranks that a thread keeps in registers at most. Layers of larger ones are matrix products, which other schemes do better.
+/// Maximum rank, whose values a thread keeps in registers. Layers of higher ranks are matrix products, for which other schemes are faster.
 const MAX_RANK: u32 = 32;
 
-/// Where a factor's block begins in the packed parameters, and its values, in floats.
+/// Offset of a factor in the packed parameters, and its length, both in floats.
 pub(super) type FactorRange = [usize; 2];
 
-/// Values of one row of a factor as it is packed: `rank`, padded so that all of them can be read as vectors.
+/// Values of one row of a packed factor: `rank`, padded to complete vectors.
 pub(super) fn rank_pitch(rank: u32) -> u32 {
     match rank {
         1 | 2 => rank,
@@ -19,9 +19,9 @@ pub(super) fn rank_pitch(rank: u32) -> u32 {
     }
 }
 
-/// Layouts of the four factors, each a matrix with a row of [`rank_pitch`] values for each input channel, row of the filter, column of
-/// it and output channel: the vectors `S_s:`, `H_h:`, `W_w:` and `T_t:` of Algorithm 2. Rows are padded so that blocks are of
-/// whole 16 bytes; of the last factor there are `n_rows`.
+/// Layouts of the four factors. Each is a matrix of rows of [`rank_pitch`] values: one row for each input channel, row of the filter,
+/// column of the filter, and output channel. These are the vectors `S_s:`, `H_h:`, `W_w:` and `T_t:` of Algorithm 2. The number of rows is
+/// padded so that each factor is a multiple of 16 bytes. The last factor has `n_rows` rows.
 pub(super) fn layouts(problem: &CpProblem, n_rows: u32) -> [WeightLayout; 4] {
     let row = rank_pitch(problem.rank);
     let layout = |source: [u32; 4], rows: (Axis, u32), ranks: Axis, prologue_channels| {
@@ -49,7 +49,7 @@ pub(super) fn layouts(problem: &CpProblem, n_rows: u32) -> [WeightLayout; 4] {
     ]
 }
 
-/// Where the factors lie.
+/// The ranges of the factors in the packed parameters.
 pub(super) fn factor_ranges(layouts: &[WeightLayout; 4]) -> [FactorRange; 4] {
     let mut end = 0;
     layouts.each_ref().map(|layout| {
@@ -59,7 +59,7 @@ pub(super) fn factor_ranges(layouts: &[WeightLayout; 4]) -> [FactorRange; 4] {
     })
 }
 
-/// Whether a CP layer is one for a single launch. The bounds keep sizes of tiles far from overflow.
+/// Whether a CP layer can be computed in a single launch. The bounds keep the sizes of tiles far from overflow.
 pub(super) fn supports_fused_cp(problem: &CpProblem) -> bool {
     let shape = &problem.conv.shape;
     supports_tiling(&problem.conv)
@@ -68,7 +68,7 @@ pub(super) fn supports_fused_cp(problem: &CpProblem) -> bool {
         && shape.batch <= MAX_GRID
 }
 
-/// The CP layer in a problem that a scheme for them was given.
+/// The CP layer of a problem that is known to be one.
 pub(super) fn expect_cp(problem: &Problem) -> &CpProblem {
     match problem {
         Problem::Cp(problem) => problem,

@@ -1,22 +1,22 @@
 //! `cp_chain`: a CP layer in one launch, factor by factor, in fp32.
 //!
-//! A block computes a rectangle of pixels of some output channels, in the order of the CP paper, eq. 7, which is also the cheapest one
-//! for the layers of its Table 1 (`tdc-gen sequence`):
+//! A block computes a rectangle of pixels of some output channels. The order of the factors is that of the CP paper, eq. 7, which is also
+//! the cheapest one for the layers of its Table 1 (`tdc-gen sequence`):
 //!
-//! 1. The input channels are contracted at every position that the filters read: a vector of the rank each, zero outside the
-//!    image. A thread does several positions at once; groups of threads share the channels and add up their sums. What
-//!    neighbouring blocks read is computed by both.
-//! 2. The vertical filter of each rank, then 3. the horizontal one.
-//! 4. Every output is an inner product of a pixel's vector, in registers, with its channel's row of the last factor.
+//! 1. The first factor: the input channels are contracted at every position that the filters read, to a vector of `rank` values, which is
+//!    zero outside the image. A thread computes several positions at once. Groups of threads split the channels and add their partial sums.
+//!    Positions that adjacent blocks both read are computed by both.
+//! 2. The vertical factor: the vertical filter of each rank.
+//! 3. The horizontal factor: the horizontal filter of each rank.
+//! 4. The last factor: every output is an inner product of a pixel's vector, in registers, with the channel's row of the last factor.
 //!
-//! The first and the last are matrix products, by the fp32 lanes (`m1`) or by the tensor cores (`m16`). At rank 16 reading a factor
-//! takes the lanes longer than the products: a thread reads a whole row for a pixel or few, a warp of the others for 16 at once. Each
-//! operand is then the sum of two tf32 numbers and three of the four products are added, as `implicit_gemm` does with two fp16
-//! numbers, but without scales.
+//! The first and the last factor are matrix products, computed by the fp32 lanes (`mma_m` 1) or by the tensor cores (`mma_m` 16). At rank
+//! 16 the lanes need longer to read a factor than to multiply with it: a thread reads a complete row for one or a few pixels, but a warp
+//! reads a fragment for 16 pixels at once. On the tensor cores each operand is the sum of two tf32 numbers, and three of the four products
+//! are added, as `implicit_gemm` does with two fp16 numbers, but without scales.
 //!
-//! What lies between stays in shared memory, with the factors, which are on their way there before the launch ahead has ended.
-//! Against Algorithm 2 ([`cp_fused`](super::cp_fused)) this takes `S + H + W` products of a pixel where that takes
-//! `S H W`.
+//! Intermediate results stay in shared memory. So do the factors, whose copies start before the predecessor kernel has ended. This scheme
+//! computes `S + H + W` products of vectors for a pixel, compared with `S H W` in Algorithm 2 ([`cp_fused`](super::cp_fused)).
 
 use super::convolution::{self, FusedOpsContext};
 use super::cp::{self, factor_ranges, layouts, rank_pitch, supports_fused_cp};
@@ -55,58 +55,59 @@ tile_numbers! {
     }
 }
 
-/// Pixels of a row that a thread filters at once at most. An odd number: neighbouring threads, so many values apart, read from
-/// different banks.
+/// Maximum number of pixels of a row that a thread filters at once. It is odd, because adjacent threads read values at this distance, which
+/// are then in different banks.
 const RUN: u32 = 5;
 
-/// Rows of a column that a thread filters at once at most.
+/// Maximum number of rows of a column that a thread filters at once.
 const COLUMN_RUN: u32 = 8;
 
-/// Loads of a thread on their way at once, if its registers suffice.
+/// Maximum number of loads of a thread in flight, if its registers suffice.
 const MAX_LOADS_IN_FLIGHT: u32 = 32;
 
-/// Positions that a thread contracts at once at most, and their sums: what it reads of the first factor serves all of them.
+/// Maximum number of positions that a thread contracts at once, and of their accumulators. All of them use the same values of the first
+/// factor, which are read once.
 const MAX_POSITIONS_AT_ONCE: u32 = 4;
 const MAX_SUMS: u32 = 32;
 
-/// Multiply-adds that loops are unrolled to at most.
+/// Loops are unrolled up to this number of multiply-adds.
 const MAX_UNROLLED: u32 = 256;
 
-/// Positions, and values of the rank or channels, of a product of the tensor cores; the channels of one are steps of a sum.
+/// Positions of an MMA, and its values of the rank or channels. The channels of an MMA are one K step.
 const MMA_SHAPE: [u32; 2] = [16, 8];
 
-/// Steps whose loads are on their way at once at most, and that add to one partial sum: the tensor cores round towards zero.
+/// Maximum number of K steps whose loads are in flight together, and that are added to one partial accumulator: tensor cores truncate.
 const MAX_STEPS: u32 = 6;
 
-/// Vectors of the rank that a thread keeps for the last factor at most, in registers.
+/// Maximum number of values of the rank that a thread keeps in registers for the last factor.
 const MAX_VECTORS: u32 = 64;
 
-/// A tile's numbers with what follows from them.
+/// A tile with the sizes that follow from it.
 struct CpChainGeometry {
     tile: CpChainTile,
-    /// Whether the tensor cores multiply.
+    /// Whether the tensor cores compute the first and the last factor.
     mma: bool,
-    /// Positions of the input that a thread contracts (or times that a warp does for all rows of a product), so many of them at
-    /// once, and channels (or steps) whose loads are on their way at once.
+    /// Positions of the input that a thread contracts (with tensor cores: groups of 16 positions of a warp), the number of them at once,
+    /// and the channels (or K steps) whose loads are in flight together.
     positions_per_thread: u32,
     positions_at_once: u32,
     loads_in_flight: u32,
-    /// Output channels of a block, with padding.
+    /// Output channels of a block, padded.
     n: u32,
     tiles: [u32; 2],
     rows: u32,
     columns: u32,
     row: u32,
-    /// Rows of a column, and pixels of a row, that a thread filters at once, and how many such runs there are.
+    /// Rows of a column, and pixels of a row, that a thread filters at once, and the number of such runs.
     column_run: u32,
     column_runs: u32,
     run: u32,
     runs: u32,
-    /// Values of a row behind the vertical filter, with what only the last run reads.
+    /// Pitch of a row after the vertical filter, including values that only the last run reads.
     middle_pitch: u32,
     lanes: u32,
     threads_n: u32,
-    /// Places in shared memory, in floats.
+    /// Offsets in shared memory, in floats.
     vertical_at: u32,
     horizontal_at: u32,
     last_at: u32,
@@ -119,18 +120,18 @@ struct CpChainGeometry {
     registers: u32,
 }
 
-/// What a warp does for the first and the last factor, in its instructions.
+/// Work for the first and the last factor: `staged` and `stored` in instructions of a warp.
 struct FactorGemmWork {
     staged: f64,
     stored: f64,
-    /// Products of the tensor cores of a block.
+    /// MMAs of a block.
     mma: f64,
-    /// Times that loads go out, a few at once.
+    /// Number of times that a group of loads is issued and waited for.
     l2_round_trips: f64,
 }
 
 impl CpChainGeometry {
-    /// `None` where the numbers do not fit each other or the problem.
+    /// `None` if the tile is not valid, or not for this problem.
     fn new(problem: &CpProblem, tile: CpChainTile, gpu: &Gpu) -> Option<Self> {
         let CpChainTile {
             th,
@@ -272,12 +273,12 @@ impl CpChainGeometry {
         Self::new(problem, CpChainTile::from_tile(tile)?, gpu)
     }
 
-    /// Of a supported tile.
+    /// The geometry of a supported tile.
     fn of_supported(problem: &CpProblem, tile: &Tile, gpu: &Gpu) -> Self {
         Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 
-    /// What a warp does for the first and the last factor.
+    /// Work for the first and the last factor.
     fn factor_gemm_work(&self, problem: &CpProblem, shared_read: f64) -> FactorGemmWork {
         let rank = f64::from(problem.rank);
         let tensors = self.tensors(problem);
@@ -288,7 +289,7 @@ impl CpChainGeometry {
             let [together, step] = MMA_SHAPE;
             let values = rank / f64::from(step);
             let steps = channels.div_ceil(step);
-            // A lane loads four values of a step and splits them, as it does with what it reads of the factors.
+            // A lane loads four values of a K step and splits them into hi and lo, and splits the values of the factors too.
             let staged = f64::from(steps) * (48.0 + values * (11.0 + 4.0 * shared_read));
             let rows_of_store = 32.0 / f64::from((self.tile.rp * together).min(self.tile.tw));
             let outputs = f64::from((self.n / step).div_ceil(self.threads_n));
@@ -332,7 +333,7 @@ impl CpChainGeometry {
         }
     }
 
-    /// Tensors as large as the output that are read or written.
+    /// Number of tensors of the output's size that are read or written.
     fn tensors(&self, problem: &CpProblem) -> f64 {
         if problem.conv.epilogue.residual {
             2.0
@@ -341,7 +342,7 @@ impl CpChainGeometry {
         }
     }
 
-    /// For the estimate.
+    /// The work of a launch, for the cost model.
     fn work(&self, problem: &CpProblem, gpu: &Gpu) -> KernelWork {
         let shape = &problem.conv.shape;
         let blocks =
@@ -378,8 +379,8 @@ impl CpChainGeometry {
             shape.stride[1],
             shape.dilation[1],
         );
-        // Rows come and go in whole sectors of 32 bytes, in which they begin anywhere; rows as long as the output's are one piece.
-        // Sectors that are written in parts cost twice.
+        // Rows are moved in complete sectors of 32 bytes and can start anywhere in one. Rows of the same length as the output's are one
+        // contiguous range. A sector that is written partially costs twice.
         let sectors = |rows: u32, row: u32, whole: u32| match (row == whole, whole % 8 + row % 8) {
             (_, 0) if whole > 0 => f64::from(rows * row),
             (true, _) => f64::from(rows * row + 14),
@@ -404,7 +405,7 @@ impl CpChainGeometry {
             l2_bytes: 4.0 * blocks as f64 * values,
             dram_bytes: Problem::Cp(*problem).bytes() as f64,
             l2_round_trips: 2.0,
-            // Loads go out a few at a time; what a block waits for is that and its barriers.
+            // Loads are issued in small groups. A block waits for each group, and at its barriers.
             latency_clocks: model.block_latency + model.load_latency * outer.l2_round_trips,
             pdl: true,
             ..KernelWork::default()
@@ -412,7 +413,7 @@ impl CpChainGeometry {
     }
 }
 
-/// Every tile that fits a GPU, with its rough time; none if the GPU has only the kernel's fallback.
+/// Every tile that fits a GPU, with its rough time; empty if the problem is not a CP layer that the scheme supports.
 fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, CpChainTile)> {
     let Problem::Cp(problem) = problem else {
         return Vec::new();
@@ -420,7 +421,7 @@ fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, CpChainTile)> {
     if !supports_fused_cp(problem) {
         return Vec::new();
     }
-    /// Pixels, and positions of a product.
+    /// `rp` and `mma_m`.
     const LAST: [(u32, u32); 5] = [(1, 1), (2, 1), (4, 1), (1, MMA_SHAPE[0]), (2, MMA_SHAPE[0])];
     let shape = &problem.conv.shape;
     let (out_h, out_w) = (shape.out_h(), shape.out_w());
@@ -513,7 +514,7 @@ impl Scheme for CpChain {
     }
 }
 
-/// Widths of tiles: the whole output, or parts of it that waste little.
+/// Widths of tiles: the complete output, or fractions of it that leave few threads idle.
 fn tile_widths(out_w: u32) -> Vec<u32> {
     let fractions = (1..=8).map(|count| out_w.div_ceil(count));
     let mut found: Vec<u32> = fractions
@@ -546,10 +547,10 @@ struct CpChainContext {
     th: u32,
     tw: u32,
     tn: u32,
-    /// Blocks that the output channels are split over, and whether the last has fewer of them.
+    /// Blocks along the output channels, and whether the last one has fewer channels.
     blocks_n: u32,
     checks_n: bool,
-    /// Whether a tile may lie outside the output.
+    /// Whether a tile can extend beyond the output.
     checks_row: bool,
     checks_column: bool,
     tiles_w: u32,
@@ -557,13 +558,13 @@ struct CpChainContext {
     columns: u32,
     threads_k: u32,
     lanes: u32,
-    /// Whether the tensor cores multiply; warps of a group, and whether the last step lacks channels.
+    /// Whether the tensor cores compute the first and the last factor; warps of a group; whether the last K step lacks channels.
     mma: bool,
     warps: u32,
     checks_c: bool,
-    /// Whether a lane has its part of the first factor in registers, split, before it waits for the input.
+    /// Whether a lane reads and splits its values of the first factor before the wait for the predecessor.
     splits_factor_early: bool,
-    /// Positions of a thread, so many of them at once, and channels or steps whose loads are on their way at once.
+    /// Positions of a thread, the number of them at once, and the channels or K steps whose loads are in flight together.
     positions_per_thread: u32,
     positions_at_once: u32,
     loads_in_flight: u32,
@@ -579,7 +580,7 @@ struct CpChainContext {
     checks_pixels: bool,
     unrolls_column: bool,
     unrolls_row: bool,
-    /// Blocks of the packed parameters: where they begin there and in shared memory, and their values.
+    /// Copies of the packed parameters: offset in the parameters, offset in shared memory, number of values.
     blocks: Vec<[usize; 3]>,
     vertical_at: u32,
     horizontal_at: u32,
@@ -589,7 +590,7 @@ struct CpChainContext {
     inner_at: u32,
     middle_at: u32,
     out_at: u32,
-    /// A row of the last factor as vectors: their type, their number, their elements.
+    /// A row of the last factor as vectors: their type, their number, and the names of their elements.
     vector: &'static str,
     vectors: u32,
     elements: &'static [&'static str],
@@ -610,7 +611,7 @@ fn kernel(
     let lanes = threads / sizes.tile.threads_k;
     let vector_len = sizes.row.min(4);
     let (vector, elements) = super::tiling::vector_type(vector_len);
-    // Of the last factor, which is packed for all blocks, one needs its own rows.
+    // The last factor is packed for all blocks. A block needs only its own rows.
     let own_rows = (sizes.n * sizes.row) as usize;
     // Input channels that a group of warps loads at once.
     let steps = sizes.loads_in_flight * MMA_SHAPE[1];
@@ -620,7 +621,7 @@ fn kernel(
         .map(|([at, len], to)| [at, to as usize, len])
         .collect();
     copied[3][2] = own_rows;
-    // The last factor begins elsewhere for each part of the output channels; else what lies side by side is one piece.
+    // The start of the last factor differs between blocks of different output channels. All other adjacent pieces are copied as one.
     let joined = if sizes.tile.blocks_n == 1 { 4 } else { 3 };
     let mut pieces: Vec<[usize; 3]> = Vec::new();
     for (i, piece) in copied.into_iter().enumerate() {

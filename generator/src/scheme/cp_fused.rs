@@ -1,12 +1,12 @@
 //! `cp_fused`: a CP layer in one launch as it was published (CP paper, Algorithm 2).
 //!
-//! Threads of a warp share a pixel and stride over its input channels, `S_TILE` apart. For each channel a thread sums the window
-//! times the two filters, a vector of the rank in registers, and adds it scaled by the channel's factor (lines 3 to 11). Then
-//! every output channel is an inner product of that vector with the channel's row of the last factor, added up over the warp
-//! (lines 12 to 19).
+//! A group of threads of a warp computes one pixel. Its threads stride over the input channels, `S_TILE` apart. For each channel a thread
+//! sums the window times the two filters, a vector of `rank` values in registers, and adds it multiplied by the channel's row of the first
+//! factor (lines 3 to 11). Every output channel is then an inner product of that vector with the channel's row of the last factor, summed
+//! over the group (lines 12 to 19).
 //!
-//! Nothing between the factors is stored anywhere, but the filters multiply every input channel: `S H W` products of vectors
-//! a pixel where contracting the channels first takes `S + H + W`. [`cp_chain`](super::cp_chain) does that.
+//! No intermediate result is stored in memory, but the filters multiply every input channel: `S H W` products of vectors for a pixel,
+//! compared with `S + H + W` if the channels are contracted first. [`cp_chain`](super::cp_chain) does that.
 
 use super::convolution::{self, FusedOpsContext};
 use super::cp::{self, factor_ranges, layouts, rank_pitch, supports_fused_cp};
@@ -59,7 +59,7 @@ struct CpFusedContext {
     threads_k: u32,
     tiles: u32,
     tiles_w: u32,
-    /// Whether the taps are few enough for their loops to be unrolled.
+    /// Whether the filter has few enough taps to unroll the loops over them.
     unrolls: bool,
     vertical_at: usize,
     horizontal_at: usize,
@@ -68,14 +68,14 @@ struct CpFusedContext {
     fused_ops: FusedOpsContext,
 }
 
-/// Blocks of an image, and of a row of it.
+/// Tiles of an image, and of a row of tiles.
 fn tiles(problem: &CpProblem, [th, tw]: [u32; 2]) -> [u32; 2] {
     let shape = &problem.conv.shape;
     let tiles_w = shape.out_w().div_ceil(tw);
     [shape.out_h().div_ceil(th) * tiles_w, tiles_w]
 }
 
-/// For the estimate.
+/// The work of a launch, for the cost model.
 fn work(problem: &CpProblem, tile: &Tile) -> KernelWork {
     let CpFusedTile { th, tw, threads_k } = CpFusedTile::from_tile(tile).expect("a supported tile");
     let (shape, rank) = (&problem.conv.shape, problem.rank);
@@ -84,7 +84,7 @@ fn work(problem: &CpProblem, tile: &Tile) -> KernelWork {
     let threads = th * tw * threads_k;
     let (rank_f, taps) = (f64::from(rank), f64::from(shape.r * shape.s));
     let channels = f64::from(shape.c.div_ceil(threads_k));
-    // Instructions of a thread: a tap has a load and two products of vectors, an output one and the additions over the warp.
+    // Instructions of a thread: a tap has a load and two products of vectors; an output has one product and the reduction over the group.
     let tap = 4.0 + 2.5 * rank_f;
     let output = 6.0 + 1.5 * rank_f + 3.0 * f64::from(threads_k.ilog2());
     let issue = channels * (taps * tap + rank_f) + f64::from(shape.n) * output;
@@ -133,7 +133,7 @@ impl Scheme for CpFused {
             for tw in candidates_up_to(shape.out_w(), &[4, 8, 16, 32]) {
                 for threads_k in candidates_up_to(shape.c, &[1, 2, 4, 8, 16, 32]) {
                     let threads = th * tw * threads_k;
-                    // Whole warps, so that all lanes take part in the additions.
+                    // Complete warps, so that all lanes take part in the shuffles of the reduction.
                     if threads.is_multiple_of(32) && threads <= 512 {
                         found.push(CpFusedTile { th, tw, threads_k }.into());
                     }

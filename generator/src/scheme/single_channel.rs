@@ -1,13 +1,13 @@
 //! `single_channel`: convolutions of one input channel (stride-fixed paper, sections 2.2 and 3.1).
 //!
-//! The sizes of map and filters decide what a block keeps on the chip and what it goes through piece by piece, the next piece being
-//! prefetched while one is computed. Either (eqs. 4-6) a block keeps a share of the filters and goes through the rows of the map in
-//! P pieces, each with the R - 1 rows more that its filters reach; or (eqs. 7-9) it keeps a share of the rows and goes through the
-//! filters in Q pieces. Published are `P`, `Q` and the shares by the equations of section 3.1, with two blocks of 512 threads on
-//! each multiprocessor: [`plan`](crate::plan) chooses so with `tiles: paper`. They can be named as a tile like any other.
+//! The sizes of the input map and the filters decide which of them a block keeps on the chip. It processes the other one in pieces; the
+//! next piece is prefetched while one is computed. There are two cases. Eqs. 4-6: a block keeps a slice of the filters and processes the
+//! rows of the map in P pieces, each with the R - 1 additional rows that the filters read. Eqs. 7-9: a block keeps a slice of the rows and
+//! processes the filters in Q pieces. The paper chooses `P`, `Q` and the slices by the equations of section 3.1, with two blocks of 512
+//! threads on each SM; `tiles: paper` does the same (see [`plan`](crate::plan)). Such a tile can also be set explicitly.
 //!
-//! Beyond the original: any stride, padding, dilation and batch; rows and filters are those of the output; filters are packed tap by
-//! tap, so that a piece of them is one run of memory.
+//! Extensions: any stride, padding, dilation and batch. Rows are those of the output. Filters are packed tap by tap, so that a piece of
+//! them is contiguous in memory.
 
 use super::convolution::{self, FusedOpsContext};
 use super::info::{PublishedTiles, SchemeInfo};
@@ -69,20 +69,20 @@ struct SingleChannelContext {
     rp: u32,
     threads: u32,
     min_blocks: u32,
-    /// Rows of the map under a piece, and staged columns of each.
+    /// Input rows that a piece reads, and staged columns of each row.
     rows: u32,
     columns: u32,
-    /// From one buffer of them to the next.
+    /// Distance from one buffer of the map to the next.
     map_stride: u32,
     x_vector: u32,
     filter_values: u32,
     blocks_h: u32,
-    /// A thread's work in a piece: groups of pixels of a row, of a piece, of a piece with its groups of filters.
+    /// Work of a thread in a piece: groups of pixels of a row, groups of pixels of a piece, and these times the groups of filters.
     pixel_groups_w: u32,
     pixel_groups: u32,
     items: u32,
-    /// From one pixel of a thread to the next: side by side where they are stored as a vector, else as far apart as threads
-    /// have them side by side.
+    /// Distance of a thread's pixels. They are adjacent if they are stored as a vector; otherwise the pixels of adjacent threads are
+    /// adjacent. `group_step` is the distance of adjacent threads.
     pixel_step: u32,
     group_step: u32,
     weight_vector: u32,
@@ -98,7 +98,7 @@ struct SingleChannelContext {
     fused_ops: FusedOpsContext,
 }
 
-/// A tile's numbers with what follows from them.
+/// A tile with the sizes that follow from it.
 struct SingleChannelGeometry {
     tile: SingleChannelTile,
     rows: u32,
@@ -109,7 +109,7 @@ struct SingleChannelGeometry {
 }
 
 impl SingleChannelGeometry {
-    /// `None` where the numbers do not fit each other or the problem.
+    /// `None` if the tile is not valid, or not for this problem.
     fn new(problem: &ConvProblem, tile: SingleChannelTile, gpu: &Gpu) -> Option<Self> {
         let SingleChannelTile {
             tn,
@@ -120,7 +120,7 @@ impl SingleChannelGeometry {
             rp,
             threads,
         } = tile;
-        // Each number by itself first: a config may name any.
+        // Bounds first, because a config can contain any number.
         if tile
             .numbers()
             .iter()
@@ -134,7 +134,7 @@ impl SingleChannelGeometry {
             return None;
         }
         let shape = &problem.shape;
-        // A piece must have work: the last one has, if less than the others.
+        // Every piece must have work; the last one can have less than the others.
         if u64::from(th) * u64::from(map_pieces - 1) >= u64::from(shape.out_h())
             || u64::from(tn) * u64::from(filter_pieces - 1) >= u64::from(shape.n)
         {
@@ -168,7 +168,7 @@ impl SingleChannelGeometry {
         Self::new(problem, SingleChannelTile::from_tile(tile)?, gpu)
     }
 
-    /// Of a supported tile.
+    /// The geometry of a supported tile.
     fn of_supported(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
         Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
@@ -257,12 +257,12 @@ impl Scheme for SingleChannel {
     }
 }
 
-/// Whether the scheme can compute a problem: what is staged is not changed on its way.
+/// Whether the scheme supports a problem. Staging is by asynchronous copies, so a prologue is not supported.
 fn supports_problem(problem: &ConvProblem) -> bool {
     supports_tiling(problem) && problem.shape.c == 1 && problem.prologue.is_none()
 }
 
-/// `[O/TN][R][S][O%TN]`: the filters of a piece lie in one run.
+/// `[O/TN][R][S][O%TN]`: the filters of a piece are contiguous.
 fn layout(problem: &ConvProblem, sizes: &SingleChannelGeometry) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };

@@ -1,20 +1,20 @@
 //! `stride_fixed`: the stride-fixed block method for convolutions of several channels (stride-fixed paper, section 3.2).
 //!
-//! A block computes M' filters on W'x pixels. A round works on one segment of each filter: S bytes, S/4 taps one behind the other in
-//! the order channel, row, column, whatever channel they begin and end in. With it come the lines of the map that the segment's
-//! taps read, W'y of them, each one channel's one row of the filter. The next segment and its lines are prefetched while one is
-//! computed. Since S is fixed, and small, M' can be large: many products for each value that is loaded, `S/4 M' W'x` a round,
-//! which should be N_FMA or more (step 3). Published are S of 32 or 64 bytes, M' = 64 and W'x = 128, with 512 threads of one pixel
-//! and 16 filters each: tile `n64h1w128sb32rn16rp1`.
+//! A block computes M' filters on W'x pixels. A round processes one segment of each filter: S bytes, which are S/4 consecutive taps in the
+//! order channel, row, column; segments can start and end within a channel. A round also loads the lines of the input map that the
+//! segment's taps read. There are W'y of them, each for one row of the filter in one channel. The next segment and its lines are prefetched
+//! while one is computed. Since S is fixed and small, M' can be large. That gives many products for each value that is loaded: `S/4 M' W'x`
+//! in a round, which should be N_FMA or more (step 3). The published tile has S of 32 or 64 bytes, M' = 64 and W'x = 128, with 512 threads
+//! of one pixel and 16 filters each: `n64h1w128sb32rn16rp1`.
 //!
-//! What the text leaves open or prints wrongly, and what is done here:
+//! Gaps and errors of the text, and their treatment here:
 //!
-//! - W'y = ceil(S / 4K) (step 4) holds for segments that begin with a line. One that begins within a line can reach one line more;
-//!   there is room for it, and a line that two segments share is fetched for both.
-//! - Step 4 counts the pixels W'y W'x without their 4 bytes.
-//! - W'x pixels may lie in several rows, h of w, or a small image would leave most of a block idle.
-//! - Filters are packed so that the segments of M' filters are one run of memory. In the original's order each segment is a
-//!   transaction of its own, which is what bounds S from below by 32 bytes.
+//! - W'y = ceil(S / 4K) (step 4) is correct for segments that start with a line. A segment that starts within a line can need one line
+//!   more. The buffers have space for it, and a line that two segments share is loaded for both.
+//! - Step 4 counts the pixels W'y W'x without the factor of 4 bytes.
+//! - The W'x pixels may be in several rows, h rows of w pixels. Otherwise a small image would leave most of a block idle.
+//! - Filters are packed so that the segments of M' filters are contiguous in memory. In the original's order each segment is a separate
+//!   memory transaction, which is the reason for its lower bound of 32 bytes for S.
 
 use super::convolution::{self, FusedOpsContext};
 use super::info::{PublishedTiles, SchemeInfo};
@@ -72,22 +72,22 @@ struct StrideFixedContext {
     rn: u32,
     rp: u32,
     threads: u32,
-    /// Threads along the pixels: a thread's pixels lie so far apart.
+    /// Threads along the pixels, which is also the distance of a thread's pixels.
     threads_p: u32,
     min_blocks: u32,
     tiles_w: u32,
     tiles: u32,
-    /// Taps of a segment, of a filter, and rounds.
+    /// Taps of a segment, taps of a filter, and the number of rounds.
     segment_taps: u32,
     taps: u32,
     rounds: u32,
-    /// Lines of a round, and values of each: tile rows of so many columns.
+    /// Lines of a round, each with `columns` values in every row of the tile.
     lines: u32,
     columns: u32,
-    /// From one buffer of them to the next.
+    /// Distance from one buffer of the lines to the next.
     map_stride: u32,
     x_vector: u32,
-    /// Whether every segment begins with a line, and no two share one.
+    /// Whether every segment starts with a line, so that no two segments share one.
     aligned: bool,
     weight_vector: u32,
     weight_type: &'static str,
@@ -100,7 +100,7 @@ struct StrideFixedContext {
     fused_ops: FusedOpsContext,
 }
 
-/// A tile's numbers with what follows from them.
+/// A tile with the sizes that follow from it.
 struct StrideFixedGeometry {
     tile: StrideFixedTile,
     /// Taps of a segment.
@@ -114,7 +114,7 @@ struct StrideFixedGeometry {
 }
 
 impl StrideFixedGeometry {
-    /// `None` where the numbers do not fit each other or the problem.
+    /// `None` if the tile is not valid, or not for this problem.
     fn new(problem: &ConvProblem, tile: StrideFixedTile, gpu: &Gpu) -> Option<Self> {
         let StrideFixedTile {
             tn,
@@ -124,7 +124,7 @@ impl StrideFixedGeometry {
             rn,
             rp,
         } = tile;
-        // Each number by itself first: a config may name any.
+        // Bounds first, because a config can contain any number.
         if tile
             .numbers()
             .iter()
@@ -146,7 +146,7 @@ impl StrideFixedGeometry {
             && shape.padding.left == 0;
         let columns = columns.next_multiple_of(if vector_x { 4 } else { 1 });
         let lines = lines(segment_taps, shape.s);
-        // At most 64 lines of 256 rows and 2^13 columns: far from overflow.
+        // At most 64 lines of 256 rows and 2^13 columns, which is far from overflow.
         let map_stride = (lines * th * columns).next_multiple_of(4);
         let shared_bytes = 2 * 4 * (map_stride + segment_taps * tn);
         let taps = u64::from(shape.c) * u64::from(shape.r * shape.s);
@@ -175,13 +175,13 @@ impl StrideFixedGeometry {
         Self::new(problem, StrideFixedTile::from_tile(tile)?, gpu)
     }
 
-    /// Of a supported tile.
+    /// The geometry of a supported tile.
     fn of_supported(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
         Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 }
 
-/// Lines of a filter of so many columns that a segment can touch: W'y, for segments that begin anywhere in a line.
+/// Maximum number of lines of a filter with `columns` columns that a segment reads: W'y, for segments that start anywhere in a line.
 fn lines(segment_taps: u32, columns: u32) -> u32 {
     let starts = (0..columns).map(|round| round * segment_taps % columns);
     let touched = starts.map(|start| (start + segment_taps).div_ceil(columns));
@@ -258,12 +258,12 @@ impl Scheme for StrideFixed {
     }
 }
 
-/// Whether the scheme can compute a problem: what is staged is not changed on its way.
+/// Whether the scheme supports a problem. Staging is by asynchronous copies, so a prologue is not supported.
 fn supports_problem(problem: &ConvProblem) -> bool {
     supports_tiling(problem) && problem.prologue.is_none()
 }
 
-/// `[O/M'][I][R][S][O%M']`: the taps of M' filters one behind the other.
+/// `[O/M'][I][R][S][O%M']`: the taps of M' filters are consecutive.
 fn layout(problem: &ConvProblem, sizes: &StrideFixedGeometry) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count, step| LayoutDim { axis, count, step };
@@ -373,7 +373,7 @@ fn kernel(
             registers,
             shared_bytes: sizes.shared_bytes,
             flops: 2.0 * outputs * f64::from(rounds * sizes.segment_taps) * blocks as f64,
-            // Beside the multiply-adds of a tap: reads of shared memory, and where the next tap lies.
+            // In addition to the multiply-adds of a tap: reads of shared memory, and the address of the next tap.
             fma_fraction: fmas
                 / (fmas + 2.0 * f64::from(sizes.tile.rn.div_ceil(4) + sizes.tile.rp) + 4.0),
             l2_bytes: 4.0 * (staged * f64::from(rounds) + outputs) * blocks as f64,
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_segment_touches_a_line_more_where_it_begins_within_one() {
-        // 1x1: a line a tap. 3x3 and 32 bytes: taps 8..16 begin at the last column of a line.
+        // 1x1: each tap is a line. 3x3 and 32 bytes: taps 8..16 start at the last column of a line.
         assert_eq!(lines(8, 1), 8);
         assert_eq!(lines(8, 3), 4);
         assert_eq!(lines(16, 3), 6);

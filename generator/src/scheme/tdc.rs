@@ -1,22 +1,23 @@
 //! `tdc` and `tdc_rows`: TDC's kernels for the core convolution (TDC paper, section 5.2, Listing 2, and its published code).
 //!
-//! A block stages a tile of the input, TC channels deep, in shared memory at once, behind a single barrier. A thread computes TH x
-//! TW outputs of one output channel in registers: it reads each staged value once, the same for all threads of a warp, and uses it
-//! for every tap of the filter. The filter is laid out CRSN, so that neighbouring threads read neighbouring weights.
+//! A block stages a tile of the input, TC channels deep, in shared memory at once, with a single barrier. A thread computes TH x TW outputs
+//! of one output channel in registers. It reads each staged value once and uses it for every tap of the filter; all threads of a warp read
+//! the same value. The filter's layout is CRSN, so that adjacent threads read adjacent weights.
 //!
-//! - `tdc`, the printed kernel: a block covers one TH x TW tile, with a thread for each of the N output channels.
-//! - `tdc_rows`, the kernel of the published code's later versions: a block covers TH rows over the whole width, with
-//!   N * ceil(W / TW) threads.
+//! - `tdc`, the printed kernel: a block covers one TH x TW tile, with one thread for each of the N output channels.
+//! - `tdc_rows`, the kernel of the published code's later versions: a block covers TH rows over the complete width, with N * ceil(W / TW)
+//!   threads.
 //!
-//! The channel sum is split over ceil(C / TC) blocks. Their sums are added in a fixed order by a second launch or, with `reduce:
-//! atomic` as published, by float atomics on a zeroed output.
+//! The sum over the channels is split over ceil(C / TC) blocks. A second launch adds their partial sums in a fixed order. With `reduce:
+//! atomic`, as published, float atomics add them to a zeroed output.
 //!
 //! On an H200 `direct` is faster than both, with sums in a fixed order, on 17 of the 18 core shapes (docs/results/h200.md).
 //!
-//! What Listing 2 prints and what is meant: `y_out > TH` lets one row and column too many through (`>=` here); the index of the
-//! output has a stray `H*W*N`, and writes HWN (NCHW here, as everywhere); one thread a channel ends at N = 1024 (here several
-//! blocks share the channels); blocks are counted by `H/TH`, which loses the tail of a size that TH does not divide. Beyond it:
-//! any filter, stride, dilation, padding and batch, prologue and epilogue. H and W of the tile are those of the output.
+//! Corrections of Listing 2: `y_out > TH` lets one row and column too many through (`>=` here). The index of the output has a stray
+//! `H*W*N`, and writes HWN (NCHW here, as in all schemes but `tvm`). One thread for each channel limits N to 1024 (here several blocks
+//! split the channels). The number of blocks is `H/TH`, which omits the last rows if TH does not divide H.
+//!
+//! Extensions: any filter, stride, dilation, padding and batch; prologue and epilogue. H and W of the tile are those of the output.
 
 use super::convolution::{self, FusedOpsContext};
 use super::info::{PublishedTiles, SchemeInfo};
@@ -48,21 +49,21 @@ tile_numbers! {
     }
 }
 
-/// The tile space of the published scripts: TH and TW up to this, ...
+/// The tile space of the published scripts: TH and TW up to this,
 const MAX_TILE: u32 = 12;
-/// ... and these TC.
+/// and these TC.
 const TILE_C: [u32; 5] = [1, 2, 4, 8, 16];
 
-/// Static shared memory that every GPU gives a block, bytes.
+/// Bytes of static shared memory that a block can have on every GPU.
 const MAX_SHARED: u32 = 48 * 1024;
 
-/// Threads of a block at most.
+/// Maximum number of threads of a block.
 const MAX_THREADS: u32 = 1024;
 
-/// Multiply-adds that the loops over a tile and the filter are unrolled to at most.
+/// The loops over a tile and the filter are unrolled up to this number of multiply-adds.
 const MAX_UNROLLED: u32 = 4096;
 
-/// Registers of a thread beside its sums and weights.
+/// Registers of a thread in addition to its accumulators and weights.
 const OTHER_REGISTERS: u32 = 24;
 
 const INFO: SchemeInfo = SchemeInfo {
@@ -118,7 +119,7 @@ impl Scheme for TdcRows {
     }
 }
 
-/// A tile with everything that follows from it.
+/// A tile with the sizes that follow from it.
 struct TdcGeometry {
     th: u32,
     tw: u32,
@@ -126,13 +127,13 @@ struct TdcGeometry {
     /// Tiles of the output, vertically and horizontally.
     tiles_h: u32,
     tiles_w: u32,
-    /// Tiles side by side in a block.
+    /// Horizontally adjacent tiles of a block.
     block_tiles_w: u32,
-    /// Output channels of a block, and blocks that share the channels.
+    /// Output channels of a block, and blocks along the channels.
     block_n: u32,
     blocks_n: u32,
     threads: u32,
-    /// Input rows and columns under a block, and columns under a thread.
+    /// Input rows and columns that a block reads, and columns that a thread reads.
     rows: u32,
     columns: u32,
     thread_columns: u32,
@@ -176,7 +177,7 @@ impl TdcGeometry {
         staged.saturating_mul(4 * u64::from(self.tc))
     }
 
-    /// Channels whose weights are read together: as many as registers and the length of the code allow.
+    /// Number of channels whose weights are read together, limited by registers and code size.
     fn unrolled_channels(&self, shape: &ConvShape) -> u32 {
         let taps = shape.r * shape.s;
         let sums = self.th * self.tw;
@@ -198,7 +199,7 @@ impl TdcGeometry {
     }
 }
 
-/// Registers that a thread can have in a block of so many threads.
+/// Maximum registers of a thread in a block of `threads` threads.
 fn registers_of(threads: u32) -> u32 {
     (65536 / threads).min(255)
 }
@@ -260,7 +261,7 @@ fn blueprint(problem: &Problem, tile: &Tile, whole_rows: bool, gpu: &Gpu) -> Blu
         let kernel = main_kernel(problem, &sizes, &layout, args, false, gpu);
         return convolution::blueprint(problem, sizes.splits, kernel, layout);
     }
-    // The sums meet in the output itself, or in the workspace when something is left to be done with them.
+    // The partial sums are added in the output itself, or in the workspace if a second launch has to apply the epilogue.
     let bytes = 4 * shape.output_len();
     let in_place = problem.epilogue == Epilogue::default() && shape.batch == 1;
     let mut args = convolution::args(problem, true);
@@ -305,16 +306,16 @@ struct TdcContext {
     rows: u32,
     columns: u32,
     thread_columns: u32,
-    /// Whether each staged value goes to every output that it is part of; with strides and dilations few values are part of several,
-    /// and each output gathers its own.
+    /// Whether a thread adds each staged value to all outputs that it contributes to. With strides and dilations few values contribute to
+    /// several outputs, and each output gathers its own values.
     scatters: bool,
-    /// Tiles of an image that blocks are counted by, all of them and those of a row.
+    /// Tiles of an image counted in blocks: all of them, and those of a row.
     block_tiles: u32,
     block_tiles_of_row: u32,
     block_tiles_w: u32,
     block_n: u32,
     blocks_n: u32,
-    /// Threads with work.
+    /// Threads that have work.
     active_threads: u32,
     staged: u32,
     unrolled_channels: u32,
@@ -414,7 +415,7 @@ fn work(
     atomic: bool,
     gpu: &Gpu,
 ) -> KernelWork {
-    /// Bytes that a store of 4 bytes moves when its neighbours lie elsewhere.
+    /// Bytes that a store of 4 bytes moves if the threads of a warp do not store adjacent values.
     const SECTOR: f64 = 32.0;
     let shape = &problem.shape;
     let blocks = grid.iter().map(|&size| u64::from(size)).product::<u64>();
@@ -438,14 +439,14 @@ fn work(
             + shape.r * shape.s * sizes.unrolled_channels(shape),
         shared_bytes: sizes.shared_bytes() as u32,
         flops: 2.0 * fmas * channels * threads * blocks as f64,
-        // A staged value and a weight are read once for all that is done with them.
+        // A staged value and a weight are read once for all their products.
         fma_fraction: fmas / (fmas + 2.0 * values + 2.0 * taps),
         l2_bytes: (4.0 * staged
             + 4.0 * channels * taps * f64::from(sizes.block_n)
             + stored_bytes * threads)
             * blocks as f64,
         dram_bytes: Problem::Conv(*problem).bytes() as f64,
-        // The tile, then the weights of so many channels at a time.
+        // The tile, then the weights of `unrolled_channels` channels at a time.
         l2_round_trips: 2.0 + (channels / f64::from(sizes.unrolled_channels(shape))).ceil(),
         ..KernelWork::default()
     }
@@ -470,7 +471,7 @@ mod tests {
         })
     }
 
-    /// 1024 threads are not enough for one output channel beside the next in a grid of 65535.
+    /// Blocks of 1024 threads, one output channel each, would exceed a grid of 65535.
     #[test]
     fn a_grid_has_its_limits() {
         let h200 = gpu("h200").unwrap();
@@ -485,7 +486,7 @@ mod tests {
         }
     }
 
-    /// 2^30 rows and columns under one output: their bytes are no u64.
+    /// 2^30 input rows and columns under one output: their number of bytes overflows a u64.
     #[test]
     fn a_tile_of_exabytes_does_not_fit() {
         let h200 = gpu("h200").unwrap();

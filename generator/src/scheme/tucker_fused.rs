@@ -1,29 +1,32 @@
-//! `tucker_fused`: the factors of a Tucker layer, 1x1, R x S core and 1x1, in one launch; or the last two behind the first one's.
+//! `tucker_fused`: all factors of a Tucker layer (1x1, R x S core, 1x1) in one launch, or its core and last factor in one launch.
 //!
-//! The products are those of [`implicit_gemm`](super::implicit_gemm): on the tensor cores, values split in two scaled fp16 numbers,
-//! sums of [`PROMOTION_INTERVAL`](super::tensor_core::PROMOTION_INTERVAL) steps added in fp32. What lies between the factors stays on the chip. A cluster of blocks computes a rectangle
-//! of the output, all channels of it:
+//! The arithmetic is that of [`implicit_gemm`](super::implicit_gemm): tensor cores multiply values that are split in two scaled fp16
+//! numbers, and partial accumulators of [`PROMOTION_INTERVAL`](super::tensor_core::PROMOTION_INTERVAL) K steps are added in fp32.
+//! Intermediate results stay on the chip. A cluster of blocks computes all channels of a rectangle of the output:
 //!
-//! 1. Each block has a share of the D1 channels. It computes them from all input channels at every position that the core reads,
-//!    so what neighbouring rectangles both read is computed twice, and keeps them in its shared memory.
-//! 2. It multiplies them with its part of the core: a share of the sum of all D2 channels of the rectangle.
-//! 3. The blocks exchange their shares. With `v` = 1 each finishes all D2 channels of some pixels; else `v` blocks add up a part of
-//!    the channels each, for the same pixels, and tell each other.
-//! 4. Each multiplies with its part of the last factor and stores.
-//! 5. Where the problem goes on with the first factor of the layer behind, each rounds what it has stored and multiplies it with its
-//!    rows of that factor. Blocks that have the same pixels exchange those sums too, a part of the channels each.
+//! 1. Each block computes a slice of the D1 channels from all input channels, at every position that the core reads, and keeps it in shared
+//!    memory. Positions that adjacent rectangles both read are computed twice.
+//! 2. Each block multiplies its slice with the core's weights for it. The result is a partial sum of the D2 channels of the rectangle.
+//! 3. The blocks exchange partial sums. If `blocks_n` is 1, each block adds all D2 channels of a part of the pixels. Otherwise groups of
+//!    `blocks_n` blocks have the same pixels: each block adds a slice of the channels and sends the sums to the others of its group.
+//! 4. Each block multiplies with its rows of the last factor and stores the output.
+//! 5. If the next layer's first factor is fused, each block converts its output to fp16 operands and multiplies them with the columns of
+//!    that factor that belong to its channels. Blocks with the same pixels exchange these partial sums too, and each adds a slice of the
+//!    channels.
 //!
-//! Sums that one warp has the whole of are rounded, sent or stored straight from its registers; `k` is how many warps may share one,
-//! and with 0 all but those that go to other blocks pass through shared memory, which leaves less to each warp. Those of the last
-//! factor are always whole where the launch goes on, and the chunks have places of their own there.
+//! If one warp holds complete sums, they are converted, sent or stored from its registers. `max_warps_k` is the largest number of warps
+//! that may split a sum. If it is 0, the number is not limited, and all sums pass through shared memory except those that are sent to other
+//! blocks; that leaves fewer terms to each warp. If the next layer's first factor is fused, the sums of the last factor are always complete
+//! in one warp, and every chunk of weights has its own shared memory.
 //!
-//! So no two blocks of a cluster read the same weights of the first factor or the core, and with `v` blocks to a group of pixels
-//! each reads one in `v` of the last factor's. With `u` above 1 a share of the D1 channels belongs to `u` blocks, which all compute it, and
-//! each multiplies it with a part of the core's output channels: fewer sums to exchange, and more blocks than D1 has shares.
+//! No two blocks of a cluster read the same weights of the first factor or the core. With `blocks_n` blocks for the same pixels, each reads
+//! one in `blocks_n` of the last factor's weights. If `d2_splits` is above 1, `d2_splits` blocks all compute the same slice of the D1
+//! channels, and each multiplies it with a slice of the core's output channels. That leaves fewer partial sums to exchange, and allows more
+//! blocks than D1 has slices.
 //!
-//! Chunks of weights are on their way in the order of their use from before the launch ahead has ended, each to a place of its own, or
-//! through a ring of buffers where shared memory cannot hold them all. What comes later takes the room of weights and inputs that have
-//! been used.
+//! Weights are copied in chunks, in the order of their use. The copies start before the predecessor kernel has ended. Each chunk has its
+//! own shared memory, or the chunks pass through a ring of buffers if shared memory cannot hold them all. Later data reuse the memory of
+//! weights and inputs that are no longer needed.
 
 mod estimate;
 mod factor;
@@ -68,7 +71,7 @@ tile_numbers! {
     }
 }
 
-/// Warps at most that share a sum, and KiB of a chunk at most, that are tried together.
+/// Pairs of `max_warps_k` and `chunk_kib` that are tried.
 const WARPS_K_AND_CHUNK_KIB: [[u32; 2]; 8] = [
     [0, 128],
     [0, MAX_CHUNK_KIB],
@@ -80,14 +83,14 @@ const WARPS_K_AND_CHUNK_KIB: [[u32; 2]; 8] = [
     [16, MAX_CHUNK_KIB],
 ];
 
-/// What asks for the least room: whole sums in registers, or small chunks.
+/// The pairs that need the least shared memory: complete sums in registers, or small chunks.
 const SMALLEST: [[u32; 2]; 2] = [[1, 128], [16, 64]];
 
-/// KiB of a chunk at most: no more fits beside what else a block keeps in shared memory.
+/// Maximum of `chunk_kib`: a larger chunk does not fit in addition to the other data of a block.
 const MAX_CHUNK_KIB: u32 = 224;
 
-/// Every tile that fits a GPU, with its rough time; none if the GPU has only the kernel's fallback. `prunes_bases` leaves out clusters and
-/// rectangles that are slow with the smallest chunks.
+/// Every tile that fits a GPU, with its rough time. Empty if the GPU supports only the kernel's fallback. `prunes_bases` leaves out
+/// clusters and rectangles that are slow with the smallest chunks.
 fn rated_tiles(problem: &Problem, gpu: &Gpu, prunes_bases: bool) -> Vec<(f64, TuckerFusedTile)> {
     let Problem::Tucker(problem) = problem else {
         return Vec::new();
@@ -112,13 +115,13 @@ fn rated_tiles(problem: &Problem, gpu: &Gpu, prunes_bases: bool) -> Vec<(f64, Tu
         };
         Some((TuckerFusedGeometry::new(problem, tile, gpu)?, tile))
     };
-    // Each with the first of the least that fits; then those that promise most with all sharers and chunks.
+    // Each base is rated with the first pair of `SMALLEST` that fits. The fastest bases are then tried with all pairs.
     let rough = RoughTime::new(gpu);
     let mut bases = Vec::new();
     for (th, tw) in tile_shapes(core.out_h(), core.out_w(), 256) {
         for [cluster, blocks_n, d2_splits] in clusters(gpu.max_cluster()) {
             for warps in [4, 6, 8, 12, 16] {
-                // Of the chunks that threads can load, the two largest.
+                // The two largest chunks that the threads can load.
                 let most = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]);
                 let largest_first = most.collect::<Vec<_>>().into_iter().rev();
                 let fitting = largest_first.filter_map(|chunk_groups| {
@@ -141,7 +144,7 @@ fn rated_tiles(problem: &Problem, gpu: &Gpu, prunes_bases: bool) -> Vec<(f64, Tu
             .iter()
             .filter_map(|&numbers| tile(base, numbers))
         {
-            // With larger chunks than there are, or more shares, it would be the same kernel.
+            // A larger chunk limit than there are chunks, or a larger warp limit than K can be split over, gives the same kernel.
             let shares: Vec<_> = sizes.factors().map(|factor| factor.warps_k).collect();
             let chunks = (sizes.core.chunks, sizes.last.chunks);
             let whole = [
@@ -221,7 +224,7 @@ impl Scheme for TuckerFused {
     }
 }
 
-/// What a cluster can be: its blocks, those that finish the same pixels, and parts of the core's output channels.
+/// The possible clusters: the number of blocks, `blocks_n` and `d2_splits`.
 fn clusters(max_cluster: u32) -> Vec<[u32; 3]> {
     const PARTS: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8];
     let mut found = Vec::new();
@@ -234,7 +237,7 @@ fn clusters(max_cluster: u32) -> Vec<[u32; 3]> {
     found
 }
 
-/// The Tucker layer in a problem that the scheme was given.
+/// The Tucker layer of a problem that is known to be one.
 fn expect_tucker(problem: &Problem) -> &TuckerProblem {
     match problem {
         Problem::Tucker(problem) => problem,
@@ -242,11 +245,11 @@ fn expect_tucker(problem: &Problem) -> &TuckerProblem {
     }
 }
 
-/// Whether the scheme can compute a problem, and as precisely as it must be; see [`implicit_gemm`](super::implicit_gemm). bf16,
-/// whose numbers are not scaled, is left to single convolutions.
+/// Whether the scheme supports a problem, including its precision; see [`implicit_gemm`](super::implicit_gemm). bf16, whose values are not
+/// scaled, is supported for single convolutions only.
 fn supports_problem(problem: &TuckerProblem) -> bool {
     let core = &problem.core;
-    // Padded to whole tiles, the weights must still be counted by an int.
+    // The number of weights, padded to complete tiles, must fit in an int.
     let padded = |channels: u32| u64::from(channels) + 512;
     let c = problem.first.unwrap_or(core.c);
     let weights = padded(c) * padded(core.c)

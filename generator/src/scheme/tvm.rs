@@ -1,19 +1,18 @@
-//! `tvm`: TVM's tutorial schedule of a convolution with a large batch, on HWCN activations and RSCN weights.
+//! `tvm`: TVM's tutorial schedule of a convolution with a large batch, on HWCN activation tensors and RSCN weights.
 //!
-//! A block computes one pixel: TN output channels x TB images, a matrix product over the input channels of every tap of the
-//! filter. A step brings the values of TC input channels of one tap into shared memory, TC x TB of the input and TC x TN of the
-//! weights, fetched by all threads together in vectors ("cooperative fetching"). Of its TN x TB sums a thread computes V x V
-//! grids that lie TN/V and TB/V apart ("virtual threads"): neighbours then read neighbouring vectors of shared memory, without
-//! conflicts of banks. What it reads it holds in registers for all its products (AL, WL; the sums are BL).
+//! A block computes one pixel: TN output channels x TB images, a matrix product over the input channels of every tap of the filter. One
+//! step brings TC input channels of one tap into shared memory: TC x TB values of the input and TC x TN weights. All threads load them
+//! together in vectors ("cooperative fetching"). A thread computes V x V grids of the TN x TB sums of a block, TN/V and TB/V apart
+//! ("virtual threads"). Adjacent threads then read adjacent vectors of shared memory, without bank conflicts. A thread keeps the values
+//! that it has read in registers for all its products (AL, WL; the accumulators are BL).
 //!
-//! The published constants are block_factor 64, num_thread 8, vthread 2, step 8, which is tile `n64b64xn8xb8v2c8s1`.
+//! The published constants are block_factor 64, num_thread 8, vthread 2, step 8. They are the tile `n64b64xn8xb8v2c8s1`.
 //!
-//! Beyond the original: any batch, channels, stride, padding and dilation, with tails; prologue and epilogue; S buffers filled by
-//! asynchronous copies while another one is computed (S = 1 is the original, fetch and compute by turns). And a block has one
-//! pixel, so that whether a tap lies in the padding is the same for all of it: such taps are left out, where the original
-//! multiplies zeros.
+//! Extensions: any batch, channels, stride, padding and dilation, with tails; prologue and epilogue; S buffers, which asynchronous copies
+//! fill while another one is computed (S = 1 is the original: loads and arithmetic alternate without overlap). Because a block has one
+//! pixel, a tap is in the padding for all of the block or for none of it. Such taps are skipped; the original multiplies zeros.
 //!
-//! It is the one scheme of its layout, so that whoever asks for HWCN gets it.
+//! It is the only scheme for this layout, and therefore a default scheme.
 
 use super::convolution::{self, FusedOpsContext};
 use super::info::SchemeInfo;
@@ -28,7 +27,7 @@ use crate::ir::{ConvProblem, Layout, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
 
-/// The convolution if its activations are HWCN.
+/// The convolution of a problem, if its activation tensors are HWCN.
 fn hwcn_conv(problem: &Problem) -> Option<&ConvProblem> {
     let is_hwcn = |conv: &&ConvProblem| {
         [conv.input, conv.output].map(|format| format.layout) == [Layout::Hwcn; 2]
@@ -59,7 +58,7 @@ tile_numbers! {
     }
 }
 
-/// Sums of a thread at most: more leave no registers for what they are made of.
+/// Maximum number of accumulators of a thread: more leave too few registers for the operands.
 const MAX_SUMS: u32 = 128;
 
 #[derive(Serialize)]
@@ -85,26 +84,26 @@ struct TvmContext {
     rn: u32,
     rb: u32,
     threads: u32,
-    /// Warps side by side along the images.
+    /// Warps of a block along the images.
     warps_b: u32,
     min_blocks: u32,
     stages: u32,
     chunks: u32,
-    /// Sizes of the packed weights.
+    /// Padded sizes of the packed weights.
     padded_c: u32,
     padded_n: u32,
     checks_taps: bool,
     checks_c: bool,
     checks_n: bool,
     checks_batch: bool,
-    /// Images that are fetched, and that are written, at once.
+    /// Images that are loaded, and that are stored, at once.
     x_vector: u32,
     x_type: &'static str,
     x_elements: &'static [&'static str],
     y_vector: u32,
     y_type: &'static str,
     y_elements: &'static [&'static str],
-    /// Of what a thread reads of shared memory at once.
+    /// Vectors in which a thread reads weights and input values from shared memory.
     weight_vector: u32,
     weight_type: &'static str,
     value_vector: u32,
@@ -113,7 +112,7 @@ struct TvmContext {
     fused_ops: FusedOpsContext,
 }
 
-/// A tile's numbers with what follows from them.
+/// A tile with the sizes that follow from it.
 struct TvmGeometry {
     tile: TvmTile,
     /// Output channels and images of a virtual thread.
@@ -127,7 +126,7 @@ struct TvmGeometry {
 }
 
 impl TvmGeometry {
-    /// `None` where the numbers do not fit each other or the problem.
+    /// `None` if the tile is not valid, or not for this problem.
     fn new(problem: &ConvProblem, tile: TvmTile, gpu: &Gpu) -> Option<Self> {
         let TvmTile {
             tn,
@@ -138,7 +137,7 @@ impl TvmGeometry {
             tc,
             stages,
         } = tile;
-        // Each number by itself first: a config may name any.
+        // Bounds first, because a config can contain any number.
         if tile
             .numbers()
             .iter()
@@ -161,7 +160,7 @@ impl TvmGeometry {
         let weights = [shape.r, shape.s, padded_c, padded_n];
         let weights = weights.iter().map(|&size| u64::from(size)).product::<u64>();
         let shared_bytes = 4 * stages * tc * (tn + tb);
-        // Lanes of a warp are 8 images wide and 4 channels high.
+        // The lanes of a warp are 8 images wide and 4 channels high.
         let fits = threads_n.is_multiple_of(4)
             && threads_b.is_multiple_of(8)
             && threads <= 512
@@ -169,7 +168,7 @@ impl TvmGeometry {
             && shared_bytes <= gpu.shared_per_block
             && weights <= MAX_ELEMENTS
             && padded_n / tn <= MAX_GRID
-            // The map of the input is applied while a step is fetched through registers.
+            // The prologue is applied while a step is loaded through registers, not with asynchronous copies.
             && (problem.prologue.is_none() || stages == 1);
         fits.then(|| Self {
             tile,
@@ -187,7 +186,7 @@ impl TvmGeometry {
         Self::new(problem, TvmTile::from_tile(tile)?, gpu)
     }
 
-    /// Of a supported tile.
+    /// The geometry of a supported tile.
     fn of_supported(problem: &ConvProblem, tile: &Tile, gpu: &Gpu) -> Self {
         Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
@@ -276,14 +275,14 @@ impl Scheme for Tvm {
     }
 }
 
-/// Whether the scheme can compute a problem: a block for each pixel must fit the grid.
+/// Whether the scheme supports a problem: the grid has a block for each pixel.
 fn supports_problem(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
     let pixels = u64::from(shape.out_h()) * u64::from(shape.out_w());
     supports_tiling(problem) && pixels <= u64::from(MAX_GRID)
 }
 
-/// `[R][S][I][O]`, RSCN in the words of the source, input channels padded to whole steps and output channels to whole tiles.
+/// `[R][S][I][O]`, which the tutorial calls RSCN. Input channels are padded to complete steps and output channels to complete tiles.
 fn layout(problem: &ConvProblem, sizes: &TvmGeometry) -> WeightLayout {
     let shape = &problem.shape;
     let dim = |axis, count| LayoutDim {
@@ -306,7 +305,7 @@ fn layout(problem: &ConvProblem, sizes: &TvmGeometry) -> WeightLayout {
     }
 }
 
-/// The widest vector, of 4, 2 or 1 values, that divides both.
+/// The largest vector length, 4, 2 or 1, that divides both numbers.
 fn widest_vector(a: u32, b: u32) -> u32 {
     let divides = |&len: &u32| a.is_multiple_of(len) && b.is_multiple_of(len);
     [4, 2].into_iter().find(divides).unwrap_or(1)
@@ -407,12 +406,12 @@ fn work(problem: &ConvProblem, sizes: &TvmGeometry, grid: [u32; 3], gpu: &Gpu) -
     let fetched = f64::from(sizes.tile.tn + sizes.tile.tb) * f64::from(sizes.tile.tc) * steps;
     let v = sizes.tile.virtual_threads;
     let sums = f64::from(v * v * sizes.rn * sizes.rb);
-    // Lanes that read longer runs than a vector fall on each other's banks.
+    // Lanes that read runs longer than a vector have bank conflicts.
     let vectors = |run: u32, conflicts: u32| v * run.div_ceil(4) * conflicts;
     let read = vectors(sizes.rn, 1) + vectors(sizes.rb, sizes.rb.div_ceil(4));
     let fetches = ((sizes.tile.tn + sizes.tile.tb) * sizes.tile.tc / 4).div_ceil(sizes.threads);
     let tc = f64::from(sizes.tile.tc);
-    // Fetch and compute by turns wait for the level-2 cache in each step.
+    // Without a pipeline every step waits for L2.
     let model = &CostModel::for_gpu(gpu).other;
     let waits = match sizes.tile.stages {
         1 => model.tvm_step_round_trips,

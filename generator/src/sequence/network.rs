@@ -3,10 +3,10 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-/// Maximal number of tensors: the search considers every partition in two of every subset.
+/// Maximum number of tensors: the search considers every partition in two of every subset.
 pub const MAX_TENSORS: usize = 16;
 
-/// Maximal number of distinct labels.
+/// Maximum number of distinct labels.
 pub const MAX_MODES: usize = 64;
 
 /// Description of a tensor: its name and its modes in order. A length may be omitted if another tensor
@@ -206,7 +206,7 @@ impl TensorNetwork {
 }
 
 impl Tensor {
-    /// A tensor whose modes are numbered and get their lengths later.
+    /// A tensor whose modes get their indices and lengths later.
     fn without_lengths(operand: &TensorSpec) -> Self {
         Self {
             name: operand.name.clone(),

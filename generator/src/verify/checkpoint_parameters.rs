@@ -1,4 +1,4 @@
-//! The parameters of a checkpoint in float64, unfolded, for the reference.
+//! The parameters of a checkpoint in float64, without folding, for the reference.
 
 use super::reference::NetworkParameters;
 use crate::ir::{Network, OpId};

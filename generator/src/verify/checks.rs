@@ -15,9 +15,9 @@ use tdc_runtime::{PackError, Variant};
 /// The largest relative L2 error of the values of a network: ten times that of its least precise unit, which
 /// is 1e-5 in fp32.
 ///
-/// A layer passes on the relative error of its input almost unchanged, and the errors that layers add are
-/// independent, so that after L layers the error is sqrt(L) times that of one. Ten times corresponds to a
-/// hundred layers, each at its bound; rounding errors stay at a third of the bound or less.
+/// A layer passes on the relative error of its input almost unchanged, and the errors that layers add are independent. After L layers the
+/// error is therefore sqrt(L) times that of one. Ten times corresponds to a hundred layers, each at its bound; rounding errors are at most
+/// a third of the bound.
 pub fn network_tolerance(plan: &NetworkPlan) -> f64 {
     let of_units = plan.units.iter();
     let of_units = of_units.map(|unit| unit.problem.kind().min_tolerance());
@@ -38,7 +38,7 @@ pub struct Deviation {
 }
 
 impl Deviation {
-    /// Compares a result with its reference; NaN counts as infinitely far off.
+    /// Compares a result with its reference; NaN counts as an infinite deviation.
     pub fn between(shape: TensorShape, found: &[f32], expected: &[f64]) -> Self {
         Self::for_channels(shape, 0..shape.c, found, expected)
     }
@@ -163,7 +163,7 @@ pub struct UnitCheck {
     pub tolerance: f64,
 }
 
-/// Default number of runs: a second one shows whether a run depends on what an earlier one left in memory.
+/// Default number of runs: a second run shows whether the result depends on memory contents that an earlier run has left.
 const DEFAULT_RUNS: u32 = 2;
 /// Number of guard elements before and after every tensor.
 const MARGIN: usize = 1024;
@@ -591,8 +591,8 @@ pub struct NetworkCheck {
 ///
 /// `packed` is the payload of the weight file, in floats.
 ///
-/// [`DeviceError`] if memory or copies fail; incorrect values are part of the result.
-/// [`DeviceError`] when memory or copies fail; wrong numbers are in the result.
+/// # Errors
+/// [`DeviceError`] if memory or copies fail. Incorrect values are part of the result.
 pub fn check_network(
     device: &mut dyn Device,
     network: &Network,

@@ -88,7 +88,7 @@ impl GpuDevice {
             launches: HashMap::new(),
             memory: Vec::new(),
         };
-        // SAFETY: the context was retained above and lives as long as `opened`.
+        // SAFETY: the context was retained above and exists as long as `opened`.
         unsafe { result::ctx::set_current(context) }?;
         // The default stream cannot be captured.
         opened.stream = result::stream::create(result::stream::StreamKind::Default)?;
@@ -280,7 +280,7 @@ fn arch_of(device: sys::CUdevice) -> Result<Arch, DriverError> {
     Ok(Arch::new((10 * major? + minor?) as u16))
 }
 
-/// The first word that is a number with dots: `580.159.04` of `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64 580.159.04`.
+/// The first word that consists of numbers and dots: `580.159.04` of `NVRM version: NVIDIA UNIX Open Kernel Module for x86_64 580.159.04`.
 fn module_version(text: &str) -> Option<&str> {
     text.lines()
         .next()?

@@ -1,6 +1,6 @@
-//! The definition of a network in float64, op by op as it was written, before any fusion, folding or factorisation.
+//! The float64 evaluation of a network, op by op as in the config, without fusion, folding or factorisation.
 //!
-//! Tensors are dense NCHW vectors. Single problems have their definition in [`ir`](crate::ir).
+//! Tensors are dense NCHW vectors. The references of single problems are in [`ir`](crate::ir).
 
 use crate::ir::reference::{activate_all, add, add_bias, scale_shift};
 use crate::ir::{
@@ -10,11 +10,11 @@ use crate::ir::{
 
 /// Float64 parameters of a network's ops, unfolded.
 pub trait NetworkParameters {
-    /// Weights of a convolution or linear layer, OIHW; of a Tucker layer the product of its factors.
+    /// Weights of a convolution or linear layer, OIHW; for a factorised layer the product of its factors.
     fn weight(&self, op: OpId) -> Vec<f64>;
-    /// The layer's own bias; empty when it has none.
+    /// The layer's own bias; empty if it has none.
     fn bias(&self, op: OpId) -> Vec<f64>;
-    /// Scale and shift of the op's BatchNorm or affine map; `None` when it has none.
+    /// Scale and shift of the op's BatchNorm or of a scale_shift; `None` if it has none.
     fn scale_shift(&self, op: OpId) -> Option<(Vec<f64>, Vec<f64>)>;
 }
 

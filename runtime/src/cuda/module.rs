@@ -1,11 +1,11 @@
-//! Images and launches in terms of the driver.
+//! Images and launches through the CUDA driver.
 
 use crate::{Arch, Launch};
 use cudarc::driver::{CudaContext, DriverError, result, sys};
 use std::ffi::{CString, c_void};
 use std::sync::Arc;
 
-/// Maximal number of parameters of a kernel.
+/// Maximum number of parameters of a kernel.
 const MAX_ARGUMENTS: usize = 16;
 
 /// An image loaded into a context, unloaded when dropped.

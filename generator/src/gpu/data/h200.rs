@@ -1,5 +1,5 @@
-//! NVIDIA H200 datasheet, 2023: 4.8 TB/s, 67 TFLOP/s. Multiprocessors: driver. L2, clock, launch and sustained
-//! rates: measured (docs/design.md), those of the tensor cores by wgmma from operands that stay in shared memory.
+//! NVIDIA H200 datasheet, 2023: 4.8 TB/s, 67 TFLOP/s. SMs: driver. L2, clock, launch and sustained rates: measured (docs/design.md); the
+//! rates of the tensor cores by wgmma with operands that stay in shared memory.
 
 use crate::gpu::capability::{CC_90, MIB};
 use crate::gpu::{Gpu, Sustained};

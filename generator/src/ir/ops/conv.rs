@@ -1,4 +1,4 @@
-//! Convolution with what is fused to it.
+//! Convolution with fused prologue and epilogue.
 
 use super::{Problem, ProblemKind, ordered_epilogue};
 use crate::ir::{
@@ -8,37 +8,37 @@ use crate::ir::{
 use serde::Serialize;
 use tdc_runtime::ConvShape;
 
-/// A convolution with what is fused to it.
+/// A convolution with fused prologue and epilogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct ConvProblem {
-    /// Sizes of input, filter and output.
+    /// Shapes of input, filter and output.
     pub shape: ConvShape,
-    /// How the input is stored.
+    /// Format of the input.
     pub input: Format,
-    /// How the output is stored, and a residual.
+    /// Format of the output and of a residual.
     pub output: Format,
-    /// On the input.
+    /// Applied to the input.
     pub prologue: Option<Prologue>,
-    /// On the output.
+    /// Applied to the sums.
     pub epilogue: Epilogue,
     /// How partial sums may be added.
     pub reduce: Reduce,
     /// How products may be rounded.
     pub precision: Precision,
-    /// How far the result may be off beyond that.
+    /// Relative error that is allowed if it is larger than the precision's bound.
     pub tolerance: Tolerance,
 }
 
 impl ConvProblem {
-    /// The relative error that the outputs may have, as an L2 norm on zero-mean inputs: `2.5e-8 sqrt(terms of a sum)`, the growth
-    /// of a plain fp32 sum, and at least [what was asked for](Self::min_tolerance).
+    /// Error bound of the outputs, as an L2 norm on zero-mean inputs: `2.5e-8 sqrt(terms of a sum)`, the growth of a plain fp32 sum, and at
+    /// least [the bound that was requested](Self::min_tolerance).
     pub fn tolerance(&self) -> f64 {
         let shape = &self.shape;
         let terms = f64::from(shape.c / shape.groups) * f64::from(shape.r) * f64::from(shape.s);
         (2.5e-8 * terms.sqrt()).max(self.min_tolerance())
     }
 
-    /// A convolution with nothing fused to it, in fp32 NCHW.
+    /// A convolution in fp32 NCHW with no fused ops.
     pub fn new(shape: ConvShape) -> Self {
         Self {
             shape,
@@ -52,7 +52,7 @@ impl ConvProblem {
         }
     }
 
-    /// The same with input, residual and output in a layout.
+    /// The same convolution with input, residual and output in a layout.
     pub fn in_layout(self, layout: Layout) -> Self {
         Self {
             input: Format::fp32(layout),
@@ -61,7 +61,7 @@ impl ConvProblem {
         }
     }
 
-    /// The convolution without its tolerance: kernels for it are exact enough for this one as well.
+    /// The convolution without its tolerance. Kernels for it are also precise enough for this one.
     pub fn without_tolerance(self) -> Self {
         Self {
             tolerance: Tolerance::default(),
@@ -69,13 +69,13 @@ impl ConvProblem {
         }
     }
 
-    /// What [precision](Precision::tolerance) and tolerance allow, however few the terms are.
+    /// Least error bound, regardless of the number of terms: the larger of the [precision's](Precision::tolerance) and the tolerance.
     pub fn min_tolerance(&self) -> f64 {
         self.precision.tolerance().max(self.tolerance.value())
     }
 
-    /// The three convolutions of its Tucker form with ranks [D1, D2]: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (TDC paper,
-    /// eqs. 2-4). The prologue is the first one's, the epilogue the last one's, the way of reducing the core's.
+    /// The three convolutions of its Tucker form with ranks [D1, D2]: 1x1 to D1 channels, the R x S core to D2, 1x1 to N (TDC paper, eqs.
+    /// 2-4). The first has the prologue, the last the epilogue, and the core the [`Reduce`] option.
     pub fn tucker_factors(&self, [d1, d2]: [u32; 2]) -> [Self; 3] {
         let shape = &self.shape;
         let pointwise = |c, n, h, w| ConvShape {
@@ -94,8 +94,8 @@ impl ConvProblem {
         ])
     }
 
-    /// The four convolutions of its CP form, [in order](CpProblem::factors_in_order), with prologue, epilogue and way of reducing as of
-    /// [`tucker_factors`](Self::tucker_factors).
+    /// The four convolutions of its CP form, [in order](CpProblem::factors_in_order). The first has the prologue, the last the epilogue,
+    /// and the two between them the [`Reduce`] option.
     pub fn cp_factors(&self, rank: u32, horizontal_first: bool) -> [Self; 4] {
         let cp = CpProblem { conv: *self, rank };
         self.with_shapes(cp.factors_in_order(horizontal_first))
@@ -204,7 +204,7 @@ impl ProblemKind for ConvProblem {
         text
     }
 
-    /// With float atomics an epilogue is a launch of its own, so that it stays as it is.
+    /// With float atomics the epilogue is a separate launch, so it stays in the key.
     fn measured(&self) -> Problem {
         Problem::Conv(match self.reduce {
             Reduce::Ordered => Self {
@@ -311,7 +311,7 @@ mod tests {
     use super::*;
     use tdc_runtime::Padding;
 
-    /// Worked by hand: a 2x3 image, a 2x2 filter, stride (1, 2), one row of padding above, dilation (1, 2).
+    /// Computed by hand: a 2x3 image, a 2x2 filter, stride (1, 2), one row of padding above, dilation (1, 2).
     #[test]
     fn convolution_worked_by_hand() {
         let mut shape = ConvShape::new(1, 1, 2, 3, 2, 2);

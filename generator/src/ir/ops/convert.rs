@@ -4,10 +4,10 @@ use super::ProblemKind;
 use crate::ir::{Format, Layout, Problem, Tensor, TensorShape, label};
 use serde::Serialize;
 
-/// The same values in another layout.
+/// Copy of a tensor to another layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct ConvertProblem {
-    /// Sizes.
+    /// Shape of the tensor.
     pub x: TensorShape,
     /// The layout of the output; the input has the other one.
     pub to: Layout,
@@ -49,7 +49,7 @@ impl ProblemKind for ConvertProblem {
         Problem::Convert(*self)
     }
 
-    /// References are dense NCHW whatever the problem's layouts.
+    /// References are dense NCHW regardless of the problem's layouts.
     #[cfg(feature = "check")]
     fn reference(&self, inputs: &crate::ir::ReferenceInputs) -> Vec<f64> {
         inputs.x.to_vec()

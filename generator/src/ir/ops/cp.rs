@@ -5,25 +5,25 @@ use crate::ir::{Precision, Tensor, description};
 use serde::Serialize;
 use tdc_runtime::{ConvShape, Padding};
 
-/// A CP layer: a convolution whose weight is the sum of `rank` outer products of four vectors (CP paper, eq. 6), carried out with
-/// those: 1x1 to `rank` channels, an R x 1 and a 1 x S filter of each, 1x1 to N (eq. 7).
+/// A CP layer: a convolution whose weight is the sum of `rank` outer products of four vectors (CP paper, eq. 6), computed by the four
+/// factors: 1x1 to `rank` channels, an R x 1 and a 1 x S filter of each channel, 1x1 to N (eq. 7).
 ///
-/// Nothing is added between the factors, so padding is of zeros in each.
+/// There is no bias between the factors, so the zero padding of the vertical and horizontal filters is equivalent to that of the layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct CpProblem {
-    /// The convolution that the factors stand for, of one group; its sums are ordered.
+    /// The convolution that the factors represent. It has one group; its sums are added in a fixed order.
     pub conv: ConvProblem,
-    /// Channels of what lies between the factors.
+    /// Channels of the intermediate tensors.
     pub rank: u32,
 }
 
 impl CpProblem {
-    /// The factors as the convolutions that they are: first, vertical, horizontal, last.
+    /// The factors as convolutions: first, vertical, horizontal, last.
     pub fn factors(&self) -> [ConvShape; 4] {
         self.factors_in_order(false)
     }
 
-    /// The same with the horizontal filter before the vertical one, or behind it: what the second reads is what the first leaves.
+    /// The same with the horizontal filter before or after the vertical one. The second filter reads the output of the first.
     pub fn factors_in_order(&self, horizontal_first: bool) -> [ConvShape; 4] {
         let (shape, rank) = (&self.conv.shape, self.rank);
         let (out_h, out_w) = (shape.out_h(), shape.out_w());

@@ -1,24 +1,24 @@
-//! Maps of each element, for what no convolution could fuse.
+//! Functions of each element, for ops that no convolution could fuse.
 
 use super::ProblemKind;
 use crate::ir::{Activation, Problem, Tensor, TensorShape, description, label};
 use serde::Serialize;
 
-/// What is computed for each element.
+/// Function of each element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum Elementwise {
-    /// The activation of x + residual.
+    /// The activation function of x + residual.
     Add(Activation),
-    /// The activation of x.
+    /// The activation function of x.
     Activation(Activation),
-    /// The activation of `scale[c] * x + shift[c]`.
+    /// The activation function of `scale[c] * x + shift[c]`.
     ScaleShift(Activation),
-    /// x, into its part of a concatenated tensor.
+    /// x, copied into its slice of a concatenated tensor.
     Copy,
 }
 
 impl Elementwise {
-    /// What is applied last.
+    /// The activation function, which is applied last.
     pub fn activation(self) -> Activation {
         match self {
             Self::Add(activation) | Self::Activation(activation) | Self::ScaleShift(activation) => {
@@ -29,12 +29,12 @@ impl Elementwise {
     }
 }
 
-/// A map of each element.
+/// A function of each element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct ElementwiseProblem {
-    /// What is computed.
+    /// The function.
     pub function: Elementwise,
-    /// Sizes of input and output.
+    /// Shape of input and output.
     pub x: TensorShape,
 }
 

@@ -1,15 +1,15 @@
-//! Pooling over the whole image.
+//! Pooling over the complete image.
 
 use super::ProblemKind;
 use crate::ir::{Problem, Tensor, TensorShape, label};
 use serde::Serialize;
 
-/// Pooling over the whole image, to `batch x c x 1 x 1`.
+/// Pooling over the complete image, to `batch x c x 1 x 1`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct GlobalPoolProblem {
     /// Maximum instead of average.
     pub max: bool,
-    /// Input sizes.
+    /// Shape of the input.
     pub x: TensorShape,
 }
 
@@ -56,7 +56,7 @@ impl ProblemKind for GlobalPoolProblem {
     }
 }
 
-/// Every channel by its definition.
+/// Plain loops over every channel.
 #[cfg(feature = "check")]
 pub fn global_pool_reference(p: &GlobalPoolProblem, x: &[f64]) -> Vec<f64> {
     let pixels = p.x.pixels() as usize;

@@ -13,7 +13,7 @@ pub struct LinearProblem {
     pub c: u32,
     /// Output features.
     pub n: u32,
-    /// On the output; a linear layer has no residual.
+    /// Applied to the sums; a linear layer has no residual.
     pub epilogue: Epilogue,
 }
 
@@ -76,7 +76,7 @@ impl ProblemKind for LinearProblem {
     }
 }
 
-/// The product alone: x has rows of `c` features, the weight `n` rows of `c`.
+/// Only the product: x has rows of `c` features, the weight `n` rows of `c`.
 #[cfg(feature = "check")]
 pub fn linear_reference(c: usize, n: usize, x: &[f64], weight: &[f64]) -> Vec<f64> {
     x.chunks(c)

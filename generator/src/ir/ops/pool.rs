@@ -5,10 +5,10 @@ use crate::ir::{Problem, Tensor, TensorShape, description, label};
 use serde::Serialize;
 use tdc_runtime::Padding;
 
-/// What a window is reduced to.
+/// Reduction of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum PoolKind {
-    /// The largest element; padding never wins.
+    /// The largest element; padding is minus infinity.
     Max,
     /// The mean.
     Avg {
@@ -22,17 +22,17 @@ pub enum PoolKind {
 pub struct PoolProblem {
     /// Maximum or average.
     pub kind: PoolKind,
-    /// Input sizes.
+    /// Shape of the input.
     pub x: TensorShape,
     /// Window height and width.
     pub kernel: [u32; 2],
-    /// Step between windows.
+    /// Distance of adjacent windows, (vertical, horizontal).
     pub stride: [u32; 2],
     /// Padding.
     pub padding: Padding,
-    /// Step between the window's elements.
+    /// Distance of a window's elements, (vertical, horizontal).
     pub dilation: [u32; 2],
-    /// Output height and width (they depend on the rounding asked for).
+    /// Output height and width (they depend on `ceil_mode`).
     pub out: [u32; 2],
 }
 
@@ -103,7 +103,7 @@ impl ProblemKind for PoolProblem {
     }
 }
 
-/// Every window by its definition.
+/// Plain loops over every window.
 #[cfg(feature = "check")]
 pub fn pool_reference(p: &PoolProblem, x: &[f64]) -> Vec<f64> {
     let (h, w) = (i64::from(p.x.h), i64::from(p.x.w));

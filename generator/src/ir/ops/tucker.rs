@@ -5,41 +5,41 @@ use crate::ir::{Epilogue, Precision, Prologue, Reduce, Tensor, TensorShape, desc
 use serde::Serialize;
 use tdc_runtime::ConvShape;
 
-/// A Tucker layer, or what is left of one whose first factor was applied before: 1x1, an R x S core, 1x1 (TDC paper, eqs. 2-4).
+/// A Tucker layer, or the core and last factor of one: 1x1, an R x S core, 1x1 (TDC paper, eqs. 2-4).
 ///
-/// The input has C channels, or D1 where the first factor is not part of it. Nothing is added between the factors, so padding is
-/// of zeros in both.
+/// The input has C channels, or D1 if the first factor is not part of the problem. There is no bias between the factors, so the zero
+/// padding of the core is equivalent to that of the layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct TuckerProblem {
     /// The core: from D1 to D2 channels, with the layer's image, filter, stride, padding and dilation; one group.
     pub core: ConvShape,
-    /// Channels C that the first factor takes to D1; `None` when it is not part of the problem.
+    /// Input channels C of the first factor; `None` if it is not part of the problem.
     pub first: Option<u32>,
     /// Output channels N of the last factor.
     pub n: u32,
-    /// On the input; only with the first factor.
+    /// Applied to the input; only with the first factor.
     pub prologue: Option<Prologue>,
-    /// On the output of the last factor.
+    /// Applied to the sums of the last factor.
     pub epilogue: Epilogue,
-    /// The first factor of the layer behind, on what the epilogue made.
+    /// The first factor of the next layer, if it is fused. It reads the result of the epilogue.
     pub next: Option<NextFactor>,
-    /// How products may be rounded, those of each factor.
+    /// How products may be rounded, in every factor.
     pub precision: Precision,
 }
 
-/// The first factor of the Tucker layer that reads the output of another, computed where that output is made: 1x1, to the D1
-/// channels of its layer. What it makes lies behind the other output, in the same tensor.
+/// The first factor of the Tucker layer that reads this layer's output: a 1x1 convolution to that layer's D1 channels, computed in the same
+/// launch. Its output is stored after the layer's own output, in the same tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct NextFactor {
-    /// Its output channels.
+    /// Output channels (D1 of the next layer).
     pub n: u32,
-    /// Whether the N channels that it reads are part of the output too, ahead of its own.
+    /// Whether the N channels that it reads are part of the output too, before its own.
     pub stores_layer_output: bool,
 }
 
 impl TuckerProblem {
-    /// The whole layer of which these are the factors, and its core and last factor. `None` where sums are added by atomics, which
-    /// needs launches of its own.
+    /// The complete layer with these factors, and its core and last factor. `None` if partial sums are added by atomics, which needs
+    /// separate launches.
     pub fn from_factors([first, core, last]: &[ConvProblem; 3]) -> Option<[Self; 2]> {
         if core.reduce == Reduce::Atomic {
             return None;
@@ -61,7 +61,7 @@ impl TuckerProblem {
         Some([whole, core_last])
     }
 
-    /// The factors in order, as the convolutions that they are.
+    /// The factors in order, as convolutions.
     pub fn factors(&self) -> Vec<ConvShape> {
         let core = &self.core;
         let pointwise = |c, n, h, w| ConvShape {
@@ -77,7 +77,7 @@ impl TuckerProblem {
         first.into_iter().chain([*core, last]).chain(next).collect()
     }
 
-    /// What the epilogue makes: N channels.
+    /// Shape of the result of the epilogue, which has N channels.
     pub fn epilogue_shape(&self) -> TensorShape {
         TensorShape::new(
             self.core.batch,
@@ -213,7 +213,7 @@ impl ProblemKind for TuckerProblem {
     }
 }
 
-/// For each image the channels of `first`, whose shape is given, then those of `second`.
+/// For each image the channels of `first`, whose shape is given, followed by those of `second`.
 #[cfg(feature = "check")]
 fn concat(shape: TensorShape, first: &[f64], second: &[f64]) -> Vec<f64> {
     let images = shape.batch as usize;

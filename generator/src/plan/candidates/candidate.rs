@@ -10,14 +10,14 @@ pub struct Candidate {
     pub task: Task,
     /// Indices of the graph's tasks that it computes, ascending.
     pub covers: Vec<usize>,
-    /// A value that it writes besides [`Task::y`], which is stored after `y` in each image.
+    /// A value that the candidate writes in addition to [`Task::y`]. It is stored after `y` in each image.
     pub second_output: Option<ValueId>,
-    /// Index of a candidate that computes less and so takes no more time.
+    /// Index of a candidate that computes less and is assumed to take no more time.
     pub extends: Option<usize>,
 }
 
 impl Candidate {
-    /// One that covers consecutive tasks and has one output.
+    /// A candidate that covers consecutive tasks and has one output.
     pub(super) fn of_tasks(task: Task, covers: std::ops::Range<usize>) -> Self {
         Self {
             task,

@@ -1,4 +1,4 @@
-//! Conversions: units that bring a value from one format to another.
+//! Conversions: units that convert a value from one format to another.
 
 use super::candidate::Candidate;
 use crate::ir::Format;
@@ -18,7 +18,7 @@ pub struct FormatConversion {
 }
 
 impl FormatConversion {
-    /// What its unit computes.
+    /// The problem of its unit.
     pub fn problem(&self) -> Problem {
         Problem::Convert(ConvertProblem {
             x: self.shape,
@@ -26,7 +26,7 @@ impl FormatConversion {
         })
     }
 
-    /// Its task, from `x` to `y`. It is named by the value and the format.
+    /// Its task, from `x` to `y`, named by the value and the format.
     pub(in crate::plan) fn task(&self, graph: &TaskGraph, x: ValueId, y: ValueId) -> Task {
         Task {
             name: format!(
@@ -84,7 +84,7 @@ impl TaskGraph {
         conversions
     }
 
-    /// The values that no task writes: the network's input, and those of which only views are written.
+    /// The values that no task writes: the network's input, and values of which only views are written.
     pub(in crate::plan) fn available(&self) -> Vec<(ValueId, Format)> {
         let mut is_written = vec![false; self.values.len()];
         for task in &self.tasks {
@@ -97,7 +97,7 @@ impl TaskGraph {
             .collect()
     }
 
-    /// The values that are needed in their own format whatever candidates are chosen: those that share their memory with others, the
+    /// The values that are needed in their own format regardless of the chosen candidates: those that share memory with others, the
     /// network's output, and the inputs of tasks that all candidates read in that format.
     pub(in crate::plan) fn required(&self, candidates: &[Candidate]) -> Vec<(ValueId, Format)> {
         let mut is_required = vec![false; self.values.len()];

@@ -1,5 +1,5 @@
-//! Several factors of a Tucker or CP layer by one unit: all of them, or core and last factor of a Tucker layer, which leave the first
-//! to a launch of its own.
+//! Several factors of a Tucker or CP layer by one unit: all of them, or core and last factor of a Tucker layer, whose first factor then is
+//! a separate launch.
 
 use super::candidate::Candidate;
 use crate::ir::{ConvProblem, CpProblem, Problem, TuckerProblem};
@@ -7,13 +7,13 @@ use crate::plan::graph::{Parameters, Task, TaskFactor, TaskGraph};
 use std::ops::Range;
 use tdc_runtime::{ConvShape, Padding};
 
-/// The tasks that several factors of a layer are fused to.
+/// The tasks that fuse several factors of a layer.
 pub(super) struct FusedFactors {
     /// The layer's tasks, one for each factor.
     pub tasks: Range<usize>,
     /// All factors.
     pub whole: Task,
-    /// Of a Tucker layer, core and last factor.
+    /// For a Tucker layer: core and last factor.
     pub core_last: Option<Task>,
 }
 
@@ -33,8 +33,8 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
     }
 }
 
-/// The tasks that can compute the Tucker or CP layer whose first task is at `index`. `None` if no layer starts there, its sums are
-/// added by atomics, or it is not NCHW.
+/// The tasks that can compute the Tucker or CP layer whose first task is at `index`. `None` if no layer starts there, if its partial sums
+/// are added by atomics, or if it is not NCHW.
 pub(super) fn fused_factors(graph: &TaskGraph, index: usize) -> Option<FusedFactors> {
     let has_factors = |factors: &[TaskFactor]| {
         let tasks = graph.tasks.get(index..index + factors.len())?;
@@ -109,7 +109,7 @@ fn fused_cp(graph: &TaskGraph, index: usize, tasks: &[Task]) -> Option<FusedFact
     })
 }
 
-/// The task of consecutive factors of a layer. It has the scheme and tile that the config requests for the layer.
+/// The task of consecutive factors of a layer, with the scheme and tile that the config requests for the layer.
 fn fused_task(tasks: &[Task], name: String, problem: Problem, factors: &[TaskFactor]) -> Task {
     let (first, last) = (&tasks[0], &tasks[tasks.len() - 1]);
     let is_inner = |task: &&Task| task.parameters.factors != [TaskFactor::First];

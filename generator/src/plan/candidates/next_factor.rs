@@ -1,5 +1,5 @@
-//! A Tucker layer together with the first factor of the next one. That factor is 1x1, so a launch that has all channels of a pixel can
-//! compute it there; a chain of layers then has one launch less for each layer but the last.
+//! A Tucker layer together with the first factor of the next one. That factor is 1x1, so a launch that has all channels of a pixel can also
+//! compute it. A chain of layers then has one launch less for each layer but the last.
 
 use super::candidate::Candidate;
 use super::fused_factors::{FusedFactors, fused_factors};
@@ -7,7 +7,7 @@ use crate::ir::{NextFactor, Problem, TuckerProblem};
 use crate::plan::graph::{Parameters, Task, TaskFactor, TaskGraph, Value};
 use std::ops::Range;
 
-/// Adds the candidates of each layer. They extend those of the layer without the next one's factor.
+/// Adds the candidates of each layer. They extend the candidates for the layer without the next layer's factor.
 pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
     let fusions = (0..graph.tasks.len()).filter_map(|index| next_fusion(graph, index));
     for fusion in fusions {
@@ -35,18 +35,18 @@ struct NextFusion {
     layer: Range<usize>,
     /// Index of the next layer's first task.
     next_first: usize,
-    /// The layer, then that factor.
+    /// The complete layer, followed by that factor.
     whole: Task,
-    /// Core and last factor, then that factor.
+    /// Core and last factor, followed by that factor.
     core_last: Task,
 }
 
-/// The fusion of the Tucker layer whose first task is at `index` with the first factor of the next layer: of several layers that read
-/// its output, the one that runs first. `None` if no layer starts there or none reads it, if the output is the caller's or shares the
-/// memory of other values, or if the config requests a scheme for either layer.
+/// The fusion of the Tucker layer whose first task is at `index` with the first factor of the next layer. If several layers read its
+/// output, the next layer is the one that runs first. `None` if no layer starts there or no layer reads its output, if the output is the
+/// caller's or shares memory with other values, or if the config requests a scheme for either layer.
 ///
-/// The tasks write the layer's output and, after it in each image, the factor's. If no other task reads the layer's output, they write
-/// the factor's alone.
+/// The tasks write the layer's output and, after it in each image, the factor's output. If no other task reads the layer's output, they
+/// write only the factor's.
 fn next_fusion(graph: &TaskGraph, index: usize) -> Option<NextFusion> {
     let FusedFactors {
         tasks: layer,
@@ -99,8 +99,8 @@ fn next_fusion(graph: &TaskGraph, index: usize) -> Option<NextFusion> {
     })
 }
 
-/// Whether the task at `index` is a first factor that can be fused with `layer`: of another Tucker layer of the same precision, which
-/// reads the layer's output without a prologue.
+/// Whether the task at `index` is a first factor that can be fused with `layer`: it belongs to another Tucker layer of the same precision,
+/// and reads the layer's output without a prologue.
 fn is_fusable_first(graph: &TaskGraph, layer: &Task, index: usize) -> bool {
     let task = &graph.tasks[index];
     let plain = |problem: &Problem| {
@@ -140,7 +140,7 @@ mod tests {
         TaskGraph::new(&builder.finish().unwrap())
     }
 
-    /// Names of the candidates that compute core and last factor and the next layer's first, and whether they write both outputs.
+    /// Names of the candidates that compute core, last factor and the next layer's first factor, and whether they write both outputs.
     fn fusions(graph: &TaskGraph) -> Vec<(String, bool)> {
         let candidates = graph.candidates();
         let fused = candidates
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(weights(core_last), of_core_last);
         assert_eq!(weights(whole)[0], (1, "first"));
         assert_eq!(weights(whole)[1..], of_core_last);
-        // They extend what they compute besides the next layer's factor.
+        // They extend the candidates without the next layer's factor.
         let extended = |candidate: &Candidate| &candidates[candidate.extends.unwrap()].task.name;
         assert_eq!(extended(whole), "a");
         assert_eq!(extended(core_last), "a.core_last");
@@ -238,9 +238,9 @@ mod tests {
             OpOptions::Conv(options)
         };
         let a = || ("a", &["input"][..], conv(8));
-        // The caller's memory has room for the output only.
+        // The caller's memory has space for the layer's output only.
         none(&[a()]);
-        // So has a concatenation; a flattened tensor is contiguous.
+        // The same holds for a concatenation. A flattened tensor is contiguous.
         let all = ("all", &["b", "a"][..], OpOptions::Concat);
         none(&[a(), ("b", &["a"], conv(8)), all]);
         none(&[
@@ -250,7 +250,7 @@ mod tests {
             ("also", &["b"], OpOptions::Flatten),
             ("sum", &["flat", "also"], OpOptions::Add(Activation::None)),
         ]);
-        // A prologue is applied between them.
+        // A prologue between the layers.
         let scale_shift = OpOptions::ScaleShift(ScaleShiftOptions {
             bn: None,
             activation: Activation::Relu,

@@ -1,4 +1,4 @@
-//! Names of problems, read.
+//! Parser of problem labels.
 
 use super::problem_label;
 use crate::ir::{
@@ -8,7 +8,7 @@ use crate::ir::{
 };
 use tdc_runtime::{ConvShape, Padding};
 
-/// The problem of a label; `None` when [`problem_label`] writes it for no problem, or for one that a config cannot have.
+/// The problem of a label; `None` if the text is not a label that [`problem_label`] writes, or no config can have the problem.
 pub fn problem_of_label(label: &str) -> Option<Problem> {
     let (kind, rest) = label.split_once('_')?;
     let mut words = Words {
@@ -37,7 +37,7 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
             x: words.sizes()?,
         }),
     };
-    // Whatever is left over, in another order or written in two ways.
+    // Also rejects additional words, a different order and other spellings.
     (is_sane(&problem) && problem_label(&problem) == label).then_some(problem)
 }
 
@@ -53,7 +53,7 @@ fn elementwise(kind: &str) -> Option<Elementwise> {
     })
 }
 
-/// Whether every tensor has elements, and no more than kernels can index.
+/// Whether every tensor has at least one element, and no more than kernels can index.
 fn is_sane(problem: &Problem) -> bool {
     let len = |sizes: &[u32; 4]| {
         let sizes = sizes.iter().map(|&size| u64::from(size));
@@ -65,24 +65,24 @@ fn is_sane(problem: &Problem) -> bool {
         && problem.weights().iter().map(len).all(fits)
 }
 
-/// The words behind the kind.
+/// The words of a label after the kind.
 struct Words<'a> {
     rest: Vec<&'a str>,
     next: usize,
 }
 
 impl Words<'_> {
-    /// Largest number of a label: sums of some of them are numbers still.
+    /// Largest number in a label, so that sums of a few numbers do not overflow.
     const LARGEST: u32 = 1 << 28;
 
-    /// Whether the next word is this one, which is then behind.
+    /// Whether the next word is this one; if so, it is consumed.
     fn word(&mut self, word: &str) -> bool {
         let found = self.rest.get(self.next) == Some(&word);
         self.next += usize::from(found);
         found
     }
 
-    /// The numbers of the next word, where it is `prefix`, a number, and others behind an x each.
+    /// The numbers of the next word, if it consists of `prefix` and numbers separated by `x`; it is then consumed.
     fn numbers(&mut self, prefix: &str) -> Option<Vec<u32>> {
         let numbers = self.rest.get(self.next)?.strip_prefix(prefix)?.split('x');
         let number = |text: &str| text.parse().ok().filter(|&number| number <= Self::LARGEST);
@@ -102,7 +102,7 @@ impl Words<'_> {
         self.numbers(prefix)?.try_into().ok()
     }
 
-    /// A pair of positive numbers that is 1 where it is not there.
+    /// A pair of positive numbers; 1 if it is absent.
     fn pair(&mut self, prefix: &str) -> Option<[u32; 2]> {
         let pair = match self.numbers(prefix).as_deref() {
             None => [1, 1],
@@ -192,7 +192,7 @@ impl Words<'_> {
         }
     }
 
-    /// What follows the sizes of a convolution.
+    /// The words after the sizes of a convolution.
     fn fused(&mut self, shape: ConvShape) -> Option<ConvProblem> {
         Some(ConvProblem {
             shape,

@@ -3,7 +3,7 @@
 use super::TuningError;
 use std::fmt;
 
-/// The machine and the versions that times were measured with: the header of a table, a line `key: value` for each.
+/// The machine and the versions with which times were measured: the header of a table, with a line `key: value` for each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
     /// The GPU's name in configs.

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// A text that is not a table of measured times, or two tables that cannot be merged.
+/// Error of a text that is not a table of measured times, or of two tables that cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TuningError {
     /// The header lacks a key.

@@ -1,4 +1,4 @@
-//! Which problems share a measurement.
+//! Tuning keys, by which problems share measurements.
 
 use crate::ir::{Problem, Tolerance};
 use crate::plan::problem_label;
@@ -8,8 +8,8 @@ pub fn tuning_key(problem: &Problem) -> String {
     problem_label(&problem.measured())
 }
 
-/// The keys under which a problem's times may be found, the best first: its own, and that of the problem without its tolerance,
-/// whose kernels are more exact than they must be.
+/// The keys of a problem's times, best first: its own, and that of the problem without its tolerance, whose kernels are more precise than
+/// necessary.
 pub fn tuning_keys(problem: &Problem) -> Vec<String> {
     let mut keys = vec![tuning_key(problem)];
     if let Problem::Conv(conv) = problem

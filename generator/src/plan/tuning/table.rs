@@ -283,7 +283,7 @@ pub(crate) fn parse_microseconds(
     column: &'static str,
     text: &str,
 ) -> Result<f64, TuningError> {
-    // As it is written: a time must not be rounded to 0.
+    // Tables have three decimals: a smaller time would be rounded to 0.
     let us = text.parse().ok();
     us.filter(|us: &f64| us.is_finite() && *us >= 0.0005)
         .ok_or_else(|| TuningError::Field {

@@ -82,7 +82,7 @@ fn aligned_docs(rows: Vec<(&str, String)>) -> Vec<String> {
     lines.collect()
 }
 
-/// Documentation of a packer whose values begin at index `at` of the kernel's `packed` parameter.
+/// Documentation of a packer whose values start at index `at` of the kernel's `packed` parameter.
 fn pack_parameters(layout: &WeightLayout, at: usize) -> Vec<String> {
     let [o, i, r, s] = layout.source;
     let weight = match o {

@@ -1,4 +1,4 @@
-//! The launcher of a unit: what it declares, and the calls in its body.
+//! The launcher of a unit: its signature, and the calls in its body.
 
 use super::{has_batch_strides, named};
 use crate::plan::PlannedUnit;
@@ -9,13 +9,13 @@ use tdc_runtime::{Arg, Launch, Step};
 /// The function of the folder's device header that sets the attributes of a launch.
 const SET_ATTRIBUTES: &str = "set_attributes";
 
-/// The launcher, for the template.
+/// The launcher in the template context.
 #[derive(Serialize)]
 pub(super) struct LauncherContext {
     signature: String,
     /// Whether any step is a launch.
     launches: bool,
-    /// Most attributes of a launch; 0 if none has any.
+    /// Maximum number of attributes of a launch; 0 if none has any.
     attributes: usize,
     statements: Vec<LauncherCall>,
 }
@@ -24,7 +24,7 @@ pub(super) struct LauncherContext {
 #[derive(Serialize)]
 struct LauncherCall {
     setup: Vec<String>,
-    /// What is done with the result: `return`, or an assignment that is checked.
+    /// Text before the call: `return`, or an assignment whose value is checked.
     prefix: &'static str,
     call: String,
     last: bool,

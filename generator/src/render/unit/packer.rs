@@ -1,4 +1,4 @@
-//! The packers of a unit: functions that bring weights into the order in which its kernels read them.
+//! The packers of a unit: functions that bring OIHW weights into the weight layouts of its kernels.
 
 use super::named;
 use crate::ir::{Problem, TuckerProblem};
@@ -7,7 +7,7 @@ use crate::render::wrap::wrap_call;
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, Transform, WeightLayout};
 
-/// A packer with its body, for the template.
+/// A packer with its body, in the template context.
 #[derive(Serialize)]
 pub(super) struct PackerContext {
     signature: String,
@@ -38,9 +38,9 @@ struct Fp16Context {
     run: u32,
     /// Fp16 values for each weight: 2 with a hi/lo split.
     terms: u32,
-    /// Words before the scales.
+    /// 32-bit words before the dequantisation scales.
     packed_words: usize,
-    /// Output channels, the same with padding, and weights of one.
+    /// Output channels, without and with padding, and weights of one channel.
     n: usize,
     padded_n: usize,
     channel_len: usize,
@@ -51,7 +51,7 @@ struct Fp16Context {
 struct WinogradContext {
     /// Points along each axis.
     points: u32,
-    /// One row of three a point, over `denominator`.
+    /// The matrix G as integers over `denominator`: a row of three for each point.
     matrix: &'static [[i8; 3]],
     denominator: u8,
     /// Number of 3x3 filters.
@@ -145,7 +145,7 @@ fn packer(layout: &WeightLayout) -> (Vec<Loop>, Vec<String>) {
     }
     let sizes = layout.indexed_shape();
     let mut loops: Vec<Loop> = Vec::new();
-    // For each axis of the source the variables whose sum is its index, and the largest index that they reach.
+    // For each axis of the source, the variables whose sum is its index, and the largest value of that sum.
     let mut variables: [Vec<String>; 4] = Default::default();
     let mut last = [0u64; 4];
     for dim in layout.dims.iter().filter(|dim| dim.count > 1) {

@@ -1,4 +1,4 @@
-//! What a launch does, for the estimate of its time.
+//! The work of a launch, from which the cost model predicts its time.
 
 use super::sizes::TuckerFusedGeometry;
 use crate::cost::{CostModel, KernelWork, resident_blocks};
@@ -33,7 +33,7 @@ impl TuckerFusedGeometry {
             + model.core_partials * f64::from(u8::from(self.core_partials()))
             + model.warp * f64::from(self.tile.warps)
             + model.co_resident_block * other_blocks;
-        // What blocks beside each other share: instructions that stage, and sectors of 32 bytes that are stored, or read of a residual.
+        // Throughput that co-resident blocks share: staging instructions, and 32-byte sectors that are stored, or read for a residual.
         let staged = self.first.as_ref().map_or(1, |first| first.chunks);
         let staging = model.staged_load * f64::from(self.tile.warps * staged * self.items);
         let sectors_of_row = match self.tile.tw % 8 {
@@ -52,7 +52,7 @@ impl TuckerFusedGeometry {
             threads,
             registers: self.registers,
             shared_bytes: 4 * self.shared_floats,
-            // Staging as multiply-adds, of which a multiprocessor has 128 in a clock, and sectors as bytes, of which it moves 32.
+            // Staging instructions as multiply-adds, of which an SM issues 128 per clock. Sectors as bytes, of which it moves 32 per clock.
             flops: 256.0 * blocks * staging,
             fma_fraction: 1.0,
             l2_bytes: 32.0 * model.stored_sector * blocks * moved,

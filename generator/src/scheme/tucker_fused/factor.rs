@@ -1,48 +1,48 @@
-//! One factor in a block: which warps multiply what.
+//! One factor in a block, and how its matrix product is divided among the warps.
 
 use crate::scheme::step_order::{ChunkSteps, split_steps_over_warps};
 use crate::scheme::tensor_core::{MMA_M, MMA_N};
 use serde::Serialize;
 
-/// Tiles of sums that a warp holds at most.
+/// Maximum number of MMA tiles that a warp accumulates.
 const MAX_SUMS: u32 = 16;
 
-/// Tiles of sums at most for each product to have a sum of its own.
+/// Maximum number of MMA tiles of a warp for separate accumulators of the hi/lo products.
 const MAX_SEPARATE_TILES: u32 = 2;
 
-/// What a factor multiplies in a block: a matrix of `rows` output channels by so many pixels, over steps of 16 terms.
+/// The matrix product of a factor in a block: `rows` output channels by `columns` pixels, over K steps of 16 terms.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Factor {
     /// Output channels.
     pub(super) rows: u32,
-    /// Tiles of a warp: of 16 output channels, of 8 pixels.
+    /// MMA tiles of a warp: of 16 output channels, and of 8 pixels.
     pub(super) m_tiles: u32,
     pub(super) p_tiles: u32,
-    /// Parts of the channels, pixels and steps that warps have.
+    /// Number of warps along the channels, the pixels and K.
     #[serde(skip)]
     pub(super) warps_m: u32,
     #[serde(skip)]
     pub(super) warps_p: u32,
     pub(super) warps_k: u32,
-    /// Whether some warps have none.
+    /// Whether some warps of the block have no work.
     pub(super) has_idle_warps: bool,
-    /// Chunks of its weights, and steps of one.
+    /// Chunks of the weights, and K steps of one chunk.
     pub(super) chunks: u32,
     pub(super) chunk_steps: u32,
     #[serde(skip)]
     pub(super) steps: ChunkSteps,
-    /// Packed values of a chunk, and of 16 output channels of it.
+    /// Packed values of a chunk, and of 16 output channels of a chunk.
     pub(super) chunk_weights: u32,
     pub(super) tile_weights: u32,
-    /// Pixels that warps hold sums of, and floats of shared memory between the sums of two output channels.
+    /// Pixels for which the warps hold accumulators, and the pitch in floats of the partial sums of one output channel in shared memory.
     pub(super) columns: u32,
     pub(super) partial_pitch: u32,
-    /// Each product has a sum of its own: with few sums those of a step would wait for each other.
+    /// Whether each hi/lo product has a separate accumulator. With few tiles the dependent MMAs of one step would wait for each other.
     pub(super) separate_accumulators: bool,
-    /// Where its chunks lie in shared memory, if all have a place of their own, and how many come before.
+    /// Offset of the chunks in shared memory, if every chunk has its own, and the number of chunks of the factors before.
     pub(super) shared_at: u32,
     pub(super) chunks_before: u32,
-    /// Products of the tensor cores, and clocks of a warp, roughly.
+    /// Number of MMAs, and estimated clocks of a warp.
     #[serde(skip)]
     pub(super) mma_count: u32,
     #[serde(skip)]
@@ -50,9 +50,9 @@ pub(super) struct Factor {
 }
 
 impl Factor {
-    /// The arrangement of warps that takes the fewest clocks, roughly; `None` where no warp can hold its sums. `steps` are those of a
-    /// chunk: groups of channels, rows of the filter, its columns; `b` is how far they are apart in what is staged. At most
-    /// `sharers` of the warps have shares of the same sums, or any if that is 0.
+    /// Divides the product among the warps with the least estimated clocks; `None` if no warp can hold its accumulators. `counts` are the K
+    /// steps of a chunk: groups of channels, rows of the filter, columns of the filter. `b` are the distances of these in the staged input.
+    /// At most `max_warps_k` warps split K, or any number if it is 0.
     pub(super) fn new(
         [m_tiles, p_tiles]: [u32; 2],
         chunks: u32,
@@ -112,7 +112,7 @@ impl Factor {
             chunk_weights: m_tiles * tile_weights,
             tile_weights,
             columns,
-            // Eight rows of channels, two pixels of each lane: in different banks.
+            // A warp stores eight rows of channels and two pixels of each lane: the padding maps them to different banks.
             partial_pitch: (columns + 23) / 32 * 32 + 8,
             separate_accumulators: separate_accumulators(m * p, split_terms),
             shared_at: 0,
@@ -122,24 +122,24 @@ impl Factor {
         })
     }
 
-    /// Packed values of all its chunks.
+    /// Packed values of all chunks.
     pub(super) fn weights(&self) -> u32 {
         self.chunks * self.chunk_weights
     }
 
-    /// Floats that the warps' shares of its sums take.
+    /// Floats of shared memory for the partial sums of all warps.
     pub(super) fn partials(&self) -> u32 {
         self.warps_k * self.rows * self.partial_pitch
     }
 }
 
-/// Whether each product of so many tiles of sums has a sum of its own.
+/// Whether each hi/lo product of `tiles` MMA tiles has a separate accumulator.
 fn separate_accumulators(tiles: u32, split_terms: u32) -> bool {
     split_terms == 2 && tiles <= MAX_SEPARATE_TILES
 }
 
-/// Clocks of a block for a factor: a step's products share a quarter of a multiprocessor with those of other warps or wait for each
-/// other, then shares of sums are added.
+/// Estimated clocks of a block for a factor. A K step is bound by the instruction issue of an SM partition, by shared memory, or by the
+/// latency of one warp's dependent MMAs. The sum over the warps along K follows.
 fn latency_clocks(
     [m, p]: [u32; 2],
     [warps_m, warps_p, warps_k]: [u32; 3],
@@ -150,7 +150,7 @@ fn latency_clocks(
     let products = f64::from(2 * split_terms - 1);
     let warps_used = warps_m * warps_p * warps_k;
     let beside = f64::from(warps_used.div_ceil(4));
-    // Of 128 bytes of shared memory, one a clock for all warps.
+    // Wavefronts of 128 bytes of shared memory; the SM does one per clock for all warps.
     let wavefronts = f64::from(4 * split_terms * m + 2 * split_terms * p);
     let loads = f64::from(split_terms * m + p);
     let tiles = f64::from(m * p);
@@ -164,7 +164,7 @@ fn latency_clocks(
     let alone = (6.7 * products * tiles).max(39.0 * chained) + 60.0;
     let outputs = f64::from(m * warps_m * MMA_M * p * warps_p * MMA_N);
     let sums = match warps_k {
-        // From the registers of those that have them.
+        // From the registers of the warps that hold them.
         1 if max_warps_k > 0 => 6.0 * outputs / f64::from(32 * warps_used),
         _ => 6.0 * f64::from(warps_k + 1) * outputs / f64::from(32 * warps),
     };

@@ -1,4 +1,4 @@
-//! The kernel's text as its template needs it, and the layouts of its weights.
+//! The kernel's template context, and the layouts of its weights.
 
 use super::factor::Factor;
 use super::sizes::{TuckerFusedGeometry, core_problem};
@@ -11,11 +11,12 @@ use crate::scheme::{DevicePart, KernelBlueprint, batch_stride_args, context};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, Filter, LayoutDim, Transform, WeightFile, WeightLayout};
 
-/// Layouts of the factors, of matrices of 16x16 as the tensor cores' lanes hold them, in the order in which a block reads them.
+/// Weight layouts of the factors: matrices of 16x16 as the lanes of an MMA hold them, in the order in which a block reads them.
 pub(super) fn layouts(problem: &TuckerProblem, sizes: &TuckerFusedGeometry) -> Vec<WeightLayout> {
     let dim = |axis, count, step| LayoutDim { axis, count, step };
-    // A lane: a row, and four channels; its registers: the second two of them, the row eight rows on. Where the terms were sums in
-    // registers, the four channels are those that a lane has of them.
+    // A lane holds one row and two pairs of channels. Its registers are ordered by channel pair, then by row (this one and the one eight
+    // rows below), then within a pair. If the other operand was converted from accumulators, the channels of a lane are those of its
+    // accumulators.
     let layout = |source, outer: Vec<LayoutDim>, prologue_channels, rounded| WeightLayout {
         source,
         filter: Filter::Taps,
@@ -37,7 +38,7 @@ pub(super) fn layouts(problem: &TuckerProblem, sizes: &TuckerFusedGeometry) -> V
         },
         prologue_channels,
     };
-    // Chunks of the sum in a 1x1 factor.
+    // The chunks of a 1x1 factor.
     let pointwise = |factor: &Factor, shares: u32| {
         vec![
             dim(Axis::O, shares, factor.rows),
@@ -108,18 +109,18 @@ pub(super) fn layouts(problem: &TuckerProblem, sizes: &TuckerFusedGeometry) -> V
         .collect()
 }
 
-/// A factor as the template knows it.
+/// A factor in the template context.
 #[derive(Serialize)]
 struct FactorContext {
     #[serde(flatten)]
     factor: Factor,
     #[serde(flatten)]
     order: StepOrder,
-    /// Which part of the channels, pixels and steps a warp has.
+    /// Expressions for the index of a warp along the channels, the pixels and K.
     warp_m: String,
     warp_p: String,
     warp_k: String,
-    /// Where its block and what undoes its scales begin in the packed parameters.
+    /// Offsets of the factor's block and of its dequantisation scales in the packed parameters.
     at: usize,
     dequant_scale_at: usize,
 }
@@ -150,7 +151,7 @@ struct TuckerFusedContext {
     blocks_n: u32,
     d2_splits: u32,
     d1_splits: u32,
-    /// Of the text that a loop over the parts encloses.
+    /// Indentation of the code inside the loop over the splits of D2.
     core_indent: u32,
     warps: u32,
     rows: u32,
@@ -163,12 +164,12 @@ struct TuckerFusedContext {
     d2_rows: u32,
     d2_rows_per_block: u32,
     weights_resident: bool,
-    /// Chunks of weights that are on their way before the wait, and whether others follow.
+    /// Number of chunks of weights whose copies start before the wait for the predecessor, and whether other chunks follow.
     prefetched_chunks: u32,
     has_late_chunks: bool,
     stages: u32,
     stage_floats: u32,
-    /// Chunks of weights that are waited for, and of the first factor's sum that are loaded at once.
+    /// Number of chunks of weights that a block waits for, and of chunks of the first factor's input that are loaded together.
     chunks: u32,
     chunks_per_load: u32,
     min_blocks: u32,
@@ -176,7 +177,7 @@ struct TuckerFusedContext {
     core_sent_from_registers: bool,
     core_in_registers: bool,
     last_in_registers: bool,
-    /// Whether shares of the core's sums go through shared memory.
+    /// Whether partial sums of the core pass through shared memory.
     core_partials: bool,
     input_at: u32,
     first_partials_at: u32,
@@ -188,43 +189,43 @@ struct TuckerFusedContext {
     warp_max_at: u32,
     exchange_barriers_at: u32,
     copy_barriers_at: u32,
-    /// Of what undoes the scales: where that of the core and of the last factor begin, and how many values there are.
+    /// Dequantisation scales in shared memory: the offsets of those of the core and of the last factor, and the total number.
     core_scales_at: u32,
     last_scales_at: u32,
     scale_floats: u32,
-    /// Times four channels of the first factor's output and of the core's; vectors of four pixels of a block's sums, of a
-    /// block's pixels, and of a channel.
+    /// Channel quads of the first factor's output in a block and of the core's output; float4 vectors of the partial sums that a block
+    /// sends, of the core's output for the block's pixels, and of one channel of the cluster's pixels.
     first_quads: u32,
     d2_quads: u32,
     sent_vectors: u32,
     core_output_vectors: u32,
     row_vectors: u32,
-    /// Vectors of outputs of a thread, and of a channel, all of them or those of a lane.
+    /// Vectors of the output: of a thread, of a channel, and of a channel in one lane.
     output_items: u32,
     pixel_vectors: u32,
     lane_row: u32,
-    /// Elements of four channels that a thread rounds of the first factor's output and of the core's.
+    /// Channel quads that a thread converts, of the first factor's output and of the core's.
     first_items: u32,
     inner_items: u32,
-    /// Threads that round a pixel.
+    /// Threads that convert the channels of one pixel.
     converters: u32,
     has_idle_converters: bool,
     first: Option<FactorContext>,
     core: FactorContext,
-    /// Elements of what the core multiplies that a chunk of whole filters has, of one position; 0 where a chunk is a row of one.
+    /// Channel quads of one position that a chunk of complete filters multiplies; 0 if a chunk is one row of a filter.
     core_chunk_quads: u32,
     last: FactorContext,
-    /// The first factor of the layer behind: its output channels that a block adds up, where what undoes its scales and its output begin,
-    /// and the condition for a place outside of that.
+    /// The first factor of the next layer: the number of its output channels that a block adds, the offsets of its dequantisation scales
+    /// and of its output, and the condition for a position outside that output.
     next: Option<FactorContext>,
     next_rows_per_block: u32,
     next_scales_at: u32,
     next_output_at: u32,
     outside_next_output: String,
-    /// Whether the output that it reads is not stored.
+    /// Whether the layer's own output, which the next factor reads, is not stored.
     skips_output: bool,
     hi_lo: bool,
-    /// Threads that stage a position, elements of four channels that one has, and what has to be checked.
+    /// Loader threads of a position, channel quads of each, and the bounds checks that are needed.
     loaders: u32,
     has_idle_loaders: bool,
     items: u32,
@@ -233,7 +234,7 @@ struct TuckerFusedContext {
     prologue: bool,
     prologue_relu: bool,
     scale_at: usize,
-    /// As the stores know them.
+    /// Values for the template of the stores.
     scaled: bool,
     bias: bool,
     residual: bool,
@@ -241,7 +242,7 @@ struct TuckerFusedContext {
     y_vector: u32,
     y_type: &'static str,
     y_elements: &'static [&'static str],
-    /// The condition for a place outside the output.
+    /// The condition for a position outside the output.
     outside: String,
 }
 
@@ -283,7 +284,7 @@ pub(super) fn kernel(
     let scale_at = layouts.first().map_or(0, WeightLayout::weight_len);
     let conv = core_problem(problem);
     let [tiles, tiles_w] = sizes.sums.tiles(&conv);
-    // A lane has pairs of neighbouring pixels.
+    // A lane holds pairs of adjacent pixels.
     let most = if sizes.last_in_registers { 2 } else { 4 };
     let y_vector = sizes.sums.y_vector(&conv).min(most);
     let (y_type, y_elements) = vector_type(y_vector);
@@ -482,7 +483,7 @@ pub(super) fn kernel(
     }
 }
 
-/// Which part of a factor's channels, pixels and steps a warp has, out of its index.
+/// Expressions for the index of a warp along the channels, the pixels and K of a factor, computed from its index in the block.
 fn warp_coordinates(factor: &Factor, warps: u32) -> [String; 3] {
     let Factor {
         warps_m,
@@ -490,7 +491,7 @@ fn warp_coordinates(factor: &Factor, warps: u32) -> [String; 3] {
         warps_k,
         ..
     } = *factor;
-    // The index without the parts before, and one part of that.
+    // The warp index without the dimensions before, and one dimension of that.
     let over = |part: u32| match part {
         1 => "warp".to_owned(),
         _ => format!("warp / {part}"),
@@ -506,14 +507,14 @@ fn warp_coordinates(factor: &Factor, warps: u32) -> [String; 3] {
     [part(1, warps_m), part(warps_m, warps_p), last]
 }
 
-/// Parts of the prelude that the kernel uses.
+/// The parts of the device header that the kernel uses.
 fn device_parts(sizes: &TuckerFusedGeometry) -> &'static [DevicePart] {
     let first = usize::from(sizes.tile.cluster == 1);
     let rounds = sizes.first_in_registers || sizes.core_in_registers || sizes.next.is_some();
     &DEVICE[first..DEVICE.len() - usize::from(!rounds)]
 }
 
-/// The first only with clusters, the last where sums are rounded in registers.
+/// The first part is needed only with clusters, the last only if accumulators are converted in registers.
 const DEVICE: &[DevicePart] = &[
     DevicePart::Cluster,
     DevicePart::DynamicShared,

@@ -1,4 +1,4 @@
-//! A tile's numbers: shares of a cluster's blocks, and what lies where in a block's shared memory.
+//! The sizes that follow from a tile: how a cluster divides the work, and the offsets in a block's shared memory.
 
 use super::factor::Factor;
 use super::{MAX_CHUNK_KIB, TuckerFusedTile};
@@ -8,14 +8,14 @@ use crate::scheme::Tile;
 use crate::scheme::tensor_core::{MAX_WARPS, MMA_K, MMA_M, MMA_N, quad_plane, split_terms};
 use crate::scheme::tiling::BlockOutput;
 
-/// Shared memory that the ring of weight buffers may fill, bytes: what sm_90 gives a block. The kernel's source depends on it, and one
-/// source serves all GPUs that have the same tile; a tile that needs more than a GPU has is not in the GPU's tile space.
+/// Bytes of shared memory that the ring of weight buffers may fill: the limit of a block on sm_90. The kernel's source depends on it, and
+/// one source serves all GPUs that have the same tile; a tile that needs more than a GPU has is not in the GPU's tile space.
 const MAX_SHARED: u32 = 227 * 1024;
 
-/// Elements of four channels that a thread loads at once, at most, where chunks are loaded together.
+/// Maximum number of channel quads that a thread loads at once, if several chunks are loaded together.
 const MAX_LOADS: u32 = 14;
 
-/// A tile's numbers with what follows from them.
+/// A tile with the sizes that follow from it.
 pub(super) struct TuckerFusedGeometry {
     pub(super) tile: TuckerFusedTile,
     pub(super) block_d1_groups: u32,
@@ -23,36 +23,37 @@ pub(super) struct TuckerFusedGeometry {
     pub(super) first: Option<Factor>,
     pub(super) core: Factor,
     pub(super) last: Factor,
-    /// The first factor of the layer behind, and how many of its output channels a block adds up.
+    /// The first factor of the next layer, and the number of its output channels that a block adds.
     pub(super) next: Option<Factor>,
     pub(super) next_rows_per_block: u32,
     pub(super) rows: u32,
     pub(super) row_len: u32,
-    /// Times four channels that are staged at once, elements of four, threads for a position, and elements of each.
+    /// Channel quads that are staged at once, their plane, loader threads of a position, and channel quads of a loader thread.
     pub(super) quads: u32,
     pub(super) plane: u32,
     pub(super) loaders: u32,
     pub(super) items: u32,
-    /// Pixels that a block finishes, those of all, and elements of four of the core's output channels.
+    /// Pixels that a block finishes, pixels of the cluster, and the plane of the core's output.
     pub(super) block_pixels: u32,
     pub(super) cluster_pixels: u32,
     pub(super) d2_plane: u32,
-    /// The core's output channels that a block adds up.
+    /// Output channels of the core that a block adds.
     pub(super) d2_rows_per_block: u32,
-    /// Whether all chunks of weights have a place of their own; else buffers for one, and values of the largest.
+    /// Whether every chunk of weights has its own shared memory; otherwise the number of buffers, and the floats of each (the largest
+    /// chunk).
     pub(super) weights_resident: bool,
     pub(super) stages: u32,
     pub(super) stage_floats: u32,
-    /// Chunks of the first factor's sum that are loaded at once.
+    /// Chunks of the first factor's input that are loaded together.
     pub(super) chunks_per_load: u32,
-    /// Whether warps round their sums of the first factor, send or round those of the core, and store those of the last straight from
-    /// registers, because they have the whole of them.
+    /// Whether the warps convert sums of the first factor, send or convert sums of the core, and store sums of the last factor from
+    /// registers. They do if each warp holds complete sums.
     pub(super) first_in_registers: bool,
     pub(super) core_sent_from_registers: bool,
     pub(super) core_in_registers: bool,
     pub(super) last_in_registers: bool,
-    /// Places in shared memory, in floats: of what is staged, of shares of the first factor's sums, of the other factors', and of the
-    /// core's output. They take the room of weights that have been used.
+    /// Offsets in shared memory, in floats: staged input, partial sums of the first factor, partial sums of the other factors, output of
+    /// the core. These reuse the memory of weights that are no longer needed.
     pub(super) input_at: u32,
     pub(super) first_partials_at: u32,
     pub(super) partials_at: u32,
@@ -70,7 +71,7 @@ pub(super) struct TuckerFusedGeometry {
     pub(super) split_terms: u32,
 }
 
-/// The core alone: what the tiled schemes share is about convolutions.
+/// The core as a convolution, which is what the code shared by the tiled schemes takes.
 pub(super) fn core_problem(problem: &TuckerProblem) -> ConvProblem {
     ConvProblem {
         shape: problem.core,
@@ -85,7 +86,7 @@ pub(super) fn core_problem(problem: &TuckerProblem) -> ConvProblem {
 }
 
 impl TuckerFusedGeometry {
-    /// `None` where the numbers do not fit each other or the problem.
+    /// `None` if the tile is not valid, or not for this problem.
     pub(super) fn new(problem: &TuckerProblem, tile: TuckerFusedTile, gpu: &Gpu) -> Option<Self> {
         let TuckerFusedTile {
             th,
@@ -137,7 +138,7 @@ impl TuckerFusedGeometry {
             quad_plane(block_pixels, split_terms),
         );
 
-        // Weights of a chunk as the config wishes, if a step is not more.
+        // K steps in `chunk_kib` of weights, at least one.
         let most = |rows_tiles: u32| (chunk_kib * 256 / (128 * split_terms * rows_tiles)).max(1);
         let first = match problem.first {
             Some(c) => {
@@ -158,7 +159,7 @@ impl TuckerFusedGeometry {
             None if chunk_groups > 1 => return None,
             None => None,
         };
-        // A row of the filter, the filter, or the filters of several groups of channels.
+        // A chunk is one row of the filter, the complete filter, or the filters of several groups of channels.
         let (taps, share_steps) = (core.r * core.s, core.r * core.s * block_d1_groups);
         let several =
             (1..=block_d1_groups).filter(|&groups| block_d1_groups.is_multiple_of(groups));
@@ -199,7 +200,7 @@ impl TuckerFusedGeometry {
             ],
             split_terms,
         )?;
-        // From the registers that have the output, all of a block's channels at once.
+        // Its operands are the registers that hold the output: all of a block's channels in one chunk.
         let mut next = match problem.next {
             Some(next) => Some(Factor::new(
                 [next.n.div_ceil(MMA_M), block_pixels / MMA_N],
@@ -217,8 +218,8 @@ impl TuckerFusedGeometry {
         let loaders = threads / positions;
         let items = quads.div_ceil(loaders);
 
-        // Shared memory: the weights, last ones first, what is staged, and what stays beside them. Sums of the first factor may lie
-        // where its weights and its input were, what comes behind the core also where those of the core were.
+        // Shared memory: the weights, those of the last factor first, then the staged input, then buffers that are not reused. Partial sums
+        // of the first factor reuse the memory of its weights and input. Later data also reuse the memory of the core's weights.
         let (mut first, mut core, mut last) = (first, core, last);
         let mut chunks = 0;
         for factor in first.iter_mut().chain([&mut core, &mut last]) {
@@ -244,7 +245,7 @@ impl TuckerFusedGeometry {
         } else {
             first_partials
         };
-        // All columns are sent.
+        // The accumulators of the warps cover all pixels of the cluster, so every pixel is sent.
         let core_sent_from_registers =
             cluster > 1 && core.warps_k == 1 && core.columns >= cluster_pixels;
         let core_in_registers = cluster == 1 && in_registers(&core);
@@ -262,8 +263,8 @@ impl TuckerFusedGeometry {
         let inner_floats = (2 * split_terms * (d2_rows.max(output_rows) / 4) * d2_plane)
             .max(if_clustered(d2_rows * block_pixels));
         let other_partials = core_partials.max(last_partials);
-        // Other blocks may send the core's output while warps still compute or send theirs; those of another part of its channels,
-        // from which a block awaits nothing before, even while it stages its input.
+        // Other blocks may send the core's output while warps of this block still compute or send theirs. Blocks of another D2 split may
+        // send even while this block stages its input, because it does not wait for any data of theirs before.
         let core_output_start = |[weights, first_partials_at, partials_at]: [u32; 3]| match cluster
         {
             1 => partials_at,
@@ -280,8 +281,8 @@ impl TuckerFusedGeometry {
                 .max(partials_at + other_partials)
                 .max(core_output_start(places) + inner_floats)
         };
-        // Where weights of the core were, if what comes behind it leaves enough room there. Not where threads have written: the
-        // copy engine's writes are not in order with those.
+        // In the memory of the core's weights, if the data after the core leave enough of it. Not in memory that threads have written: the
+        // writes of a bulk copy are not ordered with those.
         let next_weights = next.as_ref().map_or(0, Factor::weights);
         let next_at = |places: [u32; 3]| {
             let [weights, first_partials_at, partials_at] = places;
@@ -417,17 +418,17 @@ impl TuckerFusedGeometry {
         Self::new(problem, TuckerFusedTile::from_tile(tile)?, gpu)
     }
 
-    /// Of a supported tile.
+    /// The geometry of a supported tile.
     pub(super) fn of_supported(problem: &TuckerProblem, tile: &Tile, gpu: &Gpu) -> Self {
         Self::from_tile(problem, tile, gpu).expect("a supported tile")
     }
 
-    /// Chunks of weights that a block waits for, without those of the layer behind.
+    /// Chunks of weights that a block waits for, without those of the next layer.
     pub(super) fn chunks(&self) -> u32 {
         self.factors().map(|factor| factor.chunks).sum()
     }
 
-    /// Whether shares of the core's sums go through shared memory.
+    /// Whether partial sums of the core pass through shared memory.
     pub(super) fn core_partials(&self) -> bool {
         !self.core_sent_from_registers && !self.core_in_registers
     }
@@ -436,7 +437,7 @@ impl TuckerFusedGeometry {
         self.first.iter().chain([&self.core, &self.last])
     }
 
-    /// Blocks that an SM of a GPU holds.
+    /// Resident blocks of an SM of a GPU.
     pub(super) fn blocks_per_sm(&self, gpu: &Gpu) -> u32 {
         self.blocks_within([
             gpu.shared_per_sm,
@@ -446,13 +447,13 @@ impl TuckerFusedGeometry {
         ])
     }
 
-    /// Blocks that an SM of sm_90 holds, the first architecture with clusters and programmatic dependent launch: what the kernel's source
-    /// depends on, since one source serves all GPUs that have the same tile.
+    /// Resident blocks of an SM of sm_90, the first architecture with clusters and programmatic dependent launch. The kernel's source
+    /// depends on this number, because one source serves all GPUs that have the same tile.
     pub(super) fn source_blocks_per_sm(&self) -> u32 {
         self.blocks_within([228 * 1024, 1024, 2048, 65536])
     }
 
-    /// By an SM's shared memory, the part of it that is reserved in each block, its threads and registers.
+    /// Resident blocks by an SM's shared memory, the part of it that is reserved for each block, its threads and its registers.
     fn blocks_within(&self, [shared, reserved, threads, registers]: [u32; 4]) -> u32 {
         let block_threads = 32 * self.tile.warps;
         (shared / (4 * self.shared_floats + reserved))
@@ -461,9 +462,8 @@ impl TuckerFusedGeometry {
             .max(1)
     }
 
-    /// Chunks of weights whose copies start before the kernel waits for its predecessor. All of them where a block starts while
-    /// those of the predecessor run; otherwise the wait is over at once, and the weights of the core and the last factor would
-    /// delay the input.
+    /// Chunks of weights whose copies start before the kernel waits for its predecessor. All chunks, if a block can start while blocks of
+    /// the predecessor run. Otherwise the wait ends at once, and the weights of the core and the last factor would delay the input.
     pub(super) fn prefetched_chunks(&self) -> u32 {
         match &self.first {
             Some(first) if self.weights_resident && self.source_blocks_per_sm() == 1 => {
