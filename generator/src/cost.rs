@@ -3,6 +3,7 @@
 //! A scheme describes what a launch does ([`KernelWork`]). [`kernel_us`] predicts its time on a GPU with the constants of a
 //! [`CostModel`]: [tiled](tiled_terms) kernels by a detailed model, all others by a simpler one.
 
+mod bound;
 mod floor;
 mod kernel;
 mod model;
@@ -12,9 +13,10 @@ mod tiled;
 mod untiled;
 mod work;
 
+pub(crate) use bound::{TiledTotals, fp32_issue_us};
 pub use floor::{floor_us, fp32_lanes_floor_us};
 pub use kernel::{kernel_terms, kernel_us, memset_us};
-pub use model::{CostModel, CostModelError, RoughConstants, TiledConstants};
+pub use model::{CostModel, CostModelError, RoughConstants, TiledConstants, WinogradConstants};
 pub(crate) use occupancy::resident_blocks;
 pub use occupancy::{Occupancy, occupancy};
 pub use terms::CostTerms;

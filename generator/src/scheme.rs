@@ -21,6 +21,7 @@ mod pointwise;
 mod pool;
 mod reduction;
 mod reference;
+mod search;
 mod single_channel;
 mod step_order;
 mod stride_fixed;
@@ -35,6 +36,7 @@ mod winograd;
 pub use device::DevicePart;
 pub use info::{PublishedTiles, SchemeInfo, Source};
 pub use reference::scheme_reference;
+pub use search::{KnownRegisters, TileSearch};
 use tile::tile_numbers;
 pub use tile::{Tile, TileField, TileNameError, names as tile_names};
 
@@ -99,6 +101,14 @@ pub trait Scheme: Sync {
     /// The tiles of [`tiles`](Self::tiles) before pruning.
     fn unpruned_tiles(&self, problem: &Problem, gpu: &Gpu) -> Vec<Tile> {
         self.tiles(problem, gpu)
+    }
+
+    /// Offers a search the tiles that may have the least predicted time of all.
+    fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
+        for tile in self.tiles(problem, search.gpu()) {
+            let work = self.work(problem, &tile, search.gpu());
+            search.offer(tile, &work);
+        }
     }
 
     /// Whether a tile is valid for the problem and fits the GPU. Includes tiles that [`tiles`](Self::tiles) has pruned, and those

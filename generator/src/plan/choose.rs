@@ -5,11 +5,14 @@ use super::launch::LaunchPrediction;
 use super::name::{problem_label, unit_name};
 use super::paper::{self, PaperPrediction};
 use super::prefetch;
+use super::resources::known_registers;
 use super::tuning::{TuningTable, committed_tuning, tuning_keys};
 use crate::cost::memset_us;
 use crate::gpu::Gpu;
 use crate::ir::{Layout, Problem, TilePolicy};
-use crate::scheme::{PublishedTiles, SCHEMES, Scheme, SchemeInfo, Tile, scheme, tile_names};
+use crate::scheme::{
+    PublishedTiles, SCHEMES, Scheme, SchemeInfo, Tile, TileSearch, scheme, tile_names,
+};
 use crate::suggest::nearest;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -311,25 +314,24 @@ impl Planner {
         })
     }
 
-    /// The tile with the least predicted time.
+    /// The tile with the least predicted time. Of schemes with equal times the first one is chosen.
     fn by_model(&self, problem: &Problem, schemes: &[&'static dyn Scheme]) -> Option<Choice> {
         let mut best: Option<Choice> = None;
         for &scheme in schemes {
-            for tile in scheme.tiles(problem, self.gpu) {
-                let predicted_us = self.predicted_us(problem, scheme, &tile);
-                let better = match &best {
-                    Some(best) => predicted_us < best.predicted_us,
-                    None => predicted_us.is_finite(),
-                };
-                if better {
-                    best = Some(Choice {
-                        scheme,
-                        tile,
-                        chosen_by: ChosenBy::Model,
-                        predicted_us,
-                        measured_us: None,
-                    });
-                }
+            let limit_us = best
+                .as_ref()
+                .map_or(f64::INFINITY, |best| best.predicted_us);
+            let known = known_registers(problem, scheme, self.gpu.arch);
+            let mut search = TileSearch::new(self.gpu, &known, limit_us);
+            scheme.search(problem, &mut search);
+            if let Some((predicted_us, tile)) = search.best() {
+                best = Some(Choice {
+                    scheme,
+                    tile,
+                    chosen_by: ChosenBy::Model,
+                    predicted_us,
+                    measured_us: None,
+                });
             }
         }
         best

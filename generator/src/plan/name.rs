@@ -23,14 +23,19 @@ use crate::scheme::{Scheme, Tile};
 
 /// The unit's name. It is also the stem of its file name and, after the network's name, of its symbols.
 pub fn unit_name(problem: &Problem, scheme: &dyn Scheme, tile: &Tile) -> String {
+    let tile = tile.label(scheme.tile_fields());
+    format!("{}{tile}", unit_name_prefix(problem, scheme))
+}
+
+/// A unit's name without its tile.
+pub(super) fn unit_name_prefix(problem: &Problem, scheme: &dyn Scheme) -> String {
     let label = problem_label(problem);
     // Avoids a repetition such as `linear_..._linear_wt4`.
     let scheme_name = scheme.name();
-    let tile = tile.label(scheme.tile_fields());
     if label.starts_with(scheme_name) {
-        format!("{label}_{tile}")
+        format!("{label}_")
     } else {
-        format!("{label}_{scheme_name}_{tile}")
+        format!("{label}_{scheme_name}_")
     }
 }
 

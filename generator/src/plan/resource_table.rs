@@ -108,6 +108,15 @@ impl ResourceTable {
             .map(|((key, arch), resources)| (&key[..], *arch, *resources))
     }
 
+    /// The entries whose keys start with `prefix`, in the order of [`iter`](Self::iter).
+    pub fn with_prefix(&self, prefix: &str) -> impl Iterator<Item = (&str, Arch, Resources)> {
+        let first = (prefix.to_owned(), Arch::new(0));
+        self.entries
+            .range(first..)
+            .map(|((key, arch), resources)| (&key[..], *arch, *resources))
+            .take_while(move |(key, ..)| key.starts_with(prefix))
+    }
+
     /// Number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()

@@ -1,6 +1,9 @@
 //! The committed resource table.
 
+use super::name::unit_name_prefix;
 use super::resource_table::{ResourceTable, Resources};
+use crate::ir::Problem;
+use crate::scheme::{KnownRegisters, Scheme, Tile};
 use std::sync::OnceLock;
 use tdc_runtime::Arch;
 
@@ -9,18 +12,38 @@ pub fn resource_key(unit: &str, role: &str) -> String {
     format!("{unit}_{role}")
 }
 
-/// Registers, shared memory and spills of a kernel, if the table has them.
-pub fn known_resources(unit: &str, role: &str, arch: Arch) -> Option<Resources> {
+fn committed_table() -> &'static ResourceTable {
     static TABLE: OnceLock<ResourceTable> = OnceLock::new();
-    let table = TABLE.get_or_init(|| {
+    TABLE.get_or_init(|| {
         tdc_generated::RESOURCES
             .parse()
             .expect("the committed table is checked by a test")
+    })
+}
+
+/// Registers, shared memory and spills of a kernel, if the table has them.
+pub fn known_resources(unit: &str, role: &str, arch: Arch) -> Option<Resources> {
+    committed_table().get(&resource_key(unit, role), arch)
+}
+
+/// The registers that the table has for units of a problem and scheme, whatever their tile.
+pub(super) fn known_registers(
+    problem: &Problem,
+    scheme: &dyn Scheme,
+    arch: Arch,
+) -> Vec<KnownRegisters> {
+    let prefix = unit_name_prefix(problem, scheme);
+    let entries = committed_table().with_prefix(&prefix);
+    let entries = entries.filter(|(_, entry_arch, _)| *entry_arch == arch);
+    let known = entries.filter_map(|(key, _, resources)| {
+        let (tile, role) = key[prefix.len()..].split_once('_')?;
+        Some(KnownRegisters {
+            tile: Tile::from_label(tile, scheme.tile_fields())?,
+            role: role.to_owned(),
+            registers: resources.registers,
+        })
     });
-    if table.is_empty() {
-        return None;
-    }
-    table.get(&resource_key(unit, role), arch)
+    known.collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Common parts of the schemes for convolutions: prologue, epilogue, kernel parameters, and the reduction launch of split-K.
 
-use super::{Blueprint, KernelBlueprint, batch_stride_args, reduction};
+use super::{Blueprint, KernelBlueprint, LaunchWork, UnitWork, batch_stride_args, reduction};
+use crate::cost::KernelWork;
 use crate::ir::{Activation, ConvProblem, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
@@ -85,6 +86,24 @@ pub(super) fn blueprint(
         workspace_bytes,
         weights,
         extra_weight_layouts: Vec::new(),
+    }
+}
+
+/// The work of a [`blueprint`] whose first launch has the work `kernel`.
+pub(super) fn unit_work(problem: &ConvProblem, splits: u32, kernel: KernelWork) -> UnitWork {
+    let mut launches = vec![LaunchWork {
+        role: role(splits > 1),
+        work: kernel,
+    }];
+    if splits > 1 {
+        launches.push(LaunchWork {
+            role: reduction::ROLE,
+            work: reduction::work(problem, splits),
+        });
+    }
+    UnitWork {
+        launches,
+        zeroed_bytes: None,
     }
 }
 

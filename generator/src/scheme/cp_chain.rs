@@ -23,10 +23,10 @@ use super::cp::{self, factor_ranges, layouts, rank_pitch, supports_fused_cp};
 use super::info::SchemeInfo;
 use super::tiling::{RoughTime, fastest};
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, LaunchWork, Scheme, Tile, TileField, UnitWork, context,
-    tile_numbers,
+    Blueprint, DevicePart, KernelBlueprint, LaunchWork, Scheme, Tile, TileField, TileSearch,
+    UnitWork, context, tile_numbers,
 };
-use crate::cost::{CostModel, KernelWork};
+use crate::cost::{CostModel, KernelWork, kernel_us};
 use crate::gpu::Gpu;
 use crate::ir::{CpProblem, Problem};
 use serde::Serialize;
@@ -281,7 +281,7 @@ impl CpChainGeometry {
     /// Work for the first and the last factor.
     fn factor_gemm_work(&self, problem: &CpProblem, shared_read: f64) -> FactorGemmWork {
         let rank = f64::from(problem.rank);
-        let tensors = self.tensors(problem);
+        let tensors = tensors(problem);
         let rp = f64::from(self.tile.rp);
         let channels = problem.conv.shape.c.div_ceil(self.tile.threads_k);
         let positions_per_thread = f64::from(self.positions_per_thread);
@@ -333,17 +333,29 @@ impl CpChainGeometry {
         }
     }
 
-    /// Number of tensors of the output's size that are read or written.
-    fn tensors(&self, problem: &CpProblem) -> f64 {
-        if problem.conv.epilogue.residual {
-            2.0
-        } else {
-            1.0
-        }
+    /// The work of the vertical and of the horizontal factor.
+    fn filters(&self, problem: &CpProblem) -> [FilterWork; 2] {
+        let shape = &problem.conv.shape;
+        [
+            FilterWork {
+                items: problem.rank * self.column_runs * self.columns,
+                run: self.column_run,
+                taps: shape.r,
+                stride: shape.stride[0],
+                dilation: shape.dilation[0],
+            },
+            FilterWork {
+                items: problem.rank * self.tile.th * self.runs,
+                run: self.run,
+                taps: shape.s,
+                stride: shape.stride[1],
+                dilation: shape.dilation[1],
+            },
+        ]
     }
 
-    /// The work of a launch, for the cost model.
-    fn work(&self, problem: &CpProblem, gpu: &Gpu) -> KernelWork {
+    /// The work of a launch, for the cost model. `dram_bytes` are those of the problem.
+    fn work(&self, problem: &CpProblem, dram_bytes: f64, gpu: &Gpu) -> KernelWork {
         let shape = &problem.conv.shape;
         let blocks =
             u64::from(self.tiles[0]) * u64::from(self.tile.blocks_n) * u64::from(shape.batch);
@@ -360,39 +372,10 @@ impl CpChainGeometry {
                 rounds(problem.rank * positions) * (4.0 + shared_read * f64::from(threads_k + 1))
             }
         };
-        let filter = |items: u32, run: u32, taps: u32, stride: u32, dilation: u32| {
-            let read =
-                ((run - 1) * stride + (taps - 1) * dilation + 1).min(run * taps) + taps + run;
-            rounds(items) * (15.0 + f64::from(run * taps) + shared_read * f64::from(read))
-        };
-        let vertical = filter(
-            problem.rank * self.column_runs * self.columns,
-            self.column_run,
-            shape.r,
-            shape.stride[0],
-            shape.dilation[0],
-        );
-        let horizontal = filter(
-            problem.rank * self.tile.th * self.runs,
-            self.run,
-            shape.s,
-            shape.stride[1],
-            shape.dilation[1],
-        );
-        // Rows are moved in complete sectors of 32 bytes and can start anywhere in one. Rows of the same length as the output's are one
-        // contiguous range. A sector that is written partially costs twice.
-        let sectors = |rows: u32, row: u32, whole: u32| match (row == whole, whole % 8 + row % 8) {
-            (_, 0) if whole > 0 => f64::from(rows * row),
-            (true, _) => f64::from(rows * row + 14),
-            (false, _) if whole > 0 => f64::from(rows) * f64::from(row + 14),
-            (false, _) => f64::from(rows) * f64::from(row + 7),
-        };
+        let [vertical, horizontal] = self
+            .filters(problem)
+            .map(|filter| rounds(filter.items) * filter.instructions(shared_read));
         let issue = outer.staged + gathered + vertical + horizontal + outer.stored + 100.0;
-        let values = f64::from(shape.c) * sectors(self.rows, self.columns, 0)
-            + f64::from(shape.c + self.n) * f64::from(self.row)
-            + self.tensors(problem)
-                * f64::from(self.n.min(shape.n))
-                * sectors(self.tile.th, self.tile.tw, shape.out_w());
         KernelWork {
             blocks,
             threads,
@@ -402,8 +385,15 @@ impl CpChainGeometry {
             flops: 64.0 * blocks as f64 * warps * issue,
             fma_fraction: 1.0,
             mma: blocks as f64 * outer.mma,
-            l2_bytes: 4.0 * blocks as f64 * values,
-            dram_bytes: Problem::Cp(*problem).bytes() as f64,
+            l2_bytes: 4.0
+                * blocks as f64
+                * l2_values(
+                    problem,
+                    [self.tile.th, self.tile.tw],
+                    [self.rows, self.columns],
+                    self.n,
+                ),
+            dram_bytes,
             l2_round_trips: 2.0,
             // Loads are issued in small groups. A block waits for each group, and at its barriers.
             latency_clocks: model.block_latency + model.load_latency * outer.l2_round_trips,
@@ -413,51 +403,164 @@ impl CpChainGeometry {
     }
 }
 
+/// Values that a block moves through L2, those that complete sectors included: `n` output channels of `th` x `tw` pixels, which need
+/// `rows` x `columns` of the input, and the factors.
+fn l2_values(problem: &CpProblem, [th, tw]: [u32; 2], [rows, columns]: [u32; 2], n: u32) -> f64 {
+    let shape = &problem.conv.shape;
+    // Rows are moved in complete sectors of 32 bytes and can start anywhere in one. Rows of the same length as the output's are one
+    // contiguous range. A sector that is written partially costs twice.
+    let sectors = |rows: u32, row: u32, whole: u32| match (row == whole, whole % 8 + row % 8) {
+        (_, 0) if whole > 0 => f64::from(rows * row),
+        (true, _) => f64::from(rows * row + 14),
+        (false, _) if whole > 0 => f64::from(rows) * f64::from(row + 14),
+        (false, _) => f64::from(rows) * f64::from(row + 7),
+    };
+    f64::from(shape.c) * sectors(rows, columns, 0)
+        + f64::from(shape.c + n) * f64::from(rank_pitch(problem.rank))
+        + tensors(problem) * f64::from(n.min(shape.n)) * sectors(th, tw, shape.out_w())
+}
+
+/// Number of tensors of the output's size that are read or written.
+fn tensors(problem: &CpProblem) -> f64 {
+    if problem.conv.epilogue.residual {
+        2.0
+    } else {
+        1.0
+    }
+}
+
+/// The runs of outputs that threads compute with the vertical or the horizontal factor.
+struct FilterWork {
+    /// Runs of a block.
+    items: u32,
+    /// Outputs of a run.
+    run: u32,
+    taps: u32,
+    stride: u32,
+    dilation: u32,
+}
+
+impl FilterWork {
+    /// Instructions of a thread for a run.
+    fn instructions(&self, shared_read: f64) -> f64 {
+        let Self {
+            run,
+            taps,
+            stride,
+            dilation,
+            ..
+        } = *self;
+        let read = ((run - 1) * stride + (taps - 1) * dilation + 1).min(run * taps) + taps + run;
+        15.0 + f64::from(run * taps) + shared_read * f64::from(read)
+    }
+}
+
+/// The tiles with the same pixels and output channels of a block.
+#[derive(Clone, Copy)]
+struct TileGroup {
+    th: u32,
+    tw: u32,
+    blocks_n: u32,
+}
+
+impl TileGroup {
+    /// Every group of a problem; empty if the scheme does not support it.
+    fn all(problem: &CpProblem) -> Vec<Self> {
+        if !supports_fused_cp(problem) {
+            return Vec::new();
+        }
+        let shape = &problem.conv.shape;
+        let mut found = Vec::new();
+        for tw in tile_widths(shape.out_w()) {
+            let heights = [1, 2, 3, 4, 6, 8, 12, 16, 32].into_iter();
+            for th in heights.filter(|&th| th <= shape.out_h()) {
+                found.extend([1, 2, 3, 4, 6, 8, 12, 16].map(|blocks_n| Self { th, tw, blocks_n }));
+            }
+        }
+        found
+    }
+
+    /// Its tiles that fit the GPU.
+    fn tiles(self, problem: &CpProblem, gpu: &Gpu) -> impl Iterator<Item = CpChainGeometry> {
+        /// `rp` and `mma_m`.
+        const LAST: [(u32, u32); 5] =
+            [(1, 1), (2, 1), (4, 1), (1, MMA_SHAPE[0]), (2, MMA_SHAPE[0])];
+        let Self { th, tw, blocks_n } = self;
+        let tiles = [128, 256, 320, 384, 512]
+            .into_iter()
+            .flat_map(move |threads| {
+                [1, 2, 4, 8, 16, 32].into_iter().flat_map(move |threads_k| {
+                    LAST.into_iter().map(move |(rp, mma_m)| CpChainTile {
+                        th,
+                        tw,
+                        blocks_n,
+                        threads,
+                        threads_k,
+                        rp,
+                        mma_m,
+                    })
+                })
+            });
+        tiles
+            .filter(|tile| tile.mma_m == 1 || gpu.has_mma())
+            .filter_map(|tile| CpChainGeometry::new(problem, tile, gpu))
+    }
+
+    /// A lower bound of the predicted times of its tiles, microseconds. `dram_bytes` are those of the problem.
+    ///
+    /// It is the time of a launch with full warps, one load that the first factor waits for, and no products on the tensor cores. The first
+    /// and the last factor have the instructions of whichever is cheaper, fp32 lanes or tensor cores.
+    fn lower_bound_us(self, problem: &CpProblem, dram_bytes: f64, gpu: &Gpu) -> f64 {
+        let shape = &problem.conv.shape;
+        let Self { th, tw, blocks_n } = self;
+        let model = &CostModel::for_gpu(gpu).cp_chain;
+        let rank = f64::from(problem.rank);
+        let [rows, columns] = shape.input_window([th, tw]);
+        let n = shape.n.div_ceil(blocks_n);
+        let tiles = u64::from(shape.out_h().div_ceil(th)) * u64::from(shape.out_w().div_ceil(tw));
+        let blocks = tiles * u64::from(blocks_n) * u64::from(shape.batch);
+        // Warp instructions for a product of the factor's matrix, and of four values: of a pair of position and channel.
+        let first = (6.0 + rank) / 32.0;
+        let first_mma = (48.0 + rank / 8.0 * 11.0) / 128.0;
+        let last = (rank + 2.0 * tensors(problem) + 2.0) / 32.0;
+        let last_mma = (3.0 * rank / 8.0 + 32.0) / 128.0;
+        let inputs = f64::from(shape.c) * f64::from(rows) * f64::from(columns);
+        let outputs = f64::from(n) * f64::from(th * tw);
+        // The shortest runs have the fewest instructions.
+        let filters = f64::from(problem.rank)
+            * (f64::from(th) * f64::from(columns) * f64::from(shape.r)
+                + f64::from(th * tw) * f64::from(shape.s))
+            / 32.0;
+        let issue = inputs * first.min(first_mma) + outputs * last.min(last_mma) + filters;
+        let values = l2_values(problem, [th, tw], [rows, columns], n);
+        let work = KernelWork {
+            blocks,
+            threads: 128,
+            flops: 64.0 * blocks as f64 * issue,
+            fma_fraction: 1.0,
+            l2_bytes: 4.0 * blocks as f64 * values,
+            dram_bytes,
+            l2_round_trips: 2.0,
+            latency_clocks: model.block_latency + model.load_latency,
+            pdl: true,
+            ..KernelWork::default()
+        };
+        kernel_us(&work, gpu)
+    }
+}
+
 /// Every tile that fits a GPU, with its rough time; empty if the problem is not a CP layer that the scheme supports.
 fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, CpChainTile)> {
     let Problem::Cp(problem) = problem else {
         return Vec::new();
     };
-    if !supports_fused_cp(problem) {
-        return Vec::new();
-    }
-    /// `rp` and `mma_m`.
-    const LAST: [(u32, u32); 5] = [(1, 1), (2, 1), (4, 1), (1, MMA_SHAPE[0]), (2, MMA_SHAPE[0])];
-    let shape = &problem.conv.shape;
-    let (out_h, out_w) = (shape.out_h(), shape.out_w());
     let rough = RoughTime::new(gpu);
-    let mut found = Vec::new();
-    for tw in tile_widths(out_w) {
-        for th in [1, 2, 3, 4, 6, 8, 12, 16, 32]
-            .into_iter()
-            .filter(|&h| h <= out_h)
-        {
-            for blocks_n in [1, 2, 3, 4, 6, 8, 12, 16] {
-                for threads in [128, 256, 320, 384, 512] {
-                    for threads_k in [1, 2, 4, 8, 16, 32] {
-                        for (rp, mma_m) in LAST {
-                            if mma_m > 1 && !gpu.has_mma() {
-                                continue;
-                            }
-                            let tile = CpChainTile {
-                                th,
-                                tw,
-                                blocks_n,
-                                threads,
-                                threads_k,
-                                rp,
-                                mma_m,
-                            };
-                            if let Some(sizes) = CpChainGeometry::new(problem, tile, gpu) {
-                                found.push((rough.of(&sizes.work(problem, gpu)), tile));
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-    found
+    let dram_bytes = Problem::Cp(*problem).bytes() as f64;
+    let groups = TileGroup::all(problem).into_iter();
+    let tiles = groups.flat_map(|group| group.tiles(problem, gpu));
+    tiles
+        .map(|sizes| (rough.of(&sizes.work(problem, dram_bytes, gpu)), sizes.tile))
+        .collect()
 }
 
 impl Scheme for CpChain {
@@ -486,6 +589,24 @@ impl Scheme for CpChain {
         all.map(|(_, tile)| tile.into()).collect()
     }
 
+    fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
+        let Problem::Cp(problem) = problem else {
+            return;
+        };
+        let gpu = search.gpu();
+        let dram_bytes = Problem::Cp(*problem).bytes() as f64;
+        let groups = TileGroup::all(problem).into_iter();
+        let groups = groups
+            .map(|group| (group.lower_bound_us(problem, dram_bytes, gpu), group))
+            .collect();
+        search.best_first(groups, |search, group| {
+            for sizes in group.tiles(problem, gpu) {
+                let work = sizes.work(problem, dram_bytes, gpu);
+                search.offer_launch(sizes.tile, convolution::role(false), work);
+            }
+        });
+    }
+
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         matches!(problem, Problem::Cp(problem) if supports_fused_cp(problem) && CpChainGeometry::from_tile(problem, tile, gpu).is_some())
     }
@@ -495,7 +616,11 @@ impl Scheme for CpChain {
         UnitWork {
             launches: vec![LaunchWork {
                 role: convolution::role(false),
-                work: CpChainGeometry::of_supported(problem, tile, gpu).work(problem, gpu),
+                work: CpChainGeometry::of_supported(problem, tile, gpu).work(
+                    problem,
+                    Problem::Cp(*problem).bytes() as f64,
+                    gpu,
+                ),
             }],
             zeroed_bytes: None,
         }
@@ -728,7 +853,7 @@ fn kernel(
             ]
         },
         args: convolution::args(&problem.conv, false),
-        work: sizes.work(problem, gpu),
+        work: sizes.work(problem, Problem::Cp(*problem).bytes() as f64, gpu),
     }
 }
 

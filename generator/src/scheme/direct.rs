@@ -8,8 +8,8 @@ use super::convolution::{self, FusedOpsContext};
 use super::info::SchemeInfo;
 use super::reduction::SPLIT_COUNTS;
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField, candidates_up_to,
-    context, tile_numbers,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField, UnitWork,
+    candidates_up_to, context, tile_numbers,
 };
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
@@ -133,6 +133,12 @@ impl Scheme for Direct {
         tiles
     }
 
+    fn work(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> UnitWork {
+        let problem = convolution::expect_conv(problem);
+        let sizes = DirectTile::from_tile(tile).expect("a supported tile");
+        convolution::unit_work(problem, sizes.splits, work(problem, &sizes))
+    }
+
     fn blueprint(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
         let sizes = DirectTile::from_tile(tile).expect("a supported tile");
@@ -213,11 +219,38 @@ fn main_kernel(
         checks_split: !c.is_multiple_of(split_c),
         fused_ops: FusedOpsContext::new(problem, layout, split),
     });
-    let grid = [
-        pixel_tiles * shape.batch,
-        tiles.div_ceil(sizes.threads_n),
-        splits,
-    ];
+    KernelBlueprint {
+        role: convolution::role(split),
+        template: "kernel/direct.cu",
+        context,
+        grid: grid(problem, sizes),
+        block: [sizes.tp, sizes.threads_n, 1],
+        cluster: [1; 3],
+        shared_bytes: 0,
+        pdl: true,
+        device: &[DevicePart::Pdl],
+        args: convolution::args(problem, split),
+        work: work(problem, sizes),
+    }
+}
+
+/// Blocks in each dimension: pixel tiles of all images, channel tiles, splits.
+fn grid(problem: &ConvProblem, sizes: &DirectTile) -> [u32; 3] {
+    let shape = &problem.shape;
+    let pixels = shape.out_h() * shape.out_w();
+    [
+        pixels.div_ceil(sizes.tp) * shape.batch,
+        shape.n.div_ceil(sizes.rn).div_ceil(sizes.threads_n),
+        sizes.splits,
+    ]
+}
+
+/// Work of the launch, for the cost model.
+fn work(problem: &ConvProblem, sizes: &DirectTile) -> KernelWork {
+    let shape = &problem.shape;
+    let split_c = (shape.c / shape.groups).div_ceil(sizes.splits);
+    let taps = shape.r.saturating_mul(shape.s);
+    let grid = grid(problem, sizes);
     let blocks = grid.iter().map(|&size| u64::from(size)).product::<u64>();
     let threads = sizes.tp * sizes.threads_n;
     let macs_per_thread = f64::from(split_c) * f64::from(taps) * f64::from(sizes.rn);
@@ -236,30 +269,18 @@ fn main_kernel(
         * (f64::from(shape.stride[0]) * f64::from(shape.stride[1])).min(f64::from(taps))
         * f64::from(split_c)
         * 4.0;
-    KernelBlueprint {
-        role: convolution::role(split),
-        template: "kernel/direct.cu",
-        context,
-        grid,
-        block: [sizes.tp, sizes.threads_n, 1],
-        cluster: [1; 3],
+    KernelWork {
+        blocks,
+        threads,
+        registers: 48 + 2 * sizes.rn,
         shared_bytes: 0,
-        pdl: true,
-        device: &[DevicePart::Pdl],
-        args: convolution::args(problem, split),
-        work: KernelWork {
-            blocks,
-            threads,
-            registers: 48 + 2 * sizes.rn,
-            shared_bytes: 0,
-            flops: 2.0 * macs_per_thread * f64::from(threads) * blocks as f64,
-            fma_fraction: macs_per_thread / issue,
-            l2_bytes: (weight_bytes + input_bytes + stored_bytes) * blocks as f64,
-            dram_bytes: Problem::Conv(*problem).bytes() as f64,
-            // Unrolled taps overlap their loads; about eight are in flight.
-            l2_round_trips: 2.0 + tap_steps / 24.0,
-            unpipelined: true,
-            ..KernelWork::default()
-        },
+        flops: 2.0 * macs_per_thread * f64::from(threads) * blocks as f64,
+        fma_fraction: macs_per_thread / issue,
+        l2_bytes: (weight_bytes + input_bytes + stored_bytes) * blocks as f64,
+        dram_bytes: Problem::Conv(*problem).bytes() as f64,
+        // Unrolled taps overlap their loads; about eight are in flight.
+        l2_round_trips: 2.0 + tap_steps / 24.0,
+        unpipelined: true,
+        ..KernelWork::default()
     }
 }

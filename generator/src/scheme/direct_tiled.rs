@@ -14,9 +14,9 @@ use super::tiling::{
 };
 use super::{
     Blueprint, DevicePart, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, TileField,
-    UnitWork, context, tile_numbers,
+    TileSearch, UnitWork, context, tile_numbers,
 };
-use crate::cost::{KernelWork, TiledWork};
+use crate::cost::{KernelWork, TiledTotals, TiledWork, fp32_issue_us};
 use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
@@ -189,7 +189,7 @@ impl DirectTiledGeometry {
             (rows * row_len) | 1
         };
         let items = (tc * rows * row_len / if vector_x { 4 } else { 1 }).div_ceil(threads);
-        let window_len = (rp - 1) * shape.stride[1] + (shape.s - 1) * shape.dilation[1] + 1;
+        let window_len = window_len(problem, rp);
         let chunk_weights = tc * shape.r * shape.s * tn;
         let staged = stages * chunk_weights + (tc * plane).next_multiple_of(4);
         let sums = BlockOutput {
@@ -246,12 +246,9 @@ impl DirectTiledGeometry {
         self.tile.tc * problem.shape.r / self.sums.k_splits
     }
 
-    /// Work of the launch, for the cost model.
-    fn work(&self, problem: &ConvProblem) -> KernelWork {
-        let shape = &problem.shape;
-        let fmas = f64::from(self.tile.rn * self.tile.rp * shape.s);
-        let values = f64::from(self.window_len.min(self.tile.rp * shape.s));
-        let weights = f64::from(shape.s * self.tile.rn.div_ceil(4));
+    /// Work of the launch, for the cost model. `dram_bytes` are those of the problem.
+    fn work(&self, problem: &ConvProblem, dram_bytes: f64) -> KernelWork {
+        let step = StepWork::new(problem, self.tile.rn, self.tile.rp);
         let staged = f64::from(self.tile.tc * self.rows * self.row_len);
         let (outputs, _) = self.sums.outputs(problem);
         let [th, tw, _] = self.sums.tile;
@@ -264,19 +261,18 @@ impl DirectTiledGeometry {
             threads: self.threads,
             registers: self.registers.allocated,
             shared_bytes: 4 * self.shared_floats,
-            dram_bytes: Problem::Conv(*problem).bytes() as f64,
+            dram_bytes,
             cluster: self.sums.cluster,
             pdl: true,
             tiled: Some(TiledWork {
                 chunks: f64::from(self.chunks),
                 refilled_chunks: f64::from(self.chunks - self.tile.stages),
                 k_steps: steps,
-                loops: (steps * fmas / f64::from(UNROLLED)).ceil(),
+                loops: (steps * step.fmas / f64::from(UNROLLED)).ceil(),
                 mma_per_step: 0.0,
                 dependent_mma: 0.0,
-                instructions_per_step: fmas + values + weights,
-                // The pixels of adjacent threads are `rp` apart, which causes bank conflicts.
-                wavefronts_per_step: 2.0 * values + weights,
+                instructions_per_step: step.instructions,
+                wavefronts_per_step: step.wavefronts,
                 positions: f64::from(self.items),
                 loads_per_position: if problem.prologue.is_some() { 3.0 } else { 1.0 },
                 values_per_position: f64::from(x_vector),
@@ -301,64 +297,209 @@ impl DirectTiledGeometry {
     }
 }
 
+/// The tiles with the same output of a block and of its threads, and the same cluster size.
+#[derive(Clone, Copy)]
+struct TileGroup {
+    th: u32,
+    tw: u32,
+    rn: u32,
+    rp: u32,
+    threads_n: u32,
+    cluster: u32,
+}
+
+impl TileGroup {
+    /// Every group of a problem; empty if the scheme does not support it.
+    fn all(problem: &ConvProblem, gpu: &Gpu) -> Vec<Self> {
+        if !supports_problem(problem) {
+            return Vec::new();
+        }
+        let shape = &problem.shape;
+        let mut found = Vec::new();
+        for ([th, tw], rp) in tile_shapes(shape.out_h(), shape.out_w()) {
+            for rn in [2, 4, 8] {
+                for threads_n in [1, 2, 3, 4, 8] {
+                    let tn = rn * threads_n;
+                    if shape.n.next_multiple_of(tn) * 5 > shape.n.next_multiple_of(4) * 6 {
+                        continue;
+                    }
+                    let clusters = [1, 2, 3, 4, 6, 8].into_iter();
+                    let clusters = clusters.filter(|&size| size <= gpu.max_cluster());
+                    found.extend(clusters.map(|cluster| Self {
+                        th,
+                        tw,
+                        rn,
+                        rp,
+                        threads_n,
+                        cluster,
+                    }));
+                }
+            }
+        }
+        found
+    }
+
+    /// Threads of a block that compute different outputs.
+    fn output_threads(self) -> u32 {
+        self.threads_n * (self.tw / self.rp) * self.th
+    }
+
+    /// Its tiles with a split that fit the GPU.
+    fn tiles(
+        self,
+        split: Split,
+        problem: &ConvProblem,
+        gpu: &Gpu,
+    ) -> impl Iterator<Item = DirectTiledGeometry> {
+        let stages = if split.chunks == 1 { 1..=1 } else { 2..=3 };
+        let tiles = stages.map(move |stages| DirectTiledTile {
+            th: self.th,
+            tw: self.tw,
+            rn: self.rn,
+            rp: self.rp,
+            threads_n: self.threads_n,
+            threads_k: split.threads_k,
+            cluster: self.cluster,
+            tc: split.tc,
+            stages,
+        });
+        tiles
+            .filter_map(|tile| DirectTiledGeometry::new(problem, tile, gpu))
+            .filter(|sizes| !sizes.registers.spills)
+    }
+
+    /// The least work of its tiles. `dram_bytes` are those of the problem.
+    fn totals(self, problem: &ConvProblem, dram_bytes: f64) -> TiledTotals {
+        let shape = &problem.shape;
+        let channels = shape.c.div_ceil(self.cluster);
+        let step = StepWork::new(problem, self.rn, self.rp);
+        let [rows, row_len] = input_tile(problem, self.th, self.tw);
+        let x_vector = if can_stage_float4(problem, self.tw) {
+            4
+        } else {
+            1
+        };
+        let staged = f64::from(channels) * f64::from(rows * row_len);
+        let traffic = InputTraffic::new(problem, [self.th, self.tw], channels, 0.0);
+        let output_threads = self.output_threads();
+        let sums = BlockOutput {
+            tile: [self.th, self.tw, self.rn * self.threads_n],
+            threads: output_threads,
+            cluster: self.cluster,
+            k_splits: 1,
+            partial_pitch: 0,
+        };
+        let (outputs, _) = sums.outputs(problem);
+        let steps = f64::from(channels * shape.r);
+        let weights = steps * f64::from(shape.s * sums.tile[2]);
+        TiledTotals {
+            blocks: sums
+                .grid(problem)
+                .iter()
+                .map(|&size| u64::from(size))
+                .product(),
+            cluster: self.cluster,
+            dram_bytes,
+            outputs: f64::from(outputs),
+            work: TiledWork {
+                // Threads of several steps share a warp if they compute few outputs.
+                k_steps: steps * f64::from(output_threads) / 32.0,
+                instructions_per_step: step.instructions,
+                wavefronts_per_step: step.wavefronts,
+                positions: staged / f64::from(x_vector),
+                loads_per_position: 1.0,
+                values_per_position: f64::from(x_vector),
+                cache_lines: traffic.lines,
+                staged_wavefronts: staged / 32.0,
+                input_bytes: traffic.bytes,
+                weight_bytes: 4.0 * weights,
+                accumulators: f64::from(self.rn * self.rp),
+                sent_bytes: sums.sent_bytes(),
+                stored_sectors: sums.stored_sectors(problem),
+                residual: problem.epilogue.residual,
+                ..TiledWork::default()
+            },
+        }
+    }
+}
+
+/// How the sum of a block is split.
+#[derive(Clone, Copy)]
+struct Split {
+    /// Input channels of a chunk.
+    tc: u32,
+    chunks: u32,
+    threads_k: u32,
+}
+
+impl Split {
+    /// The splits for each cluster size, from 1.
+    fn all(problem: &ConvProblem, gpu: &Gpu) -> Vec<Vec<Self>> {
+        let shape = &problem.shape;
+        let of_cluster = |cluster| {
+            let mut found = Vec::new();
+            for threads_k in [1, 2, 4, 8, 12, 16, 24, 32] {
+                let chunks = chunk_channels(shape.c.div_ceil(cluster)).into_iter();
+                let chunks = chunks.filter(|tc| (tc * shape.r).is_multiple_of(threads_k));
+                found.extend(chunks.map(|tc| Self {
+                    tc,
+                    chunks: shape.c.div_ceil(cluster * tc),
+                    threads_k,
+                }));
+            }
+            found
+        };
+        (1..=gpu.max_cluster()).map(of_cluster).collect()
+    }
+}
+
+/// The work of a warp's K step: one channel and one row of the filter.
+struct StepWork {
+    /// Multiply-adds of a thread.
+    fmas: f64,
+    instructions: f64,
+    /// Shared-memory wavefronts of the operands.
+    wavefronts: f64,
+}
+
+impl StepWork {
+    /// Of threads that compute `rp` pixels of `rn` channels.
+    fn new(problem: &ConvProblem, rn: u32, rp: u32) -> Self {
+        let taps = problem.shape.s;
+        let fmas = f64::from(rn * rp * taps);
+        let values = f64::from(window_len(problem, rp).min(rp * taps));
+        let weights = f64::from(taps * rn.div_ceil(4));
+        Self {
+            fmas,
+            instructions: fmas + values + weights,
+            // The pixels of adjacent threads are `rp` apart, which causes bank conflicts.
+            wavefronts: 2.0 * values + weights,
+        }
+    }
+}
+
+/// Neighbouring input values that a thread reads for one row of the filter.
+fn window_len(problem: &ConvProblem, rp: u32) -> u32 {
+    let shape = &problem.shape;
+    (rp - 1) * shape.stride[1] + (shape.s - 1) * shape.dilation[1] + 1
+}
+
 /// Every tile that fits the GPU, with its rough time.
 fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, DirectTiledTile)> {
     let Some(problem) = problem.nchw_conv() else {
         return Vec::new();
     };
-    if !supports_problem(problem) {
-        return Vec::new();
-    }
-    let shape = &problem.shape;
     let rough = RoughTime::new(gpu);
-    let clusters = [1, 2, 3, 4, 6, 8];
-    let mut found = Vec::new();
-    for ([th, tw], rp) in tile_shapes(shape.out_h(), shape.out_w()) {
-        for rn in [2, 4, 8] {
-            for threads_n in [1, 2, 3, 4, 8] {
-                let tn = rn * threads_n;
-                let threads = threads_n * (tw / rp) * th;
-                if shape.n.next_multiple_of(tn) * 5 > shape.n.next_multiple_of(4) * 6 {
-                    continue;
-                }
-                for threads_k in [1, 2, 4, 8, 12, 16, 24, 32] {
-                    if !(32..=MAX_THREADS).contains(&(threads * threads_k)) {
-                        continue;
-                    }
-                    for cluster in clusters
-                        .into_iter()
-                        .filter(|&size| size <= gpu.max_cluster())
-                    {
-                        for tc in chunk_channels(shape.c.div_ceil(cluster)) {
-                            let chunks = shape.c.div_ceil(cluster * tc);
-                            if !(tc * shape.r).is_multiple_of(threads_k) {
-                                continue;
-                            }
-                            for stages in if chunks == 1 { 1..=1 } else { 2..=3 } {
-                                let tile = DirectTiledTile {
-                                    th,
-                                    tw,
-                                    rn,
-                                    rp,
-                                    threads_n,
-                                    threads_k,
-                                    cluster,
-                                    tc,
-                                    stages,
-                                };
-                                if let Some(sizes) = DirectTiledGeometry::new(problem, tile, gpu)
-                                    && !sizes.registers.spills
-                                {
-                                    found.push((rough.of(&sizes.work(problem)), tile));
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-    found
+    let dram_bytes = Problem::Conv(*problem).bytes() as f64;
+    let groups = TileGroup::all(problem, gpu).into_iter();
+    let splits = Split::all(problem, gpu);
+    let tiles = groups.flat_map(|group| {
+        let splits = splits[group.cluster as usize - 1].iter();
+        splits.flat_map(move |&split| group.tiles(split, problem, gpu))
+    });
+    tiles
+        .map(|sizes| (rough.of(&sizes.work(problem, dram_bytes)), sizes.tile))
+        .collect()
 }
 
 impl Scheme for DirectTiled {
@@ -384,6 +525,40 @@ impl Scheme for DirectTiled {
         all.map(|(_, tile)| tile.into()).collect()
     }
 
+    fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
+        let Some(problem) = problem.nchw_conv() else {
+            return;
+        };
+        let gpu = search.gpu();
+        // Every tile issues all multiply-adds on the fp32 lanes.
+        if !search.can_improve(fp32_issue_us(problem.shape.flops(), gpu)) {
+            return;
+        }
+        let dram_bytes = Problem::Conv(*problem).bytes() as f64;
+        let groups = TileGroup::all(problem, gpu).into_iter();
+        let groups = groups.map(|group| {
+            let bound = group.totals(problem, dram_bytes).bound(gpu);
+            let warps = [group.output_threads().div_ceil(32), MAX_THREADS / 32];
+            (bound.us(1, warps), (group, bound))
+        });
+        let splits = Split::all(problem, gpu);
+        search.best_first(groups.collect(), |search, (group, bound)| {
+            for split in &splits[group.cluster as usize - 1] {
+                let threads = group.output_threads() * split.threads_k;
+                let warps = threads.div_ceil(32);
+                if !(32..=MAX_THREADS).contains(&threads)
+                    || !search.can_improve(bound.us(split.chunks, [warps; 2]))
+                {
+                    continue;
+                }
+                for sizes in group.tiles(*split, problem, gpu) {
+                    let work = sizes.work(problem, dram_bytes);
+                    search.offer_launch(sizes.tile, convolution::role(false), work);
+                }
+            }
+        });
+    }
+
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         let Some(problem) = problem.nchw_conv() else {
             return false;
@@ -396,7 +571,8 @@ impl Scheme for DirectTiled {
         UnitWork {
             launches: vec![LaunchWork {
                 role: convolution::role(false),
-                work: DirectTiledGeometry::of_supported(problem, tile, gpu).work(problem),
+                work: DirectTiledGeometry::of_supported(problem, tile, gpu)
+                    .work(problem, Problem::Conv(*problem).bytes() as f64),
             }],
             zeroed_bytes: None,
         }
@@ -557,6 +733,6 @@ fn kernel(
             &DEVICE_WITH_CLUSTERS[1..]
         },
         args: convolution::args(problem, false),
-        work: sizes.work(problem),
+        work: sizes.work(problem, Problem::Conv(*problem).bytes() as f64),
     }
 }

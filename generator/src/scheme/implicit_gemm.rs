@@ -42,10 +42,10 @@ use super::tiling::{
     fastest, index_divisions, supports_tiling, vector_type,
 };
 use super::{
-    Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, TileField, UnitWork, context,
-    tile_numbers,
+    Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, TileField, TileSearch,
+    UnitWork, context, tile_numbers,
 };
-use crate::cost::{KernelWork, TiledWork};
+use crate::cost::{KernelWork, TiledTotals, TiledWork};
 use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::{ConvProblem, Precision, Problem};
 use serde::Serialize;
@@ -437,22 +437,14 @@ impl ImplicitGemmGeometry {
         self.counts(problem).iter().product::<u32>() * 128 * self.split_terms
     }
 
-    /// Work of the launch, for the cost model.
-    fn work(&self, problem: &ConvProblem) -> KernelWork {
+    /// Work of the launch, for the cost model. `dram_bytes` are those of the problem.
+    fn work(&self, problem: &ConvProblem, dram_bytes: f64) -> KernelWork {
         let shape = &problem.shape;
         let threads = 32 * self.warps();
         let few_channels = KStep::for_shape(shape).columns > 1;
         let counts = self.counts(problem);
         let split = split_steps_over_warps(counts, self.tile.warps_k).unwrap_or([1; 3]);
         let warp_steps = [0, 1, 2].map(|axis| counts[axis] / split[axis]);
-        let [m_tiles, p_tiles, split_terms] =
-            [self.tile.m_tiles, self.p_tiles, self.split_terms].map(f64::from);
-        let products = m_tiles * p_tiles * (2.0 * split_terms - 1.0);
-        let (adding, chained) = match self.split_terms {
-            2 if self.separate_accumulators() => (8.0 * m_tiles * p_tiles, 2.0),
-            2 => (4.0 * m_tiles * p_tiles, 3.0),
-            _ => (0.0, 1.0),
-        };
         let steps = warp_steps.iter().product::<u32>();
         let promotion_interval = promotion_interval(warp_steps, self.split_terms)
             .iter()
@@ -463,6 +455,7 @@ impl ImplicitGemmGeometry {
             self.tile.m_tiles * self.p_tiles,
             self.split_terms,
         );
+        let step = StepWork::new(problem, self.tile.m_tiles, self.p_tiles, promotion_interval);
         let quads = self.quads(problem);
         let elements = quads * self.rows * self.row_len;
         let chunk_weights = self.tile.m_tiles * self.tile.warps_m * self.m_chunk_weights(problem);
@@ -485,12 +478,6 @@ impl ImplicitGemmGeometry {
             4.0
         };
         let (outputs, _) = self.sums.outputs(problem);
-        // With a stride, reads of neighbouring pixels conflict in shared-memory banks. With few channels they do not, because the
-        // pixels in between are read as well.
-        let read_apart = match few_channels {
-            true => 1.0,
-            false => f64::from(shape.stride[1].min(4)),
-        };
         // Writes of the columns of a vector conflict as well: two at a time, with few channels all of them.
         let staged_apart = match (few_channels, self.x_vector) {
             (true, columns) => f64::from(columns),
@@ -501,7 +488,7 @@ impl ImplicitGemmGeometry {
             threads,
             registers: self.registers.allocated,
             shared_bytes: 4 * self.shared_floats,
-            dram_bytes: Problem::Conv(*problem).bytes() as f64,
+            dram_bytes,
             cluster: self.tile.cluster,
             pdl: true,
             tiled: Some(TiledWork {
@@ -513,14 +500,10 @@ impl ImplicitGemmGeometry {
                 } else {
                     steps / promotion_interval
                 }),
-                mma_per_step: products,
-                dependent_mma: chained,
-                instructions_per_step: m_tiles * split_terms
-                    + p_tiles
-                    + products
-                    + adding / f64::from(promotion_interval),
-                wavefronts_per_step: 4.0 * m_tiles * split_terms
-                    + p_tiles * 2.0 * split_terms * read_apart,
+                mma_per_step: step.products,
+                dependent_mma: step.dependent_products,
+                instructions_per_step: step.instructions,
+                wavefronts_per_step: step.wavefronts,
                 positions: f64::from(self.items),
                 loads_per_position: loads,
                 values_per_position: f64::from(4 * self.x_vector),
@@ -529,7 +512,7 @@ impl ImplicitGemmGeometry {
                 staged_wavefronts: f64::from(elements * self.split_terms) / 16.0 * staged_apart,
                 input_bytes: traffic.bytes,
                 weight_bytes: f64::from(4 * chunk_weights),
-                accumulators: 4.0 * m_tiles * p_tiles,
+                accumulators: f64::from(4 * self.tile.m_tiles * self.p_tiles),
                 partial_sums: f64::from(self.tile.warps_k),
                 store_rounds: f64::from(outputs.div_ceil(threads)),
                 store_divisions: self.sums.store_divisions(problem),
@@ -543,65 +526,243 @@ impl ImplicitGemmGeometry {
 
     /// Whether the cross terms have a separate accumulator.
     fn separate_accumulators(&self) -> bool {
-        self.split_terms == 2 && self.tile.m_tiles * self.p_tiles <= MAX_SEPARATE_TILES
+        separate_accumulators(self.split_terms, self.tile.m_tiles * self.p_tiles)
     }
 }
 
-/// Every tile that fits the GPU, with its rough time. Empty if the GPU runs only the kernel's fallback.
+/// The tiles with the same output of a block, of its warps, and the same cluster size.
+#[derive(Clone, Copy)]
+struct TileGroup {
+    th: u32,
+    tw: u32,
+    m_tiles: u32,
+    warps_m: u32,
+    warps_p: u32,
+    cluster: u32,
+}
+
+impl TileGroup {
+    /// Every group of a problem. Empty if the scheme does not support it, or the GPU runs only the kernel's fallback.
+    fn all(problem: &ConvProblem, gpu: &Gpu) -> Vec<Self> {
+        if !gpu.has_mma() || !supports_problem(problem) {
+            return Vec::new();
+        }
+        let shape = &problem.shape;
+        let split_terms = split_terms(problem.precision);
+        let channel_tiles = channel_tiles(shape.n, 5 - split_terms);
+        let mut found = Vec::new();
+        for (th, tw) in tile_shapes(shape.out_h(), shape.out_w(), 512 / split_terms) {
+            let pixel_tiles = (th * tw).div_ceil(MMA_N);
+            for &(m_tiles, warps_m) in &channel_tiles {
+                for warps_p in divisors(pixel_tiles, &[1, 2, 4, 7, 8]) {
+                    let sums = m_tiles * pixel_tiles / warps_p * split_terms;
+                    if warps_m * warps_p > MAX_WARPS || sums > MAX_SUMS {
+                        continue;
+                    }
+                    found.extend((1..=gpu.max_cluster()).map(|cluster| Self {
+                        th,
+                        tw,
+                        m_tiles,
+                        warps_m,
+                        warps_p,
+                        cluster,
+                    }));
+                }
+            }
+        }
+        found
+    }
+
+    /// Its tiles with a split that fit the GPU.
+    fn tiles(
+        self,
+        split: Split,
+        problem: &ConvProblem,
+        gpu: &Gpu,
+    ) -> impl Iterator<Item = ImplicitGemmGeometry> {
+        let tiles = stages(split.chunks).map(move |stages| ImplicitGemmTile {
+            th: self.th,
+            tw: self.tw,
+            m_tiles: self.m_tiles,
+            warps_m: self.warps_m,
+            warps_p: self.warps_p,
+            warps_k: split.warps_k,
+            cluster: self.cluster,
+            chunk_groups: split.chunk_groups,
+            stages,
+        });
+        tiles
+            .filter_map(|tile| ImplicitGemmGeometry::new(problem, tile, gpu))
+            .filter(|sizes| sizes.warps() > 1 && !sizes.registers.spills)
+    }
+
+    /// The least work of its tiles. `dram_bytes` are those of the problem.
+    fn totals(self, problem: &ConvProblem, dram_bytes: f64) -> TiledTotals {
+        let shape = &problem.shape;
+        let step = KStep::for_shape(shape);
+        let [groups, filter_rows, filter_columns] = step.counts(
+            shape.c.div_ceil(step.channels).div_ceil(self.cluster),
+            shape,
+        );
+        let steps = groups * filter_rows * filter_columns;
+        let pixel_tiles = (self.th * self.tw).div_ceil(MMA_N);
+        let step_work = StepWork::new(
+            problem,
+            self.m_tiles,
+            pixel_tiles / self.warps_p,
+            PROMOTION_INTERVAL,
+        );
+        let tn = MMA_M * self.m_tiles * self.warps_m;
+        let reach = |axis: usize, tile: u32, taps: u32| {
+            (tile - 1) * shape.stride[axis] + (taps - 1) * shape.dilation[axis] + 1
+        };
+        let rows = reach(0, self.th, shape.r);
+        let columns = reach(1, self.tw, shape.s);
+        // Staged elements of four channels, loaded by the widest vectors.
+        let elements = f64::from(groups * step.channels / 4) * f64::from(rows * columns);
+        let traffic = InputTraffic::new(problem, [self.th, self.tw], groups * step.channels, 0.0);
+        let sums = BlockOutput {
+            tile: [self.th, self.tw, tn],
+            threads: 32 * self.warps_m * self.warps_p,
+            cluster: self.cluster,
+            k_splits: 1,
+            partial_pitch: 0,
+        };
+        let (outputs, _) = sums.outputs(problem);
+        let output_warps = self.warps_m * self.warps_p;
+        let split_terms = split_terms(problem.precision);
+        let weights = f64::from(self.m_tiles * self.warps_m) * f64::from(steps * 128 * split_terms);
+        TiledTotals {
+            blocks: sums
+                .grid(problem)
+                .iter()
+                .map(|&size| u64::from(size))
+                .product(),
+            cluster: self.cluster,
+            dram_bytes,
+            outputs: f64::from(outputs),
+            work: TiledWork {
+                k_steps: f64::from(steps * output_warps),
+                mma_per_step: step_work.products,
+                dependent_mma: step_work.dependent_products,
+                instructions_per_step: step_work.instructions,
+                wavefronts_per_step: step_work.wavefronts,
+                positions: elements / 4.0,
+                loads_per_position: 4.0,
+                values_per_position: 16.0,
+                cache_lines: traffic.lines,
+                staged_wavefronts: elements * f64::from(split_terms) / 16.0,
+                input_bytes: traffic.bytes,
+                weight_bytes: 4.0 * weights,
+                accumulators: f64::from(4 * self.m_tiles * (pixel_tiles / self.warps_p)),
+                sent_bytes: sums.sent_bytes(),
+                stored_sectors: sums.stored_sectors(problem),
+                residual: problem.epilogue.residual,
+                ..TiledWork::default()
+            },
+        }
+    }
+}
+
+/// Whether the cross terms of a warp with `tiles` MMA tiles have a separate accumulator.
+fn separate_accumulators(split_terms: u32, tiles: u32) -> bool {
+    split_terms == 2 && tiles <= MAX_SEPARATE_TILES
+}
+
+/// How the sum of a block is split.
+#[derive(Clone, Copy)]
+struct Split {
+    /// Channel groups of a chunk.
+    chunk_groups: u32,
+    chunks: u32,
+    warps_k: u32,
+}
+
+impl Split {
+    /// The splits for each cluster size, from 1.
+    fn all(problem: &ConvProblem, gpu: &Gpu) -> Vec<Vec<Self>> {
+        let step = KStep::for_shape(&problem.shape);
+        let all_groups = problem.shape.c.div_ceil(step.channels);
+        let of_cluster = |cluster| {
+            let mut found = Vec::new();
+            for chunk_groups in [1, 2, 3, 4, 5, 6, 8] {
+                let Some(chunks) = chunks(all_groups, cluster, chunk_groups) else {
+                    continue;
+                };
+                let counts = step.counts(chunk_groups, &problem.shape);
+                for &warps_k in step.warps_k() {
+                    if split_steps_over_warps(counts, warps_k).is_some() {
+                        found.push(Self {
+                            chunk_groups,
+                            chunks,
+                            warps_k,
+                        });
+                    }
+                }
+            }
+            found
+        };
+        (1..=gpu.max_cluster()).map(of_cluster).collect()
+    }
+}
+
+/// The work of a warp's K step.
+struct StepWork {
+    /// MMA products, and those of them that depend on each other.
+    products: f64,
+    dependent_products: f64,
+    instructions: f64,
+    /// Shared-memory wavefronts of the operands.
+    wavefronts: f64,
+}
+
+impl StepWork {
+    /// Of a warp with `m_tiles` x `p_tiles` MMA tiles, which adds partial accumulators after every `promotion_interval` steps.
+    fn new(problem: &ConvProblem, m_tiles: u32, p_tiles: u32, promotion_interval: u32) -> Self {
+        let split_terms = split_terms(problem.precision);
+        let separate = separate_accumulators(split_terms, m_tiles * p_tiles);
+        let split_terms = f64::from(split_terms);
+        let [m_tiles, p_tiles] = [m_tiles, p_tiles].map(f64::from);
+        let products = m_tiles * p_tiles * (2.0 * split_terms - 1.0);
+        let (adding, dependent_products) = match (split_terms > 1.0, separate) {
+            (true, true) => (8.0 * m_tiles * p_tiles, 2.0),
+            (true, false) => (4.0 * m_tiles * p_tiles, 3.0),
+            (false, _) => (0.0, 1.0),
+        };
+        // With a stride, reads of neighbouring pixels conflict in shared-memory banks. With few channels they do not, because the
+        // pixels in between are read as well.
+        let conflicts = match KStep::for_shape(&problem.shape).columns {
+            1 => f64::from(problem.shape.stride[1].min(4)),
+            _ => 1.0,
+        };
+        Self {
+            products,
+            dependent_products,
+            instructions: m_tiles * split_terms
+                + p_tiles
+                + products
+                + adding / f64::from(promotion_interval),
+            wavefronts: 4.0 * m_tiles * split_terms + p_tiles * 2.0 * split_terms * conflicts,
+        }
+    }
+}
+
+/// Every tile that fits the GPU, with its rough time.
 fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, ImplicitGemmTile)> {
     let Some(problem) = problem.nchw_conv() else {
         return Vec::new();
     };
-    if !gpu.has_mma() || !supports_problem(problem) {
-        return Vec::new();
-    }
-    let shape = &problem.shape;
-    let (out_h, out_w) = (shape.out_h(), shape.out_w());
-    let step = KStep::for_shape(shape);
-    let all_groups = shape.c.div_ceil(step.channels);
     let rough = RoughTime::new(gpu);
-    let mut found = Vec::new();
-    let split_terms = split_terms(problem.precision);
-    for (th, tw) in tile_shapes(out_h, out_w, 512 / split_terms) {
-        let pixel_tiles = (th * tw).div_ceil(MMA_N);
-        for (m_tiles, warps_m) in channel_tiles(shape.n, 5 - split_terms) {
-            for warps_p in divisors(pixel_tiles, &[1, 2, 4, 7, 8]) {
-                let sums = m_tiles * pixel_tiles / warps_p * split_terms;
-                if warps_m * warps_p > MAX_WARPS || sums > MAX_SUMS {
-                    continue;
-                }
-                for cluster in 1..=gpu.max_cluster() {
-                    for chunk_groups in [1, 2, 3, 4, 5, 6, 8] {
-                        let Some(chunks) = chunks(all_groups, cluster, chunk_groups) else {
-                            continue;
-                        };
-                        for &warps_k in step.warps_k() {
-                            for stages in stages(chunks) {
-                                let tile = ImplicitGemmTile {
-                                    th,
-                                    tw,
-                                    m_tiles,
-                                    warps_m,
-                                    warps_p,
-                                    warps_k,
-                                    cluster,
-                                    chunk_groups,
-                                    stages,
-                                };
-                                if let Some(sizes) = ImplicitGemmGeometry::new(problem, tile, gpu)
-                                    && sizes.warps() > 1
-                                    && !sizes.registers.spills
-                                {
-                                    found.push((rough.of(&sizes.work(problem)), tile));
-                                }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-    found
+    let dram_bytes = Problem::Conv(*problem).bytes() as f64;
+    let groups = TileGroup::all(problem, gpu).into_iter();
+    let splits = Split::all(problem, gpu);
+    let tiles = groups.flat_map(|group| {
+        let splits = splits[group.cluster as usize - 1].iter();
+        splits.flat_map(move |&split| group.tiles(split, problem, gpu))
+    });
+    tiles
+        .map(|sizes| (rough.of(&sizes.work(problem, dram_bytes)), sizes.tile))
+        .collect()
 }
 
 impl Scheme for ImplicitGemm {
@@ -637,6 +798,34 @@ impl Scheme for ImplicitGemm {
         all.map(|(_, tile)| tile.into()).collect()
     }
 
+    fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
+        let Some(problem) = problem.nchw_conv() else {
+            return;
+        };
+        let gpu = search.gpu();
+        let dram_bytes = Problem::Conv(*problem).bytes() as f64;
+        let groups = TileGroup::all(problem, gpu).into_iter();
+        let groups = groups.map(|group| {
+            let bound = group.totals(problem, dram_bytes).bound(gpu);
+            let warps = [group.warps_m * group.warps_p, MAX_WARPS];
+            (bound.us(1, warps), (group, bound))
+        });
+        let splits = Split::all(problem, gpu);
+        search.best_first(groups.collect(), |search, (group, bound)| {
+            let output_warps = group.warps_m * group.warps_p;
+            for split in &splits[group.cluster as usize - 1] {
+                let warps = output_warps * split.warps_k;
+                if warps > MAX_WARPS || !search.can_improve(bound.us(split.chunks, [warps; 2])) {
+                    continue;
+                }
+                for sizes in group.tiles(*split, problem, gpu) {
+                    let work = sizes.work(problem, dram_bytes);
+                    search.offer_launch(sizes.tile, convolution::role(false), work);
+                }
+            }
+        });
+    }
+
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         let Some(problem) = problem.nchw_conv() else {
             return false;
@@ -649,7 +838,8 @@ impl Scheme for ImplicitGemm {
         UnitWork {
             launches: vec![LaunchWork {
                 role: convolution::role(false),
-                work: ImplicitGemmGeometry::of_supported(problem, tile, gpu).work(problem),
+                work: ImplicitGemmGeometry::of_supported(problem, tile, gpu)
+                    .work(problem, Problem::Conv(*problem).bytes() as f64),
             }],
             zeroed_bytes: None,
         }
@@ -939,6 +1129,6 @@ fn kernel(
         pdl: true,
         device: device_parts(problem.precision, sizes.tile.cluster > 1),
         args: convolution::args(problem, false),
-        work: sizes.work(problem),
+        work: sizes.work(problem, Problem::Conv(*problem).bytes() as f64),
     }
 }

@@ -7,8 +7,8 @@ use super::convolution::{self, FusedOpsContext};
 use super::info::SchemeInfo;
 use super::reduction::SPLIT_COUNTS;
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField, candidates_up_to,
-    context, tile_numbers,
+    Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField, UnitWork,
+    candidates_up_to, context, tile_numbers,
 };
 use crate::cost::{CostModel, KernelWork};
 use crate::gpu::Gpu;
@@ -132,6 +132,12 @@ impl Scheme for Pointwise {
         tiles
     }
 
+    fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {
+        let problem = convolution::expect_conv(problem);
+        let sizes = PointwiseTile::from_tile(tile).expect("a supported tile");
+        convolution::unit_work(problem, sizes.splits, work(problem, &sizes, gpu))
+    }
+
     fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {
         let problem = convolution::expect_conv(problem);
         let sizes = PointwiseTile::from_tile(tile).expect("a supported tile");
@@ -213,44 +219,60 @@ fn main_kernel(
         checks_split: !padded_c.is_multiple_of(split_c),
         fused_ops: FusedOpsContext::new(problem, layout, split),
     });
-    let grid = [
-        pixel_tiles * shape.batch,
-        shape.n.div_ceil(sizes.tn),
-        sizes.splits,
-    ];
-    let blocks = grid.iter().map(|&size| u64::from(size)).product::<u64>();
-    let tile_flops =
-        2.0 * f64::from(sizes.tn) * f64::from(sizes.tp) * f64::from(split_c.min(padded_c));
-    let steps = f64::from(split_c.min(padded_c) / sizes.tc);
-    let fmas = f64::from(sizes.rn * sizes.rp);
     KernelBlueprint {
         role: convolution::role(split),
         template: "kernel/pointwise.cu",
         context,
-        grid,
+        grid: grid(problem, sizes),
         block: [threads, 1, 1],
         cluster: [1; 3],
         shared_bytes: 0,
         pdl: true,
         device: &[DevicePart::Pdl],
         args: convolution::args(problem, split),
-        work: KernelWork {
-            blocks,
-            threads,
-            registers: 56 + sizes.rn * sizes.rp,
-            shared_bytes: 4 * sizes.tc * (sizes.tn + sizes.tp),
-            flops: tile_flops * blocks as f64,
-            // Loads from shared memory in addition to the multiply-adds: vectors of weights, single pixels.
-            fma_fraction: fmas / (fmas + 2.0 * f64::from(sizes.rn / 4 + sizes.rp)),
-            l2_bytes: 4.0
-                * f64::from(sizes.tn + sizes.tp)
-                * f64::from(split_c.min(padded_c))
-                * blocks as f64,
-            dram_bytes: Problem::Conv(*problem).bytes() as f64,
-            // Each step loads its tiles between two barriers.
-            l2_round_trips: 1.0 + CostModel::for_gpu(gpu).other.pointwise_step_round_trips * steps,
-            unpipelined: true,
-            ..KernelWork::default()
-        },
+        work: work(problem, sizes, gpu),
+    }
+}
+
+/// Blocks in each dimension: pixel tiles of all images, channel tiles, splits.
+fn grid(problem: &ConvProblem, sizes: &PointwiseTile) -> [u32; 3] {
+    let shape = &problem.shape;
+    let pixels = shape.out_h() * shape.out_w();
+    [
+        pixels.div_ceil(sizes.tp) * shape.batch,
+        shape.n.div_ceil(sizes.tn),
+        sizes.splits,
+    ]
+}
+
+/// Work of the launch, for the cost model.
+fn work(problem: &ConvProblem, sizes: &PointwiseTile, gpu: &Gpu) -> KernelWork {
+    let shape = &problem.shape;
+    let threads = sizes.threads();
+    let split_c = sizes.split_c(shape.c);
+    let padded_c = shape.c.next_multiple_of(sizes.tc);
+    let grid = grid(problem, sizes);
+    let blocks = grid.iter().map(|&size| u64::from(size)).product::<u64>();
+    let tile_flops =
+        2.0 * f64::from(sizes.tn) * f64::from(sizes.tp) * f64::from(split_c.min(padded_c));
+    let steps = f64::from(split_c.min(padded_c) / sizes.tc);
+    let fmas = f64::from(sizes.rn * sizes.rp);
+    KernelWork {
+        blocks,
+        threads,
+        registers: 56 + sizes.rn * sizes.rp,
+        shared_bytes: 4 * sizes.tc * (sizes.tn + sizes.tp),
+        flops: tile_flops * blocks as f64,
+        // Loads from shared memory in addition to the multiply-adds: vectors of weights, single pixels.
+        fma_fraction: fmas / (fmas + 2.0 * f64::from(sizes.rn / 4 + sizes.rp)),
+        l2_bytes: 4.0
+            * f64::from(sizes.tn + sizes.tp)
+            * f64::from(split_c.min(padded_c))
+            * blocks as f64,
+        dram_bytes: Problem::Conv(*problem).bytes() as f64,
+        // Each step loads its tiles between two barriers.
+        l2_round_trips: 1.0 + CostModel::for_gpu(gpu).other.pointwise_step_round_trips * steps,
+        unpipelined: true,
+        ..KernelWork::default()
     }
 }

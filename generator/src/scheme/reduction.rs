@@ -12,6 +12,9 @@ pub const SPLIT_COUNTS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
 const THREADS: u32 = 256;
 
+/// The role of the launch.
+pub(super) const ROLE: &str = "reduce";
+
 #[derive(Serialize)]
 struct ReductionContext {
     threads: u32,
@@ -44,9 +47,8 @@ pub fn kernel(problem: &ConvProblem, splits: u32) -> KernelBlueprint {
             .into_iter()
             .filter(|arg| *arg != Arg::XBatchStride),
     );
-    let moved = 4.0 * len as f64 * f64::from(splits + 1 + u32::from(epilogue.residual));
     KernelBlueprint {
-        role: "reduce",
+        role: ROLE,
         template: "kernel/reduce.cu",
         context: context(&ReductionContext {
             threads: THREADS,
@@ -68,18 +70,25 @@ pub fn kernel(problem: &ConvProblem, splits: u32) -> KernelBlueprint {
         pdl: true,
         device: &[DevicePart::Pdl],
         args,
-        work: KernelWork {
-            blocks,
-            threads: THREADS,
-            registers: 32,
-            shared_bytes: 0,
-            flops: len as f64 * f64::from(splits),
-            fma_fraction: 0.2,
-            l2_bytes: moved,
-            dram_bytes: 0.0,
-            // The launch waits for its predecessor kernel; the loads of a few splits overlap.
-            l2_round_trips: 3.0 + f64::from(splits) / 8.0,
-            ..KernelWork::default()
-        },
+        work: work(problem, splits),
+    }
+}
+
+/// Work of the launch.
+pub(super) fn work(problem: &ConvProblem, splits: u32) -> KernelWork {
+    let len = problem.shape.output_len();
+    let moved = 4.0 * len as f64 * f64::from(splits + 1 + u32::from(problem.epilogue.residual));
+    KernelWork {
+        blocks: len.div_ceil(u64::from(THREADS)),
+        threads: THREADS,
+        registers: 32,
+        shared_bytes: 0,
+        flops: len as f64 * f64::from(splits),
+        fma_fraction: 0.2,
+        l2_bytes: moved,
+        dram_bytes: 0.0,
+        // The launch waits for its predecessor kernel; the loads of a few splits overlap.
+        l2_round_trips: 3.0 + f64::from(splits) / 8.0,
+        ..KernelWork::default()
     }
 }

@@ -302,7 +302,7 @@ pub(super) fn quad_plane(elements: u32, split_terms: u32) -> u32 {
 }
 
 /// Packed 16x16 weights of a K step, in 32-bit words.
-fn step_weights(precision: Precision) -> u32 {
+pub(super) fn step_weights(precision: Precision) -> u32 {
     MMA_M * MMA_K / 2 * split_terms(precision)
 }
 

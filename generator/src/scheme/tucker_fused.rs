@@ -28,21 +28,23 @@
 //! own shared memory, or the chunks pass through a ring of buffers if shared memory cannot hold them all. Later data reuse the memory of
 //! weights and inputs that are no longer needed.
 
-mod estimate;
+mod arrangement;
 mod factor;
 mod kernel;
 mod sizes;
+mod tile_space;
+mod work;
 
-use super::implicit_gemm::tile_shapes;
 use super::info::SchemeInfo;
-use super::tensor_core::{MMA_K, divisors};
-use super::tiling::{RoughTime, fastest, supports_tiling};
-use super::{Blueprint, LaunchWork, Scheme, Tile, TileField, UnitWork, tile_numbers};
+use super::tiling::fastest;
+use super::{Blueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork, tile_numbers};
 use crate::gpu::Gpu;
-use crate::ir::{MAX_ELEMENTS, Precision, Problem, TuckerProblem};
+use crate::ir::{Precision, Problem, TuckerProblem};
+use arrangement::{Arrangements, FactorProduct};
 use kernel::{kernel, layouts};
-use sizes::{TuckerFusedGeometry, core_problem};
+use sizes::TuckerFusedGeometry;
 use tdc_runtime::WeightLayout;
+use tile_space::{TileGroup, rated_tiles, supports_problem};
 
 /// See the [module](self).
 pub struct TuckerFused;
@@ -71,97 +73,11 @@ tile_numbers! {
     }
 }
 
-/// Pairs of `max_warps_k` and `chunk_kib` that are tried.
-const WARPS_K_AND_CHUNK_KIB: [[u32; 2]; 8] = [
-    [0, 128],
-    [0, MAX_CHUNK_KIB],
-    [1, 128],
-    [1, MAX_CHUNK_KIB],
-    [2, MAX_CHUNK_KIB],
-    [16, 64],
-    [16, 128],
-    [16, MAX_CHUNK_KIB],
-];
-
-/// The pairs that need the least shared memory: complete sums in registers, or small chunks.
-const SMALLEST: [[u32; 2]; 2] = [[1, 128], [16, 64]];
+/// The role of the launch.
+const ROLE: &str = "kernel";
 
 /// Maximum of `chunk_kib`: a larger chunk does not fit in addition to the other data of a block.
 const MAX_CHUNK_KIB: u32 = 224;
-
-/// Every tile that fits a GPU, with its rough time. Empty if the GPU supports only the kernel's fallback. `prunes_bases` leaves out
-/// clusters and rectangles that are slow with the smallest chunks.
-fn rated_tiles(problem: &Problem, gpu: &Gpu, prunes_bases: bool) -> Vec<(f64, TuckerFusedTile)> {
-    let Problem::Tucker(problem) = problem else {
-        return Vec::new();
-    };
-    if !gpu.has_mma() || !supports_problem(problem) {
-        return Vec::new();
-    }
-    let core = &problem.core;
-    let groups = problem.first.map_or(1, |c| c.div_ceil(MMA_K));
-    let tile = |base: [u32; 7], [max_warps_k, chunk_kib]: [u32; 2]| {
-        let [th, tw, cluster, blocks_n, d2_splits, warps, chunk_groups] = base;
-        let tile = TuckerFusedTile {
-            th,
-            tw,
-            cluster,
-            blocks_n,
-            d2_splits,
-            warps,
-            max_warps_k,
-            chunk_groups,
-            chunk_kib,
-        };
-        Some((TuckerFusedGeometry::new(problem, tile, gpu)?, tile))
-    };
-    // Each base is rated with the first pair of `SMALLEST` that fits. The fastest bases are then tried with all pairs.
-    let rough = RoughTime::new(gpu);
-    let mut bases = Vec::new();
-    for (th, tw) in tile_shapes(core.out_h(), core.out_w(), 256) {
-        for [cluster, blocks_n, d2_splits] in clusters(gpu.max_cluster()) {
-            for warps in [4, 6, 8, 12, 16] {
-                // The two largest chunks that the threads can load.
-                let most = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]);
-                let largest_first = most.collect::<Vec<_>>().into_iter().rev();
-                let fitting = largest_first.filter_map(|chunk_groups| {
-                    let base = [th, tw, cluster, blocks_n, d2_splits, warps, chunk_groups];
-                    let (sizes, _) = SMALLEST.iter().find_map(|&numbers| tile(base, numbers))?;
-                    Some((rough.of(&sizes.work(problem, gpu)), base))
-                });
-                bases.extend(fitting.take(2));
-            }
-        }
-    }
-    let mut found = Vec::new();
-    let bases = match prunes_bases {
-        true => fastest(bases),
-        false => bases.into_iter().map(|(_, base)| base).collect(),
-    };
-    for base in bases {
-        let mut known = Vec::new();
-        for (sizes, tile) in WARPS_K_AND_CHUNK_KIB
-            .iter()
-            .filter_map(|&numbers| tile(base, numbers))
-        {
-            // A larger chunk limit than there are chunks, or a larger warp limit than K can be split over, gives the same kernel.
-            let shares: Vec<_> = sizes.factors().map(|factor| factor.warps_k).collect();
-            let chunks = (sizes.core.chunks, sizes.last.chunks);
-            let whole = [
-                sizes.first_in_registers,
-                sizes.core_sent_from_registers,
-                sizes.core_in_registers,
-                sizes.last_in_registers,
-            ];
-            let kernel = (whole, chunks, shares);
-            if !known.contains(&kernel) {
-                known.push(kernel);
-                found.push((rough.of(&sizes.work(problem, gpu)), tile));
-            }
-        }
-    }
-    found
-}
 
 impl Scheme for TuckerFused {
     fn name(&self) -> &'static str {
@@ -190,6 +106,36 @@ impl Scheme for TuckerFused {
         all.map(|(_, tile)| tile.into()).collect()
     }
 
+    fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
+        let Problem::Tucker(problem) = problem else {
+            return;
+        };
+        let gpu = search.gpu();
+        let dram_bytes = Problem::Tucker(*problem).bytes() as f64;
+        let groups = TileGroup::all(problem, gpu).into_iter();
+        let groups = groups.map(|group| {
+            let clocks = |factor: FactorProduct| factor.least_latency_clocks();
+            let bound = group.lower_bound_us(problem, dram_bytes, gpu, clocks);
+            (bound, group)
+        });
+        let mut arrangements = Arrangements::default();
+        search.best_first(groups.collect(), |search, group| {
+            let clocks = |factor| {
+                let fastest = arrangements.fastest(factor);
+                fastest.map_or(f64::INFINITY, |fastest| fastest.latency_clocks)
+            };
+            if !search.can_improve(group.lower_bound_us(problem, dram_bytes, gpu, clocks)) {
+                return;
+            }
+            for chunk_groups in group.chunk_groups(problem, gpu, &mut arrangements) {
+                for sizes in group.tiles(chunk_groups, problem, gpu, &mut arrangements) {
+                    let work = sizes.work(problem, dram_bytes, gpu);
+                    search.offer_launch(sizes.tile, ROLE, work);
+                }
+            }
+        });
+    }
+
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         let Problem::Tucker(problem) = problem else {
             return false;
@@ -201,8 +147,12 @@ impl Scheme for TuckerFused {
         let problem = expect_tucker(problem);
         UnitWork {
             launches: vec![LaunchWork {
-                role: "kernel",
-                work: TuckerFusedGeometry::of_supported(problem, tile, gpu).work(problem, gpu),
+                role: ROLE,
+                work: TuckerFusedGeometry::of_supported(problem, tile, gpu).work(
+                    problem,
+                    Problem::Tucker(*problem).bytes() as f64,
+                    gpu,
+                ),
             }],
             zeroed_bytes: None,
         }
@@ -224,47 +174,10 @@ impl Scheme for TuckerFused {
     }
 }
 
-/// The possible clusters: the number of blocks, `blocks_n` and `d2_splits`.
-fn clusters(max_cluster: u32) -> Vec<[u32; 3]> {
-    const PARTS: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8];
-    let mut found = Vec::new();
-    for cluster in 1..=max_cluster {
-        for blocks_n in divisors(cluster, PARTS) {
-            let parts = divisors(cluster, PARTS);
-            found.extend(parts.map(|d2_splits| [cluster, blocks_n, d2_splits]));
-        }
-    }
-    found
-}
-
 /// The Tucker layer of a problem that is known to be one.
 fn expect_tucker(problem: &Problem) -> &TuckerProblem {
     match problem {
         Problem::Tucker(problem) => problem,
         _ => unreachable!("tucker_fused has tiles for Tucker layers only"),
     }
-}
-
-/// Whether the scheme supports a problem, including its precision; see [`implicit_gemm`](super::implicit_gemm). bf16, whose values are not
-/// scaled, is supported for single convolutions only.
-fn supports_problem(problem: &TuckerProblem) -> bool {
-    let core = &problem.core;
-    // The number of weights, padded to complete tiles, must fit in an int.
-    let padded = |channels: u32| u64::from(channels) + 512;
-    let c = problem.first.unwrap_or(core.c);
-    let weights = padded(c) * padded(core.c)
-        + padded(core.c) * padded(core.n) * u64::from(core.r) * u64::from(core.s)
-        + padded(core.n) * padded(problem.n)
-        + problem
-            .next
-            .map_or(0, |next| padded(problem.n) * padded(next.n));
-    supports_tiling(&core_problem(problem))
-        && problem.precision != Precision::Bf16
-        && c.min(core.c).min(core.n).min(problem.n) >= 8
-        && c.max(core.n).max(problem.n) <= 1 << 13
-        && problem
-            .next
-            .is_none_or(|next| (8..=1 << 13).contains(&next.n))
-        && Problem::Tucker(*problem).y().len() >= 256
-        && weights <= MAX_ELEMENTS
 }

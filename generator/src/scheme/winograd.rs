@@ -26,15 +26,15 @@
 use super::convolution;
 use super::info::{SchemeInfo, Source};
 use super::tensor_core::{
-    Blocking, GemmContext, MAX_WARPS, MMA_K, MMA_N, PROMOTION_INTERVAL, channel_tiles,
-    device_parts, divisors, split_terms, stages, supports_mma,
+    Blocking, GemmContext, MAX_WARPS, MMA_K, MMA_M, MMA_N, PROMOTION_INTERVAL, channel_tiles,
+    device_parts, divisors, split_terms, stages, step_weights, supports_mma,
 };
-use super::tiling::{BlockOutput, RoughTime, fastest, supports_tiling};
+use super::tiling::{BlockOutput, RoughTime, fastest, input_tile, supports_tiling};
 use super::{
-    Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, TileField, UnitWork, context,
-    tile_numbers,
+    Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, TileField, TileSearch,
+    UnitWork, context, tile_numbers,
 };
-use crate::cost::{CostModel, KernelWork};
+use crate::cost::{CostModel, KernelWork, WinogradConstants, kernel_us};
 use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::{ConvProblem, Precision, Problem};
 use serde::Serialize;
@@ -114,6 +114,12 @@ fn transforms(winograd: Winograd) -> Transforms {
 }
 
 impl Transforms {
+    /// Inputs that a point adds up, at most.
+    fn terms(&self) -> usize {
+        let terms = |row: &&[i8]| row.iter().filter(|&&factor| factor != 0).count();
+        self.input.iter().map(terms).max().unwrap_or(0)
+    }
+
     /// For each point, the input that is added unscaled.
     fn unit_rows(&self) -> Vec<usize> {
         let last_one = |row: &&[i8]| row.iter().rposition(|&factor| factor == 1);
@@ -351,8 +357,8 @@ impl WinogradGeometry {
         self.blocking.chunk_groups / self.tile.warps_k
     }
 
-    /// Work of the launch, for the cost model.
-    fn work(&self, problem: &ConvProblem, gpu: &Gpu) -> KernelWork {
+    /// Work of the launch, for the cost model. `dram_bytes` are those of the problem.
+    fn work(&self, problem: &ConvProblem, dram_bytes: f64, gpu: &Gpu) -> KernelWork {
         let Blocking {
             m_tiles,
             p_tiles,
@@ -363,21 +369,16 @@ impl WinogradGeometry {
         } = self.blocking;
         let model = &CostModel::for_gpu(gpu).winograd;
         let threads = self.blocking.threads();
-        let points = f64::from(self.winograd.points());
-        let terms = transforms(self.winograd).scaled_rows()[0].len() as f64 + 1.0;
+        let step = StepWork::new(self.winograd, m_tiles, p_tiles, self.split_terms);
         let steps = f64::from(chunks * self.steps());
-        let products = points * f64::from(m_tiles * p_tiles * (2 * self.split_terms - 1));
         let blocks = self.blocks as f64;
         let weights = f64::from(chunks * self.blocking.chunk_weights(problem));
         let [rows, row] = self.blocking.input_tile(problem);
         let values = f64::from(chunks * chunk_groups * MMA_K) * f64::from(rows * row);
         let items = chunks * self.blocking.items(problem);
         let sums = f64::from(self.blocking.tn() * self.sums.partial_pitch);
-        // Issue clocks of a warp on its SM partition: for operands, for staging, and for the reduction of partial sums.
-        let windows =
-            points * f64::from(p_tiles) * (2.0 + 5.0 * terms + 6.0 * f64::from(self.split_terms));
-        let step_issue = windows + 3.0 * points * f64::from(self.split_terms * m_tiles) + 28.0;
-        let folds = f64::from(chunks * 4 * m_tiles * p_tiles) * 3.0 * points;
+        // Issue clocks of a warp on its SM partition: for partial accumulators, for staging, and for the reduction of partial sums.
+        let folds = f64::from(chunks * 4 * m_tiles * p_tiles) * 3.0 * step.points;
         let vector_x = self.blocking.vector_x(problem);
         let staging = f64::from(items) * if vector_x { 112.0 } else { 56.0 };
         let thread_sums = sums / f64::from(threads);
@@ -391,17 +392,15 @@ impl WinogradGeometry {
             flops: 64.0
                 * blocks
                 * f64::from(warps)
-                * (steps * step_issue + folds + staging + reduction),
+                * (steps * step.issue + folds + staging + reduction),
             fma_fraction: 1.0,
-            mma: blocks * f64::from(warps) * steps * products,
+            mma: blocks * f64::from(warps) * steps * step.products,
             l2_bytes: model.l2_traffic * 4.0 * blocks * (weights + values),
-            dram_bytes: Problem::Conv(*problem).bytes() as f64,
+            dram_bytes,
             // Each chunk loads its input from L2; the loads of later chunks overlap with computation.
             l2_round_trips: model.l2_round_trips + model.chunk_round_trips * f64::from(chunks),
             // The latencies of a K step's reads, transforms and products, and of the barriers around staging and reduction.
-            latency_clocks: steps
-                * (model.step_latency
-                    + points * f64::from(2 * self.split_terms - 1) * model.mma_latency)
+            latency_clocks: steps * step.latency(model)
                 + model.staging_latency * f64::from(items)
                 + model.partial_sum_latency * thread_sums * f64::from(self.sums.k_splits + 1),
             cluster: self.blocking.cluster,
@@ -411,53 +410,175 @@ impl WinogradGeometry {
     }
 }
 
-/// Every tile that fits the GPU, with its rough time. Empty if the GPU runs only the kernel's fallback.
-fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, WinogradTile)> {
-    let Some(problem) = problem.nchw_conv() else {
-        return Vec::new();
-    };
-    if !gpu.has_mma() {
-        return Vec::new();
-    }
-    let shape = &problem.shape;
-    let rough = RoughTime::new(gpu);
-    let mut found = Vec::new();
-    for winograd in supported_variants(problem) {
-        let winograd_m = winograd.m();
+/// The tiles with the same output of a block and of its warps, and the same cluster size.
+#[derive(Clone, Copy)]
+struct TileGroup {
+    winograd: Winograd,
+    th: u32,
+    tw: u32,
+    m_tiles: u32,
+    warps_m: u32,
+    warps_p: u32,
+    cluster: u32,
+}
+
+impl TileGroup {
+    /// Every group of a problem. Empty if the scheme does not support it, or the GPU runs only the kernel's fallback.
+    fn all(problem: &ConvProblem, gpu: &Gpu) -> Vec<Self> {
+        if !gpu.has_mma() {
+            return Vec::new();
+        }
+        let shape = &problem.shape;
         let all_groups = shape.c.div_ceil(MMA_K);
-        for (th, tw) in tile_shapes(winograd_m, shape.out_h(), shape.out_w()) {
-            let window_tiles = (th / winograd_m * (tw / winograd_m)).div_ceil(MMA_N);
-            for (m_tiles, warps_m) in channel_tiles(shape.n, 4) {
-                for warps_p in divisors(window_tiles, &[1, 2, 3, 4]) {
-                    let clusters = divisors(all_groups, &[1, 2, 3, 4, 5, 6, 7, 8]);
-                    for cluster in clusters.filter(|&size| size <= gpu.max_cluster()) {
-                        for chunk_groups in divisors(all_groups / cluster, &[1, 2, 3, 4, 5, 6]) {
-                            for warps_k in divisors(chunk_groups, &[1, 2, 3, 4]) {
-                                for stages in stages(all_groups / cluster / chunk_groups) {
-                                    let tile = WinogradTile {
-                                        winograd_m,
-                                        th,
-                                        tw,
-                                        m_tiles,
-                                        warps_m,
-                                        warps_p,
-                                        warps_k,
-                                        cluster,
-                                        chunk_groups,
-                                        stages,
-                                    };
-                                    if let Some(sizes) = WinogradGeometry::new(problem, tile, gpu) {
-                                        found.push((rough.of(&sizes.work(problem, gpu)), tile));
-                                    }
-                                }
-                            }
-                        }
+        let mut found = Vec::new();
+        for winograd in supported_variants(problem) {
+            let winograd_m = winograd.m();
+            for (th, tw) in tile_shapes(winograd_m, shape.out_h(), shape.out_w()) {
+                let window_tiles = (th / winograd_m * (tw / winograd_m)).div_ceil(MMA_N);
+                for (m_tiles, warps_m) in channel_tiles(shape.n, 4) {
+                    for warps_p in divisors(window_tiles, &[1, 2, 3, 4]) {
+                        let clusters = divisors(all_groups, &[1, 2, 3, 4, 5, 6, 7, 8]);
+                        let clusters = clusters.filter(|&size| size <= gpu.max_cluster());
+                        found.extend(clusters.map(|cluster| Self {
+                            winograd,
+                            th,
+                            tw,
+                            m_tiles,
+                            warps_m,
+                            warps_p,
+                            cluster,
+                        }));
                     }
                 }
             }
         }
+        found
     }
-    found
+
+    /// Its tiles that fit the GPU.
+    fn tiles(self, problem: &ConvProblem, gpu: &Gpu) -> impl Iterator<Item = WinogradGeometry> {
+        let Self {
+            winograd,
+            th,
+            tw,
+            m_tiles,
+            warps_m,
+            warps_p,
+            cluster,
+        } = self;
+        let block_groups = problem.shape.c.div_ceil(MMA_K) / cluster;
+        let tiles = divisors(block_groups, &[1, 2, 3, 4, 5, 6]).flat_map(move |chunk_groups| {
+            divisors(chunk_groups, &[1, 2, 3, 4]).flat_map(move |warps_k| {
+                stages(block_groups / chunk_groups).map(move |stages| WinogradTile {
+                    winograd_m: winograd.m(),
+                    th,
+                    tw,
+                    m_tiles,
+                    warps_m,
+                    warps_p,
+                    warps_k,
+                    cluster,
+                    chunk_groups,
+                    stages,
+                })
+            })
+        });
+        tiles.filter_map(|tile| WinogradGeometry::new(problem, tile, gpu))
+    }
+
+    /// A lower bound of the predicted times of its tiles, microseconds: the time of a launch that has the transforms, products and
+    /// traffic of all of them, no staging, the most warps along K, and room for as many blocks as an SM holds.
+    fn lower_bound_us(self, problem: &ConvProblem, dram_bytes: f64, gpu: &Gpu) -> f64 {
+        let shape = &problem.shape;
+        let block_groups = shape.c.div_ceil(MMA_K) / self.cluster;
+        let points = self.winograd.points();
+        let windows = (self.th / self.winograd.m()) * (self.tw / self.winograd.m());
+        let p_tiles = windows.div_ceil(MMA_N) / self.warps_p;
+        let output_warps = points * self.warps_m * self.warps_p;
+        let max_warps_k = (MAX_WARPS / output_warps).clamp(1, 4);
+        let sums = BlockOutput {
+            tile: [self.th, self.tw, MMA_M * self.m_tiles * self.warps_m],
+            threads: 32 * output_warps,
+            cluster: self.cluster,
+            k_splits: 1,
+            partial_pitch: 0,
+        };
+        let blocks: u64 = sums
+            .grid(problem)
+            .iter()
+            .map(|&size| u64::from(size))
+            .product();
+        let split_terms = split_terms(problem.precision);
+        let step = StepWork::new(self.winograd, self.m_tiles, p_tiles, split_terms);
+        let steps = f64::from(block_groups);
+        let folds = f64::from(4 * self.m_tiles * p_tiles) * 3.0 * step.points;
+        let [rows, row] = input_tile(problem, self.th, self.tw);
+        let values = f64::from(block_groups * MMA_K) * f64::from(rows * row);
+        let weights = f64::from(block_groups * self.m_tiles * self.warps_m)
+            * f64::from(points * points * step_weights(problem.precision));
+        let model = &CostModel::for_gpu(gpu).winograd;
+        let block_warps = blocks as f64 * f64::from(output_warps);
+        let work = KernelWork {
+            blocks,
+            threads: 32 * output_warps,
+            flops: 64.0 * block_warps * (steps * step.issue + folds),
+            fma_fraction: 1.0,
+            mma: block_warps * steps * step.products,
+            l2_bytes: model.l2_traffic * 4.0 * blocks as f64 * (weights + values),
+            dram_bytes,
+            l2_round_trips: model.l2_round_trips,
+            latency_clocks: steps / f64::from(max_warps_k) * step.latency(model),
+            cluster: self.cluster,
+            pdl: true,
+            ..KernelWork::default()
+        };
+        kernel_us(&work, gpu)
+    }
+}
+
+/// The work of a warp's K step.
+struct StepWork {
+    /// MMA products.
+    products: f64,
+    /// Clocks that a warp occupies its SM partition with everything but the products.
+    issue: f64,
+    /// Points of the transform along one axis, and products of each that depend on each other.
+    points: f64,
+    dependent_products: f64,
+}
+
+impl StepWork {
+    fn new(winograd: Winograd, m_tiles: u32, p_tiles: u32, split_terms: u32) -> Self {
+        let points = f64::from(winograd.points());
+        let terms = transforms(winograd).terms() as f64;
+        let windows =
+            points * f64::from(p_tiles) * (2.0 + 5.0 * terms + 6.0 * f64::from(split_terms));
+        Self {
+            products: points * f64::from(m_tiles * p_tiles * (2 * split_terms - 1)),
+            issue: windows + 3.0 * points * f64::from(split_terms * m_tiles) + 28.0,
+            points,
+            dependent_products: f64::from(2 * split_terms - 1),
+        }
+    }
+
+    /// Clocks of a step's reads, transforms and products.
+    fn latency(&self, model: &WinogradConstants) -> f64 {
+        model.step_latency + self.points * self.dependent_products * model.mma_latency
+    }
+}
+
+/// Every tile that fits the GPU, with its rough time.
+fn rated_tiles(problem: &Problem, gpu: &Gpu) -> Vec<(f64, WinogradTile)> {
+    let Some(problem) = problem.nchw_conv() else {
+        return Vec::new();
+    };
+    let rough = RoughTime::new(gpu);
+    let dram_bytes = Problem::Conv(*problem).bytes() as f64;
+    let groups = TileGroup::all(problem, gpu).into_iter();
+    let tiles = groups.flat_map(|group| group.tiles(problem, gpu));
+    tiles
+        .map(|sizes| (rough.of(&sizes.work(problem, dram_bytes, gpu)), sizes.tile))
+        .collect()
 }
 
 impl Scheme for WinogradScheme {
@@ -496,6 +617,24 @@ impl Scheme for WinogradScheme {
         all.map(|(_, tile)| tile.into()).collect()
     }
 
+    fn search(&self, problem: &Problem, search: &mut TileSearch<'_>) {
+        let Some(problem) = problem.nchw_conv() else {
+            return;
+        };
+        let gpu = search.gpu();
+        let dram_bytes = Problem::Conv(*problem).bytes() as f64;
+        let groups = TileGroup::all(problem, gpu).into_iter();
+        let groups = groups
+            .map(|group| (group.lower_bound_us(problem, dram_bytes, gpu), group))
+            .collect();
+        search.best_first(groups, |search, group| {
+            for sizes in group.tiles(problem, gpu) {
+                let work = sizes.work(problem, dram_bytes, gpu);
+                search.offer_launch(sizes.tile, convolution::role(false), work);
+            }
+        });
+    }
+
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
         matches!(problem, Problem::Conv(problem) if WinogradGeometry::from_tile(problem, tile, gpu).is_some())
     }
@@ -505,7 +644,11 @@ impl Scheme for WinogradScheme {
         UnitWork {
             launches: vec![LaunchWork {
                 role: convolution::role(false),
-                work: WinogradGeometry::of_supported(problem, tile, gpu).work(problem, gpu),
+                work: WinogradGeometry::of_supported(problem, tile, gpu).work(
+                    problem,
+                    Problem::Conv(*problem).bytes() as f64,
+                    gpu,
+                ),
             }],
             zeroed_bytes: None,
         }
@@ -674,7 +817,7 @@ fn kernel(
         pdl: true,
         device: device_parts(problem.precision, blocking.cluster > 1),
         args: convolution::args(problem, false),
-        work: sizes.work(problem, gpu),
+        work: sizes.work(problem, Problem::Conv(*problem).bytes() as f64, gpu),
     }
 }
 

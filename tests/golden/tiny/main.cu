@@ -60,7 +60,7 @@ struct Options {
     bool help = false;
 };
 
-// A whole decimal number of at most `most`.
+// A decimal integer of at most `most`.
 bool parse_number(const char* text, std::uint64_t most, std::uint64_t* number) {
     *number = 0;
     if (*text == '\0') return false;

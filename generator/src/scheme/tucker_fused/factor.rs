@@ -1,14 +1,9 @@
 //! One factor in a block, and how its matrix product is divided among the warps.
 
-use crate::scheme::step_order::{ChunkSteps, split_steps_over_warps};
+use super::arrangement::{Arrangement, Arrangements, FactorProduct, separate_accumulators};
+use crate::scheme::step_order::ChunkSteps;
 use crate::scheme::tensor_core::{MMA_M, MMA_N};
 use serde::Serialize;
-
-/// Maximum number of MMA tiles that a warp accumulates.
-const MAX_SUMS: u32 = 16;
-
-/// Maximum number of MMA tiles of a warp for separate accumulators of the hi/lo products.
-const MAX_SEPARATE_TILES: u32 = 2;
 
 /// The matrix product of a factor in a block: `rows` output channels by `columns` pixels, over K steps of 16 terms.
 #[derive(Debug, Clone, Serialize)]
@@ -50,46 +45,30 @@ pub(super) struct Factor {
 }
 
 impl Factor {
-    /// Divides the product among the warps with the least estimated clocks; `None` if no warp can hold its accumulators. `counts` are the K
-    /// steps of a chunk: groups of channels, rows of the filter, columns of the filter. `b` are the distances of these in the staged input.
-    /// At most `max_warps_k` warps split K, or any number if it is 0.
+    /// A factor in `chunks` chunks. `b` are the distances of a chunk's groups, rows and columns in the staged input. `None` if no warp can
+    /// hold its accumulators.
     pub(super) fn new(
-        [m_tiles, p_tiles]: [u32; 2],
+        arrangements: &mut Arrangements,
+        product: FactorProduct,
         chunks: u32,
-        counts: [u32; 3],
         b: [u32; 3],
-        [warps, max_warps_k]: [u32; 2],
-        split_terms: u32,
     ) -> Option<Self> {
+        let FactorProduct {
+            tiles: [m_tiles, _],
+            counts,
+            warps,
+            split_terms,
+            ..
+        } = product;
+        let Arrangement {
+            m_tiles: m,
+            p_tiles: p,
+            warps_m,
+            warps_p,
+            warps_k,
+            latency_clocks,
+        } = arrangements.fastest(product)?;
         let chunk_steps = counts.iter().product::<u32>();
-        let mut best: Option<(f64, [u32; 5])> = None;
-        for warps_m in (1..=warps.min(m_tiles)).filter(|&part| m_tiles.is_multiple_of(part)) {
-            let m = m_tiles / warps_m;
-            let fits = |p: &u32| 12 * m * p + 8 * m + 5 * p + 60 <= (65536 / (32 * warps)).min(255);
-            for p in (1..=p_tiles.min(MAX_SUMS / m)).filter(fits) {
-                let warps_p = p_tiles.div_ceil(p);
-                let most = (warps / (warps_m * warps_p)).min(if max_warps_k == 0 {
-                    warps
-                } else {
-                    max_warps_k
-                });
-                for warps_k in
-                    (1..=most).filter(|&part| split_steps_over_warps(counts, part).is_some())
-                {
-                    let latency_clocks = latency_clocks(
-                        [m, p],
-                        [warps_m, warps_p, warps_k],
-                        chunks * chunk_steps,
-                        [warps, max_warps_k],
-                        split_terms,
-                    );
-                    if best.is_none_or(|(least, _)| latency_clocks < least) {
-                        best = Some((latency_clocks, [m, p, warps_m, warps_p, warps_k]));
-                    }
-                }
-            }
-        }
-        let (latency_clocks, [m, p, warps_m, warps_p, warps_k]) = best?;
         let columns = warps_p * p * MMA_N;
         let tile_weights = chunk_steps * 128 * split_terms;
         Some(Self {
@@ -131,42 +110,4 @@ impl Factor {
     pub(super) fn partials(&self) -> u32 {
         self.warps_k * self.rows * self.partial_pitch
     }
-}
-
-/// Whether each hi/lo product of `tiles` MMA tiles has a separate accumulator.
-fn separate_accumulators(tiles: u32, split_terms: u32) -> bool {
-    split_terms == 2 && tiles <= MAX_SEPARATE_TILES
-}
-
-/// Estimated clocks of a block for a factor. A K step is bound by the instruction issue of an SM partition, by shared memory, or by the
-/// latency of one warp's dependent MMAs. The sum over the warps along K follows.
-fn latency_clocks(
-    [m, p]: [u32; 2],
-    [warps_m, warps_p, warps_k]: [u32; 3],
-    steps: u32,
-    [warps, max_warps_k]: [u32; 2],
-    split_terms: u32,
-) -> f64 {
-    let products = f64::from(2 * split_terms - 1);
-    let warps_used = warps_m * warps_p * warps_k;
-    let beside = f64::from(warps_used.div_ceil(4));
-    // Wavefronts of 128 bytes of shared memory; the SM does one per clock for all warps.
-    let wavefronts = f64::from(4 * split_terms * m + 2 * split_terms * p);
-    let loads = f64::from(split_terms * m + p);
-    let tiles = f64::from(m * p);
-    let issue = beside * (6.7 * products * tiles + 3.0 * loads + 20.0);
-    let shared = f64::from(warps_used) * wavefronts;
-    let chained = if separate_accumulators(m * p, split_terms) {
-        1.0
-    } else {
-        products
-    };
-    let alone = (6.7 * products * tiles).max(39.0 * chained) + 60.0;
-    let outputs = f64::from(m * warps_m * MMA_M * p * warps_p * MMA_N);
-    let sums = match warps_k {
-        // From the registers of the warps that hold them.
-        1 if max_warps_k > 0 => 6.0 * outputs / f64::from(32 * warps_used),
-        _ => 6.0 * f64::from(warps_k + 1) * outputs / f64::from(32 * warps),
-    };
-    f64::from(steps / warps_k) * issue.max(shared).max(alone) + sums
 }

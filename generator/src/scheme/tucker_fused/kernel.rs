@@ -351,7 +351,7 @@ pub(super) fn kernel(
     let last_scales_at = core_scales_at + d2_rows;
     let chunks = sizes.chunks();
     let epilogue = problem.epilogue;
-    let work = sizes.work(problem, gpu);
+    let work = sizes.work(problem, Problem::Tucker(*problem).bytes() as f64, gpu);
     let padded_c = match &sizes.first {
         Some(_) => x.c.next_multiple_of(MMA_K),
         None => sizes.d1_splits * sizes.block_d1_groups * MMA_K,

@@ -1,5 +1,6 @@
 //! The sizes that follow from a tile: how a cluster divides the work, and the offsets in a block's shared memory.
 
+use super::arrangement::{Arrangements, FactorProduct};
 use super::factor::Factor;
 use super::{MAX_CHUNK_KIB, TuckerFusedTile};
 use crate::gpu::{Gpu, PORTABLE_CLUSTER};
@@ -10,10 +11,13 @@ use crate::scheme::tiling::BlockOutput;
 
 /// Bytes of shared memory that the ring of weight buffers may fill: the limit of a block on sm_90. The kernel's source depends on it, and
 /// one source serves all GPUs that have the same tile; a tile that needs more than a GPU has is not in the GPU's tile space.
-const MAX_SHARED: u32 = 227 * 1024;
+pub(super) const MAX_SHARED: u32 = 227 * 1024;
 
 /// Maximum number of channel quads that a thread loads at once, if several chunks are loaded together.
 const MAX_LOADS: u32 = 14;
+
+/// Elements of four channels that a thread loads for a chunk, at most.
+const MAX_ITEMS: u32 = 16;
 
 /// A tile with the sizes that follow from it.
 pub(super) struct TuckerFusedGeometry {
@@ -87,7 +91,12 @@ pub(super) fn core_problem(problem: &TuckerProblem) -> ConvProblem {
 
 impl TuckerFusedGeometry {
     /// `None` if the tile is not valid, or not for this problem.
-    pub(super) fn new(problem: &TuckerProblem, tile: TuckerFusedTile, gpu: &Gpu) -> Option<Self> {
+    pub(super) fn new(
+        problem: &TuckerProblem,
+        tile: TuckerFusedTile,
+        gpu: &Gpu,
+        arrangements: &mut Arrangements,
+    ) -> Option<Self> {
         let TuckerFusedTile {
             th,
             tw,
@@ -133,6 +142,12 @@ impl TuckerFusedGeometry {
         if block_pixels > threads {
             return None;
         }
+        let quads = problem.first.map_or(block_d1_groups, |_| chunk_groups) * MMA_K / 4;
+        let loaders = threads / positions;
+        let items = quads.div_ceil(loaders);
+        if items > MAX_ITEMS {
+            return None;
+        }
         let (plane, d2_plane) = (
             quad_plane(positions, split_terms),
             quad_plane(block_pixels, split_terms),
@@ -147,13 +162,19 @@ impl TuckerFusedGeometry {
                     return None;
                 }
                 let chunks = groups / chunk_groups;
-                Some(Factor::new(
-                    [block_d1_groups, positions.div_ceil(MMA_N)],
-                    chunks,
-                    [chunk_groups, 1, 1],
-                    [4 * plane, 1, 1],
-                    [warps, max_warps_k],
+                let product = FactorProduct {
+                    tiles: [block_d1_groups, positions.div_ceil(MMA_N)],
+                    counts: [chunk_groups, 1, 1],
+                    steps: groups,
+                    warps,
+                    max_warps_k,
                     split_terms,
+                };
+                Some(Factor::new(
+                    arrangements,
+                    product,
+                    chunks,
+                    [4 * plane, 1, 1],
                 )?)
             }
             None if chunk_groups > 1 => return None,
@@ -170,14 +191,15 @@ impl TuckerFusedGeometry {
             .unwrap_or([1, 1, core.s]);
         let core_steps = counts.iter().product::<u32>();
         let b = [4 * plane, row_len * core.dilation[0], core.dilation[1]];
-        let core = Factor::new(
-            [part_tiles, pixel_tiles],
-            share_steps / core_steps,
+        let product = FactorProduct {
+            tiles: [part_tiles, pixel_tiles],
             counts,
-            b,
-            [warps, max_warps_k],
+            steps: share_steps,
+            warps,
+            max_warps_k,
             split_terms,
-        )?;
+        };
+        let core = Factor::new(arrangements, product, share_steps / core_steps, b)?;
         let n_tiles = problem.n.div_ceil(MMA_M).div_ceil(blocks_n);
         let mut parts_of_sum = (1..=d2_tiles)
             .rev()
@@ -185,38 +207,36 @@ impl TuckerFusedGeometry {
         let last_steps = parts_of_sum
             .find(|&steps| steps <= most(n_tiles))
             .unwrap_or(1);
-        let last = Factor::new(
-            [n_tiles, block_pixels / MMA_N],
-            d2_tiles / last_steps,
-            [last_steps, 1, 1],
-            [4 * d2_plane, 1, 1],
-            [
-                warps,
-                if problem.next.is_some() {
-                    1
-                } else {
-                    max_warps_k
-                },
-            ],
+        let product = FactorProduct {
+            tiles: [n_tiles, block_pixels / MMA_N],
+            counts: [last_steps, 1, 1],
+            steps: d2_tiles,
+            warps,
+            max_warps_k: match problem.next {
+                Some(_) => 1,
+                None => max_warps_k,
+            },
             split_terms,
-        )?;
+        };
+        let last_chunks = d2_tiles / last_steps;
+        let last = Factor::new(arrangements, product, last_chunks, [4 * d2_plane, 1, 1])?;
         // Its operands are the registers that hold the output: all of a block's channels in one chunk.
         let mut next = match problem.next {
-            Some(next) => Some(Factor::new(
-                [next.n.div_ceil(MMA_M), block_pixels / MMA_N],
-                1,
-                [n_tiles, 1, 1],
-                [4 * d2_plane, 1, 1],
-                [warps, 1],
-                split_terms,
-            )?),
+            Some(next) => {
+                let product = FactorProduct {
+                    tiles: [next.n.div_ceil(MMA_M), block_pixels / MMA_N],
+                    counts: [n_tiles, 1, 1],
+                    steps: n_tiles,
+                    warps,
+                    max_warps_k: 1,
+                    split_terms,
+                };
+                Some(Factor::new(arrangements, product, 1, [4 * d2_plane, 1, 1])?)
+            }
             None => None,
         };
 
-        let quads = first.as_ref().map_or(block_d1_groups, |_| chunk_groups) * MMA_K / 4;
         let middle_quads = block_d1_groups * MMA_K / 4;
-        let loaders = threads / positions;
-        let items = quads.div_ceil(loaders);
 
         // Shared memory: the weights, those of the last factor first, then the staged input, then buffers that are not reused. Partial sums
         // of the first factor reuse the memory of its weights and input. Later data also reuse the memory of the core's weights.
@@ -365,8 +385,7 @@ impl TuckerFusedGeometry {
         };
         let registers = operands.max()?.max(4 * chunks_per_load * items) + 28;
         let shared_floats = end_of_reused + end;
-        let fits = items <= 16
-            && registers * threads <= 65536
+        let fits = registers * threads <= 65536
             && registers <= 255
             && shared_floats <= gpu.shared_per_block / 4;
         fits.then_some(Self {
@@ -415,12 +434,34 @@ impl TuckerFusedGeometry {
     }
 
     pub(super) fn from_tile(problem: &TuckerProblem, tile: &Tile, gpu: &Gpu) -> Option<Self> {
-        Self::new(problem, TuckerFusedTile::from_tile(tile)?, gpu)
+        Self::new(
+            problem,
+            TuckerFusedTile::from_tile(tile)?,
+            gpu,
+            &mut Arrangements::default(),
+        )
     }
 
     /// The geometry of a supported tile.
     pub(super) fn of_supported(problem: &TuckerProblem, tile: &Tile, gpu: &Gpu) -> Self {
         Self::from_tile(problem, tile, gpu).expect("a supported tile")
+    }
+
+    /// What distinguishes kernels that differ only in the last two numbers of their tiles: sums in registers, chunks of the core and the last
+    /// factor, and the warps that split K of each factor.
+    pub(super) fn kernel_identity(&self) -> ([bool; 4], [u32; 2], [u32; 3]) {
+        let in_registers = [
+            self.first_in_registers,
+            self.core_sent_from_registers,
+            self.core_in_registers,
+            self.last_in_registers,
+        ];
+        let first_warps_k = self.first.as_ref().map_or(0, |first| first.warps_k);
+        (
+            in_registers,
+            [self.core.chunks, self.last.chunks],
+            [first_warps_k, self.core.warps_k, self.last.warps_k],
+        )
     }
 
     /// Chunks of weights that a block waits for, without those of the next layer.

@@ -47,7 +47,7 @@ constexpr std::uint32_t file_version = 1;
 constexpr std::size_t header_bytes = 256;
 constexpr std::size_t block_alignment = 256;
 
-// Bytes that the address of an input or output is a multiple of.
+// Alignment of the address of an input or output, in bytes.
 constexpr std::uintptr_t tensor_alignment = 16;
 
 struct Layer {
@@ -189,7 +189,7 @@ constexpr int slots_size = static_cast<int>(sizeof slots / sizeof slots[0]);
 // The network as planned for one GPU. It runs on every device from `min_arch` on.
 struct Variant {
     const char* name;
-    const char* device_name;  // words that CUDA's name of the device contains
+    const char* device_name;  // words in CUDA's name of the device
     int arch;                 // compute capability, times ten
     int min_arch;             // the oldest one that the kernels support
     std::size_t arena_bytes;
@@ -260,7 +260,7 @@ private:
     float* memory_ = nullptr;
 };
 
-// Whether a device's name contains these words, as whole words.
+// Whether a device's name contains these words as complete words.
 bool contains_words(const char* name, const char* words) {
     const auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
     const std::size_t size = std::strlen(words);
@@ -375,7 +375,7 @@ Status read_sections(const char* call, const char* what, const unsigned char* fi
     return Status();
 }
 
-// The section with these layouts, null when there is none.
+// The section with these layouts, null if there is none.
 const Section* find_section(const std::vector<Section>& sections, std::uint64_t layouts) {
     for (const Section& section : sections) {
         if (section.layouts == layouts) return &section;
@@ -401,7 +401,7 @@ Status missing_section(const char* call, const char* what, const std::vector<Sec
                    what, found.c_str(), needed.c_str());
 }
 
-// Whether a section matches its header and has the size that the kernels need.
+// Whether a section matches its header and has the size that the kernels require.
 Status check_section(const char* call, const char* what, const Section& section, std::size_t size) {
     if (section.size != size || section.checksum != checksum(section.payload, size)) {
         return failure(cudaSuccess, call, "%.100s is damaged: its checksum does not fit its content", what);

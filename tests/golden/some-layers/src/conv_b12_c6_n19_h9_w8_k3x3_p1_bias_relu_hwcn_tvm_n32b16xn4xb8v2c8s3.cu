@@ -20,13 +20,13 @@ some_layers_conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16xn4xb8v2c8s3_
     constexpr int OUT_W = 8, R = 3, S = 3;
     // output channels and images of a block, input channels of a step
     constexpr int TN = 32, TB = 16, TC = 8;
-    // virtual threads along each, output channels and images of each
+    // virtual threads along output channels and along images; output channels and images of each
     constexpr int V = 2, RN = 4, RB = 1;
     constexpr int THREADS = 32, STAGES = 3;
 
     TDC_DYNAMIC_SHARED(float, shared);
-    float* const weight_tiles = shared;  // BUFFERS x TC x TN
-    // BUFFERS x TC x TB
+    float* const weight_tiles = shared;  // STAGES x TC x TN
+    // STAGES x TC x TB
     float* const input_tiles = shared + STAGES * TC * TN;
 
     // A warp is 8 threads wide along the images and 4 high along the channels.
@@ -37,7 +37,7 @@ some_layers_conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16xn4xb8v2c8s3_
     const int row0 = pixel / OUT_W - PAD_TOP;
     const int column0 = pixel % OUT_W - PAD_LEFT;
 
-    // The taps that lie in the image, for all threads the same; the others would add zeros.
+    // The taps inside the image, which are the same for all threads; the others would add zeros.
     const int r_begin = row0 < 0 ? -row0 : 0;
     const int s_begin = column0 < 0 ? -column0 : 0;
     const int r_end = row0 < H ? min(R, H - row0) : 0;
@@ -46,7 +46,8 @@ some_layers_conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16xn4xb8v2c8s3_
 
     tdc_pdl_wait_and_trigger();
 
-    // Brings the next step into a buffer: all taps of TC channels, then those of the next ones.
+    // Loads the next step into a buffer. The steps are all taps of TC channels, then all taps of the next
+    // ones.
     int c0 = 0, r = r_begin, s = s_begin;
     const auto fetch = [&](int stage) {
         const float* const weights = packed + ((r * S + s) * PADDED_C + c0) * PADDED_N + n0;
@@ -115,7 +116,7 @@ some_layers_conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16xn4xb8v2c8s3_
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
         tdc_wait_copies<STAGES - 2>();
-        __syncthreads();  // the step is there, and all threads have done with the one before
+        __syncthreads();  // the step has arrived, and all threads have finished the previous one
         if (step + STAGES - 1 < steps) {
             fetch((step + STAGES - 1) % STAGES);
         } else {

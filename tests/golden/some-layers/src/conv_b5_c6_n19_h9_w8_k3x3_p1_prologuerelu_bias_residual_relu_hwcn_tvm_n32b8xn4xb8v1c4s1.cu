@@ -22,7 +22,7 @@ some_layers_conv_b5_c6_n19_h9_w8_k3x3_p1_prologuerelu_bias_residual_relu_hwcn_tv
     constexpr int OUT_W = 8, R = 3, S = 3;
     // output channels and images of a block, input channels of a step
     constexpr int TN = 32, TB = 8, TC = 4;
-    // virtual threads along each, output channels and images of each
+    // virtual threads along output channels and along images; output channels and images of each
     constexpr int V = 1, RN = 8, RB = 1;
     constexpr int THREADS = 32;
 
@@ -39,7 +39,7 @@ some_layers_conv_b5_c6_n19_h9_w8_k3x3_p1_prologuerelu_bias_residual_relu_hwcn_tv
     const int row0 = pixel / OUT_W - PAD_TOP;
     const int column0 = pixel % OUT_W - PAD_LEFT;
 
-    // The taps that lie in the image, for all threads the same; the others would add zeros.
+    // The taps inside the image, which are the same for all threads; the others would add zeros.
     const int r_begin = row0 < 0 ? -row0 : 0;
     const int s_begin = column0 < 0 ? -column0 : 0;
     const int r_end = row0 < H ? min(R, H - row0) : 0;
@@ -48,7 +48,8 @@ some_layers_conv_b5_c6_n19_h9_w8_k3x3_p1_prologuerelu_bias_residual_relu_hwcn_tv
 
     tdc_pdl_wait_and_trigger();
 
-    // Brings the next step into a buffer: all taps of TC channels, then those of the next ones.
+    // Loads the next step into a buffer. The steps are all taps of TC channels, then all taps of the next
+    // ones.
     int c0 = 0, r = r_begin, s = s_begin;
     const auto fetch = [&]() {
         const float* const weights = packed + ((r * S + s) * PADDED_C + c0) * PADDED_N + n0;
@@ -66,7 +67,7 @@ some_layers_conv_b5_c6_n19_h9_w8_k3x3_p1_prologuerelu_bias_residual_relu_hwcn_tv
             const bool inside = c0 + c < C && image0 + image < B;
             float value = 0.0f;
             if (inside) value = x[place + c * B + image];
-            // What is not inside meets weights of zero, or its sums are not stored.
+            // A value that is not inside is multiplied by zero weights, or its sums are not stored.
             const int scaled_c = min(c0 + c, C - 1);
             const float scale = __ldg(packed + SCALE_AT + scaled_c), shift = __ldg(packed + SHIFT_AT
                 + scaled_c);
@@ -114,7 +115,7 @@ some_layers_conv_b5_c6_n19_h9_w8_k3x3_p1_prologuerelu_bias_residual_relu_hwcn_tv
 
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-        if (step > 0) __syncthreads();  // all threads have done with the step before
+        if (step > 0) __syncthreads();  // all threads have finished the previous step
         fetch();
         __syncthreads();
         compute();

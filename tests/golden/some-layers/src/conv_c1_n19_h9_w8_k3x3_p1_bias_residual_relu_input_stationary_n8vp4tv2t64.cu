@@ -15,13 +15,13 @@ some_layers_conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_input_stationary_n8vp4t
     const float* __restrict__ packed, const float* __restrict__ bias, const float* residual, float* y)
 {
     constexpr int PAD_TOP = 1, ALIGNED_PAD_LEFT = 4, X_VECTOR = 4, FIRST_COLUMN = 3, N = 19;
-    // pixels of the output
+    // input size, output width, output pixels
     constexpr int H = 9, W = 8, OUT_W = 8, PIXELS = 72;
     constexpr int R = 3, S = 3;
-    // groups of a thread, pixels of one: side by side in memory
+    // groups of a thread; pixels of a group, which are adjacent in memory
     constexpr int G = 2, P = 4;
-    constexpr int RUN = 4, RUNS = P / RUN;  // pixels of a group that are in one row for certain
-    constexpr int COLUMNS = 12;  // of the input, loaded for a row of the filter and a run
+    constexpr int RUN = 4, RUNS = P / RUN;  // pixels of a group that are always in one row
+    constexpr int COLUMNS = 12;  // input columns that are loaded for a run and a row of the filter
     constexpr int TN = 8, FILTERS = TN * R * S;
     constexpr int THREADS = 64;
 
@@ -34,14 +34,13 @@ some_layers_conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_input_stationary_n8vp4t
     const int pixel0 = (blockIdx.x * (G * THREADS) + threadIdx.x) * P;
 
     tdc_pdl_wait_and_trigger();
-    // All that the pixels of the thread see; it stays in registers while the filters go past.
+    // All inputs of the thread's pixels. They stay in registers during the loop over the filters.
     float value[G][RUNS][R][COLUMNS];
 #pragma unroll
     for (int g = 0; g < G; ++g) {
 #pragma unroll
         for (int u = 0; u < RUNS; ++u) {
-            // behind the last any will do
-            const int pixel = min(pixel0 + g * (THREADS * P) + u * RUN, PIXELS - RUN);
+            const int pixel = min(pixel0 + g * (THREADS * P) + u * RUN, PIXELS - RUN);  // clamped: not stored
             const int row0 = pixel / OUT_W - PAD_TOP;
             const int column0 = pixel % OUT_W - ALIGNED_PAD_LEFT;
 #pragma unroll

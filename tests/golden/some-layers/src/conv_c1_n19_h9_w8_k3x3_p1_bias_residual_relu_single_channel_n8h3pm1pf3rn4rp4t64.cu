@@ -21,8 +21,8 @@ some_layers_conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_single_channel_n8h3pm1p
     constexpr int H = 9, W = 8, OUT_H = 9, OUT_W = 8, R = 3, S = 3;
     // filters of a piece
     constexpr int TN = 8;
-    constexpr int RN = 4, RP = 4;  // of a thread at once: filters, pixels of a row
-    constexpr int COLUMNS = 10, MAP = 5 * COLUMNS;  // of the map under a piece: columns, all values
+    constexpr int RN = 4, RP = 4;  // of a thread at a time: filters, pixels of a row
+    constexpr int COLUMNS = 10, MAP = 5 * COLUMNS;  // input of a piece: columns, values
     constexpr int FILTERS = 72, THREADS = 64;
 
     TDC_DYNAMIC_SHARED(float, shared);
@@ -54,7 +54,7 @@ some_layers_conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_single_channel_n8h3pm1p
     tdc_commit_copies();
 #pragma unroll 1
     for (int piece = 0; piece < PIECES; ++piece) {
-        // The next piece comes while this one is computed.
+        // The next piece is copied while this one is computed.
         if (piece + 1 < PIECES) {
             fetch_filters(piece + 1);
         }
@@ -116,7 +116,7 @@ some_layers_conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_single_channel_n8h3pm1p
                 }
             }
         }
-        __syncthreads();  // all threads have done with the piece
+        __syncthreads();  // all threads have finished the piece
     }
 }
 

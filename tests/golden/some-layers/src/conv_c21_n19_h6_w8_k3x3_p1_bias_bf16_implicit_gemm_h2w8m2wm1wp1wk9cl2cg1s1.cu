@@ -21,14 +21,14 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl
         PROMOTION_INTERVAL = 1, STAGES = 1, RECEIVED_AT = 11584, ROUNDS = 1, PIXEL_VECTORS = 4, K_SPLITS = 9;
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 2, TW = 8, TN = 32;  // output rows, columns and channels of a block
-    constexpr int M = 2, P = 2;  // tiles of a warp: of 16 output channels, of 8 pixels
-    // the sum in chunks, each of so many times four input channels
+    constexpr int M = 2, P = 2;  // M x P MMA tiles of a warp: 16 channels x 8 pixels
+    // chunks of the sum, channel quads of a chunk
     constexpr int CHUNKS = 1, QUADS = 4;
-    // input tile of 4 rows: values of a row, of four channels
+    // input tile of 4 rows: pixels of a row, quad distance
     constexpr int ROW_LEN = 12, PLANE = 52;
-    // packed values of a chunk
+    // words of packed weights in a chunk
     constexpr int WEIGHTS = 2304;
-    using Quad = uint2;  // four channels as bf16
+    using Quad = uint2;  // a channel quad in bf16
 
     TDC_DYNAMIC_SHARED(float, shared);
     Quad* const input = reinterpret_cast<Quad*>(shared + WEIGHTS);
@@ -37,12 +37,12 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl
     const int warp_m = 0, warp_p = 0, warp_k = warp;
     const int tile = blockIdx.x;
     const int y0 = tile * TH, x0 = 0, n0 = blockIdx.y * TN;
-    // The blocks of a cluster have a share of the sum each; without clusters the first has all of it.
+    // Each block of a cluster sums CHUNKS chunks. Without clusters the first block sums the chunks of all.
     const int cluster_size = tdc_has_clusters() ? CLUSTER : 1;
     const int chunks = tdc_has_clusters() ? CHUNKS : CLUSTER * CHUNKS;
     const int first_chunk = blockIdx.z * CHUNKS;
     if (!tdc_has_clusters() && blockIdx.z > 0) return;
-    // Each block finishes a part of the outputs; the others send it their shares of the sums.
+    // Each block finishes a slice of the outputs, for which the others send it their partial sums.
     const int rank_outputs = tdc_has_clusters() ? RANK_OUTPUTS : OUTPUTS, first_output =
         blockIdx.z * rank_outputs;
     const int end_output = min(first_output + rank_outputs, OUTPUTS);
@@ -50,7 +50,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl
     if (threadIdx.x == 0) tdc_expect_bytes(exchange_barrier, max(end_output - first_output,
         0) * (4 * Y_VECTOR * CLUSTER));
     tdc_cluster_arrive_relaxed();
-    // What the block's output channels are given: what is added; loaded ahead of their sums.
+    // The bias of the block's output channels, loaded before their sums are complete.
     float* const epilogue = shared + EPILOGUE_AT;
     if (const int i = threadIdx.x; i < TN) {
         tdc_copy_async4(epilogue + i, bias + min(n0 + i, N - 1));
@@ -68,8 +68,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl
     copy_weights(0);
     tdc_pdl_wait_and_trigger();
 
-    // What a thread loads of a chunk's input:
-    // 2 columns of four channels, ITEMS times.
+    // A thread loads ITEMS items of a chunk's input, each of four channels of 2 columns.
     constexpr int COLUMNS = ROW_LEN / X_VECTOR, ITEMS = 1;
     alignas(4 * X_VECTOR) float loaded[ITEMS][4][X_VECTOR];
     const auto load = [&](int chunk) {
@@ -93,7 +92,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl
         }
     };
 
-    // Where a lane reads its pixel of each tile: lane / 4 is the pixel, lane % 4 the four channels.
+    // The offset of a lane's operand in each MMA tile: lane / 4 is the pixel, lane % 4 the channel quad.
     int at[P];
 #pragma unroll
     for (int p = 0; p < P; ++p) {
@@ -105,7 +104,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl
     load(0);
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk) {
-        __syncthreads();  // all warps have done with the chunk before
+        __syncthreads();  // all warps have finished reading the previous chunk
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             const unsigned item = threadIdx.x + i * THREADS;
@@ -128,7 +127,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl
         tdc_wait_copies<0>();
         __syncthreads();
 
-        // Steps of 16 channels and one tap, of which a warp has a share.
+        // K steps of 16 channels of one tap, divided among the warps.
         const float* a_tiles = shared + warp_m * (M * M_CHUNK_WEIGHTS) + lane * 4;
         const Quad* b_tiles = input;
         a_tiles += warp_k / 3 * 384;
@@ -158,20 +157,21 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_bf16(sum[m][p], a_hi[m],
-                        b_hi[p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_bf16(sum[m][p], a_hi[m], b_hi[p]);
+                    }
                 }
             }
         }
         if (chunk + STAGES < chunks) {
-            __syncthreads();  // all warps have done with the weights
+            __syncthreads();  // all warps have finished reading the weights
             copy_weights(chunk + STAGES);
         } else {
             tdc_commit_copies();
         }
     }
 
-    // Sums go through shared memory, where the warps' shares are added and a block's pixels lie side by side.
+    // Sums pass through shared memory, where partial sums are added and a block's pixels are contiguous.
     constexpr int PIXELS = 40;  // of an output channel, padded
     float* const partials = shared;
     __syncthreads();
@@ -184,7 +184,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl
     }
     float* const received = shared + RECEIVED_AT;
     __syncthreads();
-    tdc_cluster_wait();  // all blocks have begun
+    tdc_cluster_wait();  // all blocks have started
 #pragma unroll
     for (int round = 0; round < ROUNDS; ++round) {
         const unsigned i = threadIdx.x + round * THREADS;
@@ -204,7 +204,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl
     }
     tdc_wait_bytes(exchange_barrier);
     for (int i = first_output + threadIdx.x; i < end_output; i += THREADS) {
-        // of the block
+        // within the block
         const int n = i / PIXEL_VECTORS, pixel = i % PIXEL_VECTORS * Y_VECTOR;
         const int row = y0 + pixel / TW, column = x0 + pixel % TW;
         if (n0 + n >= 19) continue;

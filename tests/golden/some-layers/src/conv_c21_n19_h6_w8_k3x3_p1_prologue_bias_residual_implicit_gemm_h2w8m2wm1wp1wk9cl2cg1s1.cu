@@ -24,29 +24,29 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
         PIXEL_VECTORS = 4, K_SPLITS = 9;
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 2, TW = 8, TN = 32;  // output rows, columns and channels of a block
-    constexpr int M = 2, P = 2;  // tiles of a warp: of 16 output channels, of 8 pixels
-    // the sum in chunks, each of so many times four input channels
+    constexpr int M = 2, P = 2;  // M x P MMA tiles of a warp: 16 channels x 8 pixels
+    // chunks of the sum, channel quads of a chunk
     constexpr int CHUNKS = 1, QUADS = 4;
-    // input tile of 4 rows: values of a row, of four channels
+    // input tile of 4 rows: pixels of a row, quad distance
     constexpr int ROW_LEN = 12, PLANE = 50;
-    // packed values of a chunk
+    // words of packed weights in a chunk
     constexpr int WEIGHTS = 4608;
-    using Quad = uint4;  // four channels as fp16: rounded, and what rounding left
+    using Quad = uint4;  // a channel quad in fp16: hi parts, then lo parts
 
     TDC_DYNAMIC_SHARED(float, shared);
     Quad* const input = reinterpret_cast<Quad*>(shared + WEIGHTS);
-    float* const warp_max = shared + WARP_MAX_AT;  // magnitude that each warp loaded, for two chunks in turn
+    float* const warp_max = shared + WARP_MAX_AT;  // largest magnitude of each warp, for two chunks in turn
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int warp_m = 0, warp_p = 0, warp_k = warp;
     const int tile = blockIdx.x;
     const int y0 = tile * TH, x0 = 0, n0 = blockIdx.y * TN;
-    // The blocks of a cluster have a share of the sum each; without clusters the first has all of it.
+    // Each block of a cluster sums CHUNKS chunks. Without clusters the first block sums the chunks of all.
     const int cluster_size = tdc_has_clusters() ? CLUSTER : 1;
     const int chunks = tdc_has_clusters() ? CHUNKS : CLUSTER * CHUNKS;
     const int first_chunk = blockIdx.z * CHUNKS;
     if (!tdc_has_clusters() && blockIdx.z > 0) return;
-    // Each block finishes a part of the outputs; the others send it their shares of the sums.
+    // Each block finishes a slice of the outputs, for which the others send it their partial sums.
     const int rank_outputs = tdc_has_clusters() ? RANK_OUTPUTS : OUTPUTS, first_output =
         blockIdx.z * rank_outputs;
     const int end_output = min(first_output + rank_outputs, OUTPUTS);
@@ -54,7 +54,8 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
     if (threadIdx.x == 0) tdc_expect_bytes(exchange_barrier, max(end_output - first_output,
         0) * (4 * Y_VECTOR * CLUSTER));
     tdc_cluster_arrive_relaxed();
-    // What the block's output channels are multiplied by and then what is added; loaded ahead of their sums.
+    // The dequantisation scales and the bias of the block's output channels, loaded before their sums are
+    // complete.
     float* const epilogue = shared + EPILOGUE_AT;
     if (const int i = threadIdx.x; i < TN) {
         tdc_copy_async4(epilogue + i, packed + DEQUANT_SCALE_AT + n0 + i);
@@ -73,11 +74,10 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
     copy_weights(0);
     tdc_pdl_wait_and_trigger();
 
-    // What a thread loads of a chunk's input:
-    // 2 columns of four channels, ITEMS times.
+    // A thread loads ITEMS items of a chunk's input, each of four channels of 2 columns.
     constexpr int COLUMNS = ROW_LEN / X_VECTOR, ITEMS = 1;
     alignas(4 * X_VECTOR) float loaded[ITEMS][4][X_VECTOR];
-    // of their channels, applied as values are staged: here it would wait for them
+    // prologue of the loaded channels; applied as values are staged, because here it would wait for the loads
     float scales[ITEMS][4], shifts[ITEMS][4];
     const auto load = [&](int chunk) {
 #pragma unroll
@@ -95,7 +95,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
                 if (inside && c + j < C) {
                     values = *reinterpret_cast<const float2*>(from + j * (H * W));
                 }
-                // padding stays zero
+                // padding remains zero
                 const bool there = inside && c + j < C;
                 scales[i][j] = there ? __ldg(packed + SCALE_AT + c
                     + j) : 0.0f;
@@ -106,7 +106,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
         }
     };
 
-    // Where a lane reads its pixel of each tile: lane / 4 is the pixel, lane % 4 the four channels.
+    // The offset of a lane's operand in each MMA tile: lane / 4 is the pixel, lane % 4 the channel quad.
     int at[P];
 #pragma unroll
     for (int p = 0; p < P; ++p) {
@@ -116,7 +116,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
 
     float sum[M][P][4] = {};
     constexpr int FLOAT_FRACTION_BITS = 23, FLOAT_BIAS = 127;
-    constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;  // biased; for others a scale would overflow
+    constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;  // biased; beyond them a scale would overflow
     constexpr int SCALED_EXPONENT = 14;                   // of the largest magnitude after scaling
     load(0);
 #pragma unroll 1
@@ -130,8 +130,8 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
                     shifts[i][j / X_VECTOR]);
             }
         }
-        // The power of two that takes the chunk's largest magnitude into [2^14, 2^15): fp16 then keeps 22
-        // bits of what matters.
+        // The quantisation scale is the power of two that brings the chunk's largest magnitude into [2^14,
+        // 2^15), where hi and lo keep 22 bits.
         float max_abs = 0.0f;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
@@ -143,7 +143,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
         max_abs = tdc_warp_max(max_abs);
         float* const chunk_max = warp_max + chunk % 2 * WARPS;
         if (lane == 0) chunk_max[warp] = max_abs;
-        __syncthreads();  // and all warps have done with the chunk before
+        __syncthreads();  // also: all warps have finished reading the previous chunk
 #pragma unroll
         for (int i = 0; i < WARPS; ++i) {
             max_abs = fmaxf(max_abs, chunk_max[i]);
@@ -173,8 +173,8 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
         tdc_wait_copies<0>();
         __syncthreads();
 
-        // Steps of 16 channels and one tap, of which a warp has a share; sums of
-        // 1 are added in fp32: tensor cores cut off.
+        // K steps of 16 channels of one tap, divided among the warps; partial sums of 1 steps are added in
+        // fp32, because tensor cores truncate.
         const float* a_tiles = shared + warp_m * (M * M_CHUNK_WEIGHTS) + lane * 4;
         const Quad* b_tiles = input;
         a_tiles += warp_k / 3 * 768;
@@ -208,20 +208,23 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(partial[m][p], a_lo[m],
-                        b_hi[p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(partial[m][p], a_lo[m], b_hi[p]);
+                    }
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(partial[m][p], a_hi[m],
-                        b_lo[p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(partial[m][p], a_hi[m], b_lo[p]);
+                    }
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(partial[m][p], a_hi[m],
-                        b_hi[p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(partial[m][p], a_hi[m], b_hi[p]);
+                    }
                 }
             }
 #pragma unroll
@@ -231,14 +234,14 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
             }
         }
         if (chunk + STAGES < chunks) {
-            __syncthreads();  // all warps have done with the weights
+            __syncthreads();  // all warps have finished reading the weights
             copy_weights(chunk + STAGES);
         } else {
             tdc_commit_copies();
         }
     }
 
-    // Sums go through shared memory, where the warps' shares are added and a block's pixels lie side by side.
+    // Sums pass through shared memory, where partial sums are added and a block's pixels are contiguous.
     constexpr int PIXELS = 40;  // of an output channel, padded
     float* const partials = shared;
     __syncthreads();
@@ -251,7 +254,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
     }
     float* const received = shared + RECEIVED_AT;
     __syncthreads();
-    tdc_cluster_wait();  // all blocks have begun
+    tdc_cluster_wait();  // all blocks have started
 #pragma unroll
     for (int round = 0; round < ROUNDS; ++round) {
         const unsigned i = threadIdx.x + round * THREADS;
@@ -271,7 +274,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
     }
     tdc_wait_bytes(exchange_barrier);
     for (int i = first_output + threadIdx.x; i < end_output; i += THREADS) {
-        // of the block
+        // within the block
         const int n = i / PIXEL_VECTORS, pixel = i % PIXEL_VECTORS * Y_VECTOR;
         const int row = y0 + pixel / TW, column = x0 + pixel % TW;
         if (n0 + n >= 19) continue;

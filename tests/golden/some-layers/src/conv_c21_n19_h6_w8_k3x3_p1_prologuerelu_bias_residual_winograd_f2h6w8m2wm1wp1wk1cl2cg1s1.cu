@@ -24,34 +24,34 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w
         RECEIVED_AT = 10632, ROUNDS = 3, PIXEL_VECTORS = 12, K_SPLITS = 3;
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 6, TW = 8, TN = 32;  // output rows, columns and channels of a block
-    // along an axis: a window of 4x4 inputs gives 2x2 outputs
+    // points along an axis; 4x4 inputs give 2x2 outputs
     constexpr int POINTS = 4;
-    // of a block, and side by side
+    // windows of a block, windows in a row of a block
     constexpr int WINDOWS = 12, WINDOWS_W = 4;
-    constexpr int M = 2, P = 2;  // tiles of a warp: of 16 output channels, of 8 windows
-    // the sum in chunks, each of so many pairs of input channels
+    constexpr int M = 2, P = 2;  // M x P MMA tiles of a warp: 16 channels x 8 windows
+    // chunks of the sum, channel pairs of a chunk
     constexpr int CHUNKS = 1, PAIRS = 8;
-    constexpr int ROWS = 8, ROW_LEN = 16;  // input tile: rows, values that are loaded of a row
-    // pairs of channels from row to row, and from one pair to the next
+    constexpr int ROWS = 8, ROW_LEN = 16;  // input tile: rows, values loaded per row
+    // distance of rows, and of channel pairs, in elements of two channels
     constexpr int PITCH = 18, PLANE = 148;
-    // packed values of a chunk
+    // words of packed weights in a chunk
     constexpr int WEIGHTS = 8192;
 
     TDC_DYNAMIC_SHARED(float, shared);
     float2* const input = reinterpret_cast<float2*>(shared + WEIGHTS);
-    float* const warp_max = shared + WARP_MAX_AT;  // magnitude that each warp loaded, for two chunks in turn
+    float* const warp_max = shared + WARP_MAX_AT;  // largest magnitude of each warp, for two chunks in turn
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int point_row = warp % POINTS;  // of the points, a warp takes one row
+    const int point_row = warp % POINTS;  // the row of points that the warp computes
     const int warp_m = 0, warp_p = 0;
     const int tile = blockIdx.x;
     const int y0 = tile * TH, x0 = 0, n0 = blockIdx.y * TN;
-    // The blocks of a cluster have a share of the sum each; without clusters the first has all of it.
+    // Each block of a cluster sums CHUNKS chunks. Without clusters the first block sums the chunks of all.
     const int cluster_size = tdc_has_clusters() ? CLUSTER : 1;
     const int chunks = tdc_has_clusters() ? CHUNKS : CLUSTER * CHUNKS;
     const int first_chunk = blockIdx.z * CHUNKS;
     if (!tdc_has_clusters() && blockIdx.z > 0) return;
-    // Each block finishes a part of the outputs; the others send it their shares of the sums.
+    // Each block finishes a slice of the outputs, for which the others send it their partial sums.
     const int rank_outputs = tdc_has_clusters() ? RANK_OUTPUTS : OUTPUTS, first_output =
         blockIdx.z * rank_outputs;
     const int end_output = min(first_output + rank_outputs, OUTPUTS);
@@ -59,7 +59,8 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w
     if (threadIdx.x == 0) tdc_expect_bytes(exchange_barrier, max(end_output - first_output,
         0) * (4 * Y_VECTOR * CLUSTER));
     tdc_cluster_arrive_relaxed();
-    // What the block's output channels are multiplied by and then what is added; loaded ahead of their sums.
+    // The dequantisation scales and the bias of the block's output channels, loaded before their sums are
+    // complete.
     float* const epilogue = shared + EPILOGUE_AT;
     if (const int i = threadIdx.x; i < TN) {
         tdc_copy_async4(epilogue + i, packed + DEQUANT_SCALE_AT + n0 + i);
@@ -76,7 +77,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w
     copy_weights(0);
     tdc_pdl_wait_and_trigger();
 
-    // What a thread loads of a chunk's input: 4 columns of two channels, ITEMS times.
+    // A thread loads ITEMS items of a chunk's input. Each consists of 4 columns of two channels.
     constexpr int COLUMNS = ROW_LEN / 4, ITEMS = 2;
     alignas(16) float loaded[ITEMS][2][X_VECTOR];
     const auto load = [&](int chunk) {
@@ -105,7 +106,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w
         }
     };
 
-    // A warp's row of points is made of one row of a window and of multiples of others.
+    // A row of points is computed from one row of the window plus multiples of other rows.
     const int unit_row = (point_row == 0 ? 0 : point_row == 3 ? 1 : 2) * PITCH;
     constexpr int OTHER_ROWS = 1;
     const int scaled_rows[] = {
@@ -115,7 +116,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w
         point_row == 1 ? 1.0f : -1.0f,
     };
 
-    // Where a lane reads its window of each tile: lane / 4 is the window, lane % 4 the pair of channels.
+    // The offset of a lane's operand in each MMA tile: lane / 4 is the window, lane % 4 the channel pair.
     int at[P];
 #pragma unroll
     for (int p = 0; p < P; ++p) {
@@ -128,8 +129,9 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w
     load(0);
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk) {
-        // The power of two that takes the chunk's largest magnitude into [2^12,
-        // 2^13): fp16 then keeps 22 bits of what matters.
+        // The quantisation scale is the power of two that brings the chunk's largest magnitude into the
+        // interval [2^12, 2^13), so that the transformed input is in the fp16 range: hi and lo then keep 22
+        // bits.
         float max_abs = 0.0f;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
@@ -141,14 +143,14 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w
         max_abs = tdc_warp_max(max_abs);
         float* const chunk_max = warp_max + chunk % 2 * WARPS;
         if (lane == 0) chunk_max[warp] = max_abs;
-        __syncthreads();  // and all warps have done with the chunk before
+        __syncthreads();  // also: all warps have finished reading the previous chunk
 #pragma unroll
         for (int i = 0; i < WARPS; ++i) {
             max_abs = fmaxf(max_abs, chunk_max[i]);
         }
         constexpr int FLOAT_FRACTION_BITS = 23, FLOAT_BIAS = 127;
-        constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;  // biased; for others a scale would overflow
-        constexpr int SCALED_EXPONENT = 14 - GROWTH_BITS;     // of the scaled magnitude
+        constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;  // biased; beyond them a scale would overflow
+        constexpr int SCALED_EXPONENT = 14 - GROWTH_BITS;     // of the largest magnitude after scaling
         const int magnitude_exponent = static_cast<int>(__float_as_uint(max_abs) >> FLOAT_FRACTION_BITS);
         const int exponent = min(max(magnitude_exponent, MIN_EXPONENT), MAX_EXPONENT);
         const int scale_exponent = 2 * FLOAT_BIAS + SCALED_EXPONENT - exponent;
@@ -169,14 +171,13 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w
         tdc_wait_copies<0>();
         __syncthreads();
 
-        // Steps of 16 channels.
+        // K steps of 16 channels.
         const float* const a_tiles = shared + warp_m * (M * M_CHUNK_WEIGHTS)
             + point_row * (POINTS * STEP_WEIGHTS) + lane * 4;
         float partial[POINTS][M][P][4] = {};
 #pragma unroll
         for (int step = 0; step < STEPS; ++step) {
-            // The input transform of a pair of channels: rows, then columns; then rounded, with what rounding
-            // left.
+            // The input transform of a channel pair: of the rows, then of the columns, then the hi/lo split.
             unsigned b_hi[POINTS][P][2], b_lo[POINTS][P][2];
 #pragma unroll
             for (int i = 0; i < 2 * P; ++i) {
@@ -232,25 +233,28 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(partial[j][m][p], a_lo[m],
-                        b_hi[j][p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(partial[j][m][p], a_lo[m], b_hi[j][p]);
+                    }
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(partial[j][m][p], a_hi[m],
-                        b_lo[j][p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(partial[j][m][p], a_hi[m], b_lo[j][p]);
+                    }
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(partial[j][m][p], a_hi[m],
-                        b_hi[j][p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(partial[j][m][p], a_hi[m], b_hi[j][p]);
+                    }
                 }
             }
         }
 
-        // The output transform of columns, added in fp32.
+        // The output transform of the columns, accumulated in fp32.
 #pragma unroll
         for (int i = 0; i < 4 * M * P; ++i) {
             const int m = i / (4 * P), p = i / 4 % P, e = i % 4;
@@ -263,16 +267,16 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w
             total1 = fmaf(q[1] - q[2] - q[3], dequant_scale, total1);
         }
         if (chunk + STAGES < chunks) {
-            __syncthreads();  // all warps have done with the weights
+            __syncthreads();  // all warps have finished reading the weights
             copy_weights(chunk + STAGES);
         } else {
             tdc_commit_copies();
         }
     }
 
-    // The output transform of rows, through shared memory: of each output row the part that is made of a
-    // warp's row of points.
-    // The first and the last row of points are in no output row both, and so make one share.
+    // The output transform of the rows, through shared memory: the terms of each output row that come from
+    // the warp's row of points.
+    // No output row depends on both the first and the last row of points, so these two share one buffer.
     constexpr int PIXELS = 72;  // of an output channel, padded
     float* const partials = shared;
     const int share = point_row % (POINTS - 1);
@@ -292,7 +296,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w
             + window % WINDOWS_W * WINOGRAD_M;
 #pragma unroll
         for (int row = 0; row < WINOGRAD_M; ++row) {
-            // the row belongs to the other end of its share
+            // the other row of points with this buffer contributes to this output row
             if (point_row == (row < (WINOGRAD_M - 1) ? POINTS - 1 : 0)) continue;
             const float factor = output_row_coefficients[row];
             *reinterpret_cast<float2*>(to + row * TW) = make_float2(
@@ -301,7 +305,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w
     }
     float* const received = shared + RECEIVED_AT;
     __syncthreads();
-    tdc_cluster_wait();  // all blocks have begun
+    tdc_cluster_wait();  // all blocks have started
 #pragma unroll
     for (int round = 0; round < ROUNDS; ++round) {
         const unsigned i = threadIdx.x + round * THREADS;
@@ -320,7 +324,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w
     }
     tdc_wait_bytes(exchange_barrier);
     for (int i = first_output + threadIdx.x; i < end_output; i += THREADS) {
-        // of the block
+        // within the block
         const int n = i / PIXEL_VECTORS, pixel = i % PIXEL_VECTORS * Y_VECTOR;
         const int row = y0 + pixel / TW, column = x0 + pixel % TW;
         if (n0 + n >= 19) continue;

@@ -22,25 +22,26 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7
         PIXEL_VECTORS = 21, K_SPLITS = 3;
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 3, TW = 7, TN = 32;  // output rows, columns and channels of a block
-    constexpr int M = 1, P = 3;  // tiles of a warp: of 16 output channels, of 8 pixels
-    // the sum in chunks, each of so many times four input channels
+    constexpr int M = 1, P = 3;  // M x P MMA tiles of a warp: 16 channels x 8 pixels
+    // chunks of the sum, channel quads of a chunk
     constexpr int CHUNKS = 2, QUADS = 4;
-    // input tile of 5 rows: values of a row, of four channels
+    // input tile of 5 rows: pixels of a row, quad distance
     constexpr int ROW_LEN = 9, PLANE = 52;
-    // packed values of a chunk, in 2 buffers
+    // words of packed weights in a chunk; there are 2 stages
     constexpr int WEIGHTS = 2304;
-    using Quad = uint2;  // four channels as fp16
+    using Quad = uint2;  // a channel quad in fp16
 
     TDC_DYNAMIC_SHARED(float, shared);
     Quad* const input = reinterpret_cast<Quad*>(shared + STAGES * WEIGHTS);
-    float* const warp_max = shared + WARP_MAX_AT;  // magnitude that each warp loaded, for two chunks in turn
+    float* const warp_max = shared + WARP_MAX_AT;  // largest magnitude of each warp, for two chunks in turn
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int warp_m = warp % WARPS_M, warp_p = 0, warp_k = warp / (WARPS_M * WARPS_P);
     const int tile = blockIdx.x;
     const int y0 = tile / TILES_W * TH, x0 = tile % TILES_W * TW, n0 = blockIdx.y * TN;
     constexpr int chunks = CHUNKS;
-    // What the block's output channels are multiplied by and then what is added; loaded ahead of their sums.
+    // The dequantisation scales and the bias of the block's output channels, loaded before their sums are
+    // complete.
     float* const epilogue = shared + EPILOGUE_AT;
     if (const int i = threadIdx.x; i < TN) {
         tdc_copy_async4(epilogue + i, packed + DEQUANT_SCALE_AT + n0 + i);
@@ -61,10 +62,10 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7
     }
     tdc_pdl_wait_and_trigger();
 
-    // What a thread loads of a chunk's input: one pixel of four channels, ITEMS times.
+    // A thread loads ITEMS items of a chunk's input, each of four channels of one pixel.
     constexpr int COLUMNS = ROW_LEN / X_VECTOR, ITEMS = 1;
     float loaded[ITEMS][4][X_VECTOR];
-    // of their channels, applied as values are staged: here it would wait for them
+    // prologue of the loaded channels; applied as values are staged, because here it would wait for the loads
     float scales[ITEMS][4], shifts[ITEMS][4];
     const auto load = [&](int chunk) {
 #pragma unroll
@@ -82,7 +83,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7
                 if (inside && c + j < C) {
                     values = *reinterpret_cast<const float*>(from + j * (H * W));
                 }
-                // padding stays zero
+                // padding remains zero
                 const bool there = inside && c + j < C;
                 scales[i][j] = there ? __ldg(packed + SCALE_AT + c
                     + j) : 0.0f;
@@ -93,7 +94,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7
         }
     };
 
-    // Where a lane reads its pixel of each tile: lane / 4 is the pixel, lane % 4 the four channels.
+    // The offset of a lane's operand in each MMA tile: lane / 4 is the pixel, lane % 4 the channel quad.
     int at[P];
 #pragma unroll
     for (int p = 0; p < P; ++p) {
@@ -103,7 +104,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7
 
     float sum[M][P][4] = {};
     constexpr int FLOAT_FRACTION_BITS = 23, FLOAT_BIAS = 127;
-    constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;  // biased; for others a scale would overflow
+    constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;  // biased; beyond them a scale would overflow
     constexpr int SCALED_EXPONENT = 14;                   // of the largest magnitude after scaling
     int exponent = MIN_EXPONENT;  // of the largest magnitude so far
     load(0);
@@ -118,8 +119,8 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7
                     shifts[i][j / X_VECTOR]), 0.0f);
             }
         }
-        // The power of two that takes the largest magnitude so far into [2^14, 2^15): fp16 then keeps 11 bits
-        // of what matters.
+        // The quantisation scale is the power of two that brings the largest magnitude so far into [2^14,
+        // 2^15), where fp16 keeps 11 bits.
         float max_abs = 0.0f;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
@@ -131,7 +132,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7
         max_abs = tdc_warp_max(max_abs);
         float* const chunk_max = warp_max + chunk % 2 * WARPS;
         if (lane == 0) chunk_max[warp] = max_abs;
-        __syncthreads();  // and all warps have done with the chunk before
+        __syncthreads();  // also: all warps have finished reading the previous chunk
 #pragma unroll
         for (int i = 0; i < WARPS; ++i) {
             max_abs = fmaxf(max_abs, chunk_max[i]);
@@ -165,7 +166,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7
         tdc_wait_copies<1>();
         __syncthreads();
 
-        // Steps of 16 channels and one tap, of which a warp has a share.
+        // K steps of 16 channels of one tap, divided among the warps.
         const float* a_tiles = shared + chunk % STAGES * WEIGHTS + warp_m * (M * M_CHUNK_WEIGHTS) + lane * 4;
         const Quad* b_tiles = input;
         a_tiles += warp_k * 384;
@@ -193,15 +194,16 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(sum[m][p], a_hi[m],
-                        b_hi[p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(sum[m][p], a_hi[m], b_hi[p]);
+                    }
                 }
             }
         }
         tdc_commit_copies();
     }
 
-    // Sums go through shared memory, where the warps' shares are added and a block's pixels lie side by side.
+    // Sums pass through shared memory, where partial sums are added and a block's pixels are contiguous.
     constexpr int PIXELS = 40;  // of an output channel, padded
     float* const partials = shared;
     const float dequant_scale = __uint_as_float((exponent - SCALED_EXPONENT) << FLOAT_FRACTION_BITS);
@@ -220,7 +222,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7
     for (int round = 0; round < ROUNDS; ++round) {
         const unsigned i = threadIdx.x + round * THREADS;
         if (i >= OUTPUTS) break;
-        // of the block
+        // within the block
         const int n = i / PIXEL_VECTORS, pixel = i % PIXEL_VECTORS;
         const int row = y0 + pixel / TW, column = x0 + pixel % TW;
         if (column >= OUT_W || n0 + n >= 19) continue;

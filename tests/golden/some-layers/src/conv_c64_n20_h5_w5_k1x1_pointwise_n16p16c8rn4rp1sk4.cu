@@ -25,7 +25,7 @@ some_layers_conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1sk4_partial(const fl
     const int pixel0 = blockIdx.x * TP;
     const int n0 = blockIdx.y * TN;
     const int thread_p = threadIdx.x % THREADS_P;       // pixels thread_p, thread_p + 16, ...
-    const int thread_n = threadIdx.x / THREADS_P * RN;  // RN channels side by side
+    const int thread_n = threadIdx.x / THREADS_P * RN;  // RN adjacent channels
     const int c_begin = blockIdx.z * SPLIT_C;
     const int c_end = c_begin + SPLIT_C;
 

@@ -20,9 +20,9 @@ some_layers_conv_c6_n19_h9_w8_k3x3_p1_bias_residual_relu_stride_fixed_n16h4w8sb3
     constexpr int H = 9, W = 8, OUT_H = 9, OUT_W = 8, R = 3, S = 3;
     constexpr int TN = 16, TH = 4, TW = 8;  // filters, output rows and columns of a block
     constexpr int RN = 8, RP = 1, THREADS = 64;  // filters and pixels of a thread
-    // taps of a round, of a filter: channel by channel, row by row
+    // taps of a round, taps of a filter; ordered by channel, then row, then column
     constexpr int SEGMENT = 8, TAPS = 54;
-    // a line: one channel of the map under one row of the filter
+    // a line: the part of one channel of the input map that one row of the filter reads
     constexpr int LINES = 4, COLUMNS = 10, LINE = TH * COLUMNS;
 
     TDC_DYNAMIC_SHARED(float, shared);
@@ -62,7 +62,7 @@ some_layers_conv_c6_n19_h9_w8_k3x3_p1_bias_residual_relu_stride_fixed_n16h4w8sb3
     float sum[RN][RP] = {};
 #pragma unroll 1
     for (int round = 0; round < ROUNDS; ++round) {
-        // The next segment and its lines come while this one is computed.
+        // The next segment and its lines are copied while this one is computed.
         if (round + 1 < ROUNDS) {
             fetch_filters(round + 1);
             fetch_map(round + 1);
@@ -96,7 +96,7 @@ some_layers_conv_c6_n19_h9_w8_k3x3_p1_bias_residual_relu_stride_fixed_n16h4w8sb3
                 }
             }
         }
-        __syncthreads();  // all threads have done with the round
+        __syncthreads();  // all threads have finished the round
     }
 
 #pragma unroll

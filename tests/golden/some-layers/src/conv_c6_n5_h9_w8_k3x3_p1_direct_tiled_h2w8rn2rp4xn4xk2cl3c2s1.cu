@@ -22,28 +22,28 @@ some_layers_conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8rn2rp4xn4xk2cl3c2s1_kernel
     constexpr int H = 9, W = 8, OUT_H = 9, OUT_W = 8;
     constexpr int R = 3, S = 3;
     constexpr int TH = 2, TW = 8, TN = 8;  // output rows, columns and channels of a block
-    constexpr int RN = 2, RP = 4;  // of a thread: output channels, pixels side by side
-    constexpr int CHUNKS = 1, TC = 2;  // the sum in chunks of so many input channels
-    // input tile: rows, values of a row, of a channel
+    constexpr int RN = 2, RP = 4;  // of a thread: output channels, adjacent pixels
+    constexpr int CHUNKS = 1, TC = 2;  // chunks of the sum, input channels of a chunk
+    // input tile: rows, floats of a row, floats of a channel
     constexpr int ROWS = 4, ROW_LEN = 16, PLANE = 64;
-    // packed values of a chunk
+    // packed weights of a chunk
     constexpr int WEIGHTS = 144;
 
     TDC_DYNAMIC_SHARED(float, shared);
     float* const input = shared + WEIGHTS;
 
     const int thread_n = threadIdx.x % THREADS_N, thread_p = threadIdx.x / THREADS_N % THREADS_P;
-    // its share of a chunk
+    // which of the K ranges of a chunk the thread sums
     const int thread_k = threadIdx.x / (THREADS_N * THREADS_P);
     const int thread_row = thread_p / THREADS_W, thread_column = thread_p % THREADS_W * RP;
     const int tile = blockIdx.x;
     const int y0 = tile * TH, x0 = 0, n0 = blockIdx.y * TN;
-    // The blocks of a cluster have a share of the sum each; without clusters the first has all of it.
+    // Each block of a cluster sums CHUNKS chunks. Without clusters the first block sums the chunks of all.
     const int cluster_size = tdc_has_clusters() ? CLUSTER : 1;
     const int chunks = tdc_has_clusters() ? CHUNKS : CLUSTER * CHUNKS;
     const int first_chunk = blockIdx.z * CHUNKS;
     if (!tdc_has_clusters() && blockIdx.z > 0) return;
-    // Each block finishes a part of the outputs; the others send it their shares of the sums.
+    // Each block finishes a slice of the outputs, for which the others send it their partial sums.
     const int rank_outputs = tdc_has_clusters() ? RANK_OUTPUTS : OUTPUTS, first_output =
         blockIdx.z * rank_outputs;
     const int end_output = min(first_output + rank_outputs, OUTPUTS);
@@ -65,8 +65,7 @@ some_layers_conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8rn2rp4xn4xk2cl3c2s1_kernel
     copy_weights(0);
     tdc_pdl_wait_and_trigger();
 
-    // What a thread loads of a chunk's input: 4 columns of one row,
-    // ITEMS times.
+    // A thread loads ITEMS items of a chunk's input, each of 4 columns of a row.
     constexpr int COLUMNS = ROW_LEN / X_VECTOR, ITEMS = 1;
     float4 loaded[ITEMS];
     const auto load = [&](int chunk) {
@@ -89,7 +88,7 @@ some_layers_conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8rn2rp4xn4xk2cl3c2s1_kernel
     load(0);
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk) {
-        if (chunk > 0) __syncthreads();  // all threads have done with the chunk before
+        if (chunk > 0) __syncthreads();  // all threads have finished reading the previous chunk
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
             const unsigned item = threadIdx.x + i * THREADS;
@@ -129,15 +128,14 @@ some_layers_conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8rn2rp4xn4xk2cl3c2s1_kernel
             }
         }
         if (chunk + STAGES < chunks) {
-            __syncthreads();  // all threads have done with the weights
+            __syncthreads();  // all threads have finished reading the weights
             copy_weights(chunk + STAGES);
         } else {
             tdc_commit_copies();
         }
     }
 
-    // Sums go through shared memory, where the threads' shares are added and a block's pixels lie side by
-    // side.
+    // Sums pass through shared memory, where partial sums are added and a block's pixels are contiguous.
     constexpr int PIXELS = 20;  // of an output channel, padded
     float* const partials = shared;
     __syncthreads();
@@ -152,7 +150,7 @@ some_layers_conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8rn2rp4xn4xk2cl3c2s1_kernel
     }
     float* const received = shared + RECEIVED_AT;
     __syncthreads();
-    tdc_cluster_wait();  // all blocks have begun
+    tdc_cluster_wait();  // all blocks have started
 #pragma unroll
     for (int round = 0; round < ROUNDS; ++round) {
         const unsigned i = threadIdx.x + round * THREADS;
@@ -171,7 +169,7 @@ some_layers_conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8rn2rp4xn4xk2cl3c2s1_kernel
     }
     tdc_wait_bytes(exchange_barrier);
     for (int i = first_output + threadIdx.x; i < end_output; i += THREADS) {
-        // of the block
+        // within the block
         const int n = i / PIXEL_VECTORS, pixel = i % PIXEL_VECTORS * Y_VECTOR;
         const int row = y0 + pixel / TW, column = x0 + pixel % TW;
         if (row >= OUT_H || n0 + n >= 5) continue;

@@ -21,7 +21,7 @@ some_layers_conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_partial(const float* x, const fl
     constexpr int N = 5, OUT_H = 9, OUT_W = 8;  // output channels, height, width
     constexpr int R = 3, S = 3;  // filter
     constexpr int TH = 2, TW = 3, TC = 4;  // outputs of a thread, input channels of a block
-    constexpr int ROWS = 4, COLUMNS = 5;  // of the input under a block
+    constexpr int ROWS = 4, COLUMNS = 5;  // input tile of a block
     __shared__ float tile[TC][ROWS][COLUMNS];
 
     const int block_tile = blockIdx.x;
@@ -30,7 +30,7 @@ some_layers_conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_partial(const float* x, const fl
     const int c0 = blockIdx.z * TC;
 
     tdc_pdl_wait_and_trigger();
-    // The input under the block, all channels at once; zeros where there is none.
+    // The input tile of the block, all its channels at once; zeros outside the input.
     for (int i = threadIdx.x; i < STAGED; i += THREADS) {
         const int c = c0 + i / (ROWS * COLUMNS);
         const int row = row0 + i / COLUMNS % ROWS - PAD_TOP;
@@ -57,7 +57,7 @@ some_layers_conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_partial(const float* x, const fl
 #pragma unroll
             for (int s = 0; s < S; ++s) weight[r][s] = __ldg(filter + ((c * R + r) * S + s) * N);
         }
-        // Each value is read once and goes to every output that one of the taps makes of it.
+        // Each value is read once and added to every output that depends on it.
 #pragma unroll
         for (int h = 0; h < ROWS; ++h) {
 #pragma unroll

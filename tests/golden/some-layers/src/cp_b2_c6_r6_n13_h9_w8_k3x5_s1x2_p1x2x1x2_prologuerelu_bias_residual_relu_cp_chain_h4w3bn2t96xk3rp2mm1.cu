@@ -22,14 +22,14 @@ some_layers_cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
         THREADS_N = 16;
     constexpr int C = 6, H = 9, W = 8, OUT_H = 9, OUT_W = 4;
     constexpr int R = 3, S = 5;  // filter
-    // of the decomposition, values of a row of a factor
+    // rank of the decomposition, floats of a row of a packed factor
     constexpr int RANK = 6, RANK_PITCH = 8;
     constexpr int TH = 4, TW = 3, TN = 8;  // output rows, columns and channels of a block
-    constexpr int ROWS = 6, COLUMNS = 9;  // input under it
-    constexpr int MIDDLE = 9;  // values of a row between the filters
-    // groups of threads that share the input channels, threads of one
+    constexpr int ROWS = 6, COLUMNS = 9;  // input tile of a block
+    constexpr int MIDDLE = 9;  // floats of a row of the vertical filter's output
+    // groups of threads that divide the input channels, threads of a group
     constexpr int THREADS_K = 3, LANES = 32;
-    // of a thread, threads that have those of a channel
+    // pixels of a thread; threads that cover the pixels of a channel
     constexpr int PIXELS = 2, PIXEL_LANES = 6;
 
     TDC_DYNAMIC_SHARED(float, shared);
@@ -39,7 +39,7 @@ some_layers_cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
     const float* const last = shared + LAST_AT;
     // input of the vertical filter, then output of the horizontal one
     float* const inner = shared + INNER_AT;
-    float* const middle = shared + MIDDLE_AT;  // what lies between them
+    float* const middle = shared + MIDDLE_AT;  // output of the vertical filter
 
     const int y0 = blockIdx.x / TILES_W * TH, x0 = blockIdx.x % TILES_W * TW;
     const int n0 = blockIdx.y * TN;
@@ -69,11 +69,12 @@ some_layers_cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
     residual += blockIdx.z * residual_batch_stride;
     y += blockIdx.z * y_batch_stride;
 
-    // The first factor: every position under the block, a share of the channels in each group of threads.
+    // The first factor at every position of the input tile: each group of threads sums a slice of the
+    // channels.
     {
         const int group = threadIdx.x / LANES, lane = threadIdx.x % LANES;
         if (const int first_place = lane; first_place < ROWS * COLUMNS) {
-            // 2 positions at once: they share what is read of the factor.
+            // 2 positions at a time, which share the loads of the factor.
             bool inside[POSITIONS_AT_ONCE];
             const float* from[POSITIONS_AT_ONCE];
 #pragma unroll
@@ -96,9 +97,9 @@ some_layers_cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
                     float value = inside[j] ? fmaf(prologue[c], from[j][c * (H * W)], prologue[C + c]) : 0.0f;
                     value = fmaxf(value, 0.0f);
 #pragma unroll
-                    for (int k = 0; k < RANK; ++k)
-                        sum[j][k] = fmaf(value, reinterpret_cast<const float*>(factor)[k],
-                        sum[j][k]);
+                    for (int k = 0; k < RANK; ++k) {
+                        sum[j][k] = fmaf(value, reinterpret_cast<const float*>(factor)[k], sum[j][k]);
+                    }
                 }
             }
 #pragma unroll
@@ -106,11 +107,13 @@ some_layers_cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
                 const int i = first_place + j * LANES;
                 if (i >= ROWS * COLUMNS) break;
 #pragma unroll
-                for (int k = 0; k < RANK; ++k) inner[(group * RANK + k) * (ROWS * COLUMNS) + i] = sum[j][k];
+                for (int k = 0; k < RANK; ++k) {
+                    inner[(group * RANK + k) * (ROWS * COLUMNS) + i] = sum[j][k];
+                }
             }
         }
     }
-    tdc_pdl_trigger();  // whose copies of its factors would hold up the loads above
+    tdc_pdl_trigger();  // not earlier: the successor's copies of its factors would delay the loads above
     __syncthreads();
     for (int i = threadIdx.x; i < RANK * ROWS * COLUMNS; i += THREADS) {
         float sum = inner[i];
@@ -120,7 +123,7 @@ some_layers_cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
     }
     __syncthreads();
 
-    // The vertical filter: 4 rows of a column a thread.
+    // The vertical filter: 4 rows of a column per thread.
     for (int i = threadIdx.x; i < RANK * COLUMNS; i += THREADS) {
         const int column = i % COLUMNS, rank = i / COLUMNS;
         constexpr int row0 = 0;
@@ -137,9 +140,9 @@ some_layers_cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
     }
     __syncthreads();
 
-    // The horizontal filter: 3 pixels of a row a thread.
+    // The horizontal filter: 3 pixels of a row per thread.
     for (int i = threadIdx.x; i < RANK * TH; i += THREADS) {
-        // row: of all ranks
+        // row: counted over all ranks
         const int row = i, column0 = 0;
         const float* const from = middle + row * MIDDLE + column0 * STRIDE_W;
         float sum[RUN] = {};
@@ -157,10 +160,10 @@ some_layers_cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
     }
     __syncthreads();
 
-    // The last factor: 2 pixels a thread, every 16th channel.
+    // The last factor: 2 pixels per thread, for one of every 16 channels.
     const int pixel0 = threadIdx.x % PIXEL_LANES, thread_n = threadIdx.x / PIXEL_LANES;
     float vector[PIXELS][RANK];
-    int at[PIXELS];  // of the first channel
+    int at[PIXELS];  // in the first channel
     bool inside[PIXELS];
 #pragma unroll
     for (int i = 0; i < PIXELS; ++i) {

@@ -22,13 +22,13 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
         THREADS_N = 6;
     constexpr int C = 6, H = 9, W = 8, OUT_H = 9, OUT_W = 4;
     constexpr int R = 3, S = 5;  // filter
-    // of the decomposition, values of a row of a factor
+    // rank of the decomposition, floats of a row of a packed factor
     constexpr int RANK = 8, RANK_PITCH = 8;
     constexpr int TH = 4, TW = 3, TN = 8;  // output rows, columns and channels of a block
-    constexpr int ROWS = 6, COLUMNS = 9;  // input under it
-    constexpr int MIDDLE = 9;  // values of a row between the filters
-    constexpr int THREADS_K = 2;  // groups of warps that share the input channels
-    // times 16 of a warp, warps that have those of a channel
+    constexpr int ROWS = 6, COLUMNS = 9;  // input tile of a block
+    constexpr int MIDDLE = 9;  // floats of a row of the vertical filter's output
+    constexpr int THREADS_K = 2;  // groups of warps that divide the input channels
+    // pixels of a warp, times 16; warps that cover the pixels of a channel
     constexpr int PIXELS = 1, PIXEL_WARPS = 1;
 
     TDC_DYNAMIC_SHARED(float, shared);
@@ -38,7 +38,7 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
     const float* const last = shared + LAST_AT;
     // input of the vertical filter, then output of the horizontal one
     float* const inner = shared + INNER_AT;
-    float* const middle = shared + MIDDLE_AT;  // what lies between them
+    float* const middle = shared + MIDDLE_AT;  // output of the vertical filter
 
     const int y0 = blockIdx.x / TILES_W * TH, x0 = blockIdx.x % TILES_W * TW;
     const int n0 = blockIdx.y * TN;
@@ -64,7 +64,7 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
     __syncthreads();
 
     const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-    constexpr int STEPS = 1;  // of 8 channels: their loads are on their way at once
+    constexpr int STEPS = 1;  // of 8 channels, whose loads are in flight together
     const int group = warp / WARPS;
 
     tdc_pdl_wait();
@@ -72,9 +72,9 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
     residual += blockIdx.z * residual_batch_stride;
     y += blockIdx.z * y_batch_stride;
 
-    // The first factor by the tensor cores: 16 positions and all of the rank a warp, a share of the channels
-    // in each group of warps.
-    // Of a product a lane loads what tdc_mma_tf32 wants of it: positions g and g + 8, channels t and t + 4.
+    // The first factor on the tensor cores: a warp computes all ranks of 16 positions; each group of warps
+    // sums a slice of the channels.
+    // A lane loads its fragment of the input for tdc_mma_tf32(): positions g and g + 8, channels t and t + 4.
 #pragma unroll 1
     for (int place = warp % WARPS * 16; place < ROWS * COLUMNS;
         place += WARPS * 16) {
@@ -103,7 +103,8 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
                     value[step][i] = fmaxf(value[step][i], 0.0f);
                 }
             }
-            // Large and small products apart: the tensor cores cut off what is far below the sum.
+            // Separate accumulators for large and small products: tensor cores truncate terms that are far
+            // smaller than the sum.
             float hi_sum[RANK / 8][4] = {}, cross_terms[RANK / 8][4] = {};
 #pragma unroll
             for (int step = 0; step < STEPS; ++step) {
@@ -138,7 +139,7 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
                 + i % 2) * (ROWS * COLUMNS) + to] = sum[k][i];
         }
     }
-    tdc_pdl_trigger();  // whose copies of its factors would hold up the loads above
+    tdc_pdl_trigger();  // not earlier: the successor's copies of its factors would delay the loads above
     __syncthreads();
     for (int i = threadIdx.x; i < RANK * ROWS * COLUMNS; i += THREADS) {
         float sum = inner[i];
@@ -148,7 +149,7 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
     }
     __syncthreads();
 
-    // The vertical filter: 4 rows of a column a thread.
+    // The vertical filter: 4 rows of a column per thread.
     for (int i = threadIdx.x; i < RANK * COLUMNS; i += THREADS) {
         const int column = i % COLUMNS, rank = i / COLUMNS;
         constexpr int row0 = 0;
@@ -165,9 +166,9 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
     }
     __syncthreads();
 
-    // The horizontal filter: 3 pixels of a row a thread.
+    // The horizontal filter: 3 pixels of a row per thread.
     for (int i = threadIdx.x; i < RANK * TH; i += THREADS) {
-        // row: of all ranks
+        // row: counted over all ranks
         const int row = i, column0 = 0;
         const float* const from = middle + row * MIDDLE + column0 * STRIDE_W;
         float sum[RUN] = {};
@@ -185,8 +186,9 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
     }
     __syncthreads();
 
-    // The last factor by the tensor cores: 16 pixels a warp, 8 channels of every 48. Of a product a lane has
-    // pixels g and g + 8 and ranks 2 t and 2 t + 1 in the places of t and t + 4: a sum may have any order.
+    // The last factor on the tensor cores: 16 pixels per warp, for 8 of every 48 channels. A lane's fragment
+    // has pixels g and g + 8, and ranks 2 t and 2 t + 1 instead of t and t + 4: the terms of a sum may be
+    // permuted.
     const int pixel0 = warp % PIXEL_WARPS * (PIXELS * 16), thread_n = warp / PIXEL_WARPS;
     unsigned a[PIXELS][RANK / 8][4], a_lo[PIXELS][RANK / 8][4];
 #pragma unroll
@@ -201,9 +203,9 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
             }
         }
     }
-    // Outputs pass through shared memory, from where a warp stores whole rows: sectors that are written in
-    // parts take twice as long.
-    constexpr int OUT_ROW = PIXELS * 16 + 4;  // no two lanes in one bank
+    // Outputs pass through shared memory, so that a warp stores complete rows: sectors that are partly
+    // written take twice as long.
+    constexpr int OUT_ROW = PIXELS * 16 + 4;  // without bank conflicts
     float* const out = shared + OUT_AT + warp * (8 * OUT_ROW);
     const int own = threadIdx.x % (RP * 16), pixel = pixel0 + own;
     const int row = y0 + pixel / TW, column = x0 + pixel % TW;

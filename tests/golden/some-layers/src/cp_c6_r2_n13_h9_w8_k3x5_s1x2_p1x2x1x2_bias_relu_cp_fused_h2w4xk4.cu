@@ -19,9 +19,9 @@ some_layers_cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4xk4_ker
     constexpr int C = 6, H = 9, W = 8;  // input channels, height, width
     constexpr int N = 13, OUT_H = 9, OUT_W = 4;  // output channels, height, width
     constexpr int R = 3, S = 5;  // filter
-    // of the decomposition, values of a row of a factor
+    // rank of the decomposition, floats of a row of a packed factor
     constexpr int RANK = 2, RANK_PITCH = 2;
-    // pixels of a block, threads that share the channels of one
+    // output rows and columns of a block; threads that divide the input channels of a pixel
     constexpr int TH = 2, TW = 4, THREADS_K = 4;
     const int thread_k = threadIdx.x % THREADS_K, pixel = threadIdx.x / THREADS_K;
     const int row = blockIdx.x * TH + pixel / TW;

@@ -293,7 +293,7 @@ tdc_store_async(float* to, float* barrier, unsigned rank, float4 value) {
     return value;
 }
 
-// The largest of a value of each lane of a warp; none is negative or NaN.
+// The largest of the values of a warp's lanes, none of which is negative or NaN.
 [[maybe_unused]] static __device__ __forceinline__ float tdc_warp_max(float value) {
 #if __CUDA_ARCH__ >= 800
     return __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(value)));

@@ -137,7 +137,7 @@ public:
     const char* layer_output_name(int layer) const noexcept;
     // Elements of that output; 0 if the index is out of range.
     size_t layer_output_size(int layer) const noexcept;
-    // Enqueues one layer on the stream. It reads what the layers before it have written.
+    // Enqueues one layer on the stream. It reads the outputs of earlier layers.
     Status run_layer(int layer, Inputs inputs, Outputs outputs, cudaStream_t stream) noexcept;
     // Copies a layer's output, dense NCHW, to `size` elements of host memory and waits for it.
     // Later layers reuse the memory, so stop at the layer: run_layer(0), ..., run_layer(layer),

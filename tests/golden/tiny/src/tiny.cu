@@ -40,7 +40,7 @@ constexpr std::uint32_t file_version = 1;
 constexpr std::size_t header_bytes = 256;
 constexpr std::size_t block_alignment = 256;
 
-// Bytes that the address of an input or output is a multiple of.
+// Alignment of the address of an input or output, in bytes.
 constexpr std::uintptr_t tensor_alignment = 16;
 
 struct Layer {
@@ -228,7 +228,7 @@ Status read_sections(const char* call, const char* what, const unsigned char* fi
     return Status();
 }
 
-// The section with these layouts, null when there is none.
+// The section with these layouts, null if there is none.
 const Section* find_section(const std::vector<Section>& sections, std::uint64_t layouts) {
     for (const Section& section : sections) {
         if (section.layouts == layouts) return &section;
@@ -254,7 +254,7 @@ Status missing_section(const char* call, const char* what, const std::vector<Sec
                    what, found.c_str(), needed.c_str());
 }
 
-// Whether a section matches its header and has the size that the kernels need.
+// Whether a section matches its header and has the size that the kernels require.
 Status check_section(const char* call, const char* what, const Section& section, std::size_t size) {
     if (section.size != size || section.checksum != checksum(section.payload, size)) {
         return failure(cudaSuccess, call, "%.100s is damaged: its checksum does not fit its content", what);

@@ -22,25 +22,26 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
         OUTPUTS = 128, PIXEL_VECTORS = 8, K_SPLITS = 3;
     constexpr int H = 13, W = 11, OUT_H = 7, OUT_W = 6;
     constexpr int TH = 1, TW = 8, TN = 16;  // output rows, columns and channels of a block
-    constexpr int M = 1, P = 1;  // tiles of a warp: of 16 output channels, of 8 pixels
-    // the sum in chunks
+    constexpr int M = 1, P = 1;  // M x P MMA tiles of a warp: 16 channels x 8 pixels
+    // chunks of the sum
     constexpr int CHUNKS = 1;
-    // input tile of 3 rows: values of a row
+    // input tile of 3 rows: pixels of a row
     constexpr int ROW_LEN = 18;
-    // packed values of a chunk
+    // words of packed weights in a chunk
     constexpr int WEIGHTS = 768;
-    using Quad = uint4;  // four channels as fp16: rounded, and what rounding left
+    using Quad = uint4;  // a channel quad in fp16: hi parts, then lo parts
 
     TDC_DYNAMIC_SHARED(float, shared);
     Quad* const input = reinterpret_cast<Quad*>(shared + WEIGHTS);
-    float* const warp_max = shared + WARP_MAX_AT;  // magnitude that each warp loaded, for two chunks in turn
+    float* const warp_max = shared + WARP_MAX_AT;  // largest magnitude of each warp, for two chunks in turn
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int warp_m = 0, warp_p = 0, warp_k = warp;
     const int image = blockIdx.x / TILES, tile = blockIdx.x % TILES;
     const int y0 = tile * TH, x0 = 0, n0 = blockIdx.y * TN;
     constexpr int chunks = CHUNKS;
-    // What the block's output channels are multiplied by and then what is added; loaded ahead of their sums.
+    // The dequantisation scales and the bias of the block's output channels, loaded before their sums are
+    // complete.
     float* const epilogue = shared + EPILOGUE_AT;
     if (const int i = threadIdx.x; i < TN) {
         tdc_copy_async4(epilogue + i, packed + DEQUANT_SCALE_AT + n0 + i);
@@ -59,7 +60,7 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
     tdc_pdl_wait_and_trigger();
     x += image * x_batch_stride;
 
-    // What a thread loads of a chunk's input: one pixel of four channels, ITEMS times.
+    // A thread loads ITEMS items of a chunk's input, each of four channels of one pixel.
     constexpr int COLUMNS = ROW_LEN / X_VECTOR, ITEMS = 1;
     float loaded[ITEMS][4][X_VECTOR];
     const auto load = [&]() {
@@ -82,7 +83,8 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
         }
     };
 
-    // Where a lane reads its pixel of each tile: lane / 4 is the pixel, lane % 4 the column of the filter.
+    // The offset of a lane's operand in each MMA tile: lane / 4 is the pixel, lane % 4 the column of the
+    // filter.
     int at[P];
 #pragma unroll
     for (int p = 0; p < P; ++p) {
@@ -92,13 +94,13 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
 
     float sum[M][P][4] = {};
     constexpr int FLOAT_FRACTION_BITS = 23, FLOAT_BIAS = 127;
-    constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;  // biased; for others a scale would overflow
+    constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;  // biased; beyond them a scale would overflow
     constexpr int SCALED_EXPONENT = 14;                   // of the largest magnitude after scaling
     load();
 #pragma unroll 1
     for (int chunk = 0; chunk < chunks; ++chunk) {
-        // The power of two that takes the chunk's largest magnitude into [2^14, 2^15): fp16 then keeps 22
-        // bits of what matters.
+        // The quantisation scale is the power of two that brings the chunk's largest magnitude into [2^14,
+        // 2^15), where hi and lo keep 22 bits.
         float max_abs = 0.0f;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
@@ -110,7 +112,7 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
         max_abs = tdc_warp_max(max_abs);
         float* const chunk_max = warp_max + chunk % 2 * WARPS;
         if (lane == 0) chunk_max[warp] = max_abs;
-        __syncthreads();  // and all warps have done with the chunk before
+        __syncthreads();  // also: all warps have finished reading the previous chunk
 #pragma unroll
         for (int i = 0; i < WARPS; ++i) {
             max_abs = fmaxf(max_abs, chunk_max[i]);
@@ -139,8 +141,8 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
         tdc_wait_copies<0>();
         __syncthreads();
 
-        // Steps of 4 channels of 4 columns, of which a warp has a share; sums of
-        // 1 are added in fp32: tensor cores cut off.
+        // K steps of 4 channels of 4 columns, divided among the warps; partial sums of 1 steps are added in
+        // fp32, because tensor cores truncate.
         const float* a_tiles = shared + warp_m * (M * M_CHUNK_WEIGHTS) + lane * 4;
         const Quad* b_tiles = input;
         a_tiles += warp_k * 256;
@@ -172,20 +174,23 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(cross_terms[m][p], a_lo[m],
-                        b_hi[p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(cross_terms[m][p], a_lo[m], b_hi[p]);
+                    }
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(partial[m][p], a_hi[m],
-                        b_hi[p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(partial[m][p], a_hi[m], b_hi[p]);
+                    }
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(cross_terms[m][p], a_hi[m],
-                        b_lo[p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(cross_terms[m][p], a_hi[m], b_lo[p]);
+                    }
                 }
             }
 #pragma unroll
@@ -197,7 +202,7 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
         }
     }
 
-    // Sums go through shared memory, where the warps' shares are added and a block's pixels lie side by side.
+    // Sums pass through shared memory, where partial sums are added and a block's pixels are contiguous.
     constexpr int PIXELS = 8;  // of an output channel, padded
     float* const partials = shared;
     __syncthreads();
@@ -214,7 +219,7 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
     for (int round = 0; round < ROUNDS; ++round) {
         const unsigned i = threadIdx.x + round * THREADS;
         if (i >= OUTPUTS) break;
-        // of the block
+        // within the block
         const int n = i / PIXEL_VECTORS, pixel = i % PIXEL_VECTORS;
         const int row = y0 + pixel / TW, column = x0 + pixel % TW;
         if (column >= OUT_W || n0 + n >= 8) continue;

@@ -21,24 +21,24 @@ mixed_conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8rn2rp4xn2xk4cl1c4s1_ke
     constexpr int H = 7, W = 6, OUT_H = 7, OUT_W = 6;
     constexpr int R = 1, S = 1;
     constexpr int TH = 2, TW = 8, TN = 4;  // output rows, columns and channels of a block
-    constexpr int RN = 2, RP = 4;  // of a thread: output channels, pixels side by side
-    constexpr int CHUNKS = 1, TC = 4;  // the sum in chunks of so many input channels
-    // input tile: rows, values of a row, of a channel
+    constexpr int RN = 2, RP = 4;  // of a thread: output channels, adjacent pixels
+    constexpr int CHUNKS = 1, TC = 4;  // chunks of the sum, input channels of a chunk
+    // input tile: rows, floats of a row, floats of a channel
     constexpr int ROWS = 2, ROW_LEN = 8, PLANE = 17;
-    // packed values of a chunk
+    // packed weights of a chunk
     constexpr int WEIGHTS = 16;
 
     TDC_DYNAMIC_SHARED(float, shared);
     float* const input = shared + WEIGHTS;
 
     const int thread_n = threadIdx.x % THREADS_N, thread_p = threadIdx.x / THREADS_N % THREADS_P;
-    // its share of a chunk
+    // which of the K ranges of a chunk the thread sums
     const int thread_k = threadIdx.x / (THREADS_N * THREADS_P);
     const int thread_row = thread_p / THREADS_W, thread_column = thread_p % THREADS_W * RP;
     const int image = blockIdx.x / TILES, tile = blockIdx.x % TILES;
     const int y0 = tile * TH, x0 = 0, n0 = blockIdx.y * TN;
     constexpr int chunks = CHUNKS;
-    // What the block's output channels are given: what is added; loaded ahead of their sums.
+    // The bias of the block's output channels, loaded before their sums are complete.
     float* const epilogue = shared + EPILOGUE_AT;
     if (const int i = threadIdx.x; i < TN) {
         tdc_copy_async4(epilogue + i, bias + min(n0 + i, N - 1));
@@ -53,8 +53,7 @@ mixed_conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8rn2rp4xn2xk4cl1c4s1_ke
     tdc_pdl_wait_and_trigger();
     x += image * x_batch_stride;
 
-    // What a thread loads of a chunk's input: one value,
-    // ITEMS times.
+    // A thread loads ITEMS items of a chunk's input, each of one value.
     constexpr int COLUMNS = ROW_LEN / X_VECTOR, ITEMS = 2;
     float loaded[ITEMS];
     const auto load = [&](int chunk) {
@@ -116,8 +115,7 @@ mixed_conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8rn2rp4xn2xk4cl1c4s1_ke
         }
     }
 
-    // Sums go through shared memory, where the threads' shares are added and a block's pixels lie side by
-    // side.
+    // Sums pass through shared memory, where partial sums are added and a block's pixels are contiguous.
     constexpr int PIXELS = 20;  // of an output channel, padded
     float* const partials = shared;
     __syncthreads();
@@ -135,7 +133,7 @@ mixed_conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8rn2rp4xn2xk4cl1c4s1_ke
 #pragma unroll
     for (int round = 0; round < ROUNDS; ++round) {
         const unsigned i = threadIdx.x + round * THREADS;
-        // of the block
+        // within the block
         const int n = i / PIXEL_VECTORS, pixel = i % PIXEL_VECTORS;
         const int row = y0 + pixel / TW, column = x0 + pixel % TW;
         if (row >= OUT_H || column >= OUT_W || n0 + n >= 9) continue;

@@ -16,14 +16,14 @@ mixed_conv_b2_c5_n5_h7_w3_k3x1_p1x0x1x0_g5_depthwise_rh1rw2t64_kernel(const floa
 {
     constexpr int THREADS = 64, ALL_STRIPS = 70, PAD_TOP = 1;
     constexpr int H = 7, W = 3, OUT_H = 7, OUT_W = 3;
-    constexpr int R = 3, S = 1, FILTER_PITCH = 4;  // filter, its row as it is packed
+    constexpr int R = 3, S = 1, FILTER_PITCH = 4;  // filter, its packed row
     constexpr int M = 1;  // output channels that read the same input channel
     constexpr int RH = 1, RW = 2;  // output rows and columns of a thread: a strip
-    constexpr int STRIPS_W = 2, STRIPS = 14;  // of a row, of a channel
+    constexpr int STRIPS_W = 2, STRIPS = 14;  // strips of a row, of a channel
     constexpr int ROWS = 3, COLUMNS = 2;  // input that a strip reads
-    constexpr int LOADED = 3;  // rows of it at a time
+    constexpr int LOADED = 3;  // rows that are loaded at a time
 
-    // Neighbouring threads have neighbouring columns, then rows, then channels.
+    // Adjacent threads have adjacent columns, then rows, then channels.
     const int thread = blockIdx.x % 2 * THREADS + threadIdx.x;
     if (thread >= ALL_STRIPS) return;
     const int channel = thread / STRIPS;
@@ -40,8 +40,8 @@ mixed_conv_b2_c5_n5_h7_w3_k3x1_p1x0x1x0_g5_depthwise_rh1rw2t64_kernel(const floa
     float sum[M][RH][RW] = {};
 #pragma unroll 1
     for (int first = 0; first < ROWS; first += LOADED) {
-        // All loads before their use, so that they are on their way together: the launch bounds' 1 lets them
-        // have registers.
+        // All loads precede their use, so that they are in flight together. The minimum of one block per SM
+        // in the launch bounds leaves registers for them.
         float value[LOADED][COLUMNS];
 #pragma unroll
         for (int i = 0; i < LOADED; ++i) {

@@ -20,7 +20,7 @@ mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8xn16xb8v1c8s1_kerne
     constexpr int OUT_W = 6, R = 3, S = 3;
     // output channels and images of a block, input channels of a step
     constexpr int TN = 16, TB = 8, TC = 8;
-    // virtual threads along each, output channels and images of each
+    // virtual threads along output channels and along images; output channels and images of each
     constexpr int V = 1, RN = 1, RB = 1;
     constexpr int THREADS = 128;
 
@@ -37,7 +37,7 @@ mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8xn16xb8v1c8s1_kerne
     const int row0 = pixel / OUT_W - PAD_TOP;
     const int column0 = pixel % OUT_W - PAD_LEFT;
 
-    // The taps that lie in the image, for all threads the same; the others would add zeros.
+    // The taps inside the image, which are the same for all threads; the others would add zeros.
     const int r_begin = row0 < 0 ? -row0 : 0;
     const int s_begin = column0 < 0 ? -column0 : 0;
     const int r_end = row0 < H ? min(R, H - row0) : 0;
@@ -46,7 +46,8 @@ mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8xn16xb8v1c8s1_kerne
 
     tdc_pdl_wait_and_trigger();
 
-    // Brings the next step into a buffer: all taps of TC channels, then those of the next ones.
+    // Loads the next step into a buffer. The steps are all taps of TC channels, then all taps of the next
+    // ones.
     int c0 = 0, r = r_begin, s = s_begin;
     const auto fetch = [&]() {
         const float* const weights = packed + ((r * S + s) * PADDED_C + c0) * PADDED_N + n0;
@@ -64,7 +65,7 @@ mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8xn16xb8v1c8s1_kerne
             const bool inside = image0 + image < B;
             float value = 0.0f;
             if (inside) value = x[place + c * B + image];
-            // What is not inside meets weights of zero, or its sums are not stored.
+            // A value that is not inside is multiplied by zero weights, or its sums are not stored.
             const int scaled_c = c0 + c;
             const float scale = __ldg(packed + SCALE_AT + scaled_c), shift = __ldg(packed + SHIFT_AT
                 + scaled_c);
@@ -111,7 +112,7 @@ mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8xn16xb8v1c8s1_kerne
 
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
-        if (step > 0) __syncthreads();  // all threads have done with the step before
+        if (step > 0) __syncthreads();  // all threads have finished the previous step
         fetch();
         __syncthreads();
         compute();

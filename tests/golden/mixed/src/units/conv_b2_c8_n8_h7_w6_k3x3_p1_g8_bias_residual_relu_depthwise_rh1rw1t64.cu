@@ -17,14 +17,14 @@ mixed_conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_residual_relu_depthwise_rh1rw1t64_kern
 {
     constexpr int THREADS = 64, ALL_STRIPS = 336, PAD_TOP = 1, ALIGNED_PAD_LEFT = 1;
     constexpr int H = 7, W = 6, OUT_H = 7, OUT_W = 6;
-    constexpr int R = 3, S = 3, FILTER_PITCH = 4;  // filter, its row as it is packed
+    constexpr int R = 3, S = 3, FILTER_PITCH = 4;  // filter, its packed row
     constexpr int M = 1;  // output channels that read the same input channel
     constexpr int RH = 1, RW = 1;  // output rows and columns of a thread: a strip
-    constexpr int STRIPS_W = 6, STRIPS = 42;  // of a row, of a channel
+    constexpr int STRIPS_W = 6, STRIPS = 42;  // strips of a row, of a channel
     constexpr int ROWS = 3, COLUMNS = 3;  // input that a strip reads
-    constexpr int LOADED = 3;  // rows of it at a time
+    constexpr int LOADED = 3;  // rows that are loaded at a time
 
-    // Neighbouring threads have neighbouring columns, then rows, then channels.
+    // Adjacent threads have adjacent columns, then rows, then channels.
     const int thread = blockIdx.x % 6 * THREADS + threadIdx.x;
     if (thread >= ALL_STRIPS) return;
     const int channel = thread / STRIPS;
@@ -54,8 +54,8 @@ mixed_conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_residual_relu_depthwise_rh1rw1t64_kern
     }
 #pragma unroll 1
     for (int first = 0; first < ROWS; first += LOADED) {
-        // All loads before their use, so that they are on their way together: the launch bounds' 1 lets them
-        // have registers.
+        // All loads precede their use, so that they are in flight together. The minimum of one block per SM
+        // in the launch bounds leaves registers for them.
         float value[LOADED][COLUMNS];
 #pragma unroll
         for (int i = 0; i < LOADED; ++i) {

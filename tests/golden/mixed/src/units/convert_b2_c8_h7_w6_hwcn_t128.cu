@@ -14,14 +14,14 @@ extern "C" __global__ void __launch_bounds__(128)
 mixed_convert_b2_c8_h7_w6_hwcn_t128_kernel(const float* x, float* y, long long x_batch_stride)
 {
     constexpr int TILE = 32, COLUMN_TILES = 1, ROWS = 4;
-    // A matrix of PIXELS x COLUMNS, columns being channel and image, from one order to the other.
+    // Transposes a matrix of PIXELS x COLUMNS; a column is one channel of one image.
     constexpr int PIXELS = 42, COLUMNS = 16, B = 2;
     __shared__ float tile[TILE][TILE + 1];
 
     const int pixel0 = blockIdx.x / COLUMN_TILES * TILE, column0 =
         blockIdx.x % COLUMN_TILES * TILE;
     const int lane = threadIdx.x % TILE, first_row = threadIdx.x / TILE;
-    // Where a value lies in NCHW.
+    // The offset of a value in NCHW.
     const auto nchw = [&](int pixel, int column) {
         return column % B * x_batch_stride + column / B * PIXELS
             + pixel;

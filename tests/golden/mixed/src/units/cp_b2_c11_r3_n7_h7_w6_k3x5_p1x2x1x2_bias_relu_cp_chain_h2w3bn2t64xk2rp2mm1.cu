@@ -20,14 +20,14 @@ mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1
         VECTORS = 1, COLUMN_RUN = 2, RUN = 3, THREADS_N = 21;
     constexpr int C = 11, H = 7, W = 6, OUT_H = 7, OUT_W = 6;
     constexpr int R = 3, S = 5;  // filter
-    // of the decomposition, values of a row of a factor
+    // rank of the decomposition, floats of a row of a packed factor
     constexpr int RANK = 3, RANK_PITCH = 4;
     constexpr int TH = 2, TW = 3, TN = 4;  // output rows, columns and channels of a block
-    constexpr int ROWS = 4, COLUMNS = 7;  // input under it
-    constexpr int MIDDLE = 7;  // values of a row between the filters
-    // groups of threads that share the input channels, threads of one
+    constexpr int ROWS = 4, COLUMNS = 7;  // input tile of a block
+    constexpr int MIDDLE = 7;  // floats of a row of the vertical filter's output
+    // groups of threads that divide the input channels, threads of a group
     constexpr int THREADS_K = 2, LANES = 32;
-    // of a thread, threads that have those of a channel
+    // pixels of a thread; threads that cover the pixels of a channel
     constexpr int PIXELS = 2, PIXEL_LANES = 3;
 
     TDC_DYNAMIC_SHARED(float, shared);
@@ -37,7 +37,7 @@ mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1
     const float* const last = shared + LAST_AT;
     // input of the vertical filter, then output of the horizontal one
     float* const inner = shared + INNER_AT;
-    float* const middle = shared + MIDDLE_AT;  // what lies between them
+    float* const middle = shared + MIDDLE_AT;  // output of the vertical filter
 
     const int y0 = blockIdx.x / TILES_W * TH, x0 = blockIdx.x % TILES_W * TW;
     const int n0 = blockIdx.y * TN;
@@ -64,11 +64,12 @@ mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1
     x += blockIdx.z * x_batch_stride;
     y += blockIdx.z * y_batch_stride;
 
-    // The first factor: every position under the block, a share of the channels in each group of threads.
+    // The first factor at every position of the input tile: each group of threads sums a slice of the
+    // channels.
     {
         const int group = threadIdx.x / LANES, lane = threadIdx.x % LANES;
         if (const int first_place = lane; first_place < ROWS * COLUMNS) {
-            // A position.
+            // One position at a time.
             bool inside[POSITIONS_AT_ONCE];
             const float* from[POSITIONS_AT_ONCE];
 #pragma unroll
@@ -90,9 +91,9 @@ mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1
                 for (int j = 0; j < POSITIONS_AT_ONCE; ++j) {
                     const float value = inside[j] ? from[j][c * (H * W)] : 0.0f;
 #pragma unroll
-                    for (int k = 0; k < RANK; ++k)
-                        sum[j][k] = fmaf(value, reinterpret_cast<const float*>(factor)[k],
-                        sum[j][k]);
+                    for (int k = 0; k < RANK; ++k) {
+                        sum[j][k] = fmaf(value, reinterpret_cast<const float*>(factor)[k], sum[j][k]);
+                    }
                 }
             }
 #pragma unroll
@@ -100,11 +101,13 @@ mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1
                 const int i = first_place + j * LANES;
                 if (i >= ROWS * COLUMNS) break;
 #pragma unroll
-                for (int k = 0; k < RANK; ++k) inner[(group * RANK + k) * (ROWS * COLUMNS) + i] = sum[j][k];
+                for (int k = 0; k < RANK; ++k) {
+                    inner[(group * RANK + k) * (ROWS * COLUMNS) + i] = sum[j][k];
+                }
             }
         }
     }
-    tdc_pdl_trigger();  // whose copies of its factors would hold up the loads above
+    tdc_pdl_trigger();  // not earlier: the successor's copies of its factors would delay the loads above
     __syncthreads();
     for (int i = threadIdx.x; i < RANK * ROWS * COLUMNS; i += THREADS) {
         float sum = inner[i];
@@ -114,7 +117,7 @@ mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1
     }
     __syncthreads();
 
-    // The vertical filter: 2 rows of a column a thread.
+    // The vertical filter: 2 rows of a column per thread.
     for (int i = threadIdx.x; i < RANK * COLUMNS; i += THREADS) {
         const int column = i % COLUMNS, rank = i / COLUMNS;
         constexpr int row0 = 0;
@@ -131,9 +134,9 @@ mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1
     }
     __syncthreads();
 
-    // The horizontal filter: 3 pixels of a row a thread.
+    // The horizontal filter: 3 pixels of a row per thread.
     for (int i = threadIdx.x; i < RANK * TH; i += THREADS) {
-        // row: of all ranks
+        // row: counted over all ranks
         const int row = i, column0 = 0;
         const float* const from = middle + row * MIDDLE + column0;
         float sum[RUN] = {};
@@ -151,11 +154,11 @@ mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1
     }
     __syncthreads();
 
-    // The last factor: 2 pixels a thread, every 21th channel.
+    // The last factor: 2 pixels per thread, for one of every 21 channels.
     const int pixel0 = threadIdx.x % PIXEL_LANES, thread_n = threadIdx.x / PIXEL_LANES;
     if (thread_n >= THREADS_N) return;
     float vector[PIXELS][RANK];
-    int at[PIXELS];  // of the first channel
+    int at[PIXELS];  // in the first channel
     bool inside[PIXELS];
 #pragma unroll
     for (int i = 0; i < PIXELS; ++i) {

@@ -365,7 +365,7 @@ tdc_store_async(float* to, float* barrier, unsigned rank, float4 value) {
     return value;
 }
 
-// The largest of a value of each lane of a warp; none is negative or NaN.
+// The largest of the values of a warp's lanes, none of which is negative or NaN.
 [[maybe_unused]] static __device__ __forceinline__ float tdc_warp_max(float value) {
 #if __CUDA_ARCH__ >= 800
     return __uint_as_float(__reduce_max_sync(0xffffffffu, __float_as_uint(value)));
@@ -628,8 +628,8 @@ tdc_dequantize_rows(float (&sum)[M][P][4], const float* dequant_scales) {
     return max_abs;
 }
 
-// Transposes an 8x8 tile of which each lane has two neighbouring columns of a row: it gets two neighbouring
-// rows of a column.
+// Transposes an 8x8 tile. Each lane has two adjacent columns of a row before, and two adjacent rows of a
+// column after.
 [[maybe_unused]] static __device__ __forceinline__ unsigned tdc_transpose_fp16x2(unsigned pair) {
 #if __CUDA_ARCH__ >= 750
     unsigned exchanged;

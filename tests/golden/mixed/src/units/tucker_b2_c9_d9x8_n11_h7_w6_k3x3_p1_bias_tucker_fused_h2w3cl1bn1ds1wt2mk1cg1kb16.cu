@@ -27,27 +27,27 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
     // output rows and columns of a block
     constexpr int TH = 2, TW = 3;
     constexpr int ROWS = 4, ROW_LEN = 5;  // input tile: rows, values of a row
-    // staged at once: times four input channels, elements of four
+    // channel quads of the input that are staged at a time; distance of two quads
     constexpr int QUADS = 4, PLANE = 26;
-    // pixels that a block finishes, elements of four channels of the core's output
+    // pixels that a block finishes; distance of two channel quads of the core's output
     constexpr int BLOCK_PIXELS = 8, D2_PLANE = 10;
-    // Of each factor: tiles of a warp, of 16 output channels and of 8 pixels; warps that share a sum; its
-    // output channels; chunks of its weights.
+    // Of each factor in a block: M x P MMA tiles of a warp, each of 16 output channels x 8 pixels; warps that
+    // divide its sum; output channels; chunks of weights.
     constexpr int FIRST_M = 1, FIRST_P = 2,
         FIRST_ROWS = 16, FIRST_CHUNKS = 1;
     constexpr int CORE_M = 1, CORE_P = 1,
         CORE_WARPS_K = 1, CORE_CHUNKS = 1;
     constexpr int LAST_M = 1, LAST_P = 1,
         LAST_WARPS_K = 1, LAST_CHUNKS = 1;
-    using Quad = uint4;  // four channels as fp16: rounded, and what rounding left
+    using Quad = uint4;  // a channel quad in fp16: hi parts, then lo parts
 
     TDC_DYNAMIC_SHARED(float, shared);
-    // What comes later takes the room of weights and inputs that have been used.
+    // Later data reuses the memory of weights and inputs that are no longer needed.
     Quad* const core_input = reinterpret_cast<Quad*>(shared + CORE_INPUT_AT);  // input of the core
-    Quad* const core_output_quads = reinterpret_cast<Quad*>(shared + CORE_OUTPUT_AT);  // its output, rounded
+    Quad* const core_output_quads = reinterpret_cast<Quad*>(shared + CORE_OUTPUT_AT);  // its output in fp16
     Quad* const input = reinterpret_cast<Quad*>(shared + INPUT_AT);
-    float* const copy_barriers = shared + COPY_BARRIERS_AT;  // barriers of chunks of weights
-    // magnitude that each warp has, of four kinds
+    float* const copy_barriers = shared + COPY_BARRIERS_AT;  // mbarriers of the weights' bulk copies
+    // largest magnitude of each warp, in four buffers
     float* const warp_max = shared + WARP_MAX_AT;
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -55,7 +55,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
     const int y0 = tile / 2 * TH, x0 = tile % 2 * TW;
     constexpr int first_rank = 0, end_rank = 1;
 
-    // What undoes the scales of the factors' output channels, and the bias.
+    // The dequantisation scales of the factors' output channels, then the bias.
     float* const scales = shared + SCALES_AT;
     for (int i = threadIdx.x * 4; i < SCALE_FLOATS; i += 256) {
         const float* from = packed + LAST_DEQUANT_SCALE_AT + i - LAST_SCALES_AT;
@@ -67,9 +67,9 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
         tdc_copy_async4(scales + SCALE_FLOATS + i, bias + i);
     }
     tdc_commit_copies();
-    // Chunks of weights in the order of their use: of the first factor and the core for a share, then of the
-    // last.
-    // Each has its place.
+    // Chunks of weights in the order of use: the first factor and the core for each cluster rank, then the
+    // last factor.
+    // Each chunk has its own buffer.
     constexpr int RANK_CHUNKS = FIRST_CHUNKS + CORE_CHUNKS, CHUNKS = RANK_CHUNKS + LAST_CHUNKS;
     const auto copy_weights = [&](int rank, int chunk) {
         const float* from;
@@ -97,9 +97,9 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
     const auto await_weights = [&](int chunk) {
         tdc_wait_bulk_copy<CHUNKS - 1>(copy_barriers + chunk * 2, 0);
     };
-    // The biased exponent of the largest magnitude of all threads, in the range of the scales. Scaled by
-    // 2^(FLOAT_BIAS + SCALED_EXPONENT - exponent) it is in [2^14, 2^15): fp16 then keeps
-    // 22 bits.
+    // The biased exponent of the block's largest magnitude, clamped so that its scale and dequantisation
+    // scale are normal numbers. Scaled by 2^(FLOAT_BIAS + SCALED_EXPONENT - exponent), the magnitude is in
+    // [2^14, 2^15), where hi and lo keep 22 bits.
     constexpr int FLOAT_FRACTION_BITS = 23, FLOAT_BIAS = 127, SCALED_EXPONENT = 14;
     constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;
     const auto max_exponent = [&](float max_abs, float* round) {
@@ -118,7 +118,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
         return power_of_two(2 * FLOAT_BIAS + SCALED_EXPONENT - exponent);
     };
     const auto dequant_scale_of = [&](int exponent) { return power_of_two(exponent - SCALED_EXPONENT); };
-    // A thread stages one position of the input tile, of every STAGERS-th four channels.
+    // A thread loads one position of the input tile, in every LOADERS-th channel quad.
     constexpr int POSITIONS = ROWS * ROW_LEN, LOADERS = 3, ITEMS = 2;
     const int position = threadIdx.x % POSITIONS, first_quad = threadIdx.x / POSITIONS;
     const int x_row = y0 - 1 + position / ROW_LEN;
@@ -137,7 +137,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
         for (int i = 0; i < ITEMS; ++i) {
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-                const int c = i * (4 * LOADERS) + j;  // behind the first
+                const int c = i * (4 * LOADERS) + j;  // relative to first_c
                 float value = 0.0f;
                 if (inside && first_quad + i * LOADERS < QUADS && first_c + c < 9) {
                     value = from[c * (H * W)];
@@ -146,7 +146,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
             }
         }
     };
-    // Scales what was loaded and stages it; returns what undoes the scale.
+    // Quantises loaded values, stores them to shared memory and returns their dequantisation scale.
     const auto stage = [&](const float (&values)[ITEMS][4], float* round) {
         float max_abs = 0.0f;
 #pragma unroll
@@ -154,7 +154,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
 #pragma unroll
             for (int j = 0; j < 4; ++j) max_abs = fmaxf(max_abs, fabsf(values[i][j]));
         }
-        const int exponent = max_exponent(max_abs, round);  // and all warps have done with the chunk before
+        const int exponent = max_exponent(max_abs, round);  // also a barrier after the previous chunk
         const float scale = scale_of(exponent);
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
@@ -165,7 +165,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
         return dequant_scale_of(exponent);
     };
 
-    // The core: all its output channels of all pixels, over the block's share of input channels.
+    // The core: all its output channels for all pixels, summed over the block's input channels.
     const int core_warp_m = 0, core_warp_p = 0, core_warp_k = warp;
     float core_sum[CORE_M][CORE_P][4] = {};
     int core_at[CORE_P];
@@ -176,8 +176,8 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
     }
 #pragma unroll 1
     for (int rank = first_rank; rank < end_rank; ++rank) {
-        // The first factor: the block's share of its output channels at every position of the input tile.
-        // Outside the image they are zero, as the core's padding must be: nothing is added to them.
+        // The first factor: the block's output channels at every position of the input tile. Positions
+        // outside the image give zeros, as the core's padding requires: the factor has no bias.
         const int warp_m = 0, warp_p = warp % 2;
         float sum[FIRST_M][FIRST_P][4] = {};
         int at[FIRST_P];
@@ -211,9 +211,9 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
                 tdc_accumulate_scaled(sum, hi_lo_sum, dequant_scale);
                 tdc_accumulate_scaled(sum, partial, dequant_scale);
             }
-            tdc_commit_copies();  // nothing, so that each wait counts the same groups
+            tdc_commit_copies();  // an empty group, so that each wait counts the same number of groups
         }
-        // Each warp rounds its sums where they are.
+        // Each warp converts its sums to fp16 in registers.
         const int first_row = warp_m * (16 * FIRST_M) + lane / 4,
             first_column = warp_p * (8 * FIRST_P) + lane / 4;
         const float max_abs = tdc_dequantize_rows(sum, scales + rank * FIRST_ROWS
@@ -248,13 +248,13 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
                     tdc_accumulate_scaled(core_sum, partial, dequant_scale);
                 }
             }
-            tdc_commit_copies();  // nothing, so that each wait counts the same groups
+            tdc_commit_copies();  // an empty group, so that each wait counts the same number of groups
         }
     }
     const float* const core_scales = scales + CORE_SCALES_AT;
     y += image * y_batch_stride;
 
-    // The last factor: LAST_ROWS of its output channels of COLUMNS_OUT pixels.
+    // The last factor: the block's output channels of BLOCK_PIXELS pixels.
     const int warp_m = 0, warp_p = 0, warp_k = warp;
     int at[LAST_P];
 #pragma unroll
@@ -266,7 +266,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
         const int n0 = 0;
         constexpr int TN = 16;
         const float* const epilogue = scales + LAST_SCALES_AT + n0;
-        // Channel and pixel of what a lane has sums of, and where it lies; -1 for none.
+        // The channel and pixel of a lane's sum, and its offset in the output; -1 if it is not stored.
         const auto channel_of = [&](int item) { return (warp_m * (2 * LAST_M) + item / LANE_ROW) * 8
             + lane / 4; };
         const auto column_of = [&](int item) {
@@ -311,7 +311,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
                 tdc_accumulate_scaled(sum, hi_lo_sum, dequant_scale);
                 tdc_accumulate_scaled(sum, partial, dequant_scale);
             }
-            tdc_commit_copies();  // nothing, so that each wait counts the same groups
+            tdc_commit_copies();  // an empty group, so that each wait counts the same number of groups
         }
 #pragma unroll
         for (int i = 0; i < OUTPUT_ITEMS; ++i) {

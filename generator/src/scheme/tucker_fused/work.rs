@@ -3,11 +3,11 @@
 use super::sizes::TuckerFusedGeometry;
 use crate::cost::{CostModel, KernelWork, resident_blocks};
 use crate::gpu::Gpu;
-use crate::ir::{Problem, TuckerProblem};
+use crate::ir::TuckerProblem;
 
 impl TuckerFusedGeometry {
-    /// The work of a launch, for the cost model.
-    pub(super) fn work(&self, problem: &TuckerProblem, gpu: &Gpu) -> KernelWork {
+    /// The work of a launch, for the cost model. `dram_bytes` are those of the problem.
+    pub(super) fn work(&self, problem: &TuckerProblem, dram_bytes: f64, gpu: &Gpu) -> KernelWork {
         let model = &CostModel::for_gpu(gpu).tucker_fused;
         let blocks = self.blocks as f64;
         let threads = 32 * self.tile.warps;
@@ -15,12 +15,7 @@ impl TuckerFusedGeometry {
         let products: f64 = with_next().map(|factor| f64::from(factor.mma_count)).sum();
         let clocks: f64 = with_next().map(|factor| factor.latency_clocks).sum();
         let pointwise = with_next().count() - 2;
-        let exchanges = match (self.tile.cluster, self.tile.blocks_n, &self.next) {
-            (1, _, _) => 0.0,
-            (_, 1, _) => 1.0,
-            (_, _, None) => 2.0,
-            (_, _, Some(_)) => 3.0,
-        };
+        let exchanges = exchanges(self.tile.cluster, self.tile.blocks_n, self.next.is_some());
         let exchanged = f64::from(self.d2_rows_per_block * self.block_pixels * self.d1_splits);
         // Blocks of the launch on the busiest SM.
         let busiest = (blocks / resident_blocks(self.tile.cluster, 1.0, gpu)).ceil();
@@ -36,17 +31,9 @@ impl TuckerFusedGeometry {
         // Throughput that co-resident blocks share: staging instructions, and 32-byte sectors that are stored, or read for a residual.
         let staged = self.first.as_ref().map_or(1, |first| first.chunks);
         let staging = model.staged_load * f64::from(self.tile.warps * staged * self.items);
-        let sectors_of_row = match self.tile.tw % 8 {
-            0 => f64::from(self.tile.tw / 8),
-            _ => f64::from(self.tile.tw / 8) + 1.5,
-        };
         let channels =
             f64::from(self.last.rows * self.tile.blocks_n) / f64::from(self.tile.cluster);
-        let sectors = sectors_of_row * f64::from(self.tile.th) * channels;
-        let moved = match problem.epilogue.residual {
-            true => 2.0 * sectors,
-            false => sectors,
-        };
+        let moved = moved_sectors(problem, [self.tile.th, self.tile.tw], channels);
         KernelWork {
             blocks: self.blocks,
             threads,
@@ -57,11 +44,34 @@ impl TuckerFusedGeometry {
             fma_fraction: 1.0,
             l2_bytes: 32.0 * model.stored_sector * blocks * moved,
             mma: blocks * products,
-            dram_bytes: Problem::Tucker(*problem).bytes() as f64,
+            dram_bytes,
             latency_clocks: latency,
             cluster: self.tile.cluster,
             pdl: true,
             ..KernelWork::default()
         }
+    }
+}
+
+/// Exchanges of partial sums in a cluster.
+pub(super) fn exchanges(cluster: u32, blocks_n: u32, has_next: bool) -> f64 {
+    match (cluster, blocks_n, has_next) {
+        (1, _, _) => 0.0,
+        (_, 1, _) => 1.0,
+        (_, _, false) => 2.0,
+        (_, _, true) => 3.0,
+    }
+}
+
+/// Sectors of 32 bytes that a block stores, and reads of a residual, if it has so many output `channels` of the tile's pixels.
+pub(super) fn moved_sectors(problem: &TuckerProblem, [th, tw]: [u32; 2], channels: f64) -> f64 {
+    let of_row = match tw % 8 {
+        0 => f64::from(tw / 8),
+        _ => f64::from(tw / 8) + 1.5,
+    };
+    let stored = of_row * f64::from(th) * channels;
+    match problem.epilogue.residual {
+        true => 2.0 * stored,
+        false => stored,
     }
 }

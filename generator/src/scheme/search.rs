@@ -1,0 +1,141 @@
+//! The search for the tile with the least predicted time.
+
+use super::{Tile, UnitWork};
+use crate::cost::{CostModel, KernelWork, TiledConstants, kernel_us, memset_us, tiled_terms};
+use crate::gpu::Gpu;
+
+/// The registers that the compiler allocated for a kernel of a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownRegisters {
+    /// The unit's tile.
+    pub tile: Tile,
+    /// As [`KernelBlueprint::role`](super::KernelBlueprint::role).
+    pub role: String,
+    /// Registers of a thread.
+    pub registers: u32,
+}
+
+/// Searches the tiles of one scheme for one problem.
+pub struct TileSearch<'a> {
+    gpu: &'a Gpu,
+    known_registers: &'a [KnownRegisters],
+    /// The model of tiled kernels with costs that overlap taking as long as the longest of them: faster, and never above the model.
+    bound_model: TiledConstants,
+    limit_us: f64,
+    best: Option<(f64, Tile)>,
+}
+
+impl<'a> TileSearch<'a> {
+    /// A search for tiles with a predicted time below `limit_us`. Kernels in `known_registers` have those registers instead of the
+    /// estimated ones.
+    pub fn new(gpu: &'a Gpu, known_registers: &'a [KnownRegisters], limit_us: f64) -> Self {
+        Self {
+            gpu,
+            known_registers,
+            bound_model: TiledConstants {
+                norm_exponent: f64::INFINITY,
+                ..CostModel::for_gpu(gpu).tiled
+            },
+            limit_us,
+            best: None,
+        }
+    }
+
+    /// The GPU.
+    pub fn gpu(&self) -> &'a Gpu {
+        self.gpu
+    }
+
+    /// The tile with the least predicted time, microseconds, of those that were offered; `None` if none is below the limit.
+    pub fn best(self) -> Option<(f64, Tile)> {
+        self.best
+    }
+
+    /// Whether tiles whose predicted times are at least `bound_us` may replace the best one.
+    pub(super) fn can_improve(&self, bound_us: f64) -> bool {
+        let limit = match &self.best {
+            Some((us, _)) => *us,
+            None => self.limit_us,
+        };
+        // Bounds are rounded otherwise than predictions.
+        bound_us * (1.0 - 1e-9) <= limit
+    }
+
+    /// Offers a tile. Among tiles with equal times the first one wins.
+    pub(super) fn offer(&mut self, tile: Tile, work: &UnitWork) {
+        let memset = work
+            .zeroed_bytes
+            .map_or(0.0, |bytes| memset_us(bytes, self.gpu));
+        let launches = work.launches.iter().map(|launch| {
+            let known = self.known(&tile, launch.role);
+            kernel_us(&with_registers(launch.work, known), self.gpu)
+        });
+        let us = memset + launches.sum::<f64>();
+        let limit = self.best.as_ref().map_or(self.limit_us, |(us, _)| *us);
+        if us < limit {
+            self.best = Some((us, tile));
+        }
+    }
+
+    /// Offers a tile of a unit with a single launch, in any order: among tiles with equal times that with the smallest numbers wins.
+    pub(super) fn offer_launch<T: Copy + Into<Tile>>(
+        &mut self,
+        tile: T,
+        role: &str,
+        work: KernelWork,
+    ) {
+        let work = match self.known_registers {
+            [] => work,
+            _ => with_registers(work, self.known(&tile.into(), role)),
+        };
+        if let Some(tiled) = &work.tiled {
+            let bound = tiled_terms(&work, tiled, self.gpu, &self.bound_model).us();
+            if !self.can_improve(bound) {
+                return;
+            }
+        }
+        let us = kernel_us(&work, self.gpu);
+        let better = match &self.best {
+            Some((best_us, best)) => us < *best_us || us == *best_us && tile.into() < *best,
+            None => us < self.limit_us,
+        };
+        if better {
+            self.best = Some((us, tile.into()));
+        }
+    }
+
+    /// Goes through `groups` of tiles, those with the least lower bound of their predicted times first, until no other group can
+    /// improve the best tile. `offer_tiles` offers the tiles of one.
+    pub(super) fn best_first<G>(
+        &mut self,
+        groups: Vec<(f64, G)>,
+        mut offer_tiles: impl FnMut(&mut Self, &G),
+    ) {
+        let mut order: Vec<(f64, usize)> = groups
+            .iter()
+            .enumerate()
+            .map(|(index, (bound, _))| (*bound, index))
+            .collect();
+        order.sort_unstable_by(|(a, _), (b, _)| a.total_cmp(b));
+        for (bound, index) in order {
+            if !self.can_improve(bound) {
+                break;
+            }
+            offer_tiles(self, &groups[index].1);
+        }
+    }
+
+    fn known(&self, tile: &Tile, role: &str) -> Option<u32> {
+        let mut known = self.known_registers.iter();
+        known
+            .find(|known| known.tile == *tile && known.role == role)
+            .map(|known| known.registers)
+    }
+}
+
+fn with_registers(work: KernelWork, known: Option<u32>) -> KernelWork {
+    KernelWork {
+        registers: known.unwrap_or(work.registers),
+        ..work
+    }
+}

@@ -1,0 +1,167 @@
+//! How the warps of a block divide a factor.
+
+use crate::scheme::step_order::split_steps_over_warps;
+use crate::scheme::tensor_core::{MMA_M, MMA_N};
+use std::collections::HashMap;
+
+/// Accumulator tiles of a warp at most.
+const MAX_SUMS: u32 = 16;
+
+/// Accumulator tiles at most for each product to have a separate accumulator.
+const MAX_SEPARATE_TILES: u32 = 2;
+
+/// Clocks of an SM partition for an MMA; until its result can be added to; of the other instructions of a warp's K step; and to add and
+/// store a value of a thread.
+const MMA_ISSUE: f64 = 6.7;
+const MMA_LATENCY: f64 = 39.0;
+const STEP_LATENCY: f64 = 60.0;
+const STORED_SUM: f64 = 6.0;
+
+/// The matrix product of a factor in a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct FactorProduct {
+    /// MMA tiles along the output channels and along the pixels.
+    pub(super) tiles: [u32; 2],
+    /// K steps of a chunk: groups of channels, rows of the filter, columns of the filter.
+    pub(super) counts: [u32; 3],
+    /// K steps of all chunks.
+    pub(super) steps: u32,
+    /// Warps of the block.
+    pub(super) warps: u32,
+    /// Most warps that may split K, or 0 for any number.
+    pub(super) max_warps_k: u32,
+    /// 2 with a hi/lo split, else 1.
+    pub(super) split_terms: u32,
+}
+
+/// How warps divide a [`FactorProduct`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrangement {
+    /// MMA tiles of a warp.
+    pub(super) m_tiles: u32,
+    pub(super) p_tiles: u32,
+    /// Warps along the output channels, the pixels and K.
+    pub(super) warps_m: u32,
+    pub(super) warps_p: u32,
+    pub(super) warps_k: u32,
+    /// Estimated clocks of a block.
+    pub(super) latency_clocks: f64,
+}
+
+/// The fastest arrangements that were asked for before. Many tiles have a factor in common.
+#[derive(Default)]
+pub(super) struct Arrangements(HashMap<FactorProduct, Option<Arrangement>>);
+
+impl Arrangements {
+    /// The arrangement with the least estimated clocks; `None` if no warp can hold its accumulators.
+    pub(super) fn fastest(&mut self, product: FactorProduct) -> Option<Arrangement> {
+        *self.0.entry(product).or_insert_with(|| product.fastest())
+    }
+}
+
+impl FactorProduct {
+    /// MMAs of a block, without idle lanes of warps.
+    pub(super) fn mma_count(&self) -> f64 {
+        let [m_tiles, p_tiles] = self.tiles;
+        f64::from(m_tiles * p_tiles) * f64::from(self.steps) * f64::from(2 * self.split_terms - 1)
+    }
+
+    /// A lower bound of [`Arrangement::latency_clocks`], whatever the arrangement.
+    pub(super) fn least_latency_clocks(&self) -> f64 {
+        let [m_tiles, p_tiles] = self.tiles;
+        let tiles = f64::from(m_tiles * p_tiles);
+        let steps = f64::from(self.steps);
+        let products = f64::from(2 * self.split_terms - 1);
+        let warps = f64::from(self.warps);
+        let product = MMA_ISSUE * products;
+        // An SM partition issues the products of a quarter of the warps.
+        let throughput = steps * tiles * product / 4.0;
+        // A warp with few tiles waits for fewer dependent products, but takes more steps.
+        let of_warp = |warp_tiles: f64, dependent: f64| {
+            let step = (product * warp_tiles).max(MMA_LATENCY * dependent) + STEP_LATENCY;
+            steps / warps * (tiles / warp_tiles).max(1.0) * step
+        };
+        let most = tiles.min(f64::from(MAX_SUMS));
+        let few = most.min(f64::from(MAX_SEPARATE_TILES));
+        let latency = of_warp(most, products).min(of_warp(few, 1.0));
+        let sums = STORED_SUM * tiles * f64::from(MMA_M * MMA_N) / (32.0 * warps);
+        throughput.max(latency) + sums
+    }
+
+    fn fastest(&self) -> Option<Arrangement> {
+        let Self {
+            tiles: [m_tiles, p_tiles],
+            warps,
+            ..
+        } = *self;
+        let limit_k = match self.max_warps_k {
+            0 => warps,
+            most => most,
+        };
+        let warps_k: Vec<u32> = (1..=warps.min(limit_k))
+            .filter(|&warps_k| split_steps_over_warps(self.counts, warps_k).is_some())
+            .collect();
+        let mut best: Option<Arrangement> = None;
+        for warps_m in (1..=warps.min(m_tiles)).filter(|&part| m_tiles.is_multiple_of(part)) {
+            let m = m_tiles / warps_m;
+            let fits = |p: &u32| 12 * m * p + 8 * m + 5 * p + 60 <= (65536 / (32 * warps)).min(255);
+            for p in (1..=p_tiles.min(MAX_SUMS / m)).filter(fits) {
+                let warps_p = p_tiles.div_ceil(p);
+                let most = warps / (warps_m * warps_p);
+                for &warps_k in warps_k.iter().take_while(|&&warps_k| warps_k <= most) {
+                    let latency_clocks = self.latency_clocks([m, p], [warps_m, warps_p, warps_k]);
+                    if best.is_none_or(|best| latency_clocks < best.latency_clocks) {
+                        best = Some(Arrangement {
+                            m_tiles: m,
+                            p_tiles: p,
+                            warps_m,
+                            warps_p,
+                            warps_k,
+                            latency_clocks,
+                        });
+                    }
+                }
+            }
+        }
+        best
+    }
+
+    /// Estimated clocks of a block for a factor. A K step is bound by the instruction issue of an SM partition, by shared memory, or by the
+    /// latency of one warp's dependent MMAs. The sum over the warps along K follows.
+    fn latency_clocks(&self, [m, p]: [u32; 2], [warps_m, warps_p, warps_k]: [u32; 3]) -> f64 {
+        let Self {
+            steps,
+            warps,
+            max_warps_k,
+            split_terms,
+            ..
+        } = *self;
+        let products = f64::from(2 * split_terms - 1);
+        let warps_used = warps_m * warps_p * warps_k;
+        let beside = f64::from(warps_used.div_ceil(4));
+        // Wavefronts of 128 bytes of shared memory; the SM does one per clock for all warps.
+        let wavefronts = f64::from(4 * split_terms * m + 2 * split_terms * p);
+        let loads = f64::from(split_terms * m + p);
+        let tiles = f64::from(m * p);
+        let issue = beside * (MMA_ISSUE * products * tiles + 3.0 * loads + 20.0);
+        let shared = f64::from(warps_used) * wavefronts;
+        let chained = if separate_accumulators(m * p, split_terms) {
+            1.0
+        } else {
+            products
+        };
+        let alone = (MMA_ISSUE * products * tiles).max(MMA_LATENCY * chained) + STEP_LATENCY;
+        let outputs = f64::from(m * warps_m * MMA_M * p * warps_p * MMA_N);
+        let sums = match warps_k {
+            // From the registers of the warps that hold them.
+            1 if max_warps_k > 0 => STORED_SUM * outputs / f64::from(32 * warps_used),
+            _ => STORED_SUM * f64::from(warps_k + 1) * outputs / f64::from(32 * warps),
+        };
+        f64::from(steps / warps_k) * issue.max(shared).max(alone) + sums
+    }
+}
+
+/// Whether each hi/lo product of `tiles` MMA tiles has a separate accumulator.
+pub(super) fn separate_accumulators(tiles: u32, split_terms: u32) -> bool {
+    split_terms == 2 && tiles <= MAX_SEPARATE_TILES
+}

@@ -1,0 +1,384 @@
+//! The tile space, and a lower bound of the predicted times of its parts.
+
+use super::arrangement::{Arrangements, FactorProduct};
+use super::sizes::{MAX_SHARED, TuckerFusedGeometry, core_problem};
+use super::work::{exchanges, moved_sectors};
+use super::{MAX_CHUNK_KIB, TuckerFusedTile};
+use crate::cost::{CostModel, KernelWork, kernel_us, occupancy, resident_blocks};
+use crate::gpu::Gpu;
+use crate::ir::{MAX_ELEMENTS, Precision, Problem, TuckerProblem};
+use crate::scheme::implicit_gemm::tile_shapes;
+use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N, divisors, quad_plane, split_terms};
+use crate::scheme::tiling::{RoughTime, fastest, supports_tiling};
+
+/// Pairs of `max_warps_k` and `chunk_kib` that are tried.
+const WARPS_K_AND_CHUNK_KIB: [[u32; 2]; 8] = [
+    [0, 128],
+    [0, MAX_CHUNK_KIB],
+    [1, 128],
+    [1, MAX_CHUNK_KIB],
+    [2, MAX_CHUNK_KIB],
+    [16, 64],
+    [16, 128],
+    [16, MAX_CHUNK_KIB],
+];
+
+/// The pairs that need the least shared memory: complete sums in registers, or small chunks.
+const SMALLEST: [[u32; 2]; 2] = [[1, 128], [16, 64]];
+
+/// The tiles with the same pixels, cluster and warps.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct TileGroup {
+    th: u32,
+    tw: u32,
+    cluster: u32,
+    blocks_n: u32,
+    d2_splits: u32,
+    warps: u32,
+}
+
+impl TileGroup {
+    /// Every group of a problem. Empty if the scheme does not support it, or the GPU supports only the kernel's fallback.
+    pub(super) fn all(problem: &TuckerProblem, gpu: &Gpu) -> Vec<Self> {
+        if !gpu.has_mma() || !supports_problem(problem) {
+            return Vec::new();
+        }
+        let core = &problem.core;
+        let clusters = clusters(gpu.max_cluster());
+        let mut found = Vec::new();
+        for (th, tw) in tile_shapes(core.out_h(), core.out_w(), 256) {
+            for &[cluster, blocks_n, d2_splits] in &clusters {
+                found.extend([4, 6, 8, 12, 16].map(|warps| Self {
+                    th,
+                    tw,
+                    cluster,
+                    blocks_n,
+                    d2_splits,
+                    warps,
+                }));
+            }
+        }
+        found
+    }
+
+    /// The tile with the last three numbers; `None` if it does not fit.
+    fn tile(
+        self,
+        chunk_groups: u32,
+        [max_warps_k, chunk_kib]: [u32; 2],
+        problem: &TuckerProblem,
+        gpu: &Gpu,
+        arrangements: &mut Arrangements,
+    ) -> Option<TuckerFusedGeometry> {
+        let Self {
+            th,
+            tw,
+            cluster,
+            blocks_n,
+            d2_splits,
+            warps,
+        } = self;
+        let tile = TuckerFusedTile {
+            th,
+            tw,
+            cluster,
+            blocks_n,
+            d2_splits,
+            warps,
+            max_warps_k,
+            chunk_groups,
+            chunk_kib,
+        };
+        TuckerFusedGeometry::new(problem, tile, gpu, arrangements)
+    }
+
+    /// The tile with the least shared memory.
+    fn smallest(
+        self,
+        chunk_groups: u32,
+        problem: &TuckerProblem,
+        gpu: &Gpu,
+        arrangements: &mut Arrangements,
+    ) -> Option<TuckerFusedGeometry> {
+        let mut tiles = SMALLEST.iter();
+        tiles.find_map(|&numbers| self.tile(chunk_groups, numbers, problem, gpu, arrangements))
+    }
+
+    /// The sizes of a chunk of the first factor that are tried, in channel groups: the two largest that the block's threads can load.
+    pub(super) fn chunk_groups(
+        self,
+        problem: &TuckerProblem,
+        gpu: &Gpu,
+        arrangements: &mut Arrangements,
+    ) -> Vec<u32> {
+        let groups = problem.first.map_or(1, |c| c.div_ceil(MMA_K));
+        let candidates: Vec<u32> = divisors(groups, &[1, 2, 3, 4, 6, 8, 12, 16, 32]).collect();
+        let largest_first = candidates.into_iter().rev();
+        let Some([positions, _, finished]) = self.pixels(problem) else {
+            return Vec::new();
+        };
+        let limit = MAX_SHARED.min(gpu.shared_per_block);
+        let fitting = largest_first.filter(|&chunk_groups| {
+            if self.least_shared_bytes(problem, positions, finished, chunk_groups) > limit {
+                return false;
+            }
+            let smallest = self.smallest(chunk_groups, problem, gpu, arrangements);
+            smallest.is_some()
+        });
+        fitting.take(2).collect()
+    }
+
+    /// Its tiles with a chunk size. A larger limit of warps or chunks may give the same kernel; the first tile of each kernel is kept.
+    pub(super) fn tiles(
+        self,
+        chunk_groups: u32,
+        problem: &TuckerProblem,
+        gpu: &Gpu,
+        arrangements: &mut Arrangements,
+    ) -> Vec<TuckerFusedGeometry> {
+        let mut kernels = Vec::new();
+        let mut found = Vec::new();
+        for numbers in WARPS_K_AND_CHUNK_KIB {
+            let Some(sizes) = self.tile(chunk_groups, numbers, problem, gpu, arrangements) else {
+                continue;
+            };
+            let kernel = sizes.kernel_identity();
+            if !kernels.contains(&kernel) {
+                kernels.push(kernel);
+                found.push(sizes);
+            }
+        }
+        found
+    }
+
+    /// The pixels that a block stages, that the cluster computes, and that a block finishes; `None` if the block has too few threads
+    /// for them, or the cluster has more blocks than the core has channels.
+    fn pixels(self, problem: &TuckerProblem) -> Option<[u32; 3]> {
+        let core = &problem.core;
+        let reach = |axis: usize, tile: u32, taps: u32| {
+            (tile - 1) * core.stride[axis] + (taps - 1) * core.dilation[axis] + 1
+        };
+        let positions = reach(0, self.th, core.r) * reach(1, self.tw, core.s);
+        let pixels = (self.th * self.tw).next_multiple_of(MMA_N);
+        let finished = (pixels / MMA_N).div_ceil(self.cluster / self.blocks_n) * MMA_N;
+        let d1_groups = core.c.div_ceil(MMA_K);
+        let d1_splits = self.cluster / self.d2_splits;
+        let all_blocks_have_channels = (d1_splits - 1) * d1_groups.div_ceil(d1_splits) < d1_groups
+            && core.n.div_ceil(MMA_M).is_multiple_of(self.d2_splits);
+        (positions.max(finished) <= 32 * self.warps && all_blocks_have_channels)
+            .then_some([positions, pixels, finished])
+    }
+
+    /// Bytes of shared memory that its tiles with a chunk size need at least: for the core's input, sums from other blocks, the staged
+    /// input, and weights: all of them, or two stages of the smallest chunks.
+    fn least_shared_bytes(
+        self,
+        problem: &TuckerProblem,
+        positions: u32,
+        finished: u32,
+        chunk_groups: u32,
+    ) -> u32 {
+        let core = &problem.core;
+        let split_terms = split_terms(problem.precision);
+        let block_d1_groups = core
+            .c
+            .div_ceil(MMA_K)
+            .div_ceil(self.cluster / self.d2_splits);
+        let d2_tiles = core.n.div_ceil(MMA_M);
+        let block_d2_tiles = d2_tiles / self.d2_splits;
+        let n_tiles = problem.n.div_ceil(MMA_M).div_ceil(self.blocks_n);
+        let first_groups = problem.first.map_or(0, |c| c.div_ceil(MMA_K));
+        let first_chunk = first_groups.min(chunk_groups);
+        // MMA tiles of weights.
+        let all = block_d1_groups * first_groups
+            + block_d2_tiles * core.r * core.s * block_d1_groups
+            + n_tiles * d2_tiles;
+        let largest_chunk = (block_d1_groups * first_chunk)
+            .max(block_d2_tiles * core.s)
+            .max(n_tiles);
+        let weights = 128 * split_terms * all.min(2 * largest_chunk);
+        let quads = (block_d1_groups + first_chunk) * MMA_K / 4;
+        let inputs = 2 * split_terms * quads * quad_plane(positions, split_terms);
+        let received = match self.cluster {
+            1 => 0,
+            cluster => cluster * (MMA_M * d2_tiles).div_ceil(self.blocks_n) * finished,
+        };
+        4 * (inputs + received + weights)
+    }
+
+    /// A lower bound of the predicted times of its tiles, microseconds; infinite if it has none. `dram_bytes` are those of the problem.
+    ///
+    /// It is the time of a launch with one chunk of weights for each factor and as many blocks on an SM as are best. `latency_clocks` is a
+    /// lower bound of the estimated clocks of a factor, whatever its chunks.
+    pub(super) fn lower_bound_us(
+        self,
+        problem: &TuckerProblem,
+        dram_bytes: f64,
+        gpu: &Gpu,
+        mut latency_clocks: impl FnMut(FactorProduct) -> f64,
+    ) -> f64 {
+        let Some([positions, pixels, finished]) = self.pixels(problem) else {
+            return f64::INFINITY;
+        };
+        let core = &problem.core;
+        let model = &CostModel::for_gpu(gpu).tucker_fused;
+        let d1_splits = self.cluster / self.d2_splits;
+        let block_d1_groups = core.c.div_ceil(MMA_K).div_ceil(d1_splits);
+        let d2_tiles = core.n.div_ceil(MMA_M);
+        let n_tiles = problem.n.div_ceil(MMA_M).div_ceil(self.blocks_n);
+        let split_terms = split_terms(problem.precision);
+        let product = |m_tiles: u32, pixels: u32, counts: [u32; 3]| FactorProduct {
+            tiles: [m_tiles, pixels.div_ceil(MMA_N)],
+            counts,
+            steps: counts.iter().product(),
+            warps: self.warps,
+            max_warps_k: self.warps,
+            split_terms,
+        };
+        let groups = problem.first.map(|c| c.div_ceil(MMA_K));
+        let first = groups.map(|groups| product(block_d1_groups, positions, [groups, 1, 1]));
+        let core_counts = [block_d1_groups, core.r, core.s];
+        let core_and_last = [
+            product(d2_tiles / self.d2_splits, pixels, core_counts),
+            product(n_tiles, finished, [d2_tiles, 1, 1]),
+        ];
+        let next = problem
+            .next
+            .map(|next| product(next.n.div_ceil(MMA_M), finished, [n_tiles, 1, 1]));
+        let (mut clocks, mut products) = (0.0, 0.0);
+        for factor in first.into_iter().chain(core_and_last).chain(next) {
+            clocks += latency_clocks(factor);
+            products += factor.mma_count();
+        }
+        let own_factors = f64::from(2 + u32::from(first.is_some()));
+        let pointwise = own_factors - 2.0 + f64::from(u32::from(next.is_some()));
+        let loaders = 32 * self.warps / positions;
+        let quads = groups.unwrap_or(block_d1_groups) * MMA_K / 4;
+        let staged = f64::from(self.warps * quads) / f64::from(loaders);
+        let rows = core.out_h().div_ceil(self.th);
+        let tiles = u64::from(rows) * u64::from(core.out_w().div_ceil(self.tw));
+        let blocks = tiles * u64::from(core.batch) * u64::from(self.cluster);
+        let exchanged = (MMA_M * d2_tiles).div_ceil(self.blocks_n) * finished * d1_splits;
+        let latency = model.steps * clocks
+            + model.pointwise_factor * pointwise
+            + model.chunk * own_factors
+            + model.exchange * exchanges(self.cluster, self.blocks_n, next.is_some())
+            + model.exchanged_value * f64::from(exchanged)
+            + model.warp * f64::from(self.warps);
+        let rows_of_block = f64::from(MMA_M * n_tiles * self.blocks_n) / f64::from(self.cluster);
+        let sectors = moved_sectors(problem, [self.th, self.tw], rows_of_block);
+        let shared = self.least_shared_bytes(problem, positions, finished, 1);
+        if shared > MAX_SHARED.min(gpu.shared_per_block) {
+            return f64::INFINITY;
+        }
+        let busiest = (blocks as f64 / resident_blocks(self.cluster, 1.0, gpu)).ceil();
+        let work = KernelWork {
+            blocks,
+            threads: 32 * self.warps,
+            shared_bytes: shared,
+            flops: 256.0 * blocks as f64 * model.staged_load * staged,
+            fma_fraction: 1.0,
+            l2_bytes: 32.0 * model.stored_sector * blocks as f64 * sectors,
+            mma: blocks as f64 * products,
+            dram_bytes,
+            cluster: self.cluster,
+            pdl: true,
+            ..KernelWork::default()
+        };
+        // The waves are in the latency.
+        let most = f64::from(occupancy(&work, gpu).blocks_per_sm.max(1));
+        let waves = (busiest / busiest.min(most)).ceil();
+        let work = KernelWork {
+            latency_clocks: latency_of_waves(latency, busiest, most, model.co_resident_block)
+                / waves,
+            ..work
+        };
+        kernel_us(&work, gpu)
+    }
+}
+
+/// The least latency of `busiest` blocks on an SM that holds at most `most` at a time: of all waves, if a block alone takes `latency`, and
+/// each other block on the SM adds `co_resident`.
+fn latency_of_waves(latency: f64, busiest: f64, most: f64, co_resident: f64) -> f64 {
+    let mut least = f64::INFINITY;
+    let mut resident = 1.0;
+    while resident <= busiest.min(most) {
+        let wave = latency + co_resident * (resident - 1.0);
+        least = least.min(wave * (busiest / resident).ceil());
+        resident += 1.0;
+    }
+    least
+}
+
+/// Every tile that fits a GPU, with its rough time. Empty if the GPU supports only the kernel's fallback. `prunes_groups` leaves out
+/// groups and chunk sizes that are slow with the least shared memory.
+pub(super) fn rated_tiles(
+    problem: &Problem,
+    gpu: &Gpu,
+    prunes_groups: bool,
+) -> Vec<(f64, TuckerFusedTile)> {
+    let Problem::Tucker(problem) = problem else {
+        return Vec::new();
+    };
+    let rough = RoughTime::new(gpu);
+    let dram_bytes = Problem::Tucker(*problem).bytes() as f64;
+    let arrangements = &mut Arrangements::default();
+    let mut groups = Vec::new();
+    for group in TileGroup::all(problem, gpu) {
+        for chunk_groups in group.chunk_groups(problem, gpu, arrangements) {
+            if let Some(sizes) = group.smallest(chunk_groups, problem, gpu, arrangements) {
+                let us = rough.of(&sizes.work(problem, dram_bytes, gpu));
+                groups.push((us, (group, chunk_groups)));
+            }
+        }
+    }
+    let groups = match prunes_groups {
+        true => fastest(groups),
+        false => groups.into_iter().map(|(_, group)| group).collect(),
+    };
+    let mut found = Vec::new();
+    for (group, chunk_groups) in groups {
+        for sizes in group.tiles(chunk_groups, problem, gpu, arrangements) {
+            let us = rough.of(&sizes.work(problem, dram_bytes, gpu));
+            found.push((us, sizes.tile));
+        }
+    }
+    found
+}
+
+/// The possible clusters: the number of blocks, `blocks_n` and `d2_splits`.
+fn clusters(max_cluster: u32) -> Vec<[u32; 3]> {
+    const PARTS: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8];
+    let mut found = Vec::new();
+    for cluster in 1..=max_cluster {
+        for blocks_n in divisors(cluster, PARTS) {
+            let parts = divisors(cluster, PARTS);
+            found.extend(parts.map(|d2_splits| [cluster, blocks_n, d2_splits]));
+        }
+    }
+    found
+}
+
+/// Whether the scheme supports a problem, including its precision; see [`implicit_gemm`](crate::scheme::implicit_gemm). bf16, whose values are not
+/// scaled, is supported for single convolutions only.
+pub(super) fn supports_problem(problem: &TuckerProblem) -> bool {
+    let core = &problem.core;
+    // The number of weights, padded to complete tiles, must fit in an int.
+    let padded = |channels: u32| u64::from(channels) + 512;
+    let c = problem.first.unwrap_or(core.c);
+    let weights = padded(c) * padded(core.c)
+        + padded(core.c) * padded(core.n) * u64::from(core.r) * u64::from(core.s)
+        + padded(core.n) * padded(problem.n)
+        + problem
+            .next
+            .map_or(0, |next| padded(problem.n) * padded(next.n));
+    supports_tiling(&core_problem(problem))
+        && problem.precision != Precision::Bf16
+        && c.min(core.c).min(core.n).min(problem.n) >= 8
+        && c.max(core.n).max(problem.n) <= 1 << 13
+        && problem
+            .next
+            .is_none_or(|next| (8..=1 << 13).contains(&next.n))
+        && Problem::Tucker(*problem).y().len() >= 256
+        && weights <= MAX_ELEMENTS
+}
