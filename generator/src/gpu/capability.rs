@@ -1,6 +1,6 @@
 //! Properties that a compute capability fixes, once for all GPUs that have it.
 
-use super::Gpu;
+use super::{Gpu, Published};
 use tdc_runtime::Arch;
 
 pub(super) const KIB: u32 = 1024;
@@ -29,6 +29,10 @@ const CC: Gpu = Gpu {
     dram_gbs: 0,
     sustained: None,
     launch_us: 0.0,
+    published: Published {
+        fp32_tflops: 0.0,
+        tensor_tflops: 0.0,
+    },
     paper_candidate_fraction: 0.05,
 };
 

@@ -1,4 +1,5 @@
-//! Every GPU that code can be planned for, in one file each. Adding one = its file and its name here.
+//! Every GPU that code can be planned for, in one file each. Adding one = its file and its name here. The first GPU of an architecture
+//! represents it: kernels for the architecture are planned for that GPU if none is named.
 
 use super::Gpu;
 
@@ -17,11 +18,11 @@ gpus! {
     b200,
     a100,
     v100,
-    l40s,
-    l4,
     rtx5090,
     rtx4090,
     rtx3090,
     rtx2080ti,
     gtx1080ti,
+    l40s,
+    l4,
 }

@@ -1,7 +1,7 @@
 //! NVIDIA H100 Tensor Core GPU Architecture, 2022, SXM5: SMs, L2, 66.9 TFLOP/s. Clock: driver. Bandwidth:
 //! H100 datasheet, 3.35 TB/s.
 
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, Published};
 use crate::gpu::capability::{CC_90, MIB};
 
 pub(super) const GPU: Gpu = Gpu {
@@ -13,5 +13,9 @@ pub(super) const GPU: Gpu = Gpu {
     l2_bytes: 50 * MIB,
     dram_gbs: 3350,
     launch_us: 0.55,
+    published: Published {
+        fp32_tflops: 66.9,
+        tensor_tflops: 989.4,
+    },
     ..CC_90
 };

@@ -2,7 +2,7 @@
 //! rates: measured (docs/design.md), those of the tensor cores by wgmma from operands that stay in shared memory.
 
 use crate::gpu::capability::{CC_90, MIB};
-use crate::gpu::{Gpu, Sustained};
+use crate::gpu::{Gpu, Published, Sustained};
 
 pub(super) const GPU: Gpu = Gpu {
     name: "h200",
@@ -21,5 +21,9 @@ pub(super) const GPU: Gpu = Gpu {
         best_dram_gbs: 4660,
     }),
     launch_us: 0.55,
+    published: Published {
+        fp32_tflops: 67.0,
+        tensor_tflops: 989.4,
+    },
     ..CC_90
 };

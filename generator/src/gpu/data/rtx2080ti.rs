@@ -1,7 +1,7 @@
 //! NVIDIA Turing GPU Architecture, 2018, reference board (the Founders Edition has 1635 MHz): all values,
 //! 13.4 TFLOP/s.
 
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, Published};
 use crate::gpu::capability::CC_75;
 
 pub(super) const GPU: Gpu = Gpu {
@@ -13,6 +13,10 @@ pub(super) const GPU: Gpu = Gpu {
     l2_bytes: 5632 * 1024,
     dram_gbs: 616,
     launch_us: 1.0,
+    published: Published {
+        fp32_tflops: 13.4,
+        tensor_tflops: 53.8,
+    },
     paper_candidate_fraction: 0.15,
     ..CC_75
 };

@@ -1,6 +1,6 @@
 //! NVIDIA Ampere GA102 GPU Architecture, 2020: all values, 35.6 TFLOP/s.
 
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, Published};
 use crate::gpu::capability::{CC_86, MIB};
 
 pub(super) const GPU: Gpu = Gpu {
@@ -12,5 +12,9 @@ pub(super) const GPU: Gpu = Gpu {
     l2_bytes: 6 * MIB,
     dram_gbs: 936,
     launch_us: 0.8,
+    published: Published {
+        fp32_tflops: 35.6,
+        tensor_tflops: 71.0,
+    },
     ..CC_86
 };

@@ -1,6 +1,6 @@
 //! NVIDIA Ada GPU Architecture, 2022: all values, 82.6 TFLOP/s. L2: driver, 72 MiB of the chip's 96.
 
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, Published};
 use crate::gpu::capability::{CC_89, MIB};
 
 pub(super) const GPU: Gpu = Gpu {
@@ -12,5 +12,9 @@ pub(super) const GPU: Gpu = Gpu {
     l2_bytes: 72 * MIB,
     dram_gbs: 1008,
     launch_us: 0.6,
+    published: Published {
+        fp32_tflops: 82.6,
+        tensor_tflops: 165.2,
+    },
     ..CC_89
 };

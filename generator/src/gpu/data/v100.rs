@@ -1,6 +1,6 @@
 //! NVIDIA Tesla V100 GPU Architecture, 2017, SXM2: all values, 15.7 TFLOP/s.
 
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, Published};
 use crate::gpu::capability::{CC_70, MIB};
 
 pub(super) const GPU: Gpu = Gpu {
@@ -12,5 +12,9 @@ pub(super) const GPU: Gpu = Gpu {
     l2_bytes: 6 * MIB,
     dram_gbs: 900,
     launch_us: 1.0,
+    published: Published {
+        fp32_tflops: 15.7,
+        tensor_tflops: 125.0,
+    },
     ..CC_70
 };
