@@ -1,8 +1,9 @@
 //! Properties of GPUs.
 //!
-//! Each GPU names its sources. Where a document rounds, the figure that the CUDA driver reports for the device is taken
-//! (`deviceQuery`). What a compute capability fixes is written once for it. The launch time, the clock and the sustained rates of the
-//! H200 were measured (docs/how-it-works.md); the launch times of all others are estimates, scaled from it by generation and clock.
+//! The data file of each GPU names the source of each number: documents of the vendor, or what the CUDA driver reports for the device
+//! (`deviceQuery`), which is taken where a document rounds. What a compute capability fixes is written once for it. The launch time, the
+//! sustained rates and the resident clusters of the H200 were measured (docs/how-it-works.md); the launch times of all others are
+//! estimates, scaled from it by generation and clock.
 
 use super::GPUS;
 use crate::suggest::nearest;
