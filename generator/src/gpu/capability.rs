@@ -93,6 +93,16 @@ pub(super) const CC_86: Gpu = Gpu {
     shared_per_block: 99 * KIB,
     ..CC
 };
+pub(super) const CC_87: Gpu = Gpu {
+    arch: Arch::new(87),
+    // Derived: a quarter of the published int8 rate with sparsity. An Orin Nano reaches 10.9 TFLOP/s in bf16
+    // with 8 SMs at 1.02 GHz (github.com/zzc0721/torch-performance-test-data, issue 110), which is more than
+    // half of this rate would allow, so fp32 accumulation is not slower.
+    tensor_flops: 2048,
+    shared_per_sm: 164 * KIB,
+    shared_per_block: 163 * KIB,
+    ..CC_86
+};
 pub(super) const CC_89: Gpu = Gpu {
     arch: Arch::new(89),
     memory_latency: 541, // measured: Luo et al.

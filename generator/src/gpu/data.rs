@@ -15,6 +15,7 @@ macro_rules! gpus {
 gpus! {
     h200,
     h100,
+    gh200,
     b200,
     a100,
     v100,
@@ -25,4 +26,6 @@ gpus! {
     gtx1080ti,
     l40s,
     l4,
+    rtx6000ada,
+    agxorin,
 }
