@@ -2,8 +2,7 @@
 //! tier; every kernel for every architecture in the deep one.
 //!
 //! Missing compilers are installed into the cache in their pinned versions. Kernels are compiled at low
-//! effort; the full effort for all architectures is `tdc-gen compile configs/*.yaml --arch
-//! sm_75,sm_80,sm_86,sm_89,sm_90,sm_100,sm_120`.
+//! effort; the full effort for all architectures is `tdc-gen compile configs/*.yaml --arch ...` (CONTRIBUTING.md).
 
 mod toolkit;
 
@@ -13,7 +12,7 @@ use std::path::{Path, PathBuf};
 use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::compile::{Job, compile_all};
 use tdc_generator::config::{Config, Overrides, yaml};
-use tdc_generator::gpu::gpu;
+use tdc_generator::gpu::{archs, gpu};
 use tdc_generator::ir::Precision;
 use tdc_generator::plan::{PlannedUnit, known_resources, plan_layer_set, plan_network};
 use tdc_generator::render::unit_text;
@@ -38,10 +37,8 @@ const SMALL: [&str; 6] = [
     "tvm-problem.yaml",
 ];
 
-const ARCHS: [u16; 8] = [70, 75, 80, 86, 89, 90, 100, 120];
-
 /// The oldest and the newest default architecture; they are compiled by two versions of NVRTC.
-const SOME_ARCHS: [u16; 2] = [70, 90];
+const SOME_ARCHS: [Arch; 2] = [Arch::new(70), Arch::new(90)];
 
 /// All distinct units of the committed configs.
 fn units() -> Vec<PlannedUnit> {
@@ -174,11 +171,11 @@ fn preludes() -> Vec<String> {
 }
 
 /// Compiles sources with NVRTC for some architectures, and with nvcc, without warnings.
-fn assert_texts_compile(texts: &[String], archs: &[u16]) {
+fn assert_texts_compile(texts: &[String], archs: &[Arch]) {
     let toolkit = toolkit();
     let compiler = toolkit.compiler(Options::default()).unwrap();
     for source in texts {
-        for arch in archs.iter().copied().map(Arch::new) {
+        for &arch in archs {
             let job = Job {
                 source,
                 name: "prelude",
@@ -216,7 +213,7 @@ fn assert_texts_compile(texts: &[String], archs: &[u16]) {
 }
 
 /// Compiles units to machine code with NVRTC.
-fn assert_units_compile(units: &[PlannedUnit], archs: &[u16]) {
+fn assert_units_compile(units: &[PlannedUnit], archs: &[Arch]) {
     let compiler = toolkit()
         .compiler(Options {
             effort: Effort::Fast,
@@ -228,10 +225,10 @@ fn assert_units_compile(units: &[PlannedUnit], archs: &[u16]) {
         .iter()
         .zip(&texts)
         .flat_map(|(unit, source)| {
-            archs.iter().map(|&sm| Job {
+            archs.iter().map(|&arch| Job {
                 source,
                 name: &unit.unit.name,
-                arch: Arch::new(sm),
+                arch,
             })
         })
         .collect();
@@ -337,14 +334,14 @@ mod deep {
     #[test]
     #[ignore = "deep tier"]
     fn every_part_of_the_device_prelude_compiles_for_every_architecture_without_a_warning() {
-        assert_texts_compile(&preludes(), &ARCHS);
+        assert_texts_compile(&preludes(), &archs());
     }
 
     #[test]
     #[ignore = "deep tier"]
     fn every_kernel_compiles_for_every_architecture() {
         assert!(UNITS.len() > 40, "{} units", UNITS.len());
-        assert_units_compile(&UNITS, &ARCHS);
+        assert_units_compile(&UNITS, &archs());
     }
 
     #[test]

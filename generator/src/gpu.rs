@@ -7,7 +7,7 @@ mod targets;
 
 pub use data::GPUS;
 pub use table::{
-    ARCHS, DEFAULT_GPU, Gpu, OLDEST_ARCH, PORTABLE_CLUSTER, PlanningOnly, Sustained, UnknownGpu,
-    gpu, gpu_for_arch, gpu_for_device,
+    DEFAULT_GPU, Gpu, OLDEST_ARCH, PORTABLE_CLUSTER, PlanningOnly, Published, Sustained,
+    UnknownGpu, archs, gpu, gpu_for_arch, gpu_for_device,
 };
 pub use targets::{Targets, TargetsError};

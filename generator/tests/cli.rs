@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tdc_generator::cost::CostModel;
-use tdc_generator::gpu::gpu;
+use tdc_generator::gpu::{GPUS, gpu};
 use tdc_generator::measure::tune::present_text;
 use tempfile::TempDir;
 
@@ -96,8 +96,10 @@ impl Folder {
     }
 
     /// Runs a command that must fail with this first line on standard error, no standard output and no files
-    /// written; returns standard error.
+    /// written; returns standard error. `{gpus}` in the line are the names of all GPUs.
     fn fails(&self, arguments: &[&str], code: i32, first_line: &str) -> String {
+        let gpus: Vec<_> = GPUS.iter().map(|gpu| gpu.name).collect();
+        let first_line = first_line.replace("{gpus}", &gpus.join(", "));
         let before = self.content();
         let outcome = self.run(arguments);
         let found = outcome.stderr.lines().next().unwrap_or_default();
@@ -376,7 +378,7 @@ fn invalid_arguments_exit_with_2() {
     for (arguments, message) in [
         (
             &["tiny.yaml", "--gpu", "h20"][..],
-            "there is no GPU named `h20`; did you mean `h200`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, rtx2080ti, gtx1080ti",
+            "there is no GPU named `h20`; did you mean `h200`? known are {gpus}",
         ),
         (
             &["tiny.yaml", "--gpu", "h200,a100,h200"],
@@ -392,7 +394,7 @@ fn invalid_arguments_exit_with_2() {
         ),
         (
             &["plan", "tiny.yaml", "--gpu", "rtx4080"],
-            "there is no GPU named `rtx4080`; did you mean `rtx4090`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, rtx2080ti, gtx1080ti",
+            "there is no GPU named `rtx4080`; did you mean `rtx4090`? known are {gpus}",
         ),
         (
             &["plan", "tiny.yaml", "none.yaml"],
@@ -489,8 +491,7 @@ fn invalid_arguments_exit_with_2() {
         ),
         (
             &["plan", "tiny.yaml", "--gpu", "H100"],
-            "there is no GPU named `H100`; did you mean `h100`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, \
-             rtx4090, rtx3090, rtx2080ti, gtx1080ti",
+            "there is no GPU named `H100`; did you mean `h100`? known are {gpus}",
         ),
         (
             &["verify", "tiny.yaml", "--weights", "none"],
@@ -1395,8 +1396,7 @@ fn tables_are_merged() {
     folder.fails(
         &["merge", "unknown.txt", "--out", "a.txt"],
         2,
-        "error: unknown.txt: there is no GPU named `abacus`; known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, \
-         rtx2080ti, gtx1080ti",
+        "error: unknown.txt: there is no GPU named `abacus`; known are {gpus}",
     );
     // Times that would be printed as zero, and a truncated time.
     folder.write("short.txt", TABLE.replace(" 1.25 ", " 0.0004 "));

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 use tdc_generator::config::yaml::{load, parse};
 use tdc_generator::config::{ConfigErrors, Overrides};
+use tdc_generator::gpu::GPUS;
 
 /// `line:column: message` of all errors, one per line.
 fn short(errors: &ConfigErrors) -> String {
@@ -44,10 +45,11 @@ fn load_error(path: &Path) -> String {
 }
 
 /// The table: each block is a config, then `===>` and the expected errors, up to `-----`. A config that
-/// starts with `- {` is the list `ops` of a network with the input 1x8x9x9.
+/// starts with `- {` is the list `ops` of a network with the input 1x8x9x9. `{gpus}` are the names of all GPUs.
 #[test]
 fn every_error_has_its_message() {
-    let table = include_str!("fixtures/config-errors.txt");
+    let gpus: Vec<_> = GPUS.iter().map(|gpu| gpu.name).collect();
+    let table = include_str!("fixtures/config-errors.txt").replace("{gpus}", &gpus.join(", "));
     let mut wrong = String::new();
     for block in table.split("-----\n").filter(|block| !block.is_empty()) {
         let Some((text, expected)) = block.split_once("===>\n") else {

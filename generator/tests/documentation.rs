@@ -1,9 +1,11 @@
 //! The documentation against the code: links, results, command-line options.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tdc_generator::gpu::{DEFAULT_GPU, GPUS, Gpu, archs, gpu_for_arch};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -162,4 +164,72 @@ fn options_in(page: &str) -> BTreeSet<&str> {
         .filter_map(|line| line.strip_prefix("| `"))
         .filter_map(|line| line.split(['`', ' ']).find(|word| word.starts_with("--")))
         .collect()
+}
+
+/// The head of the table of GPUs in `docs/reference/gpus.md`.
+const GPUS_HEADING: &str = "\
+## Table
+
+| `--gpu` | product | architecture | SMs | clock, MHz | fp32, TFLOP/s | fp16 on tensor cores, TFLOP/s | L2, MiB | memory, GB/s |
+|---|---|---|---|---|---|---|---|---|
+";
+
+fn gpu_row(gpu: &'static Gpu) -> String {
+    let role = match gpu_for_arch(gpu.arch) {
+        None => " (plans only)",
+        Some(first) if first == gpu => " (default)",
+        Some(_) => "",
+    };
+    let tensor = match gpu.published.tensor_tflops {
+        0.0 => "none".to_owned(),
+        rate => rate.to_string(),
+    };
+    format!(
+        "| `{}` | {} | {}{role} | {} | {} | {} | {tensor} | {} | {} |\n",
+        gpu.name,
+        gpu.title,
+        gpu.arch,
+        gpu.sms,
+        gpu.clock_mhz,
+        gpu.published.fp32_tflops,
+        gpu.l2_bytes as f64 / f64::from(1 << 20),
+        gpu.dram_gbs,
+    )
+}
+
+/// `TDC_BLESS=1` rewrites the section.
+#[test]
+fn the_reference_has_every_gpu() {
+    let path = root().join("docs/reference/gpus.md");
+    let page = fs::read_to_string(&path).expect("docs/reference/gpus.md");
+    let (before, _) = page
+        .split_once("## Table\n")
+        .expect("the table, the last section of the page");
+    let mut expected = format!("{before}{GPUS_HEADING}");
+    for gpu in GPUS {
+        expected += &gpu_row(gpu);
+    }
+    let archs: Vec<_> = archs().iter().map(ToString::to_string).collect();
+    let _ = write!(
+        expected,
+        "\nKernels are compiled for {}. The default GPU is `{DEFAULT_GPU}`.\n",
+        archs.join(", ")
+    );
+    if std::env::var_os("TDC_BLESS").is_some() {
+        fs::write(&path, &expected).expect("docs is writable");
+        return;
+    }
+    assert!(
+        page == expected,
+        "docs/reference/gpus.md is out of date: run this test with TDC_BLESS=1"
+    );
+}
+
+/// The command that compiles everything for every architecture names them all.
+#[test]
+fn the_contributor_compiles_for_every_architecture() {
+    let page = fs::read_to_string(root().join("CONTRIBUTING.md")).expect("CONTRIBUTING.md");
+    let archs: Vec<_> = archs().iter().map(ToString::to_string).collect();
+    let argument = format!("--arch {}\n", archs.join(","));
+    assert!(page.contains(&argument), "CONTRIBUTING.md lacks {argument}");
 }

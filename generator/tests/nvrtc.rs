@@ -9,10 +9,8 @@ use tdc_generator::compile::install::Installer;
 use tdc_generator::compile::nvrtc::{Effort, LoadError, Nvrtc, Options};
 use tdc_generator::compile::toolkit::{Search, Toolkit};
 use tdc_generator::compile::{ByArch, CompileError, Compiler, Component, Image, Job, compile_all};
+use tdc_generator::gpu::archs;
 use tdc_runtime::Arch;
-
-/// 13 supports the new architectures, 12.9 the old one.
-const ARCHS: [u16; 8] = [70, 75, 80, 86, 89, 90, 100, 120];
 
 /// Two kernels; the first has 1024 floats of shared memory.
 const SHIFT: &str = r#"
@@ -64,19 +62,21 @@ fn compile(source: &str, arch: u16, options: Options) -> Result<Image, CompileEr
     compiler(options).compile(source, "test.cu", Arch::new(arch))
 }
 
+/// NVRTC 13 supports the new architectures, 12.9 the old one.
 #[test]
 fn all_architectures_compile_in_one_process() {
     let compiler = compiler(Options::default());
-    let jobs = ARCHS.map(|sm| Job {
+    let job = |arch| Job {
         source: SHIFT,
         name: "shift.cu",
-        arch: Arch::new(sm),
-    });
+        arch,
+    };
+    let jobs: Vec<_> = archs().into_iter().map(job).collect();
     let mut done = 0;
     let images = compile_all(&compiler, &jobs, NonZeroUsize::new(2).unwrap(), |_, _| {
         done += 1
     });
-    assert_eq!(done, ARCHS.len());
+    assert_eq!(done, jobs.len());
     for (job, image) in jobs.iter().zip(images) {
         let image = image.unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(&image.cubin[..4], b"\x7fELF", "{}", job.arch);
@@ -135,8 +135,8 @@ fn fast_effort_compiles_too() {
         effort: Effort::Fast,
         ..Options::default()
     };
-    for arch in ARCHS {
-        let image = compile(SHIFT, arch, fast).unwrap_or_else(|error| panic!("{error}"));
+    for arch in archs() {
+        let image = compile(SHIFT, arch.sm, fast).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(image.kernel("shift").unwrap().shared_bytes, 1024 * 4);
     }
 }

@@ -16,7 +16,7 @@ use super::yaml::layers::{self, OPTIONS, UsedNames};
 use super::yaml::node::{Node, Value};
 use super::yaml::report::Report;
 use super::{ConfigErrors, Overrides, Position, yaml};
-use crate::gpu::{ARCHS, Targets, gpu_for_arch};
+use crate::gpu::{self, Targets, gpu_for_arch};
 use crate::ir::{LayerSpec, TilePolicy};
 use crate::suggest::nearest;
 use parser::{Call, is_word};
@@ -465,7 +465,7 @@ pub fn check_compilable(arch: Arch) -> Result<Arch, String> {
     match gpu_for_arch(arch) {
         Some(_) => Ok(arch),
         None => {
-            let known: Vec<_> = ARCHS.iter().map(|(arch, _)| arch.to_string()).collect();
+            let known: Vec<_> = gpu::archs().iter().map(ToString::to_string).collect();
             Err(format!(
                 "kernels are not compiled for {arch}; choose among {}",
                 known.join(", ")
@@ -478,6 +478,7 @@ pub fn check_compilable(arch: Arch) -> Result<Arch, String> {
 mod tests {
     use super::*;
     use crate::config::{Config, yaml};
+    use crate::gpu::GPUS;
 
     /// `column: message` of all errors, one per line.
     fn error_lines(text: &str) -> String {
@@ -491,6 +492,14 @@ mod tests {
                 lines.collect()
             }
         }
+    }
+
+    /// The message with the names of all GPUs for `{gpus}` and all architectures for `{archs}`.
+    fn filled(message: &str) -> String {
+        let gpus: Vec<_> = GPUS.iter().map(|gpu| gpu.name).collect();
+        let archs: Vec<_> = gpu::archs().iter().map(ToString::to_string).collect();
+        let message = message.replace("{gpus}", &gpus.join(", "));
+        message.replace("{archs}", &archs.join(", "))
     }
 
     #[test]
@@ -601,7 +610,9 @@ mod tests {
             error_lines(
                 "conv 8,8,8,8, arch = [sm_80, sm_81, sm_80, true, hopper], gpu = [h200, gtx1080ti]"
             ),
-            "30: kernels are not compiled for sm_81; choose among sm_70, sm_75, sm_80, sm_86, sm_89, sm_90, sm_100, sm_120\n37: sm_80 is listed twice; remove one of the two\n44: `true` is not an architecture; write a name such as sm_90, or a list of names\n50: `hopper` is not an architecture; write it as sm_90 or 90\n72: no code can be generated for `gtx1080ti`, which is sm_61; kernels need sm_70 or newer: use `tdc-gen plan` to see its plan, or choose a newer GPU\n"
+            filled(
+                "30: kernels are not compiled for sm_81; choose among {archs}\n37: sm_80 is listed twice; remove one of the two\n44: `true` is not an architecture; write a name such as sm_90, or a list of names\n50: `hopper` is not an architecture; write it as sm_90 or 90\n72: no code can be generated for `gtx1080ti`, which is sm_61; kernels need sm_70 or newer: use `tdc-gen plan` to see its plan, or choose a newer GPU\n"
+            )
         );
         assert_eq!(
             error_lines("conv 8,8,8,8, arch = [], table = 3"),
@@ -637,12 +648,14 @@ mod tests {
     fn every_mistake_is_reported_at_its_place() {
         assert_eq!(
             error_lines("conv 64,-3,56,\"56\", strid = 2, kernel = x, gpu = h20, pad = 1, pad = 2"),
-            "9: `N` is negative: `-3`; it must be a whole number from 0\n\
+            filled(
+                "9: `N` is negative: `-3`; it must be a whole number from 0\n\
              15: `W` must be a whole number, not the text `\"56\"`; remove the quotes\n\
              21: unknown key `strid`; did you mean `stride`? conv takes gpu, arch, tiles, table, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n\
              41: `kernel` must be a whole number, not `x`; use digits only\n\
-             50: there is no GPU named `h20`; did you mean `h200`? known are h200, h100, b200, a100, v100, l40s, l4, rtx5090, rtx4090, rtx3090, rtx2080ti, gtx1080ti\n\
+             50: there is no GPU named `h20`; did you mean `h200`? known are {gpus}\n\
              64: duplicate key `pad`; remove one of the two\n"
+            )
         );
         assert_eq!(
             error_lines("conv 64,32,56,56, gpu = gtx1080ti"),

@@ -1,4 +1,5 @@
-//! Every GPU that code can be planned for, one file each. A new GPU needs a file and its name in the list below.
+//! Every GPU that code can be planned for, one file each. A new GPU needs a file and its name in the list below. The first GPU of an
+//! architecture represents it: kernels for the architecture are planned for that GPU by default.
 
 use super::Gpu;
 
@@ -14,14 +15,17 @@ macro_rules! gpus {
 gpus! {
     h200,
     h100,
+    gh200,
     b200,
     a100,
     v100,
-    l40s,
-    l4,
     rtx5090,
     rtx4090,
     rtx3090,
     rtx2080ti,
     gtx1080ti,
+    l40s,
+    l4,
+    rtx6000ada,
+    agxorin,
 }

@@ -1,17 +1,21 @@
-//! NVIDIA L40S datasheet, 2023: 18176 lanes, 864 GB/s, 91.6 TFLOP/s. Clock and L2: driver.
+//! [datasheet]: NVIDIA L40S, 2023. [driver]: `deviceQuery`.
 
-use crate::gpu::Gpu;
 use crate::gpu::capability::{CC_89, MIB};
+use crate::gpu::{Gpu, Published};
 
 pub(super) const GPU: Gpu = Gpu {
     name: "l40s",
     title: "NVIDIA L40S",
     device_name: "L40S",
-    tensor_flops: 1024,
-    sms: 142,
-    clock_mhz: 2520,
-    l2_bytes: 96 * MIB,
-    dram_gbs: 864,
-    launch_us: 0.6,
+    tensor_flops: 1024, // derived from the published rate
+    sms: 142,           // datasheet: 18176 lanes; driver
+    clock_mhz: 2520,    // driver
+    l2_bytes: 96 * MIB, // driver
+    dram_gbs: 864,      // datasheet
+    launch_us: 0.6,     // estimate by generation and clock
+    published: Published {
+        fp32_tflops: 91.6,     // datasheet
+        tensor_tflops: 362.05, // datasheet
+    },
     ..CC_89
 };
