@@ -107,14 +107,9 @@ fn random_conv(random: &mut Random) -> ConvProblem {
         };
         if shape.out_h() > 0 && shape.out_w() > 0 {
             return ConvProblem {
-                shape,
                 prologue,
                 epilogue,
-                reduce: Reduce::default(),
-                precision: Precision::default(),
-                tolerance: Tolerance::default(),
-                input: Default::default(),
-                output: Default::default(),
+                ..ConvProblem::new(shape)
             };
         }
     }
@@ -254,12 +249,6 @@ fn few_channel_units(count: usize) -> Vec<PlannedUnit> {
 fn padded_units(count: usize) -> Vec<PlannedUnit> {
     let conv = |c, precision, r: u32, stride, batch| {
         Problem::Conv(ConvProblem {
-            shape: ConvShape {
-                stride: [stride; 2],
-                padding: Padding::all(r / 2),
-                batch,
-                ..ConvShape::new(c, 21, 5, 7, r, r)
-            },
             prologue: Some(Prologue {
                 activation: Activation::Relu,
             }),
@@ -267,11 +256,13 @@ fn padded_units(count: usize) -> Vec<PlannedUnit> {
                 bias: true,
                 ..Epilogue::default()
             },
-            reduce: Reduce::default(),
             precision,
-            tolerance: Tolerance::default(),
-            input: Default::default(),
-            output: Default::default(),
+            ..ConvProblem::new(ConvShape {
+                stride: [stride; 2],
+                padding: Padding::all(r / 2),
+                batch,
+                ..ConvShape::new(c, 21, 5, 7, r, r)
+            })
         })
     };
     let of_precision = |(_, precision)| {
@@ -488,7 +479,15 @@ fn cp_product_units() -> Vec<PlannedUnit> {
     let layer = |[c, n, h, w]: [u32; 4], [r, s]: [u32; 2], rank, stride, batch| {
         Problem::Cp(CpProblem {
             conv: ConvProblem {
-                shape: ConvShape {
+                prologue: (stride > 1).then_some(Prologue {
+                    activation: Activation::Relu,
+                }),
+                epilogue: Epilogue {
+                    bias: true,
+                    residual: batch > 1,
+                    activation: relu_if(n > 20),
+                },
+                ..ConvProblem::new(ConvShape {
                     stride: [stride; 2],
                     padding: Padding {
                         top: r / 2,
@@ -498,20 +497,7 @@ fn cp_product_units() -> Vec<PlannedUnit> {
                     },
                     batch,
                     ..ConvShape::new(c, n, h, w, r, s)
-                },
-                prologue: (stride > 1).then_some(Prologue {
-                    activation: Activation::Relu,
-                }),
-                epilogue: Epilogue {
-                    bias: true,
-                    residual: batch > 1,
-                    activation: relu_if(n > 20),
-                },
-                reduce: Reduce::default(),
-                precision: Precision::default(),
-                tolerance: Tolerance::default(),
-                input: Default::default(),
-                output: Default::default(),
+                })
             },
             rank,
         })
@@ -777,17 +763,11 @@ fn each_kind_of_tucker_layer_is_right_on_a_gpu() {
 fn precise_units() -> Vec<PlannedUnit> {
     let requests = Precision::NAMES.map(|(_, precision)| {
         let problem = Problem::Conv(ConvProblem {
-            shape: ConvShape {
+            precision,
+            ..ConvProblem::new(ConvShape {
                 padding: Padding::all(1),
                 ..ConvShape::new(61, 35, 12, 12, 3, 3)
-            },
-            prologue: None,
-            epilogue: Epilogue::default(),
-            reduce: Reduce::default(),
-            precision,
-            tolerance: Tolerance::default(),
-            input: Default::default(),
-            output: Default::default(),
+            })
         });
         (
             problem,
@@ -837,14 +817,8 @@ fn tf32_keeps_its_bound_for_channels_of_any_magnitude() {
     const N: usize = 19;
     const PIXELS: usize = 16 * 16;
     let problem = Problem::Conv(ConvProblem {
-        shape: ConvShape::new(C as u32, N as u32, 16, 16, 1, 1),
-        prologue: None,
-        epilogue: Epilogue::default(),
-        reduce: Reduce::default(),
         precision: Precision::Tf32,
-        tolerance: Tolerance::default(),
-        input: Default::default(),
-        output: Default::default(),
+        ..ConvProblem::new(ConvShape::new(C as u32, N as u32, 16, 16, 1, 1))
     });
     let tiles = [
         vec![4, 4, 1, 2, 1, 1, 1, 1, 2],
@@ -974,7 +948,6 @@ fn every_tile(
     let mut requests = Vec::new();
     for (index, (shape, precision)) in shapes.into_iter().zip(precisions).enumerate() {
         let problem = Problem::Conv(ConvProblem {
-            shape,
             prologue: (index == 1).then_some(Prologue {
                 activation: Activation::Relu,
             }),
@@ -983,11 +956,8 @@ fn every_tile(
                 residual: index == 2,
                 activation: Activation::Relu,
             },
-            reduce: Reduce::default(),
             precision,
-            tolerance: Tolerance::default(),
-            input: Default::default(),
-            output: Default::default(),
+            ..ConvProblem::new(shape)
         });
         let tiles = found.tiles(&problem, gpu("h200").unwrap());
         assert!(
@@ -1049,20 +1019,14 @@ fn every_tile_of_direct_tiled_is_right_on_a_gpu() {
 #[test]
 fn planted_errors_are_found() {
     let problem = Problem::Conv(ConvProblem {
-        shape: ConvShape {
-            padding: Padding::all(1),
-            ..ConvShape::new(3, 5, 7, 9, 3, 3)
-        },
-        prologue: None,
         epilogue: Epilogue {
             bias: true,
             ..Epilogue::default()
         },
-        reduce: Reduce::default(),
-        precision: Precision::default(),
-        tolerance: Tolerance::default(),
-        input: Default::default(),
-        output: Default::default(),
+        ..ConvProblem::new(ConvShape {
+            padding: Padding::all(1),
+            ..ConvShape::new(3, 5, 7, 9, 3, 3)
+        })
     });
     let tile = Some(vec![64, 4, 1, 1]);
     let plant = |key: &str, value: serde_json::Value| {

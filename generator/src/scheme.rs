@@ -40,7 +40,7 @@ pub use tile::{Tile, TileField, TileNameError, names as tile_names};
 
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
-use crate::ir::Problem;
+use crate::ir::{Activation, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -199,6 +199,11 @@ pub struct Blueprint {
     pub weights: WeightLayout,
     /// As [`Variant::extra_weight_layouts`](tdc_runtime::Variant::extra_weight_layouts).
     pub extra_weight_layouts: Vec<WeightLayout>,
+}
+
+/// The name of an activation's device function, which the text of a unit declares before its kernels.
+pub(crate) fn activation_function(activation: Activation) -> Option<String> {
+    (activation != Activation::None).then(|| format!("tdc_{}", activation.as_str()))
 }
 
 /// The context of a template as JSON.

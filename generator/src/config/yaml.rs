@@ -4,6 +4,7 @@
 //! may have `gpu`. The keys of an op are the fields of its options. All errors are reported at once, with
 //! line and column.
 
+mod activation;
 pub(super) mod fields;
 pub(super) mod layers;
 pub(super) mod node;

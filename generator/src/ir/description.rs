@@ -15,11 +15,11 @@ pub(super) fn filter(shape: &ConvShape) -> String {
     text
 }
 
-pub(super) fn prologue(prologue: Option<Prologue>) -> &'static str {
+pub(super) fn prologue(prologue: Option<Prologue>) -> String {
     match prologue.map(|prologue| prologue.activation) {
-        None => "",
-        Some(Activation::None) => ", of scale * x + shift",
-        Some(Activation::Relu) => ", of max(0, scale * x + shift)",
+        None => String::new(),
+        Some(Activation::None) => ", of scale * x + shift".to_owned(),
+        Some(activation) => format!(", of {}(scale * x + shift)", activation.title()),
     }
 }
 

@@ -63,16 +63,22 @@ pub(super) fn epilogue(e: Epilogue) -> String {
     }
     match e.activation {
         Activation::None => name,
-        other => format!("{name}_{}", other.as_str()),
+        other => format!("{name}_{}", activation(other)),
     }
 }
 
 /// The activation's name, empty for none.
-pub(super) fn activation(activation: Activation) -> &'static str {
+pub(super) fn activation(activation: Activation) -> String {
     match activation {
-        Activation::None => "",
-        other => other.as_str(),
+        Activation::None => String::new(),
+        other => other.as_str().to_owned(),
     }
+}
+
+/// The activation of a name that [`activation`] writes.
+pub(crate) fn activation_of_label(label: &str) -> Option<Activation> {
+    let mut all = Activation::NAMES.iter().map(|(_, activation)| *activation);
+    all.find(|&known| activation(known) == label)
 }
 
 /// `_tf32`, or nothing for fp32.

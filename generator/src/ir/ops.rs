@@ -29,7 +29,7 @@ pub use pool::pool_reference;
 pub use pool::{PoolKind, PoolProblem};
 pub use tucker::{NextFactor, TuckerProblem};
 
-use super::{Activation, Epilogue, Layout, Precision, Tensor, TensorShape};
+use super::{Activation, Epilogue, Layout, Precision, Prologue, Tensor, TensorShape};
 use serde::Serialize;
 
 /// What every kind of op says about itself.
@@ -58,6 +58,11 @@ pub trait ProblemKind {
     /// Channels of a `scale * x + shift` of the input; 0 if there is none.
     fn scale_shift_channels(&self) -> u32 {
         0
+    }
+
+    /// The activations that are applied; [`Activation::None`] may be among them.
+    fn activations(&self) -> Vec<Activation> {
+        Vec::new()
     }
 
     /// Sizes of each tensor of weights in OIHW order: one, the factors of a Tucker or CP layer, or none.
@@ -122,6 +127,12 @@ fn ordered_epilogue(epilogue: Epilogue) -> Epilogue {
         activation: Activation::Relu,
         ..epilogue
     }
+}
+
+/// The activations of a prologue and an epilogue.
+fn activations(prologue: Option<Prologue>, epilogue: Epilogue) -> Vec<Activation> {
+    let prologue = prologue.map(|prologue| prologue.activation);
+    prologue.into_iter().chain([epilogue.activation]).collect()
 }
 
 /// What one unit computes.
@@ -214,6 +225,13 @@ impl Problem {
     /// As [`ProblemKind::scale_shift_channels`].
     pub fn scale_shift_channels(&self) -> u32 {
         self.kind().scale_shift_channels()
+    }
+
+    /// As [`ProblemKind::activations`], without [`Activation::None`].
+    pub fn activations(&self) -> Vec<Activation> {
+        let mut activations = self.kind().activations();
+        activations.retain(|&activation| activation != Activation::None);
+        activations
     }
 
     /// As [`ProblemKind::weights`].

@@ -138,7 +138,6 @@ impl Folder<'_> {
         let spec = LayerSpec {
             name: op.name.clone(),
             problem: ConvProblem {
-                shape: conv.shape,
                 prologue: prologue.map(|prologue| prologue.prologue),
                 epilogue: Epilogue {
                     bias: options.bias || !epilogue_ops.fold.is_empty(),
@@ -148,8 +147,7 @@ impl Folder<'_> {
                 reduce: options.reduce,
                 precision: options.precision,
                 tolerance: options.tolerance,
-                input: Default::default(),
-                output: Default::default(),
+                ..ConvProblem::new(conv.shape)
             },
             ranks: options.ranks,
             cp_rank: options.cp_rank,

@@ -6,8 +6,8 @@
 //!         | "cp" [_bB] _cC _rRANK _nN _hH _wW "_k" RxS [options] [epilogue] [numbers]
 //!         | "tucker" [_bB] [_cC] _dD1xD2 _nN _hH _wW "_k" RxS [options] [epilogue] [next] [numbers]   without C the first factor is not part of it
 //!         | "convert" sizes "_" ("hwcn" | "nchw")                the layout of the output
-//! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_prologue|_prologuerelu]   what is not said is 1, 0 or absent
-//! epilogue = [_bias] [_residual] [_relu]
+//! options = [_sSTRIDE] [_pPAD] [_dDILATION] [_gGROUPS] [_prologue[ACTIVATION]]   what is not said is 1, 0 or absent
+//! epilogue = [_bias] [_residual] [_ACTIVATION]             such as relu
 //! numbers = [_atomic] [_tf32|_fp16|_bf16] [_tolBILLIONTHS] [_hwcn]
 //! next    = ("_next" | "_nextonly") D1      the first factor of the layer behind; the N channels that it reads are kept, or not
 //! tile    = (letters number)+                            the letters are the scheme's

@@ -1,7 +1,7 @@
 //! What the schemes for convolutions share: both ends of the kernel, its parameters, and the second launch of a split sum.
 
-use super::{Blueprint, KernelBlueprint, batch_stride_args, reduction};
-use crate::ir::{Activation, ConvProblem, Problem};
+use super::{Blueprint, KernelBlueprint, activation_function, batch_stride_args, reduction};
+use crate::ir::{ConvProblem, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -13,13 +13,14 @@ pub(super) struct FusedOpsContext {
     partial_len: u64,
     partial_image_len: u64,
     prologue: bool,
-    prologue_relu: bool,
+    /// Names of device functions.
+    prologue_activation: Option<String>,
     /// Where the scales and shifts begin in the packed block.
     scale_at: usize,
     shift_at: usize,
     bias: bool,
     residual: bool,
-    relu: bool,
+    activation: Option<String>,
 }
 
 impl FusedOpsContext {
@@ -32,14 +33,14 @@ impl FusedOpsContext {
             partial_len: shape.output_len(),
             partial_image_len: shape.output_len() / u64::from(shape.batch),
             prologue: problem.prologue.is_some(),
-            prologue_relu: problem
+            prologue_activation: problem
                 .prologue
-                .is_some_and(|prologue| prologue.activation == Activation::Relu),
+                .and_then(|prologue| activation_function(prologue.activation)),
             scale_at: layout.weight_len(),
             shift_at: layout.weight_len() + shape.c as usize,
             bias: epilogue.bias && !split,
             residual: epilogue.residual && !split,
-            relu: epilogue.activation == Activation::Relu && !split,
+            activation: activation_function(epilogue.activation).filter(|_| !split),
         }
     }
 }

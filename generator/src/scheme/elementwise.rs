@@ -1,13 +1,13 @@
-//! `elementwise`: additions, ReLU, affine maps and copies that no convolution could take over, one thread an element.
+//! `elementwise`: additions, activations, affine maps and copies that no convolution could take over, one thread an element.
 
 use super::info::SchemeInfo;
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context,
-    tile_numbers,
+    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, activation_function,
+    batch_stride_args, context, tile_numbers,
 };
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
-use crate::ir::{Activation, Elementwise, Problem};
+use crate::ir::{Elementwise, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -33,7 +33,7 @@ struct ElementwiseContext {
     checks_len: bool,
     adds_residual: bool,
     scale_shift: bool,
-    relu: bool,
+    activation: Option<String>,
     residual: bool,
 }
 
@@ -69,7 +69,6 @@ impl Scheme for ElementwiseScheme {
         let blocks = len.div_ceil(u64::from(threads));
         let adds_residual = matches!(p.function, Elementwise::Add(_));
         let scale_shift = problem.scale_shift_channels() > 0;
-        let relu = p.function.activation() == Activation::Relu;
         let mut args = vec![Arg::X];
         args.extend(adds_residual.then_some(Arg::Residual));
         args.extend(scale_shift.then_some(Arg::Packed));
@@ -89,7 +88,7 @@ impl Scheme for ElementwiseScheme {
                     checks_len: !len.is_multiple_of(u64::from(threads)),
                     adds_residual,
                     scale_shift,
-                    relu,
+                    activation: activation_function(p.function.activation()),
                     residual: adds_residual,
                 }),
                 grid: [blocks as u32, 1, 1],

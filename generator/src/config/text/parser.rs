@@ -268,7 +268,10 @@ impl<'t> Parser<'t> {
                 let key = self.key()?;
                 entries.push((key, self.value(depth + 1, report)?));
             } else {
-                report.error(self.at(), "a key was expected; write it as {relu: true}");
+                report.error(
+                    self.at(),
+                    "a key was expected; write it as {activation: relu}",
+                );
                 return None;
             }
             match self.kind(0) {

@@ -3,7 +3,7 @@
 use super::node::{Node, Value};
 use super::report::Report;
 use crate::config::Position;
-use crate::ir::MAX_ELEMENTS;
+use crate::ir::{Activation, MAX_ELEMENTS};
 use crate::suggest::nearest;
 
 /// A kind of mapping: its name in messages, and its keys.
@@ -94,6 +94,8 @@ impl<'n> Fields<'n> {
                     "`{word}` is a key of {}, not of {what}; {takes}",
                     owners.join(", ")
                 )
+            } else if is_activation(word) && keys.contains(&"activation") {
+                format!("unknown key `{word}`; write `activation: {word}`; {takes}")
             } else if let Some(known) = nearest(word, keys.iter().copied()) {
                 format!("unknown key `{word}`; did you mean `{known}`? {takes}")
             } else {
@@ -209,6 +211,11 @@ impl<'n> Fields<'n> {
         self.get(key)
             .and_then(|node| integers(key, node, form, report))
     }
+}
+
+/// Whether a word is the name of an activation function.
+pub(in crate::config) fn is_activation(word: &str) -> bool {
+    Activation::NAMES.iter().any(|(name, _)| *name == word)
 }
 
 /// A whole number from 0 to the largest supported size.

@@ -1,9 +1,9 @@
 //! Convolution with what is fused to it.
 
-use super::{Problem, ProblemKind, ordered_epilogue};
+use super::{Problem, ProblemKind, activations, ordered_epilogue};
 use crate::ir::{
-    CpProblem, Epilogue, Format, Layout, Precision, Prologue, Reduce, Tensor, TensorShape,
-    Tolerance, description, label,
+    Activation, CpProblem, Epilogue, Format, Layout, Precision, Prologue, Reduce, Tensor,
+    TensorShape, Tolerance, description, label,
 };
 use serde::Serialize;
 use tdc_runtime::ConvShape;
@@ -150,6 +150,10 @@ impl ProblemKind for ConvProblem {
         self.prologue.map_or(0, |_| self.shape.c)
     }
 
+    fn activations(&self) -> Vec<Activation> {
+        activations(self.prologue, self.epilogue)
+    }
+
     fn weights(&self) -> Vec<[u32; 4]> {
         vec![self.shape.weight()]
     }
@@ -195,7 +199,7 @@ impl ProblemKind for ConvProblem {
 
     fn description(&self) -> String {
         let mut text = format!("Convolution {}", description::filter(&self.shape));
-        text += description::prologue(self.prologue);
+        text += &description::prologue(self.prologue);
         text += &description::epilogue(self.epilogue);
         text += &description::precision(self.precision);
         if self.tolerance != Tolerance::default() {

@@ -58,6 +58,10 @@ impl ProblemKind for ElementwiseProblem {
         }
     }
 
+    fn activations(&self) -> Vec<Activation> {
+        vec![self.function.activation()]
+    }
+
     fn flops(&self) -> u64 {
         self.x.len()
     }

@@ -5,6 +5,7 @@ use crate::ir::{
     Activation, ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
     GlobalPoolProblem, Layout, LinearProblem, MAX_ELEMENTS, NextFactor, PoolKind, PoolProblem,
     Precision, Problem, Prologue, Reduce, TensorShape, Tolerance, TuckerProblem,
+    activation_of_label,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -42,15 +43,14 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
 }
 
 fn elementwise(kind: &str) -> Option<Elementwise> {
-    Some(match kind {
-        "add" => Elementwise::Add(Activation::None),
-        "addrelu" => Elementwise::Add(Activation::Relu),
-        "relu" => Elementwise::Activation(Activation::Relu),
-        "scaleshift" => Elementwise::ScaleShift(Activation::None),
-        "scaleshiftrelu" => Elementwise::ScaleShift(Activation::Relu),
-        "copy" => Elementwise::Copy,
-        _ => return None,
-    })
+    if kind == "copy" {
+        return Some(Elementwise::Copy);
+    }
+    let after = |op| kind.strip_prefix(op).and_then(activation_of_label);
+    let sum = after("add").map(Elementwise::Add);
+    let scale_shift = || after("scaleshift").map(Elementwise::ScaleShift);
+    let alone = || activation_of_label(kind).map(Elementwise::Activation);
+    sum.or_else(scale_shift).or_else(alone)
 }
 
 /// Whether every tensor has elements, and no more than kernels can index.
@@ -158,24 +158,25 @@ impl Words<'_> {
     }
 
     fn prologue(&mut self) -> Option<Prologue> {
-        let activation = if self.word("prologuerelu") {
-            Activation::Relu
-        } else if self.word("prologue") {
-            Activation::None
-        } else {
-            return None;
-        };
+        let word = self.rest.get(self.next)?.strip_prefix("prologue")?;
+        let activation = activation_of_label(word)?;
+        self.next += 1;
         Some(Prologue { activation })
+    }
+
+    /// An activation, if the next word is one.
+    fn activation(&mut self) -> Activation {
+        let word = self.rest.get(self.next);
+        let activation = word.and_then(|word| activation_of_label(word));
+        self.next += usize::from(activation.is_some());
+        activation.unwrap_or_default()
     }
 
     fn epilogue(&mut self) -> Epilogue {
         Epilogue {
             bias: self.word("bias"),
             residual: self.word("residual"),
-            activation: match self.word("relu") {
-                true => Activation::Relu,
-                false => Activation::None,
-            },
+            activation: self.activation(),
         }
     }
 
@@ -195,7 +196,6 @@ impl Words<'_> {
     /// What follows the sizes of a convolution.
     fn fused(&mut self, shape: ConvShape) -> Option<ConvProblem> {
         Some(ConvProblem {
-            shape,
             prologue: self.prologue(),
             epilogue: self.epilogue(),
             reduce: match self.word("atomic") {
@@ -204,8 +204,7 @@ impl Words<'_> {
             },
             precision: self.precision(),
             tolerance: self.tolerance()?,
-            input: Default::default(),
-            output: Default::default(),
+            ..ConvProblem::new(shape)
         })
     }
 

@@ -105,10 +105,10 @@ some_layers_conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_input_stationary_n8vp4t
                 out.y += residual_value.y;
                 out.z += residual_value.z;
                 out.w += residual_value.w;
-                out.x = fmaxf(out.x, 0.0f);
-                out.y = fmaxf(out.y, 0.0f);
-                out.z = fmaxf(out.z, 0.0f);
-                out.w = fmaxf(out.w, 0.0f);
+                out.x = tdc_relu(out.x);
+                out.y = tdc_relu(out.y);
+                out.z = tdc_relu(out.z);
+                out.w = tdc_relu(out.w);
                 *reinterpret_cast<float4*>(y + output) = out;
             }
         }

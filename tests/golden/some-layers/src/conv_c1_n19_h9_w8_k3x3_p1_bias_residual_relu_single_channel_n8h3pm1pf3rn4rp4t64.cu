@@ -108,10 +108,10 @@ some_layers_conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_single_channel_n8h3pm1p
                     value.y += residual_value.y;
                     value.z += residual_value.z;
                     value.w += residual_value.w;
-                    value.x = fmaxf(value.x, 0.0f);
-                    value.y = fmaxf(value.y, 0.0f);
-                    value.z = fmaxf(value.z, 0.0f);
-                    value.w = fmaxf(value.w, 0.0f);
+                    value.x = tdc_relu(value.x);
+                    value.y = tdc_relu(value.y);
+                    value.z = tdc_relu(value.z);
+                    value.w = tdc_relu(value.w);
                     *reinterpret_cast<float4*>(y + output + p * PIXEL_STEP) = value;
                 }
             }

@@ -158,8 +158,9 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_bf16(sum[m][p], a_hi[m],
-                        b_hi[p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_bf16(sum[m][p], a_hi[m], b_hi[p]);
+                    }
                 }
             }
         }

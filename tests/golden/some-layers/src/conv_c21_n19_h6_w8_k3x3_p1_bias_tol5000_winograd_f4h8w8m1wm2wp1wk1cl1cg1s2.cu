@@ -227,20 +227,23 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1wm2wp1wk1cl
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(partial[j][m][p], a_lo[m],
-                        b_hi[j][p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(partial[j][m][p], a_lo[m], b_hi[j][p]);
+                    }
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(partial[j][m][p], a_hi[m],
-                        b_lo[j][p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(partial[j][m][p], a_hi[m], b_lo[j][p]);
+                    }
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(partial[j][m][p], a_hi[m],
-                        b_hi[j][p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(partial[j][m][p], a_hi[m], b_hi[j][p]);
+                    }
                 }
             }
         }

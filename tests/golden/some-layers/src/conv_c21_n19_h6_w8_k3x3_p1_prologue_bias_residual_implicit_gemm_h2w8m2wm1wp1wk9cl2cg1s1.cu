@@ -126,8 +126,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
 #pragma unroll
             for (int j = 0; j < 4 * X_VECTOR; ++j) {
                 float& value = loaded[i][j / X_VECTOR][j % X_VECTOR];
-                value = fmaf(scales[i][j / X_VECTOR], value,
-                    shifts[i][j / X_VECTOR]);
+                value = fmaf(scales[i][j / X_VECTOR], value, shifts[i][j / X_VECTOR]);
             }
         }
         // The power of two that takes the chunk's largest magnitude into [2^14, 2^15): fp16 then keeps 22
@@ -208,20 +207,23 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(partial[m][p], a_lo[m],
-                        b_hi[p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(partial[m][p], a_lo[m], b_hi[p]);
+                    }
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(partial[m][p], a_hi[m],
-                        b_lo[p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(partial[m][p], a_hi[m], b_lo[p]);
+                    }
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(partial[m][p], a_hi[m],
-                        b_hi[p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(partial[m][p], a_hi[m], b_hi[p]);
+                    }
                 }
             }
 #pragma unroll

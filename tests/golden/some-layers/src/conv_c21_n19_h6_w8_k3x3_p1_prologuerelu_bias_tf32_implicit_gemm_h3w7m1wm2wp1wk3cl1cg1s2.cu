@@ -1,4 +1,4 @@
-// Convolution 3x3, padding 1, of max(0, scale * x + shift), bias, products of tf32 precision.
+// Convolution 3x3, padding 1, of ReLU(scale * x + shift), bias, products of tf32 precision.
 // 1x21x6x8 -> 1x19x6x8, fp32 NCHW.
 // Scheme implicit_gemm, tile th 3, tw 7, m_tiles 1, warps_m 2, warps_p 1, warps_k 3, cluster 1, chunk_groups
 // 1, stages 2.
@@ -114,8 +114,8 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7
 #pragma unroll
             for (int j = 0; j < 4 * X_VECTOR; ++j) {
                 float& value = loaded[i][j / X_VECTOR][j % X_VECTOR];
-                value = fmaxf(fmaf(scales[i][j / X_VECTOR], value,
-                    shifts[i][j / X_VECTOR]), 0.0f);
+                value = fmaf(scales[i][j / X_VECTOR], value, shifts[i][j / X_VECTOR]);
+                value = tdc_relu(value);
             }
         }
         // The power of two that takes the largest magnitude so far into [2^14, 2^15): fp16 then keeps 11 bits
@@ -193,8 +193,9 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(sum[m][p], a_hi[m],
-                        b_hi[p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(sum[m][p], a_hi[m], b_hi[p]);
+                    }
                 }
             }
         }

@@ -112,7 +112,7 @@ some_layers_conv_c6_n19_h9_w8_k3x3_p1_bias_residual_relu_stride_fixed_n16h4w8sb3
             float value = sum[i][p];
             value += __ldg(bias + n);
             value += residual[output];
-            value = fmaxf(value, 0.0f);
+            value = tdc_relu(value);
             y[output] = value;
         }
     }

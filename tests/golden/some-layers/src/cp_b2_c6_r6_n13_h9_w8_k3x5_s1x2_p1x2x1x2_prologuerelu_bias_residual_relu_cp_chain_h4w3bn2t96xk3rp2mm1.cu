@@ -1,4 +1,4 @@
-// Convolution 3x5, stride 1x2, padding 1 above, 2 left, 1 below, 2 right of CP rank 6, of max(0, scale * x +
+// Convolution 3x5, stride 1x2, padding 1 above, 2 left, 1 below, 2 right of CP rank 6, of ReLU(scale * x +
 // shift), bias, residual, ReLU.
 // 2x6x9x8 -> 2x13x9x4, fp32 NCHW.
 // Scheme cp_chain, tile th 4, tw 3, blocks_n 2, threads 96, threads_k 3, rp 2, mma_m 1.
@@ -94,11 +94,11 @@ some_layers_cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
 #pragma unroll
                 for (int j = 0; j < POSITIONS_AT_ONCE; ++j) {
                     float value = inside[j] ? fmaf(prologue[c], from[j][c * (H * W)], prologue[C + c]) : 0.0f;
-                    value = fmaxf(value, 0.0f);
+                    value = tdc_relu(value);
 #pragma unroll
-                    for (int k = 0; k < RANK; ++k)
-                        sum[j][k] = fmaf(value, reinterpret_cast<const float*>(factor)[k],
-                        sum[j][k]);
+                    for (int k = 0; k < RANK; ++k) {
+                        sum[j][k] = fmaf(value, reinterpret_cast<const float*>(factor)[k], sum[j][k]);
+                    }
                 }
             }
 #pragma unroll
@@ -106,7 +106,9 @@ some_layers_cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
                 const int i = first_place + j * LANES;
                 if (i >= ROWS * COLUMNS) break;
 #pragma unroll
-                for (int k = 0; k < RANK; ++k) inner[(group * RANK + k) * (ROWS * COLUMNS) + i] = sum[j][k];
+                for (int k = 0; k < RANK; ++k) {
+                    inner[(group * RANK + k) * (ROWS * COLUMNS) + i] = sum[j][k];
+                }
             }
         }
     }
@@ -187,7 +189,7 @@ some_layers_cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
             value += offsets[n];
             if (inside[i]) {
                 value += residual[at[i] + n * (OUT_H * OUT_W)];
-                value = fmaxf(value, 0.0f);
+                value = tdc_relu(value);
                 y[at[i] + n * (OUT_H * OUT_W)] = value;
             }
         }

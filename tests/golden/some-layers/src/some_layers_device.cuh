@@ -437,6 +437,12 @@ tdc_split_tf32(float value, unsigned& hi, unsigned& lo) {
 }
 #endif
 
+#ifndef TDC_RELU
+[[maybe_unused]] static __device__ __forceinline__ float tdc_relu(float x) {
+    return fmaxf(x, 0.0f);
+}
+#endif
+
 // The filter transform of Winograd's algorithm: G g G^T of each 3x3 filter g, in double and rounded once.
 // The elements of G are given times `denominator`.
 template <std::size_t points>

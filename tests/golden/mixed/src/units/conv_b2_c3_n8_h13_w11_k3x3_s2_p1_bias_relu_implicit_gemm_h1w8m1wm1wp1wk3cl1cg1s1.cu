@@ -172,20 +172,23 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(cross_terms[m][p], a_lo[m],
-                        b_hi[p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(cross_terms[m][p], a_lo[m], b_hi[p]);
+                    }
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(partial[m][p], a_hi[m],
-                        b_hi[p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(partial[m][p], a_hi[m], b_hi[p]);
+                    }
                 }
 #pragma unroll
                 for (int p = 0; p < P; ++p) {
 #pragma unroll
-                    for (int m = 0; m < M; ++m) tdc_mma_f16(cross_terms[m][p], a_hi[m],
-                        b_lo[p]);
+                    for (int m = 0; m < M; ++m) {
+                        tdc_mma_f16(cross_terms[m][p], a_hi[m], b_lo[p]);
+                    }
                 }
             }
 #pragma unroll
@@ -227,7 +230,7 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
         }
         const int output = ((n0 + n) * OUT_H + row) * OUT_W + column;
         value = fmaf(value, epilogue[n], epilogue[TN + n]);
-        value = fmaxf(value, 0.0f);
+        value = tdc_relu(value);
         *reinterpret_cast<float*>(y + output) = value;
     }
 }

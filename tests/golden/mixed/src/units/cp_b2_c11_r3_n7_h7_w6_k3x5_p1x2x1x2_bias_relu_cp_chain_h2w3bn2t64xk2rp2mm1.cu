@@ -90,9 +90,9 @@ mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1
                 for (int j = 0; j < POSITIONS_AT_ONCE; ++j) {
                     const float value = inside[j] ? from[j][c * (H * W)] : 0.0f;
 #pragma unroll
-                    for (int k = 0; k < RANK; ++k)
-                        sum[j][k] = fmaf(value, reinterpret_cast<const float*>(factor)[k],
-                        sum[j][k]);
+                    for (int k = 0; k < RANK; ++k) {
+                        sum[j][k] = fmaf(value, reinterpret_cast<const float*>(factor)[k], sum[j][k]);
+                    }
                 }
             }
 #pragma unroll
@@ -100,7 +100,9 @@ mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1
                 const int i = first_place + j * LANES;
                 if (i >= ROWS * COLUMNS) break;
 #pragma unroll
-                for (int k = 0; k < RANK; ++k) inner[(group * RANK + k) * (ROWS * COLUMNS) + i] = sum[j][k];
+                for (int k = 0; k < RANK; ++k) {
+                    inner[(group * RANK + k) * (ROWS * COLUMNS) + i] = sum[j][k];
+                }
             }
         }
     }
@@ -181,7 +183,7 @@ mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1
                 fmaf(vector[i][k], reinterpret_cast<const float*>(factor)[k], value);
             value += offsets[n];
             if (inside[i]) {
-                value = fmaxf(value, 0.0f);
+                value = tdc_relu(value);
                 y[at[i] + n * (OUT_H * OUT_W)] = value;
             }
         }

@@ -1,4 +1,4 @@
-// Convolution 3x3, padding 1, of max(0, scale * x + shift), bias, products of tf32 precision.
+// Convolution 3x3, padding 1, of ReLU(scale * x + shift), bias, products of tf32 precision.
 // 1x21x6x8 -> 1x19x6x8, fp32 NCHW.
 // Scheme implicit_gemm, tile th 3, tw 7, m_tiles 1, warps_m 2, warps_p 1, warps_k 3, cluster 1, chunk_groups
 // 1, stages 2.
