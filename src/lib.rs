@@ -36,7 +36,7 @@ pub mod __embedded {
 /// | `pad` | `same`, number, `[vertical, horizontal]`, `[top, left, bottom, right]`, `{top: 1}` | `same` |
 /// | `groups`, `batch` | number | 1 |
 /// | `bias`, `residual` | `true` or `false` | `false` |
-/// | `activation` | name of an activation function, such as `relu` | `none` |
+/// | `activation` | an activation function: `relu`, `silu`, `{clip: [0, 6]}`, ... | `none` |
 /// | `prologue` | `true` (scale and shift of the input), `{activation: relu}` (followed by an activation function) | none |
 /// | `scheme` | name of a scheme | the planner's choice |
 /// | `tile` | list of the tile's numbers; needs `scheme` | the planner's choice |

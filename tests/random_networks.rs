@@ -48,10 +48,17 @@ impl RandomNetworkBuilder {
     }
 
     fn activation(&mut self) -> Activation {
-        match self.flag() {
-            true => Activation::Relu,
-            false => Activation::None,
+        match self.random.below(3) {
+            0 => Activation::None,
+            1 => Activation::Relu,
+            _ => self.any_activation(),
         }
+    }
+
+    /// Any activation function but none.
+    fn any_activation(&mut self) -> Activation {
+        let [_, named @ ..] = &Activation::NAMES;
+        named[self.random.below(named.len() as u64) as usize].1
     }
 
     /// Usually the last value, sometimes any.
@@ -182,7 +189,10 @@ impl RandomNetworkBuilder {
                     self.push(&inputs, OpOptions::Concat, TensorShape { c, ..x });
                 }
             }
-            4 => self.push(&[input], OpOptions::Activation(Activation::Relu), x),
+            4 => {
+                let activation = self.any_activation();
+                self.push(&[input], OpOptions::Activation(activation), x);
+            }
             5 => {
                 let options = ScaleShiftOptions {
                     bn: self.bn(),
@@ -329,7 +339,8 @@ fn random_chain(index: usize) -> Network {
             (2, _) => {
                 // Read by two layers: the next one, and one whose output is unused otherwise.
                 random_builder.tucker(last);
-                random_builder.push(&[last], OpOptions::Activation(Activation::Relu), y);
+                let activation = random_builder.any_activation();
+                random_builder.push(&[last], OpOptions::Activation(activation), y);
             }
             _ => {}
         }

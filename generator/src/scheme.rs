@@ -40,7 +40,7 @@ pub use tile::{Tile, TileField, TileNameError, names as tile_names};
 
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
-use crate::ir::{Activation, Problem};
+use crate::ir::{Activation, Problem, number_label};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -203,7 +203,12 @@ pub struct Blueprint {
 
 /// The name of an activation's device function, which the text of a unit declares before its kernels.
 pub(crate) fn activation_function(activation: Activation) -> Option<String> {
-    (activation != Activation::None).then(|| format!("tdc_{}", activation.as_str()))
+    let parameters = activation.parameters().into_iter();
+    let parameters: String = parameters
+        .map(|number| format!("_{}", number_label(number)))
+        .collect();
+    let name = activation.as_str();
+    (activation != Activation::None).then(|| format!("tdc_{name}{parameters}"))
 }
 
 /// The context of a template as JSON.

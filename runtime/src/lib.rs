@@ -26,7 +26,7 @@ mod winograd;
 #[cfg(feature = "cuda")]
 pub use cudarc;
 
-pub use activation::Activation;
+pub use activation::{Activation, ActivationParameter};
 pub use arch::{Arch, ParseArchError};
 pub use kernel::{
     Image, ImageFormat, Kernel, KernelUsage, KernelVariant, NoImage, UnitChoice, is_gpu_name,

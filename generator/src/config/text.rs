@@ -514,6 +514,10 @@ mod tests {
                 "conv: [8, 8, 9, 9], scheme: direct, tile: [64, 4, 1, 1]",
             ),
             (
+                "conv 8,8,9,9, activation = {clip: [-inf, 0.5]}, prologue = {activation: {leaky_relu: -2e-1}}",
+                "conv: [8, 8, 9, 9], activation: {clip: [-.inf, 0.5]}, prologue: {activation: {leaky_relu: -0.2}}",
+            ),
+            (
                 "conv 8,8,9,9, precision = tf32",
                 "conv: [8, 8, 9, 9], precision: tf32",
             ),

@@ -350,5 +350,9 @@ mod tests {
                 assert!(named, "{word} of {}", words.what);
             }
         }
+        for (name, _) in crate::ir::Activation::NAMES {
+            let named = [format!("\n| `{name}` |"), format!("\n| `{{{name}: ")];
+            assert!(named.iter().any(|row| reference.contains(row)), "{name}");
+        }
     }
 }

@@ -67,18 +67,43 @@ pub(super) fn epilogue(e: Epilogue) -> String {
     }
 }
 
-/// The activation's name, empty for none.
+/// The activation's name in one word, with its parameters: `clip0x6`; empty for none.
 pub(super) fn activation(activation: Activation) -> String {
-    match activation {
-        Activation::None => String::new(),
-        other => other.as_str().to_owned(),
+    if activation == Activation::None {
+        return String::new();
     }
+    let parameters = activation.parameters().into_iter().map(number_label);
+    activation.as_str().replace('_', "") + &parameters.collect::<Vec<_>>().join("x")
 }
 
 /// The activation of a name that [`activation`] writes.
 pub(crate) fn activation_of_label(label: &str) -> Option<Activation> {
-    let mut all = Activation::NAMES.iter().map(|(_, activation)| *activation);
-    all.find(|&known| activation(known) == label)
+    if label.is_empty() {
+        return Some(Activation::None);
+    }
+    let named = Activation::NAMES.iter().filter_map(|(name, known)| {
+        let parameters = label.strip_prefix(&name.replace('_', ""))?;
+        let parameters = parameters.split('x').filter(|text| !text.is_empty());
+        let parameters: Option<Vec<f32>> = parameters.map(number_of_label).collect();
+        known.with_parameters(&parameters?)
+    });
+    named
+        .into_iter()
+        .find(|&activation| self::activation(activation) == label)
+}
+
+/// A number as part of an identifier: the shortest that is read as the same, with `p` for the point and `m` for minus.
+pub(crate) fn number_label(number: f32) -> String {
+    let [plain, scientific] = [format!("{number}"), format!("{number:e}")];
+    let shortest = match scientific.len() < plain.len() {
+        true => scientific,
+        false => plain,
+    };
+    shortest.replace('.', "p").replace('-', "m")
+}
+
+fn number_of_label(label: &str) -> Option<f32> {
+    label.replace('p', ".").replace('m', "-").parse().ok()
 }
 
 /// `_tf32`, or nothing for fp32.

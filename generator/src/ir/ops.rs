@@ -112,7 +112,8 @@ pub trait ProblemKind {
     ///
     /// Convolutions and linear layers are measured with a bias and a ReLU: they cost one load and one maximum for each output
     /// element after a sum of hundreds of products, the same for every tile, so that leaving them out of the key saves
-    /// measurements. A residual moves another tensor and a prologue is in the innermost loop, so both stay in the key.
+    /// measurements. A residual moves another tensor and a prologue is in the innermost loop, so both stay in the key. ReLU stands
+    /// for all other activation functions everywhere.
     fn measured(&self) -> Problem;
 
     /// The exact result, with prologue and epilogue, of dense NCHW tensors.
@@ -133,6 +134,21 @@ fn ordered_epilogue(epilogue: Epilogue) -> Epilogue {
 fn activations(prologue: Option<Prologue>, epilogue: Epilogue) -> Vec<Activation> {
     let prologue = prologue.map(|prologue| prologue.activation);
     prologue.into_iter().chain([epilogue.activation]).collect()
+}
+
+/// The activation with which one is measured.
+fn measured_activation(activation: Activation) -> Activation {
+    match activation {
+        Activation::None => Activation::None,
+        _ => Activation::Relu,
+    }
+}
+
+/// The prologue with which one is measured.
+fn measured_prologue(prologue: Option<Prologue>) -> Option<Prologue> {
+    prologue.map(|prologue| Prologue {
+        activation: measured_activation(prologue.activation),
+    })
 }
 
 /// What one unit computes.

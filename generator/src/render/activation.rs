@@ -13,6 +13,9 @@ struct ActivationContext {
     /// Whether the function is for the host, in double.
     host: bool,
     function: String,
+    /// Parameters as literals, those that the activation has; no infinite ones.
+    #[serde(flatten)]
+    parameters: BTreeMap<&'static str, Option<String>>,
     /// The macro that its declaration defines.
     guard: String,
 }
@@ -40,7 +43,20 @@ pub(super) fn host_activations<'a>(
 /// The name of an activation's function on the host.
 pub(super) fn host_activation(activation: Activation) -> Option<String> {
     let device = activation_function(activation)?;
-    device.strip_prefix("tdc_").map(str::to_owned)
+    Some(device.replacen("tdc_", "reference_", 1))
+}
+
+/// The parameters of an activation by their names, as literals of float or double.
+fn parameters(activation: Activation, host: bool) -> BTreeMap<&'static str, Option<String>> {
+    let literal = |number: f32| match host {
+        true => format!("{:?}", f64::from(number)),
+        false => format!("{number:?}f"),
+    };
+    let literal = |number: f32| number.is_finite().then(|| literal(number));
+    let names = activation.parameter_names().iter().copied();
+    names
+        .zip(activation.parameters().into_iter().map(literal))
+        .collect()
 }
 
 fn functions<'a>(
@@ -63,6 +79,7 @@ fn functions<'a>(
                 name: activation.as_str(),
                 host,
                 function: function.unwrap_or_default(),
+                parameters: parameters(activation, host),
                 guard,
             },
         )

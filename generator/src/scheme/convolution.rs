@@ -1,7 +1,7 @@
 //! What the schemes for convolutions share: both ends of the kernel, its parameters, and the second launch of a split sum.
 
 use super::{Blueprint, KernelBlueprint, activation_function, batch_stride_args, reduction};
-use crate::ir::{ConvProblem, Problem};
+use crate::ir::{Activation, ConvProblem, Problem, activate};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -15,6 +15,8 @@ pub(super) struct FusedOpsContext {
     prologue: bool,
     /// Names of device functions.
     prologue_activation: Option<String>,
+    /// Whether the prologue's activation of 0 is 0, so that it may be applied to padding.
+    prologue_keeps_zero: bool,
     /// Where the scales and shifts begin in the packed block.
     scale_at: usize,
     shift_at: usize,
@@ -28,14 +30,16 @@ impl FusedOpsContext {
     pub(super) fn new(problem: &ConvProblem, layout: &WeightLayout, split: bool) -> Self {
         let shape = &problem.shape;
         let epilogue = problem.epilogue;
+        let prologue_activation = problem
+            .prologue
+            .map_or(Activation::None, |prologue| prologue.activation);
         Self {
             batched: shape.batch > 1,
             partial_len: shape.output_len(),
             partial_image_len: shape.output_len() / u64::from(shape.batch),
             prologue: problem.prologue.is_some(),
-            prologue_activation: problem
-                .prologue
-                .and_then(|prologue| activation_function(prologue.activation)),
+            prologue_activation: activation_function(prologue_activation),
+            prologue_keeps_zero: activate(prologue_activation, 0.0) == 0.0,
             scale_at: layout.weight_len(),
             shift_at: layout.weight_len() + shape.c as usize,
             bias: epilogue.bias && !split,

@@ -1,9 +1,10 @@
 //! The keys and values of a mapping, with error messages in terms of the config.
 
+use super::activation::is_activation;
 use super::node::{Node, Value};
 use super::report::Report;
 use crate::config::Position;
-use crate::ir::{Activation, MAX_ELEMENTS};
+use crate::ir::MAX_ELEMENTS;
 use crate::suggest::nearest;
 
 /// A kind of mapping: its name in messages, and its keys.
@@ -211,11 +212,6 @@ impl<'n> Fields<'n> {
         self.get(key)
             .and_then(|node| integers(key, node, form, report))
     }
-}
-
-/// Whether a word is the name of an activation function.
-pub(in crate::config) fn is_activation(word: &str) -> bool {
-    Activation::NAMES.iter().any(|(name, _)| *name == word)
 }
 
 /// A whole number from 0 to the largest supported size.

@@ -1,7 +1,7 @@
 //! An entry of a network's `ops`: the keys of each op and their conversion to its options.
 
-use super::activation::activation;
-use super::fields::{Fields, KeySet, integer, integers, is_activation, list, string};
+use super::activation::{activation, is_activation};
+use super::fields::{Fields, KeySet, integer, integers, list, string};
 use super::node::{Node, Value};
 use super::report::Report;
 use crate::ir::{

@@ -1,6 +1,8 @@
 //! Convolution with what is fused to it.
 
-use super::{Problem, ProblemKind, activations, ordered_epilogue};
+use super::{
+    Problem, ProblemKind, activations, measured_activation, measured_prologue, ordered_epilogue,
+};
 use crate::ir::{
     Activation, CpProblem, Epilogue, Format, Layout, Precision, Prologue, Reduce, Tensor,
     TensorShape, Tolerance, description, label,
@@ -210,12 +212,16 @@ impl ProblemKind for ConvProblem {
 
     /// With float atomics an epilogue is a launch of its own, so that it stays as it is.
     fn measured(&self) -> Problem {
-        Problem::Conv(match self.reduce {
-            Reduce::Ordered => Self {
-                epilogue: ordered_epilogue(self.epilogue),
-                ..*self
+        Problem::Conv(Self {
+            prologue: measured_prologue(self.prologue),
+            epilogue: match self.reduce {
+                Reduce::Ordered => ordered_epilogue(self.epilogue),
+                Reduce::Atomic => Epilogue {
+                    activation: measured_activation(self.epilogue.activation),
+                    ..self.epilogue
+                },
             },
-            Reduce::Atomic => *self,
+            ..*self
         })
     }
 

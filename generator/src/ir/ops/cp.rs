@@ -1,6 +1,6 @@
 //! CP layer: 1x1, R x 1, 1 x S, 1x1, in one launch.
 
-use super::{ConvProblem, Problem, ProblemKind, ordered_epilogue};
+use super::{ConvProblem, Problem, ProblemKind, measured_prologue, ordered_epilogue};
 use crate::ir::{Activation, Precision, Tensor, description};
 use serde::Serialize;
 use tdc_runtime::{ConvShape, Padding};
@@ -125,6 +125,7 @@ impl ProblemKind for CpProblem {
 
     fn measured(&self) -> Problem {
         let mut measured = *self;
+        measured.conv.prologue = measured_prologue(self.conv.prologue);
         measured.conv.epilogue = ordered_epilogue(self.conv.epilogue);
         Problem::Cp(measured)
     }

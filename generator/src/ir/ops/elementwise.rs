@@ -1,6 +1,6 @@
 //! Maps of each element, for what no convolution could fuse.
 
-use super::ProblemKind;
+use super::{ProblemKind, measured_activation};
 use crate::ir::{Activation, Problem, Tensor, TensorShape, description, label};
 use serde::Serialize;
 
@@ -82,14 +82,26 @@ impl ProblemKind for ElementwiseProblem {
         let what = match self.function {
             Elementwise::Add(_) => "Sum of two tensors",
             Elementwise::ScaleShift(_) => "scale * x + shift per channel",
-            Elementwise::Activation(_) => return activation.title().to_owned(),
+            Elementwise::Activation(_) => return description::activation_title(activation),
             Elementwise::Copy => "Copy",
         };
         format!("{what}{}", description::activation(activation))
     }
 
     fn measured(&self) -> Problem {
-        Problem::Elementwise(*self)
+        Problem::Elementwise(Self {
+            function: match self.function {
+                Elementwise::Add(activation) => Elementwise::Add(measured_activation(activation)),
+                Elementwise::Activation(activation) => {
+                    Elementwise::Activation(measured_activation(activation))
+                }
+                Elementwise::ScaleShift(activation) => {
+                    Elementwise::ScaleShift(measured_activation(activation))
+                }
+                Elementwise::Copy => Elementwise::Copy,
+            },
+            ..*self
+        })
     }
 
     #[cfg(feature = "check")]

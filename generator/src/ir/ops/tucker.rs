@@ -1,6 +1,6 @@
 //! Tucker layer: 1x1, a core convolution, 1x1, in one launch.
 
-use super::{ConvProblem, Problem, ProblemKind, activations, ordered_epilogue};
+use super::{ConvProblem, Problem, ProblemKind, activations, measured_prologue, ordered_epilogue};
 use crate::ir::{
     Activation, Epilogue, Precision, Prologue, Reduce, Tensor, TensorShape, description, label,
 };
@@ -194,6 +194,7 @@ impl ProblemKind for TuckerProblem {
 
     fn measured(&self) -> Problem {
         Problem::Tucker(Self {
+            prologue: measured_prologue(self.prologue),
             epilogue: ordered_epilogue(self.epilogue),
             ..*self
         })

@@ -320,6 +320,14 @@ mod tests {
             "avgpoolvalid_c64_h112_w112_k3x2_s2x1_o56x56",
             "globalavgpool_c512_h7_w7",
             "addrelu_c64_h56_w56",
+            "addclipm0p5xinf_c64_h56_w56",
+            "leakyrelu1em30_c64_h56_w56",
+            "hardswish_b2_c64_h56_w56",
+            "scaleshifthardsigmoid_c64_h56_w56",
+            "conv_c6_n6_h5_w5_k3x3_prologuesigmoid_bias_clip0x6_atomic",
+            "cp_c20_r7_n24_h19_w21_k5x3_leakyrelum0p1_fp16",
+            "tucker_d16x17_n24_h20_w20_k3x3_p1_silu_next11",
+            "linear_b3_c512_n1000_gelu",
             "convert_b2_c3_h4_w5_hwcn",
             "convert_b2_c3_h4_w5_nchw",
         ] {
@@ -353,6 +361,13 @@ mod tests {
             "cp_c20_r0_n24_h19_w21_k5x3",
             "linear_c512_n1000_add",
             "fft_c1_h1_w1",
+            "none_c1_h1_w1",
+            "clip_c1_h1_w1",
+            "clip6x0_c1_h1_w1",
+            "clip0x6p0_c1_h1_w1",
+            "clipnanx6_c1_h1_w1",
+            "relu6_c1_h1_w1",
+            "conv_c64_n32_h56_w56_k3x3_none",
         ] {
             assert_eq!(problem_of_label(label), None, "{label}");
         }
