@@ -420,7 +420,7 @@ fn stride_fixed_units(count: usize) -> Vec<PlannedUnit> {
 }
 
 /// Numbers for [`activation`].
-const INDICES: [u32; 13] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+const INDICES: [u32; 14] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
 
 /// All activations in turn, `None` first; then bounds on one side, and a bound and a slope that are no powers of two.
 fn activation(index: u32) -> Activation {
@@ -732,7 +732,7 @@ fn activation_units() -> Vec<PlannedUnit> {
     };
     let conv = |c, n, r, groups, epilogue| fused(c > 1, epilogue, image(c, n, r, groups));
     let mut requests = Vec::new();
-    for activation in [Activation::HardSigmoid, activation(10)] {
+    for activation in [Activation::HardSigmoid, activation(11)] {
         for scheme in [
             "implicit_gemm",
             "winograd",

@@ -38,11 +38,13 @@ pub enum Activation {
     Tanh,
     /// x * Phi(x) with the distribution function Phi of the standard normal distribution. NaN for minus infinity.
     Gelu,
+    /// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, an approximation of `Gelu`. NaN for minus infinity.
+    GeluTanh,
 }
 
 impl Activation {
     /// All activation functions by their names in configs. Those with parameters have examples of them.
-    pub const NAMES: [(&'static str, Self); 10] = [
+    pub const NAMES: [(&'static str, Self); 11] = [
         ("none", Self::None),
         ("relu", Self::Relu),
         (
@@ -64,6 +66,7 @@ impl Activation {
         ("hard_swish", Self::HardSwish),
         ("tanh", Self::Tanh),
         ("gelu", Self::Gelu),
+        ("gelu_tanh", Self::GeluTanh),
     ];
 
     /// Its name in configs.
@@ -86,6 +89,7 @@ impl Activation {
             Self::HardSwish => "hard swish",
             Self::Tanh => "tanh",
             Self::Gelu => "GELU",
+            Self::GeluTanh => "GELU by tanh",
         }
     }
 
@@ -189,7 +193,7 @@ mod tests {
 
     #[test]
     fn parameters_are_checked() {
-        let [.., (_, clip), (_, leaky), _, _, _, _, _, _] = Activation::NAMES;
+        let [_, _, (_, clip), (_, leaky), ..] = Activation::NAMES;
         assert!(clip.with_parameters(&[f32::NEG_INFINITY, 2.0]).is_some());
         assert!(clip.with_parameters(&[-1.0, f32::INFINITY]).is_some());
         assert_eq!(clip.with_parameters(&[2.0, 1.0]), None);

@@ -17,6 +17,10 @@ pub fn activate(activation: Activation, x: f64) -> f64 {
         Activation::HardSwish => x * hard_sigmoid(x),
         Activation::Tanh => x.tanh(),
         Activation::Gelu => 0.5 * x * erfc(-x * FRAC_1_SQRT_2),
+        Activation::GeluTanh => {
+            let inner = FRAC_2_SQRT_PI * FRAC_1_SQRT_2 * (x + 0.044715 * x.powi(3));
+            0.5 * x * (1.0 + inner.tanh())
+        }
     }
 }
 
@@ -109,6 +113,8 @@ mod tests {
             (Activation::Tanh, 0.5, 0.462_117_157_260_009),
             (Activation::Gelu, 1.0, 0.841_344_746_068_542),
             (Activation::Gelu, -1.0, -0.158_655_253_931_457),
+            (Activation::GeluTanh, 1.0, 0.841_191_990_608_276_2),
+            (Activation::GeluTanh, -1.0, -0.158_808_009_391_723_8),
             (Activation::Gelu, -3.0, -4.049_694_096_022_8e-3),
         ] {
             assert_near(

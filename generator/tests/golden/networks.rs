@@ -313,7 +313,10 @@ pub fn layers() -> LayerSet {
             layer(
                 "single_channel",
                 TensorShape { c: 1, ..x },
-                by("single_channel", &[8, 3, 1, 3, 4, 4, 64]),
+                ConvOptions {
+                    activation: Activation::GeluTanh,
+                    ..by("single_channel", &[8, 3, 1, 3, 4, 4, 64])
+                },
                 None,
                 true,
             ),

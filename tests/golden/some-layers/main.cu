@@ -12,7 +12,7 @@
 #include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_silu_atomic_tdc_rows_h2w3c4.h"
 #include "some_layers/conv_b5_c6_n19_h9_w8_k3x3_p1_prologuerelu_bias_residual_relu_hwcn_tvm_n32b8xn4xb8v1c4s1.h"
 #include "some_layers/conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16xn4xb8v2c8s3.h"
-#include "some_layers/conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_single_channel_n8h3pm1pf3rn4rp4t64.h"
+#include "some_layers/conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelutanh_single_channel_n8h3pm1pf3rn4rp4t64.h"
 #include "some_layers/conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelu_input_stationary_n8vp4tv2t64.h"
 #include "some_layers/conv_c6_n19_h9_w8_k3x3_p1_bias_residual_leakyrelu0p1_stride_fixed_n16h4w8sb32rn8rp1.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8m2wm1wp1wk9cl2cg1s1.h"
@@ -45,6 +45,11 @@ double reference_clip_0_6(double x) {
 double reference_gelu(double x) {
     // The complementary error function: 1 + erf(x / sqrt(2)) would lose the digits of a small result.
     return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+}
+
+double reference_gelu_tanh(double x) {
+    const double inner = std::sqrt(8.0 / std::acos(-1.0)) * (x + 0.044715 * x * x * x);
+    return x / (1.0 + std::exp(-inner));
 }
 
 double reference_hard_sigmoid(double x) {
@@ -147,11 +152,11 @@ constexpr Layer layers[] = {
      some_layers::conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16xn4xb8v2c8s3_pack,
      some_layers::conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16xn4xb8v2c8s3_launch},
     {"single_channel", 1, 1, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, nullptr, true, true,
-     reference_relu, 1e-6,
-     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_single_channel_n8h3pm1pf3rn4rp4t64_packed_floats(),
-     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_single_channel_n8h3pm1pf3rn4rp4t64_workspace_bytes(),
-     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_single_channel_n8h3pm1pf3rn4rp4t64_pack,
-     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_single_channel_n8h3pm1pf3rn4rp4t64_launch},
+     reference_gelu_tanh, 1e-6,
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelutanh_single_channel_n8h3pm1pf3rn4rp4t64_packed_floats(),
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelutanh_single_channel_n8h3pm1pf3rn4rp4t64_workspace_bytes(),
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelutanh_single_channel_n8h3pm1pf3rn4rp4t64_pack,
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelutanh_single_channel_n8h3pm1pf3rn4rp4t64_launch},
     {"input_stationary", 1, 1, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, nullptr, true,
      true, reference_gelu, 1e-6,
      some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelu_input_stationary_n8vp4tv2t64_packed_floats(),

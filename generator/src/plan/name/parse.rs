@@ -328,6 +328,7 @@ mod tests {
             "cp_c20_r7_n24_h19_w21_k5x3_leakyrelum0p1_fp16",
             "tucker_d16x17_n24_h20_w20_k3x3_p1_silu_next11",
             "linear_b3_c512_n1000_gelu",
+            "linear_b3_c512_n1000_gelutanh",
             "convert_b2_c3_h4_w5_hwcn",
             "convert_b2_c3_h4_w5_nchw",
         ] {

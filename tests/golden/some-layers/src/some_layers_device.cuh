@@ -452,6 +452,13 @@ tdc_split_tf32(float value, unsigned& hi, unsigned& lo) {
 }
 #endif
 
+#ifndef TDC_GELU_TANH
+[[maybe_unused]] static __device__ __forceinline__ float tdc_gelu_tanh(float x) {
+    // 1 + tanh(z) is 2 / (1 + exp(-2 z)), which keeps the digits of a small result.
+    return x / (1.0f + expf(-1.5957691f * x * fmaf(0.044715f * x, x, 1.0f)));
+}
+#endif
+
 #ifndef TDC_HARD_SIGMOID
 [[maybe_unused]] static __device__ __forceinline__ float tdc_hard_sigmoid(float x) {
     return fminf(fmaxf(x + 3.0f, 0.0f), 6.0f) * (1.0f / 6.0f);
