@@ -14,9 +14,9 @@ use tdc_generator::compile::{Job, compile_all};
 use tdc_generator::emit::network_files;
 use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::ir::{
-    Activation, BatchNorm, ConvOptions, Layout, LinearOptions, Network, NetworkBuilder, OpOptions,
-    PaddingOption, PoolOptions, Precision, Problem, Reduce, ScaleShiftOptions, TensorShape,
-    TilePolicy, TuckerProblem,
+    Activation, BatchNorm, BinaryOp, ConvOptions, Layout, LinearOptions, Network, NetworkBuilder,
+    OpOptions, PaddingOption, PoolOptions, Precision, Problem, Reduce, ScaleShiftOptions,
+    TensorShape, TilePolicy, TuckerProblem,
 };
 use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
 use tdc_generator::render::unit_text;
@@ -177,7 +177,11 @@ impl RandomNetworkBuilder {
             0 | 1 => {
                 let other = same[self.random.below(same.len() as u64) as usize];
                 let activation = self.activation();
-                self.push(&[input, other], OpOptions::Add(activation), x);
+                self.push(
+                    &[input, other],
+                    OpOptions::Binary(BinaryOp::Add, activation),
+                    x,
+                );
             }
             2 | 3 => {
                 let mut inputs = vec![input];
@@ -326,7 +330,11 @@ fn random_chain(index: usize) -> Network {
         match (random_builder.random.below(4), same) {
             (0 | 1, Some(other)) => {
                 let activation = random_builder.activation();
-                random_builder.push(&[last, other], OpOptions::Add(activation), y);
+                random_builder.push(
+                    &[last, other],
+                    OpOptions::Binary(BinaryOp::Add, activation),
+                    y,
+                );
             }
             (0, None) => {
                 let mut shortcut = ConvOptions::new(y.c);
@@ -334,7 +342,11 @@ fn random_chain(index: usize) -> Network {
                 shortcut.kernel = [1, 1];
                 shortcut.stride = [x.h.div_ceil(y.h), x.w.div_ceil(y.w)];
                 random_builder.push_conv(input, shortcut);
-                random_builder.push(&[last, last + 1], OpOptions::Add(Activation::Relu), y);
+                random_builder.push(
+                    &[last, last + 1],
+                    OpOptions::Binary(BinaryOp::Add, Activation::Relu),
+                    y,
+                );
             }
             (2, _) => {
                 // Read by two layers: the next one, and one whose output is unused otherwise.

@@ -10,7 +10,7 @@ use tdc_generator::compile::Compiler;
 use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
-    Activation, ActivationParameter, ConvProblem, ConvertProblem, CpProblem, Elementwise,
+    Activation, ActivationParameter, BinaryOp, ConvProblem, ConvertProblem, CpProblem, Elementwise,
     ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, Layout, LinearProblem, NextFactor,
     PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, TensorShape, Tolerance,
     TuckerProblem, activate,
@@ -626,7 +626,10 @@ fn other_units() -> Vec<PlannedUnit> {
         let x = TensorShape { batch, ..x };
         let activations: Vec<_> = INDICES.map(activation).into();
         let mut functions = vec![Elementwise::Copy];
-        functions.extend(activations.iter().copied().map(Elementwise::Add));
+        for (_, op) in BinaryOp::NAMES {
+            let with = |&activation| Elementwise::Binary(op, activation);
+            functions.extend(activations.iter().map(with));
+        }
         functions.extend(
             activations[1..]
                 .iter()

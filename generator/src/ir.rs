@@ -33,8 +33,9 @@ pub use network::{
     Conv, INPUT_NAME, Linear, Network, NetworkBuilder, Op, OpId, OpKind, Pool, ScaleShift,
 };
 pub use ops::{
-    ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, GlobalPoolProblem,
-    LinearProblem, NextFactor, PoolKind, PoolProblem, Problem, ProblemKind, TuckerProblem,
+    BinaryOp, ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem,
+    GlobalPoolProblem, LinearProblem, NextFactor, PoolKind, PoolProblem, Problem, ProblemKind,
+    TuckerProblem,
 };
 #[cfg(feature = "check")]
 pub use ops::{conv_reference, global_pool_reference, linear_reference, pool_reference};

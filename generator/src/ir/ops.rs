@@ -17,7 +17,7 @@ pub use conv::ConvProblem;
 pub use conv::conv_reference;
 pub use convert::ConvertProblem;
 pub use cp::CpProblem;
-pub use elementwise::{Elementwise, ElementwiseProblem};
+pub use elementwise::{BinaryOp, Elementwise, ElementwiseProblem};
 pub use global_pool::GlobalPoolProblem;
 #[cfg(feature = "check")]
 pub use global_pool::global_pool_reference;

@@ -1,6 +1,6 @@
 //! The options of each op: the same words in YAML, on the command line and in `kernel!`.
 
-use super::{Activation, Layout, Precision, Reduce, Tolerance};
+use super::{Activation, BinaryOp, Layout, Precision, Reduce, Tolerance};
 use serde::Serialize;
 use tdc_runtime::Padding;
 
@@ -166,8 +166,8 @@ pub enum OpOptions {
     GlobalAvgPool,
     /// Fully connected layer on a flattened input.
     Linear(LinearOptions),
-    /// Sum of two tensors of the same shape.
-    Add(Activation),
+    /// An op on two tensors.
+    Binary(BinaryOp, Activation),
     /// An activation on its own.
     Activation(Activation),
     /// `scale * x + shift` per channel.

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
-use crate::ir::{Elementwise, Problem};
+use crate::ir::{BinaryOp, Elementwise, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -31,7 +31,8 @@ struct ElementwiseContext {
     image_len: u64,
     batched: bool,
     checks_len: bool,
-    adds_residual: bool,
+    /// The assignment operator of an op on two tensors.
+    operator: Option<&'static str>,
     scale_shift: bool,
     activation: Option<String>,
     residual: bool,
@@ -67,13 +68,17 @@ impl Scheme for ElementwiseScheme {
             ElementwiseTile::from_tile(tile).expect("a supported tile");
         let len = p.x.len();
         let blocks = len.div_ceil(u64::from(threads));
-        let adds_residual = matches!(p.function, Elementwise::Add(_));
+        let operator = match p.function {
+            Elementwise::Binary(BinaryOp::Add, _) => Some("+="),
+            _ => None,
+        };
+        let residual = operator.is_some();
         let scale_shift = problem.scale_shift_channels() > 0;
         let mut args = vec![Arg::X];
-        args.extend(adds_residual.then_some(Arg::Residual));
+        args.extend(residual.then_some(Arg::Residual));
         args.extend(scale_shift.then_some(Arg::Packed));
         args.push(Arg::Y);
-        args.extend(batch_stride_args(p.x.batch, adds_residual));
+        args.extend(batch_stride_args(p.x.batch, residual));
         Blueprint {
             kernels: vec![KernelBlueprint {
                 role: "kernel",
@@ -86,10 +91,10 @@ impl Scheme for ElementwiseScheme {
                     image_len: p.x.image_len(),
                     batched: p.x.batch > 1,
                     checks_len: !len.is_multiple_of(u64::from(threads)),
-                    adds_residual,
+                    operator,
                     scale_shift,
                     activation: activation_function(p.function.activation()),
-                    residual: adds_residual,
+                    residual,
                 }),
                 grid: [blocks as u32, 1, 1],
                 block: [threads, 1, 1],

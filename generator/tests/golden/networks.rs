@@ -3,9 +3,9 @@
 use tdc_generator::emit::{Files, layer_set_files, network_files};
 use tdc_generator::gpu::{Targets, gpu};
 use tdc_generator::ir::{
-    Activation, ActivationParameter, ConvOptions, LayerSet, LayerSpec, Layout, LinearOptions,
-    Network, NetworkBuilder, OpOptions, PaddingOption, PoolOptions, Precision, Prologue, Reduce,
-    ScaleShiftOptions, TensorShape, TilePolicy, Tolerance,
+    Activation, ActivationParameter, BinaryOp, ConvOptions, LayerSet, LayerSpec, Layout,
+    LinearOptions, Network, NetworkBuilder, OpOptions, PaddingOption, PoolOptions, Precision,
+    Prologue, Reduce, ScaleShiftOptions, TensorShape, TilePolicy, Tolerance,
 };
 use tdc_generator::plan::{LayerSetPlan, NetworkPlan, plan_layer_set, plan_variants};
 use tdc_runtime::Padding;
@@ -54,7 +54,7 @@ pub fn mixed() -> Network {
     net.op(
         "join",
         Some(&named(&["depthwise", "pool"])),
-        OpOptions::Add(Activation::Relu),
+        OpOptions::Binary(BinaryOp::Add, Activation::Relu),
     );
     net.op(
         "norm",
@@ -96,7 +96,7 @@ pub fn mixed() -> Network {
     net.op(
         "sum",
         Some(&named(&["squeeze", "tucker"])),
-        OpOptions::Add(Activation::None),
+        OpOptions::Binary(BinaryOp::Add, Activation::None),
     );
     net.op(
         "fused",

@@ -5,7 +5,7 @@ use super::fields::{Fields, KeySet, integer, integers, list, string};
 use super::node::{Node, Value};
 use super::report::Report;
 use crate::ir::{
-    BatchNorm, ConvOptions, Layout, LinearOptions, OpOptions, PaddingOption, PoolOptions,
+    BatchNorm, BinaryOp, ConvOptions, Layout, LinearOptions, OpOptions, PaddingOption, PoolOptions,
     Precision, Reduce, ScaleShiftOptions, Tolerance,
 };
 use crate::scheme::{Tile, scheme, tile_names};
@@ -97,7 +97,7 @@ const OPS: [(KeySet, ReadOptions); 11] = [
             what: "add",
             keys: &["op", "name", "inputs", "activation"],
         },
-        |fields, report| Some(OpOptions::Add(activation(fields, report))),
+        |fields, report| Some(OpOptions::Binary(BinaryOp::Add, activation(fields, report))),
     ),
     (
         KeySet {

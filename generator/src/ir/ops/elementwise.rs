@@ -4,11 +4,46 @@ use super::{ProblemKind, measured_activation};
 use crate::ir::{Activation, Problem, Tensor, TensorShape, description, label};
 use serde::Serialize;
 
+/// An op on two tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub enum BinaryOp {
+    /// The sum of two tensors of the same shape.
+    Add,
+}
+
+impl BinaryOp {
+    /// All of them by their words in names.
+    pub const NAMES: [(&'static str, Self); 1] = [("add", Self::Add)];
+
+    /// Its word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+        }
+    }
+
+    /// What it computes.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Add => "Sum of two tensors",
+        }
+    }
+
+    /// Applies it to `y` of a shape and another tensor.
+    #[cfg(feature = "check")]
+    pub fn apply(self, shape: TensorShape, y: &mut [f64], other: &[f64]) {
+        debug_assert_eq!(y.len() as u64, shape.len());
+        match self {
+            Self::Add => crate::ir::reference::add(y, other),
+        }
+    }
+}
+
 /// What is computed for each element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum Elementwise {
-    /// The activation of x + residual.
-    Add(Activation),
+    /// The activation of an op on x and the residual.
+    Binary(BinaryOp, Activation),
     /// The activation of x.
     Activation(Activation),
     /// The activation of `scale[c] * x + shift[c]`.
@@ -21,9 +56,9 @@ impl Elementwise {
     /// What is applied last.
     pub fn activation(self) -> Activation {
         match self {
-            Self::Add(activation) | Self::Activation(activation) | Self::ScaleShift(activation) => {
-                activation
-            }
+            Self::Binary(_, activation)
+            | Self::Activation(activation)
+            | Self::ScaleShift(activation) => activation,
             Self::Copy => Activation::None,
         }
     }
@@ -48,7 +83,7 @@ impl ProblemKind for ElementwiseProblem {
     }
 
     fn reads_residual(&self) -> bool {
-        matches!(self.function, Elementwise::Add(_))
+        matches!(self.function, Elementwise::Binary(..))
     }
 
     fn scale_shift_channels(&self) -> u32 {
@@ -68,7 +103,7 @@ impl ProblemKind for ElementwiseProblem {
 
     fn label(&self) -> String {
         let op = match self.function {
-            Elementwise::Add(_) => "add",
+            Elementwise::Binary(op, _) => op.as_str(),
             Elementwise::ScaleShift(_) => "scaleshift",
             Elementwise::Activation(_) => "",
             Elementwise::Copy => "copy",
@@ -80,7 +115,7 @@ impl ProblemKind for ElementwiseProblem {
     fn description(&self) -> String {
         let activation = self.function.activation();
         let what = match self.function {
-            Elementwise::Add(_) => "Sum of two tensors",
+            Elementwise::Binary(op, _) => op.title(),
             Elementwise::ScaleShift(_) => "scale * x + shift per channel",
             Elementwise::Activation(_) => return description::activation_title(activation),
             Elementwise::Copy => "Copy",
@@ -91,7 +126,9 @@ impl ProblemKind for ElementwiseProblem {
     fn measured(&self) -> Problem {
         Problem::Elementwise(Self {
             function: match self.function {
-                Elementwise::Add(activation) => Elementwise::Add(measured_activation(activation)),
+                Elementwise::Binary(op, activation) => {
+                    Elementwise::Binary(op, measured_activation(activation))
+                }
                 Elementwise::Activation(activation) => {
                     Elementwise::Activation(measured_activation(activation))
                 }
@@ -106,11 +143,11 @@ impl ProblemKind for ElementwiseProblem {
 
     #[cfg(feature = "check")]
     fn reference(&self, inputs: &crate::ir::ReferenceInputs) -> Vec<f64> {
-        use crate::ir::reference::{activate_all, add, scale_shift};
+        use crate::ir::reference::{activate_all, scale_shift};
 
         let mut y = inputs.x.to_vec();
         match self.function {
-            Elementwise::Add(_) => add(&mut y, inputs.residual),
+            Elementwise::Binary(op, _) => op.apply(self.x, &mut y, inputs.residual),
             Elementwise::ScaleShift(_) => {
                 y = scale_shift(self.x, &y, inputs.scale, inputs.shift);
             }

@@ -2,9 +2,9 @@
 
 use super::problem_label;
 use crate::ir::{
-    Activation, ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
-    GlobalPoolProblem, Layout, LinearProblem, MAX_ELEMENTS, NextFactor, PoolKind, PoolProblem,
-    Precision, Problem, Prologue, Reduce, TensorShape, Tolerance, TuckerProblem,
+    Activation, BinaryOp, ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem,
+    Epilogue, GlobalPoolProblem, Layout, LinearProblem, MAX_ELEMENTS, NextFactor, PoolKind,
+    PoolProblem, Precision, Problem, Prologue, Reduce, TensorShape, Tolerance, TuckerProblem,
     activation_of_label,
 };
 use tdc_runtime::{ConvShape, Padding};
@@ -47,10 +47,12 @@ fn elementwise(kind: &str) -> Option<Elementwise> {
         return Some(Elementwise::Copy);
     }
     let after = |op| kind.strip_prefix(op).and_then(activation_of_label);
-    let sum = after("add").map(Elementwise::Add);
+    let binary = BinaryOp::NAMES
+        .iter()
+        .find_map(|&(word, op)| Some(Elementwise::Binary(op, after(word)?)));
     let scale_shift = || after("scaleshift").map(Elementwise::ScaleShift);
     let alone = || activation_of_label(kind).map(Elementwise::Activation);
-    sum.or_else(scale_shift).or_else(alone)
+    binary.or_else(scale_shift).or_else(alone)
 }
 
 /// Whether every tensor has elements, and no more than kernels can index.
