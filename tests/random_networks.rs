@@ -177,11 +177,22 @@ impl RandomNetworkBuilder {
             0 | 1 => {
                 let other = same[self.random.below(same.len() as u64) as usize];
                 let activation = self.activation();
-                self.push(
-                    &[input, other],
-                    OpOptions::Binary(BinaryOp::Add, activation),
-                    x,
-                );
+                let op = match self.random.below(3) {
+                    0 => BinaryOp::Mul,
+                    _ => BinaryOp::Add,
+                };
+                self.push(&[input, other], OpOptions::Binary(op, activation), x);
+            }
+            2 if self.flag() => {
+                // A gate: factors of the channels from their means.
+                let pooled = TensorShape::new(x.batch, x.c, 1, 1);
+                self.push(&[input], OpOptions::GlobalAvgPool, pooled);
+                let factors = self.values.len() - 1;
+                let sigmoid = OpOptions::Activation(Activation::Sigmoid);
+                self.push(&[factors], sigmoid, pooled);
+                let activation = self.activation();
+                let gate = OpOptions::Binary(BinaryOp::Mul, activation);
+                self.push(&[input, factors + 1], gate, x);
             }
             2 | 3 => {
                 let mut inputs = vec![input];

@@ -437,11 +437,21 @@ impl NetworkBuilder {
             }
             OpOptions::Binary(op, activation) => {
                 let other = self.ops[operands[1].0].y;
-                if other != x {
+                let factor = TensorShape::new(x.batch, x.c, 1, 1);
+                let is_gate = op == BinaryOp::Mul && other != x && other == factor;
+                let op = if is_gate { BinaryOp::Gate } else { op };
+                if other != x && !is_gate {
+                    let (what, help) = match op {
+                        BinaryOp::Add => ("an addition needs equal shapes", ""),
+                        _ => (
+                            "a product needs equal shapes, or BxCx1x1 second",
+                            ", or put the factors of the channels second",
+                        ),
+                    };
                     self.error(
                         SpecLocation::Key(index, "inputs"),
-                        format!("an addition needs equal shapes, these are {x} and {other}"),
-                        "make the branches agree in channels and stride",
+                        format!("{what}, these are {x} and {other}"),
+                        format!("make the branches agree in channels and stride{help}"),
                     );
                     return None;
                 }

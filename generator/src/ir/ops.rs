@@ -40,7 +40,8 @@ pub trait ProblemKind {
     /// The output.
     fn output(&self) -> Tensor;
 
-    /// Sizes of what bias and residual are added to: the output, unless another op follows in the same launch.
+    /// Sizes of a residual, and of what a bias is added to: the output, unless another op follows in the same launch or the
+    /// residual has one element for each channel.
     fn epilogue_shape(&self) -> TensorShape {
         self.output().shape
     }

@@ -1,4 +1,4 @@
-//! `elementwise`: additions, activations, affine maps and copies that no convolution could take over, one thread an element.
+//! `elementwise`: additions, products, activations, affine maps and copies that no convolution could take over, one thread an element.
 
 use super::info::SchemeInfo;
 use super::{
@@ -33,6 +33,8 @@ struct ElementwiseContext {
     checks_len: bool,
     /// The assignment operator of an op on two tensors.
     operator: Option<&'static str>,
+    /// Whether the second tensor has one element for each image and channel.
+    gate: bool,
     scale_shift: bool,
     activation: Option<String>,
     residual: bool,
@@ -44,7 +46,7 @@ impl Scheme for ElementwiseScheme {
     }
 
     fn info(&self) -> SchemeInfo {
-        SchemeInfo::own("additions, activations, scale_shift and copies")
+        SchemeInfo::own("additions, products, activations, scale_shift and copies")
     }
 
     fn tile_fields(&self) -> &'static [TileField] {
@@ -70,6 +72,7 @@ impl Scheme for ElementwiseScheme {
         let blocks = len.div_ceil(u64::from(threads));
         let operator = match p.function {
             Elementwise::Binary(BinaryOp::Add, _) => Some("+="),
+            Elementwise::Binary(BinaryOp::Mul | BinaryOp::Gate, _) => Some("*="),
             _ => None,
         };
         let residual = operator.is_some();
@@ -92,6 +95,7 @@ impl Scheme for ElementwiseScheme {
                     batched: p.x.batch > 1,
                     checks_len: !len.is_multiple_of(u64::from(threads)),
                     operator,
+                    gate: matches!(p.function, Elementwise::Binary(BinaryOp::Gate, _)),
                     scale_shift,
                     activation: activation_function(p.function.activation()),
                     residual,

@@ -98,6 +98,12 @@ pub fn mixed() -> Network {
         Some(&named(&["squeeze", "tucker"])),
         OpOptions::Binary(BinaryOp::Add, Activation::None),
     );
+    net.op("mean", None, OpOptions::GlobalAvgPool);
+    net.op(
+        "gate",
+        Some(&named(&["sum", "mean"])),
+        OpOptions::Binary(BinaryOp::Mul, Activation::HardSwish),
+    );
     net.op(
         "fused",
         None,

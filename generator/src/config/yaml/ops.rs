@@ -30,7 +30,7 @@ pub(super) struct OpRequest {
 type ReadOptions = fn(&Fields<'_>, &mut Report<'_>) -> Option<OpOptions>;
 
 /// All ops: name, keys, and the function that reads them.
-const OPS: [(KeySet, ReadOptions); 11] = [
+const OPS: [(KeySet, ReadOptions); 12] = [
     (CONV, |fields, report| {
         let n = required_n(fields, report);
         Some(OpOptions::Conv(ConvOptions {
@@ -98,6 +98,13 @@ const OPS: [(KeySet, ReadOptions); 11] = [
             keys: &["op", "name", "inputs", "activation"],
         },
         |fields, report| Some(OpOptions::Binary(BinaryOp::Add, activation(fields, report))),
+    ),
+    (
+        KeySet {
+            what: "mul",
+            keys: &["op", "name", "inputs", "activation"],
+        },
+        |fields, report| Some(OpOptions::Binary(BinaryOp::Mul, activation(fields, report))),
     ),
     (
         KeySet {
@@ -201,7 +208,7 @@ const fn plain(what: &'static str) -> KeySet {
 }
 
 /// The keys of all ops, for finding where a misplaced key belongs.
-pub(super) fn words() -> [KeySet; 11] {
+pub(super) fn words() -> [KeySet; 12] {
     OPS.map(|(words, _)| words)
 }
 

@@ -9,16 +9,23 @@ use serde::Serialize;
 pub enum BinaryOp {
     /// The sum of two tensors of the same shape.
     Add,
+    /// The product of two tensors of the same shape, element by element.
+    Mul,
+    /// The product of a tensor and one factor for each image and channel: a `B x C x 1 x 1` tensor.
+    Gate,
 }
 
 impl BinaryOp {
     /// All of them by their words in names.
-    pub const NAMES: [(&'static str, Self); 1] = [("add", Self::Add)];
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("add", Self::Add), ("mul", Self::Mul), ("gate", Self::Gate)];
 
     /// Its word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Add => "add",
+            Self::Mul => "mul",
+            Self::Gate => "gate",
         }
     }
 
@@ -26,6 +33,8 @@ impl BinaryOp {
     pub fn title(self) -> &'static str {
         match self {
             Self::Add => "Sum of two tensors",
+            Self::Mul => "Product of two tensors",
+            Self::Gate => "Product with a factor for each channel",
         }
     }
 
@@ -35,6 +44,12 @@ impl BinaryOp {
         debug_assert_eq!(y.len() as u64, shape.len());
         match self {
             Self::Add => crate::ir::reference::add(y, other),
+            Self::Mul | Self::Gate => {
+                let elements_of_factor = y.len() / other.len();
+                for (index, value) in y.iter_mut().enumerate() {
+                    *value *= other[index / elements_of_factor];
+                }
+            }
         }
     }
 }
@@ -80,6 +95,17 @@ impl ProblemKind for ElementwiseProblem {
 
     fn output(&self) -> Tensor {
         Tensor::nchw(self.x)
+    }
+
+    fn epilogue_shape(&self) -> TensorShape {
+        match self.function {
+            Elementwise::Binary(BinaryOp::Gate, _) => TensorShape {
+                h: 1,
+                w: 1,
+                ..self.x
+            },
+            _ => self.x,
+        }
     }
 
     fn reads_residual(&self) -> bool {

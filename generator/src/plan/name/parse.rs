@@ -325,6 +325,8 @@ mod tests {
             "addclipm0p5xinf_c64_h56_w56",
             "leakyrelu1em30_c64_h56_w56",
             "hardswish_b2_c64_h56_w56",
+            "mul_b2_c64_h56_w56",
+            "gatehardswish_b2_c64_h56_w56",
             "scaleshifthardsigmoid_c64_h56_w56",
             "conv_c6_n6_h5_w5_k3x3_prologuesigmoid_bias_clip0x6_atomic",
             "cp_c20_r7_n24_h19_w21_k5x3_leakyrelum0p1_fp16",
