@@ -35,8 +35,9 @@ pub mod __embedded {
 /// | `stride`, `dilation` | number or `[vertical, horizontal]` | 1 |
 /// | `pad` | `same`, number, `[vertical, horizontal]`, `[top, left, bottom, right]`, `{top: 1}` | `same` |
 /// | `groups`, `batch` | number | 1 |
-/// | `bias`, `relu`, `residual` | `true` or `false` | `false` |
-/// | `prologue` | `true` (scale and shift of the input), `{relu: true}` (followed by ReLU) | none |
+/// | `bias`, `residual` | `true` or `false` | `false` |
+/// | `activation` | an activation function: `relu`, `silu`, `{clip: [0, 6]}`, ... | `none` |
+/// | `prologue` | `true` (scale and shift of the input), `{activation: relu}` (followed by an activation function) | none |
 /// | `scheme` | name of a scheme | the planner's choice |
 /// | `tile` | list of the tile's numbers; needs `scheme` | the planner's choice |
 /// | `reduce` | `ordered`, or `atomic`: float atomics as in the TDC paper, for the schemes `tdc` and `tdc_rows` | `ordered` |
@@ -55,7 +56,7 @@ pub mod __embedded {
 /// ```
 /// use tdc::{Arch, Kernel};
 ///
-/// static CONV: Kernel = tdc::kernel!(conv 16,8,7,7, relu = true, gpu = h200);
+/// static CONV: Kernel = tdc::kernel!(conv 16,8,7,7, activation = relu, gpu = h200);
 ///
 /// assert_eq!(CONV.flops(), 2 * 16 * 8 * 3 * 3 * 7 * 7);
 /// let image = CONV.image_for("NVIDIA H200", Arch::new(90)).unwrap();

@@ -8,6 +8,7 @@ macro_rules! templates {
 }
 
 templates![
+    "folder/activation.cuh",
     "folder/device.cuh",
     "kernel/block_position.cu",
     "kernel/convert.cu",

@@ -15,8 +15,8 @@ use tdc_generator::embed::{PREPARED_DIR, Settings};
 use tdc_generator::emit;
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
-    Activation, ConvProblem, Epilogue, LayerSpec, Layout, Precision, Problem, Prologue, Reduce,
-    TilePolicy, Tolerance, TuckerProblem,
+    Activation, ConvProblem, Epilogue, LayerSpec, Layout, Precision, Problem, Prologue, TilePolicy,
+    Tolerance, TuckerProblem,
 };
 use tdc_generator::plan::{KernelOp, KernelPlan, PlannedUnit, VariantPlan, plan_kernel};
 use tdc_generator::render::units_text;
@@ -27,16 +27,7 @@ use tempfile::TempDir;
 fn plain(shape: ConvShape) -> LayerSpec {
     LayerSpec {
         name: "layer".to_owned(),
-        problem: ConvProblem {
-            shape,
-            prologue: None,
-            epilogue: Epilogue::default(),
-            reduce: Reduce::default(),
-            precision: Precision::default(),
-            tolerance: Tolerance::default(),
-            input: Default::default(),
-            output: Default::default(),
-        },
+        problem: ConvProblem::new(shape),
         ranks: None,
         cp_rank: None,
         layout: Layout::default(),

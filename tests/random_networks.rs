@@ -14,9 +14,9 @@ use tdc_generator::compile::{Job, compile_all};
 use tdc_generator::emit::network_files;
 use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::ir::{
-    Activation, BatchNorm, ConvOptions, Layout, LinearOptions, Network, NetworkBuilder, OpOptions,
-    PaddingOption, PoolOptions, Precision, Problem, Reduce, ScaleShiftOptions, TensorShape,
-    TilePolicy, TuckerProblem,
+    Activation, BatchNorm, BinaryOp, ConvOptions, Layout, LinearOptions, Network, NetworkBuilder,
+    OpOptions, PaddingOption, PoolOptions, Precision, Problem, Reduce, ScaleShiftOptions,
+    TensorShape, TilePolicy, TuckerProblem,
 };
 use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
 use tdc_generator::render::unit_text;
@@ -48,10 +48,17 @@ impl RandomNetworkBuilder {
     }
 
     fn activation(&mut self) -> Activation {
-        match self.flag() {
-            true => Activation::Relu,
-            false => Activation::None,
+        match self.random.below(3) {
+            0 => Activation::None,
+            1 => Activation::Relu,
+            _ => self.any_activation(),
         }
+    }
+
+    /// Any activation function but none.
+    fn any_activation(&mut self) -> Activation {
+        let [_, named @ ..] = &Activation::NAMES;
+        named[self.random.below(named.len() as u64) as usize].1
     }
 
     /// Usually the last value, sometimes any.
@@ -170,7 +177,22 @@ impl RandomNetworkBuilder {
             0 | 1 => {
                 let other = same[self.random.below(same.len() as u64) as usize];
                 let activation = self.activation();
-                self.push(&[input, other], OpOptions::Add(activation), x);
+                let op = match self.random.below(3) {
+                    0 => BinaryOp::Mul,
+                    _ => BinaryOp::Add,
+                };
+                self.push(&[input, other], OpOptions::Binary(op, activation), x);
+            }
+            2 if self.flag() => {
+                // A gate: factors of the channels from their means.
+                let pooled = TensorShape::new(x.batch, x.c, 1, 1);
+                self.push(&[input], OpOptions::GlobalAvgPool, pooled);
+                let factors = self.values.len() - 1;
+                let sigmoid = OpOptions::Activation(Activation::Sigmoid);
+                self.push(&[factors], sigmoid, pooled);
+                let activation = self.activation();
+                let gate = OpOptions::Binary(BinaryOp::Mul, activation);
+                self.push(&[input, factors + 1], gate, x);
             }
             2 | 3 => {
                 let mut inputs = vec![input];
@@ -182,7 +204,10 @@ impl RandomNetworkBuilder {
                     self.push(&inputs, OpOptions::Concat, TensorShape { c, ..x });
                 }
             }
-            4 => self.push(&[input], OpOptions::Activation(Activation::Relu), x),
+            4 => {
+                let activation = self.any_activation();
+                self.push(&[input], OpOptions::Activation(activation), x);
+            }
             5 => {
                 let options = ScaleShiftOptions {
                     bn: self.bn(),
@@ -316,7 +341,11 @@ fn random_chain(index: usize) -> Network {
         match (random_builder.random.below(4), same) {
             (0 | 1, Some(other)) => {
                 let activation = random_builder.activation();
-                random_builder.push(&[last, other], OpOptions::Add(activation), y);
+                random_builder.push(
+                    &[last, other],
+                    OpOptions::Binary(BinaryOp::Add, activation),
+                    y,
+                );
             }
             (0, None) => {
                 let mut shortcut = ConvOptions::new(y.c);
@@ -324,12 +353,17 @@ fn random_chain(index: usize) -> Network {
                 shortcut.kernel = [1, 1];
                 shortcut.stride = [x.h.div_ceil(y.h), x.w.div_ceil(y.w)];
                 random_builder.push_conv(input, shortcut);
-                random_builder.push(&[last, last + 1], OpOptions::Add(Activation::Relu), y);
+                random_builder.push(
+                    &[last, last + 1],
+                    OpOptions::Binary(BinaryOp::Add, Activation::Relu),
+                    y,
+                );
             }
             (2, _) => {
                 // Read by two layers: the next one, and one whose output is unused otherwise.
                 random_builder.tucker(last);
-                random_builder.push(&[last], OpOptions::Activation(Activation::Relu), y);
+                let activation = random_builder.any_activation();
+                random_builder.push(&[last], OpOptions::Activation(activation), y);
             }
             _ => {}
         }

@@ -10,9 +10,10 @@ use tdc_generator::compile::Compiler;
 use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
-    Activation, ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
-    Format, GlobalPoolProblem, Layout, LinearProblem, NextFactor, PoolKind, PoolProblem, Precision,
-    Problem, Prologue, Reduce, TensorShape, Tolerance, TuckerProblem,
+    Activation, ActivationParameter, BinaryOp, ConvProblem, ConvertProblem, CpProblem, Elementwise,
+    ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, Layout, LinearProblem, NextFactor,
+    PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, TensorShape, Tolerance,
+    TuckerProblem, activate,
 };
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::render::unit_text;
@@ -96,25 +97,20 @@ fn random_conv(random: &mut Random) -> ConvProblem {
         };
         let prologue = match pick(&[0, 0, 1, 2]) {
             0 => None,
-            relu => Some(Prologue {
-                activation: relu_if(relu == 2),
+            with_activation => Some(Prologue {
+                activation: activation(pick(&INDICES) * (with_activation - 1)),
             }),
         };
         let epilogue = Epilogue {
             bias: pick(&[0, 1]) == 1,
             residual: pick(&[0, 1]) == 1,
-            activation: relu_if(pick(&[0, 1]) == 1),
+            activation: activation(pick(&INDICES) * pick(&[0, 1])),
         };
         if shape.out_h() > 0 && shape.out_w() > 0 {
             return ConvProblem {
-                shape,
                 prologue,
                 epilogue,
-                reduce: Reduce::default(),
-                precision: Precision::default(),
-                tolerance: Tolerance::default(),
-                input: Default::default(),
-                output: Default::default(),
+                ..ConvProblem::new(shape)
             };
         }
     }
@@ -254,12 +250,6 @@ fn few_channel_units(count: usize) -> Vec<PlannedUnit> {
 fn padded_units(count: usize) -> Vec<PlannedUnit> {
     let conv = |c, precision, r: u32, stride, batch| {
         Problem::Conv(ConvProblem {
-            shape: ConvShape {
-                stride: [stride; 2],
-                padding: Padding::all(r / 2),
-                batch,
-                ..ConvShape::new(c, 21, 5, 7, r, r)
-            },
             prologue: Some(Prologue {
                 activation: Activation::Relu,
             }),
@@ -267,11 +257,13 @@ fn padded_units(count: usize) -> Vec<PlannedUnit> {
                 bias: true,
                 ..Epilogue::default()
             },
-            reduce: Reduce::default(),
             precision,
-            tolerance: Tolerance::default(),
-            input: Default::default(),
-            output: Default::default(),
+            ..ConvProblem::new(ConvShape {
+                stride: [stride; 2],
+                padding: Padding::all(r / 2),
+                batch,
+                ..ConvShape::new(c, 21, 5, 7, r, r)
+            })
         })
     };
     let of_precision = |(_, precision)| {
@@ -427,12 +419,25 @@ fn stride_fixed_units(count: usize) -> Vec<PlannedUnit> {
     })
 }
 
-/// ReLU, or none.
-fn relu_if(applies: bool) -> Activation {
-    match applies {
-        true => Activation::Relu,
-        false => Activation::None,
-    }
+/// Numbers for [`activation`].
+const INDICES: [u32; 14] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13];
+
+/// All activations in turn, `None` first; then bounds on one side, and a bound and a slope that are no powers of two.
+fn activation(index: u32) -> Activation {
+    let number = ActivationParameter::new;
+    let mut all: Vec<_> = Activation::NAMES.iter().map(|known| known.1).collect();
+    all.push(Activation::Clip {
+        min: number(-6.0),
+        max: number(7.0),
+    });
+    all.push(Activation::Clip {
+        min: number(0.5),
+        max: number(f32::INFINITY),
+    });
+    all.push(Activation::LeakyRelu {
+        slope: number(-1.7),
+    });
+    all[index as usize % all.len()]
 }
 
 /// The published tile, on images and channels that are multiples of it and on others.
@@ -488,7 +493,15 @@ fn cp_product_units() -> Vec<PlannedUnit> {
     let layer = |[c, n, h, w]: [u32; 4], [r, s]: [u32; 2], rank, stride, batch| {
         Problem::Cp(CpProblem {
             conv: ConvProblem {
-                shape: ConvShape {
+                prologue: (stride > 1).then_some(Prologue {
+                    activation: Activation::Sigmoid,
+                }),
+                epilogue: Epilogue {
+                    bias: true,
+                    residual: batch > 1,
+                    activation: activation(n),
+                },
+                ..ConvProblem::new(ConvShape {
                     stride: [stride; 2],
                     padding: Padding {
                         top: r / 2,
@@ -498,20 +511,7 @@ fn cp_product_units() -> Vec<PlannedUnit> {
                     },
                     batch,
                     ..ConvShape::new(c, n, h, w, r, s)
-                },
-                prologue: (stride > 1).then_some(Prologue {
-                    activation: Activation::Relu,
-                }),
-                epilogue: Epilogue {
-                    bias: true,
-                    residual: batch > 1,
-                    activation: relu_if(n > 20),
-                },
-                reduce: Reduce::default(),
-                precision: Precision::default(),
-                tolerance: Tolerance::default(),
-                input: Default::default(),
-                output: Default::default(),
+                })
             },
             rank,
         })
@@ -541,28 +541,29 @@ fn cp_product_units() -> Vec<PlannedUnit> {
 /// factor; through shared memory or from registers, split over warps or not; chunks in a ring of stages.
 /// Prime channels, tails of tiles, two images.
 fn tucker_kinds() -> Vec<PlannedUnit> {
-    let layer = |first, [d1, d2, n]: [u32; 3], [h, w]: [u32; 2], stride, next| {
-        Problem::Tucker(TuckerProblem {
-            core: ConvShape {
-                stride: [stride; 2],
-                padding: Padding::all(1),
-                batch: stride,
-                ..ConvShape::new(d1, d2, h, w, 3, 3)
-            },
-            first,
-            n,
-            prologue: first.is_some().then_some(Prologue {
-                activation: Activation::Relu,
-            }),
-            epilogue: Epilogue {
-                bias: true,
-                residual: n > 60,
-                activation: Activation::Relu,
-            },
-            next,
-            precision: Precision::default(),
-        })
-    };
+    let layer =
+        |first, [d1, d2, n]: [u32; 3], [h, w]: [u32; 2], stride, next: Option<NextFactor>| {
+            Problem::Tucker(TuckerProblem {
+                core: ConvShape {
+                    stride: [stride; 2],
+                    padding: Padding::all(1),
+                    batch: stride,
+                    ..ConvShape::new(d1, d2, h, w, 3, 3)
+                },
+                first,
+                n,
+                prologue: first.is_some().then_some(Prologue {
+                    activation: activation(n + 4),
+                }),
+                epilogue: Epilogue {
+                    bias: true,
+                    residual: n > 60,
+                    activation: activation(n + next.map_or(0, |next| next.n)),
+                },
+                next,
+                precision: Precision::default(),
+            })
+        };
     let whole = |n| layer(Some(37), [61, 59, n], [7, 13], 1, None);
     let rest = |n| layer(None, [83, 61, n], [9, 7], 2, None);
     let next = |n, stores_layer_output| {
@@ -623,14 +624,20 @@ fn other_units() -> Vec<PlannedUnit> {
     let mut requests = Vec::new();
     for batch in [1, 3] {
         let x = TensorShape { batch, ..x };
-        for function in [
-            Elementwise::Add(Activation::None),
-            Elementwise::Add(Activation::Relu),
-            Elementwise::Activation(Activation::Relu),
-            Elementwise::ScaleShift(Activation::None),
-            Elementwise::ScaleShift(Activation::Relu),
-            Elementwise::Copy,
-        ] {
+        let activations: Vec<_> = INDICES.map(activation).into();
+        let mut functions = vec![Elementwise::Copy];
+        for (_, op) in BinaryOp::NAMES {
+            let with = |&activation| Elementwise::Binary(op, activation);
+            functions.extend(activations.iter().map(with));
+        }
+        functions.extend(
+            activations[1..]
+                .iter()
+                .copied()
+                .map(Elementwise::Activation),
+        );
+        functions.extend(activations.iter().copied().map(Elementwise::ScaleShift));
+        for function in functions {
             let problem = Problem::Elementwise(ElementwiseProblem { function, x });
             requests.push((problem, "elementwise", None));
         }
@@ -644,10 +651,12 @@ fn other_units() -> Vec<PlannedUnit> {
             let problem = Problem::GlobalPool(GlobalPoolProblem { max, x });
             requests.push((problem, "global_pool", Some(vec![4])));
         }
-        for (c, n, bias, relu) in [
-            (1, 1, false, false),
-            (37, 13, true, true),
-            (64, 8, true, false),
+        for (c, n, bias, index) in [
+            (1, 1, false, 0),
+            (37, 13, true, 1),
+            (64, 8, true, 0),
+            (37, 13, true, 6),
+            (64, 8, false, 9),
         ] {
             let problem = Problem::Linear(LinearProblem {
                 batch,
@@ -656,7 +665,7 @@ fn other_units() -> Vec<PlannedUnit> {
                 epilogue: Epilogue {
                     bias,
                     residual: false,
-                    activation: relu_if(relu),
+                    activation: activation(index),
                 },
             });
             requests.push((problem, "linear", Some(vec![4])));
@@ -702,6 +711,147 @@ fn other_units() -> Vec<PlannedUnit> {
         ));
     }
     units(&requests)
+}
+
+/// Every scheme with a prologue, if it supports one, whose activation of padding would not be zero, and with an epilogue whose
+/// activation is not linear, in one launch and where a second launch adds partial sums.
+fn activation_units() -> Vec<PlannedUnit> {
+    let fused = |prologue: bool, epilogue, shape| ConvProblem {
+        prologue: prologue.then_some(Prologue {
+            activation: Activation::Sigmoid,
+        }),
+        epilogue: Epilogue {
+            bias: true,
+            residual: true,
+            activation: epilogue,
+        },
+        ..ConvProblem::new(shape)
+    };
+    let image = |c, n, r, groups| ConvShape {
+        padding: Padding::all(r / 2),
+        groups,
+        batch: 2,
+        ..ConvShape::new(c, n, 9, 11, r, r)
+    };
+    let conv = |c, n, r, groups, epilogue| fused(c > 1, epilogue, image(c, n, r, groups));
+    let mut requests = Vec::new();
+    for activation in [Activation::HardSigmoid, activation(11)] {
+        for scheme in [
+            "implicit_gemm",
+            "winograd",
+            "direct_tiled",
+            "direct",
+            "tdc",
+            "tdc_rows",
+        ] {
+            requests.push((Problem::Conv(conv(21, 19, 3, 1, activation)), scheme, None));
+        }
+        let few = conv(3, 9, 3, 1, activation);
+        requests.push((Problem::Conv(few), "implicit_gemm", None));
+        let depthwise = conv(7, 7, 3, 7, activation);
+        requests.push((Problem::Conv(depthwise), "depthwise", None));
+        let pointwise = conv(21, 19, 1, 1, activation);
+        requests.push((Problem::Conv(pointwise), "pointwise", None));
+        let hwcn = conv(21, 19, 3, 1, activation).in_layout(Layout::Hwcn);
+        requests.push((Problem::Conv(hwcn), "tvm", None));
+        for scheme in ["single_channel", "stride_fixed", "input_stationary"] {
+            requests.push((Problem::Conv(conv(1, 7, 3, 1, activation)), scheme, None));
+        }
+        let atomic = ConvProblem {
+            reduce: Reduce::Atomic,
+            ..conv(21, 19, 3, 1, activation)
+        };
+        for scheme in ["tdc", "tdc_rows"] {
+            let tile = Some(vec![3, 3, 4]);
+            requests.push((Problem::Conv(atomic), scheme, tile.clone()));
+            let ordered = Problem::Conv(conv(21, 19, 3, 1, activation));
+            requests.push((ordered, scheme, tile));
+        }
+        let split = Problem::Conv(conv(21, 19, 3, 1, activation));
+        requests.push((split, "direct", Some(vec![32, 2, 1, 4])));
+        let split = Problem::Conv(conv(21, 19, 1, 1, activation));
+        requests.push((split, "pointwise", Some(vec![16, 16, 8, 4, 1, 2])));
+        for scheme in ["cp_chain", "cp_fused"] {
+            let conv = conv(21, 19, 3, 1, activation);
+            requests.push((Problem::Cp(CpProblem { conv, rank: 8 }), scheme, None));
+        }
+        for next in [None, Some(true), Some(false)] {
+            let conv = conv(21, 19, 3, 1, activation);
+            let tucker = Problem::Tucker(TuckerProblem {
+                core: ConvShape {
+                    c: 35,
+                    n: 33,
+                    ..conv.shape
+                },
+                first: Some(21),
+                n: 19,
+                prologue: conv.prologue,
+                epilogue: conv.epilogue,
+                next: next.map(|stores_layer_output| NextFactor {
+                    n: 9,
+                    stores_layer_output,
+                }),
+                precision: Precision::default(),
+            });
+            requests.push((tucker, "tucker_fused", None));
+        }
+    }
+    units(&requests)
+}
+
+/// Each activation function of -20 to 20, and of values that are larger in magnitude.
+fn assert_activations_are_exact(open: fn(&[PlannedUnit]) -> Box<dyn Device>) {
+    const STEPS: usize = 2000;
+    let activations: Vec<Activation> = INDICES[1..].iter().map(|&i| activation(i)).collect();
+    let x = TensorShape::new(1, 1, 1, STEPS as u32 + 4);
+    let requests: Vec<_> = activations
+        .iter()
+        .map(|&activation| {
+            let function = Elementwise::Activation(activation);
+            let problem = Problem::Elementwise(ElementwiseProblem { function, x });
+            (problem, "elementwise", None)
+        })
+        .collect();
+    let units = units(&requests);
+    let mut device = open(&units);
+    let mut input: Vec<f32> = (0..STEPS)
+        .map(|i| i as f32 * (40.0 / STEPS as f32) - 20.0)
+        .collect();
+    input.extend([-1e30, -150.0, 150.0, 1e30]);
+    for (unit, activation) in units.iter().zip(activations) {
+        let mut place = |values: &[f32]| {
+            let address = device.alloc(values.len()).unwrap();
+            device.write(address, values).unwrap();
+            address
+        };
+        let bindings = Bindings {
+            x: place(&input),
+            y: place(&vec![f32::NAN; input.len()]),
+            ..Bindings::default()
+        };
+        run_variant(device.as_mut(), unit.variant(), &bindings).unwrap();
+        let mut y = vec![0.0; input.len()];
+        device.read(bindings.y, &mut y).unwrap();
+        // The results of negative values are small for some functions.
+        for range in [0..STEPS / 2, STEPS / 2..STEPS] {
+            let (mut error, mut norm) = (0.0, 0.0);
+            for index in range.clone() {
+                let expected = activate(activation, f64::from(input[index]));
+                error += (f64::from(y[index]) - expected).powi(2);
+                norm += expected.powi(2);
+            }
+            let error = f64::sqrt(error) / f64::sqrt(norm).max(1e-30);
+            assert!(error < 5e-7, "{activation:?}, {range:?}: {error:e}");
+        }
+        for (&x, &y) in input.iter().zip(&y).skip(STEPS) {
+            let expected = activate(activation, f64::from(x));
+            let error = (f64::from(y) - expected).abs();
+            assert!(
+                error <= 1e-6 * expected.abs().max(1e-30),
+                "{activation:?}({x}) is {y}, not {expected}"
+            );
+        }
+    }
 }
 
 /// CP layers with both schemes that compute one in a single launch.
@@ -777,17 +927,11 @@ fn each_kind_of_tucker_layer_is_right_on_a_gpu() {
 fn precise_units() -> Vec<PlannedUnit> {
     let requests = Precision::NAMES.map(|(_, precision)| {
         let problem = Problem::Conv(ConvProblem {
-            shape: ConvShape {
+            precision,
+            ..ConvProblem::new(ConvShape {
                 padding: Padding::all(1),
                 ..ConvShape::new(61, 35, 12, 12, 3, 3)
-            },
-            prologue: None,
-            epilogue: Epilogue::default(),
-            reduce: Reduce::default(),
-            precision,
-            tolerance: Tolerance::default(),
-            input: Default::default(),
-            output: Default::default(),
+            })
         });
         (
             problem,
@@ -837,14 +981,8 @@ fn tf32_keeps_its_bound_for_channels_of_any_magnitude() {
     const N: usize = 19;
     const PIXELS: usize = 16 * 16;
     let problem = Problem::Conv(ConvProblem {
-        shape: ConvShape::new(C as u32, N as u32, 16, 16, 1, 1),
-        prologue: None,
-        epilogue: Epilogue::default(),
-        reduce: Reduce::default(),
         precision: Precision::Tf32,
-        tolerance: Tolerance::default(),
-        input: Default::default(),
-        output: Default::default(),
+        ..ConvProblem::new(ConvShape::new(C as u32, N as u32, 16, 16, 1, 1))
     });
     let tiles = [
         vec![4, 4, 1, 2, 1, 1, 1, 1, 2],
@@ -916,6 +1054,23 @@ fn the_other_ops_are_right() {
 }
 
 #[test]
+fn every_scheme_with_activations_is_right() {
+    assert_right(&activation_units(), cpu);
+}
+
+#[test]
+fn activations_are_exact() {
+    assert_activations_are_exact(cpu);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn activations_are_exact_on_a_gpu() {
+    assert_right(&activation_units(), gpu_here);
+    assert_activations_are_exact(gpu_here);
+}
+
+#[test]
 #[ignore = "needs a GPU"]
 fn every_scheme_is_right_on_a_gpu() {
     for units in [
@@ -974,7 +1129,6 @@ fn every_tile(
     let mut requests = Vec::new();
     for (index, (shape, precision)) in shapes.into_iter().zip(precisions).enumerate() {
         let problem = Problem::Conv(ConvProblem {
-            shape,
             prologue: (index == 1).then_some(Prologue {
                 activation: Activation::Relu,
             }),
@@ -983,11 +1137,8 @@ fn every_tile(
                 residual: index == 2,
                 activation: Activation::Relu,
             },
-            reduce: Reduce::default(),
             precision,
-            tolerance: Tolerance::default(),
-            input: Default::default(),
-            output: Default::default(),
+            ..ConvProblem::new(shape)
         });
         let tiles = found.tiles(&problem, gpu("h200").unwrap());
         assert!(
@@ -1049,20 +1200,14 @@ fn every_tile_of_direct_tiled_is_right_on_a_gpu() {
 #[test]
 fn planted_errors_are_found() {
     let problem = Problem::Conv(ConvProblem {
-        shape: ConvShape {
-            padding: Padding::all(1),
-            ..ConvShape::new(3, 5, 7, 9, 3, 3)
-        },
-        prologue: None,
         epilogue: Epilogue {
             bias: true,
             ..Epilogue::default()
         },
-        reduce: Reduce::default(),
-        precision: Precision::default(),
-        tolerance: Tolerance::default(),
-        input: Default::default(),
-        output: Default::default(),
+        ..ConvProblem::new(ConvShape {
+            padding: Padding::all(1),
+            ..ConvShape::new(3, 5, 7, 9, 3, 3)
+        })
     });
     let tile = Some(vec![64, 4, 1, 1]);
     let plant = |key: &str, value: serde_json::Value| {

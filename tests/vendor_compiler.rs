@@ -13,8 +13,13 @@ use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::compile::{Job, compile_all};
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::gpu::{archs, gpu};
-use tdc_generator::ir::Precision;
-use tdc_generator::plan::{PlannedUnit, known_resources, plan_layer_set, plan_network};
+use tdc_generator::ir::{
+    Activation, Elementwise, ElementwiseProblem, Precision, Problem, TensorShape,
+};
+use tdc_generator::plan::{
+    KERNEL_PREFIX, PlannedUnit, Planner, known_resources, plan_layer_set, plan_network,
+    plan_problem,
+};
 use tdc_generator::render::unit_text;
 use tdc_runtime::Arch;
 use toolkit::toolkit;
@@ -305,6 +310,25 @@ fn an_emitted_folder_compiles_with_nvcc_without_a_warning() {
 fn the_device_prelude_compiles_without_a_warning() {
     let texts = preludes();
     assert_texts_compile(&texts[texts.len() - 2..], &SOME_ARCHS);
+}
+
+/// An op for each activation function.
+fn activations() -> Vec<PlannedUnit> {
+    let mut planner = Planner::new(gpu("h200").unwrap());
+    let [_, activations @ ..] = &Activation::NAMES;
+    let problems = activations.iter().map(|&(_, activation)| {
+        let function = Elementwise::Activation(activation);
+        let x = TensorShape::new(1, 3, 7, 9);
+        Problem::Elementwise(ElementwiseProblem { function, x })
+    });
+    problems
+        .map(|problem| plan_problem(&mut planner, KERNEL_PREFIX, "", &problem, None, None).unwrap())
+        .collect()
+}
+
+#[test]
+fn activation_functions_compile() {
+    assert_units_compile(&activations(), &SOME_ARCHS);
 }
 
 #[test]

@@ -19,11 +19,12 @@ mod precision;
 pub mod reference;
 mod tensor;
 
-pub use activation::{Activation, activate};
+pub use activation::{Activation, ActivationParameter, activate};
 pub use error::{SpecError, SpecLocation};
 pub use format::{DType, Format, Layout, Tensor};
 pub use fused_ops::{Epilogue, Prologue};
 pub(crate) use identifier::reserved_reason;
+pub(crate) use label::{activation_of_label, number_label};
 pub(crate) use layer_set::is_file_name;
 pub use layer_set::{LayerSet, LayerSpec, symbol};
 #[cfg(test)]
@@ -32,8 +33,9 @@ pub use network::{
     Conv, INPUT_NAME, Linear, Network, NetworkBuilder, Op, OpId, OpKind, Pool, ScaleShift,
 };
 pub use ops::{
-    ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, GlobalPoolProblem,
-    LinearProblem, NextFactor, PoolKind, PoolProblem, Problem, ProblemKind, TuckerProblem,
+    BinaryOp, ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem,
+    GlobalPoolProblem, LinearProblem, NextFactor, PoolKind, PoolProblem, Problem, ProblemKind,
+    TuckerProblem,
 };
 #[cfg(feature = "check")]
 pub use ops::{conv_reference, global_pool_reference, linear_reference, pool_reference};

@@ -13,7 +13,7 @@
 //! name: small
 //! input: 1x16x28x28
 //! ops:
-//!   - {op: conv, name: conv1, n: 32, relu: true}
+//!   - {op: conv, name: conv1, n: 32, activation: relu}
 //!   - {op: global_avg_pool, name: pool}
 //! ";
 //! let config = yaml::parse(text, "small.yaml", &Overrides::default()).unwrap();

@@ -1,5 +1,6 @@
 //! From plans to text. All arithmetic is done before: the templates only place finished numbers.
 
+mod activation;
 mod banner;
 mod columns;
 mod constants;

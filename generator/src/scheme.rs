@@ -42,7 +42,7 @@ pub use tile::{Tile, TileField, TileNameError, names as tile_names};
 
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
-use crate::ir::Problem;
+use crate::ir::{Activation, Problem, number_label};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -211,6 +211,16 @@ pub struct Blueprint {
     pub weights: WeightLayout,
     /// Further weight layouts, as [`Variant::extra_weight_layouts`](tdc_runtime::Variant::extra_weight_layouts).
     pub extra_weight_layouts: Vec<WeightLayout>,
+}
+
+/// The name of an activation's device function, which the text of a unit declares before its kernels.
+pub(crate) fn activation_function(activation: Activation) -> Option<String> {
+    let parameters = activation.parameters().into_iter();
+    let parameters: String = parameters
+        .map(|number| format!("_{}", number_label(number)))
+        .collect();
+    let name = activation.as_str();
+    (activation != Activation::None).then(|| format!("tdc_{name}{parameters}"))
 }
 
 /// The context of a template as JSON.

@@ -17,7 +17,7 @@ const TINY: &str = "\
 name: tiny
 input: 1x3x8x8
 ops:
-  - {op: conv, name: a, n: 8, bn: a_bn, relu: true}
+  - {op: conv, name: a, n: 8, bn: a_bn, activation: relu}
   - {op: conv, name: b, n: 8, ranks: [4, 4]}
   - {op: global_avg_pool, name: p}
   - {op: linear, name: fc, n: 4}
@@ -157,10 +157,10 @@ fn errors_in_a_config_have_their_position() {
     let folder = Folder::new();
     for (right, wrong, message) in [
         (
-            "relu: true",
-            "rleu: true",
-            "4:41: unknown key `rleu`; did you mean `relu`? conv takes op, name, inputs, n, kernel, stride, pad, dilation, \
-             groups, bias, bn, relu, ranks, cp_rank, factors, scheme, tile, reduce, precision, tolerance, layout",
+            "activation: relu",
+            "activaton: relu",
+            "4:41: unknown key `activaton`; did you mean `activation`? conv takes op, name, inputs, n, kernel, stride, pad, dilation, \
+             groups, bias, bn, activation, ranks, cp_rank, factors, scheme, tile, reduce, precision, tolerance, layout",
         ),
         (
             "n: 8, bn",
@@ -314,7 +314,7 @@ fn schemes_and_tiles_that_do_not_exist() {
     assert_eq!(
         outcome.stderr,
         "error: bad.yaml:4:37: layer `a`: `tile` is given without `scheme`; add the scheme that the tile belongs to\n    \
-         \x20 - {op: conv, name: a, n: 8, tile: [7], bn: a_bn, relu: true}\n    \
+         \x20 - {op: conv, name: a, n: 8, tile: [7], bn: a_bn, activation: relu}\n    \
          \x20                                   ^\n\
          bad.yaml:5:54: layer `b.core`: scheme `tvm` cannot compute conv_c4_n4_h8_w8_k3x3_p1; its activations are HWCN: add \
          `layout: hwcn`\n    \

@@ -160,8 +160,10 @@ fn pathological_yaml_is_rejected_quickly() {
     let inputs = vec!["nobody"; 50_000].join(", ");
     let unknown = ops(&format!("- {{op: concat, name: a, inputs: [{inputs}]}}\n"));
     let word = "n".repeat(1 << 20);
-    let long = ops(&format!("- {{op: relu, name: a, {word}: 1}}\n"));
-    let many = ops(&"- {op: relu, name: a}\n".repeat(20_000));
+    let long = ops(&format!(
+        "- {{op: activation, activation: relu, name: a, {word}: 1}}\n"
+    ));
+    let many = ops(&"- {op: activation, activation: relu, name: a}\n".repeat(20_000));
     for text in [deep, deep_maps, laughs, itself, merges, unknown, long, many] {
         let start: String = text.chars().take(60).collect();
         let found = error_lines(&text);
@@ -174,7 +176,7 @@ fn pathological_yaml_is_rejected_quickly() {
 
 #[test]
 fn anchors_repeat_what_several_ops_share() {
-    let text = ops("- &c {op: conv, name: a, n: 8, relu: true}\n- {<<: *c, name: b}\n");
+    let text = ops("- &c {op: conv, name: a, n: 8, activation: relu}\n- {<<: *c, name: b}\n");
     assert!(parse(&text, "x.yaml", &Overrides::default()).is_ok());
     let text = ops("- &c {op: conv, name: a, n: 8, ranks: [8, 8]}\n- {<<: *c, name: b, n: 4}\n");
     assert_eq!(

@@ -25,7 +25,7 @@ const CONFIG: &str = "\
 name: set
 layers:
   - {conv: [7, 5, 6, 5]}
-  - {conv: [7, 5, 6, 5], name: again, relu: true}
+  - {conv: [7, 5, 6, 5], name: again, activation: relu}
   - {conv: [7, 5, 6, 5], name: sum, residual: true}
   - {conv: [8, 12, 5, 7], kernel: 1, batch: 2, prologue: true}
   - {conv: [3, 4, 9, 9], stride: 2}

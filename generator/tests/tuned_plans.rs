@@ -6,8 +6,7 @@ use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::cost::{floor_us, fp32_lanes_floor_us};
 use tdc_generator::gpu::{Gpu, gpu};
 use tdc_generator::ir::{
-    Activation, ConvProblem, Epilogue, Network, OpKind, Precision, Problem, Reduce, TilePolicy,
-    Tolerance,
+    Activation, ConvProblem, Network, OpKind, Precision, Problem, Reduce, TilePolicy,
 };
 use tdc_generator::measure::tune::{Problems, present_text};
 use tdc_generator::plan::{
@@ -39,14 +38,8 @@ fn h200() -> &'static Gpu {
 
 fn problem(reduce: Reduce) -> Problem {
     Problem::Conv(ConvProblem {
-        shape: ConvShape::new(24, 40, 13, 15, 1, 1),
-        prologue: None,
-        epilogue: Epilogue::default(),
         reduce,
-        precision: Precision::default(),
-        tolerance: Tolerance::default(),
-        input: Default::default(),
-        output: Default::default(),
+        ..ConvProblem::new(ConvShape::new(24, 40, 13, 15, 1, 1))
     })
 }
 
@@ -75,19 +68,10 @@ conv_c24_n40_h13_w15_k1x1_atomic tdc h1w1c8 6.25
 /// The pruned tile space has a thousand tiles; a row may have any other.
 #[test]
 fn a_measured_tile_outside_the_pruned_space_is_chosen() {
-    let conv = Problem::Conv(ConvProblem {
-        shape: ConvShape {
-            padding: Padding::all(1),
-            ..ConvShape::new(96, 64, 28, 28, 3, 3)
-        },
-        prologue: None,
-        epilogue: Epilogue::default(),
-        reduce: Reduce::Ordered,
-        precision: Precision::default(),
-        tolerance: Tolerance::default(),
-        input: Default::default(),
-        output: Default::default(),
-    });
+    let conv = Problem::Conv(ConvProblem::new(ConvShape {
+        padding: Padding::all(1),
+        ..ConvShape::new(96, 64, 28, 28, 3, 3)
+    }));
     let gemm = scheme("implicit_gemm").expect("a scheme");
     // One warp per block: a tile that the pruned space does not have.
     let label = "h4w8m2wm1wp1wk1cl6cg1s1";
@@ -486,7 +470,7 @@ fn chain() -> Network {
     let text = "name: n\ninput: 1x32x20x20\nops:\n\
         \x20 - {op: conv, name: a, n: 24, ranks: [16, 17], bias: true}\n\
         \x20 - {op: conv, name: b, n: 24, ranks: [11, 12], bn: bn}\n\
-        \x20 - {op: add, name: sum, inputs: [b, a], relu: true}\n\
+        \x20 - {op: add, name: sum, inputs: [b, a], activation: relu}\n\
         \x20 - {op: conv, name: c, n: 9, ranks: [13, 9]}\n";
     match yaml::parse(text, "n.yaml", &Overrides::default()) {
         Ok(Config::Network(network)) => network,
@@ -605,7 +589,7 @@ fn tucker_layers_are_fused_with_the_next_where_measured_faster() {
 fn cp(tiles: &str, rank: u32, keys: &str) -> Network {
     let text = format!(
         "name: n\n{tiles}input: 2x20x19x21\nops:\n  - {{op: conv, name: a, n: 24, kernel: [5, 3], stride: [1, 2], pad: [2, 1, 0, 3], \
-         dilation: [2, 1], cp_rank: {rank}, bias: true, relu: true{keys}}}\n"
+         dilation: [2, 1], cp_rank: {rank}, bias: true, activation: relu{keys}}}\n"
     );
     match yaml::parse(&text, "n.yaml", &Overrides::default()) {
         Ok(Config::Network(network)) => network,

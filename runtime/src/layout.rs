@@ -88,7 +88,7 @@ pub enum Transform {
 /// [`Filter`] defines whether R and S index the taps of the source or Winograd points.
 ///
 /// [`Transform`] defines the stored format of the weights. They are followed by `prologue_channels` scales
-/// and as many shifts, for kernels that apply `scale * x + shift`, with an optional ReLU, to their input.
+/// and as many shifts, for kernels that apply `scale * x + shift`, with an optional activation, to their input.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WeightLayout {
     /// Sizes of the source: O, I (per group), R, S. All zero for a unit without weights.

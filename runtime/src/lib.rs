@@ -8,6 +8,7 @@
 //!
 //! All of it can be constructed in a `const`, so that a macro can embed it in a program.
 
+mod activation;
 mod arch;
 mod bf16;
 #[cfg(feature = "cuda")]
@@ -25,12 +26,13 @@ mod winograd;
 #[cfg(feature = "cuda")]
 pub use cudarc;
 
+pub use activation::{Activation, ActivationParameter};
 pub use arch::{Arch, ParseArchError};
 pub use kernel::{
     Image, ImageFormat, Kernel, KernelUsage, KernelVariant, NoImage, UnitChoice, is_gpu_name,
 };
 pub use layout::{Axis, Filter, LayoutDim, PackError, Transform, WeightLayout};
-pub use op::{Activation, Conv, FusedOps, Op, Tucker};
+pub use op::{Conv, FusedOps, Op, Tucker};
 pub use shape::{ConvShape, Padding};
 pub use unit::{Arg, Bindings, Launch, Step, Unit, Variant};
 pub use weight_file::{Checksum, WeightFile, WeightRegion, WeightSlot};

@@ -1,54 +1,16 @@
 //! The ops of embedded kernels: the type parameter of `Kernel`.
 
-use crate::ConvShape;
+use crate::{Activation, ConvShape};
 use std::fmt;
 
 mod sealed {
     pub trait Sealed {}
 }
 
-/// An activation function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-pub enum Activation {
-    /// x.
-    #[default]
-    None,
-    /// max(0, x).
-    Relu,
-}
-
-impl Activation {
-    /// Name in labels and configs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Relu => "relu",
-        }
-    }
-
-    /// Name in sentences.
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::None => "identity",
-            Self::Relu => "ReLU",
-        }
-    }
-
-    /// This activation function followed by another one; `None` if no single activation function computes both.
-    pub const fn then(self, next: Self) -> Option<Self> {
-        match (self, next) {
-            (first, Self::None) => Some(first),
-            (Self::None | Self::Relu, Self::Relu) => Some(Self::Relu),
-        }
-    }
-}
-
 /// Ops fused with a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct FusedOps {
-    /// `scale[c] x + shift[c]`, with an optional ReLU, applied to the input; scale and shift are packed with
+    /// `scale[c] x + shift[c]`, with an optional activation, applied to the input; scale and shift are packed with
     /// the weights.
     pub prologue: bool,
     /// A value added to each output channel.

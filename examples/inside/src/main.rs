@@ -4,8 +4,8 @@
 
 use tdc::{Kernel, Op, Tucker};
 
-static CONV: Kernel = tdc::kernel!(conv 64,32,56,56, bias = true, relu = true);
-static LAYER: Kernel<Tucker> = tdc::kernel!(tucker 64,64,56,56, ranks = [32, 32], relu = true, gpu = h200);
+static CONV: Kernel = tdc::kernel!(conv 64,32,56,56, bias = true, activation = relu);
+static LAYER: Kernel<Tucker> = tdc::kernel!(tucker 64,64,56,56, ranks = [32, 32], activation = relu, gpu = h200);
 
 fn main() {
     print_kernel(&CONV);

@@ -7,9 +7,9 @@ use tdc::cudarc::driver::CudaContext;
 use tdc::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use tdc::{Kernel, Tucker};
 
-static FIRST: Kernel<Tucker> = tdc::kernel!(tucker 64,64,56,56, ranks = [32, 32], bias = true, relu = true);
+static FIRST: Kernel<Tucker> = tdc::kernel!(tucker 64,64,56,56, ranks = [32, 32], bias = true, activation = relu);
 static SECOND: Kernel<Tucker> =
-    tdc::kernel!(tucker 64,64,56,56, ranks = [32, 32], bias = true, residual = true, relu = true);
+    tdc::kernel!(tucker 64,64,56,56, ranks = [32, 32], bias = true, residual = true, activation = relu);
 
 const REPLAYS: usize = 1000;
 

@@ -511,8 +511,8 @@ mod tests {
                 "conv: [64, 32, 56, 28], kernel: [5, 3], stride: 2, pad: [1, 0, 2, 1], dilation: [1, 2]",
             ),
             (
-                "conv 1_6,32,9,9,batch=3,groups=4,bias=true,relu=true,residual=true,prologue={relu: true}",
-                "conv: [16, 32, 9, 9], batch: 3, groups: 4, bias: true, relu: true, residual: true, prologue: {relu: true}",
+                "conv 1_6,32,9,9,batch=3,groups=4,bias=true,activation=relu,residual=true,prologue={activation: relu}",
+                "conv: [16, 32, 9, 9], batch: 3, groups: 4, bias: true, activation: relu, residual: true, prologue: {activation: relu}",
             ),
             (
                 "conv 8,8,9,9, scheme = \"direct\", tile = [64, 4, 1, 1], pad = {top: 1}, kernel = 2",
@@ -521,6 +521,10 @@ mod tests {
             (
                 "conv 8,8,9,9, scheme = \"direct\", tile = {splits: 1, tp: 64, rn: 4, threads_n: 1}",
                 "conv: [8, 8, 9, 9], scheme: direct, tile: [64, 4, 1, 1]",
+            ),
+            (
+                "conv 8,8,9,9, activation = {clip: [-inf, 0.5]}, prologue = {activation: {leaky_relu: -2e-1}}",
+                "conv: [8, 8, 9, 9], activation: {clip: [-.inf, 0.5]}, prologue: {activation: {leaky_relu: -0.2}}",
             ),
             (
                 "conv 8,8,9,9, precision = tf32",
@@ -620,11 +624,11 @@ mod tests {
         );
         assert_eq!(
             error_lines("pointwise 8,8,8,8,3, kernel = 1"),
-            "19: pointwise takes 4 sizes (C, N, H, W), not 5; write them as `pointwise 64,32,56,56`\n22: `kernel` is a key of conv, depthwise, tucker, not of pointwise; pointwise takes gpu, arch, tiles, table, batch, stride, pad, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n"
+            "19: pointwise takes 4 sizes (C, N, H, W), not 5; write them as `pointwise 64,32,56,56`\n22: `kernel` is a key of conv, depthwise, tucker, not of pointwise; pointwise takes gpu, arch, tiles, table, batch, stride, pad, bias, activation, residual, prologue, scheme, tile, reduce, precision, tolerance\n"
         );
         assert_eq!(
             error_lines("depthwise 8,8,8,8, groups = 8"),
-            "17: depthwise takes 3 sizes (C, H, W), not 4; for several outputs of a channel write `conv` with `groups`\n20: `groups` is a key of conv, not of depthwise; depthwise takes gpu, arch, tiles, table, batch, kernel, stride, pad, dilation, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n"
+            "17: depthwise takes 3 sizes (C, H, W), not 4; for several outputs of a channel write `conv` with `groups`\n20: `groups` is a key of conv, not of depthwise; depthwise takes gpu, arch, tiles, table, batch, kernel, stride, pad, dilation, bias, activation, residual, prologue, scheme, tile, reduce, precision, tolerance\n"
         );
         assert_eq!(
             error_lines("tucker 8,8,8,8"),
@@ -651,7 +655,7 @@ mod tests {
             filled(
                 "9: `N` is negative: `-3`; it must be a whole number from 0\n\
              15: `W` must be a whole number, not the text `\"56\"`; remove the quotes\n\
-             21: unknown key `strid`; did you mean `stride`? conv takes gpu, arch, tiles, table, batch, kernel, stride, pad, dilation, groups, bias, relu, residual, prologue, scheme, tile, reduce, precision, tolerance\n\
+             21: unknown key `strid`; did you mean `stride`? conv takes gpu, arch, tiles, table, batch, kernel, stride, pad, dilation, groups, bias, activation, residual, prologue, scheme, tile, reduce, precision, tolerance\n\
              41: `kernel` must be a whole number, not `x`; use digits only\n\
              50: there is no GPU named `h20`; did you mean `h200`? known are {gpus}\n\
              64: duplicate key `pad`; remove one of the two\n"
@@ -663,11 +667,11 @@ mod tests {
              plan, or choose a newer GPU\n"
         );
         assert_eq!(
-            error_lines("conv 64,32,56,56,7, stride = [2, 0], 3, relu"),
+            error_lines("conv 64,32,56,56,7, stride = [2, 0], 3, bias"),
             "18: conv takes 4 sizes (C, N, H, W), not 5; for a 7x7 filter write `kernel = 7`\n\
              34: `stride` is 0; it must be at least 1\n\
              38: `3` follows a key; write the sizes first, then `key = value`\n\
-             41: `relu` is not a size; write a number, or `relu = ...` if it is a key\n"
+             41: `bias` is not a size; write a number, or `bias = ...` if it is a key\n"
         );
     }
 

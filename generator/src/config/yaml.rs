@@ -4,6 +4,7 @@
 //! may have `gpu`. The keys of an op are the fields of its options. All errors are reported at once, with
 //! line and column.
 
+mod activation;
 pub(super) mod fields;
 pub(super) mod layers;
 pub(super) mod node;
@@ -348,6 +349,10 @@ mod tests {
                     || reference.contains(&format!("`{word}:"));
                 assert!(named, "{word} of {}", words.what);
             }
+        }
+        for (name, _) in crate::ir::Activation::NAMES {
+            let named = [format!("\n| `{name}` |"), format!("\n| `{{{name}: ")];
+            assert!(named.iter().any(|row| reference.contains(row)), "{name}");
         }
     }
 }

@@ -45,7 +45,7 @@ pub fn fp32_lanes_floor_us(flops: u64, bytes: u64, gpu: &Gpu) -> f64 {
 mod tests {
     use super::*;
     use crate::gpu::gpu;
-    use crate::ir::{ConvProblem, Epilogue, Reduce};
+    use crate::ir::ConvProblem;
     use tdc_runtime::{ConvShape, Padding};
 
     #[test]
@@ -82,17 +82,11 @@ mod tests {
             let [c, n, h, w] = sizes;
             let kernel = if c == 1 { 1 } else { 3 };
             let problem = Problem::Conv(ConvProblem {
-                shape: ConvShape {
+                precision,
+                ..ConvProblem::new(ConvShape {
                     padding: Padding::all(kernel / 2),
                     ..ConvShape::new(c, n, h, w, kernel, kernel)
-                },
-                prologue: None,
-                epilogue: Epilogue::default(),
-                reduce: Reduce::Ordered,
-                precision,
-                tolerance: crate::ir::Tolerance::default(),
-                input: Default::default(),
-                output: Default::default(),
+                })
             });
             let h200 = gpu("h200").unwrap();
             let floor = floor_us(&problem, h200);

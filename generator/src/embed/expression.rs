@@ -3,7 +3,7 @@
 //! `__tdc` is the name of the runtime's crate in the including source.
 
 use crate::plan::KernelOp;
-use tdc_runtime::{Conv, ConvShape, FusedOps, Padding, Tucker};
+use tdc_runtime::{Activation, ActivationParameter, Conv, ConvShape, FusedOps, Padding, Tucker};
 
 /// The type of a kernel.
 pub fn kernel_type(op: &KernelOp) -> &'static str {
@@ -47,8 +47,30 @@ fn fused(fused: &FusedOps) -> String {
         activation,
     } = fused;
     format!(
-        "__tdc::FusedOps {{ prologue: {prologue}, bias: {bias}, residual: {residual}, activation: __tdc::Activation::{activation:?} }}"
+        "__tdc::FusedOps {{ prologue: {prologue}, bias: {bias}, residual: {residual}, activation: {} }}",
+        self::activation(*activation)
     )
+}
+
+fn activation(activation: Activation) -> String {
+    let number = |parameter: ActivationParameter| {
+        let bits = parameter.get().to_bits();
+        format!("__tdc::ActivationParameter::new(f32::from_bits({bits:#010x}))")
+    };
+    match activation {
+        Activation::Clip { min, max } => format!(
+            "__tdc::Activation::Clip {{ min: {}, max: {} }}",
+            number(min),
+            number(max)
+        ),
+        Activation::LeakyRelu { slope } => {
+            format!(
+                "__tdc::Activation::LeakyRelu {{ slope: {} }}",
+                number(slope)
+            )
+        }
+        other => format!("__tdc::Activation::{other:?}"),
+    }
 }
 
 fn shape(shape: &ConvShape) -> String {

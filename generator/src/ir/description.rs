@@ -15,11 +15,15 @@ pub(super) fn filter(shape: &ConvShape) -> String {
     text
 }
 
-pub(super) fn prologue(prologue: Option<Prologue>) -> &'static str {
+pub(super) fn prologue(prologue: Option<Prologue>) -> String {
     match prologue.map(|prologue| prologue.activation) {
-        None => "",
-        Some(Activation::None) => ", of scale * x + shift",
-        Some(Activation::Relu) => ", of max(0, scale * x + shift)",
+        None => String::new(),
+        Some(Activation::None) => ", of scale * x + shift".to_owned(),
+        Some(activation) => {
+            let parameters = activation.parameters().into_iter();
+            let parameters: String = parameters.map(|number| format!(", {number}")).collect();
+            format!(", of {}(scale * x + shift{parameters})", activation.title())
+        }
     }
 }
 
@@ -35,7 +39,17 @@ pub(super) fn epilogue(epilogue: Epilogue) -> String {
 pub(super) fn activation(activation: Activation) -> String {
     match activation {
         Activation::None => String::new(),
-        other => format!(", {}", other.title()),
+        other => format!(", {}", activation_title(other)),
+    }
+}
+
+/// The activation with its parameters in brackets.
+pub(super) fn activation_title(activation: Activation) -> String {
+    let parameters = activation.parameters();
+    let parameters: Vec<_> = parameters.iter().map(f32::to_string).collect();
+    match parameters.is_empty() {
+        true => activation.title().to_owned(),
+        false => format!("{} ({})", activation.title(), parameters.join(", ")),
     }
 }
 

@@ -63,16 +63,47 @@ pub(super) fn epilogue(e: Epilogue) -> String {
     }
     match e.activation {
         Activation::None => name,
-        other => format!("{name}_{}", other.as_str()),
+        other => format!("{name}_{}", activation(other)),
     }
 }
 
-/// Name of the activation function, empty for none.
-pub(super) fn activation(activation: Activation) -> &'static str {
-    match activation {
-        Activation::None => "",
-        other => other.as_str(),
+/// Name of the activation function in one word, with its parameters: `clip0x6`; empty for none.
+pub(super) fn activation(activation: Activation) -> String {
+    if activation == Activation::None {
+        return String::new();
     }
+    let parameters = activation.parameters().into_iter().map(number_label);
+    activation.as_str().replace('_', "") + &parameters.collect::<Vec<_>>().join("x")
+}
+
+/// The activation of a name that [`activation`] writes.
+pub(crate) fn activation_of_label(label: &str) -> Option<Activation> {
+    if label.is_empty() {
+        return Some(Activation::None);
+    }
+    let named = Activation::NAMES.iter().filter_map(|(name, known)| {
+        let parameters = label.strip_prefix(&name.replace('_', ""))?;
+        let parameters = parameters.split('x').filter(|text| !text.is_empty());
+        let parameters: Option<Vec<f32>> = parameters.map(number_of_label).collect();
+        known.with_parameters(&parameters?)
+    });
+    named
+        .into_iter()
+        .find(|&activation| self::activation(activation) == label)
+}
+
+/// A number as part of an identifier: the shortest that is read as the same, with `p` for the point and `m` for minus.
+pub(crate) fn number_label(number: f32) -> String {
+    let [plain, scientific] = [format!("{number}"), format!("{number:e}")];
+    let shortest = match scientific.len() < plain.len() {
+        true => scientific,
+        false => plain,
+    };
+    shortest.replace('.', "p").replace('-', "m")
+}
+
+fn number_of_label(label: &str) -> Option<f32> {
+    label.replace('p', ".").replace('m', "-").parse().ok()
 }
 
 /// `_tf32`, or nothing for fp32.

@@ -66,14 +66,12 @@ impl LayerSpec {
         Ok(Self {
             name: name.to_owned(),
             problem: ConvProblem {
-                shape: conv.shape,
                 prologue,
                 epilogue,
                 reduce: conv.options.reduce,
                 precision: conv.options.precision,
                 tolerance: conv.options.tolerance,
-                input: Default::default(),
-                output: Default::default(),
+                ..ConvProblem::new(conv.shape)
             },
             ranks: conv.options.ranks,
             layout: conv.options.layout,

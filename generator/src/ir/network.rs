@@ -3,9 +3,9 @@
 use super::identifier::reserved_reason;
 use super::options::BatchNorm;
 use super::{
-    Activation, ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions, PaddingOption, PoolKind,
-    PoolOptions, PoolProblem, Reduce, ScaleShiftOptions, SpecError, SpecLocation, TensorShape,
-    TilePolicy,
+    Activation, BinaryOp, ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions, PaddingOption,
+    PoolKind, PoolOptions, PoolProblem, Reduce, ScaleShiftOptions, SpecError, SpecLocation,
+    TensorShape, TilePolicy,
 };
 use crate::gpu::Targets;
 use crate::suggest::nearest;
@@ -46,7 +46,7 @@ pub type ScaleShift = ScaleShiftOptions;
 pub enum OpKind {
     /// The network's input.
     Input,
-    /// Convolution, with its BatchNorm and ReLU.
+    /// Convolution, with its BatchNorm and activation.
     Conv(Box<Conv>),
     /// Pooling over windows.
     Pool(Pool),
@@ -57,8 +57,8 @@ pub enum OpKind {
     },
     /// Fully connected layer.
     Linear(Linear),
-    /// Sum of two tensors.
-    Add(Activation),
+    /// An op on two tensors.
+    Binary(BinaryOp, Activation),
     /// An activation function that is not fused.
     Activation(Activation),
     /// `scale * x + shift` for each channel.
@@ -377,7 +377,7 @@ impl NetworkBuilder {
         };
         let given = inputs.map_or(1, <[String]>::len);
         let (accepted, expected) = match options {
-            OpOptions::Add(_) => (given == 2, "two inputs"),
+            OpOptions::Binary(..) => (given == 2, "two inputs"),
             OpOptions::Concat => (given >= 2, "two inputs or more"),
             _ => (given == 1, "one input"),
         };
@@ -435,17 +435,27 @@ impl NetworkBuilder {
                 self.check_weight_size(index, u64::from(x.c) * u64::from(options.n))?;
                 (OpKind::Linear(Linear { c: x.c, options }), y)
             }
-            OpOptions::Add(activation) => {
+            OpOptions::Binary(op, activation) => {
                 let other = self.ops[operands[1].0].y;
-                if other != x {
+                let factor = TensorShape::new(x.batch, x.c, 1, 1);
+                let is_gate = op == BinaryOp::Mul && other != x && other == factor;
+                let op = if is_gate { BinaryOp::Gate } else { op };
+                if other != x && !is_gate {
+                    let (what, help) = match op {
+                        BinaryOp::Add => ("an addition needs equal shapes", ""),
+                        _ => (
+                            "a product needs equal shapes, or BxCx1x1 second",
+                            ", or put the factors of the channels second",
+                        ),
+                    };
                     self.error(
                         SpecLocation::Key(index, "inputs"),
-                        format!("an addition needs equal shapes, these are {x} and {other}"),
-                        "make the branches agree in channels and stride",
+                        format!("{what}, these are {x} and {other}"),
+                        format!("make the branches agree in channels and stride{help}"),
                     );
                     return None;
                 }
-                (OpKind::Add(activation), x)
+                (OpKind::Binary(op, activation), x)
             }
             OpOptions::Activation(function) => (OpKind::Activation(function), x),
             OpOptions::ScaleShift(options) => (OpKind::ScaleShift(options), x),

@@ -17,7 +17,7 @@ pub use conv::ConvProblem;
 pub use conv::conv_reference;
 pub use convert::ConvertProblem;
 pub use cp::CpProblem;
-pub use elementwise::{Elementwise, ElementwiseProblem};
+pub use elementwise::{BinaryOp, Elementwise, ElementwiseProblem};
 pub use global_pool::GlobalPoolProblem;
 #[cfg(feature = "check")]
 pub use global_pool::global_pool_reference;
@@ -29,7 +29,7 @@ pub use pool::pool_reference;
 pub use pool::{PoolKind, PoolProblem};
 pub use tucker::{NextFactor, TuckerProblem};
 
-use super::{Activation, Epilogue, Layout, Precision, Tensor, TensorShape};
+use super::{Activation, Epilogue, Layout, Precision, Prologue, Tensor, TensorShape};
 use serde::Serialize;
 
 /// Properties of a problem that every kind of op provides.
@@ -40,7 +40,8 @@ pub trait ProblemKind {
     /// The output.
     fn output(&self) -> Tensor;
 
-    /// Shape of the sum that bias and residual are added to: the output's, unless another op follows in the same launch.
+    /// Shape of a residual, and of the sum that a bias is added to: the output's, unless another op follows in the same launch or the
+    /// residual has one element for each channel.
     fn epilogue_shape(&self) -> TensorShape {
         self.output().shape
     }
@@ -58,6 +59,11 @@ pub trait ProblemKind {
     /// Input channels of a prologue or `scale_shift`; 0 if there is none.
     fn scale_shift_channels(&self) -> u32 {
         0
+    }
+
+    /// The activation functions that are applied. [`Activation::None`] may be among them.
+    fn activations(&self) -> Vec<Activation> {
+        Vec::new()
     }
 
     /// Shape of each weight tensor in OIHW order: none, one, or the factors of a Tucker or CP layer.
@@ -107,7 +113,8 @@ pub trait ProblemKind {
     ///
     /// Convolutions and linear layers are measured with a bias and a ReLU. These cost one load and one maximum for each output element,
     /// after a sum of hundreds of products, and the same for every tile. Leaving them out of the key saves measurements. A residual moves
-    /// another tensor and a prologue is in the innermost loop, so both stay in the key.
+    /// another tensor and a prologue is in the innermost loop, so both stay in the key. Every other activation function is measured as
+    /// ReLU.
     fn measured(&self) -> Problem;
 
     /// The exact result in float64, with prologue and epilogue, for dense NCHW tensors.
@@ -122,6 +129,27 @@ fn ordered_epilogue(epilogue: Epilogue) -> Epilogue {
         activation: Activation::Relu,
         ..epilogue
     }
+}
+
+/// The activation functions of a prologue and an epilogue.
+fn activations(prologue: Option<Prologue>, epilogue: Epilogue) -> Vec<Activation> {
+    let prologue = prologue.map(|prologue| prologue.activation);
+    prologue.into_iter().chain([epilogue.activation]).collect()
+}
+
+/// The activation function that is measured in place of another one.
+fn measured_activation(activation: Activation) -> Activation {
+    match activation {
+        Activation::None => Activation::None,
+        _ => Activation::Relu,
+    }
+}
+
+/// The prologue that is measured in place of another one.
+fn measured_prologue(prologue: Option<Prologue>) -> Option<Prologue> {
+    prologue.map(|prologue| Prologue {
+        activation: measured_activation(prologue.activation),
+    })
 }
 
 /// The computation of one unit.
@@ -214,6 +242,13 @@ impl Problem {
     /// As [`ProblemKind::scale_shift_channels`].
     pub fn scale_shift_channels(&self) -> u32 {
         self.kind().scale_shift_channels()
+    }
+
+    /// As [`ProblemKind::activations`], without [`Activation::None`].
+    pub fn activations(&self) -> Vec<Activation> {
+        let mut activations = self.kind().activations();
+        activations.retain(|&activation| activation != Activation::None);
+        activations
     }
 
     /// As [`ProblemKind::weights`].

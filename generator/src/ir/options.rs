@@ -1,6 +1,6 @@
 //! The options of each op, with the same keys in YAML, on the command line and in `kernel!`.
 
-use super::{Activation, Layout, Precision, Reduce, Tolerance};
+use super::{Activation, BinaryOp, Layout, Precision, Reduce, Tolerance};
 use serde::Serialize;
 use tdc_runtime::Padding;
 
@@ -167,8 +167,8 @@ pub enum OpOptions {
     GlobalAvgPool,
     /// Fully connected layer on a flattened input.
     Linear(LinearOptions),
-    /// Sum of two tensors of the same shape.
-    Add(Activation),
+    /// An op on two tensors.
+    Binary(BinaryOp, Activation),
     /// An activation function that is not fused.
     Activation(Activation),
     /// `scale * x + shift` per channel.

@@ -73,20 +73,11 @@ fn factors(order: &Order) -> Option<[usize; 4]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{ConvProblem, Epilogue, Precision, Reduce, Tolerance};
+    use crate::ir::ConvProblem;
     use tdc_runtime::{ConvShape, Padding};
 
     fn layer(shape: ConvShape, rank: u32) -> CpProblem {
-        let conv = ConvProblem {
-            shape,
-            prologue: None,
-            epilogue: Epilogue::default(),
-            reduce: Reduce::default(),
-            precision: Precision::default(),
-            tolerance: Tolerance::default(),
-            input: Default::default(),
-            output: Default::default(),
-        };
+        let conv = ConvProblem::new(shape);
         CpProblem { conv, rank }
     }
 

@@ -12,7 +12,7 @@ use super::factors::{LayerOps, LayerValues};
 use super::graph::{Parameters, Task, TaskGraph, Value, ValueId};
 use super::views::{ConcatCopy, Views};
 use crate::ir::{
-    Activation, Conv, ConvProblem, Elementwise, ElementwiseProblem, Epilogue, Format,
+    Activation, BinaryOp, Conv, ConvProblem, Elementwise, ElementwiseProblem, Epilogue, Format,
     GlobalPoolProblem, LayerSpec, Linear, LinearProblem, Network, OpId, OpKind, Problem, Prologue,
 };
 
@@ -101,9 +101,9 @@ impl Folder<'_> {
                 let max = *max;
                 self.unfused_task(id, Problem::GlobalPool(GlobalPoolProblem { max, x }));
             }
-            OpKind::Add(activation) => {
+            OpKind::Binary(binary, activation) => {
                 let (output, activation) = self.absorb_activation(id, *activation);
-                let function = Elementwise::Add(activation);
+                let function = Elementwise::Binary(*binary, activation);
                 self.task(
                     id,
                     Problem::Elementwise(ElementwiseProblem { function, x: op.y }),
@@ -138,7 +138,6 @@ impl Folder<'_> {
         let spec = LayerSpec {
             name: op.name.clone(),
             problem: ConvProblem {
-                shape: conv.shape,
                 prologue: prologue.map(|prologue| prologue.prologue),
                 epilogue: Epilogue {
                     bias: options.bias || !epilogue_ops.fold.is_empty(),
@@ -148,8 +147,7 @@ impl Folder<'_> {
                 reduce: options.reduce,
                 precision: options.precision,
                 tolerance: options.tolerance,
-                input: Default::default(),
-                output: Default::default(),
+                ..ConvProblem::new(conv.shape)
             },
             ranks: options.ranks,
             cp_rank: options.cp_rank,
@@ -291,7 +289,9 @@ impl Folder<'_> {
                     epilogue_ops.fold.push(reader);
                     epilogue_ops.activation = options.activation;
                 }
-                OpKind::Add(after) if is_conv && is_linear && epilogue_ops.residual.is_none() => {
+                OpKind::Binary(BinaryOp::Add, after)
+                    if is_conv && is_linear && epilogue_ops.residual.is_none() =>
+                {
                     // The other operand must be computed before this layer runs.
                     let other = op
                         .inputs
@@ -400,9 +400,17 @@ mod tests {
         op("a", &["input"], OpOptions::Conv(ConvOptions::new(8)));
         op("b", &["a"], OpOptions::Conv(ranked));
         op("short", &[reads], OpOptions::Conv(shortcut));
-        op("sum", &["b", "short"], OpOptions::Add(Activation::Relu));
+        op(
+            "sum",
+            &["b", "short"],
+            OpOptions::Binary(BinaryOp::Add, Activation::Relu),
+        );
         if also {
-            op("more", &["sum", "short"], OpOptions::Add(Activation::None));
+            op(
+                "more",
+                &["sum", "short"],
+                OpOptions::Binary(BinaryOp::Add, Activation::None),
+            );
         }
         let graph = TaskGraph::new(&builder.finish().unwrap());
         let names = graph.tasks.iter().map(|task| match task.residual {

@@ -198,14 +198,12 @@ pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
         Some(LayerSpec {
             name: op.name.clone(),
             problem: ConvProblem {
-                shape: conv.shape,
                 prologue: first.prologue,
                 epilogue: last.epilogue,
                 reduce: conv.options.reduce,
                 precision: conv.options.precision,
                 tolerance: conv.options.tolerance,
-                input: Default::default(),
-                output: Default::default(),
+                ..ConvProblem::new(conv.shape)
             },
             ranks: conv.options.ranks,
             cp_rank: None,

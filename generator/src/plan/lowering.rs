@@ -147,7 +147,8 @@ mod tests {
     use super::*;
     use crate::gpu::gpu;
     use crate::ir::{
-        Activation, ConvOptions, Layout, NetworkBuilder, OpOptions, TensorShape, TilePolicy,
+        Activation, BinaryOp, ConvOptions, Layout, NetworkBuilder, OpOptions, TensorShape,
+        TilePolicy,
     };
     use crate::plan::plan_network;
 
@@ -248,7 +249,11 @@ mod tests {
         builder.op("a", None, tucker(8));
         builder.op("b", None, tucker(8));
         let inputs = ["a", "b"].map(str::to_owned);
-        builder.op("sum", Some(&inputs), OpOptions::Add(Activation::None));
+        builder.op(
+            "sum",
+            Some(&inputs),
+            OpOptions::Binary(BinaryOp::Add, Activation::None),
+        );
         let graph = TaskGraph::new(&builder.finish().unwrap());
         let (layer_output, next_output) = (graph.tasks[2].y, graph.tasks[3].y);
         let candidates = graph.candidates();
@@ -312,7 +317,11 @@ mod tests {
             ("a", &["input"], conv(4)),
             ("b", &["a"], conv(4)),
             ("c", &["b"], conv(4)),
-            ("sum", &["c", "a"], OpOptions::Add(Activation::Relu)),
+            (
+                "sum",
+                &["c", "a"],
+                OpOptions::Binary(BinaryOp::Add, Activation::Relu),
+            ),
         ]);
         // The addition is the residual of `c`, which reads `a` in HWCN.
         assert_eq!(names, ["input.hwcn", "a", "b", "c", "sum.nchw"]);

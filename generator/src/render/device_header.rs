@@ -1,5 +1,6 @@
 //! The header that the units of a folder share: device functions of kernels, host functions of packers and launchers.
 
+use super::activation::device_activations;
 use super::banner::{CommentStyle, banner};
 use super::engine::{RenderError, render};
 use super::kernel::{device_parts, device_text};
@@ -54,6 +55,7 @@ pub fn device_header(
         Step::Launch(launch) => launch.pdl || launch.cluster_blocks() > 1,
         Step::Memset { .. } => false,
     };
+    let activations = device_activations(units.iter().map(|unit| &unit.problem))?;
     render(
         "folder/device.cuh",
         &DeviceHeaderContext {
@@ -63,6 +65,7 @@ pub fn device_header(
             parts: device_parts(units.iter().copied())
                 .into_iter()
                 .map(|part| undefined_guard(device_text(part)))
+                .chain(activations.iter().map(|text| undefined_guard(text)))
                 .collect(),
             fp16: transforms(|transform| matches!(transform, Transform::Fp16 { .. })),
             bf16: transforms(|&transform| transform == Transform::Bf16),

@@ -1,5 +1,6 @@
 //! Source of kernels and units.
 
+use super::activation::device_activations;
 use super::constants::declare_constants;
 use super::engine::{RenderError, render};
 use super::wrap::wrap_list;
@@ -46,6 +47,7 @@ pub fn units_text(units: &[PlannedUnit]) -> Result<String, RenderError> {
         .into_iter()
         .map(|part| device_text(part).to_owned())
         .collect();
+    texts.extend(device_activations(units.iter().map(|unit| &unit.problem))?);
     texts.push(kernels_text(units)?);
     Ok(texts.join("\n"))
 }

@@ -1,5 +1,6 @@
 //! The files of a layer set in addition to its units: the program that checks and times them, build file, README.
 
+use super::activation::{host_activation, host_activations};
 use super::banner::{CommentStyle, banner};
 use super::cuda_version::cuda_versions;
 use super::device_header::device_header_name;
@@ -7,7 +8,7 @@ use super::engine::{RenderError, render};
 use super::text::{literal, markdown_cell};
 use super::unit::{has_batch_strides, packer_names};
 use super::wrap::wrap_list;
-use crate::ir::{Activation, ConvProblem, Layout, Problem};
+use crate::ir::{ConvProblem, Layout, Problem};
 use crate::plan::{LayerSetPlan, PlannedUnit};
 use serde::Serialize;
 
@@ -20,6 +21,8 @@ struct LayerSetContext {
     /// The CUDA toolkits that support it.
     cuda_versions: &'static str,
     device_header: String,
+    /// Functions of the host.
+    activations: Vec<String>,
     units: Vec<String>,
     layers: Vec<SetLayerContext>,
 }
@@ -67,6 +70,7 @@ pub fn layer_set_text(plan: &LayerSetPlan, file: LayerSetFile) -> Result<String,
         arch: plan.gpu.arch.sm,
         cuda_versions: cuda_versions([plan.gpu.arch.sm]),
         device_header: device_header_name(&plan.prefix),
+        activations: host_activations(plan.units.iter().map(|unit| &unit.problem))?,
         units: plan
             .units
             .iter()
@@ -154,16 +158,14 @@ fn row(name: &str, conv: &ConvProblem, unit: &PlannedUnit, namespace: &str) -> S
     ];
     values.extend(sizes.map(|size| size.to_string()));
     let is_hwcn = unit.problem.x_layout() == Layout::Hwcn;
-    let flags = [
-        is_hwcn,
-        conv.prologue.is_some(),
-        conv.prologue
-            .is_some_and(|prologue| prologue.activation == Activation::Relu),
-        conv.epilogue.bias,
-        conv.epilogue.residual,
-        conv.epilogue.activation == Activation::Relu,
-    ];
+    let flags = [is_hwcn, conv.prologue.is_some()];
     values.extend(flags.map(|flag| flag.to_string()));
+    let function = |activation| host_activation(activation).unwrap_or("nullptr".to_owned());
+    let prologue_activation = conv.prologue.map(|prologue| prologue.activation);
+    values.push(function(prologue_activation.unwrap_or_default()));
+    let flags = [conv.epilogue.bias, conv.epilogue.residual];
+    values.extend(flags.map(|flag| flag.to_string()));
+    values.push(function(conv.epilogue.activation));
     values.push(format!("{:e}", min_tolerance(unit, conv)));
     values.push(format!("{unit_name}_packed_floats()"));
     values.push(format!("{unit_name}_workspace_bytes()"));

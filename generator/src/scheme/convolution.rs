@@ -1,8 +1,11 @@
 //! Common parts of the schemes for convolutions: prologue, epilogue, kernel parameters, and the reduction launch of split-K.
 
-use super::{Blueprint, KernelBlueprint, LaunchWork, UnitWork, batch_stride_args, reduction};
+use super::{
+    Blueprint, KernelBlueprint, LaunchWork, UnitWork, activation_function, batch_stride_args,
+    reduction,
+};
 use crate::cost::KernelWork;
-use crate::ir::{Activation, ConvProblem, Problem};
+use crate::ir::{Activation, ConvProblem, Problem, activate};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -14,13 +17,16 @@ pub(super) struct FusedOpsContext {
     partial_len: u64,
     partial_image_len: u64,
     prologue: bool,
-    prologue_relu: bool,
+    /// Names of device functions.
+    prologue_activation: Option<String>,
+    /// Whether the prologue's activation of 0 is 0, so that it may be applied to padding.
+    prologue_keeps_zero: bool,
     /// Offsets of the scales and shifts in the packed weights, in floats.
     scale_at: usize,
     shift_at: usize,
     bias: bool,
     residual: bool,
-    relu: bool,
+    activation: Option<String>,
 }
 
 impl FusedOpsContext {
@@ -28,19 +34,21 @@ impl FusedOpsContext {
     pub(super) fn new(problem: &ConvProblem, layout: &WeightLayout, split: bool) -> Self {
         let shape = &problem.shape;
         let epilogue = problem.epilogue;
+        let prologue_activation = problem
+            .prologue
+            .map_or(Activation::None, |prologue| prologue.activation);
         Self {
             batched: shape.batch > 1,
             partial_len: shape.output_len(),
             partial_image_len: shape.output_len() / u64::from(shape.batch),
             prologue: problem.prologue.is_some(),
-            prologue_relu: problem
-                .prologue
-                .is_some_and(|prologue| prologue.activation == Activation::Relu),
+            prologue_activation: activation_function(prologue_activation),
+            prologue_keeps_zero: activate(prologue_activation, 0.0) == 0.0,
             scale_at: layout.weight_len(),
             shift_at: layout.weight_len() + shape.c as usize,
             bias: epilogue.bias && !split,
             residual: epilogue.residual && !split,
-            relu: epilogue.activation == Activation::Relu && !split,
+            activation: activation_function(epilogue.activation).filter(|_| !split),
         }
     }
 }

@@ -860,22 +860,13 @@ fn kernel(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::{ConvProblem, Epilogue, Precision, Reduce, Tolerance};
+    use crate::ir::ConvProblem;
     use tdc_runtime::ConvShape;
 
     #[test]
     fn threads_of_a_large_block_load_less_at_once() {
         let problem = CpProblem {
-            conv: ConvProblem {
-                shape: ConvShape::new(48, 20, 33, 32, 3, 3),
-                prologue: None,
-                epilogue: Epilogue::default(),
-                reduce: Reduce::default(),
-                precision: Precision::default(),
-                tolerance: Tolerance::default(),
-                input: Default::default(),
-                output: Default::default(),
-            },
+            conv: ConvProblem::new(ConvShape::new(48, 20, 33, 32, 3, 3)),
             rank: 4,
         };
         let h200 = crate::gpu::gpu("h200").unwrap();

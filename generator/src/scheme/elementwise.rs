@@ -1,14 +1,14 @@
-//! `elementwise`: additions, ReLU, scale_shift and copies that are not fused with a convolution, with one thread for each
-//! element.
+//! `elementwise`: additions, products, activations, scale_shift and copies that are not fused with a convolution, with one thread for
+//! each element.
 
 use super::info::SchemeInfo;
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context,
-    tile_numbers,
+    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, activation_function,
+    batch_stride_args, context, tile_numbers,
 };
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
-use crate::ir::{Activation, Elementwise, Problem};
+use crate::ir::{BinaryOp, Elementwise, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -32,9 +32,12 @@ struct ElementwiseContext {
     image_len: u64,
     batched: bool,
     checks_len: bool,
-    adds_residual: bool,
+    /// The assignment operator of an op on two tensors.
+    operator: Option<&'static str>,
+    /// Whether the second tensor has one element for each image and channel.
+    gate: bool,
     scale_shift: bool,
-    relu: bool,
+    activation: Option<String>,
     residual: bool,
 }
 
@@ -44,7 +47,7 @@ impl Scheme for ElementwiseScheme {
     }
 
     fn info(&self) -> SchemeInfo {
-        SchemeInfo::own("additions, activations, scale_shift and copies")
+        SchemeInfo::own("additions, products, activations, scale_shift and copies")
     }
 
     fn tile_fields(&self) -> &'static [TileField] {
@@ -68,14 +71,18 @@ impl Scheme for ElementwiseScheme {
             ElementwiseTile::from_tile(tile).expect("a supported tile");
         let len = p.x.len();
         let blocks = len.div_ceil(u64::from(threads));
-        let adds_residual = matches!(p.function, Elementwise::Add(_));
+        let operator = match p.function {
+            Elementwise::Binary(BinaryOp::Add, _) => Some("+="),
+            Elementwise::Binary(BinaryOp::Mul | BinaryOp::Gate, _) => Some("*="),
+            _ => None,
+        };
+        let residual = operator.is_some();
         let scale_shift = problem.scale_shift_channels() > 0;
-        let relu = p.function.activation() == Activation::Relu;
         let mut args = vec![Arg::X];
-        args.extend(adds_residual.then_some(Arg::Residual));
+        args.extend(residual.then_some(Arg::Residual));
         args.extend(scale_shift.then_some(Arg::Packed));
         args.push(Arg::Y);
-        args.extend(batch_stride_args(p.x.batch, adds_residual));
+        args.extend(batch_stride_args(p.x.batch, residual));
         Blueprint {
             kernels: vec![KernelBlueprint {
                 role: "kernel",
@@ -88,10 +95,11 @@ impl Scheme for ElementwiseScheme {
                     image_len: p.x.image_len(),
                     batched: p.x.batch > 1,
                     checks_len: !len.is_multiple_of(u64::from(threads)),
-                    adds_residual,
+                    operator,
+                    gate: matches!(p.function, Elementwise::Binary(BinaryOp::Gate, _)),
                     scale_shift,
-                    relu,
-                    residual: adds_residual,
+                    activation: activation_function(p.function.activation()),
+                    residual,
                 }),
                 grid: [blocks as u32, 1, 1],
                 block: [threads, 1, 1],

@@ -4,12 +4,12 @@
 
 use super::info::SchemeInfo;
 use super::{
-    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context,
-    tile_numbers,
+    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, activation_function,
+    batch_stride_args, context, tile_numbers,
 };
 use crate::cost::KernelWork;
 use crate::gpu::Gpu;
-use crate::ir::{Activation, MAX_ELEMENTS, Problem};
+use crate::ir::{MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Arg, WeightLayout};
 
@@ -33,7 +33,7 @@ struct LinearContext {
     batched: bool,
     checks_n: bool,
     bias: bool,
-    relu: bool,
+    activation: Option<String>,
 }
 
 impl Scheme for Linear {
@@ -83,7 +83,7 @@ impl Scheme for Linear {
                     batched: p.batch > 1,
                     checks_n: !p.n.is_multiple_of(warps),
                     bias: p.epilogue.bias,
-                    relu: p.epilogue.activation == Activation::Relu,
+                    activation: activation_function(p.epilogue.activation),
                 }),
                 grid: [row_blocks * p.batch, 1, 1],
                 block: [32, warps, 1],

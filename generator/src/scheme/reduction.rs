@@ -1,9 +1,9 @@
 //! The second launch of a unit that splits the input channels over the grid. It adds the partial sums in a fixed order and
 //! applies the epilogue.
 
-use super::{DevicePart, KernelBlueprint, batch_stride_args, context};
+use super::{DevicePart, KernelBlueprint, activation_function, batch_stride_args, context};
 use crate::cost::KernelWork;
-use crate::ir::{Activation, ConvProblem};
+use crate::ir::ConvProblem;
 use serde::Serialize;
 use tdc_runtime::Arg;
 
@@ -28,7 +28,7 @@ struct ReductionContext {
     checks_len: bool,
     bias: bool,
     residual: bool,
-    relu: bool,
+    activation: Option<String>,
 }
 
 /// The launch that reduces `splits` partial outputs, stored as `[split][image][channel][pixel]` at the start of the workspace.
@@ -61,7 +61,7 @@ pub fn kernel(problem: &ConvProblem, splits: u32) -> KernelBlueprint {
             checks_len: !len.is_multiple_of(u64::from(THREADS)),
             bias: epilogue.bias,
             residual: epilogue.residual,
-            relu: epilogue.activation == Activation::Relu,
+            activation: activation_function(epilogue.activation),
         }),
         grid: [blocks as u32, 1, 1],
         block: [THREADS, 1, 1],

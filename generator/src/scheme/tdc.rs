@@ -456,19 +456,9 @@ fn work(
 mod tests {
     use super::*;
     use crate::gpu::gpu;
-    use crate::ir::{Precision, Tolerance};
 
     fn conv(shape: ConvShape) -> Problem {
-        Problem::Conv(ConvProblem {
-            shape,
-            prologue: None,
-            epilogue: Epilogue::default(),
-            reduce: Reduce::Ordered,
-            precision: Precision::default(),
-            tolerance: Tolerance::default(),
-            input: Default::default(),
-            output: Default::default(),
-        })
+        Problem::Conv(ConvProblem::new(shape))
     }
 
     /// Blocks of 1024 threads, one output channel each, would exceed a grid of 65535.

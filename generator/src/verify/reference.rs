@@ -2,7 +2,7 @@
 //!
 //! Tensors are dense NCHW vectors. The references of single problems are in [`ir`](crate::ir).
 
-use crate::ir::reference::{activate_all, add, add_bias, scale_shift};
+use crate::ir::reference::{activate_all, add_bias, scale_shift};
 use crate::ir::{
     Activation, GlobalPoolProblem, Network, OpId, OpKind, conv_reference, global_pool_reference,
     linear_reference, pool_reference,
@@ -55,9 +55,9 @@ pub fn evaluate_network(
                 let x = network.op(op.inputs[0]).y;
                 y = global_pool_reference(&GlobalPoolProblem { max: *max, x }, operand(0));
             }
-            OpKind::Add(after) => {
+            OpKind::Binary(binary, after) => {
                 y = operand(0).clone();
-                add(&mut y, operand(1));
+                binary.apply(op.y, &mut y, operand(1));
                 activation = *after;
             }
             OpKind::Activation(function) => {

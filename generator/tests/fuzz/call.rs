@@ -9,9 +9,9 @@ use tdc_generator::embed::{KernelMode, Settings, expand, expand_config};
 const CALLS: [&str; 6] = [
     "conv 64,32,56,56",
     "conv 12,18,15,13, kernel = [5, 3], stride = [2, 1], pad = [1, 0, 2, 3], dilation = [1, 2], groups = 3, batch = 3, \
-     bias = true, prologue = {relu: true}, gpu = [a100, rtx2080ti], scheme = direct, tile = [64, 2, 1, 1], arch = [sm_80, sm_75]",
+     bias = true, prologue = {activation: relu}, gpu = [a100, rtx2080ti], scheme = direct, tile = [64, 2, 1, 1], arch = [sm_80, sm_75]",
     "pointwise 24,16,7,5, residual = true, precision = tf32, tiles = model",
-    "depthwise 12,9,7, kernel = 5, relu = true, tolerance = 5e-6",
+    "depthwise 12,9,7, kernel = 5, activation = relu, tolerance = 5e-6",
     "tucker 13,11,9,7, ranks = [9, 8], stride = 2, reduce = atomic",
     "\"tests/fixtures/none.yaml\", layer = \"a.b\", table = \"none.txt\", arch = 90",
 ];

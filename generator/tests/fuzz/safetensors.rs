@@ -15,8 +15,8 @@ const NETWORK: &str = "\
 name: tiny
 input: 1x3x5x5
 ops:
-  - {op: conv, name: a, n: 4, bias: true, bn: a_bn, relu: true}
-  - {op: scale_shift, name: s, relu: true}
+  - {op: conv, name: a, n: 4, bias: true, bn: a_bn, activation: relu}
+  - {op: scale_shift, name: s, activation: relu}
   - {op: conv, name: t, n: 3, ranks: [2, 2], bn: t_bn}
   - {op: global_avg_pool, name: p}
   - {op: linear, name: fc, n: 2}

@@ -3,9 +3,9 @@
 use tdc_generator::emit::{Files, layer_set_files, network_files};
 use tdc_generator::gpu::{Targets, gpu};
 use tdc_generator::ir::{
-    Activation, ConvOptions, LayerSet, LayerSpec, Layout, LinearOptions, Network, NetworkBuilder,
-    OpOptions, PaddingOption, PoolOptions, Precision, Prologue, Reduce, ScaleShiftOptions,
-    TensorShape, TilePolicy, Tolerance,
+    Activation, ActivationParameter, BinaryOp, ConvOptions, LayerSet, LayerSpec, Layout,
+    LinearOptions, Network, NetworkBuilder, OpOptions, PaddingOption, PoolOptions, Precision,
+    Prologue, Reduce, ScaleShiftOptions, TensorShape, TilePolicy, Tolerance,
 };
 use tdc_generator::plan::{LayerSetPlan, NetworkPlan, plan_layer_set, plan_variants};
 use tdc_runtime::Padding;
@@ -54,7 +54,7 @@ pub fn mixed() -> Network {
     net.op(
         "join",
         Some(&named(&["depthwise", "pool"])),
-        OpOptions::Add(Activation::Relu),
+        OpOptions::Binary(BinaryOp::Add, Activation::Relu),
     );
     net.op(
         "norm",
@@ -96,7 +96,13 @@ pub fn mixed() -> Network {
     net.op(
         "sum",
         Some(&named(&["squeeze", "tucker"])),
-        OpOptions::Add(Activation::None),
+        OpOptions::Binary(BinaryOp::Add, Activation::None),
+    );
+    net.op("mean", None, OpOptions::GlobalAvgPool);
+    net.op(
+        "gate",
+        Some(&named(&["sum", "mean"])),
+        OpOptions::Binary(BinaryOp::Mul, Activation::HardSwish),
     );
     net.op(
         "fused",
@@ -213,13 +219,17 @@ pub fn layers() -> LayerSet {
         dilation: [1, 2],
         groups: 2,
         bias: true,
-        activation: Activation::Relu,
+        activation: Activation::Clip {
+            min: ActivationParameter::new(0.0),
+            max: ActivationParameter::new(6.0),
+        },
         ..ConvOptions::new(4)
     };
     let split = ConvOptions {
         kernel: [1, 1],
         scheme: Some("pointwise".to_owned()),
         tile: Some(vec![16, 16, 8, 4, 1, 4]),
+        activation: Activation::HardSwish,
         ..ConvOptions::new(20)
     };
     let tdc = ConvOptions {
@@ -231,6 +241,7 @@ pub fn layers() -> LayerSet {
         scheme: Some("tdc_rows".to_owned()),
         tile: Some(vec![2, 3, 4]),
         reduce: Reduce::Atomic,
+        activation: Activation::Silu,
         ..ConvOptions::new(5)
     };
     let gemm = |precision, tile: [u32; 9]| ConvOptions {
@@ -281,7 +292,7 @@ pub fn layers() -> LayerSet {
                 TensorShape { batch: 2, ..x },
                 everything,
                 Some(Prologue {
-                    activation: Activation::Relu,
+                    activation: Activation::Sigmoid,
                 }),
                 true,
             ),
@@ -308,21 +319,32 @@ pub fn layers() -> LayerSet {
             layer(
                 "single_channel",
                 TensorShape { c: 1, ..x },
-                by("single_channel", &[8, 3, 1, 3, 4, 4, 64]),
+                ConvOptions {
+                    activation: Activation::GeluTanh,
+                    ..by("single_channel", &[8, 3, 1, 3, 4, 4, 64])
+                },
                 None,
                 true,
             ),
             layer(
                 "input_stationary",
                 TensorShape { c: 1, ..x },
-                by("input_stationary", &[8, 4, 2, 64]),
+                ConvOptions {
+                    activation: Activation::Gelu,
+                    ..by("input_stationary", &[8, 4, 2, 64])
+                },
                 None,
                 true,
             ),
             layer(
                 "stride_fixed",
                 x,
-                by("stride_fixed", &[16, 4, 8, 32, 8, 1]),
+                ConvOptions {
+                    activation: Activation::LeakyRelu {
+                        slope: ActivationParameter::new(0.1),
+                    },
+                    ..by("stride_fixed", &[16, 4, 8, 32, 8, 1])
+                },
                 None,
                 true,
             ),
@@ -340,7 +362,7 @@ pub fn layers() -> LayerSet {
                 gemm_x,
                 gemm(Precision::Tf32, one_block),
                 Some(Prologue {
-                    activation: Activation::Relu,
+                    activation: Activation::HardSigmoid,
                 }),
                 false,
             ),
@@ -356,7 +378,7 @@ pub fn layers() -> LayerSet {
                 TensorShape { batch: 2, ..x },
                 cp("cp_chain", 6, &[4, 3, 2, 96, 3, 2, 1]),
                 Some(Prologue {
-                    activation: Activation::Relu,
+                    activation: Activation::Tanh,
                 }),
                 true,
             ),

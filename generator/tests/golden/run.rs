@@ -424,7 +424,7 @@ fn two_networks_link_into_one_program(built: &Built, weights: &Path, input: &Pat
         "mixed: load_memory: the block is not a file of packed weights: no header begins at byte",
         "mixed: load_memory: the block is not a whole file of weights: a header has 256 bytes, 0 of 0 are left",
         "mixed: load_file: there is no variant `a100`; there is only h200",
-        "mixed: run_layer: there is no layer 18, there are 18",
+        "mixed: run_layer: there is no layer 20, there are 20",
         "mixed: copy_layer_output: layer `stem` writes 672 elements, 1 were requested",
         "mixed: use: there are no weights",
         "tiny: run: the network has no weights yet",

@@ -1,6 +1,6 @@
 //! The same key twice.
 
-static CONV: tdc::Kernel = tdc::kernel!(conv 64,32,56,56, stride = 2, relu = true, stride = 1);
+static CONV: tdc::Kernel = tdc::kernel!(conv 64,32,56,56, stride = 2, activation = relu, stride = 1);
 
 fn main() {
     println!("{}", CONV.flops());

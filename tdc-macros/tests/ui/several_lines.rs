@@ -6,6 +6,6 @@ fn main() {
     let kernel = convolutions::kernel!(conv 64,32,56,56,
         kernel = wide,
         gpu = h300,
-        relu = 3);
+        activation = 3);
     println!("{}", kernel.flops());
 }

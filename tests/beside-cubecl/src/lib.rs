@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tdc::cuda::{LoadError, LoadedKernel};
 use tdc::cudarc::driver::{CudaContext, DriverError};
 
-static CONV: tdc::Kernel = tdc::kernel!(conv 16,8,7,7, relu = true, arch = sm_90);
+static CONV: tdc::Kernel = tdc::kernel!(conv 16,8,7,7, activation = relu, arch = sm_90);
 
 /// The device's primary context, which CubeCL uses too.
 pub fn context(device: &CudaDevice) -> Result<Arc<CudaContext>, DriverError> {

@@ -4,20 +4,20 @@
 use convolutions::{Kernel, Tucker, kernel, kernels};
 
 pub static PLAIN: Kernel = kernel!(conv 64,32,56,56);
-pub const RELU: Kernel = convolutions::kernel!(conv 8, 12, 14, 10, kernel = 1, relu = true, gpu = h200,);
+pub const RELU: Kernel = convolutions::kernel!(conv 8, 12, 14, 10, kernel = 1, activation = relu, gpu = h200,);
 
 /// All options with values other than the default.
 pub static ODD: Kernel = kernel!(conv 12,18,15,13, kernel = [5, 3], stride = [2, 1], pad = [1, 0, 2, 3], dilation = [1, 2],
-    groups = 3, batch = 3, bias = true, relu = true, residual = true, prologue = {relu: true}, gpu = ["a100", h200],
+    groups = 3, batch = 3, bias = true, activation = relu, residual = true, prologue = {activation: relu}, gpu = ["a100", h200],
     scheme = direct, tile = [64, 2, 1, 1], arch = [sm_90, sm_80]);
 
 pub static POINTWISE: Kernel = kernel!(pointwise 24,16,7,5, gpu = h200);
 pub static DEPTHWISE: Kernel = kernel!(depthwise 12,9,7, kernel = 5, gpu = h200);
 
 pub static ONE_LAUNCH: Kernel<Tucker> = kernel!(tucker 13,11,9,7, ranks = [9, 8], stride = 2, batch = 2, bias = true,
-    residual = true, relu = true, prologue = true, gpu = h200, scheme = tucker_fused);
+    residual = true, activation = relu, prologue = true, gpu = h200, scheme = tucker_fused);
 pub static SEPARATE: Kernel<Tucker> = kernel!(tucker 13,11,9,7, ranks = [9, 8], stride = 2, batch = 2, bias = true,
-    residual = true, relu = true, prologue = true, gpu = h200, scheme = direct);
+    residual = true, activation = relu, prologue = true, gpu = h200, scheme = direct);
 /// First and last factor are the same problem: one kernel, launched twice.
 pub static SYMMETRIC: Kernel<Tucker> = kernel!(tucker 6,6,8,8, ranks = [6, 6], gpu = h200, scheme = direct);
 

@@ -6,19 +6,19 @@
 // line is invalid.
 
 #include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8rn2rp4xn4xk2cl3c2s1.h"
-#include "some_layers/conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_prologuerelu_bias_residual_relu_direct_p32rn1xn1sk1.h"
-#include "some_layers/conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1sk4.h"
+#include "some_layers/conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_prologuesigmoid_bias_residual_clip0x6_direct_p32rn1xn1sk1.h"
+#include "some_layers/conv_c64_n20_h5_w5_k1x1_hardswish_pointwise_n16p16c8rn4rp1sk4.h"
 #include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4.h"
-#include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4.h"
+#include "some_layers/conv_c6_n5_h9_w8_k3x3_p1_silu_atomic_tdc_rows_h2w3c4.h"
 #include "some_layers/conv_b5_c6_n19_h9_w8_k3x3_p1_prologuerelu_bias_residual_relu_hwcn_tvm_n32b8xn4xb8v1c4s1.h"
 #include "some_layers/conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16xn4xb8v2c8s3.h"
-#include "some_layers/conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_single_channel_n8h3pm1pf3rn4rp4t64.h"
-#include "some_layers/conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_input_stationary_n8vp4tv2t64.h"
-#include "some_layers/conv_c6_n19_h9_w8_k3x3_p1_bias_residual_relu_stride_fixed_n16h4w8sb32rn8rp1.h"
+#include "some_layers/conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelutanh_single_channel_n8h3pm1pf3rn4rp4t64.h"
+#include "some_layers/conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelu_input_stationary_n8vp4tv2t64.h"
+#include "some_layers/conv_c6_n19_h9_w8_k3x3_p1_bias_residual_leakyrelu0p1_stride_fixed_n16h4w8sb32rn8rp1.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8m2wm1wp1wk9cl2cg1s1.h"
-#include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2.h"
+#include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl2cg1s1.h"
-#include "some_layers/cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1.h"
+#include "some_layers/cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1.h"
 #include "some_layers/cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t192xk2rp1mm16.h"
 #include "some_layers/cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4xk4.h"
 #include "some_layers/conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w8m2wm1wp1wk1cl2cg1s1.h"
@@ -36,6 +36,50 @@
 
 namespace {
 
+double reference_clip_0_6(double x) {
+    x = std::max(x, 0.0);
+    x = std::min(x, 6.0);
+    return x;
+}
+
+double reference_gelu(double x) {
+    // The complementary error function: 1 + erf(x / sqrt(2)) would lose the digits of a small result.
+    return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+}
+
+double reference_gelu_tanh(double x) {
+    const double inner = std::sqrt(8.0 / std::acos(-1.0)) * (x + 0.044715 * x * x * x);
+    return x / (1.0 + std::exp(-inner));
+}
+
+double reference_hard_sigmoid(double x) {
+    return std::min(std::max(x + 3.0, 0.0), 6.0) / 6.0;
+}
+
+double reference_hard_swish(double x) {
+    return x * std::min(std::max(x + 3.0, 0.0), 6.0) / 6.0;
+}
+
+double reference_leaky_relu_0p1(double x) {
+    return x < 0.0 ? 0.10000000149011612 * x : x;
+}
+
+double reference_relu(double x) {
+    return std::max(x, 0.0);
+}
+
+double reference_sigmoid(double x) {
+    return 1.0 / (1.0 + std::exp(-x));
+}
+
+double reference_silu(double x) {
+    return x / (1.0 + std::exp(-x));
+}
+
+double reference_tanh(double x) {
+    return std::tanh(x);
+}
+
 // A convolution with its fused ops, and the unit that computes it.
 struct Layer {
     const char* name;
@@ -45,8 +89,10 @@ struct Layer {
     int stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w, groups;
     int cp_rank;             // of the factors that represent the weight; 0 for a dense weight
     bool hwcn;               // the layout of input, residual and output; else NCHW
-    bool prologue, prologue_relu;  // on the input
-    bool bias, residual, relu;  // on the output
+    bool prologue;           // scale and shift of the input
+    double (*prologue_activation)(double);  // of the scaled and shifted input, or null
+    bool bias, residual;     // on the output
+    double (*activation)(double);  // of the output, or null
     double min_bound;        // of the relative error, by the precision of products
     std::size_t packed_floats, workspace_bytes;
     void (*pack)(const float* weights, const float* scale, const float* shift, float* packed);
@@ -56,108 +102,112 @@ struct Layer {
 };
 
 constexpr Layer layers[] = {
-    {"plain", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, false, false, false,
+    {"plain", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, nullptr, false, false, nullptr,
      1e-6, some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8rn2rp4xn4xk2cl3c2s1_packed_floats(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8rn2rp4xn4xk2cl3c2s1_workspace_bytes(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8rn2rp4xn4xk2cl3c2s1_pack,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8rn2rp4xn4xk2cl3c2s1_launch},
-    {"everything", 2, 6, 9, 8, 4, 4, 9, 3, 3, 2, 1, 1, 2, 1, 2, 2, 0, false, true, true, true, true, true,
-     1e-6,
-     some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_prologuerelu_bias_residual_relu_direct_p32rn1xn1sk1_packed_floats(),
-     some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_prologuerelu_bias_residual_relu_direct_p32rn1xn1sk1_workspace_bytes(),
-     some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_prologuerelu_bias_residual_relu_direct_p32rn1xn1sk1_pack,
+    {"everything", 2, 6, 9, 8, 4, 4, 9, 3, 3, 2, 1, 1, 2, 1, 2, 2, 0, false, true, reference_sigmoid, true,
+     true, reference_clip_0_6, 1e-6,
+     some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_prologuesigmoid_bias_residual_clip0x6_direct_p32rn1xn1sk1_packed_floats(),
+     some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_prologuesigmoid_bias_residual_clip0x6_direct_p32rn1xn1sk1_workspace_bytes(),
+     some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_prologuesigmoid_bias_residual_clip0x6_direct_p32rn1xn1sk1_pack,
      [](const float* x, const float* packed, const float* bias, const float* residual, float* y,
          void* workspace, cudaStream_t stream) {
-         return some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_prologuerelu_bias_residual_relu_direct_p32rn1xn1sk1_launch(
+         return some_layers::conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_prologuesigmoid_bias_residual_clip0x6_direct_p32rn1xn1sk1_launch(
              x, packed, bias, residual, y, workspace, stream);
      }},
-    {"plain.again", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, false, false,
-     false, 1e-6, some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8rn2rp4xn4xk2cl3c2s1_packed_floats(),
+    {"plain.again", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, nullptr, false, false,
+     nullptr, 1e-6,
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8rn2rp4xn4xk2cl3c2s1_packed_floats(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8rn2rp4xn4xk2cl3c2s1_workspace_bytes(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8rn2rp4xn4xk2cl3c2s1_pack,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8rn2rp4xn4xk2cl3c2s1_launch},
-    {"split", 1, 64, 5, 5, 20, 5, 5, 1, 1, 1, 1, 0, 0, 1, 1, 1, 0, false, false, false, false, false, false,
-     1e-6, some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1sk4_packed_floats(),
-     some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1sk4_workspace_bytes(),
-     some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1sk4_pack,
-     some_layers::conv_c64_n20_h5_w5_k1x1_pointwise_n16p16c8rn4rp1sk4_launch},
-    {"tdc", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, false, false, false, 1e-6,
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_packed_floats(),
+    {"split", 1, 64, 5, 5, 20, 5, 5, 1, 1, 1, 1, 0, 0, 1, 1, 1, 0, false, false, nullptr, false, false,
+     reference_hard_swish, 1e-6,
+     some_layers::conv_c64_n20_h5_w5_k1x1_hardswish_pointwise_n16p16c8rn4rp1sk4_packed_floats(),
+     some_layers::conv_c64_n20_h5_w5_k1x1_hardswish_pointwise_n16p16c8rn4rp1sk4_workspace_bytes(),
+     some_layers::conv_c64_n20_h5_w5_k1x1_hardswish_pointwise_n16p16c8rn4rp1sk4_pack,
+     some_layers::conv_c64_n20_h5_w5_k1x1_hardswish_pointwise_n16p16c8rn4rp1sk4_launch},
+    {"tdc", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, nullptr, false, false, nullptr,
+     1e-6, some_layers::conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_packed_floats(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_workspace_bytes(),
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_pack,
      some_layers::conv_c6_n5_h9_w8_k3x3_p1_tdc_h2w3c4_launch},
-    {"tdc_rows", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, false, false, false,
-     1e-6, some_layers::conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_packed_floats(),
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_workspace_bytes(),
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_pack,
-     some_layers::conv_c6_n5_h9_w8_k3x3_p1_atomic_tdc_rows_h2w3c4_launch},
-    {"tvm", 5, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, true, true, true, true, true, true, 1e-6,
+    {"tdc_rows", 1, 6, 9, 8, 5, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, nullptr, false, false,
+     reference_silu, 1e-6, some_layers::conv_c6_n5_h9_w8_k3x3_p1_silu_atomic_tdc_rows_h2w3c4_packed_floats(),
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_silu_atomic_tdc_rows_h2w3c4_workspace_bytes(),
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_silu_atomic_tdc_rows_h2w3c4_pack,
+     some_layers::conv_c6_n5_h9_w8_k3x3_p1_silu_atomic_tdc_rows_h2w3c4_launch},
+    {"tvm", 5, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, true, true, reference_relu, true, true,
+     reference_relu, 1e-6,
      some_layers::conv_b5_c6_n19_h9_w8_k3x3_p1_prologuerelu_bias_residual_relu_hwcn_tvm_n32b8xn4xb8v1c4s1_packed_floats(),
      some_layers::conv_b5_c6_n19_h9_w8_k3x3_p1_prologuerelu_bias_residual_relu_hwcn_tvm_n32b8xn4xb8v1c4s1_workspace_bytes(),
      some_layers::conv_b5_c6_n19_h9_w8_k3x3_p1_prologuerelu_bias_residual_relu_hwcn_tvm_n32b8xn4xb8v1c4s1_pack,
      some_layers::conv_b5_c6_n19_h9_w8_k3x3_p1_prologuerelu_bias_residual_relu_hwcn_tvm_n32b8xn4xb8v1c4s1_launch},
-    {"tvm.buffers", 12, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, true, false, false, true, false,
-     true, 1e-6,
+    {"tvm.buffers", 12, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, true, false, nullptr, true, false,
+     reference_relu, 1e-6,
      some_layers::conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16xn4xb8v2c8s3_packed_floats(),
      some_layers::conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16xn4xb8v2c8s3_workspace_bytes(),
      some_layers::conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16xn4xb8v2c8s3_pack,
      some_layers::conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16xn4xb8v2c8s3_launch},
-    {"single_channel", 1, 1, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, true, true,
-     true, 1e-6,
-     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_single_channel_n8h3pm1pf3rn4rp4t64_packed_floats(),
-     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_single_channel_n8h3pm1pf3rn4rp4t64_workspace_bytes(),
-     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_single_channel_n8h3pm1pf3rn4rp4t64_pack,
-     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_single_channel_n8h3pm1pf3rn4rp4t64_launch},
-    {"input_stationary", 1, 1, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, true, true,
-     true, 1e-6,
-     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_input_stationary_n8vp4tv2t64_packed_floats(),
-     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_input_stationary_n8vp4tv2t64_workspace_bytes(),
-     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_input_stationary_n8vp4tv2t64_pack,
-     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_relu_input_stationary_n8vp4tv2t64_launch},
-    {"stride_fixed", 1, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, true, true,
-     true, 1e-6,
-     some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_residual_relu_stride_fixed_n16h4w8sb32rn8rp1_packed_floats(),
-     some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_residual_relu_stride_fixed_n16h4w8sb32rn8rp1_workspace_bytes(),
-     some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_residual_relu_stride_fixed_n16h4w8sb32rn8rp1_pack,
-     some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_residual_relu_stride_fixed_n16h4w8sb32rn8rp1_launch},
-    {"gemm", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, true, false, true, true, false, 1e-6,
+    {"single_channel", 1, 1, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, nullptr, true, true,
+     reference_gelu_tanh, 1e-6,
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelutanh_single_channel_n8h3pm1pf3rn4rp4t64_packed_floats(),
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelutanh_single_channel_n8h3pm1pf3rn4rp4t64_workspace_bytes(),
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelutanh_single_channel_n8h3pm1pf3rn4rp4t64_pack,
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelutanh_single_channel_n8h3pm1pf3rn4rp4t64_launch},
+    {"input_stationary", 1, 1, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, nullptr, true,
+     true, reference_gelu, 1e-6,
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelu_input_stationary_n8vp4tv2t64_packed_floats(),
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelu_input_stationary_n8vp4tv2t64_workspace_bytes(),
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelu_input_stationary_n8vp4tv2t64_pack,
+     some_layers::conv_c1_n19_h9_w8_k3x3_p1_bias_residual_gelu_input_stationary_n8vp4tv2t64_launch},
+    {"stride_fixed", 1, 6, 9, 8, 19, 9, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, nullptr, true, true,
+     reference_leaky_relu_0p1, 1e-6,
+     some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_residual_leakyrelu0p1_stride_fixed_n16h4w8sb32rn8rp1_packed_floats(),
+     some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_residual_leakyrelu0p1_stride_fixed_n16h4w8sb32rn8rp1_workspace_bytes(),
+     some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_residual_leakyrelu0p1_stride_fixed_n16h4w8sb32rn8rp1_pack,
+     some_layers::conv_c6_n19_h9_w8_k3x3_p1_bias_residual_leakyrelu0p1_stride_fixed_n16h4w8sb32rn8rp1_launch},
+    {"gemm", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, true, nullptr, true, true, nullptr,
+     1e-6,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8m2wm1wp1wk9cl2cg1s1_packed_floats(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8m2wm1wp1wk9cl2cg1s1_workspace_bytes(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8m2wm1wp1wk9cl2cg1s1_pack,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8m2wm1wp1wk9cl2cg1s1_launch},
-    {"gemm.tf32", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, true, true, true, false, false,
-     1e-3,
-     some_layers::conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2_packed_floats(),
-     some_layers::conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2_workspace_bytes(),
-     some_layers::conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2_pack,
-     some_layers::conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2_launch},
-    {"gemm.bf16", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, true, false,
-     false, 8e-3,
+    {"gemm.tf32", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, true, reference_hard_sigmoid,
+     true, false, nullptr, 1e-3,
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2_packed_floats(),
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2_workspace_bytes(),
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2_pack,
+     some_layers::conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2_launch},
+    {"gemm.bf16", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, nullptr, true, false,
+     nullptr, 8e-3,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl2cg1s1_packed_floats(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl2cg1s1_workspace_bytes(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl2cg1s1_pack,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl2cg1s1_launch},
-    {"cp_chain", 2, 6, 9, 8, 13, 9, 4, 3, 5, 1, 2, 1, 2, 1, 1, 1, 6, false, true, true, true, true, true,
-     2e-6,
-     some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_packed_floats(),
-     some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_workspace_bytes(),
+    {"cp_chain", 2, 6, 9, 8, 13, 9, 4, 3, 5, 1, 2, 1, 2, 1, 1, 1, 6, false, true, reference_tanh, true, true,
+     reference_relu, 2e-6,
+     some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_packed_floats(),
+     some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_workspace_bytes(),
      [](const float* weights, const float* scale, const float* shift, float* packed) {
-         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_pack_first(
+         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_pack_first(
              weights, scale, shift, packed);
-         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_pack_vertical(
+         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_pack_vertical(
              weights + 36, scale, shift, packed + 128);
-         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_pack_horizontal(
+         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_pack_horizontal(
              weights + 54, scale, shift, packed + 192);
-         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_pack_last(
+         some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_pack_last(
              weights + 84, scale, shift, packed + 256);
      },
      [](const float* x, const float* packed, const float* bias, const float* residual, float* y,
          void* workspace, cudaStream_t stream) {
-         return some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_launch(
+         return some_layers::cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_launch(
              x, packed, bias, residual, y, workspace, stream);
      }},
-    {"cp_chain.products", 2, 6, 9, 8, 13, 9, 4, 3, 5, 1, 2, 1, 2, 1, 1, 1, 8, false, true, true, true, true,
-     true, 2e-6,
+    {"cp_chain.products", 2, 6, 9, 8, 13, 9, 4, 3, 5, 1, 2, 1, 2, 1, 1, 1, 8, false, true, reference_relu,
+     true, true, reference_relu, 2e-6,
      some_layers::cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t192xk2rp1mm16_packed_floats(),
      some_layers::cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t192xk2rp1mm16_workspace_bytes(),
      [](const float* weights, const float* scale, const float* shift, float* packed) {
@@ -175,8 +225,9 @@ constexpr Layer layers[] = {
          return some_layers::cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t192xk2rp1mm16_launch(
              x, packed, bias, residual, y, workspace, stream);
      }},
-    {"cp_fused", 1, 6, 9, 8, 13, 9, 4, 3, 5, 1, 2, 1, 2, 1, 1, 1, 2, false, false, false, true, false, true,
-     2e-6, some_layers::cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4xk4_packed_floats(),
+    {"cp_fused", 1, 6, 9, 8, 13, 9, 4, 3, 5, 1, 2, 1, 2, 1, 1, 1, 2, false, false, nullptr, true, false,
+     reference_relu, 2e-6,
+     some_layers::cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4xk4_packed_floats(),
      some_layers::cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4xk4_workspace_bytes(),
      [](const float* weights, const float* scale, const float* shift, float* packed) {
          some_layers::cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4xk4_pack_first(
@@ -189,14 +240,14 @@ constexpr Layer layers[] = {
              weights + 28, scale, shift, packed + 192);
      },
      some_layers::cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4xk4_launch},
-    {"winograd.f2", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, true, true, true, true, false,
-     1e-6,
+    {"winograd.f2", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, true, reference_relu, true,
+     true, nullptr, 1e-6,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w8m2wm1wp1wk1cl2cg1s1_packed_floats(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w8m2wm1wp1wk1cl2cg1s1_workspace_bytes(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w8m2wm1wp1wk1cl2cg1s1_pack,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w8m2wm1wp1wk1cl2cg1s1_launch},
-    {"winograd.f4", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, false, true, false,
-     false, 5e-6,
+    {"winograd.f4", 1, 21, 6, 8, 19, 6, 8, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0, false, false, nullptr, true, false,
+     nullptr, 5e-6,
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1wm2wp1wk1cl1cg1s2_packed_floats(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1wm2wp1wk1cl1cg1s2_workspace_bytes(),
      some_layers::conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1wm2wp1wk1cl1cg1s2_pack,
@@ -328,14 +379,14 @@ double reference(const Layer& l, const Data& data, int image, int n, int out_row
                 if (column < 0 || column >= l.w) continue;
                 double value = data.x[position(l, l.c, l.h, l.w, image, c, row, column)];
                 if (l.prologue) value = static_cast<double>(data.scale[c]) * value + data.shift[c];
-                if (l.prologue && l.prologue_relu) value = std::max(value, 0.0);
+                if (l.prologue_activation) value = l.prologue_activation(value);
                 sum += value * data.weight[((static_cast<std::size_t>(n) * group_c + i) * l.r + r) * l.s + s];
             }
         }
     }
     if (l.bias) sum += data.bias[n];
     if (l.residual) sum += data.residual[position(l, l.n, l.out_h, l.out_w, image, n, out_row, out_column)];
-    return l.relu ? std::max(sum, 0.0) : sum;
+    return l.activation ? l.activation(sum) : sum;
 }
 
 // The norm of the error over the norm of the reference; NaN if an element is NaN.

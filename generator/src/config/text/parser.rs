@@ -214,11 +214,12 @@ impl<'t> Parser<'t> {
             Some(Kind::Word) => match written {
                 "true" => Value::Bool(true),
                 "false" => Value::Bool(false),
+                "inf" => Value::Float(f64::INFINITY),
                 word => Value::String(word.to_owned()),
             },
             Some(Kind::Number) => number(written),
             Some(Kind::Quoted) => Value::String(written.trim_matches('"').to_owned()),
-            Some(Kind::Symbol('-')) if self.kind(1) == Some(Kind::Number) => {
+            Some(Kind::Symbol('-')) if self.is_number(1) => {
                 self.next += 1;
                 match number(self.shown()) {
                     Value::Integer(number) => Value::Integer(-number),
@@ -268,7 +269,10 @@ impl<'t> Parser<'t> {
                 let key = self.key()?;
                 entries.push((key, self.value(depth + 1, report)?));
             } else {
-                report.error(self.at(), "a key was expected; write it as {relu: true}");
+                report.error(
+                    self.at(),
+                    "a key was expected; write it as {activation: relu}",
+                );
                 return None;
             }
             match self.kind(0) {
@@ -319,6 +323,14 @@ impl<'t> Parser<'t> {
 
     fn kind(&self, ahead: usize) -> Option<Kind> {
         self.tokens.get(self.next + ahead).map(|token| token.kind)
+    }
+
+    /// Whether a token after the next one is a number or an infinity.
+    fn is_number(&self, ahead: usize) -> bool {
+        let token = self.tokens.get(self.next + ahead);
+        token.is_some_and(|token| {
+            token.kind == Kind::Number || &self.text[token.written.clone()] == "inf"
+        })
     }
 
     /// The next token as written.

@@ -1,5 +1,6 @@
 //! The keys and values of a mapping, with error messages in terms of the config.
 
+use super::activation::is_activation;
 use super::node::{Node, Value};
 use super::report::Report;
 use crate::config::Position;
@@ -94,6 +95,8 @@ impl<'n> Fields<'n> {
                     "`{word}` is a key of {}, not of {what}; {takes}",
                     owners.join(", ")
                 )
+            } else if is_activation(word) && keys.contains(&"activation") {
+                format!("unknown key `{word}`; write `activation: {word}`; {takes}")
             } else if let Some(known) = nearest(word, keys.iter().copied()) {
                 format!("unknown key `{word}`; did you mean `{known}`? {takes}")
             } else {

@@ -1,5 +1,6 @@
 //! The keys of a layer set.
 
+use super::activation::activation;
 use super::fields::{Fields, KeySet, list};
 use super::node::{Node, Value};
 use super::ops;
@@ -45,7 +46,7 @@ pub(in crate::config) const OPTIONS: [&str; 17] = [
     "dilation",
     "groups",
     "bias",
-    "relu",
+    "activation",
     "residual",
     "prologue",
     "cp_rank",
@@ -282,7 +283,7 @@ fn position(location: &SpecLocation, sizes: [u32; 4], fields: &Fields<'_>) -> Po
     }
 }
 
-/// `true`, or a mapping with `relu`.
+/// `true`, or a mapping with `activation`.
 fn prologue(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Prologue> {
     let node = fields.get("prologue")?;
     if !matches!(node.value, Value::Map(_)) {
@@ -294,9 +295,10 @@ fn prologue(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Prologue> {
     let inner = Fields::of(node, "`prologue`", report)?;
     let words = KeySet {
         what: "`prologue`",
-        keys: &["relu"],
+        keys: &["activation"],
     };
     inner.check_keys(node, words, &[], report);
-    let activation = ops::relu(&inner, false, report);
-    Some(Prologue { activation })
+    Some(Prologue {
+        activation: activation(&inner, report),
+    })
 }

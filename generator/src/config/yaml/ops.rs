@@ -1,11 +1,12 @@
 //! An entry of a network's `ops`: the keys of each op and their conversion to its options.
 
+use super::activation::{activation, is_activation};
 use super::fields::{Fields, KeySet, integer, integers, list, string};
 use super::node::{Node, Value};
 use super::report::Report;
 use crate::ir::{
-    Activation, BatchNorm, ConvOptions, Layout, LinearOptions, OpOptions, PaddingOption,
-    PoolOptions, Precision, Reduce, ScaleShiftOptions, Tolerance,
+    BatchNorm, BinaryOp, ConvOptions, Layout, LinearOptions, OpOptions, PaddingOption, PoolOptions,
+    Precision, Reduce, ScaleShiftOptions, Tolerance,
 };
 use crate::scheme::{Tile, scheme, tile_names};
 use crate::suggest::nearest;
@@ -26,18 +27,10 @@ pub(super) struct OpRequest {
     pub(super) options: OpOptions,
 }
 
-/// The activation that the key `relu` stands for.
-pub(super) fn relu(fields: &Fields<'_>, default: bool, report: &mut Report<'_>) -> Activation {
-    match fields.boolean("relu", default, report) {
-        true => Activation::Relu,
-        false => Activation::None,
-    }
-}
-
 type ReadOptions = fn(&Fields<'_>, &mut Report<'_>) -> Option<OpOptions>;
 
 /// All ops: name, keys, and the function that reads them.
-const OPS: [(KeySet, ReadOptions); 11] = [
+const OPS: [(KeySet, ReadOptions); 12] = [
     (CONV, |fields, report| {
         let n = required_n(fields, report);
         Some(OpOptions::Conv(ConvOptions {
@@ -88,13 +81,13 @@ const OPS: [(KeySet, ReadOptions); 11] = [
     (
         KeySet {
             what: "linear",
-            keys: &["op", "name", "inputs", "n", "bias", "relu"],
+            keys: &["op", "name", "inputs", "n", "bias", "activation"],
         },
         |fields, report| {
             let n = required_n(fields, report);
             Some(OpOptions::Linear(LinearOptions {
                 bias: fields.boolean("bias", true, report),
-                activation: relu(fields, false, report),
+                activation: activation(fields, report),
                 n: n?,
             }))
         },
@@ -102,22 +95,40 @@ const OPS: [(KeySet, ReadOptions); 11] = [
     (
         KeySet {
             what: "add",
-            keys: &["op", "name", "inputs", "relu"],
+            keys: &["op", "name", "inputs", "activation"],
         },
-        |fields, report| Some(OpOptions::Add(relu(fields, false, report))),
+        |fields, report| Some(OpOptions::Binary(BinaryOp::Add, activation(fields, report))),
     ),
-    (plain("relu"), |_, _| {
-        Some(OpOptions::Activation(Activation::Relu))
-    }),
+    (
+        KeySet {
+            what: "mul",
+            keys: &["op", "name", "inputs", "activation"],
+        },
+        |fields, report| Some(OpOptions::Binary(BinaryOp::Mul, activation(fields, report))),
+    ),
+    (
+        KeySet {
+            what: "activation",
+            keys: &["op", "name", "inputs", "activation"],
+        },
+        |fields, report| {
+            let node = fields.require("activation", "write `activation: relu`", report)?;
+            let activation = activation(fields, report);
+            if matches!(&node.value, Value::String(word) if word == "none") {
+                report.error(node.at, "an op that changes nothing; remove it");
+            }
+            Some(OpOptions::Activation(activation))
+        },
+    ),
     (
         KeySet {
             what: "scale_shift",
-            keys: &["op", "name", "inputs", "bn", "relu"],
+            keys: &["op", "name", "inputs", "bn", "activation"],
         },
         |fields, report| {
             Some(OpOptions::ScaleShift(ScaleShiftOptions {
                 bn: batch_norm(fields, report),
-                activation: relu(fields, false, report),
+                activation: activation(fields, report),
             }))
         },
     ),
@@ -140,7 +151,7 @@ const CONV: KeySet = KeySet {
         "groups",
         "bias",
         "bn",
-        "relu",
+        "activation",
         "ranks",
         "cp_rank",
         "factors",
@@ -197,7 +208,7 @@ const fn plain(what: &'static str) -> KeySet {
 }
 
 /// The keys of all ops, for finding where a misplaced key belongs.
-pub(super) fn words() -> [KeySet; 11] {
+pub(super) fn words() -> [KeySet; 12] {
     OPS.map(|(words, _)| words)
 }
 
@@ -239,6 +250,9 @@ fn kind(node: &Node, report: &mut Report<'_>) -> Option<(KeySet, ReadOptions)> {
     if known.is_none() {
         let all: Vec<&str> = OPS.iter().map(|(words, _)| words.what).collect();
         let hint = match nearest(requested, all.iter().copied()) {
+            _ if is_activation(requested) => {
+                format!("write `op: activation, activation: {requested}`; ")
+            }
             Some(near) => format!("did you mean `{near}`? "),
             None => String::new(),
         };
@@ -280,7 +294,7 @@ pub(super) fn conv_options(n: u32, fields: &Fields<'_>, report: &mut Report<'_>)
         dilation: fields.pair("dilation", report).unwrap_or(default.dilation),
         groups: fields.integer("groups", report).unwrap_or(default.groups),
         bias: fields.boolean("bias", default.bias, report),
-        activation: relu(fields, default.activation == Activation::Relu, report),
+        activation: activation(fields, report),
         cp_rank: fields.integer("cp_rank", report),
         scheme: fields.string("scheme", report).map(str::to_owned),
         tile: tile(fields, report),

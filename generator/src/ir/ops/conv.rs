@@ -1,9 +1,11 @@
 //! Convolution with fused prologue and epilogue.
 
-use super::{Problem, ProblemKind, ordered_epilogue};
+use super::{
+    Problem, ProblemKind, activations, measured_activation, measured_prologue, ordered_epilogue,
+};
 use crate::ir::{
-    CpProblem, Epilogue, Format, Layout, Precision, Prologue, Reduce, Tensor, TensorShape,
-    Tolerance, description, label,
+    Activation, CpProblem, Epilogue, Format, Layout, Precision, Prologue, Reduce, Tensor,
+    TensorShape, Tolerance, description, label,
 };
 use serde::Serialize;
 use tdc_runtime::ConvShape;
@@ -150,6 +152,10 @@ impl ProblemKind for ConvProblem {
         self.prologue.map_or(0, |_| self.shape.c)
     }
 
+    fn activations(&self) -> Vec<Activation> {
+        activations(self.prologue, self.epilogue)
+    }
+
     fn weights(&self) -> Vec<[u32; 4]> {
         vec![self.shape.weight()]
     }
@@ -195,7 +201,7 @@ impl ProblemKind for ConvProblem {
 
     fn description(&self) -> String {
         let mut text = format!("Convolution {}", description::filter(&self.shape));
-        text += description::prologue(self.prologue);
+        text += &description::prologue(self.prologue);
         text += &description::epilogue(self.epilogue);
         text += &description::precision(self.precision);
         if self.tolerance != Tolerance::default() {
@@ -206,12 +212,16 @@ impl ProblemKind for ConvProblem {
 
     /// With float atomics the epilogue is a separate launch, so it stays in the key.
     fn measured(&self) -> Problem {
-        Problem::Conv(match self.reduce {
-            Reduce::Ordered => Self {
-                epilogue: ordered_epilogue(self.epilogue),
-                ..*self
+        Problem::Conv(Self {
+            prologue: measured_prologue(self.prologue),
+            epilogue: match self.reduce {
+                Reduce::Ordered => ordered_epilogue(self.epilogue),
+                Reduce::Atomic => Epilogue {
+                    activation: measured_activation(self.epilogue.activation),
+                    ..self.epilogue
+                },
             },
-            Reduce::Atomic => *self,
+            ..*self
         })
     }
 

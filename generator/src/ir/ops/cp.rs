@@ -1,7 +1,7 @@
 //! CP layer: 1x1, R x 1, 1 x S, 1x1, in one launch.
 
-use super::{ConvProblem, Problem, ProblemKind, ordered_epilogue};
-use crate::ir::{Precision, Tensor, description};
+use super::{ConvProblem, Problem, ProblemKind, measured_prologue, ordered_epilogue};
+use crate::ir::{Activation, Precision, Tensor, description};
 use serde::Serialize;
 use tdc_runtime::{ConvShape, Padding};
 
@@ -91,6 +91,10 @@ impl ProblemKind for CpProblem {
         self.conv.scale_shift_channels()
     }
 
+    fn activations(&self) -> Vec<Activation> {
+        self.conv.activations()
+    }
+
     fn weights(&self) -> Vec<[u32; 4]> {
         self.factors().iter().map(ConvShape::weight).collect()
     }
@@ -114,13 +118,14 @@ impl ProblemKind for CpProblem {
         let conv = &self.conv;
         let filter = description::filter(&conv.shape);
         let mut text = format!("Convolution {filter} of CP rank {}", self.rank);
-        text += description::prologue(conv.prologue);
+        text += &description::prologue(conv.prologue);
         text += &description::epilogue(conv.epilogue);
         text + &description::precision(conv.precision)
     }
 
     fn measured(&self) -> Problem {
         let mut measured = *self;
+        measured.conv.prologue = measured_prologue(self.conv.prologue);
         measured.conv.epilogue = ordered_epilogue(self.conv.epilogue);
         Problem::Cp(measured)
     }

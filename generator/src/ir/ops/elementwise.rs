@@ -1,15 +1,65 @@
 //! Functions of each element, for ops that no convolution could fuse.
 
-use super::ProblemKind;
+use super::{ProblemKind, measured_activation};
 use crate::ir::{Activation, Problem, Tensor, TensorShape, description, label};
 use serde::Serialize;
 
-/// Function of each element.
+/// An op on two tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub enum BinaryOp {
+    /// The sum of two tensors of the same shape.
+    Add,
+    /// The product of two tensors of the same shape, element by element.
+    Mul,
+    /// The product of a tensor and one factor for each image and channel: a `B x C x 1 x 1` tensor.
+    Gate,
+}
+
+impl BinaryOp {
+    /// All of them by their words in names.
+    pub const NAMES: [(&'static str, Self); 3] =
+        [("add", Self::Add), ("mul", Self::Mul), ("gate", Self::Gate)];
+
+    /// Its word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Add => "add",
+            Self::Mul => "mul",
+            Self::Gate => "gate",
+        }
+    }
+
+    /// What it computes.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Add => "Sum of two tensors",
+            Self::Mul => "Product of two tensors",
+            Self::Gate => "Product with a factor for each channel",
+        }
+    }
+
+    /// Applies it to `y` of a shape and another tensor.
+    #[cfg(feature = "check")]
+    pub fn apply(self, shape: TensorShape, y: &mut [f64], other: &[f64]) {
+        debug_assert_eq!(y.len() as u64, shape.len());
+        match self {
+            Self::Add => crate::ir::reference::add(y, other),
+            Self::Mul | Self::Gate => {
+                let elements_of_factor = y.len() / other.len();
+                for (index, value) in y.iter_mut().enumerate() {
+                    *value *= other[index / elements_of_factor];
+                }
+            }
+        }
+    }
+}
+
+/// What is computed for each element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub enum Elementwise {
-    /// The activation function of x + residual.
-    Add(Activation),
-    /// The activation function of x.
+    /// The activation of an op on x and the residual.
+    Binary(BinaryOp, Activation),
+    /// The activation of x.
     Activation(Activation),
     /// The activation function of `scale[c] * x + shift[c]`.
     ScaleShift(Activation),
@@ -21,9 +71,9 @@ impl Elementwise {
     /// The activation function, which is applied last.
     pub fn activation(self) -> Activation {
         match self {
-            Self::Add(activation) | Self::Activation(activation) | Self::ScaleShift(activation) => {
-                activation
-            }
+            Self::Binary(_, activation)
+            | Self::Activation(activation)
+            | Self::ScaleShift(activation) => activation,
             Self::Copy => Activation::None,
         }
     }
@@ -47,8 +97,19 @@ impl ProblemKind for ElementwiseProblem {
         Tensor::nchw(self.x)
     }
 
+    fn epilogue_shape(&self) -> TensorShape {
+        match self.function {
+            Elementwise::Binary(BinaryOp::Gate, _) => TensorShape {
+                h: 1,
+                w: 1,
+                ..self.x
+            },
+            _ => self.x,
+        }
+    }
+
     fn reads_residual(&self) -> bool {
-        matches!(self.function, Elementwise::Add(_))
+        matches!(self.function, Elementwise::Binary(..))
     }
 
     fn scale_shift_channels(&self) -> u32 {
@@ -58,13 +119,17 @@ impl ProblemKind for ElementwiseProblem {
         }
     }
 
+    fn activations(&self) -> Vec<Activation> {
+        vec![self.function.activation()]
+    }
+
     fn flops(&self) -> u64 {
         self.x.len()
     }
 
     fn label(&self) -> String {
         let op = match self.function {
-            Elementwise::Add(_) => "add",
+            Elementwise::Binary(op, _) => op.as_str(),
             Elementwise::ScaleShift(_) => "scaleshift",
             Elementwise::Activation(_) => "",
             Elementwise::Copy => "copy",
@@ -76,25 +141,39 @@ impl ProblemKind for ElementwiseProblem {
     fn description(&self) -> String {
         let activation = self.function.activation();
         let what = match self.function {
-            Elementwise::Add(_) => "Sum of two tensors",
+            Elementwise::Binary(op, _) => op.title(),
             Elementwise::ScaleShift(_) => "scale * x + shift per channel",
-            Elementwise::Activation(_) => return activation.title().to_owned(),
+            Elementwise::Activation(_) => return description::activation_title(activation),
             Elementwise::Copy => "Copy",
         };
         format!("{what}{}", description::activation(activation))
     }
 
     fn measured(&self) -> Problem {
-        Problem::Elementwise(*self)
+        Problem::Elementwise(Self {
+            function: match self.function {
+                Elementwise::Binary(op, activation) => {
+                    Elementwise::Binary(op, measured_activation(activation))
+                }
+                Elementwise::Activation(activation) => {
+                    Elementwise::Activation(measured_activation(activation))
+                }
+                Elementwise::ScaleShift(activation) => {
+                    Elementwise::ScaleShift(measured_activation(activation))
+                }
+                Elementwise::Copy => Elementwise::Copy,
+            },
+            ..*self
+        })
     }
 
     #[cfg(feature = "check")]
     fn reference(&self, inputs: &crate::ir::ReferenceInputs) -> Vec<f64> {
-        use crate::ir::reference::{activate_all, add, scale_shift};
+        use crate::ir::reference::{activate_all, scale_shift};
 
         let mut y = inputs.x.to_vec();
         match self.function {
-            Elementwise::Add(_) => add(&mut y, inputs.residual),
+            Elementwise::Binary(op, _) => op.apply(self.x, &mut y, inputs.residual),
             Elementwise::ScaleShift(_) => {
                 y = scale_shift(self.x, &y, inputs.scale, inputs.shift);
             }

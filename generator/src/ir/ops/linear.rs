@@ -1,7 +1,7 @@
 //! Fully connected layer.
 
 use super::{Problem, ProblemKind, ordered_epilogue};
-use crate::ir::{Epilogue, Tensor, TensorShape, description, label};
+use crate::ir::{Activation, Epilogue, Tensor, TensorShape, description, label};
 use serde::Serialize;
 
 /// `y = W x + bias` for every row of a batch: x is `batch x c`, y `batch x n`, W `n x c`.
@@ -28,6 +28,10 @@ impl ProblemKind for LinearProblem {
 
     fn reads_bias(&self) -> bool {
         self.epilogue.bias
+    }
+
+    fn activations(&self) -> Vec<Activation> {
+        vec![self.epilogue.activation]
     }
 
     fn weights(&self) -> Vec<[u32; 4]> {

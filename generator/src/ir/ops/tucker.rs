@@ -1,7 +1,9 @@
 //! Tucker layer: 1x1, a core convolution, 1x1, in one launch.
 
-use super::{ConvProblem, Problem, ProblemKind, ordered_epilogue};
-use crate::ir::{Epilogue, Precision, Prologue, Reduce, Tensor, TensorShape, description, label};
+use super::{ConvProblem, Problem, ProblemKind, activations, measured_prologue, ordered_epilogue};
+use crate::ir::{
+    Activation, Epilogue, Precision, Prologue, Reduce, Tensor, TensorShape, description, label,
+};
 use serde::Serialize;
 use tdc_runtime::ConvShape;
 
@@ -125,6 +127,10 @@ impl ProblemKind for TuckerProblem {
         self.prologue.map_or(0, |_| self.input().shape.c)
     }
 
+    fn activations(&self) -> Vec<Activation> {
+        activations(self.prologue, self.epilogue)
+    }
+
     fn weights(&self) -> Vec<[u32; 4]> {
         self.factors().iter().map(ConvShape::weight).collect()
     }
@@ -164,7 +170,7 @@ impl ProblemKind for TuckerProblem {
             Some(_) => "Tucker layer: 1x1".to_owned(),
             None => "Tucker layer after its first 1x1".to_owned(),
         };
-        text += description::prologue(self.prologue);
+        text += &description::prologue(self.prologue);
         text += &format!(
             " to {} channels, core {}",
             core.c,
@@ -188,6 +194,7 @@ impl ProblemKind for TuckerProblem {
 
     fn measured(&self) -> Problem {
         Problem::Tucker(Self {
+            prologue: measured_prologue(self.prologue),
             epilogue: ordered_epilogue(self.epilogue),
             ..*self
         })

@@ -1,7 +1,7 @@
 //! The convolutions that are measured.
 
 use crate::ir::{
-    ConvOptions, ConvProblem, CpProblem, Epilogue, LayerSpec, Layout, Precision, Problem, Reduce,
+    ConvOptions, ConvProblem, CpProblem, LayerSpec, Layout, Precision, Problem, Reduce,
     TensorShape, Tolerance,
 };
 use crate::plan::{ChosenBy, PlannedUnit, Planner};
@@ -62,14 +62,10 @@ impl BenchProblem {
 
     fn conv(&self, reduce: Reduce) -> ConvProblem {
         ConvProblem {
-            shape: self.shape,
-            prologue: None,
-            epilogue: Epilogue::default(),
             reduce,
             precision: self.precision,
             tolerance: self.tolerance,
-            input: Default::default(),
-            output: Default::default(),
+            ..ConvProblem::new(self.shape)
         }
     }
 }

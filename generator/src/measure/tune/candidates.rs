@@ -104,20 +104,14 @@ fn of_schemes(
 mod tests {
     use super::*;
     use crate::gpu::gpu;
-    use crate::ir::{ConvProblem, Epilogue, Precision, Reduce, Tolerance};
+    use crate::ir::{ConvProblem, Reduce};
     use crate::scheme::scheme;
     use tdc_runtime::ConvShape;
 
     fn problem(reduce: Reduce) -> Problem {
         Problem::Conv(ConvProblem {
-            shape: ConvShape::new(13, 17, 9, 11, 3, 3),
-            prologue: None,
-            epilogue: Epilogue::default(),
             reduce,
-            precision: Precision::default(),
-            tolerance: Tolerance::default(),
-            input: Default::default(),
-            output: Default::default(),
+            ..ConvProblem::new(ConvShape::new(13, 17, 9, 11, 3, 3))
         })
     }
 

@@ -120,8 +120,8 @@ fn is_fusable_first(graph: &TaskGraph, layer: &Task, index: usize) -> bool {
 mod tests {
     use super::*;
     use crate::ir::{
-        Activation, ConvOptions, Layout, NetworkBuilder, OpOptions, Precision, ScaleShiftOptions,
-        TensorShape,
+        Activation, BinaryOp, ConvOptions, Layout, NetworkBuilder, OpOptions, Precision,
+        ScaleShiftOptions, TensorShape,
     };
 
     fn tucker(n: u32) -> ConvOptions {
@@ -165,7 +165,11 @@ mod tests {
             ("a", &["input"], conv(8)),
             ("b", &["a"], conv(13)),
             ("c", &["b"], conv(8)),
-            ("sum", &["c", "a"], OpOptions::Add(Activation::Relu)),
+            (
+                "sum",
+                &["c", "a"],
+                OpOptions::Binary(BinaryOp::Add, Activation::Relu),
+            ),
             ("d", &["sum"], conv(3)),
         ]);
         let expected = [
@@ -248,7 +252,11 @@ mod tests {
             ("flat", &["a"], OpOptions::Flatten),
             ("b", &["a"], conv(8)),
             ("also", &["b"], OpOptions::Flatten),
-            ("sum", &["flat", "also"], OpOptions::Add(Activation::None)),
+            (
+                "sum",
+                &["flat", "also"],
+                OpOptions::Binary(BinaryOp::Add, Activation::None),
+            ),
         ]);
         // A prologue between the layers.
         let scale_shift = OpOptions::ScaleShift(ScaleShiftOptions {
@@ -259,7 +267,11 @@ mod tests {
             a(),
             ("s", &["a"], scale_shift),
             ("b", &["s"], conv(8)),
-            ("sum", &["b", "a"], OpOptions::Add(Activation::None)),
+            (
+                "sum",
+                &["b", "a"],
+                OpOptions::Binary(BinaryOp::Add, Activation::None),
+            ),
         ]);
         // A layer of another kind or precision, and layers whose scheme, layout or order of sums the config requests.
         let wide = |options: &mut ConvOptions| options.ranks = None;

@@ -2,9 +2,10 @@
 
 use super::problem_label;
 use crate::ir::{
-    Activation, ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
-    GlobalPoolProblem, Layout, LinearProblem, MAX_ELEMENTS, NextFactor, PoolKind, PoolProblem,
-    Precision, Problem, Prologue, Reduce, TensorShape, Tolerance, TuckerProblem,
+    Activation, BinaryOp, ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem,
+    Epilogue, GlobalPoolProblem, Layout, LinearProblem, MAX_ELEMENTS, NextFactor, PoolKind,
+    PoolProblem, Precision, Problem, Prologue, Reduce, TensorShape, Tolerance, TuckerProblem,
+    activation_of_label,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -42,15 +43,16 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
 }
 
 fn elementwise(kind: &str) -> Option<Elementwise> {
-    Some(match kind {
-        "add" => Elementwise::Add(Activation::None),
-        "addrelu" => Elementwise::Add(Activation::Relu),
-        "relu" => Elementwise::Activation(Activation::Relu),
-        "scaleshift" => Elementwise::ScaleShift(Activation::None),
-        "scaleshiftrelu" => Elementwise::ScaleShift(Activation::Relu),
-        "copy" => Elementwise::Copy,
-        _ => return None,
-    })
+    if kind == "copy" {
+        return Some(Elementwise::Copy);
+    }
+    let after = |op| kind.strip_prefix(op).and_then(activation_of_label);
+    let binary = BinaryOp::NAMES
+        .iter()
+        .find_map(|&(word, op)| Some(Elementwise::Binary(op, after(word)?)));
+    let scale_shift = || after("scaleshift").map(Elementwise::ScaleShift);
+    let alone = || activation_of_label(kind).map(Elementwise::Activation);
+    binary.or_else(scale_shift).or_else(alone)
 }
 
 /// Whether every tensor has at least one element, and no more than kernels can index.
@@ -158,24 +160,25 @@ impl Words<'_> {
     }
 
     fn prologue(&mut self) -> Option<Prologue> {
-        let activation = if self.word("prologuerelu") {
-            Activation::Relu
-        } else if self.word("prologue") {
-            Activation::None
-        } else {
-            return None;
-        };
+        let word = self.rest.get(self.next)?.strip_prefix("prologue")?;
+        let activation = activation_of_label(word)?;
+        self.next += 1;
         Some(Prologue { activation })
+    }
+
+    /// An activation, if the next word is one.
+    fn activation(&mut self) -> Activation {
+        let word = self.rest.get(self.next);
+        let activation = word.and_then(|word| activation_of_label(word));
+        self.next += usize::from(activation.is_some());
+        activation.unwrap_or_default()
     }
 
     fn epilogue(&mut self) -> Epilogue {
         Epilogue {
             bias: self.word("bias"),
             residual: self.word("residual"),
-            activation: match self.word("relu") {
-                true => Activation::Relu,
-                false => Activation::None,
-            },
+            activation: self.activation(),
         }
     }
 
@@ -195,7 +198,6 @@ impl Words<'_> {
     /// The words after the sizes of a convolution.
     fn fused(&mut self, shape: ConvShape) -> Option<ConvProblem> {
         Some(ConvProblem {
-            shape,
             prologue: self.prologue(),
             epilogue: self.epilogue(),
             reduce: match self.word("atomic") {
@@ -204,8 +206,7 @@ impl Words<'_> {
             },
             precision: self.precision(),
             tolerance: self.tolerance()?,
-            input: Default::default(),
-            output: Default::default(),
+            ..ConvProblem::new(shape)
         })
     }
 
@@ -321,6 +322,17 @@ mod tests {
             "avgpoolvalid_c64_h112_w112_k3x2_s2x1_o56x56",
             "globalavgpool_c512_h7_w7",
             "addrelu_c64_h56_w56",
+            "addclipm0p5xinf_c64_h56_w56",
+            "leakyrelu1em30_c64_h56_w56",
+            "hardswish_b2_c64_h56_w56",
+            "mul_b2_c64_h56_w56",
+            "gatehardswish_b2_c64_h56_w56",
+            "scaleshifthardsigmoid_c64_h56_w56",
+            "conv_c6_n6_h5_w5_k3x3_prologuesigmoid_bias_clip0x6_atomic",
+            "cp_c20_r7_n24_h19_w21_k5x3_leakyrelum0p1_fp16",
+            "tucker_d16x17_n24_h20_w20_k3x3_p1_silu_next11",
+            "linear_b3_c512_n1000_gelu",
+            "linear_b3_c512_n1000_gelutanh",
             "convert_b2_c3_h4_w5_hwcn",
             "convert_b2_c3_h4_w5_nchw",
         ] {
@@ -354,6 +366,13 @@ mod tests {
             "cp_c20_r0_n24_h19_w21_k5x3",
             "linear_c512_n1000_add",
             "fft_c1_h1_w1",
+            "none_c1_h1_w1",
+            "clip_c1_h1_w1",
+            "clip6x0_c1_h1_w1",
+            "clip0x6p0_c1_h1_w1",
+            "clipnanx6_c1_h1_w1",
+            "relu6_c1_h1_w1",
+            "conv_c64_n32_h56_w56_k3x3_none",
         ] {
             assert_eq!(problem_of_label(label), None, "{label}");
         }

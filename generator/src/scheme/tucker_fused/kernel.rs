@@ -3,11 +3,11 @@
 use super::factor::Factor;
 use super::sizes::{TuckerFusedGeometry, core_problem};
 use crate::gpu::Gpu;
-use crate::ir::{Activation, NextFactor, Problem, TuckerProblem};
+use crate::ir::{NextFactor, Problem, TuckerProblem};
 use crate::scheme::step_order::StepOrder;
 use crate::scheme::tensor_core::{MMA_K, MMA_M};
 use crate::scheme::tiling::vector_type;
-use crate::scheme::{DevicePart, KernelBlueprint, batch_stride_args, context};
+use crate::scheme::{DevicePart, KernelBlueprint, activation_function, batch_stride_args, context};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, Filter, LayoutDim, Transform, WeightFile, WeightLayout};
 
@@ -232,13 +232,13 @@ struct TuckerFusedContext {
     checks_items: bool,
     checks_c: bool,
     prologue: bool,
-    prologue_relu: bool,
+    prologue_activation: Option<String>,
     scale_at: usize,
     /// Values for the template of the stores.
     scaled: bool,
     bias: bool,
     residual: bool,
-    relu: bool,
+    activation: Option<String>,
     y_vector: u32,
     y_type: &'static str,
     y_elements: &'static [&'static str],
@@ -453,14 +453,14 @@ pub(super) fn kernel(
             checks_items: !sizes.quads.is_multiple_of(sizes.loaders),
             checks_c: padded_c != x.c,
             prologue: problem.prologue.is_some(),
-            prologue_relu: problem
+            prologue_activation: problem
                 .prologue
-                .is_some_and(|prologue| prologue.activation == Activation::Relu),
+                .and_then(|prologue| activation_function(prologue.activation)),
             scale_at,
             scaled: true,
             bias: epilogue.bias,
             residual: epilogue.residual,
-            relu: epilogue.activation == Activation::Relu,
+            activation: activation_function(epilogue.activation),
             y_vector,
             y_type,
             y_elements,

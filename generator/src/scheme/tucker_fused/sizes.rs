@@ -4,7 +4,7 @@ use super::arrangement::{Arrangements, FactorProduct};
 use super::factor::Factor;
 use super::{MAX_CHUNK_KIB, TuckerFusedTile};
 use crate::gpu::{Gpu, PORTABLE_CLUSTER};
-use crate::ir::{ConvProblem, Reduce, Tolerance, TuckerProblem};
+use crate::ir::{ConvProblem, TuckerProblem};
 use crate::scheme::Tile;
 use crate::scheme::tensor_core::{MAX_WARPS, MMA_K, MMA_M, MMA_N, quad_plane, split_terms};
 use crate::scheme::tiling::BlockOutput;
@@ -78,14 +78,9 @@ pub(super) struct TuckerFusedGeometry {
 /// The core as a convolution, which is what the code shared by the tiled schemes takes.
 pub(super) fn core_problem(problem: &TuckerProblem) -> ConvProblem {
     ConvProblem {
-        shape: problem.core,
-        prologue: None,
         epilogue: problem.epilogue,
-        reduce: Reduce::Ordered,
         precision: problem.precision,
-        tolerance: Tolerance::default(),
-        input: Default::default(),
-        output: Default::default(),
+        ..ConvProblem::new(problem.core)
     }
 }
 

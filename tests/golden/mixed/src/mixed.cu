@@ -13,6 +13,8 @@
 #include "units/conv_b2_c6_n4_h7_w6_k3x3_p1_direct_p32rn4xn1sk2.h"
 #include "units/conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8rn2rp4xn2xk4cl1c4s1.h"
 #include "units/conv_b2_c9_n9_h7_w6_k1x1_residual_direct_p32rn1xn1sk1.h"
+#include "units/globalavgpool_b2_c9_h7_w6_global_pool_wt4.h"
+#include "units/gatehardswish_b2_c9_h7_w6_elementwise_t64.h"
 #include "units/tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16.h"
 #include "units/cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1.h"
 #include "units/conv_b2_c7_n5_h7_w6_k1x1_direct_p32rn1xn1sk1.h"
@@ -99,7 +101,7 @@ constexpr const char* variant_name = "h200";
 constexpr int min_arch = 70;
 
 // Bytes of the activations. Those whose lifetimes do not overlap share memory; without that they would take
-// 39936 bytes.
+// 43264 bytes.
 constexpr std::size_t arena_bytes = 9216;
 
 // Bytes of the parameters, and the checksum of the list of layers with the layouts of their parameters. A
@@ -117,7 +119,9 @@ constexpr Layer layers[] = {
     {"tucker.first", "tucker.first", -1, 1152, 252, 2, 252, 0},
     {"tucker.core", "tucker.core", -1, 768, 168, 2, 168, 0},
     {"tucker.last", "tucker", -1, 0, 378, 2, 378, 0},
-    {"squeeze", "sum", -1, 960, 378, 2, 378, 0},
+    {"squeeze", "sum", -1, 768, 378, 2, 378, 0},
+    {"mean", "mean", -1, 0, 9, 2, 9, 0},
+    {"gate", "gate", -1, 1536, 378, 2, 378, 0},
     {"fused", "fused", -1, 0, 462, 2, 462, 0},
     {"chain", "chain", -1, 960, 294, 2, 294, 0},
     {"pairwise.first", "pairwise.first", -1, 0, 210, 2, 210, 0},
@@ -164,31 +168,37 @@ cudaError_t launch(int layer, const Pointers& p, cudaStream_t stream) {
             378);
     case 9:  // "squeeze"
         return conv_b2_c9_n9_h7_w6_k1x1_residual_direct_p32rn1xn1sk1_launch(
-            p.arena, p.weights + 2816, nullptr, p.arena, p.arena + 960, nullptr, stream, 378, 378, 378);
-    case 10:  // "fused"
+            p.arena, p.weights + 2816, nullptr, p.arena, p.arena + 768, nullptr, stream, 378, 378, 378);
+    case 10:  // "mean"
+        return globalavgpool_b2_c9_h7_w6_global_pool_wt4_launch(
+            p.arena + 768, nullptr, nullptr, nullptr, p.arena, nullptr, stream, 378, 9, 9);
+    case 11:  // "gate"
+        return gatehardswish_b2_c9_h7_w6_elementwise_t64_launch(
+            p.arena + 768, nullptr, nullptr, p.arena, p.arena + 1536, nullptr, stream, 378, 9, 378);
+    case 12:  // "fused"
         return tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_launch(
-            p.arena + 960, p.weights + 2944, p.weights + 5952, nullptr, p.arena, nullptr, stream, 378, 462,
+            p.arena + 1536, p.weights + 2944, p.weights + 5952, nullptr, p.arena, nullptr, stream, 378, 462,
             462);
-    case 11:  // "chain"
+    case 13:  // "chain"
         return cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1_launch(
             p.arena, p.weights + 6016, p.weights + 6272, nullptr, p.arena + 960, nullptr, stream, 462, 294,
             294);
-    case 12:  // "pairwise.first"
+    case 14:  // "pairwise.first"
         return conv_b2_c7_n5_h7_w6_k1x1_direct_p32rn1xn1sk1_launch(
             p.arena + 960, p.weights + 6336, nullptr, nullptr, p.arena, nullptr, stream, 294, 210, 210);
-    case 13:  // "pairwise.horizontal"
+    case 15:  // "pairwise.horizontal"
         return conv_b2_c5_n5_h7_w6_k1x3_s1x2_p0x1x0x1_g5_depthwise_rh1rw2t64_launch(
             p.arena, p.weights + 6400, nullptr, nullptr, p.arena + 448, nullptr, stream, 210, 105, 105);
-    case 14:  // "pairwise.vertical"
+    case 16:  // "pairwise.vertical"
         return conv_b2_c5_n5_h7_w3_k3x1_p1x0x1x0_g5_depthwise_rh1rw2t64_launch(
             p.arena + 448, p.weights + 6464, nullptr, nullptr, p.arena + 704, nullptr, stream, 105, 105, 105);
-    case 15:  // "pairwise.last"
+    case 17:  // "pairwise.last"
         return conv_b2_c5_n11_h7_w3_k1x1_direct_p32rn1xn1sk1_launch(
             p.arena + 704, p.weights + 6528, nullptr, nullptr, p.arena, nullptr, stream, 105, 231, 231);
-    case 16:  // "average"
+    case 18:  // "average"
         return globalavgpool_b2_c11_h7_w3_global_pool_wt1_launch(
             p.arena, nullptr, nullptr, nullptr, p.arena + 512, nullptr, stream, 231, 11, 11);
-    case 17:  // "head"
+    case 19:  // "head"
         return linear_b2_c11_n7_bias_wt2_launch(
             p.arena + 512, p.weights + 6592, p.weights + 6720, nullptr, p.output(0), nullptr, stream, 11, 7,
             7);

@@ -136,7 +136,7 @@ some_layers_conv_b12_c6_n19_h9_w8_k3x3_p1_bias_relu_hwcn_tvm_n32b16xn4xb8v2c8s3_
             if (image >= B) continue;
             const int output = (pixel * N + n) * B + image;
             float value = sum[i / RN][i % RN][j / RB][j % RB] + offset;
-            value = fmaxf(value, 0.0f);
+            value = tdc_relu(value);
             y[output] = value;
         }
     }

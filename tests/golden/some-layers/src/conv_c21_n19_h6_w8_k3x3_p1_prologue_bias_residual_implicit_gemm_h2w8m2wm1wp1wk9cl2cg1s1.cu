@@ -126,8 +126,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
 #pragma unroll
             for (int j = 0; j < 4 * X_VECTOR; ++j) {
                 float& value = loaded[i][j / X_VECTOR][j % X_VECTOR];
-                value = fmaf(scales[i][j / X_VECTOR], value,
-                    shifts[i][j / X_VECTOR]);
+                value = fmaf(scales[i][j / X_VECTOR], value, shifts[i][j / X_VECTOR]);
             }
         }
         // The quantisation scale is the power of two that brings the chunk's largest magnitude into [2^14,

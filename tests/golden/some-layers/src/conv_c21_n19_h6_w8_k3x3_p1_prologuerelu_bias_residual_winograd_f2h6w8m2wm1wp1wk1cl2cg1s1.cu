@@ -1,4 +1,4 @@
-// Convolution 3x3, padding 1, of max(0, scale * x + shift), bias, residual.
+// Convolution 3x3, padding 1, of ReLU(scale * x + shift), bias, residual.
 // 1x21x6x8 -> 1x19x6x8, fp32 NCHW.
 // Scheme winograd, tile winograd_m 2, th 6, tw 8, m_tiles 2, warps_m 1, warps_p 1, warps_k 1, cluster 2,
 // chunk_groups 1, stages 1.
@@ -96,10 +96,14 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w
                     values = *reinterpret_cast<const float4*>(x + ((c + j) * H + row) * W + column);
                     const float scale = __ldg(packed + SCALE_AT + c + j), shift = __ldg(packed + SHIFT_AT
                         + c + j);
-                    values.x = fmaxf(fmaf(scale, values.x, shift), 0.0f);
-                    values.y = fmaxf(fmaf(scale, values.y, shift), 0.0f);
-                    values.z = fmaxf(fmaf(scale, values.z, shift), 0.0f);
-                    values.w = fmaxf(fmaf(scale, values.w, shift), 0.0f);
+                    values.x = fmaf(scale, values.x, shift);
+                    values.x = tdc_relu(values.x);
+                    values.y = fmaf(scale, values.y, shift);
+                    values.y = tdc_relu(values.y);
+                    values.z = fmaf(scale, values.z, shift);
+                    values.z = tdc_relu(values.z);
+                    values.w = fmaf(scale, values.w, shift);
+                    values.w = tdc_relu(values.w);
                 }
                 *reinterpret_cast<float4*>(loaded[i][j]) = values;
             }

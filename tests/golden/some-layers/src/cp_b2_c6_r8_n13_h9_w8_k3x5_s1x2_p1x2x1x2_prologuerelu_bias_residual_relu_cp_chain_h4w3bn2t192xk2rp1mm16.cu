@@ -1,4 +1,4 @@
-// Convolution 3x5, stride 1x2, padding 1 above, 2 left, 1 below, 2 right of CP rank 8, of max(0, scale * x +
+// Convolution 3x5, stride 1x2, padding 1 above, 2 left, 1 below, 2 right of CP rank 8, of ReLU(scale * x +
 // shift), bias, residual, ReLU.
 // 2x6x9x8 -> 2x13x9x4, fp32 NCHW.
 // Scheme cp_chain, tile th 4, tw 3, blocks_n 2, threads 192, threads_k 2, rp 1, mma_m 16.
@@ -100,7 +100,7 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
                     const bool exists = inside[i % 2] && c < C;
                     value[step][i] = exists ? fmaf(prologue[c], from[i % 2][c * (H * W)], prologue[C + c])
                         : 0.0f;
-                    value[step][i] = fmaxf(value[step][i], 0.0f);
+                    value[step][i] = tdc_relu(value[step][i]);
                 }
             }
             // Separate accumulators for large and small products: tensor cores truncate terms that are far
@@ -242,7 +242,7 @@ some_layers_cp_b2_c6_r8_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_
             float value = out[channel * OUT_ROW + own];
             value += offsets[n];
             value += residual[at + n * (OUT_H * OUT_W)];
-            value = fmaxf(value, 0.0f);
+            value = tdc_relu(value);
             y[at + n * (OUT_H * OUT_W)] = value;
         }
         __syncwarp();

@@ -71,7 +71,7 @@ some_layers_cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4xk4_ker
         if (inside && thread_k == 0) {
             const int at = (n * OUT_H + row) * OUT_W + column;
             value += __ldg(bias + n);
-            value = fmaxf(value, 0.0f);
+            value = tdc_relu(value);
             y[at] = value;
         }
     }

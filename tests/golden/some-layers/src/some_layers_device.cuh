@@ -437,6 +437,70 @@ tdc_split_tf32(float value, unsigned& hi, unsigned& lo) {
 }
 #endif
 
+#ifndef TDC_CLIP_0_6
+[[maybe_unused]] static __device__ __forceinline__ float tdc_clip_0_6(float x) {
+    x = fmaxf(x, 0.0f);
+    x = fminf(x, 6.0f);
+    return x;
+}
+#endif
+
+#ifndef TDC_GELU
+[[maybe_unused]] static __device__ __forceinline__ float tdc_gelu(float x) {
+    // The complementary error function: 1 + erf(x / sqrt(2)) would lose the digits of a small result.
+    return 0.5f * x * erfcf(x * -0.70710678f);
+}
+#endif
+
+#ifndef TDC_GELU_TANH
+[[maybe_unused]] static __device__ __forceinline__ float tdc_gelu_tanh(float x) {
+    // 1 + tanh(z) is 2 / (1 + exp(-2 z)), which keeps the digits of a small result.
+    return x / (1.0f + expf(-1.5957691f * x * fmaf(0.044715f * x, x, 1.0f)));
+}
+#endif
+
+#ifndef TDC_HARD_SIGMOID
+[[maybe_unused]] static __device__ __forceinline__ float tdc_hard_sigmoid(float x) {
+    return fminf(fmaxf(x + 3.0f, 0.0f), 6.0f) * (1.0f / 6.0f);
+}
+#endif
+
+#ifndef TDC_HARD_SWISH
+[[maybe_unused]] static __device__ __forceinline__ float tdc_hard_swish(float x) {
+    return x * fminf(fmaxf(x + 3.0f, 0.0f), 6.0f) * (1.0f / 6.0f);
+}
+#endif
+
+#ifndef TDC_LEAKY_RELU_0P1
+[[maybe_unused]] static __device__ __forceinline__ float tdc_leaky_relu_0p1(float x) {
+    return x < 0.0f ? 0.1f * x : x;
+}
+#endif
+
+#ifndef TDC_RELU
+[[maybe_unused]] static __device__ __forceinline__ float tdc_relu(float x) {
+    return fmaxf(x, 0.0f);
+}
+#endif
+
+#ifndef TDC_SIGMOID
+[[maybe_unused]] static __device__ __forceinline__ float tdc_sigmoid(float x) {
+    return 1.0f / (1.0f + expf(-x));
+}
+#endif
+
+#ifndef TDC_SILU
+[[maybe_unused]] static __device__ __forceinline__ float tdc_silu(float x) {
+    return x / (1.0f + expf(-x));
+}
+#endif
+
+#ifndef TDC_TANH
+[[maybe_unused]] static __device__ __forceinline__ float tdc_tanh(float x) {
+    return tanhf(x);
+}
+#endif
+
 // The filter transform of Winograd's algorithm: G g G^T of each 3x3 filter g, in double and rounded once.
 // The elements of G are given times `denominator`.
 template <std::size_t points>

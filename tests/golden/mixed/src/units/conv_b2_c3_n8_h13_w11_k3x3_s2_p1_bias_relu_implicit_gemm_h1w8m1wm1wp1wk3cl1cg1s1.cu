@@ -232,7 +232,7 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
         }
         const int output = ((n0 + n) * OUT_H + row) * OUT_W + column;
         value = fmaf(value, epilogue[n], epilogue[TN + n]);
-        value = fmaxf(value, 0.0f);
+        value = tdc_relu(value);
         *reinterpret_cast<float*>(y + output) = value;
     }
 }

@@ -146,7 +146,7 @@ mixed_conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8rn2rp4xn2xk4cl1c4s1_ke
         }
         const int output = ((n0 + n) * OUT_H + row) * OUT_W + column;
         value = value + epilogue[n];
-        value = fmaxf(value, 0.0f);
+        value = tdc_relu(value);
         *reinterpret_cast<float*>(y + output) = value;
     }
 }

@@ -109,7 +109,7 @@ mixed_conv_b2_c8_n8_h7_w6_k3x3_p1_g8_bias_residual_relu_depthwise_rh1rw1t64_kern
             for (int p = 0; p < RW; ++p) {
                 float out;
                 out = sum[m][t][p] + offset;
-                out = fmaxf(out, 0.0f);
+                out = tdc_relu(out);
                 *reinterpret_cast<float*>(y + (n * OUT_H + y0 + t) * OUT_W + x0 + p) = out;
             }
         }

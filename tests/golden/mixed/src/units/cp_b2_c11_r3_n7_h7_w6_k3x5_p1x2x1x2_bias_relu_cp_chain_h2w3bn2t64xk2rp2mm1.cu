@@ -184,7 +184,7 @@ mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1
                 fmaf(vector[i][k], reinterpret_cast<const float*>(factor)[k], value);
             value += offsets[n];
             if (inside[i]) {
-                value = fmaxf(value, 0.0f);
+                value = tdc_relu(value);
                 y[at[i] + n * (OUT_H * OUT_W)] = value;
             }
         }

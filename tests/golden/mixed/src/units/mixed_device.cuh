@@ -667,6 +667,18 @@ tdc_convert_accumulators(Quad* to, int plane, int columns, const float (&sum)[M]
 }
 #endif
 
+#ifndef TDC_HARD_SWISH
+[[maybe_unused]] static __device__ __forceinline__ float tdc_hard_swish(float x) {
+    return x * fminf(fmaxf(x + 3.0f, 0.0f), 6.0f) * (1.0f / 6.0f);
+}
+#endif
+
+#ifndef TDC_RELU
+[[maybe_unused]] static __device__ __forceinline__ float tdc_relu(float x) {
+    return fmaxf(x, 0.0f);
+}
+#endif
+
 // The dequantisation scale of some weights: the power of two by which they are divided so that the largest
 // magnitude is in [2^14, 2^15), the top of the fp16 range.
 inline float dequant_scale_of(const float* weight, std::size_t count) {

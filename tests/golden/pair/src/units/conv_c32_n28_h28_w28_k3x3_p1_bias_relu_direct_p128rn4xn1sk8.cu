@@ -81,7 +81,7 @@ pair_conv_c32_n28_h28_w28_k3x3_p1_bias_relu_direct_p128rn4xn1sk8_reduce(float* w
         value += workspace[split * LENGTH + i];
     }
     value += __ldg(bias + i / PIXELS);
-    value = fmaxf(value, 0.0f);
+    value = tdc_relu(value);
     y[i] = value;
 }
 

@@ -60,7 +60,7 @@ pair_conv_c3_n32_h28_w28_k3x3_p1_bias_relu_direct_p32rn4xn1sk1_kernel(const floa
         const int n = n0 + i;
         float value = sum[i];
         value += __ldg(bias + n);
-        value = fmaxf(value, 0.0f);
+        value = tdc_relu(value);
         y[n * PIXELS + pixel] = value;
     }
 }

@@ -36,6 +36,12 @@ namespace pair {
 }
 #endif
 
+#ifndef TDC_RELU
+[[maybe_unused]] static __device__ __forceinline__ float tdc_relu(float x) {
+    return fmaxf(x, 0.0f);
+}
+#endif
+
 // Sets the attributes of a launch: programmatic dependent launch if `pdl`, and the shape of its clusters.
 // Only code that was compiled for sm_90 or later uses them. ptxVersion is the architecture that it was
 // compiled for; binaryVersion can be later, if the driver compiled older PTX for its GPU.

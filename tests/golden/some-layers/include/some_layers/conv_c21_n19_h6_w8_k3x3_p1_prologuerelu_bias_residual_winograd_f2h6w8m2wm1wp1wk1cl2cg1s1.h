@@ -1,4 +1,4 @@
-// Convolution 3x3, padding 1, of max(0, scale * x + shift), bias, residual.
+// Convolution 3x3, padding 1, of ReLU(scale * x + shift), bias, residual.
 // 1x21x6x8 -> 1x19x6x8, fp32 NCHW.
 // Scheme winograd, tile winograd_m 2, th 6, tw 8, m_tiles 2, warps_m 1, warps_p 1, warps_k 1, cluster 2,
 // chunk_groups 1, stages 1.

@@ -1,4 +1,4 @@
-// Convolution 3x5, stride 1x2, padding 1 above, 2 left, 1 below, 2 right of CP rank 8, of max(0, scale * x +
+// Convolution 3x5, stride 1x2, padding 1 above, 2 left, 1 below, 2 right of CP rank 8, of ReLU(scale * x +
 // shift), bias, residual, ReLU.
 // 2x6x9x8 -> 2x13x9x4, fp32 NCHW.
 // Scheme cp_chain, tile th 4, tw 3, blocks_n 2, threads 192, threads_k 2, rp 1, mma_m 16.

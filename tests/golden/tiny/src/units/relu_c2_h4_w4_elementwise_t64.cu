@@ -18,7 +18,7 @@ tiny_relu_c2_h4_w4_elementwise_t64_kernel(const float* x, float* y)
     if (i >= LEN) return;
     tdc_pdl_wait_and_trigger();
     float value = x[i];
-    value = fmaxf(value, 0.0f);
+    value = tdc_relu(value);
     y[i] = value;
 }
 

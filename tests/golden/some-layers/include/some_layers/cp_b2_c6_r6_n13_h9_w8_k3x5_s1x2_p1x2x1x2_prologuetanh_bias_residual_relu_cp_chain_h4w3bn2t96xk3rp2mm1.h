@@ -1,4 +1,4 @@
-// Convolution 3x5, stride 1x2, padding 1 above, 2 left, 1 below, 2 right of CP rank 6, of max(0, scale * x +
+// Convolution 3x5, stride 1x2, padding 1 above, 2 left, 1 below, 2 right of CP rank 6, of tanh(scale * x +
 // shift), bias, residual, ReLU.
 // 2x6x9x8 -> 2x13x9x4, fp32 NCHW.
 // Scheme cp_chain, tile th 4, tw 3, blocks_n 2, threads 96, threads_k 3, rp 2, mma_m 1.
@@ -14,40 +14,40 @@ namespace some_layers {
 
 // Floats that the packers write.
 constexpr std::size_t
-cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_packed_floats()
+cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_packed_floats()
     { return 384; }
 
 // Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
 constexpr std::size_t
-cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_workspace_bytes()
+cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_workspace_bytes()
     { return 0; }
 
 // Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       6 x 6 x 1 x 1, PyTorch's order (OIHW)
 //   scale, shift 6 values each, applied to the input: scale * x + shift
 //   packed       76 values, written
-void cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_pack_first(
+void cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_pack_first(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       6 x 1 x 3 x 1, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       32 values, written: those from index 128 on of the kernel's
-void cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_pack_vertical(
+void cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_pack_vertical(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       6 x 1 x 1 x 5, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       64 values, written: those from index 192 on of the kernel's
-void cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_pack_horizontal(
+void cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_pack_horizontal(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       13 x 6 x 1 x 1, PyTorch's order (OIHW)
 //   scale, shift not read
 //   packed       128 values, written: those from index 256 on of the kernel's
-void cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_pack_last(
+void cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_pack_last(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Enqueues the work on the stream and returns the first error. All pointers are to device memory.
@@ -58,7 +58,7 @@ void cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp
 //   y         2x13x9x4, NCHW, written; aligned to 16 bytes, overlaps no input
 //   workspace not used
 //   strides   elements from one image of the batch to the next
-cudaError_t cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuerelu_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_launch(
+cudaError_t cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_relu_cp_chain_h4w3bn2t96xk3rp2mm1_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,
     cudaStream_t stream, long long x_batch_stride = 432, long long residual_batch_stride = 468,
     long long y_batch_stride = 468);

@@ -1,4 +1,4 @@
-// Convolution 3x3, padding 1, of max(0, scale * x + shift), bias, products of tf32 precision.
+// Convolution 3x3, padding 1, of hard sigmoid(scale * x + shift), bias, products of tf32 precision.
 // 1x21x6x8 -> 1x19x6x8, fp32 NCHW.
 // Scheme implicit_gemm, tile th 3, tw 7, m_tiles 1, warps_m 2, warps_p 1, warps_k 3, cluster 1, chunk_groups
 // 1, stages 2.
@@ -14,19 +14,19 @@ namespace some_layers {
 
 // Floats that the packers write.
 constexpr std::size_t
-conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2_packed_floats() {
-    return 4682; }
+conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2_packed_floats()
+    { return 4682; }
 
 // Bytes of device memory, aligned to 256, for results between the kernels; a separate block for each stream.
 constexpr std::size_t
-conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2_workspace_bytes() {
-    return 0; }
+conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2_workspace_bytes()
+    { return 0; }
 
 // Packs parameters in the order in which the kernel reads them. All pointers are to host memory.
 //   weight       19 x 21 x 3 x 3, PyTorch's order (OIHW)
 //   scale, shift 21 values each, applied to the input: scale * x + shift
 //   packed       4682 values, written
-void conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2_pack(
+void conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2_pack(
     const float* weight, const float* scale, const float* shift, float* packed);
 
 // Enqueues the work on the stream and returns the first error. All pointers are to device memory.
@@ -36,7 +36,7 @@ void conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7m1wm2wp
 //   residual  not used
 //   y         1x19x6x8, NCHW, written; aligned to 16 bytes, overlaps no input
 //   workspace not used
-cudaError_t conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2_launch(
+cudaError_t conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2_launch(
     const float* x, const float* packed, const float* bias, const float* residual, float* y, void* workspace,
     cudaStream_t stream);
 
