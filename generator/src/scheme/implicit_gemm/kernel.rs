@@ -1,0 +1,250 @@
+//! The kernel: its weight layout, and the context of its template.
+
+use super::geometry::ImplicitGemmGeometry;
+use super::k_step::{KStep, unrolls_steps_of_chunk};
+use crate::ir::{ConvProblem, Precision, Problem};
+use crate::scheme::convolution::{self, FusedOpsContext};
+use crate::scheme::step_order::{ChunkSteps, StepOrder};
+use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N, device_parts};
+use crate::scheme::tiling::{BlockOutputContext, WeightCopies, vector_type};
+use crate::scheme::{KernelBlueprint, context};
+use serde::Serialize;
+use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
+
+#[derive(Serialize)]
+struct ImplicitGemmContext {
+    c: u32,
+    h: u32,
+    w: u32,
+    /// A K step covers four columns with one channel quad each ([`KStep`]).
+    few_channels: bool,
+    stride_h: u32,
+    stride_w: u32,
+    pad_top: u32,
+    /// Staged columns to the left of the output tile's first column.
+    aligned_pad_left: u32,
+    dilation_w: u32,
+    m_tiles: u32,
+    p_tiles: u32,
+    warps: u32,
+    warps_m: u32,
+    warps_p: u32,
+    warps_k: u32,
+    chunks: u32,
+    /// Chunks of the complete sum, over all blocks of a cluster.
+    all_chunks: u32,
+    quads: u32,
+    rows: u32,
+    row_len: u32,
+    plane: u32,
+    /// Index of the first staged column that an output pixel reads.
+    first_column: u32,
+    x_vector: u32,
+    x_type: &'static str,
+    x_elements: &'static [&'static str],
+    items: u32,
+    /// Load positions of the plane of one channel quad, and of all planes.
+    positions: u32,
+    all_items: u32,
+    checks_items: bool,
+    checks_c: bool,
+    checks_each_c: bool,
+    checks_pixel: bool,
+    stages: u32,
+    refills_stages: bool,
+    /// Packed weights of a chunk in 32-bit words: for 16 output channels, and for a block.
+    m_chunk_weights: u32,
+    chunk_weights: u32,
+    #[serde(flatten)]
+    weight_copies: WeightCopies,
+    warp_max_at: u32,
+    #[serde(flatten)]
+    steps: StepOrder,
+    hi_lo: bool,
+    /// Accumulator and operands of each product. The products of an accumulator are in ascending order of magnitude.
+    split_products: &'static [[&'static str; 3]],
+    /// The cross terms have a separate accumulator. With few MMA tiles the products of a K step would otherwise wait for each
+    /// other.
+    separate_accumulators: bool,
+    /// Functions of the device header: conversion of a pair of values to 16 bits each, and the MMA.
+    to_pair: &'static str,
+    mma: &'static str,
+    /// The weights are scaled, and sums are multiplied by the dequantisation scale.
+    scaled: bool,
+    /// The input is scaled as well.
+    scales_input: bool,
+    dequant_scale_at: usize,
+    #[serde(flatten)]
+    sums: BlockOutputContext,
+    #[serde(flatten)]
+    fused_ops: FusedOpsContext,
+}
+
+/// `[O/TN][I/chunk][TN/16][chunk/16][R][S]` of 16x16 matrices, each in the fragment order of the tensor cores' lanes, in 16-bit
+/// numbers. The weights that a block stages for a chunk are contiguous. With few channels `[O/TN][TN/16][R][S/4]`; the K side of
+/// each matrix is then one channel quad of four filter columns.
+pub(super) fn layout(problem: &ConvProblem, sizes: &ImplicitGemmGeometry) -> WeightLayout {
+    let shape = &problem.shape;
+    let dim = |axis, count, step| LayoutDim { axis, count, step };
+    let tn = sizes.tn();
+    let step = KStep::for_shape(shape);
+    let [chunk_groups, rows, columns] = sizes.counts(problem);
+    // Elements of a K step along K, one for each of four lanes: channel quads, or filter columns if there are few channels.
+    let elements = match step.columns {
+        1 => dim(Axis::I, 4, 4),
+        columns => dim(Axis::S, columns, 1),
+    };
+    WeightLayout {
+        source: problem.shape.weight(),
+        dims: vec![
+            dim(Axis::O, shape.n.div_ceil(tn), tn),
+            dim(
+                Axis::I,
+                sizes.chunks * sizes.tile.cluster,
+                sizes.tile.chunk_groups * step.channels,
+            ),
+            dim(Axis::O, sizes.tile.m_tiles * sizes.tile.warps_m, MMA_M),
+            dim(Axis::I, chunk_groups, step.channels),
+            dim(Axis::R, rows, 1),
+            dim(Axis::S, columns, step.columns),
+            // A lane has a row and a channel quad. Its four registers: the first two channels of the row and of the row eight
+            // rows further, then the other two channels of both rows.
+            dim(Axis::O, 8, 1),
+            elements,
+            dim(Axis::I, 2, 2),
+            dim(Axis::O, 2, 8),
+            dim(Axis::I, 2, 1),
+        ]
+        .into(),
+        filter: Filter::Taps,
+        transform: match problem.precision {
+            Precision::Bf16 => Transform::Bf16,
+            _ => Transform::Fp16 {
+                run: MMA_M * MMA_K,
+                terms: sizes.split_terms,
+            },
+        },
+        prologue_channels: Problem::Conv(*problem).scale_shift_channels(),
+    }
+}
+
+pub(super) fn kernel(
+    problem: &ConvProblem,
+    sizes: &ImplicitGemmGeometry,
+    layout: &WeightLayout,
+) -> KernelBlueprint {
+    let shape = &problem.shape;
+    let step = KStep::for_shape(shape);
+    let warps = sizes.warps();
+    let quads = sizes.quads(problem);
+    let m_chunk_weights = sizes.m_chunk_weights(problem);
+    let all_chunks = sizes.chunks * sizes.tile.cluster;
+    let chunk_weights = sizes.tile.m_tiles * sizes.tile.warps_m * m_chunk_weights;
+    let pixels = sizes.tile.th * sizes.tile.tw;
+    let threads = 32 * warps;
+    let (x_type, x_elements) = vector_type(sizes.x_vector);
+    let all_items = quads * sizes.rows * sizes.row_len / sizes.x_vector;
+    let counts = sizes.counts(problem);
+    let steps = ChunkSteps {
+        counts,
+        a: [counts[1] * counts[2], counts[2], 1].map(|steps| steps * 128 * sizes.split_terms),
+        b: [
+            4 * sizes.plane,
+            sizes.row_len * shape.dilation[0],
+            step.columns * shape.dilation[1],
+        ],
+        warps: sizes.tile.warps_k,
+        split_terms: sizes.split_terms,
+    };
+    let bf16 = problem.precision == Precision::Bf16;
+    let context = context(&ImplicitGemmContext {
+        c: shape.c,
+        h: shape.h,
+        w: shape.w,
+        few_channels: step.columns > 1,
+        stride_h: shape.stride[0],
+        stride_w: shape.stride[1],
+        pad_top: shape.padding.top,
+        aligned_pad_left: sizes.aligned_pad_left,
+        dilation_w: shape.dilation[1],
+        m_tiles: sizes.tile.m_tiles,
+        p_tiles: sizes.p_tiles,
+        warps,
+        warps_m: sizes.tile.warps_m,
+        warps_p: sizes.tile.warps_p,
+        warps_k: sizes.tile.warps_k,
+        chunks: sizes.chunks,
+        all_chunks,
+        quads,
+        rows: sizes.rows,
+        row_len: sizes.row_len,
+        plane: sizes.plane,
+        first_column: sizes.aligned_pad_left - shape.padding.left,
+        x_vector: sizes.x_vector,
+        x_type,
+        x_elements,
+        items: sizes.items,
+        positions: sizes.rows * sizes.row_len / sizes.x_vector,
+        all_items,
+        checks_items: sizes.items * threads != all_items,
+        checks_c: step.columns == 1 && all_chunks * 4 * quads != shape.c,
+        checks_each_c: !shape.c.is_multiple_of(4),
+        checks_pixel: !pixels.is_multiple_of(MMA_N),
+        stages: sizes.tile.stages,
+        refills_stages: sizes.tile.cluster > 1 || sizes.chunks > sizes.tile.stages,
+        m_chunk_weights,
+        chunk_weights,
+        weight_copies: WeightCopies::new(chunk_weights, threads),
+        warp_max_at: sizes.tile.stages * chunk_weights
+            + quads * sizes.plane * 2 * sizes.split_terms,
+        steps: StepOrder::new(
+            steps,
+            "warp_k",
+            unrolls_steps_of_chunk(
+                sizes.chunks,
+                counts.iter().product::<u32>() / sizes.tile.warps_k,
+                sizes.tile.m_tiles * sizes.p_tiles,
+                sizes.split_terms,
+            ),
+        ),
+        hi_lo: sizes.split_terms == 2,
+        split_products: match sizes.split_terms {
+            2 if sizes.separate_accumulators() => &[
+                ["cross_terms", "lo", "hi"],
+                ["partial", "hi", "hi"],
+                ["cross_terms", "hi", "lo"],
+            ],
+            2 => &[
+                ["partial", "lo", "hi"],
+                ["partial", "hi", "lo"],
+                ["partial", "hi", "hi"],
+            ],
+            _ => &[["sum", "hi", "hi"]],
+        },
+        separate_accumulators: sizes.separate_accumulators(),
+        to_pair: if bf16 {
+            "tdc_to_bf16x2"
+        } else {
+            "tdc_to_fp16x2"
+        },
+        mma: if bf16 { "tdc_mma_bf16" } else { "tdc_mma_f16" },
+        scaled: !bf16,
+        scales_input: matches!(problem.precision, Precision::Fp32 | Precision::Tf32),
+        dequant_scale_at: layout.weight_len() - layout.dequant_scale_len(),
+        sums: sizes.sums.context(problem, sizes.staged),
+        fused_ops: FusedOpsContext::new(problem, layout, false),
+    });
+    KernelBlueprint {
+        role: convolution::role(false),
+        template: "kernel/implicit_gemm.cu",
+        context,
+        grid: sizes.sums.grid(problem),
+        block: [threads, 1, 1],
+        cluster: [1, 1, sizes.tile.cluster],
+        shared_bytes: 4 * sizes.shared_floats,
+        pdl: true,
+        device: device_parts(problem.precision, sizes.tile.cluster > 1),
+        args: convolution::args(problem, false),
+        work: sizes.work(problem, Problem::Conv(*problem).bytes() as f64),
+    }
+}
