@@ -237,6 +237,9 @@ fn network(
                     }
                 }
                 builder.op(name, request.inputs.as_deref(), options);
+                if let Some(output) = &request.output {
+                    builder.name_output(output);
+                }
             }
             (name, _) => builder.add_invalid(name),
         }

@@ -93,6 +93,8 @@ pub struct Network {
     pub tiles: TilePolicy,
     /// Ops in an execution order.
     pub ops: Vec<Op>,
+    /// Name of the output in the driver's interface: that of its op, unless the config names it.
+    pub output_name: String,
 }
 
 impl Network {
@@ -133,6 +135,8 @@ pub struct NetworkBuilder {
     requested: usize,
     /// The previous op; `None` if it was invalid.
     previous: Option<OpId>,
+    /// The outputs that have names, with the indices of their ops.
+    output_names: Vec<(usize, String)>,
     /// Whether the caller has rejected an op and reported the reason.
     incomplete: bool,
     errors: Vec<SpecError>,
@@ -168,6 +172,7 @@ impl NetworkBuilder {
             ids: HashMap::from([(INPUT_NAME.to_owned(), Some(OpId(0)))]),
             requested: 0,
             previous: Some(OpId(0)),
+            output_names: Vec::new(),
             incomplete: false,
             errors: Vec::new(),
         };
@@ -242,6 +247,19 @@ impl NetworkBuilder {
         self.previous = id;
     }
 
+    /// Names the output of the op that was added last, in the driver's interface. It must be the output of the network.
+    pub fn name_output(&mut self, name: &str) {
+        let index = self.requested.saturating_sub(1);
+        if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            self.error(
+                SpecLocation::Key(index, "output"),
+                format!("`{}` cannot be the name of an output", name.escape_debug()),
+                "names are not empty and have no spaces",
+            );
+        }
+        self.output_names.push((index, name.to_owned()));
+    }
+
     /// Records an op that the caller could not read, so that its readers cause no second error.
     pub fn add_invalid(&mut self, name: Option<&str>) {
         self.requested += 1;
@@ -264,6 +282,16 @@ impl NetworkBuilder {
                 "the network has no ops".to_owned(),
                 "list at least one",
             );
+        }
+        let last = self.requested.saturating_sub(1);
+        for (index, _) in self.output_names.clone() {
+            if index != last {
+                self.error(
+                    SpecLocation::Key(index, "output"),
+                    "only the output of the last op is an output of the network".to_owned(),
+                    "leave out `output`, or move the op to the end",
+                );
+            }
         }
         if self.errors.is_empty() && !self.incomplete {
             let mut read = vec![false; self.ops.len()];
@@ -291,7 +319,10 @@ impl NetworkBuilder {
             self.check_reserved_names();
         }
         if self.errors.is_empty() && !self.incomplete {
+            let op_name = self.ops.last().map(|op| op.name.clone());
+            let output_name = self.output_names.pop().map(|(_, name)| name).or(op_name);
             Ok(Network {
+                output_name: output_name.unwrap_or_default(),
                 name: self.name,
                 gpus: Targets::default(),
                 tiles: TilePolicy::default(),

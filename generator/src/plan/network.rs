@@ -120,7 +120,7 @@ pub fn plan_network_with(
         gpu: planner.gpu(),
         input: network.input(),
         output: network.op(network.output()).y,
-        output_name: network.op(network.output()).name.clone(),
+        output_name: network.output_name.clone(),
         layers,
         units,
         arena_bytes: memory.arena.bytes,

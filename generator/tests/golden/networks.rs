@@ -150,6 +150,7 @@ pub fn mixed() -> Network {
             activation: Activation::None,
         }),
     );
+    net.name_output("scores");
     net.finish().unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 

@@ -405,10 +405,10 @@ fn two_networks_link_into_one_program(built: &Built, weights: &Path, input: &Pat
     let expected = [
         "mixed: run: the network has no weights yet",
         "mixed: run: input `input` is a null pointer",
-        "mixed: capture: output `head` is a null pointer",
+        "mixed: capture: output `scores` is a null pointer",
         "mixed: run_layer: input `input` is not aligned to 16 bytes",
         "mixed: run: input `input` is not aligned to 16 bytes",
-        "mixed: run: output `head` is not aligned to 16 bytes",
+        "mixed: run: output `scores` is not aligned to 16 bytes",
         "mixed: replay: no graph was captured",
         "mixed: load_file: cannot read no/such/file",
         "mixed: load_memory: the block is not a whole file of weights: a header has 256 bytes, 100 of 100 are left",

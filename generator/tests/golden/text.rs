@@ -146,7 +146,7 @@ fn readmes_have_an_index_from_layer_to_file() {
         assert!(readme(&mixed).contains(&row), "{row}");
     }
     assert!(readme(&mixed).contains(
-        "\n| input | input | fp32 | NCHW | 2x3x13x11 | 3432 |\n| output | head | fp32 |"
+        "\n| input | input | fp32 | NCHW | 2x3x13x11 | 3432 |\n| output | scores | fp32 |"
     ));
     assert!(readme(&tiny).contains("\n| a\\\"quoted\\\\name\\\\ | elementwise |"));
     assert!(readme(&pair).contains("\n## Layers of variant `rtx2080ti`\n"));

@@ -76,8 +76,8 @@ void tensors_are_described_and_checked(mixed::Network& network) {
     static_assert(input.batch == 2 && input.channels == 3 && input.height == 13 && input.width == 11, "2x3x13x11");
     static_assert(input.size == 2 * 3 * 13 * 11 && input.bytes == 4 * input.size, "the whole batch");
     static_assert(output.batch == 2 && output.channels == 7 && output.size == 14, "2x7");
-    require(mixed::Network::find_input("input") == 0 && mixed::Network::find_output("head") == 0, "names");
-    require(mixed::Network::find_input("head") == -1 && mixed::Network::find_output("") == -1, "other names");
+    require(mixed::Network::find_input("input") == 0 && mixed::Network::find_output("scores") == 0, "names");
+    require(mixed::Network::find_input("scores") == -1 && mixed::Network::find_output("") == -1, "other names");
 
     Block x(input.size + 1), y(output.size);
     expect_failure(network.run(nullptr, y.data, nullptr));

@@ -24,6 +24,8 @@ pub(super) struct RawOp<'n> {
 /// What a builder needs in addition to the name.
 pub(super) struct OpRequest {
     pub(super) inputs: Option<Vec<String>>,
+    /// The name of its output in the driver's interface.
+    pub(super) output: Option<String>,
     pub(super) options: OpOptions,
 }
 
@@ -47,6 +49,7 @@ const OPS: [(KeySet, ReadOptions); 12] = [
                 "op",
                 "name",
                 "inputs",
+                "output",
                 "kernel",
                 "stride",
                 "pad",
@@ -63,6 +66,7 @@ const OPS: [(KeySet, ReadOptions); 12] = [
                 "op",
                 "name",
                 "inputs",
+                "output",
                 "kernel",
                 "stride",
                 "pad",
@@ -81,7 +85,7 @@ const OPS: [(KeySet, ReadOptions); 12] = [
     (
         KeySet {
             what: "linear",
-            keys: &["op", "name", "inputs", "n", "bias", "activation"],
+            keys: &["op", "name", "inputs", "output", "n", "bias", "activation"],
         },
         |fields, report| {
             let n = required_n(fields, report);
@@ -95,21 +99,21 @@ const OPS: [(KeySet, ReadOptions); 12] = [
     (
         KeySet {
             what: "add",
-            keys: &["op", "name", "inputs", "activation"],
+            keys: &["op", "name", "inputs", "output", "activation"],
         },
         |fields, report| Some(OpOptions::Binary(BinaryOp::Add, activation(fields, report))),
     ),
     (
         KeySet {
             what: "mul",
-            keys: &["op", "name", "inputs", "activation"],
+            keys: &["op", "name", "inputs", "output", "activation"],
         },
         |fields, report| Some(OpOptions::Binary(BinaryOp::Mul, activation(fields, report))),
     ),
     (
         KeySet {
             what: "activation",
-            keys: &["op", "name", "inputs", "activation"],
+            keys: &["op", "name", "inputs", "output", "activation"],
         },
         |fields, report| {
             let node = fields.require("activation", "write `activation: relu`", report)?;
@@ -123,7 +127,7 @@ const OPS: [(KeySet, ReadOptions); 12] = [
     (
         KeySet {
             what: "scale_shift",
-            keys: &["op", "name", "inputs", "bn", "activation"],
+            keys: &["op", "name", "inputs", "output", "bn", "activation"],
         },
         |fields, report| {
             Some(OpOptions::ScaleShift(ScaleShiftOptions {
@@ -143,6 +147,7 @@ const CONV: KeySet = KeySet {
         "op",
         "name",
         "inputs",
+        "output",
         "n",
         "kernel",
         "stride",
@@ -203,7 +208,7 @@ fn tolerance(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Tolerance> 
 const fn plain(what: &'static str) -> KeySet {
     KeySet {
         what,
-        keys: &["op", "name", "inputs"],
+        keys: &["op", "name", "inputs", "output"],
     }
 }
 
@@ -233,10 +238,15 @@ pub(super) fn read<'n>(
     );
     let name = fields.string("name", report);
     let inputs = inputs(&fields, report);
+    let output = output(&fields, report);
     let options = kind.and_then(|(_, read)| read(&fields, report));
     let request = options
         .filter(|_| report.count() == before)
-        .map(|options| OpRequest { inputs, options });
+        .map(|options| OpRequest {
+            inputs,
+            output,
+            options,
+        });
     Some(RawOp {
         fields,
         name,
@@ -276,6 +286,19 @@ fn inputs(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<String>> {
         .iter()
         .filter_map(|item| string("inputs", item, report));
     Some(names.map(str::to_owned).collect())
+}
+
+/// The name in `output: {name: ...}`.
+fn output(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<String> {
+    let node = fields.get("output")?;
+    let output = Fields::of(node, "`output`", report)?;
+    let words = KeySet {
+        what: "output",
+        keys: &["name"],
+    };
+    output.check_keys(node, words, &[], report);
+    output.require("name", "it is the output's name in the driver", report);
+    output.string("name", report).map(str::to_owned)
 }
 
 fn required_n(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<u32> {

@@ -94,7 +94,7 @@ public:
         {"input", DType::fp32, Layout::nchw, 2, 3, 13, 11, 858, 3432},
     };
     static constexpr TensorInfo outputs[] = {
-        {"head", DType::fp32, Layout::nchw, 2, 7, 1, 1, 14, 56},
+        {"scores", DType::fp32, Layout::nchw, 2, 7, 1, 1, 14, 56},
     };
     static constexpr int input_count = 1, output_count = 1;
     // Device pointers, one for each tensor.

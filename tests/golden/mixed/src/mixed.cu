@@ -844,7 +844,7 @@ constexpr mixed_tensor_info input_infos[] = {
     {"input", mixed_fp32, mixed_nchw, 2, 3, 13, 11, 858, 3432},
 };
 constexpr mixed_tensor_info output_infos[] = {
-    {"head", mixed_fp32, mixed_nchw, 2, 7, 1, 1, 14, 56},
+    {"scores", mixed_fp32, mixed_nchw, 2, 7, 1, 1, 14, 56},
 };
 
 // The pointers that a caller passes, as the C++ interface takes them.
