@@ -27,8 +27,7 @@ pub(crate) use identifier::reserved_reason;
 pub(crate) use label::{activation_of_label, number_label};
 pub(crate) use layer_set::is_file_name;
 pub use layer_set::{LayerSet, LayerSpec, symbol};
-#[cfg(test)]
-pub(crate) use network::FACTOR_SUFFIXES;
+pub(crate) use network::CORE_LAST;
 pub use network::{
     Conv, INPUT_NAME, Linear, Network, NetworkBuilder, Op, OpId, OpKind, Pool, ScaleShift,
 };

@@ -46,7 +46,7 @@ pub use candidates::{Candidate, FormatConversion, candidate_problems};
 pub use chain::chain_units;
 pub use choose::{Choice, ChosenBy, Planner};
 pub use error::PlanError;
-pub use graph::{Parameters, Task, TaskFactor, TaskGraph, Value, ValueId};
+pub use graph::{Parameters, Task, TaskGraph, Value, ValueId};
 pub use kernel::{
     KERNEL_PREFIX, KernelOp, KernelPlan, VariantPlan, kernel_name, network_layers, plan_kernel,
 };

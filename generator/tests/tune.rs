@@ -515,11 +515,11 @@ fn journals_of_another_environment_are_rejected() {
     );
     assert_eq!(
         error("somebody's notes\n"),
-        "J: the heading has no line `gpu: ...`; a table that `tdc-gen tune` wrote has one"
+        "J: the header has no line `gpu: ...`; a table that `tdc-gen tune` wrote has one"
     );
     assert_eq!(
         error("notes"),
-        "J: the heading has no line `gpu: ...`; a table that `tdc-gen tune` wrote has one"
+        "J: the header has no line `gpu: ...`; a table that `tdc-gen tune` wrote has one"
     );
     assert_eq!(
         error(&text.replacen(" timed ", " guessed ", 1)),

@@ -14,6 +14,7 @@ mod bf16;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod device_packing;
+mod factor;
 mod half;
 mod kernel;
 mod layout;
@@ -28,6 +29,7 @@ pub use cudarc;
 
 pub use activation::{Activation, ActivationParameter};
 pub use arch::{Arch, ParseArchError};
+pub use factor::{Decomposition, FactorRole};
 pub use kernel::{
     Image, ImageFormat, Kernel, KernelUsage, KernelVariant, NoImage, UnitChoice, is_gpu_name,
 };

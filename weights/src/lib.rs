@@ -51,8 +51,6 @@ pub use cp::CpFactors;
 pub use error::{CheckpointError, FileError, WeightError, WeightErrors};
 pub use file::{PackedSection, pack};
 pub use matrix::NoConvergence;
-pub use recipe::{
-    Decomposition, FactorRole, FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource,
-};
+pub use recipe::{FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource};
 pub use resolve::{Factorization, Resolved, SlotValues, resolve};
 pub use tucker::TuckerFactors;

@@ -1,7 +1,6 @@
 //! Recipes: from which tensors the values of each slot are computed.
 
-use std::fmt;
-use tdc_runtime::WeightSlot;
+use tdc_runtime::{Decomposition, FactorRole, WeightSlot};
 
 /// The sources of one slot of the weight file; plain data from the planner.
 ///
@@ -36,51 +35,6 @@ pub enum WeightSource {
         /// The role of the factor.
         role: FactorRole,
     },
-}
-
-/// A convolution of a layer in Tucker form (TDC paper, eqs. 2-4) or in CP form (Reustle et al., eq. 7), with
-/// the shape of its weight in OIHW.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FactorRole {
-    /// [D1, I, 1, 1]: U1 transposed, eq. 2; or [K, I, 1, 1] of CP rank K.
-    First,
-    /// [D2, D1, R, S]: the core, eq. 3.
-    Core,
-    /// [K, 1, R, 1]: a vertical filter for each of the K channels.
-    Vertical,
-    /// [K, 1, 1, S]: a horizontal filter for each of the K channels.
-    Horizontal,
-    /// [O, D2, 1, 1]: U2, eq. 4; or [O, K, 1, 1].
-    Last,
-}
-
-/// The kind of decomposition, with its ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Decomposition {
-    /// Tucker ranks [D1, D2]: D1 of the input channels (weight dimension 1), D2 of the output channels (dimension 0).
-    Tucker([u32; 2]),
-    /// CP rank K: the weight is a sum of K outer products of four vectors.
-    Cp(u32),
-}
-
-impl Decomposition {
-    /// The roles of its factors in order.
-    pub fn roles(self) -> &'static [FactorRole] {
-        use FactorRole::{Core, First, Horizontal, Last, Vertical};
-        match self {
-            Self::Tucker(_) => &[First, Core, Last],
-            Self::Cp(_) => &[First, Vertical, Horizontal, Last],
-        }
-    }
-}
-
-impl fmt::Display for Decomposition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tucker([d1, d2]) => write!(f, "ranks [{d1}, {d2}]"),
-            Self::Cp(rank) => write!(f, "CP rank {rank}"),
-        }
-    }
 }
 
 /// A convolution whose weight is given by factors.
@@ -235,7 +189,7 @@ fn factor_inconsistencies(
         Decomposition::Cp(0) => found.push(format!("the CP rank of `{}` is 0", layer.name())),
         Decomposition::Tucker(_) | Decomposition::Cp(_) => {}
     }
-    let roles = layer.decomposition.roles();
+    let roles = layer.decomposition.factors();
     if layer.factors.len() != roles.len() || !roles.contains(&role) {
         found.push(format!(
             "`{}` has {} factors, and this one is {role:?}; with {} the factors are {roles:?}",

@@ -6,9 +6,10 @@ use std::rc::Rc;
 
 use crate::checkpoint::FloatTensor;
 use crate::{
-    Checkpoint, CpFactors, Decomposition, FactorRole, FactorizedLayer, ScaleShiftSource,
-    SlotRecipe, TuckerFactors, WeightError, WeightErrors, WeightSource,
+    Checkpoint, CpFactors, FactorizedLayer, ScaleShiftSource, SlotRecipe, TuckerFactors,
+    WeightError, WeightErrors, WeightSource,
 };
+use tdc_runtime::{Decomposition, FactorRole};
 
 /// Values of one slot in fp32, before packing.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -330,7 +331,7 @@ impl<'a> Resolver<'a> {
     }
 
     fn trained_factors(&mut self, layer: &FactorizedLayer, slot: &str) -> Option<LayerFactors> {
-        let roles = layer.decomposition.roles().iter().zip(&layer.factors);
+        let roles = layer.decomposition.factors().iter().zip(&layer.factors);
         // Everything is read before the first `?`.
         let values: Vec<_> = roles
             .map(|(&role, name)| {

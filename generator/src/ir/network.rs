@@ -11,7 +11,7 @@ use crate::gpu::Targets;
 use crate::suggest::nearest;
 use serde::Serialize;
 use std::collections::HashMap;
-use tdc_runtime::{ConvShape, Padding};
+use tdc_runtime::{ConvShape, FactorRole, Padding};
 
 /// Index of an op in [`Network::ops`]. An op's inputs always have smaller indices than the op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -148,15 +148,17 @@ const MAX_SUGGESTIONS: usize = 20;
 /// Name of the network's input.
 pub const INPUT_NAME: &str = "input";
 
-/// Suffixes of the names of a factorised convolution's factors, and of its core and last factor together.
-pub(crate) const FACTOR_SUFFIXES: [&str; 6] = [
-    "first",
-    "core",
-    "vertical",
-    "horizontal",
-    "last",
-    "core_last",
-];
+/// The name of a Tucker layer's core and last factor in one task.
+pub(crate) const CORE_LAST: &str = "core_last";
+
+/// The names of a factorised convolution's tasks: its factors, and [`CORE_LAST`].
+fn factor_names() -> Vec<&'static str> {
+    let factors = FactorRole::TUCKER.iter().chain(&FactorRole::CP);
+    factors
+        .map(|factor| factor.as_str())
+        .chain([CORE_LAST])
+        .collect()
+}
 
 impl NetworkBuilder {
     /// A network with the given name and input shape.
@@ -342,7 +344,7 @@ impl NetworkBuilder {
                 OpKind::Conv(conv)
                     if conv.options.ranks.is_some() || conv.options.cp_rank.is_some() =>
                 {
-                    FACTOR_SUFFIXES.to_vec()
+                    factor_names()
                 }
                 OpKind::Concat => {
                     let inputs = op.inputs.iter();

@@ -114,9 +114,9 @@ impl JournalFile {
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(io("read"))?;
-        let heading = format!("# {title}\n{environment}# {columns}\n");
+        let header = format!("# {title}\n{environment}# {columns}\n");
         // Empty, or a truncated header.
-        let is_new = heading.as_bytes().starts_with(&bytes);
+        let is_new = header.as_bytes().starts_with(&bytes);
         if !is_new {
             let check_environment = |found: &Environment| {
                 let same = environment.check_same(found);
@@ -141,7 +141,7 @@ impl JournalFile {
             .and_then(|()| file.seek(SeekFrom::Start(end)))
             .map_err(io("shorten"))?;
         if is_new {
-            file.write_all(heading.as_bytes()).map_err(io("write"))?;
+            file.write_all(header.as_bytes()).map_err(io("write"))?;
         }
         Ok(Self {
             path: path.to_owned(),

@@ -1,8 +1,9 @@
 //! The tasks of a convolution: one, or one for each factor of a Tucker or CP layer.
 
 use super::factor_order;
-use super::graph::{Parameters, Task, TaskFactor, TaskGraph, ValueId};
+use super::graph::{Parameters, Task, TaskGraph, ValueId};
 use crate::ir::{CpProblem, LayerSpec, OpId, Problem};
+use tdc_runtime::FactorRole;
 
 /// The values that a layer reads and writes.
 pub(super) struct LayerValues {
@@ -28,15 +29,15 @@ impl TaskGraph {
     pub(super) fn push_layer(&mut self, spec: &LayerSpec, values: &LayerValues, ops: &LayerOps) {
         let (factors, problems) = match (spec.ranks, spec.cp_rank) {
             (Some(ranks), _) => (
-                &TaskFactor::TUCKER[..],
+                &FactorRole::TUCKER[..],
                 spec.problem.tucker_factors(ranks).to_vec(),
             ),
             (None, Some(rank)) => {
                 let conv = spec.problem;
                 let horizontal_first = factor_order::horizontal_first(&CpProblem { conv, rank });
                 let factors = match horizontal_first {
-                    true => &TaskFactor::CP_HORIZONTAL_FIRST,
-                    false => &TaskFactor::CP,
+                    true => &FactorRole::CP_HORIZONTAL_FIRST,
+                    false => &FactorRole::CP,
                 };
                 let problems = conv.cp_factors(rank, horizontal_first);
                 (&factors[..], problems.to_vec())
@@ -64,7 +65,7 @@ impl TaskGraph {
         let mut x = values.x;
         for (&factor, conv) in factors.iter().zip(problems) {
             let name = format!("{}.{}", spec.name, factor.as_str());
-            let (is_first, is_last) = (factor == TaskFactor::First, factor == TaskFactor::Last);
+            let (is_first, is_last) = (factor == FactorRole::First, factor == FactorRole::Last);
             let is_inner = !is_first && !is_last;
             let problem = Problem::Conv(conv.in_layout(spec.layout));
             let y = match is_last {
@@ -91,19 +92,6 @@ impl TaskGraph {
                 tile: spec.tile.clone().filter(|_| is_inner),
             });
             x = y;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ir::FACTOR_SUFFIXES;
-
-    #[test]
-    fn no_op_can_have_the_name_of_a_factor_of_another() {
-        for factor in TaskFactor::TUCKER.iter().chain(&TaskFactor::CP) {
-            assert!(FACTOR_SUFFIXES.contains(&factor.as_str()), "{factor:?}");
         }
     }
 }

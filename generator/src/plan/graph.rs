@@ -1,6 +1,7 @@
 //! The planner's graph: tasks, each the work of one unit, and the values that they read and write.
 
 use crate::ir::{Format, OpId, Problem, TensorShape};
+use tdc_runtime::FactorRole;
 
 /// Index of a value in [`TaskGraph::values`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,51 +20,13 @@ pub struct Value {
     pub parent: Option<(ValueId, u64)>,
 }
 
-/// The factor of a Tucker or CP layer that a task computes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TaskFactor {
-    /// 1x1 from C channels to D1, or to the CP rank.
-    First,
-    /// R x S from D1 to D2 channels.
-    Core,
-    /// R x 1 of each channel.
-    Vertical,
-    /// 1 x S of each channel.
-    Horizontal,
-    /// 1x1 from D2 channels, or from the CP rank, to N.
-    Last,
-}
-
-impl TaskFactor {
-    /// The factors of a Tucker layer, in order.
-    pub const TUCKER: [Self; 3] = [Self::First, Self::Core, Self::Last];
-
-    /// The factors of a CP layer, in the order of its weights.
-    pub const CP: [Self; 4] = [Self::First, Self::Vertical, Self::Horizontal, Self::Last];
-
-    /// The factors of a CP layer whose horizontal filter is applied before the vertical one.
-    pub const CP_HORIZONTAL_FIRST: [Self; 4] =
-        [Self::First, Self::Horizontal, Self::Vertical, Self::Last];
-
-    /// Name in tasks and slots.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::First => "first",
-            Self::Core => "core",
-            Self::Vertical => "vertical",
-            Self::Horizontal => "horizontal",
-            Self::Last => "last",
-        }
-    }
-}
-
 /// The ops of the network whose parameters a task reads.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Parameters {
     /// The convolution or linear layer whose weights it reads.
     pub layer: Option<OpId>,
     /// The factors of that layer that the task computes, in order; empty for a layer without ranks.
-    pub factors: Vec<TaskFactor>,
+    pub factors: Vec<FactorRole>,
     /// The scale_shift ops after the layer that are folded into weights and bias, in order. The layer's own id represents its own
     /// BatchNorm.
     pub fold: Vec<OpId>,
@@ -75,11 +38,11 @@ pub struct Parameters {
 
 impl Parameters {
     /// The weights that the task reads, in order: the layer, and the factor if the layer is factorised.
-    pub fn weights(&self) -> Vec<(OpId, Option<TaskFactor>)> {
+    pub fn weights(&self) -> Vec<(OpId, Option<FactorRole>)> {
         let Some(layer) = self.layer else {
             return Vec::new();
         };
-        let next = self.next.map(|next| (next, Some(TaskFactor::First)));
+        let next = self.next.map(|next| (next, Some(FactorRole::First)));
         match self.factors.is_empty() {
             true => vec![(layer, None)],
             false => {
@@ -91,8 +54,8 @@ impl Parameters {
 
     /// Whether bias and folded ops belong to these weights of a layer: to the last factor, or to the weights of a layer that is not
     /// factorised.
-    pub fn carries_bias(factor: Option<TaskFactor>) -> bool {
-        matches!(factor, None | Some(TaskFactor::Last))
+    pub fn carries_bias(factor: Option<FactorRole>) -> bool {
+        matches!(factor, None | Some(FactorRole::Last))
     }
 }
 

@@ -4,7 +4,7 @@ use super::chain::chain_units;
 use super::choose::Planner;
 use super::error::PlanError;
 use super::factors::{LayerOps, LayerValues};
-use super::graph::{Task, TaskFactor, TaskGraph, ValueId};
+use super::graph::{Task, TaskGraph, ValueId};
 use super::lowering::lower;
 use super::name::problem_label;
 use super::tuning::TuningTable;
@@ -14,7 +14,7 @@ use crate::ir::{
     ConvProblem, INPUT_NAME, LayerSpec, Layout, Network, OpId, OpKind, Problem, TilePolicy,
     TuckerProblem,
 };
-use tdc_runtime::{Conv, FusedOps, Tucker, Variant};
+use tdc_runtime::{Conv, FactorRole, FusedOps, Tucker, Variant};
 
 /// Prefix of the symbols of kernels outside networks and layer sets: of kernels that programs embed, and of the same kernels when they are
 /// measured, so that their machine code is the same.
@@ -191,7 +191,7 @@ pub fn network_layers(network: &Network) -> Vec<LayerSpec> {
         let first = problem(task)?;
         let last = match conv.options.ranks {
             None => first,
-            Some(_) if task.parameters.factors == [TaskFactor::First] => problem(rest.get(1)?)?,
+            Some(_) if task.parameters.factors == [FactorRole::First] => problem(rest.get(1)?)?,
             // Core and last factor belong to the layer of the first.
             Some(_) => return None,
         };

@@ -1,11 +1,10 @@
 //! Recipes: the checkpoint tensors that each slot of a network's weight file is packed from.
 
-use super::graph::{Parameters, TaskFactor};
+use super::graph::Parameters;
 use super::network::{LayerPlan, NetworkPlan};
 use crate::ir::{BatchNorm, Network, OpId, OpKind};
-use tdc_weights::{
-    Decomposition, FactorRole, FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource,
-};
+use tdc_runtime::{Decomposition, FactorRole};
+use tdc_weights::{FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource};
 
 /// One recipe for each slot of `plan.weights`, in order. The tensors have the names that PyTorch gives them in a checkpoint:
 /// `<layer>.weight`, `<layer>.bias`, `<bn>.running_mean` and so on; factors `<layer>.first.weight` and so on, unless the config names them.
@@ -37,7 +36,7 @@ pub fn recipes(network: &Network, plan: &NetworkPlan) -> Vec<SlotRecipe> {
     plan.layers.iter().flat_map(of_layer).collect()
 }
 
-fn weight(network: &Network, id: OpId, factor: Option<TaskFactor>) -> Option<WeightSource> {
+fn weight(network: &Network, id: OpId, factor: Option<FactorRole>) -> Option<WeightSource> {
     let op = network.op(id);
     let name = format!("{}.weight", op.name);
     match (&op.kind, factor) {
@@ -45,13 +44,7 @@ fn weight(network: &Network, id: OpId, factor: Option<TaskFactor>) -> Option<Wei
         (OpKind::Conv(_), None) => Some(WeightSource::Tensor(name)),
         (OpKind::Conv(_), Some(factor)) => Some(WeightSource::Factor {
             layer: factorized_layer(network, id)?,
-            role: match factor {
-                TaskFactor::First => FactorRole::First,
-                TaskFactor::Core => FactorRole::Core,
-                TaskFactor::Vertical => FactorRole::Vertical,
-                TaskFactor::Horizontal => FactorRole::Horizontal,
-                TaskFactor::Last => FactorRole::Last,
-            },
+            role: factor,
         }),
         _ => None,
     }
@@ -76,19 +69,19 @@ pub fn factorized_layer(network: &Network, id: OpId) -> Option<FactorizedLayer> 
     };
     let shape = &conv.shape;
     let options = &conv.options;
-    let (decomposition, factors) = match (options.ranks, options.cp_rank) {
-        (Some(ranks), _) => (Decomposition::Tucker(ranks), &TaskFactor::TUCKER[..]),
-        (None, Some(rank)) => (Decomposition::Cp(rank), &TaskFactor::CP[..]),
+    let decomposition = match (options.ranks, options.cp_rank) {
+        (Some(ranks), _) => Decomposition::Tucker(ranks),
+        (None, Some(rank)) => Decomposition::Cp(rank),
         (None, None) => return None,
     };
-    let named = |factor: &TaskFactor| format!("{}.{}.weight", op.name, factor.as_str());
+    let named = |factor: &FactorRole| format!("{}.{}.weight", op.name, factor.as_str());
     Some(FactorizedLayer {
         weight: format!("{}.weight", op.name),
         shape: [shape.n, shape.c, shape.r, shape.s],
         decomposition,
         factors: match &options.factors {
             Some(names) => names.clone(),
-            None => factors.iter().map(named).collect(),
+            None => decomposition.factors().iter().map(named).collect(),
         },
     })
 }

@@ -2,9 +2,10 @@
 
 use super::reference::NetworkParameters;
 use crate::ir::{Network, OpId};
-use crate::plan::{NetworkPlan, TaskFactor, factorized_layer, scale_shift_source};
+use crate::plan::{NetworkPlan, factorized_layer, scale_shift_source};
 use std::collections::HashMap;
-use tdc_weights::{Checkpoint, Decomposition, Resolved, ScaleShiftSource, WeightError};
+use tdc_runtime::{Decomposition, FactorRole};
+use tdc_weights::{Checkpoint, Resolved, ScaleShiftSource, WeightError};
 
 /// Reads a checkpoint for one network.
 pub struct CheckpointParameters {
@@ -83,7 +84,7 @@ impl CheckpointParameters {
     /// Multiplies the factors. The BatchNorm was folded into the rows of the last factor; it is removed
     /// again.
     fn expand_factors(&mut self, network: &Network, plan: &NetworkPlan, resolved: &Resolved) {
-        let mut factors: HashMap<OpId, Vec<(TaskFactor, &[f32])>> = HashMap::new();
+        let mut factors: HashMap<OpId, Vec<(FactorRole, &[f32])>> = HashMap::new();
         for layer in &plan.layers {
             for ((op, part), &slot) in layer.parameters.weights().into_iter().zip(&layer.slots) {
                 if let Some(part) = part {

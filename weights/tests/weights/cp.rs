@@ -1,6 +1,7 @@
 //! CP decomposition.
 
-use tdc_weights::{CpFactors, Decomposition, FactorRole, resolve};
+use tdc_runtime::{Decomposition, FactorRole};
+use tdc_weights::{CpFactors, resolve};
 
 use crate::fixtures::{Tensors, cp_layer, factored, noise};
 
@@ -156,7 +157,7 @@ fn a_checkpoint_is_factorised_or_gives_its_factors() {
     ] {
         let index = layer
             .decomposition
-            .roles()
+            .factors()
             .iter()
             .position(|&other| other == role);
         let name = &layer.factors[index.expect("a part")];

@@ -229,7 +229,7 @@ fn recipes_that_contradict_themselves_are_refused() {
             r.weight = Some(WeightSource::Factor { layer, role });
         }
     };
-    use tdc_weights::FactorRole::{Core, Last};
+    use tdc_runtime::FactorRole::{Core, Last};
     check(
         &factor([4, 2], Last),
         "ranks [4, 2] of `t` are not in 1..=3 and 1..=2",

@@ -2,10 +2,8 @@
 
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use tdc_runtime::{WeightLayout, WeightSlot};
-use tdc_weights::{
-    Checkpoint, Decomposition, FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource,
-};
+use tdc_runtime::{Decomposition, WeightLayout, WeightSlot};
+use tdc_weights::{Checkpoint, FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource};
 
 /// Tensors to be stored in a safetensors file.
 #[derive(Default, Clone)]
@@ -140,7 +138,7 @@ pub fn cp_layer(name: &str, shape: [u32; 4], rank: u32) -> FactorizedLayer {
 
 /// The slots of a Tucker or CP layer.
 pub fn factored(layer: &FactorizedLayer) -> Vec<SlotRecipe> {
-    let roles = layer.decomposition.roles().iter();
+    let roles = layer.decomposition.factors().iter();
     roles
         .map(|&role| SlotRecipe {
             weight: Some(WeightSource::Factor {

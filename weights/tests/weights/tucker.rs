@@ -1,6 +1,7 @@
 //! Tucker decomposition.
 
-use tdc_weights::{Checkpoint, Decomposition, FactorRole, TuckerFactors, resolve};
+use tdc_runtime::{Decomposition, FactorRole};
+use tdc_weights::{Checkpoint, TuckerFactors, resolve};
 
 use crate::fixtures::{Tensors, conv, factored, noise, tucker_layer};
 use crate::reference::{self, Image, POINTWISE, Window, relative_error, widen};

@@ -8,8 +8,9 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use tdc_generator::emit::write_all_atomic;
 use tdc_generator::plan::{WeightSection, recipes, weight_sections};
+use tdc_runtime::Decomposition;
 use tdc_runtime::WeightFile;
-use tdc_weights::{Checkpoint, Decomposition, Resolved, SlotRecipe, pack, resolve};
+use tdc_weights::{Checkpoint, Resolved, SlotRecipe, pack, resolve};
 
 /// Reads or generates weights, packs them, and reports the factorisations.
 pub fn run(args: &PackArgs) -> Result<(), Failure> {

@@ -368,8 +368,8 @@ mod tests {
             ("012x {}", "line 8: checksum cannot be `012x`"),
             ("0123 {}", "line 8: report cannot be `{}`; it is the times"),
         ] {
-            let heading: String = before.split_inclusive('\n').take(7).collect();
-            std::fs::write(&path, format!("{heading}{row}\n")).unwrap();
+            let header: String = before.split_inclusive('\n').take(7).collect();
+            std::fs::write(&path, format!("{header}{row}\n")).unwrap();
             let error = open_error(&environment());
             assert!(error.contains(message), "{error}");
         }

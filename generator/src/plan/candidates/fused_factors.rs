@@ -2,10 +2,10 @@
 //! a separate launch.
 
 use super::candidate::Candidate;
-use crate::ir::{ConvProblem, CpProblem, Problem, TuckerProblem};
-use crate::plan::graph::{Parameters, Task, TaskFactor, TaskGraph};
+use crate::ir::{CORE_LAST, ConvProblem, CpProblem, Problem, TuckerProblem};
+use crate::plan::graph::{Parameters, Task, TaskGraph};
 use std::ops::Range;
-use tdc_runtime::{ConvShape, Padding};
+use tdc_runtime::{ConvShape, FactorRole, Padding};
 
 /// The tasks that fuse several factors of a layer.
 pub(super) struct FusedFactors {
@@ -36,15 +36,15 @@ pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
 /// The tasks that can compute the Tucker or CP layer whose first task is at `index`. `None` if no layer starts there, if its partial sums
 /// are added by atomics, or if it is not NCHW.
 pub(super) fn fused_factors(graph: &TaskGraph, index: usize) -> Option<FusedFactors> {
-    let has_factors = |factors: &[TaskFactor]| {
+    let has_factors = |factors: &[FactorRole]| {
         let tasks = graph.tasks.get(index..index + factors.len())?;
         let found = tasks.iter().map(|task| &task.parameters.factors[..]);
         found.eq(factors.chunks(1)).then_some(tasks)
     };
-    match has_factors(&TaskFactor::TUCKER) {
+    match has_factors(&FactorRole::TUCKER) {
         Some(tasks) => fused_tucker(graph, index, tasks),
-        None => has_factors(&TaskFactor::CP_HORIZONTAL_FIRST)
-            .or_else(|| has_factors(&TaskFactor::CP))
+        None => has_factors(&FactorRole::CP_HORIZONTAL_FIRST)
+            .or_else(|| has_factors(&FactorRole::CP))
             .and_then(|tasks| fused_cp(graph, index, tasks)),
     }
 }
@@ -56,15 +56,15 @@ fn fused_tucker(graph: &TaskGraph, index: usize, tasks: &[Task]) -> Option<Fused
     let factors = [conv(first)?, conv(core)?, conv(last)?];
     let [whole, core_last] = TuckerProblem::from_factors(&factors)?.map(Problem::Tucker);
     let name = layer_name(graph, first)?;
-    let core_last_name = format!("{name}.core_last");
+    let core_last_name = format!("{name}.{CORE_LAST}");
     Some(FusedFactors {
         tasks: index..index + tasks.len(),
-        whole: fused_task(tasks, name, whole, &TaskFactor::TUCKER),
+        whole: fused_task(tasks, name, whole, &FactorRole::TUCKER),
         core_last: Some(fused_task(
             &tasks[1..],
             core_last_name,
             core_last,
-            &TaskFactor::TUCKER[1..],
+            &FactorRole::TUCKER[1..],
         )),
     })
 }
@@ -73,13 +73,13 @@ fn fused_cp(graph: &TaskGraph, index: usize, tasks: &[Task]) -> Option<FusedFact
     let [first, filters @ .., last] = tasks else {
         return None;
     };
-    let filter = |factor: TaskFactor| {
+    let filter = |factor: FactorRole| {
         let mut filters = filters.iter();
         let task = filters.find(|task| task.parameters.factors == [factor])?;
         Some(conv(task)?.shape)
     };
-    let vertical = filter(TaskFactor::Vertical)?;
-    let horizontal = filter(TaskFactor::Horizontal)?;
+    let vertical = filter(FactorRole::Vertical)?;
+    let horizontal = filter(FactorRole::Horizontal)?;
     let (first_conv, last_conv) = (conv(first)?, conv(last)?);
     let whole = CpProblem {
         conv: ConvProblem {
@@ -104,15 +104,15 @@ fn fused_cp(graph: &TaskGraph, index: usize, tasks: &[Task]) -> Option<FusedFact
     let name = layer_name(graph, first)?;
     Some(FusedFactors {
         tasks: index..index + tasks.len(),
-        whole: fused_task(tasks, name, Problem::Cp(whole), &TaskFactor::CP),
+        whole: fused_task(tasks, name, Problem::Cp(whole), &FactorRole::CP),
         core_last: None,
     })
 }
 
 /// The task of consecutive factors of a layer, with the scheme and tile that the config requests for the layer.
-fn fused_task(tasks: &[Task], name: String, problem: Problem, factors: &[TaskFactor]) -> Task {
+fn fused_task(tasks: &[Task], name: String, problem: Problem, factors: &[FactorRole]) -> Task {
     let (first, last) = (&tasks[0], &tasks[tasks.len() - 1]);
-    let is_inner = |task: &&Task| task.parameters.factors != [TaskFactor::First];
+    let is_inner = |task: &&Task| task.parameters.factors != [FactorRole::First];
     let inner = tasks.iter().find(is_inner).unwrap_or(last);
     Task {
         name,

@@ -4,8 +4,9 @@
 use super::candidate::Candidate;
 use super::fused_factors::{FusedFactors, fused_factors};
 use crate::ir::{NextFactor, Problem, TuckerProblem};
-use crate::plan::graph::{Parameters, Task, TaskFactor, TaskGraph, Value};
+use crate::plan::graph::{Parameters, Task, TaskGraph, Value};
 use std::ops::Range;
+use tdc_runtime::FactorRole;
 
 /// Adds the candidates of each layer. They extend the candidates for the layer without the next layer's factor.
 pub(super) fn add(graph: &TaskGraph, candidates: &mut Vec<Candidate>) {
@@ -110,7 +111,7 @@ fn is_fusable_first(graph: &TaskGraph, layer: &Task, index: usize) -> bool {
             && problem.precision() == layer.problem.precision()
     };
     task.x == layer.y
-        && task.parameters.factors == [TaskFactor::First]
+        && task.parameters.factors == [FactorRole::First]
         && plain(&task.problem)
         && fused_factors(graph, index)
             .is_some_and(|fused| fused.core_last.is_some() && fused.whole.scheme.is_none())

@@ -48,10 +48,10 @@ impl Environment {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let heading = line
+            let header = line
                 .split_once(':')
                 .filter(|(key, _)| !key.contains(char::is_whitespace));
-            let Some((key, value)) = heading else {
+            let Some((key, value)) = header else {
                 rows.push((number, line));
                 continue;
             };

@@ -6,7 +6,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TuningError {
     /// The header lacks a key.
-    #[error("the heading has no line `{key}: ...`; a table that `tdc-gen tune` wrote has one")]
+    #[error("the header has no line `{key}: ...`; a table that `tdc-gen tune` wrote has one")]
     MissingHeaderKey {
         /// The key.
         key: &'static str,

@@ -495,7 +495,7 @@ pool t64 t64 2.000 0000000000000001
         );
         for text in ["", "gpu: h200", &HEADING.replace("13.0", "")] {
             let error = text.parse::<TuningTable>().unwrap_err().to_string();
-            assert!(error.starts_with("the heading has no line `"), "{error}");
+            assert!(error.starts_with("the header has no line `"), "{error}");
         }
     }
 }
