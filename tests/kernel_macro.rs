@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tdc::{Checksum, Conv, ConvShape, FusedOps, Padding, Tucker};
+use tdc::{ActivationParameter, Checksum, Conv, ConvShape, FusedOps, Padding, Tucker};
 use tdc_generator::embed::prepare::{PrepareError, prepared_files, recorded};
 use tdc_generator::embed::{PREPARED_DIR, Settings};
 use tdc_generator::emit;
@@ -67,6 +67,10 @@ const ALL: Epilogue = Epilogue {
     activation: Activation::Relu,
 };
 
+const LEAKY_RELU: Activation = Activation::LeakyRelu {
+    slope: ActivationParameter::new(0.25),
+};
+
 /// All options with values other than the default.
 fn odd() -> LayerSpec {
     let mut layer = plain(ConvShape {
@@ -83,9 +87,15 @@ fn odd() -> LayerSpec {
         ..ConvShape::new(12, 18, 15, 13, 5, 3)
     });
     layer.problem.prologue = Some(Prologue {
-        activation: Activation::Relu,
+        activation: Activation::Clip {
+            min: ActivationParameter::new(-0.5),
+            max: ActivationParameter::new(2.0),
+        },
     });
-    layer.problem.epilogue = ALL;
+    layer.problem.epilogue = Epilogue {
+        activation: LEAKY_RELU,
+        ..ALL
+    };
     by(layer, "direct", Some(&[64, 2, 1, 1]))
 }
 
@@ -357,7 +367,15 @@ fn ops_describe_their_fusions() {
     };
     let odd = odd();
     let shape = odd.problem.shape;
-    assert_eq!(KernelOp::of(&odd), KernelOp::Conv(Conv { shape, fused }));
+    let leaky = FusedOps {
+        activation: LEAKY_RELU,
+        ..fused
+    };
+    let expected = KernelOp::Conv(Conv {
+        shape,
+        fused: leaky,
+    });
+    assert_eq!(KernelOp::of(&odd), expected);
     let layer = tucker("direct");
     let shape = layer.problem.shape;
     let ranks = [9, 8];

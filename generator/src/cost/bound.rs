@@ -22,9 +22,10 @@ pub(crate) struct TiledTotals {
 
 /// A lower bound of the predicted time of launches with the same [`TiledTotals`].
 ///
-/// The [prediction](super::tiled_terms) adds terms for each wave of blocks. Each term is at least what the resident blocks need of an SM's
-/// throughput, and at least the latency of a single block. So the sum over the waves is at least the throughput that all blocks of the
-/// busiest SM need, or the latency of one, whichever is larger, term by term. Numbers are clocks.
+/// The [prediction](super::tiled_terms) is `rounds * (sum of terms)`. A term is at least what the blocks resident on the busiest SM need
+/// of its throughput, `resident * t`, and at least the latency `l` of a single block. There is at least one round, and `rounds * resident`
+/// is at least the number of blocks on that SM (a partial wave counts as the square root of its fraction, which is not less than the
+/// fraction). So each term contributes at least `max(blocks * t, l)`. Numbers are clocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TiledBound {
     compute_throughput: f64,

@@ -234,7 +234,8 @@ impl TimeSource {
             })
     }
 
-    /// The least time of a task over all schemes and tiles, microseconds, regardless of those that the config requests.
+    /// The time of a task, microseconds, regardless of the scheme and tile that the config requests: the least measured time, or the
+    /// predicted time of the tile that the planner would choose (which has the least measured time if the table has the problem).
     fn us(self, planner: &mut Planner, task: &Task) -> Option<f64> {
         let problem: &Problem = &task.problem;
         let us = match self {

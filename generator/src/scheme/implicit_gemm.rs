@@ -9,8 +9,8 @@
 //! Quantisation scales (powers of two) keep fp16 in range. The weights have one for each output channel, computed when they are
 //! packed. The input has one for each staged chunk, computed as it is loaded. In tf32 the input's scale is that of the largest
 //! value so far, and the accumulators are rescaled when it grows. So the error is relative to the largest value of a tile, and an
-//! infinite input spoils its entire tile. In fp16 inputs have the range of fp16 and need no scale. In bf16, which has the range
-//! of fp32, weights need none either.
+//! infinite input spoils its entire tile. With `precision: fp16` the input is not scaled: values beyond the range of fp16 become infinite. With `precision: bf16`, which has
+//! the range of fp32, weights are not scaled either.
 //!
 //! A block stages the input tile of a chunk of channels as 16-bit numbers. It loads the weights of the chunk by asynchronous
 //! copies that start before the predecessor kernel has finished. Warps divide output channels, pixels and K; the blocks of a
@@ -68,7 +68,7 @@ tile_numbers! {
         warps_k: "wk",
         /// Blocks of a cluster, which split the input channels.
         cluster: "cl",
-        /// Channel groups of one chunk: one MMA K step each (16 channels; 4 with few channels).
+        /// Channel groups of one chunk (16 channels each; 4 with few channels). A group has a K step for each filter tap.
         chunk_groups: "cg",
         /// Pipeline stages (shared-memory buffers) of the packed weights.
         stages: "s",

@@ -8,7 +8,8 @@ pub const RELU: Kernel = convolutions::kernel!(conv 8, 12, 14, 10, kernel = 1, a
 
 /// All options with values other than the default.
 pub static ODD: Kernel = kernel!(conv 12,18,15,13, kernel = [5, 3], stride = [2, 1], pad = [1, 0, 2, 3], dilation = [1, 2],
-    groups = 3, batch = 3, bias = true, activation = relu, residual = true, prologue = {activation: relu}, gpu = ["a100", h200],
+    groups = 3, batch = 3, bias = true, activation = {leaky_relu: 0.25}, residual = true, prologue = {activation: {clip: [-0.5, 2]}},
+    gpu = ["a100", h200],
     scheme = direct, tile = [64, 2, 1, 1], arch = [sm_90, sm_80]);
 
 pub static POINTWISE: Kernel = kernel!(pointwise 24,16,7,5, gpu = h200);

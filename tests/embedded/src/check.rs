@@ -75,29 +75,30 @@ impl Case {
     }
 
     /// The input after the prologue, in float64.
-    fn prologue(&self, shape: &ConvShape, relu: bool) -> Vec<f64> {
+    fn prologue(&self, shape: &ConvShape, activated: impl Fn(f64) -> f64) -> Vec<f64> {
         let pixels = (shape.h * shape.w) as usize;
         let value = |(index, &x): (usize, &f32)| {
             let Some(scale) = self.scale.get(index / pixels % shape.c as usize) else {
                 return f64::from(x);
             };
             let shift = self.shift[index / pixels % shape.c as usize];
-            let y = f64::from(*scale) * f64::from(x) + f64::from(shift);
-            if relu { y.max(0.0) } else { y }
+            activated(f64::from(*scale) * f64::from(x) + f64::from(shift))
         };
         self.x.iter().enumerate().map(value).collect()
     }
 
-    /// Bias, residual and ReLU.
-    fn epilogue(&self, y: &mut [f64], shape: &ConvShape, relu: bool) {
+    /// Bias, residual and activation.
+    fn epilogue(&self, y: &mut [f64], shape: &ConvShape, activation: Activation) {
         let pixels = (shape.out_h() * shape.out_w()) as usize;
         for (index, y) in y.iter_mut().enumerate() {
             let channel = index / pixels % shape.n as usize;
             *y += self.bias.get(channel).copied().map_or(0.0, f64::from);
             *y += self.residual.get(index).copied().map_or(0.0, f64::from);
-            if relu {
-                *y = y.max(0.0);
-            }
+            *y = match activation {
+                Activation::Relu => y.max(0.0),
+                Activation::LeakyRelu { slope } if *y < 0.0 => f64::from(slope.get()) * *y,
+                _ => *y,
+            };
         }
     }
 }
@@ -149,9 +150,10 @@ fn conv(context: &Arc<CudaContext>, kernel: &Kernel, bound: f64) -> Outcome {
         false => loaded.pack_weights_on_device(&stream, &on_device)?,
     };
     same_bits(loaded.name(), &packed, &stream.clone_dtoh(&on_device)?)?;
-    // Only ODD has a prologue, with ReLU.
-    let mut expected = convolved(&case.prologue(shape, true), &weights, shape);
-    case.epilogue(&mut expected, shape, kernel.op.fused.activation == Activation::Relu);
+    // Only ODD has a prologue.
+    let x = case.prologue(shape, |x| x.clamp(-0.5, 2.0));
+    let mut expected = convolved(&x, &weights, shape);
+    case.epilogue(&mut expected, shape, kernel.op.fused.activation);
     compare(context, &loaded, &case, &packed, &expected, bound)
 }
 
@@ -174,11 +176,11 @@ fn tucker(context: &Arc<CudaContext>, kernel: &Kernel<Tucker>, bound: f64) -> Ou
         false => loaded.pack_weights_on_device(&stream, on_device)?,
     };
     same_bits(loaded.name(), &packed, &stream.clone_dtoh(&on_device)?)?;
-    let mut expected = case.prologue(&kernel.op.shape, false);
+    let mut expected = case.prologue(&kernel.op.shape, |x| x);
     for (shape, factor) in shapes.iter().zip(factors) {
         expected = convolved(&expected, factor, shape);
     }
-    case.epilogue(&mut expected, &kernel.op.shape, kernel.op.fused.activation == Activation::Relu);
+    case.epilogue(&mut expected, &kernel.op.shape, kernel.op.fused.activation);
     compare(context, &loaded, &case, &packed, &expected, bound)
 }
 

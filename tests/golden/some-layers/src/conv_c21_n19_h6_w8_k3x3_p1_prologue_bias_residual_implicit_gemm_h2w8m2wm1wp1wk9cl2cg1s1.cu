@@ -116,7 +116,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
 
     float sum[M][P][4] = {};
     constexpr int FLOAT_FRACTION_BITS = 23, FLOAT_BIAS = 127;
-    constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;  // biased; beyond them a scale would overflow
+    constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;  // biased: scale and inverse are normal numbers
     constexpr int SCALED_EXPONENT = 14;                   // of the largest magnitude after scaling
     load(0);
 #pragma unroll 1

@@ -106,7 +106,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_ge
 
     float sum[M][P][4] = {};
     constexpr int FLOAT_FRACTION_BITS = 23, FLOAT_BIAS = 127;
-    constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;  // biased; beyond them a scale would overflow
+    constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;  // biased: scale and inverse are normal numbers
     constexpr int SCALED_EXPONENT = 14;                   // of the largest magnitude after scaling
     int exponent = MIN_EXPONENT;  // of the largest magnitude so far
     load(0);

@@ -153,7 +153,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w
             max_abs = fmaxf(max_abs, chunk_max[i]);
         }
         constexpr int FLOAT_FRACTION_BITS = 23, FLOAT_BIAS = 127;
-        constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;  // biased; beyond them a scale would overflow
+        constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;  // biased: scale and inverse are normal numbers
         constexpr int SCALED_EXPONENT = 14 - GROWTH_BITS;     // of the largest magnitude after scaling
         const int magnitude_exponent = static_cast<int>(__float_as_uint(max_abs) >> FLOAT_FRACTION_BITS);
         const int exponent = min(max(magnitude_exponent, MIN_EXPONENT), MAX_EXPONENT);

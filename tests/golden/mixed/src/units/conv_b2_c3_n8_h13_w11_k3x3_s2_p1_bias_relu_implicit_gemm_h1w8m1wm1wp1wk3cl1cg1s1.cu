@@ -94,7 +94,7 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
 
     float sum[M][P][4] = {};
     constexpr int FLOAT_FRACTION_BITS = 23, FLOAT_BIAS = 127;
-    constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;  // biased; beyond them a scale would overflow
+    constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;  // biased: scale and inverse are normal numbers
     constexpr int SCALED_EXPONENT = 14;                   // of the largest magnitude after scaling
     load();
 #pragma unroll 1
