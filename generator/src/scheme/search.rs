@@ -57,8 +57,8 @@ impl<'a> TileSearch<'a> {
             Some((us, _)) => *us,
             None => self.limit_us,
         };
-        // Bounds are rounded otherwise than predictions.
-        bound_us * (1.0 - 1e-9) <= limit
+        // Bounds are rounded otherwise than predictions. A group without tiles has an infinite bound.
+        bound_us.is_finite() && bound_us * (1.0 - 1e-9) <= limit
     }
 
     /// Offers a tile. Among tiles with equal times the first one wins.
