@@ -5,9 +5,10 @@ use std::path::Path;
 use tdc_generator::config::yaml;
 use tdc_generator::config::{Config, Overrides};
 use tdc_generator::gpu::{GPUS, Gpu};
-use tdc_generator::ir::Problem;
+use tdc_generator::ir::{ConvProblem, Layout, Problem};
 use tdc_generator::plan::{Planner, problem_label};
 use tdc_generator::scheme::{SCHEMES, Scheme, Tile, scheme_reference};
+use tdc_runtime::{ConvShape, Padding};
 
 /// The problems of `configs/core-shapes.yaml`.
 fn core_shapes() -> Vec<Problem> {
@@ -91,6 +92,32 @@ fn check_pruning(problem: &Problem, gpu: &'static Gpu) {
             pruned.len(),
             all.len()
         );
+    }
+}
+
+/// A tile of an NCHW problem must not be accepted for HWCN tensors by a scheme whose kernel reads NCHW.
+#[test]
+fn only_schemes_for_a_layout_support_it() {
+    let gpu = tdc_generator::gpu::gpu("h200").unwrap();
+    let conv = |c, n, k| {
+        Problem::Conv(ConvProblem::new(ConvShape {
+            padding: Padding::all(k / 2),
+            ..ConvShape::new(c, n, 32, 32, k, k)
+        }))
+    };
+    let problems = [conv(64, 32, 3), conv(1, 32, 3), conv(64, 64, 1)];
+    for problem in problems {
+        let hwcn = problem.conv().unwrap().in_layout(Layout::Hwcn);
+        for &scheme in SCHEMES {
+            if scheme.info().layout == Layout::Hwcn {
+                continue;
+            }
+            for tile in scheme.tiles(&problem, gpu).iter().step_by(50) {
+                assert!(scheme.supports(&problem, tile, gpu), "{}", scheme.name());
+                let supported = scheme.supports(&Problem::Conv(hwcn), tile, gpu);
+                assert!(!supported, "{}", scheme.name());
+            }
+        }
     }
 }
 

@@ -117,7 +117,7 @@ impl TiledTotals {
 }
 
 impl TiledBound {
-    /// At most the predicted time of a launch with at least so many chunks, and `[least, most]` warps of a block, microseconds.
+    /// At most the predicted time of a launch with at least `chunks` chunks and `[least, most]` warps in a block, microseconds.
     pub(crate) fn us(&self, chunks: u32, warps: [u32; 2]) -> f64 {
         let chunks = f64::from(chunks);
         let [min_warps, max_warps] = warps.map(f64::from);
@@ -135,7 +135,7 @@ impl TiledBound {
     }
 }
 
-/// A lower bound of the predicted time of a tiled kernel that computes so many FLOP on the fp32 lanes, microseconds: the issue of its
+/// A lower bound of the predicted time of a tiled kernel that computes `flops` FLOP on the fp32 lanes, microseconds: the issue of its
 /// multiply-adds on all SMs.
 pub(crate) fn fp32_issue_us(flops: u64, gpu: &Gpu) -> f64 {
     let model = &CostModel::for_gpu(gpu).tiled;

@@ -35,7 +35,8 @@ pub fn kernel_terms(work: &KernelWork, gpu: &Gpu) -> Option<CostTerms> {
 /// The occupancy of a launch; `None` if a block does not fit, or if the GPU would run the kernel's fallback, which no plan should contain.
 fn supported_occupancy(work: &KernelWork, gpu: &Gpu) -> Option<Occupancy> {
     let occupancy = occupancy(work, gpu);
-    let falls_back = work.mma > 0.0 && !gpu.has_mma() || work.cluster > 1 && gpu.max_cluster() == 1;
+    let uses_mma = work.mma > 0.0 || work.tiled.is_some_and(|tiled| tiled.mma_per_step > 0.0);
+    let falls_back = uses_mma && !gpu.has_mma() || work.cluster > 1 && gpu.max_cluster() == 1;
     (occupancy.blocks_per_sm > 0 && !falls_back).then_some(occupancy)
 }
 

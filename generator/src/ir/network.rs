@@ -249,7 +249,8 @@ impl NetworkBuilder {
         self.previous = id;
     }
 
-    /// Names the output of the op that was added last, in the driver's interface. It must be the output of the network.
+    /// Names the output of the op that was added last, in the driver's interface. It must be the output of the network; of several names
+    /// of one op the last one counts.
     pub fn name_output(&mut self, name: &str) {
         let index = self.requested.saturating_sub(1);
         if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
@@ -275,7 +276,7 @@ impl NetworkBuilder {
     /// The network, or all errors.
     ///
     /// # Errors
-    /// All errors at once, in the order of the ops. The list is empty if an op was [invalid](Self::add_invalid), which the caller has
+    /// All errors at once, in the order of the ops, then those of names of outputs. The list is empty if an op was [invalid](Self::add_invalid), which the caller has
     /// reported, and the others have no errors.
     pub fn finish(mut self) -> Result<Network, Vec<SpecError>> {
         if self.requested == 0 {
@@ -489,6 +490,14 @@ impl NetworkBuilder {
                     return None;
                 }
                 (OpKind::Binary(op, activation), x)
+            }
+            OpOptions::Activation(Activation::None) => {
+                self.error(
+                    SpecLocation::Key(index, "activation"),
+                    "an op that changes nothing".to_owned(),
+                    "remove it",
+                );
+                return None;
             }
             OpOptions::Activation(function) => (OpKind::Activation(function), x),
             OpOptions::ScaleShift(options) => (OpKind::ScaleShift(options), x),

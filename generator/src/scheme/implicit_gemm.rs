@@ -169,6 +169,8 @@ fn supports_problem(problem: &ConvProblem) -> bool {
     let shape = &problem.shape;
     let step = KStep::for_shape(shape);
     let enough = shape.c >= MMA_K / 2 || KStep::FEW_CHANNELS.contains(&shape.c);
-    let taps = shape.r * shape.s.next_multiple_of(step.columns);
-    supports_tiling(problem) && enough && supports_mma(problem, taps)
+    // Only if tiling supports the filter is its number of taps small.
+    supports_tiling(problem)
+        && enough
+        && supports_mma(problem, shape.r * shape.s.next_multiple_of(step.columns))
 }

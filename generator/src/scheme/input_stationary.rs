@@ -268,7 +268,10 @@ impl Scheme for InputStationary {
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
-        matches!(problem, Problem::Conv(problem) if supports_problem(problem) && InputStationaryGeometry::from_tile(problem, tile, gpu).is_some())
+        problem.nchw_conv().is_some_and(|problem| {
+            supports_problem(problem)
+                && InputStationaryGeometry::from_tile(problem, tile, gpu).is_some()
+        })
     }
 
     fn blueprint(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> Blueprint {

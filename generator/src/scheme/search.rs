@@ -46,6 +46,11 @@ impl<'a> TileSearch<'a> {
         self.gpu
     }
 
+    /// Whether some kernels have registers other than the estimated ones.
+    pub(super) fn knows_registers(&self) -> bool {
+        !self.known_registers.is_empty()
+    }
+
     /// The tile with the least predicted time, microseconds, of those that were offered; `None` if none is below the limit.
     pub fn best(self) -> Option<(f64, Tile)> {
         self.best

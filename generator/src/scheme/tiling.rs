@@ -315,17 +315,24 @@ impl BlockOutput {
         const SECTOR: u32 = 32;
         let [th, tw, tn] = self.tile;
         let (out_h, out_w) = (problem.shape.out_h(), problem.shape.out_w());
+        let bytes = |rows: u32, columns: u32| 4 * u64::from(rows) * u64::from(columns);
         // Number of contiguous runs, bytes of a run, and the distances in bytes at which runs can start.
         let (runs, run, apart) = if tw >= out_w {
             let rows = th.min(out_h);
-            (tn, 4 * rows * out_w, [4 * th * out_w, 4 * out_h * out_w])
+            (
+                tn,
+                bytes(rows, out_w),
+                [bytes(th, out_w), bytes(out_h, out_w)],
+            )
         } else {
-            (tn * th.min(out_h), 4 * tw, [4 * tw, 4 * out_w])
+            let rows = th.min(out_h);
+            (tn * rows, bytes(1, tw), [bytes(1, tw), bytes(1, out_w)])
         };
         let aligned = apart.map(|bytes| 1 << bytes.trailing_zeros().min(SECTOR.trailing_zeros()));
         let beyond = SECTOR - aligned[0].min(aligned[1]);
         let tensors = if problem.epilogue.residual { 2 } else { 1 };
-        f64::from(tensors * runs) * f64::from(run + beyond) / f64::from(SECTOR * self.cluster)
+        f64::from(tensors * runs) * (run + u64::from(beyond)) as f64
+            / f64::from(SECTOR * self.cluster)
     }
 
     /// Bytes of partial sums that a block of a cluster sends to the others.

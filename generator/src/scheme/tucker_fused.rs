@@ -38,6 +38,7 @@ mod work;
 use super::info::SchemeInfo;
 use super::tiling::fastest;
 use super::{Blueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork, tile_numbers};
+use crate::cost::CostModel;
 use crate::gpu::Gpu;
 use crate::ir::{Precision, Problem, TuckerProblem};
 use arrangement::{Arrangements, FactorProduct};
@@ -112,19 +113,36 @@ impl Scheme for TuckerFused {
         };
         let gpu = search.gpu();
         let dram_bytes = Problem::Tucker(*problem).bytes() as f64;
+        // The model counts co-resident blocks by estimated registers: with others there may be more of them at no cost.
+        let co_resident = match search.knows_registers() {
+            true => 0.0,
+            false => CostModel::for_gpu(gpu).tucker_fused.co_resident_block,
+        };
         let groups = TileGroup::all(problem, gpu).into_iter();
         let groups = groups.map(|group| {
             let clocks = |factor: FactorProduct| factor.least_latency_clocks();
-            let bound = group.lower_bound_us(problem, dram_bytes, gpu, clocks);
+            let bound = group.lower_bound_us(problem, dram_bytes, gpu, co_resident, clocks);
             (bound, group)
         });
         let mut arrangements = Arrangements::default();
         search.best_first(groups.collect(), |search, group| {
-            let clocks = |factor| {
-                let fastest = arrangements.fastest(factor);
+            // Without a limit of warps along K, sums pass through shared memory, which can be faster.
+            let mut clocks_of = |factor: FactorProduct, max_warps_k: u32| {
+                let fastest = arrangements.fastest(FactorProduct {
+                    max_warps_k,
+                    ..factor
+                });
                 fastest.map_or(f64::INFINITY, |fastest| fastest.latency_clocks)
             };
-            if !search.can_improve(group.lower_bound_us(problem, dram_bytes, gpu, clocks)) {
+            let clocks =
+                |factor: FactorProduct| clocks_of(factor, factor.warps).min(clocks_of(factor, 0));
+            if !search.can_improve(group.lower_bound_us(
+                problem,
+                dram_bytes,
+                gpu,
+                co_resident,
+                clocks,
+            )) {
                 return;
             }
             for chunk_groups in group.chunk_groups(problem, gpu, &mut arrangements) {

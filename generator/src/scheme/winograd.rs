@@ -636,7 +636,9 @@ impl Scheme for WinogradScheme {
     }
 
     fn supports(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> bool {
-        matches!(problem, Problem::Conv(problem) if WinogradGeometry::from_tile(problem, tile, gpu).is_some())
+        problem
+            .nchw_conv()
+            .is_some_and(|problem| WinogradGeometry::from_tile(problem, tile, gpu).is_some())
     }
 
     fn work(&self, problem: &Problem, tile: &Tile, gpu: &Gpu) -> UnitWork {

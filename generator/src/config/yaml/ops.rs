@@ -5,8 +5,8 @@ use super::fields::{Fields, KeySet, integer, integers, list, string};
 use super::node::{Node, Value};
 use super::report::Report;
 use crate::ir::{
-    BatchNorm, BinaryOp, ConvOptions, Layout, LinearOptions, OpOptions, PaddingOption, PoolOptions,
-    Precision, Reduce, ScaleShiftOptions, Tolerance,
+    Activation, BatchNorm, BinaryOp, ConvOptions, Layout, LinearOptions, OpOptions, PaddingOption,
+    PoolOptions, Precision, Reduce, ScaleShiftOptions, Tolerance,
 };
 use crate::scheme::{Tile, scheme, tile_names};
 use crate::suggest::nearest;
@@ -117,8 +117,9 @@ const OPS: [(KeySet, ReadOptions); 12] = [
         },
         |fields, report| {
             let node = fields.require("activation", "write `activation: relu`", report)?;
+            let before = report.count();
             let activation = activation(fields, report);
-            if matches!(&node.value, Value::String(word) if word == "none") {
+            if activation == Activation::None && report.count() == before {
                 report.error(node.at, "an op that changes nothing; remove it");
             }
             Some(OpOptions::Activation(activation))

@@ -48,7 +48,7 @@ pub(super) struct Arrangement {
     pub(super) latency_clocks: f64,
 }
 
-/// The fastest arrangements that were asked for before. Many tiles have a factor in common.
+/// The fastest arrangements that were computed before. Many tiles have a factor in common.
 #[derive(Default)]
 pub(super) struct Arrangements(HashMap<FactorProduct, Option<Arrangement>>);
 

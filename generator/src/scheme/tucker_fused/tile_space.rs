@@ -208,13 +208,15 @@ impl TileGroup {
 
     /// A lower bound of the predicted times of its tiles, microseconds; infinite if it has none. `dram_bytes` are those of the problem.
     ///
-    /// It is the time of a launch with one chunk of weights for each factor and as many blocks on an SM as are best. `latency_clocks` is a
-    /// lower bound of the estimated clocks of a factor, whatever its chunks.
+    /// It is the time of a launch with one chunk of weights for each factor and as many blocks on an SM as are best. `co_resident_block`
+    /// are the clocks that each other block on its SM adds to a block, and `latency_clocks` is a lower bound of the estimated clocks of a
+    /// factor, whatever its chunks.
     pub(super) fn lower_bound_us(
         self,
         problem: &TuckerProblem,
         dram_bytes: f64,
         gpu: &Gpu,
+        co_resident_block: f64,
         mut latency_clocks: impl FnMut(FactorProduct) -> f64,
     ) -> f64 {
         let Some([positions, pixels, finished]) = self.pixels(problem) else {
@@ -289,8 +291,7 @@ impl TileGroup {
         let most = f64::from(occupancy(&work, gpu).blocks_per_sm.max(1));
         let waves = (busiest / busiest.min(most)).ceil();
         let work = KernelWork {
-            latency_clocks: latency_of_waves(latency, busiest, most, model.co_resident_block)
-                / waves,
+            latency_clocks: latency_of_waves(latency, busiest, most, co_resident_block) / waves,
             ..work
         };
         kernel_us(&work, gpu)

@@ -63,7 +63,7 @@ pub(super) fn exchanges(cluster: u32, blocks_n: u32, has_next: bool) -> f64 {
     }
 }
 
-/// Sectors of 32 bytes that a block stores, and reads of a residual, if it has so many output `channels` of the tile's pixels.
+/// Sectors of 32 bytes that a block stores, and reads of a residual, for `channels` output channels of the tile's pixels.
 pub(super) fn moved_sectors(problem: &TuckerProblem, [th, tw]: [u32; 2], channels: f64) -> f64 {
     let of_row = match tw % 8 {
         0 => f64::from(tw / 8),
