@@ -46,7 +46,7 @@ pub struct FactorizedLayer {
     pub shape: [u32; 4],
     /// Decomposition and ranks.
     pub decomposition: Decomposition,
-    /// Tensors of the trained factors in the order of [`Decomposition::roles`], such as
+    /// Tensors of the trained factors in the order of [`Decomposition::factors`], such as
     /// `layer1.0.conv1.first.weight`. They are used if the checkpoint has all of them; if it has none, the
     /// dense weight is factorised.
     pub factors: Vec<String>,
