@@ -210,7 +210,7 @@ impl NetworkBuilder {
         let index = self.requested;
         self.requested += 1;
         let errors_before = self.errors.len();
-        if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        if !is_name(name) {
             self.error(
                 SpecLocation::Key(index, "name"),
                 format!("`{}` cannot be the name of an op", name.escape_debug()),
@@ -253,7 +253,7 @@ impl NetworkBuilder {
     /// of one op the last one counts.
     pub fn name_output(&mut self, name: &str) {
         let index = self.requested.saturating_sub(1);
-        if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        if !is_name(name) {
             self.error(
                 SpecLocation::Key(index, "output"),
                 format!("`{}` cannot be the name of an output", name.escape_debug()),
@@ -276,8 +276,8 @@ impl NetworkBuilder {
     /// The network, or all errors.
     ///
     /// # Errors
-    /// All errors at once, in the order of the ops, then those of names of outputs. The list is empty if an op was [invalid](Self::add_invalid), which the caller has
-    /// reported, and the others have no errors.
+    /// All errors at once, in the order of the ops, then those of names of outputs. The list is empty if an op was
+    /// [invalid](Self::add_invalid), which the caller has reported, and the others have no errors.
     pub fn finish(mut self) -> Result<Network, Vec<SpecError>> {
         if self.requested == 0 {
             self.error(
@@ -287,7 +287,8 @@ impl NetworkBuilder {
             );
         }
         let last = self.requested.saturating_sub(1);
-        for (index, _) in self.output_names.clone() {
+        let named = std::mem::take(&mut self.output_names);
+        for &(index, _) in &named {
             if index != last {
                 self.error(
                     SpecLocation::Key(index, "output"),
@@ -323,9 +324,9 @@ impl NetworkBuilder {
         }
         if self.errors.is_empty() && !self.incomplete {
             let op_name = self.ops.last().map(|op| op.name.clone());
-            let output_name = self.output_names.pop().map(|(_, name)| name).or(op_name);
+            let output_name = named.into_iter().next_back().map(|(_, name)| name);
             Ok(Network {
-                output_name: output_name.unwrap_or_default(),
+                output_name: output_name.or(op_name).unwrap_or_default(),
                 name: self.name,
                 gpus: Targets::default(),
                 tiles: TilePolicy::default(),
@@ -817,6 +818,11 @@ fn check_shape(what: &str, shape: TensorShape) -> Result<(), (String, String)> {
     } else {
         Ok(())
     }
+}
+
+/// Whether an op or an output can have a name: not empty, no spaces.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.chars().any(|c| c.is_control() || c.is_whitespace())
 }
 
 fn is_identifier(name: &str) -> bool {

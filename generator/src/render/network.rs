@@ -317,9 +317,14 @@ fn layer_context(plan: &NetworkPlan, layer: &LayerPlan, has_hwcn: bool) -> Netwo
         Memory::Arena { offset } => (-1, offset / 4),
         Memory::Output | Memory::Input => (0, 0),
     };
+    // The layer that writes the whole output of the network writes it by its name in the interface.
+    let output_name = match y.memory {
+        Memory::Output if y.shape == plan.output => &plan.output_name,
+        _ => &layer.output_op,
+    };
     let mut row = vec![
         format!("{{\"{}\"", literal(&layer.name)),
-        format!("\"{}\"", literal(&layer.output_op)),
+        format!("\"{}\"", literal(output_name)),
         output.to_string(),
         (start + y.offset).to_string(),
         y.batch_stride.to_string(),

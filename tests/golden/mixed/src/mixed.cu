@@ -129,7 +129,7 @@ constexpr Layer layers[] = {
     {"pairwise.vertical", "pairwise.vertical", -1, 704, 105, 2, 105, 0},
     {"pairwise.last", "pairwise", -1, 0, 231, 2, 231, 0},
     {"average", "average", -1, 512, 11, 2, 11, 0},
-    {"head", "head", 0, 0, 7, 2, 7, 0},
+    {"head", "scores", 0, 0, 7, 2, 7, 0},
 };
 constexpr int layers_size = static_cast<int>(sizeof layers / sizeof layers[0]);
 
