@@ -43,6 +43,7 @@ fn supported_occupancy(work: &KernelWork, gpu: &Gpu) -> Option<Occupancy> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::TiledWork;
     use crate::gpu::gpu;
 
     fn work() -> KernelWork {
@@ -144,6 +145,26 @@ mod tests {
             ..work()
         };
         assert_eq!(kernel_terms(&large, h200), None);
+    }
+
+    /// A kernel for the tensor cores has a fallback for GPUs without them, which is not predicted.
+    #[test]
+    fn fallbacks_have_no_predicted_time() {
+        let tiled = KernelWork {
+            tiled: Some(TiledWork {
+                chunks: 1.0,
+                k_steps: 4.0,
+                mma_per_step: 3.0,
+                ..TiledWork::default()
+            }),
+            ..work()
+        };
+        let untiled = KernelWork { mma: 8.0, ..work() };
+        for work in [tiled, untiled] {
+            assert!(kernel_us(&work, gpu("a100").unwrap()).is_finite());
+            assert!(kernel_us(&work, gpu("v100").unwrap()).is_infinite());
+            assert_eq!(kernel_terms(&work, gpu("v100").unwrap()), None);
+        }
     }
 
     /// An H200 runs 15 clusters of eight blocks at once if an SM holds one block, although its 132 SMs would suffice for 16.

@@ -19,9 +19,11 @@ pub struct KnownRegisters {
 pub struct TileSearch<'a> {
     gpu: &'a Gpu,
     known_registers: &'a [KnownRegisters],
-    /// The model of tiled kernels with costs that overlap taking as long as the longest of them: faster, and never above the model.
+    /// Faster to compute than the model, and never above it.
     bound_model: TiledConstants,
     limit_us: f64,
+    /// The lower bound of the group that is being visited.
+    group_bound_us: f64,
     best: Option<(f64, Tile)>,
 }
 
@@ -32,11 +34,9 @@ impl<'a> TileSearch<'a> {
         Self {
             gpu,
             known_registers,
-            bound_model: TiledConstants {
-                norm_exponent: f64::INFINITY,
-                ..CostModel::for_gpu(gpu).tiled
-            },
+            bound_model: CostModel::for_gpu(gpu).tiled.with_infinity_norm(),
             limit_us,
+            group_bound_us: 0.0,
             best: None,
         }
     }
@@ -100,6 +100,12 @@ impl<'a> TileSearch<'a> {
             }
         }
         let us = kernel_us(&work, self.gpu);
+        debug_assert!(
+            self.group_bound_us <= us * (1.0 + 1e-9),
+            "{:?} takes {us} us, less than the bound of its group, {}",
+            tile.into(),
+            self.group_bound_us
+        );
         let better = match &self.best {
             Some((best_us, best)) => us < *best_us || us == *best_us && tile.into() < *best,
             None => us < self.limit_us,
@@ -126,6 +132,7 @@ impl<'a> TileSearch<'a> {
             if !self.can_improve(bound) {
                 break;
             }
+            self.group_bound_us = bound;
             offer_tiles(self, &groups[index].1);
         }
     }

@@ -286,6 +286,15 @@ impl GemmContext {
     }
 }
 
+/// Maximum number of a warp's MMA tiles for which the cross terms of a hi/lo split have a separate accumulator: with more tiles there are
+/// enough independent products.
+pub(super) const MAX_SEPARATE_TILES: u32 = 2;
+
+/// Whether the cross terms of a warp with `tiles` MMA tiles have a separate accumulator.
+pub(super) fn separate_accumulators(tiles: u32, split_terms: u32) -> bool {
+    split_terms == 2 && tiles <= MAX_SEPARATE_TILES
+}
+
 /// Terms of each operand: 2 with a hi/lo split, else 1.
 pub(super) fn split_terms(precision: Precision) -> u32 {
     match precision {

@@ -51,12 +51,8 @@ impl<'a> RoughTime<'a> {
         let model = CostModel::for_gpu(gpu);
         Self {
             gpu,
-            // The infinity norm: overlapping costs take as long as the longest of them. It is faster to compute, and precise
-            // enough for pruning.
-            tiled: TiledConstants {
-                norm_exponent: f64::INFINITY,
-                ..model.tiled
-            },
+            // Precise enough for pruning.
+            tiled: model.tiled.with_infinity_norm(),
             other: &model.rough,
             sms: u64::from(gpu.sms / PORTABLE_CLUSTER * PORTABLE_CLUSTER),
         }

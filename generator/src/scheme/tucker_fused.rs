@@ -38,14 +38,12 @@ mod work;
 use super::info::SchemeInfo;
 use super::tiling::fastest;
 use super::{Blueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork, tile_numbers};
-use crate::cost::CostModel;
 use crate::gpu::Gpu;
 use crate::ir::{Precision, Problem, TuckerProblem};
-use arrangement::{Arrangements, FactorProduct};
 use kernel::{kernel, layouts};
 use sizes::TuckerFusedGeometry;
 use tdc_runtime::WeightLayout;
-use tile_space::{TileGroup, rated_tiles, supports_problem};
+use tile_space::{Bounds, TileGroup, rated_tiles, supports_problem};
 
 /// See the [module](self).
 pub struct TuckerFused;
@@ -112,41 +110,18 @@ impl Scheme for TuckerFused {
             return;
         };
         let gpu = search.gpu();
-        let dram_bytes = Problem::Tucker(*problem).bytes() as f64;
-        // The model counts co-resident blocks by estimated registers: with others there may be more of them at no cost.
-        let co_resident = match search.knows_registers() {
-            true => 0.0,
-            false => CostModel::for_gpu(gpu).tucker_fused.co_resident_block,
-        };
+        let mut bounds = Bounds::new(problem, gpu, search.knows_registers());
         let groups = TileGroup::all(problem, gpu).into_iter();
-        let groups = groups.map(|group| {
-            let clocks = |factor: FactorProduct| factor.least_latency_clocks();
-            let bound = group.lower_bound_us(problem, dram_bytes, gpu, co_resident, clocks);
-            (bound, group)
-        });
-        let mut arrangements = Arrangements::default();
-        search.best_first(groups.collect(), |search, group| {
-            // Without a limit of warps along K, sums pass through shared memory, which can be faster.
-            let mut clocks_of = |factor: FactorProduct, max_warps_k: u32| {
-                let fastest = arrangements.fastest(FactorProduct {
-                    max_warps_k,
-                    ..factor
-                });
-                fastest.map_or(f64::INFINITY, |fastest| fastest.latency_clocks)
-            };
-            let clocks =
-                |factor: FactorProduct| clocks_of(factor, factor.warps).min(clocks_of(factor, 0));
-            if !search.can_improve(group.lower_bound_us(
-                problem,
-                dram_bytes,
-                gpu,
-                co_resident,
-                clocks,
-            )) {
+        let groups = groups
+            .map(|group| (bounds.quick_us(group), group))
+            .collect();
+        search.best_first(groups, |search, &group| {
+            if !search.can_improve(bounds.us(group)) {
                 return;
             }
-            for chunk_groups in group.chunk_groups(problem, gpu, &mut arrangements) {
-                for sizes in group.tiles(chunk_groups, problem, gpu, &mut arrangements) {
+            let (dram_bytes, arrangements) = (bounds.dram_bytes, &mut bounds.arrangements);
+            for chunk_groups in group.chunk_groups(problem, gpu, arrangements) {
+                for sizes in group.tiles(chunk_groups, problem, gpu, arrangements) {
                     let work = sizes.work(problem, dram_bytes, gpu);
                     search.offer_launch(sizes.tile, ROLE, work);
                 }

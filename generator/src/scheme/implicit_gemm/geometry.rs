@@ -1,12 +1,14 @@
 //! The sizes that follow from a tile.
 
 use super::ImplicitGemmTile;
-use super::k_step::{KStep, chunks, separate_accumulators};
+use super::k_step::{KStep, chunks};
 use super::registers::RegisterModel;
 use crate::gpu::{Gpu, PORTABLE_CLUSTER};
 use crate::ir::ConvProblem;
 use crate::scheme::step_order::split_steps_over_warps;
-use crate::scheme::tensor_core::{MAX_WARPS, MMA_M, MMA_N, quad_plane, split_terms};
+use crate::scheme::tensor_core::{
+    MAX_WARPS, MMA_M, MMA_N, quad_plane, separate_accumulators, split_terms,
+};
 use crate::scheme::tiling::{BlockOutput, RegisterEstimate};
 use crate::scheme::{MAX_GRID, Tile};
 
@@ -174,7 +176,7 @@ impl ImplicitGemmGeometry {
 
     /// Whether the cross terms have a separate accumulator.
     pub(super) fn separate_accumulators(&self) -> bool {
-        separate_accumulators(self.split_terms, self.tile.m_tiles * self.p_tiles)
+        separate_accumulators(self.tile.m_tiles * self.p_tiles, self.split_terms)
     }
 }
 

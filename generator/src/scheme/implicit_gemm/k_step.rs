@@ -5,9 +5,6 @@ use crate::scheme::tensor_core::MMA_K;
 use std::ops::RangeInclusive;
 use tdc_runtime::ConvShape;
 
-/// Maximum number of a warp's MMA tiles for which the cross terms have a separate accumulator.
-const MAX_SEPARATE_TILES: u32 = 2;
-
 /// The 16 terms of a K step: `channels` channels of each of `columns` adjacent pixels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct KStep {
@@ -44,11 +41,6 @@ impl KStep {
             _ => &[1, 2, 3, 5, 6, 7, 10, 11, 14],
         }
     }
-}
-
-/// Whether the cross terms of a warp with `tiles` MMA tiles have a separate accumulator.
-pub(super) fn separate_accumulators(split_terms: u32, tiles: u32) -> bool {
-    split_terms == 2 && tiles <= MAX_SEPARATE_TILES
 }
 
 /// Whether the loop over `steps` K steps of a warp in a chunk is unrolled; each has products for `tiles` MMA tiles. A single

@@ -1,8 +1,8 @@
 //! The registers of a thread, estimated.
 
-use super::k_step::{separate_accumulators, unrolls_steps_of_chunk};
+use super::k_step::unrolls_steps_of_chunk;
 use crate::scheme::step_order::{promotion_interval, split_steps_over_warps};
-use crate::scheme::tensor_core::PROMOTION_INTERVAL;
+use crate::scheme::tensor_core::{PROMOTION_INTERVAL, separate_accumulators};
 
 /// Inputs of the register estimate of a thread.
 pub(super) struct RegisterModel {
@@ -44,7 +44,7 @@ impl RegisterModel {
         } else {
             0
         };
-        let separate = if separate_accumulators(2, tiles) {
+        let separate = if separate_accumulators(tiles, 2) {
             5 * tiles
         } else {
             0
@@ -60,7 +60,7 @@ impl RegisterModel {
         // Partial accumulators and temporaries: half the registers of the accumulators with a single K step, one and a half times
         // as many with several.
         let partial = if steps == 1 { sums / 2 } else { sums * 3 / 2 };
-        let separate = if separate_accumulators(2, tiles) {
+        let separate = if separate_accumulators(tiles, 2) {
             sums
         } else {
             0

@@ -1,11 +1,11 @@
 //! The work of a launch, from which the cost model predicts its time.
 
 use super::geometry::ImplicitGemmGeometry;
-use super::k_step::{KStep, separate_accumulators, unrolls_steps_of_chunk};
+use super::k_step::{KStep, unrolls_steps_of_chunk};
 use crate::cost::{KernelWork, TiledWork};
 use crate::ir::ConvProblem;
 use crate::scheme::step_order::{promotion_interval, split_steps_over_warps};
-use crate::scheme::tensor_core::split_terms;
+use crate::scheme::tensor_core::{separate_accumulators, split_terms};
 use crate::scheme::tiling::{InputTraffic, index_divisions};
 
 impl ImplicitGemmGeometry {
@@ -116,7 +116,7 @@ impl StepWork {
         promotion_interval: u32,
     ) -> Self {
         let split_terms = split_terms(problem.precision);
-        let separate = separate_accumulators(split_terms, m_tiles * p_tiles);
+        let separate = separate_accumulators(m_tiles * p_tiles, split_terms);
         let split_terms = f64::from(split_terms);
         let [m_tiles, p_tiles] = [m_tiles, p_tiles].map(f64::from);
         let products = m_tiles * p_tiles * (2.0 * split_terms - 1.0);

@@ -1,14 +1,11 @@
 //! How the warps of a block divide a factor.
 
 use crate::scheme::step_order::split_steps_over_warps;
-use crate::scheme::tensor_core::{MMA_M, MMA_N};
+use crate::scheme::tensor_core::{MAX_SEPARATE_TILES, MMA_M, MMA_N, separate_accumulators};
 use std::collections::HashMap;
 
 /// Accumulator tiles of a warp at most.
 const MAX_SUMS: u32 = 16;
-
-/// Accumulator tiles at most for each product to have a separate accumulator.
-const MAX_SEPARATE_TILES: u32 = 2;
 
 /// Clocks of an SM partition for an MMA; until its result can be added to; of the other instructions of a warp's K step; and to add and
 /// store a value of a thread.
@@ -159,9 +156,4 @@ impl FactorProduct {
         };
         f64::from(steps / warps_k) * issue.max(shared).max(alone) + sums
     }
-}
-
-/// Whether each hi/lo product of `tiles` MMA tiles has a separate accumulator.
-pub(super) fn separate_accumulators(tiles: u32, split_terms: u32) -> bool {
-    split_terms == 2 && tiles <= MAX_SEPARATE_TILES
 }

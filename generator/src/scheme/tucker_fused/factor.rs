@@ -1,8 +1,8 @@
 //! One factor in a block, and how its matrix product is divided among the warps.
 
-use super::arrangement::{Arrangement, Arrangements, FactorProduct, separate_accumulators};
+use super::arrangement::{Arrangement, Arrangements, FactorProduct};
 use crate::scheme::step_order::ChunkSteps;
-use crate::scheme::tensor_core::{MMA_M, MMA_N};
+use crate::scheme::tensor_core::{MMA_M, MMA_N, separate_accumulators};
 use serde::Serialize;
 
 /// The matrix product of a factor in a block: `rows` output channels by `columns` pixels, over K steps of 16 terms.

@@ -211,7 +211,7 @@ impl TileGroup {
     /// It is the time of a launch with one chunk of weights for each factor and as many blocks on an SM as are best. `co_resident_block`
     /// are the clocks that each other block on its SM adds to a block, and `latency_clocks` is a lower bound of the estimated clocks of a
     /// factor, whatever its chunks.
-    pub(super) fn lower_bound_us(
+    fn lower_bound_us(
         self,
         problem: &TuckerProblem,
         dram_bytes: f64,
@@ -295,6 +295,69 @@ impl TileGroup {
             ..work
         };
         kernel_us(&work, gpu)
+    }
+}
+
+/// Lower bounds of the predicted times of the groups of a problem.
+pub(super) struct Bounds<'a> {
+    problem: &'a TuckerProblem,
+    gpu: &'a Gpu,
+    /// Bytes moved to and from device memory.
+    pub(super) dram_bytes: f64,
+    co_resident_block: f64,
+    /// The arrangements of warps that were needed so far.
+    pub(super) arrangements: Arrangements,
+}
+
+impl<'a> Bounds<'a> {
+    /// The model counts the co-resident blocks of a tile by its estimated registers. If kernels are known to have others
+    /// (`knows_registers`), more blocks may be resident at no cost.
+    pub(super) fn new(problem: &'a TuckerProblem, gpu: &'a Gpu, knows_registers: bool) -> Self {
+        Self {
+            problem,
+            gpu,
+            dram_bytes: Problem::Tucker(*problem).bytes() as f64,
+            co_resident_block: match knows_registers {
+                true => 0.0,
+                false => CostModel::for_gpu(gpu).tucker_fused.co_resident_block,
+            },
+            arrangements: Arrangements::default(),
+        }
+    }
+
+    /// A bound that is cheap to compute, microseconds.
+    pub(super) fn quick_us(&self, group: TileGroup) -> f64 {
+        let clocks = |factor: FactorProduct| factor.least_latency_clocks();
+        let Self {
+            problem,
+            gpu,
+            dram_bytes,
+            co_resident_block,
+            ..
+        } = *self;
+        group.lower_bound_us(problem, dram_bytes, gpu, co_resident_block, clocks)
+    }
+
+    /// A tighter bound, by the fastest arrangement of the warps of each factor, microseconds.
+    pub(super) fn us(&mut self, group: TileGroup) -> f64 {
+        let arrangements = &mut self.arrangements;
+        let mut clocks_of = |factor: FactorProduct, max_warps_k: u32| {
+            let fastest = arrangements.fastest(FactorProduct {
+                max_warps_k,
+                ..factor
+            });
+            fastest.map_or(f64::INFINITY, |fastest| fastest.latency_clocks)
+        };
+        // Without a limit along K, sums pass through shared memory, which all warps add. This can be faster.
+        let clocks =
+            |factor: FactorProduct| clocks_of(factor, factor.warps).min(clocks_of(factor, 0));
+        group.lower_bound_us(
+            self.problem,
+            self.dram_bytes,
+            self.gpu,
+            self.co_resident_block,
+            clocks,
+        )
     }
 }
 
@@ -382,4 +445,76 @@ pub(super) fn supports_problem(problem: &TuckerProblem) -> bool {
             .is_none_or(|next| (8..=1 << 13).contains(&next.n))
         && Problem::Tucker(*problem).y().len() >= 256
         && weights <= MAX_ELEMENTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::gpu;
+    use crate::ir::{Epilogue, NextFactor};
+    use tdc_runtime::{ConvShape, Padding};
+
+    fn problem(first: Option<u32>, core: ConvShape, n: u32, next: Option<u32>) -> TuckerProblem {
+        TuckerProblem {
+            core: ConvShape {
+                padding: Padding::all(core.r / 2),
+                ..core
+            },
+            first,
+            n,
+            prologue: None,
+            epilogue: Epilogue {
+                residual: true,
+                ..Epilogue::default()
+            },
+            next: next.map(|n| NextFactor {
+                n,
+                stores_layer_output: true,
+            }),
+            precision: Precision::Fp32,
+        }
+    }
+
+    /// No tile is faster than the bounds of its group, with estimated registers and with fewer.
+    #[test]
+    fn bounds_are_not_above_predicted_times() {
+        let strided = ConvShape {
+            batch: 2,
+            stride: [2, 2],
+            ..ConvShape::new(31, 112, 20, 20, 5, 5)
+        };
+        let problems = [
+            // A tile whose sums pass through shared memory is faster than the arrangement with sums in registers.
+            problem(Some(29), strided, 61, None),
+            problem(Some(64), ConvShape::new(64, 32, 28, 28, 3, 3), 64, None),
+            problem(None, ConvShape::new(97, 160, 14, 14, 3, 3), 200, None),
+            problem(Some(96), ConvShape::new(48, 48, 14, 14, 3, 3), 80, Some(33)),
+        ];
+        let h200 = gpu("h200").unwrap();
+        let mut tiles = 0;
+        for problem in &problems {
+            for knows_registers in [false, true] {
+                let mut bounds = Bounds::new(problem, h200, knows_registers);
+                for group in TileGroup::all(problem, h200).into_iter().step_by(7) {
+                    let bound = bounds.quick_us(group).max(bounds.us(group));
+                    let dram_bytes = bounds.dram_bytes;
+                    let arrangements = &mut bounds.arrangements;
+                    for chunk_groups in group.chunk_groups(problem, h200, arrangements) {
+                        for sizes in group.tiles(chunk_groups, problem, h200, arrangements) {
+                            let work = sizes.work(problem, dram_bytes, h200);
+                            let registers = match knows_registers {
+                                true => work.registers * 3 / 5,
+                                false => work.registers,
+                            };
+                            let us = kernel_us(&KernelWork { registers, ..work }, h200);
+                            let tile = sizes.tile;
+                            assert!(bound <= us * (1.0 + 1e-9), "{tile:?}: {bound}, {us}");
+                            tiles += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert!(tiles > 1000, "{tiles}");
+    }
 }
