@@ -97,7 +97,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl
 #pragma unroll
     for (int p = 0; p < P; ++p) {
         const int pixel = (warp_p * P + p) * 8 + lane / 4;
-        at[p] = lane % 4 * PLANE + pixel / TW * 12 + pixel % TW + FIRST_COLUMN;
+        at[p] = lane % 4 * PLANE + pixel / TW * ROW_LEN + pixel % TW + FIRST_COLUMN;
     }
 
     float sum[M][P][4] = {};

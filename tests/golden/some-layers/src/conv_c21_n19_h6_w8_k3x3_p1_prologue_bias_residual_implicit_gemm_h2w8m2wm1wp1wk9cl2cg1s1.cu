@@ -111,7 +111,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
 #pragma unroll
     for (int p = 0; p < P; ++p) {
         const int pixel = (warp_p * P + p) * 8 + lane / 4;
-        at[p] = lane % 4 * PLANE + pixel / TW * 12 + pixel % TW + FIRST_COLUMN;
+        at[p] = lane % 4 * PLANE + pixel / TW * ROW_LEN + pixel % TW + FIRST_COLUMN;
     }
 
     float sum[M][P][4] = {};
@@ -172,8 +172,8 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
         tdc_wait_copies<0>();
         __syncthreads();
 
-        // K steps of 16 channels of one tap, divided among the warps; partial sums of 1 steps are added in
-        // fp32, because tensor cores truncate.
+        // K steps of 16 channels of one tap, divided among the warps; partial sums of PROMOTION_INTERVAL
+        // steps are added in fp32, because tensor cores truncate.
         const float* a_tiles = shared + warp_m * (M * M_CHUNK_WEIGHTS) + lane * 4;
         const Quad* b_tiles = input;
         a_tiles += warp_k / 3 * 768;

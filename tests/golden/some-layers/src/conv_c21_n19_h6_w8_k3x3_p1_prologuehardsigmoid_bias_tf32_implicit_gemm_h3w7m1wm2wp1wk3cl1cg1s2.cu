@@ -101,7 +101,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_ge
 #pragma unroll
     for (int p = 0; p < P; ++p) {
         const int pixel = min((warp_p * P + p) * 8 + lane / 4, TH * TW - 1);
-        at[p] = lane % 4 * PLANE + pixel / TW * 9 + pixel % TW;
+        at[p] = lane % 4 * PLANE + pixel / TW * ROW_LEN + pixel % TW;
     }
 
     float sum[M][P][4] = {};

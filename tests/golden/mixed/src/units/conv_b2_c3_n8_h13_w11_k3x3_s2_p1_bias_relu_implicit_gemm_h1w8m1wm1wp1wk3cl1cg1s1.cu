@@ -89,7 +89,7 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
 #pragma unroll
     for (int p = 0; p < P; ++p) {
         const int pixel = (warp_p * P + p) * 8 + lane / 4;
-        at[p] = lane % 4 + pixel / TW * 36 + pixel % TW * STRIDE_W;
+        at[p] = lane % 4 + pixel / TW * (STRIDE_H * ROW_LEN) + pixel % TW * STRIDE_W;
     }
 
     float sum[M][P][4] = {};
@@ -141,8 +141,8 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
         tdc_wait_copies<0>();
         __syncthreads();
 
-        // K steps of 4 channels of 4 columns, divided among the warps; partial sums of 1 steps are added in
-        // fp32, because tensor cores truncate.
+        // K steps of 4 channels of 4 columns, divided among the warps; partial sums of PROMOTION_INTERVAL
+        // steps are added in fp32, because tensor cores truncate.
         const float* a_tiles = shared + warp_m * (M * M_CHUNK_WEIGHTS) + lane * 4;
         const Quad* b_tiles = input;
         a_tiles += warp_k * 256;
