@@ -1,8 +1,8 @@
 //! Compares the machine code of generated kernels with a committed baseline: changes of structure, names or comments must not affect it.
 //!
 //! `tests/golden/machine_code.txt` has a line for each kernel of the committed configs, planned for the H200: the hash of its code as
-//! NVRTC 13.0 compiles it for sm_90, its registers and its shared memory. Configs are planned as written and dense, the core shapes in
-//! every precision; every eighth layer of long layer sets is included. The name of the unit identifies a kernel. It contains the
+//! NVRTC 13.0 compiles it for sm_90, its registers and its shared memory. Configs are planned as written and dense, networks and the
+//! core shapes in every precision; every eighth layer of long layer sets is included. The name of the unit identifies a kernel. It contains the
 //! problem, the scheme and the tile, so plans are compared as well.
 //!
 //! `TDC_BLESS=1 cargo test --test machine_code -- --ignored deep::` rewrites the file. A kernel whose code changes on purpose is
@@ -37,7 +37,7 @@ const SAMPLE: usize = 60;
 /// Names of configs and the units that their plans have, in order.
 type Plans = Vec<(String, Vec<PlannedUnit>)>;
 
-/// Every config as written and dense, planned for the H200; the core shapes in every precision.
+/// Every config as written and dense, planned for the H200; networks and the core shapes in every precision.
 fn plans() -> Plans {
     let gpu = gpu("h200").unwrap();
     let mut configs: Vec<PathBuf> = std::fs::read_dir("configs")
@@ -49,15 +49,18 @@ fn plans() -> Plans {
     for path in configs {
         for dense in [false, true] {
             for (word, precision) in Precision::NAMES {
-                if precision != Precision::Fp32 && !path.ends_with("core-shapes.yaml") {
-                    continue;
-                }
                 let overrides = Overrides {
                     dense,
                     precision: (precision != Precision::Fp32).then_some(precision),
                     ..Overrides::default()
                 };
-                let (name, units) = match yaml::load(&path, &overrides).unwrap() {
+                let config = yaml::load(&path, &overrides).unwrap();
+                let every_precision =
+                    matches!(config, Config::Network(_)) || path.ends_with("core-shapes.yaml");
+                if precision != Precision::Fp32 && !every_precision {
+                    continue;
+                }
+                let (name, units) = match config {
                     Config::Network(network) => (
                         network.name.clone(),
                         plan_network(&network, gpu).unwrap().units,

@@ -1,12 +1,11 @@
 //! The cost model: occupancy, the physical limit of a launch, and the predicted time of a kernel.
 //!
-//! A scheme describes what a launch does ([`KernelWork`]). [`kernel_us`] predicts its time on a GPU with the constants of a
-//! [`CostModel`]: [tiled](tiled_terms) kernels by a detailed model, all others by a simpler one.
+//! A scheme describes what a launch does ([`KernelWork`]). [`kernel_us`] predicts its time on a GPU with the constants of the
+//! GPU's [cost model](crate::gpu::CostModel): [tiled](tiled_terms) kernels by a detailed model, all others by a simpler one.
 
 mod bound;
 mod floor;
 mod kernel;
-mod model;
 mod occupancy;
 mod terms;
 mod tiled;
@@ -16,7 +15,6 @@ mod work;
 pub(crate) use bound::{TiledTotals, fp32_issue_us};
 pub use floor::{floor_us, fp32_lanes_floor_us};
 pub use kernel::{kernel_terms, kernel_us, memset_us};
-pub use model::{CostModel, CostModelError, RoughConstants, TiledConstants, WinogradConstants};
 pub(crate) use occupancy::resident_blocks;
 pub use occupancy::{Occupancy, occupancy};
 pub use terms::CostTerms;

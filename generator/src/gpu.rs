@@ -1,10 +1,14 @@
 //! The GPUs that code is planned for, with their properties.
 
 mod capability;
+mod cost_model;
 mod data;
 mod table;
 mod targets;
 
+pub use cost_model::{
+    CostModel, CostModelError, Products, RoughConstants, TiledConstants, WinogradConstants,
+};
 pub use data::GPUS;
 pub use table::{
     DEFAULT_GPU, Gpu, OLDEST_ARCH, PORTABLE_CLUSTER, PlanningOnly, Published, Sustained,

@@ -40,7 +40,7 @@ pub use search::{KnownRegisters, TileSearch};
 use tile::tile_numbers;
 pub use tile::{Tile, TileField, TileNameError, names as tile_names};
 
-use crate::cost::KernelWork;
+use crate::cost::{KernelWork, kernel_us, memset_us};
 use crate::gpu::Gpu;
 use crate::ir::{Activation, Problem, number_label};
 use serde::Serialize;
@@ -148,6 +148,23 @@ pub struct UnitWork {
     pub launches: Vec<LaunchWork>,
     /// Bytes that are set to zero before the launches, if any.
     pub zeroed_bytes: Option<u64>,
+}
+
+impl UnitWork {
+    /// The predicted time of the unit, microseconds.
+    pub fn us(&self, gpu: &Gpu) -> f64 {
+        self.us_with(gpu, |launch| launch.work)
+    }
+
+    /// The same if the work of each launch is changed.
+    fn us_with(&self, gpu: &Gpu, work: impl Fn(&LaunchWork) -> KernelWork) -> f64 {
+        let memset = self.zeroed_bytes.map_or(0.0, |bytes| memset_us(bytes, gpu));
+        let launches = self
+            .launches
+            .iter()
+            .map(|launch| kernel_us(&work(launch), gpu));
+        memset + launches.sum::<f64>()
+    }
 }
 
 /// Work of one launch, for the cost model.

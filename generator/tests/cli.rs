@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use tdc_generator::cost::CostModel;
+use tdc_generator::gpu::CostModel;
 use tdc_generator::gpu::{GPUS, gpu};
 use tdc_generator::measure::tune::present_text;
 use tempfile::TempDir;
@@ -1469,7 +1469,7 @@ generator: 0.1.0
     assert!(
         output
             .stderr
-            .contains("built-in constants: 1 problem, 3 tiles"),
+            .contains("tiled, built-in constants: 1 problem, 3 tiles"),
         "{}",
         output.stderr
     );
@@ -1518,7 +1518,7 @@ generator: 0.1.0
     folder.fails(
         &["calibrate", "set.yaml", "--journal", "c.journal"],
         2,
-        "error: no problem of the configs has three measured tiles of a tiled scheme; give the configs that the journals were made with",
+        "error: no problem of the configs has three measured tiles of a scheme; give the configs that the journals were made with",
     );
     folder.fails(
         &["calibrate", "set.yaml", "--journal", "none.journal"],

@@ -174,18 +174,18 @@ fn problems_of_configs() -> Problems {
     let mut problems = Problems::default();
     for file in std::fs::read_dir(root().join("configs")).unwrap() {
         let path = file.unwrap().path();
-        for (dense, precision) in [
-            (false, None),
-            (true, None),
-            (false, Some(Precision::Tf32)),
-            (false, Some(Precision::Fp16)),
-        ] {
-            let overrides = Overrides {
-                dense,
-                precision,
-                ..Overrides::default()
-            };
-            problems.add(&yaml::load(&path, &overrides).unwrap());
+        let precisions = Precision::NAMES
+            .iter()
+            .map(|&(_, precision)| Some(precision));
+        for precision in std::iter::once(None).chain(precisions) {
+            for dense in [false, true] {
+                let overrides = Overrides {
+                    dense,
+                    precision,
+                    ..Overrides::default()
+                };
+                problems.add(&yaml::load(&path, &overrides).unwrap());
+            }
         }
     }
     problems

@@ -1,7 +1,7 @@
 //! A lower bound of the predicted time of tiled kernels, by which tile spaces are searched.
 
-use super::{CostModel, TiledWork};
-use crate::gpu::Gpu;
+use super::TiledWork;
+use crate::gpu::{Gpu, Products};
 
 /// The work of a block of a tiled kernel, whatever its chunks, stages and split-K: what all such tiles have in total, or at least.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -12,6 +12,8 @@ pub(crate) struct TiledTotals {
     pub(crate) cluster: u32,
     /// Bytes moved to and from device memory.
     pub(crate) dram_bytes: f64,
+    /// How products are computed.
+    pub(crate) products: Products,
     /// Output vectors of a block.
     pub(crate) outputs: f64,
     /// The totals of the block over all its chunks: `k_steps` of all warps, `positions` of all threads, wavefronts, cache lines and
@@ -50,7 +52,7 @@ pub(crate) struct TiledBound {
 impl TiledTotals {
     /// The bound on a GPU.
     pub(crate) fn bound(&self, gpu: &Gpu) -> TiledBound {
-        let model = &CostModel::for_gpu(gpu).tiled;
+        let model = gpu.cost_model().tiled(self.products);
         let work = &self.work;
         let (blocks, clock, sms) = (
             self.blocks as f64,
@@ -138,7 +140,7 @@ impl TiledBound {
 /// A lower bound of the predicted time of a tiled kernel that computes `flops` FLOP on the fp32 lanes, microseconds: the issue of its
 /// multiply-adds on all SMs.
 pub(crate) fn fp32_issue_us(flops: u64, gpu: &Gpu) -> f64 {
-    let model = &CostModel::for_gpu(gpu).tiled;
+    let model = gpu.cost_model().tiled(Products::Fp32);
     let instructions = flops as f64 / (2.0 * 32.0);
     let sm_partitions = 4.0 * f64::from(gpu.sms);
     gpu.launch_us

@@ -1,7 +1,7 @@
 //! The predicted time of a launch.
 
 use super::untiled::UntiledCosts;
-use super::{CostModel, CostTerms, KernelWork, Occupancy, occupancy, tiled_terms};
+use super::{CostTerms, KernelWork, Occupancy, occupancy, tiled_terms};
 use crate::gpu::Gpu;
 
 /// The predicted time of setting bytes to zero in a CUDA graph, microseconds: a launch that only writes.
@@ -18,7 +18,7 @@ pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
         return f64::INFINITY;
     };
     match &work.tiled {
-        Some(tiled) => tiled_terms(work, tiled, gpu, &CostModel::for_gpu(gpu).tiled).us(),
+        Some(tiled) => tiled_terms(work, tiled, gpu, gpu.cost_model().tiled(work.products)).us(),
         None => UntiledCosts::new(work, &occupancy, gpu).us(),
     }
 }
@@ -27,7 +27,7 @@ pub fn kernel_us(work: &KernelWork, gpu: &Gpu) -> f64 {
 pub fn kernel_terms(work: &KernelWork, gpu: &Gpu) -> Option<CostTerms> {
     let occupancy = supported_occupancy(work, gpu)?;
     Some(match &work.tiled {
-        Some(tiled) => tiled_terms(work, tiled, gpu, &CostModel::for_gpu(gpu).tiled),
+        Some(tiled) => tiled_terms(work, tiled, gpu, gpu.cost_model().tiled(work.products)),
         None => UntiledCosts::new(work, &occupancy, gpu).terms(),
     })
 }

@@ -1,7 +1,7 @@
 //! The cost model of tiled kernels.
 
-use super::{CostTerms, KernelWork, TiledConstants, TiledWork, occupancy, resident_blocks};
-use crate::gpu::Gpu;
+use super::{CostTerms, KernelWork, TiledWork, occupancy, resident_blocks};
+use crate::gpu::{Gpu, TiledConstants};
 
 /// The p-norm: combines costs that overlap in time. It is nearly the largest of them if that is much larger than the others.
 fn p_norm<const N: usize>(exponent: f64, terms: [f64; N]) -> f64 {

@@ -1,6 +1,6 @@
 //! The cost model of kernels that are not tiled.
 
-use super::{CostModel, CostTerms, KernelWork, Occupancy, resident_blocks};
+use super::{CostTerms, KernelWork, Occupancy, resident_blocks};
 use crate::gpu::Gpu;
 
 /// How arithmetic and loads overlap.
@@ -33,7 +33,7 @@ pub(super) struct UntiledCosts {
 
 impl UntiledCosts {
     pub(super) fn new(work: &KernelWork, occupancy: &Occupancy, gpu: &Gpu) -> Self {
-        let model = &CostModel::for_gpu(gpu).untiled;
+        let model = &gpu.cost_model().untiled;
         let clock = f64::from(gpu.clock_mhz);
         let busiest_blocks = (work.blocks as f64 / resident_blocks(work.cluster, 1.0, gpu)).ceil();
         let resident = busiest_blocks.min(f64::from(occupancy.blocks_per_sm));

@@ -1,5 +1,7 @@
 //! The work of one launch: the input of the cost model.
 
+use crate::gpu::Products;
+
 /// The work of one launch.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct KernelWork {
@@ -31,6 +33,8 @@ pub struct KernelWork {
     pub cluster: u32,
     /// Whether the launch uses programmatic dependent launch.
     pub pdl: bool,
+    /// How products are computed.
+    pub products: Products,
     /// The work of a block of a tiled kernel, which replaces the arithmetic and the L2 traffic above.
     pub tiled: Option<TiledWork>,
 }

@@ -34,6 +34,7 @@ const CC: Gpu = Gpu {
         tensor_tflops: 0.0,
     },
     paper_candidate_fraction: 0.05,
+    calibrated: None,
 };
 
 // Threads, blocks, registers and shared memory: CUDA C++ Programming Guide, "Technical Specifications per

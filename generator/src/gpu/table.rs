@@ -5,7 +5,7 @@
 //! sustained rates and the resident clusters of the H200 were measured (docs/how-it-works.md); the launch times of all other GPUs are
 //! estimates, scaled from it by generation and clock.
 
-use super::GPUS;
+use super::{CostModel, GPUS};
 use crate::suggest::nearest;
 use serde::Serialize;
 use tdc_runtime::{Arch, is_gpu_name};
@@ -69,6 +69,9 @@ pub struct Gpu {
     /// paper keeps before it chooses the one with the least memory traffic. The paper uses 5 % on the A100
     /// and 15 % on the RTX 2080 Ti (section 5.5); 5 % for other GPUs is this project's choice.
     pub paper_candidate_fraction: f64,
+    /// Constants of the cost model other than the committed ones, for calibration.
+    #[serde(skip)]
+    pub calibrated: Option<CostModel>,
 }
 
 /// Peak rates as the vendor publishes them, TFLOP/s.
@@ -117,6 +120,14 @@ impl Gpu {
             .sustained
             .map_or(self.dram_gbs, |rates| rates.best_dram_gbs);
         f64::from(gbs) * 1e3
+    }
+
+    /// The constants of its cost model: those being calibrated, else the committed ones, else those of [`DEFAULT_GPU`].
+    pub fn cost_model(&self) -> &CostModel {
+        match &self.calibrated {
+            Some(model) => model,
+            None => CostModel::committed(self),
+        }
     }
 
     /// Peak fp32 rate of one SM, FLOP per microsecond.

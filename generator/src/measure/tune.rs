@@ -18,7 +18,7 @@ mod shard;
 mod text;
 
 pub use crate::measure::journal::{JournalError, journal_path};
-pub use calibrate::{Fit, Samples};
+pub use calibrate::{Fit, GROUPS, Group, Samples};
 pub use candidates::{Candidate, Selection, candidates};
 #[cfg(feature = "gpu")]
 pub use gpu::LocalGpu;

@@ -26,7 +26,7 @@ use super::{
     Blueprint, DevicePart, KernelBlueprint, LaunchWork, Scheme, Tile, TileField, TileSearch,
     UnitWork, context, tile_numbers,
 };
-use crate::cost::{CostModel, KernelWork, kernel_us};
+use crate::cost::{KernelWork, kernel_us};
 use crate::gpu::Gpu;
 use crate::ir::{CpProblem, Problem};
 use serde::Serialize;
@@ -362,7 +362,7 @@ impl CpChainGeometry {
         let threads = self.tile.threads;
         let warps = f64::from(threads.div_ceil(32));
         let rounds = |items: u32| f64::from(items.div_ceil(threads));
-        let model = &CostModel::for_gpu(gpu).cp_chain;
+        let model = &gpu.cost_model().cp_chain;
         let shared_read = model.shared_read;
         let outer = self.factor_gemm_work(problem, shared_read);
         let positions = self.rows * self.columns;
@@ -513,7 +513,7 @@ impl TileGroup {
     fn lower_bound_us(self, problem: &CpProblem, dram_bytes: f64, gpu: &Gpu) -> f64 {
         let shape = &problem.conv.shape;
         let Self { th, tw, blocks_n } = self;
-        let model = &CostModel::for_gpu(gpu).cp_chain;
+        let model = &gpu.cost_model().cp_chain;
         let rank = f64::from(problem.rank);
         let [rows, columns] = shape.input_window([th, tw]);
         let n = shape.n.div_ceil(blocks_n);

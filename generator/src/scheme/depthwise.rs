@@ -13,7 +13,7 @@ use super::{
     Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, candidates_up_to, context,
     tile_numbers,
 };
-use crate::cost::{CostModel, KernelWork};
+use crate::cost::KernelWork;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
@@ -165,7 +165,7 @@ impl DepthwiseGeometry {
 
     /// Work of the launch, for the cost model.
     fn work(&self, problem: &ConvProblem, gpu: &Gpu) -> KernelWork {
-        let line = CostModel::for_gpu(gpu).other.depthwise_cache_line;
+        let line = gpu.cost_model().other.depthwise_cache_line;
         let shape = &problem.shape;
         let blocks = f64::from(self.blocks) * f64::from(shape.batch);
         let outputs = self.multiplier * self.tile.rh * self.tile.rw;

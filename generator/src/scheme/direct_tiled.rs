@@ -17,7 +17,7 @@ use super::{
     TileSearch, UnitWork, context, tile_numbers,
 };
 use crate::cost::{KernelWork, TiledTotals, TiledWork, fp32_issue_us};
-use crate::gpu::{Gpu, PORTABLE_CLUSTER};
+use crate::gpu::{Gpu, PORTABLE_CLUSTER, Products};
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
@@ -264,6 +264,7 @@ impl DirectTiledGeometry {
             dram_bytes,
             cluster: self.sums.cluster,
             pdl: true,
+            products: Products::Fp32,
             tiled: Some(TiledWork {
                 chunks: f64::from(self.chunks),
                 refilled_chunks: f64::from(self.chunks - self.tile.stages),
@@ -400,6 +401,7 @@ impl TileGroup {
                 .product(),
             cluster: self.cluster,
             dram_bytes,
+            products: Products::Fp32,
             outputs: f64::from(outputs),
             work: TiledWork {
                 // Threads of several steps share a warp if they compute few outputs.

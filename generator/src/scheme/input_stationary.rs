@@ -13,7 +13,7 @@ use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField,
     blocks_per_sm_by_registers, candidates_up_to, context, tile_numbers,
 };
-use crate::cost::{CostModel, KernelWork};
+use crate::cost::KernelWork;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
@@ -193,7 +193,7 @@ impl InputStationaryGeometry {
         let loads = runs * f64::from(shape.r * (self.columns / self.x_vector));
         // Instructions of a thread: loads, possibly with border checks; the loop over the filters, in which reading a vector
         // takes as long as eight instructions; stores.
-        let model = &CostModel::for_gpu(gpu).input_stationary;
+        let model = &gpu.cost_model().input_stationary;
         let load = if shape.padding == Padding::default() {
             model.load
         } else {

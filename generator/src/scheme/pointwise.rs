@@ -10,7 +10,7 @@ use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField, UnitWork,
     candidates_up_to, context, tile_numbers,
 };
-use crate::cost::{CostModel, KernelWork};
+use crate::cost::KernelWork;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
@@ -271,7 +271,7 @@ fn work(problem: &ConvProblem, sizes: &PointwiseTile, gpu: &Gpu) -> KernelWork {
             * blocks as f64,
         dram_bytes: Problem::Conv(*problem).bytes() as f64,
         // Each step loads its tiles between two barriers.
-        l2_round_trips: 1.0 + CostModel::for_gpu(gpu).other.pointwise_step_round_trips * steps,
+        l2_round_trips: 1.0 + gpu.cost_model().other.pointwise_step_round_trips * steps,
         unpipelined: true,
         ..KernelWork::default()
     }

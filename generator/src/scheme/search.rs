@@ -1,7 +1,7 @@
 //! The search for the tile with the least predicted time.
 
 use super::{Tile, UnitWork};
-use crate::cost::{CostModel, KernelWork, TiledConstants, kernel_us, memset_us, tiled_terms};
+use crate::cost::{KernelWork, kernel_us, tiled_terms};
 use crate::gpu::Gpu;
 
 /// The registers that the compiler allocated for a kernel of a unit.
@@ -19,8 +19,6 @@ pub struct KnownRegisters {
 pub struct TileSearch<'a> {
     gpu: &'a Gpu,
     known_registers: &'a [KnownRegisters],
-    /// Faster to compute than the model, and never above it.
-    bound_model: TiledConstants,
     limit_us: f64,
     /// The lower bound of the group that is being visited.
     group_bound_us: f64,
@@ -34,7 +32,6 @@ impl<'a> TileSearch<'a> {
         Self {
             gpu,
             known_registers,
-            bound_model: CostModel::for_gpu(gpu).tiled.with_infinity_norm(),
             limit_us,
             group_bound_us: 0.0,
             best: None,
@@ -68,14 +65,9 @@ impl<'a> TileSearch<'a> {
 
     /// Offers a tile. Among tiles with equal times the first one wins.
     pub(super) fn offer(&mut self, tile: Tile, work: &UnitWork) {
-        let memset = work
-            .zeroed_bytes
-            .map_or(0.0, |bytes| memset_us(bytes, self.gpu));
-        let launches = work.launches.iter().map(|launch| {
-            let known = self.known(&tile, launch.role);
-            kernel_us(&with_registers(launch.work, known), self.gpu)
+        let us = work.us_with(self.gpu, |launch| {
+            with_registers(launch.work, self.known(&tile, launch.role))
         });
-        let us = memset + launches.sum::<f64>();
         let limit = self.best.as_ref().map_or(self.limit_us, |(us, _)| *us);
         if us < limit {
             self.best = Some((us, tile));
@@ -94,7 +86,10 @@ impl<'a> TileSearch<'a> {
             _ => with_registers(work, self.known(&tile.into(), role)),
         };
         if let Some(tiled) = &work.tiled {
-            let bound = tiled_terms(&work, tiled, self.gpu, &self.bound_model).us();
+            // Faster to compute than the predicted time, and never above it.
+            let model = self.gpu.cost_model().tiled(work.products);
+            let model = model.with_infinity_norm();
+            let bound = tiled_terms(&work, tiled, self.gpu, &model).us();
             if !self.can_improve(bound) {
                 return;
             }

@@ -25,7 +25,7 @@ use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField, Zeroed,
     candidates_up_to, context, reduction, tile_numbers,
 };
-use crate::cost::{CostModel, KernelWork};
+use crate::cost::KernelWork;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Epilogue, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
@@ -427,7 +427,7 @@ fn work(
     let threads = f64::from(sizes.threads);
     let staged = channels * f64::from(sizes.rows) * f64::from(sizes.columns);
     let stored_bytes = if atomic {
-        CostModel::for_gpu(gpu).other.tdc_atomic_bytes * sums
+        gpu.cost_model().other.tdc_atomic_bytes * sums
     } else {
         SECTOR * f64::from(sizes.th) * (f64::from(sizes.tw) / 8.0).ceil()
     };

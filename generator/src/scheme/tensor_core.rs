@@ -5,6 +5,7 @@
 use super::DevicePart;
 use super::convolution::FusedOpsContext;
 use super::tiling::{BlockOutput, BlockOutputContext, can_stage_float4, input_tile};
+use crate::gpu::Products;
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Precision, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
@@ -300,6 +301,15 @@ pub(super) fn split_terms(precision: Precision) -> u32 {
     match precision {
         Precision::Fp32 => 2,
         Precision::Tf32 | Precision::Fp16 | Precision::Bf16 => 1,
+    }
+}
+
+/// How products are computed with a precision, for the cost model.
+pub(super) fn products(precision: Precision) -> Products {
+    match precision {
+        Precision::Fp32 => Products::Fp32,
+        Precision::Tf32 => Products::Tf32,
+        Precision::Fp16 | Precision::Bf16 => Products::Half,
     }
 }
 

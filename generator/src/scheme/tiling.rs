@@ -1,8 +1,8 @@
 //! Common parts of the tiled schemes. A block computes a rectangle of output pixels of some output channels. Its threads hold
 //! partial sums, which are reduced in shared memory, or in that of a cluster, before they are stored.
 
-use crate::cost::{CostModel, KernelWork, RoughConstants, TiledConstants, tiled_terms};
-use crate::gpu::{Gpu, PORTABLE_CLUSTER};
+use crate::cost::{KernelWork, tiled_terms};
+use crate::gpu::{Gpu, PORTABLE_CLUSTER, RoughConstants};
 use crate::ir::{ConvProblem, Reduce};
 use serde::Serialize;
 
@@ -39,8 +39,7 @@ impl RegisterEstimate {
 /// kernels. Times of the two kinds are never compared.
 pub(super) struct RoughTime<'a> {
     gpu: &'a Gpu,
-    tiled: TiledConstants,
-    other: &'static RoughConstants,
+    other: &'a RoughConstants,
     /// SMs that clusters of any size can use.
     sms: u64,
 }
@@ -48,12 +47,9 @@ pub(super) struct RoughTime<'a> {
 impl<'a> RoughTime<'a> {
     /// For a GPU.
     pub(super) fn new(gpu: &'a Gpu) -> Self {
-        let model = CostModel::for_gpu(gpu);
         Self {
             gpu,
-            // Precise enough for pruning.
-            tiled: model.tiled.with_infinity_norm(),
-            other: &model.rough,
+            other: &gpu.cost_model().rough,
             sms: u64::from(gpu.sms / PORTABLE_CLUSTER * PORTABLE_CLUSTER),
         }
     }
@@ -61,7 +57,9 @@ impl<'a> RoughTime<'a> {
     /// The rough time of a launch.
     pub(super) fn of(&self, work: &KernelWork) -> f64 {
         if let Some(tiled) = &work.tiled {
-            return tiled_terms(work, tiled, self.gpu, &self.tiled).us();
+            // Precise enough for pruning.
+            let model = self.gpu.cost_model().tiled(work.products);
+            return tiled_terms(work, tiled, self.gpu, &model.with_infinity_norm()).us();
         }
         let model = self.other;
         let busiest = work.blocks.div_ceil(self.sms) as f64 / work.blocks as f64;

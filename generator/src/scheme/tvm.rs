@@ -21,7 +21,7 @@ use super::{
     Blueprint, DevicePart, KernelBlueprint, MAX_GRID, Scheme, Tile, TileField,
     blocks_per_sm_by_registers, candidates_up_to, context, tile_numbers,
 };
-use crate::cost::{CostModel, KernelWork};
+use crate::cost::KernelWork;
 use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Layout, MAX_ELEMENTS, Problem};
 use serde::Serialize;
@@ -412,7 +412,7 @@ fn work(problem: &ConvProblem, sizes: &TvmGeometry, grid: [u32; 3], gpu: &Gpu) -
     let fetches = ((sizes.tile.tn + sizes.tile.tb) * sizes.tile.tc / 4).div_ceil(sizes.threads);
     let tc = f64::from(sizes.tile.tc);
     // Without a pipeline every step waits for L2.
-    let model = &CostModel::for_gpu(gpu).other;
+    let model = &gpu.cost_model().other;
     let waits = match sizes.tile.stages {
         1 => model.tvm_step_round_trips,
         _ => model.tvm_pipelined_step_round_trips,

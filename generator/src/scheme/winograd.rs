@@ -34,8 +34,8 @@ use super::{
     Blueprint, KernelBlueprint, LaunchWork, MAX_GRID, Scheme, Tile, TileField, TileSearch,
     UnitWork, context, tile_numbers,
 };
-use crate::cost::{CostModel, KernelWork, WinogradConstants, kernel_us};
-use crate::gpu::{Gpu, PORTABLE_CLUSTER};
+use crate::cost::{KernelWork, kernel_us};
+use crate::gpu::{Gpu, PORTABLE_CLUSTER, WinogradConstants};
 use crate::ir::{ConvProblem, Precision, Problem};
 use serde::Serialize;
 use tdc_runtime::{Filter, WeightLayout, Winograd};
@@ -367,7 +367,7 @@ impl WinogradGeometry {
             chunk_groups,
             ..
         } = self.blocking;
-        let model = &CostModel::for_gpu(gpu).winograd;
+        let model = &gpu.cost_model().winograd;
         let threads = self.blocking.threads();
         let step = StepWork::new(self.winograd, m_tiles, p_tiles, self.split_terms);
         let steps = f64::from(chunks * self.steps());
@@ -516,7 +516,7 @@ impl TileGroup {
         let values = f64::from(block_groups * MMA_K) * f64::from(rows * row);
         let weights = f64::from(block_groups * self.m_tiles * self.warps_m)
             * f64::from(points * points * step_weights(problem.precision));
-        let model = &CostModel::for_gpu(gpu).winograd;
+        let model = &gpu.cost_model().winograd;
         let block_warps = blocks as f64 * f64::from(output_warps);
         let work = KernelWork {
             blocks,

@@ -10,7 +10,7 @@ use tdc_generator::embed::PREPARED_DIR;
 use tdc_generator::gpu::DEFAULT_GPU;
 use tdc_generator::ir::{Precision, TensorShape, TilePolicy, Tolerance};
 use tdc_generator::measure::bench::Sweep;
-use tdc_generator::measure::tune::Shard;
+use tdc_generator::measure::tune::{GROUPS, Shard};
 use tdc_generator::scheme::SCHEMES;
 use tdc_runtime::Arch;
 
@@ -343,6 +343,9 @@ pub struct CalibrateArgs {
     /// Journal of `tune` to fit to instead of measuring, so that no GPU is needed; may be repeated
     #[arg(long = "journal", value_name = "FILE")]
     pub journals: Vec<PathBuf>,
+    /// Group of constants to fit; may be repeated [default: every group with measured tiles]
+    #[arg(long = "group", value_name = "GROUP", value_parser = groups())]
+    pub groups: Vec<String>,
     /// Only evaluate the built-in constants: the error of predicted times, and how much slower the selected tiles are than
     /// the fastest measured ones
     #[arg(long)]
@@ -359,7 +362,7 @@ pub struct CalibrateArgs {
 }
 
 impl CalibrateArgs {
-    /// The arguments of `tune` for its measurements: tiles of the tiled schemes, the best predicted ones and
+    /// The arguments of `tune` for its measurements: tiles of the default schemes, the best predicted ones and
     /// random ones.
     pub fn tune(&self, out: PathBuf) -> TuneArgs {
         TuneArgs {
@@ -369,7 +372,7 @@ impl CalibrateArgs {
             precision: None,
             tolerance: None,
             batch: None,
-            schemes: vec!["implicit_gemm".to_owned(), "direct_tiled".to_owned()],
+            schemes: Vec::new(),
             top: Some(10),
             random: Some(10),
             shard: Shard::WHOLE,
@@ -447,6 +450,11 @@ pub struct BenchArgs {
     pub svg: Option<PathBuf>,
     #[command(flatten)]
     pub options: ConfigArgs,
+}
+
+/// Parses the name of a group of constants.
+fn groups() -> PossibleValuesParser {
+    PossibleValuesParser::new(GROUPS.iter().map(|group| group.name))
 }
 
 /// Parses the name of a scheme.

@@ -8,10 +8,10 @@ use crate::tune;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use tdc_generator::config::{Overrides, yaml};
-use tdc_generator::cost::{CostModel, TiledConstants};
 use tdc_generator::emit::write_atomic;
 use tdc_generator::gpu::{DEFAULT_GPU, Gpu, gpu};
-use tdc_generator::measure::tune::{Fit, Problems, Row, RunEnd, Samples, read_journal};
+use tdc_generator::ir::Precision;
+use tdc_generator::measure::tune::{Fit, GROUPS, Problems, Row, RunEnd, Samples, read_journal};
 use tdc_generator::wording::counted;
 
 /// Fits the constants to journals or to new measurements, or only evaluates the built-in ones.
@@ -23,22 +23,31 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
         [] => measure_samples(args)?,
         journals => read_journals(journals)?,
     };
-    let samples = Samples::new(&problems, rows.iter(), gpu);
-    if samples.is_empty() {
+    let before = gpu.cost_model();
+    let mut model = *before;
+    let mut any = false;
+    for group in GROUPS {
+        let samples = Samples::new(*group, &problems, rows.iter(), gpu);
+        let requested = args.groups.is_empty() || args.groups.iter().any(|name| name == group.name);
+        if samples.is_empty() || !requested {
+            continue;
+        }
+        any = true;
+        print_fit(group.name, "built-in constants", &samples.fit(before));
+        if !args.evaluate {
+            model = samples.calibrate(&model);
+            print_fit(group.name, "fitted constants", &samples.fit(&model));
+        }
+    }
+    if !any {
         return Err(Failure::Input(
-            "no problem of the configs has three measured tiles of a tiled scheme; give the configs that the journals were made with"
+            "no problem of the configs has three measured tiles of a scheme; give the configs that the journals were made with"
                 .to_owned(),
         ));
     }
-    let before = CostModel::for_gpu(gpu);
-    print_fit("built-in constants", &samples.fit(&before.tiled));
     if args.evaluate {
         return Ok(());
     }
-    let tiled = samples.calibrate(&TiledConstants::INITIAL);
-    print_fit("fitted constants", &samples.fit(&tiled));
-    // The other groups keep their values.
-    let model = CostModel { tiled, ..*before };
     let out = args
         .out
         .clone()
@@ -50,28 +59,34 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     print(format_args!("{}\n", out.display()))
 }
 
-/// The problems of the configs, with their Tucker and CP ranks and without.
+/// The problems of the configs, with their Tucker and CP ranks and without, in each precision.
 fn problems(configs: &[PathBuf]) -> Result<Problems, Failure> {
+    let precisions = Precision::NAMES
+        .iter()
+        .map(|&(_, precision)| Some(precision));
     let mut problems = Problems::default();
-    for dense in [false, true] {
-        let overrides = Overrides {
-            dense,
-            ..Overrides::default()
-        };
-        for path in configs {
-            problems.add(&yaml::load(path, &overrides).map_err(Failure::input)?);
+    for precision in std::iter::once(None).chain(precisions) {
+        for dense in [false, true] {
+            let overrides = Overrides {
+                dense,
+                precision,
+                ..Overrides::default()
+            };
+            for path in configs {
+                problems.add(&yaml::load(path, &overrides).map_err(Failure::input)?);
+            }
         }
     }
     Ok(problems)
 }
 
-fn print_fit(when: &str, fit: &Fit) {
+fn print_fit(group: &str, when: &str, fit: &Fit) {
     let worst = match &fit.worst_selection {
         (_, none) if none.is_empty() => String::new(),
         (times, problem) => format!(" (worst {times:.2}x: {problem})"),
     };
     note(format_args!(
-        "{when}: {}, {}: error {:.1} %, selected tiles {:.3}x the fastest{worst}",
+        "{group}, {when}: {}, {}: error {:.1} %, selected tiles {:.3}x the fastest{worst}",
         counted(fit.problems, "problem"),
         counted(fit.tiles, "tile"),
         100.0 * fit.error,

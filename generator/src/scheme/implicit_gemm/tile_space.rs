@@ -9,7 +9,8 @@ use crate::gpu::Gpu;
 use crate::ir::{ConvProblem, Problem};
 use crate::scheme::step_order::split_steps_over_warps;
 use crate::scheme::tensor_core::{
-    MAX_WARPS, MMA_M, MMA_N, PROMOTION_INTERVAL, channel_tiles, divisors, split_terms, stages,
+    MAX_WARPS, MMA_M, MMA_N, PROMOTION_INTERVAL, channel_tiles, divisors, products, split_terms,
+    stages,
 };
 use crate::scheme::tiling::{BlockOutput, InputTraffic, RoughTime};
 
@@ -124,6 +125,7 @@ impl TileGroup {
             cluster: self.cluster,
             dram_bytes,
             outputs: f64::from(outputs),
+            products: products(problem.precision),
             work: TiledWork {
                 k_steps: f64::from(steps * output_warps),
                 mma_per_step: step_work.products,

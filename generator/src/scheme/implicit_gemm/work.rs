@@ -5,7 +5,7 @@ use super::k_step::{KStep, unrolls_steps_of_chunk};
 use crate::cost::{KernelWork, TiledWork};
 use crate::ir::ConvProblem;
 use crate::scheme::step_order::{promotion_interval, split_steps_over_warps};
-use crate::scheme::tensor_core::{separate_accumulators, split_terms};
+use crate::scheme::tensor_core::{products, separate_accumulators, split_terms};
 use crate::scheme::tiling::{InputTraffic, index_divisions};
 
 impl ImplicitGemmGeometry {
@@ -63,6 +63,7 @@ impl ImplicitGemmGeometry {
             dram_bytes,
             cluster: self.tile.cluster,
             pdl: true,
+            products: products(problem.precision),
             tiled: Some(TiledWork {
                 chunks: f64::from(self.chunks),
                 refilled_chunks: f64::from(self.chunks - self.tile.stages),

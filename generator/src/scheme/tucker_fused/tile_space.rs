@@ -4,11 +4,13 @@ use super::arrangement::{Arrangements, FactorProduct};
 use super::sizes::{MAX_SHARED, TuckerFusedGeometry, core_problem};
 use super::work::{exchanges, moved_sectors};
 use super::{MAX_CHUNK_KIB, TuckerFusedTile};
-use crate::cost::{CostModel, KernelWork, kernel_us, occupancy, resident_blocks};
+use crate::cost::{KernelWork, kernel_us, occupancy, resident_blocks};
 use crate::gpu::Gpu;
 use crate::ir::{MAX_ELEMENTS, Precision, Problem, TuckerProblem};
 use crate::scheme::implicit_gemm::tile_shapes;
-use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N, divisors, quad_plane, split_terms};
+use crate::scheme::tensor_core::{
+    MMA_K, MMA_M, MMA_N, divisors, products, quad_plane, split_terms,
+};
 use crate::scheme::tiling::{RoughTime, fastest, supports_tiling};
 
 /// Pairs of `max_warps_k` and `chunk_kib` that are tried.
@@ -223,7 +225,7 @@ impl TileGroup {
             return f64::INFINITY;
         };
         let core = &problem.core;
-        let model = &CostModel::for_gpu(gpu).tucker_fused;
+        let model = gpu.cost_model().tucker_fused(products(problem.precision));
         let d1_splits = self.cluster / self.d2_splits;
         let block_d1_groups = core.c.div_ceil(MMA_K).div_ceil(d1_splits);
         let d2_tiles = core.n.div_ceil(MMA_M);
@@ -319,7 +321,12 @@ impl<'a> Bounds<'a> {
             dram_bytes: Problem::Tucker(*problem).bytes() as f64,
             co_resident_block: match knows_registers {
                 true => 0.0,
-                false => CostModel::for_gpu(gpu).tucker_fused.co_resident_block,
+                false => {
+                    let model = gpu.cost_model();
+                    model
+                        .tucker_fused(products(problem.precision))
+                        .co_resident_block
+                }
             },
             arrangements: Arrangements::default(),
         }

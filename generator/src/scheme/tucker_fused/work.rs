@@ -1,18 +1,20 @@
 //! The work of a launch, from which the cost model predicts its time.
 
 use super::sizes::TuckerFusedGeometry;
-use crate::cost::{CostModel, KernelWork, resident_blocks};
+use crate::cost::{KernelWork, resident_blocks};
 use crate::gpu::Gpu;
 use crate::ir::TuckerProblem;
+use crate::scheme::tensor_core::products;
 
 impl TuckerFusedGeometry {
     /// The work of a launch, for the cost model. `dram_bytes` are those of the problem.
     pub(super) fn work(&self, problem: &TuckerProblem, dram_bytes: f64, gpu: &Gpu) -> KernelWork {
-        let model = &CostModel::for_gpu(gpu).tucker_fused;
+        let products = products(problem.precision);
+        let model = gpu.cost_model().tucker_fused(products);
         let blocks = self.blocks as f64;
         let threads = 32 * self.tile.warps;
         let with_next = || self.factors().chain(&self.next);
-        let products: f64 = with_next().map(|factor| f64::from(factor.mma_count)).sum();
+        let mma: f64 = with_next().map(|factor| f64::from(factor.mma_count)).sum();
         let clocks: f64 = with_next().map(|factor| factor.latency_clocks).sum();
         let pointwise = with_next().count() - 2;
         let exchanges = exchanges(self.tile.cluster, self.tile.blocks_n, self.next.is_some());
@@ -43,11 +45,12 @@ impl TuckerFusedGeometry {
             flops: 256.0 * blocks * staging,
             fma_fraction: 1.0,
             l2_bytes: 32.0 * model.stored_sector * blocks * moved,
-            mma: blocks * products,
+            mma: blocks * mma,
             dram_bytes,
             latency_clocks: latency,
             cluster: self.tile.cluster,
             pdl: true,
+            products,
             ..KernelWork::default()
         }
     }

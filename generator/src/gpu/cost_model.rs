@@ -1,6 +1,6 @@
-//! The constants of the cost model. Those of tiled kernels are fitted by `tdc-gen calibrate`.
+//! The constants of the cost model of a GPU, fitted by `tdc-gen calibrate`.
 
-use crate::gpu::{DEFAULT_GPU, Gpu};
+use super::{DEFAULT_GPU, Gpu};
 use std::fmt;
 use std::sync::LazyLock;
 use thiserror::Error;
@@ -36,8 +36,8 @@ macro_rules! constants {
 }
 
 constants! {
-    /// Costs of the parts of a tiled kernel ([`TiledWork`](super::TiledWork)), fitted by `tdc-gen calibrate`; clocks of a
-    /// streaming multiprocessor (SM) unless the name or comment says otherwise.
+    /// Costs of the parts of a tiled kernel ([`TiledWork`](crate::cost::TiledWork)); clocks of a streaming multiprocessor (SM)
+    /// unless the name or comment says otherwise.
     TiledConstants {
         /// Clocks until the input of the first chunk has arrived from L2.
         first_chunk_latency = 47.0,
@@ -285,14 +285,20 @@ macro_rules! groups {
 }
 
 groups! {
-    /// Tiled kernels.
+    /// Tiled kernels with products in fp32: on the fp32 lanes, or on the tensor cores with a hi/lo split.
     tiled: TiledConstants,
+    /// Tiled kernels with products in tf32: on the tensor cores without a split, scaled to the range of fp16.
+    tiled_tf32: TiledConstants,
+    /// Tiled kernels with products in fp16 or bf16.
+    tiled_half: TiledConstants,
     /// All other kernels.
     untiled: UntiledConstants,
     /// Pruning.
     rough: RoughConstants,
-    /// `tucker_fused`.
+    /// `tucker_fused` with products in fp32.
     tucker_fused: TuckerFusedConstants,
+    /// `tucker_fused` with products in tf32 or fp16, which have the same kernel.
+    tucker_fused_half: TuckerFusedConstants,
     /// `cp_chain`.
     cp_chain: CpChainConstants,
     /// `winograd`.
@@ -303,9 +309,57 @@ groups! {
     other: OtherConstants,
 }
 
+/// How a tiled kernel computes products; kernels of a kind share the constants of the cost model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Products {
+    /// On the fp32 lanes, or on the tensor cores with a hi/lo split.
+    #[default]
+    Fp32,
+    /// On the tensor cores without a split, scaled to the range of fp16.
+    Tf32,
+    /// On the tensor cores in fp16 or bf16.
+    Half,
+}
+
 impl CostModel {
-    /// The constants measured for a GPU; those of the H200, in clocks, for a GPU without measurements.
-    pub fn for_gpu(gpu: &Gpu) -> &'static Self {
+    /// The constants of tiled kernels.
+    pub fn tiled(&self, products: Products) -> &TiledConstants {
+        match products {
+            Products::Fp32 => &self.tiled,
+            Products::Tf32 => &self.tiled_tf32,
+            Products::Half => &self.tiled_half,
+        }
+    }
+
+    /// The constants of `tucker_fused`.
+    pub(crate) fn tucker_fused(&self, products: Products) -> &TuckerFusedConstants {
+        match products {
+            Products::Fp32 => &self.tucker_fused,
+            Products::Tf32 | Products::Half => &self.tucker_fused_half,
+        }
+    }
+
+    /// The values of a group, in order; empty if there is no such group.
+    pub fn group(&self, name: &str) -> Vec<f64> {
+        let all = self.named_values().into_iter();
+        let of_group = all.filter(|(constant, _)| group_of(constant) == name);
+        of_group.map(|(_, value)| value).collect()
+    }
+
+    /// The same with other values of a group.
+    pub fn with_group(&self, name: &str, values: &[f64]) -> Self {
+        let mut values = values.iter().copied();
+        let changed = self.named_values().into_iter().map(|(constant, value)| {
+            match group_of(&constant) == name {
+                true => values.next().unwrap_or(value),
+                false => value,
+            }
+        });
+        Self::from_values(&changed.collect::<Vec<_>>())
+    }
+
+    /// The committed constants for a GPU; those of the H200, in clocks, for a GPU without measurements.
+    pub(super) fn committed(gpu: &Gpu) -> &'static Self {
         static MEASURED: LazyLock<Vec<(&str, CostModel)>> = LazyLock::new(|| {
             let models = tdc_generated::MODELS.iter();
             models
@@ -359,6 +413,11 @@ impl CostModel {
             )),
         }
     }
+}
+
+/// The group of a constant named `group.name`.
+fn group_of(constant: &str) -> &str {
+    constant.split('.').next().unwrap_or_default()
 }
 
 impl fmt::Display for CostModel {
@@ -443,7 +502,7 @@ mod tests {
 
     #[test]
     fn gpus_that_nobody_measured_have_the_constants_of_the_h200() {
-        let of = |name| CostModel::for_gpu(gpu(name).unwrap());
+        let of = |name| gpu(name).unwrap().cost_model();
         assert_eq!(of("a100"), of("h200"));
     }
 }
