@@ -258,7 +258,7 @@ mod deep {
     fn the_search_finds_the_optimum_of_many_problems() {
         let h200 = gpu("h200").unwrap();
         let mut random = Random(2026);
-        for _ in 0..400 {
+        for _ in 0..1000 {
             check(&random.problem(), h200);
         }
         for gpu in GPUS {

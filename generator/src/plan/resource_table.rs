@@ -1,5 +1,6 @@
 //! The resource table: registers, shared memory and spills of kernels, as a compiler reported them.
 
+use crate::wording::counted;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -37,7 +38,7 @@ pub struct ResourceTable {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResourceTableError {
     /// A line has too few or too many fields.
-    #[error("line {line}: {found} fields where `{COLUMNS}` are needed")]
+    #[error("line {line}: {} where `{COLUMNS}` are needed", counted(*found, "field"))]
     Fields {
         /// Line of the text, from 1.
         line: usize,

@@ -363,7 +363,7 @@ mod tests {
         for (row, message) in [
             (
                 "0123",
-                "line 8: 1 fields where `checksum report` are needed",
+                "line 8: 1 field where `checksum report` are needed",
             ),
             ("012x {}", "line 8: checksum cannot be `012x`"),
             ("0123 {}", "line 8: report cannot be `{}`; it is the times"),

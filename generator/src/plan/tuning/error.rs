@@ -1,5 +1,6 @@
 //! Errors of reading and merging tables and journals of measured times.
 
+use crate::wording::counted;
 use thiserror::Error;
 
 /// Error of a text that is not a table of measured times, or of two tables that cannot be merged.
@@ -20,7 +21,7 @@ pub enum TuningError {
         key: String,
     },
     /// A row has too few or too many fields.
-    #[error("line {line}: {found} fields where `{columns}` are needed")]
+    #[error("line {line}: {} where `{columns}` are needed", counted(*found, "field"))]
     Fields {
         /// Line of the text, from 1.
         line: usize,

@@ -3,6 +3,7 @@
 use crate::scheme::step_order::split_steps_over_warps;
 use crate::scheme::tensor_core::{MAX_SEPARATE_TILES, MMA_M, MMA_N, separate_accumulators};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 /// Accumulator tiles of a warp at most.
 const MAX_SUMS: u32 = 16;
@@ -13,6 +14,11 @@ const MMA_ISSUE: f64 = 6.7;
 const MMA_LATENCY: f64 = 39.0;
 const STEP_LATENCY: f64 = 60.0;
 const STORED_SUM: f64 = 6.0;
+
+/// Most registers of a thread in a block of `warps` warps.
+fn max_registers(warps: u32) -> u32 {
+    (65536 / (32 * warps)).min(255)
+}
 
 /// The matrix product of a factor in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,7 +53,30 @@ pub(super) struct Arrangement {
 
 /// The fastest arrangements that were computed before. Many tiles have a factor in common.
 #[derive(Default)]
-pub(super) struct Arrangements(HashMap<FactorProduct, Option<Arrangement>>);
+pub(super) struct Arrangements(
+    HashMap<FactorProduct, Option<Arrangement>, BuildHasherDefault<ProductHasher>>,
+);
+
+/// A hash that is fast for a few small numbers: a search looks up tens of thousands of products.
+#[derive(Default)]
+struct ProductHasher(u64);
+
+impl Hasher for ProductHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(byte.into());
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // 2^64 over the golden ratio: the high bits depend on all numbers.
+        self.0 = (self.0.rotate_left(5) ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
 
 impl Arrangements {
     /// The arrangement with the least estimated clocks; `None` if no warp can hold its accumulators.
@@ -85,6 +114,13 @@ impl FactorProduct {
         throughput.max(latency) + sums
     }
 
+    /// Whether the block's warps cannot hold the accumulators, whatever the arrangement. Cheap to compute; an arrangement may need more.
+    pub(super) fn needs_more_registers(&self) -> bool {
+        let [m_tiles, p_tiles] = self.tiles;
+        let most = (max_registers(self.warps).saturating_sub(60) / 12).min(MAX_SUMS);
+        m_tiles * p_tiles > most * self.warps
+    }
+
     fn fastest(&self) -> Option<Arrangement> {
         let Self {
             tiles: [m_tiles, p_tiles],
@@ -101,7 +137,7 @@ impl FactorProduct {
         let mut best: Option<Arrangement> = None;
         for warps_m in (1..=warps.min(m_tiles)).filter(|&part| m_tiles.is_multiple_of(part)) {
             let m = m_tiles / warps_m;
-            let fits = |p: &u32| 12 * m * p + 8 * m + 5 * p + 60 <= (65536 / (32 * warps)).min(255);
+            let fits = |p: &u32| 12 * m * p + 8 * m + 5 * p + 60 <= max_registers(warps);
             for p in (1..=p_tiles.min(MAX_SUMS / m)).filter(fits) {
                 let warps_p = p_tiles.div_ceil(p);
                 let most = warps / (warps_m * warps_p);

@@ -171,8 +171,7 @@ impl TileGroup {
             .then_some([positions, pixels, finished])
     }
 
-    /// Bytes of shared memory that its tiles with a chunk size need at least: for the core's input, sums from other blocks, the staged
-    /// input, and weights: all of them, or two stages of the smallest chunks.
+    /// Bytes of shared memory that its tiles with a chunk size need at least. Larger chunks need more.
     fn least_shared_bytes(
         self,
         problem: &TuckerProblem,
@@ -182,30 +181,51 @@ impl TileGroup {
     ) -> u32 {
         let core = &problem.core;
         let split_terms = split_terms(problem.precision);
-        let block_d1_groups = core
-            .c
-            .div_ceil(MMA_K)
-            .div_ceil(self.cluster / self.d2_splits);
+        let d1_groups = core.c.div_ceil(MMA_K);
+        let block_d1_groups = d1_groups.div_ceil(self.cluster / self.d2_splits);
         let d2_tiles = core.n.div_ceil(MMA_M);
         let block_d2_tiles = d2_tiles / self.d2_splits;
         let n_tiles = problem.n.div_ceil(MMA_M).div_ceil(self.blocks_n);
         let first_groups = problem.first.map_or(0, |c| c.div_ceil(MMA_K));
         let first_chunk = first_groups.min(chunk_groups);
-        // MMA tiles of weights.
-        let all = block_d1_groups * first_groups
-            + block_d2_tiles * core.r * core.s * block_d1_groups
-            + n_tiles * d2_tiles;
+        let is_cluster = self.cluster > 1;
+
+        // For the whole run of a block: the core's input, and sums from other blocks.
+        let quads = |groups: u32| 2 * split_terms * groups * MMA_K / 4;
+        let core_input = quads(block_d1_groups) * quad_plane(positions, split_terms);
+        let received = self.cluster * (MMA_M * d2_tiles).div_ceil(self.blocks_n) * finished;
+        let received = if is_cluster { received } else { 0 };
+
+        // For a time: the staged input, and the output of the core or, with the next factor, of the layer.
+        let staged = quads(first_chunk) * quad_plane(positions, split_terms);
+        let rows = MMA_M * problem.next.map_or(d2_tiles, |_| d2_tiles.max(n_tiles));
+        let converted = 2 * split_terms * (rows / 4) * quad_plane(finished, split_terms);
+        let sums = MMA_M * d2_tiles * finished;
+        let output = if is_cluster {
+            converted.max(sums)
+        } else {
+            converted
+        };
+
+        // Weights, of which the output replaces those of the factors before it. In a cluster the core's stay, because other blocks
+        // may send before this one has finished. A tile with chunks that replace each other has two stages at least.
+        let floats = |mma_tiles: u32| 128 * split_terms * mma_tiles;
+        let last = n_tiles * d2_tiles;
+        let of_core = block_d2_tiles * core.r * core.s * block_d1_groups;
+        let kept = if is_cluster { last + of_core } else { last };
+        let all = last + of_core + block_d1_groups * first_groups;
+        let resident = (floats(all) + staged).max(floats(kept) + output);
         let largest_chunk = (block_d1_groups * first_chunk)
             .max(block_d2_tiles * core.s)
             .max(n_tiles);
-        let weights = 128 * split_terms * all.min(2 * largest_chunk);
-        let quads = (block_d1_groups + first_chunk) * MMA_K / 4;
-        let inputs = 2 * split_terms * quads * quad_plane(positions, split_terms);
-        let received = match self.cluster {
-            1 => 0,
-            cluster => cluster * (MMA_M * d2_tiles).div_ceil(self.blocks_n) * finished,
+        let streamed = floats(2 * largest_chunk) + staged.max(output);
+        let all_resident = self.d2_splits > 1 || problem.next.is_some();
+        let weights = if all_resident {
+            resident
+        } else {
+            resident.min(streamed)
         };
-        4 * (inputs + received + weights)
+        4 * (core_input + received + weights)
     }
 
     /// A lower bound of the predicted times of its tiles, microseconds; infinite if it has none. `dram_bytes` are those of the problem.
@@ -251,6 +271,9 @@ impl TileGroup {
             .map(|next| product(next.n.div_ceil(MMA_M), finished, [n_tiles, 1, 1]));
         let (mut clocks, mut products) = (0.0, 0.0);
         for factor in first.into_iter().chain(core_and_last).chain(next) {
+            if factor.needs_more_registers() {
+                return f64::INFINITY;
+            }
             clocks += latency_clocks(factor);
             products += factor.mma_count();
         }

@@ -23,7 +23,7 @@ pub(super) fn minimize(start: &[f64], cost: impl Fn(&[f64]) -> f64) -> Vec<f64> 
     for _ in 0..ROUNDS {
         let before = best.clone();
         for (place, step) in steps.iter_mut().enumerate() {
-            match better(&best, place, *step, least, &cost) {
+            match better(&best, place, *step, least, cost) {
                 Some((logarithms, found, direction)) => {
                     (best, least) = (logarithms, found);
                     // The direction that helped is tried first the next time.
