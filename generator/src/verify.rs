@@ -2,29 +2,36 @@
 //!
 //! Nothing here shares code with schemes or templates, except the plain data that describes launches.
 
+mod check_failure;
 mod checkpoint_parameters;
-mod checks;
 mod cpu_device;
+mod dense_layout;
+mod deviation;
 mod device;
 #[cfg(feature = "gpu")]
 mod gpu_device;
 #[cfg(feature = "gpu")]
 mod graph_time;
+mod guarded_buffer;
+mod network_check;
+mod problem_data;
 mod random;
 pub mod reference;
+mod unit_check;
 
+pub use check_failure::CheckFailure;
 pub use checkpoint_parameters::CheckpointParameters;
-#[cfg(feature = "gpu")]
-pub use checks::time_unit;
-pub use checks::{
-    CheckFailure, Deviation, NetworkCheck, ProblemData, UnitCheck, check_network, check_unit,
-    check_unit_on, network_tolerance,
-};
 pub use cpu_device::{CpuDevice, CpuDeviceError};
+pub use deviation::Deviation;
 pub use device::{Device, DeviceError, run_variant};
 #[cfg(feature = "gpu")]
 pub use gpu_device::{GpuDevice, GpuDeviceError};
 #[cfg(feature = "gpu")]
 pub use graph_time::Repeats;
+pub use network_check::{NetworkCheck, check_network, network_tolerance};
+pub use problem_data::ProblemData;
 pub use random::Random;
 pub use tdc_runtime::Bindings;
+#[cfg(feature = "gpu")]
+pub use unit_check::time_unit;
+pub use unit_check::{UnitCheck, check_unit, check_unit_on};

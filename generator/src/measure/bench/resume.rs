@@ -361,10 +361,7 @@ mod tests {
         );
         assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
         for (row, message) in [
-            (
-                "0123",
-                "line 8: 1 field where `checksum report` are needed",
-            ),
+            ("0123", "line 8: 1 field where `checksum report` are needed"),
             ("012x {}", "line 8: checksum cannot be `012x`"),
             ("0123 {}", "line 8: report cannot be `{}`; it is the times"),
         ] {

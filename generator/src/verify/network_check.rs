@@ -1,0 +1,153 @@
+//! Checks complete networks.
+
+use super::dense_layout::to_nchw;
+use super::guarded_buffer::{GuardedBuffer, INPUT_POISON, MARGIN, OUTPUT_POISON};
+use super::reference::{self, NetworkParameters};
+use super::{Bindings, CheckFailure, Deviation, Device, DeviceError, run_variant};
+use crate::ir::{Layout, Network, Precision};
+use crate::plan::{Location, Memory, NetworkPlan};
+use std::collections::HashMap;
+
+/// The largest relative L2 error of the values of a network: ten times that of its least precise unit, which
+/// is 1e-5 in fp32.
+///
+/// A layer passes on the relative error of its input almost unchanged, and the errors that layers add are independent. After L layers the
+/// error is therefore sqrt(L) times that of one. Ten times corresponds to a hundred layers, each at its bound; rounding errors are at most
+/// a third of the bound.
+pub fn network_tolerance(plan: &NetworkPlan) -> f64 {
+    let of_units = plan.units.iter();
+    let of_units = of_units.map(|unit| unit.problem.kind().min_tolerance());
+    10.0 * of_units.fold(Precision::Fp32.tolerance(), f64::max)
+}
+
+/// The result of checking a complete network.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NetworkCheck {
+    /// Deviation of each op's output that a layer wrote, in order: name of the layer, name of the op,
+    /// deviation.
+    pub layers: Vec<(String, String, Deviation)>,
+    /// The first layer that failed, with the failure.
+    pub failure: Option<(String, CheckFailure)>,
+    /// The output.
+    pub output: Vec<f32>,
+}
+
+/// Runs a planned network on one input and compares every value with the reference as soon as it is written.
+///
+/// `packed` is the payload of the weight file, in floats.
+///
+/// # Errors
+/// [`DeviceError`] if memory or copies fail. Incorrect values are part of the result.
+pub fn check_network(
+    device: &mut dyn Device,
+    network: &Network,
+    plan: &NetworkPlan,
+    parameters: &dyn NetworkParameters,
+    packed: &[f32],
+    input: &[f32],
+) -> Result<NetworkCheck, DeviceError> {
+    let result = check_network_layers(device, network, plan, parameters, packed, input);
+    device.free_all();
+    result
+}
+
+fn check_network_layers(
+    device: &mut dyn Device,
+    network: &Network,
+    plan: &NetworkPlan,
+    parameters: &dyn NetworkParameters,
+    packed: &[f32],
+    input: &[f32],
+) -> Result<NetworkCheck, DeviceError> {
+    let double: Vec<f64> = input.iter().map(|&v| f64::from(v)).collect();
+    let expected = reference::evaluate_network(network, parameters, &double);
+    let op_index: HashMap<&str, usize> = network
+        .ops
+        .iter()
+        .enumerate()
+        .map(|(index, op)| (op.name.as_str(), index))
+        .collect();
+
+    let mut x = GuardedBuffer::new(device, input.len(), INPUT_POISON)?;
+    x.write(device, 0, input)?;
+    let y = GuardedBuffer::new(device, plan.output.len() as usize, OUTPUT_POISON)?;
+    let arena = GuardedBuffer::new(device, plan.arena_bytes as usize / 4, OUTPUT_POISON)?;
+    let weights = device.alloc(packed.len().max(1))?;
+    device.write(weights, packed)?;
+    let tolerance = network_tolerance(plan);
+    let address = |location: &Location| {
+        let base = match location.memory {
+            Memory::Input => x.address,
+            Memory::Output => y.address,
+            Memory::Arena { offset } => arena.address + offset,
+        };
+        base + 4 * location.offset
+    };
+
+    let mut check = NetworkCheck {
+        layers: Vec::new(),
+        failure: None,
+        output: Vec::new(),
+    };
+    for layer in &plan.layers {
+        let (packed, bias) = plan.parameter_offsets(layer);
+        let bindings = Bindings {
+            x: address(&layer.x),
+            residual: layer.residual.as_ref().map_or(0, address),
+            packed: packed.map_or(0, |place| weights + place),
+            bias: bias.map_or(0, |place| weights + place),
+            y: address(&layer.y),
+            workspace: layer.workspace.map_or(0, |offset| arena.address + offset),
+            x_batch_stride: layer.x.batch_stride,
+            residual_batch_stride: layer.residual.map_or(0, |location| location.batch_stride),
+            y_batch_stride: layer.y.batch_stride,
+        };
+        run_variant(device, plan.units[layer.unit].variant(), &bindings)?;
+        let Some(&op) = op_index.get(layer.output_op.as_str()) else {
+            continue;
+        };
+        let found = read_location(device, &layer.y, address(&layer.y))?;
+        let deviation = Deviation::between(layer.y.shape, &found, &expected[op]);
+        let accurate = deviation.relative <= tolerance;
+        check.layers.push((
+            layer.name.clone(),
+            layer.output_op.clone(),
+            deviation.clone(),
+        ));
+        if !accurate {
+            let failure = CheckFailure::Inaccurate {
+                deviation,
+                tolerance,
+            };
+            check.failure = Some((layer.name.clone(), failure));
+            break;
+        }
+    }
+    for guarded in [&x, &y, &arena] {
+        let modified = guarded.modified_elements(device)?;
+        if modified > 0 && check.failure.is_none() {
+            check.failure = Some((plan.name.clone(), CheckFailure::OutOfBounds(modified)));
+        }
+    }
+    let whole = y.read(device)?;
+    check.output = whole[MARGIN..MARGIN + y.floats].to_vec();
+    Ok(check)
+}
+
+/// The dense NCHW content of a location.
+fn read_location(
+    device: &mut dyn Device,
+    location: &Location,
+    address: u64,
+) -> Result<Vec<f32>, DeviceError> {
+    let image_len = location.shape.image_len() as usize;
+    let mut values = vec![0.0; location.shape.len() as usize];
+    if location.layout != Layout::Nchw {
+        device.read(address, &mut values)?;
+        return Ok(to_nchw(location.shape, location.layout, values));
+    }
+    for (image, values) in values.chunks_mut(image_len).enumerate() {
+        device.read(address + 4 * image as u64 * location.batch_stride, values)?;
+    }
+    Ok(values)
+}
