@@ -19,6 +19,8 @@ mod precision;
 pub mod reference;
 mod tensor;
 
+#[cfg(feature = "onnx")]
+pub(crate) use activation::erfc;
 pub use activation::{Activation, ActivationParameter, activate};
 pub use error::{SpecError, SpecLocation};
 pub use format::{DType, Format, Layout, Tensor};

@@ -96,7 +96,7 @@ impl Checkpoint {
     }
 
     /// fp32 tensors with the given names, shapes and values in row-major order.
-    pub(crate) fn from_values(
+    pub fn from_values(
         origin: String,
         values: impl IntoIterator<Item = (String, Vec<usize>, Vec<f32>)>,
     ) -> Self {

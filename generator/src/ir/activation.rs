@@ -33,7 +33,7 @@ fn hard_sigmoid(x: f64) -> f64 {
 }
 
 /// The complementary error function, `1 - erf(x)`, with a relative error below 1e-10.
-fn erfc(x: f64) -> f64 {
+pub(crate) fn erfc(x: f64) -> f64 {
     // Far from zero: the continued fraction of Laplace, evaluated from its end.
     if x > 3.0 {
         let fraction = (1..=60)

@@ -249,6 +249,17 @@ impl NetworkBuilder {
         self.previous = id;
     }
 
+    /// The output shape of the op that was added last, or of the input.
+    ///
+    /// # Errors
+    /// The errors since the last call, after which more ops can be added.
+    pub fn added(&mut self) -> Result<TensorShape, Vec<SpecError>> {
+        match self.previous {
+            Some(id) if self.errors.is_empty() => Ok(self.ops[id.0].y),
+            _ => Err(std::mem::take(&mut self.errors)),
+        }
+    }
+
     /// Names the output of the op that was added last, in the driver's interface. It must be the output of the network; of several names
     /// of one op the last one counts.
     pub fn name_output(&mut self, name: &str) {

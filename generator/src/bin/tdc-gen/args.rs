@@ -202,8 +202,8 @@ pub struct PlanArgs {
 pub struct PackArgs {
     /// The network
     pub config: PathBuf,
-    /// A safetensors file with PyTorch's state-dict names
-    #[arg(required_unless_present = "random", conflicts_with = "random")]
+    /// A safetensors file with PyTorch's state-dict names [default: the weights of an ONNX file]
+    #[arg(conflicts_with = "random")]
     pub weights: Option<PathBuf>,
     /// Random weights and BatchNorm statistics instead of a file
     #[arg(long, value_name = "SEED")]

@@ -1,13 +1,14 @@
 //! `tdc-gen calibrate`.
 
 use crate::args::CalibrateArgs;
+use crate::config::load;
 use crate::failure::Failure;
 use crate::inputs::reject_overwriting;
 use crate::output::{note, print};
 use crate::tune;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use tdc_generator::config::{Overrides, yaml};
+use tdc_generator::config::Overrides;
 use tdc_generator::emit::write_atomic;
 use tdc_generator::gpu::{DEFAULT_GPU, Gpu, gpu};
 use tdc_generator::ir::Precision;
@@ -73,7 +74,7 @@ fn problems(configs: &[PathBuf]) -> Result<Problems, Failure> {
                 ..Overrides::default()
             };
             for path in configs {
-                problems.add(&yaml::load(path, &overrides).map_err(Failure::input)?);
+                problems.add(&load(path, &overrides)?.0);
             }
         }
     }

@@ -7,12 +7,14 @@ use std::path::Path;
 use tdc_generator::config::yaml::Places;
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::gpu::{Gpu, Targets};
+use tdc_generator::import::onnx;
 use tdc_generator::ir::Network;
 use tdc_generator::plan::{
     LayerSetPlan, NetworkPlan, PlanError, PlannedUnit, Planner, TuningTable, distinct_units,
     plan_layer_set_with, plan_variants_with,
 };
 use tdc_generator::render::{layer_set_json, network_json};
+use tdc_weights::Checkpoint;
 
 /// A config that has been read and planned.
 pub enum PlannedConfig {
@@ -59,21 +61,31 @@ impl ConfigArgs {
     /// Reads and plans one config for the given GPUs, else for those that it names. Fails for GPUs that code
     /// cannot be generated for.
     pub fn plan(&self, path: &Path, gpus: Option<&[String]>) -> Result<PlannedConfig, Failure> {
-        let (planned, places) = self.planned(path, gpus)?;
+        Ok(self.plan_with_weights(path, gpus)?.0)
+    }
+
+    /// As [`plan`](Self::plan), with the weights of an ONNX file.
+    pub fn plan_with_weights(
+        &self,
+        path: &Path,
+        gpus: Option<&[String]>,
+    ) -> Result<(PlannedConfig, Option<Checkpoint>), Failure> {
+        let (planned, source) = self.planned(path, gpus)?;
         let targets: Vec<&'static Gpu> = match &planned {
             PlannedConfig::Network(_, plans) => plans.iter().map(|plan| plan.gpu).collect(),
             PlannedConfig::LayerSet(plan) => vec![plan.gpu],
         };
         let unsupported = targets.iter().filter_map(|gpu| gpu.code_target().err());
         let unsupported: Vec<_> = unsupported.collect();
-        match (unsupported.is_empty(), gpus) {
-            (true, _) => Ok(planned),
-            (false, None) => {
+        match (unsupported.is_empty(), gpus, source) {
+            (true, _, Source::Config(_)) => Ok((planned, None)),
+            (true, _, Source::Onnx(weights)) => Ok((planned, Some(weights))),
+            (false, None, Source::Config(places)) => {
                 let unsupported = unsupported.iter();
                 let located = unsupported.map(|error| (places.of_config("gpu"), error.to_string()));
                 Err(Failure::input(places.errors(located)))
             }
-            (false, Some(_)) => Err(Failure::list(&unsupported)),
+            (false, ..) => Err(Failure::list(&unsupported)),
         }
     }
 
@@ -95,11 +107,11 @@ impl ConfigArgs {
         &self,
         path: &Path,
         gpus: Option<&[String]>,
-    ) -> Result<(PlannedConfig, Places), Failure> {
+    ) -> Result<(PlannedConfig, Source), Failure> {
         let table = self.measured_times()?;
         let planner = |gpu| planner(gpu, table.as_ref());
         let overrides = self.overrides(gpus)?;
-        let (config, places) = yaml::load_with_places(path, &overrides).map_err(Failure::input)?;
+        let (config, source) = load(path, &overrides)?;
         let planned = match config {
             Config::Network(network) => plan_variants_with(&network, planner)
                 .map(|plans| PlannedConfig::Network(network, plans)),
@@ -107,13 +119,14 @@ impl ConfigArgs {
                 plan_layer_set_with(&set, planner(set.gpu)).map(PlannedConfig::LayerSet)
             }
         };
-        match planned {
-            Ok(planned) => Ok((planned, places)),
-            Err(errors) => {
+        match (planned, source) {
+            (Ok(planned), source) => Ok((planned, source)),
+            (Err(errors), Source::Config(places)) => {
                 let at = |error: &PlanError| places.of_layer(&error.layer, error.key);
                 let located = errors.iter().map(|error| (at(error), error.to_string()));
                 Err(Failure::input(places.errors(located)))
             }
+            (Err(errors), Source::Onnx(_)) => Err(Failure::in_file(path, &errors)),
         }
     }
 
@@ -122,15 +135,36 @@ impl ConfigArgs {
         &self,
         path: &Path,
         gpus: Option<&[String]>,
-    ) -> Result<(Network, Vec<NetworkPlan>), Failure> {
-        match self.plan(path, gpus)? {
-            PlannedConfig::Network(network, plans) => Ok((network, plans)),
-            PlannedConfig::LayerSet(_) => Err(Failure::Input(format!(
+    ) -> Result<(Network, Vec<NetworkPlan>, Option<Checkpoint>), Failure> {
+        match self.plan_with_weights(path, gpus)? {
+            (PlannedConfig::Network(network, plans), weights) => Ok((network, plans, weights)),
+            (PlannedConfig::LayerSet(_), _) => Err(Failure::Input(format!(
                 "{}: a layer set has no weights to pack; give the config of a network",
                 path.display()
             ))),
         }
     }
+}
+
+/// What a config was read from, besides itself.
+pub enum Source {
+    /// A YAML file: the positions in it.
+    Config(Places),
+    /// An ONNX file: its weights.
+    Onnx(Checkpoint),
+}
+
+/// Reads a config or an ONNX file.
+pub fn load(path: &Path, overrides: &Overrides) -> Result<(Config, Source), Failure> {
+    if onnx::is_onnx(path) {
+        let imported = onnx::load(path, overrides).map_err(Failure::input)?;
+        return Ok((
+            Config::Network(imported.network),
+            Source::Onnx(imported.weights),
+        ));
+    }
+    let (config, places) = yaml::load_with_places(path, overrides).map_err(Failure::input)?;
+    Ok((config, Source::Config(places)))
 }
 
 /// A planner with the given tuning table, if any.

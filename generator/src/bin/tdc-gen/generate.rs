@@ -4,10 +4,12 @@ use crate::args::GenerateArgs;
 use crate::config::PlannedConfig;
 use crate::failure::Failure;
 use crate::output::{note, print};
+use crate::pack::packed;
 use std::path::{Path, PathBuf};
 use tdc_generator::emit::{self, Files};
-use tdc_generator::plan::{NetworkPlan, PlannedUnit};
+use tdc_generator::plan::{NetworkPlan, PlannedUnit, weight_sections};
 use tdc_generator::wording::counted;
+use tdc_weights::Checkpoint;
 
 /// Plans and renders every config before anything is written.
 pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
@@ -19,7 +21,8 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     }
     let mut folders: Vec<Folder> = Vec::new();
     for path in &args.configs {
-        let planned = args.config.plan(path, args.target.gpu.as_deref())?;
+        let gpus = args.target.gpu.as_deref();
+        let (planned, weights) = args.config.plan_with_weights(path, gpus)?;
         let (name, files) = match &planned {
             PlannedConfig::Network(network, plans) => (&network.name, emit::network_files(plans)),
             PlannedConfig::LayerSet(plan) => (&plan.name, emit::layer_set_files(plan)),
@@ -28,18 +31,23 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
             Some(folder) => folder.clone(),
             None => Path::new("generated").join(name),
         };
-        if folders.iter().any(|(known, _, _)| *known == folder) {
+        if folders.iter().any(|known| known.path == folder) {
             return Err(Failure::Input(format!(
                 "two configs would be written to {}; give them different names",
                 folder.display()
             )));
         }
-        folders.push((folder, files.map_err(Failure::input)?, planned));
+        folders.push(Folder {
+            path: folder,
+            files: files.map_err(Failure::input)?,
+            weights: weight_file(path, &planned, weights)?,
+            planned,
+        });
     }
     if args.stdout {
         folders
             .iter()
-            .try_for_each(|(_, files, _)| print_files(files))
+            .try_for_each(|folder| print_files(&folder.files))
     } else if args.check {
         check(args, &folders)
     } else {
@@ -47,22 +55,61 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     }
 }
 
-/// A folder, its files, and the plan that they were rendered from.
-type Folder = (PathBuf, Files, PlannedConfig);
+/// A folder to write.
+struct Folder {
+    path: PathBuf,
+    files: Files,
+    /// The content of the weight file, if the network came with its weights.
+    weights: Option<Vec<u8>>,
+    /// What the files were rendered from.
+    planned: PlannedConfig,
+}
+
+/// Name of the weight file in a folder.
+const WEIGHTS: &str = "weights.bin";
+
+/// The packed weights of an ONNX file.
+fn weight_file(
+    source: &Path,
+    planned: &PlannedConfig,
+    weights: Option<Checkpoint>,
+) -> Result<Option<Vec<u8>>, Failure> {
+    let (PlannedConfig::Network(network, plans), Some(weights)) = (planned, weights) else {
+        return Ok(None);
+    };
+    let (bytes, _) = packed(network, &weight_sections(plans), &weights, Some(source))?;
+    Ok(Some(bytes))
+}
 
 /// Moves all folders into place after the files of all have been written to disk.
 fn write(args: &GenerateArgs, folders: &[Folder]) -> Result<(), Failure> {
     let prepared = folders
         .iter()
-        .map(|(folder, files, _)| emit::stage(files, folder, args.force))
+        .map(|folder| emit::stage(&folder.files, &folder.path, args.force))
         .collect::<Result<Vec<_>, _>>()
         .map_err(Failure::input)?;
-    for ((folder, files, planned), prepared) in folders.iter().zip(prepared) {
+    for (folder, prepared) in folders.iter().zip(prepared) {
+        let Folder {
+            path,
+            files,
+            weights,
+            planned,
+        } = folder;
         let written = prepared.commit().map_err(Failure::input)?;
+        if let Some(weights) = weights {
+            emit::write_atomic(&path.join(WEIGHTS), weights).map_err(Failure::input)?;
+        }
         if args.json {
             print(planned.json()?)?;
         } else {
-            print_summary(folder, files, &written, planned)?;
+            print_summary(path, files, &written, planned)?;
+            if let Some(weights) = weights {
+                print(format_args!(
+                    "  {}: {} bytes\n",
+                    path.join(WEIGHTS).display(),
+                    weights.len()
+                ))?;
+            }
         }
     }
     Ok(())
@@ -70,18 +117,18 @@ fn write(args: &GenerateArgs, folders: &[Folder]) -> Result<(), Failure> {
 
 fn check(args: &GenerateArgs, folders: &[Folder]) -> Result<(), Failure> {
     let mut stale = Vec::new();
-    for (folder, files, planned) in folders {
-        let differences = emit::check(files, folder).map_err(Failure::input)?;
+    for folder in folders {
+        let differences = emit::check(&folder.files, &folder.path).map_err(Failure::input)?;
         if !differences.is_empty() {
             let lines: Vec<_> = differences.iter().map(ToString::to_string).collect();
             stale.push(format!(
                 "{} is not up to date; run the same command without --check\n{}",
-                folder.display(),
+                folder.path.display(),
                 lines.join("\n")
             ));
         }
         if args.json {
-            print(planned.json()?)?;
+            print(folder.planned.json()?)?;
         }
     }
     if stale.is_empty() {

@@ -7,6 +7,7 @@ use crate::output::{note, print};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use tdc_generator::emit::write_all_atomic;
+use tdc_generator::ir::Network;
 use tdc_generator::plan::{WeightSection, recipes, weight_sections};
 use tdc_runtime::Decomposition;
 use tdc_runtime::WeightFile;
@@ -21,27 +22,20 @@ pub fn run(args: &PackArgs) -> Result<(), Failure> {
         outputs.into_iter().flatten().map(PathBuf::as_path),
     )?;
     let gpus = args.target.gpu.as_deref();
-    let (network, plans) = args.options.plan_network(&args.config, gpus)?;
+    let (network, plans, imported) = args.options.plan_network(&args.config, gpus)?;
     let sections = weight_sections(&plans);
-    // The slots of all sections: a tensor that several of them use is read and factorised once.
-    let recipes: Vec<SlotRecipe> = sections
-        .iter()
-        .flat_map(|section| recipes(&network, section.plans[0]))
-        .collect();
-    let checkpoint = match (&args.weights, args.random) {
-        (Some(path), _) => Checkpoint::open(path).map_err(Failure::input)?,
-        (None, seed) => Checkpoint::random(&recipes, seed.unwrap_or_default()),
+    let checkpoint = match (&args.weights, args.random, imported) {
+        (Some(path), ..) => Checkpoint::open(path).map_err(Failure::input)?,
+        (None, Some(seed), _) => Checkpoint::random(&slots(&network, &sections), seed),
+        (None, None, Some(imported)) => imported,
+        (None, None, None) => {
+            return Err(Failure::Input(
+                "weights are missing; give a safetensors file, or --random SEED".to_owned(),
+            ));
+        }
     };
-    let resolved =
-        resolve(&recipes, &checkpoint).map_err(|error| in_file(args.weights.as_deref(), &error))?;
-    let mut bytes = Vec::new();
-    let mut values = &resolved.values[..];
-    for section in &sections {
-        let file = section.file();
-        let (own, others) = values.split_at(file.iter().count().min(values.len()));
-        bytes.extend(pack(file, own).map_err(Failure::input)?.bytes);
-        values = others;
-    }
+    let source = args.weights.as_deref();
+    let (bytes, resolved) = packed(&network, &sections, &checkpoint, source)?;
     let mut files: Vec<(&Path, &[u8])> = vec![(&args.out, &bytes)];
     let unpacked;
     if let Some(path) = &args.safetensors {
@@ -54,6 +48,34 @@ pub fn run(args: &PackArgs) -> Result<(), Failure> {
     } else {
         print_text(&args.out, bytes.len(), &sections, &resolved)
     }
+}
+
+/// The slots of all sections: a tensor that several of them use is read and factorised once.
+fn slots(network: &Network, sections: &[WeightSection<'_>]) -> Vec<SlotRecipe> {
+    let slots = sections.iter();
+    slots
+        .flat_map(|section| recipes(network, section.plans[0]))
+        .collect()
+}
+
+/// The content of a weight file; `source` is the file of the checkpoint, for messages.
+pub fn packed(
+    network: &Network,
+    sections: &[WeightSection<'_>],
+    checkpoint: &Checkpoint,
+    source: Option<&Path>,
+) -> Result<(Vec<u8>, Resolved), Failure> {
+    let slots = slots(network, sections);
+    let resolved = resolve(&slots, checkpoint).map_err(|error| in_file(source, &error))?;
+    let mut bytes = Vec::new();
+    let mut values = &resolved.values[..];
+    for section in sections {
+        let file = section.file();
+        let (own, others) = values.split_at(file.iter().count().min(values.len()));
+        bytes.extend(pack(file, own).map_err(Failure::input)?.bytes);
+        values = others;
+    }
+    Ok((bytes, resolved))
 }
 
 /// Ratio of the largest rank-one term of a CP factorisation to the weight, above which a decimal digit of

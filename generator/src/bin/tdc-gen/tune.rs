@@ -1,6 +1,7 @@
 //! `tdc-gen tune`.
 
 use crate::args::TuneArgs;
+use crate::config::load;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{note, print};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 use tdc_generator::compile::Compiler;
 use tdc_generator::compile::nvrtc;
 use tdc_generator::compile::toolkit::Toolkit;
-use tdc_generator::config::{Overrides, yaml};
+use tdc_generator::config::Overrides;
 use tdc_generator::emit::write_atomic;
 use tdc_generator::gpu::Gpu;
 use tdc_generator::measure::tune::{
@@ -173,7 +174,7 @@ fn problems(args: &TuneArgs) -> Result<Problems, Failure> {
     };
     let mut problems = Problems::default();
     for path in &args.configs {
-        problems.add(&yaml::load(path, &overrides).map_err(Failure::input)?);
+        problems.add(&load(path, &overrides)?.0);
     }
     Ok(problems)
 }

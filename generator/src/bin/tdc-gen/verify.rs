@@ -30,7 +30,8 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
         false => Some(Temporary::new()?),
     };
     for path in &args.configs {
-        let planned = args.options.plan(path, args.target.gpu.as_deref())?;
+        let gpus = args.target.gpu.as_deref();
+        let (planned, imported) = args.options.plan_with_weights(path, gpus)?;
         if args.weights.is_some() && matches!(planned, PlannedConfig::LayerSet(_)) {
             return Err(Failure::Input(format!(
                 "{}: a layer set has no weights; omit --weights or give a network",
@@ -57,7 +58,7 @@ pub fn run(args: &VerifyArgs) -> Result<(), Failure> {
             for plan in plans {
                 variants.push(check_whole(
                     args,
-                    checkpoint.as_ref(),
+                    checkpoint.as_ref().or(imported.as_ref()),
                     network,
                     plan,
                     device,

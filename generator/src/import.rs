@@ -1,0 +1,3 @@
+//! Networks from the files of other programs.
+
+pub mod onnx;

@@ -1,0 +1,526 @@
+//! From the nodes of a graph to the ops of a network.
+//!
+//! Nodes are visited in topological order. Each of their outputs becomes a [`Value`]: a constant, the output of an op, or an elementwise
+//! function that is not an op yet. Such a function becomes an op when another node reads it: by then its whole spelling is known, so that
+//! `x * Sigmoid(x)` becomes one SiLU, which the op that computes x takes over if nothing else reads x.
+
+mod constants;
+mod convolution;
+mod functions;
+mod linear;
+mod pooling;
+mod shapes;
+
+use super::Imported;
+use super::attributes::Attributes;
+use super::elementwise::Elementwise;
+use super::error::ImportError;
+use super::fold::fold;
+use super::graph::{Graph, node_error};
+use super::names::{Names, op_type};
+use super::tensor::Tensor;
+use crate::config::Overrides;
+use crate::ir::{INPUT_NAME, NetworkBuilder, OpOptions, TensorShape, reserved_reason};
+use std::collections::{BTreeMap, HashMap};
+use tdc_weights::Checkpoint;
+
+/// Index in [`Converter::values`].
+type ValueId = usize;
+
+/// Index of an op: 0 is the network's input, `i + 1` is [`Converter::ops`]`[i]`.
+type OpRef = usize;
+
+/// A tensor of the graph.
+#[derive(Debug, Clone)]
+enum Value {
+    /// Not computed, because of an error that was reported.
+    Failed,
+    /// Known numbers.
+    Constant(Tensor),
+    /// The output of an op, of which ONNX has its own view: `dims` may lack axes of size 1.
+    Op { op: OpRef, dims: Vec<usize> },
+    /// An elementwise function that is not an op yet.
+    Function(Function),
+    /// The value `of` with zeros around its images.
+    Padded {
+        of: ValueId,
+        pads: [u32; 4],
+        dims: Vec<usize>,
+    },
+}
+
+/// An elementwise operation whose result is not an op yet.
+#[derive(Debug, Clone)]
+struct Function {
+    kind: Elementwise,
+    operands: Vec<Operand>,
+    dims: Vec<usize>,
+    /// The node that computes it.
+    node: usize,
+    /// Functions that it is composed of, along the longest path.
+    depth: usize,
+}
+
+/// An operand of a [`Function`].
+#[derive(Debug, Clone, Copy)]
+enum Operand {
+    Value(ValueId),
+    Number(f64),
+}
+
+/// A tensor of the weights: name, sizes and elements.
+type NamedTensor = (String, Vec<usize>, Vec<f32>);
+
+/// An op of the network.
+#[derive(Debug)]
+struct NewOp {
+    name: String,
+    inputs: Vec<OpRef>,
+    options: OpOptions,
+    tensors: Vec<NamedTensor>,
+}
+
+/// What is wrong with a node, and the remedy.
+type Problem = (String, &'static str);
+
+/// The remedy for operations that the project does not have.
+const WRITE_CONFIG: &str = "leave it out of the export, or replace it by supported operations";
+
+/// The remedy for files that do not follow the format.
+const EXPORT_AGAIN: &str = "export the network again";
+
+fn unsupported(message: impl Into<String>) -> Problem {
+    (message.into(), WRITE_CONFIG)
+}
+
+fn invalid(message: impl Into<String>) -> Problem {
+    (message.into(), EXPORT_AGAIN)
+}
+
+/// The state of the conversion.
+struct Converter<'g> {
+    graph: &'g Graph,
+    ids: HashMap<&'g str, ValueId>,
+    values: Vec<Value>,
+    /// For each value the nodes that read it.
+    readers: Vec<Vec<usize>>,
+    /// For each op the values that are its output.
+    views: Vec<Vec<ValueId>>,
+    output: Option<ValueId>,
+    ops: Vec<NewOp>,
+    shapes: Vec<TensorShape>,
+    /// Infers shapes; the network itself is built from the ops that are left at the end.
+    builder: NetworkBuilder,
+    names: Names,
+    errors: Vec<ImportError>,
+}
+
+/// Converts a graph; `name` is that of the network.
+pub fn convert(
+    graph: &Graph,
+    name: &str,
+    overrides: &Overrides,
+) -> Result<Imported, Vec<ImportError>> {
+    let name = match reserved_reason(name) {
+        Some(_) => format!("net_{name}"),
+        None => name.to_owned(),
+    };
+    let mut converter = Converter::new(graph)?;
+    for index in 0..graph.nodes.len() {
+        converter.visit(index);
+    }
+    let output = converter
+        .output
+        .and_then(|output| converter.materialize(output));
+    match output {
+        Some(output) if converter.errors.is_empty() => converter.finish(output, &name, overrides),
+        _ if converter.errors.is_empty() => Err(vec![ImportError::of_file(
+            format!(
+                "nothing computes the output `{}`",
+                graph.output.escape_debug()
+            ),
+            EXPORT_AGAIN,
+        )]),
+        _ => Err(converter.errors),
+    }
+}
+
+impl<'g> Converter<'g> {
+    fn new(graph: &'g Graph) -> Result<Self, Vec<ImportError>> {
+        let (input, shape) = &graph.input;
+        let mut builder = NetworkBuilder::new("network", *shape);
+        builder.added().map_err(|errors| {
+            let errors = errors.into_iter();
+            errors
+                .map(|error| ImportError::of_file(error.message, error.help))
+                .collect::<Vec<_>>()
+        })?;
+        let mut converter = Self {
+            graph,
+            ids: HashMap::new(),
+            values: Vec::new(),
+            readers: Vec::new(),
+            views: vec![Vec::new()],
+            output: None,
+            ops: Vec::new(),
+            shapes: vec![*shape],
+            builder,
+            names: Names::new(&graph.nodes),
+            errors: Vec::new(),
+        };
+        for (name, tensor) in &graph.constants {
+            converter.define(name, Value::Constant(tensor.clone()));
+        }
+        let dims = [shape.batch, shape.c, shape.h, shape.w].map(|size| size as usize);
+        let input = converter.define(
+            input,
+            Value::Op {
+                op: 0,
+                dims: dims.to_vec(),
+            },
+        );
+        converter.views[0].push(input);
+        converter.name_values();
+        Ok(converter)
+    }
+
+    fn define(&mut self, name: &'g str, value: Value) -> ValueId {
+        self.values.push(value);
+        self.readers.push(Vec::new());
+        self.ids.insert(name, self.values.len() - 1);
+        self.values.len() - 1
+    }
+
+    /// An id for each output of a node. The output of a node that changes nothing is its input.
+    fn name_values(&mut self) {
+        for (index, node) in self.graph.nodes.iter().enumerate() {
+            let is_alias = matches!(op_type(node), "Identity" | "Dropout");
+            let source = node
+                .input
+                .first()
+                .and_then(|name| self.ids.get(&name[..]))
+                .copied();
+            if let (true, Some(source), Some(output)) = (is_alias, source, node.output.first()) {
+                self.ids.insert(output, source);
+                continue;
+            }
+            for name in node.input.iter().filter(|name| !name.is_empty()) {
+                if let Some(&id) = self.ids.get(&name[..]) {
+                    self.readers[id].push(index);
+                }
+            }
+            for name in node.output.iter().filter(|name| !name.is_empty()) {
+                self.define(name, Value::Failed);
+            }
+        }
+        self.output = self.ids.get(&self.graph.output[..]).copied();
+    }
+
+    /// Converts a node and reports everything that is wrong with it.
+    fn visit(&mut self, index: usize) {
+        let node = &self.graph.nodes[index];
+        if matches!(op_type(node), "Identity" | "Dropout") {
+            return;
+        }
+        let ids = node
+            .input
+            .iter()
+            .map(|name| self.ids.get(&name[..]).copied());
+        let inputs: Vec<Option<ValueId>> = ids.collect();
+        let failed = |id: &ValueId| matches!(self.values[*id], Value::Failed);
+        if inputs.iter().flatten().any(failed) {
+            return;
+        }
+        let attributes = Attributes::of(node);
+        let result = self.convert(index, &inputs, &attributes);
+        let attribute_errors = attributes.finish();
+        // The node of an unknown operation has attributes that nobody read.
+        let is_unknown =
+            matches!(&result, Err((message, _)) if message.contains("is not supported"));
+        if !is_unknown {
+            for message in &attribute_errors {
+                self.errors.push(node_error(node, message, WRITE_CONFIG));
+            }
+        }
+        let others = node
+            .output
+            .iter()
+            .skip(1)
+            .filter_map(|name| self.ids.get(&name[..]));
+        if others.copied().any(|id| !self.readers[id].is_empty()) {
+            self.errors.push(node_error(
+                node,
+                "only its first output is supported",
+                WRITE_CONFIG,
+            ));
+        }
+        let output = node.output.first().and_then(|name| self.ids.get(&name[..]));
+        match (result, output.copied()) {
+            (Ok(value), Some(output)) if attribute_errors.is_empty() => self.set(output, value),
+            (Err((message, help)), _) if !message.is_empty() => {
+                self.errors.push(node_error(node, message, help));
+            }
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, id: ValueId, value: Value) {
+        if let Value::Op { op, .. } = &value {
+            self.views[*op].push(id);
+        }
+        self.values[id] = value;
+    }
+
+    /// The value of a node's first output. An empty message means that the error was reported before.
+    fn convert(
+        &mut self,
+        index: usize,
+        inputs: &[Option<ValueId>],
+        attributes: &Attributes<'_>,
+    ) -> Result<Value, Problem> {
+        let op = op_type(&self.graph.nodes[index]);
+        if op == "Shape" {
+            let dims = self.dims(first(inputs)?);
+            return super::fold::shape(&dims, attributes)
+                .map(Value::Constant)
+                .map_err(invalid);
+        }
+        let constants: Vec<Option<&Tensor>> =
+            inputs.iter().map(|id| self.constant((*id)?)).collect();
+        let is_constant = inputs
+            .iter()
+            .zip(&constants)
+            .all(|(id, constant)| id.is_none() || constant.is_some());
+        if is_constant && let Some(folded) = fold(op, &constants, attributes) {
+            return folded.map(Value::Constant).map_err(unsupported);
+        }
+        if let Some(kind) = Elementwise::of(op, &constants, attributes) {
+            let kind = kind.map_err(unsupported)?;
+            return self.elementwise(index, kind, inputs);
+        }
+        match op {
+            "Conv" => self.convolution(index, inputs, attributes),
+            "BatchNormalization" => self.batch_norm(index, inputs, attributes),
+            "Gemm" => self.gemm(index, inputs, attributes),
+            "MatMul" => self.matrix_product(index, inputs),
+            "MaxPool" | "AveragePool" => self.pool(index, inputs, attributes),
+            "GlobalMaxPool" | "GlobalAveragePool" => self.global_pool(index, inputs),
+            "ReduceMean" => self.reduce_mean(index, inputs, attributes),
+            "Concat" => self.concat(index, inputs, attributes),
+            "Pad" => self.pad(inputs, attributes),
+            "PRelu" => self.prelu(index, inputs),
+            "Flatten" | "Reshape" | "Squeeze" | "Unsqueeze" => {
+                self.reshape(index, inputs, attributes)
+            }
+            "Cast" => self.cast(inputs, attributes),
+            _ => Err(unsupported(format!(
+                "the operation {} is not supported",
+                op.escape_debug()
+            ))),
+        }
+    }
+
+    fn constant(&self, id: ValueId) -> Option<&Tensor> {
+        match &self.values[id] {
+            Value::Constant(tensor) => Some(tensor),
+            _ => None,
+        }
+    }
+
+    /// A node's input that must be a constant.
+    fn expect_constant(
+        &self,
+        inputs: &[Option<ValueId>],
+        index: usize,
+        what: &str,
+    ) -> Result<&Tensor, Problem> {
+        let id = inputs.get(index).copied().flatten();
+        let id = id.ok_or_else(|| invalid(format!("it has no {what}")))?;
+        self.constant(id).ok_or_else(|| {
+            unsupported(format!(
+                "its {what} is computed; only constants are supported"
+            ))
+        })
+    }
+
+    /// The sizes of a value as ONNX has them.
+    fn dims(&self, id: ValueId) -> Vec<usize> {
+        match &self.values[id] {
+            Value::Failed => Vec::new(),
+            Value::Constant(tensor) => tensor.dims.clone(),
+            Value::Op { dims, .. } | Value::Padded { dims, .. } => dims.clone(),
+            Value::Function(function) => function.dims.clone(),
+        }
+    }
+
+    /// The op that computes a node's input, which has the axes of the op's output: [B, C, H, W], or [B, C] without an image.
+    fn op_of(&mut self, inputs: &[Option<ValueId>], index: usize) -> Result<OpRef, Problem> {
+        let op = self.view_of(inputs, index)?;
+        let id = inputs.get(index).copied().flatten().unwrap_or_default();
+        match self.is_plain(id, op) {
+            true => Ok(op),
+            false => Err(unsupported(format!(
+                "its input was reshaped to {:?}, which is not supported here",
+                self.dims(id)
+            ))),
+        }
+    }
+
+    /// Whether a value has the axes of the output of its op.
+    fn is_plain(&self, id: ValueId, op: OpRef) -> bool {
+        let y = self.shapes[op];
+        let own = [y.batch, y.c, y.h, y.w].map(|size| size as usize);
+        let dims = self.dims(id);
+        dims == own || y.pixels() == 1 && dims == own[..2]
+    }
+
+    /// The op that computes a node's input, of whatever axes.
+    fn view_of(&mut self, inputs: &[Option<ValueId>], index: usize) -> Result<OpRef, Problem> {
+        let id = inputs.get(index).copied().flatten();
+        let id = id.ok_or_else(|| invalid("an input is missing"))?;
+        // Reported at the node that failed.
+        self.materialize(id).ok_or_else(|| (String::new(), ""))
+    }
+
+    /// Adds an op for a node and returns its value, with the sizes of its output.
+    fn add(
+        &mut self,
+        index: usize,
+        inputs: Vec<OpRef>,
+        options: OpOptions,
+        tensors: impl FnOnce(&str) -> Vec<NamedTensor>,
+    ) -> Result<Value, Problem> {
+        let name = self.names.op(&self.graph.nodes[index]);
+        let input_names: Vec<String> = inputs
+            .iter()
+            .map(|&op| self.name_of(op).to_owned())
+            .collect();
+        self.builder.op(&name, Some(&input_names), options.clone());
+        let shape = match self.builder.added() {
+            Ok(shape) => shape,
+            Err(errors) => {
+                let node = &self.graph.nodes[index];
+                for error in errors {
+                    self.errors
+                        .push(node_error(node, error.message, error.help));
+                }
+                return Err((String::new(), ""));
+            }
+        };
+        self.ops.push(NewOp {
+            tensors: tensors(&name),
+            name,
+            inputs,
+            options,
+        });
+        self.shapes.push(shape);
+        self.views.push(Vec::new());
+        let dims = [shape.batch, shape.c, shape.h, shape.w].map(|size| size as usize);
+        Ok(Value::Op {
+            op: self.ops.len(),
+            dims: dims.to_vec(),
+        })
+    }
+
+    fn name_of(&self, op: OpRef) -> &str {
+        match op {
+            0 => INPUT_NAME,
+            _ => &self.ops[op - 1].name,
+        }
+    }
+
+    /// Whether only these nodes read the output of an op, under whatever name.
+    fn is_only_read_by(&self, op: OpRef, nodes: &[usize]) -> bool {
+        let views = &self.views[op];
+        let makes_view = |node: usize| {
+            let output = self.graph.nodes[node].output.first();
+            let id = output.and_then(|name| self.ids.get(&name[..]));
+            id.is_some_and(|id| views.contains(id))
+        };
+        views.iter().all(|&view| {
+            self.output != Some(view)
+                && self.readers[view]
+                    .iter()
+                    .all(|&reader| nodes.contains(&reader) || makes_view(reader))
+        })
+    }
+
+    /// The network of those ops that the output depends on, and their tensors.
+    fn finish(
+        self,
+        output: OpRef,
+        name: &str,
+        overrides: &Overrides,
+    ) -> Result<Imported, Vec<ImportError>> {
+        let mut needed = vec![false; self.ops.len() + 1];
+        needed[output] = true;
+        for op in (1..=self.ops.len()).rev().filter(|&op| op <= output) {
+            if needed[op] {
+                for &input in &self.ops[op - 1].inputs {
+                    needed[input] = true;
+                }
+            }
+        }
+        let mut builder = NetworkBuilder::new(name, self.graph.input.1);
+        let mut tensors = BTreeMap::new();
+        let mut previous = 0;
+        for op in (1..=self.ops.len()).filter(|&op| needed[op]) {
+            let NewOp {
+                name,
+                inputs,
+                options,
+                ..
+            } = &self.ops[op - 1];
+            let inputs_by_name: Vec<String> = inputs
+                .iter()
+                .map(|&input| self.name_of(input).to_owned())
+                .collect();
+            let reads_previous = inputs[..] == [previous];
+            let mut options = options.clone();
+            if let OpOptions::Conv(conv) = &mut options {
+                conv.precision = overrides.precision.unwrap_or(conv.precision);
+                conv.tolerance = overrides.tolerance.unwrap_or(conv.tolerance);
+            }
+            builder.op(
+                name,
+                (!reads_previous).then_some(&inputs_by_name[..]),
+                options,
+            );
+            previous = op;
+        }
+        let mut network = builder.finish().map_err(|errors| {
+            let errors = errors.into_iter();
+            errors
+                .map(|error| ImportError::of_file(error.message, error.help))
+                .collect::<Vec<_>>()
+        })?;
+        network.gpus = overrides.gpus.clone().unwrap_or_default();
+        network.tiles = overrides.tiles.unwrap_or_default();
+        for (op, _) in self
+            .ops
+            .into_iter()
+            .zip(1..)
+            .filter(|(_, op): &(NewOp, usize)| needed[*op])
+        {
+            for (name, dims, values) in op.tensors {
+                tensors.insert(name, (dims, values));
+            }
+        }
+        let values = tensors
+            .into_iter()
+            .map(|(name, (dims, values))| (name, dims, values));
+        Ok(Imported {
+            network,
+            weights: Checkpoint::from_values("of the ONNX file".to_owned(), values),
+        })
+    }
+}
+
+/// A node's first input.
+fn first(inputs: &[Option<ValueId>]) -> Result<ValueId, Problem> {
+    inputs
+        .first()
+        .copied()
+        .flatten()
+        .ok_or_else(|| invalid("it has no input"))
+}

@@ -1,0 +1,221 @@
+//! Constants for each channel: biases, scales, shifts and BatchNorms.
+
+use super::super::attributes::Attributes;
+use super::super::elementwise::Elementwise;
+use super::super::names::Names;
+use super::{Converter, NamedTensor, OpRef, Problem, Value, ValueId, invalid, unsupported};
+use crate::ir::{Activation, BatchNorm, OpOptions, ScaleShiftOptions};
+
+impl Converter<'_> {
+    /// The value of an elementwise node with a constant for each channel; `None` if it has no such constant.
+    pub(super) fn with_channel_constants(
+        &mut self,
+        node: usize,
+        kind: Elementwise,
+        operands: &[ValueId],
+    ) -> Result<Option<Value>, Problem> {
+        let &[a, b] = operands else { return Ok(None) };
+        let (x, constant, is_reversed) = match (self.constant(a), self.constant(b)) {
+            (None, Some(constant)) => (a, constant, false),
+            (Some(constant), None) => (b, constant, true),
+            _ => return Ok(None),
+        };
+        if constant.len() == 1 {
+            return Ok(None);
+        }
+        let values = constant.to_floats();
+        let sizes = constant.dims.clone();
+        let dims = self.dims(x);
+        let channels = dims.get(1).copied().unwrap_or(0);
+        if !is_per_channel(&sizes, dims.len(), channels) {
+            return Err(unsupported(format!(
+                "arithmetic of {dims:?} with a constant of {sizes:?} is not supported, only with one number for each channel"
+            )));
+        }
+        let (scale, shift) = match (kind, is_reversed) {
+            (Elementwise::Add, _) => {
+                let op = self.op_of(&[Some(x)], 0)?;
+                if self.take_bias(node, op, &values) {
+                    return Ok(Some(Value::Op { op, dims }));
+                }
+                (vec![1.0; channels], values)
+            }
+            (Elementwise::Sub, false) => (
+                vec![1.0; channels],
+                values.iter().map(|value| -value).collect(),
+            ),
+            (Elementwise::Sub, true) => (vec![-1.0; channels], values),
+            (Elementwise::Mul, _) => (values, vec![0.0; channels]),
+            (Elementwise::Div, false) => (
+                values.iter().map(|value| 1.0 / value).collect(),
+                vec![0.0; channels],
+            ),
+            _ => {
+                return Err(unsupported(
+                    "this operation with a constant for each channel is not supported",
+                ));
+            }
+        };
+        let op = self.op_of(&[Some(x)], 0)?;
+        if self.compose_scale_shift(node, op, &scale, &shift) {
+            return Ok(Some(Value::Op { op, dims }));
+        }
+        let value = self.scale_shift(node, op, scale, shift)?;
+        Ok(Some(with_dims(value, dims)))
+    }
+
+    /// Makes the constants the bias of a convolution or linear layer that has none, if nothing else reads it.
+    fn take_bias(&mut self, node: usize, op: OpRef, values: &[f32]) -> bool {
+        if !self.is_only_read_by(op, &[node]) {
+            return false;
+        }
+        let Some(op) = self.ops.get_mut(op.wrapping_sub(1)) else {
+            return false;
+        };
+        let bias = match &mut op.options {
+            OpOptions::Conv(conv) if conv.bn.is_none() && conv.activation == Activation::None => {
+                &mut conv.bias
+            }
+            OpOptions::Linear(linear) if linear.activation == Activation::None => &mut linear.bias,
+            _ => return false,
+        };
+        if *bias {
+            return false;
+        }
+        *bias = true;
+        op.tensors.push((
+            format!("{}.bias", op.name),
+            vec![values.len()],
+            values.to_vec(),
+        ));
+        true
+    }
+
+    /// Applies a scale and a shift to those of an op that nothing else reads.
+    fn compose_scale_shift(
+        &mut self,
+        node: usize,
+        op: OpRef,
+        scale: &[f32],
+        shift: &[f32],
+    ) -> bool {
+        if !self.is_only_read_by(op, &[node]) {
+            return false;
+        }
+        let Some(op) = self.ops.get_mut(op.wrapping_sub(1)) else {
+            return false;
+        };
+        let composes = matches!(
+            &op.options,
+            OpOptions::ScaleShift(ScaleShiftOptions {
+                bn: None,
+                activation: Activation::None
+            })
+        );
+        let [(_, _, own_scale), (_, _, own_shift)] = &mut op.tensors[..] else {
+            return false;
+        };
+        if composes {
+            for (own, factor) in own_scale.iter_mut().zip(scale) {
+                *own *= factor;
+            }
+            for ((own, factor), shift) in own_shift.iter_mut().zip(scale).zip(shift) {
+                *own = *own * factor + shift;
+            }
+        }
+        composes
+    }
+
+    /// BatchNorm in inference: a part of the convolution before it, if nothing else reads that, or an op of its own.
+    pub(super) fn batch_norm(
+        &mut self,
+        node: usize,
+        inputs: &[Option<ValueId>],
+        attributes: &Attributes<'_>,
+    ) -> Result<Value, Problem> {
+        let eps = attributes.float("epsilon").unwrap_or(1e-5);
+        attributes.ignore("momentum");
+        attributes.expect_int("training_mode", 0);
+        attributes.expect_int("spatial", 1);
+        let op = self.op_of(inputs, 0)?;
+        let channels = self.shapes[op].c as usize;
+        let mut tensors: Vec<(&str, Vec<f32>)> = Vec::new();
+        for (index, name) in [
+            (1, "weight"),
+            (2, "bias"),
+            (3, "running_mean"),
+            (4, "running_var"),
+        ] {
+            let values = self.expect_constant(inputs, index, name)?.to_floats();
+            if values.len() != channels {
+                return Err(invalid(format!(
+                    "its {name} has {} elements for {channels} channels",
+                    values.len()
+                )));
+            }
+            tensors.push((name, values));
+        }
+        let named = |bn: &str| -> Vec<NamedTensor> {
+            let tensors = tensors.iter();
+            tensors
+                .map(|(name, values)| (format!("{bn}.{name}"), vec![channels], values.clone()))
+                .collect()
+        };
+        let bn = |name: String| BatchNorm {
+            name,
+            eps: shortest(eps),
+        };
+        let dims = inputs
+            .first()
+            .copied()
+            .flatten()
+            .map_or(Vec::new(), |id| self.dims(id));
+        if self.is_only_read_by(op, &[node])
+            && let Some(conv_op) = self.ops.get_mut(op.wrapping_sub(1))
+            && let OpOptions::Conv(conv) = &mut conv_op.options
+            && conv.bn.is_none()
+            && conv.activation == Activation::None
+        {
+            let name = batch_norm_name(&mut self.names, &self.graph.nodes[node]);
+            conv_op.tensors.extend(named(&name));
+            conv.bn = Some(bn(name));
+            return Ok(Value::Op { op, dims });
+        }
+        let name = batch_norm_name(&mut self.names, &self.graph.nodes[node]);
+        let options = OpOptions::ScaleShift(ScaleShiftOptions {
+            bn: Some(bn(name.clone())),
+            activation: Activation::None,
+        });
+        let value = self.add(node, vec![op], options, |_| named(&name))?;
+        Ok(with_dims(value, dims))
+    }
+}
+
+/// The name of a BatchNorm's tensors; its op, if it has one, has another name.
+fn batch_norm_name(names: &mut Names, node: &super::super::message::Node) -> String {
+    names.op(node)
+}
+
+/// The shortest decimal number that rounds to this one: the file has 1e-5 in fp32.
+fn shortest(value: f32) -> f64 {
+    value.to_string().parse().unwrap_or(f64::from(value))
+}
+
+/// The value with the sizes that ONNX gives it.
+pub(super) fn with_dims(value: Value, dims: Vec<usize>) -> Value {
+    match value {
+        Value::Op { op, .. } => Value::Op { op, dims },
+        other => other,
+    }
+}
+
+/// Whether a constant of these sizes has one number for each channel of a tensor with `rank` axes.
+fn is_per_channel(sizes: &[usize], rank: usize, channels: usize) -> bool {
+    // Sizes are aligned at the last axis.
+    let Some(start) = rank.checked_sub(sizes.len()) else {
+        return false;
+    };
+    let expected = |axis: usize| if axis == 1 { channels } else { 1 };
+    let mut axes = sizes.iter().enumerate();
+    axes.all(|(index, &size)| size == expected(start + index))
+}

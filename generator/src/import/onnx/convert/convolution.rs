@@ -1,0 +1,270 @@
+//! Convolutions, and the padding before them.
+
+use super::super::attributes::Attributes;
+use super::super::tensor::Tensor;
+use super::{Converter, OpRef, Problem, Value, ValueId, first, invalid, unsupported};
+use crate::ir::{Activation, ConvOptions, OpOptions, PaddingOption};
+use tdc_runtime::Padding;
+
+/// Sizes of a window: a filter or a pool.
+pub(super) struct Window {
+    pub(super) kernel: [u32; 2],
+    pub(super) stride: [u32; 2],
+    pub(super) dilation: [u32; 2],
+    /// Top, left, bottom, right.
+    pub(super) pads: [u32; 4],
+}
+
+impl Window {
+    /// The window of a node that reads images of `image` rows and columns.
+    pub(super) fn read(
+        kernel: [u32; 2],
+        image: [u32; 2],
+        attributes: &Attributes<'_>,
+    ) -> Result<Self, Problem> {
+        let pair = |name: &str| match attributes.ints(name) {
+            None => Ok([1, 1]),
+            Some(values) => sizes::<2>(values).ok_or_else(|| one_axis(name, values)),
+        };
+        let (stride, dilation) = (pair("strides")?, pair("dilations")?);
+        let given = match attributes.ints("pads") {
+            None => [0; 4],
+            Some(values) => sizes::<4>(values).ok_or_else(|| {
+                unsupported(format!(
+                    "`pads` = {values:?} is not supported: two axes with pads of 0 or more are"
+                ))
+            })?,
+        };
+        let mut window = Self {
+            kernel,
+            stride,
+            dilation,
+            pads: given,
+        };
+        match attributes.string("auto_pad").as_deref() {
+            None | Some("NOTSET") => {}
+            Some("VALID") => window.pads = [0; 4],
+            Some("SAME_UPPER") => window.pads = window.same(image, false),
+            Some("SAME_LOWER") => window.pads = window.same(image, true),
+            Some(other) => {
+                return Err(unsupported(format!(
+                    "`auto_pad` = {} is not supported",
+                    other.escape_debug()
+                )));
+            }
+        }
+        Ok(window)
+    }
+
+    /// Padding so that the output has the input's size over the stride, rounded up; an odd pixel goes to the upper or the lower side.
+    fn same(&self, image: [u32; 2], lower: bool) -> [u32; 4] {
+        let all = |axis: usize| {
+            let stride = u64::from(self.stride[axis].max(1));
+            let reach =
+                u64::from(self.dilation[axis]) * u64::from(self.kernel[axis].saturating_sub(1)) + 1;
+            let covered =
+                (u64::from(image[axis]).div_ceil(stride)).saturating_sub(1) * stride + reach;
+            u32::try_from(covered.saturating_sub(u64::from(image[axis]))).unwrap_or(u32::MAX)
+        };
+        let split = |all: u32| {
+            if lower {
+                [all.div_ceil(2), all / 2]
+            } else {
+                [all / 2, all.div_ceil(2)]
+            }
+        };
+        let ([top, bottom], [left, right]) = (split(all(0)), split(all(1)));
+        [top, left, bottom, right]
+    }
+
+    pub(super) fn padding(&self) -> Padding {
+        let [top, left, bottom, right] = self.pads;
+        Padding {
+            top,
+            left,
+            bottom,
+            right,
+        }
+    }
+
+    /// The padding as configs have it.
+    fn padding_option(&self) -> PaddingOption {
+        let half = |axis: usize| {
+            self.dilation[axis].saturating_mul(self.kernel[axis].saturating_sub(1)) / 2
+        };
+        match self.pads == [half(0), half(1), half(0), half(1)] {
+            true => PaddingOption::Same,
+            false => PaddingOption::Pixels(self.padding()),
+        }
+    }
+}
+
+fn one_axis(name: &str, values: &[i64]) -> Problem {
+    unsupported(format!(
+        "`{name}` = {values:?} is not supported: images have two axes"
+    ))
+}
+
+/// A list of that many numbers from 0.
+pub(super) fn sizes<const COUNT: usize>(values: &[i64]) -> Option<[u32; COUNT]> {
+    let values: Option<Vec<u32>> = values
+        .iter()
+        .map(|&value| u32::try_from(value).ok())
+        .collect();
+    values?.try_into().ok()
+}
+
+impl Converter<'_> {
+    /// The op that computes a node's input, and the padding around its images.
+    pub(super) fn padded_op_of(
+        &mut self,
+        inputs: &[Option<ValueId>],
+    ) -> Result<(OpRef, [u32; 4]), Problem> {
+        let id = first(inputs)?;
+        match self.values[id] {
+            Value::Padded { of, pads, .. } => Ok((self.op_of(&[Some(of)], 0)?, pads)),
+            _ => Ok((self.op_of(inputs, 0)?, [0; 4])),
+        }
+    }
+
+    pub(super) fn convolution(
+        &mut self,
+        node: usize,
+        inputs: &[Option<ValueId>],
+        attributes: &Attributes<'_>,
+    ) -> Result<Value, Problem> {
+        let weight = self.expect_constant(inputs, 1, "weight")?.clone();
+        let bias = match inputs.get(2).copied().flatten() {
+            Some(_) => Some(self.expect_constant(inputs, 2, "bias")?.to_floats()),
+            None => None,
+        };
+        let &[n, c, r, s] = &weight.dims[..] else {
+            return Err(unsupported(format!(
+                "a convolution with {} axes is not supported, only of images",
+                weight.dims.len().saturating_sub(2)
+            )));
+        };
+        let sizes_of = [n, c, r, s].map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+        let [n, c, r, s] = sizes_of;
+        let rank = self.dims(first(inputs)?).len();
+        if rank != 4 {
+            return Err(unsupported(format!("its input has {rank} axes, not four")));
+        }
+        let (op, outer_pads) = self.padded_op_of(inputs)?;
+        let x = self.shapes[op];
+        let [top, left, bottom, right] = outer_pads;
+        let image = [x.h + top + bottom, x.w + left + right];
+        let mut window = Window::read([r, s], image, attributes)?;
+        if let Some(kernel) = attributes.ints("kernel_shape")
+            && sizes::<2>(kernel) != Some([r, s])
+        {
+            return Err(invalid(format!(
+                "`kernel_shape` = {kernel:?}, its weight has {r}x{s}"
+            )));
+        }
+        for (pad, outer) in window.pads.iter_mut().zip(outer_pads) {
+            *pad = pad.saturating_add(outer);
+        }
+        let groups = attributes.int("group").unwrap_or(1);
+        let groups = u32::try_from(groups).map_err(|_| invalid(format!("`group` = {groups}")))?;
+        if c.checked_mul(groups) != Some(x.c) {
+            return Err(invalid(format!(
+                "its weight is for {c} channels in {groups} groups, its input has {}",
+                x.c
+            )));
+        }
+        if bias.as_ref().is_some_and(|bias| bias.len() != n as usize) {
+            return Err(invalid(format!("its bias is not for {n} channels")));
+        }
+        let options = OpOptions::Conv(ConvOptions {
+            kernel: window.kernel,
+            stride: window.stride,
+            pad: window.padding_option(),
+            dilation: window.dilation,
+            groups,
+            bias: bias.is_some(),
+            ..ConvOptions::new(n)
+        });
+        self.add(node, vec![op], options, |name| {
+            let Tensor { dims, .. } = &weight;
+            let mut tensors = vec![(format!("{name}.weight"), dims.clone(), weight.to_floats())];
+            tensors.extend(bias.map(|bias| (format!("{name}.bias"), vec![bias.len()], bias)));
+            tensors
+        })
+    }
+
+    /// Zeros around an image, which the convolution after them takes over. Up to operator set 10 `pads` is an attribute.
+    pub(super) fn pad(
+        &mut self,
+        inputs: &[Option<ValueId>],
+        attributes: &Attributes<'_>,
+    ) -> Result<Value, Problem> {
+        let mode = attributes.string("mode");
+        if !matches!(mode.as_deref(), None | Some("constant")) {
+            let mode = mode.unwrap_or_default();
+            return Err(unsupported(format!(
+                "padding by `{}` is not supported, only by zeros",
+                mode.escape_debug()
+            )));
+        }
+        let value = match inputs.get(2).copied().flatten() {
+            Some(_) => self.expect_constant(inputs, 2, "value")?.scalar(),
+            None => Some(attributes.float("value").unwrap_or(0.0).into()),
+        };
+        if value != Some(0.0) {
+            return Err(unsupported(
+                "padding by another number than zero is not supported",
+            ));
+        }
+        if inputs.get(3).copied().flatten().is_some() {
+            return Err(unsupported("padding of named axes is not supported"));
+        }
+        let given = match attributes.ints("pads") {
+            Some(given) => given.to_vec(),
+            None => {
+                let pads = self.expect_constant(inputs, 1, "pads")?.as_ints();
+                pads.ok_or_else(|| invalid("its pads are not integers"))?
+                    .to_vec()
+            }
+        };
+        let id = first(inputs)?;
+        let dims = self.dims(id);
+        let pads = sizes::<8>(&given)
+            .filter(|pads| dims.len() == 4 && [pads[0], pads[1], pads[4], pads[5]] == [0; 4]);
+        let Some([_, _, top, left, _, _, bottom, right]) = pads else {
+            return Err(unsupported(format!(
+                "`pads` = {given:?} is not supported: rows and columns are padded, by 0 or more"
+            )));
+        };
+        let padded = |size: usize, before: u32, after: u32| size + before as usize + after as usize;
+        Ok(Value::Padded {
+            of: id,
+            pads: [top, left, bottom, right],
+            dims: vec![
+                dims[0],
+                dims[1],
+                padded(dims[2], top, bottom),
+                padded(dims[3], left, right),
+            ],
+        })
+    }
+
+    /// Whether an op's output has no negative number, so that padding it by zeros does not change a maximum.
+    pub(super) fn is_never_negative(&self, op: OpRef) -> bool {
+        let Some(op) = self.ops.get(op.wrapping_sub(1)) else {
+            return false;
+        };
+        let activation = match &op.options {
+            OpOptions::Conv(conv) => conv.activation,
+            OpOptions::Linear(linear) => linear.activation,
+            OpOptions::Binary(_, activation) | OpOptions::Activation(activation) => *activation,
+            OpOptions::ScaleShift(scale_shift) => scale_shift.activation,
+            _ => Activation::None,
+        };
+        match activation {
+            Activation::Relu | Activation::Sigmoid | Activation::HardSigmoid => true,
+            Activation::Clip { min, .. } => min.get() >= 0.0,
+            _ => false,
+        }
+    }
+}

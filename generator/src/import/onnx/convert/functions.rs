@@ -1,0 +1,311 @@
+//! Elementwise functions, and the ops that they become.
+
+use super::super::elementwise::{Elementwise, Recognised, recognise};
+use super::super::graph::node_error;
+use super::{
+    Converter, Function, OpRef, Operand, Problem, Value, ValueId, WRITE_CONFIG, first, unsupported,
+};
+use crate::ir::{Activation, ActivationParameter, BinaryOp, OpOptions, ScaleShiftOptions};
+use std::collections::HashMap;
+
+/// Most functions that are recognised as one; the longest known spelling has eight.
+const MAX_DEPTH: usize = 24;
+
+impl Converter<'_> {
+    /// The value of an elementwise node.
+    pub(super) fn elementwise(
+        &mut self,
+        node: usize,
+        kind: Elementwise,
+        inputs: &[Option<ValueId>],
+    ) -> Result<Value, Problem> {
+        // Further inputs of these are parameters.
+        let count = match kind {
+            Elementwise::Clip { .. } => 1,
+            _ => inputs.len(),
+        };
+        let operands: Vec<ValueId> = inputs.iter().take(count).flatten().copied().collect();
+        if let Some(value) = self.with_channel_constants(node, kind, &operands)? {
+            return Ok(value);
+        }
+        let mut dims: Vec<usize> = Vec::new();
+        let mut depth = 0;
+        let mut found = Vec::new();
+        for &id in &operands {
+            let number = self.constant(id).map(|tensor| tensor.scalar());
+            match number {
+                Some(Some(number)) => found.push(Operand::Number(number)),
+                Some(None) => {
+                    return Err(unsupported(
+                        "arithmetic with a constant of this shape is not supported",
+                    ));
+                }
+                None => {
+                    let own = self.dims(id);
+                    if own.iter().product::<usize>() > dims.iter().product::<usize>()
+                        || dims.is_empty()
+                    {
+                        dims = own;
+                    }
+                    if let Value::Function(function) = &self.values[id] {
+                        depth = depth.max(function.depth);
+                    }
+                    if let Value::Padded { .. } = &self.values[id] {
+                        return Err(unsupported("arithmetic after a Pad is not supported"));
+                    }
+                    found.push(Operand::Value(id));
+                }
+            }
+        }
+        if depth >= MAX_DEPTH {
+            for &id in &operands {
+                if self.constant(id).is_none() && self.materialize(id).is_none() {
+                    return Err((String::new(), ""));
+                }
+            }
+            depth = 0;
+        }
+        Ok(Value::Function(Function {
+            kind,
+            operands: found,
+            dims,
+            node,
+            depth: depth + 1,
+        }))
+    }
+
+    /// PReLU with one slope is leaky ReLU.
+    pub(super) fn prelu(
+        &mut self,
+        node: usize,
+        inputs: &[Option<ValueId>],
+    ) -> Result<Value, Problem> {
+        let slope = self.expect_constant(inputs, 1, "slope")?.scalar();
+        let slope = slope.filter(|slope| (*slope as f32).is_finite());
+        let slope = slope
+            .ok_or_else(|| unsupported("PReLU with a slope for each channel is not supported"))?;
+        let kind = Elementwise::Activation(Activation::LeakyRelu {
+            slope: ActivationParameter::new(slope as f32),
+        });
+        self.elementwise(node, kind, &[Some(first(inputs)?)])
+    }
+
+    /// The op that computes a value, which is added if there is none yet; `None` after an error.
+    pub(super) fn materialize(&mut self, id: ValueId) -> Option<OpRef> {
+        let (message, node) = match &self.values[id] {
+            Value::Failed => return None,
+            Value::Op { op, .. } => return Some(*op),
+            Value::Function(function) => {
+                let function = function.clone();
+                let node = function.node;
+                match self.function_op(id, &function) {
+                    Ok(value) => {
+                        let Value::Op { op, .. } = value else {
+                            return None;
+                        };
+                        self.set(
+                            id,
+                            Value::Op {
+                                op,
+                                dims: function.dims,
+                            },
+                        );
+                        return Some(op);
+                    }
+                    Err((message, _)) => (message, Some(node)),
+                }
+            }
+            Value::Constant(_) => ("a constant is used like an image".to_owned(), None),
+            Value::Padded { .. } => (
+                "padding is supported only before a convolution".to_owned(),
+                None,
+            ),
+        };
+        self.values[id] = Value::Failed;
+        if !message.is_empty() {
+            let node = node.or_else(|| self.readers[id].first().copied());
+            let node = &self.graph.nodes[node.unwrap_or(0)];
+            self.errors.push(node_error(node, message, WRITE_CONFIG));
+        }
+        None
+    }
+
+    /// The op of a function: an activation or a scale and shift of one value, or an op on two values.
+    fn function_op(&mut self, id: ValueId, function: &Function) -> Result<Value, Problem> {
+        let parts = self.parts(id);
+        for &base in parts.bases.iter().rev() {
+            if self.dims(base) != function.dims {
+                continue;
+            }
+            let of_base = |x: f64| {
+                let mut known = HashMap::from([(base, Some(x))]);
+                self.evaluate(id, &mut known).unwrap_or(f64::NAN)
+            };
+            match recognise(of_base) {
+                Some(Recognised::Activation(activation)) => {
+                    return self.activation_of(id, base, activation, &parts);
+                }
+                Some(Recognised::Affine { scale, shift }) => {
+                    let op = self.materialize(base).ok_or((String::new(), ""))?;
+                    let channels = self.shapes[op].c as usize;
+                    return self.scale_shift(
+                        function.node,
+                        op,
+                        vec![scale as f32; channels],
+                        vec![shift as f32; channels],
+                    );
+                }
+                None => {}
+            }
+        }
+        let kind = match function.kind {
+            Elementwise::Add => BinaryOp::Add,
+            Elementwise::Mul => BinaryOp::Mul,
+            _ => {
+                return Err(unsupported(
+                    "this elementwise operation is not supported, except as a part of a known activation function",
+                ));
+            }
+        };
+        let [Operand::Value(a), Operand::Value(b)] = function.operands[..] else {
+            return Err(unsupported(
+                "this elementwise operation is not supported, except as a part of a known activation function",
+            ));
+        };
+        let operands = [Some(a), Some(b)];
+        let (a, b) = (self.op_of(&operands, 0)?, self.op_of(&operands, 1)?);
+        // A factor for each channel is the second input.
+        let is_gate =
+            kind == BinaryOp::Mul && self.shapes[a].pixels() == 1 && self.shapes[b].pixels() > 1;
+        let inputs = if is_gate { vec![b, a] } else { vec![a, b] };
+        self.add(
+            function.node,
+            inputs,
+            OpOptions::Binary(kind, Activation::None),
+            |_| Vec::new(),
+        )
+    }
+
+    /// An activation of a value: of the op that computes it, if nothing else reads that.
+    fn activation_of(
+        &mut self,
+        id: ValueId,
+        base: ValueId,
+        activation: Activation,
+        parts: &Parts,
+    ) -> Result<Value, Problem> {
+        let op = self.materialize(base).ok_or((String::new(), ""))?;
+        let dims = self.dims(id);
+        if activation == Activation::None {
+            return Ok(Value::Op { op, dims });
+        }
+        // Nothing else may depend on the value without the activation, nor on a part of the function's spelling.
+        let is_inner = |part: &ValueId| {
+            let readers = &self.readers[*part];
+            self.output != Some(*part) && readers.iter().all(|reader| parts.nodes.contains(reader))
+        };
+        let mut functions = parts
+            .bases
+            .iter()
+            .filter(|part| matches!(self.values[**part], Value::Function(_)));
+        if functions.all(is_inner)
+            && self.is_only_read_by(op, &parts.nodes)
+            && let Some(own) = self
+                .ops
+                .get_mut(op.wrapping_sub(1))
+                .and_then(|op| own_activation(&mut op.options))
+            && *own == Activation::None
+        {
+            *own = activation;
+            return Ok(Value::Op { op, dims });
+        }
+        let node = parts.nodes.first().copied().unwrap_or(0);
+        self.add(node, vec![op], OpOptions::Activation(activation), |_| {
+            Vec::new()
+        })
+    }
+
+    /// An op that scales and shifts each channel.
+    pub(super) fn scale_shift(
+        &mut self,
+        node: usize,
+        op: OpRef,
+        scale: Vec<f32>,
+        shift: Vec<f32>,
+    ) -> Result<Value, Problem> {
+        let options = OpOptions::ScaleShift(ScaleShiftOptions {
+            bn: None,
+            activation: Activation::None,
+        });
+        self.add(node, vec![op], options, |name| {
+            vec![
+                (format!("{name}.scale"), vec![scale.len()], scale),
+                (format!("{name}.shift"), vec![shift.len()], shift),
+            ]
+        })
+    }
+
+    /// The functions that a value is composed of.
+    fn parts(&self, id: ValueId) -> Parts {
+        let mut parts = Parts::default();
+        let mut seen = vec![id];
+        let mut next = 0;
+        while let Some(&part) = seen.get(next) {
+            next += 1;
+            if part != id {
+                parts.bases.push(part);
+            }
+            let Value::Function(function) = &self.values[part] else {
+                continue;
+            };
+            parts.nodes.push(function.node);
+            for operand in &function.operands {
+                if let Operand::Value(value) = operand
+                    && !seen.contains(value)
+                    && seen.len() < 4 * MAX_DEPTH
+                {
+                    seen.push(*value);
+                }
+            }
+        }
+        parts
+    }
+
+    /// A function's value, from those that are known; `None` if it depends on others.
+    fn evaluate(&self, id: ValueId, known: &mut HashMap<ValueId, Option<f64>>) -> Option<f64> {
+        if let Some(known) = known.get(&id) {
+            return *known;
+        }
+        let Value::Function(function) = &self.values[id] else {
+            return None;
+        };
+        let operands = function.operands.iter().map(|operand| match operand {
+            Operand::Number(number) => Some(*number),
+            Operand::Value(value) => self.evaluate(*value, known),
+        });
+        let operands: Option<Vec<f64>> = operands.collect();
+        let value = operands.map(|operands| function.kind.apply(&operands));
+        known.insert(id, value);
+        value
+    }
+}
+
+/// What a function is composed of.
+#[derive(Default)]
+struct Parts {
+    /// The values that it may be a function of, the nearest ones first.
+    bases: Vec<ValueId>,
+    /// The nodes of its functions.
+    nodes: Vec<usize>,
+}
+
+/// The activation that is a part of an op.
+fn own_activation(options: &mut OpOptions) -> Option<&mut Activation> {
+    match options {
+        OpOptions::Conv(conv) => Some(&mut conv.activation),
+        OpOptions::Linear(linear) => Some(&mut linear.activation),
+        OpOptions::Binary(_, activation) => Some(activation),
+        OpOptions::ScaleShift(scale_shift) => Some(&mut scale_shift.activation),
+        _ => None,
+    }
+}

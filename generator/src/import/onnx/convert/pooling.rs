@@ -1,0 +1,146 @@
+//! Pooling.
+
+use super::super::attributes::Attributes;
+use super::convolution::{Window, sizes};
+use super::{Converter, Problem, Value, ValueId, first, invalid, op_type, unsupported};
+use crate::ir::{OpOptions, PoolOptions};
+
+impl Converter<'_> {
+    /// Pooling over windows.
+    pub(super) fn pool(
+        &mut self,
+        node: usize,
+        inputs: &[Option<ValueId>],
+        attributes: &Attributes<'_>,
+    ) -> Result<Value, Problem> {
+        let is_max = op_type(&self.graph.nodes[node]) == "MaxPool";
+        let kernel = attributes
+            .ints("kernel_shape")
+            .ok_or_else(|| invalid("it has no `kernel_shape`"))?;
+        let kernel = sizes::<2>(kernel).ok_or_else(|| {
+            unsupported(format!(
+                "`kernel_shape` = {kernel:?} is not supported: images have two axes"
+            ))
+        })?;
+        let (op, outer_pads) = self.padded_op_of(inputs)?;
+        if outer_pads != [0; 4] && !(is_max && self.is_never_negative(op)) {
+            return Err(unsupported(
+                "padding by zeros before this pooling is not supported",
+            ));
+        }
+        let x = self.shapes[op];
+        let [top, left, bottom, right] = outer_pads;
+        let image = [x.h + top + bottom, x.w + left + right];
+        let mut window = Window::read(kernel, image, attributes)?;
+        let ceil_mode = attributes.int("ceil_mode").unwrap_or(0) != 0;
+        let count_include_pad = attributes.int("count_include_pad").unwrap_or(0) != 0;
+        if is_max {
+            // Of the indices, which are the second output.
+            attributes.expect_int("storage_order", 0);
+        } else if window.dilation != [1, 1] {
+            return Err(unsupported("an average with dilation is not supported"));
+        }
+        let expected = [0, 1].map(|axis| output_size(&window, image[axis], axis, ceil_mode));
+        for (pad, outer) in window.pads.iter_mut().zip(outer_pads) {
+            *pad = pad.saturating_add(outer);
+        }
+        let options = PoolOptions {
+            kernel,
+            stride: window.stride,
+            pad: window.padding(),
+            dilation: window.dilation,
+            ceil_mode,
+            count_include_pad,
+        };
+        let options = if is_max {
+            OpOptions::MaxPool(options)
+        } else {
+            OpOptions::AvgPool(options)
+        };
+        let value = self.add(node, vec![op], options, |_| Vec::new())?;
+        let y = self.shapes[self.ops.len()];
+        match expected == [Some(y.h), Some(y.w)] {
+            true => Ok(value),
+            false => Err(unsupported(format!(
+                "its last windows begin in the padding, where ONNX and PyTorch differ: the output would have {}x{} pixels",
+                y.h, y.w
+            ))),
+        }
+    }
+
+    /// Pooling over the whole image.
+    pub(super) fn global_pool(
+        &mut self,
+        node: usize,
+        inputs: &[Option<ValueId>],
+    ) -> Result<Value, Problem> {
+        let options = match op_type(&self.graph.nodes[node]) {
+            "GlobalMaxPool" => OpOptions::GlobalMaxPool,
+            _ => OpOptions::GlobalAvgPool,
+        };
+        let rank = self.dims(first(inputs)?).len();
+        if rank != 4 {
+            return Err(unsupported(format!("its input has {rank} axes, not four")));
+        }
+        let op = self.op_of(inputs, 0)?;
+        self.add(node, vec![op], options, |_| Vec::new())
+    }
+
+    /// The mean over rows and columns is global pooling. From operator set 18 on the axes are an input.
+    pub(super) fn reduce_mean(
+        &mut self,
+        node: usize,
+        inputs: &[Option<ValueId>],
+        attributes: &Attributes<'_>,
+    ) -> Result<Value, Problem> {
+        attributes.expect_int("noop_with_empty_axes", 0);
+        let keeps_axes = attributes.int("keepdims").unwrap_or(1) != 0;
+        let axes = match (attributes.ints("axes"), inputs.get(1).copied().flatten()) {
+            (Some(axes), _) => axes.to_vec(),
+            (None, Some(_)) => {
+                let axes = self.expect_constant(inputs, 1, "axes")?.as_ints();
+                axes.ok_or_else(|| invalid("its axes are not integers"))?
+                    .to_vec()
+            }
+            (None, None) => return Err(unsupported("a mean over all axes is not supported")),
+        };
+        let dims = self.dims(first(inputs)?);
+        let mut places: Vec<i64> = axes
+            .iter()
+            .map(|&axis| {
+                if axis < 0 {
+                    axis.saturating_add(4)
+                } else {
+                    axis
+                }
+            })
+            .collect();
+        places.sort_unstable();
+        if dims.len() != 4 || places != [2, 3] {
+            return Err(unsupported(format!(
+                "a mean over the axes {axes:?} is not supported, only over rows and columns"
+            )));
+        }
+        let op = self.op_of(inputs, 0)?;
+        let value = self.add(node, vec![op], OpOptions::GlobalAvgPool, |_| Vec::new())?;
+        Ok(match keeps_axes {
+            true => value,
+            false => super::constants::with_dims(value, dims[..2].to_vec()),
+        })
+    }
+}
+
+/// The output size along an axis as ONNX defines it; `None` if the window does not fit.
+fn output_size(window: &Window, image: u32, axis: usize, ceil_mode: bool) -> Option<u32> {
+    let reach =
+        u64::from(window.dilation[axis]) * u64::from(window.kernel[axis].checked_sub(1)?) + 1;
+    let padded = u64::from(image) + u64::from(window.pads[axis]) + u64::from(window.pads[axis + 2]);
+    let steps = padded.checked_sub(reach)?;
+    let stride = u64::from(window.stride[axis]);
+    let steps = match (stride, ceil_mode) {
+        (0, _) => return None,
+        (_, true) => steps.div_ceil(stride),
+        (_, false) => steps / stride,
+    };
+    u32::try_from(steps + 1).ok()
+}

@@ -1,0 +1,112 @@
+//! Operations that change only the shape or the type of a tensor, and concatenations.
+
+use super::super::attributes::Attributes;
+use super::super::fold::{flattened, new_shape, with_axes};
+use super::super::message::data_type;
+use super::{Converter, Problem, Value, ValueId, first, invalid, op_type, unsupported};
+use crate::ir::OpOptions;
+
+impl Converter<'_> {
+    /// A reshaped tensor: flattened, or with more or fewer axes of size 1.
+    pub(super) fn reshape(
+        &mut self,
+        node: usize,
+        inputs: &[Option<ValueId>],
+        attributes: &Attributes<'_>,
+    ) -> Result<Value, Problem> {
+        let kind = op_type(&self.graph.nodes[node]);
+        let before = self.dims(first(inputs)?);
+        let parameter = match inputs.get(1).copied().flatten() {
+            None => None,
+            Some(_) => {
+                let constant = self.expect_constant(inputs, 1, "shape")?.as_ints();
+                Some(
+                    constant
+                        .ok_or_else(|| invalid("its shape is not a list of integers"))?
+                        .to_vec(),
+                )
+            }
+        };
+        let list = |name: &str| parameter.as_deref().or(attributes.ints(name));
+        let dims = match kind {
+            "Flatten" => flattened(&before, attributes.int("axis").unwrap_or(1)),
+            "Reshape" => {
+                let sizes = list("shape").ok_or_else(|| invalid("it has no shape"))?;
+                new_shape(&before, sizes, attributes.int("allowzero") == Some(1))
+            }
+            _ => with_axes(&before, list("axes"), kind == "Unsqueeze"),
+        };
+        let dims = dims.map_err(invalid)?;
+        let op = self.view_of(inputs, 0)?;
+        let y = self.shapes[op];
+        let own = [y.batch, y.c, y.h, y.w].map(|size| size as usize);
+        if without_ones(&dims) == without_ones(&own) {
+            return Ok(Value::Op { op, dims });
+        }
+        if dims[..] == [own[0], own[1] * own[2] * own[3]] {
+            let value = self.add(node, vec![op], OpOptions::Flatten, |_| Vec::new())?;
+            return Ok(super::constants::with_dims(value, dims));
+        }
+        Err(unsupported(format!(
+            "a change of the shape from {before:?} to {dims:?} is not supported"
+        )))
+    }
+
+    /// Concatenation along the channels.
+    pub(super) fn concat(
+        &mut self,
+        node: usize,
+        inputs: &[Option<ValueId>],
+        attributes: &Attributes<'_>,
+    ) -> Result<Value, Problem> {
+        let axis = attributes
+            .int("axis")
+            .ok_or_else(|| invalid("it has no axis"))?;
+        let mut dims = self.dims(first(inputs)?);
+        let rank = dims.len() as i64;
+        if rank < 2 || ![1, 1 - rank].contains(&axis) {
+            return Err(unsupported(format!(
+                "a concatenation along axis {axis} of {rank} is not supported, only along the channels"
+            )));
+        }
+        if let [Some(_)] = inputs {
+            let op = self.op_of(inputs, 0)?;
+            return Ok(Value::Op { op, dims });
+        }
+        let ops: Result<Vec<_>, Problem> = (0..inputs.len())
+            .map(|index| self.op_of(inputs, index))
+            .collect();
+        let value = self.add(node, ops?, OpOptions::Concat, |_| Vec::new())?;
+        dims[1] = self.shapes[self.ops.len()].c as usize;
+        Ok(super::constants::with_dims(value, dims))
+    }
+
+    /// A change between floating-point types, which tdc computes in fp32.
+    pub(super) fn cast(
+        &mut self,
+        inputs: &[Option<ValueId>],
+        attributes: &Attributes<'_>,
+    ) -> Result<Value, Problem> {
+        let to = attributes.int("to").unwrap_or_default();
+        attributes.ignore("saturate");
+        let floats = [
+            data_type::FLOAT,
+            data_type::FLOAT16,
+            data_type::BFLOAT16,
+            data_type::DOUBLE,
+        ];
+        if !floats.map(i64::from).contains(&to) {
+            return Err(unsupported(format!(
+                "a cast to element type {to} is not supported"
+            )));
+        }
+        let dims = self.dims(first(inputs)?);
+        let op = self.view_of(inputs, 0)?;
+        Ok(Value::Op { op, dims })
+    }
+}
+
+/// Sizes without axes of size 1, by which shapes of the same elements in the same order agree.
+fn without_ones(dims: &[usize]) -> Vec<usize> {
+    dims.iter().copied().filter(|&dim| dim != 1).collect()
+}

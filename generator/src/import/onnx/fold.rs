@@ -1,0 +1,466 @@
+//! Evaluation of nodes whose inputs are all constants: the arithmetic by which exporters compute shapes.
+
+use super::attributes::Attributes;
+use super::message::data_type;
+use super::tensor::{Data, Tensor};
+
+/// Most elements of a computed tensor; larger ones are rearranged weights.
+const MAX_COMPUTED: usize = 1 << 20;
+
+/// The value of a node; `None` if the op is not evaluated.
+///
+/// # Errors
+/// Inputs that ONNX does not allow, or a case that is not supported.
+pub fn fold(
+    op: &str,
+    inputs: &[Option<&Tensor>],
+    attributes: &Attributes<'_>,
+) -> Option<Result<Tensor, String>> {
+    let first = || {
+        inputs
+            .first()
+            .copied()
+            .flatten()
+            .ok_or_else(|| "its first input is missing".to_owned())
+    };
+    let result = match op {
+        "Constant" => constant(attributes),
+        "ConstantOfShape" => first().and_then(|shape| filled(shape, attributes.tensor("value"))),
+        "Shape" => first().and_then(|tensor| shape(&tensor.dims, attributes)),
+        "Cast" => first().and_then(|tensor| cast(tensor, attributes.int("to"))),
+        "Gather" => gather(inputs, attributes.int("axis").unwrap_or(0)),
+        "Concat" => concat(inputs, attributes.int("axis")),
+        "Slice" => slice(inputs, attributes),
+        "Unsqueeze" | "Squeeze" | "Reshape" | "Flatten" => reshaped(op, inputs, attributes),
+        "Transpose" => first().and_then(|tensor| transposed(tensor, attributes.ints("perm"))),
+        "Add" | "Sub" | "Mul" | "Div" => arithmetic(op, inputs),
+        "Floor" | "Ceil" | "Sqrt" | "Neg" => first().and_then(|tensor| unary(op, tensor)),
+        _ => return None,
+    };
+    Some(result)
+}
+
+fn constant(attributes: &Attributes<'_>) -> Result<Tensor, String> {
+    let scalar = |data| Tensor {
+        dims: Vec::new(),
+        data,
+    };
+    if let Some(tensor) = attributes.tensor("value") {
+        return Ok(tensor);
+    }
+    let int = attributes
+        .int("value_int")
+        .map(|value| scalar(Data::Ints(vec![value])));
+    let float = attributes
+        .float("value_float")
+        .map(|value| scalar(Data::Floats(vec![value])));
+    let ints = attributes
+        .ints("value_ints")
+        .map(|values| Tensor::ints(values.to_vec()));
+    let floats = attributes.floats("value_floats").map(|values| Tensor {
+        dims: vec![values.len()],
+        data: Data::Floats(values.to_vec()),
+    });
+    let found = int.or(float).or(ints).or(floats);
+    found.ok_or_else(|| "its value is not supported: only numbers and dense tensors are".to_owned())
+}
+
+/// `Shape` of a tensor with these sizes.
+pub fn shape(dims: &[usize], attributes: &Attributes<'_>) -> Result<Tensor, String> {
+    let rank = dims.len() as i64;
+    let place = |index: i64| (if index < 0 { index + rank } else { index }).clamp(0, rank) as usize;
+    let start = place(attributes.int("start").unwrap_or(0));
+    let end = place(attributes.int("end").unwrap_or(rank)).max(start);
+    Ok(Tensor::ints(
+        dims[start..end].iter().map(|&dim| dim as i64).collect(),
+    ))
+}
+
+fn filled(shape: &Tensor, value: Option<Tensor>) -> Result<Tensor, String> {
+    let sizes = shape
+        .as_ints()
+        .ok_or("its shape is not a list of integers")?;
+    let dims: Option<Vec<usize>> = sizes
+        .iter()
+        .map(|&size| usize::try_from(size).ok())
+        .collect();
+    let dims = dims.ok_or("an axis has a negative size")?;
+    let elements = dims
+        .iter()
+        .try_fold(1usize, |all, &dim| all.checked_mul(dim));
+    let elements = elements.filter(|&elements| elements <= MAX_COMPUTED);
+    let elements = elements.ok_or("it is too large")?;
+    let data = match value.map(|value| value.data) {
+        Some(Data::Ints(values)) => {
+            Data::Ints(vec![values.first().copied().unwrap_or(0); elements])
+        }
+        Some(Data::Floats(values)) => {
+            Data::Floats(vec![values.first().copied().unwrap_or(0.0); elements])
+        }
+        None => Data::Floats(vec![0.0; elements]),
+    };
+    Ok(Tensor { dims, data })
+}
+
+fn cast(tensor: &Tensor, to: Option<i64>) -> Result<Tensor, String> {
+    let to = to.and_then(|to| i32::try_from(to).ok()).unwrap_or_default();
+    let data = match to {
+        data_type::FLOAT | data_type::DOUBLE | data_type::FLOAT16 | data_type::BFLOAT16 => {
+            Data::Floats(tensor.to_floats())
+        }
+        data_type::INT32 | data_type::INT64 | data_type::BOOL => match &tensor.data {
+            Data::Ints(values) => Data::Ints(values.clone()),
+            // As in C, towards zero; out of range it saturates.
+            Data::Floats(values) => Data::Ints(values.iter().map(|&value| value as i64).collect()),
+        },
+        other => return Err(format!("a cast to element type {other} is not supported")),
+    };
+    let dims = tensor.dims.clone();
+    Ok(Tensor { dims, data })
+}
+
+/// Elements of a list.
+fn gather(inputs: &[Option<&Tensor>], axis: i64) -> Result<Tensor, String> {
+    let [Some(list), Some(indices)] = inputs else {
+        return Err("it needs a list and indices".to_owned());
+    };
+    let (Some(values), Some(places)) = (list.as_ints(), indices.as_ints()) else {
+        return Err("only integers are gathered".to_owned());
+    };
+    if list.dims.len() != 1 || !matches!(axis, 0 | -1) {
+        return Err("only elements of lists are gathered".to_owned());
+    }
+    let count = values.len() as i64;
+    let at = |&place: &i64| {
+        let place = if place < 0 {
+            place.checked_add(count)?
+        } else {
+            place
+        };
+        values.get(usize::try_from(place).ok()?).copied()
+    };
+    let found: Option<Vec<i64>> = places.iter().map(at).collect();
+    let data = Data::Ints(found.ok_or("an index is outside the list")?);
+    Ok(Tensor {
+        dims: indices.dims.clone(),
+        data,
+    })
+}
+
+fn concat(inputs: &[Option<&Tensor>], axis: Option<i64>) -> Result<Tensor, String> {
+    let mut all = Vec::new();
+    for input in inputs {
+        let list = input.ok_or("an input is missing")?;
+        let values = list
+            .as_ints()
+            .filter(|_| list.dims.len() == 1 && matches!(axis, Some(0 | -1)));
+        all.extend_from_slice(values.ok_or("only lists of integers are concatenated")?);
+    }
+    match all.len() <= MAX_COMPUTED {
+        true => Ok(Tensor::ints(all)),
+        false => Err("it is too large".to_owned()),
+    }
+}
+
+/// A part of a list. Up to operator set 9 starts, ends and axes are attributes.
+fn slice(inputs: &[Option<&Tensor>], attributes: &Attributes<'_>) -> Result<Tensor, String> {
+    let list = inputs
+        .first()
+        .copied()
+        .flatten()
+        .ok_or("its first input is missing")?;
+    let values = list.as_ints().filter(|_| list.dims.len() == 1);
+    let values = values.ok_or("only lists of integers are sliced")?;
+    let number = |index: usize, name: &str| -> Result<Option<i64>, String> {
+        let tensor = inputs.get(index).copied().flatten();
+        let numbers = tensor.and_then(Tensor::as_ints).or(attributes.ints(name));
+        match numbers {
+            None => Ok(None),
+            Some(&[number]) => Ok(Some(number)),
+            Some(_) => Err("a list has one axis".to_owned()),
+        }
+    };
+    let count = values.len() as i64;
+    let start = number(1, "starts")?.ok_or("it has no starts")?;
+    let end = number(2, "ends")?.ok_or("it has no ends")?;
+    if !matches!(number(3, "axes")?, None | Some(0 | -1))
+        || !matches!(number(4, "steps")?, None | Some(1))
+    {
+        return Err("only axis 0 with step 1 is supported".to_owned());
+    }
+    let place = |index: i64| {
+        (if index < 0 {
+            index.saturating_add(count)
+        } else {
+            index
+        })
+        .clamp(0, count) as usize
+    };
+    let (start, end) = (place(start), place(end));
+    Ok(Tensor::ints(values[start..end.max(start)].to_vec()))
+}
+
+/// The same elements with other axes.
+fn reshaped(
+    op: &str,
+    inputs: &[Option<&Tensor>],
+    attributes: &Attributes<'_>,
+) -> Result<Tensor, String> {
+    let tensor = inputs
+        .first()
+        .copied()
+        .flatten()
+        .ok_or("its first input is missing")?;
+    let parameter = inputs.get(1).copied().flatten().and_then(Tensor::as_ints);
+    let dims = match op {
+        "Reshape" => {
+            let sizes = parameter
+                .or(attributes.ints("shape"))
+                .ok_or("its shape is not constant")?;
+            new_shape(&tensor.dims, sizes, attributes.int("allowzero") == Some(1))?
+        }
+        "Flatten" => flattened(&tensor.dims, attributes.int("axis").unwrap_or(1))?,
+        _ => {
+            let axes = parameter.or(attributes.ints("axes"));
+            with_axes(&tensor.dims, axes, op == "Unsqueeze")?
+        }
+    };
+    Ok(Tensor {
+        dims,
+        data: tensor.data.clone(),
+    })
+}
+
+/// The sizes that `Reshape` gives to a tensor.
+pub fn new_shape(dims: &[usize], sizes: &[i64], allow_zero: bool) -> Result<Vec<usize>, String> {
+    let elements: usize = dims.iter().product();
+    let mut found = Vec::new();
+    let mut inferred = None;
+    for (index, &size) in sizes.iter().enumerate() {
+        found.push(match size {
+            0 if !allow_zero => *dims
+                .get(index)
+                .ok_or("it copies the size of an axis that there is not")?,
+            -1 if inferred.is_none() => {
+                inferred = Some(index);
+                1
+            }
+            _ => usize::try_from(size).map_err(|_| format!("the size {size} is not valid"))?,
+        });
+    }
+    let known = found
+        .iter()
+        .try_fold(1usize, |all, &size| all.checked_mul(size));
+    let known = known.ok_or("it has too many elements")?;
+    if let Some(index) = inferred {
+        if known == 0 || !elements.is_multiple_of(known) {
+            return Err(format!("{elements} elements do not divide into {sizes:?}"));
+        }
+        found[index] = elements / known;
+    } else if known != elements {
+        return Err(format!("{elements} elements do not fit {sizes:?}"));
+    }
+    Ok(found)
+}
+
+/// The sizes that `Flatten` gives to a tensor.
+pub fn flattened(dims: &[usize], axis: i64) -> Result<Vec<usize>, String> {
+    let rank = dims.len() as i64;
+    let place = if axis < 0 { axis + rank } else { axis };
+    let place = usize::try_from(place)
+        .ok()
+        .filter(|&place| place <= dims.len());
+    let place = place.ok_or_else(|| format!("there is no axis {axis}"))?;
+    Ok(vec![
+        dims[..place].iter().product(),
+        dims[place..].iter().product(),
+    ])
+}
+
+/// The sizes with axes of size 1 inserted or removed; all of them if `axes` is `None`.
+pub fn with_axes(
+    dims: &[usize],
+    axes: Option<&[i64]>,
+    inserts: bool,
+) -> Result<Vec<usize>, String> {
+    let Some(axes) = axes else {
+        return match inserts {
+            true => Err("its axes are not constant".to_owned()),
+            false => Ok(dims.iter().copied().filter(|&dim| dim != 1).collect()),
+        };
+    };
+    let rank = if inserts {
+        dims.len() + axes.len()
+    } else {
+        dims.len()
+    };
+    let place = |&axis: &i64| {
+        let place = if axis < 0 { axis + rank as i64 } else { axis };
+        usize::try_from(place).ok().filter(|&place| place < rank)
+    };
+    let places: Option<Vec<usize>> = axes.iter().map(place).collect();
+    let places =
+        places.ok_or_else(|| format!("the axes {axes:?} are not axes of a tensor with {rank}"))?;
+    if inserts {
+        let mut rest = dims.iter().copied();
+        return Ok((0..rank)
+            .map(|index| {
+                if places.contains(&index) {
+                    1
+                } else {
+                    rest.next().unwrap_or(1)
+                }
+            })
+            .collect());
+    }
+    if places.iter().any(|&place| dims[place] != 1) {
+        return Err(format!("the axes {axes:?} of {dims:?} are not of size 1"));
+    }
+    let kept = dims
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| !places.contains(index));
+    Ok(kept.map(|(_, &dim)| dim).collect())
+}
+
+/// The tensor with permuted axes; by default in reverse order.
+fn transposed(tensor: &Tensor, order: Option<&[i64]>) -> Result<Tensor, String> {
+    let rank = tensor.dims.len();
+    let order: Vec<usize> = match order {
+        Some(order) => order
+            .iter()
+            .map(|&axis| usize::try_from(axis).unwrap_or(rank))
+            .collect(),
+        None => (0..rank).rev().collect(),
+    };
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    if sorted != (0..rank).collect::<Vec<_>>() {
+        return Err(format!("{order:?} is not an order of {rank} axes"));
+    }
+    let mut strides = vec![1; rank];
+    for axis in (1..rank).rev() {
+        strides[axis - 1] = strides[axis] * tensor.dims[axis];
+    }
+    let dims: Vec<usize> = order.iter().map(|&axis| tensor.dims[axis]).collect();
+    let places = (0..tensor.len()).map(|index| {
+        let (mut rest, mut place) = (index, 0);
+        for axis in (0..rank).rev() {
+            place += rest % dims[axis] * strides[order[axis]];
+            rest /= dims[axis];
+        }
+        place
+    });
+    let data = match &tensor.data {
+        Data::Floats(values) => Data::Floats(places.map(|place| values[place]).collect()),
+        Data::Ints(values) => Data::Ints(places.map(|place| values[place]).collect()),
+    };
+    Ok(Tensor { dims, data })
+}
+
+/// Element by element: equal shapes, or one of them a single number.
+fn arithmetic(op: &str, inputs: &[Option<&Tensor>]) -> Result<Tensor, String> {
+    let [Some(a), Some(b)] = inputs else {
+        return Err("it needs two inputs".to_owned());
+    };
+    let dims = match (a.len(), b.len()) {
+        (_, 1) if a.dims.len() >= b.dims.len() => &a.dims,
+        (1, _) if b.dims.len() >= a.dims.len() => &b.dims,
+        _ if a.dims == b.dims => &a.dims,
+        _ => {
+            return Err(format!(
+                "arithmetic of constants of {:?} and {:?} is not supported",
+                a.dims, b.dims
+            ));
+        }
+    };
+    let count = a.len().max(b.len());
+    let data = match (&a.data, &b.data) {
+        (Data::Ints(a), Data::Ints(b)) => {
+            let value = |index: usize| {
+                let (a, b) = (a[index % a.len()], b[index % b.len()]);
+                match op {
+                    "Add" => a.checked_add(b),
+                    "Sub" => a.checked_sub(b),
+                    "Mul" => a.checked_mul(b),
+                    _ => a.checked_div(b),
+                }
+            };
+            let values: Option<Vec<i64>> = (0..count).map(value).collect();
+            Data::Ints(values.ok_or("an integer overflows")?)
+        }
+        _ => {
+            let (a, b) = (a.to_floats(), b.to_floats());
+            let value = |index: usize| {
+                let (a, b) = (a[index % a.len()], b[index % b.len()]);
+                match op {
+                    "Add" => a + b,
+                    "Sub" => a - b,
+                    "Mul" => a * b,
+                    _ => a / b,
+                }
+            };
+            Data::Floats((0..count).map(value).collect())
+        }
+    };
+    let dims = dims.clone();
+    Ok(Tensor { dims, data })
+}
+
+fn unary(op: &str, tensor: &Tensor) -> Result<Tensor, String> {
+    let data = match &tensor.data {
+        Data::Floats(values) => Data::Floats(
+            values
+                .iter()
+                .map(|value| match op {
+                    "Floor" => value.floor(),
+                    "Ceil" => value.ceil(),
+                    "Sqrt" => value.sqrt(),
+                    _ => -value,
+                })
+                .collect(),
+        ),
+        Data::Ints(values) if op == "Neg" => {
+            Data::Ints(values.iter().map(|value| value.wrapping_neg()).collect())
+        }
+        Data::Ints(_) => return Err(format!("{op} of integers is not defined")),
+    };
+    let dims = tensor.dims.clone();
+    Ok(Tensor { dims, data })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_those_of_onnx() {
+        assert_eq!(new_shape(&[2, 3, 4], &[0, -1], false), Ok(vec![2, 12]));
+        assert_eq!(new_shape(&[2, 3, 4], &[4, -1, 2], false), Ok(vec![4, 3, 2]));
+        assert!(new_shape(&[2, 3], &[4, -1], false).is_err());
+        assert!(new_shape(&[2, 3], &[-1, -1], false).is_err());
+        assert!(new_shape(&[2, 3], &[i64::MAX, i64::MAX], false).is_err());
+        assert_eq!(flattened(&[2, 3, 4, 5], 2), Ok(vec![6, 20]));
+        assert_eq!(flattened(&[2, 3, 4, 5], -3), Ok(vec![2, 60]));
+        assert!(flattened(&[2, 3], 3).is_err());
+        assert_eq!(with_axes(&[3], Some(&[0, -1]), true), Ok(vec![1, 3, 1]));
+        assert_eq!(with_axes(&[1, 3, 1], Some(&[-1]), false), Ok(vec![1, 3]));
+        assert!(with_axes(&[1, 3], Some(&[1]), false).is_err());
+        assert!(with_axes(&[1, 3], Some(&[i64::MAX]), false).is_err());
+    }
+
+    #[test]
+    fn axes_are_permuted() {
+        let tensor = Tensor {
+            dims: vec![2, 3],
+            data: Data::Ints(vec![1, 2, 3, 4, 5, 6]),
+        };
+        let found = transposed(&tensor, None).unwrap();
+        assert_eq!(
+            (found.dims, found.data),
+            (vec![3, 2], Data::Ints(vec![1, 4, 2, 5, 3, 6]))
+        );
+        assert!(transposed(&tensor, Some(&[0, 0])).is_err());
+        assert!(transposed(&tensor, Some(&[-1, 0])).is_err());
+    }
+}

@@ -1,0 +1,350 @@
+//! The checked graph of a model: nodes in topological order, constants, input and output.
+
+use super::error::ImportError;
+use super::message::{self, Model, Node, ValueInfo};
+use super::names;
+use super::tensor::Tensor;
+use crate::config::Overrides;
+use crate::ir::TensorShape;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+
+/// A graph with one input and one output.
+#[derive(Debug)]
+pub struct Graph {
+    /// Nodes, each after those that it reads.
+    pub nodes: Vec<Node>,
+    /// Initialisers.
+    pub constants: BTreeMap<String, Tensor>,
+    /// Name and shape of the input.
+    pub input: (String, TensorShape),
+    /// Name of the output.
+    pub output: String,
+}
+
+/// Oldest version of the default operator set that is read.
+const MIN_OPSET: i64 = 7;
+
+/// Most nodes of a graph; networks have a few thousand.
+const MAX_NODES: usize = 100_000;
+
+impl Graph {
+    /// Checks a model. `folder` has its external data.
+    pub fn new(
+        model: Model,
+        folder: Option<&Path>,
+        overrides: &Overrides,
+    ) -> Result<Self, Vec<ImportError>> {
+        let mut errors = Vec::new();
+        check_versions(&model, &mut errors);
+        let Some(graph) = model.graph else {
+            errors.push(ImportError::of_file(
+                "the model has no graph",
+                "export it again",
+            ));
+            return Err(errors);
+        };
+        if graph.node.len() > MAX_NODES {
+            let message = format!(
+                "the graph has {} nodes, at most {MAX_NODES} are read",
+                graph.node.len()
+            );
+            errors.push(ImportError::of_file(message, "export a smaller network"));
+            return Err(errors);
+        }
+        if !graph.sparse_initializer.is_empty() {
+            errors.push(ImportError::of_file(
+                "sparse initialisers are not supported",
+                "make the weights dense",
+            ));
+        }
+        check_nodes(&graph.node, &mut errors);
+        let constants = constants(&graph.initializer, folder, &mut errors);
+        let input = input(&graph.input, &constants, overrides, &mut errors);
+        let output = output(&graph.output, &mut errors);
+        let nodes = match &input {
+            Some((input, _)) => sorted(graph.node, input, &constants, &mut errors),
+            None => Vec::new(),
+        };
+        match (input, output) {
+            (Some(input), Some(output)) if errors.is_empty() => Ok(Self {
+                nodes,
+                constants,
+                input,
+                output,
+            }),
+            _ => Err(errors),
+        }
+    }
+}
+
+fn is_default(domain: Option<&str>) -> bool {
+    matches!(domain, None | Some("" | "ai.onnx"))
+}
+
+fn check_versions(model: &Model, errors: &mut Vec<ImportError>) {
+    if let Some(version) = model.ir_version.filter(|&version| version < 3) {
+        errors.push(ImportError::of_file(
+            format!("IR version {version} is not supported, only 3 and later"),
+            "export it again",
+        ));
+    }
+    if let Some(function) = model.functions.first() {
+        let name = function.name.as_deref().unwrap_or_default().escape_debug();
+        errors.push(ImportError::of_file(
+            format!("the model has functions of its own, such as `{name}`"),
+            "inline them, for example by onnx.inliner",
+        ));
+    }
+    let mut imports = model.opset_import.iter();
+    let default = imports.find(|import| is_default(import.domain.as_deref()));
+    let version = default.and_then(|import| import.version).unwrap_or(1);
+    if version < MIN_OPSET {
+        errors.push(ImportError::of_file(
+            format!("operator set {version} is not supported, only {MIN_OPSET} and later"),
+            "convert it by onnx.version_converter",
+        ));
+    }
+}
+
+/// An error at a node.
+pub fn node_error(node: &Node, message: impl Into<String>, help: impl Into<String>) -> ImportError {
+    ImportError {
+        node: Some(names::place(node)),
+        message: message.into(),
+        help: help.into(),
+    }
+}
+
+/// Nodes of other operator sets, and subgraphs.
+fn check_nodes(nodes: &[Node], errors: &mut Vec<ImportError>) {
+    let quantised = [
+        "QuantizeLinear",
+        "DequantizeLinear",
+        "DynamicQuantizeLinear",
+        "QLinearConv",
+        "ConvInteger",
+    ];
+    for node in nodes {
+        let op = names::op_type(node);
+        if !is_default(node.domain.as_deref()) {
+            let domain = node.domain.as_deref().unwrap_or_default().escape_debug();
+            errors.push(node_error(
+                node,
+                format!("it is an operation of the custom domain `{domain}`"),
+                "export the network with standard operations",
+            ));
+        } else if quantised.contains(&op) {
+            errors.push(node_error(
+                node,
+                "quantised networks are not supported",
+                "export the floating-point network; tdc rounds by `--precision`",
+            ));
+        } else if matches!(op, "If" | "Loop" | "Scan") {
+            errors.push(node_error(
+                node,
+                "control flow is not supported",
+                "export with fixed shapes, so that it is folded",
+            ));
+        }
+    }
+}
+
+fn constants(
+    initializers: &[message::Tensor],
+    folder: Option<&Path>,
+    errors: &mut Vec<ImportError>,
+) -> BTreeMap<String, Tensor> {
+    let mut constants = BTreeMap::new();
+    for proto in initializers {
+        let name = proto.name.clone().unwrap_or_default();
+        let shown = name.escape_debug();
+        match Tensor::read(proto, folder) {
+            Ok(tensor) => {
+                if constants.insert(name.clone(), tensor).is_some() {
+                    let message = format!("there are two initialisers `{shown}`");
+                    errors.push(ImportError::of_file(message, "export it again"));
+                }
+            }
+            Err(message) => errors.push(ImportError::of_file(
+                format!("initialiser `{shown}`: {message}"),
+                "export it again, with its data in the same folder",
+            )),
+        }
+    }
+    constants
+}
+
+fn input(
+    inputs: &[ValueInfo],
+    constants: &BTreeMap<String, Tensor>,
+    overrides: &Overrides,
+    errors: &mut Vec<ImportError>,
+) -> Option<(String, TensorShape)> {
+    // IR version 3 lists the initialisers among the inputs.
+    let own = inputs
+        .iter()
+        .filter(|input| !constants.contains_key(name_of(input)));
+    let own: Vec<&ValueInfo> = own.collect();
+    let [input] = own[..] else {
+        let names: Vec<String> = own
+            .iter()
+            .map(|input| name_of(input).escape_debug().to_string())
+            .collect();
+        errors.push(ImportError::of_file(
+            format!(
+                "the network has {} inputs ({}), only one is supported",
+                own.len(),
+                names.join(", ")
+            ),
+            "export it with a single image as input",
+        ));
+        return None;
+    };
+    let name = name_of(input).to_owned();
+    let shape = match overrides.input {
+        Some(mut shape) => {
+            shape.batch = overrides.batch.unwrap_or(shape.batch);
+            Ok(shape)
+        }
+        None => input_shape(input, overrides.batch),
+    };
+    match shape {
+        Ok(shape) => Some((name, shape)),
+        Err(message) => {
+            errors.push(ImportError::of_file(
+                format!("the input `{}` {message}", name.escape_debug()),
+                "give its shape by --input, such as --input 1x3x224x224",
+            ));
+            None
+        }
+    }
+}
+
+/// The shape in the file; a symbolic batch is `batch`, else 1.
+fn input_shape(input: &ValueInfo, batch: Option<u32>) -> Result<TensorShape, String> {
+    let shape = input
+        .kind
+        .as_ref()
+        .and_then(|kind| kind.tensor.as_ref()?.shape.as_ref());
+    let dims = &shape.ok_or("has no shape")?.dim;
+    let [first, rest @ ..] = &dims[..] else {
+        return Err("has no axes".to_owned());
+    };
+    if rest.len() != 3 {
+        return Err(format!(
+            "has {} axes, not batch, channels, height and width",
+            dims.len()
+        ));
+    }
+    let size = |dim: &message::Dimension| match (dim.value, &dim.symbol) {
+        (Some(value), _) => {
+            u32::try_from(value).map_err(|_| format!("has an axis of size {value}"))
+        }
+        (None, Some(symbol)) => Err(format!(
+            "has an axis of the symbolic size `{}`",
+            symbol.escape_debug()
+        )),
+        (None, None) => Err("has an axis of unknown size".to_owned()),
+    };
+    let batch = match batch {
+        Some(batch) => batch,
+        None => size(first).unwrap_or(1),
+    };
+    Ok(TensorShape::new(
+        batch,
+        size(&rest[0])?,
+        size(&rest[1])?,
+        size(&rest[2])?,
+    ))
+}
+
+fn output(outputs: &[ValueInfo], errors: &mut Vec<ImportError>) -> Option<String> {
+    if let [output] = outputs {
+        return Some(name_of(output).to_owned());
+    }
+    errors.push(ImportError::of_file(
+        format!(
+            "the network has {} outputs, only one is supported",
+            outputs.len()
+        ),
+        "export it with a single output",
+    ));
+    None
+}
+
+fn name_of(value: &ValueInfo) -> &str {
+    value.name.as_deref().unwrap_or_default()
+}
+
+/// The nodes in topological order, as near to the file's as possible. Reports values without or with two producers, and cycles.
+fn sorted(
+    nodes: Vec<Node>,
+    input: &str,
+    constants: &BTreeMap<String, Tensor>,
+    errors: &mut Vec<ImportError>,
+) -> Vec<Node> {
+    let mut producers: HashMap<&str, usize> = HashMap::new();
+    for (index, node) in nodes.iter().enumerate() {
+        for output in node.output.iter().filter(|output| !output.is_empty()) {
+            let taken = constants.contains_key(output) || output == input;
+            if producers.insert(output, index).is_some() || taken {
+                let message = format!("`{}` has two producers", output.escape_debug());
+                errors.push(node_error(node, message, "export it again"));
+            }
+        }
+    }
+    let before = errors.len();
+    for node in &nodes {
+        for name in node.input.iter().filter(|name| !name.is_empty()) {
+            if !producers.contains_key(&name[..]) && !constants.contains_key(name) && name != input
+            {
+                let message = format!("it reads `{}`, which nothing produces", name.escape_debug());
+                errors.push(node_error(node, message, "export it again"));
+            }
+        }
+    }
+    if errors.len() > before {
+        return Vec::new();
+    }
+    let mut order = Vec::with_capacity(nodes.len());
+    let mut placed = HashSet::new();
+    // Depth first without recursion: a node is placed when all that it reads are.
+    let mut open = HashSet::new();
+    for start in 0..nodes.len() {
+        let mut stack = vec![start];
+        while let Some(&index) = stack.last() {
+            if placed.contains(&index) {
+                stack.pop();
+                continue;
+            }
+            open.insert(index);
+            let reads = nodes[index].input.iter();
+            let missing = reads.filter_map(|name| producers.get(&name[..]));
+            let missing: Vec<usize> = missing
+                .copied()
+                .filter(|read| !placed.contains(read))
+                .collect();
+            if missing.is_empty() {
+                stack.pop();
+                open.remove(&index);
+                placed.insert(index);
+                order.push(index);
+            } else if missing.iter().any(|read| open.contains(read)) {
+                errors.push(node_error(
+                    &nodes[index],
+                    "it is part of a cycle",
+                    "export it again",
+                ));
+                return Vec::new();
+            } else {
+                stack.extend(missing.into_iter().rev());
+            }
+        }
+    }
+    let mut nodes: Vec<Option<Node>> = nodes.into_iter().map(Some).collect();
+    order
+        .into_iter()
+        .filter_map(|index| nodes[index].take())
+        .collect()
+}
