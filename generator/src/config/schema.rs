@@ -5,13 +5,13 @@
 //! order. The functions that read values are in [`yaml`](super::yaml) and [`text`](super::text); a test
 //! checks that they read every key of every mapping.
 
+mod keys;
 mod mapping;
-mod rows;
 #[cfg(test)]
 mod tests;
 
-pub use mapping::{CallOp, CallOpRow, Mapping, NetworkOp, NetworkOpRow};
-pub use rows::ROWS;
+pub use keys::{Key, ROWS};
+pub use mapping::{CallOp, CallOpRow, FromChannels, Mapping, NetworkOp, NetworkOpRow};
 use std::fmt;
 
 /// Declares an enum with a row of data for each variant.
@@ -35,54 +35,6 @@ macro_rules! enum_with_rows {
     };
 }
 use enum_with_rows;
-
-enum_with_rows! {
-    /// A key. Readers refer to keys by this type, so that none is read that the schema does not have.
-    Key: &'static str {
-        Activation = "activation",
-        Arch = "arch",
-        Batch = "batch",
-        Bias = "bias",
-        Bn = "bn",
-        Bottom = "bottom",
-        CeilMode = "ceil_mode",
-        Conv = "conv",
-        CountIncludePad = "count_include_pad",
-        CpRank = "cp_rank",
-        Defaults = "defaults",
-        Dilation = "dilation",
-        Eps = "eps",
-        Factors = "factors",
-        Gpu = "gpu",
-        Groups = "groups",
-        Input = "input",
-        Inputs = "inputs",
-        Kernel = "kernel",
-        Layer = "layer",
-        Layers = "layers",
-        Layout = "layout",
-        Left = "left",
-        N = "n",
-        Name = "name",
-        Op = "op",
-        Ops = "ops",
-        Output = "output",
-        Pad = "pad",
-        Precision = "precision",
-        Prologue = "prologue",
-        Ranks = "ranks",
-        Reduce = "reduce",
-        Residual = "residual",
-        Right = "right",
-        Scheme = "scheme",
-        Stride = "stride",
-        Table = "table",
-        Tile = "tile",
-        Tiles = "tiles",
-        Tolerance = "tolerance",
-        Top = "top",
-    }
-}
 
 impl Key {
     /// As it is written.

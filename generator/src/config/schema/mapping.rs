@@ -112,6 +112,9 @@ impl NetworkOp {
     }
 }
 
+/// Computes the value of a key from the input channels.
+pub type FromChannels = fn(u32) -> u32;
+
 /// An op of `kernel!`.
 #[derive(Debug, Clone, Copy)]
 pub struct CallOpRow {
@@ -124,7 +127,7 @@ pub struct CallOpRow {
     /// What it computes, in Markdown.
     pub meaning: &'static str,
     /// Keys of a layer with fixed values, as functions of C.
-    pub fixed: &'static [(Key, fn(u32) -> u32)],
+    pub fixed: &'static [(Key, FromChannels)],
 }
 
 enum_with_rows! {

@@ -1,10 +1,58 @@
-//! The table of keys.
+//! The names of all keys, and the table that says what they are.
 
 use super::Mapping::{
     BatchNorm, Call, CallConfig, CallConfigLayer, Defaults, Layer, LayerSet, Network, Op, Output,
     Pad, Prologue,
 };
-use super::{CallOp, Key, Mapping, NetworkOp, Row};
+use super::{CallOp, Mapping, NetworkOp, Row, enum_with_rows};
+
+enum_with_rows! {
+    /// A key. Readers refer to keys by this type, so that none is read that the schema does not have.
+    Key: &'static str {
+        Activation = "activation",
+        Arch = "arch",
+        Batch = "batch",
+        Bias = "bias",
+        Bn = "bn",
+        Bottom = "bottom",
+        CeilMode = "ceil_mode",
+        Conv = "conv",
+        CountIncludePad = "count_include_pad",
+        CpRank = "cp_rank",
+        Defaults = "defaults",
+        Dilation = "dilation",
+        Eps = "eps",
+        Factors = "factors",
+        Gpu = "gpu",
+        Groups = "groups",
+        Input = "input",
+        Inputs = "inputs",
+        Kernel = "kernel",
+        Layer = "layer",
+        Layers = "layers",
+        Layout = "layout",
+        Left = "left",
+        N = "n",
+        Name = "name",
+        Op = "op",
+        Ops = "ops",
+        Output = "output",
+        Pad = "pad",
+        Precision = "precision",
+        Prologue = "prologue",
+        Ranks = "ranks",
+        Reduce = "reduce",
+        Residual = "residual",
+        Right = "right",
+        Scheme = "scheme",
+        Stride = "stride",
+        Table = "table",
+        Tile = "tile",
+        Tiles = "tiles",
+        Tolerance = "tolerance",
+        Top = "top",
+    }
+}
 
 /// Whether a mapping describes a convolution.
 const fn convolution(mapping: Mapping) -> bool {
