@@ -21,32 +21,47 @@ pub mod __embedded {
 /// The op and its sizes come first, then keys in any order, without duplicates. The keys are those of layers in a config, with the same
 /// meaning, defaults and checks.
 ///
-/// | call | computes | type |
-/// |---|---|---|
-/// | `conv C,N,H,W` | a convolution of C x H x W to N channels | [`Kernel<Conv>`](Conv) |
-/// | `pointwise C,N,H,W` | the same with a 1x1 filter | [`Kernel<Conv>`](Conv) |
-/// | `depthwise C,H,W` | one filter for each channel | [`Kernel<Conv>`](Conv) |
-/// | `tucker C,N,H,W, ranks = [D1, D2]` | 1x1 to D1 channels, the filter to D2, 1x1 to N, in one to three launches, whatever is fastest | [`Kernel<Tucker>`](Tucker) |
-/// | `"net.yaml", layer = "name"` | a convolution of a config with the ops fused with it | either |
+/// <!-- table: calls -->
 ///
-/// | key | value | default |
-/// |---|---|---|
-/// | `kernel` | number or `[R, S]` | 3 |
-/// | `stride`, `dilation` | number or `[vertical, horizontal]` | 1 |
-/// | `pad` | `same`, number, `[vertical, horizontal]`, `[top, left, bottom, right]`, `{top: 1}` | `same` |
-/// | `groups`, `batch` | number | 1 |
-/// | `bias`, `residual` | `true` or `false` | `false` |
-/// | `activation` | an activation function: `relu`, `silu`, `{clip: [0, 6]}`, ... | `none` |
-/// | `prologue` | `true` (scale and shift of the input), `{activation: relu}` (followed by an activation function) | none |
-/// | `scheme` | name of a scheme | the planner's choice |
-/// | `tile` | list of the tile's numbers; needs `scheme` | the planner's choice |
-/// | `reduce` | `ordered`, or `atomic`: float atomics as in the TDC paper, for the schemes `tdc` and `tdc_rows` | `ordered` |
-/// | `precision` | how products may be rounded: `fp32`, `tf32`, `fp16` or `bf16` | `fp32` |
-/// | `tolerance` | relative error to allow if it is larger than that of `precision`, such as `5e-6` | none |
-/// | `arch` | `sm_90`, or a list: architectures to compile for | that of `gpu`, else `TDC_ARCH`, else `[sm_80, sm_90]` |
-/// | `gpu` | name of the GPU to plan for, or a list | one for each architecture |
-/// | `tiles` | `tuned`: by measured times if the tuning table has the problem, else by the cost model; `model`: by the cost model; `paper`: by the TDC paper's equations | `tuned` |
-/// | `table` | path of a tuning table written by `tdc-gen tune` | the built-in ones |
+/// | call | what it computes |
+/// |---|---|
+/// | `conv C,N,H,W` | a convolution of C x H x W to N channels |
+/// | `pointwise C,N,H,W` | the same with a 1x1 filter |
+/// | `depthwise C,H,W` | one filter for each channel |
+/// | `tucker C,N,H,W, ranks = [D1, D2]` | 1x1 to D1 channels, the filter to D2, 1x1 to N, in one to three launches, whatever is fastest |
+/// | `"net.yaml", layer = "name"` | a convolution of a config with the ops fused with it |
+///
+/// <!-- end -->
+///
+/// The type is [`Kernel<Tucker>`](Tucker) for `tucker` and layers of configs with `ranks`, else [`Kernel<Conv>`](Conv). A call with a config
+/// takes `gpu`, `arch`, `tiles` and `table` only.
+///
+/// <!-- table: keys-of-calls -->
+///
+/// | key | op | value | default | meaning |
+/// |---|---|---|---|---|
+/// | `ranks` | `tucker` | `[D1, D2]` | required | Tucker ranks |
+/// | `gpu` | all | a name, or a list of names | that of the config, else one for each architecture | GPUs to plan for |
+/// | `arch` | all | `sm_90`, or a list of such names | that of `gpu`, else `TDC_ARCH`, else `[sm_80, sm_90]` | architectures to compile for |
+/// | `tiles` | all | `tuned`, `model` or `paper` | that of the config, else `tuned` | how scheme and tile are chosen: `tuned`, by measured times if the tuning table has the problem, else by the cost model; `model`, by the cost model; `paper`, by the TDC paper's equations |
+/// | `table` | all | path of a file | the built-in ones | a tuning table written by `tdc-gen tune` |
+/// | `batch` | all | number | 1 | number of images |
+/// | `kernel` | `conv`, `depthwise`, `tucker` | number or `[R, S]` | 3 | height and width of the filter |
+/// | `stride` | all | number or `[vertical, horizontal]` | 1 | step between output pixels |
+/// | `pad` | all | `same`, number, `[vertical, horizontal]`, `[top, left, bottom, right]`, or a mapping such as `{top: 1}` with `top`, `left`, `bottom`, `right` | `same` | zeros around the input; `same`: for odd filters at stride 1 the output is as large as the input |
+/// | `dilation` | `conv`, `depthwise`, `tucker` | number or `[vertical, horizontal]` | 1 | step between filter taps |
+/// | `groups` | `conv` | number | 1 | groups of channels; the number of channels for a depthwise convolution |
+/// | `bias` | all | `true` or `false` | `false` | whether the layer has a bias |
+/// | `activation` | all | an activation function such as `relu` or `{clip: [0, 6]}` | `none` | applied last |
+/// | `residual` | all | `true` or `false` | `false` | whether a tensor of the output's shape is added before the activation function |
+/// | `prologue` | all | `true`, or `{activation: relu}` with any activation function | none | scale and shift of the input per channel, then the activation function |
+/// | `scheme` | all | a name | the planner's choice | the scheme that computes it |
+/// | `tile` | all | mapping of names to numbers, or a list of the numbers | the planner's choice | the scheme's tile; requires `scheme` |
+/// | `reduce` | all | `ordered` or `atomic` | `ordered` | `ordered`: deterministic; `atomic`: float atomics as in the published TDC kernels, only with `tdc` and `tdc_rows` |
+/// | `precision` | all | `fp32`, `tf32`, `fp16` or `bf16` | `fp32` | how products may be rounded; with ranks, those of all factors |
+/// | `tolerance` | all | number from 1e-6 to 0.1, such as 5e-6 | none | relative error to allow beyond that of `precision`; with ranks, for each factor |
+///
+/// <!-- end -->
 ///
 /// Paths are relative to the crate's folder. A kernel holds machine code for each architecture and PTX of the newest one, the CUDA
 /// text, the launches and the layout of the packed weights. With a feature such as `cuda-13000` it is loaded into a `cudarc` context and

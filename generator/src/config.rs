@@ -2,9 +2,12 @@
 //! [`ir`](crate::ir).
 
 mod config_error;
+mod overrides;
+pub mod schema;
 pub mod text;
 pub mod yaml;
 
 pub use config_error::{ConfigError, ConfigErrors, Position};
+pub use overrides::Overrides;
 pub use text::{KernelRequest, LayerSource};
-pub use yaml::{Config, Overrides};
+pub use yaml::Config;

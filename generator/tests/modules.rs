@@ -15,10 +15,13 @@ const MODULES: &[(&str, &[&str])] = &[
     ("scheme", &["cost", "gpu", "ir", "suggest"]),
     // A config names the numbers of a tile as its scheme does.
     ("config", &["gpu", "ir", "scheme", "suggest"]),
+    ("import", &["config", "ir"]),
     ("sequence", &["config", "cost", "gpu", "suggest"]),
     (
         "plan",
-        &["cost", "gpu", "ir", "scheme", "sequence", "suggest"],
+        &[
+            "cost", "gpu", "ir", "scheme", "sequence", "suggest", "wording",
+        ],
     ),
     (
         "render",

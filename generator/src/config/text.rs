@@ -7,12 +7,13 @@
 //! value = number | word | string | "[" value {"," value} "]" | "{" key ":" value {"," key ":" value} "}"
 //!```
 //! The keys are those of a layer in a layer set, with the same forms, defaults and checks, and those of
-//! [`TARGET_KEYS`]. Activations are NCHW.
+//! its targets ([`schema`](super::schema)). Activations are NCHW.
 
 mod parser;
 
-use super::yaml::fields::{Fields, KeySet, integer};
-use super::yaml::layers::{self, OPTIONS, UsedNames};
+use super::schema::{CallOp, Key, Mapping};
+use super::yaml::fields::{Fields, integer};
+use super::yaml::layers::{self, UsedNames};
 use super::yaml::node::{Node, Value};
 use super::yaml::report::Report;
 use super::{ConfigErrors, Overrides, Position, yaml};
@@ -69,87 +70,6 @@ impl KernelRequest {
     }
 }
 
-/// The keys for GPUs, architectures and tile choice.
-pub const TARGET_KEYS: [&str; 4] = ["gpu", "arch", "tiles", "table"];
-
-/// Computes the value of a key from the input channels.
-type FromChannels = fn(u32) -> u32;
-
-/// An op: its name and keys, its sizes, and the keys that it fixes.
-struct KernelOp {
-    words: KeySet,
-    sizes: &'static [&'static str],
-    example: &'static str,
-    /// Keys with fixed values, as functions of C.
-    fixed: &'static [(&'static str, FromChannels)],
-}
-
-/// A convolution with a dense weight and NCHW activations.
-const CONV: KeySet = KeySet {
-    what: "conv",
-    keys: &layers::with_options::<4, 19>(TARGET_KEYS, &["cp_rank", "layout"]),
-};
-
-const POINTWISE: KeySet = KeySet {
-    what: "pointwise",
-    keys: &layers::with_options::<4, 16>(
-        TARGET_KEYS,
-        &["cp_rank", "layout", "kernel", "dilation", "groups"],
-    ),
-};
-
-const DEPTHWISE: KeySet = KeySet {
-    what: "depthwise",
-    keys: &layers::with_options::<4, 18>(TARGET_KEYS, &["cp_rank", "layout", "groups"]),
-};
-
-const TUCKER: KeySet = KeySet {
-    what: "tucker",
-    keys: &layers::with_options::<5, 19>(
-        ["ranks", "gpu", "arch", "tiles", "table"],
-        &["cp_rank", "layout", "groups"],
-    ),
-};
-
-const OPS: [KernelOp; 4] = [
-    KernelOp {
-        words: CONV,
-        sizes: &["C", "N", "H", "W"],
-        example: "conv 64,32,56,56",
-        fixed: &[],
-    },
-    KernelOp {
-        words: POINTWISE,
-        sizes: &["C", "N", "H", "W"],
-        example: "pointwise 64,32,56,56",
-        fixed: &[("kernel", |_| 1)],
-    },
-    KernelOp {
-        words: DEPTHWISE,
-        sizes: &["C", "H", "W"],
-        example: "depthwise 64,56,56",
-        fixed: &[("groups", |c| c)],
-    },
-    KernelOp {
-        words: TUCKER,
-        sizes: &["C", "N", "H", "W"],
-        example: "tucker 64,64,56,56, ranks = [32, 32]",
-        fixed: &[],
-    },
-];
-
-/// All convolutions of a config.
-const CONFIG: KeySet = KeySet {
-    what: "a config",
-    keys: &TARGET_KEYS,
-};
-
-/// A layer of a config.
-const CONFIG_LAYER: KeySet = KeySet {
-    what: "a layer of a config",
-    keys: &["layer", "gpu", "arch", "tiles", "table"],
-};
-
 /// The name of the op of a call, for choosing the type of a placeholder even if the call is invalid.
 pub fn op_word(text: &str) -> &str {
     let text = text.trim_start();
@@ -188,28 +108,24 @@ fn request(
     report: &mut Report<'_>,
 ) -> Option<KernelRequest> {
     let at = call.op.at;
-    let (layer_source, options, known) = read(call, report)?;
-    let fields = Fields::of(&options, known.what, report)?;
+    let (layer_source, options, mapping) = read(call, report)?;
+    let fields = Fields::of(&options, mapping.title(), report)?;
     let before = report.count();
     let gpus = fields
-        .get("gpu")
+        .get(Key::Gpu)
         .and_then(|node| code_targets(node, &fields, report));
-    let archs = fields.get("arch").and_then(|node| archs(node, report));
+    let archs = fields.get(Key::Arch).and_then(|node| archs(node, report));
     let tiles = fields
-        .get("tiles")
+        .get(Key::Tiles)
         .map(|_| yaml::tiles(&fields, &Overrides::default(), report));
-    let table = fields.string("table", report).map(str::to_owned);
+    let table = fields.string(Key::Table, report).map(str::to_owned);
     if report.count() > before {
         return None;
     }
-    let position = |key: &'static str| {
+    let position = |key: Key| {
         fields.get(key)?;
-        Some((key, fields.position(key, None)))
+        Some((key.name(), fields.position(key, None)))
     };
-    let keys = OPTIONS
-        .iter()
-        .chain(&TARGET_KEYS)
-        .chain(&["layer", "ranks"]);
     Some(KernelRequest {
         source: layer_source?,
         gpus,
@@ -218,31 +134,31 @@ fn request(
         table,
         positions: KeyPositions {
             op: at,
-            keys: keys.filter_map(|key| position(key)).collect(),
+            keys: mapping.keys().filter_map(position).collect(),
         },
     })
 }
 
-/// The request, if it could be read, and its keys.
-type ParsedCall = (Option<LayerSource>, Node, KeySet);
+/// The request, if it could be read, and its mapping.
+type ParsedCall = (Option<LayerSource>, Node, Mapping);
 
 /// A call with a config and one of its layers.
 fn config_layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     let at = call.op.at;
-    let (file, options) = config(call, CONFIG_LAYER, report)?;
-    let fields = Fields::of(&options, CONFIG_LAYER.what, report)?;
-    if fields.get("layer").is_none() {
+    let (file, options) = config(call, Mapping::CallConfigLayer, report)?;
+    let fields = Fields::of(&options, Mapping::CallConfigLayer.title(), report)?;
+    if fields.get(Key::Layer).is_none() {
         report.error(
             at,
             "`layer` is missing; write `layer = \"its name\"` after the path of the config",
         );
     }
-    let layer = fields.string("layer", report).map(str::to_owned);
+    let layer = fields.string(Key::Layer, report).map(str::to_owned);
     let layer_source = file.zip(layer).map(|(file, layer)| LayerSource::Config {
         file,
         layer: Some(layer),
     });
-    Some((layer_source, options, CONFIG_LAYER))
+    Some((layer_source, options, Mapping::CallConfigLayer))
 }
 
 /// A call with a config.
@@ -254,13 +170,13 @@ fn whole_config(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
         );
         return None;
     }
-    let (file, options) = config(call, CONFIG, report)?;
+    let (file, options) = config(call, Mapping::CallConfig, report)?;
     let layer_source = file.map(|file| LayerSource::Config { file, layer: None });
-    Some((layer_source, options, CONFIG))
+    Some((layer_source, options, Mapping::CallConfig))
 }
 
 /// The path of a config and the keys after it.
-fn config(call: Call, words: KeySet, report: &mut Report<'_>) -> Option<(Option<String>, Node)> {
+fn config(call: Call, mapping: Mapping, report: &mut Report<'_>) -> Option<(Option<String>, Node)> {
     let Call {
         op, sizes, options, ..
     } = call;
@@ -270,8 +186,8 @@ fn config(call: Call, words: KeySet, report: &mut Report<'_>) -> Option<(Option<
             "the sizes of layers are in the config; remove them",
         );
     }
-    let fields = Fields::of(&options, words.what, report)?;
-    fields.check_keys(&options, words, &OPS.map(|op| op.words), report);
+    let fields = Fields::of(&options, mapping.title(), report)?;
+    fields.check_keys(&options, mapping, &CallOp::mappings(), report);
     let file = match op.value {
         Value::String(path) => Some(path),
         _ => None,
@@ -284,32 +200,29 @@ fn layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
     let Call {
         op, sizes, options, ..
     } = call;
-    let words = OPS.iter().map(|op| op.words.what);
+    let names = CallOp::ALL.iter().map(|op| op.row().name);
     let word = match &op.value {
         Value::String(word) => Some(word.as_str()),
         _ => None,
     };
-    let Some(known) = OPS.iter().find(|known| Some(known.words.what) == word) else {
-        let near = word.and_then(|word| nearest(word, words.clone()));
+    let Some(&known) = CallOp::ALL.iter().find(|op| Some(op.row().name) == word) else {
+        let near = word.and_then(|word| nearest(word, names.clone()));
         let hint = near.map_or(String::new(), |near| format!("did you mean `{near}`? "));
         let found = report.quote(&op);
-        let all: Vec<_> = words.collect();
+        let all: Vec<_> = names.collect();
         report.error(
             op.at,
             format!("unknown op {found}; {hint}the ops are {}", all.join(", ")),
         );
         return None;
     };
-    let what = known.words.what;
-    let others: Vec<KeySet> = OPS
-        .iter()
-        .map(|op| op.words)
-        .filter(|words| words.what != what)
-        .collect();
-    let fields = Fields::of(&options, what, report)?;
-    fields.check_keys(&options, known.words, &others, report);
-    if known.words.keys.contains(&"ranks") {
-        fields.require("ranks", "write `ranks = [D1, D2]`", report);
+    let mapping = Mapping::Call(known);
+    let mut others = CallOp::mappings();
+    others.retain(|other| *other != mapping);
+    let fields = Fields::of(&options, mapping.title(), report)?;
+    fields.check_keys(&options, mapping, &others, report);
+    if mapping.has(Key::Ranks) {
+        fields.require(Key::Ranks, "write `ranks = [D1, D2]`", report);
     }
     let numbers = numbers(known, &op, &sizes, report);
     let at = op.at;
@@ -318,20 +231,20 @@ fn layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
         at,
         written: op.written.clone(),
     };
-    let fixed = known.fixed.iter().map(|(key, value)| {
+    let fixed = known.row().fixed.iter().map(|(key, value)| {
         let value = value(numbers.map_or(1, |[c, ..]| c));
-        let key = Value::String((*key).to_owned());
+        let key = Value::String(key.name().to_owned());
         (node(key), node(Value::Integer(value.into())))
     });
     let mut entries: Vec<_> = fixed.collect();
     // Errors that concern the sizes are reported at their position.
     entries.push((
-        node(Value::String("conv".to_owned())),
+        node(Value::String(Key::Conv.name().to_owned())),
         node(sizes_as_list(known, &sizes)),
     ));
     if let Value::Map(written) = &options.value {
         // A rejected key must not replace the sizes.
-        let takes = |key: &Node| matches!(&key.value, Value::String(k) if known.words.keys.contains(&&k[..]));
+        let takes = |key: &Node| matches!(&key.value, Value::String(name) if mapping.has(name));
         entries.extend(written.iter().filter(|(key, _)| takes(key)).cloned());
     }
     let all = Node {
@@ -339,7 +252,7 @@ fn layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
         at,
         written: options.written.clone(),
     };
-    let fields = Fields::of(&all, what, report)?;
+    let fields = Fields::of(&all, mapping.title(), report)?;
     let overrides = Overrides::default();
     let layer = layers::layer(
         numbers,
@@ -348,17 +261,12 @@ fn layer(call: Call, report: &mut Report<'_>) -> Option<ParsedCall> {
         &mut UsedNames::default(),
         report,
     );
-    Some((layer.map(LayerSource::Inline), options, known.words))
+    Some((layer.map(LayerSource::Inline), options, mapping))
 }
 
 /// C, N, H and W. Excess sizes are reported and dropped, so that the others are still checked.
-fn numbers(
-    known: &KernelOp,
-    op: &Node,
-    sizes: &[Node],
-    report: &mut Report<'_>,
-) -> Option<[u32; 4]> {
-    let (what, names) = (known.words.what, known.sizes);
+fn numbers(known: CallOp, op: &Node, sizes: &[Node], report: &mut Report<'_>) -> Option<[u32; 4]> {
+    let (what, names) = (known.row().name, known.row().sizes);
     let numbers: Vec<_> = names
         .iter()
         .zip(sizes)
@@ -367,11 +275,11 @@ fn numbers(
     let takes = format!("{what} takes {} sizes ({})", names.len(), names.join(", "));
     let found = sizes.len();
     if let Some(extra) = sizes.get(names.len()) {
-        let help = match (&extra.value, what) {
-            (_, "depthwise") => {
+        let help = match (&extra.value, known) {
+            (_, CallOp::Depthwise) => {
                 "for several outputs of a channel write `conv` with `groups`".to_owned()
             }
-            (_, "pointwise") => format!("write them as `{}`", known.example),
+            (_, CallOp::Pointwise) => format!("write them as `{}`", known.row().example),
             (Value::Integer(side @ 1..=11), _) => {
                 format!("for a {side}x{side} filter write `kernel = {side}`")
             }
@@ -382,7 +290,10 @@ fn numbers(
         let at = sizes.last().unwrap_or(op).at;
         report.error(
             at,
-            format!("{takes}, not {found}; write them as `{}`", known.example),
+            format!(
+                "{takes}, not {found}; write them as `{}`",
+                known.row().example
+            ),
         );
     }
     let numbers: Option<Vec<u32>> = numbers.into_iter().collect();
@@ -394,9 +305,9 @@ fn numbers(
 }
 
 /// The sizes as written, in the order C, N, H, W.
-fn sizes_as_list(known: &KernelOp, sizes: &[Node]) -> Value {
+fn sizes_as_list(known: CallOp, sizes: &[Node]) -> Value {
     let mut sizes = sizes.to_vec();
-    if let ([c, ..], 3) = (&sizes[..], known.sizes.len()) {
+    if let ([c, ..], 3) = (&sizes[..], known.row().sizes.len()) {
         sizes.insert(1, c.clone());
     }
     Value::List(sizes)

@@ -13,13 +13,10 @@ mod places;
 pub(super) mod report;
 mod targets;
 
-use super::{ConfigError, ConfigErrors, Position};
-use crate::gpu::Targets;
-use crate::ir::{
-    LayerSet, Network, NetworkBuilder, OpOptions, Precision, SpecLocation, TensorShape, TilePolicy,
-    Tolerance,
-};
-use fields::{Fields, KeySet, integers, list};
+use super::schema::{Key, Mapping};
+use super::{ConfigError, ConfigErrors, Overrides, Position};
+use crate::ir::{LayerSet, Network, NetworkBuilder, SpecLocation, TensorShape, TilePolicy};
+use fields::{Fields, integers, list};
 use node::{Node, Value};
 use ops::RawOp;
 pub use places::Places;
@@ -42,40 +39,6 @@ pub enum Config {
     /// Independent convolutions.
     LayerSet(LayerSet),
 }
-
-/// Overrides by the caller.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Overrides {
-    /// Input shape of a network; all other sizes are inferred from it.
-    pub input: Option<TensorShape>,
-    /// Batch size, applied to `input` and to the layers of a layer set.
-    pub batch: Option<u32>,
-    /// Ignore ranks and factors. `_dense` is appended to the name of a network or layer set that has any, so
-    /// that both variants can be used in one program.
-    pub dense: bool,
-    /// Precision of all convolutions.
-    pub precision: Option<Precision>,
-    /// Tolerance of all convolutions.
-    pub tolerance: Option<Tolerance>,
-    /// Tile policy.
-    pub tiles: Option<TilePolicy>,
-    /// GPUs to plan for.
-    pub gpus: Option<Targets>,
-}
-
-/// The keys of a network.
-const NETWORK: KeySet = KeySet {
-    what: "a network",
-    keys: &[
-        "name",
-        "gpu",
-        "tiles",
-        "precision",
-        "tolerance",
-        "input",
-        "ops",
-    ],
-};
 
 /// Reads a config file.
 ///
@@ -158,7 +121,7 @@ pub fn parse_with_places(
 
 fn config(root: &Node, overrides: &Overrides, report: &mut Report<'_>) -> Option<Config> {
     let fields = Fields::of(root, "a config", report)?;
-    match (fields.get("ops"), fields.get("layers")) {
+    match (fields.get(Key::Ops), fields.get(Key::Layers)) {
         (Some(_), None) => network(root, &fields, overrides, report).map(Config::Network),
         (None, Some(_)) => layers::read(root, &fields, overrides, report).map(Config::LayerSet),
         (Some(_), Some(layers)) => {
@@ -174,7 +137,7 @@ fn config(root: &Node, overrides: &Overrides, report: &mut Report<'_>) -> Option
                 "there is neither `ops` nor `layers`; a network has `ops`, a layer set has `layers`",
             );
             // Points out a misspelt `ops` or `layers`.
-            fields.check_keys(root, NETWORK, &[layers::LAYER_SET], report);
+            fields.check_keys(root, Mapping::Network, &[Mapping::LayerSet], report);
             None
         }
     }
@@ -186,8 +149,7 @@ pub(super) fn tiles(
     overrides: &Overrides,
     report: &mut Report<'_>,
 ) -> TilePolicy {
-    let written = fields.choice("tiles", &TilePolicy::NAMES, report);
-    overrides.tiles.or(written).unwrap_or_default()
+    overrides.tiles(fields.choice(Key::Tiles, &TilePolicy::NAMES, report))
 }
 
 fn network(
@@ -196,15 +158,20 @@ fn network(
     overrides: &Overrides,
     report: &mut Report<'_>,
 ) -> Option<Network> {
-    fields.check_keys(root, NETWORK, &[layers::LAYER_SET], report);
-    fields.require("name", "it is part of every generated symbol", report);
-    let name = fields.string("name", report);
+    fields.check_keys(root, Mapping::Network, &[Mapping::LayerSet], report);
+    fields.require(Key::Name, "it is part of every generated symbol", report);
+    let name = fields.string(Key::Name, report);
     let gpus = targets(fields, overrides, report);
     let tiles = tiles(fields, overrides, report);
     ops::check_inherited(fields, report);
     let input = input(fields, overrides, report);
-    let node = fields.get("ops")?;
-    let items = list("ops", node, "one `- {op: ..., name: ...}` a line", report)?;
+    let node = fields.get(Key::Ops)?;
+    let items = list(
+        Key::Ops,
+        node,
+        "one `- {op: ..., name: ...}` a line",
+        report,
+    )?;
     if items.len() > MAX_OPS {
         let count = items.len();
         report.error(
@@ -215,7 +182,7 @@ fn network(
     }
     let raw: Vec<Option<RawOp<'_>>> = items
         .iter()
-        .map(|item| ops::read(item, fields, report))
+        .map(|item| ops::read(item, fields, overrides, report))
         .collect();
     // The ops can be checked without a name.
     let mut builder = NetworkBuilder::new(name.unwrap_or("network"), input?);
@@ -226,17 +193,7 @@ fn network(
         };
         match (name, request) {
             (Some(name), Some(request)) => {
-                let mut options = request.options.clone();
-                if let OpOptions::Conv(conv) = &mut options {
-                    conv.precision = overrides.precision.unwrap_or(conv.precision);
-                    conv.tolerance = overrides.tolerance.unwrap_or(conv.tolerance);
-                    if overrides.dense {
-                        conv.ranks = None;
-                        conv.cp_rank = None;
-                        conv.factors = None;
-                    }
-                }
-                builder.op(name, request.inputs.as_deref(), options);
+                builder.op(name, request.inputs.as_deref(), request.options.clone());
                 if let Some(output) = &request.output {
                     builder.name_output(output);
                 }
@@ -244,17 +201,12 @@ fn network(
             (name, _) => builder.add_invalid(name),
         }
     }
-    let was_factorised = raw.iter().flatten().any(|op| {
-        let options = op.request.as_ref().map(|request| &request.options);
-        matches!(options, Some(OpOptions::Conv(conv)) if conv.ranks.is_some() || conv.cp_rank.is_some())
-    });
+    let has_ranks = raw.iter().flatten().any(|op| ops::has_ranks(&op.fields));
     match builder.finish() {
         Ok(mut network) => {
             network.gpus = gpus?;
             network.tiles = tiles;
-            if overrides.dense && was_factorised {
-                network.name.push_str("_dense");
-            }
+            network.name = overrides.name(&network.name, has_ranks);
             Some(network)
         }
         Err(errors) => {
@@ -295,10 +247,10 @@ fn input(
     report: &mut Report<'_>,
 ) -> Option<TensorShape> {
     let before = report.count();
-    let written = match fields.get("input") {
+    let written = match fields.get(Key::Input) {
         None if overrides.input.is_some() => None,
         None => {
-            fields.require("input", "write it as 1x3x224x224", report);
+            fields.require(Key::Input, "write it as 1x3x224x224", report);
             None
         }
         Some(node) => shape(node, report),
@@ -306,18 +258,14 @@ fn input(
     if report.count() > before {
         return None;
     }
-    let mut shape = overrides.input.or(written)?;
-    if let Some(batch) = overrides.batch {
-        shape.batch = batch;
-    }
-    Some(shape)
+    overrides.input(written)
 }
 
 fn shape(node: &Node, report: &mut Report<'_>) -> Option<TensorShape> {
     let message = match &node.value {
         Value::List(_) => {
             let [batch, c, h, w] =
-                integers("input", node, "[batch, channels, height, width]", report)?;
+                integers(Key::Input, node, "[batch, channels, height, width]", report)?;
             return Some(TensorShape::new(batch, c, h, w));
         }
         Value::String(text) => match text.parse() {
@@ -335,24 +283,10 @@ fn shape(node: &Node, report: &mut Report<'_>) -> Option<TensorShape> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
-    fn the_reference_names_every_op_and_key() {
+    fn the_reference_names_every_activation() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/configs.md");
         let reference = std::fs::read_to_string(path).unwrap();
-        let mut all = vec![NETWORK, layers::LAYER_SET, layers::LAYER];
-        all.extend(ops::words());
-        for words in all {
-            // Names of mapping kinds with spaces are not names in a config.
-            let kind = (!words.what.contains(' ')).then_some(words.what);
-            for word in words.keys.iter().copied().chain(kind) {
-                // In the example of a layer set, or in a table.
-                let named = reference.contains(&format!("`{word}`"))
-                    || reference.contains(&format!("`{word}:"));
-                assert!(named, "{word} of {}", words.what);
-            }
-        }
         for (name, _) in crate::ir::Activation::NAMES {
             let named = [format!("\n| `{name}` |"), format!("\n| `{{{name}: ")];
             assert!(named.iter().any(|row| reference.contains(row)), "{name}");

@@ -6,6 +6,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 use tdc_generator::compile::Component;
+use tdc_generator::config::schema::{Flag, Key};
 use tdc_generator::embed::PREPARED_DIR;
 use tdc_generator::gpu::DEFAULT_GPU;
 use tdc_generator::ir::{Precision, TensorShape, TilePolicy, Tolerance};
@@ -87,31 +88,60 @@ pub enum Command {
     },
 }
 
-/// Options that override the config; the same for every command.
+/// Options that override the convolutions of the config.
+#[derive(Debug, Default, Args)]
+pub struct ConvolutionArgs {
+    #[arg(
+        long,
+        help = help(Key::Batch),
+        value_name = value_name(Key::Batch),
+        value_parser = clap::value_parser!(u32).range(1..),
+    )]
+    pub batch: Option<u32>,
+    #[arg(long, help = help(Key::Ranks))]
+    pub dense: bool,
+    #[arg(
+        long,
+        help = help(Key::Precision),
+        value_name = value_name(Key::Precision),
+        value_parser = precision(),
+    )]
+    pub precision: Option<Precision>,
+    #[arg(
+        long,
+        help = help(Key::Tolerance),
+        value_name = value_name(Key::Tolerance),
+        value_parser = tolerance,
+    )]
+    pub tolerance: Option<Tolerance>,
+}
+
+/// Options that override the config; the same for every command that plans.
 #[derive(Debug, Args)]
 pub struct ConfigArgs {
-    /// Input shape instead of that of the config, such as 1x3x480x640; all other sizes are inferred
-    #[arg(long, value_name = "BxCxHxW")]
+    #[arg(long, help = help(Key::Input), value_name = value_name(Key::Input))]
     pub input: Option<TensorShape>,
-    /// Batch size instead of that of the config
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub batch: Option<u32>,
-    /// Ignore Tucker and CP ranks; `_dense` is appended to the network's name
-    #[arg(long)]
-    pub dense: bool,
-    /// Precision of all convolutions, instead of that of the config: how their products may be rounded. Tensors and accumulators stay fp32
-    #[arg(long, value_name = "PRECISION", value_parser = precision())]
-    pub precision: Option<Precision>,
-    /// Tolerance of all convolutions, instead of that of the config: a larger relative error than the precision allows
-    #[arg(long, value_name = "ERROR", value_parser = tolerance)]
-    pub tolerance: Option<Tolerance>,
-    /// How tiles are chosen: `tuned`, by measured times where the tuning table has the problem, else by the cost model;
-    /// `model`, by the cost model among the default schemes; or `paper`, by the equations of the TDC paper for its kernel
-    #[arg(long, value_name = "POLICY", value_parser = tiles())]
+    #[command(flatten)]
+    pub convolutions: ConvolutionArgs,
+    #[arg(
+        long,
+        help = help(Key::Tiles),
+        value_name = value_name(Key::Tiles),
+        value_parser = tiles(),
+    )]
     pub tiles: Option<TilePolicy>,
-    /// Tuning table written by `tune`, used instead of the built-in one of its GPU
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help = help(Key::Table), value_name = value_name(Key::Table))]
     pub table: Option<PathBuf>,
+}
+
+/// The help of an option that overrides a key.
+fn help(key: Key) -> String {
+    key.flag().map(Flag::help).unwrap_or_default()
+}
+
+/// The name of the value of an option that overrides a key.
+fn value_name(key: Key) -> &'static str {
+    key.flag().map_or("", |flag| flag.value)
 }
 
 /// The values of `--tiles`.
@@ -147,9 +177,12 @@ where
 /// The GPUs to plan for.
 #[derive(Debug, Args)]
 pub struct TargetArgs {
-    /// GPUs to plan for, instead of those of the config; a network gets a variant for each [default: h200]
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    #[arg(long, help = gpu_help(), value_name = value_name(Key::Gpu), value_delimiter = ',')]
     pub gpu: Option<Vec<String>>,
+}
+
+fn gpu_help() -> String {
+    format!("{} [default: {DEFAULT_GPU}]", help(Key::Gpu))
 }
 
 /// Arguments of the default command.
@@ -291,18 +324,8 @@ pub struct TuneArgs {
     /// Tuning table to write; results are kept in TABLE.journal, from which an interrupted run resumes [default: tuning-<gpu>.txt]
     #[arg(long, value_name = "TABLE")]
     pub out: Option<PathBuf>,
-    /// Ignore Tucker and CP ranks
-    #[arg(long)]
-    pub dense: bool,
-    /// Precision of all convolutions, instead of that of the config
-    #[arg(long, value_name = "PRECISION", value_parser = precision())]
-    pub precision: Option<Precision>,
-    /// Tolerance of all convolutions, instead of that of the config
-    #[arg(long, value_name = "ERROR", value_parser = tolerance)]
-    pub tolerance: Option<Tolerance>,
-    /// Batch size instead of that of the config
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub batch: Option<u32>,
+    #[command(flatten)]
+    pub convolutions: ConvolutionArgs,
     /// Scheme to measure, default or opt-in; may be repeated [default: all default schemes]
     #[arg(long = "scheme", value_name = "SCHEME", value_parser = schemes())]
     pub schemes: Vec<String>,
@@ -368,10 +391,7 @@ impl CalibrateArgs {
         TuneArgs {
             configs: self.configs.clone(),
             out: Some(out),
-            dense: false,
-            precision: None,
-            tolerance: None,
-            batch: None,
+            convolutions: ConvolutionArgs::default(),
             schemes: Vec::new(),
             top: Some(10),
             random: Some(10),
@@ -531,4 +551,25 @@ pub enum ToolkitAction {
         #[arg(required = true, value_name = "COMPONENT")]
         components: Vec<Component>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn every_option_has_a_help() {
+        let cli = Cli::command();
+        for command in std::iter::once(&cli).chain(cli.get_subcommands()) {
+            for argument in command.get_arguments() {
+                let help = argument.get_help().map(ToString::to_string);
+                let name = argument.get_id();
+                assert!(
+                    help.is_some_and(|help| !help.is_empty()),
+                    "{command}: {name}"
+                );
+            }
+        }
+    }
 }

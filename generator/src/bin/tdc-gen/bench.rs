@@ -97,7 +97,7 @@ fn workload(args: &BenchArgs) -> Result<Workload, Failure> {
         (None, Some(sweep)) => {
             let gpu = gpu(args.gpu.as_deref().unwrap_or("h200")).map_err(Failure::input)?;
             gpu.code_target().map_err(Failure::input)?;
-            let batch = args.options.batch.unwrap_or(1);
+            let batch = args.options.convolutions.batch.unwrap_or(1);
             let table = args.options.measured_times()?;
             let mut planner = planner(gpu, table.as_ref()).with_tile_policy(TilePolicy::default());
             let problems = sweep_problems(sweep, args.sweep_max_n, batch, &mut planner)

@@ -1,9 +1,10 @@
 //! Reads and plans configs with the common options.
 
-use crate::args::ConfigArgs;
+use crate::args::{ConfigArgs, ConvolutionArgs};
 use crate::failure::Failure;
 use std::io::ErrorKind;
 use std::path::Path;
+use tdc_generator::config::schema::Key;
 use tdc_generator::config::yaml::Places;
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::gpu::{Gpu, Targets};
@@ -43,18 +44,28 @@ impl PlannedConfig {
     }
 }
 
+impl ConvolutionArgs {
+    /// The overrides of these options.
+    pub fn overrides(&self) -> Overrides {
+        Overrides {
+            batch: self.batch,
+            dense: self.dense,
+            precision: self.precision,
+            tolerance: self.tolerance,
+            ..Overrides::default()
+        }
+    }
+}
+
 impl ConfigArgs {
     fn overrides(&self, gpus: Option<&[String]>) -> Result<Overrides, Failure> {
         let gpus = gpus.map(Targets::named).transpose();
         let gpus = gpus.map_err(|errors| Failure::list(&errors))?;
         Ok(Overrides {
             input: self.input,
-            batch: self.batch,
-            dense: self.dense,
-            precision: self.precision,
-            tolerance: self.tolerance,
             tiles: self.tiles,
             gpus,
+            ..self.convolutions.overrides()
         })
     }
 
@@ -82,7 +93,8 @@ impl ConfigArgs {
             (true, _, Source::Onnx(weights)) => Ok((planned, Some(weights))),
             (false, None, Source::Config(places)) => {
                 let unsupported = unsupported.iter();
-                let located = unsupported.map(|error| (places.of_config("gpu"), error.to_string()));
+                let located =
+                    unsupported.map(|error| (places.of_config(Key::Gpu), error.to_string()));
                 Err(Failure::input(places.errors(located)))
             }
             (false, ..) => Err(Failure::list(&unsupported)),

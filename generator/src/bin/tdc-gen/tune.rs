@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use tdc_generator::compile::Compiler;
 use tdc_generator::compile::nvrtc;
 use tdc_generator::compile::toolkit::Toolkit;
-use tdc_generator::config::Overrides;
 use tdc_generator::emit::write_atomic;
 use tdc_generator::gpu::Gpu;
 use tdc_generator::measure::tune::{
@@ -165,13 +164,7 @@ pub fn measure(args: &TuneArgs) -> Result<TuneRun, Failure> {
 }
 
 fn problems(args: &TuneArgs) -> Result<Problems, Failure> {
-    let overrides = Overrides {
-        dense: args.dense,
-        precision: args.precision,
-        tolerance: args.tolerance,
-        batch: args.batch,
-        ..Overrides::default()
-    };
+    let overrides = args.convolutions.overrides();
     let mut problems = Problems::default();
     for path in &args.configs {
         problems.add(&load(path, &overrides)?.0);

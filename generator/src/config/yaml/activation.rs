@@ -3,12 +3,13 @@
 use super::fields::Fields;
 use super::node::{Node, Value};
 use super::report::Report;
+use crate::config::schema::Key;
 use crate::ir::Activation;
 use crate::suggest::nearest;
 
 /// The activation that a mapping has; none if the key is missing or after an error.
 pub(super) fn activation(fields: &Fields<'_>, report: &mut Report<'_>) -> Activation {
-    let node = fields.get("activation");
+    let node = fields.get(Key::Activation);
     let activation = node.and_then(|node| read(node, report));
     activation.unwrap_or_default()
 }

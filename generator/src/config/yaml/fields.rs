@@ -4,15 +4,10 @@ use super::activation::is_activation;
 use super::node::{Node, Value};
 use super::report::Report;
 use crate::config::Position;
+use crate::config::schema::{Key, Mapping};
 use crate::ir::MAX_ELEMENTS;
 use crate::suggest::nearest;
-
-/// A kind of mapping: its name in messages, and its keys.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::config) struct KeySet {
-    pub(in crate::config) what: &'static str,
-    pub(in crate::config) keys: &'static [&'static str],
-}
+use std::fmt::Display;
 
 /// The entries of a mapping, followed by those of mappings with defaults.
 #[derive(Debug, Clone)]
@@ -52,50 +47,55 @@ impl<'n> Fields<'n> {
     }
 
     /// Adds defaults for those of `keys` that are missing, after existing defaults.
-    pub(in crate::config) fn with_defaults(mut self, defaults: &Fields<'n>, keys: &[&str]) -> Self {
-        let requested = defaults
-            .entries
-            .iter()
-            .filter(|(key, _)| keys.contains(key));
-        self.defaults.extend(requested.copied());
+    pub(in crate::config) fn with_defaults(
+        mut self,
+        defaults: &Fields<'n>,
+        keys: impl Iterator<Item = Key>,
+    ) -> Self {
+        for key in keys {
+            let found = defaults
+                .entries
+                .iter()
+                .find(|(word, _)| *word == key.name());
+            self.defaults.extend(found);
+        }
         self
     }
 
-    /// Reports every key of the mapping `node` that is not in `words`; `others` are mappings that a misplaced
-    /// key may belong to.
+    /// Reports every key of `node` that `mapping` does not have; `others` are mappings that a misplaced key
+    /// may belong to.
     pub(in crate::config) fn check_keys(
         &self,
         node: &Node,
-        words: KeySet,
-        others: &[KeySet],
+        mapping: Mapping,
+        others: &[Mapping],
         report: &mut Report<'_>,
     ) {
         let Value::Map(map) = &node.value else { return };
+        let what = mapping.title();
+        let keys: Vec<&str> = mapping.keys().map(Key::name).collect();
         for (key, _) in map {
-            let KeySet { what, keys } = words;
-            let takes = format!("{what} takes {}", keys.join(", "));
+            let takes = || format!("{what} takes {}", keys.join(", "));
             let Value::String(word) = &key.value else {
                 let found = report.quote(key);
                 report.error(
                     key.at,
-                    format!("a key must be a name, not {found}; {takes}"),
+                    format!("a key must be a name, not {found}; {}", takes()),
                 );
                 continue;
             };
             if keys.contains(&word.as_str()) {
                 continue;
             }
-            let owners: Vec<&str> = others
-                .iter()
-                .filter(|other| other.keys.contains(&word.as_str()))
-                .map(|other| other.what)
-                .collect();
+            let owners = others.iter().filter(|other| other.has(word));
+            let owners: Vec<&str> = owners.map(|other| other.title()).collect();
+            let takes = takes();
             let message = if !owners.is_empty() {
                 format!(
                     "`{word}` is a key of {}, not of {what}; {takes}",
                     owners.join(", ")
                 )
-            } else if is_activation(word) && keys.contains(&"activation") {
+            } else if is_activation(word) && keys.contains(&Key::Activation.name()) {
                 format!("unknown key `{word}`; write `activation: {word}`; {takes}")
             } else if let Some(known) = nearest(word, keys.iter().copied()) {
                 format!("unknown key `{word}`; did you mean `{known}`? {takes}")
@@ -107,14 +107,23 @@ impl<'n> Fields<'n> {
     }
 
     /// The value of a key.
-    pub(in crate::config) fn get(&self, key: &str) -> Option<&'n Node> {
-        let mut all = self.entries.iter().chain(&self.defaults);
-        all.find(|(word, _)| *word == key).map(|(_, node)| *node)
+    pub(in crate::config) fn get(&self, key: Key) -> Option<&'n Node> {
+        self.named(key.name())
     }
 
-    /// The position of a key's value or of an item in it; that of the mapping if the key is missing.
-    pub(in crate::config) fn position(&self, key: &str, item: Option<usize>) -> Position {
-        let Some(node) = self.get(key) else {
+    fn named(&self, name: &str) -> Option<&'n Node> {
+        let mut all = self.entries.iter().chain(&self.defaults);
+        all.find(|(word, _)| *word == name).map(|(_, node)| *node)
+    }
+
+    /// The position of the value of a key with this name or of an item in it; that of the mapping if the key
+    /// is missing.
+    pub(in crate::config) fn position(
+        &self,
+        key: impl AsRef<str>,
+        item: Option<usize>,
+    ) -> Position {
+        let Some(node) = self.named(key.as_ref()) else {
             return self.at;
         };
         match (&node.value, item) {
@@ -124,14 +133,14 @@ impl<'n> Fields<'n> {
     }
 
     /// Whether the value of a key is this number.
-    pub(in crate::config) fn integer_is(&self, key: &str, number: i128) -> bool {
+    pub(in crate::config) fn integer_is(&self, key: Key, number: i128) -> bool {
         matches!(self.get(key), Some(Node { value: Value::Integer(found), .. }) if *found == number)
     }
 
     /// The value of a required key.
     pub(in crate::config) fn require(
         &self,
-        key: &str,
+        key: Key,
         help: &str,
         report: &mut Report<'_>,
     ) -> Option<&'n Node> {
@@ -143,14 +152,14 @@ impl<'n> Fields<'n> {
     }
 
     /// A whole number; `None` if it is missing or after an error.
-    pub(in crate::config) fn integer(&self, key: &str, report: &mut Report<'_>) -> Option<u32> {
+    pub(in crate::config) fn integer(&self, key: Key, report: &mut Report<'_>) -> Option<u32> {
         self.get(key).and_then(|node| integer(key, node, report))
     }
 
     /// `true` or `false`.
     pub(in crate::config) fn boolean(
         &self,
-        key: &str,
+        key: Key,
         default: bool,
         report: &mut Report<'_>,
     ) -> bool {
@@ -162,7 +171,7 @@ impl<'n> Fields<'n> {
     /// One of several names, mapped to its value.
     pub(in crate::config) fn choice<T: Copy>(
         &self,
-        key: &str,
+        key: Key,
         words: &[(&'static str, T)],
         report: &mut Report<'_>,
     ) -> Option<T> {
@@ -189,12 +198,12 @@ impl<'n> Fields<'n> {
     }
 
     /// A name.
-    pub(in crate::config) fn string(&self, key: &str, report: &mut Report<'_>) -> Option<&'n str> {
+    pub(in crate::config) fn string(&self, key: Key, report: &mut Report<'_>) -> Option<&'n str> {
         self.get(key).and_then(|node| string(key, node, report))
     }
 
     /// One number for both axes, or `[vertical, horizontal]`.
-    pub(in crate::config) fn pair(&self, key: &str, report: &mut Report<'_>) -> Option<[u32; 2]> {
+    pub(in crate::config) fn pair(&self, key: Key, report: &mut Report<'_>) -> Option<[u32; 2]> {
         let node = self.get(key)?;
         match &node.value {
             Value::List(_) => integers(key, node, "[vertical, horizontal]", report),
@@ -205,7 +214,7 @@ impl<'n> Fields<'n> {
     /// A list of `COUNT` whole numbers, described as `form` in messages.
     pub(in crate::config) fn integers<const COUNT: usize>(
         &self,
-        key: &str,
+        key: Key,
         form: &str,
         report: &mut Report<'_>,
     ) -> Option<[u32; COUNT]> {
@@ -214,8 +223,12 @@ impl<'n> Fields<'n> {
     }
 }
 
-/// A whole number from 0 to the largest supported size.
-pub(in crate::config) fn integer(key: &str, node: &Node, report: &mut Report<'_>) -> Option<u32> {
+/// A whole number from 0 to the largest supported size; `key` names it in messages.
+pub(in crate::config) fn integer(
+    key: impl Display,
+    node: &Node,
+    report: &mut Report<'_>,
+) -> Option<u32> {
     let found = report.quote(node);
     let message = match &node.value {
         Value::Integer(number) if (0..=i128::from(MAX_ELEMENTS)).contains(number) => {
@@ -240,7 +253,7 @@ pub(in crate::config) fn integer(key: &str, node: &Node, report: &mut Report<'_>
 }
 
 /// `true` or `false`.
-pub(in crate::config) fn boolean(key: &str, node: &Node, report: &mut Report<'_>) -> Option<bool> {
+pub(in crate::config) fn boolean(key: Key, node: &Node, report: &mut Report<'_>) -> Option<bool> {
     let message = match &node.value {
         Value::Bool(flag) => return Some(*flag),
         Value::Null => format!("`{key}` has no value; write true or false"),
@@ -252,7 +265,7 @@ pub(in crate::config) fn boolean(key: &str, node: &Node, report: &mut Report<'_>
 
 /// A name. YAML reads some unquoted names as numbers or booleans; the message gives the remedy.
 pub(in crate::config) fn string<'n>(
-    key: &str,
+    key: Key,
     node: &'n Node,
     report: &mut Report<'_>,
 ) -> Option<&'n str> {
@@ -273,7 +286,7 @@ pub(in crate::config) fn string<'n>(
 
 /// The items of a list.
 pub(in crate::config) fn list<'n>(
-    key: &str,
+    key: Key,
     node: &'n Node,
     form: &str,
     report: &mut Report<'_>,
@@ -292,7 +305,7 @@ pub(in crate::config) fn list<'n>(
 
 /// A list of `COUNT` whole numbers, described as `form` in messages.
 pub(in crate::config) fn integers<const COUNT: usize>(
-    key: &str,
+    key: Key,
     node: &Node,
     form: &str,
     report: &mut Report<'_>,

@@ -1,105 +1,18 @@
 //! The keys of a layer set.
 
 use super::activation::activation;
-use super::fields::{Fields, KeySet, list};
+use super::fields::{Fields, list};
 use super::node::{Node, Value};
 use super::ops;
 use super::report::Report;
 use super::targets::single_target;
-use super::{NETWORK, Overrides, tiles};
-use crate::config::Position;
+use super::tiles;
+use crate::config::schema::{Key, Mapping, NetworkOp, inherited_keys};
+use crate::config::{Overrides, Position};
 use crate::ir::reserved_reason;
 use crate::ir::{Activation, LayerSet, LayerSpec, Prologue, SpecLocation, TensorShape};
 use crate::ir::{is_file_name, symbol};
 use std::collections::HashSet;
-
-/// The keys of a layer set.
-pub(super) const LAYER_SET: KeySet = KeySet {
-    what: "a layer set",
-    keys: &[
-        "name",
-        "gpu",
-        "tiles",
-        "precision",
-        "tolerance",
-        "defaults",
-        "layers",
-    ],
-};
-
-pub(super) const LAYER: KeySet = KeySet {
-    what: "a layer",
-    keys: &with_options::<2, 19>(["name", "conv"], &[]),
-};
-
-const DEFAULTS: KeySet = KeySet {
-    what: "`defaults`",
-    keys: &OPTIONS,
-};
-
-/// The keys of a convolution in a layer set, without its sizes.
-pub(in crate::config) const OPTIONS: [&str; 17] = [
-    "batch",
-    "kernel",
-    "stride",
-    "pad",
-    "dilation",
-    "groups",
-    "bias",
-    "activation",
-    "residual",
-    "prologue",
-    "cp_rank",
-    "scheme",
-    "tile",
-    "reduce",
-    "precision",
-    "tolerance",
-    "layout",
-];
-
-/// Some keys followed by the options of a convolution in a layer set, except those in `without`.
-pub(in crate::config) const fn with_options<const FIRST: usize, const ALL: usize>(
-    first: [&'static str; FIRST],
-    without: &[&str],
-) -> [&'static str; ALL] {
-    assert!(FIRST + OPTIONS.len() == ALL + without.len());
-    let mut all = [""; ALL];
-    let mut end = 0;
-    while end < FIRST {
-        all[end] = first[end];
-        end += 1;
-    }
-    let mut index = 0;
-    while index < OPTIONS.len() {
-        if !is_among(OPTIONS[index], without) {
-            all[end] = OPTIONS[index];
-            end += 1;
-        }
-        index += 1;
-    }
-    assert!(end == ALL);
-    all
-}
-
-/// `words.contains(&word)` as a constant function.
-const fn is_among(word: &str, words: &[&str]) -> bool {
-    let mut index = 0;
-    while index < words.len() {
-        let (a, b) = (word.as_bytes(), words[index].as_bytes());
-        let mut same = a.len() == b.len();
-        let mut byte = 0;
-        while same && byte < a.len() {
-            same = a[byte] == b[byte];
-            byte += 1;
-        }
-        if same {
-            return true;
-        }
-        index += 1;
-    }
-    false
-}
 
 /// Reads a layer set.
 pub(super) fn read(
@@ -108,10 +21,15 @@ pub(super) fn read(
     overrides: &Overrides,
     report: &mut Report<'_>,
 ) -> Option<LayerSet> {
-    fields.check_keys(node, LAYER_SET, &[NETWORK, LAYER], report);
-    fields.require("name", "it is part of the names of generated files", report);
-    let name = fields.string("name", report);
-    if let (Some(name), Some(node)) = (name, fields.get("name")) {
+    let others = [Mapping::Network, Mapping::Layer];
+    fields.check_keys(node, Mapping::LayerSet, &others, report);
+    fields.require(
+        Key::Name,
+        "it is part of the names of generated files",
+        report,
+    );
+    let name = fields.string(Key::Name, report);
+    if let (Some(name), Some(node)) = (name, fields.get(Key::Name)) {
         check_name(name, node, report);
         check_symbol(name, node, report);
     }
@@ -124,14 +42,14 @@ pub(super) fn read(
     let gpu = single_target(fields, overrides, report);
     let tiles = tiles(fields, overrides, report);
     ops::check_inherited(fields, report);
-    let defaults = fields.get("defaults").and_then(|node| {
+    let defaults = fields.get(Key::Defaults).and_then(|node| {
         let defaults = Fields::of(node, "`defaults`", report)?;
-        defaults.check_keys(node, DEFAULTS, &[LAYER], report);
+        defaults.check_keys(node, Mapping::Defaults, &[Mapping::Layer], report);
         Some(defaults)
     });
-    let node = fields.get("layers")?;
+    let node = fields.get(Key::Layers)?;
     let items = list(
-        "layers",
+        Key::Layers,
         node,
         "one `- {conv: [C, N, H, W]}` a line",
         report,
@@ -139,35 +57,26 @@ pub(super) fn read(
     if items.is_empty() {
         report.error(node.at, "the layer set has no layers; list at least one");
     }
+    let ops = NetworkOp::mappings();
     let mut names = UsedNames::default();
-    let mut layers = Vec::new();
+    let (mut layers, mut has_ranks) = (Vec::new(), false);
     for item in items {
         let Some(own) = Fields::of(item, "a layer", report) else {
             continue;
         };
-        own.check_keys(item, LAYER, &ops::words(), report);
+        own.check_keys(item, Mapping::Layer, &ops, report);
         let all = match &defaults {
-            Some(defaults) => own.with_defaults(defaults, DEFAULTS.keys),
+            Some(defaults) => own.with_defaults(defaults, Mapping::Defaults.keys()),
             None => own,
         };
-        let all = all.with_defaults(fields, &ops::INHERITED);
-        all.require("conv", "write `conv: [C, N, H, W]`", report);
-        let sizes = all.integers("conv", "[C, N, H, W]", report);
+        let all = all.with_defaults(fields, inherited_keys());
+        all.require(Key::Conv, "write `conv: [C, N, H, W]`", report);
+        let sizes = all.integers(Key::Conv, "[C, N, H, W]", report);
+        has_ranks |= ops::has_ranks(&all);
         layers.extend(layer(sizes, &all, overrides, &mut names, report));
     }
-    let mut name = name?.to_owned();
-    if overrides.dense
-        && layers
-            .iter()
-            .any(|layer: &LayerSpec| layer.cp_rank.is_some())
-    {
-        name.push_str("_dense");
-        for layer in &mut layers {
-            layer.cp_rank = None;
-        }
-    }
     Some(LayerSet {
-        name,
+        name: overrides.name(name?, has_ranks),
         gpu: gpu?,
         tiles,
         layers,
@@ -225,16 +134,15 @@ pub(in crate::config) fn layer(
     report: &mut Report<'_>,
 ) -> Option<LayerSpec> {
     let before = report.count();
-    let batch = fields.integer("batch", report);
-    let batch = overrides.batch.or(batch).unwrap_or(1);
+    let batch = fields.integer(Key::Batch, report);
+    let batch = overrides.batch(batch.unwrap_or(1));
     let mut options = ops::conv_options(sizes.map_or(1, |[_, n, _, _]| n), fields, report);
-    options.precision = overrides.precision.unwrap_or(options.precision);
-    options.tolerance = overrides.tolerance.unwrap_or(options.tolerance);
-    options.ranks = fields.integers("ranks", "[D1, D2]", report);
+    options.ranks = fields.integers(Key::Ranks, "[D1, D2]", report);
+    let options = overrides.convolution(options);
     let prologue = prologue(fields, report);
-    let residual = fields.boolean("residual", false, report);
-    let given = fields.string("name", report);
-    if let (Some(name), Some(node)) = (given, fields.get("name")) {
+    let residual = fields.boolean(Key::Residual, false, report);
+    let given = fields.string(Key::Name, report);
+    if let (Some(name), Some(node)) = (given, fields.get(Key::Name)) {
         check_name(name, node, report);
         if !names.0.insert(symbol(name)) {
             report.error(
@@ -270,14 +178,14 @@ pub(in crate::config) fn layer(
 fn position(location: &SpecLocation, sizes: [u32; 4], fields: &Fields<'_>) -> Position {
     match location {
         SpecLocation::Key(_, "n") | SpecLocation::Item(_, "n", _) => {
-            fields.position("conv", Some(1))
+            fields.position(Key::Conv, Some(1))
         }
         SpecLocation::Key(_, key) => fields.position(key, None),
         SpecLocation::Item(_, key, item) => fields.position(key, Some(*item)),
         // The input's shape: the position of the zero in it.
         SpecLocation::TopLevel(_) => match sizes.iter().position(|&size| size == 0) {
-            None if fields.integer_is("batch", 0) => fields.position("batch", None),
-            zero => fields.position("conv", zero),
+            None if fields.integer_is(Key::Batch, 0) => fields.position(Key::Batch, None),
+            zero => fields.position(Key::Conv, zero),
         },
         SpecLocation::Op(_) => fields.at,
     }
@@ -285,19 +193,15 @@ fn position(location: &SpecLocation, sizes: [u32; 4], fields: &Fields<'_>) -> Po
 
 /// `true`, or a mapping with `activation`.
 fn prologue(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Prologue> {
-    let node = fields.get("prologue")?;
+    let node = fields.get(Key::Prologue)?;
     if !matches!(node.value, Value::Map(_)) {
-        let requested = fields.boolean("prologue", false, report);
+        let requested = fields.boolean(Key::Prologue, false, report);
         return requested.then_some(Prologue {
             activation: Activation::None,
         });
     }
     let inner = Fields::of(node, "`prologue`", report)?;
-    let words = KeySet {
-        what: "`prologue`",
-        keys: &["activation"],
-    };
-    inner.check_keys(node, words, &[], report);
+    inner.check_keys(node, Mapping::Prologue, &[], report);
     Some(Prologue {
         activation: activation(&inner, report),
     })

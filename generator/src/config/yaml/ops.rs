@@ -1,9 +1,11 @@
 //! An entry of a network's `ops`: the keys of each op and their conversion to its options.
 
 use super::activation::{activation, is_activation};
-use super::fields::{Fields, KeySet, integer, integers, list, string};
+use super::fields::{Fields, integer, integers, list, string};
 use super::node::{Node, Value};
 use super::report::Report;
+use crate::config::Overrides;
+use crate::config::schema::{Key, Mapping, NetworkOp, inherited_keys};
 use crate::ir::{
     Activation, BatchNorm, BinaryOp, ConvOptions, Layout, LinearOptions, OpOptions, PaddingOption,
     PoolOptions, Precision, Reduce, ScaleShiftOptions, Tolerance,
@@ -29,151 +31,7 @@ pub(super) struct OpRequest {
     pub(super) options: OpOptions,
 }
 
-type ReadOptions = fn(&Fields<'_>, &mut Report<'_>) -> Option<OpOptions>;
-
-/// All ops: name, keys, and the function that reads them.
-const OPS: [(KeySet, ReadOptions); 12] = [
-    (CONV, |fields, report| {
-        let n = required_n(fields, report);
-        Some(OpOptions::Conv(ConvOptions {
-            bn: batch_norm(fields, report),
-            ranks: fields.integers("ranks", "[D1, D2]", report),
-            factors: factors(fields, report),
-            ..conv_options(n?, fields, report)
-        }))
-    }),
-    (
-        KeySet {
-            what: "max_pool",
-            keys: &[
-                "op",
-                "name",
-                "inputs",
-                "output",
-                "kernel",
-                "stride",
-                "pad",
-                "dilation",
-                "ceil_mode",
-            ],
-        },
-        |fields, report| pool(fields, report).map(OpOptions::MaxPool),
-    ),
-    (
-        KeySet {
-            what: "avg_pool",
-            keys: &[
-                "op",
-                "name",
-                "inputs",
-                "output",
-                "kernel",
-                "stride",
-                "pad",
-                "ceil_mode",
-                "count_include_pad",
-            ],
-        },
-        |fields, report| pool(fields, report).map(OpOptions::AvgPool),
-    ),
-    (plain("global_max_pool"), |_, _| {
-        Some(OpOptions::GlobalMaxPool)
-    }),
-    (plain("global_avg_pool"), |_, _| {
-        Some(OpOptions::GlobalAvgPool)
-    }),
-    (
-        KeySet {
-            what: "linear",
-            keys: &["op", "name", "inputs", "output", "n", "bias", "activation"],
-        },
-        |fields, report| {
-            let n = required_n(fields, report);
-            Some(OpOptions::Linear(LinearOptions {
-                bias: fields.boolean("bias", true, report),
-                activation: activation(fields, report),
-                n: n?,
-            }))
-        },
-    ),
-    (
-        KeySet {
-            what: "add",
-            keys: &["op", "name", "inputs", "output", "activation"],
-        },
-        |fields, report| Some(OpOptions::Binary(BinaryOp::Add, activation(fields, report))),
-    ),
-    (
-        KeySet {
-            what: "mul",
-            keys: &["op", "name", "inputs", "output", "activation"],
-        },
-        |fields, report| Some(OpOptions::Binary(BinaryOp::Mul, activation(fields, report))),
-    ),
-    (
-        KeySet {
-            what: "activation",
-            keys: &["op", "name", "inputs", "output", "activation"],
-        },
-        |fields, report| {
-            let node = fields.require("activation", "write `activation: relu`", report)?;
-            let before = report.count();
-            let activation = activation(fields, report);
-            if activation == Activation::None && report.count() == before {
-                report.error(node.at, "an op that changes nothing; remove it");
-            }
-            Some(OpOptions::Activation(activation))
-        },
-    ),
-    (
-        KeySet {
-            what: "scale_shift",
-            keys: &["op", "name", "inputs", "output", "bn", "activation"],
-        },
-        |fields, report| {
-            Some(OpOptions::ScaleShift(ScaleShiftOptions {
-                bn: batch_norm(fields, report),
-                activation: activation(fields, report),
-            }))
-        },
-    ),
-    (plain("concat"), |_, _| Some(OpOptions::Concat)),
-    (plain("flatten"), |_, _| Some(OpOptions::Flatten)),
-];
-
-/// The keys of a convolution in a network.
-const CONV: KeySet = KeySet {
-    what: "conv",
-    keys: &[
-        "op",
-        "name",
-        "inputs",
-        "output",
-        "n",
-        "kernel",
-        "stride",
-        "pad",
-        "dilation",
-        "groups",
-        "bias",
-        "bn",
-        "activation",
-        "ranks",
-        "cp_rank",
-        "factors",
-        "scheme",
-        "tile",
-        "reduce",
-        "precision",
-        "tolerance",
-        "layout",
-    ],
-};
-
-/// The keys that a network or layer set may have for all its convolutions.
-pub(super) const INHERITED: [&str; 2] = ["precision", "tolerance"];
-
-/// Checks them in the network or layer set: an invalid value is an error even if every convolution overrides
+/// Checks the inherited keys in the network or layer set: an invalid value is an error even if every convolution overrides
 /// it, or if there are none.
 pub(super) fn check_inherited(fields: &Fields<'_>, report: &mut Report<'_>) {
     precision(fields, report);
@@ -181,12 +39,12 @@ pub(super) fn check_inherited(fields: &Fields<'_>, report: &mut Report<'_>) {
 }
 
 fn precision(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Precision> {
-    fields.choice("precision", &Precision::NAMES, report)
+    fields.choice(Key::Precision, &Precision::NAMES, report)
 }
 
 /// A relative error.
 fn tolerance(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Tolerance> {
-    let node = fields.get("tolerance")?;
+    let node = fields.get(Key::Tolerance)?;
     let number = match node.value {
         Value::Float(number) => Some(number),
         Value::Integer(number) => Some(number as f64),
@@ -206,41 +64,30 @@ fn tolerance(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Tolerance> 
     found
 }
 
-const fn plain(what: &'static str) -> KeySet {
-    KeySet {
-        what,
-        keys: &["op", "name", "inputs", "output"],
-    }
-}
-
-/// The keys of all ops, for finding where a misplaced key belongs.
-pub(super) fn words() -> [KeySet; 12] {
-    OPS.map(|(words, _)| words)
-}
-
 /// Reads one op of a network, whose keys are defaults for the op; `None` if it is not a mapping.
 pub(super) fn read<'n>(
     node: &'n Node,
     network: &Fields<'n>,
+    overrides: &Overrides,
     report: &mut Report<'_>,
 ) -> Option<RawOp<'n>> {
     let before = report.count();
-    let fields = Fields::of(node, "an op", report)?.with_defaults(network, &INHERITED);
+    let fields = Fields::of(node, "an op", report)?.with_defaults(network, inherited_keys());
     let kind = fields
-        .require("op", "write `op: conv` or another op first", report)
+        .require(Key::Op, "write `op: conv` or another op first", report)
         .and_then(|node| kind(node, report));
-    if let Some((words, _)) = kind {
-        fields.check_keys(node, words, &self::words(), report);
+    if let Some(op) = kind {
+        fields.check_keys(node, Mapping::Op(op), &NetworkOp::mappings(), report);
     }
     fields.require(
-        "name",
+        Key::Name,
         "every op has one: weights and other ops refer to it",
         report,
     );
-    let name = fields.string("name", report);
+    let name = fields.string(Key::Name, report);
     let inputs = inputs(&fields, report);
     let output = output(&fields, report);
-    let options = kind.and_then(|(_, read)| read(&fields, report));
+    let options = kind.and_then(|op| options(op, &fields, overrides, report));
     let request = options
         .filter(|_| report.count() == before)
         .map(|options| OpRequest {
@@ -255,11 +102,11 @@ pub(super) fn read<'n>(
     })
 }
 
-fn kind(node: &Node, report: &mut Report<'_>) -> Option<(KeySet, ReadOptions)> {
-    let requested = string("op", node, report)?;
-    let known = OPS.iter().find(|(words, _)| words.what == requested);
+fn kind(node: &Node, report: &mut Report<'_>) -> Option<NetworkOp> {
+    let requested = string(Key::Op, node, report)?;
+    let known = NetworkOp::ALL.iter().find(|op| op.row().name == requested);
     if known.is_none() {
-        let all: Vec<&str> = OPS.iter().map(|(words, _)| words.what).collect();
+        let all: Vec<&str> = NetworkOp::ALL.iter().map(|op| op.row().name).collect();
         let hint = match nearest(requested, all.iter().copied()) {
             _ if is_activation(requested) => {
                 format!("write `op: activation, activation: {requested}`; ")
@@ -276,35 +123,86 @@ fn kind(node: &Node, report: &mut Report<'_>) -> Option<(KeySet, ReadOptions)> {
     known.copied()
 }
 
+/// The options of an op.
+fn options(
+    op: NetworkOp,
+    fields: &Fields<'_>,
+    overrides: &Overrides,
+    report: &mut Report<'_>,
+) -> Option<OpOptions> {
+    match op {
+        NetworkOp::Conv => {
+            let n = required_n(fields, report);
+            let options = ConvOptions {
+                bn: batch_norm(fields, report),
+                ranks: fields.integers(Key::Ranks, "[D1, D2]", report),
+                factors: factors(fields, report),
+                ..conv_options(n?, fields, report)
+            };
+            Some(OpOptions::Conv(overrides.convolution(options)))
+        }
+        NetworkOp::MaxPool => pool(fields, report).map(OpOptions::MaxPool),
+        NetworkOp::AvgPool => pool(fields, report).map(OpOptions::AvgPool),
+        NetworkOp::GlobalMaxPool => Some(OpOptions::GlobalMaxPool),
+        NetworkOp::GlobalAvgPool => Some(OpOptions::GlobalAvgPool),
+        NetworkOp::Linear => {
+            let n = required_n(fields, report);
+            Some(OpOptions::Linear(LinearOptions {
+                bias: fields.boolean(Key::Bias, true, report),
+                activation: activation(fields, report),
+                n: n?,
+            }))
+        }
+        NetworkOp::Add => Some(OpOptions::Binary(BinaryOp::Add, activation(fields, report))),
+        NetworkOp::Mul => Some(OpOptions::Binary(BinaryOp::Mul, activation(fields, report))),
+        NetworkOp::Activation => {
+            let node = fields.require(Key::Activation, "write `activation: relu`", report)?;
+            let before = report.count();
+            let activation = activation(fields, report);
+            if activation == Activation::None && report.count() == before {
+                report.error(node.at, "an op that changes nothing; remove it");
+            }
+            Some(OpOptions::Activation(activation))
+        }
+        NetworkOp::ScaleShift => Some(OpOptions::ScaleShift(ScaleShiftOptions {
+            bn: batch_norm(fields, report),
+            activation: activation(fields, report),
+        })),
+        NetworkOp::Concat => Some(OpOptions::Concat),
+        NetworkOp::Flatten => Some(OpOptions::Flatten),
+    }
+}
+
 /// One name or a list of them.
 fn inputs(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<String>> {
-    let node = fields.get("inputs")?;
+    let node = fields.get(Key::Inputs)?;
     if let Value::String(name) = &node.value {
         return Some(vec![name.clone()]);
     }
-    let names = list("inputs", node, "[first, second]", report)?;
+    let names = list(Key::Inputs, node, "[first, second]", report)?;
     let names = names
         .iter()
-        .filter_map(|item| string("inputs", item, report));
+        .filter_map(|item| string(Key::Inputs, item, report));
     Some(names.map(str::to_owned).collect())
 }
 
 /// The name in `output: {name: ...}`.
 fn output(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<String> {
-    let node = fields.get("output")?;
+    let node = fields.get(Key::Output)?;
     let output = Fields::of(node, "`output`", report)?;
-    let words = KeySet {
-        what: "output",
-        keys: &["name"],
-    };
-    output.check_keys(node, words, &[], report);
-    output.require("name", "it is the output's name in the driver", report);
-    output.string("name", report).map(str::to_owned)
+    output.check_keys(node, Mapping::Output, &[], report);
+    output.require(Key::Name, "it is the output's name in the driver", report);
+    output.string(Key::Name, report).map(str::to_owned)
 }
 
 fn required_n(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<u32> {
-    let node = fields.require("n", "it is the number of output channels", report)?;
-    integer("n", node, report)
+    let node = fields.require(Key::N, "it is the number of output channels", report)?;
+    integer(Key::N, node, report)
+}
+
+/// Whether a convolution is written as a factorised layer.
+pub(super) fn has_ranks(fields: &Fields<'_>) -> bool {
+    fields.get(Key::Ranks).is_some() || fields.get(Key::CpRank).is_some()
 }
 
 /// The options that a convolution has in a network and in a layer set. A value with an error is replaced by
@@ -312,30 +210,34 @@ fn required_n(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<u32> {
 pub(super) fn conv_options(n: u32, fields: &Fields<'_>, report: &mut Report<'_>) -> ConvOptions {
     let default = ConvOptions::new(n);
     ConvOptions {
-        kernel: fields.pair("kernel", report).unwrap_or(default.kernel),
-        stride: fields.pair("stride", report).unwrap_or(default.stride),
+        kernel: fields.pair(Key::Kernel, report).unwrap_or(default.kernel),
+        stride: fields.pair(Key::Stride, report).unwrap_or(default.stride),
         pad: conv_pad(fields, report).unwrap_or(default.pad),
-        dilation: fields.pair("dilation", report).unwrap_or(default.dilation),
-        groups: fields.integer("groups", report).unwrap_or(default.groups),
-        bias: fields.boolean("bias", default.bias, report),
+        dilation: fields
+            .pair(Key::Dilation, report)
+            .unwrap_or(default.dilation),
+        groups: fields
+            .integer(Key::Groups, report)
+            .unwrap_or(default.groups),
+        bias: fields.boolean(Key::Bias, default.bias, report),
         activation: activation(fields, report),
-        cp_rank: fields.integer("cp_rank", report),
-        scheme: fields.string("scheme", report).map(str::to_owned),
+        cp_rank: fields.integer(Key::CpRank, report),
+        scheme: fields.string(Key::Scheme, report).map(str::to_owned),
         tile: tile(fields, report),
         reduce: fields
-            .choice("reduce", &Reduce::NAMES, report)
+            .choice(Key::Reduce, &Reduce::NAMES, report)
             .unwrap_or(default.reduce),
         precision: precision(fields, report).unwrap_or(default.precision),
         tolerance: tolerance(fields, report).unwrap_or(default.tolerance),
         layout: fields
-            .choice("layout", &Layout::NAMES, report)
+            .choice(Key::Layout, &Layout::NAMES, report)
             .unwrap_or(default.layout),
         ..default
     }
 }
 
 fn conv_pad(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<PaddingOption> {
-    let node = fields.get("pad")?;
+    let node = fields.get(Key::Pad)?;
     match &node.value {
         Value::String(text) if text == "same" => Some(PaddingOption::Same),
         _ => padding(node, "same, a number", report).map(PaddingOption::Pixels),
@@ -347,7 +249,7 @@ fn padding(node: &Node, simple_forms: &str, report: &mut Report<'_>) -> Option<P
     match &node.value {
         Value::List(items) if items.len() == 4 => {
             let [top, left, bottom, right] =
-                integers("pad", node, "[top, left, bottom, right]", report)?;
+                integers(Key::Pad, node, "[top, left, bottom, right]", report)?;
             Some(Padding {
                 top,
                 left,
@@ -357,7 +259,7 @@ fn padding(node: &Node, simple_forms: &str, report: &mut Report<'_>) -> Option<P
         }
         Value::List(_) => {
             let form = "[vertical, horizontal] or [top, left, bottom, right]";
-            let [vertical, horizontal] = integers("pad", node, form, report)?;
+            let [vertical, horizontal] = integers(Key::Pad, node, form, report)?;
             Some(Padding {
                 top: vertical,
                 left: horizontal,
@@ -367,20 +269,16 @@ fn padding(node: &Node, simple_forms: &str, report: &mut Report<'_>) -> Option<P
         }
         Value::Map(_) => {
             let sides = Fields::of(node, "`pad`", report)?;
-            let words = KeySet {
-                what: "pad",
-                keys: &["top", "left", "bottom", "right"],
-            };
-            sides.check_keys(node, words, &[], report);
+            sides.check_keys(node, Mapping::Pad, &[], report);
             let mut side = |key| sides.integer(key, report).unwrap_or(0);
             Some(Padding {
-                top: side("top"),
-                left: side("left"),
-                bottom: side("bottom"),
-                right: side("right"),
+                top: side(Key::Top),
+                left: side(Key::Left),
+                bottom: side(Key::Bottom),
+                right: side(Key::Right),
             })
         }
-        Value::Integer(_) => integer("pad", node, report).map(Padding::all),
+        Value::Integer(_) => integer(Key::Pad, node, report).map(Padding::all),
         _ => {
             let found = report.quote(node);
             report.error(
@@ -396,15 +294,15 @@ fn padding(node: &Node, simple_forms: &str, report: &mut Report<'_>) -> Option<P
 }
 
 fn pool(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<PoolOptions> {
-    fields.require("kernel", "it is the size of the window", report);
-    let kernel = fields.pair("kernel", report);
-    let stride = fields.pair("stride", report);
+    fields.require(Key::Kernel, "it is the size of the window", report);
+    let kernel = fields.pair(Key::Kernel, report);
+    let stride = fields.pair(Key::Stride, report);
     let pad = fields
-        .get("pad")
+        .get(Key::Pad)
         .and_then(|node| padding(node, "a number", report));
-    let dilation = fields.pair("dilation", report).unwrap_or([1, 1]);
-    let ceil_mode = fields.boolean("ceil_mode", false, report);
-    let count_include_pad = fields.boolean("count_include_pad", true, report);
+    let dilation = fields.pair(Key::Dilation, report).unwrap_or([1, 1]);
+    let ceil_mode = fields.boolean(Key::CeilMode, false, report);
+    let count_include_pad = fields.boolean(Key::CountIncludePad, true, report);
     let kernel = kernel?;
     Some(PoolOptions {
         kernel,
@@ -418,26 +316,22 @@ fn pool(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<PoolOptions> {
 
 /// A BatchNorm's name, or `{name, eps}`.
 fn batch_norm(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<BatchNorm> {
-    let node = fields.get("bn")?;
+    let node = fields.get(Key::Bn)?;
     if !matches!(node.value, Value::Map(_)) {
         return Some(BatchNorm {
-            name: string("bn", node, report)?.to_owned(),
+            name: string(Key::Bn, node, report)?.to_owned(),
             eps: BatchNorm::DEFAULT_EPS,
         });
     }
     let inner = Fields::of(node, "`bn`", report)?;
-    let words = KeySet {
-        what: "bn",
-        keys: &["name", "eps"],
-    };
-    inner.check_keys(node, words, &[], report);
+    inner.check_keys(node, Mapping::BatchNorm, &[], report);
     inner.require(
-        "name",
+        Key::Name,
         "it is the BatchNorm's name in the checkpoint",
         report,
     );
-    let name = inner.string("name", report);
-    let eps = match inner.get("eps") {
+    let name = inner.string(Key::Name, report);
+    let eps = match inner.get(Key::Eps) {
         None => Some(BatchNorm::DEFAULT_EPS),
         Some(node) => eps(node, report),
     };
@@ -465,12 +359,12 @@ fn eps(node: &Node, report: &mut Report<'_>) -> Option<f64> {
 }
 
 fn factors(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<String>> {
-    let (count, form) = match fields.get("cp_rank") {
+    let (count, form) = match fields.get(Key::CpRank) {
         Some(_) => (4, "[first, vertical, horizontal, last]"),
         None => (3, "[first, core, last]"),
     };
-    let node = fields.get("factors")?;
-    let items = list("factors", node, form, report)?;
+    let node = fields.get(Key::Factors)?;
+    let items = list(Key::Factors, node, form, report)?;
     if items.len() != count {
         report.error(
             node.at,
@@ -483,20 +377,20 @@ fn factors(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<String>> 
     }
     let names = items
         .iter()
-        .filter_map(|item| string("factors", item, report));
+        .filter_map(|item| string(Key::Factors, item, report));
     Some(names.map(str::to_owned).collect())
 }
 
 fn tile(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<Vec<u32>> {
-    let node = fields.get("tile")?;
+    let node = fields.get(Key::Tile)?;
     if let Value::Map(numbers) = &node.value {
         return named_tile(fields, node, numbers, report);
     }
     let form = "the tile's numbers, as [2, 4] or {th: 2, tw: 4}";
-    let items = list("tile", node, form, report)?;
+    let items = list(Key::Tile, node, form, report)?;
     let sizes = items
         .iter()
-        .filter_map(|item| integer("tile", item, report));
+        .filter_map(|item| integer(Key::Tile, item, report));
     Some(sizes.collect())
 }
 
@@ -507,7 +401,7 @@ fn named_tile(
     numbers: &[(Node, Node)],
     report: &mut Report<'_>,
 ) -> Option<Vec<u32>> {
-    let Some(name) = fields.get("scheme") else {
+    let Some(name) = fields.get(Key::Scheme) else {
         report.error(
             node.at,
             "the names of a tile's numbers are its scheme's; set `scheme` too".to_owned(),
@@ -530,7 +424,7 @@ fn named_tile(
     let mut found = Vec::new();
     let mut complete = true;
     for (key, value) in numbers {
-        let value = integer("tile", value, report);
+        let value = integer(Key::Tile, value, report);
         match (&key.value, value) {
             (Value::String(key), Some(value)) => found.push((key.as_str(), value)),
             (Value::String(_), None) => complete = false,

@@ -2,6 +2,7 @@
 
 use super::Config;
 use super::node::{Node, Value};
+use crate::config::schema::Key;
 use crate::config::{ConfigErrors, Position};
 
 /// The positions of a config's keys, and of those of its ops or layers.
@@ -56,15 +57,15 @@ impl Places {
         let (list, names): (_, Vec<&str>) = match config {
             // The first op is the input, which is not in the list.
             Config::Network(network) => (
-                "ops",
+                Key::Ops,
                 network.ops.iter().skip(1).map(|op| &op.name[..]).collect(),
             ),
             Config::LayerSet(set) => (
-                "layers",
+                Key::Layers,
                 set.layers.iter().map(|layer| &layer.name[..]).collect(),
             ),
         };
-        let find = |key: &str| entries(root).find(|(word, _)| *word == key);
+        let find = |key: Key| entries(root).find(|(word, _)| *word == key.name());
         let items = match find(list).map(|(_, node)| &node.value) {
             Some(Value::List(items)) => &items[..],
             _ => &[],
@@ -73,7 +74,7 @@ impl Places {
             file: file.to_owned(),
             text: text.to_owned(),
             config: Mapping::of(root),
-            defaults: find("defaults").map(|(_, node)| Mapping::of(node)),
+            defaults: find(Key::Defaults).map(|(_, node)| Mapping::of(node)),
             layers: names
                 .into_iter()
                 .map(str::to_owned)
@@ -99,8 +100,8 @@ impl Places {
     }
 
     /// The position of a key of the config itself, or of the start of the config.
-    pub fn of_config(&self, key: &str) -> Position {
-        self.config.key(key).unwrap_or(self.config.at)
+    pub fn of_config(&self, key: Key) -> Position {
+        self.config.key(key.name()).unwrap_or(self.config.at)
     }
 
     /// Errors at these positions, in the order of the text.
@@ -114,7 +115,8 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::{Overrides, Position, yaml};
+    use super::*;
+    use crate::config::{Overrides, yaml};
 
     #[test]
     fn layers_and_their_keys_are_found() {
@@ -137,8 +139,8 @@ ops:
         assert_eq!(places.of_layer("a.b", Some("n")), at(7, 8));
         assert_eq!(places.of_layer("a.b.core+c.first", Some("n")), at(7, 8));
         assert_eq!(places.of_layer("ab", Some("n")), at(1, 1));
-        assert_eq!(places.of_config("input"), at(2, 8));
-        assert_eq!(places.of_config("gpu"), at(1, 1));
+        assert_eq!(places.of_config(Key::Input), at(2, 8));
+        assert_eq!(places.of_config(Key::Gpu), at(1, 1));
         let located_errors = [
             (at(7, 8), "late".to_owned()),
             (at(4, 5), "early".to_owned()),

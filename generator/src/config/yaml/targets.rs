@@ -1,10 +1,10 @@
 //! The key `gpu`: one name, or a list of names.
 
-use super::Overrides;
 use super::fields::Fields;
 use super::node::{Node, Value};
 use super::report::Report;
-use crate::config::Position;
+use crate::config::schema::Key;
+use crate::config::{Overrides, Position};
 use crate::gpu::{Gpu, Targets};
 
 const FORM: &str = "write a name such as h200, or a list of names";
@@ -16,12 +16,11 @@ pub(in crate::config) fn targets(
     report: &mut Report<'_>,
 ) -> Option<Targets> {
     let before = report.count();
-    let written = fields.get("gpu").and_then(|node| read(node, report));
+    let written = fields.get(Key::Gpu).and_then(|node| read(node, report));
     if report.count() > before {
         return None;
     }
-    let targets = overrides.gpus.clone().or(written);
-    Some(targets.unwrap_or_default())
+    Some(overrides.gpus(written))
 }
 
 /// The GPU that a layer set is planned for; `None` after an error.
@@ -33,7 +32,7 @@ pub(super) fn single_target(
     let targets = targets(fields, overrides, report)?;
     let [gpu] = targets.gpus() else {
         let at = match overrides.gpus {
-            None => fields.position("gpu", Some(1)),
+            None => fields.position(Key::Gpu, Some(1)),
             Some(_) => fields.at,
         };
         let count = targets.gpus().len();

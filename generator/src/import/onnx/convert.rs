@@ -476,11 +476,10 @@ impl<'g> Converter<'g> {
                 .map(|&input| self.name_of(input).to_owned())
                 .collect();
             let reads_previous = inputs[..] == [previous];
-            let mut options = options.clone();
-            if let OpOptions::Conv(conv) = &mut options {
-                conv.precision = overrides.precision.unwrap_or(conv.precision);
-                conv.tolerance = overrides.tolerance.unwrap_or(conv.tolerance);
-            }
+            let options = match options.clone() {
+                OpOptions::Conv(conv) => OpOptions::Conv(overrides.convolution(conv)),
+                other => other,
+            };
             builder.op(
                 name,
                 (!reads_previous).then_some(&inputs_by_name[..]),
@@ -494,8 +493,8 @@ impl<'g> Converter<'g> {
                 .map(|error| ImportError::of_file(error.message, error.help))
                 .collect::<Vec<_>>()
         })?;
-        network.gpus = overrides.gpus.clone().unwrap_or_default();
-        network.tiles = overrides.tiles.unwrap_or_default();
+        network.gpus = overrides.gpus(None);
+        network.tiles = overrides.tiles(None);
         for (op, _) in self
             .ops
             .into_iter()

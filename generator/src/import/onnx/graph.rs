@@ -202,15 +202,13 @@ fn input(
         return None;
     };
     let name = name_of(input).to_owned();
-    let shape = match overrides.input {
-        Some(mut shape) => {
-            shape.batch = overrides.batch.unwrap_or(shape.batch);
-            Ok(shape)
-        }
-        None => input_shape(input, overrides.batch),
+    let given = match overrides.input {
+        Some(_) => Ok(None),
+        None => input_shape(input, overrides.batch).map(Some),
     };
+    let shape = given.map(|given| overrides.input(given));
     match shape {
-        Ok(shape) => Some((name, shape)),
+        Ok(shape) => shape.map(|shape| (name, shape)),
         Err(message) => {
             errors.push(ImportError::of_file(
                 format!("the input `{}` {message}", name.escape_debug()),

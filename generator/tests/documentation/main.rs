@@ -1,4 +1,6 @@
-//! The documentation against the code: links, results, command-line options.
+//! The documentation against the code: links, results, command-line options, keys.
+
+mod key_tables;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

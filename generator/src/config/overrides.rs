@@ -1,0 +1,154 @@
+//! Values of the caller, such as those of the command line, that replace those of a config.
+
+use crate::gpu::Targets;
+use crate::ir::{ConvOptions, Precision, TensorShape, TilePolicy, Tolerance};
+
+/// Overrides by the caller.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Overrides {
+    /// Input shape of a network; all other sizes are inferred from it.
+    pub input: Option<TensorShape>,
+    /// Batch size, applied to `input` and to the layers of a layer set.
+    pub batch: Option<u32>,
+    /// Ignore ranks and factors. `_dense` is appended to the name of a network or layer set that has any, so
+    /// that both variants can be used in one program.
+    pub dense: bool,
+    /// Precision of all convolutions.
+    pub precision: Option<Precision>,
+    /// Tolerance of all convolutions.
+    pub tolerance: Option<Tolerance>,
+    /// Tile policy.
+    pub tiles: Option<TilePolicy>,
+    /// GPUs to plan for.
+    pub gpus: Option<Targets>,
+}
+
+/// Each function takes what a config says and returns what applies.
+impl Overrides {
+    pub(crate) fn input(&self, config: Option<TensorShape>) -> Option<TensorShape> {
+        let shape = self.input.or(config)?;
+        Some(TensorShape {
+            batch: self.batch(shape.batch),
+            ..shape
+        })
+    }
+
+    pub(crate) fn batch(&self, config: u32) -> u32 {
+        self.batch.unwrap_or(config)
+    }
+
+    pub(crate) fn tiles(&self, config: Option<TilePolicy>) -> TilePolicy {
+        self.tiles.or(config).unwrap_or_default()
+    }
+
+    pub(crate) fn gpus(&self, config: Option<Targets>) -> Targets {
+        self.gpus.clone().or(config).unwrap_or_default()
+    }
+
+    /// The options of a convolution of a network or layer set.
+    pub(crate) fn convolution(&self, config: ConvOptions) -> ConvOptions {
+        let all = ConvOptions {
+            precision: self.precision.unwrap_or(config.precision),
+            tolerance: self.tolerance.unwrap_or(config.tolerance),
+            ..config
+        };
+        match self.dense {
+            false => all,
+            true => ConvOptions {
+                ranks: None,
+                cp_rank: None,
+                factors: None,
+                ..all
+            },
+        }
+    }
+
+    /// The name of a network or layer set; `has_ranks` says whether the config has ranks.
+    pub(super) fn name(&self, config: &str, has_ranks: bool) -> String {
+        match self.dense && has_ranks {
+            true => format!("{config}_dense"),
+            false => config.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, yaml};
+
+    /// A network with a convolution, and a layer set with the same.
+    fn configs(keys: &str) -> [String; 2] {
+        [
+            format!("{{name: a, input: 3x8x9x9, ops: [{{op: conv, name: c, n: 16, {keys}}}]}}"),
+            format!("{{name: a, layers: [{{conv: [8, 16, 9, 9], batch: 3, {keys}}}]}}"),
+        ]
+    }
+
+    /// Its name, batch size, precision, tolerance, tile policy, GPUs and CP rank.
+    fn read(config: &str, overrides: &Overrides) -> String {
+        match yaml::parse(config, "a.yaml", overrides) {
+            Ok(Config::Network(network)) => {
+                let conv = network.op(network.output());
+                let crate::ir::OpKind::Conv(found) = &conv.kind else {
+                    return format!("{conv:?}");
+                };
+                let options = &found.options;
+                format!(
+                    "{} {} {:?} {:?} {:?} {} {:?}",
+                    network.name,
+                    found.shape.batch,
+                    options.precision,
+                    options.tolerance,
+                    network.tiles,
+                    network.gpus.gpus()[0].name,
+                    options.cp_rank,
+                )
+            }
+            Ok(Config::LayerSet(set)) => {
+                let layer = &set.layers[0];
+                format!(
+                    "{} {} {:?} {:?} {:?} {} {:?}",
+                    set.name,
+                    layer.problem.shape.batch,
+                    layer.problem.precision,
+                    layer.problem.tolerance,
+                    set.tiles,
+                    set.gpu.name,
+                    layer.cp_rank,
+                )
+            }
+            Err(errors) => errors.to_string(),
+        }
+    }
+
+    #[test]
+    fn overrides_mean_the_same_in_networks_and_layer_sets() {
+        let all = Overrides {
+            input: None,
+            batch: Some(5),
+            dense: true,
+            precision: Some(Precision::Fp16),
+            tolerance: Tolerance::new(0.05),
+            tiles: Some(TilePolicy::Model),
+            gpus: Targets::named(&["l4"]).ok(),
+        };
+        for (keys, overrides, name) in [
+            ("cp_rank: 4, precision: tf32", Overrides::default(), "a"),
+            (
+                "cp_rank: 4, precision: tf32, tolerance: 0.01",
+                all.clone(),
+                "a_dense",
+            ),
+            ("precision: tf32", all.clone(), "a"),
+            // Ranks that are ignored may be any.
+            ("cp_rank: 0", all, "a_dense"),
+        ] {
+            let [network, set] = configs(keys).map(|config| read(&config, &overrides));
+            assert_eq!(network, set, "{keys}");
+            assert!(network.starts_with(&format!("{name} ")), "{network}");
+            let overridden = network.contains(" 5 Fp16 ") && network.ends_with(" l4 None");
+            assert_eq!(overridden, overrides.dense, "{network}");
+        }
+    }
+}

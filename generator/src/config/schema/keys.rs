@@ -1,0 +1,560 @@
+//! The names of all keys, and the table that says what they are.
+
+use super::Mapping::{
+    BatchNorm, Call, CallConfig, CallConfigLayer, Defaults, Layer, LayerSet, Network, Op, Output,
+    Pad, Prologue,
+};
+use super::{CallOp, Mapping, NetworkOp, Row, enum_with_rows};
+
+enum_with_rows! {
+    /// A key. Readers refer to keys by this type, so that none is read that the schema does not have.
+    Key: &'static str {
+        Activation = "activation",
+        Arch = "arch",
+        Batch = "batch",
+        Bias = "bias",
+        Bn = "bn",
+        Bottom = "bottom",
+        CeilMode = "ceil_mode",
+        Conv = "conv",
+        CountIncludePad = "count_include_pad",
+        CpRank = "cp_rank",
+        Defaults = "defaults",
+        Dilation = "dilation",
+        Eps = "eps",
+        Factors = "factors",
+        Gpu = "gpu",
+        Groups = "groups",
+        Input = "input",
+        Inputs = "inputs",
+        Kernel = "kernel",
+        Layer = "layer",
+        Layers = "layers",
+        Layout = "layout",
+        Left = "left",
+        N = "n",
+        Name = "name",
+        Op = "op",
+        Ops = "ops",
+        Output = "output",
+        Pad = "pad",
+        Precision = "precision",
+        Prologue = "prologue",
+        Ranks = "ranks",
+        Reduce = "reduce",
+        Residual = "residual",
+        Right = "right",
+        Scheme = "scheme",
+        Stride = "stride",
+        Table = "table",
+        Tile = "tile",
+        Tiles = "tiles",
+        Tolerance = "tolerance",
+        Top = "top",
+    }
+}
+
+/// Whether a mapping describes a convolution.
+const fn convolution(mapping: Mapping) -> bool {
+    matches!(mapping, Op(NetworkOp::Conv)) || layer(mapping)
+}
+
+/// Whether a mapping describes a convolution with what a network would fuse into it.
+const fn layer(mapping: Mapping) -> bool {
+    matches!(mapping, Layer | Defaults | Call(_))
+}
+
+/// Whether a mapping is a call of `kernel!` or `kernels!`.
+const fn call(mapping: Mapping) -> bool {
+    matches!(mapping, Call(_) | CallConfig | CallConfigLayer)
+}
+
+/// A function that says whether a mapping matches a pattern.
+macro_rules! of {
+    ($pattern:pat) => {
+        |mapping| matches!(mapping, $pattern)
+    };
+}
+
+const NUMBER: &str = "number";
+const PAIR: &str = "number or `[vertical, horizontal]`";
+const BOOLEAN: &str = "`true` or `false`";
+const ACTIVATION: &str =
+    "an [activation function](configs.md#activation-functions) such as `relu` or `{clip: [0, 6]}`";
+const PRECISIONS: &str = "`fp32`, `tf32`, `fp16` or `bf16`";
+const PRECISION: &str = "how [products may be rounded](configs.md#precision-and-tolerance); with ranks, those of all factors";
+const ERROR: &str = "number from 1e-6 to 0.1, such as 5e-6";
+const TOLERANCE: &str =
+    "relative error to allow beyond that of `precision`; with ranks, for each factor";
+const POLICIES: &str = "`tuned`, `model` or `paper`";
+
+/// Every key: which mappings have it, the forms of its value, its default, its meaning. A key with different
+/// meanings has several rows; a mapping has at most one of them. Messages list keys in this order.
+pub static ROWS: &[Row] = &[
+    // Configs.
+    Row::new(
+        Key::Name,
+        of!(Network),
+        "a C identifier of at most 100 characters, not reserved in C++, CUDA or CMake",
+        "required",
+        "prefix of every generated symbol",
+    ),
+    Row::new(
+        Key::Name,
+        of!(LayerSet),
+        "as in a network; may also have `-` and `.`",
+        "required",
+        "part of the names of generated files",
+    ),
+    Row::new(
+        Key::Gpu,
+        of!(Network),
+        "a [name](gpus.md), or a list of names",
+        "`h200`",
+        "GPUs to plan for: one variant for each",
+    )
+    .overridden_by(
+        "gpu",
+        "NAME,...",
+        "GPUs to plan for, instead of those of the config; a network gets a variant for each",
+    ),
+    Row::new(
+        Key::Gpu,
+        of!(LayerSet),
+        "a [name](gpus.md)",
+        "`h200`",
+        "the GPU to plan for",
+    ),
+    Row::new(
+        Key::Tiles,
+        of!(Network | LayerSet),
+        POLICIES,
+        "`tuned`",
+        "how [scheme and tile are chosen](configs.md#tile-policies)",
+    )
+    .overridden_by(
+        "tiles",
+        "POLICY",
+        "how tiles are chosen: `tuned`, by measured times where the tuning table has the problem, else by the cost model; \
+         `model`, by the cost model among the default schemes; or `paper`, by the equations of the TDC paper for its kernel",
+    ),
+    Row::new(
+        Key::Precision,
+        of!(Network | LayerSet),
+        PRECISIONS,
+        "`fp32`",
+        "default of all convolutions, see [Precision](configs.md#precision-and-tolerance)",
+    )
+    .inherited()
+    .overridden_by(
+        "precision",
+        "PRECISION",
+        "precision of all convolutions, instead of that of the config: how their products may be rounded. Tensors and \
+         accumulators stay fp32",
+    ),
+    Row::new(
+        Key::Tolerance,
+        of!(Network | LayerSet),
+        ERROR,
+        "none",
+        "default of all convolutions, see [Precision](configs.md#precision-and-tolerance)",
+    )
+    .inherited()
+    .overridden_by(
+        "tolerance",
+        "ERROR",
+        "tolerance of all convolutions, instead of that of the config: a larger relative error than the precision allows",
+    ),
+    Row::new(
+        Key::Input,
+        of!(Network),
+        "`BxCxHxW` or `[B, C, H, W]`",
+        "required",
+        "shape of the input; all other sizes are inferred",
+    )
+    .overridden_by(
+        "input",
+        "BxCxHxW",
+        "input shape instead of that of the config, such as 1x3x480x640; all other sizes are inferred",
+    ),
+    Row::new(
+        Key::Ops,
+        of!(Network),
+        "list of [ops](configs.md#ops)",
+        "required",
+        "the ops in topological order",
+    ),
+    Row::new(
+        Key::Defaults,
+        of!(LayerSet),
+        "mapping of a layer's keys, except `name` and `conv`",
+        "none",
+        "keys of all layers that do not have them",
+    ),
+    Row::new(
+        Key::Layers,
+        of!(LayerSet),
+        "list of layers",
+        "required",
+        "the convolutions",
+    ),
+    // Every op of a network.
+    Row::new(
+        Key::Op,
+        of!(Op(_)),
+        "a name of the table below",
+        "required",
+        "what is computed",
+    ),
+    Row::new(
+        Key::Name,
+        of!(Op(_)),
+        "a unique name",
+        "required",
+        "used by weights and by other ops; names of factors, such as `b.first` if `b` has ranks, are reserved",
+    ),
+    Row::new(
+        Key::Inputs,
+        of!(Op(_)),
+        "a name or a list of names",
+        "the op before it; for the first op, `input`",
+        "the ops that it reads",
+    ),
+    Row::new(
+        Key::Output,
+        of!(Op(_)),
+        "`{name: logits}`",
+        "the op's name",
+        "last op only: the name of the network's output in the driver's interface",
+    ),
+    // A layer of a layer set.
+    Row::new(
+        Key::Name,
+        of!(Layer),
+        "as that of a layer set",
+        "by its sizes, such as `c64_n32_h56_w56`",
+        "part of the names of generated files",
+    ),
+    Row::new(
+        Key::Conv,
+        of!(Layer),
+        "`[C, N, H, W]`",
+        "required",
+        "input channels, output channels, height and width of the input",
+    ),
+    // Calls of `kernel!`.
+    Row::new(
+        Key::Layer,
+        of!(CallConfigLayer),
+        "a name in quotes",
+        "required",
+        "the layer of the config",
+    ),
+    Row::new(
+        Key::Ranks,
+        of!(Call(CallOp::Tucker)),
+        "`[D1, D2]`",
+        "required",
+        "Tucker ranks",
+    ),
+    Row::new(
+        Key::Gpu,
+        call,
+        "a [name](gpus.md), or a list of names",
+        "that of the config, else one for each architecture",
+        "GPUs to plan for",
+    ),
+    Row::new(
+        Key::Arch,
+        call,
+        "`sm_90`, or a list of such names",
+        "that of `gpu`, else `TDC_ARCH`, else `[sm_80, sm_90]`",
+        "architectures to compile for",
+    ),
+    Row::new(
+        Key::Tiles,
+        call,
+        POLICIES,
+        "that of the config, else `tuned`",
+        "how scheme and tile are chosen: `tuned`, by measured times if the tuning table has the problem, else by the cost model; \
+         `model`, by the cost model; `paper`, by the TDC paper's equations",
+    ),
+    Row::new(
+        Key::Table,
+        call,
+        "path of a file",
+        "the built-in ones",
+        "a tuning table written by `tdc-gen tune`",
+    )
+    .overridden_by(
+        "table",
+        "FILE",
+        "tuning table written by `tune`, used instead of the built-in one of its GPU",
+    ),
+    // Convolutions; keys that other ops have with the same meaning.
+    Row::new(
+        Key::N,
+        of!(Op(NetworkOp::Conv | NetworkOp::Linear)),
+        NUMBER,
+        "required",
+        "output channels or features",
+    ),
+    Row::new(Key::Batch, layer, NUMBER, "1", "number of images").overridden_by(
+        "batch",
+        "N",
+        "batch size instead of that of the config",
+    ),
+    Row::new(
+        Key::Kernel,
+        |mapping| convolution(mapping) && !matches!(mapping, Call(CallOp::Pointwise)),
+        "number or `[R, S]`",
+        "3",
+        "height and width of the filter",
+    ),
+    Row::new(
+        Key::Stride,
+        convolution,
+        PAIR,
+        "1",
+        "step between output pixels",
+    ),
+    Row::new(
+        Key::Pad,
+        convolution,
+        "`same`, number, `[vertical, horizontal]`, `[top, left, bottom, right]`, or a mapping such as `{top: 1}` \
+         with `top`, `left`, `bottom`, `right`",
+        "`same`",
+        "zeros around the input; `same`: for odd filters at stride 1 the output is as large as the input",
+    ),
+    Row::new(
+        Key::Dilation,
+        |mapping| convolution(mapping) && !matches!(mapping, Call(CallOp::Pointwise)),
+        PAIR,
+        "1",
+        "step between filter taps",
+    ),
+    Row::new(
+        Key::Groups,
+        of!(Op(NetworkOp::Conv) | Layer | Defaults | Call(CallOp::Conv)),
+        NUMBER,
+        "1",
+        "groups of channels; the number of channels for a depthwise convolution",
+    ),
+    Row::new(
+        Key::Bias,
+        convolution,
+        BOOLEAN,
+        "`false`",
+        "whether the layer has a bias",
+    ),
+    Row::new(
+        Key::Bias,
+        of!(Op(NetworkOp::Linear)),
+        BOOLEAN,
+        "`true`",
+        "whether the layer has a bias",
+    ),
+    Row::new(
+        Key::Bn,
+        of!(Op(NetworkOp::Conv)),
+        "a name, or `{name: ..., eps: 1e-3}`",
+        "none",
+        "the BatchNorm that follows; folded into the weights",
+    ),
+    Row::new(
+        Key::Bn,
+        of!(Op(NetworkOp::ScaleShift)),
+        "a name, or `{name: ..., eps: 1e-3}`",
+        "none",
+        "the BatchNorm that is computed",
+    ),
+    Row::new(
+        Key::Activation,
+        |mapping| {
+            convolution(mapping)
+                || matches!(
+                    mapping,
+                    Prologue
+                        | Op(NetworkOp::Linear
+                            | NetworkOp::Add
+                            | NetworkOp::Mul
+                            | NetworkOp::ScaleShift)
+                )
+        },
+        ACTIVATION,
+        "`none`",
+        "applied last",
+    ),
+    Row::new(
+        Key::Activation,
+        of!(Op(NetworkOp::Activation)),
+        ACTIVATION,
+        "required",
+        "what is computed",
+    ),
+    Row::new(
+        Key::Residual,
+        layer,
+        BOOLEAN,
+        "`false`",
+        "whether a tensor of the output's shape is added before the activation function",
+    ),
+    Row::new(
+        Key::Prologue,
+        layer,
+        "`true`, or `{activation: relu}` with any activation function",
+        "none",
+        "scale and shift of the input per channel, then the activation function",
+    ),
+    Row::new(
+        Key::Ranks,
+        of!(Op(NetworkOp::Conv)),
+        "`[D1, D2]`",
+        "none",
+        "[Tucker](configs.md#tucker-layers) ranks",
+    )
+    .overridden_by(
+        "dense",
+        "",
+        "without Tucker and CP ranks; `_dense` is appended to the network's name",
+    ),
+    Row::new(
+        Key::CpRank,
+        of!(Op(NetworkOp::Conv) | Layer | Defaults),
+        NUMBER,
+        "none",
+        "[CP](configs.md#cp-layers) rank R; in a layer set, one launch",
+    ),
+    Row::new(
+        Key::Factors,
+        of!(Op(NetworkOp::Conv)),
+        "`[first, core, last]` with `ranks`, `[first, vertical, horizontal, last]` with `cp_rank`",
+        "`<name>.first.weight` and so on, if the checkpoint has them",
+        "names of trained factors in the checkpoint",
+    ),
+    Row::new(
+        Key::Scheme,
+        convolution,
+        "a [name](tiles.md#per-scheme)",
+        "the planner's choice",
+        "the scheme that computes it",
+    ),
+    Row::new(
+        Key::Tile,
+        convolution,
+        "mapping of names to numbers, or a list of the numbers",
+        "the planner's choice",
+        "the scheme's [tile](tiles.md); requires `scheme`",
+    ),
+    Row::new(
+        Key::Reduce,
+        convolution,
+        "`ordered` or `atomic`",
+        "`ordered`",
+        "`ordered`: deterministic; `atomic`: float atomics as in the published TDC kernels, only with `tdc` and `tdc_rows`",
+    ),
+    Row::new(
+        Key::Precision,
+        of!(Op(NetworkOp::Conv) | Layer | Defaults),
+        PRECISIONS,
+        "the config's",
+        PRECISION,
+    ),
+    Row::new(
+        Key::Tolerance,
+        of!(Op(NetworkOp::Conv) | Layer | Defaults),
+        ERROR,
+        "the config's",
+        TOLERANCE,
+    ),
+    Row::new(
+        Key::Precision,
+        of!(Call(_)),
+        PRECISIONS,
+        "`fp32`",
+        PRECISION,
+    ),
+    Row::new(
+        Key::Tolerance,
+        of!(Call(_)),
+        ERROR,
+        "none",
+        TOLERANCE,
+    ),
+    Row::new(
+        Key::Layout,
+        of!(Op(NetworkOp::Conv) | Layer | Defaults),
+        "`nchw` or `hwcn`",
+        "`nchw`",
+        "layout of input, residual and output; `hwcn` as in the TVM tutorial (scheme `tvm`, large batches); with ranks, for all factors",
+    ),
+    // Pooling.
+    Row::new(
+        Key::Kernel,
+        of!(Op(NetworkOp::MaxPool | NetworkOp::AvgPool)),
+        PAIR,
+        "required",
+        "height and width of the window",
+    ),
+    Row::new(
+        Key::Stride,
+        of!(Op(NetworkOp::MaxPool | NetworkOp::AvgPool)),
+        PAIR,
+        "that of `kernel`",
+        "step between windows",
+    ),
+    Row::new(
+        Key::Pad,
+        of!(Op(NetworkOp::MaxPool | NetworkOp::AvgPool)),
+        "as that of a convolution, without `same`",
+        "0",
+        "padding: of minus infinity for a maximum, of zeros for a mean",
+    ),
+    Row::new(
+        Key::Dilation,
+        of!(Op(NetworkOp::MaxPool)),
+        PAIR,
+        "1",
+        "step between the elements of a window",
+    ),
+    Row::new(
+        Key::CeilMode,
+        of!(Op(NetworkOp::MaxPool | NetworkOp::AvgPool)),
+        BOOLEAN,
+        "`false`",
+        "whether the output size is rounded up instead of down",
+    ),
+    Row::new(
+        Key::CountIncludePad,
+        of!(Op(NetworkOp::AvgPool)),
+        BOOLEAN,
+        "`true`",
+        "whether padded zeros count as elements",
+    ),
+    // Values that are mappings.
+    Row::new(
+        Key::Name,
+        of!(Output),
+        "a name",
+        "required",
+        "the name in the driver's interface",
+    ),
+    Row::new(
+        Key::Name,
+        of!(BatchNorm),
+        "a name",
+        "required",
+        "the name in the checkpoint",
+    ),
+    Row::new(
+        Key::Eps,
+        of!(BatchNorm),
+        "number from 0",
+        "1e-5",
+        "added to the variance",
+    ),
+    Row::new(Key::Top, of!(Pad), NUMBER, "0", "rows before the first"),
+    Row::new(Key::Left, of!(Pad), NUMBER, "0", "columns before the first"),
+    Row::new(Key::Bottom, of!(Pad), NUMBER, "0", "rows after the last"),
+    Row::new(Key::Right, of!(Pad), NUMBER, "0", "columns after the last"),
+];

@@ -1,0 +1,172 @@
+//! The mappings that have keys, and the ops of networks and of `kernel!`.
+
+use super::{Key, ROWS, Row, enum_with_rows};
+
+/// A mapping with a fixed set of keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mapping {
+    /// A config with `ops`.
+    Network,
+    /// A config with `layers`.
+    LayerSet,
+    /// `defaults` of a layer set.
+    Defaults,
+    /// A layer of a layer set.
+    Layer,
+    /// An op of a network.
+    Op(NetworkOp),
+    /// `kernel!` with an op.
+    Call(CallOp),
+    /// `kernels!` with a config.
+    CallConfig,
+    /// `kernel!` with a layer of a config.
+    CallConfigLayer,
+    /// The value of `output`.
+    Output,
+    /// The value of `pad`.
+    Pad,
+    /// The value of `bn`.
+    BatchNorm,
+    /// The value of `prologue`.
+    Prologue,
+}
+
+impl Mapping {
+    /// What messages call it.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Network => "a network",
+            Self::LayerSet => "a layer set",
+            Self::Defaults => "`defaults`",
+            Self::Layer => "a layer",
+            Self::Op(op) => op.row().name,
+            Self::Call(op) => op.row().name,
+            Self::CallConfig => "a config",
+            Self::CallConfigLayer => "a layer of a config",
+            Self::Output => "output",
+            Self::Pad => "pad",
+            Self::BatchNorm => "bn",
+            Self::Prologue => "`prologue`",
+        }
+    }
+
+    /// The rows of its keys, in the order of the table.
+    pub fn rows(self) -> impl Iterator<Item = &'static Row> {
+        ROWS.iter().filter(move |row| (row.is_of)(self))
+    }
+
+    /// Its keys.
+    pub fn keys(self) -> impl Iterator<Item = Key> {
+        self.rows().map(|row| row.key)
+    }
+
+    /// Whether it has a key of this name.
+    pub fn has(self, name: impl AsRef<str>) -> bool {
+        let name = name.as_ref();
+        ROWS.iter()
+            .any(|row| row.key.name() == name && (row.is_of)(self))
+    }
+}
+
+/// An op of a network.
+#[derive(Debug, Clone, Copy)]
+pub struct NetworkOpRow {
+    /// The value of `op`.
+    pub name: &'static str,
+    /// What it computes, in Markdown.
+    pub meaning: &'static str,
+}
+
+const fn op(name: &'static str, meaning: &'static str) -> NetworkOpRow {
+    NetworkOpRow { name, meaning }
+}
+
+enum_with_rows! {
+    /// An op of a network.
+    NetworkOp: NetworkOpRow {
+        Conv = op("conv", "convolution"),
+        MaxPool = op("max_pool", "maximum over windows"),
+        AvgPool = op("avg_pool", "mean over windows"),
+        GlobalMaxPool = op("global_max_pool", "maximum over the image"),
+        GlobalAvgPool = op("global_avg_pool", "mean over the image"),
+        Linear = op("linear", "fully connected layer on a flattened input"),
+        Add = op("add", "sum of two tensors of the same shape"),
+        Mul = op(
+            "mul",
+            "product of two tensors of the same shape, or of B x C x H x W and, second, one factor for each channel, B x C x 1 x 1",
+        ),
+        Activation = op("activation", "an [activation function](configs.md#activation-functions)"),
+        ScaleShift = op(
+            "scale_shift",
+            "scale and shift per channel: a BatchNorm, or the tensors `<name>.scale` and `<name>.shift`",
+        ),
+        Concat = op("concat", "concatenation along the channels"),
+        Flatten = op("flatten", "flattens C x H x W"),
+    }
+}
+
+impl NetworkOp {
+    /// The mappings of all ops, for finding where a misplaced key belongs.
+    pub(in crate::config) fn mappings() -> Vec<Mapping> {
+        Self::ALL.iter().copied().map(Mapping::Op).collect()
+    }
+}
+
+/// Computes the value of a key from the input channels.
+pub type FromChannels = fn(u32) -> u32;
+
+/// An op of `kernel!`.
+#[derive(Debug, Clone, Copy)]
+pub struct CallOpRow {
+    /// The first word of the call.
+    pub name: &'static str,
+    /// The sizes after it.
+    pub sizes: &'static [&'static str],
+    /// A call.
+    pub example: &'static str,
+    /// What it computes, in Markdown.
+    pub meaning: &'static str,
+    /// Keys of a layer with fixed values, as functions of C.
+    pub fixed: &'static [(Key, FromChannels)],
+}
+
+enum_with_rows! {
+    /// An op of `kernel!`.
+    CallOp: CallOpRow {
+        Conv = CallOpRow {
+            name: "conv",
+            sizes: &["C", "N", "H", "W"],
+            example: "conv 64,32,56,56",
+            meaning: "a convolution of C x H x W to N channels",
+            fixed: &[],
+        },
+        Pointwise = CallOpRow {
+            name: "pointwise",
+            sizes: &["C", "N", "H", "W"],
+            example: "pointwise 64,32,56,56",
+            meaning: "the same with a 1x1 filter",
+            fixed: &[(Key::Kernel, |_| 1)],
+        },
+        Depthwise = CallOpRow {
+            name: "depthwise",
+            sizes: &["C", "H", "W"],
+            example: "depthwise 64,56,56",
+            meaning: "one filter for each channel",
+            fixed: &[(Key::Groups, |c| c)],
+        },
+        Tucker = CallOpRow {
+            name: "tucker",
+            sizes: &["C", "N", "H", "W"],
+            example: "tucker 64,64,56,56, ranks = [32, 32]",
+            meaning: "1x1 to D1 channels, the filter to D2, 1x1 to N, in one to three launches, whatever is fastest",
+            fixed: &[],
+        },
+    }
+}
+
+impl CallOp {
+    /// The mappings of all ops, for finding where a misplaced key belongs.
+    pub(in crate::config) fn mappings() -> Vec<Mapping> {
+        Self::ALL.iter().copied().map(Mapping::Call).collect()
+    }
+}
