@@ -28,6 +28,9 @@ use std::io::Read as _;
 use std::path::Path;
 use tdc_weights::Checkpoint;
 
+#[cfg(test)]
+mod tests;
+
 /// A network from a file, with its weights.
 #[derive(Debug)]
 pub struct Imported {

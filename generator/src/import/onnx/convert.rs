@@ -112,8 +112,13 @@ struct Converter<'g> {
     /// Infers shapes; the network itself is built from the ops that are left at the end.
     builder: NetworkBuilder,
     names: Names,
+    /// Elements of all constants that were computed.
+    computed: usize,
     errors: Vec<ImportError>,
 }
+
+/// Most elements of all constants that are computed, 1 GiB.
+const MAX_COMPUTED: usize = 1 << 28;
 
 /// Converts a graph; `name` is that of the network.
 pub fn convert(
@@ -166,6 +171,7 @@ impl<'g> Converter<'g> {
             shapes: vec![*shape],
             builder,
             names: Names::new(&graph.nodes),
+            computed: 0,
             errors: Vec::new(),
         };
         for (name, tensor) in &graph.constants {
@@ -292,11 +298,20 @@ impl<'g> Converter<'g> {
             .zip(&constants)
             .all(|(id, constant)| id.is_none() || constant.is_some());
         if is_constant && let Some(folded) = fold(op, &constants, attributes) {
-            return folded.map(Value::Constant).map_err(unsupported);
+            let folded = folded.map_err(unsupported)?;
+            self.computed = self.computed.saturating_add(folded.len());
+            return match self.computed <= MAX_COMPUTED {
+                true => Ok(Value::Constant(folded)),
+                false => Err(unsupported(
+                    "the model computes more than 1 GiB of constants",
+                )),
+            };
         }
         if let Some(kind) = Elementwise::of(op, &constants, attributes) {
             let kind = kind.map_err(unsupported)?;
-            return self.elementwise(index, kind, inputs);
+            let is_old_broadcast = attributes.int("broadcast") == Some(1);
+            let axis = attributes.int("axis");
+            return self.elementwise(index, kind, inputs, is_old_broadcast.then_some(axis));
         }
         match op {
             "Conv" => self.convolution(index, inputs, attributes),

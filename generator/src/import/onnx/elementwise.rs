@@ -41,6 +41,7 @@ impl Elementwise {
     ) -> Option<Result<Self, String>> {
         let found = match op {
             "Add" => Self::Add,
+            "Sum" if constants.len() == 2 => Self::Add,
             "Sub" => Self::Sub,
             "Mul" => Self::Mul,
             "Div" => Self::Div,

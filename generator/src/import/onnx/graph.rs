@@ -22,8 +22,8 @@ pub struct Graph {
     pub output: String,
 }
 
-/// Oldest version of the default operator set that is read.
-const MIN_OPSET: i64 = 7;
+/// Oldest version of the default operator set that is read: the one of the first released exporters.
+const MIN_OPSET: i64 = 6;
 
 /// Most nodes of a graph; networks have a few thousand.
 const MAX_NODES: usize = 100_000;

@@ -13,6 +13,7 @@ impl Converter<'_> {
         node: usize,
         kind: Elementwise,
         operands: &[ValueId],
+        old_broadcast: Option<Option<i64>>,
     ) -> Result<Option<Value>, Problem> {
         let &[a, b] = operands else { return Ok(None) };
         let (x, constant, is_reversed) = match (self.constant(a), self.constant(b)) {
@@ -27,7 +28,11 @@ impl Converter<'_> {
         let sizes = constant.dims.clone();
         let dims = self.dims(x);
         let channels = dims.get(1).copied().unwrap_or(0);
-        if !is_per_channel(&sizes, dims.len(), channels) {
+        let is_per_channel = match old_broadcast {
+            Some(axis) => axis == Some(1) && sizes[..] == [channels],
+            None => is_per_channel(&sizes, dims.len(), channels),
+        };
+        if !is_per_channel {
             return Err(unsupported(format!(
                 "arithmetic of {dims:?} with a constant of {sizes:?} is not supported, only with one number for each channel"
             )));
@@ -137,6 +142,9 @@ impl Converter<'_> {
         attributes.ignore("momentum");
         attributes.expect_int("training_mode", 0);
         attributes.expect_int("spatial", 1);
+        // Operator set 6.
+        attributes.expect_int("is_test", 1);
+        attributes.ignore("consumed_inputs");
         let op = self.op_of(inputs, 0)?;
         let channels = self.shapes[op].c as usize;
         let mut tensors: Vec<(&str, Vec<f32>)> = Vec::new();

@@ -9,15 +9,17 @@ use crate::ir::{Activation, ActivationParameter, BinaryOp, OpOptions, ScaleShift
 use std::collections::HashMap;
 
 /// Most functions that are recognised as one; the longest known spelling has eight.
-const MAX_DEPTH: usize = 24;
+const MAX_DEPTH: usize = 12;
 
 impl Converter<'_> {
-    /// The value of an elementwise node.
+    /// The value of an elementwise node. `old_broadcast` is the axis of the second operand's first axis, by which operator set 6 aligns
+    /// operands; later ones align them at the last axis.
     pub(super) fn elementwise(
         &mut self,
         node: usize,
         kind: Elementwise,
         inputs: &[Option<ValueId>],
+        old_broadcast: Option<Option<i64>>,
     ) -> Result<Value, Problem> {
         // Further inputs of these are parameters.
         let count = match kind {
@@ -25,7 +27,7 @@ impl Converter<'_> {
             _ => inputs.len(),
         };
         let operands: Vec<ValueId> = inputs.iter().take(count).flatten().copied().collect();
-        if let Some(value) = self.with_channel_constants(node, kind, &operands)? {
+        if let Some(value) = self.with_channel_constants(node, kind, &operands, old_broadcast)? {
             return Ok(value);
         }
         let mut dims: Vec<usize> = Vec::new();
@@ -87,7 +89,7 @@ impl Converter<'_> {
         let kind = Elementwise::Activation(Activation::LeakyRelu {
             slope: ActivationParameter::new(slope as f32),
         });
-        self.elementwise(node, kind, &[Some(first(inputs)?)])
+        self.elementwise(node, kind, &[Some(first(inputs)?)], None)
     }
 
     /// The op that computes a value, which is added if there is none yet; `None` after an error.
@@ -172,6 +174,13 @@ impl Converter<'_> {
                 "this elementwise operation is not supported, except as a part of a known activation function",
             ));
         };
+        // ONNX aligns sizes at the last axis, so features do not match the channels of an image.
+        if self.dims(a).len() != self.dims(b).len() {
+            let (a, b) = (self.dims(a), self.dims(b));
+            return Err(unsupported(format!(
+                "an operation on {a:?} and {b:?} is not supported"
+            )));
+        }
         let operands = [Some(a), Some(b)];
         let (a, b) = (self.op_of(&operands, 0)?, self.op_of(&operands, 1)?);
         // A factor for each channel is the second input.

@@ -14,6 +14,8 @@ impl Converter<'_> {
         attributes: &Attributes<'_>,
     ) -> Result<Value, Problem> {
         attributes.expect_int("transA", 0);
+        // Operator set 6: whether the bias may have fewer axes, which is always allowed since.
+        attributes.ignore("broadcast");
         let is_transposed = attributes.int("transB").unwrap_or(0) != 0;
         let alpha = attributes.float("alpha").unwrap_or(1.0);
         let beta = attributes.float("beta").unwrap_or(1.0);

@@ -1,0 +1,671 @@
+//! Models that are built message by message: what is imported, what is refused, and hostile files.
+
+use super::message::{
+    Attribute, Dimension, Entry, Graph, Model, Node, OperatorSet, Shape, Tensor, TensorType, Type,
+    ValueInfo,
+};
+use super::message::{attribute_kind, data_type};
+use super::{Imported, parse};
+use crate::config::Overrides;
+use crate::ir::{Activation, OpKind};
+use prost::Message as _;
+use std::path::Path;
+
+fn node(op: &str, inputs: &[&str], output: &str) -> Node {
+    Node {
+        op_type: Some(op.to_owned()),
+        name: Some(output.to_owned()),
+        input: inputs.iter().map(|&name| name.to_owned()).collect(),
+        output: vec![output.to_owned()],
+        ..Node::default()
+    }
+}
+
+fn ints(name: &str, values: &[i64]) -> Attribute {
+    Attribute {
+        name: Some(name.to_owned()),
+        kind: Some(attribute_kind::INTS),
+        ints: values.to_vec(),
+        ..Attribute::default()
+    }
+}
+
+fn int(name: &str, value: i64) -> Attribute {
+    Attribute {
+        name: Some(name.to_owned()),
+        kind: Some(attribute_kind::INT),
+        i: Some(value),
+        ..Attribute::default()
+    }
+}
+
+fn with(mut node: Node, attributes: &[Attribute]) -> Node {
+    node.attribute = attributes.to_vec();
+    node
+}
+
+fn tensor(name: &str, dims: &[i64]) -> Tensor {
+    let count = dims.iter().product::<i64>();
+    Tensor {
+        name: Some(name.to_owned()),
+        dims: dims.to_vec(),
+        data_type: Some(data_type::FLOAT),
+        float_data: (0..count)
+            .map(|index| 0.125 * (index % 7) as f32 - 0.25)
+            .collect(),
+        ..Tensor::default()
+    }
+}
+
+fn scalar(name: &str, value: f32) -> Tensor {
+    Tensor {
+        float_data: vec![value],
+        ..tensor(name, &[])
+    }
+}
+
+fn value(name: &str, dims: &[i64]) -> ValueInfo {
+    let dim = |&size: &i64| match size {
+        0 => Dimension {
+            symbol: Some("batch".to_owned()),
+            ..Dimension::default()
+        },
+        _ => Dimension {
+            value: Some(size),
+            ..Dimension::default()
+        },
+    };
+    ValueInfo {
+        name: Some(name.to_owned()),
+        kind: Some(Type {
+            tensor: Some(TensorType {
+                element: Some(data_type::FLOAT),
+                shape: Some(Shape {
+                    dim: dims.iter().map(dim).collect(),
+                }),
+            }),
+        }),
+    }
+}
+
+/// A model of the newest operator set with the input `x` of 2x6x9x7 and the output `y`.
+fn model(nodes: Vec<Node>, constants: Vec<Tensor>) -> Model {
+    Model {
+        ir_version: Some(8),
+        opset_import: vec![OperatorSet {
+            domain: None,
+            version: Some(24),
+        }],
+        functions: Vec::new(),
+        graph: Some(Graph {
+            node: nodes,
+            initializer: constants,
+            input: vec![value("x", &[2, 6, 9, 7])],
+            output: vec![value("y", &[])],
+            sparse_initializer: Vec::new(),
+        }),
+    }
+}
+
+fn import_in(model: &Model, folder: Option<&Path>) -> Result<Imported, String> {
+    let bytes = model.encode_to_vec().into();
+    parse(bytes, "m.onnx", "m", folder, &Overrides::default()).map_err(|errors| errors.to_string())
+}
+
+fn import(nodes: Vec<Node>, constants: Vec<Tensor>) -> Result<Imported, String> {
+    import_in(&model(nodes, constants), None)
+}
+
+/// The ops of a network: kind and activation.
+fn ops(imported: &Imported) -> Vec<String> {
+    let ops = imported.network.ops.iter().skip(1);
+    ops.map(|op| match &op.kind {
+        OpKind::Conv(conv) => format!("conv {}", conv.options.activation.as_str()),
+        OpKind::Linear(linear) => format!("linear {}", linear.options.activation.as_str()),
+        OpKind::Binary(kind, activation) => format!("{kind:?} {}", activation.as_str()),
+        OpKind::Activation(activation) => activation.as_str().to_owned(),
+        OpKind::ScaleShift(scale_shift) => {
+            format!("scale_shift {}", scale_shift.activation.as_str())
+        }
+        other => format!("{other:?}")
+            .split([' ', '(', '{'])
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
+    })
+    .collect()
+}
+
+fn conv(input: &str, output: &str) -> Node {
+    with(
+        node("Conv", &[input, "w"], output),
+        &[ints("pads", &[1, 1, 1, 1])],
+    )
+}
+
+fn filters() -> Tensor {
+    tensor("w", &[6, 6, 3, 3])
+}
+
+#[test]
+fn spellings_become_one_activation() {
+    let silu = vec![
+        conv("x", "a"),
+        node("Sigmoid", &["a"], "s"),
+        node("Mul", &["s", "a"], "y"),
+    ];
+    assert_eq!(ops(&import(silu, vec![filters()]).unwrap()), ["conv silu"]);
+
+    let hard_swish = vec![
+        conv("x", "a"),
+        node("Add", &["a", "three"], "b"),
+        node("Clip", &["b", "zero", "six"], "c"),
+        node("Mul", &["a", "c"], "d"),
+        node("Div", &["d", "six"], "y"),
+    ];
+    let numbers = vec![
+        filters(),
+        scalar("three", 3.0),
+        scalar("zero", 0.0),
+        scalar("six", 6.0),
+    ];
+    assert_eq!(
+        ops(&import(hard_swish, numbers).unwrap()),
+        ["conv hard_swish"]
+    );
+
+    let gelu = vec![
+        node("Relu", &["x"], "r"),
+        node("Div", &["r", "root"], "a"),
+        node("Erf", &["a"], "b"),
+        node("Add", &["one", "b"], "c"),
+        node("Mul", &["r", "c"], "d"),
+        node("Mul", &["half", "d"], "y"),
+    ];
+    let numbers = vec![
+        scalar("root", std::f32::consts::SQRT_2),
+        scalar("one", 1.0),
+        scalar("half", 0.5),
+    ];
+    assert_eq!(ops(&import(gelu, numbers).unwrap()), ["relu", "gelu"]);
+}
+
+/// An op keeps its output if anything else reads it, or a part of the spelling of its activation.
+#[test]
+fn ops_that_others_read_keep_their_outputs() {
+    let nodes = vec![
+        conv("x", "a"),
+        node("Sigmoid", &["a"], "s"),
+        node("Mul", &["a", "s"], "b"),
+        node("Add", &["b", "s"], "y"),
+    ];
+    assert_eq!(
+        ops(&import(nodes, vec![filters()]).unwrap()),
+        ["conv none", "silu", "sigmoid", "Add none"]
+    );
+
+    let nodes = vec![
+        conv("x", "a"),
+        node("Relu", &["a"], "b"),
+        node("Add", &["a", "b"], "y"),
+    ];
+    assert_eq!(
+        ops(&import(nodes, vec![filters()]).unwrap()),
+        ["conv none", "relu", "Add none"]
+    );
+
+    // The same, if it is read under another name.
+    let nodes = vec![
+        conv("x", "a"),
+        node("Identity", &["a"], "same"),
+        node("Relu", &["a"], "b"),
+        node("Add", &["same", "b"], "y"),
+    ];
+    assert_eq!(
+        ops(&import(nodes, vec![filters()]).unwrap()),
+        ["conv none", "relu", "Add none"]
+    );
+
+    let batch_norm = node("BatchNormalization", &["a", "g", "b", "m", "v"], "n");
+    let parameters = ["g", "b", "m", "v"].map(|name| tensor(name, &[6]));
+    let nodes = vec![conv("x", "a"), batch_norm, node("Add", &["a", "n"], "y")];
+    let constants = parameters.into_iter().chain([filters()]).collect();
+    assert_eq!(
+        ops(&import(nodes, constants).unwrap()),
+        ["conv none", "scale_shift none", "Add none"]
+    );
+}
+
+#[test]
+fn constants_for_channels_become_bias_scale_and_shift() {
+    let nodes = vec![
+        conv("x", "a"),
+        node("Add", &["a", "c"], "b"),
+        node("Relu", &["b"], "y"),
+    ];
+    let imported = import(nodes, vec![filters(), tensor("c", &[6, 1, 1])]).unwrap();
+    assert_eq!(ops(&imported), ["conv relu"]);
+    let bias = imported.weights.tensor("a.bias").unwrap().unwrap();
+    assert_eq!(bias, [-0.25, -0.125, 0.0, 0.125, 0.25, 0.375]);
+
+    let nodes = vec![
+        node("Sub", &["x", "c"], "a"),
+        node("Div", &["a", "d"], "b"),
+        node("Relu", &["b"], "y"),
+    ];
+    let divisor = Tensor {
+        float_data: vec![2.0, 4.0, 0.5, 1.0, 8.0, -2.0],
+        ..tensor("d", &[1, 6, 1, 1])
+    };
+    let imported = import(nodes, vec![tensor("c", &[6, 1, 1]), divisor]).unwrap();
+    assert_eq!(ops(&imported), ["scale_shift relu"]);
+    let shift = imported.weights.tensor("a.shift").unwrap().unwrap();
+    assert_eq!(shift, [0.125, 0.03125, 0.0, -0.125, -0.03125, 0.1875]);
+
+    // One number for each column is not one for each channel.
+    let nodes = vec![node("Add", &["x", "c"], "y")];
+    let error = import(nodes, vec![tensor("c", &[7])]).unwrap_err();
+    assert!(
+        error.contains("only with one number for each channel"),
+        "{error}"
+    );
+}
+
+#[test]
+fn shapes_are_folded() {
+    let flat = |shape: Node, rest: Vec<Node>| {
+        let mut nodes = vec![shape];
+        nodes.extend(rest);
+        import(nodes, vec![tensor("f", &[378, 5])]).map(|imported| ops(&imported))
+    };
+    let expected = Ok(vec!["Flatten".to_owned(), "linear none".to_owned()]);
+    let product = || node("MatMul", &["b", "f"], "y");
+    assert_eq!(
+        flat(node("Flatten", &["x"], "b"), vec![product()]),
+        expected
+    );
+    let constant = |name: &str, values: &[i64]| {
+        with(node("Constant", &[], name), &[ints("value_ints", values)])
+    };
+    let reshape = vec![
+        constant("s", &[0, -1]),
+        node("Reshape", &["x", "s"], "b"),
+        product(),
+    ];
+    assert_eq!(
+        import(reshape, vec![tensor("f", &[378, 5])]).map(|imported| ops(&imported)),
+        expected
+    );
+    let computed = vec![
+        node("Shape", &["x"], "s"),
+        constant("i", &[0]),
+        node("Gather", &["s", "i"], "batch"),
+        constant("rest", &[-1]),
+        with(node("Concat", &["batch", "rest"], "t"), &[int("axis", 0)]),
+        node("Reshape", &["x", "t"], "b"),
+        product(),
+    ];
+    assert_eq!(
+        import(computed, vec![tensor("f", &[378, 5])]).map(|imported| ops(&imported)),
+        expected
+    );
+    // The same elements with other axes are not an image.
+    let view = vec![
+        node("GlobalAveragePool", &["x"], "p"),
+        constant("s", &[2, 1, 6, 1]),
+        node("Reshape", &["p", "s"], "v"),
+        node("GlobalAveragePool", &["v"], "y"),
+    ];
+    let error = import(view, Vec::new()).unwrap_err();
+    assert!(
+        error.contains("its input was reshaped to [2, 1, 6, 1]"),
+        "{error}"
+    );
+}
+
+#[test]
+fn padding_is_folded_where_it_changes_nothing() {
+    let pads = |name: &str| Tensor {
+        dims: vec![8],
+        data_type: Some(data_type::INT64),
+        int64_data: vec![0, 0, 1, 2, 0, 0, 3, 4],
+        name: Some(name.to_owned()),
+        ..Tensor::default()
+    };
+    let nodes = vec![node("Pad", &["x", "p"], "a"), conv("a", "y")];
+    let imported = import(nodes, vec![filters(), pads("p")]).unwrap();
+    let OpKind::Conv(found) = &imported.network.ops[1].kind else {
+        panic!("{:?}", imported.network.ops);
+    };
+    let padding = found.shape.padding;
+    assert_eq!(
+        [padding.top, padding.left, padding.bottom, padding.right],
+        [2, 3, 4, 5]
+    );
+
+    let pool = || {
+        with(
+            node("MaxPool", &["a"], "y"),
+            &[ints("kernel_shape", &[6, 8])],
+        )
+    };
+    let nodes = vec![node("Pad", &["x", "p"], "a"), pool()];
+    let error = import(nodes, vec![pads("p")]).unwrap_err();
+    assert!(
+        error.contains("padding by zeros before this pooling"),
+        "{error}"
+    );
+    let nodes = vec![
+        node("Relu", &["x"], "r"),
+        node("Pad", &["r", "p"], "a"),
+        pool(),
+    ];
+    assert_eq!(
+        ops(&import(nodes, vec![pads("p")]).unwrap()),
+        ["relu", "Pool"]
+    );
+}
+
+#[test]
+fn files_are_read_whatever_their_order_and_version() {
+    let nodes = vec![conv("x", "a"), node("Relu", &["a"], "y")];
+    let reference = import(nodes.clone(), vec![filters()]).unwrap().network;
+    let mut other = model(nodes.into_iter().rev().collect(), vec![filters()]);
+    other.ir_version = Some(3);
+    other.opset_import[0].version = Some(7);
+    let graph = other.graph.as_mut().unwrap();
+    // IR version 3 lists initialisers among the inputs.
+    graph.input.insert(0, value("w", &[6, 6, 3, 3]));
+    assert_eq!(import_in(&other, None).unwrap().network, reference);
+    other.graph.as_mut().unwrap().input[1] = value("x", &[0, 6, 9, 7]);
+    assert_eq!(import_in(&other, None).unwrap().network.input().batch, 1);
+}
+
+#[test]
+fn all_errors_are_reported_with_their_nodes() {
+    let mut custom = node("Fancy", &["x"], "c");
+    custom.domain = Some("com.example".to_owned());
+    let mut located = node("LRN", &["x"], "l");
+    located.metadata_props = vec![Entry {
+        key: Some("pkg.torch.onnx.stack_trace".to_owned()),
+        value: Some("File \"/a/net.py\", line 7, in forward\n".to_owned()),
+    }];
+    let error = import(
+        vec![custom, node("QuantizeLinear", &["x"], "y")],
+        Vec::new(),
+    )
+    .unwrap_err();
+    for part in [
+        "m.onnx: node `c` (Fancy)",
+        "custom domain `com.example`",
+        "error: m.onnx: node `y`",
+        "quantised networks",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    let bad_attribute = with(node("Relu", &["l"], "r"), &[int("fast", 1)]);
+    let stride = with(node("MaxPool", &["x"], "p"), &[ints("kernel_shape", &[3])]);
+    let nodes = vec![
+        located,
+        bad_attribute,
+        stride,
+        node("Add", &["r", "p"], "y"),
+    ];
+    let error = import(nodes, Vec::new()).unwrap_err();
+    assert!(
+        error.contains("node `l` (LRN, net.py:7): the operation LRN is not supported"),
+        "{error}"
+    );
+    assert!(
+        error.contains("node `p` (MaxPool): `kernel_shape` = [3]"),
+        "{error}"
+    );
+    // Readers of a failed node cause no further errors.
+    assert_eq!(error.lines().count(), 2, "{error}");
+    let nodes = vec![with(node("Relu", &["x"], "y"), &[int("fast", 1)])];
+    let error = import(nodes, Vec::new()).unwrap_err();
+    assert!(
+        error.contains("the attribute `fast` is not supported"),
+        "{error}"
+    );
+}
+
+#[test]
+fn broken_graphs_are_errors() {
+    for (nodes, expected) in [
+        (vec![node("Relu", &["y"], "y")], "cycle"),
+        (
+            vec![
+                node("Relu", &["b"], "a"),
+                node("Relu", &["a"], "b"),
+                node("Add", &["a", "x"], "y"),
+            ],
+            "cycle",
+        ),
+        (
+            vec![node("Relu", &["nowhere"], "y")],
+            "`nowhere`, which nothing produces",
+        ),
+        (
+            vec![node("Relu", &["x"], "y"), node("Tanh", &["x"], "y")],
+            "two producers",
+        ),
+        (
+            vec![node("Relu", &["x"], "a")],
+            "nothing computes the output `y`",
+        ),
+        (vec![node("Relu", &[], "y")], "not supported"),
+        (vec![node("Conv", &["x"], "y")], "it has no weight"),
+        (
+            vec![node("Conv", &["x", "x"], "y")],
+            "only constants are supported",
+        ),
+        (
+            vec![with(
+                node("Conv", &["x", "w"], "y"),
+                &[ints("strides", &[0, 1])],
+            )],
+            "stride",
+        ),
+        (
+            vec![with(
+                node("Conv", &["x", "w"], "y"),
+                &[ints("pads", &[-1, 0, 0, 0])],
+            )],
+            "`pads` = [-1, 0, 0, 0]",
+        ),
+        (
+            vec![with(
+                node("Conv", &["x", "w"], "y"),
+                &[ints("pads", &[i64::MAX; 4])],
+            )],
+            "`pads`",
+        ),
+        (
+            vec![with(
+                node("Conv", &["x", "w"], "y"),
+                &[ints("pads", &[u32::MAX.into(); 4])],
+            )],
+            "must be below",
+        ),
+        (
+            vec![with(node("Conv", &["x", "w"], "y"), &[int("group", -3)])],
+            "`group` = -3",
+        ),
+    ] {
+        let error = import(nodes, vec![filters()]).map(|imported| imported.network);
+        assert!(
+            error.as_ref().is_err_and(|error| error.contains(expected)),
+            "{expected}: {error:?}"
+        );
+    }
+}
+
+/// Chains that would overflow the stack or double the work with each node.
+#[test]
+fn long_chains_end() {
+    let chain = |count: usize, make: &dyn Fn(&str, &str) -> Node| {
+        let name = |index: usize| match index {
+            0 => "x".to_owned(),
+            _ if index == count => "y".to_owned(),
+            _ => format!("v{index}"),
+        };
+        (0..count)
+            .map(|index| make(&name(index), &name(index + 1)))
+            .collect::<Vec<_>>()
+    };
+    let doubled = chain(60, &|input, output| node("Add", &[input, input], output));
+    assert!(import(doubled, Vec::new()).is_ok());
+    let functions = chain(2000, &|input, output| node("Tanh", &[input], output));
+    assert!(import(functions, Vec::new()).is_ok());
+    let aliases = chain(20_000, &|input, output| node("Identity", &[input], output));
+    assert!(import(aliases, Vec::new()).is_err());
+}
+
+#[cfg(unix)]
+#[test]
+fn external_data_stay_in_the_folder() {
+    let outer = tempfile::tempdir().unwrap();
+    let folder = outer.path().join("model");
+    std::fs::create_dir(&folder).unwrap();
+    let bytes: Vec<u8> = filters()
+        .float_data
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect();
+    let mut file = vec![7; 16];
+    file.extend(&bytes);
+    std::fs::write(folder.join("data.bin"), &file).unwrap();
+    std::fs::write(outer.path().join("secret.bin"), &file).unwrap();
+    std::os::unix::fs::symlink("../secret.bin", folder.join("link.bin")).unwrap();
+    std::fs::write(folder.join("linked.bin"), &file).unwrap();
+    std::fs::hard_link(folder.join("linked.bin"), folder.join("second.bin")).unwrap();
+    let import = |entries: &[(&str, &str)]| {
+        let entry = |&(key, value): &(&str, &str)| Entry {
+            key: Some(key.to_owned()),
+            value: Some(value.to_owned()),
+        };
+        let external = Tensor {
+            float_data: Vec::new(),
+            data_location: Some(1),
+            external_data: entries.iter().map(entry).collect(),
+            ..filters()
+        };
+        import_in(&model(vec![conv("x", "y")], vec![external]), Some(&folder))
+            .map(|imported| imported.weights)
+    };
+    let good = import(&[
+        ("location", "data.bin"),
+        ("offset", "16"),
+        ("length", "1296"),
+    ])
+    .unwrap();
+    let own = import_in(&model(vec![conv("x", "y")], vec![filters()]), None).unwrap();
+    assert_eq!(
+        good.tensor("y.weight").unwrap().unwrap(),
+        own.weights.tensor("y.weight").unwrap().unwrap()
+    );
+    let absolute = outer.path().join("secret.bin").display().to_string();
+    for (entries, expected) in [
+        (
+            &[("location", "../secret.bin")][..],
+            "outside the model's folder",
+        ),
+        (&[("location", &absolute[..])], "outside the model's folder"),
+        (&[("location", "link.bin")], "symbolic link"),
+        (&[("location", "linked.bin")], "hard links"),
+        (&[("location", "none.bin")], "cannot be read"),
+        (&[("location", ".")], "are not a file"),
+        (
+            &[("location", "data.bin"), ("offset", "17")],
+            "1296 bytes at 17",
+        ),
+        (
+            &[("location", "data.bin"), ("offset", "18446744073709551615")],
+            "1296 bytes at 18446744073709551615",
+        ),
+        (
+            &[("location", "data.bin"), ("length", "1")],
+            "another length",
+        ),
+        (
+            &[("location", "data.bin"), ("offset", "-1")],
+            "the offset of its external data",
+        ),
+        (&[("offset", "0")], "no location"),
+    ] {
+        let error = import(entries).unwrap_err();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+}
+
+/// No file makes the importer panic or hang.
+#[test]
+fn mutated_files_are_read_or_refused() {
+    let nodes = vec![
+        conv("x", "a"),
+        node("Sigmoid", &["a"], "s"),
+        node("Mul", &["a", "s"], "b"),
+        with(
+            node("MaxPool", &["b"], "p"),
+            &[
+                ints("kernel_shape", &[3, 2]),
+                ints("pads", &[1, 1, 1, 1]),
+                int("ceil_mode", 1),
+            ],
+        ),
+        with(node("Concat", &["p", "p"], "c"), &[int("axis", 1)]),
+        node("GlobalAveragePool", &["c"], "g"),
+        node("Flatten", &["g"], "f"),
+        with(node("Gemm", &["f", "m"], "y"), &[int("transB", 1)]),
+    ];
+    let valid = model(nodes, vec![filters(), tensor("m", &[5, 12])]).encode_to_vec();
+    assert!(parse(valid.clone().into(), "m", "m", None, &Overrides::default()).is_ok());
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = |limit: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % limit as u64) as usize
+    };
+    let mut accepted = 0;
+    for round in 0..6000 {
+        let mut bytes = valid.clone();
+        if round % 3 == 0 {
+            bytes.truncate(random(bytes.len()));
+        }
+        for _ in 0..=random(4) {
+            if bytes.is_empty() {
+                break;
+            }
+            let at = random(bytes.len());
+            match random(4) {
+                0 => bytes[at] = random(256) as u8,
+                1 => bytes[at] ^= 1 << random(8),
+                2 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, random(256) as u8),
+            }
+        }
+        accepted += usize::from(parse(bytes.into(), "m", "m", None, &Overrides::default()).is_ok());
+    }
+    assert!(accepted > 100, "{accepted} of 6000 files were accepted");
+}
+
+#[test]
+fn activations_of_later_operator_sets() {
+    let gelu = |approximate: &str| {
+        let attribute = Attribute {
+            name: Some("approximate".to_owned()),
+            kind: Some(attribute_kind::STRING),
+            s: Some(approximate.to_owned().into()),
+            ..Attribute::default()
+        };
+        import(
+            vec![with(node("Gelu", &["x"], "y"), &[attribute])],
+            Vec::new(),
+        )
+    };
+    assert_eq!(ops(&gelu("tanh").unwrap()), [Activation::GeluTanh.as_str()]);
+    assert_eq!(ops(&gelu("none").unwrap()), [Activation::Gelu.as_str()]);
+    assert!(gelu("other").is_err());
+}
