@@ -1,5 +1,6 @@
 //! Named constants of a kernel. A template refers to an integer of its context by its name in upper case (`PIXEL_TILES` for
-//! `pixel_tiles`, `CORE_ROWS` for `core.rows`); the constants that a rendered kernel uses are declared at the top of its body.
+//! `pixel_tiles`, `CORE_ROWS` for `core.rows`); the constants that a rendered kernel uses are declared at the top of its body, those of
+//! each nested object together.
 
 use super::wrap::wrap_list;
 use serde_json::Value;
@@ -13,17 +14,23 @@ pub fn declare_constants(text: &str, context: &Value) -> String {
     };
     let mut values = HashMap::new();
     collect("", context, &mut values);
-    let mut declarations = Vec::new();
+    let mut groups: Vec<(String, Vec<String>)> = vec![(String::new(), Vec::new())];
     let mut long_declarations = String::new();
     for name in names(&text[body..]) {
-        let Some(value) = values.remove(name) else {
+        let Some((group, value)) = values.remove(name) else {
             continue;
         };
         if is_declared(&text[body..], name) {
             continue;
         }
         match i32::try_from(value) {
-            Ok(value) => declarations.push(format!("{name} = {value}")),
+            Ok(value) => {
+                let declaration = format!("{name} = {value}");
+                match groups.iter_mut().find(|(known, _)| *known == group) {
+                    Some((_, declarations)) => declarations.push(declaration),
+                    None => groups.push((group, vec![declaration])),
+                }
+            }
             Err(_) => {
                 long_declarations += &format!("    constexpr long long {name} = {value};\n");
             }
@@ -31,7 +38,10 @@ pub fn declare_constants(text: &str, context: &Value) -> String {
     }
     let (head, rest) = text.split_at(body);
     let mut declared = head.to_owned();
-    if !declarations.is_empty() {
+    for (_, declarations) in groups {
+        if declarations.is_empty() {
+            continue;
+        }
         let start = "    constexpr int ";
         declared += start;
         declared += &wrap_list(&declarations, start.len(), 2 * 4);
@@ -40,12 +50,13 @@ pub fn declare_constants(text: &str, context: &Value) -> String {
     declared + &long_declarations + rest
 }
 
-/// The integers of a context by their names in upper case; those of a nested object are prefixed with its name.
-fn collect(prefix: &str, context: &Value, values: &mut HashMap<String, i64>) {
+/// The integers of a context, each with its group, by their names in upper case. A nested object is a group; its integers are prefixed
+/// with its name.
+fn collect(prefix: &str, context: &Value, values: &mut HashMap<String, (String, i64)>) {
     for (key, value) in context.as_object().into_iter().flatten() {
         let name = format!("{prefix}{}", key.to_ascii_uppercase());
         if let Some(number) = value.as_i64() {
-            values.insert(name, number);
+            values.insert(name, (prefix.to_owned(), number));
         } else {
             collect(&format!("{name}_"), value, values);
         }
@@ -83,7 +94,7 @@ mod tests {
         let context = json!({
             "h": 3, "tiles_w": 1, "unused": 2, "core": {"rows": 16}, "name": "x", "big": 1u64 << 33,
         });
-        let declared = "f()\n{\n    constexpr int TILES_W = 1, CORE_ROWS = 16;\n    constexpr long long BIG = 8589934592;\n";
+        let declared = "f()\n{\n    constexpr int TILES_W = 1;\n    constexpr int CORE_ROWS = 16;\n    constexpr long long BIG = 8589934592;\n";
         assert_eq!(
             declare_constants(text, &context),
             text.replace("f()\n{\n", declared)

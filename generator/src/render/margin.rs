@@ -5,8 +5,8 @@ use super::wrap::{MAX_COLUMNS, wrap_words};
 /// Columns by which a continuation line is indented if no bracket is open.
 const CONTINUATION: usize = 4;
 
-/// C++ text with its long lines broken: code at brackets, commas and operators, comments between words. Preprocessor directives and lines
-/// without a possible break are unchanged.
+/// C++ text with its long lines broken: code at brackets, commas and operators, comments between words. Preprocessor directives start in
+/// the first column and are not broken, nor are lines without a possible break.
 pub fn break_long_lines(text: &str) -> String {
     let mut broken = String::with_capacity(text.len());
     let mut lines = text.lines().peekable();
@@ -24,7 +24,10 @@ pub fn break_long_lines(text: &str) -> String {
                 lines.next();
             }
             break_comment(&mut broken, indent, &comment);
-        } else if line.len() <= MAX_COLUMNS || code.starts_with('#') || code.ends_with('\\') {
+        } else if code.starts_with('#') {
+            broken += code;
+            broken.push('\n');
+        } else if line.len() <= MAX_COLUMNS || code.ends_with('\\') {
             broken += line;
             broken.push('\n');
         } else if let Some((statement, comment)) = trailing_comment(code) {

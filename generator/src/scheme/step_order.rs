@@ -4,6 +4,7 @@
 
 use super::tensor_core::PROMOTION_INTERVAL;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Maximum number of K steps of the innermost loop without a hi/lo split, when the tensor cores accumulate the entire sum.
 const MAX_UNROLLED_STEPS: u32 = 12;
@@ -72,27 +73,34 @@ pub(super) fn unrolls(steps: u32, tiles: u32, split_terms: u32) -> bool {
     steps * tiles * (2 * split_terms - 1) <= PRODUCTS
 }
 
-/// The offset of a warp's K steps along one axis.
+/// Offsets of a warp's first K step along one axis, as CUDA expressions.
 #[derive(Debug, Clone, Serialize)]
 struct WarpOffset {
-    /// Index of the warp along the axis, as a CUDA expression.
-    warp: String,
-    /// Packed weights and staged input elements from one warp to the next.
-    a: u32,
-    b: u32,
+    a: String,
+    b: String,
 }
 
-/// A loop over K steps.
+/// A loop over K steps along one axis.
 #[derive(Debug, Clone, Serialize)]
 struct StepLoop {
     name: &'static str,
-    count: u32,
-    /// Packed weights and staged input elements from one iteration to the next.
-    a: u32,
-    b: u32,
+    /// Number of iterations, as a CUDA expression.
+    count: String,
+    /// Operand offsets of an iteration, as CUDA expressions.
+    a: String,
+    b: String,
 }
 
-/// The order of K steps as context of the templates.
+/// How the generated code names the values on which the order of K steps depends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StepNames {
+    /// The index of the warp along K.
+    pub(super) warp_k: &'static str,
+    /// Prefix of the constants.
+    pub(super) prefix: &'static str,
+}
+
+/// The order of K steps as context of the templates. Its expressions refer to the constants by name.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct StepOrder {
     /// Offsets of the warp's first K step.
@@ -102,98 +110,158 @@ pub(super) struct StepOrder {
     /// Whether these loops are unrolled too.
     unrolls: bool,
     /// K steps of the innermost loop, which is a promotion interval if there is a hi/lo split, and the operand offsets of its
-    /// step `i` as CUDA expressions.
+    /// step `i` as CUDA expressions; empty if it has one step.
     promotion_interval: u32,
     a_step_offset: String,
     b_step_offset: String,
+    /// Of each axis, such as `row`: the distances of two K steps (`row_a`, `row_b`), the number of warps (`row_warps`), the K steps
+    /// of a warp and of the innermost loop (`warp_rows`, `interval_rows`), and the iterations of the loop (`row_intervals`).
+    #[serde(flatten)]
+    constants: BTreeMap<String, u32>,
 }
+
+/// The axes of K, outermost first.
+const AXES: [&str; 3] = ["group", "row", "column"];
 
 impl StepOrder {
-    /// The order for the warp whose index along K is the variable `warp_k`, with its loops unrolled or not.
-    pub(super) fn new(steps: ChunkSteps, warp_k: &str, unrolls: bool) -> Self {
-        let ChunkSteps {
-            counts,
-            a,
-            b,
-            warps,
-            split_terms,
-        } = steps;
-        let split = split_steps_over_warps(counts, warps).unwrap_or([1; 3]);
-        let warp_steps = [0, 1, 2].map(|axis| counts[axis] / split[axis]);
-        let promotion_interval = promotion_interval(warp_steps, split_terms);
-        let mut warp_offsets = Vec::new();
-        let mut inner_warps = warps;
-        for axis in 0..3 {
-            if split[axis] == 1 {
-                continue;
-            }
-            let outer_warps = inner_warps;
-            inner_warps /= split[axis];
-            let mut warp = warp_k.to_owned();
-            if inner_warps > 1 {
-                warp.push_str(&format!(" / {inner_warps}"));
-            }
-            if outer_warps < warps {
-                warp.push_str(&format!(" % {}", split[axis]));
-            }
-            warp_offsets.push(WarpOffset {
-                warp,
-                a: warp_steps[axis] * a[axis],
-                b: warp_steps[axis] * b[axis],
-            });
+    /// The order for one warp, with its loops unrolled or not.
+    pub(super) fn new(steps: ChunkSteps, names: StepNames, unrolls: bool) -> Self {
+        let split = split_steps_over_warps(steps.counts, steps.warps).unwrap_or([1; 3]);
+        let warp_steps = [0, 1, 2].map(|axis| steps.counts[axis] / split[axis]);
+        let interval = promotion_interval(warp_steps, steps.split_terms);
+        let mut constants = BTreeMap::new();
+        for (axis, name) in AXES.iter().enumerate() {
+            constants.extend([
+                (format!("{name}_a"), steps.a[axis]),
+                (format!("{name}_b"), steps.b[axis]),
+                (format!("{name}_warps"), split[axis]),
+                (format!("warp_{name}s"), warp_steps[axis]),
+                (format!("interval_{name}s"), interval[axis]),
+                (
+                    format!("{name}_intervals"),
+                    warp_steps[axis] / interval[axis],
+                ),
+            ]);
         }
-        let names = ["group", "row", "column"];
-        let loops = [0, 1, 2]
-            .into_iter()
-            .filter(|&axis| promotion_interval[axis] < warp_steps[axis]);
-        let loops = loops.map(|axis| StepLoop {
-            name: names[axis],
-            count: warp_steps[axis] / promotion_interval[axis],
-            a: promotion_interval[axis] * a[axis],
-            b: promotion_interval[axis] * b[axis],
-        });
+        let split_axes = (0..3).filter(|&axis| split[axis] > 1);
+        let looped_axes = (0..3).filter(|&axis| interval[axis] < warp_steps[axis]);
         Self {
-            warp_offsets,
-            loops: loops.collect(),
+            warp_offsets: split_axes
+                .map(|axis| names.warp_offset(split, axis))
+                .collect(),
+            loops: looped_axes
+                .map(|axis| names.step_loop(interval, axis))
+                .collect(),
             unrolls,
-            promotion_interval: promotion_interval.iter().product(),
-            a_step_offset: step_offset(promotion_interval, a),
-            b_step_offset: step_offset(promotion_interval, b),
+            promotion_interval: interval.iter().product(),
+            a_step_offset: names.step_offset(interval, steps.a, "a"),
+            b_step_offset: names.step_offset(interval, steps.b, "b"),
+            constants,
         }
+    }
+
+    /// Whether there are loops around the innermost one.
+    pub(super) fn has_loops(&self) -> bool {
+        !self.loops.is_empty()
     }
 }
 
-/// Offset of step `i` of the innermost loop, as a CUDA expression: `counts` steps along three axes, outermost first, `strides`
-/// apart.
-fn step_offset(counts: [u32; 3], strides: [u32; 3]) -> String {
-    let mut terms = Vec::new();
-    let mut inner = 1;
-    let mut axis = 3;
-    while axis > 0 {
-        axis -= 1;
-        let (mut count, stride) = (counts[axis], strides[axis]);
-        // Contiguous axes are merged into one.
-        while axis > 0 && strides[axis - 1] == count * stride {
-            axis -= 1;
-            count *= counts[axis];
-        }
-        if count > 1 {
-            let mut term = "i".to_owned();
-            if inner > 1 {
-                term.push_str(&format!(" / {inner}"));
-            }
-            if counts[..axis].iter().any(|&outer| outer > 1) {
-                term.push_str(&format!(" % {count}"));
-            }
-            if stride > 1 {
-                term.push_str(&format!(" * {stride}"));
-            }
-            terms.push(term);
-        }
-        inner *= count;
+impl StepNames {
+    /// The constant of an axis whose name is `before`, the axis and `after`.
+    fn constant(self, before: &str, axis: usize, after: &str) -> String {
+        let name = format!("{before}{}{after}", AXES[axis]).to_ascii_uppercase();
+        format!("{}{name}", self.prefix)
     }
-    match terms.is_empty() {
-        true => "0".to_owned(),
-        false => terms.join(" + "),
+
+    /// The offsets along an axis of the first K step of the warp, if `split` warps are along the axes.
+    fn warp_offset(self, split: [u32; 3], axis: usize) -> WarpOffset {
+        let warps = |axes: std::ops::Range<usize>| {
+            let axes = axes.filter(|&axis| split[axis] > 1);
+            axes.map(|axis| self.constant("", axis, "_warps")).collect()
+        };
+        let outer = match axis {
+            0 => 1,
+            _ => split[..axis].iter().product(),
+        };
+        let count = (outer > 1).then(|| self.constant("", axis, "_warps"));
+        let warp = digit(self.warp_k, warps(axis + 1..3), count);
+        let steps = self.constant("warp_", axis, "s");
+        let offset = |after| format!("{warp} * ({steps} * {})", self.constant("", axis, after));
+        WarpOffset {
+            a: offset("_a"),
+            b: offset("_b"),
+        }
+    }
+
+    /// The loop along an axis whose iterations have `interval` steps.
+    fn step_loop(self, interval: [u32; 3], axis: usize) -> StepLoop {
+        let name = AXES[axis];
+        let offset = |after| {
+            let step = self.constant("", axis, after);
+            match interval[axis] {
+                1 => format!("{name} * {step}"),
+                _ => format!(
+                    "{name} * ({} * {step})",
+                    self.constant("interval_", axis, "s")
+                ),
+            }
+        };
+        StepLoop {
+            name,
+            count: self.constant("", axis, "_intervals"),
+            a: offset("_a"),
+            b: offset("_b"),
+        }
+    }
+
+    /// Offset of step `i` of the innermost loop: `interval` steps along the axes, which are `strides` apart in `operand`.
+    fn step_offset(self, interval: [u32; 3], strides: [u32; 3], operand: &str) -> String {
+        // Innermost axis first. Contiguous axes are merged: the steps of both are the stride of the inner one apart.
+        let mut merged: Vec<Vec<usize>> = Vec::new();
+        for axis in (0..3).rev().filter(|&axis| interval[axis] > 1) {
+            let end_of = |axes: &[usize]| {
+                let steps = axes.iter().map(|&axis| interval[axis]).product::<u32>();
+                strides[axes[0]] * steps
+            };
+            match merged.last_mut() {
+                Some(axes) if strides[axis] == end_of(axes) => axes.push(axis),
+                _ => merged.push(vec![axis]),
+            }
+        }
+        let counts = |axes: &[usize]| {
+            let names = axes.iter().rev();
+            names
+                .map(|&axis| self.constant("interval_", axis, "s"))
+                .collect::<Vec<_>>()
+        };
+        let term = |(index, axes): (usize, &Vec<usize>)| {
+            let inner = counts(&merged[..index].concat());
+            let count = (index + 1 < merged.len()).then(|| product(counts(axes)));
+            let stride = self.constant("", axes[0], &format!("_{operand}"));
+            format!("{} * {stride}", digit("i", inner, count.flatten()))
+        };
+        let terms: Vec<_> = merged.iter().enumerate().map(term).collect();
+        terms.join(" + ")
+    }
+}
+
+/// A digit of `index`, as a CUDA expression: without the digits that count to the product of `inner`, and, unless it is the first digit,
+/// modulo its own `count`.
+fn digit(index: &str, inner: Vec<String>, count: Option<String>) -> String {
+    let mut digit = index.to_owned();
+    if let Some(inner) = product(inner) {
+        digit += &format!(" / {inner}");
+    }
+    if let Some(count) = count {
+        digit += &format!(" % {count}");
+    }
+    digit
+}
+
+/// The product of expressions as one operand; `None` if there are none.
+fn product(factors: Vec<String>) -> Option<String> {
+    match factors.len() {
+        0 | 1 => factors.into_iter().next(),
+        _ => Some(format!("({})", factors.join(" * "))),
     }
 }

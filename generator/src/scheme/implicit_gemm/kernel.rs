@@ -4,7 +4,7 @@ use super::geometry::ImplicitGemmGeometry;
 use super::k_step::{KStep, unrolls_steps_of_chunk};
 use crate::ir::{ConvProblem, Precision, Problem};
 use crate::scheme::convolution::{self, FusedOpsContext};
-use crate::scheme::step_order::{ChunkSteps, StepOrder};
+use crate::scheme::step_order::{ChunkSteps, StepNames, StepOrder};
 use crate::scheme::tensor_core::{MMA_K, MMA_M, MMA_N, device_parts};
 use crate::scheme::tiling::{BlockOutputContext, WeightCopies, vector_type};
 use crate::scheme::{KernelBlueprint, context};
@@ -199,7 +199,10 @@ pub(super) fn kernel(
             + quads * sizes.plane * 2 * sizes.split_terms,
         steps: StepOrder::new(
             steps,
-            "warp_k",
+            StepNames {
+                warp_k: "warp_k",
+                prefix: "",
+            },
             unrolls_steps_of_chunk(
                 sizes.chunks,
                 counts.iter().product::<u32>() / sizes.tile.warps_k,

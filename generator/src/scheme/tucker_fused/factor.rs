@@ -11,12 +11,12 @@ pub(super) struct Factor {
     /// Output channels.
     pub(super) rows: u32,
     /// MMA tiles of a warp: of 16 output channels, and of 8 pixels.
+    #[serde(rename = "m")]
     pub(super) m_tiles: u32,
+    #[serde(rename = "p")]
     pub(super) p_tiles: u32,
     /// Number of warps along the channels, the pixels and K.
-    #[serde(skip)]
     pub(super) warps_m: u32,
-    #[serde(skip)]
     pub(super) warps_p: u32,
     pub(super) warps_k: u32,
     /// Whether some warps of the block have no work.
@@ -36,7 +36,7 @@ pub(super) struct Factor {
     pub(super) separate_accumulators: bool,
     /// Offset of the chunks in shared memory, if every chunk has its own, and the number of chunks of the factors before.
     pub(super) shared_at: u32,
-    pub(super) chunks_before: u32,
+    pub(super) first_chunk: u32,
     /// Number of MMAs, and estimated clocks of a warp.
     #[serde(skip)]
     pub(super) mma_count: u32,
@@ -95,7 +95,7 @@ impl Factor {
             partial_pitch: (columns + 23) / 32 * 32 + 8,
             separate_accumulators: separate_accumulators(m * p, split_terms),
             shared_at: 0,
-            chunks_before: 0,
+            first_chunk: 0,
             mma_count: m_tiles * columns / MMA_N * chunks * chunk_steps * (2 * split_terms - 1),
             latency_clocks,
         })

@@ -4,7 +4,7 @@ use super::factor::Factor;
 use super::sizes::{TuckerFusedGeometry, core_problem};
 use crate::gpu::Gpu;
 use crate::ir::{NextFactor, Problem, TuckerProblem};
-use crate::scheme::step_order::StepOrder;
+use crate::scheme::step_order::{StepNames, StepOrder};
 use crate::scheme::tensor_core::{MMA_K, MMA_M};
 use crate::scheme::tiling::vector_type;
 use crate::scheme::{DevicePart, KernelBlueprint, activation_function, batch_stride_args, context};
@@ -116,10 +116,9 @@ struct FactorContext {
     factor: Factor,
     #[serde(flatten)]
     order: StepOrder,
-    /// Expressions for the index of a warp along the channels, the pixels and K.
-    warp_m: String,
-    warp_p: String,
-    warp_k: String,
+    if_active: String,
+    chunk_quads: u32,
+    loop_indent: u32,
     /// Offsets of the factor's block and of its dequantisation scales in the packed parameters.
     at: usize,
     dequant_scale_at: usize,
@@ -151,8 +150,32 @@ struct TuckerFusedContext {
     blocks_n: u32,
     d2_splits: u32,
     d1_splits: u32,
-    /// Indentation of the code inside the loop over the splits of D2.
-    core_indent: u32,
+    d2_indent: u32,
+    rank_indent: u32,
+    warp_size: u32,
+    vector: u32,
+    quad: u32,
+    float_bytes: u32,
+    barrier_floats: u32,
+    mma_m: u32,
+    mma_n: u32,
+    mma_m_quads: u32,
+    half_m: u32,
+    first_max: u32,
+    core_max: u32,
+    output_max: u32,
+    sums_barrier_at: u32,
+    core_output_barrier_at: u32,
+    next_barrier_at: u32,
+    copy_barriers: u32,
+    pending_copies: u32,
+    positions: u32,
+    loads_value: String,
+    pixel_float4s: u32,
+    tn: u32,
+    outputs: u32,
+    next_n: u32,
+    core_items: u32,
     warps: u32,
     rows: u32,
     row_len: u32,
@@ -256,31 +279,63 @@ pub(super) fn kernel(
     let x = Problem::Tucker(*problem).x();
     let mut end = 0;
     let mut layouts_left = layouts.iter();
-    let mut of_factor = |factor: &Factor, warp_k: &str| {
+    let mut of_factor = |factor: &Factor, names: StepNames| {
         let layout = layouts_left.next().expect("a layout for each factor");
         let at = usize::next_multiple_of(end, WeightFile::ALIGNMENT as usize / 4);
         end = at + layout.len();
-        let [warp_m, warp_p, warp_k_of] = warp_coordinates(factor, sizes.tile.warps);
+        let order = StepOrder::new(
+            factor.steps,
+            names,
+            factor.steps.unroll(factor.m_tiles * factor.p_tiles),
+        );
         FactorContext {
             factor: factor.clone(),
-            order: StepOrder::new(
-                factor.steps,
-                warp_k,
-                factor.steps.unroll(factor.m_tiles * factor.p_tiles),
-            ),
-            warp_m,
-            warp_p,
-            warp_k: warp_k_of,
+            if_active: match factor.has_idle_warps {
+                true => format!("if ({} < {}WARPS_K) ", names.warp_k, names.prefix),
+                false => String::new(),
+            },
+            chunk_quads: factor.chunk_steps * MMA_K / 4,
+            loop_indent: if order.has_loops() { 4 } else { 0 },
+            order,
             at,
             dequant_scale_at: at + layout.weight_len() - layout.dequant_scale_len(),
         }
     };
     let first = sizes.first.as_ref();
-    let first = first.map(|first| of_factor(first, "warp_k"));
-    let core = of_factor(&sizes.core, "core_warp_k");
-    let last = of_factor(&sizes.last, "warp_k");
+    let first = first.map(|first| {
+        of_factor(
+            first,
+            StepNames {
+                warp_k: "first_k",
+                prefix: "FIRST_",
+            },
+        )
+    });
+    let mut core = of_factor(
+        &sizes.core,
+        StepNames {
+            warp_k: "core_k",
+            prefix: "CORE_",
+        },
+    );
+    let last = of_factor(
+        &sizes.last,
+        StepNames {
+            warp_k: "last_k",
+            prefix: "LAST_",
+        },
+    );
     let next = sizes.next.as_ref();
-    let next = next.map(|next| of_factor(next, "next_warp_k"));
+    let next = next.map(|next| {
+        of_factor(
+            next,
+            StepNames {
+                warp_k: "next_k",
+                prefix: "NEXT_",
+            },
+        )
+    });
+    core.chunk_quads = sizes.core.chunk_steps / (shape.r * shape.s) * MMA_K / 4;
     let scale_at = layouts.first().map_or(0, WeightLayout::weight_len);
     let conv = core_problem(problem);
     let [tiles, tiles_w] = sizes.sums.tiles(&conv);
@@ -309,14 +364,14 @@ pub(super) fn kernel(
         ),
     ];
     let outside_output = [
-        (n_rows > problem.n, format!("n0 + n >= {}", problem.n)),
+        (n_rows > problem.n, "n0 + n >= N".to_owned()),
         (
             !sizes.last_in_registers && !outputs.is_multiple_of(32 * sizes.tile.warps),
-            format!("item >= {outputs}"),
+            "item >= OUTPUTS".to_owned(),
         ),
         (
             sizes.last_in_registers && sizes.last.has_idle_warps,
-            "warp_k >= LAST_WARPS_K".to_owned(),
+            "last_k >= LAST_WARPS_K".to_owned(),
         ),
         (
             sizes.last_in_registers && sizes.last.columns > sizes.block_pixels,
@@ -328,7 +383,7 @@ pub(super) fn kernel(
         stores_layer_output: true,
     });
     let next_rows = sizes.next.as_ref().map_or(0, |next| next.rows);
-    let outside_next = [(next_rows > z.n, format!("n >= {}", z.n))];
+    let outside_next = [(next_rows > z.n, "n >= NEXT_N".to_owned())];
     let any_of = |bounds: &[(bool, String)]| {
         let there = outside_image
             .iter()
@@ -397,7 +452,45 @@ pub(super) fn kernel(
             blocks_n: sizes.tile.blocks_n,
             d2_splits: sizes.tile.d2_splits,
             d1_splits: sizes.d1_splits,
-            core_indent: if sizes.tile.d2_splits > 1 { 4 } else { 0 },
+            d2_indent: if sizes.tile.d2_splits > 1 { 4 } else { 0 },
+            rank_indent: if sizes.tile.cluster > 1 { 4 } else { 0 },
+            warp_size: 32,
+            vector: 4,
+            quad: 4,
+            float_bytes: 4,
+            barrier_floats: 2,
+            mma_m: 16,
+            mma_n: 8,
+            mma_m_quads: 4,
+            half_m: 8,
+            first_max: 2 * sizes.tile.warps,
+            core_max: 3 * sizes.tile.warps,
+            output_max: 4 * sizes.tile.warps,
+            sums_barrier_at: sizes.exchange_barriers_at,
+            core_output_barrier_at: sizes.exchange_barriers_at + 2,
+            next_barrier_at: sizes.exchange_barriers_at + 4,
+            copy_barriers: chunks + u32::from(next.is_some()),
+            pending_copies: match (sizes.weights_resident, sizes.tile.cluster) {
+                (true, 1) => chunks - 1,
+                (true, _) => 0,
+                _ => sizes.stages - 1,
+            },
+            positions,
+            loads_value: {
+                let mut all = vec!["inside"];
+                if !sizes.quads.is_multiple_of(sizes.loaders) {
+                    all.push("first_quad + i * LOADERS < QUADS");
+                }
+                if padded_c != x.c {
+                    all.push("first_c + c < C");
+                }
+                all.join(" && ")
+            },
+            pixel_float4s: sizes.block_pixels / 4,
+            tn: n_rows,
+            outputs,
+            next_n: z.n,
+            core_items: (d2_rows / 4).div_ceil(converters),
             warps: sizes.tile.warps,
             rows: sizes.rows,
             row_len: sizes.row_len,
@@ -481,30 +574,6 @@ pub(super) fn kernel(
             last,
         }),
     }
-}
-
-/// Expressions for the index of a warp along the channels, the pixels and K of a factor, computed from its index in the block.
-fn warp_coordinates(factor: &Factor, warps: u32) -> [String; 3] {
-    let Factor {
-        warps_m,
-        warps_p,
-        warps_k,
-        ..
-    } = *factor;
-    // The warp index without the dimensions before, and one dimension of that.
-    let over = |part: u32| match part {
-        1 => "warp".to_owned(),
-        _ => format!("warp / {part}"),
-    };
-    let part = |before: u32, part: u32| match part {
-        1 => "0".to_owned(),
-        _ => format!("{} % {part}", over(before)),
-    };
-    let last = match warps_m * warps_p * warps_k {
-        1 if warps == 1 => "0".to_owned(),
-        _ => over(warps_m * warps_p),
-    };
-    [part(1, warps_m), part(warps_m, warps_p), last]
 }
 
 /// The parts of the device header that the kernel uses.

@@ -238,7 +238,7 @@ impl TuckerFusedGeometry {
         let (mut first, mut core, mut last) = (first, core, last);
         let mut chunks = 0;
         for factor in first.iter_mut().chain([&mut core, &mut last]) {
-            factor.chunks_before = chunks;
+            factor.first_chunk = chunks;
             chunks += factor.chunks;
         }
         let mut all_weights = 0;
@@ -357,6 +357,7 @@ impl TuckerFusedGeometry {
         let core_output_at = core_output_start(places);
         if let Some(next) = &mut next {
             next.shared_at = next_at(places);
+            next.first_chunk = chunks;
         }
         let end_of_reused = end_of_reused(places);
         let sums = BlockOutput {

@@ -18,7 +18,9 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl
     constexpr int CLUSTER = 2, RANK_OUTPUTS = 64, OUTPUTS = 128, EXCHANGE_BARRIER_AT = 12096, Y_VECTOR = 4,
         EPILOGUE_AT = 11520, N = 19, ALL_CHUNKS = 2, COPIES = 2, THREADS = 288, X_VECTOR = 2, PAD_TOP = 1,
         ALIGNED_PAD_LEFT = 2, ALL_ITEMS = 96, C = 21, FIRST_COLUMN = 1, M_CHUNK_WEIGHTS = 1152,
-        PROMOTION_INTERVAL = 1, STAGES = 1, RECEIVED_AT = 11584, ROUNDS = 1, PIXEL_VECTORS = 4, K_SPLITS = 9;
+        COLUMN_WARPS = 3, WARP_ROWS = 1, ROW_A = 384, ROW_B = 12, WARP_COLUMNS = 1, COLUMN_A = 128,
+        COLUMN_B = 1, PROMOTION_INTERVAL = 1, STAGES = 1, RECEIVED_AT = 11584, ROUNDS = 1, PIXEL_VECTORS = 4,
+        K_SPLITS = 9;
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 2, TW = 8, TN = 32;  // output rows, columns and channels of a block
     constexpr int M = 2, P = 2;  // M x P MMA tiles of a warp: 16 channels x 8 pixels
@@ -130,10 +132,10 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl
         // K steps of 16 channels of one tap, divided among the warps.
         const float* a_tiles = shared + warp_m * (M * M_CHUNK_WEIGHTS) + lane * 4;
         const Quad* b_tiles = input;
-        a_tiles += warp_k / 3 * 384;
-        b_tiles += warp_k / 3 * 12;
-        a_tiles += warp_k % 3 * 128;
-        b_tiles += warp_k % 3;
+        a_tiles += warp_k / COLUMN_WARPS * (WARP_ROWS * ROW_A);
+        b_tiles += warp_k / COLUMN_WARPS * (WARP_ROWS * ROW_B);
+        a_tiles += warp_k % COLUMN_WARPS * (WARP_COLUMNS * COLUMN_A);
+        b_tiles += warp_k % COLUMN_WARPS * (WARP_COLUMNS * COLUMN_B);
         {
             const float* const a_interval = a_tiles;
             const Quad* const b_interval = b_tiles;

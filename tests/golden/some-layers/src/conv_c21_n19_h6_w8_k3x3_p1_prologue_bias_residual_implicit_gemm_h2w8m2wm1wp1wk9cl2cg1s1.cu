@@ -20,7 +20,8 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
         EXCHANGE_BARRIER_AT = 12096, Y_VECTOR = 4, EPILOGUE_AT = 11520, DEQUANT_SCALE_AT = 9216, N = 19,
         ALL_CHUNKS = 2, COPIES = 4, THREADS = 288, X_VECTOR = 2, PAD_TOP = 1, ALIGNED_PAD_LEFT = 2,
         ALL_ITEMS = 96, C = 21, SCALE_AT = 9248, SHIFT_AT = 9269, FIRST_COLUMN = 1, WARPS = 9,
-        M_CHUNK_WEIGHTS = 2304, PROMOTION_INTERVAL = 1, STAGES = 1, RECEIVED_AT = 11584, ROUNDS = 1,
+        M_CHUNK_WEIGHTS = 2304, COLUMN_WARPS = 3, WARP_ROWS = 1, ROW_A = 768, ROW_B = 12, WARP_COLUMNS = 1,
+        COLUMN_A = 256, COLUMN_B = 1, PROMOTION_INTERVAL = 1, STAGES = 1, RECEIVED_AT = 11584, ROUNDS = 1,
         PIXEL_VECTORS = 4, K_SPLITS = 9;
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 2, TW = 8, TN = 32;  // output rows, columns and channels of a block
@@ -176,10 +177,10 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
         // steps are added in fp32, because tensor cores truncate.
         const float* a_tiles = shared + warp_m * (M * M_CHUNK_WEIGHTS) + lane * 4;
         const Quad* b_tiles = input;
-        a_tiles += warp_k / 3 * 768;
-        b_tiles += warp_k / 3 * 12;
-        a_tiles += warp_k % 3 * 256;
-        b_tiles += warp_k % 3;
+        a_tiles += warp_k / COLUMN_WARPS * (WARP_ROWS * ROW_A);
+        b_tiles += warp_k / COLUMN_WARPS * (WARP_ROWS * ROW_B);
+        a_tiles += warp_k % COLUMN_WARPS * (WARP_COLUMNS * COLUMN_A);
+        b_tiles += warp_k % COLUMN_WARPS * (WARP_COLUMNS * COLUMN_B);
         {
             const float* const a_interval = a_tiles;
             const Quad* const b_interval = b_tiles;

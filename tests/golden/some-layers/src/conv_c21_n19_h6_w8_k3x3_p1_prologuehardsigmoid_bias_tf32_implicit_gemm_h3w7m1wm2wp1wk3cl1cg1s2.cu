@@ -18,8 +18,9 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_ge
     constexpr int STAGES = 2, WARP_MAX_AT = 5024, WARPS_M = 2, WARPS_P = 1, TILES_W = 2, EPILOGUE_AT = 5036,
         DEQUANT_SCALE_AT = 4608, N = 19, ALL_CHUNKS = 2, COPIES = 3, THREADS = 192, X_VECTOR = 1,
         POSITIONS = 45, PAD_TOP = 1, ALIGNED_PAD_LEFT = 1, ALL_ITEMS = 180, C = 21, SCALE_AT = 4640,
-        SHIFT_AT = 4661, WARPS = 6, M_CHUNK_WEIGHTS = 1152, PROMOTION_INTERVAL = 3, ROUNDS = 4, OUTPUTS = 672,
-        PIXEL_VECTORS = 21, K_SPLITS = 3;
+        SHIFT_AT = 4661, WARPS = 6, M_CHUNK_WEIGHTS = 1152, WARP_ROWS = 1, ROW_A = 384, ROW_B = 9,
+        PROMOTION_INTERVAL = 3, COLUMN_A = 128, COLUMN_B = 1, ROUNDS = 4, OUTPUTS = 672, PIXEL_VECTORS = 21,
+        K_SPLITS = 3;
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 3, TW = 7, TN = 32;  // output rows, columns and channels of a block
     constexpr int M = 1, P = 3;  // M x P MMA tiles of a warp: 16 channels x 8 pixels
@@ -171,15 +172,15 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_ge
         // K steps of 16 channels of one tap, divided among the warps.
         const float* a_tiles = shared + chunk % STAGES * WEIGHTS + warp_m * (M * M_CHUNK_WEIGHTS) + lane * 4;
         const Quad* b_tiles = input;
-        a_tiles += warp_k * 384;
-        b_tiles += warp_k * 9;
+        a_tiles += warp_k * (WARP_ROWS * ROW_A);
+        b_tiles += warp_k * (WARP_ROWS * ROW_B);
         {
             const float* const a_interval = a_tiles;
             const Quad* const b_interval = b_tiles;
 #pragma unroll
             for (int i = 0; i < PROMOTION_INTERVAL; ++i) {
-                const float* const a = a_interval + i * 128;
-                const Quad* const b = b_interval + i;
+                const float* const a = a_interval + i * COLUMN_A;
+                const Quad* const b = b_interval + i * COLUMN_B;
                 unsigned a_hi[M][4], b_hi[P][2];
 #pragma unroll
                 for (int m = 0; m < M; ++m) {

@@ -18,8 +18,8 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
 {
     constexpr int WARP_MAX_AT = 1000, TILES = 7, EPILOGUE_AT = 1008, DEQUANT_SCALE_AT = 768, N = 8,
         COPIES = 2, THREADS = 96, X_VECTOR = 1, STRIDE_H = 2, PAD_TOP = 1, STRIDE_W = 2, ALIGNED_PAD_LEFT = 1,
-        ALL_ITEMS = 54, C = 3, WARPS = 3, M_CHUNK_WEIGHTS = 768, PROMOTION_INTERVAL = 1, ROUNDS = 2,
-        OUTPUTS = 128, PIXEL_VECTORS = 8, K_SPLITS = 3;
+        ALL_ITEMS = 54, C = 3, WARPS = 3, M_CHUNK_WEIGHTS = 768, WARP_ROWS = 1, ROW_A = 256, ROW_B = 18,
+        PROMOTION_INTERVAL = 1, ROUNDS = 2, OUTPUTS = 128, PIXEL_VECTORS = 8, K_SPLITS = 3;
     constexpr int H = 13, W = 11, OUT_H = 7, OUT_W = 6;
     constexpr int TH = 1, TW = 8, TN = 16;  // output rows, columns and channels of a block
     constexpr int M = 1, P = 1;  // M x P MMA tiles of a warp: 16 channels x 8 pixels
@@ -145,8 +145,8 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
         // steps are added in fp32, because tensor cores truncate.
         const float* a_tiles = shared + warp_m * (M * M_CHUNK_WEIGHTS) + lane * 4;
         const Quad* b_tiles = input;
-        a_tiles += warp_k * 256;
-        b_tiles += warp_k * 18;
+        a_tiles += warp_k * (WARP_ROWS * ROW_A);
+        b_tiles += warp_k * (WARP_ROWS * ROW_B);
         {
             const float* const a_interval = a_tiles;
             const Quad* const b_interval = b_tiles;

@@ -594,6 +594,13 @@ tdc_accumulate_scaled(float (&sum)[M][P][4], const float (&partial)[M][P][4], fl
     }
 }
 
+// The lane's accumulators of two adjacent columns in tile p, and in a row of a half of 16 rows: halves 2 m
+// and 2 m + 1 are those of tile m.
+template <int M, int P>
+static __device__ __forceinline__ float* tdc_accumulator_pair(float (&sum)[M][P][4], int half, int p) {
+    return sum[half / 2][p] + half % 2 * 2;
+}
+
 // Stores accumulators: `to` is the lane's address in the first tile, `row` the distance of rows in floats.
 template <int M, int P>
 static __device__ __forceinline__ void

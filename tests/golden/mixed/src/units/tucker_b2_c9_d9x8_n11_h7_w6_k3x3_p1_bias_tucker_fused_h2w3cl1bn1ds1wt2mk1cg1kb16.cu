@@ -11,104 +11,110 @@
 
 namespace mixed {
 
+// H x W input, OUT_H x OUT_W output. A block computes TH x TW pixels.
+// A quad is four channels of one pixel. PLANE and D2_PLANE: quads from one channel quad to the next.
+// Of each factor in a block: M x P MMA tiles of a warp, WARPS_M x WARPS_P x WARPS_K warps along the output
+// channels, the pixels and K; ROWS output channels; CHUNKS chunks of weights. Along each axis of K (channel
+// groups, rows and columns of the filter), _A and _B are the distances of two K steps in the weights and in
+// the input of the factor. _AT: offset in shared memory or in packed parameters, in floats.
 extern "C" __global__ void __launch_bounds__(64, 2)
 mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1cg1kb16_kernel(const float* x,
     const float* __restrict__ packed, const float* __restrict__ bias, float* y, long long x_batch_stride,
     long long y_batch_stride)
 {
     constexpr int CORE_INPUT_AT = 3232, CORE_OUTPUT_AT = 256, INPUT_AT = 2816, COPY_BARRIERS_AT = 3720,
-        WARP_MAX_AT = 3712, TILES = 8, SCALES_AT = 3648, SCALE_FLOATS = 48, LAST_DEQUANT_SCALE_AT = 2944,
-        LAST_SCALES_AT = 32, CORE_DEQUANT_SCALE_AT = 2624, CORE_SCALES_AT = 16, FIRST_DEQUANT_SCALE_AT = 256,
-        LAST_AT = 2688, LAST_CHUNK_WEIGHTS = 256, CORE_AT = 320, CORE_CHUNK_WEIGHTS = 2304,
-        CORE_SHARED_AT = 256, FIRST_CHUNK_WEIGHTS = 256, FIRST_SHARED_AT = 2560, FIRST_PROMOTION_INTERVAL = 1,
-        FIRST_TILE_WEIGHTS = 256, CORE_PROMOTION_INTERVAL = 3, CORE_TILE_WEIGHTS = 2304, LANE_ROW = 2,
-        LAST_PROMOTION_INTERVAL = 1, LAST_TILE_WEIGHTS = 256, OUTPUT_ITEMS = 4;
-    constexpr int H = 7, W = 6, OUT_H = 7, OUT_W = 6;
-    // output rows and columns of a block
-    constexpr int TH = 2, TW = 3;
-    constexpr int ROWS = 4, ROW_LEN = 5;  // input tile: rows, values of a row
-    // channel quads of the input that are staged at a time; distance of two quads
-    constexpr int QUADS = 4, PLANE = 26;
-    // pixels that a block finishes; distance of two channel quads of the core's output
-    constexpr int BLOCK_PIXELS = 8, D2_PLANE = 10;
-    // Of each factor in a block: M x P MMA tiles of a warp, each of 16 output channels x 8 pixels; warps that
-    // divide its sum; output channels; chunks of weights.
-    constexpr int FIRST_M = 1, FIRST_P = 2,
-        FIRST_ROWS = 16, FIRST_CHUNKS = 1;
-    constexpr int CORE_M = 1, CORE_P = 1,
-        CORE_WARPS_K = 1, CORE_CHUNKS = 1;
-    constexpr int LAST_M = 1, LAST_P = 1,
-        LAST_WARPS_K = 1, LAST_CHUNKS = 1;
+        WARP_MAX_AT = 3712, WARP_SIZE = 32, TILES = 8, TILES_W = 2, TH = 2, TW = 3, SCALES_AT = 3648,
+        VECTOR = 4, SCALE_FLOATS = 48, THREADS = 64, LAST_SCALES_AT = 32, CORE_SCALES_AT = 16, N = 11,
+        BLOCKS_N = 1, D2_SPLITS = 1, BARRIER_FLOATS = 2, COPY_BARRIERS = 3, PREFETCHED_CHUNKS = 3,
+        PENDING_COPIES = 2, WARPS = 2, POSITIONS = 20, STRIDE_H = 1, PAD_TOP = 1, ROW_LEN = 5, STRIDE_W = 1,
+        PAD_LEFT = 1, LOADERS = 3, H = 7, W = 6, CHUNKS_PER_LOAD = 1, ITEMS = 2, QUAD = 4, QUADS = 4, C = 9,
+        PLANE = 26, MMA_N = 8, MMA_M = 16, FIRST_MAX = 4, MMA_M_QUADS = 4, CORE_CHUNK_QUADS = 4,
+        D2_PLANE = 10, BLOCK_PIXELS = 8, LANE_ROW = 2, HALF_M = 8, OUT_H = 7, OUT_W = 6, CORE_MAX = 6,
+        OUTPUT_ITEMS = 4, TN = 16;
+    constexpr int LAST_DEQUANT_SCALE_AT = 2944, LAST_FIRST_CHUNK = 2, LAST_AT = 2688, LAST_CHUNKS = 1,
+        LAST_CHUNK_WEIGHTS = 256, LAST_SHARED_AT = 0, LAST_WARPS_M = 1, LAST_WARPS_P = 1, LAST_P = 1,
+        LAST_M = 1, LAST_WARPS_K = 1, LAST_TILE_WEIGHTS = 256, LAST_CHUNK_QUADS = 4,
+        LAST_PROMOTION_INTERVAL = 1;
+    constexpr int CORE_DEQUANT_SCALE_AT = 2624, CORE_FIRST_CHUNK = 1, CORE_AT = 320, CORE_CHUNKS = 1,
+        CORE_CHUNK_WEIGHTS = 2304, CORE_SHARED_AT = 256, CORE_WARPS_M = 1, CORE_WARPS_P = 1, CORE_M = 1,
+        CORE_P = 1, CORE_TILE_WEIGHTS = 2304, CORE_WARPS_K = 1, CORE_ROW_INTERVALS = 3, CORE_ROW_A = 768,
+        CORE_ROW_B = 5, CORE_PROMOTION_INTERVAL = 3, CORE_COLUMN_A = 256, CORE_COLUMN_B = 1;
+    constexpr int FIRST_DEQUANT_SCALE_AT = 256, FIRST_CHUNKS = 1, FIRST_CHUNK_WEIGHTS = 256,
+        FIRST_SHARED_AT = 2560, FIRST_WARPS_M = 1, FIRST_WARPS_P = 2, FIRST_M = 1, FIRST_P = 2,
+        FIRST_TILE_WEIGHTS = 256, FIRST_PROMOTION_INTERVAL = 1, FIRST_ROWS = 16;
     using Quad = uint4;  // a channel quad in fp16: hi parts, then lo parts
-
     TDC_DYNAMIC_SHARED(float, shared);
     // Later data reuses the memory of weights and inputs that are no longer needed.
-    Quad* const core_input = reinterpret_cast<Quad*>(shared + CORE_INPUT_AT);  // input of the core
-    Quad* const core_output_quads = reinterpret_cast<Quad*>(shared + CORE_OUTPUT_AT);  // its output in fp16
+    Quad* const core_input = reinterpret_cast<Quad*>(shared + CORE_INPUT_AT);
+    Quad* const last_input = reinterpret_cast<Quad*>(shared + CORE_OUTPUT_AT);
     Quad* const input = reinterpret_cast<Quad*>(shared + INPUT_AT);
     float* const copy_barriers = shared + COPY_BARRIERS_AT;  // mbarriers of the weights' bulk copies
-    // largest magnitude of each warp, in four buffers
-    float* const warp_max = shared + WARP_MAX_AT;
+    float* const warp_max = shared + WARP_MAX_AT;  // buffers of max_exponent()
 
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int warp = threadIdx.x / WARP_SIZE, lane = threadIdx.x % WARP_SIZE;
+    // An MMA tile has MMA_M channels and MMA_N pixels. A lane holds the accumulators of channels lane / 4 and
+    // lane / 4 + HALF_M for two pixels, starting at lane % 4 * 2, and quad lane % 4 of pixel lane / 4 of the
+    // input.
     const int image = blockIdx.x / TILES, tile = blockIdx.x % TILES;
-    const int y0 = tile / 2 * TH, x0 = tile % 2 * TW;
+    const int y0 = tile / TILES_W * TH, x0 = tile % TILES_W * TW;
     constexpr int first_rank = 0, end_rank = 1;
 
     // The dequantisation scales of the factors' output channels, then the bias.
     float* const scales = shared + SCALES_AT;
-    for (int i = threadIdx.x * 4; i < SCALE_FLOATS; i += 256) {
+    for (int i = threadIdx.x * VECTOR; i < SCALE_FLOATS; i += THREADS * VECTOR) {
         const float* from = packed + LAST_DEQUANT_SCALE_AT + i - LAST_SCALES_AT;
         if (i < LAST_SCALES_AT) from = packed + CORE_DEQUANT_SCALE_AT + i - CORE_SCALES_AT;
         if (i < CORE_SCALES_AT) from = packed + FIRST_DEQUANT_SCALE_AT + i;
         tdc_copy_async16(scales + i, from);
     }
-    for (int i = threadIdx.x; i < 11; i += 64) {
+    for (int i = threadIdx.x; i < N; i += THREADS) {
         tdc_copy_async4(scales + SCALE_FLOATS + i, bias + i);
     }
     tdc_commit_copies();
+
     // Chunks of weights in the order of use: the first factor and the core for each cluster rank, then the
-    // last factor.
-    // Each chunk has its own buffer.
-    constexpr int RANK_CHUNKS = FIRST_CHUNKS + CORE_CHUNKS, CHUNKS = RANK_CHUNKS + LAST_CHUNKS;
+    // last factor. Each chunk has its own memory.
     const auto copy_weights = [&](int rank, int chunk) {
         const float* from;
-        int count, place;
-        if (chunk >= RANK_CHUNKS) {
-            const int i = chunk - RANK_CHUNKS;
-            from = packed + LAST_AT + i * LAST_CHUNK_WEIGHTS;
-            count = LAST_CHUNK_WEIGHTS;
-            place = i * LAST_CHUNK_WEIGHTS;
-        } else if (chunk >= FIRST_CHUNKS) {
-            const int i = chunk - FIRST_CHUNKS;
+        int floats;
+        float* to;
+        if (chunk >= LAST_FIRST_CHUNK) {
+            const int i = chunk - LAST_FIRST_CHUNK;
+            from = packed + LAST_AT + (rank % BLOCKS_N * LAST_CHUNKS + i) * LAST_CHUNK_WEIGHTS;
+            floats = LAST_CHUNK_WEIGHTS;
+            to = shared + LAST_SHARED_AT + i * LAST_CHUNK_WEIGHTS;
+        } else if (chunk >= CORE_FIRST_CHUNK) {
+            const int i = chunk - CORE_FIRST_CHUNK;
             from = packed + CORE_AT + (rank * CORE_CHUNKS + i) * CORE_CHUNK_WEIGHTS;
-            count = CORE_CHUNK_WEIGHTS;
-            place = CORE_SHARED_AT + i * CORE_CHUNK_WEIGHTS;
+            floats = CORE_CHUNK_WEIGHTS;
+            to = shared + CORE_SHARED_AT + i * CORE_CHUNK_WEIGHTS;
         } else {
-            from = packed + (rank * FIRST_CHUNKS + chunk) * FIRST_CHUNK_WEIGHTS;
-            count = FIRST_CHUNK_WEIGHTS;
-            place = FIRST_SHARED_AT + chunk * FIRST_CHUNK_WEIGHTS;
+            from = packed + (rank / D2_SPLITS * FIRST_CHUNKS + chunk) * FIRST_CHUNK_WEIGHTS;
+            floats = FIRST_CHUNK_WEIGHTS;
+            to = shared + FIRST_SHARED_AT + chunk * FIRST_CHUNK_WEIGHTS;
         }
-        tdc_bulk_copy(shared + place, from, count, copy_barriers + chunk * 2);
+        tdc_bulk_copy(to, from, floats, copy_barriers + chunk * BARRIER_FLOATS);
     };
-    tdc_init_copy_barriers(copy_barriers, CHUNKS);
+    tdc_init_copy_barriers(copy_barriers, COPY_BARRIERS);
 #pragma unroll
-    for (int chunk = 0; chunk < CHUNKS; ++chunk) copy_weights(first_rank, chunk);
+    for (int chunk = 0; chunk < PREFETCHED_CHUNKS; ++chunk) copy_weights(first_rank, chunk);
     const auto await_weights = [&](int chunk) {
-        tdc_wait_bulk_copy<CHUNKS - 1>(copy_barriers + chunk * 2, 0);
+        tdc_wait_bulk_copy<PENDING_COPIES>(copy_barriers + chunk * BARRIER_FLOATS, 0);
     };
+
     // The biased exponent of the block's largest magnitude, clamped so that its scale and dequantisation
     // scale are normal numbers. Scaled by 2^(FLOAT_BIAS + SCALED_EXPONENT - exponent), the magnitude is in
     // [2^14, 2^15), where hi and lo keep 22 bits.
+    // The warps exchange their magnitudes through WARPS floats.
     constexpr int FLOAT_FRACTION_BITS = 23, FLOAT_BIAS = 127, SCALED_EXPONENT = 14;
     constexpr int MIN_EXPONENT = 15, MAX_EXPONENT = 240;
-    const auto max_exponent = [&](float max_abs, float* round) {
+    const auto max_exponent = [&](float max_abs, float* magnitudes) {
         max_abs = tdc_warp_max(max_abs);
-        if (lane == 0) round[warp] = max_abs;
+        if (lane == 0) magnitudes[warp] = max_abs;
         __syncthreads();
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-            max_abs = fmaxf(max_abs, round[i]);
+        for (int i = 0; i < WARPS; ++i) {
+            max_abs = fmaxf(max_abs, magnitudes[i]);
         }
         const int exponent = static_cast<int>(__float_as_uint(max_abs) >> FLOAT_FRACTION_BITS);
         return min(max(exponent, MIN_EXPONENT), MAX_EXPONENT);
@@ -118,28 +124,26 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
         return power_of_two(2 * FLOAT_BIAS + SCALED_EXPONENT - exponent);
     };
     const auto dequant_scale_of = [&](int exponent) { return power_of_two(exponent - SCALED_EXPONENT); };
+
     // A thread loads one position of the input tile, in every LOADERS-th channel quad.
-    constexpr int POSITIONS = ROWS * ROW_LEN, LOADERS = 3, ITEMS = 2;
     const int position = threadIdx.x % POSITIONS, first_quad = threadIdx.x / POSITIONS;
-    const int x_row = y0 - 1 + position / ROW_LEN;
-    const int x_column = x0 - 1 + position % ROW_LEN;
+    const int x_row = y0 * STRIDE_H - PAD_TOP + position / ROW_LEN;
+    const int x_column = x0 * STRIDE_W - PAD_LEFT + position % ROW_LEN;
     const bool is_loader = first_quad < LOADERS;
-    const bool inside = is_loader && x_row >= 0 && x_row < H && x_column >= 0
-        && x_column < W;
+    const bool inside = is_loader && x_row >= 0 && x_row < H && x_column >= 0 && x_column < W;
     tdc_pdl_wait_and_trigger();
     x += image * x_batch_stride;
-    constexpr int CHUNKS_PER_LOAD = 1;  // chunks that are loaded together
-    float loaded[CHUNKS_PER_LOAD][ITEMS][4];
-    const auto load = [&](int chunk, float (&values)[ITEMS][4]) {
-        const int first_c = 4 * (chunk * QUADS + first_quad);
+    float loaded[CHUNKS_PER_LOAD][ITEMS][QUAD];  // chunks that are loaded together
+    const auto load = [&](int chunk, float (&values)[ITEMS][QUAD]) {
+        const int first_c = QUAD * (chunk * QUADS + first_quad);
         const float* const from = x + (first_c * H + x_row) * W + x_column;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
 #pragma unroll
-            for (int j = 0; j < 4; ++j) {
-                const int c = i * (4 * LOADERS) + j;  // relative to first_c
+            for (int j = 0; j < QUAD; ++j) {
+                const int c = i * (QUAD * LOADERS) + j;  // relative to first_c
                 float value = 0.0f;
-                if (inside && first_quad + i * LOADERS < QUADS && first_c + c < 9) {
+                if (inside && first_quad + i * LOADERS < QUADS && first_c + c < C) {
                     value = from[c * (H * W)];
                 }
                 values[i][j] = value;
@@ -147,14 +151,14 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
         }
     };
     // Quantises loaded values, stores them to shared memory and returns their dequantisation scale.
-    const auto stage = [&](const float (&values)[ITEMS][4], float* round) {
+    const auto stage = [&](const float (&values)[ITEMS][QUAD], float* magnitudes) {
         float max_abs = 0.0f;
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
 #pragma unroll
-            for (int j = 0; j < 4; ++j) max_abs = fmaxf(max_abs, fabsf(values[i][j]));
+            for (int j = 0; j < QUAD; ++j) max_abs = fmaxf(max_abs, fabsf(values[i][j]));
         }
-        const int exponent = max_exponent(max_abs, round);  // also a barrier after the previous chunk
+        const int exponent = max_exponent(max_abs, magnitudes);  // also a barrier after the previous chunk
         const float scale = scale_of(exponent);
 #pragma unroll
         for (int i = 0; i < ITEMS; ++i) {
@@ -166,86 +170,87 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
     };
 
     // The core: all its output channels for all pixels, summed over the block's input channels.
-    const int core_warp_m = 0, core_warp_p = 0, core_warp_k = warp;
+    const int core_m = warp % CORE_WARPS_M, core_p = warp / CORE_WARPS_M % CORE_WARPS_P;
+    [[maybe_unused]] const int core_k = warp / (CORE_WARPS_M * CORE_WARPS_P);
     float core_sum[CORE_M][CORE_P][4] = {};
     int core_at[CORE_P];
 #pragma unroll
     for (int p = 0; p < CORE_P; ++p) {
-        const int pixel = min((core_warp_p * CORE_P + p) * 8 + lane / 4, TH * TW - 1);
-        core_at[p] = lane % 4 * PLANE + pixel / TW * 5 + pixel % TW;
+        const int pixel = min((core_p * CORE_P + p) * MMA_N + lane / 4, TH * TW - 1);
+        core_at[p] = lane % 4 * PLANE + pixel / TW * (STRIDE_H * ROW_LEN) + pixel % TW * STRIDE_W;
     }
 #pragma unroll 1
     for (int rank = first_rank; rank < end_rank; ++rank) {
         // The first factor: the block's output channels at every position of the input tile. Positions
         // outside the image give zeros, as the core's padding requires: the factor has no bias.
-        const int warp_m = 0, warp_p = warp % 2;
-        float sum[FIRST_M][FIRST_P][4] = {};
-        int at[FIRST_P];
+        const int first_m = warp % FIRST_WARPS_M, first_p = warp / FIRST_WARPS_M % FIRST_WARPS_P;
+        [[maybe_unused]] const int first_k = warp / (FIRST_WARPS_M * FIRST_WARPS_P);
+        float first_sum[FIRST_M][FIRST_P][4] = {};
+        int first_at[FIRST_P];
 #pragma unroll
         for (int p = 0; p < FIRST_P; ++p) {
-            at[p] = lane % 4 * PLANE + min((warp_p * FIRST_P + p) * 8 + lane / 4, POSITIONS - 1);
+            first_at[p] = lane % 4 * PLANE + min((first_p * FIRST_P + p) * MMA_N + lane / 4, POSITIONS - 1);
         }
 #pragma unroll
         for (int chunk = 0; chunk < CHUNKS_PER_LOAD; ++chunk) load(chunk, loaded[chunk]);
 #pragma unroll 1
         for (int chunk = 0; chunk < FIRST_CHUNKS; ++chunk) {
-            const float dequant_scale = stage(loaded[0],
-                warp_max + chunk % 2 * 2);
+            const float first_dequant_scale = stage(loaded[0], warp_max + chunk % 2 * WARPS);
             await_weights(chunk);
             __syncthreads();
-            const float* a = shared
-                + FIRST_SHARED_AT + chunk * FIRST_CHUNK_WEIGHTS + warp_m * 256 + lane * 4;
+            const float* a = shared + FIRST_SHARED_AT + chunk * FIRST_CHUNK_WEIGHTS
+                + first_m * (FIRST_M * FIRST_TILE_WEIGHTS) + lane * VECTOR;
             const Quad* b = input;
             {
-                const float* const a_interval = a;
-                const Quad* const b_interval = b;
                 float partial[FIRST_M][FIRST_P][4] = {};
-                float lo_hi_sum[FIRST_M][FIRST_P][4] = {},
-                    hi_lo_sum[FIRST_M][FIRST_P][4] = {};
+                float lo_hi_sum[FIRST_M][FIRST_P][4] = {}, hi_lo_sum[FIRST_M][FIRST_P][4] = {};
 #pragma unroll
                 for (int i = 0; i < FIRST_PROMOTION_INTERVAL; ++i) {
-                    tdc_mma_step(partial, lo_hi_sum, hi_lo_sum, a_interval, FIRST_TILE_WEIGHTS, b_interval,
-                                 at);
+                    tdc_mma_step(partial, lo_hi_sum, hi_lo_sum, a, FIRST_TILE_WEIGHTS, b, first_at);
                 }
-                tdc_accumulate_scaled(sum, lo_hi_sum, dequant_scale);
-                tdc_accumulate_scaled(sum, hi_lo_sum, dequant_scale);
-                tdc_accumulate_scaled(sum, partial, dequant_scale);
+                tdc_accumulate_scaled(first_sum, lo_hi_sum, first_dequant_scale);
+                tdc_accumulate_scaled(first_sum, hi_lo_sum, first_dequant_scale);
+                tdc_accumulate_scaled(first_sum, partial, first_dequant_scale);
             }
             tdc_commit_copies();  // an empty group, so that each wait counts the same number of groups
         }
         // Each warp converts its sums to fp16 in registers.
-        const int first_row = warp_m * (16 * FIRST_M) + lane / 4,
-            first_column = warp_p * (8 * FIRST_P) + lane / 4;
-        const float max_abs = tdc_dequantize_rows(sum, scales + rank * FIRST_ROWS
-            + first_row);
-        const int exponent = max_exponent(max_abs, warp_max + 4);
-        Quad* const own = core_input + (warp_m * (4 * FIRST_M) + lane % 4) * PLANE + first_column;
-        tdc_convert_accumulators(own, PLANE,
-            POSITIONS - first_column, sum, scale_of(exponent));
-        const float dequant_scale = dequant_scale_of(exponent);
+        constexpr bool has_first_sums = true;
+        const int first_row = first_m * (FIRST_M * MMA_M) + lane / 4;
+        const int first_column = first_p * (FIRST_P * MMA_N) + lane / 4;
+        const float* const first_scales = scales + rank / D2_SPLITS * FIRST_ROWS;
+        const float first_max = has_first_sums ? tdc_dequantize_rows(first_sum, first_scales + first_row)
+            : 0.0f;
+        const int first_exponent = max_exponent(first_max, warp_max + FIRST_MAX);
+        Quad* const first_to = core_input + (first_m * (FIRST_M * MMA_M_QUADS) + lane % 4) * PLANE
+            + first_column;
+        if (has_first_sums) {
+            tdc_convert_accumulators(first_to, PLANE, POSITIONS - first_column, first_sum,
+                                     scale_of(first_exponent));
+        }
+        const float core_dequant_scale = dequant_scale_of(first_exponent);
 #pragma unroll 1
         for (int chunk = 0; chunk < CORE_CHUNKS; ++chunk) {
-            await_weights(FIRST_CHUNKS + chunk);
+            await_weights(CORE_FIRST_CHUNK + chunk);
             if (chunk == 0) __syncthreads();
-            const float* a = shared + CORE_SHARED_AT + chunk * CORE_CHUNK_WEIGHTS + core_warp_m * 2304
-                + lane * 4;
-            const Quad* b = core_input + chunk * (4 * PLANE);
-            if (core_warp_k < CORE_WARPS_K) {
+            const float* a = shared + CORE_SHARED_AT + chunk * CORE_CHUNK_WEIGHTS
+                + core_m * (CORE_M * CORE_TILE_WEIGHTS) + lane * VECTOR;
+            const Quad* b = core_input + chunk * (CORE_CHUNK_QUADS * PLANE);
+            if (core_k < CORE_WARPS_K) {
 #pragma unroll
-                for (int row = 0; row < 3; ++row) {
-                    const float* const a_interval = a + row * 768;
-                    const Quad* const b_interval = b + row * 5;
+                for (int row = 0; row < CORE_ROW_INTERVALS; ++row) {
+                    const float* const a_interval = a + row * CORE_ROW_A;
+                    const Quad* const b_interval = b + row * CORE_ROW_B;
                     float partial[CORE_M][CORE_P][4] = {};
-                    float lo_hi_sum[CORE_M][CORE_P][4] = {},
-                    hi_lo_sum[CORE_M][CORE_P][4] = {};
+                    float lo_hi_sum[CORE_M][CORE_P][4] = {}, hi_lo_sum[CORE_M][CORE_P][4] = {};
 #pragma unroll
                     for (int i = 0; i < CORE_PROMOTION_INTERVAL; ++i) {
-                        tdc_mma_step(partial, lo_hi_sum, hi_lo_sum, a_interval + i * 256, CORE_TILE_WEIGHTS,
-                                     b_interval + i, core_at);
+                        tdc_mma_step(partial, lo_hi_sum, hi_lo_sum, a_interval + i * CORE_COLUMN_A,
+                                     CORE_TILE_WEIGHTS, b_interval + i * CORE_COLUMN_B, core_at);
                     }
-                    tdc_accumulate_scaled(core_sum, lo_hi_sum, dequant_scale);
-                    tdc_accumulate_scaled(core_sum, hi_lo_sum, dequant_scale);
-                    tdc_accumulate_scaled(core_sum, partial, dequant_scale);
+                    tdc_accumulate_scaled(core_sum, lo_hi_sum, core_dequant_scale);
+                    tdc_accumulate_scaled(core_sum, hi_lo_sum, core_dequant_scale);
+                    tdc_accumulate_scaled(core_sum, partial, core_dequant_scale);
                 }
             }
             tdc_commit_copies();  // an empty group, so that each wait counts the same number of groups
@@ -255,69 +260,70 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
     y += image * y_batch_stride;
 
     // The last factor: the block's output channels of BLOCK_PIXELS pixels.
-    const int warp_m = 0, warp_p = 0, warp_k = warp;
-    int at[LAST_P];
+    const int last_m = warp % LAST_WARPS_M, last_p = warp / LAST_WARPS_M % LAST_WARPS_P;
+    [[maybe_unused]] const int last_k = warp / (LAST_WARPS_M * LAST_WARPS_P);
+    int last_at[LAST_P];
 #pragma unroll
     for (int p = 0; p < LAST_P; ++p) {
-        at[p] = lane % 4 * D2_PLANE + min((warp_p * LAST_P + p) * 8 + lane / 4, BLOCK_PIXELS - 1);
+        last_at[p] = lane % 4 * D2_PLANE + min((last_p * LAST_P + p) * MMA_N + lane / 4, BLOCK_PIXELS - 1);
     }
 #pragma unroll 1
     for (int rank = first_rank; rank < end_rank; ++rank) {
-        const int n0 = 0;
-        constexpr int TN = 16;
+        constexpr int n0 = 0;
         const float* const epilogue = scales + LAST_SCALES_AT + n0;
-        // The channel and pixel of a lane's sum, and its offset in the output; -1 if it is not stored.
-        const auto channel_of = [&](int item) { return (warp_m * (2 * LAST_M) + item / LANE_ROW) * 8
-            + lane / 4; };
-        const auto column_of = [&](int item) {
-            return (warp_p * LAST_P + item % LANE_ROW / 2) * 8 + lane % 4 * 2 + item % 2;
+        // The channel and pixel of a lane's item, and its offset in the output; -1 if it is not stored.
+        const auto channel_of = [&](int item) {
+            return (last_m * (2 * LAST_M) + item / LANE_ROW) * HALF_M + lane / 4;
+        };
+        const auto pixel_of = [&](int item) {
+            return (last_p * LAST_P + item % LANE_ROW / 2) * MMA_N + lane % 4 * 2 + item % 2;
         };
         const auto output_of = [&](int item) {
-            const int n = channel_of(item), block_pixel = column_of(item);
+            const int n = channel_of(item), block_pixel = pixel_of(item);
             const int pixel = block_pixel;
             const int row = y0 + pixel / TW, column = x0 + pixel % TW;
-            const bool outside = pixel >= TH * TW || row >= OUT_H || n0 + n >= 11 || warp_k >= LAST_WARPS_K;
+            const bool outside = pixel >= TH * TW || row >= OUT_H || n0 + n >= N || last_k >= LAST_WARPS_K;
             return outside ? -1 : ((n0 + n) * OUT_H + row) * OUT_W + column;
         };
-        const bool has_sums = core_warp_k < CORE_WARPS_K;
-        const int core_row = core_warp_m * (16 * CORE_M) + lane / 4, core_column = core_warp_p * (8 * CORE_P)
-            + lane / 4;
-        const float max_abs = !has_sums ? 0.0f : tdc_dequantize_rows(core_sum, core_scales + core_row);
-        const int exponent = max_exponent(max_abs, warp_max + 6);
-        Quad* const own = core_output_quads + (core_warp_m * (4 * CORE_M) + lane % 4) * D2_PLANE
+        // Each warp converts its sums of the core to fp16 in registers.
+        const bool has_core_sums = core_k < CORE_WARPS_K;
+        const int core_row = core_m * (CORE_M * MMA_M) + lane / 4;
+        const int core_column = core_p * (CORE_P * MMA_N) + lane / 4;
+        const float core_max = has_core_sums ? tdc_dequantize_rows(core_sum, core_scales + core_row) : 0.0f;
+        const int core_exponent = max_exponent(core_max, warp_max + CORE_MAX);
+        Quad* const core_to = last_input + (core_m * (CORE_M * MMA_M_QUADS) + lane % 4) * D2_PLANE
             + core_column;
-        if (has_sums) tdc_convert_accumulators(own, D2_PLANE,
-            BLOCK_PIXELS - core_column, core_sum, scale_of(exponent));
-        const float dequant_scale = dequant_scale_of(exponent);
-        float sum[LAST_M][LAST_P][4] = {};
+        if (has_core_sums) {
+            tdc_convert_accumulators(core_to, D2_PLANE, BLOCK_PIXELS - core_column, core_sum,
+                                     scale_of(core_exponent));
+        }
+        const float last_dequant_scale = dequant_scale_of(core_exponent);
+        float last_sum[LAST_M][LAST_P][4] = {};
 #pragma unroll 1
         for (int chunk = 0; chunk < LAST_CHUNKS; ++chunk) {
-            await_weights(RANK_CHUNKS + chunk);
+            await_weights(LAST_FIRST_CHUNK + chunk);
             if (chunk == 0) __syncthreads();
-            const float* a = shared + chunk * LAST_CHUNK_WEIGHTS + warp_m * 256 + lane * 4;
-            const Quad* b = core_output_quads + chunk * (4 * D2_PLANE);
-            if (warp_k < LAST_WARPS_K) {
-                const float* const a_interval = a;
-                const Quad* const b_interval = b;
+            const float* a = shared + LAST_SHARED_AT + chunk * LAST_CHUNK_WEIGHTS
+                + last_m * (LAST_M * LAST_TILE_WEIGHTS) + lane * VECTOR;
+            const Quad* b = last_input + chunk * (LAST_CHUNK_QUADS * D2_PLANE);
+            if (last_k < LAST_WARPS_K) {
                 float partial[LAST_M][LAST_P][4] = {};
-                float lo_hi_sum[LAST_M][LAST_P][4] = {},
-                    hi_lo_sum[LAST_M][LAST_P][4] = {};
+                float lo_hi_sum[LAST_M][LAST_P][4] = {}, hi_lo_sum[LAST_M][LAST_P][4] = {};
 #pragma unroll
                 for (int i = 0; i < LAST_PROMOTION_INTERVAL; ++i) {
-                    tdc_mma_step(partial, lo_hi_sum, hi_lo_sum, a_interval, LAST_TILE_WEIGHTS, b_interval,
-                                 at);
+                    tdc_mma_step(partial, lo_hi_sum, hi_lo_sum, a, LAST_TILE_WEIGHTS, b, last_at);
                 }
-                tdc_accumulate_scaled(sum, lo_hi_sum, dequant_scale);
-                tdc_accumulate_scaled(sum, hi_lo_sum, dequant_scale);
-                tdc_accumulate_scaled(sum, partial, dequant_scale);
+                tdc_accumulate_scaled(last_sum, lo_hi_sum, last_dequant_scale);
+                tdc_accumulate_scaled(last_sum, hi_lo_sum, last_dequant_scale);
+                tdc_accumulate_scaled(last_sum, partial, last_dequant_scale);
             }
             tdc_commit_copies();  // an empty group, so that each wait counts the same number of groups
         }
 #pragma unroll
         for (int i = 0; i < OUTPUT_ITEMS; ++i) {
             const int n = channel_of(i), output = output_of(i);
+            float* const pair = tdc_accumulator_pair(last_sum, i / LANE_ROW, i % LANE_ROW / 2);
             if (output < 0) continue;
-            const float* const pair = sum[i / 4][i % LANE_ROW / 2] + i / LANE_ROW % 2 * 2;
             float value = pair[i % 2];
             value = fmaf(value, epilogue[n], epilogue[TN + n]);
             *reinterpret_cast<float*>(y + output) = value;
