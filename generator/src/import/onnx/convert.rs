@@ -406,6 +406,18 @@ impl<'g> Converter<'g> {
         tensors: impl FnOnce(&str) -> Vec<NamedTensor>,
     ) -> Result<Value, Problem> {
         let name = self.names.op(&self.graph.nodes[index]);
+        self.add_named(index, name, inputs, options, tensors)
+    }
+
+    /// As [`add`](Self::add), with the name of the op.
+    fn add_named(
+        &mut self,
+        index: usize,
+        name: String,
+        inputs: Vec<OpRef>,
+        options: OpOptions,
+        tensors: impl FnOnce(&str) -> Vec<NamedTensor>,
+    ) -> Result<Value, Problem> {
         let input_names: Vec<String> = inputs
             .iter()
             .map(|&op| self.name_of(op).to_owned())

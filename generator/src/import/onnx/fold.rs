@@ -162,42 +162,82 @@ fn concat(inputs: &[Option<&Tensor>], axis: Option<i64>) -> Result<Tensor, Strin
     }
 }
 
-/// A part of a list. Up to operator set 9 starts, ends and axes are attributes.
+/// A part of a tensor. Up to operator set 9 starts, ends and axes are attributes.
 fn slice(inputs: &[Option<&Tensor>], attributes: &Attributes<'_>) -> Result<Tensor, String> {
-    let list = inputs
-        .first()
-        .copied()
-        .flatten()
-        .ok_or("its first input is missing")?;
-    let values = list.as_ints().filter(|_| list.dims.len() == 1);
-    let values = values.ok_or("only lists of integers are sliced")?;
-    let number = |index: usize, name: &str| -> Result<Option<i64>, String> {
+    let tensor = inputs.first().copied().flatten();
+    let tensor = tensor.ok_or("its first input is missing")?;
+    let values = tensor.as_ints().ok_or("only integers are sliced")?;
+    let list = |index: usize, name: &str| {
         let tensor = inputs.get(index).copied().flatten();
-        let numbers = tensor.and_then(Tensor::as_ints).or(attributes.ints(name));
-        match numbers {
-            None => Ok(None),
-            Some(&[number]) => Ok(Some(number)),
-            Some(_) => Err("a list has one axis".to_owned()),
-        }
+        tensor.and_then(Tensor::as_ints).or(attributes.ints(name))
     };
-    let count = values.len() as i64;
-    let start = number(1, "starts")?.ok_or("it has no starts")?;
-    let end = number(2, "ends")?.ok_or("it has no ends")?;
-    if !matches!(number(3, "axes")?, None | Some(0 | -1))
-        || !matches!(number(4, "steps")?, None | Some(1))
-    {
-        return Err("only axis 0 with step 1 is supported".to_owned());
+    let starts = list(1, "starts").ok_or("it has no starts")?;
+    let ends = list(2, "ends").ok_or("it has no ends")?;
+    let all_axes: Vec<i64> = (0..starts.len() as i64).collect();
+    let axes = list(3, "axes").unwrap_or(&all_axes);
+    let ones = vec![1; starts.len()];
+    let steps = list(4, "steps").unwrap_or(&ones);
+    if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
+        return Err("its starts, ends, axes and steps have different lengths".to_owned());
     }
-    let place = |index: i64| {
-        (if index < 0 {
-            index.saturating_add(count)
+    // The places along each axis.
+    let mut places: Vec<Vec<usize>> = tensor.dims.iter().map(|&dim| (0..dim).collect()).collect();
+    let rank = places.len() as i64;
+    for (index, &axis) in axes.iter().enumerate() {
+        let axis = if axis < 0 {
+            axis.saturating_add(rank)
+        } else {
+            axis
+        };
+        let axis = usize::try_from(axis)
+            .ok()
+            .filter(|&axis| axis < tensor.dims.len());
+        let axis = axis.ok_or("it slices an axis that there is not")?;
+        places[axis] = slice_places(
+            tensor.dims[axis],
+            [starts[index], ends[index], steps[index]],
+        )?;
+    }
+    let dims: Vec<usize> = places.iter().map(Vec::len).collect();
+    let count = dims.iter().product::<usize>();
+    let element = |index: usize| {
+        let (mut rest, mut place, mut stride) = (index, 0, 1);
+        for axis in (0..dims.len()).rev() {
+            place += places[axis][rest % dims[axis]] * stride;
+            rest /= dims[axis];
+            stride *= tensor.dims[axis];
+        }
+        values[place]
+    };
+    let data = Data::Ints((0..count).map(element).collect());
+    Ok(Tensor { dims, data })
+}
+
+/// The places of a slice along an axis of size `dim`.
+fn slice_places(dim: usize, [start, end, step]: [i64; 3]) -> Result<Vec<usize>, String> {
+    let size = dim as i64;
+    // Of the first place, and before or behind the last one.
+    let bounds = if step > 0 { [0, size] } else { [-1, size - 1] };
+    let clamped = |index: i64| {
+        let index = if index < 0 {
+            index.saturating_add(size)
         } else {
             index
-        })
-        .clamp(0, count) as usize
+        };
+        index.clamp(bounds[0], bounds[1])
     };
-    let (start, end) = (place(start), place(end));
-    Ok(Tensor::ints(values[start..end.max(start)].to_vec()))
+    let (start, end) = (clamped(start), clamped(end));
+    let stride = usize::try_from(step.unsigned_abs()).unwrap_or(usize::MAX);
+    match step {
+        0 => Err("a step is 0".to_owned()),
+        1.. => Ok((start as usize..end.max(0) as usize)
+            .step_by(stride)
+            .collect()),
+        _ => Ok(((end + 1) as usize..(start + 1) as usize)
+            .rev()
+            .step_by(stride)
+            .collect()),
+    }
 }
 
 /// The same elements with other axes.
@@ -447,6 +487,20 @@ mod tests {
         assert_eq!(with_axes(&[1, 3, 1], Some(&[-1]), false), Ok(vec![1, 3]));
         assert!(with_axes(&[1, 3], Some(&[1]), false).is_err());
         assert!(with_axes(&[1, 3], Some(&[i64::MAX]), false).is_err());
+    }
+
+    #[test]
+    fn slices_are_those_of_onnx() {
+        let places = |start, end, step| slice_places(5, [start, end, step]);
+        assert_eq!(places(1, -1, 2), Ok(vec![1, 3]));
+        assert_eq!(places(-2, i64::MAX, 1), Ok(vec![3, 4]));
+        assert_eq!(places(-1, i64::MIN, -1), Ok(vec![4, 3, 2, 1, 0]));
+        assert_eq!(places(i64::MAX, 1, -2), Ok(vec![4, 2]));
+        assert_eq!(places(3, 3, 1), Ok(Vec::new()));
+        assert_eq!(places(0, 2, i64::MAX), Ok(vec![0]));
+        assert_eq!(places(4, 0, i64::MIN), Ok(vec![4]));
+        assert!(places(0, 1, 0).is_err());
+        assert_eq!(slice_places(0, [0, -1, -1]), Ok(Vec::new()));
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use super::super::attributes::Attributes;
 use super::super::elementwise::Elementwise;
-use super::super::names::Names;
 use super::{Converter, NamedTensor, OpRef, Problem, Value, ValueId, invalid, unsupported};
 use crate::ir::{Activation, BatchNorm, OpOptions, ScaleShiftOptions};
 
@@ -184,24 +183,19 @@ impl Converter<'_> {
             && conv.bn.is_none()
             && conv.activation == Activation::None
         {
-            let name = batch_norm_name(&mut self.names, &self.graph.nodes[node]);
+            let name = self.names.op(&self.graph.nodes[node]);
             conv_op.tensors.extend(named(&name));
             conv.bn = Some(bn(name));
             return Ok(Value::Op { op, dims });
         }
-        let name = batch_norm_name(&mut self.names, &self.graph.nodes[node]);
+        let name = self.names.op(&self.graph.nodes[node]);
         let options = OpOptions::ScaleShift(ScaleShiftOptions {
             bn: Some(bn(name.clone())),
             activation: Activation::None,
         });
-        let value = self.add(node, vec![op], options, |_| named(&name))?;
+        let value = self.add_named(node, name.clone(), vec![op], options, |_| named(&name))?;
         Ok(with_dims(value, dims))
     }
-}
-
-/// The name of a BatchNorm's tensors; its op, if it has one, has another name.
-fn batch_norm_name(names: &mut Names, node: &super::super::message::Node) -> String {
-    names.op(node)
 }
 
 /// The shortest decimal number that rounds to this one: the file has 1e-5 in fp32.

@@ -153,7 +153,8 @@ impl Converter<'_> {
         let (op, outer_pads) = self.padded_op_of(inputs)?;
         let x = self.shapes[op];
         let [top, left, bottom, right] = outer_pads;
-        let image = [x.h + top + bottom, x.w + left + right];
+        let image = [[x.h, top, bottom], [x.w, left, right]]
+            .map(|sizes| sizes.into_iter().fold(0, u32::saturating_add));
         let mut window = Window::read([r, s], image, attributes)?;
         if let Some(kernel) = attributes.ints("kernel_shape")
             && sizes::<2>(kernel) != Some([r, s])

@@ -23,14 +23,10 @@ impl Converter<'_> {
             ))
         })?;
         let (op, outer_pads) = self.padded_op_of(inputs)?;
-        if outer_pads != [0; 4] && !(is_max && self.is_never_negative(op)) {
-            return Err(unsupported(
-                "padding by zeros before this pooling is not supported",
-            ));
-        }
         let x = self.shapes[op];
         let [top, left, bottom, right] = outer_pads;
-        let image = [x.h + top + bottom, x.w + left + right];
+        let image = [[x.h, top, bottom], [x.w, left, right]]
+            .map(|sizes| sizes.into_iter().fold(0, u32::saturating_add));
         let mut window = Window::read(kernel, image, attributes)?;
         let ceil_mode = attributes.int("ceil_mode").unwrap_or(0) != 0;
         let count_include_pad = attributes.int("count_include_pad").unwrap_or(0) != 0;
@@ -39,6 +35,17 @@ impl Converter<'_> {
             attributes.expect_int("storage_order", 0);
         } else if window.dilation != [1, 1] {
             return Err(unsupported("an average with dilation is not supported"));
+        }
+        let is_padded = outer_pads != [0; 4];
+        // A maximum over numbers that are not negative does not change. An average counts the zeros.
+        let takes_padding = match is_max {
+            true => self.is_never_negative(op),
+            false => count_include_pad || window.pads == [0; 4],
+        };
+        if is_padded && !takes_padding {
+            return Err(unsupported(
+                "padding by zeros before this pooling is not supported",
+            ));
         }
         let expected = [0, 1].map(|axis| output_size(&window, image[axis], axis, ceil_mode));
         for (pad, outer) in window.pads.iter_mut().zip(outer_pads) {
@@ -50,7 +57,7 @@ impl Converter<'_> {
             pad: window.padding(),
             dilation: window.dilation,
             ceil_mode,
-            count_include_pad,
+            count_include_pad: count_include_pad || is_padded,
         };
         let options = if is_max {
             OpOptions::MaxPool(options)
