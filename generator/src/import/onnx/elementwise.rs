@@ -204,7 +204,7 @@ mod tests {
         let erf = |x: f64| 1.0 - erfc(x);
         let half = f64::from(std::f32::consts::FRAC_1_SQRT_2);
         let cube = f64::from(0.044_715_f32);
-        let root = f64::from(0.797_884_56_f32);
+        let root = f64::from(0.797_884_6_f32);
         let found = |function: &dyn Fn(f64) -> f64| match recognise(function) {
             Some(Recognised::Activation(activation)) => activation.as_str(),
             Some(Recognised::Affine { .. }) => "affine",

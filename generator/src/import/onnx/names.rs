@@ -1,7 +1,8 @@
 //! Names of ops and networks from those of the file.
 //!
 //! PyTorch's older exporter writes module paths into node names (`/layer1/layer1.0/conv1/Conv`), its newer one into metadata
-//! (`['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d_1']`). Both give `layer1.0.conv1`.
+//! (`['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d_1']`). Both give `layer1.0.conv1`. If the exporter has folded a BatchNorm into a
+//! convolution, only the name of the weight, `layer1.0.conv1.weight`, is still that of the convolution.
 
 use super::error::NodePlace;
 use super::message::Node;
@@ -108,8 +109,12 @@ impl Names {
         }
     }
 
-    /// A name for the op of a node, of which a tensor name may say more than its own.
+    /// A name for the op of a node.
     pub fn op(&mut self, node: &Node) -> String {
+        let weight = node.input.get(1);
+        if let Some(module) = weight.and_then(|weight| weight.strip_suffix(".weight")) {
+            return self.unused(&clean(module));
+        }
         let kind = op_type(node).to_lowercase();
         let base = match module(node).map(|module| clean(&module)) {
             Some(module) if module.is_empty() => kind,
