@@ -592,7 +592,11 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
     let rest_and = |n, stores_layer_output| {
         layer(None, [83, 61, 109], [9, 8], 2, next(n, stores_layer_output))
     };
+    // More weights than fit in shared memory.
+    let ring = || layer(Some(256), [128, 128, 256], [3, 5], 1, None);
     let requests = [
+        (ring(), vec![2, 4, 1, 1, 1, 4, 16, 8, 64]),
+        (ring(), vec![2, 4, 2, 2, 1, 8, 16, 8, 64]),
         (whole(67), vec![2, 7, 1, 1, 1, 8, 0, 3, 128]),
         (whole(67), vec![2, 7, 1, 1, 1, 8, 1, 3, 128]),
         (whole(31), vec![3, 5, 1, 1, 1, 4, 16, 3, 8]),
@@ -615,7 +619,10 @@ fn tucker_kinds() -> Vec<PlannedUnit> {
             vec![2, 8, 2, 2, 1, 4, 1, 1, 224],
         ),
     ];
-    units(&requests.map(|(problem, tile)| (problem, "tucker_fused", Some(tile))))
+    let units = units(&requests.map(|(problem, tile)| (problem, "tucker_fused", Some(tile))));
+    let has_ring = |unit: &&PlannedUnit| unit_text(unit).unwrap().contains("STAGES = ");
+    assert_eq!(units.iter().filter(has_ring).count(), 2);
+    units
 }
 
 /// All ops except convolutions, with one image and with three.

@@ -5,6 +5,7 @@
 //! sustained rates and the resident clusters of the H200 were measured (docs/how-it-works.md); the launch times of all other GPUs are
 //! estimates, scaled from it by generation and clock.
 
+use super::capability::CC_90;
 use super::{CostModel, GPUS};
 use crate::suggest::nearest;
 use serde::Serialize;
@@ -196,8 +197,14 @@ impl Gpu {
 /// Blocks of a cluster on every GPU that has clusters.
 pub const PORTABLE_CLUSTER: u32 = 8;
 
+/// The limits of the oldest compute capability with clusters and programmatic dependent launch. Properties of single products are not set.
+pub const FIRST_CLUSTER_GPU: Gpu = CC_90;
+
 /// The oldest architecture with clusters and programmatic dependent launch.
-const CLUSTER_ARCH: Arch = Arch::new(90);
+const CLUSTER_ARCH: Arch = FIRST_CLUSTER_GPU.arch;
+
+/// Maximum number of registers of a thread.
+pub const MAX_REGISTERS: u32 = 255;
 
 /// The oldest architecture with the tensor-core instructions of the kernels.
 const MMA_ARCH: Arch = Arch::new(80);

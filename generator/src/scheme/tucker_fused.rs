@@ -29,10 +29,17 @@
 //! weights and inputs that are no longer needed.
 
 mod arrangement;
+mod cluster_split;
+mod context;
 mod factor;
+mod factors;
+mod geometry;
+mod input_tile;
 mod kernel;
-mod sizes;
+mod shared_memory;
+mod sums;
 mod tile_space;
+mod weight_layouts;
 mod work;
 
 use super::info::SchemeInfo;
@@ -40,10 +47,11 @@ use super::tiling::fastest;
 use super::{Blueprint, LaunchWork, Scheme, Tile, TileField, TileSearch, UnitWork, tile_numbers};
 use crate::gpu::Gpu;
 use crate::ir::{Precision, Problem, TuckerProblem};
-use kernel::{kernel, layouts};
-use sizes::TuckerFusedGeometry;
+use geometry::TuckerFusedGeometry;
+use kernel::kernel;
 use tdc_runtime::WeightLayout;
 use tile_space::{Bounds, TileGroup, rated_tiles, supports_problem};
+use weight_layouts::layouts;
 
 /// See the [module](self).
 pub struct TuckerFused;
@@ -155,7 +163,7 @@ impl Scheme for TuckerFused {
         let problem = expect_tucker(problem);
         let sizes = TuckerFusedGeometry::of_supported(problem, tile, gpu);
         let layouts = layouts(problem, &sizes);
-        let kernel = kernel(problem, sizes, &layouts, gpu);
+        let kernel = kernel(problem, &sizes, &layouts, gpu);
         let mut layouts = layouts.into_iter();
         Blueprint {
             kernels: vec![kernel],

@@ -24,6 +24,10 @@ struct ImplicitGemmContext {
     /// Staged columns to the left of the output tile's first column.
     aligned_pad_left: u32,
     dilation_w: u32,
+    /// MMA tile: rows, half of them, and columns.
+    mma_m: u32,
+    half_m: u32,
+    mma_n: u32,
     m_tiles: u32,
     p_tiles: u32,
     warps: u32,
@@ -55,6 +59,8 @@ struct ImplicitGemmContext {
     /// Packed weights of a chunk in 32-bit words: for 16 output channels, and for a block.
     m_chunk_weights: u32,
     chunk_weights: u32,
+    /// Distance of the lo parts of a 16x16 matrix of weights from its hi parts, in 32-bit words.
+    lo_weights: u32,
     #[serde(flatten)]
     weight_copies: WeightCopies,
     warp_max_at: u32,
@@ -167,6 +173,9 @@ pub(super) fn kernel(
         pad_top: shape.padding.top,
         aligned_pad_left: sizes.aligned_pad_left,
         dilation_w: shape.dilation[1],
+        mma_m: MMA_M,
+        half_m: MMA_M / 2,
+        mma_n: MMA_N,
         m_tiles: sizes.tile.m_tiles,
         p_tiles: sizes.p_tiles,
         warps,
@@ -194,6 +203,7 @@ pub(super) fn kernel(
         refills_stages: sizes.tile.cluster > 1 || sizes.chunks > sizes.tile.stages,
         m_chunk_weights,
         chunk_weights,
+        lo_weights: MMA_M * MMA_K / 2,
         weight_copies: WeightCopies::new(chunk_weights, threads),
         warp_max_at: sizes.tile.stages * chunk_weights
             + quads * sizes.plane * 2 * sizes.split_terms,

@@ -1,5 +1,6 @@
 //! How the warps of a block divide a factor.
 
+use crate::gpu::{FIRST_CLUSTER_GPU, MAX_REGISTERS};
 use crate::scheme::step_order::split_steps_over_warps;
 use crate::scheme::tensor_core::{MAX_SEPARATE_TILES, MMA_M, MMA_N, separate_accumulators};
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ const STORED_SUM: f64 = 6.0;
 
 /// Most registers of a thread in a block of `warps` warps.
 fn max_registers(warps: u32) -> u32 {
-    (65536 / (32 * warps)).min(255)
+    (FIRST_CLUSTER_GPU.registers_per_sm / (32 * warps)).min(MAX_REGISTERS)
 }
 
 /// The matrix product of a factor in a block.
@@ -134,10 +135,12 @@ impl FactorProduct {
         let warps_k: Vec<u32> = (1..=warps.min(limit_k))
             .filter(|&warps_k| split_steps_over_warps(self.counts, warps_k).is_some())
             .collect();
+        // The same on every GPU that has the tile.
+        let most_registers = max_registers(warps);
         let mut best: Option<Arrangement> = None;
         for warps_m in (1..=warps.min(m_tiles)).filter(|&part| m_tiles.is_multiple_of(part)) {
             let m = m_tiles / warps_m;
-            let fits = |p: &u32| 12 * m * p + 8 * m + 5 * p + 60 <= max_registers(warps);
+            let fits = |p: &u32| 12 * m * p + 8 * m + 5 * p + 60 <= most_registers;
             for p in (1..=p_tiles.min(MAX_SUMS / m)).filter(fits) {
                 let warps_p = p_tiles.div_ceil(p);
                 let most = warps / (warps_m * warps_p);

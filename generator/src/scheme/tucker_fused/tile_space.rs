@@ -1,7 +1,7 @@
 //! The tile space, and a lower bound of the predicted times of its parts.
 
 use super::arrangement::{Arrangements, FactorProduct};
-use super::sizes::{MAX_SHARED, TuckerFusedGeometry, core_problem};
+use super::geometry::{MAX_SHARED, TuckerFusedGeometry, core_problem};
 use super::work::{exchanges, moved_sectors};
 use super::{MAX_CHUNK_KIB, TuckerFusedTile};
 use crate::cost::{KernelWork, kernel_us, occupancy, resident_blocks};

@@ -1,6 +1,6 @@
 //! The work of a launch, from which the cost model predicts its time.
 
-use super::sizes::TuckerFusedGeometry;
+use super::geometry::TuckerFusedGeometry;
 use crate::cost::{KernelWork, resident_blocks};
 use crate::gpu::Gpu;
 use crate::ir::TuckerProblem;
@@ -13,34 +13,40 @@ impl TuckerFusedGeometry {
         let model = gpu.cost_model().tucker_fused(products);
         let blocks = self.blocks as f64;
         let threads = 32 * self.tile.warps;
-        let with_next = || self.factors().chain(&self.next);
-        let mma: f64 = with_next().map(|factor| f64::from(factor.mma_count)).sum();
-        let clocks: f64 = with_next().map(|factor| factor.latency_clocks).sum();
-        let pointwise = with_next().count() - 2;
-        let exchanges = exchanges(self.tile.cluster, self.tile.blocks_n, self.next.is_some());
-        let exchanged = f64::from(self.d2_rows_per_block * self.block_pixels * self.d1_splits);
+        let all = || self.factors.all();
+        let mma: f64 = all().map(|factor| f64::from(factor.mma_count)).sum();
+        let clocks: f64 = all().map(|factor| factor.latency_clocks).sum();
+        let pointwise = all().count() - 2;
+        let exchanges = exchanges(
+            self.tile.cluster,
+            self.tile.blocks_n,
+            self.factors.next.is_some(),
+        );
+        let exchanged = f64::from(
+            self.split.d2_rows_per_block * self.split.block_pixels * self.split.d1_splits,
+        );
         // Blocks of the launch on the busiest SM.
         let busiest = (blocks / resident_blocks(self.tile.cluster, 1.0, gpu)).ceil();
         let other_blocks = busiest.min(f64::from(self.blocks_per_sm(gpu))) - 1.0;
         let latency = model.steps * clocks
             + model.pointwise_factor * pointwise as f64
-            + model.chunk * f64::from(self.chunks())
+            + model.chunk * f64::from(self.factors.chunks())
             + model.exchange * exchanges
             + model.exchanged_value * exchanged
-            + model.core_partials * f64::from(u8::from(self.core_partials()))
+            + model.core_partials * f64::from(u8::from(self.sums.has_core_partials()))
             + model.warp * f64::from(self.tile.warps)
             + model.co_resident_block * other_blocks;
         // Throughput that co-resident blocks share: staging instructions, and 32-byte sectors that are stored, or read for a residual.
-        let staged = self.first.as_ref().map_or(1, |first| first.chunks);
-        let staging = model.staged_load * f64::from(self.tile.warps * staged * self.items);
+        let staged = self.factors.first.as_ref().map_or(1, |first| first.chunks);
+        let staging = model.staged_load * f64::from(self.tile.warps * staged * self.input.items);
         let channels =
-            f64::from(self.last.rows * self.tile.blocks_n) / f64::from(self.tile.cluster);
+            f64::from(self.factors.last.rows * self.tile.blocks_n) / f64::from(self.tile.cluster);
         let moved = moved_sectors(problem, [self.tile.th, self.tile.tw], channels);
         KernelWork {
             blocks: self.blocks,
             threads,
             registers: self.registers,
-            shared_bytes: 4 * self.shared_floats,
+            shared_bytes: 4 * self.memory.floats,
             // Staging instructions as multiply-adds, of which an SM issues 128 per clock. Sectors as bytes, of which it moves 32 per clock.
             flops: 256.0 * blocks * staging,
             fma_fraction: 1.0,

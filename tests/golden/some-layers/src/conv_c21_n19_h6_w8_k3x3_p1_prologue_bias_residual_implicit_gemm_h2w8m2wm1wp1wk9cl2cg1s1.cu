@@ -19,10 +19,10 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
     constexpr int WARP_MAX_AT = 5408, CLUSTER = 2, RANK_OUTPUTS = 64, OUTPUTS = 128,
         EXCHANGE_BARRIER_AT = 12096, Y_VECTOR = 4, EPILOGUE_AT = 11520, DEQUANT_SCALE_AT = 9216, N = 19,
         ALL_CHUNKS = 2, COPIES = 4, THREADS = 288, X_VECTOR = 2, PAD_TOP = 1, ALIGNED_PAD_LEFT = 2,
-        ALL_ITEMS = 96, C = 21, SCALE_AT = 9248, SHIFT_AT = 9269, FIRST_COLUMN = 1, WARPS = 9,
+        ALL_ITEMS = 96, C = 21, SCALE_AT = 9248, SHIFT_AT = 9269, MMA_N = 8, FIRST_COLUMN = 1, WARPS = 9,
         M_CHUNK_WEIGHTS = 2304, COLUMN_WARPS = 3, WARP_ROWS = 1, ROW_A = 768, ROW_B = 12, WARP_COLUMNS = 1,
-        COLUMN_A = 256, COLUMN_B = 1, PROMOTION_INTERVAL = 1, STAGES = 1, RECEIVED_AT = 11584, ROUNDS = 1,
-        PIXEL_VECTORS = 4, K_SPLITS = 9;
+        COLUMN_A = 256, COLUMN_B = 1, PROMOTION_INTERVAL = 1, LO_WEIGHTS = 128, STAGES = 1, MMA_M = 16,
+        HALF_M = 8, RECEIVED_AT = 11584, ROUNDS = 1, PIXEL_VECTORS = 4, K_SPLITS = 9;
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 2, TW = 8, TN = 32;  // output rows, columns and channels of a block
     constexpr int M = 2, P = 2;  // M x P MMA tiles of a warp: 16 channels x 8 pixels
@@ -111,7 +111,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
     int at[P];
 #pragma unroll
     for (int p = 0; p < P; ++p) {
-        const int pixel = (warp_p * P + p) * 8 + lane / 4;
+        const int pixel = (warp_p * P + p) * MMA_N + lane / 4;
         at[p] = lane % 4 * PLANE + pixel / TW * ROW_LEN + pixel % TW + FIRST_COLUMN;
     }
 
@@ -196,7 +196,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
                     const uint4 hi = *reinterpret_cast<const uint4*>(from);
                     a_hi[m][0] = hi.x, a_hi[m][1] = hi.y;
                     a_hi[m][2] = hi.z, a_hi[m][3] = hi.w;
-                    const uint4 lo = *reinterpret_cast<const uint4*>(from + 128);
+                    const uint4 lo = *reinterpret_cast<const uint4*>(from + LO_WEIGHTS);
                     a_lo[m][0] = lo.x, a_lo[m][1] = lo.y, a_lo[m][2] = lo.z, a_lo[m][3] = lo.w;
                 }
 #pragma unroll
@@ -247,10 +247,11 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < M * P; ++i) {
-        const int m = i / P, p = i % P, n = warp_k * TN + (warp_m * M + m) * 16 + lane / 4;
-        float* const to = partials + n * PIXELS + (warp_p * P + p) * 8 + lane % 4 * 2;
+        const int m = i / P, p = i % P, n = warp_k * TN + (warp_m * M + m) * MMA_M + lane / 4;
+        float* const to = partials + n * PIXELS + (warp_p * P + p) * MMA_N + lane % 4 * 2;
         *reinterpret_cast<float2*>(to) = make_float2(sum[m][p][0], sum[m][p][1]);
-        *reinterpret_cast<float2*>(to + 8 * PIXELS) = make_float2(sum[m][p][2], sum[m][p][3]);
+        *reinterpret_cast<float2*>(to + HALF_M * PIXELS) =
+            make_float2(sum[m][p][2], sum[m][p][3]);
     }
     float* const received = shared + RECEIVED_AT;
     __syncthreads();

@@ -18,9 +18,9 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_ge
     constexpr int STAGES = 2, WARP_MAX_AT = 5024, WARPS_M = 2, WARPS_P = 1, TILES_W = 2, EPILOGUE_AT = 5036,
         DEQUANT_SCALE_AT = 4608, N = 19, ALL_CHUNKS = 2, COPIES = 3, THREADS = 192, X_VECTOR = 1,
         POSITIONS = 45, PAD_TOP = 1, ALIGNED_PAD_LEFT = 1, ALL_ITEMS = 180, C = 21, SCALE_AT = 4640,
-        SHIFT_AT = 4661, WARPS = 6, M_CHUNK_WEIGHTS = 1152, WARP_ROWS = 1, ROW_A = 384, ROW_B = 9,
-        PROMOTION_INTERVAL = 3, COLUMN_A = 128, COLUMN_B = 1, ROUNDS = 4, OUTPUTS = 672, PIXEL_VECTORS = 21,
-        K_SPLITS = 3;
+        SHIFT_AT = 4661, MMA_N = 8, WARPS = 6, M_CHUNK_WEIGHTS = 1152, WARP_ROWS = 1, ROW_A = 384, ROW_B = 9,
+        PROMOTION_INTERVAL = 3, COLUMN_A = 128, COLUMN_B = 1, MMA_M = 16, HALF_M = 8, ROUNDS = 4,
+        OUTPUTS = 672, PIXEL_VECTORS = 21, K_SPLITS = 3;
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 3, TW = 7, TN = 32;  // output rows, columns and channels of a block
     constexpr int M = 1, P = 3;  // M x P MMA tiles of a warp: 16 channels x 8 pixels
@@ -101,7 +101,7 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_ge
     int at[P];
 #pragma unroll
     for (int p = 0; p < P; ++p) {
-        const int pixel = min((warp_p * P + p) * 8 + lane / 4, TH * TW - 1);
+        const int pixel = min((warp_p * P + p) * MMA_N + lane / 4, TH * TW - 1);
         at[p] = lane % 4 * PLANE + pixel / TW * ROW_LEN + pixel % TW;
     }
 
@@ -213,11 +213,11 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_ge
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < M * P; ++i) {
-        const int m = i / P, p = i % P, n = warp_k * TN + (warp_m * M + m) * 16 + lane / 4;
-        float* const to = partials + n * PIXELS + (warp_p * P + p) * 8 + lane % 4 * 2;
+        const int m = i / P, p = i % P, n = warp_k * TN + (warp_m * M + m) * MMA_M + lane / 4;
+        float* const to = partials + n * PIXELS + (warp_p * P + p) * MMA_N + lane % 4 * 2;
         *reinterpret_cast<float2*>(to) = make_float2(sum[m][p][0] * dequant_scale,
                                                      sum[m][p][1] * dequant_scale);
-        *reinterpret_cast<float2*>(to + 8 * PIXELS) =
+        *reinterpret_cast<float2*>(to + HALF_M * PIXELS) =
             make_float2(sum[m][p][2] * dequant_scale, sum[m][p][3] * dequant_scale);
     }
     __syncthreads();

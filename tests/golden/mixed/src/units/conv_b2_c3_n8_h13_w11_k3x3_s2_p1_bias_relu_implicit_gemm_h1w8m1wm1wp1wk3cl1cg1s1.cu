@@ -18,8 +18,9 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
 {
     constexpr int WARP_MAX_AT = 1000, TILES = 7, EPILOGUE_AT = 1008, DEQUANT_SCALE_AT = 768, N = 8,
         COPIES = 2, THREADS = 96, X_VECTOR = 1, STRIDE_H = 2, PAD_TOP = 1, STRIDE_W = 2, ALIGNED_PAD_LEFT = 1,
-        ALL_ITEMS = 54, C = 3, WARPS = 3, M_CHUNK_WEIGHTS = 768, WARP_ROWS = 1, ROW_A = 256, ROW_B = 18,
-        PROMOTION_INTERVAL = 1, ROUNDS = 2, OUTPUTS = 128, PIXEL_VECTORS = 8, K_SPLITS = 3;
+        ALL_ITEMS = 54, C = 3, MMA_N = 8, WARPS = 3, M_CHUNK_WEIGHTS = 768, WARP_ROWS = 1, ROW_A = 256,
+        ROW_B = 18, PROMOTION_INTERVAL = 1, LO_WEIGHTS = 128, MMA_M = 16, HALF_M = 8, ROUNDS = 2,
+        OUTPUTS = 128, PIXEL_VECTORS = 8, K_SPLITS = 3;
     constexpr int H = 13, W = 11, OUT_H = 7, OUT_W = 6;
     constexpr int TH = 1, TW = 8, TN = 16;  // output rows, columns and channels of a block
     constexpr int M = 1, P = 1;  // M x P MMA tiles of a warp: 16 channels x 8 pixels
@@ -88,7 +89,7 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
     int at[P];
 #pragma unroll
     for (int p = 0; p < P; ++p) {
-        const int pixel = (warp_p * P + p) * 8 + lane / 4;
+        const int pixel = (warp_p * P + p) * MMA_N + lane / 4;
         at[p] = lane % 4 + pixel / TW * (STRIDE_H * ROW_LEN) + pixel % TW * STRIDE_W;
     }
 
@@ -162,7 +163,7 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
                     const uint4 hi = *reinterpret_cast<const uint4*>(from);
                     a_hi[m][0] = hi.x, a_hi[m][1] = hi.y;
                     a_hi[m][2] = hi.z, a_hi[m][3] = hi.w;
-                    const uint4 lo = *reinterpret_cast<const uint4*>(from + 128);
+                    const uint4 lo = *reinterpret_cast<const uint4*>(from + LO_WEIGHTS);
                     a_lo[m][0] = lo.x, a_lo[m][1] = lo.y, a_lo[m][2] = lo.z, a_lo[m][3] = lo.w;
                 }
 #pragma unroll
@@ -208,10 +209,11 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < M * P; ++i) {
-        const int m = i / P, p = i % P, n = warp_k * TN + (warp_m * M + m) * 16 + lane / 4;
-        float* const to = partials + n * PIXELS + (warp_p * P + p) * 8 + lane % 4 * 2;
+        const int m = i / P, p = i % P, n = warp_k * TN + (warp_m * M + m) * MMA_M + lane / 4;
+        float* const to = partials + n * PIXELS + (warp_p * P + p) * MMA_N + lane % 4 * 2;
         *reinterpret_cast<float2*>(to) = make_float2(sum[m][p][0], sum[m][p][1]);
-        *reinterpret_cast<float2*>(to + 8 * PIXELS) = make_float2(sum[m][p][2], sum[m][p][3]);
+        *reinterpret_cast<float2*>(to + HALF_M * PIXELS) =
+            make_float2(sum[m][p][2], sum[m][p][3]);
     }
     __syncthreads();
     y += image * y_batch_stride;
