@@ -403,10 +403,10 @@ fn arithmetic(op: &str, inputs: &[Option<&Tensor>]) -> Result<Tensor, String> {
     let [Some(a), Some(b)] = inputs else {
         return Err("it needs two inputs".to_owned());
     };
-    let dims = match (a.len(), b.len()) {
-        (_, 1) if a.dims.len() >= b.dims.len() => &a.dims,
-        (1, _) if b.dims.len() >= a.dims.len() => &b.dims,
-        _ if a.dims == b.dims => &a.dims,
+    let shaped = match (a.len(), b.len()) {
+        (_, 1) if a.dims.len() >= b.dims.len() => a,
+        (1, _) if b.dims.len() >= a.dims.len() => b,
+        _ if a.dims == b.dims => a,
         _ => {
             return Err(format!(
                 "arithmetic of constants of {:?} and {:?} is not supported",
@@ -414,7 +414,7 @@ fn arithmetic(op: &str, inputs: &[Option<&Tensor>]) -> Result<Tensor, String> {
             ));
         }
     };
-    let count = a.len().max(b.len());
+    let (dims, count) = (shaped.dims.clone(), shaped.len());
     let data = match (&a.data, &b.data) {
         (Data::Ints(a), Data::Ints(b)) => {
             let value = |index: usize| {
@@ -443,7 +443,6 @@ fn arithmetic(op: &str, inputs: &[Option<&Tensor>]) -> Result<Tensor, String> {
             Data::Floats((0..count).map(value).collect())
         }
     };
-    let dims = dims.clone();
     Ok(Tensor { dims, data })
 }
 

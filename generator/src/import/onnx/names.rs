@@ -6,7 +6,7 @@
 
 use super::error::NodePlace;
 use super::message::Node;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// A C identifier from any text.
 pub fn identifier(text: &str) -> String {
@@ -91,6 +91,8 @@ pub struct Names {
     /// Modules that contain other modules: no op has their name.
     containers: HashSet<String>,
     used: HashSet<String>,
+    /// How many ops have asked for a name.
+    numbers: HashMap<String, u32>,
 }
 
 impl Names {
@@ -106,6 +108,7 @@ impl Names {
             containers,
             // The network's input has this name.
             used: HashSet::from([crate::ir::INPUT_NAME.to_owned()]),
+            numbers: HashMap::new(),
         }
     }
 
@@ -131,14 +134,20 @@ impl Names {
     }
 
     /// The name itself, or with a number if it is in use.
-    pub fn unused(&mut self, base: &str) -> String {
-        let numbered = (2u32..).map(|number| format!("{base}_{number}"));
-        let mut all = std::iter::once(base.to_owned()).chain(numbered);
-        let name = all
-            .find(|name| !self.used.contains(name))
-            .unwrap_or_default();
-        self.used.insert(name.clone());
-        name
+    fn unused(&mut self, base: &str) -> String {
+        let base = if base.is_empty() { "op" } else { base };
+        // Names of other ops may look like numbered ones.
+        loop {
+            let number = self.numbers.entry(base.to_owned()).or_insert(0);
+            *number += 1;
+            let name = match number {
+                1 => base.to_owned(),
+                number => format!("{base}_{number}"),
+            };
+            if self.used.insert(name.clone()) {
+                return name;
+            }
+        }
     }
 }
 

@@ -501,6 +501,45 @@ fn broken_graphs_are_errors() {
     }
 }
 
+#[test]
+fn sizes_that_overflow_are_errors() {
+    let pads = |value: i64| Tensor {
+        dims: vec![8],
+        data_type: Some(data_type::INT64),
+        int64_data: vec![0, 0, value, value, 0, 0, value, value],
+        name: Some("p".to_owned()),
+        ..Tensor::default()
+    };
+    for reader in [
+        conv("a", "y"),
+        node("Relu", &["a"], "y"),
+        node("Flatten", &["a"], "y"),
+        node("GlobalMaxPool", &["a"], "y"),
+    ] {
+        for value in [0, 1 << 20, u32::MAX.into(), i64::MAX] {
+            let nodes = vec![node("Pad", &["x", "p"], "a"), reader.clone()];
+            let imported = import(nodes, vec![filters(), pads(value)]);
+            let is_conv = value == 0 && reader.op_type.as_deref() == Some("Conv");
+            assert_eq!(imported.is_ok(), is_conv, "{reader:?} {value}");
+        }
+    }
+    let empty = Tensor {
+        dims: vec![0],
+        ..tensor("e", &[0])
+    };
+    let sum = vec![node("Add", &["e", "one"], "s"), node("Relu", &["x"], "y")];
+    assert!(import(sum, vec![empty, scalar("one", 1.0)]).is_ok());
+    // Without nodes, the output is an initialiser.
+    assert!(import(Vec::new(), vec![tensor("y", &[2])]).is_err());
+    // Constants with more axes add axes.
+    let nodes = vec![
+        node("GlobalAveragePool", &["x"], "g"),
+        node("Flatten", &["g"], "f"),
+        node("Mul", &["f", "one"], "y"),
+    ];
+    assert!(import(nodes, vec![tensor("one", &[1, 1, 1])]).is_err());
+}
+
 /// Chains that would overflow the stack or double the work with each node.
 #[test]
 fn long_chains_end() {

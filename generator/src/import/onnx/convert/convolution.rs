@@ -6,6 +6,9 @@ use super::{Converter, OpRef, Problem, Value, ValueId, first, invalid, unsupport
 use crate::ir::{Activation, ConvOptions, OpOptions, PaddingOption};
 use tdc_runtime::Padding;
 
+/// Most elements of a padded tensor.
+const MAX_PADDED: usize = 1 << 40;
+
 /// Sizes of a window: a filter or a pool.
 pub(super) struct Window {
     pub(super) kernel: [u32; 2],
@@ -238,15 +241,22 @@ impl Converter<'_> {
             )));
         };
         let padded = |size: usize, before: u32, after: u32| size + before as usize + after as usize;
+        let dims = vec![
+            dims[0],
+            dims[1],
+            padded(dims[2], top, bottom),
+            padded(dims[3], left, right),
+        ];
+        let elements = dims
+            .iter()
+            .try_fold(1usize, |all, &dim| all.checked_mul(dim));
+        if elements.is_none_or(|elements| elements > MAX_PADDED) {
+            return Err(invalid(format!("it pads to {dims:?}, which is too large")));
+        }
         Ok(Value::Padded {
             of: id,
             pads: [top, left, bottom, right],
-            dims: vec![
-                dims[0],
-                dims[1],
-                padded(dims[2], top, bottom),
-                padded(dims[3], left, right),
-            ],
+            dims,
         })
     }
 

@@ -1,6 +1,7 @@
 //! Elementwise functions, and the ops that they become.
 
 use super::super::elementwise::{Elementwise, Recognised, recognise};
+use super::super::error::ImportError;
 use super::super::graph::node_error;
 use super::{
     Converter, Function, OpRef, Operand, Problem, Value, ValueId, WRITE_CONFIG, first, unsupported,
@@ -43,6 +44,9 @@ impl Converter<'_> {
                     ));
                 }
                 None => {
+                    if let Value::Padded { .. } = &self.values[id] {
+                        return Err(unsupported("arithmetic after a Pad is not supported"));
+                    }
                     let own = self.dims(id);
                     if own.iter().product::<usize>() > dims.iter().product::<usize>()
                         || dims.is_empty()
@@ -52,12 +56,19 @@ impl Converter<'_> {
                     if let Value::Function(function) = &self.values[id] {
                         depth = depth.max(function.depth);
                     }
-                    if let Value::Padded { .. } = &self.values[id] {
-                        return Err(unsupported("arithmetic after a Pad is not supported"));
-                    }
                     found.push(Operand::Value(id));
                 }
             }
+        }
+        // ONNX would add axes to the other operand.
+        let has_more_axes = |id: &ValueId| {
+            self.constant(*id)
+                .is_some_and(|tensor| tensor.dims.len() > dims.len())
+        };
+        if operands.iter().any(has_more_axes) && !dims.is_empty() {
+            return Err(unsupported(
+                "arithmetic with a constant of more axes is not supported",
+            ));
         }
         if depth >= MAX_DEPTH {
             for &id in &operands {
@@ -126,8 +137,11 @@ impl Converter<'_> {
         self.values[id] = Value::Failed;
         if !message.is_empty() {
             let node = node.or_else(|| self.readers[id].first().copied());
-            let node = &self.graph.nodes[node.unwrap_or(0)];
-            self.errors.push(node_error(node, message, WRITE_CONFIG));
+            self.errors
+                .push(match node.and_then(|node| self.graph.nodes.get(node)) {
+                    Some(node) => node_error(node, message, WRITE_CONFIG),
+                    None => ImportError::of_file(format!("the output: {message}"), WRITE_CONFIG),
+                });
         }
         None
     }
