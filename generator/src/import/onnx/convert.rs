@@ -112,6 +112,8 @@ struct Converter<'g> {
     /// Infers shapes; the network itself is built from the ops that are left at the end.
     builder: NetworkBuilder,
     names: Names,
+    /// Concatenations by what they concatenate.
+    concats: HashMap<Vec<OpRef>, OpRef>,
     /// Elements of all constants that were computed.
     computed: usize,
     errors: Vec<ImportError>,
@@ -171,6 +173,7 @@ impl<'g> Converter<'g> {
             shapes: vec![*shape],
             builder,
             names: Names::new(&graph.nodes),
+            concats: HashMap::new(),
             computed: 0,
             errors: Vec::new(),
         };

@@ -501,6 +501,34 @@ fn broken_graphs_are_errors() {
     }
 }
 
+/// As in DenseNets.
+#[test]
+fn growing_concatenations_extend_each_other() {
+    let concat =
+        |inputs: &[&str], output: &str| with(node("Concat", inputs, output), &[int("axis", 1)]);
+    let nodes = vec![
+        node("Relu", &["x"], "a"),
+        node("Tanh", &["x"], "b"),
+        concat(&["a", "b"], "ab"),
+        node("Sigmoid", &["ab"], "c"),
+        concat(&["a", "b", "c"], "abc"),
+        node("HardSwish", &["abc"], "d"),
+        concat(&["a", "b", "c", "d"], "y"),
+    ];
+    let imported = import(nodes, Vec::new()).unwrap();
+    let network = &imported.network;
+    let concats = network.ops.iter().filter(|op| op.kind == OpKind::Concat);
+    let inputs: Vec<Vec<&str>> = concats
+        .map(|op| {
+            op.inputs
+                .iter()
+                .map(|&input| &network.op(input).name[..])
+                .collect()
+        })
+        .collect();
+    assert_eq!(inputs, [["a", "b"], ["ab", "c"], ["abc", "d"]]);
+}
+
 #[test]
 fn sizes_that_overflow_are_errors() {
     let pads = |value: i64| Tensor {

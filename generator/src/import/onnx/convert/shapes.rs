@@ -3,7 +3,7 @@
 use super::super::attributes::Attributes;
 use super::super::fold::{flattened, new_shape, with_axes};
 use super::super::message::data_type;
-use super::{Converter, Problem, Value, ValueId, first, invalid, op_type, unsupported};
+use super::{Converter, OpRef, Problem, Value, ValueId, first, invalid, op_type, unsupported};
 use crate::ir::OpOptions;
 
 impl Converter<'_> {
@@ -76,9 +76,31 @@ impl Converter<'_> {
         let ops: Result<Vec<_>, Problem> = (0..inputs.len())
             .map(|index| self.op_of(inputs, index))
             .collect();
-        let value = self.add(node, ops?, OpOptions::Concat, |_| Vec::new())?;
+        let all = ops?;
+        let inputs = self.with_known_concat(&all);
+        let value = self.add(node, inputs, OpOptions::Concat, |_| Vec::new())?;
+        self.concats.insert(all, self.ops.len());
         dims[1] = self.shapes[self.ops.len()].c as usize;
         Ok(super::constants::with_dims(value, dims))
+    }
+
+    /// The operands of a concatenation, the first of which are replaced by an earlier concatenation of the same: in a DenseNet each layer
+    /// concatenates all layers before it, and memory for the last concatenation then serves all of them.
+    fn with_known_concat(&self, all: &[OpRef]) -> Vec<OpRef> {
+        /// Most operands for which earlier concatenations are looked up.
+        const MAX_OPERANDS: usize = 256;
+
+        let lengths = (2..all.len().min(MAX_OPERANDS)).rev();
+        let known = lengths
+            .filter_map(|length| Some((length, *self.concats.get(&all[..length])?)))
+            .next();
+        match known {
+            Some((length, concat)) => {
+                let rest = all[length..].iter().copied();
+                std::iter::once(concat).chain(rest).collect()
+            }
+            None => all.to_vec(),
+        }
     }
 
     /// A change between floating-point types, which tdc computes in fp32.
