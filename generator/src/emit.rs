@@ -9,7 +9,7 @@ mod lock;
 mod manifest;
 mod write;
 
-pub use check::{Difference, DifferenceKind, check};
+pub use check::{Difference, DifferenceKind, check, check_bytes};
 pub use error::EmitError;
 pub use files::{Files, layer_set_files, network_files};
 pub use manifest::MANIFEST;

@@ -1728,6 +1728,81 @@ fn random_weights_are_reproducible_and_survive_safetensors() {
 }
 
 #[test]
+fn a_config_has_no_weights_to_pack() {
+    Folder::with_tiny().fails(
+        &["pack", "tiny.yaml", "-o", "weights.bin"],
+        2,
+        "error: weights are missing; give a safetensors file, or --random SEED",
+    );
+}
+
+/// A file of PyTorch's newer exporter, with its weights beside it.
+#[cfg(feature = "onnx")]
+fn onnx_folder() -> Folder {
+    let folder = Folder::new();
+    for file in ["default.onnx", "default.onnx.data"] {
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/onnx");
+        folder.write(
+            file,
+            fs::read(Path::new(fixtures).join(file)).expect("a fixture"),
+        );
+    }
+    folder
+}
+
+#[cfg(feature = "onnx")]
+#[test]
+fn an_onnx_file_gives_the_folder_and_its_weights() {
+    let folder = onnx_folder();
+    let generate = ["default.onnx", "--out", "out"];
+    folder.succeeds(&generate);
+    folder.succeeds(&["default.onnx", "--out", "out", "--check"]);
+    folder.succeeds(&["pack", "default.onnx", "-o", "packed.bin"]);
+    assert_eq!(folder.read("out/weights.bin"), folder.read("packed.bin"));
+    // Weights of an older file are noticed.
+    let mut stale = folder.read("out/weights.bin");
+    *stale.last_mut().expect("weights") ^= 1;
+    folder.write("out/weights.bin", stale);
+    let outcome = folder.run(&["default.onnx", "--out", "out", "--check"]);
+    assert_eq!(outcome.code, Some(1), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("\nweights.bin: differs"),
+        "{}",
+        outcome.stderr
+    );
+    folder.succeeds(&["pack", "default.onnx", "--random", "1", "-o", "random.bin"]);
+    assert_ne!(folder.read("random.bin"), folder.read("packed.bin"));
+}
+
+#[cfg(feature = "onnx")]
+#[test]
+fn onnx_files_that_cannot_be_imported_write_nothing() {
+    let folder = onnx_folder();
+    folder.fails(
+        &["none.onnx"],
+        2,
+        "error: none.onnx: no such file; check the path",
+    );
+    let whole = folder.read("default.onnx");
+    folder.write("cut.onnx", &whole[..whole.len() / 2]);
+    let message = folder.run(&["cut.onnx"]).stderr;
+    let first = message.lines().next().unwrap_or_default();
+    assert!(
+        first.starts_with("error: cut.onnx: the file is not an ONNX model"),
+        "{message}"
+    );
+    folder.fails(&["cut.onnx"], 2, first);
+    fs::remove_file(folder.path("default.onnx.data")).expect("the weights");
+    let message = folder.run(&["default.onnx"]).stderr;
+    let first = message.lines().next().unwrap_or_default();
+    assert!(
+        first.contains("`default.onnx.data` cannot be read"),
+        "{message}"
+    );
+    folder.fails(&["default.onnx"], 2, first);
+}
+
+#[test]
 fn toolkit_completions_and_help_print() {
     let folder = Folder::new();
     let printed = folder.succeeds(&["toolkit"]);

@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::cost::{floor_us, fp32_lanes_floor_us};
 use tdc_generator::gpu::{Gpu, gpu};
-use tdc_generator::ir::{
-    Activation, ConvProblem, Network, OpKind, Precision, Problem, Reduce, TilePolicy,
-};
+use tdc_generator::ir::{Activation, ConvProblem, Network, OpKind, Problem, Reduce, TilePolicy};
 use tdc_generator::measure::tune::{Problems, present_text};
 use tdc_generator::plan::{
     ChosenBy, PlannedUnit, Planner, TaskGraph, TuningTable, plan_network, plan_network_with,
@@ -174,18 +172,8 @@ fn problems_of_configs() -> Problems {
     let mut problems = Problems::default();
     for file in std::fs::read_dir(root().join("configs")).unwrap() {
         let path = file.unwrap().path();
-        let precisions = Precision::NAMES
-            .iter()
-            .map(|&(_, precision)| Some(precision));
-        for precision in std::iter::once(None).chain(precisions) {
-            for dense in [false, true] {
-                let overrides = Overrides {
-                    dense,
-                    precision,
-                    ..Overrides::default()
-                };
-                problems.add(&yaml::load(&path, &overrides).unwrap());
-            }
+        for overrides in Problems::measured_forms() {
+            problems.add(&yaml::load(&path, &overrides).unwrap());
         }
     }
     problems

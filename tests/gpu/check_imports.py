@@ -23,6 +23,7 @@ import warnings
 
 import torch
 import torchvision
+from compare_builds import compiled
 
 NETWORKS = (
     "resnet18 resnet50 vgg11_bn densenet121 googlenet inception_v3 squeezenet1_1 mobilenet_v2 mobilenet_v3_large mobilenet_v3_small "
@@ -61,17 +62,6 @@ def error(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float((found.double() - expected).norm() / expected.norm())
 
 
-def build(tdc_gen: str, model: pathlib.Path, arch: str) -> pathlib.Path:
-    """Imports a file, generates its folder and compiles the program."""
-    folder = model.parent / "generated"
-    subprocess.run([tdc_gen, str(model), "--out", str(folder)], check=True, capture_output=True, text=True)
-    program = folder / "program"
-    sources = [folder / "main.cu", *sorted(folder.glob("src/**/*.cu"))]
-    command = ["nvcc", "-std=c++17", "-O3", f"-arch={arch}", "-t0", "-I", folder / "include", *sources, "-o", program]
-    subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True)
-    return folder
-
-
 def check(name: str, exporter: str, options: argparse.Namespace, folder: pathlib.Path) -> dict:
     """The report on one network."""
     model = network(name)
@@ -85,15 +75,18 @@ def check(name: str, exporter: str, options: argparse.Namespace, folder: pathlib
     path = folder / f"{name}-{exporter}" / f"{name}.onnx"
     path.parent.mkdir()
     export(model, image, path, exporter)
+    generated = path.parent / "generated"
     try:
-        generated = build(options.tdc_gen, path, options.arch)
+        command = [options.tdc_gen, str(path), "--out", str(generated)]
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        program = compiled(generated, options.arch)
     except subprocess.CalledProcessError as failure:
-        return {"network": name, "exporter": exporter, "failure": failure.stderr.strip()[-500:]}
+        return {"network": name, "exporter": exporter, "failure": (failure.stderr or "nvcc failed").strip()[-500:]}
     (generated / "input.bin").write_bytes(image.numpy().tobytes())
     return {
         "network": name,
         "exporter": exporter,
-        "folder": str(generated),
+        "program": str(program.resolve()),
         "bound": max(1e-5, 2 * error(fp32, expected)),
         "expected": expected.flatten().tolist(),
     }
@@ -101,8 +94,9 @@ def check(name: str, exporter: str, options: argparse.Namespace, folder: pathlib
 
 def run(report: dict) -> None:
     """Runs a program on the GPU and adds its error and time to the report."""
-    folder = pathlib.Path(report["folder"])
-    command = ["./program", "--weights", "weights.bin", "--input", "input.bin", "--output", "output.bin"]
+    program = pathlib.Path(report["program"])
+    folder = program.parent
+    command = [str(program), "--weights", "weights.bin", "--input", "input.bin", "--output", "output.bin"]
     output = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
     found = torch.frombuffer(bytearray((folder / "output.bin").read_bytes()), dtype=torch.float32)
     report["error"] = error(found, torch.tensor(report.pop("expected"), dtype=torch.float64))

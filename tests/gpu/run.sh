@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The GPU tier. Needs a GPU, nvcc, cmake, and a python3 with torch, torchvision and safetensors; no Rust.
-#   ./run.sh [STEP...]     steps: prelude verify embedded tiles variants drivers pytorch two sanitizer tune bench networks; all of them by default
+# The GPU tier. Needs a GPU, nvcc, cmake, and a python3 with torch, torchvision, onnxscript and safetensors; no Rust.
+#   ./run.sh [STEP...]     steps: prelude verify embedded tiles variants drivers pytorch imports two sanitizer tune bench networks; all of them by default
 # Exits with 1 when a step failed; every failure is printed.
 set -uo pipefail
 cd "$(dirname "$0")"
-steps=${*:-prelude verify embedded tiles variants drivers pytorch two sanitizer tune bench networks}
+steps=${*:-prelude verify embedded tiles variants drivers pytorch imports two sanitizer tune bench networks}
 failures=0
 work=work
 networks="resnet18 resnet50 vgg16 densenet121 densenet201"
@@ -210,6 +210,12 @@ sys.exit(not 0 < error < 1e-5)"
                 grep "relative error against" $work/log
             done
         done
+        ;;
+    imports)
+        # Networks of torchvision by both exporters of PyTorch; an error that is planted must be found.
+        check "imported networks" python3 check_imports.py --json $work/imports.json
+        cat $work/log
+        check "planted errors" python3 check_imports.py --plant --networks resnet18,mobilenet_v2
         ;;
     two)
         # A program outside the tree, two vendored networks by two add_subdirectory.

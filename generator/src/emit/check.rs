@@ -30,6 +30,8 @@ pub enum DifferenceKind {
     LineEnds,
     /// Its content differs: the first lines of a unified diff from the folder to the new content.
     Content(String),
+    /// Its content differs, and is not text.
+    Bytes,
 }
 
 impl fmt::Display for Difference {
@@ -43,8 +45,29 @@ impl fmt::Display for Difference {
                 "{path}: only the line ends differ (CR LF); configure your version control to keep LF"
             ),
             DifferenceKind::Content(diff) => write!(f, "{path}: differs\n{diff}"),
+            DifferenceKind::Bytes => write!(f, "{path}: differs"),
         }
     }
+}
+
+/// How a file beside the generated ones, such as the weights, differs from what would be written; `None` if it does not.
+///
+/// # Errors
+/// [`EmitError`] if the file cannot be read.
+pub fn check_bytes(
+    path: &str,
+    expected: &[u8],
+    folder: &Path,
+) -> Result<Option<Difference>, EmitError> {
+    let kind = match read_if_exists(&folder.join(path))? {
+        None => DifferenceKind::Missing,
+        Some(found) if found == expected => return Ok(None),
+        Some(_) => DifferenceKind::Bytes,
+    };
+    Ok(Some(Difference {
+        path: path.to_owned(),
+        kind,
+    }))
 }
 
 /// Every file of `folder` that [`write`](super::write) would change; empty if the folder is up to date.

@@ -12,7 +12,9 @@ mod elementwise;
 mod error;
 mod external;
 mod fold;
+mod footprint;
 mod graph;
+mod inputs;
 mod message;
 mod names;
 mod tensor;
@@ -21,6 +23,7 @@ pub use error::{ImportError, ImportErrors, NodePlace};
 
 use crate::config::Overrides;
 use crate::ir::Network;
+use error::EXPORT_AGAIN;
 use prost::Message as _;
 use prost::bytes::Bytes;
 use std::fs::File;
@@ -42,6 +45,10 @@ pub struct Imported {
 
 /// The largest file that is read: the limit of the protocol buffers format.
 const MAX_BYTES: u64 = 2 << 30;
+
+/// Most memory of the decoded messages of a file: so many bytes, and so many times its size.
+const MAX_FIXED_FOOTPRINT: usize = 48 << 20;
+const MAX_FOOTPRINT_FACTOR: usize = 4;
 
 /// Whether a path is that of an ONNX file, by its name.
 pub fn is_onnx(path: &Path) -> bool {
@@ -108,6 +115,15 @@ pub fn parse(
     folder: Option<&Path>,
     overrides: &Overrides,
 ) -> Result<Imported, ImportErrors> {
+    let footprint = footprint::footprint(&bytes);
+    if footprint > MAX_FIXED_FOOTPRINT + MAX_FOOTPRINT_FACTOR * bytes.len() {
+        let message = format!(
+            "its {} bytes are so many small parts that they would take {} MiB of memory",
+            bytes.len(),
+            footprint >> 20
+        );
+        return Err(ImportErrors::of_file(file, message, EXPORT_AGAIN));
+    }
     let model = message::Model::decode(bytes).map_err(|error| {
         ImportErrors::of_file(
             file,

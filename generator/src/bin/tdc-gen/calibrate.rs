@@ -8,10 +8,8 @@ use crate::output::{note, print};
 use crate::tune;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use tdc_generator::config::Overrides;
 use tdc_generator::emit::write_atomic;
 use tdc_generator::gpu::{DEFAULT_GPU, Gpu, gpu};
-use tdc_generator::ir::Precision;
 use tdc_generator::measure::tune::{Fit, GROUPS, Problems, Row, RunEnd, Samples, read_journal};
 use tdc_generator::wording::counted;
 
@@ -60,22 +58,12 @@ pub fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     print(format_args!("{}\n", out.display()))
 }
 
-/// The problems of the configs, with their Tucker and CP ranks and without, in each precision.
+/// The problems of the configs in every form.
 fn problems(configs: &[PathBuf]) -> Result<Problems, Failure> {
-    let precisions = Precision::NAMES
-        .iter()
-        .map(|&(_, precision)| Some(precision));
     let mut problems = Problems::default();
-    for precision in std::iter::once(None).chain(precisions) {
-        for dense in [false, true] {
-            let overrides = Overrides {
-                dense,
-                precision,
-                ..Overrides::default()
-            };
-            for path in configs {
-                problems.add(&load(path, &overrides)?.0);
-            }
+    for overrides in Problems::measured_forms() {
+        for path in configs {
+            problems.add(&load(path, &overrides)?.0);
         }
     }
     Ok(problems)

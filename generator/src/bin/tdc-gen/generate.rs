@@ -118,7 +118,11 @@ fn write(args: &GenerateArgs, folders: &[Folder]) -> Result<(), Failure> {
 fn check(args: &GenerateArgs, folders: &[Folder]) -> Result<(), Failure> {
     let mut stale = Vec::new();
     for folder in folders {
-        let differences = emit::check(&folder.files, &folder.path).map_err(Failure::input)?;
+        let mut differences = emit::check(&folder.files, &folder.path).map_err(Failure::input)?;
+        if let Some(weights) = &folder.weights {
+            let weights = emit::check_bytes(WEIGHTS, weights, &folder.path);
+            differences.extend(weights.map_err(Failure::input)?);
+        }
         if !differences.is_empty() {
             let lines: Vec<_> = differences.iter().map(ToString::to_string).collect();
             stale.push(format!(

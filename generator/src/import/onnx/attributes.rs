@@ -100,17 +100,20 @@ impl<'n> Attributes<'n> {
         }
     }
 
-    /// What is wrong with the attributes, those that were not read among it.
-    pub fn finish(self) -> Vec<String> {
-        let mut errors = self.errors.into_inner();
-        let read = self.read.into_inner();
-        for attribute in self.all {
-            let name = attribute.name.as_deref().unwrap_or_default();
-            if !read.contains(name) {
-                let name = name.escape_debug();
-                errors.push(format!("the attribute `{name}` is not supported"));
-            }
-        }
-        errors
+    /// What is wrong with the attributes that were read.
+    pub fn errors(&self) -> Vec<String> {
+        self.errors.borrow().clone()
+    }
+
+    /// An error for each attribute that was not read. Says something about nodes only that were converted to the end: before an error
+    /// not all attributes are read.
+    pub fn unread(&self) -> Vec<String> {
+        let read = self.read.borrow();
+        let names = self.all.iter();
+        let names = names.map(|attribute| attribute.name.as_deref().unwrap_or_default());
+        names
+            .filter(|name| !read.contains(name))
+            .map(|name| format!("the attribute `{}` is not supported", name.escape_debug()))
+            .collect()
     }
 }

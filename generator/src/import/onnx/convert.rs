@@ -4,6 +4,7 @@
 //! function that is not an op yet. Such a function becomes an op when another node reads it: by then its whole spelling is known, so that
 //! `x * Sigmoid(x)` becomes one SiLU, which the op that computes x takes over if nothing else reads x.
 
+mod aliases;
 mod constants;
 mod convolution;
 mod functions;
@@ -14,14 +15,18 @@ mod shapes;
 use super::Imported;
 use super::attributes::Attributes;
 use super::elementwise::Elementwise;
-use super::error::ImportError;
+use super::error::{EXPORT_AGAIN, ImportError, REPLACE};
 use super::fold::fold;
-use super::graph::{Graph, node_error};
+use super::graph::Graph;
+use super::inputs::input;
+use super::message::Node;
 use super::names::{Names, op_type};
 use super::tensor::Tensor;
 use crate::config::Overrides;
 use crate::ir::{INPUT_NAME, NetworkBuilder, OpOptions, TensorShape, reserved_reason};
+use aliases::is_alias;
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 use tdc_weights::Checkpoint;
 
 /// Index in [`Converter::values`].
@@ -36,7 +41,7 @@ enum Value {
     /// Not computed, because of an error that was reported.
     Failed,
     /// Known numbers.
-    Constant(Tensor),
+    Constant(Rc<Tensor>),
     /// The output of an op, of which ONNX has its own view: `dims` may lack axes of size 1.
     Op { op: OpRef, dims: Vec<usize> },
     /// An elementwise function that is not an op yet.
@@ -80,21 +85,21 @@ struct NewOp {
     tensors: Vec<NamedTensor>,
 }
 
-/// What is wrong with a node, and the remedy.
-type Problem = (String, &'static str);
-
-/// The remedy for operations that the project does not have.
-const WRITE_CONFIG: &str = "leave it out of the export, or replace it by supported operations";
-
-/// The remedy for files that do not follow the format.
-const EXPORT_AGAIN: &str = "export the network again";
+/// Why a node has no value.
+#[derive(Debug)]
+enum Problem {
+    /// What is wrong with the node, and the remedy.
+    New(String, &'static str),
+    /// An error that was reported already, for example at a node that computes an input.
+    Reported,
+}
 
 fn unsupported(message: impl Into<String>) -> Problem {
-    (message.into(), WRITE_CONFIG)
+    Problem::New(message.into(), REPLACE)
 }
 
 fn invalid(message: impl Into<String>) -> Problem {
-    (message.into(), EXPORT_AGAIN)
+    Problem::New(message.into(), EXPORT_AGAIN)
 }
 
 /// The state of the conversion.
@@ -152,16 +157,21 @@ pub fn convert(
     }
 }
 
+impl Value {
+    /// The same value with the sizes that ONNX gives it.
+    fn with_dims(self, dims: Vec<usize>) -> Self {
+        match self {
+            Self::Op { op, .. } => Self::Op { op, dims },
+            other => other,
+        }
+    }
+}
+
 impl<'g> Converter<'g> {
     fn new(graph: &'g Graph) -> Result<Self, Vec<ImportError>> {
         let (input, shape) = &graph.input;
         let mut builder = NetworkBuilder::new("network", *shape);
-        builder.added().map_err(|errors| {
-            let errors = errors.into_iter();
-            errors
-                .map(|error| ImportError::of_file(error.message, error.help))
-                .collect::<Vec<_>>()
-        })?;
+        builder.added().map_err(ImportError::of_network)?;
         let mut converter = Self {
             graph,
             ids: HashMap::new(),
@@ -178,7 +188,7 @@ impl<'g> Converter<'g> {
             errors: Vec::new(),
         };
         for (name, tensor) in &graph.constants {
-            converter.define(name, Value::Constant(tensor.clone()));
+            converter.define(name, Value::Constant(Rc::clone(tensor)));
         }
         let dims = [shape.batch, shape.c, shape.h, shape.w].map(|size| size as usize);
         let input = converter.define(
@@ -200,77 +210,71 @@ impl<'g> Converter<'g> {
         self.values.len() - 1
     }
 
-    /// An id for each output of a node. The output of a node that changes nothing is its input.
+    /// An id for each output of a node. Aliases have the id of their input, and do not count among its readers.
     fn name_values(&mut self) {
         for (index, node) in self.graph.nodes.iter().enumerate() {
-            let is_alias = matches!(op_type(node), "Identity" | "Dropout");
-            let source = node
-                .input
-                .first()
-                .and_then(|name| self.ids.get(&name[..]))
-                .copied();
-            if let (true, Some(source), Some(output)) = (is_alias, source, node.output.first()) {
-                self.ids.insert(output, source);
-                continue;
+            let inputs = self.inputs(node);
+            let source = input(&inputs, 0).filter(|_| is_alias(node));
+            let skipped = usize::from(source.is_some());
+            for id in inputs.into_iter().skip(skipped).flatten() {
+                self.readers[id].push(index);
             }
-            for name in node.input.iter().filter(|name| !name.is_empty()) {
-                if let Some(&id) = self.ids.get(&name[..]) {
-                    self.readers[id].push(index);
+            for (place, name) in node.output.iter().enumerate() {
+                match source {
+                    _ if name.is_empty() => {}
+                    Some(source) if place == 0 => drop(self.ids.insert(name, source)),
+                    _ => drop(self.define(name, Value::Failed)),
                 }
-            }
-            for name in node.output.iter().filter(|name| !name.is_empty()) {
-                self.define(name, Value::Failed);
             }
         }
         self.output = self.ids.get(&self.graph.output[..]).copied();
     }
 
+    /// The inputs of a node; `None` for those that are left out.
+    fn inputs(&self, node: &Node) -> Vec<Option<ValueId>> {
+        let names = node.input.iter();
+        names.map(|name| self.ids.get(&name[..]).copied()).collect()
+    }
+
     /// Converts a node and reports everything that is wrong with it.
     fn visit(&mut self, index: usize) {
         let node = &self.graph.nodes[index];
-        if matches!(op_type(node), "Identity" | "Dropout") {
-            return;
-        }
-        let ids = node
-            .input
-            .iter()
-            .map(|name| self.ids.get(&name[..]).copied());
-        let inputs: Vec<Option<ValueId>> = ids.collect();
+        let inputs = self.inputs(node);
         let failed = |id: &ValueId| matches!(self.values[*id], Value::Failed);
         if inputs.iter().flatten().any(failed) {
             return;
         }
         let attributes = Attributes::of(node);
-        let result = self.convert(index, &inputs, &attributes);
-        let attribute_errors = attributes.finish();
-        // The node of an unknown operation has attributes that nobody read.
-        let is_unknown =
-            matches!(&result, Err((message, _)) if message.contains("is not supported"));
-        if !is_unknown {
-            for message in &attribute_errors {
-                self.errors.push(node_error(node, message, WRITE_CONFIG));
-            }
+        let value = match is_alias(node) {
+            true => self.check_alias(node, &inputs, &attributes).map(|()| None),
+            false => self.convert(index, &inputs, &attributes).map(Some),
+        };
+        let mut messages = attributes.errors();
+        if value.is_ok() {
+            messages.extend(attributes.unread());
         }
-        let others = node
-            .output
-            .iter()
-            .skip(1)
-            .filter_map(|name| self.ids.get(&name[..]));
-        if others.copied().any(|id| !self.readers[id].is_empty()) {
-            self.errors.push(node_error(
-                node,
-                "only its first output is supported",
-                WRITE_CONFIG,
-            ));
+        if node.output.iter().skip(1).any(|name| self.is_read(name)) {
+            messages.push("only its first output is supported".to_owned());
+        }
+        let is_understood = messages.is_empty();
+        for message in messages {
+            let error = ImportError::of_node(node, message, REPLACE);
+            self.errors.push(error);
         }
         let output = node.output.first().and_then(|name| self.ids.get(&name[..]));
-        match (result, output.copied()) {
-            (Ok(value), Some(output)) if attribute_errors.is_empty() => self.set(output, value),
-            (Err((message, help)), _) if !message.is_empty() => {
-                self.errors.push(node_error(node, message, help));
+        match (value, output.copied()) {
+            (Ok(Some(value)), Some(output)) if is_understood => self.set(output, value),
+            (Err(Problem::New(message, help)), _) => {
+                self.errors.push(ImportError::of_node(node, message, help));
             }
             _ => {}
         }
+    }
+
+    /// Whether a node or the output of the network needs a value.
+    fn is_read(&self, name: &str) -> bool {
+        let id = self.ids.get(name).copied();
+        id.is_some_and(|id| self.output == Some(id) || !self.readers[id].is_empty())
     }
 
     fn set(&mut self, id: ValueId, value: Value) {
@@ -280,7 +284,7 @@ impl<'g> Converter<'g> {
         self.values[id] = value;
     }
 
-    /// The value of a node's first output. An empty message means that the error was reported before.
+    /// The value of a node's first output.
     fn convert(
         &mut self,
         index: usize,
@@ -291,7 +295,7 @@ impl<'g> Converter<'g> {
         if op == "Shape" {
             let dims = self.dims(first(inputs)?);
             return super::fold::shape(&dims, attributes)
-                .map(Value::Constant)
+                .map(|shape| Value::Constant(Rc::new(shape)))
                 .map_err(invalid);
         }
         let constants: Vec<Option<&Tensor>> =
@@ -304,7 +308,7 @@ impl<'g> Converter<'g> {
             let folded = folded.map_err(unsupported)?;
             self.computed = self.computed.saturating_add(folded.len());
             return match self.computed <= MAX_COMPUTED {
-                true => Ok(Value::Constant(folded)),
+                true => Ok(Value::Constant(Rc::new(folded))),
                 false => Err(unsupported(
                     "the model computes more than 1 GiB of constants",
                 )),
@@ -312,9 +316,10 @@ impl<'g> Converter<'g> {
         }
         if let Some(kind) = Elementwise::of(op, &constants, attributes) {
             let kind = kind.map_err(unsupported)?;
-            let is_old_broadcast = attributes.int("broadcast") == Some(1);
-            let axis = attributes.int("axis");
-            return self.elementwise(index, kind, inputs, is_old_broadcast.then_some(axis));
+            // Operator set 6: the axis of the second operand's first axis.
+            let has_axis = attributes.int("broadcast") == Some(1);
+            let axis = attributes.int("axis").filter(|_| has_axis);
+            return self.elementwise(index, kind, inputs, axis);
         }
         match op {
             "Conv" => self.convolution(index, inputs, attributes),
@@ -351,14 +356,26 @@ impl<'g> Converter<'g> {
         inputs: &[Option<ValueId>],
         index: usize,
         what: &str,
-    ) -> Result<&Tensor, Problem> {
-        let id = inputs.get(index).copied().flatten();
-        let id = id.ok_or_else(|| invalid(format!("it has no {what}")))?;
-        self.constant(id).ok_or_else(|| {
-            unsupported(format!(
+    ) -> Result<Rc<Tensor>, Problem> {
+        let id = input(inputs, index).ok_or_else(|| invalid(format!("it has no {what}")))?;
+        match &self.values[id] {
+            Value::Constant(tensor) => Ok(Rc::clone(tensor)),
+            _ => Err(unsupported(format!(
                 "its {what} is computed; only constants are supported"
-            ))
-        })
+            ))),
+        }
+    }
+
+    /// A node's input that must be a constant list of integers.
+    fn expect_ints(
+        &self,
+        inputs: &[Option<ValueId>],
+        index: usize,
+        what: &str,
+    ) -> Result<Vec<i64>, Problem> {
+        let constant = self.expect_constant(inputs, index, what)?;
+        let list = constant.as_ints().map(<[i64]>::to_vec);
+        list.ok_or_else(|| invalid(format!("its {what} is not a list of integers")))
     }
 
     /// The sizes of a value as ONNX has them.
@@ -374,7 +391,7 @@ impl<'g> Converter<'g> {
     /// The op that computes a node's input, which has the axes of the op's output: [B, C, H, W], or [B, C] without an image.
     fn op_of(&mut self, inputs: &[Option<ValueId>], index: usize) -> Result<OpRef, Problem> {
         let op = self.view_of(inputs, index)?;
-        let id = inputs.get(index).copied().flatten().unwrap_or_default();
+        let id = input(inputs, index).unwrap_or_default();
         match self.is_plain(id, op) {
             true => Ok(op),
             false => Err(unsupported(format!(
@@ -394,10 +411,8 @@ impl<'g> Converter<'g> {
 
     /// The op that computes a node's input, of whatever axes.
     fn view_of(&mut self, inputs: &[Option<ValueId>], index: usize) -> Result<OpRef, Problem> {
-        let id = inputs.get(index).copied().flatten();
-        let id = id.ok_or_else(|| invalid("an input is missing"))?;
-        // Reported at the node that failed.
-        self.materialize(id).ok_or_else(|| (String::new(), ""))
+        let id = input(inputs, index).ok_or_else(|| invalid("an input is missing"))?;
+        self.materialize(id).ok_or(Problem::Reported)
     }
 
     /// Adds an op for a node and returns its value, with the sizes of its output.
@@ -408,11 +423,28 @@ impl<'g> Converter<'g> {
         options: OpOptions,
         tensors: impl FnOnce(&str) -> Vec<NamedTensor>,
     ) -> Result<Value, Problem> {
+        let op = self.add_op(index, inputs, options, tensors)?;
+        let y = self.shapes[op];
+        let dims = [y.batch, y.c, y.h, y.w].map(|size| size as usize);
+        Ok(Value::Op {
+            op,
+            dims: dims.to_vec(),
+        })
+    }
+
+    /// Adds an op for a node.
+    fn add_op(
+        &mut self,
+        index: usize,
+        inputs: Vec<OpRef>,
+        options: OpOptions,
+        tensors: impl FnOnce(&str) -> Vec<NamedTensor>,
+    ) -> Result<OpRef, Problem> {
         let name = self.names.op(&self.graph.nodes[index]);
         self.add_named(index, name, inputs, options, tensors)
     }
 
-    /// As [`add`](Self::add), with the name of the op.
+    /// As [`add_op`](Self::add_op), with the name of the op.
     fn add_named(
         &mut self,
         index: usize,
@@ -420,7 +452,7 @@ impl<'g> Converter<'g> {
         inputs: Vec<OpRef>,
         options: OpOptions,
         tensors: impl FnOnce(&str) -> Vec<NamedTensor>,
-    ) -> Result<Value, Problem> {
+    ) -> Result<OpRef, Problem> {
         let input_names: Vec<String> = inputs
             .iter()
             .map(|&op| self.name_of(op).to_owned())
@@ -431,10 +463,10 @@ impl<'g> Converter<'g> {
             Err(errors) => {
                 let node = &self.graph.nodes[index];
                 for error in errors {
-                    self.errors
-                        .push(node_error(node, error.message, error.help));
+                    let error = ImportError::of_node(node, error.message, error.help);
+                    self.errors.push(error);
                 }
-                return Err((String::new(), ""));
+                return Err(Problem::Reported);
             }
         };
         self.ops.push(NewOp {
@@ -445,11 +477,7 @@ impl<'g> Converter<'g> {
         });
         self.shapes.push(shape);
         self.views.push(Vec::new());
-        let dims = [shape.batch, shape.c, shape.h, shape.w].map(|size| size as usize);
-        Ok(Value::Op {
-            op: self.ops.len(),
-            dims: dims.to_vec(),
-        })
+        Ok(self.ops.len())
     }
 
     fn name_of(&self, op: OpRef) -> &str {
@@ -517,12 +545,7 @@ impl<'g> Converter<'g> {
             );
             previous = op;
         }
-        let mut network = builder.finish().map_err(|errors| {
-            let errors = errors.into_iter();
-            errors
-                .map(|error| ImportError::of_file(error.message, error.help))
-                .collect::<Vec<_>>()
-        })?;
+        let mut network = builder.finish().map_err(ImportError::of_network)?;
         network.gpus = overrides.gpus(None);
         network.tiles = overrides.tiles(None);
         for (op, _) in self
@@ -547,9 +570,5 @@ impl<'g> Converter<'g> {
 
 /// A node's first input.
 fn first(inputs: &[Option<ValueId>]) -> Result<ValueId, Problem> {
-    inputs
-        .first()
-        .copied()
-        .flatten()
-        .ok_or_else(|| invalid("it has no input"))
+    input(inputs, 0).ok_or_else(|| invalid("it has no input"))
 }

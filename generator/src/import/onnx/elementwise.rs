@@ -4,6 +4,7 @@
 //! scalars. So a chain of elementwise nodes is evaluated as a function of one number and compared with the known functions.
 
 use super::attributes::Attributes;
+use super::inputs::input;
 use super::tensor::Tensor;
 use crate::ir::{Activation, ActivationParameter, activate, erfc};
 
@@ -84,6 +85,16 @@ impl Elementwise {
         Some(Ok(found))
     }
 
+    /// How many operands it has, which are the first inputs of its node; `None` if any number.
+    pub fn operand_count(self) -> Option<usize> {
+        match self {
+            Self::Max | Self::Min => None,
+            Self::Add | Self::Sub | Self::Mul | Self::Div | Self::Pow => Some(2),
+            Self::Neg | Self::Exp | Self::Erf => Some(1),
+            Self::HardSigmoid { .. } | Self::Clip { .. } | Self::Activation(_) => Some(1),
+        }
+    }
+
     /// The value for operands in order.
     pub fn apply(self, operands: &[f64]) -> f64 {
         let x = operands.first().copied().unwrap_or(f64::NAN);
@@ -112,7 +123,7 @@ fn clip(constants: &[Option<&Tensor>], attributes: &Attributes<'_>) -> Result<El
         if let Some(value) = attributes.float(name) {
             return Ok(f64::from(value));
         }
-        match constants.get(index).copied().flatten() {
+        match input(constants, index) {
             None => Ok(default),
             Some(tensor) => tensor.scalar().ok_or("its bounds are not single numbers"),
         }
@@ -138,10 +149,15 @@ pub fn recognise(function: impl Fn(f64) -> f64) -> Option<Recognised> {
     let near = (0..97).map(|index| -11.3 + 0.237 * f64::from(index));
     let points: Vec<f64> = near.chain([-83.0, -37.5, 41.5, 90.25]).collect();
     let values: Vec<f64> = points.iter().map(|&x| function(x)).collect();
+    // Where a function is near zero, its error is that of larger values nearby. A function that is small everywhere has smaller errors.
+    let size = values
+        .iter()
+        .fold(0.0, |size: f64, value| size.max(value.abs()));
+    let floor = size.min(1.0);
     let equals = |candidate: &dyn Fn(f64) -> f64| {
         points.iter().zip(&values).all(|(&x, &value)| {
             let expected = candidate(x);
-            (value - expected).abs() <= 2e-6 * (1.0 + expected.abs())
+            (value - expected).abs() <= 2e-6 * (floor + expected.abs())
         })
     };
     let (low, high) = (function(-1e6), function(1e6));
@@ -228,5 +244,8 @@ mod tests {
         assert_eq!(found(&|x| x * x), "unknown");
         assert_eq!(found(&|x| (0.2 * x + 0.5).clamp(0.0, 1.0)), "unknown");
         assert_eq!(found(&|x| x * x.exp().ln_1p().tanh()), "unknown");
+        // Small values are not taken for zeros.
+        assert_eq!(found(&|x| 1e-7 * x * sigmoid(x)), "unknown");
+        assert_eq!(found(&|x| 1e-7 * x), "affine");
     }
 }

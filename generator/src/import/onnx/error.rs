@@ -1,5 +1,8 @@
 //! Errors of an import, with the nodes that they concern.
 
+use super::message::Node;
+use super::names;
+use crate::ir::SpecError;
 use std::fmt;
 
 /// Where a node comes from.
@@ -33,6 +36,12 @@ impl fmt::Display for NodePlace {
     }
 }
 
+/// The remedy for operations that the project does not have.
+pub const REPLACE: &str = "leave it out of the export, or replace it by supported operations";
+
+/// The remedy for files that do not follow the format.
+pub const EXPORT_AGAIN: &str = "export the network again";
+
 /// An error, before the file's name is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportError {
@@ -52,6 +61,27 @@ impl ImportError {
             message: message.into(),
             help: help.into(),
         }
+    }
+
+    /// An error at a node.
+    pub(super) fn of_node(
+        node: &Node,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
+        Self {
+            node: Some(names::place(node)),
+            message: message.into(),
+            help: help.into(),
+        }
+    }
+
+    /// Errors of the network that was made of the nodes.
+    pub(super) fn of_network(errors: Vec<SpecError>) -> Vec<Self> {
+        let errors = errors.into_iter();
+        errors
+            .map(|error| Self::of_file(error.message, error.help))
+            .collect()
     }
 }
 

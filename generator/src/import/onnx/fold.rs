@@ -1,6 +1,7 @@
 //! Evaluation of nodes whose inputs are all constants: the arithmetic by which exporters compute shapes.
 
 use super::attributes::Attributes;
+use super::inputs::input;
 use super::message::data_type;
 use super::tensor::{Data, Tensor};
 
@@ -16,13 +17,7 @@ pub fn fold(
     inputs: &[Option<&Tensor>],
     attributes: &Attributes<'_>,
 ) -> Option<Result<Tensor, String>> {
-    let first = || {
-        inputs
-            .first()
-            .copied()
-            .flatten()
-            .ok_or_else(|| "its first input is missing".to_owned())
-    };
+    let first = || input(inputs, 0).ok_or_else(|| "its first input is missing".to_owned());
     let result = match op {
         "Constant" => constant(attributes),
         "ConstantOfShape" => first().and_then(|shape| filled(shape, attributes.tensor("value"))),
@@ -164,11 +159,10 @@ fn concat(inputs: &[Option<&Tensor>], axis: Option<i64>) -> Result<Tensor, Strin
 
 /// A part of a tensor. Up to operator set 9 starts, ends and axes are attributes.
 fn slice(inputs: &[Option<&Tensor>], attributes: &Attributes<'_>) -> Result<Tensor, String> {
-    let tensor = inputs.first().copied().flatten();
-    let tensor = tensor.ok_or("its first input is missing")?;
+    let tensor = input(inputs, 0).ok_or("its first input is missing")?;
     let values = tensor.as_ints().ok_or("only integers are sliced")?;
     let list = |index: usize, name: &str| {
-        let tensor = inputs.get(index).copied().flatten();
+        let tensor = input(inputs, index);
         tensor.and_then(Tensor::as_ints).or(attributes.ints(name))
     };
     let starts = list(1, "starts").ok_or("it has no starts")?;
@@ -246,33 +240,42 @@ fn reshaped(
     inputs: &[Option<&Tensor>],
     attributes: &Attributes<'_>,
 ) -> Result<Tensor, String> {
-    let tensor = inputs
-        .first()
-        .copied()
-        .flatten()
-        .ok_or("its first input is missing")?;
-    let parameter = inputs.get(1).copied().flatten().and_then(Tensor::as_ints);
-    let dims = match op {
-        "Reshape" => {
-            let sizes = parameter
-                .or(attributes.ints("shape"))
-                .ok_or("its shape is not constant")?;
-            new_shape(&tensor.dims, sizes, attributes.int("allowzero") == Some(1))?
-        }
-        "Flatten" => flattened(&tensor.dims, attributes.int("axis").unwrap_or(1))?,
-        _ => {
-            let axes = parameter.or(attributes.ints("axes"));
-            with_axes(&tensor.dims, axes, op == "Unsqueeze")?
-        }
+    let tensor = input(inputs, 0).ok_or("its first input is missing")?;
+    let parameter = match input(inputs, 1) {
+        Some(parameter) => Some(
+            parameter
+                .as_ints()
+                .ok_or("its shape is not a list of integers")?,
+        ),
+        None => None,
     };
     Ok(Tensor {
-        dims,
+        dims: reshaped_dims(op, &tensor.dims, parameter, attributes)?,
         data: tensor.data.clone(),
     })
 }
 
+/// The sizes that `Reshape`, `Flatten`, `Squeeze` or `Unsqueeze` gives to a tensor. `parameter` is its second input, which was an
+/// attribute in older operator sets.
+pub fn reshaped_dims(
+    op: &str,
+    dims: &[usize],
+    parameter: Option<&[i64]>,
+    attributes: &Attributes<'_>,
+) -> Result<Vec<usize>, String> {
+    let list = |name: &str| parameter.or(attributes.ints(name));
+    match op {
+        "Flatten" => flattened(dims, attributes.int("axis").unwrap_or(1)),
+        "Reshape" => {
+            let sizes = list("shape").ok_or("it has no shape")?;
+            new_shape(dims, sizes, attributes.int("allowzero") == Some(1))
+        }
+        _ => with_axes(dims, list("axes"), op == "Unsqueeze"),
+    }
+}
+
 /// The sizes that `Reshape` gives to a tensor.
-pub fn new_shape(dims: &[usize], sizes: &[i64], allow_zero: bool) -> Result<Vec<usize>, String> {
+fn new_shape(dims: &[usize], sizes: &[i64], allow_zero: bool) -> Result<Vec<usize>, String> {
     let elements: usize = dims.iter().product();
     let mut found = Vec::new();
     let mut inferred = None;
@@ -304,7 +307,7 @@ pub fn new_shape(dims: &[usize], sizes: &[i64], allow_zero: bool) -> Result<Vec<
 }
 
 /// The sizes that `Flatten` gives to a tensor.
-pub fn flattened(dims: &[usize], axis: i64) -> Result<Vec<usize>, String> {
+fn flattened(dims: &[usize], axis: i64) -> Result<Vec<usize>, String> {
     let rank = dims.len() as i64;
     let place = if axis < 0 { axis + rank } else { axis };
     let place = usize::try_from(place)
@@ -318,14 +321,10 @@ pub fn flattened(dims: &[usize], axis: i64) -> Result<Vec<usize>, String> {
 }
 
 /// The sizes with axes of size 1 inserted or removed; all of them if `axes` is `None`.
-pub fn with_axes(
-    dims: &[usize],
-    axes: Option<&[i64]>,
-    inserts: bool,
-) -> Result<Vec<usize>, String> {
+fn with_axes(dims: &[usize], axes: Option<&[i64]>, inserts: bool) -> Result<Vec<usize>, String> {
     let Some(axes) = axes else {
         return match inserts {
-            true => Err("its axes are not constant".to_owned()),
+            true => Err("it has no axes".to_owned()),
             false => Ok(dims.iter().copied().filter(|&dim| dim != 1).collect()),
         };
     };
@@ -364,7 +363,7 @@ pub fn with_axes(
 }
 
 /// The tensor with permuted axes; by default in reverse order.
-fn transposed(tensor: &Tensor, order: Option<&[i64]>) -> Result<Tensor, String> {
+pub fn transposed(tensor: &Tensor, order: Option<&[i64]>) -> Result<Tensor, String> {
     let rank = tensor.dims.len();
     let order: Vec<usize> = match order {
         Some(order) => order

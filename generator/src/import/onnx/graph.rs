@@ -1,6 +1,6 @@
 //! The checked graph of a model: nodes in topological order, constants, input and output.
 
-use super::error::ImportError;
+use super::error::{EXPORT_AGAIN, ImportError};
 use super::message::{self, Model, Node, ValueInfo};
 use super::names;
 use super::tensor::Tensor;
@@ -8,6 +8,7 @@ use crate::config::Overrides;
 use crate::ir::TensorShape;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
+use std::rc::Rc;
 
 /// A graph with one input and one output.
 #[derive(Debug)]
@@ -15,7 +16,7 @@ pub struct Graph {
     /// Nodes, each after those that it reads.
     pub nodes: Vec<Node>,
     /// Initialisers.
-    pub constants: BTreeMap<String, Tensor>,
+    pub constants: BTreeMap<String, Rc<Tensor>>,
     /// Name and shape of the input.
     pub input: (String, TensorShape),
     /// Name of the output.
@@ -28,6 +29,9 @@ const MIN_OPSET: i64 = 6;
 /// Most nodes of a graph; networks have a few thousand.
 const MAX_NODES: usize = 100_000;
 
+/// Most bytes of all initialisers; the largest convolutional networks have a tenth of it.
+const MAX_DECLARED_BYTES: usize = 4 << 30;
+
 impl Graph {
     /// Checks a model. `folder` has its external data.
     pub fn new(
@@ -38,10 +42,7 @@ impl Graph {
         let mut errors = Vec::new();
         check_versions(&model, &mut errors);
         let Some(graph) = model.graph else {
-            errors.push(ImportError::of_file(
-                "the model has no graph",
-                "export it again",
-            ));
+            errors.push(ImportError::of_file("the model has no graph", EXPORT_AGAIN));
             return Err(errors);
         };
         if graph.node.len() > MAX_NODES {
@@ -86,7 +87,7 @@ fn check_versions(model: &Model, errors: &mut Vec<ImportError>) {
     if let Some(version) = model.ir_version.filter(|&version| version < 3) {
         errors.push(ImportError::of_file(
             format!("IR version {version} is not supported, only 3 and later"),
-            "export it again",
+            EXPORT_AGAIN,
         ));
     }
     if let Some(function) = model.functions.first() {
@@ -107,15 +108,6 @@ fn check_versions(model: &Model, errors: &mut Vec<ImportError>) {
     }
 }
 
-/// An error at a node.
-pub fn node_error(node: &Node, message: impl Into<String>, help: impl Into<String>) -> ImportError {
-    ImportError {
-        node: Some(names::place(node)),
-        message: message.into(),
-        help: help.into(),
-    }
-}
-
 /// Nodes of other operator sets, and subgraphs.
 fn check_nodes(nodes: &[Node], errors: &mut Vec<ImportError>) {
     let quantised = [
@@ -129,19 +121,19 @@ fn check_nodes(nodes: &[Node], errors: &mut Vec<ImportError>) {
         let op = names::op_type(node);
         if !is_default(node.domain.as_deref()) {
             let domain = node.domain.as_deref().unwrap_or_default().escape_debug();
-            errors.push(node_error(
+            errors.push(ImportError::of_node(
                 node,
                 format!("it is an operation of the custom domain `{domain}`"),
                 "export the network with standard operations",
             ));
         } else if quantised.contains(&op) {
-            errors.push(node_error(
+            errors.push(ImportError::of_node(
                 node,
                 "quantised networks are not supported",
                 "export the floating-point network; tdc rounds by `--precision`",
             ));
         } else if matches!(op, "If" | "Loop" | "Scan") {
-            errors.push(node_error(
+            errors.push(ImportError::of_node(
                 node,
                 "control flow is not supported",
                 "export with fixed shapes, so that it is folded",
@@ -154,16 +146,27 @@ fn constants(
     initializers: &[message::Tensor],
     folder: Option<&Path>,
     errors: &mut Vec<ImportError>,
-) -> BTreeMap<String, Tensor> {
+) -> BTreeMap<String, Rc<Tensor>> {
     let mut constants = BTreeMap::new();
+    // Many tensors may have the same external data.
+    let declared = initializers.iter().map(Tensor::declared_bytes);
+    let declared = declared.flatten().fold(0, usize::saturating_add);
+    if declared > MAX_DECLARED_BYTES {
+        let message = format!(
+            "its initialisers have {} MiB, at most 4 GiB are read",
+            declared >> 20
+        );
+        errors.push(ImportError::of_file(message, "export a smaller network"));
+        return constants;
+    }
     for proto in initializers {
         let name = proto.name.clone().unwrap_or_default();
         let shown = name.escape_debug();
         match Tensor::read(proto, folder) {
             Ok(tensor) => {
-                if constants.insert(name.clone(), tensor).is_some() {
+                if constants.insert(name.clone(), Rc::new(tensor)).is_some() {
                     let message = format!("there are two initialisers `{shown}`");
-                    errors.push(ImportError::of_file(message, "export it again"));
+                    errors.push(ImportError::of_file(message, EXPORT_AGAIN));
                 }
             }
             Err(message) => errors.push(ImportError::of_file(
@@ -177,7 +180,7 @@ fn constants(
 
 fn input(
     inputs: &[ValueInfo],
-    constants: &BTreeMap<String, Tensor>,
+    constants: &BTreeMap<String, Rc<Tensor>>,
     overrides: &Overrides,
     errors: &mut Vec<ImportError>,
 ) -> Option<(String, TensorShape)> {
@@ -279,7 +282,7 @@ fn name_of(value: &ValueInfo) -> &str {
 fn sorted(
     nodes: Vec<Node>,
     input: &str,
-    constants: &BTreeMap<String, Tensor>,
+    constants: &BTreeMap<String, Rc<Tensor>>,
     errors: &mut Vec<ImportError>,
 ) -> Vec<Node> {
     let mut producers: HashMap<&str, usize> = HashMap::new();
@@ -288,7 +291,7 @@ fn sorted(
             let taken = constants.contains_key(output) || output == input;
             if producers.insert(output, index).is_some() || taken {
                 let message = format!("`{}` has two producers", output.escape_debug());
-                errors.push(node_error(node, message, "export it again"));
+                errors.push(ImportError::of_node(node, message, EXPORT_AGAIN));
             }
         }
     }
@@ -298,7 +301,7 @@ fn sorted(
             if !producers.contains_key(&name[..]) && !constants.contains_key(name) && name != input
             {
                 let message = format!("it reads `{}`, which nothing produces", name.escape_debug());
-                errors.push(node_error(node, message, "export it again"));
+                errors.push(ImportError::of_node(node, message, EXPORT_AGAIN));
             }
         }
     }
@@ -329,10 +332,10 @@ fn sorted(
                 placed.insert(index);
                 order.push(index);
             } else if missing.iter().any(|read| open.contains(read)) {
-                errors.push(node_error(
+                errors.push(ImportError::of_node(
                     &nodes[index],
                     "it is part of a cycle",
-                    "export it again",
+                    EXPORT_AGAIN,
                 ));
                 return Vec::new();
             } else {

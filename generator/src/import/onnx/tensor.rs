@@ -21,7 +21,7 @@ pub enum Data {
 }
 
 /// Most bytes of one tensor; a model with larger ones is not a convolutional network.
-const MAX_BYTES: usize = 4 << 30;
+const MAX_BYTES: usize = 1 << 30;
 
 impl Tensor {
     /// A list of integers.
@@ -70,6 +70,17 @@ impl Tensor {
         }
     }
 
+    /// The bytes of a tensor's data by its sizes and its element type.
+    ///
+    /// # Errors
+    /// What is wrong with these, or that they are too many.
+    pub fn declared_bytes(proto: &message::Tensor) -> Result<usize, String> {
+        let (_, elements) = shape(&proto.dims)?;
+        let size = elements.checked_mul(width(proto.data_type.unwrap_or_default())?);
+        let size = size.filter(|&size| size <= MAX_BYTES);
+        size.ok_or_else(|| "it is larger than 1 GiB".to_owned())
+    }
+
     /// Reads a tensor, whose external data are in `folder`.
     ///
     /// # Errors
@@ -77,11 +88,7 @@ impl Tensor {
     pub fn read(proto: &message::Tensor, folder: Option<&Path>) -> Result<Self, String> {
         let (dims, elements) = shape(&proto.dims)?;
         let kind = proto.data_type.unwrap_or_default();
-        let width = width(kind)?;
-        let size = elements
-            .checked_mul(width)
-            .filter(|&size| size <= MAX_BYTES)
-            .ok_or("it is larger than 4 GiB")?;
+        let size = Self::declared_bytes(proto)?;
         let external;
         let raw = match (proto.data_location, &proto.raw_data) {
             (Some(1), _) => {

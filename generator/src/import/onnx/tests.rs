@@ -454,7 +454,7 @@ fn broken_graphs_are_errors() {
             vec![node("Relu", &["x"], "a")],
             "nothing computes the output `y`",
         ),
-        (vec![node("Relu", &[], "y")], "not supported"),
+        (vec![node("Relu", &[], "y")], "an input is missing"),
         (vec![node("Conv", &["x"], "y")], "it has no weight"),
         (
             vec![node("Conv", &["x", "x"], "y")],
@@ -566,6 +566,134 @@ fn sizes_that_overflow_are_errors() {
         node("Mul", &["f", "one"], "y"),
     ];
     assert!(import(nodes, vec![tensor("one", &[1, 1, 1])]).is_err());
+}
+
+/// A node with outputs beside its first.
+fn outputs(mut node: Node, others: &[&str]) -> Node {
+    node.output
+        .extend(others.iter().map(|&name| name.to_owned()));
+    node
+}
+
+fn flag(name: &str, value: i32) -> Tensor {
+    Tensor {
+        name: Some(name.to_owned()),
+        data_type: Some(data_type::BOOL),
+        int32_data: vec![value],
+        ..Tensor::default()
+    }
+}
+
+#[test]
+fn dropout_changes_nothing_unless_it_is_in_training() {
+    let dropout = |inputs: &[&str]| {
+        vec![
+            node("Relu", &["x"], "a"),
+            outputs(node("Dropout", inputs, "b"), &["mask"]),
+            node("Tanh", &["b"], "y"),
+        ]
+    };
+    let constants = || vec![scalar("ratio", 0.5), flag("off", 0), flag("on", 1)];
+    for inputs in [
+        &["a"][..],
+        &["a", "ratio"],
+        &["a", "ratio", "off"],
+        &["a", "", "off"],
+    ] {
+        let imported = import(dropout(inputs), constants()).unwrap();
+        assert_eq!(ops(&imported), ["relu", "tanh"], "{inputs:?}");
+    }
+    for inputs in [&["a", "ratio", "on"], &["a", "ratio", "a"]] {
+        let error = import(dropout(inputs), constants()).unwrap_err();
+        assert!(
+            error.contains("node `b` (Dropout): Dropout in training"),
+            "{error}"
+        );
+    }
+    let error = import(dropout(&[""]), Vec::new()).unwrap_err();
+    assert!(
+        error.contains("node `b` (Dropout): it has no input"),
+        "{error}"
+    );
+    // The mask is not computed.
+    let mut nodes = dropout(&["a"]);
+    nodes[2] = node("Max", &["b", "mask"], "y");
+    let error = import(nodes, Vec::new()).unwrap_err();
+    assert!(
+        error.contains("only its first output is supported"),
+        "{error}"
+    );
+    let mut as_output = model(dropout(&["a"]), Vec::new());
+    as_output.graph.as_mut().unwrap().output = vec![value("mask", &[])];
+    let error = import_in(&as_output, None).unwrap_err();
+    assert!(
+        error.contains("only its first output is supported"),
+        "{error}"
+    );
+}
+
+#[test]
+fn missing_and_computed_inputs_of_elementwise_operations_are_errors() {
+    for (nodes, expected) in [
+        (vec![node("Max", &["x", ""], "y")], "an input is missing"),
+        (vec![node("Add", &["x"], "y")], "an input is missing"),
+        (vec![node("Relu", &[""], "y")], "an input is missing"),
+        (vec![node("Max", &[], "y")], "an input is missing"),
+        (
+            vec![node("Clip", &["x", "", "x"], "y")],
+            "a parameter of it is computed",
+        ),
+    ] {
+        let error = import(nodes.clone(), Vec::new()).unwrap_err();
+        assert!(error.contains(expected), "{nodes:?}: {error}");
+    }
+}
+
+/// After an error nobody has read the rest of the attributes: that is not another error.
+#[test]
+fn a_node_with_an_error_has_no_further_ones_about_its_attributes() {
+    let pool = with(
+        node("AveragePool", &["x"], "y"),
+        &[int("ceil_mode", 1), int("fancy", 3)],
+    );
+    let error = import(vec![pool], Vec::new()).unwrap_err();
+    assert!(error.contains("it has no `kernel_shape`"), "{error}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+}
+
+#[test]
+fn the_memory_of_a_file_is_bounded() {
+    // Empty nodes of two bytes each, which become structures of some hundred.
+    let mut nodes = Vec::new();
+    for _ in 0..400_000 {
+        nodes.extend([0x0a, 0]);
+    }
+    let length = (0..3).map(|index| (nodes.len() >> (7 * index)) as u8 & 0x7f | 0x80);
+    let mut bytes = vec![0x3a];
+    bytes.extend(length);
+    *bytes.last_mut().unwrap() &= 0x7f;
+    bytes.extend(nodes);
+    let error = parse(bytes.into(), "m", "m", None, &Overrides::default()).unwrap_err();
+    assert!(error.to_string().contains("so many small parts"), "{error}");
+
+    let large = |name: &str| Tensor {
+        raw_data: Some(Vec::new().into()),
+        ..tensor(name, &[])
+    };
+    let with_dims = |tensor: Tensor, dims: &[i64]| Tensor {
+        dims: dims.to_vec(),
+        ..tensor
+    };
+    let one = vec![with_dims(large("a"), &[1 << 15, (1 << 13) + 1])];
+    let error = import(vec![node("Relu", &["x"], "y")], one).unwrap_err();
+    assert!(error.contains("larger than 1 GiB"), "{error}");
+    let names = ["a", "b", "c", "d", "e"];
+    let five = names.map(|name| with_dims(large(name), &[1 << 14, 1 << 14]));
+    let error = import(vec![node("Relu", &["x"], "y")], five.to_vec()).unwrap_err();
+    assert!(
+        error.contains("have 5120 MiB, at most 4 GiB are read"),
+        "{error}"
+    );
 }
 
 /// Chains that would overflow the stack or double the work with each node.

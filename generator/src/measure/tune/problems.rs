@@ -1,7 +1,7 @@
 //! The problems of configs.
 
-use crate::config::Config;
-use crate::ir::Problem;
+use crate::config::{Config, Overrides};
+use crate::ir::{Precision, Problem};
 use crate::plan::{candidate_problems, problem_label};
 use std::collections::HashSet;
 
@@ -13,6 +13,22 @@ pub struct Problems {
 }
 
 impl Problems {
+    /// The forms in which rows of a table measure the problems of a config: with its ranks and dense, in its own precision and in each
+    /// other.
+    pub fn measured_forms() -> Vec<Overrides> {
+        let precisions = Precision::NAMES.iter();
+        let precisions = precisions.map(|&(_, precision)| Some(precision));
+        let precisions = std::iter::once(None).chain(precisions);
+        let forms = precisions.flat_map(|precision| {
+            [false, true].map(|dense| Overrides {
+                dense,
+                precision,
+                ..Overrides::default()
+            })
+        });
+        forms.collect()
+    }
+
     /// Adds every problem of a config that is not there yet: of all units that a plan of a network may have, or of each layer of a
     /// set.
     pub fn add(&mut self, config: &Config) {

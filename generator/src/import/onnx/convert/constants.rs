@@ -2,7 +2,7 @@
 
 use super::super::attributes::Attributes;
 use super::super::elementwise::Elementwise;
-use super::{Converter, NamedTensor, OpRef, Problem, Value, ValueId, invalid, unsupported};
+use super::{Converter, NamedTensor, OpRef, Problem, Value, ValueId, first, invalid, unsupported};
 use crate::ir::{Activation, BatchNorm, OpOptions, ScaleShiftOptions};
 
 impl Converter<'_> {
@@ -12,7 +12,7 @@ impl Converter<'_> {
         node: usize,
         kind: Elementwise,
         operands: &[ValueId],
-        old_broadcast: Option<Option<i64>>,
+        old_axis: Option<i64>,
     ) -> Result<Option<Value>, Problem> {
         let &[a, b] = operands else { return Ok(None) };
         let (x, constant, is_reversed) = match (self.constant(a), self.constant(b)) {
@@ -27,8 +27,8 @@ impl Converter<'_> {
         let sizes = constant.dims.clone();
         let dims = self.dims(x);
         let channels = dims.get(1).copied().unwrap_or(0);
-        let is_per_channel = match old_broadcast {
-            Some(axis) => axis == Some(1) && sizes[..] == [channels],
+        let is_per_channel = match old_axis {
+            Some(axis) => axis == 1 && sizes[..] == [channels],
             None => is_per_channel(&sizes, dims.len(), channels),
         };
         if !is_per_channel {
@@ -64,8 +64,8 @@ impl Converter<'_> {
         if self.compose_scale_shift(node, op, &scale, &shift) {
             return Ok(Some(Value::Op { op, dims }));
         }
-        let value = self.scale_shift(node, op, scale, shift)?;
-        Ok(Some(with_dims(value, dims)))
+        let op = self.scale_shift(node, op, scale, shift)?;
+        Ok(Some(Value::Op { op, dims }))
     }
 
     /// Makes the constants the bias of a convolution or linear layer that has none, if nothing else reads it.
@@ -172,11 +172,7 @@ impl Converter<'_> {
             name,
             eps: shortest(eps),
         };
-        let dims = inputs
-            .first()
-            .copied()
-            .flatten()
-            .map_or(Vec::new(), |id| self.dims(id));
+        let dims = self.dims(first(inputs)?);
         if self.is_only_read_by(op, &[node])
             && let Some(conv_op) = self.ops.get_mut(op.wrapping_sub(1))
             && let OpOptions::Conv(conv) = &mut conv_op.options
@@ -193,22 +189,14 @@ impl Converter<'_> {
             bn: Some(bn(name.clone())),
             activation: Activation::None,
         });
-        let value = self.add_named(node, name.clone(), vec![op], options, |_| named(&name))?;
-        Ok(with_dims(value, dims))
+        let op = self.add_named(node, name.clone(), vec![op], options, |_| named(&name))?;
+        Ok(Value::Op { op, dims })
     }
 }
 
 /// The shortest decimal number that rounds to this one: the file has 1e-5 in fp32.
 fn shortest(value: f32) -> f64 {
     value.to_string().parse().unwrap_or(f64::from(value))
-}
-
-/// The value with the sizes that ONNX gives it.
-pub(super) fn with_dims(value: Value, dims: Vec<usize>) -> Value {
-    match value {
-        Value::Op { op, .. } => Value::Op { op, dims },
-        other => other,
-    }
 }
 
 /// Whether a constant of these sizes has one number for each channel of a tensor with `rank` axes.

@@ -1,7 +1,7 @@
 //! Convolutions, and the padding before them.
 
 use super::super::attributes::Attributes;
-use super::super::tensor::Tensor;
+use super::super::inputs::input;
 use super::{Converter, OpRef, Problem, Value, ValueId, first, invalid, unsupported};
 use crate::ir::{Activation, ConvOptions, OpOptions, PaddingOption};
 use tdc_runtime::Padding;
@@ -136,8 +136,8 @@ impl Converter<'_> {
         inputs: &[Option<ValueId>],
         attributes: &Attributes<'_>,
     ) -> Result<Value, Problem> {
-        let weight = self.expect_constant(inputs, 1, "weight")?.clone();
-        let bias = match inputs.get(2).copied().flatten() {
+        let weight = self.expect_constant(inputs, 1, "weight")?;
+        let bias = match input(inputs, 2) {
             Some(_) => Some(self.expect_constant(inputs, 2, "bias")?.to_floats()),
             None => None,
         };
@@ -190,8 +190,8 @@ impl Converter<'_> {
             ..ConvOptions::new(n)
         });
         self.add(node, vec![op], options, |name| {
-            let Tensor { dims, .. } = &weight;
-            let mut tensors = vec![(format!("{name}.weight"), dims.clone(), weight.to_floats())];
+            let dims = weight.dims.clone();
+            let mut tensors = vec![(format!("{name}.weight"), dims, weight.to_floats())];
             tensors.extend(bias.map(|bias| (format!("{name}.bias"), vec![bias.len()], bias)));
             tensors
         })
@@ -211,7 +211,7 @@ impl Converter<'_> {
                 mode.escape_debug()
             )));
         }
-        let value = match inputs.get(2).copied().flatten() {
+        let value = match input(inputs, 2) {
             Some(_) => self.expect_constant(inputs, 2, "value")?.scalar(),
             None => Some(attributes.float("value").unwrap_or(0.0).into()),
         };
@@ -220,16 +220,12 @@ impl Converter<'_> {
                 "padding by another number than zero is not supported",
             ));
         }
-        if inputs.get(3).copied().flatten().is_some() {
+        if input(inputs, 3).is_some() {
             return Err(unsupported("padding of named axes is not supported"));
         }
         let given = match attributes.ints("pads") {
             Some(given) => given.to_vec(),
-            None => {
-                let pads = self.expect_constant(inputs, 1, "pads")?.as_ints();
-                pads.ok_or_else(|| invalid("its pads are not integers"))?
-                    .to_vec()
-            }
+            None => self.expect_ints(inputs, 1, "padding")?,
         };
         let id = first(inputs)?;
         let dims = self.dims(id);

@@ -2,9 +2,9 @@
 
 use super::super::elementwise::{Elementwise, Recognised, recognise};
 use super::super::error::ImportError;
-use super::super::graph::node_error;
+use super::super::inputs::input;
 use super::{
-    Converter, Function, OpRef, Operand, Problem, Value, ValueId, WRITE_CONFIG, first, unsupported,
+    Converter, Function, OpRef, Operand, Problem, Value, ValueId, first, invalid, unsupported,
 };
 use crate::ir::{Activation, ActivationParameter, BinaryOp, OpOptions, ScaleShiftOptions};
 use std::collections::HashMap;
@@ -13,22 +13,27 @@ use std::collections::HashMap;
 const MAX_DEPTH: usize = 12;
 
 impl Converter<'_> {
-    /// The value of an elementwise node. `old_broadcast` is the axis of the second operand's first axis, by which operator set 6 aligns
-    /// operands; later ones align them at the last axis.
+    /// The value of an elementwise node. `old_axis` is the axis of the first operand at which operator set 6 aligns the second one; later
+    /// ones align operands at the last axis.
     pub(super) fn elementwise(
         &mut self,
         node: usize,
         kind: Elementwise,
         inputs: &[Option<ValueId>],
-        old_broadcast: Option<Option<i64>>,
+        old_axis: Option<i64>,
     ) -> Result<Value, Problem> {
-        // Further inputs of these are parameters.
-        let count = match kind {
-            Elementwise::Clip { .. } => 1,
-            _ => inputs.len(),
-        };
-        let operands: Vec<ValueId> = inputs.iter().take(count).flatten().copied().collect();
-        if let Some(value) = self.with_channel_constants(node, kind, &operands, old_broadcast)? {
+        let count = kind.operand_count().unwrap_or(inputs.len());
+        let operands: Option<Vec<ValueId>> = (0..count).map(|index| input(inputs, index)).collect();
+        let operands = operands.filter(|operands| !operands.is_empty());
+        let operands = operands.ok_or_else(|| invalid("an input is missing"))?;
+        // The parameters behind the operands, which were read with the kind.
+        let mut parameters = inputs.iter().skip(count).flatten();
+        if parameters.any(|&id| self.constant(id).is_none()) {
+            return Err(unsupported(
+                "a parameter of it is computed; only constants are supported",
+            ));
+        }
+        if let Some(value) = self.with_channel_constants(node, kind, &operands, old_axis)? {
             return Ok(value);
         }
         let mut dims: Vec<usize> = Vec::new();
@@ -73,7 +78,7 @@ impl Converter<'_> {
         if depth >= MAX_DEPTH {
             for &id in &operands {
                 if self.constant(id).is_none() && self.materialize(id).is_none() {
-                    return Err((String::new(), ""));
+                    return Err(Problem::Reported);
                 }
             }
             depth = 0;
@@ -105,49 +110,40 @@ impl Converter<'_> {
 
     /// The op that computes a value, which is added if there is none yet; `None` after an error.
     pub(super) fn materialize(&mut self, id: ValueId) -> Option<OpRef> {
-        let (message, node) = match &self.values[id] {
+        let (problem, node) = match &self.values[id] {
             Value::Failed => return None,
             Value::Op { op, .. } => return Some(*op),
             Value::Function(function) => {
                 let function = function.clone();
-                let node = function.node;
                 match self.function_op(id, &function) {
-                    Ok(value) => {
-                        let Value::Op { op, .. } = value else {
-                            return None;
-                        };
-                        self.set(
-                            id,
-                            Value::Op {
-                                op,
-                                dims: function.dims,
-                            },
-                        );
+                    Ok(op) => {
+                        let dims = function.dims;
+                        self.set(id, Value::Op { op, dims });
                         return Some(op);
                     }
-                    Err((message, _)) => (message, Some(node)),
+                    Err(problem) => (problem, Some(function.node)),
                 }
             }
-            Value::Constant(_) => ("a constant is used like an image".to_owned(), None),
-            Value::Padded { .. } => (
-                "padding is supported only before a convolution".to_owned(),
-                None,
-            ),
+            Value::Constant(_) => (unsupported("a constant is used like an image"), None),
+            Value::Padded { .. } => {
+                let message = "padding is supported only before a convolution";
+                (unsupported(message), None)
+            }
         };
         self.values[id] = Value::Failed;
-        if !message.is_empty() {
+        if let Problem::New(message, help) = problem {
             let node = node.or_else(|| self.readers[id].first().copied());
-            self.errors
-                .push(match node.and_then(|node| self.graph.nodes.get(node)) {
-                    Some(node) => node_error(node, message, WRITE_CONFIG),
-                    None => ImportError::of_file(format!("the output: {message}"), WRITE_CONFIG),
-                });
+            let error = match node.and_then(|node| self.graph.nodes.get(node)) {
+                Some(node) => ImportError::of_node(node, message, help),
+                None => ImportError::of_file(format!("the output: {message}"), help),
+            };
+            self.errors.push(error);
         }
         None
     }
 
     /// The op of a function: an activation or a scale and shift of one value, or an op on two values.
-    fn function_op(&mut self, id: ValueId, function: &Function) -> Result<Value, Problem> {
+    fn function_op(&mut self, id: ValueId, function: &Function) -> Result<OpRef, Problem> {
         let parts = self.parts(id);
         for &base in parts.bases.iter().rev() {
             if self.dims(base) != function.dims {
@@ -159,10 +155,10 @@ impl Converter<'_> {
             };
             match recognise(of_base) {
                 Some(Recognised::Activation(activation)) => {
-                    return self.activation_of(id, base, activation, &parts);
+                    return self.activation_of(base, activation, &parts);
                 }
                 Some(Recognised::Affine { scale, shift }) => {
-                    let op = self.materialize(base).ok_or((String::new(), ""))?;
+                    let op = self.materialize(base).ok_or(Problem::Reported)?;
                     let channels = self.shapes[op].c as usize;
                     return self.scale_shift(
                         function.node,
@@ -201,7 +197,7 @@ impl Converter<'_> {
         let is_gate =
             kind == BinaryOp::Mul && self.shapes[a].pixels() == 1 && self.shapes[b].pixels() > 1;
         let inputs = if is_gate { vec![b, a] } else { vec![a, b] };
-        self.add(
+        self.add_op(
             function.node,
             inputs,
             OpOptions::Binary(kind, Activation::None),
@@ -212,15 +208,13 @@ impl Converter<'_> {
     /// An activation of a value: of the op that computes it, if nothing else reads that.
     fn activation_of(
         &mut self,
-        id: ValueId,
         base: ValueId,
         activation: Activation,
         parts: &Parts,
-    ) -> Result<Value, Problem> {
-        let op = self.materialize(base).ok_or((String::new(), ""))?;
-        let dims = self.dims(id);
+    ) -> Result<OpRef, Problem> {
+        let op = self.materialize(base).ok_or(Problem::Reported)?;
         if activation == Activation::None {
-            return Ok(Value::Op { op, dims });
+            return Ok(op);
         }
         // Nothing else may depend on the value without the activation, nor on a part of the function's spelling.
         let is_inner = |part: &ValueId| {
@@ -240,10 +234,10 @@ impl Converter<'_> {
             && *own == Activation::None
         {
             *own = activation;
-            return Ok(Value::Op { op, dims });
+            return Ok(op);
         }
         let node = parts.nodes.first().copied().unwrap_or(0);
-        self.add(node, vec![op], OpOptions::Activation(activation), |_| {
+        self.add_op(node, vec![op], OpOptions::Activation(activation), |_| {
             Vec::new()
         })
     }
@@ -255,12 +249,12 @@ impl Converter<'_> {
         op: OpRef,
         scale: Vec<f32>,
         shift: Vec<f32>,
-    ) -> Result<Value, Problem> {
+    ) -> Result<OpRef, Problem> {
         let options = OpOptions::ScaleShift(ScaleShiftOptions {
             bn: None,
             activation: Activation::None,
         });
-        self.add(node, vec![op], options, |name| {
+        self.add_op(node, vec![op], options, |name| {
             vec![
                 (format!("{name}.scale"), vec![scale.len()], scale),
                 (format!("{name}.shift"), vec![shift.len()], shift),

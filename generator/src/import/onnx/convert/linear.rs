@@ -1,6 +1,8 @@
 //! Fully connected layers.
 
 use super::super::attributes::Attributes;
+use super::super::fold::transposed;
+use super::super::inputs::input;
 use super::super::tensor::Tensor;
 use super::{Converter, Problem, Value, ValueId, first, invalid, unsupported};
 use crate::ir::{Activation, LinearOptions, OpOptions};
@@ -19,11 +21,11 @@ impl Converter<'_> {
         let is_transposed = attributes.int("transB").unwrap_or(0) != 0;
         let alpha = attributes.float("alpha").unwrap_or(1.0);
         let beta = attributes.float("beta").unwrap_or(1.0);
-        let bias = match inputs.get(2).copied().flatten() {
-            Some(_) => Some(self.expect_constant(inputs, 2, "bias")?.clone()),
+        let bias = match input(inputs, 2) {
+            Some(_) => Some(self.expect_constant(inputs, 2, "bias")?),
             None => None,
         };
-        let weight = self.expect_constant(inputs, 1, "weight")?.clone();
+        let weight = self.expect_constant(inputs, 1, "weight")?;
         let weight = matrix(&weight, is_transposed, alpha)?;
         let bias = bias
             .map(|bias| bias_of(&bias, weight.n, beta))
@@ -37,7 +39,7 @@ impl Converter<'_> {
         node: usize,
         inputs: &[Option<ValueId>],
     ) -> Result<Value, Problem> {
-        let weight = self.expect_constant(inputs, 1, "second factor")?.clone();
+        let weight = self.expect_constant(inputs, 1, "second factor")?;
         let weight = matrix(&weight, false, 1.0)?;
         self.linear(node, inputs, weight, None)
     }
@@ -78,10 +80,7 @@ impl Converter<'_> {
             tensors.extend(bias.map(|bias| (format!("{name}.bias"), vec![bias.len()], bias)));
             tensors
         })?;
-        Ok(super::constants::with_dims(
-            value,
-            vec![dims[0], n as usize],
-        ))
+        Ok(value.with_dims(vec![dims[0], n as usize]))
     }
 }
 
@@ -100,22 +99,12 @@ fn matrix(tensor: &Tensor, is_transposed: bool, factor: f32) -> Result<Matrix, P
             tensor.dims.len()
         )));
     };
-    let given = tensor.to_floats();
-    let (n, c) = if is_transposed {
-        (rows, columns)
-    } else {
-        (columns, rows)
-    };
-    let value = |index: usize| {
-        let (n, c) = (index / columns.max(1), index % columns.max(1));
-        given[n * columns + c]
-    };
-    let values: Vec<f32> = match is_transposed {
-        true => (0..n * c).map(value).collect(),
-        false => (0..n)
-            .flat_map(|n| (0..c).map(move |c| (n, c)))
-            .map(|(n, c)| given[c * columns + n])
-            .collect(),
+    let (n, c, values) = match is_transposed {
+        true => (rows, columns, tensor.to_floats()),
+        false => {
+            let transposed = transposed(tensor, None).map_err(invalid)?;
+            (columns, rows, transposed.to_floats())
+        }
     };
     let values = values.into_iter().map(|value| factor * value).collect();
     Ok(Matrix { n, c, values })

@@ -1,6 +1,7 @@
 //! Pooling.
 
 use super::super::attributes::Attributes;
+use super::super::inputs::input;
 use super::convolution::{Window, sizes};
 use super::{Converter, Problem, Value, ValueId, first, invalid, op_type, unsupported};
 use crate::ir::{OpOptions, PoolOptions};
@@ -102,13 +103,9 @@ impl Converter<'_> {
     ) -> Result<Value, Problem> {
         attributes.expect_int("noop_with_empty_axes", 0);
         let keeps_axes = attributes.int("keepdims").unwrap_or(1) != 0;
-        let axes = match (attributes.ints("axes"), inputs.get(1).copied().flatten()) {
+        let axes = match (attributes.ints("axes"), input(inputs, 1)) {
             (Some(axes), _) => axes.to_vec(),
-            (None, Some(_)) => {
-                let axes = self.expect_constant(inputs, 1, "axes")?.as_ints();
-                axes.ok_or_else(|| invalid("its axes are not integers"))?
-                    .to_vec()
-            }
+            (None, Some(_)) => self.expect_ints(inputs, 1, "list of axes")?,
             (None, None) => return Err(unsupported("a mean over all axes is not supported")),
         };
         let dims = self.dims(first(inputs)?);
@@ -132,7 +129,7 @@ impl Converter<'_> {
         let value = self.add(node, vec![op], OpOptions::GlobalAvgPool, |_| Vec::new())?;
         Ok(match keeps_axes {
             true => value,
-            false => super::constants::with_dims(value, dims[..2].to_vec()),
+            false => value.with_dims(dims[..2].to_vec()),
         })
     }
 }

@@ -1,7 +1,8 @@
 //! Operations that change only the shape or the type of a tensor, and concatenations.
 
 use super::super::attributes::Attributes;
-use super::super::fold::{flattened, new_shape, with_axes};
+use super::super::fold::reshaped_dims;
+use super::super::inputs::input;
 use super::super::message::data_type;
 use super::{Converter, OpRef, Problem, Value, ValueId, first, invalid, op_type, unsupported};
 use crate::ir::OpOptions;
@@ -16,26 +17,11 @@ impl Converter<'_> {
     ) -> Result<Value, Problem> {
         let kind = op_type(&self.graph.nodes[node]);
         let before = self.dims(first(inputs)?);
-        let parameter = match inputs.get(1).copied().flatten() {
+        let parameter = match input(inputs, 1) {
             None => None,
-            Some(_) => {
-                let constant = self.expect_constant(inputs, 1, "shape")?.as_ints();
-                Some(
-                    constant
-                        .ok_or_else(|| invalid("its shape is not a list of integers"))?
-                        .to_vec(),
-                )
-            }
+            Some(_) => Some(self.expect_ints(inputs, 1, "shape")?),
         };
-        let list = |name: &str| parameter.as_deref().or(attributes.ints(name));
-        let dims = match kind {
-            "Flatten" => flattened(&before, attributes.int("axis").unwrap_or(1)),
-            "Reshape" => {
-                let sizes = list("shape").ok_or_else(|| invalid("it has no shape"))?;
-                new_shape(&before, sizes, attributes.int("allowzero") == Some(1))
-            }
-            _ => with_axes(&before, list("axes"), kind == "Unsqueeze"),
-        };
+        let dims = reshaped_dims(kind, &before, parameter.as_deref(), attributes);
         let dims = dims.map_err(invalid)?;
         let op = self.view_of(inputs, 0)?;
         let y = self.shapes[op];
@@ -45,7 +31,7 @@ impl Converter<'_> {
         }
         if dims[..] == [own[0], own[1] * own[2] * own[3]] {
             let value = self.add(node, vec![op], OpOptions::Flatten, |_| Vec::new())?;
-            return Ok(super::constants::with_dims(value, dims));
+            return Ok(value.with_dims(dims));
         }
         Err(unsupported(format!(
             "a change of the shape from {before:?} to {dims:?} is not supported"
@@ -81,7 +67,7 @@ impl Converter<'_> {
         let value = self.add(node, inputs, OpOptions::Concat, |_| Vec::new())?;
         self.concats.insert(all, self.ops.len());
         dims[1] = self.shapes[self.ops.len()].c as usize;
-        Ok(super::constants::with_dims(value, dims))
+        Ok(value.with_dims(dims))
     }
 
     /// The operands of a concatenation, the first of which are replaced by an earlier concatenation of the same: in a DenseNet each layer
