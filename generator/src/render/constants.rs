@@ -1,6 +1,6 @@
 //! Named constants of a kernel. A template refers to an integer of its context by its name in upper case (`PIXEL_TILES` for
 //! `pixel_tiles`, `CORE_ROWS` for `core.rows`); the constants that a rendered kernel uses are declared at the top of its body, those of
-//! each nested object together.
+//! each nested object together, and the offsets in memory (`INPUT_AT`) that are in none.
 
 use super::wrap::wrap_list;
 use serde_json::Value;
@@ -50,13 +50,18 @@ pub fn declare_constants(text: &str, context: &Value) -> String {
     declared + &long_declarations + rest
 }
 
+/// The end of the names of offsets.
+const OFFSET_SUFFIX: &str = "_AT";
+
 /// The integers of a context, each with its group, by their names in upper case. A nested object is a group; its integers are prefixed
 /// with its name.
 fn collect(prefix: &str, context: &Value, values: &mut HashMap<String, (String, i64)>) {
     for (key, value) in context.as_object().into_iter().flatten() {
         let name = format!("{prefix}{}", key.to_ascii_uppercase());
         if let Some(number) = value.as_i64() {
-            values.insert(name, (prefix.to_owned(), number));
+            let is_offset = prefix.is_empty() && name.ends_with(OFFSET_SUFFIX);
+            let group = if is_offset { OFFSET_SUFFIX } else { prefix };
+            values.insert(name, (group.to_owned(), number));
         } else {
             collect(&format!("{name}_"), value, values);
         }
@@ -90,11 +95,11 @@ mod tests {
 
     #[test]
     fn constants_that_are_used_and_not_declared_are_declared() {
-        let text = "f()\n{\n    constexpr int H = 3;\n    g(H, TILES_W, CORE_ROWS * 2, BIG);  // UNUSED\n}\n";
+        let text = "f()\n{\n    constexpr int H = 3;\n    g(A_AT, H, TILES_W, CORE_ROWS * 2, BIG);  // UNUSED\n}\n";
         let context = json!({
-            "h": 3, "tiles_w": 1, "unused": 2, "core": {"rows": 16}, "name": "x", "big": 1u64 << 33,
+            "h": 3, "a_at": 4, "tiles_w": 1, "unused": 2, "core": {"rows": 16}, "name": "x", "big": 1u64 << 33,
         });
-        let declared = "f()\n{\n    constexpr int TILES_W = 1;\n    constexpr int CORE_ROWS = 16;\n    constexpr long long BIG = 8589934592;\n";
+        let declared = "f()\n{\n    constexpr int TILES_W = 1;\n    constexpr int A_AT = 4;\n    constexpr int CORE_ROWS = 16;\n    constexpr long long BIG = 8589934592;\n";
         assert_eq!(
             declare_constants(text, &context),
             text.replace("f()\n{\n", declared)

@@ -17,7 +17,8 @@ some_layers_conv_b2_c6_n4_h9_w8_k3x3_s2x1_p1x2x0x3_d1x2_g2_prologuesigmoid_bias_
     float* y, long long x_batch_stride, long long residual_batch_stride, long long y_batch_stride)
 {
     constexpr int PIXEL_TILES = 2, TP = 32, THREADS_N = 1, N_PER_GROUP = 2, STRIDE_H = 2, PAD_TOP = 1,
-        PAD_LEFT = 2, SCALE_AT = 108, SHIFT_AT = 114, DILATION_W = 2;
+        PAD_LEFT = 2, DILATION_W = 2;
+    constexpr int SCALE_AT = 108, SHIFT_AT = 114;
     // input channels of a group, height, width
     constexpr int C = 3, H = 9, W = 8;
     constexpr int OUT_W = 9, PIXELS = 36;  // output width, pixels

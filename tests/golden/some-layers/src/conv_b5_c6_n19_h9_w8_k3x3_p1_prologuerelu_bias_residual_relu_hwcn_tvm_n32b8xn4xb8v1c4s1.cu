@@ -15,8 +15,8 @@ some_layers_conv_b5_c6_n19_h9_w8_k3x3_p1_prologuerelu_bias_residual_relu_hwcn_tv
     const float* x, const float* __restrict__ packed, const float* __restrict__ bias, const float* residual,
     float* y)
 {
-    constexpr int PAD_TOP = 1, PAD_LEFT = 1, CHUNKS = 2, PADDED_C = 8, PADDED_N = 32, SCALE_AT = 2304,
-        SHIFT_AT = 2310, WEIGHT_VECTOR = 4;
+    constexpr int PAD_TOP = 1, PAD_LEFT = 1, CHUNKS = 2, PADDED_C = 8, PADDED_N = 32, WEIGHT_VECTOR = 4;
+    constexpr int SCALE_AT = 2304, SHIFT_AT = 2310;
     // x is 9 x W x C x B
     constexpr int C = 6, H = 9, W = 8, N = 19, B = 5;
     constexpr int OUT_W = 8, R = 3, S = 3;

@@ -15,12 +15,12 @@ extern "C" __global__ void __launch_bounds__(288)
 some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_bf16_implicit_gemm_h2w8m2wm1wp1wk9cl2cg1s1_kernel(const float* x,
     const float* __restrict__ packed, const float* __restrict__ bias, float* y)
 {
-    constexpr int CLUSTER = 2, RANK_OUTPUTS = 64, OUTPUTS = 128, EXCHANGE_BARRIER_AT = 12096, Y_VECTOR = 4,
-        EPILOGUE_AT = 11520, N = 19, ALL_CHUNKS = 2, COPIES = 2, THREADS = 288, X_VECTOR = 2, PAD_TOP = 1,
-        ALIGNED_PAD_LEFT = 2, ALL_ITEMS = 96, C = 21, MMA_N = 8, FIRST_COLUMN = 1, M_CHUNK_WEIGHTS = 1152,
-        COLUMN_WARPS = 3, WARP_ROWS = 1, ROW_A = 384, ROW_B = 12, WARP_COLUMNS = 1, COLUMN_A = 128,
-        COLUMN_B = 1, PROMOTION_INTERVAL = 1, STAGES = 1, MMA_M = 16, HALF_M = 8, RECEIVED_AT = 11584,
-        ROUNDS = 1, PIXEL_VECTORS = 4, K_SPLITS = 9;
+    constexpr int CLUSTER = 2, RANK_OUTPUTS = 64, OUTPUTS = 128, Y_VECTOR = 4, N = 19, ALL_CHUNKS = 2,
+        COPIES = 2, THREADS = 288, X_VECTOR = 2, PAD_TOP = 1, ALIGNED_PAD_LEFT = 2, ALL_ITEMS = 96, C = 21,
+        MMA_N = 8, FIRST_COLUMN = 1, M_CHUNK_WEIGHTS = 1152, COLUMN_WARPS = 3, WARP_ROWS = 1, ROW_A = 384,
+        ROW_B = 12, WARP_COLUMNS = 1, COLUMN_A = 128, COLUMN_B = 1, PROMOTION_INTERVAL = 1, STAGES = 1,
+        MMA_M = 16, HALF_M = 8, ROUNDS = 1, PIXEL_VECTORS = 4, K_SPLITS = 9;
+    constexpr int EXCHANGE_BARRIER_AT = 12096, EPILOGUE_AT = 11520, RECEIVED_AT = 11584;
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 2, TW = 8, TN = 32;  // output rows, columns and channels of a block
     constexpr int M = 2, P = 2;  // M x P MMA tiles of a warp: 16 channels x 8 pixels

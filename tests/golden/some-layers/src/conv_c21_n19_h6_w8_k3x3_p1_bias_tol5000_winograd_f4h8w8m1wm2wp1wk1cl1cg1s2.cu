@@ -15,11 +15,12 @@ extern "C" __global__ void __launch_bounds__(384)
 some_layers_conv_c21_n19_h6_w8_k3x3_p1_bias_tol5000_winograd_f4h8w8m1wm2wp1wk1cl1cg1s2_kernel(const float* x,
     const float* __restrict__ packed, const float* __restrict__ bias, float* y)
 {
-    constexpr int STAGES = 2, WARP_MAX_AT = 39744, WARPS_M = 2, EPILOGUE_AT = 39768, DEQUANT_SCALE_AT = 36864,
-        N = 19, ALL_CHUNKS = 2, M_CHUNK_WEIGHTS = 9216, THREADS = 384, M_WEIGHTS = 18432, X_VECTOR = 4,
-        PAD_TOP = 1, ALIGNED_PAD_LEFT = 4, C = 21, WINOGRAD_M = 4, FIRST_WINDOW = 4, PREFETCHED_CHUNKS = 1,
-        WARPS = 12, GROWTH_BITS = 7, COLUMN_OFFSET = 1, STEP_WEIGHTS = 256, STEPS = 1, ROUNDS = 2,
-        OUTPUTS = 512, PIXEL_VECTORS = 16, Y_VECTOR = 4, K_SPLITS = 5;
+    constexpr int STAGES = 2, WARPS_M = 2, N = 19, ALL_CHUNKS = 2, M_CHUNK_WEIGHTS = 9216, THREADS = 384,
+        M_WEIGHTS = 18432, X_VECTOR = 4, PAD_TOP = 1, ALIGNED_PAD_LEFT = 4, C = 21, WINOGRAD_M = 4,
+        FIRST_WINDOW = 4, PREFETCHED_CHUNKS = 1, WARPS = 12, GROWTH_BITS = 7, COLUMN_OFFSET = 1,
+        STEP_WEIGHTS = 256, STEPS = 1, ROUNDS = 2, OUTPUTS = 512, PIXEL_VECTORS = 16, Y_VECTOR = 4,
+        K_SPLITS = 5;
+    constexpr int WARP_MAX_AT = 39744, EPILOGUE_AT = 39768, DEQUANT_SCALE_AT = 36864;
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 8, TW = 8, TN = 32;  // output rows, columns and channels of a block
     // points along an axis; 6x6 inputs give 4x4 outputs

@@ -16,13 +16,13 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologue_bias_residual_implicit_gemm_h2w8
     const float* x, const float* __restrict__ packed, const float* __restrict__ bias, const float* residual,
     float* y)
 {
-    constexpr int WARP_MAX_AT = 5408, CLUSTER = 2, RANK_OUTPUTS = 64, OUTPUTS = 128,
-        EXCHANGE_BARRIER_AT = 12096, Y_VECTOR = 4, EPILOGUE_AT = 11520, DEQUANT_SCALE_AT = 9216, N = 19,
-        ALL_CHUNKS = 2, COPIES = 4, THREADS = 288, X_VECTOR = 2, PAD_TOP = 1, ALIGNED_PAD_LEFT = 2,
-        ALL_ITEMS = 96, C = 21, SCALE_AT = 9248, SHIFT_AT = 9269, MMA_N = 8, FIRST_COLUMN = 1, WARPS = 9,
-        M_CHUNK_WEIGHTS = 2304, COLUMN_WARPS = 3, WARP_ROWS = 1, ROW_A = 768, ROW_B = 12, WARP_COLUMNS = 1,
-        COLUMN_A = 256, COLUMN_B = 1, PROMOTION_INTERVAL = 1, LO_WEIGHTS = 128, STAGES = 1, MMA_M = 16,
-        HALF_M = 8, RECEIVED_AT = 11584, ROUNDS = 1, PIXEL_VECTORS = 4, K_SPLITS = 9;
+    constexpr int CLUSTER = 2, RANK_OUTPUTS = 64, OUTPUTS = 128, Y_VECTOR = 4, N = 19, ALL_CHUNKS = 2,
+        COPIES = 4, THREADS = 288, X_VECTOR = 2, PAD_TOP = 1, ALIGNED_PAD_LEFT = 2, ALL_ITEMS = 96, C = 21,
+        MMA_N = 8, FIRST_COLUMN = 1, WARPS = 9, M_CHUNK_WEIGHTS = 2304, COLUMN_WARPS = 3, WARP_ROWS = 1,
+        ROW_A = 768, ROW_B = 12, WARP_COLUMNS = 1, COLUMN_A = 256, COLUMN_B = 1, PROMOTION_INTERVAL = 1,
+        LO_WEIGHTS = 128, STAGES = 1, MMA_M = 16, HALF_M = 8, ROUNDS = 1, PIXEL_VECTORS = 4, K_SPLITS = 9;
+    constexpr int WARP_MAX_AT = 5408, EXCHANGE_BARRIER_AT = 12096, EPILOGUE_AT = 11520,
+        DEQUANT_SCALE_AT = 9216, SCALE_AT = 9248, SHIFT_AT = 9269, RECEIVED_AT = 11584;
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 2, TW = 8, TN = 32;  // output rows, columns and channels of a block
     constexpr int M = 2, P = 2;  // M x P MMA tiles of a warp: 16 channels x 8 pixels

@@ -15,12 +15,13 @@ extern "C" __global__ void __launch_bounds__(192)
 some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuehardsigmoid_bias_tf32_implicit_gemm_h3w7m1wm2wp1wk3cl1cg1s2_kernel(
     const float* x, const float* __restrict__ packed, const float* __restrict__ bias, float* y)
 {
-    constexpr int STAGES = 2, WARP_MAX_AT = 5024, WARPS_M = 2, WARPS_P = 1, TILES_W = 2, EPILOGUE_AT = 5036,
-        DEQUANT_SCALE_AT = 4608, N = 19, ALL_CHUNKS = 2, COPIES = 3, THREADS = 192, X_VECTOR = 1,
-        POSITIONS = 45, PAD_TOP = 1, ALIGNED_PAD_LEFT = 1, ALL_ITEMS = 180, C = 21, SCALE_AT = 4640,
-        SHIFT_AT = 4661, MMA_N = 8, WARPS = 6, M_CHUNK_WEIGHTS = 1152, WARP_ROWS = 1, ROW_A = 384, ROW_B = 9,
+    constexpr int STAGES = 2, WARPS_M = 2, WARPS_P = 1, TILES_W = 2, N = 19, ALL_CHUNKS = 2, COPIES = 3,
+        THREADS = 192, X_VECTOR = 1, POSITIONS = 45, PAD_TOP = 1, ALIGNED_PAD_LEFT = 1, ALL_ITEMS = 180,
+        C = 21, MMA_N = 8, WARPS = 6, M_CHUNK_WEIGHTS = 1152, WARP_ROWS = 1, ROW_A = 384, ROW_B = 9,
         PROMOTION_INTERVAL = 3, COLUMN_A = 128, COLUMN_B = 1, MMA_M = 16, HALF_M = 8, ROUNDS = 4,
         OUTPUTS = 672, PIXEL_VECTORS = 21, K_SPLITS = 3;
+    constexpr int WARP_MAX_AT = 5024, EPILOGUE_AT = 5036, DEQUANT_SCALE_AT = 4608, SCALE_AT = 4640,
+        SHIFT_AT = 4661;
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 3, TW = 7, TN = 32;  // output rows, columns and channels of a block
     constexpr int M = 1, P = 3;  // M x P MMA tiles of a warp: 16 channels x 8 pixels

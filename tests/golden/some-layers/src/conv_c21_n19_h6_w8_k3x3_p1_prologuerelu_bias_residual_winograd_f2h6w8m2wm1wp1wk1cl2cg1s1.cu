@@ -16,12 +16,13 @@ some_layers_conv_c21_n19_h6_w8_k3x3_p1_prologuerelu_bias_residual_winograd_f2h6w
     const float* x, const float* __restrict__ packed, const float* __restrict__ bias, const float* residual,
     float* y)
 {
-    constexpr int WARP_MAX_AT = 10560, CLUSTER = 2, RANK_OUTPUTS = 192, OUTPUTS = 384,
-        EXCHANGE_BARRIER_AT = 12168, Y_VECTOR = 4, EPILOGUE_AT = 10568, DEQUANT_SCALE_AT = 16384, N = 19,
-        ALL_CHUNKS = 2, M_CHUNK_WEIGHTS = 4096, THREADS = 128, M_WEIGHTS = 8192, X_VECTOR = 4, PAD_TOP = 1,
-        ALIGNED_PAD_LEFT = 4, C = 21, SCALE_AT = 16416, SHIFT_AT = 16437, WINOGRAD_M = 2, FIRST_WINDOW = 4,
-        WARPS = 4, GROWTH_BITS = 2, COLUMN_OFFSET = 1, STEP_WEIGHTS = 256, STEPS = 1, STAGES = 1,
-        RECEIVED_AT = 10632, ROUNDS = 3, PIXEL_VECTORS = 12, K_SPLITS = 3;
+    constexpr int CLUSTER = 2, RANK_OUTPUTS = 192, OUTPUTS = 384, Y_VECTOR = 4, N = 19, ALL_CHUNKS = 2,
+        M_CHUNK_WEIGHTS = 4096, THREADS = 128, M_WEIGHTS = 8192, X_VECTOR = 4, PAD_TOP = 1,
+        ALIGNED_PAD_LEFT = 4, C = 21, WINOGRAD_M = 2, FIRST_WINDOW = 4, WARPS = 4, GROWTH_BITS = 2,
+        COLUMN_OFFSET = 1, STEP_WEIGHTS = 256, STEPS = 1, STAGES = 1, ROUNDS = 3, PIXEL_VECTORS = 12,
+        K_SPLITS = 3;
+    constexpr int WARP_MAX_AT = 10560, EXCHANGE_BARRIER_AT = 12168, EPILOGUE_AT = 10568,
+        DEQUANT_SCALE_AT = 16384, SCALE_AT = 16416, SHIFT_AT = 16437, RECEIVED_AT = 10632;
     constexpr int H = 6, W = 8, OUT_H = 6, OUT_W = 8;
     constexpr int TH = 6, TW = 8, TN = 32;  // output rows, columns and channels of a block
     // points along an axis; 4x4 inputs give 2x2 outputs

@@ -15,10 +15,10 @@ some_layers_conv_c6_n5_h9_w8_k3x3_p1_direct_tiled_h2w8rn2rp4xn4xk2cl3c2s1_kernel
     const float* __restrict__ packed, float* y)
 {
     constexpr int THREADS_N = 4, THREADS_P = 4, THREADS_W = 2, CLUSTER = 3, RANK_OUTPUTS = 11, OUTPUTS = 32,
-        EXCHANGE_BARRIER_AT = 468, Y_VECTOR = 4, ALL_CHUNKS = 3, COPIES = 2, LAST_COPIES = 4, THREADS = 32,
-        X_VECTOR = 4, PAD_TOP = 1, ALIGNED_PAD_LEFT = 4, STRIDE_H = 1, FIRST_COLUMN = 3, STEPS = 3,
-        DILATION_H = 1, WINDOW_LEN = 6, STAGES = 1, RECEIVED_AT = 336, ROUNDS = 1, PIXEL_VECTORS = 4,
-        K_SPLITS = 2;
+        Y_VECTOR = 4, ALL_CHUNKS = 3, COPIES = 2, LAST_COPIES = 4, THREADS = 32, X_VECTOR = 4, PAD_TOP = 1,
+        ALIGNED_PAD_LEFT = 4, STRIDE_H = 1, FIRST_COLUMN = 3, STEPS = 3, DILATION_H = 1, WINDOW_LEN = 6,
+        STAGES = 1, ROUNDS = 1, PIXEL_VECTORS = 4, K_SPLITS = 2;
+    constexpr int EXCHANGE_BARRIER_AT = 468, RECEIVED_AT = 336;
     constexpr int H = 9, W = 8, OUT_H = 9, OUT_W = 8;
     constexpr int R = 3, S = 3;
     constexpr int TH = 2, TW = 8, TN = 8;  // output rows, columns and channels of a block

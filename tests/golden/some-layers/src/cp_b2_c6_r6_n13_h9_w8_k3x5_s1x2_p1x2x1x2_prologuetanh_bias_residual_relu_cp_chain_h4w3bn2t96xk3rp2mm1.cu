@@ -16,10 +16,10 @@ some_layers_cp_b2_c6_r6_n13_h9_w8_k3x5_s1x2_p1x2x1x2_prologuetanh_bias_residual_
     const float* x, const float* __restrict__ packed, const float* __restrict__ bias, const float* residual,
     float* y, long long x_batch_stride, long long residual_batch_stride, long long y_batch_stride)
 {
+    constexpr int TILES_W = 2, THREADS = 96, N = 13, POSITIONS_AT_ONCE = 2, PAD_TOP = 1, STRIDE_W = 2,
+        PAD_LEFT = 2, VECTORS = 2, COLUMN_RUN = 4, RUN = 3, THREADS_N = 16;
     constexpr int VERTICAL_AT = 64, HORIZONTAL_AT = 96, LAST_AT = 160, INNER_AT = 244, MIDDLE_AT = 1216,
-        TILES_W = 2, THREADS = 96, PROLOGUE_AT = 224, SCALE_AT = 64, BIAS_AT = 236, N = 13,
-        POSITIONS_AT_ONCE = 2, PAD_TOP = 1, STRIDE_W = 2, PAD_LEFT = 2, VECTORS = 2, COLUMN_RUN = 4, RUN = 3,
-        THREADS_N = 16;
+        PROLOGUE_AT = 224, SCALE_AT = 64, BIAS_AT = 236;
     constexpr int C = 6, H = 9, W = 8, OUT_H = 9, OUT_W = 4;
     constexpr int R = 3, S = 5;  // filter
     // rank of the decomposition, floats of a row of a packed factor

@@ -14,8 +14,8 @@ extern "C" __global__ void __launch_bounds__(32)
 some_layers_cp_c6_r2_n13_h9_w8_k3x5_s1x2_p1x2x1x2_bias_relu_cp_fused_h2w4xk4_kernel(const float* x,
     const float* __restrict__ packed, const float* __restrict__ bias, float* y)
 {
-    constexpr int PAD_TOP = 1, STRIDE_W = 2, PAD_LEFT = 2, VERTICAL_AT = 64, HORIZONTAL_AT = 128,
-        LAST_AT = 192;
+    constexpr int PAD_TOP = 1, STRIDE_W = 2, PAD_LEFT = 2;
+    constexpr int VERTICAL_AT = 64, HORIZONTAL_AT = 128, LAST_AT = 192;
     constexpr int C = 6, H = 9, W = 8;  // input channels, height, width
     constexpr int N = 13, OUT_H = 9, OUT_W = 4;  // output channels, height, width
     constexpr int R = 3, S = 5;  // filter

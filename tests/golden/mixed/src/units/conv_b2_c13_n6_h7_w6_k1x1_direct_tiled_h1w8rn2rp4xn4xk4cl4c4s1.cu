@@ -15,9 +15,9 @@ mixed_conv_b2_c13_n6_h7_w6_k1x1_direct_tiled_h1w8rn2rp4xn4xk4cl4c4s1_kernel(cons
     const float* __restrict__ packed, float* y, long long x_batch_stride, long long y_batch_stride)
 {
     constexpr int THREADS_N = 4, THREADS_P = 2, THREADS_W = 2, TILES = 7, CLUSTER = 4, RANK_OUTPUTS = 16,
-        OUTPUTS = 64, EXCHANGE_BARRIER_AT = 464, Y_VECTOR = 1, ALL_CHUNKS = 4, LAST_COPIES = 8, X_VECTOR = 1,
-        THREADS = 32, C = 13, STRIDE_H = 1, STEPS = 1, WINDOW_LEN = 4, STAGES = 1, RECEIVED_AT = 400,
-        ROUNDS = 2, PIXEL_VECTORS = 8, K_SPLITS = 4;
+        OUTPUTS = 64, Y_VECTOR = 1, ALL_CHUNKS = 4, LAST_COPIES = 8, X_VECTOR = 1, THREADS = 32, C = 13,
+        STRIDE_H = 1, STEPS = 1, WINDOW_LEN = 4, STAGES = 1, ROUNDS = 2, PIXEL_VECTORS = 8, K_SPLITS = 4;
+    constexpr int EXCHANGE_BARRIER_AT = 464, RECEIVED_AT = 400;
     constexpr int H = 7, W = 6, OUT_H = 7, OUT_W = 6;
     constexpr int R = 1, S = 1;
     constexpr int TH = 1, TW = 8, TN = 8;  // output rows, columns and channels of a block

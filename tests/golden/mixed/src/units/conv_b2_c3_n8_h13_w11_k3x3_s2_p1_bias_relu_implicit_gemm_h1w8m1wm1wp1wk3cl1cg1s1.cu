@@ -16,11 +16,11 @@ mixed_conv_b2_c3_n8_h13_w11_k3x3_s2_p1_bias_relu_implicit_gemm_h1w8m1wm1wp1wk3cl
     const float* __restrict__ packed, const float* __restrict__ bias, float* y, long long x_batch_stride,
     long long y_batch_stride)
 {
-    constexpr int WARP_MAX_AT = 1000, TILES = 7, EPILOGUE_AT = 1008, DEQUANT_SCALE_AT = 768, N = 8,
-        COPIES = 2, THREADS = 96, X_VECTOR = 1, STRIDE_H = 2, PAD_TOP = 1, STRIDE_W = 2, ALIGNED_PAD_LEFT = 1,
-        ALL_ITEMS = 54, C = 3, MMA_N = 8, WARPS = 3, M_CHUNK_WEIGHTS = 768, WARP_ROWS = 1, ROW_A = 256,
-        ROW_B = 18, PROMOTION_INTERVAL = 1, LO_WEIGHTS = 128, MMA_M = 16, HALF_M = 8, ROUNDS = 2,
-        OUTPUTS = 128, PIXEL_VECTORS = 8, K_SPLITS = 3;
+    constexpr int TILES = 7, N = 8, COPIES = 2, THREADS = 96, X_VECTOR = 1, STRIDE_H = 2, PAD_TOP = 1,
+        STRIDE_W = 2, ALIGNED_PAD_LEFT = 1, ALL_ITEMS = 54, C = 3, MMA_N = 8, WARPS = 3,
+        M_CHUNK_WEIGHTS = 768, WARP_ROWS = 1, ROW_A = 256, ROW_B = 18, PROMOTION_INTERVAL = 1,
+        LO_WEIGHTS = 128, MMA_M = 16, HALF_M = 8, ROUNDS = 2, OUTPUTS = 128, PIXEL_VECTORS = 8, K_SPLITS = 3;
+    constexpr int WARP_MAX_AT = 1000, EPILOGUE_AT = 1008, DEQUANT_SCALE_AT = 768;
     constexpr int H = 13, W = 11, OUT_H = 7, OUT_W = 6;
     constexpr int TH = 1, TW = 8, TN = 16;  // output rows, columns and channels of a block
     constexpr int M = 1, P = 1;  // M x P MMA tiles of a warp: 16 channels x 8 pixels

@@ -15,9 +15,10 @@ mixed_conv_b2_c4_n9_h7_w6_k1x1_bias_relu_direct_tiled_h2w8rn2rp4xn2xk4cl1c4s1_ke
     const float* __restrict__ packed, const float* __restrict__ bias, float* y, long long x_batch_stride,
     long long y_batch_stride)
 {
-    constexpr int THREADS_N = 2, THREADS_P = 4, THREADS_W = 2, TILES = 4, EPILOGUE_AT = 320, N = 9,
-        LAST_COPIES = 4, X_VECTOR = 1, THREADS = 32, STRIDE_H = 1, STEPS = 1, WINDOW_LEN = 4, ROUNDS = 2,
-        PIXEL_VECTORS = 16, K_SPLITS = 4;
+    constexpr int THREADS_N = 2, THREADS_P = 4, THREADS_W = 2, TILES = 4, N = 9, LAST_COPIES = 4,
+        X_VECTOR = 1, THREADS = 32, STRIDE_H = 1, STEPS = 1, WINDOW_LEN = 4, ROUNDS = 2, PIXEL_VECTORS = 16,
+        K_SPLITS = 4;
+    constexpr int EPILOGUE_AT = 320;
     constexpr int H = 7, W = 6, OUT_H = 7, OUT_W = 6;
     constexpr int R = 1, S = 1;
     constexpr int TH = 2, TW = 8, TN = 4;  // output rows, columns and channels of a block

@@ -14,7 +14,8 @@ extern "C" __global__ void __launch_bounds__(128, 8)
 mixed_conv_b2_c8_n5_h7_w6_k3x3_p1_prologuerelu_hwcn_tvm_n16b8xn16xb8v1c8s1_kernel(const float* x,
     const float* __restrict__ packed, float* y)
 {
-    constexpr int PAD_TOP = 1, PAD_LEFT = 1, PADDED_C = 8, PADDED_N = 16, SCALE_AT = 1152, SHIFT_AT = 1160;
+    constexpr int PAD_TOP = 1, PAD_LEFT = 1, PADDED_C = 8, PADDED_N = 16;
+    constexpr int SCALE_AT = 1152, SHIFT_AT = 1160;
     // x is 7 x W x C x B
     constexpr int C = 8, H = 7, W = 6, N = 5, B = 2;
     constexpr int OUT_W = 6, R = 3, S = 3;

@@ -15,9 +15,10 @@ mixed_cp_b2_c11_r3_n7_h7_w6_k3x5_p1x2x1x2_bias_relu_cp_chain_h2w3bn2t64xk2rp2mm1
     const float* __restrict__ packed, const float* __restrict__ bias, float* y, long long x_batch_stride,
     long long y_batch_stride)
 {
-    constexpr int VERTICAL_AT = 48, HORIZONTAL_AT = 64, LAST_AT = 96, INNER_AT = 116, MIDDLE_AT = 284,
-        TILES_W = 2, THREADS = 64, BIAS_AT = 112, N = 7, POSITIONS_AT_ONCE = 1, PAD_TOP = 1, PAD_LEFT = 2,
+    constexpr int TILES_W = 2, THREADS = 64, N = 7, POSITIONS_AT_ONCE = 1, PAD_TOP = 1, PAD_LEFT = 2,
         VECTORS = 1, COLUMN_RUN = 2, RUN = 3, THREADS_N = 21;
+    constexpr int VERTICAL_AT = 48, HORIZONTAL_AT = 64, LAST_AT = 96, INNER_AT = 116, MIDDLE_AT = 284,
+        BIAS_AT = 112;
     constexpr int C = 11, H = 7, W = 6, OUT_H = 7, OUT_W = 6;
     constexpr int R = 3, S = 5;  // filter
     // rank of the decomposition, floats of a row of a packed factor

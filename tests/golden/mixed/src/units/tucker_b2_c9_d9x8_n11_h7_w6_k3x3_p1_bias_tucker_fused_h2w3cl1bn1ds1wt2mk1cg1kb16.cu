@@ -22,17 +22,17 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
     const float* __restrict__ packed, const float* __restrict__ bias, float* y, long long x_batch_stride,
     long long y_batch_stride)
 {
-    constexpr int CORE_INPUT_AT = 3232, CORE_OUTPUT_AT = 256, INPUT_AT = 2816, COPY_BARRIERS_AT = 3720,
-        WARP_MAX_AT = 3712, WARP_SIZE = 32, TILES = 8, TILES_W = 2, TH = 2, TW = 3, SCALES_AT = 3648,
-        VECTOR = 4, SCALE_FLOATS = 48, THREADS = 64, LAST_SCALES_AT = 32, CORE_SCALES_AT = 16, N = 11,
-        BLOCKS_N = 1, D2_SPLITS = 1, BARRIER_FLOATS = 2, COPY_BARRIERS = 3, PREFETCHED_CHUNKS = 3,
+    constexpr int WARP_SIZE = 32, TILES = 8, TILES_W = 2, TH = 2, TW = 3, VECTOR = 4, SCALE_FLOATS = 48,
+        THREADS = 64, N = 11, BARRIER_FLOATS = 2, COPY_BARRIERS = 3, PREFETCHED_CHUNKS = 3,
         PENDING_COPIES = 2, WARPS = 2, POSITIONS = 20, STRIDE_H = 1, PAD_TOP = 1, ROW_LEN = 5, STRIDE_W = 1,
         PAD_LEFT = 1, LOADERS = 3, H = 7, W = 6, CHUNKS_PER_LOAD = 1, ITEMS = 2, QUAD = 4, QUADS = 4, C = 9,
         PLANE = 26, MMA_N = 8, MMA_M = 16, FIRST_MAX = 4, MMA_M_QUADS = 4, D2_PLANE = 10, BLOCK_PIXELS = 8,
         LANE_ROW = 2, HALF_M = 8, OUT_H = 7, OUT_W = 6, CORE_MAX = 6, OUTPUT_ITEMS = 4, TN = 16;
-    constexpr int LAST_DEQUANT_SCALE_AT = 2944, LAST_FIRST_CHUNK = 2, LAST_AT = 2688, LAST_CHUNKS = 1,
+    constexpr int CORE_INPUT_AT = 3232, CORE_OUTPUT_AT = 256, INPUT_AT = 2816, COPY_BARRIERS_AT = 3720,
+        WARP_MAX_AT = 3712, SCALES_AT = 3648, LAST_SCALES_AT = 32, CORE_SCALES_AT = 16;
+    constexpr int LAST_DEQUANT_SCALE_AT = 2944, LAST_FIRST_CHUNK = 2, LAST_AT = 2688,
         LAST_CHUNK_WEIGHTS = 256, LAST_SHARED_AT = 0, LAST_WARPS_M = 1, LAST_WARPS_P = 1, LAST_P = 1,
-        LAST_M = 1, LAST_WARPS_K = 1, LAST_TILE_WEIGHTS = 256, LAST_CHUNK_QUADS = 4,
+        LAST_M = 1, LAST_WARPS_K = 1, LAST_CHUNKS = 1, LAST_TILE_WEIGHTS = 256, LAST_CHUNK_QUADS = 4,
         LAST_PROMOTION_INTERVAL = 1;
     constexpr int CORE_DEQUANT_SCALE_AT = 2624, CORE_FIRST_CHUNK = 1, CORE_AT = 320, CORE_CHUNKS = 1,
         CORE_CHUNK_WEIGHTS = 2304, CORE_SHARED_AT = 256, CORE_WARPS_M = 1, CORE_WARPS_P = 1, CORE_M = 1,
@@ -56,7 +56,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
     // input.
     const int image = blockIdx.x / TILES, tile = blockIdx.x % TILES;
     const int y0 = tile / TILES_W * TH, x0 = tile % TILES_W * TW;
-    constexpr int first_rank = 0, end_rank = 1;
+    constexpr int rank = 0;  // of the block in its cluster: it works alone
 
     // The dequantisation scales of the factors' output channels, then the bias.
     float* const scales = shared + SCALES_AT;
@@ -79,7 +79,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
         float* to;
         if (chunk >= LAST_FIRST_CHUNK) {
             const int i = chunk - LAST_FIRST_CHUNK;
-            from = packed + LAST_AT + (rank % BLOCKS_N * LAST_CHUNKS + i) * LAST_CHUNK_WEIGHTS;
+            from = packed + LAST_AT + i * LAST_CHUNK_WEIGHTS;
             floats = LAST_CHUNK_WEIGHTS;
             to = shared + LAST_SHARED_AT + i * LAST_CHUNK_WEIGHTS;
         } else if (chunk >= CORE_FIRST_CHUNK) {
@@ -88,7 +88,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
             floats = CORE_CHUNK_WEIGHTS;
             to = shared + CORE_SHARED_AT + i * CORE_CHUNK_WEIGHTS;
         } else {
-            from = packed + (rank / D2_SPLITS * FIRST_CHUNKS + chunk) * FIRST_CHUNK_WEIGHTS;
+            from = packed + (rank * FIRST_CHUNKS + chunk) * FIRST_CHUNK_WEIGHTS;
             floats = FIRST_CHUNK_WEIGHTS;
             to = shared + FIRST_SHARED_AT + chunk * FIRST_CHUNK_WEIGHTS;
         }
@@ -96,7 +96,7 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
     };
     tdc_init_copy_barriers(copy_barriers, COPY_BARRIERS);
 #pragma unroll
-    for (int chunk = 0; chunk < PREFETCHED_CHUNKS; ++chunk) copy_weights(first_rank, chunk);
+    for (int chunk = 0; chunk < PREFETCHED_CHUNKS; ++chunk) copy_weights(rank, chunk);
     const auto await_weights = [&](int chunk) {
         tdc_wait_bulk_copy<PENDING_COPIES>(copy_barriers + chunk * BARRIER_FLOATS, 0);
     };
@@ -178,82 +178,73 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
         const int pixel = min((core_p * CORE_P + p) * MMA_N + lane / 4, TH * TW - 1);
         core_at[p] = lane % 4 * PLANE + pixel / TW * (STRIDE_H * ROW_LEN) + pixel % TW * STRIDE_W;
     }
+    // The first factor: the block's output channels at every position of the input tile. Positions outside
+    // the image give zeros, as the core's padding requires: the factor has no bias.
+    const int first_m = warp % FIRST_WARPS_M, first_p = warp / FIRST_WARPS_M % FIRST_WARPS_P;
+    [[maybe_unused]] const int first_k = warp / (FIRST_WARPS_M * FIRST_WARPS_P);
+    float first_sum[FIRST_M][FIRST_P][4] = {};
+    int first_at[FIRST_P];
+#pragma unroll
+    for (int p = 0; p < FIRST_P; ++p) {
+        first_at[p] = lane % 4 * PLANE + min((first_p * FIRST_P + p) * MMA_N + lane / 4, POSITIONS - 1);
+    }
+#pragma unroll
+    for (int chunk = 0; chunk < CHUNKS_PER_LOAD; ++chunk) load(chunk, loaded[chunk]);
 #pragma unroll 1
-    for (int rank = first_rank; rank < end_rank; ++rank) {
-        // The first factor: the block's output channels at every position of the input tile. Positions
-        // outside the image give zeros, as the core's padding requires: the factor has no bias.
-        const int first_m = warp % FIRST_WARPS_M, first_p = warp / FIRST_WARPS_M % FIRST_WARPS_P;
-        [[maybe_unused]] const int first_k = warp / (FIRST_WARPS_M * FIRST_WARPS_P);
-        float first_sum[FIRST_M][FIRST_P][4] = {};
-        int first_at[FIRST_P];
+    for (int chunk = 0; chunk < FIRST_CHUNKS; ++chunk) {
+        const float first_dequant_scale = stage(loaded[0], warp_max + chunk % 2 * WARPS);
+        await_weights(chunk);
+        __syncthreads();
+        const float* a = shared + FIRST_SHARED_AT + chunk * FIRST_CHUNK_WEIGHTS
+            + first_m * (FIRST_M * FIRST_TILE_WEIGHTS) + lane * VECTOR;
+        const Quad* b = input;
+        {
+            float partial[FIRST_M][FIRST_P][4] = {};
+            float lo_hi_sum[FIRST_M][FIRST_P][4] = {}, hi_lo_sum[FIRST_M][FIRST_P][4] = {};
 #pragma unroll
-        for (int p = 0; p < FIRST_P; ++p) {
-            first_at[p] = lane % 4 * PLANE + min((first_p * FIRST_P + p) * MMA_N + lane / 4, POSITIONS - 1);
-        }
-#pragma unroll
-        for (int chunk = 0; chunk < CHUNKS_PER_LOAD; ++chunk) load(chunk, loaded[chunk]);
-#pragma unroll 1
-        for (int chunk = 0; chunk < FIRST_CHUNKS; ++chunk) {
-            const float first_dequant_scale = stage(loaded[0], warp_max + chunk % 2 * WARPS);
-            await_weights(chunk);
-            __syncthreads();
-            const float* a = shared + FIRST_SHARED_AT + chunk * FIRST_CHUNK_WEIGHTS
-                + first_m * (FIRST_M * FIRST_TILE_WEIGHTS) + lane * VECTOR;
-            const Quad* b = input;
-            {
-                float partial[FIRST_M][FIRST_P][4] = {};
-                float lo_hi_sum[FIRST_M][FIRST_P][4] = {}, hi_lo_sum[FIRST_M][FIRST_P][4] = {};
-#pragma unroll
-                for (int i = 0; i < FIRST_PROMOTION_INTERVAL; ++i) {
-                    tdc_mma_step(partial, lo_hi_sum, hi_lo_sum, a, FIRST_TILE_WEIGHTS, b, first_at);
-                }
-                tdc_accumulate_scaled(first_sum, lo_hi_sum, first_dequant_scale);
-                tdc_accumulate_scaled(first_sum, hi_lo_sum, first_dequant_scale);
-                tdc_accumulate_scaled(first_sum, partial, first_dequant_scale);
+            for (int i = 0; i < FIRST_PROMOTION_INTERVAL; ++i) {
+                tdc_mma_step(partial, lo_hi_sum, hi_lo_sum, a, FIRST_TILE_WEIGHTS, b, first_at);
             }
-            tdc_commit_copies();  // an empty group, so that each wait counts the same number of groups
+            tdc_accumulate_scaled(first_sum, lo_hi_sum, first_dequant_scale);
+            tdc_accumulate_scaled(first_sum, hi_lo_sum, first_dequant_scale);
+            tdc_accumulate_scaled(first_sum, partial, first_dequant_scale);
         }
-        // Each warp converts its sums to fp16 in registers.
-        constexpr bool has_first_sums = true;
-        const int first_row = first_m * (FIRST_M * MMA_M) + lane / 4;
-        const int first_column = first_p * (FIRST_P * MMA_N) + lane / 4;
-        const float* const first_scales = scales + rank / D2_SPLITS * FIRST_ROWS;
-        const float first_max = has_first_sums ? tdc_dequantize_rows(first_sum, first_scales + first_row)
-            : 0.0f;
-        const int first_exponent = max_exponent(first_max, warp_max + FIRST_MAX);
-        Quad* const first_to = core_input + (first_m * (FIRST_M * MMA_M_QUADS) + lane % 4) * PLANE
-            + first_column;
-        if (has_first_sums) {
-            tdc_convert_accumulators(first_to, PLANE, POSITIONS - first_column, first_sum,
-                                     scale_of(first_exponent));
-        }
-        const float core_dequant_scale = dequant_scale_of(first_exponent);
+        tdc_commit_copies();  // an empty group, so that each wait counts the same number of groups
+    }
+    // Each warp converts its sums to fp16 in registers.
+    const int first_row = first_m * (FIRST_M * MMA_M) + lane / 4;
+    const int first_column = first_p * (FIRST_P * MMA_N) + lane / 4;
+    const float* const first_scales = scales + rank * FIRST_ROWS;
+    const float first_max = tdc_dequantize_rows(first_sum, first_scales + first_row);
+    const int first_exponent = max_exponent(first_max, warp_max + FIRST_MAX);
+    Quad* const first_to = core_input + (first_m * (FIRST_M * MMA_M_QUADS) + lane % 4) * PLANE + first_column;
+    tdc_convert_accumulators(first_to, PLANE, POSITIONS - first_column, first_sum, scale_of(first_exponent));
+    const float core_dequant_scale = dequant_scale_of(first_exponent);
 #pragma unroll 1
-        for (int chunk = 0; chunk < CORE_CHUNKS; ++chunk) {
-            await_weights(CORE_FIRST_CHUNK + chunk);
-            if (chunk == 0) __syncthreads();
-            const float* a = shared + CORE_SHARED_AT + chunk * CORE_CHUNK_WEIGHTS
-                + core_m * (CORE_M * CORE_TILE_WEIGHTS) + lane * VECTOR;
-            const Quad* b = core_input + chunk * (CORE_CHUNK_QUADS * PLANE);
-            if (core_k < CORE_WARPS_K) {
+    for (int chunk = 0; chunk < CORE_CHUNKS; ++chunk) {
+        await_weights(CORE_FIRST_CHUNK + chunk);
+        if (chunk == 0) __syncthreads();
+        const float* a = shared + CORE_SHARED_AT + chunk * CORE_CHUNK_WEIGHTS
+            + core_m * (CORE_M * CORE_TILE_WEIGHTS) + lane * VECTOR;
+        const Quad* b = core_input + chunk * (CORE_CHUNK_QUADS * PLANE);
+        if (core_k < CORE_WARPS_K) {
 #pragma unroll
-                for (int row = 0; row < CORE_ROW_INTERVALS; ++row) {
-                    const float* const a_interval = a + row * CORE_ROW_A;
-                    const Quad* const b_interval = b + row * CORE_ROW_B;
-                    float partial[CORE_M][CORE_P][4] = {};
-                    float lo_hi_sum[CORE_M][CORE_P][4] = {}, hi_lo_sum[CORE_M][CORE_P][4] = {};
+            for (int row = 0; row < CORE_ROW_INTERVALS; ++row) {
+                const float* const a_interval = a + row * CORE_ROW_A;
+                const Quad* const b_interval = b + row * CORE_ROW_B;
+                float partial[CORE_M][CORE_P][4] = {};
+                float lo_hi_sum[CORE_M][CORE_P][4] = {}, hi_lo_sum[CORE_M][CORE_P][4] = {};
 #pragma unroll
-                    for (int i = 0; i < CORE_PROMOTION_INTERVAL; ++i) {
-                        tdc_mma_step(partial, lo_hi_sum, hi_lo_sum, a_interval + i * CORE_COLUMN_A,
-                                     CORE_TILE_WEIGHTS, b_interval + i * CORE_COLUMN_B, core_at);
-                    }
-                    tdc_accumulate_scaled(core_sum, lo_hi_sum, core_dequant_scale);
-                    tdc_accumulate_scaled(core_sum, hi_lo_sum, core_dequant_scale);
-                    tdc_accumulate_scaled(core_sum, partial, core_dequant_scale);
+                for (int i = 0; i < CORE_PROMOTION_INTERVAL; ++i) {
+                    tdc_mma_step(partial, lo_hi_sum, hi_lo_sum, a_interval + i * CORE_COLUMN_A,
+                                 CORE_TILE_WEIGHTS, b_interval + i * CORE_COLUMN_B, core_at);
                 }
+                tdc_accumulate_scaled(core_sum, lo_hi_sum, core_dequant_scale);
+                tdc_accumulate_scaled(core_sum, hi_lo_sum, core_dequant_scale);
+                tdc_accumulate_scaled(core_sum, partial, core_dequant_scale);
             }
-            tdc_commit_copies();  // an empty group, so that each wait counts the same number of groups
         }
+        tdc_commit_copies();  // an empty group, so that each wait counts the same number of groups
     }
     const float* const core_scales = scales + CORE_SCALES_AT;
     y += image * y_batch_stride;
@@ -266,67 +257,63 @@ mixed_tucker_b2_c9_d9x8_n11_h7_w6_k3x3_p1_bias_tucker_fused_h2w3cl1bn1ds1wt2mk1c
     for (int p = 0; p < LAST_P; ++p) {
         last_at[p] = lane % 4 * D2_PLANE + min((last_p * LAST_P + p) * MMA_N + lane / 4, BLOCK_PIXELS - 1);
     }
+    constexpr int n0 = 0;
+    const float* const epilogue = scales + LAST_SCALES_AT + n0;
+    // The channel and pixel of a lane's item, and its offset in the output; -1 if it is not stored.
+    const auto channel_of = [&](int item) {
+        return (last_m * (2 * LAST_M) + item / LANE_ROW) * HALF_M + lane / 4;
+    };
+    const auto pixel_of = [&](int item) {
+        return (last_p * LAST_P + item % LANE_ROW / 2) * MMA_N + lane % 4 * 2 + item % 2;
+    };
+    const auto output_of = [&](int item) {
+        const int n = channel_of(item), block_pixel = pixel_of(item);
+        const int pixel = block_pixel;
+        const int row = y0 + pixel / TW, column = x0 + pixel % TW;
+        const bool outside = pixel >= TH * TW || row >= OUT_H || n0 + n >= N || last_k >= LAST_WARPS_K;
+        return outside ? -1 : ((n0 + n) * OUT_H + row) * OUT_W + column;
+    };
+    // Each warp converts its sums of the core to fp16 in registers.
+    const bool has_core_sums = core_k < CORE_WARPS_K;
+    const int core_row = core_m * (CORE_M * MMA_M) + lane / 4;
+    const int core_column = core_p * (CORE_P * MMA_N) + lane / 4;
+    const float core_max = has_core_sums ? tdc_dequantize_rows(core_sum, core_scales + core_row) : 0.0f;
+    const int core_exponent = max_exponent(core_max, warp_max + CORE_MAX);
+    Quad* const core_to = last_input + (core_m * (CORE_M * MMA_M_QUADS) + lane % 4) * D2_PLANE + core_column;
+    if (has_core_sums) {
+        tdc_convert_accumulators(core_to, D2_PLANE, BLOCK_PIXELS - core_column, core_sum,
+                                 scale_of(core_exponent));
+    }
+    const float last_dequant_scale = dequant_scale_of(core_exponent);
+    float last_sum[LAST_M][LAST_P][4] = {};
 #pragma unroll 1
-    for (int rank = first_rank; rank < end_rank; ++rank) {
-        constexpr int n0 = 0;
-        const float* const epilogue = scales + LAST_SCALES_AT + n0;
-        // The channel and pixel of a lane's item, and its offset in the output; -1 if it is not stored.
-        const auto channel_of = [&](int item) {
-            return (last_m * (2 * LAST_M) + item / LANE_ROW) * HALF_M + lane / 4;
-        };
-        const auto pixel_of = [&](int item) {
-            return (last_p * LAST_P + item % LANE_ROW / 2) * MMA_N + lane % 4 * 2 + item % 2;
-        };
-        const auto output_of = [&](int item) {
-            const int n = channel_of(item), block_pixel = pixel_of(item);
-            const int pixel = block_pixel;
-            const int row = y0 + pixel / TW, column = x0 + pixel % TW;
-            const bool outside = pixel >= TH * TW || row >= OUT_H || n0 + n >= N || last_k >= LAST_WARPS_K;
-            return outside ? -1 : ((n0 + n) * OUT_H + row) * OUT_W + column;
-        };
-        // Each warp converts its sums of the core to fp16 in registers.
-        const bool has_core_sums = core_k < CORE_WARPS_K;
-        const int core_row = core_m * (CORE_M * MMA_M) + lane / 4;
-        const int core_column = core_p * (CORE_P * MMA_N) + lane / 4;
-        const float core_max = has_core_sums ? tdc_dequantize_rows(core_sum, core_scales + core_row) : 0.0f;
-        const int core_exponent = max_exponent(core_max, warp_max + CORE_MAX);
-        Quad* const core_to = last_input + (core_m * (CORE_M * MMA_M_QUADS) + lane % 4) * D2_PLANE
-            + core_column;
-        if (has_core_sums) {
-            tdc_convert_accumulators(core_to, D2_PLANE, BLOCK_PIXELS - core_column, core_sum,
-                                     scale_of(core_exponent));
-        }
-        const float last_dequant_scale = dequant_scale_of(core_exponent);
-        float last_sum[LAST_M][LAST_P][4] = {};
-#pragma unroll 1
-        for (int chunk = 0; chunk < LAST_CHUNKS; ++chunk) {
-            await_weights(LAST_FIRST_CHUNK + chunk);
-            if (chunk == 0) __syncthreads();
-            const float* a = shared + LAST_SHARED_AT + chunk * LAST_CHUNK_WEIGHTS
-                + last_m * (LAST_M * LAST_TILE_WEIGHTS) + lane * VECTOR;
-            const Quad* b = last_input + chunk * (LAST_CHUNK_QUADS * D2_PLANE);
-            if (last_k < LAST_WARPS_K) {
-                float partial[LAST_M][LAST_P][4] = {};
-                float lo_hi_sum[LAST_M][LAST_P][4] = {}, hi_lo_sum[LAST_M][LAST_P][4] = {};
+    for (int chunk = 0; chunk < LAST_CHUNKS; ++chunk) {
+        await_weights(LAST_FIRST_CHUNK + chunk);
+        if (chunk == 0) __syncthreads();
+        const float* a = shared + LAST_SHARED_AT + chunk * LAST_CHUNK_WEIGHTS
+            + last_m * (LAST_M * LAST_TILE_WEIGHTS) + lane * VECTOR;
+        const Quad* b = last_input + chunk * (LAST_CHUNK_QUADS * D2_PLANE);
+        if (last_k < LAST_WARPS_K) {
+            float partial[LAST_M][LAST_P][4] = {};
+            float lo_hi_sum[LAST_M][LAST_P][4] = {}, hi_lo_sum[LAST_M][LAST_P][4] = {};
 #pragma unroll
-                for (int i = 0; i < LAST_PROMOTION_INTERVAL; ++i) {
-                    tdc_mma_step(partial, lo_hi_sum, hi_lo_sum, a, LAST_TILE_WEIGHTS, b, last_at);
-                }
-                tdc_accumulate_scaled(last_sum, lo_hi_sum, last_dequant_scale);
-                tdc_accumulate_scaled(last_sum, hi_lo_sum, last_dequant_scale);
-                tdc_accumulate_scaled(last_sum, partial, last_dequant_scale);
+            for (int i = 0; i < LAST_PROMOTION_INTERVAL; ++i) {
+                tdc_mma_step(partial, lo_hi_sum, hi_lo_sum, a, LAST_TILE_WEIGHTS, b, last_at);
             }
-            tdc_commit_copies();  // an empty group, so that each wait counts the same number of groups
+            tdc_accumulate_scaled(last_sum, lo_hi_sum, last_dequant_scale);
+            tdc_accumulate_scaled(last_sum, hi_lo_sum, last_dequant_scale);
+            tdc_accumulate_scaled(last_sum, partial, last_dequant_scale);
         }
+        tdc_commit_copies();  // an empty group, so that each wait counts the same number of groups
+    }
 #pragma unroll
-        for (int i = 0; i < OUTPUT_ITEMS; ++i) {
-            const int n = channel_of(i), output = output_of(i);
-            float* const pair = tdc_accumulator_pair(last_sum, i / LANE_ROW, i % LANE_ROW / 2);
-            if (output < 0) continue;
-            float value = pair[i % 2];
-            value = fmaf(value, epilogue[n], epilogue[TN + n]);
-            *reinterpret_cast<float*>(y + output) = value;
-        }
+    for (int i = 0; i < OUTPUT_ITEMS; ++i) {
+        const int n = channel_of(i), output = output_of(i);
+        float* const pair = tdc_accumulator_pair(last_sum, i / LANE_ROW, i % LANE_ROW / 2);
+        if (output < 0) continue;
+        float value = pair[i % 2];
+        value = fmaf(value, epilogue[n], epilogue[TN + n]);
+        *reinterpret_cast<float*>(y + output) = value;
     }
 }
 
