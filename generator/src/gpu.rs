@@ -11,7 +11,8 @@ pub use cost_model::{
 };
 pub use data::GPUS;
 pub use table::{
-    DEFAULT_GPU, FIRST_CLUSTER_GPU, Gpu, MAX_REGISTERS, OLDEST_ARCH, PORTABLE_CLUSTER,
-    PlanningOnly, Published, Sustained, UnknownGpu, archs, gpu, gpu_for_arch, gpu_for_device,
+    DEFAULT_GPU, FIRST_CLUSTER_GPU, Gpu, MAX_REGISTERS, MAX_THREADS, OLDEST_ARCH, PORTABLE_CLUSTER,
+    PlanningOnly, Published, REGISTERS_PER_BLOCK, Sustained, UnknownGpu, archs, gpu, gpu_for_arch,
+    gpu_for_device,
 };
 pub use targets::{Targets, TargetsError};

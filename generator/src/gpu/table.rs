@@ -206,6 +206,12 @@ const CLUSTER_ARCH: Arch = FIRST_CLUSTER_GPU.arch;
 /// Maximum number of registers of a thread.
 pub const MAX_REGISTERS: u32 = 255;
 
+/// Registers of a block on every GPU that code is generated for.
+pub const REGISTERS_PER_BLOCK: u32 = 65536;
+
+/// Maximum number of threads of a block.
+pub const MAX_THREADS: u32 = 1024;
+
 /// The oldest architecture with the tensor-core instructions of the kernels.
 const MMA_ARCH: Arch = Arch::new(80);
 

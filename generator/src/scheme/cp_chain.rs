@@ -27,7 +27,7 @@ use super::{
     UnitWork, context, tile_numbers,
 };
 use crate::cost::{KernelWork, kernel_us};
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, MAX_THREADS, REGISTERS_PER_BLOCK};
 use crate::ir::{CpProblem, Problem};
 use serde::Serialize;
 use tdc_runtime::WeightLayout;
@@ -149,7 +149,7 @@ impl CpChainGeometry {
             || th.max(tw) > 256
             || blocks_n > shape.n
             || !threads.is_multiple_of(32)
-            || threads > 1024
+            || threads > MAX_THREADS
             || !threads.is_multiple_of(threads_k)
             || threads_k > shape.c
             || !(mma_m == 1 || mma)
@@ -231,13 +231,16 @@ impl CpChainGeometry {
             loads_in_flight = (1..=(MAX_LOADS_IN_FLIGHT / positions_at_once)
                 .min(shape.c.div_ceil(threads_k)))
                 .rev()
-                .find(|&loads_in_flight| wanted(loads_in_flight) * threads <= 65536)?;
+                .find(|&loads_in_flight| {
+                    wanted(loads_in_flight) * threads <= REGISTERS_PER_BLOCK
+                })?;
             staging = wanted(loads_in_flight);
             outputs = rp * rank + 4 * rp + row + 24;
         }
         let registers = staging.max(outputs).max(column_run + shape.r + 30);
-        let fits =
-            end <= gpu.shared_per_block / 4 && registers <= 200 && registers * threads <= 65536;
+        let fits = end <= gpu.shared_per_block / 4
+            && registers <= 200
+            && registers * threads <= REGISTERS_PER_BLOCK;
         fits.then_some(Self {
             tile,
             mma,
@@ -882,7 +885,7 @@ mod tests {
             };
             CpChainGeometry::new(&problem, tile, h200).unwrap()
         };
-        assert!(sizes(1024).registers * 1024 <= 65536);
+        assert!(sizes(1024).registers * 1024 <= REGISTERS_PER_BLOCK);
         assert!(sizes(1024).loads_in_flight < sizes(512).loads_in_flight);
     }
 }

@@ -16,7 +16,7 @@ use super::{
     tile_numbers,
 };
 use crate::cost::KernelWork;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, MAX_REGISTERS};
 use crate::ir::{CpProblem, Problem};
 use serde::Serialize;
 use tdc_runtime::WeightLayout;
@@ -93,7 +93,7 @@ fn work(problem: &CpProblem, tile: &Tile) -> KernelWork {
     KernelWork {
         blocks,
         threads,
-        registers: (2 * rank + 40).min(255),
+        registers: (2 * rank + 40).min(MAX_REGISTERS),
         flops: 2.0 * f64::from(threads) * blocks as f64 * issue,
         fma_fraction: 1.0,
         l2_bytes: 4.0 * blocks as f64 * values,

@@ -14,7 +14,7 @@ use super::{
     blocks_per_sm_by_registers, candidates_up_to, context, tile_numbers,
 };
 use crate::cost::KernelWork;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, MAX_THREADS, REGISTERS_PER_BLOCK};
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Padding, Transform, WeightLayout};
@@ -122,7 +122,7 @@ impl InputStationaryGeometry {
             || !(FILTERS..=1 << 12).contains(&tn)
             || !matches!(vector_p, 1 | 2 | 4)
             || !(1..=16).contains(&thread_vectors)
-            || !(32..=1024).contains(&threads)
+            || !(32..=MAX_THREADS).contains(&threads)
             || !threads.is_multiple_of(32)
         {
             return None;
@@ -152,7 +152,7 @@ impl InputStationaryGeometry {
         let blocks = pixels.div_ceil(per_block);
         let blocks_n = shape.n.div_ceil(tn);
         let fits = registers <= 168
-            && registers * threads <= 65536
+            && registers * threads <= REGISTERS_PER_BLOCK
             && columns <= 128
             && sums * taps <= MAX_UNROLLED
             && 4 * tn * taps <= gpu.shared_per_block

@@ -17,7 +17,7 @@ use super::{
     blocks_per_sm_by_registers, candidates_up_to, context, tile_numbers,
 };
 use crate::cost::KernelWork;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, MAX_THREADS};
 use crate::ir::{ConvProblem, MAX_ELEMENTS, Problem};
 use serde::Serialize;
 use tdc_runtime::{Axis, Filter, LayoutDim, Transform, WeightLayout};
@@ -125,7 +125,7 @@ impl SingleChannelGeometry {
             .numbers()
             .iter()
             .any(|number| !(1..=4096).contains(number))
-            || !(32..=1024).contains(&threads)
+            || !(32..=MAX_THREADS).contains(&threads)
             || !threads.is_multiple_of(32)
             || rn * rp > 64
             || !tn.is_multiple_of(rn.max(4))

@@ -26,7 +26,7 @@ use super::{
     candidates_up_to, context, reduction, tile_numbers,
 };
 use crate::cost::KernelWork;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, MAX_REGISTERS, MAX_THREADS, REGISTERS_PER_BLOCK};
 use crate::ir::{ConvProblem, Epilogue, MAX_ELEMENTS, Problem, Reduce};
 use serde::Serialize;
 use tdc_runtime::{Arg, Axis, ConvShape, Filter, LayoutDim, Padding, Transform, WeightLayout};
@@ -56,9 +56,6 @@ const TILE_C: [u32; 5] = [1, 2, 4, 8, 16];
 
 /// Bytes of static shared memory that a block can have on every GPU.
 const MAX_SHARED: u32 = 48 * 1024;
-
-/// Maximum number of threads of a block.
-const MAX_THREADS: u32 = 1024;
 
 /// The loops over a tile and the filter are unrolled up to this number of multiply-adds.
 const MAX_UNROLLED: u32 = 4096;
@@ -201,7 +198,7 @@ impl TdcGeometry {
 
 /// Maximum registers of a thread in a block of `threads` threads.
 fn registers_of(threads: u32) -> u32 {
-    (65536 / threads).min(255)
+    (REGISTERS_PER_BLOCK / threads).min(MAX_REGISTERS)
 }
 
 fn tiles(problem: &Problem, whole_rows: bool) -> Vec<Tile> {

@@ -2,7 +2,7 @@
 //! partial sums, which are reduced in shared memory, or in that of a cluster, before they are stored.
 
 use crate::cost::{KernelWork, tiled_terms};
-use crate::gpu::{Gpu, PORTABLE_CLUSTER, RoughConstants};
+use crate::gpu::{Gpu, MAX_REGISTERS, PORTABLE_CLUSTER, REGISTERS_PER_BLOCK, RoughConstants};
 use crate::ir::{ConvProblem, Reduce};
 use serde::Serialize;
 
@@ -31,7 +31,8 @@ impl RegisterEstimate {
 
     /// The maximum number of registers of a thread in a block of `threads` threads.
     pub(super) fn max_per_thread(threads: u32) -> u32 {
-        (65536 / threads.next_multiple_of(32) / 8 * 8).min(255)
+        // Threads get registers in units of eight.
+        (REGISTERS_PER_BLOCK / threads.next_multiple_of(32) / 8 * 8).min(MAX_REGISTERS)
     }
 }
 

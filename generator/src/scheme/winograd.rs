@@ -35,7 +35,7 @@ use super::{
     UnitWork, context, tile_numbers,
 };
 use crate::cost::{KernelWork, kernel_us};
-use crate::gpu::{Gpu, PORTABLE_CLUSTER, WinogradConstants};
+use crate::gpu::{Gpu, MAX_REGISTERS, PORTABLE_CLUSTER, REGISTERS_PER_BLOCK, WinogradConstants};
 use crate::ir::{ConvProblem, Precision, Problem};
 use serde::Serialize;
 use tdc_runtime::{Filter, WeightLayout, Winograd};
@@ -323,8 +323,8 @@ impl WinogradGeometry {
             + ahead
             + 40;
         let fits = loaded <= 64
-            && registers <= 255
-            && registers * blocking.threads() <= 65536
+            && registers <= MAX_REGISTERS
+            && registers * blocking.threads() <= REGISTERS_PER_BLOCK
             && shared_floats <= gpu.shared_per_block / 4
             && grid[1] <= MAX_GRID;
         fits.then_some(Self {
@@ -337,7 +337,7 @@ impl WinogradGeometry {
             staged,
             shared_floats,
             // The compiler uses an eighth more when it unrolls.
-            registers: (registers * 9 / 8).min(255),
+            registers: (registers * 9 / 8).min(MAX_REGISTERS),
             blocks: grid.iter().map(|&size| u64::from(size)).product(),
             split_terms,
         })
