@@ -11,6 +11,7 @@ use device::{cpu, gpu_here};
 use std::num::NonZeroUsize;
 use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::compile::{Job, compile_all};
+use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::emit::network_files;
 use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::ir::{
@@ -493,6 +494,17 @@ fn fused_with_next(plans: &[NetworkPlan]) -> [usize; 2] {
 #[test]
 fn random_networks_match_the_reference() {
     assert_right(4, random_network, cpu_after_compiling);
+}
+
+#[test]
+fn random_networks_survive_as_configs() {
+    for index in 0..300 {
+        for network in [random_network(index), random_chain(index)] {
+            let text = yaml::network_text(&network);
+            let read = yaml::parse(&text, "written", &Overrides::default());
+            assert_eq!(read.as_ref(), Ok(&Config::Network(network)), "{text}");
+        }
+    }
 }
 
 #[test]

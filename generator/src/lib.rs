@@ -32,7 +32,6 @@ pub mod embed;
 #[cfg(feature = "emit")]
 pub mod emit;
 pub mod gpu;
-#[cfg(feature = "onnx")]
 pub mod import;
 pub mod ir;
 #[cfg(feature = "tune")]

@@ -1774,6 +1774,65 @@ fn an_onnx_file_gives_the_folder_and_its_weights() {
     assert_ne!(folder.read("random.bin"), folder.read("packed.bin"));
 }
 
+/// The config and the weights of `import` give what the ONNX file gives.
+#[cfg(feature = "onnx")]
+#[test]
+fn an_imported_config_gives_the_same_bytes() {
+    let folder = onnx_folder();
+    let import = ["import", "default.onnx", "--weights", "w.safetensors"];
+    let printed = folder.succeeds(&import);
+    assert!(
+        printed.starts_with("default.yaml: 20 ops\nw.safetensors: "),
+        "{printed}"
+    );
+    folder.succeeds(&["default.onnx", "--out", "direct"]);
+    folder.succeeds(&["default.yaml", "--out", "through_config"]);
+    folder.succeeds(&[
+        "pack",
+        "default.yaml",
+        "w.safetensors",
+        "-o",
+        "through_config/weights.bin",
+    ]);
+    let content = folder.content();
+    let of = |name: &str| -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+        let inside = content.iter().filter_map(|(path, bytes)| {
+            let path = path.strip_prefix(folder.path(name)).ok()?;
+            Some((path.to_owned(), bytes.clone()))
+        });
+        inside.collect()
+    };
+    assert!(of("direct").len() > 10);
+    assert!(of("direct") == of("through_config"));
+
+    // A batch and a size of the user's.
+    folder.succeeds(&[
+        "import",
+        "default.onnx",
+        "-o",
+        "b.yaml",
+        "--input",
+        "2x3x18x17",
+    ]);
+    let text = String::from_utf8(folder.read("b.yaml")).expect("UTF-8");
+    assert!(text.contains("\ninput: 2x3x18x17\n"), "{text}");
+
+    // An edited config is kept.
+    folder.succeeds(&import);
+    folder.write("default.yaml", "name: mine\n");
+    folder.fails(
+        &import,
+        2,
+        "error: default.yaml exists and differs from what would be written; give another file by -o, or replace it by --force",
+    );
+    folder.succeeds(&[&import[..], &["--force"]].concat());
+    folder.fails(
+        &["import", "default.onnx", "-o", "default.onnx"],
+        2,
+        "error: default.onnx is an input and would be overwritten; choose another output file",
+    );
+}
+
 #[cfg(feature = "onnx")]
 #[test]
 fn onnx_files_that_cannot_be_imported_write_nothing() {

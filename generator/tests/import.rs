@@ -42,10 +42,11 @@ fn doubles(name: &str) -> Vec<f64> {
 /// The relative L2 error of an imported file, computed by its generated kernels on the CPU.
 fn error_of(file: &str) -> f64 {
     let imported = onnx::load(&fixture(file), &Overrides::default()).unwrap();
-    let network = &imported.network;
+    let (network, checkpoint) = imported.into_parts();
+    let network = &network;
     let plan = plan_network(network, gpu("h200").unwrap()).unwrap();
     let recipes = recipes(network, &plan);
-    let resolved = resolve(&recipes, &imported.weights).unwrap();
+    let resolved = resolve(&recipes, &checkpoint).unwrap();
     assert!(resolved.unused.is_empty(), "{:?}", resolved.unused);
     let packed = pack(&plan.weights, &resolved.values).unwrap();
     let (payload, _) = packed.bytes[WeightFile::HEADER_BYTES as usize..].as_chunks::<4>();
@@ -53,8 +54,7 @@ fn error_of(file: &str) -> f64 {
         .iter()
         .map(|&bytes| f32::from_le_bytes(bytes))
         .collect();
-    let parameters =
-        CheckpointParameters::new(network, &plan, &imported.weights, &resolved).unwrap();
+    let parameters = CheckpointParameters::new(network, &plan, &checkpoint, &resolved).unwrap();
     let mut device = CpuDevice::new(&plan.units).unwrap();
     let input = floats("input.bin");
     let check = check_network(&mut device, network, &plan, &parameters, &payload, &input).unwrap();

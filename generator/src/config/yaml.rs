@@ -12,6 +12,7 @@ mod ops;
 mod places;
 pub(super) mod report;
 mod targets;
+mod write;
 
 use super::schema::{Key, Mapping};
 use super::{ConfigError, ConfigErrors, Overrides, Position};
@@ -24,6 +25,7 @@ use report::Report;
 use std::io::Read;
 use std::path::Path;
 pub(super) use targets::targets;
+pub use write::network_text;
 
 /// Largest config that is read; real ones have a few kilobytes.
 const MAX_BYTES: u64 = 16 << 20;

@@ -2,8 +2,9 @@
 
 use super::Settings;
 use super::expand::CallError;
-use crate::config::{Config, KernelRequest, LayerSource, Overrides, yaml};
+use crate::config::{Config, KernelRequest, LayerSource, Overrides};
 use crate::gpu::{Gpu, Targets, gpu_for_arch};
+use crate::import;
 use crate::ir::{LayerSpec, Layout, TilePolicy};
 use crate::plan::{TuningTable, network_layers};
 use crate::suggest::nearest;
@@ -56,8 +57,8 @@ pub fn requested_kernels(
         }
         LayerSource::Config { file, layer } => {
             let path = settings.base.join(file);
-            let config = yaml::load(&path, &Overrides::default())
-                .map_err(|errors| call_error(None, errors.to_string()))?;
+            let config = import::load(&path, &Overrides::default())
+                .map_err(|errors| call_error(None, errors))?;
             let (gpus, tiles) = targets(&config);
             let layers = layers(&config);
             let of_layer = |found: &LayerSpec| {
@@ -192,6 +193,35 @@ fn read_table(path: &Path, file: &str, gpus: &[&'static Gpu]) -> Result<String, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "onnx")]
+    #[test]
+    fn an_onnx_file_is_a_config() {
+        let settings = Settings {
+            base: Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/onnx"),
+            mode: super::super::KernelMode::Stub,
+            stub_on_miss: true,
+            archs: vec![Arch::new(90)],
+            prepared: None,
+            cache: Err("none".to_owned()),
+            record: None,
+        };
+        let kernels = |call: &str| {
+            let request = crate::config::text::parse_config(call, "kernels!").unwrap();
+            requested_kernels(&request, &settings).unwrap()
+        };
+        let names = |kernels: &[RequestedKernel]| -> Vec<String> {
+            let names = kernels.iter().map(|kernel| kernel.layer.name.clone());
+            names.collect()
+        };
+        let found = kernels("\"legacy.onnx\"");
+        assert!(
+            names(&found).contains(&"blocks.0.conv1".to_owned()),
+            "{:?}",
+            names(&found)
+        );
+        assert_eq!(names(&kernels("\"default.onnx\"")).len(), found.len());
+    }
 
     fn images(gpus: &[&str], archs: &[u16]) -> (Vec<&'static str>, Vec<(u16, usize)>) {
         let gpus: Vec<_> = gpus

@@ -26,10 +26,10 @@ use crate::ir::Network;
 use error::EXPORT_AGAIN;
 use prost::Message as _;
 use prost::bytes::Bytes;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
-use tdc_weights::Checkpoint;
 
 #[cfg(test)]
 mod tests;
@@ -39,8 +39,29 @@ mod tests;
 pub struct Imported {
     /// The network.
     pub network: Network,
-    /// The tensors that it reads, in fp32.
-    pub weights: Checkpoint,
+    /// The tensors that it reads, by their names in a checkpoint.
+    pub tensors: BTreeMap<String, Weights>,
+}
+
+/// A tensor in fp32.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Weights {
+    /// Sizes of the axes, as in PyTorch.
+    pub dims: Vec<usize>,
+    /// Elements in row-major order.
+    pub values: Vec<f32>,
+}
+
+#[cfg(feature = "weights")]
+impl Imported {
+    /// The network, and its tensors as a checkpoint.
+    pub fn into_parts(self) -> (Network, tdc_weights::Checkpoint) {
+        let tensors = self.tensors.into_iter();
+        let values = tensors.map(|(name, tensor)| (name, tensor.dims, tensor.values));
+        let checkpoint =
+            tdc_weights::Checkpoint::from_values("of the ONNX file".to_owned(), values);
+        (self.network, checkpoint)
+    }
 }
 
 /// The largest file that is read: the limit of the protocol buffers format.
@@ -49,12 +70,6 @@ const MAX_BYTES: u64 = 2 << 30;
 /// Most memory of the decoded messages of a file: so many bytes, and so many times its size.
 const MAX_FIXED_FOOTPRINT: usize = 48 << 20;
 const MAX_FOOTPRINT_FACTOR: usize = 4;
-
-/// Whether a path is that of an ONNX file, by its name.
-pub fn is_onnx(path: &Path) -> bool {
-    path.extension()
-        .is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"))
-}
 
 /// Reads a file; external data must be in its folder.
 ///

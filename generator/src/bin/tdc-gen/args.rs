@@ -58,6 +58,8 @@ pub struct Cli {
 /// All commands except the default one.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Writes the config of an ONNX file, to read and to edit, and its weights
+    Import(ImportArgs),
     /// Prints the plan: one row per launch with scheme, tile, occupancy and predicted time
     Plan(PlanArgs),
     /// Packs weights from a checkpoint, or random ones, into the file that a generated network loads
@@ -228,6 +230,31 @@ pub struct PlanArgs {
     pub options: ConfigArgs,
     #[command(flatten)]
     pub target: TargetArgs,
+}
+
+/// Arguments of `import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// The ONNX file
+    pub model: PathBuf,
+    /// The config to write [default: the name of the model with `.yaml`]
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Also write the weights as safetensors, for `pack`
+    #[arg(long, value_name = "FILE")]
+    pub weights: Option<PathBuf>,
+    /// Replace a config that differs
+    #[arg(long)]
+    pub force: bool,
+    #[arg(long, help = help(Key::Input), value_name = value_name(Key::Input))]
+    pub input: Option<TensorShape>,
+    #[arg(
+        long,
+        help = help(Key::Batch),
+        value_name = value_name(Key::Batch),
+        value_parser = clap::value_parser!(u32).range(1..),
+    )]
+    pub batch: Option<u32>,
 }
 
 /// Arguments of `pack`.

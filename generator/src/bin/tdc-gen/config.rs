@@ -8,7 +8,7 @@ use tdc_generator::config::schema::Key;
 use tdc_generator::config::yaml::Places;
 use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::gpu::{Gpu, Targets};
-use tdc_generator::import::onnx;
+use tdc_generator::import::{is_onnx, onnx};
 use tdc_generator::ir::Network;
 use tdc_generator::plan::{
     LayerSetPlan, NetworkPlan, PlanError, PlannedUnit, Planner, TuningTable, distinct_units,
@@ -168,12 +168,10 @@ pub enum Source {
 
 /// Reads a config or an ONNX file.
 pub fn load(path: &Path, overrides: &Overrides) -> Result<(Config, Source), Failure> {
-    if onnx::is_onnx(path) {
+    if is_onnx(path) {
         let imported = onnx::load(path, overrides).map_err(Failure::input)?;
-        return Ok((
-            Config::Network(imported.network),
-            Source::Onnx(imported.weights),
-        ));
+        let (network, weights) = imported.into_parts();
+        return Ok((Config::Network(network), Source::Onnx(weights)));
     }
     let (config, places) = yaml::load_with_places(path, overrides).map_err(Failure::input)?;
     Ok((config, Source::Config(places)))

@@ -7,6 +7,7 @@ mod compile;
 mod config;
 mod failure;
 mod generate;
+mod import;
 mod inputs;
 mod interrupt;
 mod merge;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         None => generate::run(&cli.generate),
+        Some(Command::Import(args)) => import::run(&args),
         Some(Command::Plan(args)) => plan::run(&args),
         Some(Command::Pack(args)) => pack::run(&args),
         Some(Command::Verify(args)) => verify::run(&args),

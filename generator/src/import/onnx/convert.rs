@@ -12,7 +12,6 @@ mod linear;
 mod pooling;
 mod shapes;
 
-use super::Imported;
 use super::attributes::Attributes;
 use super::elementwise::Elementwise;
 use super::error::{EXPORT_AGAIN, ImportError, REPLACE};
@@ -22,12 +21,12 @@ use super::inputs::input;
 use super::message::Node;
 use super::names::{Names, op_type};
 use super::tensor::Tensor;
+use super::{Imported, Weights};
 use crate::config::Overrides;
 use crate::ir::{INPUT_NAME, NetworkBuilder, OpOptions, TensorShape, reserved_reason};
 use aliases::is_alias;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
-use tdc_weights::Checkpoint;
 
 /// Index in [`Converter::values`].
 type ValueId = usize;
@@ -555,16 +554,10 @@ impl<'g> Converter<'g> {
             .filter(|(_, op): &(NewOp, usize)| needed[*op])
         {
             for (name, dims, values) in op.tensors {
-                tensors.insert(name, (dims, values));
+                tensors.insert(name, Weights { dims, values });
             }
         }
-        let values = tensors
-            .into_iter()
-            .map(|(name, (dims, values))| (name, dims, values));
-        Ok(Imported {
-            network,
-            weights: Checkpoint::from_values("of the ONNX file".to_owned(), values),
-        })
+        Ok(Imported { network, tensors })
     }
 }
 

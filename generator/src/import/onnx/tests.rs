@@ -245,8 +245,8 @@ fn constants_for_channels_become_bias_scale_and_shift() {
     ];
     let imported = import(nodes, vec![filters(), tensor("c", &[6, 1, 1])]).unwrap();
     assert_eq!(ops(&imported), ["conv relu"]);
-    let bias = imported.weights.tensor("a.bias").unwrap().unwrap();
-    assert_eq!(bias, [-0.25, -0.125, 0.0, 0.125, 0.25, 0.375]);
+    let bias = &imported.tensors["a.bias"].values;
+    assert_eq!(*bias, [-0.25, -0.125, 0.0, 0.125, 0.25, 0.375]);
 
     let nodes = vec![
         node("Sub", &["x", "c"], "a"),
@@ -259,8 +259,8 @@ fn constants_for_channels_become_bias_scale_and_shift() {
     };
     let imported = import(nodes, vec![tensor("c", &[6, 1, 1]), divisor]).unwrap();
     assert_eq!(ops(&imported), ["scale_shift relu"]);
-    let shift = imported.weights.tensor("a.shift").unwrap().unwrap();
-    assert_eq!(shift, [0.125, 0.03125, 0.0, -0.125, -0.03125, 0.1875]);
+    let shift = &imported.tensors["a.shift"].values;
+    assert_eq!(*shift, [0.125, 0.03125, 0.0, -0.125, -0.03125, 0.1875]);
 
     // One number for each column is not one for each channel.
     let nodes = vec![node("Add", &["x", "c"], "y")];
@@ -747,7 +747,7 @@ fn external_data_stay_in_the_folder() {
             ..filters()
         };
         import_in(&model(vec![conv("x", "y")], vec![external]), Some(&folder))
-            .map(|imported| imported.weights)
+            .map(|imported| imported.tensors)
     };
     let good = import(&[
         ("location", "data.bin"),
@@ -756,10 +756,7 @@ fn external_data_stay_in_the_folder() {
     ])
     .unwrap();
     let own = import_in(&model(vec![conv("x", "y")], vec![filters()]), None).unwrap();
-    assert_eq!(
-        good.tensor("y.weight").unwrap().unwrap(),
-        own.weights.tensor("y.weight").unwrap().unwrap()
-    );
+    assert_eq!(good["y.weight"], own.tensors["y.weight"]);
     let absolute = outer.path().join("secret.bin").display().to_string();
     for (entries, expected) in [
         (

@@ -36,6 +36,20 @@ pub struct PoolProblem {
     pub out: [u32; 2],
 }
 
+impl PoolProblem {
+    /// Whether the output size is rounded up where it is not a whole number.
+    pub fn ceil_mode(&self) -> bool {
+        let pad = self.padding;
+        let whole = |size: u32, pads: u32, axis: usize| {
+            let reach = self.dilation[axis] * (self.kernel[axis] - 1) + 1;
+            (size + pads - reach) / self.stride[axis] + 1
+        };
+        let rows = whole(self.x.h, pad.top + pad.bottom, 0);
+        let columns = whole(self.x.w, pad.left + pad.right, 1);
+        self.out != [rows, columns]
+    }
+}
+
 impl ProblemKind for PoolProblem {
     fn input(&self) -> Tensor {
         Tensor::nchw(self.x)

@@ -1,0 +1,121 @@
+//! Networks written as configs: the text gives the same network.
+
+use std::path::Path;
+use tdc_generator::config::yaml::{load, network_text, parse};
+use tdc_generator::config::{Config, Overrides};
+use tdc_generator::ir::{Network, Precision, Tolerance};
+
+/// The network of a config that was written for `network`.
+fn read_back(network: &Network) -> Network {
+    let text = network_text(network);
+    match parse(&text, "written", &Overrides::default()) {
+        Ok(Config::Network(network)) => network,
+        other => panic!("{other:?}\n{text}"),
+    }
+}
+
+fn network(text: &str) -> Network {
+    match parse(text, "given", &Overrides::default()) {
+        Ok(Config::Network(network)) => network,
+        other => panic!("{other:?}\n{text}"),
+    }
+}
+
+#[test]
+fn every_config_survives() {
+    let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
+    let mut networks = 0;
+    for file in std::fs::read_dir(configs).unwrap() {
+        let path = file.unwrap().path();
+        for overrides in [
+            Overrides::default(),
+            Overrides {
+                dense: true,
+                precision: Some(Precision::Fp16),
+                tolerance: Tolerance::new(3e-5),
+                ..Overrides::default()
+            },
+        ] {
+            if let Config::Network(network) = load(&path, &overrides).unwrap() {
+                assert_eq!(read_back(&network), network, "{}", path.display());
+                networks += 1;
+            }
+        }
+    }
+    assert!(networks >= 10, "{networks} networks");
+}
+
+const EVERY_KEY: &str = r##"
+name: every_key
+gpu: [h200, rtx4090]
+tiles: model
+tolerance: 0.001
+input: 2x6x19x17
+ops:
+  - {op: conv, name: "true", n: 8, kernel: [3, 5], stride: [2, 1], pad: [1, 2, 0, 3], dilation: [1, 2], groups: 2, bias: true}
+  - {op: activation, name: "1.5", activation: {clip: [-.inf, 0.3]}}
+  - {op: conv, name: 'quoted"\name', n: 8, kernel: 1, bn: {name: "a:b,", eps: 1e-3}, activation: {leaky_relu: 0.2}, precision: tf32}
+  - {op: max_pool, name: m.a, kernel: [3, 2], stride: 2, pad: [1, 1, 0, 0], dilation: [1, 2], ceil_mode: true}
+  - {op: avg_pool, name: m.b, kernel: 2, stride: 1, pad: 1, count_include_pad: false}
+  - {op: scale_shift, name: m.c, bn: "#x", activation: relu}
+  - {op: conv, name: t, n: 8, ranks: [4, 3], factors: [u, v, w], layout: nchw, tolerance: 0.01}
+  - {op: conv, name: cp, n: 8, cp_rank: 5, inputs: [m.c]}
+  - {op: add, name: sum, inputs: [t, cp], activation: silu}
+  - {op: mul, name: square, inputs: [sum, sum]}
+  - {op: conv, name: tiled, n: 5, scheme: direct, tile: {tp: 32, rn: 4, threads_n: 1, splits: 2}, inputs: square}
+  - {op: concat, name: all, inputs: [tiled, square]}
+  - {op: global_max_pool, name: p}
+  - {op: mul, name: gated, inputs: [all, p]}
+  - {op: flatten, name: f}
+  - {op: linear, name: l, n: 7, bias: false, activation: tanh, output: {name: "~"}}
+"##;
+
+#[test]
+fn every_key_survives() {
+    let network = network(EVERY_KEY);
+    assert_eq!(read_back(&network), network);
+    let written = network_text(&network);
+    for part in [
+        "gpu: [h200, rtx4090]\n",
+        "tiles: model\n",
+        "name: \"true\"",
+        "kernel: [3, 5], stride: [2, 1], pad: [1, 2, 0, 3], dilation: [1, 2], groups: 2, bias: true",
+        "activation: {clip: [-.inf, 0.3]}",
+        "tile: {tp: 32, rn: 4, threads_n: 1, splits: 2}",
+        "output: {name: \"~\"}",
+    ] {
+        assert!(written.contains(part), "{part} is not in\n{written}");
+    }
+}
+
+#[test]
+fn defaults_are_left_out_and_modules_separated() {
+    let network = network(
+        "name: net\ninput: 1x3x8x8\nops:\n\
+         - {op: conv, name: stem, n: 8, kernel: 3, stride: 1, pad: same, groups: 1, bias: false, inputs: input}\n\
+         - {op: conv, name: layer1.0.conv1, n: 8, activation: none, inputs: [stem]}\n\
+         - {op: conv, name: layer1.0.conv2, n: 8}\n\
+         - {op: add, name: layer1.0, inputs: [layer1.0.conv2, stem]}\n\
+         - {op: conv, name: layer1.1.conv1, n: 8}\n\
+         - {op: conv, name: layer1.1.conv2, n: 8}\n\
+         - {op: activation, name: features.0, activation: relu}\n\
+         - {op: activation, name: features.1, activation: tanh}\n",
+    );
+    let expected = "\
+name: net
+input: 1x3x8x8
+ops:
+  - {op: conv, name: stem, n: 8}
+
+  - {op: conv, name: layer1.0.conv1, n: 8}
+  - {op: conv, name: layer1.0.conv2, n: 8}
+  - {op: add, name: layer1.0, inputs: [layer1.0.conv2, stem]}
+
+  - {op: conv, name: layer1.1.conv1, n: 8}
+  - {op: conv, name: layer1.1.conv2, n: 8}
+
+  - {op: activation, name: features.0, activation: relu}
+  - {op: activation, name: features.1, activation: tanh}
+";
+    assert_eq!(network_text(&network), expected);
+}
