@@ -73,6 +73,7 @@ templates![
     "network/main.cu",
     "network/network.cu",
     "network/network.h",
+    "network/network.py",
     "unit/unit.cu",
     "unit/unit.h",
 ];

@@ -11,6 +11,6 @@ mod write;
 
 pub use check::{Difference, DifferenceKind, check, check_bytes};
 pub use error::EmitError;
-pub use files::{Files, layer_set_files, network_files};
+pub use files::{Files, add_python_module, layer_set_files, network_files};
 pub use manifest::MANIFEST;
 pub use write::{StagedWrite, WriteSummary, stage, write, write_all_atomic, write_atomic};

@@ -1774,6 +1774,23 @@ fn an_onnx_file_gives_the_folder_and_its_weights() {
     assert_ne!(folder.read("random.bin"), folder.read("packed.bin"));
 }
 
+#[test]
+fn python_modules_are_for_networks() {
+    let folder = Folder::with_tiny();
+    folder.write("set.yaml", SET);
+    folder.succeeds(&["tiny.yaml", "--python"]);
+    assert!(folder.path("generated/tiny/tiny.py").is_file());
+    folder.succeeds(&["tiny.yaml", "--python", "--check"]);
+    // Without the option the module is a file of an earlier run.
+    folder.succeeds(&["tiny.yaml"]);
+    assert!(!folder.path("generated/tiny/tiny.py").exists());
+    folder.fails(
+        &["set.yaml", "--python"],
+        2,
+        "error: set.yaml: --python is for networks; the kernels of a layer set have no driver",
+    );
+}
+
 /// The config and the weights of `import` give what the ONNX file gives.
 #[cfg(feature = "onnx")]
 #[test]

@@ -126,12 +126,12 @@ def main() -> None:
         ]
         for job in jobs:
             report = job.result()
-            if "folder" in report:
+            if "program" in report:
                 try:
                     run(report)
                 except subprocess.CalledProcessError as failure:
                     report["failure"] = failure.stderr.strip()[-500:]
-                report.pop("folder")
+                report.pop("program")
             report.pop("expected", None)
             is_right = report.get("error", float("inf")) <= report.get("bound", 0)
             wrong += is_right == options.plant

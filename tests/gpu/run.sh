@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # The GPU tier. Needs a GPU, nvcc, cmake, and a python3 with torch, torchvision, onnxscript and safetensors; no Rust.
-#   ./run.sh [STEP...]     steps: prelude verify embedded tiles variants drivers pytorch imports two sanitizer tune bench networks; all of them by default
+#   ./run.sh [STEP...]     steps: prelude verify embedded tiles variants drivers pytorch imports python two sanitizer tune bench networks; all of them by default
 # Exits with 1 when a step failed; every failure is printed.
 set -uo pipefail
 cd "$(dirname "$0")"
-steps=${*:-prelude verify embedded tiles variants drivers pytorch imports two sanitizer tune bench networks}
+steps=${*:-prelude verify embedded tiles variants drivers pytorch imports python two sanitizer tune bench networks}
 failures=0
 work=work
 networks="resnet18 resnet50 vgg16 densenet121 densenet201"
@@ -216,6 +216,11 @@ sys.exit(not 0 < error < 1e-5)"
         check "imported networks" python3 check_imports.py --json $work/imports.json
         cat $work/log
         check "planted errors" python3 check_imports.py --plant --networks resnet18,mobilenet_v2
+        ;;
+    python)
+        # The Python module of a network.
+        check "python" python3 check_python.py --json $work/python.json
+        cat $work/log
         ;;
     two)
         # A program outside the tree, two vendored networks by two add_subdirectory.

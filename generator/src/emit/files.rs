@@ -46,6 +46,17 @@ pub fn network_files(plans: &[NetworkPlan]) -> Result<Files, RenderError> {
     Ok(files)
 }
 
+/// Adds the Python module of a network to its files.
+///
+/// # Errors
+/// As [`network_files`].
+pub fn add_python_module(files: &mut Files, plans: &[NetworkPlan]) -> Result<(), RenderError> {
+    let text = network_text(plans, NetworkFile::Python)?;
+    let name = plans.first().map_or("", |plan| plan.name.as_str());
+    files.insert(format!("{name}.py"), text.into_bytes());
+    Ok(())
+}
+
 /// Every file of a layer set's folder except its manifest.
 ///
 /// # Errors

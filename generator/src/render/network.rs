@@ -27,10 +27,14 @@ struct NetworkContext {
     cuda_versions: &'static str,
     /// nvcc options for the architectures.
     nvcc_arch: String,
+    /// The same, one by one.
+    nvcc_options: Vec<String>,
     /// CMake options for the architectures.
     cmake_arch: String,
     input_text: String,
     output_text: String,
+    /// Batch size of the input.
+    batch: u32,
     inputs: Vec<TensorContext>,
     outputs: Vec<TensorContext>,
     /// Whether there is one input and one output; the interface then has simpler calls.
@@ -62,6 +66,10 @@ struct TensorContext {
     cpp: String,
     c: String,
     name: String,
+    /// A Python name for it.
+    identifier: String,
+    /// Batch, channels, height and width, separated by commas.
+    sizes: String,
     /// The name in a table of a README.
     markdown: String,
     dtype: &'static str,
@@ -85,12 +93,27 @@ impl TensorContext {
             cpp: row(format!("DType::{dtype}"), format!("Layout::{layout}")),
             c: row(format!("{network}_{dtype}"), format!("{network}_{layout}")),
             name: literal(name),
+            identifier: python_identifier(name),
+            sizes: [shape.batch, shape.c, shape.h, shape.w]
+                .map(|size| size.to_string())
+                .join(", "),
             markdown: markdown_cell(name),
             dtype,
             layout,
             shape: shape.to_string(),
             bytes,
         }
+    }
+}
+
+/// A Python name from the name of a tensor.
+fn python_identifier(name: &str) -> String {
+    let letters = name.chars();
+    let letters = letters.map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
+    let name: String = letters.collect();
+    match name.starts_with(|c: char| c.is_ascii_digit()) {
+        true => format!("_{name}"),
+        false => name,
     }
 }
 
@@ -154,6 +177,8 @@ pub enum NetworkFile {
     CMake,
     /// The README.
     Readme,
+    /// The Python module that runs the network on PyTorch's tensors.
+    Python,
 }
 
 impl NetworkFile {
@@ -164,6 +189,7 @@ impl NetworkFile {
             Self::Main => "network/main.cu",
             Self::CMake => "network/CMakeLists.txt",
             Self::Readme => "network/README.md",
+            Self::Python => "network/network.py",
         }
     }
 
@@ -171,7 +197,7 @@ impl NetworkFile {
         match self {
             Self::Header | Self::Driver | Self::Main => CommentStyle::Cpp,
             Self::CMake => CommentStyle::CMake,
-            Self::Readme => CommentStyle::Prose,
+            Self::Readme | Self::Python => CommentStyle::Prose,
         }
     }
 }
@@ -215,10 +241,12 @@ fn context(first: &NetworkPlan, plans: &[NetworkPlan], comment: CommentStyle) ->
         guard: format!("{upper}_H"),
         macro_prefix: upper,
         cuda_versions: cuda_versions(archs(&gpus)),
+        nvcc_options: nvcc_arch(&gpus).split(' ').map(str::to_owned).collect(),
         nvcc_arch: nvcc_arch(&gpus),
         cmake_arch: cmake_arch(&gpus),
         input_text: first.input.to_string(),
         output_text: first.output.to_string(),
+        batch: first.input.batch,
         single: inputs.len() == 1 && outputs.len() == 1,
         inputs,
         outputs,

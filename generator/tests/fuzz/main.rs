@@ -1,6 +1,6 @@
 //! Mutated inputs: reading any file gives a value or reports an error.
 //!
-//! The three fuzzers run concurrently, each for 2 seconds in the quick tier and for `TDC_FUZZ_SECONDS`
+//! The four fuzzers run concurrently, each for 2 seconds in the quick tier and for `TDC_FUZZ_SECONDS`
 //! (default 60) in the deep one, and are deterministic for a given number of rounds. A failing input is kept
 //! in a file that the message names. For ten minutes each:
 //!
@@ -12,6 +12,10 @@
 
 mod call;
 mod config;
+#[cfg(feature = "onnx")]
+mod memory;
+#[cfg(feature = "onnx")]
+mod onnx;
 mod random;
 mod safetensors;
 
@@ -80,6 +84,12 @@ fn no_checkpoint_is_too_strange() {
     fuzz_checkpoints(FEW_SECONDS);
 }
 
+#[cfg(feature = "onnx")]
+#[test]
+fn no_onnx_file_is_too_strange() {
+    onnx::fuzz_onnx(FEW_SECONDS);
+}
+
 mod deep {
     use super::*;
 
@@ -99,5 +109,12 @@ mod deep {
     #[ignore = "deep tier"]
     fn no_checkpoint_is_too_strange() {
         fuzz_checkpoints(many_seconds());
+    }
+
+    #[cfg(feature = "onnx")]
+    #[test]
+    #[ignore = "deep tier"]
+    fn no_onnx_file_is_too_strange() {
+        onnx::fuzz_onnx(many_seconds());
     }
 }

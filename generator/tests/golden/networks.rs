@@ -1,6 +1,6 @@
 //! Small networks and a layer set that together have every kind of op and every form of generated code.
 
-use tdc_generator::emit::{Files, layer_set_files, network_files};
+use tdc_generator::emit::{Files, add_python_module, layer_set_files, network_files};
 use tdc_generator::gpu::{Targets, gpu};
 use tdc_generator::ir::{
     Activation, ActivationParameter, BinaryOp, ConvOptions, LayerSet, LayerSpec, Layout,
@@ -431,12 +431,18 @@ pub fn plan_set(set: &LayerSet) -> LayerSetPlan {
     plan_layer_set(set, set.gpu).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
+fn with_python(plans: &[NetworkPlan]) -> Files {
+    let mut files = network_files(plans).unwrap();
+    add_python_module(&mut files, plans).unwrap();
+    files
+}
+
 /// Every folder by name.
 pub fn folders() -> [(&'static str, Files); 4] {
     [
-        ("mixed", network_files(&plans(&mixed())).unwrap()),
+        ("mixed", with_python(&plans(&mixed()))),
         ("tiny", network_files(&plans(&tiny())).unwrap()),
-        ("pair", network_files(&plans(&pair())).unwrap()),
+        ("pair", with_python(&plans(&pair()))),
         (
             "some-layers",
             layer_set_files(&plan_set(&layers())).unwrap(),

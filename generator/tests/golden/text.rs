@@ -2,7 +2,9 @@
 //! current ones.
 
 use crate::networks::{folders, layers, mixed, pair, plan, plan_set, plans, tiny};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use tdc_generator::emit::{Files, MANIFEST, check, write};
 use tdc_generator::gpu::gpu;
 use tdc_generator::plan::PlannedUnit;
@@ -382,7 +384,13 @@ fn text_follows_the_style_rules() {
             let text = String::from_utf8(content).unwrap();
             let place = format!("{name}/{path}");
             assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{place}");
-            assert!(!text.contains("\n\n\n") && !text.contains('\t'), "{place}");
+            // Python separates definitions by two lines.
+            let is_python = path.ends_with(".py");
+            assert!(is_python || !text.contains("\n\n\n"), "{place}");
+            assert!(
+                !text.contains("\n\n\n\n") && !text.contains('\t'),
+                "{place}"
+            );
             assert!(
                 !text.contains("<<<") && !text.contains("cooperative_groups"),
                 "{place}"
@@ -401,13 +409,34 @@ fn text_follows_the_style_rules() {
     }
 }
 
+#[test]
+fn python_modules_are_valid_python() {
+    let mut modules = 0;
+    for (name, files) in folders() {
+        for (path, content) in files {
+            if !path.ends_with(".py") {
+                continue;
+            }
+            let mut python = Command::new("python3")
+                .args(["-c", "import ast, sys; ast.parse(sys.stdin.read())"])
+                .stdin(Stdio::piped())
+                .spawn()
+                .unwrap();
+            python.stdin.take().unwrap().write_all(&content).unwrap();
+            assert!(python.wait().unwrap().success(), "{name}/{path}");
+            modules += 1;
+        }
+    }
+    assert!(modules >= 2, "{modules} modules");
+}
+
 /// Every text that is compiled: of the folders, and of kernels on their own.
 fn compiled_texts() -> Vec<(String, String)> {
     let mut texts = Vec::new();
     for (name, files) in folders() {
         for (path, content) in files {
             let is_cpp = [".cu", ".cuh", ".h"].iter().any(|end| path.ends_with(end));
-            if is_cpp || path.ends_with("CMakeLists.txt") {
+            if is_cpp || path.ends_with("CMakeLists.txt") || path.ends_with(".py") {
                 texts.push((
                     format!("{name}/{path}"),
                     String::from_utf8(content).unwrap(),

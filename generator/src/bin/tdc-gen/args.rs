@@ -205,6 +205,9 @@ pub struct GenerateArgs {
     /// Write nothing; print all files to standard output
     #[arg(long, conflicts_with_all = ["force", "out"])]
     pub stdout: bool,
+    /// Also write a Python module that runs the network on PyTorch's tensors
+    #[arg(long)]
+    pub python: bool,
     /// Print the plan of each config as JSON instead of a summary
     #[arg(long, conflicts_with = "stdout")]
     pub json: bool,

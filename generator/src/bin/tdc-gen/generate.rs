@@ -23,9 +23,9 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
     for path in &args.configs {
         let gpus = args.target.gpu.as_deref();
         let (planned, weights) = args.config.plan_with_weights(path, gpus)?;
-        let (name, files) = match &planned {
-            PlannedConfig::Network(network, plans) => (&network.name, emit::network_files(plans)),
-            PlannedConfig::LayerSet(plan) => (&plan.name, emit::layer_set_files(plan)),
+        let name = match &planned {
+            PlannedConfig::Network(network, _) => &network.name,
+            PlannedConfig::LayerSet(plan) => &plan.name,
         };
         let folder = match &args.out {
             Some(folder) => folder.clone(),
@@ -39,7 +39,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
         }
         folders.push(Folder {
             path: folder,
-            files: files.map_err(Failure::input)?,
+            files: files(path, &planned, args.python)?,
             weights: weight_file(path, &planned, weights)?,
             planned,
         });
@@ -52,6 +52,24 @@ pub fn run(args: &GenerateArgs) -> Result<(), Failure> {
         check(args, &folders)
     } else {
         write(args, &folders)
+    }
+}
+
+/// The files of a folder.
+fn files(source: &Path, planned: &PlannedConfig, python: bool) -> Result<Files, Failure> {
+    match planned {
+        PlannedConfig::Network(_, plans) => {
+            let mut files = emit::network_files(plans).map_err(Failure::input)?;
+            if python {
+                emit::add_python_module(&mut files, plans).map_err(Failure::input)?;
+            }
+            Ok(files)
+        }
+        PlannedConfig::LayerSet(_) if python => Err(Failure::Input(format!(
+            "{}: --python is for networks; the kernels of a layer set have no driver",
+            source.display()
+        ))),
+        PlannedConfig::LayerSet(plan) => emit::layer_set_files(plan).map_err(Failure::input),
     }
 }
 

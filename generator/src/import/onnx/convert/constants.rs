@@ -138,6 +138,11 @@ impl Converter<'_> {
         attributes: &Attributes<'_>,
     ) -> Result<Value, Problem> {
         let eps = attributes.float("epsilon").unwrap_or(1e-5);
+        if !(0.0..f32::INFINITY).contains(&eps) {
+            return Err(invalid(format!(
+                "`epsilon` = {eps}, it must be a number from 0"
+            )));
+        }
         attributes.ignore("momentum");
         attributes.expect_int("training_mode", 0);
         attributes.expect_int("spatial", 1);

@@ -108,11 +108,11 @@ fn one_axis(name: &str, values: &[i64]) -> Problem {
     ))
 }
 
-/// A list of that many numbers from 0.
+/// A list of that many numbers from 0, as large as configs may have them.
 pub(super) fn sizes<const COUNT: usize>(values: &[i64]) -> Option<[u32; COUNT]> {
     let values: Option<Vec<u32>> = values
         .iter()
-        .map(|&value| u32::try_from(value).ok())
+        .map(|&value| i32::try_from(value).ok()?.try_into().ok())
         .collect();
     values?.try_into().ok()
 }

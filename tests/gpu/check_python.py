@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Checks the Python module of a generated network on a GPU, and measures the time of a call.
+
+    ./check_python.py [--network mobilenet_v3_small] [--tdc-gen ./tdc-gen] [--json FILE]
+
+A network of torchvision with random weights is exported to ONNX and generated with --python. Its results are compared with PyTorch in float64: by
+itself, on another stream, with batches that are no multiple of the network's, traced by torch.compile and captured in a CUDA graph. The time of a
+call is the time of the host until it returns.
+
+Needs a GPU, nvcc, PyTorch, torchvision and onnxscript.
+"""
+
+import argparse
+import importlib
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+from check_imports import error, export, network
+
+FAILURES: list[str] = []
+
+
+def check(what: str, is_right: bool) -> None:
+    """Prints a result and remembers a failure."""
+    print(f"{'ok      ' if is_right else 'FAILED  '}{what}")
+    if not is_right:
+        FAILURES.append(what)
+
+
+def raises(function, exception: type[Exception]) -> bool:
+    """Whether a call fails as it should."""
+    try:
+        function()
+    except exception:
+        return True
+    return False
+
+
+def host_us(function, runs: int = 200) -> float:
+    """The median time of a call on the host, in microseconds, with an idle GPU."""
+    times = []
+    for _ in range(runs):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        function()
+        times.append(1e6 * (time.perf_counter() - start))
+    return statistics.median(times)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", default="mobilenet_v3_small", help="a name of torchvision [default: mobilenet_v3_small]")
+    parser.add_argument("--batch", type=int, default=2, help="batch size of the generated network [default: 2]")
+    parser.add_argument("--tdc-gen", default="./tdc-gen", help="the generator [default: ./tdc-gen]")
+    parser.add_argument("--json", type=pathlib.Path, help="file for the report")
+    options = parser.parse_args()
+
+    folder = pathlib.Path(tempfile.mkdtemp())
+    model = network(options.network)
+    images = torch.randn(5, 3, 224, 224)
+    with torch.no_grad():
+        expected = network(options.network).double()(images.double())
+    path = folder / "net.onnx"
+    export(model, images[: options.batch], path, "legacy")
+    subprocess.run([options.tdc_gen, str(path), "--out", str(folder / "net"), "--python"], check=True)
+    sys.path.insert(0, str(folder / "net"))
+    start = time.perf_counter()
+    net = importlib.import_module("net")
+    loaded = net.load(folder / "net" / "weights.bin")
+    print(f"        built and loaded in {time.perf_counter() - start:.1f} s")
+
+    images = images.cuda()
+    batch = images[: options.batch]
+
+    def is_right(found: torch.Tensor) -> bool:
+        return found.shape[0] > 0 and error(found.flatten(1).cpu(), expected[: found.shape[0]]) < 2e-5
+
+    check("a batch", is_right(loaded(batch)))
+    check("larger and odd batches", is_right(loaded(images)) and loaded(images).shape[0] == 5)
+    check("a smaller batch", is_right(loaded(images[:1])))
+    check("a strided input", is_right(loaded(batch.to(memory_format=torch.channels_last))))
+    streams = [torch.cuda.Stream() for _ in range(4)]
+    results = []
+    for stream in streams * 5:
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            results.append(loaded(batch))
+    torch.cuda.synchronize()
+    check("changing streams", all(is_right(found) and torch.equal(found, results[0]) for found in results))
+    compiled = torch.compile(lambda x: torch.relu(loaded(x)) - 1, fullgraph=True)
+    check("torch.compile", torch.equal(compiled(batch), torch.relu(loaded(batch)) - 1))
+    torch.library.opcheck(torch.ops.tdc_net.run.default, ([batch], loaded.instance))
+    check("torch.library.opcheck", True)
+    static = batch.clone()
+    loaded(static)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = loaded(static)
+    static.copy_(images[1 : 1 + options.batch])
+    graph.replay()
+    check("a CUDA graph", error(output.flatten(1).cpu(), expected[1 : 1 + options.batch]) < 2e-5)
+    check("an input on the host is an error", raises(lambda: loaded(batch.cpu()), (ValueError, NotImplementedError)))
+    check("an input in fp16 is an error", raises(lambda: loaded(batch.half()), ValueError))
+    check("another size is an error", raises(lambda: loaded(batch[:, :, :100]), ValueError))
+    check("two inputs are an error", raises(lambda: loaded(batch, batch), TypeError))
+    check("a missing file is an error", raises(lambda: net.load("none.bin"), RuntimeError))
+
+    times = {
+        "call of the module": host_us(lambda: loaded(batch)),
+        "call without the operator": host_us(lambda: net._instances[loaded.instance].run([batch])),
+        "launch of the captured graph": host_us(graph.replay),
+    }
+    for what, us in times.items():
+        print(f"        {what}: {us:.1f} us on the host")
+    if options.json:
+        report = {"network": options.network, "batch": options.batch, "torch": torch.__version__, "host_us": times, "failures": FAILURES}
+        options.json.write_text(json.dumps(report, indent=2) + "\n")
+    sys.exit(1 if FAILURES else 0)
+
+
+if __name__ == "__main__":
+    main()
