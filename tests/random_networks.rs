@@ -17,7 +17,7 @@ use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::ir::{
     Activation, BatchNorm, BinaryOp, ConvOptions, Layout, LinearOptions, Network, NetworkBuilder,
     OpOptions, PaddingOption, PoolOptions, Precision, Problem, Reduce, ScaleShiftOptions,
-    TensorShape, TilePolicy, TuckerProblem,
+    SliceOptions, TensorShape, TilePolicy, TuckerProblem,
 };
 use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
 use tdc_generator::render::unit_text;
@@ -174,7 +174,7 @@ impl RandomNetworkBuilder {
         let same_image: Vec<usize> = (0..self.values.len())
             .filter(|&i| (self.values[i].1.h, self.values[i].1.w) == (x.h, x.w))
             .collect();
-        match self.random.below(10) {
+        match self.random.below(12) {
             0 | 1 => {
                 let other = same[self.random.below(same.len() as u64) as usize];
                 let activation = self.activation();
@@ -241,8 +241,22 @@ impl RandomNetworkBuilder {
                 };
                 self.push(&[input], op, y);
             }
+            7 => self.slice(input),
+            8 => {
+                let groups = (1..=x.c).filter(|groups| x.c.is_multiple_of(*groups));
+                let groups = self.pick(&groups.collect::<Vec<_>>());
+                self.push(&[input], OpOptions::Shuffle(groups), x);
+            }
             _ => self.conv(input),
         }
+    }
+
+    fn slice(&mut self, input: usize) {
+        let x = self.values[input].1;
+        let n = 1 + self.random.below(u64::from(x.c)) as u32;
+        let start = self.random.below(u64::from(x.c - n + 1)) as u32;
+        let options = OpOptions::Slice(SliceOptions { start, n });
+        self.push(&[input], options, TensorShape { c: n, ..x });
     }
 
     /// Combines the values that no op reads, and ends the network in one of several ways.
@@ -265,6 +279,9 @@ impl RandomNetworkBuilder {
             let shape = self.values[pooled[0]].1;
             let c = pooled.iter().map(|&i| self.values[i].1.c).sum();
             self.push(&pooled, OpOptions::Concat, TensorShape { c, ..shape });
+        }
+        if self.random.below(4) == 0 {
+            self.slice(self.values.len() - 1);
         }
         let last = self.values.len() - 1;
         let x = self.values[last].1;

@@ -632,7 +632,8 @@ fn other_units() -> Vec<PlannedUnit> {
     for batch in [1, 3] {
         let x = TensorShape { batch, ..x };
         let activations: Vec<_> = INDICES.map(activation).into();
-        let mut functions = vec![Elementwise::Copy];
+        let shuffle = |groups| Elementwise::Shuffle { groups };
+        let mut functions = vec![Elementwise::Copy, shuffle(1), shuffle(5)];
         for (_, op) in BinaryOp::NAMES {
             let with = |&activation| Elementwise::Binary(op, activation);
             functions.extend(activations.iter().map(with));
@@ -646,6 +647,13 @@ fn other_units() -> Vec<PlannedUnit> {
         functions.extend(activations.iter().copied().map(Elementwise::ScaleShift));
         for function in functions {
             let problem = Problem::Elementwise(ElementwiseProblem { function, x });
+            requests.push((problem, "elementwise", None));
+        }
+        for (channels, groups) in [(12, 3), (14, 2), (21, 7)] {
+            let problem = Problem::Elementwise(ElementwiseProblem {
+                function: shuffle(groups),
+                x: TensorShape { c: channels, ..x },
+            });
             requests.push((problem, "elementwise", None));
         }
         for x in [x, TensorShape::new(batch, 64, 4, 8)] {

@@ -39,10 +39,10 @@ pub use ops::{
     TuckerProblem,
 };
 #[cfg(feature = "check")]
-pub use ops::{conv_reference, global_pool_reference, linear_reference, pool_reference};
+pub use ops::{conv_reference, global_pool_reference, linear_reference, pool_reference, shuffled};
 pub use options::{
     BatchNorm, ConvOptions, LinearOptions, OpOptions, PaddingOption, PoolOptions,
-    ScaleShiftOptions, TilePolicy,
+    ScaleShiftOptions, SliceOptions, TilePolicy,
 };
 pub use precision::{Precision, Reduce, Tolerance};
 #[cfg(feature = "check")]

@@ -4,8 +4,8 @@ use super::identifier::reserved_reason;
 use super::options::BatchNorm;
 use super::{
     Activation, BinaryOp, ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions, PaddingOption,
-    PoolKind, PoolOptions, PoolProblem, Reduce, ScaleShiftOptions, SpecError, SpecLocation,
-    TensorShape, TilePolicy,
+    PoolKind, PoolOptions, PoolProblem, Reduce, ScaleShiftOptions, SliceOptions, SpecError,
+    SpecLocation, TensorShape, TilePolicy,
 };
 use crate::gpu::Targets;
 use crate::suggest::nearest;
@@ -65,6 +65,16 @@ pub enum OpKind {
     ScaleShift(ScaleShift),
     /// Concatenation along the channels.
     Concat,
+    /// Consecutive channels, from this one on.
+    Slice {
+        /// The first channel.
+        start: u32,
+    },
+    /// The channels in another order.
+    Shuffle {
+        /// Groups of consecutive channels, of each of which one channel is taken in turn.
+        groups: u32,
+    },
     /// C x H x W to one axis of features.
     Flatten,
 }
@@ -531,6 +541,31 @@ impl NetworkBuilder {
                 }
                 let c = u32::try_from(c).unwrap_or(u32::MAX);
                 (OpKind::Concat, TensorShape { c, ..x })
+            }
+            OpOptions::Slice(SliceOptions { start, n }) => {
+                self.check_positive(index, "n", &[n])?;
+                let end = u64::from(start) + u64::from(n);
+                if end > u64::from(x.c) {
+                    self.error(
+                        SpecLocation::Key(index, "n"),
+                        format!("channels {start} to {} of {} channels", end - 1, x.c),
+                        "`start` + `n` is at most the number of channels",
+                    );
+                    return None;
+                }
+                (OpKind::Slice { start }, TensorShape { c: n, ..x })
+            }
+            OpOptions::Shuffle(groups) => {
+                self.check_positive(index, "groups", &[groups])?;
+                if !x.c.is_multiple_of(groups) {
+                    self.error(
+                        SpecLocation::Key(index, "groups"),
+                        format!("{} channels do not divide into {groups} groups", x.c),
+                        "use a divisor of the number of channels",
+                    );
+                    return None;
+                }
+                (OpKind::Shuffle { groups }, x)
             }
             OpOptions::Flatten => {
                 let features = u32::try_from(x.image_len()).unwrap_or(u32::MAX);

@@ -17,6 +17,8 @@ pub use conv::ConvProblem;
 pub use conv::conv_reference;
 pub use convert::ConvertProblem;
 pub use cp::CpProblem;
+#[cfg(feature = "check")]
+pub use elementwise::shuffled;
 pub use elementwise::{BinaryOp, Elementwise, ElementwiseProblem};
 pub use global_pool::GlobalPoolProblem;
 #[cfg(feature = "check")]

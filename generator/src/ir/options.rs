@@ -152,6 +152,15 @@ pub struct ScaleShiftOptions {
     pub activation: Activation,
 }
 
+/// Options of a slice of the channels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct SliceOptions {
+    /// The first channel.
+    pub start: u32,
+    /// Number of channels.
+    pub n: u32,
+}
+
 /// An op with its options.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub enum OpOptions {
@@ -175,6 +184,10 @@ pub enum OpOptions {
     ScaleShift(ScaleShiftOptions),
     /// Concatenation along the channels.
     Concat,
+    /// Some consecutive channels.
+    Slice(SliceOptions),
+    /// Channels in another order: as many groups of consecutive channels as this, one channel of each in turn.
+    Shuffle(u32),
     /// C x H x W to one axis of features.
     Flatten,
 }

@@ -4,7 +4,7 @@
 //!   addition becomes its residual. Both require that no other op reads the values between them.
 //! - A scale_shift (and its activation function) that only convolutions read becomes their prologue.
 //! - A convolution with Tucker ranks or a CP rank becomes [a task for each factor](super::factors).
-//! - Concatenations and flattens are [views](super::views); only inputs that cannot be views are copied.
+//! - Concatenations, slices and flattens are [views](super::views); only those that cannot be views are copied.
 //!
 //! Everything that is a choice, such as fusing the factors of a layer, is left to [candidates](super::candidates).
 
@@ -126,6 +126,18 @@ impl Folder<'_> {
                 }
             }
             OpKind::Concat => self.concat_copies(id),
+            OpKind::Slice { start } => {
+                if self.views.slice_needs_copy(id) {
+                    self.slice_copy(id, *start);
+                }
+            }
+            OpKind::Shuffle { groups } => {
+                let function = Elementwise::Shuffle { groups: *groups };
+                self.unfused_task(
+                    id,
+                    Problem::Elementwise(ElementwiseProblem { function, x: op.y }),
+                );
+            }
         }
     }
 
@@ -236,6 +248,16 @@ impl Folder<'_> {
         }
     }
 
+    /// Copies a slice from a view of the op that it reads.
+    fn slice_copy(&mut self, id: OpId, start: u32) {
+        let op = self.network.op(id);
+        let offset = u64::from(start) * op.y.pixels();
+        let parent = Some((ValueId(op.inputs[0].0), offset));
+        let name = format!("{}.channels", op.name);
+        let view = self.graph.add_value(name, op.y, parent);
+        self.copy_value(view, ValueId(id.0));
+    }
+
     /// Whether the op has readers and all are convolutions.
     fn read_by_convs_only(&self, id: OpId) -> bool {
         let readers = &self.consumers[id.0];
@@ -340,6 +362,10 @@ impl Folder<'_> {
     }
 
     fn copy(&mut self, from: OpId, to: ValueId) {
+        self.copy_value(ValueId(from.0), to);
+    }
+
+    fn copy_value(&mut self, from: ValueId, to: ValueId) {
         let value = &self.graph.values[to.0];
         let problem = Problem::Elementwise(ElementwiseProblem {
             function: Elementwise::Copy,
@@ -348,7 +374,7 @@ impl Folder<'_> {
         let task = Task {
             name: value.name.clone(),
             problem,
-            x: ValueId(from.0),
+            x: from,
             residual: None,
             y: to,
             parameters: Parameters::default(),

@@ -1,4 +1,4 @@
-//! Views: values that are stored inside another value, so that concatenation and flatten need no kernel.
+//! Views: values that are stored inside another value, so that concatenation, slice and flatten need no kernel.
 
 use super::graph::{Value, ValueId};
 use crate::ir::{Network, OpId, OpKind};
@@ -24,14 +24,18 @@ impl<'a> Views<'a> {
         Self { network, consumers }
     }
 
-    /// Makes views of the ops' values: a flattened tensor is a view of its input, and the inputs of a concatenation are views of its
-    /// output. Returns the inputs that must be copied instead.
+    /// Makes views of the ops' values: a flattened tensor and a slice are views of their input, and the inputs of a concatenation are
+    /// views of its output. Returns the inputs that must be copied instead.
     pub(super) fn place(&self, values: &mut [Value], output: ValueId) -> Vec<ConcatCopy> {
         let mut copies = Vec::new();
         for (index, op) in self.network.ops.iter().enumerate() {
             match op.kind {
                 OpKind::Flatten if !self.flatten_needs_copy(OpId(index)) => {
                     values[index].parent = Some((ValueId(op.inputs[0].0), 0));
+                }
+                OpKind::Slice { start } if !self.slice_needs_copy(OpId(index)) => {
+                    let offset = u64::from(start) * op.y.pixels();
+                    values[index].parent = Some((ValueId(op.inputs[0].0), offset));
                 }
                 OpKind::Concat => {
                     let mut offset = 0;
@@ -63,17 +67,27 @@ impl<'a> Views<'a> {
     /// Whether an input of a concatenation can be written directly to its slice of the output.
     fn can_be_concat_view(&self, id: OpId, value: &Value) -> bool {
         let op = self.network.op(id);
-        // Images of a concatenated tensor are not contiguous, as a flattened view of several images requires.
-        let flattened = op.y.batch > 1
-            && self.consumers[id.0]
-                .iter()
-                .any(|&reader| self.network.op(reader).kind == OpKind::Flatten);
         let is_view = value.parent.is_some();
-        !is_view && !flattened && !matches!(op.kind, OpKind::Input | OpKind::Flatten)
+        !is_view
+            && !self.must_be_contiguous(id)
+            && !matches!(op.kind, OpKind::Input | OpKind::Flatten)
     }
 
-    /// Whether a flatten moves data. It does if its output is the network's output and its input has other readers, is a view, or is the
-    /// network's input. Any other flatten is a view.
+    /// Whether the images of a value must follow each other, which those of a view of some channels do not: a flattened view of several
+    /// images requires it.
+    fn must_be_contiguous(&self, id: OpId) -> bool {
+        let mut readers = self.consumers[id.0].iter();
+        self.network.op(id).y.batch > 1
+            && readers.any(|&reader| self.network.op(reader).kind == OpKind::Flatten)
+    }
+
+    /// Whether a slice moves data. Any other slice is a view.
+    pub(super) fn slice_needs_copy(&self, id: OpId) -> bool {
+        id == self.network.output() || self.must_be_contiguous(id)
+    }
+
+    /// Whether a flatten moves data. It does if its output is the network's output and its input has other readers, is a view or a slice, or
+    /// is the network's input. Any other flatten is a view.
     pub(super) fn flatten_needs_copy(&self, id: OpId) -> bool {
         let flattened = self.network.op(id).inputs[0];
         let mut source = flattened;
@@ -82,6 +96,7 @@ impl<'a> Views<'a> {
         }
         let is_output = id == self.network.output();
         let has_other_readers = self.consumers[flattened.0].len() > 1;
-        is_output && (has_other_readers || source == OpId(0) || source != flattened)
+        let is_slice = matches!(self.network.op(source).kind, OpKind::Slice { .. });
+        is_output && (has_other_readers || source == OpId(0) || source != flattened || is_slice)
     }
 }

@@ -1,4 +1,4 @@
-//! `elementwise`: additions, products, activations, scale_shift and copies that are not fused with a convolution, with one thread for
+//! `elementwise`: additions, products, activations, scale_shift, copies and channel shuffles that are not fused with a convolution, with one thread for
 //! each element.
 
 use super::info::SchemeInfo;
@@ -37,6 +37,9 @@ struct ElementwiseContext {
     /// Whether the second tensor has one element for each image and channel.
     gate: bool,
     scale_shift: bool,
+    /// Groups of a channel shuffle, and channels of a group; 0 if there is none.
+    groups: u32,
+    group_channels: u32,
     activation: Option<String>,
     residual: bool,
 }
@@ -47,7 +50,9 @@ impl Scheme for ElementwiseScheme {
     }
 
     fn info(&self) -> SchemeInfo {
-        SchemeInfo::own("additions, products, activations, scale_shift and copies")
+        SchemeInfo::own(
+            "additions, products, activations, scale_shift, copies and channel shuffles",
+        )
     }
 
     fn tile_fields(&self) -> &'static [TileField] {
@@ -76,6 +81,10 @@ impl Scheme for ElementwiseScheme {
             Elementwise::Binary(BinaryOp::Mul | BinaryOp::Gate, _) => Some("*="),
             _ => None,
         };
+        let groups = match p.function {
+            Elementwise::Shuffle { groups } => groups,
+            _ => 0,
+        };
         let residual = operator.is_some();
         let scale_shift = problem.scale_shift_channels() > 0;
         let mut args = vec![Arg::X];
@@ -98,6 +107,8 @@ impl Scheme for ElementwiseScheme {
                     operator,
                     gate: matches!(p.function, Elementwise::Binary(BinaryOp::Gate, _)),
                     scale_shift,
+                    groups,
+                    group_channels: p.x.c.checked_div(groups).unwrap_or(0),
                     activation: activation_function(p.function.activation()),
                     residual,
                 }),

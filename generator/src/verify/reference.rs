@@ -4,8 +4,8 @@
 
 use crate::ir::reference::{activate_all, add_bias, scale_shift};
 use crate::ir::{
-    Activation, GlobalPoolProblem, Network, OpId, OpKind, conv_reference, global_pool_reference,
-    linear_reference, pool_reference,
+    Activation, GlobalPoolProblem, Network, OpId, OpKind, TensorShape, conv_reference,
+    global_pool_reference, linear_reference, pool_reference, shuffled,
 };
 
 /// Float64 parameters of a network's ops, unfolded.
@@ -80,10 +80,25 @@ pub fn evaluate_network(
                     }
                 }
             }
+            OpKind::Slice { start } => {
+                y = sliced(network.op(op.inputs[0]).y, *start, op.y, operand(0));
+            }
+            OpKind::Shuffle { groups } => y = shuffled(op.y, *groups, operand(0)),
             OpKind::Flatten => y = operand(0).clone(),
         }
         activate_all(activation, &mut y);
         values.push(y);
     }
     values
+}
+
+/// Channels from `start` on, as many as `y` has, of each image.
+fn sliced(x_shape: TensorShape, start: u32, y_shape: TensorShape, x: &[f64]) -> Vec<f64> {
+    let image_len = x_shape.image_len() as usize;
+    let first = start as usize * x_shape.pixels() as usize;
+    let images = x.chunks(image_len);
+    images
+        .flat_map(|image| &image[first..][..y_shape.image_len() as usize])
+        .copied()
+        .collect()
 }

@@ -101,6 +101,11 @@ enum_with_rows! {
             "scale and shift per channel: a BatchNorm, or the tensors `<name>.scale` and `<name>.shift`",
         ),
         Concat = op("concat", "concatenation along the channels"),
+        Slice = op("slice", "consecutive channels; takes no time"),
+        Shuffle = op(
+            "shuffle",
+            "channel shuffle: the channels in `groups` groups, one channel of each in turn, as in ShuffleNet",
+        ),
         Flatten = op("flatten", "flattens C x H x W"),
     }
 }

@@ -45,7 +45,10 @@ fn text_with_wrong(mapping: Mapping, key: Key) -> String {
         Mapping::Op(op) => {
             let mut required = vec![("op", op.row().name), ("name", "a")];
             match op {
-                NetworkOp::Conv | NetworkOp::Linear => required.push(("n", "8")),
+                NetworkOp::Conv | NetworkOp::Linear | NetworkOp::Slice => {
+                    required.push(("n", "8"));
+                }
+                NetworkOp::Shuffle => required.push(("groups", "2")),
                 NetworkOp::MaxPool | NetworkOp::AvgPool => required.push(("kernel", "2")),
                 NetworkOp::Activation => required.push(("activation", "relu")),
                 _ => {}

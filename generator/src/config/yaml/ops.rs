@@ -8,7 +8,7 @@ use crate::config::Overrides;
 use crate::config::schema::{Key, Mapping, NetworkOp, inherited_keys};
 use crate::ir::{
     Activation, BatchNorm, BinaryOp, ConvOptions, Layout, LinearOptions, OpOptions, PaddingOption,
-    PoolOptions, Precision, Reduce, ScaleShiftOptions, Tolerance,
+    PoolOptions, Precision, Reduce, ScaleShiftOptions, SliceOptions, Tolerance,
 };
 use crate::scheme::{Tile, scheme, tile_names};
 use crate::suggest::nearest;
@@ -169,6 +169,15 @@ fn options(
             activation: activation(fields, report),
         })),
         NetworkOp::Concat => Some(OpOptions::Concat),
+        NetworkOp::Slice => {
+            let start = fields.integer(Key::Start, report).unwrap_or(0);
+            let n = required(Key::N, "it is the number of channels", fields, report);
+            Some(OpOptions::Slice(SliceOptions { start, n: n? }))
+        }
+        NetworkOp::Shuffle => {
+            let help = "it is the number of groups of channels";
+            required(Key::Groups, help, fields, report).map(OpOptions::Shuffle)
+        }
         NetworkOp::Flatten => Some(OpOptions::Flatten),
     }
 }
@@ -196,8 +205,14 @@ fn output(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<String> {
 }
 
 fn required_n(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<u32> {
-    let node = fields.require(Key::N, "it is the number of output channels", report)?;
-    integer(Key::N, node, report)
+    let help = "it is the number of output channels";
+    required(Key::N, help, fields, report)
+}
+
+/// A number that must be given.
+fn required(key: Key, help: &str, fields: &Fields<'_>, report: &mut Report<'_>) -> Option<u32> {
+    let node = fields.require(key, help, report)?;
+    integer(key, node, report)
 }
 
 /// Whether a convolution is written as a factorised layer.

@@ -130,6 +130,11 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
             all.batch_norm(scale_shift.bn.as_ref());
             all.activation(scale_shift.activation);
         }
+        OpKind::Slice { start } => {
+            all.unless(*start == 0, Key::Start, start);
+            all.always(Key::N, op.y.c);
+        }
+        OpKind::Shuffle { groups } => all.always(Key::Groups, groups),
         OpKind::Input | OpKind::GlobalPool { .. } | OpKind::Concat | OpKind::Flatten => {}
     }
     if id == network.output() && network.output_name != op.name {
@@ -155,6 +160,8 @@ fn name(op: &Op) -> NetworkOp {
         OpKind::Activation(_) => NetworkOp::Activation,
         OpKind::ScaleShift(_) => NetworkOp::ScaleShift,
         OpKind::Concat => NetworkOp::Concat,
+        OpKind::Slice { .. } => NetworkOp::Slice,
+        OpKind::Shuffle { .. } => NetworkOp::Shuffle,
         OpKind::Flatten => NetworkOp::Flatten,
     }
 }

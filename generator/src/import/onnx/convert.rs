@@ -5,6 +5,7 @@
 //! `x * Sigmoid(x)` becomes one SiLU, which the op that computes x takes over if nothing else reads x.
 
 mod aliases;
+mod channels;
 mod constants;
 mod convolution;
 mod functions;
@@ -45,6 +46,14 @@ enum Value {
     Op { op: OpRef, dims: Vec<usize> },
     /// An elementwise function that is not an op yet.
     Function(Function),
+    /// The output of an op with its channels in groups, within a channel shuffle.
+    Grouped {
+        op: OpRef,
+        groups: usize,
+        /// Whether the axes of groups and of channels were swapped.
+        is_swapped: bool,
+        dims: Vec<usize>,
+    },
     /// The value `of` with zeros around its images.
     Padded {
         of: ValueId,
@@ -244,29 +253,40 @@ impl<'g> Converter<'g> {
             return;
         }
         let attributes = Attributes::of(node);
-        let value = match is_alias(node) {
-            true => self.check_alias(node, &inputs, &attributes).map(|()| None),
-            false => self.convert(index, &inputs, &attributes).map(Some),
+        let values = match op_type(node) {
+            _ if is_alias(node) => self
+                .check_alias(node, &inputs, &attributes)
+                .map(|()| Vec::new()),
+            "Split" => self.split(index, &inputs, &attributes),
+            _ => self
+                .convert(index, &inputs, &attributes)
+                .map(|value| vec![value]),
         };
         let mut messages = attributes.errors();
-        if value.is_ok() {
+        if let Ok(values) = &values {
             messages.extend(attributes.unread());
-        }
-        if node.output.iter().skip(1).any(|name| self.is_read(name)) {
-            messages.push("only its first output is supported".to_owned());
+            let mut others = node.output.iter().skip(values.len().max(1));
+            if others.any(|name| self.is_read(name)) {
+                messages.push("only its first output is supported".to_owned());
+            }
         }
         let is_understood = messages.is_empty();
         for message in messages {
             let error = ImportError::of_node(node, message, REPLACE);
             self.errors.push(error);
         }
-        let output = node.output.first().and_then(|name| self.ids.get(&name[..]));
-        match (value, output.copied()) {
-            (Ok(Some(value)), Some(output)) if is_understood => self.set(output, value),
-            (Err(Problem::New(message, help)), _) => {
+        match values {
+            Ok(values) if is_understood => {
+                for (name, value) in node.output.iter().zip(values) {
+                    if let Some(&output) = self.ids.get(&name[..]) {
+                        self.set(output, value);
+                    }
+                }
+            }
+            Err(Problem::New(message, help)) => {
                 self.errors.push(ImportError::of_node(node, message, help));
             }
-            _ => {}
+            Ok(_) | Err(Problem::Reported) => {}
         }
     }
 
@@ -330,6 +350,16 @@ impl<'g> Converter<'g> {
             "ReduceMean" => self.reduce_mean(index, inputs, attributes),
             "Concat" => self.concat(index, inputs, attributes),
             "Pad" => self.pad(inputs, attributes),
+            "Slice" => {
+                let constants: Vec<Option<Rc<Tensor>>> = inputs
+                    .iter()
+                    .map(|id| self.shared_constant((*id)?))
+                    .collect();
+                let constants: Vec<Option<&Tensor>> =
+                    constants.iter().map(Option::as_deref).collect();
+                self.slice(index, inputs, &constants, attributes)
+            }
+            "Transpose" => self.transpose(inputs, attributes),
             "PRelu" => self.prelu(index, inputs),
             "Flatten" | "Reshape" | "Squeeze" | "Unsqueeze" => {
                 self.reshape(index, inputs, attributes)
@@ -349,6 +379,13 @@ impl<'g> Converter<'g> {
         }
     }
 
+    fn shared_constant(&self, id: ValueId) -> Option<Rc<Tensor>> {
+        match &self.values[id] {
+            Value::Constant(tensor) => Some(Rc::clone(tensor)),
+            _ => None,
+        }
+    }
+
     /// A node's input that must be a constant.
     fn expect_constant(
         &self,
@@ -357,12 +394,11 @@ impl<'g> Converter<'g> {
         what: &str,
     ) -> Result<Rc<Tensor>, Problem> {
         let id = input(inputs, index).ok_or_else(|| invalid(format!("it has no {what}")))?;
-        match &self.values[id] {
-            Value::Constant(tensor) => Ok(Rc::clone(tensor)),
-            _ => Err(unsupported(format!(
+        self.shared_constant(id).ok_or_else(|| {
+            unsupported(format!(
                 "its {what} is computed; only constants are supported"
-            ))),
-        }
+            ))
+        })
     }
 
     /// A node's input that must be a constant list of integers.
@@ -382,7 +418,9 @@ impl<'g> Converter<'g> {
         match &self.values[id] {
             Value::Failed => Vec::new(),
             Value::Constant(tensor) => tensor.dims.clone(),
-            Value::Op { dims, .. } | Value::Padded { dims, .. } => dims.clone(),
+            Value::Op { dims, .. } | Value::Padded { dims, .. } | Value::Grouped { dims, .. } => {
+                dims.clone()
+            }
             Value::Function(function) => function.dims.clone(),
         }
     }

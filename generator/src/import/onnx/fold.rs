@@ -157,47 +157,17 @@ fn concat(inputs: &[Option<&Tensor>], axis: Option<i64>) -> Result<Tensor, Strin
     }
 }
 
-/// A part of a tensor. Up to operator set 9 starts, ends and axes are attributes.
+/// A part of a tensor.
 fn slice(inputs: &[Option<&Tensor>], attributes: &Attributes<'_>) -> Result<Tensor, String> {
     let tensor = input(inputs, 0).ok_or("its first input is missing")?;
     let values = tensor.as_ints().ok_or("only integers are sliced")?;
-    let list = |index: usize, name: &str| {
-        let tensor = input(inputs, index);
-        tensor.and_then(Tensor::as_ints).or(attributes.ints(name))
-    };
-    let starts = list(1, "starts").ok_or("it has no starts")?;
-    let ends = list(2, "ends").ok_or("it has no ends")?;
-    let all_axes: Vec<i64> = (0..starts.len() as i64).collect();
-    let axes = list(3, "axes").unwrap_or(&all_axes);
-    let ones = vec![1; starts.len()];
-    let steps = list(4, "steps").unwrap_or(&ones);
-    if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
-        return Err("its starts, ends, axes and steps have different lengths".to_owned());
-    }
-    // The places along each axis.
-    let mut places: Vec<Vec<usize>> = tensor.dims.iter().map(|&dim| (0..dim).collect()).collect();
-    let rank = places.len() as i64;
-    for (index, &axis) in axes.iter().enumerate() {
-        let axis = if axis < 0 {
-            axis.saturating_add(rank)
-        } else {
-            axis
-        };
-        let axis = usize::try_from(axis)
-            .ok()
-            .filter(|&axis| axis < tensor.dims.len());
-        let axis = axis.ok_or("it slices an axis that there is not")?;
-        places[axis] = slice_places(
-            tensor.dims[axis],
-            [starts[index], ends[index], steps[index]],
-        )?;
-    }
-    let dims: Vec<usize> = places.iter().map(Vec::len).collect();
+    let axes = slice_of(&tensor.dims, inputs, attributes)?;
+    let dims: Vec<usize> = axes.iter().map(|axis| axis.count).collect();
     let count = dims.iter().product::<usize>();
     let element = |index: usize| {
         let (mut rest, mut place, mut stride) = (index, 0, 1);
         for axis in (0..dims.len()).rev() {
-            place += places[axis][rest % dims[axis]] * stride;
+            place += axes[axis].place(rest % dims[axis]) * stride;
             rest /= dims[axis];
             stride *= tensor.dims[axis];
         }
@@ -207,31 +177,94 @@ fn slice(inputs: &[Option<&Tensor>], attributes: &Attributes<'_>) -> Result<Tens
     Ok(Tensor { dims, data })
 }
 
-/// The places of a slice along an axis of size `dim`.
-fn slice_places(dim: usize, [start, end, step]: [i64; 3]) -> Result<Vec<usize>, String> {
-    let size = dim as i64;
-    // Of the first place, and before or behind the last one.
-    let bounds = if step > 0 { [0, size] } else { [-1, size - 1] };
-    let clamped = |index: i64| {
-        let index = if index < 0 {
-            index.saturating_add(size)
-        } else {
-            index
-        };
-        index.clamp(bounds[0], bounds[1])
-    };
-    let (start, end) = (clamped(start), clamped(end));
-    let stride = usize::try_from(step.unsigned_abs()).unwrap_or(usize::MAX);
-    match step {
-        0 => Err("a step is 0".to_owned()),
-        1.. => Ok((start as usize..end.max(0) as usize)
-            .step_by(stride)
-            .collect()),
-        _ => Ok(((end + 1) as usize..(start + 1) as usize)
-            .rev()
-            .step_by(stride)
-            .collect()),
+/// The places of a slice along an axis: `count` of them from `first` on, `step` apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AxisSlice {
+    pub first: usize,
+    pub step: i64,
+    pub count: usize,
+}
+
+impl AxisSlice {
+    /// All places of an axis.
+    pub fn whole(size: usize) -> Self {
+        Self {
+            first: 0,
+            step: 1,
+            count: size,
+        }
     }
+
+    /// A slice of an axis of this size, with the rules of ONNX for places beyond its ends.
+    fn new(size: usize, [start, end, step]: [i64; 3]) -> Result<Self, String> {
+        let size = size as i64;
+        // Of the first place, and before or behind the last one.
+        let bounds = if step > 0 { [0, size] } else { [-1, size - 1] };
+        let clamped = |index: i64| {
+            let index = if index < 0 {
+                index.saturating_add(size)
+            } else {
+                index
+            };
+            index.clamp(bounds[0], bounds[1])
+        };
+        let (start, end) = (clamped(start), clamped(end));
+        let distance = match step {
+            0 => return Err("a step is 0".to_owned()),
+            1.. => end - start,
+            _ => start - end,
+        };
+        let stride = step.unsigned_abs();
+        let count = u64::try_from(distance).unwrap_or(0).div_ceil(stride);
+        Ok(Self {
+            first: usize::try_from(start).unwrap_or(0),
+            // With a single place the distance to the next one does not matter.
+            step: if count > 1 { step } else { 1 },
+            count: usize::try_from(count).unwrap_or(0),
+        })
+    }
+
+    /// The place with this index, below `count`.
+    fn place(&self, index: usize) -> usize {
+        (self.first as i64 + self.step * index as i64) as usize
+    }
+}
+
+/// The slice along each axis of a tensor with these sizes. Up to operator set 9 starts, ends and axes are attributes, then inputs.
+pub fn slice_of(
+    dims: &[usize],
+    inputs: &[Option<&Tensor>],
+    attributes: &Attributes<'_>,
+) -> Result<Vec<AxisSlice>, String> {
+    let list = |index: usize, name: &str| match input(inputs, index) {
+        None => Ok(attributes.ints(name)),
+        Some(tensor) => match tensor.as_ints() {
+            None => Err(format!("its {name} are not integers")),
+            list => Ok(list),
+        },
+    };
+    let starts = list(1, "starts")?.ok_or("it has no starts")?;
+    let ends = list(2, "ends")?.ok_or("it has no ends")?;
+    let all_axes: Vec<i64> = (0..starts.len() as i64).collect();
+    let axes = list(3, "axes")?.unwrap_or(&all_axes);
+    let ones = vec![1; starts.len()];
+    let steps = list(4, "steps")?.unwrap_or(&ones);
+    if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
+        return Err("its starts, ends, axes and steps have different lengths".to_owned());
+    }
+    let mut slices: Vec<AxisSlice> = dims.iter().copied().map(AxisSlice::whole).collect();
+    let rank = slices.len() as i64;
+    for (index, &axis) in axes.iter().enumerate() {
+        let axis = if axis < 0 {
+            axis.saturating_add(rank)
+        } else {
+            axis
+        };
+        let axis = usize::try_from(axis).ok().filter(|&axis| axis < dims.len());
+        let axis = axis.ok_or("it slices an axis that there is not")?;
+        slices[axis] = AxisSlice::new(dims[axis], [starts[index], ends[index], steps[index]])?;
+    }
+    Ok(slices)
 }
 
 /// The same elements with other axes.
@@ -489,8 +522,12 @@ mod tests {
 
     #[test]
     fn slices_are_those_of_onnx() {
-        let places = |start, end, step| slice_places(5, [start, end, step]);
-        assert_eq!(places(1, -1, 2), Ok(vec![1, 3]));
+        let places_of = |size: usize, range: [i64; 3]| {
+            let slice = AxisSlice::new(size, range)?;
+            Ok::<_, String>((0..slice.count).map(|index| slice.place(index)).collect())
+        };
+        let places = |start, end, step| places_of(5, [start, end, step]);
+        assert_eq!(places(1, -1, 2), Ok(vec![1usize, 3]));
         assert_eq!(places(-2, i64::MAX, 1), Ok(vec![3, 4]));
         assert_eq!(places(-1, i64::MIN, -1), Ok(vec![4, 3, 2, 1, 0]));
         assert_eq!(places(i64::MAX, 1, -2), Ok(vec![4, 2]));
@@ -498,7 +535,7 @@ mod tests {
         assert_eq!(places(0, 2, i64::MAX), Ok(vec![0]));
         assert_eq!(places(4, 0, i64::MIN), Ok(vec![4]));
         assert!(places(0, 1, 0).is_err());
-        assert_eq!(slice_places(0, [0, -1, -1]), Ok(Vec::new()));
+        assert_eq!(places_of(0, [0, -1, -1]), Ok(Vec::new()));
     }
 
     #[test]

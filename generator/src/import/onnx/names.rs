@@ -114,20 +114,24 @@ impl Names {
 
     /// A name for the op of a node.
     pub fn op(&mut self, node: &Node) -> String {
+        self.op_called(node, &op_type(node).to_lowercase())
+    }
+
+    /// The same, if it has to be told from others of its module by a word.
+    pub fn op_called(&mut self, node: &Node, kind: &str) -> String {
         let weight = node.input.get(1);
         if let Some(module) = weight.and_then(|weight| weight.strip_suffix(".weight")) {
             return self.unused(&clean(module));
         }
-        let kind = op_type(node).to_lowercase();
         let base = match module(node).map(|module| clean(&module)) {
-            Some(module) if module.is_empty() => kind,
+            Some(module) if module.is_empty() => kind.to_owned(),
             Some(module) if self.containers.contains(&module) => format!("{module}.{kind}"),
             Some(module) => module,
             None => clean(
                 node.name
                     .as_deref()
                     .filter(|name| !name.is_empty())
-                    .unwrap_or(&kind),
+                    .unwrap_or(kind),
             ),
         };
         self.unused(&base)

@@ -486,7 +486,7 @@ fn broken_graphs_are_errors() {
                 node("Conv", &["x", "w"], "y"),
                 &[ints("pads", &[u32::MAX.into(); 4])],
             )],
-            "must be below",
+            "`pads` = [4294967295, 4294967295, 4294967295, 4294967295]",
         ),
         (
             vec![with(node("Conv", &["x", "w"], "y"), &[int("group", -3)])],
@@ -566,6 +566,153 @@ fn sizes_that_overflow_are_errors() {
         node("Mul", &["f", "one"], "y"),
     ];
     assert!(import(nodes, vec![tensor("one", &[1, 1, 1])]).is_err());
+}
+
+fn list(name: &str, values: &[i64]) -> Tensor {
+    Tensor {
+        name: Some(name.to_owned()),
+        dims: vec![values.len() as i64],
+        data_type: Some(data_type::INT64),
+        int64_data: values.to_vec(),
+        ..Tensor::default()
+    }
+}
+
+/// The slices and shuffles of a network: first channel and number of channels, or groups.
+fn channel_ops(imported: &Imported) -> Vec<(u32, u32)> {
+    let ops = imported.network.ops.iter();
+    ops.filter_map(|op| match op.kind {
+        OpKind::Slice { start } => Some((start, op.y.c)),
+        OpKind::Shuffle { groups } => Some((groups, 0)),
+        _ => None,
+    })
+    .collect()
+}
+
+#[test]
+fn channels_are_sliced_and_split() {
+    let slice = |starts: &[i64], ends: &[i64], axes: &[i64], steps: &[i64]| {
+        let nodes = vec![
+            node("Slice", &["x", "s", "e", "a", "t"], "b"),
+            node("Relu", &["b"], "y"),
+        ];
+        let constants = vec![
+            list("s", starts),
+            list("e", ends),
+            list("a", axes),
+            list("t", steps),
+        ];
+        import(nodes, constants).map(|imported| channel_ops(&imported))
+    };
+    assert_eq!(slice(&[1], &[4], &[1], &[1]), Ok(vec![(1, 3)]));
+    assert_eq!(slice(&[-2], &[i64::MAX], &[-3], &[1]), Ok(vec![(4, 2)]));
+    assert_eq!(slice(&[0, 0], &[9, 6], &[2, 1], &[1, 1]), Ok(vec![]));
+    for (starts, ends, axes, steps, expected) in [
+        ([1], [4], [2], [1], "other axes than the channels"),
+        ([0], [6], [1], [2], "every other channel"),
+        ([5], [0], [1], [-1], "every other channel"),
+        ([0], [1], [4], [1], "an axis that there is not"),
+        ([3], [3], [1], [1], "`n`"),
+    ] {
+        let error = slice(&starts, &ends, &axes, &steps).unwrap_err();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+    let error = import(
+        vec![node("Slice", &["x", "s", "s", "", "x"], "y")],
+        vec![list("s", &[1])],
+    );
+    assert!(error.unwrap_err().contains("its range is computed"));
+
+    let split = |sizes: Option<&[i64]>, attributes: &[Attribute]| {
+        let split = match sizes {
+            Some(_) => node("Split", &["x", "sizes"], "a"),
+            None => node("Split", &["x"], "a"),
+        };
+        let nodes = vec![
+            outputs(with(split, attributes), &["b"]),
+            with(node("Concat", &["b", "a"], "y"), &[int("axis", 1)]),
+        ];
+        let constants = sizes.map(|sizes| list("sizes", sizes));
+        import(nodes, constants.into_iter().collect()).map(|imported| channel_ops(&imported))
+    };
+    let axis = int("axis", 1);
+    assert_eq!(
+        split(None, std::slice::from_ref(&axis)),
+        Ok(vec![(0, 3), (3, 3)])
+    );
+    assert_eq!(
+        split(Some(&[1, 5]), std::slice::from_ref(&axis)),
+        Ok(vec![(0, 1), (1, 5)])
+    );
+    assert_eq!(
+        split(None, &[int("axis", -3), ints("split", &[4, 2])]),
+        Ok(vec![(0, 4), (4, 2)])
+    );
+    for (sizes, attributes, expected) in [
+        (None, vec![], "along axis 0"),
+        (
+            Some(&[1, 4][..]),
+            vec![axis.clone()],
+            "are not the 6 channels",
+        ),
+        (Some(&[6, 0]), vec![axis.clone()], "are not the 6 channels"),
+        (
+            Some(&[i64::MAX, i64::MAX]),
+            vec![axis.clone()],
+            "are not the 6 channels",
+        ),
+        (None, vec![axis, int("num_outputs", 3)], "`num_outputs` = 3"),
+    ] {
+        let error = split(sizes, &attributes).unwrap_err();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+}
+
+#[test]
+fn channel_shuffles_are_recognised() {
+    let shuffle = |groups: &[i64], order: &[i64], channels: &[i64]| {
+        let nodes = vec![
+            node("Reshape", &["x", "g"], "a"),
+            with(node("Transpose", &["a"], "b"), &[ints("perm", order)]),
+            node("Reshape", &["b", "c"], "y"),
+        ];
+        import(nodes, vec![list("g", groups), list("c", channels)])
+            .map(|imported| channel_ops(&imported))
+    };
+    let channels = [2, 6, 9, 7];
+    let shuffled = shuffle(&[2, 3, 2, 9, 7], &[0, 2, 1, 3, 4], &channels);
+    assert_eq!(shuffled, Ok(vec![(3, 0)]));
+    assert_eq!(
+        shuffle(&[2, 2, -1, 9, 7], &[0, 2, 1, 3, 4], &[0, 6, 9, 7]),
+        Ok(vec![(2, 0)])
+    );
+    for (groups, order, channels, expected) in [
+        (
+            &[2, 3, 2, 9, 7][..],
+            [0, 2, 1, 4, 3],
+            [2, 6, 9, 7],
+            "a transposition",
+        ),
+        (
+            &[2, 3, 2, 9, 7],
+            [0, 2, 1, 3, 4],
+            [2, 9, 6, 7],
+            "from groups of channels",
+        ),
+        (
+            &[2, 6, 3, 3, 7],
+            [0, 2, 1, 3, 4],
+            [2, 6, 9, 7],
+            "a change of the shape",
+        ),
+    ] {
+        let error = shuffle(groups, &order, &channels).unwrap_err();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+    // Groups of channels are no image.
+    let nodes = vec![node("Reshape", &["x", "g"], "a"), node("Relu", &["a"], "y")];
+    let error = import(nodes, vec![list("g", &[2, 3, 2, 9, 7])]).unwrap_err();
+    assert!(error.contains("groups of channels"), "{error}");
 }
 
 /// A node with outputs beside its first.

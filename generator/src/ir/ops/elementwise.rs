@@ -65,6 +65,11 @@ pub enum Elementwise {
     ScaleShift(Activation),
     /// x, copied into its slice of a concatenated tensor.
     Copy,
+    /// The channels of x in another order: channel `c` of the output is channel `c % groups * (C / groups) + c / groups`.
+    Shuffle {
+        /// Groups of consecutive channels, a divisor of their number.
+        groups: u32,
+    },
 }
 
 impl Elementwise {
@@ -74,7 +79,7 @@ impl Elementwise {
             Self::Binary(_, activation)
             | Self::Activation(activation)
             | Self::ScaleShift(activation) => activation,
-            Self::Copy => Activation::None,
+            Self::Copy | Self::Shuffle { .. } => Activation::None,
         }
     }
 }
@@ -86,6 +91,22 @@ pub struct ElementwiseProblem {
     pub function: Elementwise,
     /// Shape of input and output.
     pub x: TensorShape,
+}
+
+/// x with the channels of `groups` groups in turn: the transposition of groups and channels of a group.
+#[cfg(feature = "check")]
+pub fn shuffled(shape: TensorShape, groups: u32, x: &[f64]) -> Vec<f64> {
+    let (pixels, channels) = (shape.pixels() as usize, shape.c as usize);
+    let groups = groups as usize;
+    let mut y = Vec::with_capacity(x.len());
+    for image in x.chunks(channels * pixels) {
+        for place in 0..channels / groups {
+            for group in image.chunks(channels / groups * pixels) {
+                y.extend(&group[place * pixels..][..pixels]);
+            }
+        }
+    }
+    y
 }
 
 impl ProblemKind for ElementwiseProblem {
@@ -129,10 +150,11 @@ impl ProblemKind for ElementwiseProblem {
 
     fn label(&self) -> String {
         let op = match self.function {
-            Elementwise::Binary(op, _) => op.as_str(),
-            Elementwise::ScaleShift(_) => "scaleshift",
-            Elementwise::Activation(_) => "",
-            Elementwise::Copy => "copy",
+            Elementwise::Binary(op, _) => op.as_str().to_owned(),
+            Elementwise::ScaleShift(_) => "scaleshift".to_owned(),
+            Elementwise::Activation(_) => String::new(),
+            Elementwise::Copy => "copy".to_owned(),
+            Elementwise::Shuffle { groups } => format!("shuffle{groups}"),
         };
         let activation = label::activation(self.function.activation());
         format!("{op}{activation}{}", label::sizes(self.x))
@@ -145,6 +167,9 @@ impl ProblemKind for ElementwiseProblem {
             Elementwise::ScaleShift(_) => "scale * x + shift per channel",
             Elementwise::Activation(_) => return description::activation_title(activation),
             Elementwise::Copy => "Copy",
+            Elementwise::Shuffle { groups } => {
+                return format!("The channels of {groups} groups in turn");
+            }
         };
         format!("{what}{}", description::activation(activation))
     }
@@ -161,7 +186,7 @@ impl ProblemKind for ElementwiseProblem {
                 Elementwise::ScaleShift(activation) => {
                     Elementwise::ScaleShift(measured_activation(activation))
                 }
-                Elementwise::Copy => Elementwise::Copy,
+                same @ (Elementwise::Copy | Elementwise::Shuffle { .. }) => same,
             },
             ..*self
         })
@@ -177,6 +202,7 @@ impl ProblemKind for ElementwiseProblem {
             Elementwise::ScaleShift(_) => {
                 y = scale_shift(self.x, &y, inputs.scale, inputs.shift);
             }
+            Elementwise::Shuffle { groups } => y = shuffled(self.x, groups, &y),
             Elementwise::Activation(_) | Elementwise::Copy => {}
         }
         activate_all(self.function.activation(), &mut y);

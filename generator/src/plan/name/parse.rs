@@ -46,6 +46,10 @@ fn elementwise(kind: &str) -> Option<Elementwise> {
     if kind == "copy" {
         return Some(Elementwise::Copy);
     }
+    if let Some(groups) = kind.strip_prefix("shuffle") {
+        let groups = groups.parse().ok();
+        return groups.map(|groups| Elementwise::Shuffle { groups });
+    }
     let after = |op| kind.strip_prefix(op).and_then(activation_of_label);
     let binary = BinaryOp::NAMES
         .iter()
@@ -55,14 +59,22 @@ fn elementwise(kind: &str) -> Option<Elementwise> {
     binary.or_else(scale_shift).or_else(alone)
 }
 
-/// Whether every tensor has at least one element, and no more than kernels can index.
+/// Whether every tensor has at least one element, and no more than kernels can index, and groups divide channels.
 fn is_sane(problem: &Problem) -> bool {
     let len = |sizes: &[u32; 4]| {
         let sizes = sizes.iter().map(|&size| u64::from(size));
         sizes.fold(1, u64::saturating_mul)
     };
     let fits = |len: u64| (1..=MAX_ELEMENTS).contains(&len);
-    fits(problem.x().len())
+    let divides = match problem {
+        Problem::Elementwise(ElementwiseProblem {
+            function: Elementwise::Shuffle { groups },
+            x,
+        }) => *groups > 0 && x.c.is_multiple_of(*groups),
+        _ => true,
+    };
+    divides
+        && fits(problem.x().len())
         && fits(problem.y().len())
         && problem.weights().iter().map(len).all(fits)
 }

@@ -52,6 +52,11 @@ impl Converter<'_> {
                     if let Value::Padded { .. } = &self.values[id] {
                         return Err(unsupported("arithmetic after a Pad is not supported"));
                     }
+                    if let Value::Grouped { .. } = &self.values[id] {
+                        return Err(unsupported(
+                            "arithmetic on groups of channels is not supported",
+                        ));
+                    }
                     let own = self.dims(id);
                     if own.iter().product::<usize>() > dims.iter().product::<usize>()
                         || dims.is_empty()
@@ -125,6 +130,12 @@ impl Converter<'_> {
                 }
             }
             Value::Constant(_) => (unsupported("a constant is used like an image"), None),
+            Value::Grouped { dims, .. } => {
+                let message = format!(
+                    "groups of channels, {dims:?}, are supported only in a channel shuffle"
+                );
+                (unsupported(message), None)
+            }
             Value::Padded { .. } => {
                 let message = "padding is supported only before a convolution";
                 (unsupported(message), None)

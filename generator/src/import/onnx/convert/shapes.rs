@@ -23,6 +23,15 @@ impl Converter<'_> {
         };
         let dims = reshaped_dims(kind, &before, parameter.as_deref(), attributes);
         let dims = dims.map_err(invalid)?;
+        if let Value::Grouped {
+            op,
+            groups,
+            is_swapped,
+            ..
+        } = self.values[first(inputs)?]
+        {
+            return self.ungrouped(node, (op, groups, is_swapped), dims);
+        }
         let op = self.view_of(inputs, 0)?;
         let y = self.shapes[op];
         let own = [y.batch, y.c, y.h, y.w].map(|size| size as usize);
@@ -32,6 +41,11 @@ impl Converter<'_> {
         if dims[..] == [own[0], own[1] * own[2] * own[3]] {
             let value = self.add(node, vec![op], OpOptions::Flatten, |_| Vec::new())?;
             return Ok(value.with_dims(dims));
+        }
+        if self.is_plain(first(inputs)?, op)
+            && let Some(grouped) = self.grouped(op, &dims)
+        {
+            return Ok(grouped);
         }
         Err(unsupported(format!(
             "a change of the shape from {before:?} to {dims:?} is not supported"
