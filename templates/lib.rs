@@ -32,6 +32,7 @@ templates![
     "kernel/pointwise.cu",
     "kernel/pool.cu",
     "kernel/reduce.cu",
+    "kernel/resize.cu",
     "kernel/refill_weights.cu",
     "kernel/quantize_scale.cu",
     "kernel/single_channel.cu",

@@ -15,9 +15,10 @@ use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::emit::network_files;
 use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::ir::{
-    Activation, BatchNorm, BinaryOp, ConvOptions, Layout, LinearOptions, Network, NetworkBuilder,
-    OpOptions, PaddingOption, PoolOptions, Precision, Problem, Reduce, ScaleShiftOptions,
-    SliceOptions, TensorShape, TilePolicy, TuckerProblem,
+    Activation, BatchNorm, BinaryOp, ConvOptions, Coordinates, Interpolation, Layout,
+    LinearOptions, Network, NetworkBuilder, OpOptions, PaddingOption, PoolOptions, Precision,
+    Problem, Reduce, ResizeOptions, ResizedSize, Rounding, ScaleShiftOptions, SliceOptions,
+    TensorShape, TilePolicy, TuckerProblem,
 };
 use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
 use tdc_generator::render::unit_text;
@@ -240,6 +241,23 @@ impl RandomNetworkBuilder {
                     OpOptions::AvgPool(options)
                 };
                 self.push(&[input], op, y);
+            }
+            6 => {
+                let out = [self.pick(&[1, 3, 8, 15]), self.pick(&[2, 5, 14])];
+                let index = self.random.below(4) as usize;
+                let (_, coordinates) = Coordinates::NAMES[index];
+                let (_, rounding) = Rounding::NAMES[self.random.below(4) as usize];
+                let interpolation = match self.flag() {
+                    true => Interpolation::Nearest(rounding),
+                    false => Interpolation::Bilinear,
+                };
+                let options = OpOptions::Resize(ResizeOptions {
+                    size: ResizedSize::Pixels(out),
+                    coordinates,
+                    interpolation,
+                });
+                let [h, w] = out;
+                self.push(&[input], options, TensorShape { h, w, ..x });
             }
             7 => self.slice(input),
             8 => {

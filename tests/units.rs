@@ -10,10 +10,10 @@ use tdc_generator::compile::Compiler;
 use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
-    Activation, ActivationParameter, BinaryOp, ConvProblem, ConvertProblem, CpProblem, Elementwise,
-    ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, Layout, LinearProblem, NextFactor,
-    PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce, TensorShape, Tolerance,
-    TuckerProblem, activate,
+    Activation, ActivationParameter, BinaryOp, ConvProblem, ConvertProblem, Coordinates, CpProblem,
+    Elementwise, ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, Interpolation, Layout,
+    LinearProblem, NextFactor, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce,
+    ResizeProblem, Rounding, TensorShape, Tolerance, TuckerProblem, activate,
 };
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::render::unit_text;
@@ -710,6 +710,27 @@ fn other_units() -> Vec<PlannedUnit> {
                 out: [4, 5],
             });
             requests.push((problem, "pool", None));
+        }
+        let roundings = Rounding::NAMES.map(|(_, rounding)| Interpolation::Nearest(rounding));
+        for interpolation in roundings.into_iter().chain([Interpolation::Bilinear]) {
+            for (_, coordinates) in Coordinates::NAMES {
+                // Those with cases of their own for a single pixel.
+                let sizes = match coordinates {
+                    Coordinates::AlignCorners | Coordinates::PytorchHalfPixel => {
+                        &[[3, 27], [1, 13], [11, 1]][..]
+                    }
+                    Coordinates::HalfPixel | Coordinates::Asymmetric => &[[14, 4], [3, 18]],
+                };
+                for &out in sizes {
+                    let problem = Problem::Resize(ResizeProblem {
+                        x,
+                        out,
+                        coordinates,
+                        interpolation,
+                    });
+                    requests.push((problem, "resize", None));
+                }
+            }
         }
         requests.push((
             Problem::Pool(PoolProblem {

@@ -34,15 +34,18 @@ pub use network::{
     Conv, INPUT_NAME, Linear, Network, NetworkBuilder, Op, OpId, OpKind, Pool, ScaleShift,
 };
 pub use ops::{
-    BinaryOp, ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem,
-    GlobalPoolProblem, LinearProblem, NextFactor, PoolKind, PoolProblem, Problem, ProblemKind,
-    TuckerProblem,
+    AxisPlaces, BinaryOp, ConvProblem, ConvertProblem, Coordinates, CpProblem, Elementwise,
+    ElementwiseProblem, GlobalPoolProblem, Interpolation, LinearProblem, NextFactor, PoolKind,
+    PoolProblem, Problem, ProblemKind, ResizeProblem, Rounding, TuckerProblem,
 };
 #[cfg(feature = "check")]
-pub use ops::{conv_reference, global_pool_reference, linear_reference, pool_reference, shuffled};
+pub use ops::{
+    conv_reference, global_pool_reference, linear_reference, pool_reference, resize_reference,
+    shuffled,
+};
 pub use options::{
-    BatchNorm, ConvOptions, LinearOptions, OpOptions, PaddingOption, PoolOptions,
-    ScaleShiftOptions, SliceOptions, TilePolicy,
+    BatchNorm, ConvOptions, LinearOptions, OpOptions, PaddingOption, PoolOptions, ResizeOptions,
+    ResizedSize, ScaleShiftOptions, SliceOptions, TilePolicy,
 };
 pub use precision::{Precision, Reduce, Tolerance};
 #[cfg(feature = "check")]

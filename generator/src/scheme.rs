@@ -21,6 +21,7 @@ mod pointwise;
 mod pool;
 mod reduction;
 mod reference;
+mod resize;
 mod search;
 mod single_channel;
 mod step_order;
@@ -68,6 +69,7 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &stride_fixed::StrideFixed,
     &linear::Linear,
     &pool::Pool,
+    &resize::Resize,
     &global_pool::GlobalPool,
     &elementwise::ElementwiseScheme,
     &convert::Convert,

@@ -63,10 +63,13 @@ ops:
   - {op: add, name: sum, inputs: [t, cp], activation: silu}
   - {op: mul, name: square, inputs: [sum, sum]}
   - {op: conv, name: tiled, n: 5, scheme: direct, tile: {tp: 32, rn: 4, threads_n: 1, splits: 2}, inputs: square}
+  - {op: resize, name: larger, scale: [2, 3], rounding: ceil, inputs: square}
+  - {op: resize, name: smaller, size: [9, 8], mode: bilinear, coordinates: align_corners}
+  - {op: resize, name: same, size: [6, 8], coordinates: asymmetric}
   - {op: slice, name: few, start: 2, n: 3, inputs: square}
   - {op: slice, name: most, n: 6, inputs: square}
   - {op: shuffle, name: shuffled, groups: 3}
-  - {op: concat, name: all, inputs: [tiled, few, shuffled, square]}
+  - {op: concat, name: all, inputs: [tiled, few, shuffled, same, square]}
   - {op: global_max_pool, name: p}
   - {op: mul, name: gated, inputs: [all, p]}
   - {op: flatten, name: f}

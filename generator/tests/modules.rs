@@ -32,7 +32,8 @@ const MODULES: &[(&str, &[&str])] = &[
     (
         "embed",
         &[
-            "compile", "config", "emit", "gpu", "ir", "plan", "render", "scheme", "suggest",
+            "compile", "config", "emit", "gpu", "import", "ir", "plan", "render", "scheme",
+            "suggest",
         ],
     ),
     (

@@ -27,15 +27,32 @@ from compare_builds import compiled
 
 NETWORKS = (
     "resnet18 resnet50 vgg11_bn densenet121 googlenet inception_v3 squeezenet1_1 mobilenet_v2 mobilenet_v3_large mobilenet_v3_small "
-    "efficientnet_b0 mnasnet1_0 regnet_y_400mf resnext50_32x4d"
+    "efficientnet_b0 mnasnet1_0 regnet_y_400mf resnext50_32x4d shufflenet_v2_x1_0 fcn_resnet50 deeplabv3_resnet50 "
+    "lraspp_mobilenet_v3_large"
 ).split()
+SEGMENTERS = ("fcn_", "deeplabv3_", "lraspp_")
+
+
+class Segmenter(torch.nn.Module):
+    """A network whose result is one tensor instead of a dictionary."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x)["out"]
 
 
 def network(name: str) -> torch.nn.Module:
     """A network with random weights of which every layer matters."""
     torch.manual_seed(sum(name.encode()))
     options = {"aux_logits": False, "init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    if name.startswith(SEGMENTERS):
+        options["weights_backbone"] = None
     model = torchvision.models.get_model(name, weights=None, **options)
+    if name.startswith(SEGMENTERS):
+        model = Segmenter(model)
     for module in model.modules():
         if isinstance(module, torch.nn.BatchNorm2d):
             torch.nn.init.uniform_(module.weight, 0.5, 1.5)

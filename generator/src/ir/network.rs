@@ -4,8 +4,8 @@ use super::identifier::reserved_reason;
 use super::options::BatchNorm;
 use super::{
     Activation, BinaryOp, ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions, PaddingOption,
-    PoolKind, PoolOptions, PoolProblem, Reduce, ScaleShiftOptions, SliceOptions, SpecError,
-    SpecLocation, TensorShape, TilePolicy,
+    PoolKind, PoolOptions, PoolProblem, Reduce, ResizeOptions, ResizeProblem, ResizedSize,
+    ScaleShiftOptions, SliceOptions, SpecError, SpecLocation, TensorShape, TilePolicy,
 };
 use crate::gpu::Targets;
 use crate::suggest::nearest;
@@ -50,6 +50,8 @@ pub enum OpKind {
     Conv(Box<Conv>),
     /// Pooling over windows.
     Pool(Pool),
+    /// Resizing of images.
+    Resize(ResizeProblem),
     /// Pooling over the complete image.
     GlobalPool {
         /// Maximum instead of average.
@@ -477,6 +479,7 @@ impl NetworkBuilder {
                 OpKind::GlobalPool { max: false },
                 TensorShape::new(x.batch, x.c, 1, 1),
             ),
+            OpOptions::Resize(options) => self.resize(index, x, &options)?,
             OpOptions::Linear(options) => {
                 if x.pixels() != 1 {
                     self.error(
@@ -577,6 +580,43 @@ impl NetworkBuilder {
             return None;
         }
         Some((kind, y))
+    }
+
+    fn resize(
+        &mut self,
+        index: usize,
+        x: TensorShape,
+        options: &ResizeOptions,
+    ) -> Option<(OpKind, TensorShape)> {
+        let (key, out) = match options.size {
+            ResizedSize::Pixels(out) => {
+                self.check_positive(index, "size", &out)?;
+                ("size", out)
+            }
+            ResizedSize::Scale([down, right]) => {
+                self.check_positive(index, "scale", &[down, right])?;
+                let sizes = [x.h.saturating_mul(down), x.w.saturating_mul(right)];
+                ("scale", sizes)
+            }
+        };
+        for (size, out) in [(x.h, out[0]), (x.w, out[1])] {
+            if u64::from(size) * u64::from(out) > ResizeProblem::MAX_PRODUCT {
+                self.error(
+                    SpecLocation::Key(index, key),
+                    format!("{size} pixels become {out}"),
+                    "the product of both is at most 268435456",
+                );
+                return None;
+            }
+        }
+        let problem = ResizeProblem {
+            x,
+            out,
+            coordinates: options.coordinates,
+            interpolation: options.interpolation,
+        };
+        let [h, w] = out;
+        Some((OpKind::Resize(problem), TensorShape { h, w, ..x }))
     }
 
     /// Checks the rank of a CP decomposition.

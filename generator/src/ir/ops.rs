@@ -10,6 +10,7 @@ mod elementwise;
 mod global_pool;
 mod linear;
 mod pool;
+mod resize;
 mod tucker;
 
 pub use conv::ConvProblem;
@@ -29,6 +30,9 @@ pub use linear::linear_reference;
 #[cfg(feature = "check")]
 pub use pool::pool_reference;
 pub use pool::{PoolKind, PoolProblem};
+#[cfg(feature = "check")]
+pub use resize::resize_reference;
+pub use resize::{AxisPlaces, Coordinates, Interpolation, ResizeProblem, Rounding};
 pub use tucker::{NextFactor, TuckerProblem};
 
 use super::{Activation, Epilogue, Layout, Precision, Prologue, Tensor, TensorShape};
@@ -167,6 +171,8 @@ pub enum Problem {
     Linear(LinearProblem),
     /// Pooling over windows.
     Pool(PoolProblem),
+    /// Resizing of images.
+    Resize(ResizeProblem),
     /// Pooling over the complete image.
     GlobalPool(GlobalPoolProblem),
     /// A function of each element.
@@ -184,6 +190,7 @@ impl Problem {
             Self::Cp(kind) => kind,
             Self::Linear(kind) => kind,
             Self::Pool(kind) => kind,
+            Self::Resize(kind) => kind,
             Self::GlobalPool(kind) => kind,
             Self::Elementwise(kind) => kind,
             Self::Convert(kind) => kind,

@@ -1,6 +1,8 @@
 //! The options of each op, with the same keys in YAML, on the command line and in `kernel!`.
 
-use super::{Activation, BinaryOp, Layout, Precision, Reduce, Tolerance};
+use super::{
+    Activation, BinaryOp, Coordinates, Interpolation, Layout, Precision, Reduce, Tolerance,
+};
 use serde::Serialize;
 use tdc_runtime::Padding;
 
@@ -152,6 +154,26 @@ pub struct ScaleShiftOptions {
     pub activation: Activation,
 }
 
+/// Options of resizing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ResizeOptions {
+    /// Output height and width.
+    pub size: ResizedSize,
+    /// Where output pixels are in the input.
+    pub coordinates: Coordinates,
+    /// What is computed there.
+    pub interpolation: Interpolation,
+}
+
+/// The size of a resized image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum ResizedSize {
+    /// Height and width.
+    Pixels([u32; 2]),
+    /// Factors of height and width.
+    Scale([u32; 2]),
+}
+
 /// Options of a slice of the channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct SliceOptions {
@@ -174,6 +196,8 @@ pub enum OpOptions {
     GlobalMaxPool,
     /// Average over the complete image.
     GlobalAvgPool,
+    /// Resizing of images.
+    Resize(ResizeOptions),
     /// Fully connected layer on a flattened input.
     Linear(LinearOptions),
     /// An op on two tensors.

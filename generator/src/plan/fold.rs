@@ -96,6 +96,7 @@ impl Folder<'_> {
             OpKind::Conv(conv) => self.conv(id, conv),
             OpKind::Linear(linear) => self.linear(id, linear),
             OpKind::Pool(pool) => self.unfused_task(id, Problem::Pool(*pool)),
+            OpKind::Resize(resize) => self.unfused_task(id, Problem::Resize(*resize)),
             OpKind::GlobalPool { max } => {
                 let x = network.op(op.inputs[0]).y;
                 let max = *max;

@@ -5,7 +5,7 @@
 use crate::ir::reference::{activate_all, add_bias, scale_shift};
 use crate::ir::{
     Activation, GlobalPoolProblem, Network, OpId, OpKind, TensorShape, conv_reference,
-    global_pool_reference, linear_reference, pool_reference, shuffled,
+    global_pool_reference, linear_reference, pool_reference, resize_reference, shuffled,
 };
 
 /// Float64 parameters of a network's ops, unfolded.
@@ -51,6 +51,7 @@ pub fn evaluate_network(
                 activation = layer.options.activation;
             }
             OpKind::Pool(problem) => y = pool_reference(problem, operand(0)),
+            OpKind::Resize(problem) => y = resize_reference(problem, operand(0)),
             OpKind::GlobalPool { max } => {
                 let x = network.op(op.inputs[0]).y;
                 y = global_pool_reference(&GlobalPoolProblem { max: *max, x }, operand(0));

@@ -7,8 +7,9 @@ use super::report::Report;
 use crate::config::Overrides;
 use crate::config::schema::{Key, Mapping, NetworkOp, inherited_keys};
 use crate::ir::{
-    Activation, BatchNorm, BinaryOp, ConvOptions, Layout, LinearOptions, OpOptions, PaddingOption,
-    PoolOptions, Precision, Reduce, ScaleShiftOptions, SliceOptions, Tolerance,
+    Activation, BatchNorm, BinaryOp, ConvOptions, Coordinates, Interpolation, Layout,
+    LinearOptions, OpOptions, PaddingOption, PoolOptions, Precision, Reduce, ResizeOptions,
+    ResizedSize, Rounding, ScaleShiftOptions, SliceOptions, Tolerance,
 };
 use crate::scheme::{Tile, scheme, tile_names};
 use crate::suggest::nearest;
@@ -145,6 +146,7 @@ fn options(
         NetworkOp::AvgPool => pool(fields, report).map(OpOptions::AvgPool),
         NetworkOp::GlobalMaxPool => Some(OpOptions::GlobalMaxPool),
         NetworkOp::GlobalAvgPool => Some(OpOptions::GlobalAvgPool),
+        NetworkOp::Resize => resize(fields, report).map(OpOptions::Resize),
         NetworkOp::Linear => {
             let n = required_n(fields, report);
             Some(OpOptions::Linear(LinearOptions {
@@ -326,6 +328,49 @@ fn pool(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<PoolOptions> {
         dilation,
         ceil_mode,
         count_include_pad,
+    })
+}
+
+fn resize(fields: &Fields<'_>, report: &mut Report<'_>) -> Option<ResizeOptions> {
+    let (scale, size) = (
+        fields.pair(Key::Scale, report),
+        fields.pair(Key::Size, report),
+    );
+    let size = match (fields.get(Key::Scale), fields.get(Key::Size)) {
+        (None, None) => {
+            report.error(
+                fields.at,
+                "`scale` or `size` is missing; write `scale: 2`".to_owned(),
+            );
+            None
+        }
+        (Some(_), Some(node)) => {
+            report.error(
+                node.at,
+                "`scale` gives the size already; remove one".to_owned(),
+            );
+            None
+        }
+        _ => scale
+            .map(ResizedSize::Scale)
+            .or(size.map(ResizedSize::Pixels)),
+    };
+    let coordinates = fields.choice(Key::Coordinates, &Coordinates::NAMES, report);
+    let rounding = fields.choice(Key::Rounding, &Rounding::NAMES, report);
+    let is_bilinear = fields.choice(Key::Mode, &[("nearest", false), ("bilinear", true)], report);
+    let interpolation = match (is_bilinear, fields.get(Key::Rounding)) {
+        (Some(true), Some(node)) => {
+            let message = "`rounding` is of `mode: nearest`; remove it".to_owned();
+            report.error(node.at, message);
+            Interpolation::Bilinear
+        }
+        (Some(true), None) => Interpolation::Bilinear,
+        _ => Interpolation::Nearest(rounding.unwrap_or_default()),
+    };
+    Some(ResizeOptions {
+        size: size?,
+        coordinates: coordinates.unwrap_or_default(),
+        interpolation,
     })
 }
 

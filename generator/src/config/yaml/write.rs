@@ -3,8 +3,9 @@
 use crate::config::schema::{Key, NetworkOp};
 use crate::gpu::Targets;
 use crate::ir::{
-    Activation, BatchNorm, BinaryOp, Conv, ConvOptions, INPUT_NAME, Layout, Network, Op, OpId,
-    OpKind, PaddingOption, PoolKind, PoolProblem, Precision, Reduce, TilePolicy, Tolerance,
+    Activation, BatchNorm, BinaryOp, Conv, ConvOptions, Coordinates, INPUT_NAME, Interpolation,
+    Layout, Network, Op, OpId, OpKind, PaddingOption, PoolKind, PoolProblem, Precision, Reduce,
+    ResizeProblem, Rounding, TilePolicy, Tolerance,
 };
 use crate::scheme::scheme;
 use std::collections::HashMap;
@@ -118,6 +119,7 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
     match &op.kind {
         OpKind::Conv(conv) => all.convolution(conv, common),
         OpKind::Pool(pool) => all.pool(pool),
+        OpKind::Resize(resize) => all.resize(resize),
         OpKind::Linear(linear) => {
             all.always(Key::N, linear.options.n);
             all.unless(linear.options.bias, Key::Bias, false);
@@ -154,6 +156,7 @@ fn name(op: &Op) -> NetworkOp {
         },
         OpKind::GlobalPool { max: true } => NetworkOp::GlobalMaxPool,
         OpKind::GlobalPool { max: false } => NetworkOp::GlobalAvgPool,
+        OpKind::Resize(_) => NetworkOp::Resize,
         OpKind::Linear(_) => NetworkOp::Linear,
         OpKind::Binary(BinaryOp::Add, _) => NetworkOp::Add,
         OpKind::Binary(BinaryOp::Mul | BinaryOp::Gate, _) => NetworkOp::Mul,
@@ -268,6 +271,30 @@ impl Entries {
             layout == Layout::default(),
             Key::Layout,
             name_of(&Layout::NAMES, layout),
+        );
+    }
+
+    fn resize(&mut self, resize: &ResizeProblem) {
+        let [h, w] = resize.out;
+        let x = resize.x;
+        let is_scale = h.is_multiple_of(x.h) && w.is_multiple_of(x.w);
+        match is_scale {
+            true => self.always(Key::Scale, pair([h / x.h, w / x.w])),
+            false => self.always(Key::Size, pair([h, w])),
+        }
+        match resize.interpolation {
+            Interpolation::Bilinear => self.always(Key::Mode, "bilinear"),
+            Interpolation::Nearest(rounding) => self.unless(
+                rounding == Rounding::default(),
+                Key::Rounding,
+                name_of(&Rounding::NAMES, rounding),
+            ),
+        }
+        let coordinates = resize.coordinates;
+        self.unless(
+            coordinates == Coordinates::default(),
+            Key::Coordinates,
+            name_of(&Coordinates::NAMES, coordinates),
         );
     }
 

@@ -11,6 +11,7 @@ mod convolution;
 mod functions;
 mod linear;
 mod pooling;
+mod resize;
 mod shapes;
 
 use super::attributes::Attributes;
@@ -350,14 +351,17 @@ impl<'g> Converter<'g> {
             "ReduceMean" => self.reduce_mean(index, inputs, attributes),
             "Concat" => self.concat(index, inputs, attributes),
             "Pad" => self.pad(inputs, attributes),
-            "Slice" => {
+            "Slice" | "Resize" | "Upsample" => {
                 let constants: Vec<Option<Rc<Tensor>>> = inputs
                     .iter()
                     .map(|id| self.shared_constant((*id)?))
                     .collect();
                 let constants: Vec<Option<&Tensor>> =
                     constants.iter().map(Option::as_deref).collect();
-                self.slice(index, inputs, &constants, attributes)
+                match op {
+                    "Slice" => self.slice(index, inputs, &constants, attributes),
+                    _ => self.resize(index, inputs, &constants, attributes),
+                }
             }
             "Transpose" => self.transpose(inputs, attributes),
             "PRelu" => self.prelu(index, inputs),

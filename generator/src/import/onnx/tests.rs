@@ -7,7 +7,7 @@ use super::message::{
 use super::message::{attribute_kind, data_type};
 use super::{Imported, parse};
 use crate::config::Overrides;
-use crate::ir::{Activation, OpKind};
+use crate::ir::{Activation, Coordinates, Interpolation, OpKind, Rounding};
 use prost::Message as _;
 use std::path::Path;
 
@@ -664,6 +664,140 @@ fn channels_are_sliced_and_split() {
         (None, vec![axis, int("num_outputs", 3)], "`num_outputs` = 3"),
     ] {
         let error = split(sizes, &attributes).unwrap_err();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+}
+
+fn text(name: &str, value: &str) -> Attribute {
+    Attribute {
+        name: Some(name.to_owned()),
+        kind: Some(attribute_kind::STRING),
+        s: Some(value.to_owned().into()),
+        ..Attribute::default()
+    }
+}
+
+#[test]
+fn images_are_resized() {
+    let resized = |node: Node, attributes: &[Attribute], constants: Vec<Tensor>| {
+        let imported = import(vec![with(node, attributes)], constants)?;
+        let op = &imported.network.ops[1];
+        match op.kind {
+            OpKind::Resize(resize) => Ok((resize.out, resize.coordinates, resize.interpolation)),
+            _ => Err(format!("{:?}", op.kind)),
+        }
+    };
+    let factors = |values: &[f32]| Tensor {
+        float_data: values.to_vec(),
+        ..tensor("s", &[values.len() as i64])
+    };
+    let by_scales = |attributes: &[Attribute], values: &[f32]| {
+        resized(
+            node("Resize", &["x", "", "s"], "y"),
+            attributes,
+            vec![factors(values)],
+        )
+    };
+    let by_sizes = |attributes: &[Attribute], sizes: &[i64]| {
+        let node = node("Resize", &["x", "", "", "z"], "y");
+        resized(node, attributes, vec![list("z", sizes)])
+    };
+    let nearest = Interpolation::Nearest;
+    assert_eq!(
+        by_scales(&[], &[1.0, 1.0, 2.0, 3.0]),
+        Ok((
+            [18, 21],
+            Coordinates::HalfPixel,
+            nearest(Rounding::PreferFloor)
+        ))
+    );
+    let bilinear = [
+        text("mode", "linear"),
+        text("coordinate_transformation_mode", "align_corners"),
+    ];
+    assert_eq!(
+        by_sizes(&bilinear, &[2, 6, 5, 20]),
+        Ok(([5, 20], Coordinates::AlignCorners, Interpolation::Bilinear))
+    );
+    // As PyTorch's exporters write the nearest pixel.
+    let floor = [
+        text("coordinate_transformation_mode", "asymmetric"),
+        text("nearest_mode", "floor"),
+        text("mode", "nearest"),
+        Attribute {
+            name: Some("cubic_coeff_a".to_owned()),
+            kind: Some(attribute_kind::FLOAT),
+            f: Some(-0.75),
+            ..Attribute::default()
+        },
+    ];
+    let third = 1.0 / 3.0;
+    assert_eq!(
+        by_scales(&floor, &[1.0, 1.0, third, 2.0]),
+        Ok(([3, 14], Coordinates::Asymmetric, nearest(Rounding::Floor)))
+    );
+    // Before operator set 11, and before operator set 9.
+    let old = Ok(([18, 14], Coordinates::Asymmetric, nearest(Rounding::Floor)));
+    let scales = || factors(&[1.0, 1.0, 2.0, 2.0]);
+    assert_eq!(
+        resized(node("Resize", &["x", "s"], "y"), &[], vec![scales()]),
+        old
+    );
+    assert_eq!(
+        resized(node("Upsample", &["x", "s"], "y"), &[], vec![scales()]),
+        old
+    );
+    let attribute = Attribute {
+        name: Some("scales".to_owned()),
+        kind: Some(attribute_kind::FLOATS),
+        floats: vec![1.0, 1.0, 2.0, 2.0],
+        ..Attribute::default()
+    };
+    assert_eq!(
+        resized(node("Upsample", &["x"], "y"), &[attribute], Vec::new()),
+        old
+    );
+    for (found, expected) in [
+        (
+            by_scales(&[text("mode", "cubic")], &[1.0, 1.0, 2.0, 2.0]),
+            "`mode` = cubic",
+        ),
+        (
+            by_scales(&[], &[1.0, 1.0, 1.3, 2.0]),
+            "by [1.0, 1.0, 1.3, 2.0]",
+        ),
+        (
+            by_scales(&[], &[1.0, 2.0, 2.0, 2.0]),
+            "by [1.0, 2.0, 2.0, 2.0]",
+        ),
+        (
+            by_scales(&[], &[1.0, 1.0, f32::NAN, 2.0]),
+            "by [1.0, 1.0, NaN, 2.0]",
+        ),
+        (by_sizes(&[], &[2, 6, 0, 3]), "to [2, 6, 0, 3]"),
+        (by_sizes(&[], &[2, 5, 4, 3]), "to [2, 5, 4, 3]"),
+        (by_sizes(&[], &[2, 6, 1 << 31, 3]), "at most 268435456"),
+        (
+            by_sizes(&[int("antialias", 1)], &[2, 6, 4, 3]),
+            "`antialias` = 1",
+        ),
+        (
+            by_sizes(
+                &[text("coordinate_transformation_mode", "tf_crop_and_resize")],
+                &[2, 6, 4, 3],
+            ),
+            "tf_crop_and_resize",
+        ),
+        (
+            resized(node("Resize", &["x", "", "x"], "y"), &[], Vec::new()),
+            "its size is computed",
+        ),
+        (
+            resized(node("Resize", &["x", "", ""], "y"), &[], Vec::new()),
+            "neither scales nor sizes",
+        ),
+    ] {
+        let error = found.unwrap_err();
         assert!(error.contains(expected), "{expected}: {error}");
     }
 }

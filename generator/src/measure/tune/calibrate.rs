@@ -27,7 +27,14 @@ pub struct Group {
 pub const GROUPS: &[Group] = &[
     Group {
         name: "untiled",
-        schemes: &["direct", "linear", "pool", "global_pool", "elementwise"],
+        schemes: &[
+            "direct",
+            "linear",
+            "pool",
+            "resize",
+            "global_pool",
+            "elementwise",
+        ],
         products: None,
         in_work: false,
     },

@@ -2,10 +2,10 @@
 
 use super::problem_label;
 use crate::ir::{
-    Activation, BinaryOp, ConvProblem, ConvertProblem, CpProblem, Elementwise, ElementwiseProblem,
-    Epilogue, GlobalPoolProblem, Layout, LinearProblem, MAX_ELEMENTS, NextFactor, PoolKind,
-    PoolProblem, Precision, Problem, Prologue, Reduce, TensorShape, Tolerance, TuckerProblem,
-    activation_of_label,
+    Activation, BinaryOp, ConvProblem, ConvertProblem, Coordinates, CpProblem, Elementwise,
+    ElementwiseProblem, Epilogue, GlobalPoolProblem, Interpolation, Layout, LinearProblem,
+    MAX_ELEMENTS, NextFactor, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce,
+    ResizeProblem, Rounding, TensorShape, Tolerance, TuckerProblem, activation_of_label,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -29,6 +29,11 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
         "avgpoolvalid" => words.pool(PoolKind::Avg {
             count_include_pad: false,
         })?,
+        "bilinear" => words.resize(Interpolation::Bilinear)?,
+        "nearest" => words.resize(Interpolation::Nearest(Rounding::PreferFloor))?,
+        "nearestpreferceil" => words.resize(Interpolation::Nearest(Rounding::PreferCeil))?,
+        "nearestfloor" => words.resize(Interpolation::Nearest(Rounding::Floor))?,
+        "nearestceil" => words.resize(Interpolation::Nearest(Rounding::Ceil))?,
         "globalmaxpool" | "globalavgpool" => Problem::GlobalPool(GlobalPoolProblem {
             max: kind == "globalmaxpool",
             x: words.sizes()?,
@@ -303,6 +308,25 @@ impl Words<'_> {
             }))
     }
 
+    fn resize(&mut self, interpolation: Interpolation) -> Option<Problem> {
+        let (x, out) = (self.sizes()?, self.both("o")?);
+        let words = [
+            ("pytorch", Coordinates::PytorchHalfPixel),
+            ("align", Coordinates::AlignCorners),
+            ("asymmetric", Coordinates::Asymmetric),
+        ];
+        let coordinates = words.into_iter().find(|(word, _)| self.word(word));
+        let fits = |size: u32, out: u32| {
+            (1..=ResizeProblem::MAX_PRODUCT).contains(&(u64::from(size) * u64::from(out)))
+        };
+        (fits(x.h, out[0]) && fits(x.w, out[1])).then_some(Problem::Resize(ResizeProblem {
+            x,
+            out,
+            coordinates: coordinates.map_or(Coordinates::HalfPixel, |(_, found)| found),
+            interpolation,
+        }))
+    }
+
     fn convert(&mut self) -> Option<Problem> {
         let x = self.sizes()?;
         let to = match self.word("hwcn") {
@@ -333,6 +357,10 @@ mod tests {
             "maxpool_c64_h112_w112_k3x3_s2_p1_o56x56",
             "avgpoolvalid_c64_h112_w112_k3x2_s2x1_o56x56",
             "globalavgpool_c512_h7_w7",
+            "nearest_c512_h7_w7_o14x14",
+            "nearestceil_c512_h7_w7_o14x21_asymmetric",
+            "bilinear_b2_c512_h7_w9_o14x3_align",
+            "shuffle2_c116_h28_w28",
             "addrelu_c64_h56_w56",
             "addclipm0p5xinf_c64_h56_w56",
             "leakyrelu1em30_c64_h56_w56",
