@@ -11,6 +11,7 @@ templates![
     "folder/activation.cuh",
     "folder/device.cuh",
     "kernel/block_position.cu",
+    "kernel/channel_norm.cu",
     "kernel/convert.cu",
     "kernel/copy_weights_of_chunk.cu",
     "kernel/copy_epilogue.cu",

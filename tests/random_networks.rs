@@ -15,10 +15,10 @@ use tdc_generator::config::{Config, Overrides, yaml};
 use tdc_generator::emit::network_files;
 use tdc_generator::gpu::{GPUS, Gpu, gpu};
 use tdc_generator::ir::{
-    Activation, BatchNorm, BinaryOp, ConvOptions, Coordinates, Interpolation, Layout,
-    LinearOptions, Network, NetworkBuilder, OpOptions, PaddingOption, PoolOptions, Precision,
-    Problem, Reduce, ResizeOptions, ResizedSize, Rounding, ScaleShiftOptions, SliceOptions,
-    TensorShape, TilePolicy, TuckerProblem,
+    Activation, ActivationParameter, BatchNorm, BinaryOp, ChannelNorm, ConvOptions, Coordinates,
+    Interpolation, Layout, LinearOptions, Network, NetworkBuilder, OpOptions, PaddingOption,
+    PoolOptions, Precision, Problem, Reduce, ResizeOptions, ResizedSize, Rounding,
+    ScaleShiftOptions, SliceOptions, TensorShape, TilePolicy, TuckerProblem,
 };
 use tdc_generator::plan::{NetworkPlan, PlannedUnit, plan_network, recipes};
 use tdc_generator::render::unit_text;
@@ -175,7 +175,7 @@ impl RandomNetworkBuilder {
         let same_image: Vec<usize> = (0..self.values.len())
             .filter(|&i| (self.values[i].1.h, self.values[i].1.w) == (x.h, x.w))
             .collect();
-        match self.random.below(12) {
+        match self.random.below(13) {
             0 | 1 => {
                 let other = same[self.random.below(same.len() as u64) as usize];
                 let activation = self.activation();
@@ -258,6 +258,14 @@ impl RandomNetworkBuilder {
                 });
                 let [h, w] = out;
                 self.push(&[input], options, TensorShape { h, w, ..x });
+            }
+            9 => {
+                let eps = ActivationParameter::new(1e-3);
+                let norm = match self.flag() {
+                    true => ChannelNorm::Softmax,
+                    false => ChannelNorm::LayerNorm { eps },
+                };
+                self.push(&[input], OpOptions::ChannelNorm(norm), x);
             }
             7 => self.slice(input),
             8 => {

@@ -10,10 +10,11 @@ use tdc_generator::compile::Compiler;
 use tdc_generator::compile::nvrtc::{Effort, Options};
 use tdc_generator::gpu::gpu;
 use tdc_generator::ir::{
-    Activation, ActivationParameter, BinaryOp, ConvProblem, ConvertProblem, Coordinates, CpProblem,
-    Elementwise, ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, Interpolation, Layout,
-    LinearProblem, NextFactor, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce,
-    ResizeProblem, Rounding, TensorShape, Tolerance, TuckerProblem, activate,
+    Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
+    ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, Epilogue, Format,
+    GlobalPoolProblem, Interpolation, Layout, LinearProblem, NextFactor, PoolKind, PoolProblem,
+    Precision, Problem, Prologue, Reduce, ResizeProblem, Rounding, TensorShape, Tolerance,
+    TuckerProblem, activate,
 };
 use tdc_generator::plan::{PlannedUnit, Planner, plan_problem};
 use tdc_generator::render::unit_text;
@@ -710,6 +711,16 @@ fn other_units() -> Vec<PlannedUnit> {
                 out: [4, 5],
             });
             requests.push((problem, "pool", None));
+        }
+        let eps = ActivationParameter::new(1e-6);
+        for norm in [ChannelNorm::Softmax, ChannelNorm::LayerNorm { eps }] {
+            for (c, h, w) in [(5, 7, 9), (131, 1, 1), (1000, 1, 1), (37, 3, 3)] {
+                let x = TensorShape::new(batch, c, h, w);
+                let problem = Problem::ChannelNorm(ChannelNormProblem { norm, x });
+                for tile in [[1, 32], [8, 16], [32, 4]] {
+                    requests.push((problem, "channel_norm", Some(tile.to_vec())));
+                }
+            }
         }
         let roundings = Rounding::NAMES.map(|(_, rounding)| Interpolation::Nearest(rounding));
         for interpolation in roundings.into_iter().chain([Interpolation::Bilinear]) {

@@ -26,7 +26,7 @@ pub use error::{SpecError, SpecLocation};
 pub use format::{DType, Format, Layout, Tensor};
 pub use fused_ops::{Epilogue, Prologue};
 pub(crate) use identifier::reserved_reason;
-pub(crate) use label::{activation_of_label, number_label};
+pub(crate) use label::{activation_of_label, number_label, number_of_label};
 pub(crate) use layer_set::is_file_name;
 pub use layer_set::{LayerSet, LayerSpec, symbol};
 pub(crate) use network::CORE_LAST;
@@ -34,14 +34,15 @@ pub use network::{
     Conv, INPUT_NAME, Linear, Network, NetworkBuilder, Op, OpId, OpKind, Pool, ScaleShift,
 };
 pub use ops::{
-    AxisPlaces, BinaryOp, ConvProblem, ConvertProblem, Coordinates, CpProblem, Elementwise,
-    ElementwiseProblem, GlobalPoolProblem, Interpolation, LinearProblem, NextFactor, PoolKind,
-    PoolProblem, Problem, ProblemKind, ResizeProblem, Rounding, TuckerProblem,
+    AxisPlaces, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem, ConvertProblem,
+    Coordinates, CpProblem, Elementwise, ElementwiseProblem, GlobalPoolProblem, Interpolation,
+    LinearProblem, NextFactor, PoolKind, PoolProblem, Problem, ProblemKind, ResizeProblem,
+    Rounding, TuckerProblem,
 };
 #[cfg(feature = "check")]
 pub use ops::{
-    conv_reference, global_pool_reference, linear_reference, pool_reference, resize_reference,
-    shuffled,
+    channel_norm_reference, conv_reference, global_pool_reference, linear_reference,
+    pool_reference, resize_reference, shuffled,
 };
 pub use options::{
     BatchNorm, ConvOptions, LinearOptions, OpOptions, PaddingOption, PoolOptions, ResizeOptions,

@@ -2,6 +2,7 @@
 //!
 //! A new scheme is a file here, a template, and an entry in [`SCHEMES`].
 
+mod channel_norm;
 mod convert;
 mod convolution;
 mod cp;
@@ -70,6 +71,7 @@ pub const SCHEMES: &[&dyn Scheme] = &[
     &linear::Linear,
     &pool::Pool,
     &resize::Resize,
+    &channel_norm::ChannelNorm,
     &global_pool::GlobalPool,
     &elementwise::ElementwiseScheme,
     &convert::Convert,

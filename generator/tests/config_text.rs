@@ -63,7 +63,10 @@ ops:
   - {op: add, name: sum, inputs: [t, cp], activation: silu}
   - {op: mul, name: square, inputs: [sum, sum]}
   - {op: conv, name: tiled, n: 5, scheme: direct, tile: {tp: 32, rn: 4, threads_n: 1, splits: 2}, inputs: square}
-  - {op: resize, name: larger, scale: [2, 3], rounding: ceil, inputs: square}
+  - {op: layer_norm, name: normed, eps: 1e-6, inputs: square}
+  - {op: layer_norm, name: normed_again}
+  - {op: softmax, name: chances}
+  - {op: resize, name: larger, scale: [2, 3], rounding: ceil}
   - {op: resize, name: smaller, size: [9, 8], mode: bilinear, coordinates: align_corners}
   - {op: resize, name: same, size: [6, 8], coordinates: asymmetric}
   - {op: slice, name: few, start: 2, n: 3, inputs: square}

@@ -102,7 +102,8 @@ pub(crate) fn number_label(number: f32) -> String {
     shortest.replace('.', "p").replace('-', "m")
 }
 
-fn number_of_label(label: &str) -> Option<f32> {
+/// The number of a label that [`number_label`] writes.
+pub(crate) fn number_of_label(label: &str) -> Option<f32> {
     label.replace('p', ".").replace('m', "-").parse().ok()
 }
 

@@ -3,9 +3,9 @@
 use super::identifier::reserved_reason;
 use super::options::BatchNorm;
 use super::{
-    Activation, BinaryOp, ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions, PaddingOption,
-    PoolKind, PoolOptions, PoolProblem, Reduce, ResizeOptions, ResizeProblem, ResizedSize,
-    ScaleShiftOptions, SliceOptions, SpecError, SpecLocation, TensorShape, TilePolicy,
+    Activation, BinaryOp, ChannelNorm, ConvOptions, LinearOptions, MAX_ELEMENTS, OpOptions,
+    PaddingOption, PoolKind, PoolOptions, PoolProblem, Reduce, ResizeOptions, ResizeProblem,
+    ResizedSize, ScaleShiftOptions, SliceOptions, SpecError, SpecLocation, TensorShape, TilePolicy,
 };
 use crate::gpu::Targets;
 use crate::suggest::nearest;
@@ -52,6 +52,8 @@ pub enum OpKind {
     Pool(Pool),
     /// Resizing of images.
     Resize(ResizeProblem),
+    /// Normalisation over the channels of each pixel.
+    ChannelNorm(ChannelNorm),
     /// Pooling over the complete image.
     GlobalPool {
         /// Maximum instead of average.
@@ -480,6 +482,7 @@ impl NetworkBuilder {
                 TensorShape::new(x.batch, x.c, 1, 1),
             ),
             OpOptions::Resize(options) => self.resize(index, x, &options)?,
+            OpOptions::ChannelNorm(norm) => (OpKind::ChannelNorm(norm), x),
             OpOptions::Linear(options) => {
                 if x.pixels() != 1 {
                     self.error(

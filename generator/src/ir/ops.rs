@@ -3,6 +3,7 @@
 //! Each kind of op has a file with its attributes, sizes, FLOPs, canonical name, description, tuning key and float64 reference. A new kind
 //! needs a file that implements [`ProblemKind`], a variant of [`Problem`], and a scheme that computes it.
 
+mod channel_norm;
 mod conv;
 mod convert;
 mod cp;
@@ -13,6 +14,9 @@ mod pool;
 mod resize;
 mod tucker;
 
+#[cfg(feature = "check")]
+pub use channel_norm::channel_norm_reference;
+pub use channel_norm::{ChannelNorm, ChannelNormProblem};
 pub use conv::ConvProblem;
 #[cfg(feature = "check")]
 pub use conv::conv_reference;
@@ -173,6 +177,8 @@ pub enum Problem {
     Pool(PoolProblem),
     /// Resizing of images.
     Resize(ResizeProblem),
+    /// Normalisation over the channels of each pixel.
+    ChannelNorm(ChannelNormProblem),
     /// Pooling over the complete image.
     GlobalPool(GlobalPoolProblem),
     /// A function of each element.
@@ -191,6 +197,7 @@ impl Problem {
             Self::Linear(kind) => kind,
             Self::Pool(kind) => kind,
             Self::Resize(kind) => kind,
+            Self::ChannelNorm(kind) => kind,
             Self::GlobalPool(kind) => kind,
             Self::Elementwise(kind) => kind,
             Self::Convert(kind) => kind,

@@ -1,7 +1,8 @@
 //! The options of each op, with the same keys in YAML, on the command line and in `kernel!`.
 
 use super::{
-    Activation, BinaryOp, Coordinates, Interpolation, Layout, Precision, Reduce, Tolerance,
+    Activation, BinaryOp, ChannelNorm, Coordinates, Interpolation, Layout, Precision, Reduce,
+    Tolerance,
 };
 use serde::Serialize;
 use tdc_runtime::Padding;
@@ -198,6 +199,8 @@ pub enum OpOptions {
     GlobalAvgPool,
     /// Resizing of images.
     Resize(ResizeOptions),
+    /// Normalisation over the channels of each pixel; a layer norm reads the tensors `<name>.weight` and `<name>.bias`.
+    ChannelNorm(ChannelNorm),
     /// Fully connected layer on a flattened input.
     Linear(LinearOptions),
     /// An op on two tensors.

@@ -12,8 +12,9 @@ use super::factors::{LayerOps, LayerValues};
 use super::graph::{Parameters, Task, TaskGraph, Value, ValueId};
 use super::views::{ConcatCopy, Views};
 use crate::ir::{
-    Activation, BinaryOp, Conv, ConvProblem, Elementwise, ElementwiseProblem, Epilogue, Format,
-    GlobalPoolProblem, LayerSpec, Linear, LinearProblem, Network, OpId, OpKind, Problem, Prologue,
+    Activation, BinaryOp, ChannelNorm, ChannelNormProblem, Conv, ConvProblem, Elementwise,
+    ElementwiseProblem, Epilogue, Format, GlobalPoolProblem, LayerSpec, Linear, LinearProblem,
+    Network, OpId, OpKind, Problem, Prologue,
 };
 
 impl TaskGraph {
@@ -96,6 +97,17 @@ impl Folder<'_> {
             OpKind::Conv(conv) => self.conv(id, conv),
             OpKind::Linear(linear) => self.linear(id, linear),
             OpKind::Pool(pool) => self.unfused_task(id, Problem::Pool(*pool)),
+            OpKind::ChannelNorm(norm) => {
+                let parameters = Parameters {
+                    scale_shift: matches!(norm, ChannelNorm::LayerNorm { .. }).then_some(id),
+                    ..Parameters::default()
+                };
+                let problem = ChannelNormProblem {
+                    norm: *norm,
+                    x: op.y,
+                };
+                self.task(id, Problem::ChannelNorm(problem), None, id, parameters);
+            }
             OpKind::Resize(resize) => self.unfused_task(id, Problem::Resize(*resize)),
             OpKind::GlobalPool { max } => {
                 let x = network.op(op.inputs[0]).y;

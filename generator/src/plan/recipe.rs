@@ -2,7 +2,7 @@
 
 use super::graph::Parameters;
 use super::network::{LayerPlan, NetworkPlan};
-use crate::ir::{BatchNorm, Network, OpId, OpKind};
+use crate::ir::{BatchNorm, ChannelNorm, Network, OpId, OpKind};
 use tdc_runtime::{Decomposition, FactorRole};
 use tdc_weights::{FactorizedLayer, ScaleShiftSource, SlotRecipe, WeightSource};
 
@@ -86,7 +86,7 @@ pub fn factorized_layer(network: &Network, id: OpId) -> Option<FactorizedLayer> 
     })
 }
 
-/// Scale and shift of the BatchNorm of a convolution, or of a scale_shift op; `None` if the op has neither.
+/// Scale and shift of the BatchNorm of a convolution, of a scale_shift op or of a layer norm; `None` if the op has neither.
 pub fn scale_shift_source(network: &Network, id: OpId) -> Option<ScaleShiftSource> {
     let op = network.op(id);
     let channels = op.y.c;
@@ -104,6 +104,11 @@ pub fn scale_shift_source(network: &Network, id: OpId) -> Option<ScaleShiftSourc
                 shift: format!("{}.shift", op.name),
                 channels,
             },
+        }),
+        OpKind::ChannelNorm(ChannelNorm::LayerNorm { .. }) => Some(ScaleShiftSource::Tensors {
+            scale: format!("{}.weight", op.name),
+            shift: format!("{}.bias", op.name),
+            channels,
         }),
         _ => None,
     }

@@ -4,8 +4,9 @@
 
 use crate::ir::reference::{activate_all, add_bias, scale_shift};
 use crate::ir::{
-    Activation, GlobalPoolProblem, Network, OpId, OpKind, TensorShape, conv_reference,
-    global_pool_reference, linear_reference, pool_reference, resize_reference, shuffled,
+    Activation, ChannelNormProblem, GlobalPoolProblem, Network, OpId, OpKind, TensorShape,
+    channel_norm_reference, conv_reference, global_pool_reference, linear_reference,
+    pool_reference, resize_reference, shuffled,
 };
 
 /// Float64 parameters of a network's ops, unfolded.
@@ -51,6 +52,16 @@ pub fn evaluate_network(
                 activation = layer.options.activation;
             }
             OpKind::Pool(problem) => y = pool_reference(problem, operand(0)),
+            OpKind::ChannelNorm(norm) => {
+                let problem = ChannelNormProblem {
+                    norm: *norm,
+                    x: op.y,
+                };
+                y = channel_norm_reference(&problem, operand(0));
+                if let Some((scale, shift)) = parameters.scale_shift(id) {
+                    y = scale_shift(op.y, &y, &scale, &shift);
+                }
+            }
             OpKind::Resize(problem) => y = resize_reference(problem, operand(0)),
             OpKind::GlobalPool { max } => {
                 let x = network.op(op.inputs[0]).y;

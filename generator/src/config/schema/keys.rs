@@ -558,6 +558,13 @@ pub static ROWS: &[Row] = &[
         "`true`",
         "whether padded zeros count as elements",
     ),
+    Row::new(
+        Key::Eps,
+        of!(Op(NetworkOp::LayerNorm)),
+        "number from 0",
+        "1e-5",
+        "added to the variance",
+    ),
     // Resizing.
     Row::new(
         Key::Scale,

@@ -89,6 +89,11 @@ enum_with_rows! {
         AvgPool = op("avg_pool", "mean over windows"),
         GlobalMaxPool = op("global_max_pool", "maximum over the image"),
         GlobalAvgPool = op("global_avg_pool", "mean over the image"),
+        Softmax = op("softmax", "softmax over the channels of each pixel"),
+        LayerNorm = op(
+            "layer_norm",
+            "layer norm over the channels of each pixel, with the tensors `<name>.weight` and `<name>.bias`",
+        ),
         Resize = op("resize", "resized images: nearest pixels or bilinear interpolation, as ONNX defines them"),
         Linear = op("linear", "fully connected layer on a flattened input"),
         Add = op("add", "sum of two tensors of the same shape"),

@@ -7,9 +7,9 @@ use super::report::Report;
 use crate::config::Overrides;
 use crate::config::schema::{Key, Mapping, NetworkOp, inherited_keys};
 use crate::ir::{
-    Activation, BatchNorm, BinaryOp, ConvOptions, Coordinates, Interpolation, Layout,
-    LinearOptions, OpOptions, PaddingOption, PoolOptions, Precision, Reduce, ResizeOptions,
-    ResizedSize, Rounding, ScaleShiftOptions, SliceOptions, Tolerance,
+    Activation, ActivationParameter, BatchNorm, BinaryOp, ChannelNorm, ConvOptions, Coordinates,
+    Interpolation, Layout, LinearOptions, OpOptions, PaddingOption, PoolOptions, Precision, Reduce,
+    ResizeOptions, ResizedSize, Rounding, ScaleShiftOptions, SliceOptions, Tolerance,
 };
 use crate::scheme::{Tile, scheme, tile_names};
 use crate::suggest::nearest;
@@ -146,6 +146,15 @@ fn options(
         NetworkOp::AvgPool => pool(fields, report).map(OpOptions::AvgPool),
         NetworkOp::GlobalMaxPool => Some(OpOptions::GlobalMaxPool),
         NetworkOp::GlobalAvgPool => Some(OpOptions::GlobalAvgPool),
+        NetworkOp::Softmax => Some(OpOptions::ChannelNorm(ChannelNorm::Softmax)),
+        NetworkOp::LayerNorm => {
+            let eps = match fields.get(Key::Eps) {
+                None => Some(BatchNorm::DEFAULT_EPS),
+                Some(node) => eps(node, report),
+            };
+            let eps = ActivationParameter::new(eps? as f32);
+            Some(OpOptions::ChannelNorm(ChannelNorm::LayerNorm { eps }))
+        }
         NetworkOp::Resize => resize(fields, report).map(OpOptions::Resize),
         NetworkOp::Linear => {
             let n = required_n(fields, report);

@@ -3,9 +3,9 @@
 use crate::config::schema::{Key, NetworkOp};
 use crate::gpu::Targets;
 use crate::ir::{
-    Activation, BatchNorm, BinaryOp, Conv, ConvOptions, Coordinates, INPUT_NAME, Interpolation,
-    Layout, Network, Op, OpId, OpKind, PaddingOption, PoolKind, PoolProblem, Precision, Reduce,
-    ResizeProblem, Rounding, TilePolicy, Tolerance,
+    Activation, BatchNorm, BinaryOp, ChannelNorm, Conv, ConvOptions, Coordinates, INPUT_NAME,
+    Interpolation, Layout, Network, Op, OpId, OpKind, PaddingOption, PoolKind, PoolProblem,
+    Precision, Reduce, ResizeProblem, Rounding, TilePolicy, Tolerance,
 };
 use crate::scheme::scheme;
 use std::collections::HashMap;
@@ -120,6 +120,11 @@ fn entries(network: &Network, common: &Common, id: OpId, op: &Op) -> Vec<(Key, S
         OpKind::Conv(conv) => all.convolution(conv, common),
         OpKind::Pool(pool) => all.pool(pool),
         OpKind::Resize(resize) => all.resize(resize),
+        OpKind::ChannelNorm(ChannelNorm::LayerNorm { eps }) => {
+            let default = eps.get() == BatchNorm::DEFAULT_EPS as f32;
+            all.unless(default, Key::Eps, eps.get());
+        }
+        OpKind::ChannelNorm(ChannelNorm::Softmax) => {}
         OpKind::Linear(linear) => {
             all.always(Key::N, linear.options.n);
             all.unless(linear.options.bias, Key::Bias, false);
@@ -157,6 +162,8 @@ fn name(op: &Op) -> NetworkOp {
         OpKind::GlobalPool { max: true } => NetworkOp::GlobalMaxPool,
         OpKind::GlobalPool { max: false } => NetworkOp::GlobalAvgPool,
         OpKind::Resize(_) => NetworkOp::Resize,
+        OpKind::ChannelNorm(ChannelNorm::Softmax) => NetworkOp::Softmax,
+        OpKind::ChannelNorm(ChannelNorm::LayerNorm { .. }) => NetworkOp::LayerNorm,
         OpKind::Linear(_) => NetworkOp::Linear,
         OpKind::Binary(BinaryOp::Add, _) => NetworkOp::Add,
         OpKind::Binary(BinaryOp::Mul | BinaryOp::Gate, _) => NetworkOp::Mul,

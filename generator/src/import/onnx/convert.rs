@@ -6,6 +6,7 @@
 
 mod aliases;
 mod channels;
+mod channels_last;
 mod constants;
 mod convolution;
 mod functions;
@@ -45,6 +46,8 @@ enum Value {
     Constant(Rc<Tensor>),
     /// The output of an op, of which ONNX has its own view: `dims` may lack axes of size 1.
     Op { op: OpRef, dims: Vec<usize> },
+    /// The output of an op, with the channels as the last axis.
+    ChannelsLast { op: OpRef },
     /// An elementwise function that is not an op yet.
     Function(Function),
     /// The output of an op with its channels in groups, within a channel shuffle.
@@ -69,6 +72,8 @@ struct Function {
     kind: Elementwise,
     operands: Vec<Operand>,
     dims: Vec<usize>,
+    /// Whether the channels are the last axis.
+    is_channels_last: bool,
     /// The node that computes it.
     node: usize,
     /// Functions that it is composed of, along the longest path.
@@ -153,6 +158,16 @@ pub fn convert(
     let output = converter
         .output
         .and_then(|output| converter.materialize(output));
+    if converter
+        .output
+        .is_some_and(|output| converter.is_channels_last(output))
+    {
+        let message =
+            "the channels are the last axis of the output; only the second one is supported";
+        converter
+            .errors
+            .push(ImportError::of_file(message, REPLACE));
+    }
     match output {
         Some(output) if converter.errors.is_empty() => converter.finish(output, &name, overrides),
         _ if converter.errors.is_empty() => Err(vec![ImportError::of_file(
@@ -298,7 +313,7 @@ impl<'g> Converter<'g> {
     }
 
     fn set(&mut self, id: ValueId, value: Value) {
-        if let Value::Op { op, .. } = &value {
+        if let Value::Op { op, .. } | Value::ChannelsLast { op } = &value {
             self.views[*op].push(id);
         }
         self.values[id] = value;
@@ -345,7 +360,12 @@ impl<'g> Converter<'g> {
             "Conv" => self.convolution(index, inputs, attributes),
             "BatchNormalization" => self.batch_norm(index, inputs, attributes),
             "Gemm" => self.gemm(index, inputs, attributes),
-            "MatMul" => self.matrix_product(index, inputs),
+            "MatMul" => match self.last_channels_of(first(inputs)?)? {
+                Some(op) => self.pixel_product(index, op, inputs),
+                None => self.matrix_product(index, inputs),
+            },
+            "LayerNormalization" => self.layer_norm(index, inputs, attributes),
+            "Softmax" => self.softmax(index, inputs, attributes),
             "MaxPool" | "AveragePool" => self.pool(index, inputs, attributes),
             "GlobalMaxPool" | "GlobalAveragePool" => self.global_pool(index, inputs),
             "ReduceMean" => self.reduce_mean(index, inputs, attributes),
@@ -425,6 +445,10 @@ impl<'g> Converter<'g> {
             Value::Op { dims, .. } | Value::Padded { dims, .. } | Value::Grouped { dims, .. } => {
                 dims.clone()
             }
+            Value::ChannelsLast { op } => {
+                let y = self.shapes[*op];
+                [y.batch, y.h, y.w, y.c].map(|size| size as usize).to_vec()
+            }
             Value::Function(function) => function.dims.clone(),
         }
     }
@@ -447,6 +471,10 @@ impl<'g> Converter<'g> {
         let y = self.shapes[op];
         let own = [y.batch, y.c, y.h, y.w].map(|size| size as usize);
         let dims = self.dims(id);
+        // Of an image with as many rows and columns as channels the sizes are the same.
+        if self.is_channels_last(id) {
+            return false;
+        }
         dims == own || y.pixels() == 1 && dims == own[..2]
     }
 

@@ -21,6 +21,8 @@ pub struct Graph {
     pub input: (String, TensorShape),
     /// Name of the output.
     pub output: String,
+    /// Version of the default operator set.
+    pub opset: i64,
 }
 
 /// Oldest version of the default operator set that is read: the one of the first released exporters.
@@ -40,7 +42,7 @@ impl Graph {
         overrides: &Overrides,
     ) -> Result<Self, Vec<ImportError>> {
         let mut errors = Vec::new();
-        check_versions(&model, &mut errors);
+        let opset = check_versions(&model, &mut errors);
         let Some(graph) = model.graph else {
             errors.push(ImportError::of_file("the model has no graph", EXPORT_AGAIN));
             return Err(errors);
@@ -73,6 +75,7 @@ impl Graph {
                 constants,
                 input,
                 output,
+                opset,
             }),
             _ => Err(errors),
         }
@@ -83,7 +86,8 @@ fn is_default(domain: Option<&str>) -> bool {
     matches!(domain, None | Some("" | "ai.onnx"))
 }
 
-fn check_versions(model: &Model, errors: &mut Vec<ImportError>) {
+/// Checks the versions of a model and returns that of its operator set.
+fn check_versions(model: &Model, errors: &mut Vec<ImportError>) -> i64 {
     if let Some(version) = model.ir_version.filter(|&version| version < 3) {
         errors.push(ImportError::of_file(
             format!("IR version {version} is not supported, only 3 and later"),
@@ -106,6 +110,7 @@ fn check_versions(model: &Model, errors: &mut Vec<ImportError>) {
             "convert it by onnx.version_converter",
         ));
     }
+    version
 }
 
 /// Nodes of other operator sets, and subgraphs.

@@ -802,6 +802,155 @@ fn images_are_resized() {
     }
 }
 
+/// As in ConvNeXt; the images have as many rows and columns as channels, so that sizes do not tell the orders of axes apart.
+#[test]
+fn islands_with_the_channels_last_are_recognised() {
+    let to_last = || {
+        with(
+            node("Transpose", &["x"], "t"),
+            &[ints("perm", &[0, 2, 3, 1])],
+        )
+    };
+    let from_last = |input: &str| {
+        with(
+            node("Transpose", &[input], "y"),
+            &[ints("perm", &[0, 3, 1, 2])],
+        )
+    };
+    let import = |nodes: Vec<Node>, constants: Vec<Tensor>| {
+        let mut model = model(nodes, constants);
+        model.graph.as_mut().unwrap().input = vec![value("x", &[2, 7, 7, 7])];
+        import_in(&model, None)
+    };
+    let constants = || {
+        vec![
+            tensor("g", &[7]),
+            tensor("s", &[7]),
+            tensor("m1", &[7, 28]),
+            tensor("b1", &[28]),
+            tensor("m2", &[28, 7]),
+            tensor("b2", &[7]),
+        ]
+    };
+    let nodes = vec![
+        to_last(),
+        node("LayerNormalization", &["t", "g", "s"], "n"),
+        node("MatMul", &["n", "m1"], "c"),
+        node("Add", &["b1", "c"], "d"),
+        node("Gelu", &["d"], "e"),
+        node("MatMul", &["e", "m2"], "f"),
+        node("Add", &["f", "b2"], "h"),
+        node("Mul", &["h", "g"], "i"),
+        from_last("i"),
+    ];
+    let imported = import(nodes, constants()).unwrap();
+    assert_eq!(
+        ops(&imported),
+        ["ChannelNorm", "conv gelu", "conv none", "scale_shift none"]
+    );
+    // The weight of a convolution is the transposed matrix.
+    let (matrix, weight) = (tensor("m1", &[7, 28]), &imported.tensors["c.weight"]);
+    assert_eq!(weight.dims, [28, 7, 1, 1]);
+    assert_eq!(weight.values[9 * 7 + 2], matrix.float_data[2 * 28 + 9]);
+    assert_eq!(
+        imported.tensors["c.bias"].values,
+        tensor("b1", &[28]).float_data
+    );
+
+    for (nodes, expected) in [
+        (vec![to_last(), conv("t", "y")], "was reshaped"),
+        (
+            vec![to_last(), node("GlobalMaxPool", &["t"], "y")],
+            "was reshaped",
+        ),
+        (
+            vec![to_last(), node("Add", &["t", "x"], "y")],
+            "and one without",
+        ),
+        (
+            vec![to_last(), node("Flatten", &["t"], "y")],
+            "a change of the shape",
+        ),
+        (
+            vec![node("LayerNormalization", &["x", "g", "s"], "y")],
+            "a layer norm of",
+        ),
+        (
+            vec![
+                to_last(),
+                with(
+                    node("LayerNormalization", &["t", "g"], "y"),
+                    &[int("axis", 1)],
+                ),
+            ],
+            "from axis 1 on",
+        ),
+        (
+            vec![to_last(), node("MatMul", &["t", "m2"], "y")],
+            "for 28 channels",
+        ),
+        (
+            vec![
+                to_last(),
+                with(
+                    node("Transpose", &["t"], "y"),
+                    &[ints("perm", &[0, 2, 3, 1])],
+                ),
+            ],
+            "was reshaped",
+        ),
+    ] {
+        let mut all = constants();
+        all.push(tensor("w", &[6, 7, 3, 3]));
+        let error = import(nodes.clone(), all).unwrap_err();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+    // A result that stays so is no image.
+    let nodes = vec![to_last(), node("Relu", &["t"], "y")];
+    let error = import(nodes, Vec::new()).unwrap_err();
+    assert!(error.contains("the output"), "{error}");
+}
+
+#[test]
+fn softmax_is_over_channels() {
+    let softmax = |attributes: &[Attribute], opset: i64| {
+        let nodes = vec![with(node("Softmax", &["x"], "y"), attributes)];
+        let mut model = model(nodes, Vec::new());
+        model.opset_import[0].version = Some(opset);
+        import_in(&model, None).map(|imported| ops(&imported))
+    };
+    assert_eq!(
+        softmax(&[int("axis", 1)], 13),
+        Ok(vec!["ChannelNorm".to_owned()])
+    );
+    assert_eq!(
+        softmax(&[int("axis", -3)], 24),
+        Ok(vec!["ChannelNorm".to_owned()])
+    );
+    for (attributes, opset) in [
+        (&[][..], 13),
+        (&[int("axis", 1)], 12),
+        (&[int("axis", 2)], 13),
+    ] {
+        let error = softmax(attributes, opset).unwrap_err();
+        assert!(error.contains("a softmax of [2, 6, 9, 7]"), "{error}");
+    }
+    // Features have one meaning in all operator sets.
+    let nodes = || {
+        vec![
+            node("GlobalAveragePool", &["x"], "g"),
+            node("Flatten", &["g"], "f"),
+            node("Softmax", &["f"], "y"),
+        ]
+    };
+    for opset in [7, 13] {
+        let mut model = model(nodes(), Vec::new());
+        model.opset_import[0].version = Some(opset);
+        let found = ops(&import_in(&model, None).unwrap());
+        assert_eq!(found, ["GlobalPool", "ChannelNorm"], "{opset}");
+    }
+}
+
 #[test]
 fn channel_shuffles_are_recognised() {
     let shuffle = |groups: &[i64], order: &[i64], channels: &[i64]| {

@@ -32,6 +32,7 @@ pub const GROUPS: &[Group] = &[
             "linear",
             "pool",
             "resize",
+            "channel_norm",
             "global_pool",
             "elementwise",
         ],

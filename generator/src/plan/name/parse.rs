@@ -2,10 +2,11 @@
 
 use super::problem_label;
 use crate::ir::{
-    Activation, BinaryOp, ConvProblem, ConvertProblem, Coordinates, CpProblem, Elementwise,
-    ElementwiseProblem, Epilogue, GlobalPoolProblem, Interpolation, Layout, LinearProblem,
-    MAX_ELEMENTS, NextFactor, PoolKind, PoolProblem, Precision, Problem, Prologue, Reduce,
-    ResizeProblem, Rounding, TensorShape, Tolerance, TuckerProblem, activation_of_label,
+    Activation, ActivationParameter, BinaryOp, ChannelNorm, ChannelNormProblem, ConvProblem,
+    ConvertProblem, Coordinates, CpProblem, Elementwise, ElementwiseProblem, Epilogue,
+    GlobalPoolProblem, Interpolation, Layout, LinearProblem, MAX_ELEMENTS, NextFactor, PoolKind,
+    PoolProblem, Precision, Problem, Prologue, Reduce, ResizeProblem, Rounding, TensorShape,
+    Tolerance, TuckerProblem, activation_of_label, number_of_label,
 };
 use tdc_runtime::{ConvShape, Padding};
 
@@ -38,13 +39,29 @@ pub fn problem_of_label(label: &str) -> Option<Problem> {
             max: kind == "globalmaxpool",
             x: words.sizes()?,
         }),
-        _ => Problem::Elementwise(ElementwiseProblem {
-            function: elementwise(kind)?,
+        "softmax" => Problem::ChannelNorm(ChannelNormProblem {
+            norm: ChannelNorm::Softmax,
             x: words.sizes()?,
         }),
+        _ => match kind.strip_prefix("layernorm") {
+            Some(eps) => Problem::ChannelNorm(ChannelNormProblem {
+                norm: layer_norm(eps)?,
+                x: words.sizes()?,
+            }),
+            None => Problem::Elementwise(ElementwiseProblem {
+                function: elementwise(kind)?,
+                x: words.sizes()?,
+            }),
+        },
     };
     // Also rejects additional words, a different order and other spellings.
     (is_sane(&problem) && problem_label(&problem) == label).then_some(problem)
+}
+
+fn layer_norm(eps: &str) -> Option<ChannelNorm> {
+    let eps = number_of_label(eps).filter(|eps| (0.0..f32::INFINITY).contains(eps))?;
+    let eps = ActivationParameter::new(eps);
+    Some(ChannelNorm::LayerNorm { eps })
 }
 
 fn elementwise(kind: &str) -> Option<Elementwise> {
@@ -361,6 +378,8 @@ mod tests {
             "nearestceil_c512_h7_w7_o14x21_asymmetric",
             "bilinear_b2_c512_h7_w9_o14x3_align",
             "shuffle2_c116_h28_w28",
+            "softmax_b2_c1000_h1_w1",
+            "layernorm1em6_c96_h56_w56",
             "addrelu_c64_h56_w56",
             "addclipm0p5xinf_c64_h56_w56",
             "leakyrelu1em30_c64_h56_w56",

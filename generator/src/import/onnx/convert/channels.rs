@@ -140,7 +140,7 @@ impl Converter<'_> {
         })
     }
 
-    /// A transposition: only that of groups and channels in a channel shuffle.
+    /// A transposition: that of groups and channels in a channel shuffle, or of channels to the last axis and back.
     pub(super) fn transpose(
         &mut self,
         inputs: &[Option<ValueId>],
@@ -148,6 +148,9 @@ impl Converter<'_> {
     ) -> Result<Value, Problem> {
         let id = first(inputs)?;
         let order = attributes.ints("perm");
+        if let Some(moved) = self.moved_channels(inputs, order)? {
+            return Ok(moved);
+        }
         match (&self.values[id], order) {
             (
                 Value::Grouped {
@@ -164,7 +167,7 @@ impl Converter<'_> {
                 dims: [0, 2, 1, 3, 4].map(|axis| dims[axis]).to_vec(),
             }),
             _ => Err(unsupported(format!(
-                "a transposition of {:?} is not supported, except in a channel shuffle",
+                "a transposition of {:?} is not supported, except in a channel shuffle, and of the channels to the last axis and back",
                 self.dims(id)
             ))),
         }

@@ -26,10 +26,14 @@ impl Converter<'_> {
         let values = constant.to_floats();
         let sizes = constant.dims.clone();
         let dims = self.dims(x);
-        let channels = dims.get(1).copied().unwrap_or(0);
+        let channel_axis = match self.is_channels_last(x) {
+            true => dims.len() - 1,
+            false => 1,
+        };
+        let channels = dims.get(channel_axis).copied().unwrap_or(0);
         let is_per_channel = match old_axis {
-            Some(axis) => axis == 1 && sizes[..] == [channels],
-            None => is_per_channel(&sizes, dims.len(), channels),
+            Some(axis) => axis == channel_axis as i64 && sizes[..] == [channels],
+            None => is_per_channel(&sizes, dims.len(), (channel_axis, channels)),
         };
         if !is_per_channel {
             return Err(unsupported(format!(
@@ -38,9 +42,9 @@ impl Converter<'_> {
         }
         let (scale, shift) = match (kind, is_reversed) {
             (Elementwise::Add, _) => {
-                let op = self.op_of(&[Some(x)], 0)?;
+                let op = self.op_in_either_order(x)?;
                 if self.take_bias(node, op, &values) {
-                    return Ok(Some(Value::Op { op, dims }));
+                    return Ok(Some(self.value_like(x, op)));
                 }
                 (vec![1.0; channels], values)
             }
@@ -60,12 +64,12 @@ impl Converter<'_> {
                 ));
             }
         };
-        let op = self.op_of(&[Some(x)], 0)?;
+        let op = self.op_in_either_order(x)?;
         if self.compose_scale_shift(node, op, &scale, &shift) {
-            return Ok(Some(Value::Op { op, dims }));
+            return Ok(Some(self.value_like(x, op)));
         }
         let op = self.scale_shift(node, op, scale, shift)?;
-        Ok(Some(Value::Op { op, dims }))
+        Ok(Some(self.value_like(x, op)))
     }
 
     /// Makes the constants the bias of a convolution or linear layer that has none, if nothing else reads it.
@@ -205,12 +209,12 @@ fn shortest(value: f32) -> f64 {
 }
 
 /// Whether a constant of these sizes has one number for each channel of a tensor with `rank` axes.
-fn is_per_channel(sizes: &[usize], rank: usize, channels: usize) -> bool {
+fn is_per_channel(sizes: &[usize], rank: usize, (channel_axis, channels): (usize, usize)) -> bool {
     // Sizes are aligned at the last axis.
     let Some(start) = rank.checked_sub(sizes.len()) else {
         return false;
     };
-    let expected = |axis: usize| if axis == 1 { channels } else { 1 };
+    let expected = |axis: usize| if axis == channel_axis { channels } else { 1 };
     let mut axes = sizes.iter().enumerate();
     axes.all(|(index, &size)| size == expected(start + index))
 }

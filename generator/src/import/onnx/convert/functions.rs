@@ -80,6 +80,16 @@ impl Converter<'_> {
                 "arithmetic with a constant of more axes is not supported",
             ));
         }
+        let mut orders = found.iter().filter_map(|operand| match operand {
+            Operand::Value(id) => Some(self.is_channels_last(*id)),
+            Operand::Number(_) => None,
+        });
+        let is_channels_last = orders.next().unwrap_or(false);
+        if orders.any(|order| order != is_channels_last) {
+            return Err(unsupported(
+                "arithmetic on a tensor with the channels as the last axis and one without is not supported",
+            ));
+        }
         if depth >= MAX_DEPTH {
             for &id in &operands {
                 if self.constant(id).is_none() && self.materialize(id).is_none() {
@@ -92,6 +102,7 @@ impl Converter<'_> {
             kind,
             operands: found,
             dims,
+            is_channels_last,
             node,
             depth: depth + 1,
         }))
@@ -117,13 +128,19 @@ impl Converter<'_> {
     pub(super) fn materialize(&mut self, id: ValueId) -> Option<OpRef> {
         let (problem, node) = match &self.values[id] {
             Value::Failed => return None,
-            Value::Op { op, .. } => return Some(*op),
+            Value::Op { op, .. } | Value::ChannelsLast { op } => return Some(*op),
             Value::Function(function) => {
                 let function = function.clone();
                 match self.function_op(id, &function) {
                     Ok(op) => {
-                        let dims = function.dims;
-                        self.set(id, Value::Op { op, dims });
+                        let value = match function.is_channels_last {
+                            true => Value::ChannelsLast { op },
+                            false => Value::Op {
+                                op,
+                                dims: function.dims,
+                            },
+                        };
+                        self.set(id, value);
                         return Some(op);
                     }
                     Err(problem) => (problem, Some(function.node)),
@@ -203,7 +220,10 @@ impl Converter<'_> {
             )));
         }
         let operands = [Some(a), Some(b)];
-        let (a, b) = (self.op_of(&operands, 0)?, self.op_of(&operands, 1)?);
+        let (a, b) = match function.is_channels_last {
+            true => (self.view_of(&operands, 0)?, self.view_of(&operands, 1)?),
+            false => (self.op_of(&operands, 0)?, self.op_of(&operands, 1)?),
+        };
         // A factor for each channel is the second input.
         let is_gate =
             kind == BinaryOp::Mul && self.shapes[a].pixels() == 1 && self.shapes[b].pixels() > 1;

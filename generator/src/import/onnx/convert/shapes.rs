@@ -32,8 +32,14 @@ impl Converter<'_> {
         {
             return self.ungrouped(node, (op, groups, is_swapped), dims);
         }
+        let is_channels_last = self.is_channels_last(first(inputs)?);
         let op = self.view_of(inputs, 0)?;
         let y = self.shapes[op];
+        if is_channels_last && y.pixels() > 1 {
+            return Err(unsupported(format!(
+                "a change of the shape {before:?}, of which the channels are the last axis, is not supported"
+            )));
+        }
         let own = [y.batch, y.c, y.h, y.w].map(|size| size as usize);
         if without_ones(&dims) == without_ones(&own) {
             return Ok(Value::Op { op, dims });
@@ -122,9 +128,15 @@ impl Converter<'_> {
                 "a cast to element type {to} is not supported"
             )));
         }
-        let dims = self.dims(first(inputs)?);
-        let op = self.view_of(inputs, 0)?;
-        Ok(Value::Op { op, dims })
+        let id = first(inputs)?;
+        let dims = self.dims(id);
+        Ok(match self.last_channels_of(id)? {
+            Some(op) => Value::ChannelsLast { op },
+            None => {
+                let op = self.view_of(inputs, 0)?;
+                Value::Op { op, dims }
+            }
+        })
     }
 }
 

@@ -1,0 +1,183 @@
+//! Islands of nodes between two transpositions, in which the channels are the last axis, as in ConvNeXt: layer norms, matrix products with
+//! constants, which are 1x1 convolutions there, and elementwise functions. The ops stay NCHW, so the transpositions cost nothing.
+
+use super::super::attributes::Attributes;
+use super::super::fold::transposed;
+use super::super::inputs::input;
+use super::{Converter, OpRef, Problem, Value, ValueId, first, invalid, unsupported};
+use crate::ir::{ActivationParameter, ChannelNorm, ConvOptions, OpOptions};
+
+/// The order of axes that moves the channels to the end, and the one that moves them back.
+const TO_LAST: [i64; 4] = [0, 2, 3, 1];
+const FROM_LAST: [i64; 4] = [0, 3, 1, 2];
+
+impl Converter<'_> {
+    /// A transposition that moves the channels to the last axis or back; `None` for any other one.
+    pub(super) fn moved_channels(
+        &mut self,
+        inputs: &[Option<ValueId>],
+        order: Option<&[i64]>,
+    ) -> Result<Option<Value>, Problem> {
+        let id = first(inputs)?;
+        match order {
+            Some(order) if *order == TO_LAST && self.dims(id).len() == 4 => {
+                let op = self.op_of(inputs, 0)?;
+                Ok(Some(Value::ChannelsLast { op }))
+            }
+            Some(order) if *order == FROM_LAST => match self.last_channels_of(id)? {
+                Some(op) => {
+                    let y = self.shapes[op];
+                    let dims = [y.batch, y.c, y.h, y.w].map(|size| size as usize);
+                    let dims = dims.to_vec();
+                    Ok(Some(Value::Op { op, dims }))
+                }
+                None => Ok(None),
+            },
+            _ => Ok(None),
+        }
+    }
+
+    /// The op of a value whose last axis are the channels; `None` for a value with other axes.
+    pub(super) fn last_channels_of(&mut self, id: ValueId) -> Result<Option<OpRef>, Problem> {
+        match self.is_channels_last(id) {
+            true => self.materialize(id).map(Some).ok_or(Problem::Reported),
+            false => Ok(None),
+        }
+    }
+
+    /// Whether a value has its channels as the last axis.
+    pub(super) fn is_channels_last(&self, id: ValueId) -> bool {
+        match &self.values[id] {
+            Value::ChannelsLast { .. } => true,
+            Value::Function(function) => function.is_channels_last,
+            _ => false,
+        }
+    }
+
+    /// The op that computes a value, whether its channels are the second axis or the last one.
+    pub(super) fn op_in_either_order(&mut self, id: ValueId) -> Result<OpRef, Problem> {
+        match self.last_channels_of(id)? {
+            Some(op) => Ok(op),
+            None => self.op_of(&[Some(id)], 0),
+        }
+    }
+
+    /// The output of an op of the same sizes as a value, in its order of axes.
+    pub(super) fn value_like(&self, id: ValueId, op: OpRef) -> Value {
+        match self.is_channels_last(id) {
+            true => Value::ChannelsLast { op },
+            false => Value::Op {
+                op,
+                dims: self.dims(id),
+            },
+        }
+    }
+
+    /// Layer norm over the channels as the last axis, or over features.
+    pub(super) fn layer_norm(
+        &mut self,
+        node: usize,
+        inputs: &[Option<ValueId>],
+        attributes: &Attributes<'_>,
+    ) -> Result<Value, Problem> {
+        let id = first(inputs)?;
+        let rank = self.dims(id).len() as i64;
+        let axis = attributes.int("axis").unwrap_or(-1);
+        // The type of intermediate results.
+        attributes.ignore("stash_type");
+        let is_last = [-1, rank - 1].contains(&axis);
+        if !is_last || !self.is_channels_last(id) && rank != 2 {
+            return Err(unsupported(format!(
+                "a layer norm of {:?} from axis {axis} on is not supported, only over the channels",
+                self.dims(id)
+            )));
+        }
+        let op = self.op_in_either_order(id)?;
+        let channels = self.shapes[op].c as usize;
+        let scale = self.expect_constant(inputs, 1, "scale")?.to_floats();
+        let shift = match input(inputs, 2) {
+            Some(_) => self.expect_constant(inputs, 2, "bias")?.to_floats(),
+            None => vec![0.0; channels],
+        };
+        if [scale.len(), shift.len()] != [channels; 2] {
+            return Err(invalid(format!(
+                "its scale and bias are not for {channels} channels"
+            )));
+        }
+        let eps = attributes.float("epsilon").unwrap_or(1e-5);
+        if !(0.0..f32::INFINITY).contains(&eps) {
+            return Err(invalid(format!(
+                "`epsilon` = {eps}, it must be a number from 0"
+            )));
+        }
+        let eps = ActivationParameter::new(eps);
+        let options = OpOptions::ChannelNorm(ChannelNorm::LayerNorm { eps });
+        let op = self.add_op(node, vec![op], options, |name| {
+            vec![
+                (format!("{name}.weight"), vec![channels], scale),
+                (format!("{name}.bias"), vec![channels], shift),
+            ]
+        })?;
+        Ok(self.value_like(id, op))
+    }
+
+    /// A product with a constant matrix of C x N: a 1x1 convolution to N channels.
+    pub(super) fn pixel_product(
+        &mut self,
+        node: usize,
+        op: OpRef,
+        inputs: &[Option<ValueId>],
+    ) -> Result<Value, Problem> {
+        let weight = self.expect_constant(inputs, 1, "second factor")?;
+        let channels = self.shapes[op].c as usize;
+        let &[c, n] = &weight.dims[..] else {
+            let axes = weight.dims.len();
+            return Err(unsupported(format!("its weight has {axes} axes, not two")));
+        };
+        if c != channels {
+            return Err(invalid(format!(
+                "its weight is for {c} channels, its input has {channels}"
+            )));
+        }
+        let number = u32::try_from(n).map_err(|_| invalid("its weight is too large"))?;
+        let values = transposed(&weight, None).map_err(invalid)?.to_floats();
+        let options = OpOptions::Conv(ConvOptions {
+            kernel: [1, 1],
+            ..ConvOptions::new(number)
+        });
+        let op = self.add_op(node, vec![op], options, |name| {
+            vec![(format!("{name}.weight"), vec![n, c, 1, 1], values)]
+        })?;
+        Ok(Value::ChannelsLast { op })
+    }
+
+    /// Softmax over the channels. Up to operator set 12 it is over all axes from the given one on.
+    pub(super) fn softmax(
+        &mut self,
+        node: usize,
+        inputs: &[Option<ValueId>],
+        attributes: &Attributes<'_>,
+    ) -> Result<Value, Problem> {
+        let id = first(inputs)?;
+        let dims = self.dims(id);
+        let rank = dims.len() as i64;
+        let is_old = self.graph.opset < 13;
+        let axis = attributes
+            .int("axis")
+            .unwrap_or(if is_old { 1 } else { -1 });
+        let axis = if axis < 0 {
+            axis.saturating_add(rank)
+        } else {
+            axis
+        };
+        let op = self.op_of(inputs, 0)?;
+        if axis != 1 || is_old && self.shapes[op].pixels() > 1 {
+            return Err(unsupported(format!(
+                "a softmax of {dims:?} along axis {axis} is not supported, only over the channels"
+            )));
+        }
+        let options = OpOptions::ChannelNorm(ChannelNorm::Softmax);
+        let value = self.add(node, vec![op], options, |_| Vec::new())?;
+        Ok(value.with_dims(dims))
+    }
+}

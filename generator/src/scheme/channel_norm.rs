@@ -1,0 +1,140 @@
+//! `channel_norm`: normalisation over the channels of each pixel. A block has a few pixels; for each of them some threads go through the
+//! channels and add their results in shared memory.
+
+use super::info::SchemeInfo;
+use super::{
+    Blueprint, DevicePart, KernelBlueprint, Scheme, Tile, TileField, batch_stride_args, context,
+    tile_numbers,
+};
+use crate::cost::KernelWork;
+use crate::gpu::Gpu;
+use crate::ir::{ChannelNorm as Norm, Problem};
+use serde::Serialize;
+use tdc_runtime::{Arg, WeightLayout};
+
+/// See the [module](self).
+pub struct ChannelNorm;
+
+tile_numbers! {
+    /// A tile of the [module](self)'s scheme.
+    struct ChannelNormTile {
+        /// Pixels of a block.
+        tp: "p",
+        /// Threads that go through the channels of a pixel.
+        threads_k: "xk",
+    }
+}
+
+#[derive(Serialize)]
+struct ChannelNormContext {
+    c: u32,
+    pixels: u64,
+    /// Pixels of all images of the batch.
+    all_pixels: u64,
+    tp: u32,
+    threads_k: u32,
+    threads: u32,
+    batched: bool,
+    checks_pixel: bool,
+    softmax: bool,
+    /// As a literal.
+    eps: String,
+}
+
+impl Scheme for ChannelNorm {
+    fn name(&self) -> &'static str {
+        "channel_norm"
+    }
+
+    fn info(&self) -> SchemeInfo {
+        SchemeInfo::own("softmax and layer norm over the channels of each pixel")
+    }
+
+    fn tile_fields(&self) -> &'static [TileField] {
+        ChannelNormTile::FIELDS
+    }
+
+    fn tiles(&self, problem: &Problem, _gpu: &Gpu) -> Vec<Tile> {
+        let Problem::ChannelNorm(_) = problem else {
+            return Vec::new();
+        };
+        let tile = |(tp, threads_k)| ChannelNormTile { tp, threads_k }.into();
+        // At least a sector of eight pixels at a time, unless there are fewer.
+        [
+            (1, 32),
+            (1, 128),
+            (1, 256),
+            (8, 16),
+            (8, 32),
+            (16, 16),
+            (32, 4),
+            (32, 8),
+        ]
+        .map(tile)
+        .to_vec()
+    }
+
+    fn blueprint(&self, problem: &Problem, tile: &Tile, _gpu: &Gpu) -> Blueprint {
+        let Problem::ChannelNorm(p) = problem else {
+            unreachable!("channel_norm has tiles for normalisations only");
+        };
+        let ChannelNormTile { tp, threads_k } =
+            ChannelNormTile::from_tile(tile).expect("a supported tile");
+        let threads = tp * threads_k;
+        let all_pixels = u64::from(p.x.batch) * p.x.pixels();
+        let blocks = all_pixels.div_ceil(u64::from(tp));
+        let has_parameters = problem.scale_shift_channels() > 0;
+        let mut args = vec![Arg::X];
+        args.extend(has_parameters.then_some(Arg::Packed));
+        args.push(Arg::Y);
+        args.extend(batch_stride_args(p.x.batch, false));
+        let eps = match p.norm {
+            Norm::LayerNorm { eps } => format!("{:e}f", eps.get()),
+            Norm::Softmax => String::new(),
+        };
+        // A load moves a sector of eight floats, of which a block uses its pixels.
+        let waste = f64::from(8 / tp.min(8)).min(p.x.pixels() as f64);
+        Blueprint {
+            kernels: vec![KernelBlueprint {
+                role: "kernel",
+                template: "kernel/channel_norm.cu",
+                context: context(&ChannelNormContext {
+                    c: p.x.c,
+                    pixels: p.x.pixels(),
+                    all_pixels,
+                    tp,
+                    threads_k,
+                    threads,
+                    batched: p.x.batch > 1,
+                    checks_pixel: !all_pixels.is_multiple_of(u64::from(tp)),
+                    softmax: p.norm == Norm::Softmax,
+                    eps,
+                }),
+                grid: [blocks as u32, 1, 1],
+                block: [threads, 1, 1],
+                cluster: [1; 3],
+                shared_bytes: 0,
+                pdl: true,
+                device: &[DevicePart::Pdl],
+                args,
+                work: KernelWork {
+                    blocks,
+                    threads,
+                    registers: 32,
+                    shared_bytes: 4 * threads,
+                    flops: problem.flops() as f64,
+                    fma_fraction: 0.1,
+                    l2_bytes: waste * problem.bytes() as f64,
+                    dram_bytes: problem.bytes() as f64,
+                    // Three passes over the channels, four loads at a time.
+                    l2_round_trips: 2.0 + 3.0 * f64::from(p.x.c.div_ceil(threads_k)) / 4.0,
+                    ..KernelWork::default()
+                },
+            }],
+            zeroed: None,
+            workspace_bytes: 0,
+            weights: WeightLayout::NONE.with_prologue(problem.scale_shift_channels()),
+            extra_weight_layouts: Vec::new(),
+        }
+    }
+}
