@@ -388,6 +388,7 @@ impl<'g> Converter<'g> {
             "Flatten" | "Reshape" | "Squeeze" | "Unsqueeze" => {
                 self.reshape(index, inputs, attributes)
             }
+            "Gather" => self.gather(inputs, attributes),
             "Cast" => self.cast(inputs, attributes),
             _ => Err(unsupported(format!(
                 "the operation {} is not supported",

@@ -912,6 +912,34 @@ fn islands_with_the_channels_last_are_recognised() {
 }
 
 #[test]
+fn all_elements_in_order_are_a_change_of_the_shape() {
+    let gathered = |places: &[i64]| {
+        let indices = Tensor {
+            dims: vec![1, places.len() as i64, 1, 1],
+            ..list("i", places)
+        };
+        let nodes = vec![
+            node("GlobalAveragePool", &["x"], "p"),
+            node("Reshape", &["p", "all"], "r"),
+            node("Gather", &["r", "i"], "g"),
+            node("Relu", &["g"], "y"),
+        ];
+        let mut model = model(nodes, vec![indices, list("all", &[-1])]);
+        model.graph.as_mut().unwrap().input = vec![value("x", &[1, 6, 9, 7])];
+        import_in(&model, None).map(|imported| ops(&imported))
+    };
+    let mut places: Vec<i64> = (0..6).collect();
+    assert_eq!(
+        gathered(&places),
+        Ok(vec!["GlobalPool".to_owned(), "relu".to_owned()])
+    );
+    assert!(gathered(&places[..4]).is_err());
+    places.swap(3, 4);
+    let error = gathered(&places).unwrap_err();
+    assert!(error.contains("a selection of elements of [6]"), "{error}");
+}
+
+#[test]
 fn softmax_is_over_channels() {
     let softmax = |attributes: &[Attribute], opset: i64| {
         let nodes = vec![with(node("Softmax", &["x"], "y"), attributes)];

@@ -109,6 +109,29 @@ impl Converter<'_> {
         }
     }
 
+    /// All elements of a list in order, which is a change of the shape: PyTorch's newer exporter spells `as_strided` so.
+    pub(super) fn gather(
+        &mut self,
+        inputs: &[Option<ValueId>],
+        attributes: &Attributes<'_>,
+    ) -> Result<Value, Problem> {
+        let dims = self.dims(first(inputs)?);
+        let indices = self.expect_constant(inputs, 1, "indices")?;
+        let axis = attributes.int("axis").unwrap_or(0);
+        let is_in_order = |places: &[i64]| (0..).zip(places).all(|(index, &place)| index == place);
+        let is_whole = dims.len() == 1 && matches!(axis, 0 | -1) && indices.len() == dims[0];
+        if !is_whole || !indices.as_ints().is_some_and(is_in_order) {
+            return Err(unsupported(format!(
+                "a selection of elements of {dims:?} is not supported"
+            )));
+        }
+        let op = self.view_of(inputs, 0)?;
+        Ok(Value::Op {
+            op,
+            dims: indices.dims.clone(),
+        })
+    }
+
     /// A change between floating-point types, which tdc computes in fp32.
     pub(super) fn cast(
         &mut self,
