@@ -84,6 +84,7 @@ def main() -> None:
     check("a batch", is_right(loaded(batch)))
     check("larger and odd batches", is_right(loaded(images)) and loaded(images).shape[0] == 5)
     check("a smaller batch", is_right(loaded(images[:1])))
+    check("no image", loaded(images[:0]).shape == (0, *loaded(batch).shape[1:]))
     check("a strided input", is_right(loaded(batch.to(memory_format=torch.channels_last))))
     streams = [torch.cuda.Stream() for _ in range(4)]
     results = []

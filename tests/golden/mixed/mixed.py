@@ -169,6 +169,8 @@ class Network(torch.nn.Module):
         count = inputs[0].shape[0]
         if count == BATCH:
             outputs = self._run(list(inputs))
+        elif count == 0:
+            outputs = [inputs[0].new_empty((0, *shape[1:])) for shape in OUTPUTS.values()]
         else:
             parts = []
             for start in range(0, count, BATCH):
