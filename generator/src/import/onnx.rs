@@ -3,7 +3,7 @@
 //! ```text
 //! bytes --message--> messages --graph--> checked graph --convert--> ops of a network and named tensors
 //! ```
-//! Opsets 7 to the newest and IR versions from 3 are read. Everything that is not understood is an error: nodes, attributes, shapes. All
+//! Operator sets from 6 and IR versions from 3 are read. Everything that is not understood is an error: nodes, attributes, shapes. All
 //! errors of a file are reported at once.
 
 mod attributes;
@@ -130,7 +130,11 @@ pub fn parse(
     folder: Option<&Path>,
     overrides: &Overrides,
 ) -> Result<Imported, ImportErrors> {
-    let footprint = footprint::footprint(&bytes);
+    let Some(footprint) = footprint::footprint(&bytes) else {
+        let message = "the file is not an ONNX model: its fields are malformed".to_owned();
+        let help = "check that it is complete";
+        return Err(ImportErrors::of_file(file, message, help));
+    };
     if footprint > MAX_FIXED_FOOTPRINT + MAX_FOOTPRINT_FACTOR * bytes.len() {
         let message = format!(
             "its {} bytes are so many small parts that they would take {} MiB of memory",

@@ -15,10 +15,17 @@ pub struct Attributes<'n> {
 impl<'n> Attributes<'n> {
     /// The attributes of a node.
     pub fn of(node: &'n Node) -> Self {
+        let mut names = BTreeSet::new();
+        let attributes = node.attribute.iter();
+        let twice = attributes.filter_map(|attribute| {
+            let name = attribute.name.as_deref().unwrap_or_default();
+            let is_new = names.insert(name);
+            (!is_new).then(|| format!("it has the attribute `{}` twice", name.escape_debug()))
+        });
         Self {
+            errors: RefCell::new(twice.collect()),
             all: &node.attribute,
             read: RefCell::default(),
-            errors: RefCell::default(),
         }
     }
 
@@ -29,8 +36,7 @@ impl<'n> Attributes<'n> {
         if let Some(name) = found.name.as_deref() {
             self.read.borrow_mut().insert(name);
         }
-        // Files of IR version 1 have no kinds.
-        if found.kind.is_some_and(|found| found != kind && found != 0) {
+        if found.kind != Some(kind) {
             let message = format!("the attribute `{name}` has another type than ONNX defines");
             self.errors.borrow_mut().push(message);
             return None;

@@ -135,11 +135,16 @@ struct Converter<'g> {
     concats: HashMap<Vec<OpRef>, OpRef>,
     /// Elements of all constants that were computed.
     computed: usize,
+    /// Elements of the weights of all ops, of which several may have the same constant.
+    weights: usize,
     errors: Vec<ImportError>,
 }
 
 /// Most elements of all constants that are computed, 1 GiB.
 const MAX_COMPUTED: usize = 1 << 28;
+
+/// Most elements of the weights of all ops, 4 GiB.
+const MAX_WEIGHTS: usize = 1 << 30;
 
 /// Converts a graph; `name` is that of the network.
 pub fn convert(
@@ -209,6 +214,7 @@ impl<'g> Converter<'g> {
             names: Names::new(&graph.nodes),
             concats: HashMap::new(),
             computed: 0,
+            weights: 0,
             errors: Vec::new(),
         };
         for (name, tensor) in &graph.constants {
@@ -539,8 +545,14 @@ impl<'g> Converter<'g> {
                 return Err(Problem::Reported);
             }
         };
+        let tensors = tensors(&name);
+        let elements = tensors.iter().map(|(_, _, values)| values.len());
+        self.weights = self.weights.saturating_add(elements.sum());
+        if self.weights > MAX_WEIGHTS {
+            return Err(unsupported("the network has more than 4 GiB of weights"));
+        }
         self.ops.push(NewOp {
-            tensors: tensors(&name),
+            tensors,
             name,
             inputs,
             options,

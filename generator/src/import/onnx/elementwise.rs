@@ -143,6 +143,9 @@ pub enum Recognised {
     Affine { scale: f64, shift: f64 },
 }
 
+/// A number beyond the values of a network's activations.
+const FAR: f64 = 1e6;
+
 /// The known function that equals `function` up to the rounding of its constants to fp32.
 pub fn recognise(function: impl Fn(f64) -> f64) -> Option<Recognised> {
     // Numbers on both sides of every kink of the known functions, not symmetrical, and some far from zero.
@@ -154,24 +157,29 @@ pub fn recognise(function: impl Fn(f64) -> f64) -> Option<Recognised> {
         .iter()
         .fold(0.0, |size: f64, value| size.max(value.abs()));
     let floor = size.min(1.0);
+    // Far away a bound is reached that other values of a network do not reach. Spellings by exponentials have no value there.
+    let far = [-FAR, FAR].map(|x| (x, function(x)));
+    let far = far.iter().filter(|(_, value)| !value.is_nan());
+    let far: Vec<(f64, f64)> = far.copied().collect();
     let equals = |candidate: &dyn Fn(f64) -> f64| {
-        points.iter().zip(&values).all(|(&x, &value)| {
+        let near = points.iter().copied().zip(values.iter().copied());
+        near.chain(far.iter().copied()).all(|(x, value)| {
             let expected = candidate(x);
             (value - expected).abs() <= 2e-6 * (floor + expected.abs())
         })
     };
-    let (low, high) = (function(-1e6), function(1e6));
+    let (low, high) = (function(-FAR), function(FAR));
     let slope = function(-2.0) / -2.0;
     let mut candidates = vec![Activation::None, Activation::Relu];
     if slope.is_finite() {
         let slope = ActivationParameter::new(slope as f32);
         candidates.push(Activation::LeakyRelu { slope });
     }
-    // A bound beyond 1e6 in size is not reached by any activation of a network.
+    // A bound beyond that in size is not reached by any activation of a network.
     let bound = |value: f64, none: f32, at: f64| if value == at { none } else { value as f32 };
     let (min, max) = (
-        bound(low, f32::NEG_INFINITY, -1e6),
-        bound(high, f32::INFINITY, 1e6),
+        bound(low, f32::NEG_INFINITY, -FAR),
+        bound(high, f32::INFINITY, FAR),
     );
     if !min.is_nan() && !max.is_nan() {
         let clip = Activation::Clip {
@@ -204,7 +212,15 @@ mod tests {
             let found = recognise(|x| activate(activation, x));
             assert_eq!(found, Some(Recognised::Activation(activation)), "{name}");
         }
-        for parameters in [[-1.0, 1.0], [f32::NEG_INFINITY, 0.5], [0.25, f32::INFINITY]] {
+        for parameters in [
+            [-1.0, 1.0],
+            [f32::NEG_INFINITY, 0.5],
+            [0.25, f32::INFINITY],
+            // Outside of the values of small images.
+            [0.0, 255.0],
+            [-128.0, 127.0],
+            [-3000.0, f32::INFINITY],
+        ] {
             let (_, clip) = Activation::NAMES[2];
             let clip = clip.with_parameters(&parameters).unwrap();
             assert_eq!(

@@ -45,8 +45,11 @@ pub fn read(entries: &[Entry], folder: Option<&Path>, size: usize) -> Result<Vec
     let shown = location.escape_debug().to_string();
     let cannot =
         |error: std::io::Error| format!("its external data `{shown}` cannot be read: {error}");
-    let mut file = File::open(&path).map_err(cannot)?;
+    let mut file = open(&path).map_err(cannot)?;
     let status = file.metadata().map_err(cannot)?;
+    if !status.is_file() {
+        return Err(format!("its external data `{shown}` are not a file"));
+    }
     check_links(&status, &shown)?;
     let end = offset.checked_add(size as u64);
     if end.is_none_or(|end| end > status.len()) {
@@ -59,6 +62,21 @@ pub fn read(entries: &[Entry], folder: Option<&Path>, size: usize) -> Result<Vec
     let mut bytes = vec![0; size];
     file.read_exact(&mut bytes).map_err(cannot)?;
     Ok(bytes)
+}
+
+/// Opens a file for reading. What was checked before may have been replaced: a link is not followed, and a pipe does not block.
+#[cfg(unix)]
+fn open(path: &Path) -> std::io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut options = File::options();
+    options.read(true);
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    options.open(path)
+}
+
+#[cfg(not(unix))]
+fn open(path: &Path) -> std::io::Result<File> {
+    File::open(path)
 }
 
 /// The path of a file in the folder, of which no part is a link.

@@ -3,7 +3,7 @@
 use super::attributes::Attributes;
 use super::inputs::input;
 use super::message::data_type;
-use super::tensor::{Data, Tensor};
+use super::tensor::{Data, MAX_RANK, Tensor};
 
 /// Most elements of a computed tensor. Test models fill whole weights with one number.
 const MAX_COMPUTED: usize = 1 << 27;
@@ -22,7 +22,11 @@ pub fn fold(
         "Constant" => constant(attributes),
         "ConstantOfShape" => first().and_then(|shape| filled(shape, attributes.tensor("value"))),
         "Shape" => first().and_then(|tensor| shape(&tensor.dims, attributes)),
-        "Cast" => first().and_then(|tensor| cast(tensor, attributes.int("to"))),
+        "Cast" => {
+            // Of types of eight bits.
+            attributes.ignore("saturate");
+            first().and_then(|tensor| cast(tensor, attributes.int("to")))
+        }
         "Gather" => gather(inputs, attributes.int("axis").unwrap_or(0)),
         "Concat" => concat(inputs, attributes.int("axis")),
         "Slice" => slice(inputs, attributes),
@@ -71,6 +75,14 @@ pub fn shape(dims: &[usize], attributes: &Attributes<'_>) -> Result<Tensor, Stri
     ))
 }
 
+/// Shapes of a few bytes could have millions of axes.
+fn check_rank(rank: usize) -> Result<(), String> {
+    match rank <= MAX_RANK {
+        true => Ok(()),
+        false => Err(format!("a tensor of {rank} axes is not supported")),
+    }
+}
+
 fn filled(shape: &Tensor, value: Option<Tensor>) -> Result<Tensor, String> {
     let sizes = shape
         .as_ints()
@@ -80,6 +92,7 @@ fn filled(shape: &Tensor, value: Option<Tensor>) -> Result<Tensor, String> {
         .map(|&size| usize::try_from(size).ok())
         .collect();
     let dims = dims.ok_or("an axis has a negative size")?;
+    check_rank(dims.len())?;
     let elements = dims
         .iter()
         .try_fold(1usize, |all, &dim| all.checked_mul(dim));
@@ -103,11 +116,28 @@ fn cast(tensor: &Tensor, to: Option<i64>) -> Result<Tensor, String> {
         data_type::FLOAT | data_type::DOUBLE | data_type::FLOAT16 | data_type::BFLOAT16 => {
             Data::Floats(tensor.to_floats())
         }
-        data_type::INT32 | data_type::INT64 | data_type::BOOL => match &tensor.data {
-            Data::Ints(values) => Data::Ints(values.clone()),
-            // As in C, towards zero; out of range it saturates.
-            Data::Floats(values) => Data::Ints(values.iter().map(|&value| value as i64).collect()),
-        },
+        data_type::BOOL => Data::Ints(match &tensor.data {
+            Data::Ints(values) => values.iter().map(|&value| i64::from(value != 0)).collect(),
+            Data::Floats(values) => values
+                .iter()
+                .map(|&value| i64::from(value != 0.0))
+                .collect(),
+        }),
+        // As in C: integers lose their upper bits, and fractions are cut off; floats out of range saturate.
+        data_type::INT32 => Data::Ints(match &tensor.data {
+            Data::Ints(values) => values
+                .iter()
+                .map(|&value| i64::from(value as i32))
+                .collect(),
+            Data::Floats(values) => values
+                .iter()
+                .map(|&value| i64::from(value as i32))
+                .collect(),
+        }),
+        data_type::INT64 => Data::Ints(match &tensor.data {
+            Data::Ints(values) => values.clone(),
+            Data::Floats(values) => values.iter().map(|&value| value as i64).collect(),
+        }),
         other => return Err(format!("a cast to element type {other} is not supported")),
     };
     let dims = tensor.dims.clone();
@@ -309,6 +339,7 @@ pub fn reshaped_dims(
 
 /// The sizes that `Reshape` gives to a tensor.
 fn new_shape(dims: &[usize], sizes: &[i64], allow_zero: bool) -> Result<Vec<usize>, String> {
+    check_rank(sizes.len())?;
     let elements: usize = dims.iter().product();
     let mut found = Vec::new();
     let mut inferred = None;
@@ -366,6 +397,7 @@ fn with_axes(dims: &[usize], axes: Option<&[i64]>, inserts: bool) -> Result<Vec<
     } else {
         dims.len()
     };
+    check_rank(rank.max(axes.len()))?;
     let place = |&axis: &i64| {
         let place = if axis < 0 { axis + rank as i64 } else { axis };
         usize::try_from(place).ok().filter(|&place| place < rank)

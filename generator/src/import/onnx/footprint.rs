@@ -72,15 +72,16 @@ fn own_size(kind: Kind, content: &[u8]) -> usize {
     }
 }
 
-/// An upper bound of the bytes of a model's decoded messages. A file that is cut off or malformed gets the bound of what is before that:
-/// the decoder stops there as well.
-pub fn footprint(file: &[u8]) -> usize {
+/// An upper bound of the bytes of a model's decoded messages; `None` for a file that is cut off or malformed, or that has groups, which no
+/// version of the format has.
+pub fn footprint(file: &[u8]) -> Option<usize> {
     let mut all = 0;
     // Without recursion; messages that contain each other are at most eight deep.
     let mut open = vec![(Kind::Model, file)];
     while let Some((kind, bytes)) = open.pop() {
         let mut rest = bytes;
-        while let Some((number, content)) = next_field(&mut rest) {
+        while !rest.is_empty() {
+            let (number, content) = next_field(&mut rest)?;
             let Some(part) = field(kind, number) else {
                 continue;
             };
@@ -93,10 +94,10 @@ pub fn footprint(file: &[u8]) -> usize {
             }
         }
     }
-    all
+    Some(all)
 }
 
-/// The number of the next field and its content if it has a length; `None` at the end or at an error.
+/// The number of the next field and its content if it has a length; `None` at an error.
 fn next_field<'b>(bytes: &mut &'b [u8]) -> Option<(u64, Option<&'b [u8]>)> {
     let tag = varint(bytes)?;
     let (number, wire_type) = (tag >> 3, tag & 7);

@@ -1,7 +1,7 @@
 //! The checked graph of a model: nodes in topological order, constants, input and output.
 
 use super::error::{EXPORT_AGAIN, ImportError};
-use super::message::{self, Model, Node, ValueInfo};
+use super::message::{self, Model, Node, ValueInfo, data_type};
 use super::names;
 use super::tensor::Tensor;
 use crate::config::Overrides;
@@ -167,6 +167,12 @@ fn constants(
     for proto in initializers {
         let name = proto.name.clone().unwrap_or_default();
         let shown = name.escape_debug();
+        if name.is_empty() {
+            // Left-out inputs have this name.
+            let message = "an initialiser has no name";
+            errors.push(ImportError::of_file(message, EXPORT_AGAIN));
+            continue;
+        }
         match Tensor::read(proto, folder) {
             Ok(tensor) => {
                 if constants.insert(name.clone(), Rc::new(tensor)).is_some() {
@@ -210,6 +216,17 @@ fn input(
         return None;
     };
     let name = name_of(input).to_owned();
+    if let Some(element) = unsupported_element(input) {
+        let message = format!(
+            "the input `{}` has elements of type {element}, only floating-point numbers are supported",
+            name.escape_debug()
+        );
+        errors.push(ImportError::of_file(
+            message,
+            "export it with an fp32 input",
+        ));
+        return None;
+    }
     let given = match overrides.input {
         Some(_) => Ok(None),
         None => input_shape(input, overrides.batch).map(Some),
@@ -225,6 +242,20 @@ fn input(
             None
         }
     }
+}
+
+/// The element type of an input that has no floating-point numbers.
+fn unsupported_element(input: &ValueInfo) -> Option<i32> {
+    let tensor = input.kind.as_ref().and_then(|kind| kind.tensor.as_ref())?;
+    let floats = [
+        data_type::FLOAT,
+        data_type::FLOAT16,
+        data_type::BFLOAT16,
+        data_type::DOUBLE,
+    ];
+    // 0 is undefined.
+    let element = tensor.element.filter(|&element| element != 0)?;
+    (!floats.contains(&element)).then_some(element)
 }
 
 /// The shape in the file; a symbolic batch is `batch`, else 1.
@@ -253,9 +284,11 @@ fn input_shape(input: &ValueInfo, batch: Option<u32>) -> Result<TensorShape, Str
         )),
         (None, None) => Err("has an axis of unknown size".to_owned()),
     };
-    let batch = match batch {
-        Some(batch) => batch,
-        None => size(first).unwrap_or(1),
+    let batch = match (batch, first.value) {
+        (Some(batch), _) => batch,
+        (None, Some(_)) => size(first)?,
+        // Symbolic or unknown.
+        (None, None) => 1,
     };
     Ok(TensorShape::new(
         batch,

@@ -38,9 +38,15 @@ pub fn op_type(node: &Node) -> &str {
     node.op_type.as_deref().unwrap_or_default()
 }
 
+/// Longest path of modules that is read; every prefix of it is looked at.
+const MAX_PATH: usize = 4096;
+
 /// The module of the exporting program that a node belongs to.
 pub fn module(node: &Node) -> Option<String> {
     if let Some(scopes) = metadata(node, "pkg.torch.onnx.name_scopes") {
+        if scopes.len() > MAX_PATH {
+            return None;
+        }
         let scopes = scopes.trim().strip_prefix('[')?.strip_suffix(']')?;
         let parts: Vec<&str> = scopes
             .split(", ")
@@ -51,6 +57,9 @@ pub fn module(node: &Node) -> Option<String> {
         return Some(module.to_owned());
     }
     let path = node.name.as_deref()?.strip_prefix('/')?;
+    if path.len() > MAX_PATH {
+        return None;
+    }
     let mut parts: Vec<&str> = path.split('/').collect();
     parts.pop();
     let module = parts.into_iter().fold(String::new(), |all, part| {

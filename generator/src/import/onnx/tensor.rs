@@ -20,6 +20,9 @@ pub enum Data {
     Ints(Vec<i64>),
 }
 
+/// Most axes of a tensor.
+pub const MAX_RANK: usize = 8;
+
 /// Most bytes of one tensor; a model with larger ones is not a convolutional network.
 const MAX_BYTES: usize = 1 << 30;
 
@@ -123,11 +126,15 @@ impl Tensor {
 fn shape(dims: &[i64]) -> Result<(Vec<usize>, usize), String> {
     let dims: Option<Vec<usize>> = dims.iter().map(|&dim| usize::try_from(dim).ok()).collect();
     let dims = dims.ok_or("an axis has a negative size")?;
-    let elements = dims
+    // Of an empty tensor too: other products of its axes must not overflow.
+    let bound = dims
         .iter()
-        .try_fold(1usize, |all, &dim| all.checked_mul(dim));
-    match elements {
-        Some(elements) if dims.len() <= 8 => Ok((dims, elements)),
+        .try_fold(1usize, |all, &dim| all.checked_mul(dim.max(1)));
+    match bound {
+        Some(_) if dims.len() <= MAX_RANK => {
+            let elements = dims.iter().product();
+            Ok((dims, elements))
+        }
         Some(_) => Err("it has more than eight axes".to_owned()),
         None => Err("it has too many elements".to_owned()),
     }
@@ -181,6 +188,10 @@ fn from_fields(kind: i32, proto: &message::Tensor) -> Data {
         data_type::FLOAT16 => halves(|bits| f16::from_bits(bits).to_f32()),
         data_type::BFLOAT16 => halves(|bits| bf16::from_bits(bits).to_f32()),
         data_type::INT64 => Data::Ints(proto.int64_data.clone()),
+        data_type::BOOL => {
+            let truth = proto.int32_data.iter().map(|&value| i64::from(value != 0));
+            Data::Ints(truth.collect())
+        }
         _ => Data::Ints(proto.int32_data.iter().map(|&value| value.into()).collect()),
     }
 }

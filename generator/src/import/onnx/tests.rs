@@ -1154,6 +1154,229 @@ fn the_memory_of_a_file_is_bounded() {
     );
 }
 
+#[test]
+fn bounds_far_from_zero_are_kept() {
+    let clipped = |min: f32, max: f32| {
+        let nodes = vec![conv("x", "a"), node("Clip", &["a", "min", "max"], "y")];
+        let constants = vec![filters(), scalar("min", min), scalar("max", max)];
+        ops(&import(nodes, constants).unwrap())
+    };
+    assert_eq!(clipped(0.0, 255.0), ["conv clip"]);
+    assert_eq!(clipped(-128.0, 127.0), ["conv clip"]);
+    assert_eq!(clipped(0.0, f32::INFINITY), ["conv relu"]);
+}
+
+#[test]
+fn biases_of_products_are_for_features() {
+    let product = |bias: &[i64]| {
+        let nodes = vec![
+            node("GlobalAveragePool", &["x"], "p"),
+            node("Flatten", &["p"], "f"),
+            node("Gemm", &["f", "m", "b"], "y"),
+        ];
+        import(nodes, vec![tensor("m", &[6, 2]), tensor("b", bias)])
+            .map(|imported| imported.tensors["y.bias"].values.clone())
+    };
+    assert_eq!(product(&[2]), Ok(vec![-0.25, -0.125]));
+    assert_eq!(product(&[1, 2]), Ok(vec![-0.25, -0.125]));
+    assert_eq!(product(&[1, 1]), Ok(vec![-0.25, -0.25]));
+    // One number for each of the two images.
+    assert!(
+        product(&[2, 1])
+            .unwrap_err()
+            .contains("a bias of [2, 1] for 2 features")
+    );
+}
+
+#[test]
+fn small_files_of_huge_tensors_end_quickly() {
+    let empty = |name: &str, dims: &[i64]| Tensor {
+        dims: dims.to_vec(),
+        float_data: Vec::new(),
+        ..tensor(name, &[])
+    };
+    let filled = |sizes: &[i64]| {
+        let value = Attribute {
+            name: Some("value".to_owned()),
+            kind: Some(attribute_kind::TENSOR),
+            t: Some(list("v", &[1])),
+            ..Attribute::default()
+        };
+        (
+            with(node("ConstantOfShape", &["n"], "ones"), &[value]),
+            list("n", sizes),
+        )
+    };
+    let flat = || node("Flatten", &["x"], "f");
+    for (nodes, constants, expected) in [
+        (
+            vec![
+                flat(),
+                with(node("Gemm", &["f", "w", "b"], "y"), &[int("transB", 1)]),
+            ],
+            vec![empty("w", &[1 << 40, 0]), tensor("b", &[1])],
+            "its weight is empty",
+        ),
+        (
+            vec![node("Transpose", &["w"], "t"), node("Relu", &["x"], "y")],
+            vec![empty("w", &[0, 1 << 32, 1 << 32])],
+            "too many elements",
+        ),
+        (
+            vec![filled(&[1 << 20]).0, node("Unsqueeze", &["x", "ones"], "y")],
+            vec![filled(&[1 << 20]).1],
+            "a tensor of 1048580 axes",
+        ),
+        (
+            vec![filled(&[1 << 20]).0, node("Reshape", &["x", "ones"], "y")],
+            vec![filled(&[1 << 20]).1],
+            "a tensor of 1048576 axes",
+        ),
+    ] {
+        let error = import(nodes, constants).unwrap_err();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+    // A name whose prefixes would be looked at one by one.
+    let mut long = node("Relu", &["x"], "y");
+    long.name = Some(format!("/{}/Relu", ".".repeat(300_000)));
+    assert!(import(vec![long], Vec::new()).is_ok());
+}
+
+#[test]
+fn groups_do_not_hide_messages() {
+    let mut bytes = vec![0x13, 0x14];
+    bytes.extend(model(vec![node("Relu", &["x"], "y")], Vec::new()).encode_to_vec());
+    let error = parse(bytes.into(), "m", "m", None, &Overrides::default()).unwrap_err();
+    assert!(
+        error.to_string().contains("fields are malformed"),
+        "{error}"
+    );
+}
+
+#[test]
+fn batch_norms_in_training_are_refused() {
+    let constants = || -> Vec<Tensor> {
+        let names = ["g", "b", "m", "v"].map(|name| tensor(name, &[6]));
+        names.into_iter().collect()
+    };
+    let norm = |others: &[&str], opset: i64, attributes: &[Attribute]| {
+        let norm = outputs(
+            node("BatchNormalization", &["x", "g", "b", "m", "v"], "y"),
+            others,
+        );
+        let mut model = model(vec![with(norm, attributes)], constants());
+        model.opset_import[0].version = Some(opset);
+        import_in(&model, None).map(|imported| ops(&imported))
+    };
+    let right = Ok(vec!["scale_shift none".to_owned()]);
+    assert_eq!(norm(&[], 7, &[]), right);
+    assert_eq!(norm(&[], 24, &[int("training_mode", 0)]), right);
+    assert_eq!(norm(&[], 6, &[int("is_test", 1)]), right);
+    for (others, opset, attributes) in [
+        (&["c", "d", "e", "f"][..], 9, vec![]),
+        (&[], 6, vec![]),
+        (&["c", "d"], 14, vec![int("training_mode", 1)]),
+    ] {
+        let error = norm(others, opset, &attributes).unwrap_err();
+        assert!(error.contains("training"), "{error}");
+    }
+}
+
+#[test]
+fn last_windows_in_the_padding_are_left_out() {
+    let pool = |op: &str, attributes: &[Attribute]| {
+        let nodes = vec![with(node(op, &["x"], "y"), attributes)];
+        let imported = import(nodes, Vec::new()).unwrap();
+        let y = imported.network.ops[1].y;
+        [y.h, y.w]
+    };
+    // 9x7: seven columns with one on each side are five windows of two, the last of which has the padding alone.
+    let attributes = [
+        ints("kernel_shape", &[2, 2]),
+        ints("strides", &[2, 2]),
+        ints("pads", &[1, 1, 1, 1]),
+        int("ceil_mode", 1),
+    ];
+    assert_eq!(pool("MaxPool", &attributes), [5, 4]);
+    assert_eq!(pool("AveragePool", &attributes), [5, 4]);
+    let nodes = vec![
+        node("Relu", &["x"], "r"),
+        node("Pad", &["r", "p"], "a"),
+        with(
+            node("MaxPool", &["a"], "y"),
+            &[ints("kernel_shape", &[2, 2]), ints("dilations", &[3, 3])],
+        ),
+    ];
+    let error = import(nodes, vec![list("p", &[0, 0, 1, 1, 0, 0, 1, 1])]).unwrap_err();
+    assert!(
+        error.contains("padding by zeros before this pooling"),
+        "{error}"
+    );
+}
+
+#[test]
+fn images_of_one_row_are_flattened() {
+    let nodes = vec![
+        with(
+            node("AveragePool", &["x"], "p"),
+            &[ints("kernel_shape", &[9, 1])],
+        ),
+        node("Flatten", &["p"], "f"),
+        node("MatMul", &["f", "m"], "y"),
+    ];
+    let mut model = model(nodes, vec![tensor("m", &[7, 3])]);
+    model.graph.as_mut().unwrap().input = vec![value("x", &[2, 1, 9, 7])];
+    let found = ops(&import_in(&model, None).unwrap());
+    assert_eq!(found, ["Pool", "Flatten", "linear none"]);
+}
+
+#[test]
+fn inputs_and_names_are_checked() {
+    let relu = || vec![node("Relu", &["x"], "y")];
+    let with_input = |element: i32, batch: i64| {
+        let mut model = model(relu(), Vec::new());
+        let mut input = value("x", &[batch, 6, 9, 7]);
+        input
+            .kind
+            .as_mut()
+            .unwrap()
+            .tensor
+            .as_mut()
+            .unwrap()
+            .element = Some(element);
+        model.graph.as_mut().unwrap().input = vec![input];
+        import_in(&model, None).map(|imported| imported.network.input().batch)
+    };
+    assert_eq!(with_input(data_type::FLOAT16, 3), Ok(3));
+    assert!(
+        with_input(data_type::INT32, 3)
+            .unwrap_err()
+            .contains("elements of type 6")
+    );
+    assert!(
+        with_input(data_type::FLOAT, -1)
+            .unwrap_err()
+            .contains("an axis of size -1")
+    );
+    let error = import(relu(), vec![tensor("", &[6])]).unwrap_err();
+    assert!(error.contains("an initialiser has no name"), "{error}");
+    let mut untyped = int("axis", 1);
+    untyped.kind = None;
+    let concat = |attributes: &[Attribute]| {
+        import(
+            vec![with(node("Concat", &["x", "x"], "y"), attributes)],
+            Vec::new(),
+        )
+        .map(|imported| ops(&imported))
+    };
+    assert!(concat(&[untyped]).unwrap_err().contains("another type"));
+    assert!(
+        concat(&[int("axis", 1), int("axis", 0)])
+            .unwrap_err()
+            .contains("`axis` twice")
+    );
+}
+
 /// Chains that would overflow the stack or double the work with each node.
 #[test]
 fn long_chains_end() {

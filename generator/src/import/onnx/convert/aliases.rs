@@ -23,7 +23,10 @@ impl Converter<'_> {
             attributes.ignore("seed");
             // Operator sets before 12.
             attributes.ignore("ratio");
-            attributes.expect_int("is_test", 1);
+            let is_test = attributes.int("is_test");
+            if self.graph.opset < 7 && is_test.unwrap_or(0) == 0 {
+                return Err(unsupported("Dropout in training is not supported"));
+            }
             if let Some(training) = input(inputs, 2) {
                 let is_training = self.constant(training).and_then(|tensor| tensor.scalar());
                 if is_training != Some(0.0) {

@@ -23,7 +23,6 @@ impl Converter<'_> {
         if constant.len() == 1 {
             return Ok(None);
         }
-        let values = constant.to_floats();
         let sizes = constant.dims.clone();
         let dims = self.dims(x);
         let channel_axis = match self.is_channels_last(x) {
@@ -40,6 +39,7 @@ impl Converter<'_> {
                 "arithmetic of {dims:?} with a constant of {sizes:?} is not supported, only with one number for each channel"
             )));
         }
+        let values = constant.to_floats();
         let (scale, shift) = match (kind, is_reversed) {
             (Elementwise::Add, _) => {
                 let op = self.op_in_either_order(x)?;
@@ -150,9 +150,20 @@ impl Converter<'_> {
         attributes.ignore("momentum");
         attributes.expect_int("training_mode", 0);
         attributes.expect_int("spatial", 1);
-        // Operator set 6.
-        attributes.expect_int("is_test", 1);
         attributes.ignore("consumed_inputs");
+        let outputs = self.graph.nodes[node].output.iter();
+        let has_statistics = outputs.skip(1).any(|name| !name.is_empty());
+        let is_training = match self.graph.opset {
+            ..7 => attributes.int("is_test").unwrap_or(0) == 0,
+            // With the statistics among its outputs it is in training.
+            7..14 => has_statistics,
+            _ => false,
+        };
+        if is_training {
+            return Err(unsupported(
+                "BatchNormalization in training is not supported",
+            ));
+        }
         let op = self.op_of(inputs, 0)?;
         let channels = self.shapes[op].c as usize;
         let mut tensors: Vec<(&str, Vec<f32>)> = Vec::new();

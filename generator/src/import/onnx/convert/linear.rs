@@ -26,11 +26,14 @@ impl Converter<'_> {
             None => None,
         };
         let weight = self.expect_constant(inputs, 1, "weight")?;
-        let weight = matrix(&weight, is_transposed, alpha)?;
-        let bias = bias
-            .map(|bias| bias_of(&bias, weight.n, beta))
-            .transpose()?;
-        self.linear(node, inputs, weight, bias)
+        let factors = Factors {
+            weight: &weight,
+            is_transposed,
+            weight_factor: alpha,
+            bias: bias.as_deref(),
+            bias_factor: beta,
+        };
+        self.linear(node, inputs, &factors)
     }
 
     /// A product with a constant matrix.
@@ -40,16 +43,21 @@ impl Converter<'_> {
         inputs: &[Option<ValueId>],
     ) -> Result<Value, Problem> {
         let weight = self.expect_constant(inputs, 1, "second factor")?;
-        let weight = matrix(&weight, false, 1.0)?;
-        self.linear(node, inputs, weight, None)
+        let factors = Factors {
+            weight: &weight,
+            is_transposed: false,
+            weight_factor: 1.0,
+            bias: None,
+            bias_factor: 1.0,
+        };
+        self.linear(node, inputs, &factors)
     }
 
     fn linear(
         &mut self,
         node: usize,
         inputs: &[Option<ValueId>],
-        weight: Matrix,
-        bias: Option<Vec<f32>>,
+        factors: &Factors<'_>,
     ) -> Result<Value, Problem> {
         let dims = self.dims(first(inputs)?);
         if dims.len() != 2 {
@@ -59,69 +67,84 @@ impl Converter<'_> {
             )));
         }
         let op = self.op_of(inputs, 0)?;
-        if self.shapes[op].image_len() != weight.c as u64 {
+        // Before anything is copied: many nodes may have the same large weight.
+        let [n, c] = factors.sizes()?;
+        if self.shapes[op].image_len() != c as u64 {
             return Err(invalid(format!(
-                "its weight is for {} features, its input has {}",
-                weight.c, dims[1]
+                "its weight is for {c} features, its input has {}",
+                dims[1]
             )));
         }
-        let n = u32::try_from(weight.n).map_err(|_| invalid("its weight is too large"))?;
+        let number = u32::try_from(n).map_err(|_| invalid("its weight is too large"))?;
+        let bias = factors.bias(n)?;
+        let weight = factors.weight()?;
         let options = OpOptions::Linear(LinearOptions {
-            n,
+            n: number,
             bias: bias.is_some(),
             activation: Activation::None,
         });
         let value = self.add(node, vec![op], options, |name| {
-            let mut tensors = vec![(
-                format!("{name}.weight"),
-                vec![weight.n, weight.c],
-                weight.values,
-            )];
-            tensors.extend(bias.map(|bias| (format!("{name}.bias"), vec![bias.len()], bias)));
+            let mut tensors = vec![(format!("{name}.weight"), vec![n, c], weight)];
+            tensors.extend(bias.map(|bias| (format!("{name}.bias"), vec![n], bias)));
             tensors
         })?;
-        Ok(value.with_dims(vec![dims[0], n as usize]))
+        Ok(value.with_dims(vec![dims[0], n]))
     }
 }
 
-/// A weight of n x c.
-struct Matrix {
-    n: usize,
-    c: usize,
-    values: Vec<f32>,
+/// The constants of a matrix product.
+struct Factors<'t> {
+    /// C x N, or N x C if it is transposed.
+    weight: &'t Tensor,
+    is_transposed: bool,
+    weight_factor: f32,
+    bias: Option<&'t Tensor>,
+    bias_factor: f32,
 }
 
-/// The weight from one of c x n, or of n x c if it is transposed.
-fn matrix(tensor: &Tensor, is_transposed: bool, factor: f32) -> Result<Matrix, Problem> {
-    let &[rows, columns] = &tensor.dims[..] else {
-        return Err(unsupported(format!(
-            "its weight has {} axes, not two",
-            tensor.dims.len()
-        )));
-    };
-    let (n, c, values) = match is_transposed {
-        true => (rows, columns, tensor.to_floats()),
-        false => {
-            let transposed = transposed(tensor, None).map_err(invalid)?;
-            (columns, rows, transposed.to_floats())
-        }
-    };
-    let values = values.into_iter().map(|value| factor * value).collect();
-    Ok(Matrix { n, c, values })
-}
-
-/// The bias of `n` features from a constant that may be one number for all of them.
-fn bias_of(tensor: &Tensor, n: usize, factor: f32) -> Result<Vec<f32>, Problem> {
-    let values = tensor.to_floats();
-    let values = match values.len() {
-        1 => vec![values[0]; n],
-        count if count == n => values,
-        _ => {
-            return Err(invalid(format!(
-                "its bias has the shape {:?} for {n} features",
-                tensor.dims
+impl Factors<'_> {
+    /// N and C, both at least 1.
+    fn sizes(&self) -> Result<[usize; 2], Problem> {
+        let &[rows, columns] = &self.weight.dims[..] else {
+            return Err(unsupported(format!(
+                "its weight has {} axes, not two",
+                self.weight.dims.len()
             )));
+        };
+        match (rows, columns, self.is_transposed) {
+            (0, _, _) | (_, 0, _) => Err(invalid("its weight is empty")),
+            (n, c, true) | (c, n, false) => Ok([n, c]),
         }
-    };
-    Ok(values.into_iter().map(|value| factor * value).collect())
+    }
+
+    /// The weight, N x C.
+    fn weight(&self) -> Result<Vec<f32>, Problem> {
+        let values = match self.is_transposed {
+            true => self.weight.to_floats(),
+            false => transposed(self.weight, None).map_err(invalid)?.to_floats(),
+        };
+        let factor = self.weight_factor;
+        Ok(values.into_iter().map(|value| factor * value).collect())
+    }
+
+    /// The bias of `n` features, from one number for each of them or for all.
+    fn bias(&self, n: usize) -> Result<Option<Vec<f32>>, Problem> {
+        let Some(bias) = self.bias else {
+            return Ok(None);
+        };
+        let values = match bias.dims[..] {
+            _ if bias.len() == 1 => vec![bias.to_floats()[0]; n],
+            [count] | [1, count] if count == n => bias.to_floats(),
+            _ => {
+                return Err(unsupported(format!(
+                    "a bias of {:?} for {n} features is not supported",
+                    bias.dims
+                )));
+            }
+        };
+        let factor = self.bias_factor;
+        Ok(Some(
+            values.into_iter().map(|value| factor * value).collect(),
+        ))
+    }
 }

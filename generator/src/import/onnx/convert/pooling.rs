@@ -40,7 +40,8 @@ impl Converter<'_> {
         let is_padded = outer_pads != [0; 4];
         // A maximum over numbers that are not negative does not change. An average counts the zeros.
         let takes_padding = match is_max {
-            true => self.is_never_negative(op),
+            // With dilation a window may have nothing but padding, of which the maximum is not 0 but minus infinity.
+            true => self.is_never_negative(op) && window.dilation == [1, 1],
             false => count_include_pad || window.pads == [0; 4],
         };
         if is_padded && !takes_padding {
@@ -143,7 +144,10 @@ fn output_size(window: &Window, image: u32, axis: usize, ceil_mode: bool) -> Opt
     let stride = u64::from(window.stride[axis]);
     let steps = match (stride, ceil_mode) {
         (0, _) => return None,
-        (_, true) => steps.div_ceil(stride),
+        // A last window that would begin in the padding behind the image is left out, as in PyTorch.
+        (_, true) => steps
+            .div_ceil(stride)
+            .min((u64::from(image) + u64::from(window.pads[axis])).div_ceil(stride) - 1),
         (_, false) => steps / stride,
     };
     u32::try_from(steps + 1).ok()

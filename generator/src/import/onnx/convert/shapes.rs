@@ -41,10 +41,12 @@ impl Converter<'_> {
             )));
         }
         let own = [y.batch, y.c, y.h, y.w].map(|size| size as usize);
-        if without_ones(&dims) == without_ones(&own) {
+        let is_flat = dims[..] == [own[0], own[1] * own[2] * own[3]];
+        let is_image = y.pixels() > 1;
+        if without_ones(&dims) == without_ones(&own) && !(is_flat && is_image) {
             return Ok(Value::Op { op, dims });
         }
-        if dims[..] == [own[0], own[1] * own[2] * own[3]] {
+        if is_flat {
             let value = self.add(node, vec![op], OpOptions::Flatten, |_| Vec::new())?;
             return Ok(value.with_dims(dims));
         }
