@@ -339,8 +339,11 @@ impl<'g> Converter<'g> {
                 .map(|shape| Value::Constant(Rc::new(shape)))
                 .map_err(invalid);
         }
-        let constants: Vec<Option<&Tensor>> =
-            inputs.iter().map(|id| self.constant((*id)?)).collect();
+        let shared: Vec<Option<Rc<Tensor>>> = inputs
+            .iter()
+            .map(|id| self.shared_constant((*id)?))
+            .collect();
+        let constants: Vec<Option<&Tensor>> = shared.iter().map(Option::as_deref).collect();
         let is_constant = inputs
             .iter()
             .zip(&constants)
@@ -377,18 +380,8 @@ impl<'g> Converter<'g> {
             "ReduceMean" => self.reduce_mean(index, inputs, attributes),
             "Concat" => self.concat(index, inputs, attributes),
             "Pad" => self.pad(inputs, attributes),
-            "Slice" | "Resize" | "Upsample" => {
-                let constants: Vec<Option<Rc<Tensor>>> = inputs
-                    .iter()
-                    .map(|id| self.shared_constant((*id)?))
-                    .collect();
-                let constants: Vec<Option<&Tensor>> =
-                    constants.iter().map(Option::as_deref).collect();
-                match op {
-                    "Slice" => self.slice(index, inputs, &constants, attributes),
-                    _ => self.resize(index, inputs, &constants, attributes),
-                }
-            }
+            "Slice" => self.slice(index, inputs, &constants, attributes),
+            "Resize" | "Upsample" => self.resize(index, inputs, &constants, attributes),
             "Transpose" => self.transpose(inputs, attributes),
             "PRelu" => self.prelu(index, inputs),
             "Flatten" | "Reshape" | "Squeeze" | "Unsqueeze" => {
